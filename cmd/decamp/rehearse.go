@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
@@ -155,7 +156,7 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p plan.Plan, ask pl
 	shown := newProgress(rh.out, nil)
 	defer shown.close()
 	w.Shown = shown.event
-	return w.Migrator.Rehearse(ctx, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
+	return warm.Rehearse(ctx, w.Migrator, p.ID, migrate.Rig{Target: w.To[0].Target, Convert: w.Conversion.Appended, Rehearse: w.Rehearse}, ask)
 }
 
 // rehearsed is a rehearsal that another process was asked for.

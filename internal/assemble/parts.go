@@ -22,6 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
@@ -214,6 +215,7 @@ func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 	}
 	w.Store, w.Leftovers = plan.NewStore(state), leftover.NewStore(state)
 	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.notify})
+	warm.Register(w.Migrator)
 	return w.engine.Launch()
 }
 

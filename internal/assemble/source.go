@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
-	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
 // planned is a session as migrate sees it: the plan names its VM by reference. Snapshots
@@ -25,7 +25,7 @@ type planned struct {
 	server string // as records name it
 }
 
-var _ migrate.Live = planned{}
+var _ warm.Live = planned{}
 
 func (p planned) VM(ctx context.Context, ref string) (*inventory.VM, error) {
 	return p.VMByRef(ctx, inventory.MoRef(ref))
@@ -44,19 +44,19 @@ func (p planned) PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Dur
 	})
 }
 
-// PowerOn is part of migrate.Live.
+// PowerOn is part of warm.Live.
 func (p planned) PowerOn(ctx context.Context, vm inventory.MoRef) error {
 	return p.hands.use(ctx, vm, func(c changer) error { return c.PowerOn(ctx, vm) })
 }
 
-// MayChange is part of migrate.Live. A licence that cannot be read is found out by what the
+// MayChange is part of warm.Live. A licence that cannot be read is found out by what the
 // host refuses.
 func (p planned) MayChange(ctx context.Context, vm inventory.MoRef) error {
 	_, err := p.hands.choose(ctx, vm)
 	return err
 }
 
-// Track is part of migrate.Live. What a role forbids cannot be had, and what a licence does
+// Track is part of warm.Live. What a role forbids cannot be had, and what a licence does
 // is not done by SSH either: it would be a change of the VM's configuration behind the host.
 func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	err := p.TrackChanges(ctx, vm, on)
@@ -72,8 +72,8 @@ func (p planned) Track(ctx context.Context, vm inventory.MoRef, on bool) error {
 	return err
 }
 
-// Freeze is part of migrate.Live.
-func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen migrate.Frozen, err error) {
+// Freeze is part of warm.Live.
+func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (frozen warm.Frozen, err error) {
 	if err := p.MayChange(ctx, vm); err != nil { // before it is on record as something that may be left
 		return frozen, err
 	}
@@ -91,7 +91,7 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 		return frozen, err
 	}
 	disks, err := p.FrozenDisks(ctx, ref)
-	frozen = migrate.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	frozen = warm.Frozen{Snapshot: ref, IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
 	for _, d := range disks {
 		frozen.Sizes[d.Key] = d.Capacity
 		if d.ChangeID != "" {
@@ -101,13 +101,13 @@ func (p planned) Freeze(ctx context.Context, vm inventory.MoRef, name string) (f
 	return frozen, err
 }
 
-// Frozen is part of migrate.Live.
+// Frozen is part of warm.Live.
 func (p planned) Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error) {
 	ref, _, err := p.FindSnapshot(ctx, vm, name)
 	return ref, err
 }
 
-// Thaw is part of migrate.Live.
+// Thaw is part of warm.Live.
 func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) error {
 	id := p.record(vm, name).ID()
 	if err := p.hands.dropSnapshot(ctx, vm, name); err != nil {
@@ -126,7 +126,7 @@ func (p planned) record(vm inventory.MoRef, name string) leftover.Record {
 	}
 }
 
-// Changed is part of migrate.Live.
+// Changed is part of warm.Live.
 func (p planned) Changed(ctx context.Context, vm, snapshot inventory.MoRef, d *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error {
 	return p.Session.Changed(ctx, vm, snapshot, d.Key, since, d.Capacity, tell)
 }
@@ -156,7 +156,7 @@ type hands struct {
 	bySSH bool
 }
 
-// use has a VM changed by whoever may. Where nobody may, the error is migrate.ErrReadOnly.
+// use has a VM changed by whoever may. Where nobody may, the error is warm.ErrReadOnly.
 func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) error) error {
 	bySSH, err := h.choose(ctx, vm)
 	if err != nil {
@@ -192,7 +192,7 @@ func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err
 	if !h.free || h.bySSH {
 		return h.bySSH, ctx.Err()
 	}
-	return h.takeSSH(ctx, vm, migrate.ErrReadOnly)
+	return h.takeSSH(ctx, vm, warm.ErrReadOnly)
 }
 
 // refused is told that the API may not change a VM. Nil: it is done by SSH from now on.
@@ -209,7 +209,7 @@ func (h *hands) refused(ctx context.Context, vm inventory.MoRef, why error) erro
 // takeSSH has VMs changed by SSH from now on, if that can be done.
 func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (bool, error) {
 	if err := h.ssh.Ready(ctx, vm); err != nil {
-		return false, migrate.ReadOnly(err)
+		return false, warm.ReadOnly(err)
 	}
 	h.bySSH = true
 	h.tell(why)

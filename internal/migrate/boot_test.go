@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -22,8 +23,8 @@ func (b *bench) fitting(boot *time.Duration, rounds int) (plan.Event, error) {
 	ctx, stop := context.WithCancel(b.t.Context())
 	defer stop()
 	clock := time.Unix(1_800_000_000, 0)
-	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-	p.opts.Sleep = func(ctx context.Context, _ time.Duration) error {
+	p.Options().Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	p.Options().Sleep = func(ctx context.Context, _ time.Duration) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		clock = clock.Add(10 * time.Minute)
@@ -39,7 +40,7 @@ func (b *bench) fitting(boot *time.Duration, rounds int) (plan.Event, error) {
 		}
 	}
 	had := len(b.told(plan.RoundDone))
-	_, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), Permit{Cutover: Cutover{Budget: budget, Boot: boot}})
+	_, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: migrate.Cutover{Budget: budget, Boot: boot}})
 	if err := p.engine.Close(); err != nil {
 		b.t.Fatal(err)
 	}

@@ -3,8 +3,8 @@ package migrate
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
@@ -17,41 +17,41 @@ import (
 // one that was powered on since it was copied is not published: there would be two.
 type commitStep struct{}
 
-func (commitStep) Name() string { return "commit" }
+func (commitStep) Name() string { return StepCommit }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
-	if r.damagedSince(ctx) {
-		if err := r.takeBack(); err != nil {
+	if damagedSince(ctx, r) {
+		if err := newOverlays(r).takeBack(); err != nil {
 			return err
 		}
 		if err := (verifyStep{}).Run(ctx, r); err != nil {
 			return fmt.Errorf("verify again: %w", err)
 		}
 	}
-	if err := r.proven(); err != nil {
+	if err := proven(r.Record); err != nil {
 		return err
 	}
-	if err := r.unchanged(ctx); err != nil {
+	if err := r.VM.unchanged(ctx); err != nil {
 		return err
 	}
-	for _, img := range r.Facts.Images { // what is published is proven as a whole, or anew
+	for _, img := range r.Record.Facts.Images { // what is published is proven as a whole, or anew
 		if err := image.ForgetProven(img.Manifest); err != nil {
 			return err
 		}
 	}
-	if err := r.amend(ctx); err != nil {
+	if err := newOverlays(r).amend(ctx); err != nil {
 		return err
 	}
-	began := r.opts.Now()
-	if err := r.Rig.Target.Publish(ctx, r.definition()); err != nil {
+	began := r.Options.Now()
+	if err := r.Rig.Target.Publish(ctx, r.Definition()); err != nil {
 		return err
 	}
-	published := r.opts.Now()
-	if err := r.start(ctx); err != nil {
+	published := r.Options.Now()
+	if err := start(ctx, r); err != nil {
 		return err
 	}
-	r.Facts.Outage = r.outage(began, published)
-	r.tell(plan.Event{Kind: plan.Summarized, Stages: r.Facts.Stages, Outage: r.Facts.Outage})
+	r.Record.Facts.Outage = outage(r, began, published)
+	r.Record.Tell(plan.Event{Kind: plan.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
 	return nil
 }
 
@@ -59,35 +59,18 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 // left goes with the images, by copy's Undo.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
-// definition is the VM as it is published.
-func (r *Run) definition() targets.Definition {
-	def := targets.Definition{
-		Progress: r.meter(0).delivering, VM: r.Facts.VM, Images: slices.Clone(r.Facts.Images), Guest: r.Facts.Guest, EFI: r.Facts.EFI, Hardware: r.Facts.Profile,
-		Decamp: r.opts.Version, Warnings: r.Facts.Warnings, Checks: r.Facts.Checks(),
-	}
-	if c := r.Facts.Conversion; c != nil {
-		def.Converted = &c.Result
-	}
-	return def
-}
-
 // damagedSince reports whether a manifest is there that is not whole any more: a machine that crashed
 // between verify and commit may have left anything behind its end. One that is not there was
 // published already, or Publish says what is gone; one that commit itself has opened goes on.
-func (r *Run) damagedSince(ctx context.Context) bool {
-	return slices.ContainsFunc(r.Facts.Images, func(img targets.Image) bool {
-		return (there(img.Manifest) || there(overlayOf(img))) && !r.unconverted(ctx, img) && !r.amending(ctx, img)
+func damagedSince(ctx context.Context, r *Run) bool {
+	return slices.ContainsFunc(r.Record.Facts.Images, func(img targets.Image) bool {
+		return (there(img.Manifest) || there(overlayOf(img))) && !newOverlays(r).unconverted(ctx, img) && !newOverlays(r).amending(ctx, img)
 	})
-}
-
-func there(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // proven is the last look before the point of no return: every image was verified with
 // the root that copy sealed.
-func (r *Run) proven() error {
+func proven(r *Record) error {
 	same := func(img targets.Image, v Verified) bool {
 		return img.Key == v.Key && img.Root != "" && img.Root == v.Root
 	}
@@ -95,4 +78,53 @@ func (r *Run) proven() error {
 		return fault.New(fault.Internal, "not every image of VM %s was verified", r.Facts.VM.Name)
 	}
 	return nil
+}
+
+// outage is how long the VM was off until now, when it is published or runs again; began and published are
+// when its publication was. Nil: it was not switched off by this run, or nobody knows when.
+func outage(r *Run, began, published time.Time) *plan.Outage {
+	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
+		return nil
+	}
+	o := &plan.Outage{Began: r.Record.Facts.Warm.Off, Took: r.Options.Now().Sub(r.Record.Facts.Warm.Off), Started: r.Record.Facts.Started != nil}
+	if _, ok := r.Rig.Target.(targets.Sender); ok {
+		o.Delivery = published.Sub(began)
+	}
+	return o
+}
+
+// start powers the published VM on, where that is wanted. It is part of commit: of a run that was killed
+// before it was on record, it finds a VM that runs. One that does not start stays published, and the run
+// is not done.
+func start(ctx context.Context, r *Run) error {
+	if !r.Permit.Start {
+		return nil
+	}
+	s, err := targets.StarterOf(r.Rig.Target)
+	if err != nil {
+		return err
+	}
+	if err := r.VM.checkOff(ctx); err != nil {
+		return err
+	}
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "starting at the target"})
+	began := r.Options.Now()
+	var started targets.Started
+	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
+		started, err = s.Start(ctx, r.Definition())
+		return false, err
+	})
+	if err != nil {
+		return notStarted(err)
+	}
+	r.Record.Facts.Started = &started
+	r.Record.AddStage(plan.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "runs at the target"})
+	return nil
+}
+
+// notStarted says what is left by a start that failed.
+func notStarted(err error) error {
+	return fault.New(fault.KindOf(err), "the VM is published, and does not start: %w", err).
+		WithHint("%s; the same command starts it again, and without --start ends the run with the VM off", fault.HintOf(err))
 }

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -13,10 +13,9 @@ import (
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/guest"
-	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
@@ -51,7 +50,7 @@ func convertingBench(t *testing.T) *bench {
 func (b *bench) converts(h plan.Hardware) { b.hardware, b.convert = h, editing }
 
 // checkConverted compares what was published with the VM's disks and what was changed of them.
-func (b *bench) checkConverted(out Outcome) {
+func (b *bench) checkConverted(out migrate.Outcome) {
 	b.t.Helper()
 	if b.published == nil {
 		b.t.Fatal("nothing was published")
@@ -67,7 +66,7 @@ func (b *bench) checkConverted(out Outcome) {
 		if m := b.images[img.Path]; !m.finished || !bytes.Equal(m.medium, want) {
 			b.t.Errorf("image of disk %d is not the disk with what was converted, or not finished (%v)", img.Key, m.finished)
 		}
-		if !sealed(img) || img.Copied == img.Root || img.Copied != out.Facts.Verified[i].Root || out.Facts.Images[i] != img {
+		if !migrate.Sealed(img) || img.Copied == img.Root || img.Copied != out.Facts.Verified[i].Root || out.Facts.Images[i] != img {
 			b.t.Errorf("image %+v, verified %+v, recorded %+v", img, out.Facts.Verified[i], out.Facts.Images[i])
 		}
 		b.checkRoots(img)
@@ -105,7 +104,7 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 			t.Error("the image was changed before commit")
 		}
 	}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +116,7 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 	if told := b.told(plan.Noted); !slices.ContainsFunc(told, func(e plan.Event) bool { return strings.Contains(e.Message, "/etc/fstab: device names") }) {
 		t.Errorf("told %+v", told)
 	}
-	if out, err = b.migrate(Permit{}); err != nil || !out.Repeated {
+	if out, err = b.migrate(migrate.Permit{}); err != nil || !out.Repeated {
 		t.Errorf("once more: %+v, %v", out, err)
 	}
 }
@@ -129,7 +128,7 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 	}
 	t.Parallel()
 	whole := convertingBench(t)
-	if whole.crash(1<<30, Permit{}) {
+	if whole.crash(1<<30, migrate.Permit{}) {
 		t.Fatal("crashed")
 	}
 	sealing := slices.Index(whole.ops, "finish")
@@ -140,13 +139,13 @@ func TestCrashWhileConvertedGuestIsPublished(t *testing.T) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
 			b := convertingBench(t)
-			if !b.crash(int64(n+1), Permit{}) {
+			if !b.crash(int64(n+1), migrate.Permit{}) {
 				t.Fatalf("it did not crash: %v", b.ops)
 			}
 			for range n % 3 { // and again, a little further on
-				b.crash(int64(2+n%5), Permit{})
+				b.crash(int64(2+n%5), migrate.Permit{})
 			}
-			out, err := b.migrate(Permit{})
+			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
 				t.Fatalf("after %v: %v", b.ops, err)
 			}
@@ -163,7 +162,7 @@ func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
 	}
 	t.Parallel()
 	for name, damage := range map[string]func(b *bench) error{
-		"overlay gone":    func(b *bench) error { return removeOverlay(filepath.Join(b.dir, "2000.overlay")) },
+		"overlay gone":    func(b *bench) error { return migrate.RemoveOverlay(filepath.Join(b.dir, "2000.overlay")) },
 		"overlay damaged": func(b *bench) error { return flipLast(filepath.Join(b.dir, "2000.overlay")) },
 		"manifest gone":   func(b *bench) error { return manifest.Remove(filepath.Join(b.dir, "2000.manifest")) },
 		"chunk off the manifest": func(b *bench) error {
@@ -180,7 +179,7 @@ func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
 				t.Parallel()
 				b := convertingBench(t)
 				b.failsInCommit(at)
-				if _, err := b.migrate(Permit{}); err == nil {
+				if _, err := b.migrate(migrate.Permit{}); err == nil {
 					t.Fatal("nothing failed")
 				}
 				b.before = failing("", nil)
@@ -188,7 +187,7 @@ func TestDamageWhileConvertedGuestIsPublished(t *testing.T) {
 				if err := damage(b); err != nil && !(at == "publish" && strings.HasPrefix(name, "overlay")) {
 					t.Fatal(err)
 				}
-				out, err := b.migrate(Permit{})
+				out, err := b.migrate(migrate.Permit{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -213,14 +212,14 @@ func TestRecordLostWhileConvertedGuestIsPublished(t *testing.T) {
 				t.Parallel()
 				b := convertingBench(t)
 				b.failsInCommit(at)
-				if _, err := b.migrate(Permit{}); err == nil {
+				if _, err := b.migrate(migrate.Permit{}); err == nil {
 					t.Fatal("nothing failed")
 				}
 				b.before, b.hardware = failing("", nil), next
 				if err := os.RemoveAll(filepath.Join(b.dir, "state")); err != nil {
 					t.Fatal(err)
 				}
-				out, err := b.migrate(Permit{})
+				out, err := b.migrate(migrate.Permit{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -239,11 +238,11 @@ func TestOtherHardwareKeepsHowTheVMWasFound(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
 	b.convert, b.vm.Power = refusing, inventory.PoweredOn
-	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Unsupported) {
+	if _, err := b.migrate(migrate.Permit{PowerOff: true}); !fault.Is(err, fault.Unsupported) {
 		t.Fatal(err)
 	}
 	b.hardware, b.before = plan.Compat, failing("publish", fault.New(fault.Denied, "not now"))
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)
 	}
 	b.before = failing("", nil)
@@ -319,7 +318,7 @@ func TestWarmRunIsConverted(t *testing.T) {
 func TestTrialBootsWhatIsConverted(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
-	domains, out, err := b.tried(Permit{Trial: true}, trial.Report{Verdict: trial.Booted}, nil)
+	domains, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "2000.overlay") || !strings.Contains(domains[0], "2001.overlay") {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -338,14 +337,14 @@ func TestGuestThatCannotBeConverted(t *testing.T) {
 	for _, next := range []plan.Hardware{plan.Compat, plan.AutoHardware} {
 		b := convertingBench(t)
 		b.convert = refusing
-		_, err := b.migrate(Permit{})
+		_, err := b.migrate(migrate.Permit{})
 		hint := fault.HintOf(err)
 		if !fault.Is(err, fault.Unsupported) || b.published != nil || !strings.Contains(err.Error(), "its root is on XFS") || !strings.Contains(hint, "--hardware compat") {
 			t.Fatalf("%v (remedy: %s)", err, hint)
 		}
 		written := b.written.Load()
 		b.hardware = next
-		out, err := b.migrate(Permit{})
+		out, err := b.migrate(migrate.Permit{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,7 +368,7 @@ func TestBrokenConversionIsNoRefusal(t *testing.T) {
 	b.convert = func(context.Context, []convert.Disk, convert.Options) (convert.Result, error) {
 		return convert.Result{}, broken
 	}
-	if _, err := b.migrate(Permit{}); !errors.Is(err, broken) || b.published != nil {
+	if _, err := b.migrate(migrate.Permit{}); !errors.Is(err, broken) || b.published != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -379,70 +378,19 @@ func TestHardwareStaysOnceItIsVerified(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
 	b.failsInCommit("write")
-	if _, err := b.migrate(Permit{}); err == nil {
+	if _, err := b.migrate(migrate.Permit{}); err == nil {
 		t.Fatal("nothing failed")
 	}
 	b.before, b.hardware = failing("", nil), plan.Compat
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "hardware virtio, not compat") {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "hardware virtio, not compat") {
 		t.Fatalf("%v", err)
 	}
 	b.hardware = plan.Virtio
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.checkConverted(out)
-}
-
-func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
-	t.Parallel()
-	for _, want := range []bool{true, false} {
-		r := &Run{Plan: plan.Plan{GuestAgent: want}, Facts: Facts{VM: &inventory.VM{}}}
-		if got := r.conversionOptions().GuestAgent; got != want {
-			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
-		}
-	}
-}
-
-func TestHibernatedGuestIsNotConverted(t *testing.T) {
-	t.Parallel()
-	err := convertible([]guest.Report{{}, {Warnings: []guest.Warning{{Code: "hibernated", Text: "swap"}}}})
-	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
-		t.Errorf("%v", err)
-	}
-}
-
-// A guest that was not examined is moved as it is, and not converted. What its report lacks is
-// no reason for a warning.
-func TestGuestThatIsNotExaminedIsNotConverted(t *testing.T) {
-	t.Parallel()
-	reports := []guest.Report{{}, {Warnings: []guest.Warning{{Code: guest.NotExamined, Text: "not examined: more than 1024 MiB would be read"}}}}
-	err := convertible(reports)
-	if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || !strings.Contains(err.Error(), "not examined: more than 1024 MiB") {
-		t.Errorf("%v", err)
-	}
-	for _, firmware := range []inventory.Firmware{inventory.EFI, inventory.BIOS} {
-		if w := bootWarnings(firmware, reports); len(w) > 0 || len(bootWarnings(firmware, reports[:1])) != 1 {
-			t.Errorf("%s: %v", firmware, w)
-		}
-	}
-}
-
-// Cards of several models that the kernel counts may swap their names: a warning names them.
-func TestRecountedCardsAreWarnedOf(t *testing.T) {
-	t.Parallel()
-	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
-	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
-	m := &Migrator{opts: Options{}.withDefaults(), runs: map[plan.ID]*attendance{}}
-	r := &Run{m: m, opts: m.opts, Facts: Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}}
-	if err := r.converted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(r.Facts.Warnings, func(w inventory.Warning) bool {
-		return w.Code == "nic-unpaired" && strings.Contains(w.Text, "eth0") && w.Remedy != ""
-	}) {
-		t.Errorf("warnings %+v", r.Facts.Warnings)
-	}
 }
 
 // A warm run finds it out while the VM is off: it is told how to have it on again.

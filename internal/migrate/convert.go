@@ -20,56 +20,70 @@ import (
 // stay as they are until commit.
 type convertStep struct{}
 
-func (convertStep) Name() string { return "convert" }
+func (convertStep) Name() string { return StepConvert }
 
 func (convertStep) Run(ctx context.Context, r *Run) error {
-	r.Facts.Profile, r.Facts.Conversion = targets.Compat, nil
-	for _, w := range bootWarnings(r.Facts.VM.Firmware, r.Facts.Guest) {
-		r.warn(w)
+	r.Record.Facts.Profile, r.Record.Facts.Conversion = targets.Compat, nil
+	for _, w := range BootWarnings(r.Record.Facts.VM.Firmware, r.Record.Facts.Guest) {
+		r.Record.Warn(w)
 	}
-	if err := r.dropOverlays(); err != nil {
+	if err := newOverlays(r).drop(); err != nil {
 		return err
 	}
-	switch r.Plan.Hardware {
+	switch r.Record.Plan.Hardware {
 	case plan.Virtio, plan.AutoHardware:
-		return r.toVirtio(ctx)
+		return newConverter(r).toVirtio(ctx)
 	}
 	return nil
 }
 
 // Undo: no image was changed.
-func (convertStep) Undo(_ context.Context, r *Run) error { return r.dropOverlays() }
+func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).drop() }
+
+// A converter changes the guest of a run for other hardware, on overlays: by linux-append or virt-v2v.
+type converter struct {
+	record   *Record
+	overlays *overlays
+	rig      *Rig
+	opts     *Options
+	folder   string // for logs
+}
+
+func newConverter(r *Run) *converter {
+	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
+}
 
 // toVirtio has the guest changed so that it boots from virtio, by the first engine that takes it. One
 // that cannot be changed gets the compat profile, where the plan leaves that open.
-func (r *Run) toVirtio(ctx context.Context) error {
-	err := convertible(r.Facts.Guest)
+func (c *converter) toVirtio(ctx context.Context) error {
+	err := convertible(c.record.Facts.Guest)
 	if err == nil {
-		err = r.byEngines(ctx)
+		err = c.byEngines(ctx)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case refused(err) && r.Plan.Hardware == plan.AutoHardware:
-		r.warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
+	case refused(err) && c.record.Plan.Hardware == plan.AutoHardware:
+		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
 	case refused(err):
-		return cannotConvert(err, r.Plan.Warm)
+		return cannotConvert(err, c.record.Plan.Warm)
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
 	}
 }
 
 // byEngines tries one engine after the other, until one takes the guest.
-func (r *Run) byEngines(ctx context.Context) error {
-	appends, v2v := r.engines()
+func (c *converter) byEngines(ctx context.Context) error {
+	appends, v2v := c.engines()
 	var refusal error
 	if appends {
-		if refusal = r.byAppending(ctx); !refused(refusal) || !v2v {
+		if refusal = c.byAppending(ctx); !refused(refusal) || !v2v {
 			return refusal
 		}
 	}
-	err := r.byV2V(ctx)
+	engine := &v2vEngine{record: c.record, overlays: c.overlays, rig: c.rig, opts: c.opts, folder: c.folder}
+	err := engine.convert(ctx, c.options(), c.keepConverted)
 	if refused(err) && refusal != nil {
 		return bothRefuse(refusal, err)
 	}
@@ -85,26 +99,26 @@ func bothRefuse(appends, v2v error) error {
 // engines says which the plan allows. Without a choice virt-v2v is one where it is there, for a
 // system that was found, or is behind a key that was given: it takes minutes to say that it found
 // none, either.
-func (r *Run) engines() (appends, v2v bool) {
-	switch r.Plan.Engine {
+func (c *converter) engines() (appends, v2v bool) {
+	switch c.record.Plan.Engine {
 	case plan.LinuxAppend:
 		return true, false
 	case plan.VirtV2V:
 		return false, true
 	}
-	found := slices.ContainsFunc(r.Facts.Guest, func(g guest.Report) bool { return g.OS.ID != "" })
-	opened := len(r.Rig.Keys) > 0 && len(lockedIn(r.Facts.Guest)) > 0
-	return true, (found || opened) && r.Rig.V2V != nil
+	found := slices.ContainsFunc(c.record.Facts.Guest, func(g guest.Report) bool { return g.OS.ID != "" })
+	opened := len(c.rig.Keys) > 0 && len(lockedIn(c.record.Facts.Guest)) > 0
+	return true, (found || opened) && c.rig.V2V != nil
 }
 
 // byAppending has linux-append change the guest, on overlays in memory.
-func (r *Run) byAppending(ctx context.Context) (err error) {
-	disks, closeAll, err := r.openOverlays(ctx)
+func (c *converter) byAppending(ctx context.Context) (err error) {
+	disks, closeAll, err := c.overlays.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
-	result, err := r.appendOn(ctx, disks)
+	result, err := c.appendOn(ctx, disks)
 	if err != nil {
 		return err
 	}
@@ -113,62 +127,39 @@ func (r *Run) byAppending(ctx context.Context) (err error) {
 	for _, d := range disks {
 		changed = append(changed, changedDisk{d.Overlay, chunksOf(d.Overlay.Changed())})
 	}
-	return r.converted(ctx, result, changed, targets.Virtio)
+	return c.keepConverted(ctx, result, changed, targets.Virtio)
 }
 
 // appendOn has linux-append change the guest on overlays.
-func (r *Run) appendOn(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
-	if r.Rig.Convert == nil {
+func (c *converter) appendOn(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
+	if c.rig.Convert == nil {
 		return convert.Result{}, fault.New(fault.Internal, "a conversion is asked for, and nobody makes one")
 	}
-	return r.Rig.Convert(ctx, disks, r.conversionOptions())
+	return c.rig.Convert(ctx, disks, c.options())
 }
 
-// conversionOptions are what the guest cannot tell.
-func (r *Run) conversionOptions() convert.Options {
-	cards, _ := convert.PairCards(r.Facts.VM, r.Facts.Guest)
+// options are what the guest cannot tell.
+func (c *converter) options() convert.Options {
+	cards, _ := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	return convert.Options{
-		Cards: cards, Seats: seatsOf(r.Facts.VM), EFI: r.Facts.VM.Firmware == inventory.EFI, GuestAgent: r.Plan.GuestAgent,
-		Now: func() time.Time { return r.Plan.Created }, // a second conversion is the same as the first
+		Cards: cards, Seats: seatsOf(c.record.Facts.VM), EFI: c.record.Facts.VM.Firmware == inventory.EFI, GuestAgent: c.record.Plan.GuestAgent,
+		Now: func() time.Time { return c.record.Plan.Created }, // a second conversion is the same as the first
 	}
 }
 
-// converted keeps what an engine changed, and tells of it.
-func (r *Run) converted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
-	if r.Facts.Conversion, err = r.keep(ctx, result, disks); err != nil {
+// keepConverted keeps what an engine changed, and tells of it.
+func (c *converter) keepConverted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
+	if c.record.Facts.Conversion, err = c.overlays.keep(ctx, result, disks); err != nil {
 		return err
 	}
-	r.Facts.Profile = h
-	_, unsure := convert.PairCards(r.Facts.VM, r.Facts.Guest)
-	if unsure = append(unsure, convert.RecountedNames(r.Facts.VM, r.Facts.Guest)...); len(unsure) > 0 {
-		r.warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
+	c.record.Facts.Profile = h
+	_, unsure := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
+	if unsure = append(unsure, convert.RecountedNames(c.record.Facts.VM, c.record.Facts.Guest)...); len(unsure) > 0 {
+		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
 			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
 	}
-	r.report(result)
+	c.report(result)
 	return nil
-}
-
-// convertible refuses a guest that was not examined in full, and one that would go on from a
-// hibernation: what it has in memory knows the hardware it had. All else the conversion itself
-// finds out.
-func convertible(reports []guest.Report) error {
-	if err := guest.Examined(reports); err != nil {
-		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
-	}
-	for _, g := range reports {
-		for _, w := range g.Warnings {
-			if w.Code == "hibernated" {
-				return fault.New(fault.Conflict, "the guest hibernates: %s", w.Text).WithHint("start it at the source, shut it down, and copy it again")
-			}
-		}
-	}
-	return nil
-}
-
-// refused reports whether a conversion failed for what the guest is, and not because something
-// broke, or this machine is full.
-func refused(err error) bool {
-	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
 }
 
 func cannotConvert(err error, warm bool) error {
@@ -181,34 +172,14 @@ func cannotConvert(err error, warm bool) error {
 }
 
 // report tells what was changed in the guest.
-func (r *Run) report(result convert.Result) {
+func (r *converter) report(result convert.Result) {
 	for _, c := range result.Changes {
-		r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
+		r.record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}
 	for _, n := range result.Notes {
-		r.warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
+		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
 	}
 	if len(result.Changes) == 0 && result.Engine == string(plan.LinuxAppend) {
-		r.tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
+		r.record.Tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
 	}
-}
-
-// bootWarnings compares the firmware with what the images offer to boot.
-func bootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
-	if guest.Examined(reports) != nil {
-		return nil // what was not found may be there
-	}
-	var mbr, esp bool
-	for _, r := range reports {
-		mbr, esp = mbr || r.Boot.MBRCode, esp || r.Boot.ESP
-	}
-	switch {
-	case firmware == inventory.EFI && !esp:
-		return []inventory.Warning{{Code: "no-esp", Text: "the VM boots by EFI, but no disk has an EFI system partition",
-			Remedy: "check that it boots at the source; it may boot from the network"}}
-	case firmware == inventory.BIOS && !mbr:
-		return []inventory.Warning{{Code: "no-boot-code", Text: "the VM boots by BIOS, but no disk has boot code",
-			Remedy: "check that it boots at the source; it may boot from the network"}}
-	}
-	return nil
 }

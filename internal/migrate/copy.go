@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -11,7 +12,6 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
-	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
@@ -21,25 +21,25 @@ import (
 // copyStep fills every image, in parallel, and seals its manifest.
 type copyStep struct{}
 
-func (copyStep) Name() string { return "copy" }
+func (copyStep) Name() string { return stepCopy }
 
 func (copyStep) Run(ctx context.Context, r *Run) error {
-	if err := r.takeTurn(ctx, r.copyStage()); err != nil {
+	if err := r.Turn.Take(ctx, copyStage(r.Record)); err != nil {
 		return err
 	}
-	defer r.turn.back()
-	if err := r.unchangedLately(ctx); err != nil {
+	defer r.Turn.Back()
+	if err := r.VM.unchangedLately(ctx); err != nil {
 		return err
 	}
-	if err := r.disownOverlays(ctx); err != nil {
+	if err := newOverlays(r).disownAll(ctx); err != nil {
 		return err
 	}
-	stages := make([]plan.Stage, len(r.Facts.Images))
+	stages := make([]plan.Stage, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.opts.Disks)
-	for i := range r.Facts.Images {
+	g.SetLimit(r.Options.Disks)
+	for i := range r.Record.Facts.Images {
 		g.Go(func() (err error) {
-			stages[i], err = r.copyDisk(ctx, &r.Facts.Images[i])
+			stages[i], err = copyDisk(ctx, r, &r.Record.Facts.Images[i])
 			return err
 		})
 	}
@@ -47,69 +47,39 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	for _, s := range stages {
-		r.addStage(s)
+		r.Record.AddStage(s)
 	}
 	return nil
 }
 
 // copyStage: what a warm run copies as a cold one does, it mends while the VM is off.
-func (r *Run) copyStage() Stage {
+func copyStage(r *Record) Stage {
 	if r.Facts.Warm != nil {
 		return AtCutover
 	}
-	return r.stage()
+	return NextStage(r)
 }
 
 // Undo removes the images and their manifests.
 func (copyStep) Undo(ctx context.Context, r *Run) error {
-	if len(r.Facts.Images) == 0 {
+	if len(r.Record.Facts.Images) == 0 {
 		return nil
 	}
 	var errs []error
-	for _, img := range r.Facts.Images {
+	for _, img := range r.Record.Facts.Images {
 		errs = append(errs, manifest.Remove(img.Manifest), image.ForgetProven(img.Manifest))
 	}
-	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Facts.VM, r.Facts.Images))...)
-}
-
-// unchanged makes sure that the VM is still off and is what it was when the run began:
-// days may lie between two attempts, and hours between copy and commit.
-func (r *Run) unchanged(ctx context.Context) error {
-	vm, err := r.plannedVM(ctx)
-	if err != nil {
-		return err
-	}
-	return r.unchangedSince(r.Facts.VM, vm)
-}
-
-// unchangedLately is unchanged, but does not ask again where preflight was a moment ago.
-func (r *Run) unchangedLately(ctx context.Context) error {
-	if vm := r.sight.recent(r.opts.Now()); vm != nil {
-		return r.unchangedSince(r.Facts.VM, vm)
-	}
-	return r.unchanged(ctx)
-}
-
-// unchangedSince makes sure that the VM is off, and what it was.
-func (r *Run) unchangedSince(was, vm *inventory.VM) error {
-	if err := sameDisks(was, vm); err != nil {
-		return err
-	}
-	if err := r.refuse(vm, Permit{}); err != nil {
-		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
-		return e.WithHint("%s; what was copied so far may be stale: give this run up with --discard and begin again", fault.HintOf(err))
-	}
-	return nil
+	return errors.Join(append(errs, r.Rig.Target.Discard(ctx, r.Record.Facts.VM, r.Record.Facts.Images))...)
 }
 
 // copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
 // that were copied in between count as getting further.
-func (r *Run) copyDisk(ctx context.Context, img *targets.Image) (plan.Stage, error) {
-	defer r.settle(img.Key)
+func copyDisk(ctx context.Context, r *Run, img *targets.Image) (plan.Stage, error) {
+	defer settle(r, img.Key)
 	var total blockcopy.Result
-	began, missing := r.opts.Now(), int64(-1)
-	err := r.retry(ctx, img.Key, func() (bool, error) {
-		res, left, err := r.copyOnce(ctx, img)
+	began, missing := r.Options.Now(), int64(-1)
+	err := r.Retry.Do(ctx, img.Key, func() (bool, error) {
+		res, left, err := copyOnce(ctx, r, img)
 		total = total.Then(res)
 		further := left >= 0 && left < missing
 		missing = left
@@ -118,22 +88,22 @@ func (r *Run) copyDisk(ctx context.Context, img *targets.Image) (plan.Stage, err
 	if err != nil {
 		return plan.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
 	}
-	r.tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
-	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.opts.Now().Sub(began)), nil
+	r.Record.Tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
 // settle says that a disk needs no transfer any more, for now.
-func (r *Run) settle(key int32) {
+func settle(r *Run, key int32) {
 	if r.Rig.Settled != nil {
 		r.Rig.Settled(key)
 	}
 }
 
 // copyOnce does one try and returns how many chunks are missing after it, -1 if unknown.
-func (r *Run) copyOnce(ctx context.Context, img *targets.Image) (res blockcopy.Result, missing int64, err error) {
+func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Result, missing int64, err error) {
 	var root manifest.Hash
-	root, missing, err = r.job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
-		res, err = r.transfer(ctx, *img, c)
+	root, missing, err = r.Images.Job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+		res, err = transfer(ctx, r, *img, c)
 		return err
 	})
 	if err == nil {
@@ -142,17 +112,17 @@ func (r *Run) copyOnce(ctx context.Context, img *targets.Image) (res blockcopy.R
 	return res, missing, err
 }
 
-func (r *Run) transfer(ctx context.Context, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
-	r.tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: c.From()})
-	d, ok := r.Facts.VM.Disk(img.Key)
+func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
+	r.Record.Tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: c.From()})
+	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
-		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Facts.VM.Name)
+		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Record.Facts.VM.Name)
 	}
 	return r.Rig.Transport.Transfer(ctx, transport.Job{
-		Disk:     transport.Disk{VM: r.Facts.VM, Disk: d},
+		Disk:     transport.Disk{VM: r.Record.Facts.VM, Disk: d},
 		Target:   c.Target,
 		Manifest: c.Log,
-		Progress: r.meter(img.Key).copying,
+		Progress: r.Record.Meter(img.Key).Copying,
 		Pace:     r.Rig.Pace,
 		Free:     r.Rig.Free,
 		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
@@ -164,4 +134,12 @@ func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage 
 		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}
+}
+
+// NextStage is that of a transfer while the VM stays as it is.
+func NextStage(r *Record) Stage {
+	if slices.ContainsFunc(r.Facts.Images, Begun) {
+		return Again
+	}
+	return First
 }

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -24,7 +25,7 @@ var errPower = errors.New("the power is gone")
 // crash makes the world stop at its n-th operation: nothing gets through any more,
 // decamp's engine is closed without having recorded the step, and what was not synced
 // is lost. It reports whether there was an n-th operation.
-func (b *bench) crash(n int64, permit Permit) (crashed bool) {
+func (b *bench) crash(n int64, permit migrate.Permit) (crashed bool) {
 	b.t.Helper()
 	p := b.process()
 	off := make(chan struct{})
@@ -62,7 +63,7 @@ func (b *bench) crash(n int64, permit Permit) (crashed bool) {
 // warmKilledAt does two rounds of a warm run and the cutover, and makes every operation after the first n
 // fail. It fails the test if no operation failed. It reports whether the run did: the last operations
 // of a run may fail without it, and then out is its outcome.
-func (b *bench) warmKilledAt(n int) (out Outcome, failed bool) {
+func (b *bench) warmKilledAt(n int) (out migrate.Outcome, failed bool) {
 	b.t.Helper()
 	done, before := 0, b.before
 	b.before = func(ctx context.Context, op string) error {
@@ -115,7 +116,7 @@ func TestCrashAtEveryOperation(t *testing.T) {
 	t.Parallel()
 	whole := newBench(t)
 	whole.vm.Power = inventory.PoweredOn
-	if whole.crash(1<<30, Permit{PowerOff: true}) {
+	if whole.crash(1<<30, migrate.Permit{PowerOff: true}) {
 		t.Fatal("crashed")
 	}
 	if len(whole.ops) < 35 {
@@ -126,10 +127,10 @@ func TestCrashAtEveryOperation(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.vm.Power = inventory.PoweredOn
-			b.crash(int64(n+1), Permit{PowerOff: true})
+			b.crash(int64(n+1), migrate.Permit{PowerOff: true})
 			safe := b.safe()
 			b.reads = map[int32][]disk.Range{}
-			out, err := b.migrate(Permit{PowerOff: true})
+			out, err := b.migrate(migrate.Permit{PowerOff: true})
 			if err != nil {
 				t.Fatalf("after %v: %v", b.ops, err)
 			}
@@ -150,11 +151,11 @@ func TestCrashWhileMending(t *testing.T) {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) {
 			t.Parallel()
 			b := flipped(t)
-			crashed := b.crash(int64(n+1), Permit{})
+			crashed := b.crash(int64(n+1), migrate.Permit{})
 			if n < 8 && !crashed {
 				t.Fatalf("only %d operations", n)
 			}
-			out, err := b.migrate(Permit{})
+			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
 				t.Fatalf("after %v: %v", b.ops, err)
 			}
@@ -196,10 +197,10 @@ func TestCrashAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	crashes := 0
-	for n := int64(5); b.crash(n, Permit{}); n += 3 {
+	for n := int64(5); b.crash(n, migrate.Permit{}); n += 3 {
 		crashes++
 	}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func interrupted(t *testing.T) *bench {
 		}
 		return fault.New(fault.Denied, "enough")
 	}
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)
 	}
 	b.before = failing("", nil)
@@ -240,7 +241,7 @@ func (b *bench) image() *memImage { return b.images[filepath.Join(b.dir, "2000")
 // continued runs the command again and returns how many bytes came over the wire.
 func (b *bench) continued() (wire int64) {
 	b.t.Helper()
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -289,7 +290,7 @@ func TestRunWithARefusedRecordBeginsAgain(t *testing.T) {
 	if b.keys, err = fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)); err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.migrate(Permit{})
+	_, err = b.migrate(migrate.Permit{})
 	if !errors.Is(err, flow.ErrRefused) || !fault.Is(err, fault.Denied) || b.published != published {
 		t.Errorf("a run that is done, with a record that is refused: %v", err)
 	}
@@ -371,7 +372,7 @@ func TestVMThatChangedInBetweenIsAConflict(t *testing.T) {
 			pl := b.plan()
 			change(b)
 			p := b.process()
-			_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{PowerOff: true})
+			_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{PowerOff: true})
 			if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || b.published != nil {
 				t.Fatalf("got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
@@ -393,7 +394,7 @@ func TestVMPoweredOnBeforeCommitIsNotPublished(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.published != nil {
+	if _, err := b.migrate(migrate.Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.published != nil {
 		t.Fatalf("got %v, published %v", err, b.published)
 	}
 }

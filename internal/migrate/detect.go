@@ -3,10 +3,14 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -16,30 +20,30 @@ import (
 // firmware held is read from the host, while the VM is off.
 type detectStep struct{}
 
-func (detectStep) Name() string { return "detect" }
+func (detectStep) Name() string { return StepDetect }
 
 func (detectStep) Run(ctx context.Context, r *Run) error {
-	recorders := make([]*chunkRecorder, len(r.Facts.Images))
-	reports, err := r.detect(ctx, r.Facts.Images, func(i int, src disk.Source) disk.Source {
+	recorders := make([]*chunkRecorder, len(r.Record.Facts.Images))
+	reports, err := detect(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
 		recorders[i] = newChunkRecorder(src)
 		return recorders[i]
 	})
 	if err != nil {
 		return err
 	}
-	r.Facts.Guest, r.Facts.Metadata = reports, map[int32][]int64{}
-	for i, img := range r.Facts.Images {
-		r.Facts.Metadata[img.Key] = recorders[i].chunks
+	r.Record.Facts.Guest, r.Record.Facts.Metadata = reports, map[int32][]int64{}
+	for i, img := range r.Record.Facts.Images {
+		r.Record.Facts.Metadata[img.Key] = recorders[i].chunks
 	}
-	if r.Facts.EFI, err = r.firmware(ctx, reports); err != nil {
+	if r.Record.Facts.EFI, err = firmware(ctx, r, reports); err != nil {
 		return err
 	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
-			r.warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Facts.Images[i].Key, w.Text)})
+			r.Record.Warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)})
 		}
 		if report.Verdict != "" {
-			r.tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 	return nil
@@ -50,7 +54,7 @@ func (detectStep) Undo(context.Context, *Run) error { return nil }
 
 // detect looks into all images at once: a guest may have its volumes on several. It reads image i
 // through wrap.
-func (r *Run) detect(ctx context.Context, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
+func detect(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {
@@ -58,4 +62,92 @@ func (r *Run) detect(ctx context.Context, images []targets.Image, wrap func(i in
 		}
 		return wrap(i, src), nil
 	})
+}
+
+// A chunkRecorder records which chunks of a disk are read, in the order of the first reads.
+type chunkRecorder struct {
+	disk.Source
+	most int // chunks that are recorded; later ones are not
+
+	mu     sync.Mutex
+	seen   map[int64]bool
+	chunks []int64
+}
+
+func newChunkRecorder(src disk.Source) *chunkRecorder {
+	info := manifest.Info{Size: src.Size()}
+	return &chunkRecorder{Source: src, most: MostMetadata(info.Chunks()), seen: map[int64]bool{}}
+}
+
+// ReadAt is part of disk.Source.
+func (c *chunkRecorder) ReadAt(ctx context.Context, p []byte, off int64) error {
+	c.record(off, int64(len(p)))
+	return c.Source.ReadAt(ctx, p, off)
+}
+
+func (c *chunkRecorder) record(off, n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for chunk := off / manifest.ChunkSize; chunk*manifest.ChunkSize < off+n && len(c.chunks) < c.most; chunk++ {
+		if !c.seen[chunk] {
+			c.seen[chunk] = true
+			c.chunks = append(c.chunks, chunk)
+		}
+	}
+}
+
+// firmware is what of the VM's firmware goes with it: its boot entries as its .nvram file has them, or made
+// of the loaders that detect found. That the file cannot be had ends no run: a guest is started by what is
+// on its disks, too.
+func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
+	if r.Record.Facts.VM.Firmware != inventory.EFI {
+		return nil, nil
+	}
+	held, err := held(ctx, r)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		r.Record.Warn(inventory.Warning{Code: "efi-nvram", Text: fmt.Sprintf("the file with the variables of the VM's EFI firmware is not read: %v", err),
+			Remedy: "none is needed if its boot entry is told from its disks; keys enrolled with mokutil are to be enrolled again"})
+	}
+	state := guest.EFIState(reports, held)
+	if state.Empty() {
+		return nil, nil
+	}
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "EFI: " + told(state)})
+	return &state, nil
+}
+
+// held is what the VM's firmware holds, nothing where that is not asked.
+func held(ctx context.Context, r *Run) (s efi.State, err error) {
+	vm := r.Record.Facts.VM
+	if r.Rig.NVRAM == nil || vm.NVRAM.File == "" {
+		return s, nil
+	}
+	var file []byte
+	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
+		file, err = r.Rig.NVRAM(ctx, vm)
+		return false, err
+	})
+	if err != nil || len(file) == 0 { // it was never on
+		return s, err
+	}
+	vars, err := efi.ReadVMware(file)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", vm.NVRAM, err)
+	}
+	s, _ = efi.StateOf(vars)
+	return s, nil
+}
+
+func told(s efi.State) string {
+	var what []string
+	for _, e := range s.Entries {
+		what = append(what, fmt.Sprintf("boot entry %q starts %q", e.Label, e.File))
+	}
+	for _, k := range s.Keys {
+		what = append(what, "shim's "+k.Name)
+	}
+	return strings.Join(what, ", ")
 }

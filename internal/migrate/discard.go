@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -46,7 +47,7 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	if err := m.undo(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
-	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	m.events.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
 }
 
@@ -86,11 +87,11 @@ func (m *Migrator) undoable(ctx context.Context, id plan.ID) (plan.Plan, error) 
 // a source that is powered on again would run twice.
 func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
 	var after Facts
-	committed, err := st.Result(commitStep{}.Name(), &after)
+	committed, err := st.Result(StepCommit, &after)
 	if err != nil || f.VM == nil {
 		return err
 	}
-	if off, err := m.switchedOff(plan.ID(st.Run), f); err != nil || !off {
+	if off, err := switchedOff(m.store, plan.ID(st.Run), f); err != nil || !off {
 		return err
 	}
 	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
@@ -100,22 +101,8 @@ func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig
 	return nil
 }
 
-// halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
-	if st.State != flow.Pending {
-		return nil
-	}
-	if err := m.engine.Cancel(ctx, st.Run); err != nil {
-		return err
-	}
-	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
-		return err
-	}
-	return ctx.Err()
-}
-
 func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
-	r := &Run{Plan: p, Facts: f, Rig: rig, opts: m.opts, m: m}
+	r := m.pipeline.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -123,12 +110,40 @@ func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) erro
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(append(errs, r.revive(ctx))...)
+	return errors.Join(append(errs, m.restore(ctx, r))...)
 }
 
-func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
-	if err := m.engine.Forget(ctx, string(id)); err != nil {
+// restore leaves the VM at the source as it was found: without our snapshots, with change tracking as it
+// was, and on if the run shut it down.
+func (m *Migrator) restore(ctx context.Context, r *Run) error {
+	facts := r.Record.Facts
+	off, err := switchedOff(m.store, r.Record.Plan.ID, facts)
+	if err != nil || !off && facts.Warm == nil {
 		return err
 	}
-	return m.store.Remove(id)
+	source, ok := r.Rig.Source.(PowerOner)
+	switch {
+	case !ok:
+		return fault.New(fault.Internal, "this source powers no VM on")
+	case facts.Warm != nil && m.warm == nil:
+		return errNoWarm(r.Record.Plan.ID)
+	}
+	var errs []error
+	if facts.Warm != nil {
+		errs = append(errs, m.warm.Restore(ctx, r))
+	}
+	if off {
+		errs = append(errs, source.PowerOn(ctx, r.Record.Plan.VM.Ref))
+	}
+	return errors.Join(errs...)
+}
+
+// switchedOff reports whether the run found its VM running and shut it down. A cold run told so
+// before it did: nothing else is told as a change of power.
+func switchedOff(s *plan.Store, id plan.ID, f Facts) (bool, error) {
+	if f.Warm != nil {
+		return f.Warm.WasOn, nil
+	}
+	events, err := s.Events(id)
+	return slices.ContainsFunc(events, func(e plan.Event) bool { return e.Kind == plan.PowerChanged }), err
 }

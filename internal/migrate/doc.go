@@ -13,7 +13,10 @@
 // A Rig is what one run works with: source, transport and target, logged in and open. A
 // Permit is what the user allowed this time, such as powering the VM off. Facts are what
 // the steps found out; flow keeps them after each step and hands them to the next, so
-// that a process that was killed goes on where it was.
+// that a process that was killed goes on where it was. A Record has plan, facts and events of
+// a run: what is stored. A Run is a record with what a step needs beside it.
+//
+// A VM that runs is moved by package warm, which adds its own steps to a Migrator.
 //
 // # What is promised
 //

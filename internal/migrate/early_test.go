@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -101,8 +102,8 @@ func TestOutageIncludesTheDelivery(t *testing.T) {
 	p := b.process()
 	clock := time.Unix(1_800_000_000, 0)
 	pass := func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); clock = clock.Add(d) }
-	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-	p.opts.Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
+	p.Options().Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	p.Options().Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
 	b.before = func(_ context.Context, op string) error {
 		if op == "power off" {
 			pass(30 * time.Second)
@@ -111,7 +112,7 @@ func TestOutageIncludesTheDelivery(t *testing.T) {
 	}
 	s := &sending{eager: eager{b: b}, pass: pass}
 	b.wrap = func(t targets.Target) targets.Target { s.Target = t; return s }
-	out, err := p.Migrate(t.Context(), b.warmPlan(), b.rig(t, b.dir), Permit{Cutover: Cutover{At: clock.Add(5 * time.Minute)}})
+	out, err := p.Migrate(t.Context(), b.warmPlan(), b.rig(t, b.dir), migrate.Permit{Cutover: migrate.Cutover{At: clock.Add(5 * time.Minute)}})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -122,37 +123,5 @@ func TestOutageIncludesTheDelivery(t *testing.T) {
 	told := b.told(plan.Summarized)
 	if len(told) != 1 || told[0].Outage == nil || told[0].Outage.Delivery != o.Delivery || told[0].Outage.Took != o.Took {
 		t.Errorf("the summary has %+v", told)
-	}
-}
-
-// The one that is expected counts it, too.
-func TestOutlookCountsTheDelivery(t *testing.T) {
-	t.Parallel()
-	s := &sending{}
-	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
-	began := time.Unix(1_800_000_000, 0)
-	rounds := []Round{
-		{Began: began, Took: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
-		{Began: began.Add(time.Hour), Took: 12 * time.Second, Copied: 1200 << 20, Delivered: 6 * time.Second},
-	}
-	for _, c := range []struct {
-		all    bool
-		rounds []Round
-		after  time.Duration
-		want   time.Duration
-	}{
-		{false, rounds[:1], 0, 10 * time.Second},
-		{false, rounds, time.Hour + 30*time.Minute, 9 * time.Second},
-		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
-		{true, rounds, 30 * time.Minute, 12 * time.Second},
-	} {
-		s.all = c.all
-		r := &Run{Facts: Facts{Warm: &Warm{Rounds: c.rounds}}, Rig: Rig{Target: s}}
-		with := r.outlook(c.rounds[len(c.rounds)-1].Began.Add(c.after))
-		r.Rig.Target = nil
-		without := r.outlook(c.rounds[len(c.rounds)-1].Began.Add(c.after))
-		if with.Delivery.Round(time.Millisecond) != c.want || with.Outage != without.Outage+with.Delivery || without.Delivery != 0 {
-			t.Errorf("all %v, %d rounds, after %v: %v of %v, want %v", c.all, len(c.rounds), c.after, with.Delivery, with.Outage, c.want)
-		}
 	}
 }

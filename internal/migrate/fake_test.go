@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
@@ -435,13 +436,13 @@ func (w *world) powerCut() {
 }
 
 // rig is the world as a run sees it.
-func (w *world) rig(t *testing.T, dir string) Rig {
+func (w *world) rig(t *testing.T, dir string) migrate.Rig {
 	t.Helper()
 	to := targets.Target(memTarget{w, dir})
 	if w.wrap != nil {
 		to = w.wrap(to)
 	}
-	return Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
+	return migrate.Rig{Source: fakeSource{w}, Transport: fakeTransport{w}, Target: to, Turn: w.line.asked(), Epoch: w.epoch, Convert: w.convert, V2V: w.runV2V,
 		Open: func(_ context.Context, d transport.Disk) (disk.Source, error) {
 			return &memSource{w: w, key: d.Disk.Key, data: w.disks[d.Disk.Key]}, nil
 		},

@@ -32,14 +32,14 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 		"nothing held":   {inventory.EFI, "web/web.nvram", "MRVN\x01\x00\x00\x00", nil, "", 1},
 	} {
 		var warnings []string
-		m := &Migrator{opts: Options{Notify: func(e plan.Event) {
+		o := Options{Notify: func(e plan.Event) {
 			if e.Warning != nil {
 				warnings = append(warnings, e.Warning.Text)
 			}
-		}}.withDefaults(), runs: map[plan.ID]*attendance{}}
-		r := &Run{m: m, opts: m.opts, Facts: Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}}
+		}}
+		r := unitRun(plan.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Rig{}, Permit{}, o)
 		r.Rig.NVRAM = func(context.Context, *inventory.VM) ([]byte, error) { return []byte(tt.data), tt.err }
-		state, err := r.firmware(t.Context(), reports)
+		state, err := firmware(t.Context(), r, reports)
 		n := 0
 		if state != nil {
 			n = len(state.Entries)
@@ -48,8 +48,8 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, state, err)
 		}
 		told := strings.Join(warnings, "; ")
-		if len(r.Facts.Warnings) > 0 {
-			told += r.Facts.Warnings[0].Text
+		if len(r.Record.Facts.Warnings) > 0 {
+			told += r.Record.Facts.Warnings[0].Text
 		}
 		if (tt.warned == "") != (told == "") || !strings.Contains(told, tt.warned) {
 			t.Errorf("%s: told %q", name, told)

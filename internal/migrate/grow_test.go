@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -84,14 +85,14 @@ func TestWarmDiskThatGrows(t *testing.T) {
 // isLate reports whether a disk that grows in that step may be too late to be copied.
 func isLate(step string) bool {
 	switch step {
-	case stepLast, detectStep{}.Name(), convertStep{}.Name(), verifyStep{}.Name(), commitStep{}.Name():
+	case stepLast, migrate.StepDetect, migrate.StepConvert, migrate.StepVerify, migrate.StepCommit:
 		return true
 	}
 	return false
 }
 
 // checkGrown checks what a run says of a disk that grew.
-func (b *bench) checkGrown(out Outcome, at *plan.Event) {
+func (b *bench) checkGrown(out migrate.Outcome, at *plan.Event) {
 	b.t.Helper()
 	size := int64(5*mib + 512 + growth)
 	if d := out.Facts.VM.Disks[0]; d.Capacity != size || b.published.Images[0].Size != size || b.published.VM.Disks[0].Capacity != size {

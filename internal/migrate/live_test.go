@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -127,9 +128,9 @@ func (s fakeSource) Track(ctx context.Context, _ inventory.MoRef, on bool) error
 	return nil
 }
 
-func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) (Frozen, error) {
+func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) (warm.Frozen, error) {
 	if err := s.w.op(ctx, "freeze"); err != nil {
-		return Frozen{}, err
+		return warm.Frozen{}, err
 	}
 	s.w.work()
 	s.w.mu.Lock()
@@ -142,7 +143,7 @@ func (s fakeSource) Freeze(ctx context.Context, _ inventory.MoRef, name string) 
 		}
 		g.snapshots[name] = m
 	}
-	f := Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
+	f := warm.Frozen{Snapshot: refOf(name), IDs: map[int32]inventory.ChangeID{}, Sizes: map[int32]int64{}}
 	for key, data := range g.snapshots[name].disks {
 		f.Sizes[key] = int64(len(data))
 	}

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -20,8 +20,9 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -85,7 +86,7 @@ func (b *bench) plan() plan.Plan {
 
 // process is decamp running on the bench.
 type process struct {
-	*Migrator
+	*migrate.Migrator
 	engine *flow.Engine
 	store  *plan.Store
 }
@@ -97,10 +98,11 @@ func (b *bench) process() *process {
 		b.t.Fatal(err)
 	}
 	store := plan.NewStore(filepath.Join(b.dir, "state"))
-	m := New(e, store, Options{
+	m := migrate.New(e, store, migrate.Options{
 		Notify: b.notify, Version: "test", Seed: 1, Attempts: b.attempts,
 		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 	})
+	warm.Register(m)
 	if err := e.Launch(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -110,7 +112,7 @@ func (b *bench) process() *process {
 }
 
 // migrate runs decamp once, as a process of its own.
-func (b *bench) migrate(permit Permit) (Outcome, error) {
+func (b *bench) migrate(permit migrate.Permit) (migrate.Outcome, error) {
 	b.t.Helper()
 	p := b.process()
 	out, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), permit)
@@ -121,7 +123,7 @@ func (b *bench) migrate(permit Permit) (Outcome, error) {
 }
 
 // checkPublished compares what was published with the VM's disks.
-func (b *bench) checkPublished(out Outcome) {
+func (b *bench) checkPublished(out migrate.Outcome) {
 	b.t.Helper()
 	if b.published == nil {
 		b.t.Fatal("nothing was published")
@@ -134,7 +136,7 @@ func (b *bench) checkPublished(out Outcome) {
 		if !m.finished || !bytes.Equal(m.medium, b.disks[img.Key]) {
 			b.t.Errorf("image of disk %d differs from the disk, or is not finished (%v)", img.Key, m.finished)
 		}
-		if !sealed(img) {
+		if !migrate.Sealed(img) {
 			b.t.Errorf("manifest of disk %d is not sealed with root %s", img.Key, img.Root)
 		}
 	}
@@ -143,7 +145,7 @@ func (b *bench) checkPublished(out Outcome) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +170,7 @@ func TestMigrate(t *testing.T) {
 func TestAuditFilesNameTheSums(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,7 @@ func TestAuditFilesNameTheSums(t *testing.T) {
 func TestSummarySaysWhereTheTimeWent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,12 +204,12 @@ func TestSummarySaysWhereTheTimeWent(t *testing.T) {
 func TestDoneRunIsNotDoneAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	first, err := b.migrate(Permit{})
+	first, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.reads = nil
-	again, err := b.migrate(Permit{})
+	again, err := b.migrate(migrate.Permit{})
 	if err != nil || !again.Repeated || len(b.reads) > 0 || !reflect.DeepEqual(again.Facts.Verified, first.Facts.Verified) {
 		t.Fatalf("again: %+v, %v; read %v", again, err, b.reads)
 	}
@@ -217,7 +219,7 @@ func TestDoneRunIsNotDoneAgain(t *testing.T) {
 func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.migrate(Permit{}); err != nil {
+	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl")
@@ -234,7 +236,7 @@ func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 		if r, err := store.Run(b.plan().ID); err != nil || r.State != want {
 			t.Fatalf("run %s, %v; want %s", r.State, err, want)
 		}
-		if again, err := b.migrate(Permit{}); err != nil || !again.Repeated {
+		if again, err := b.migrate(migrate.Permit{}); err != nil || !again.Repeated {
 			t.Fatalf("again: %+v, %v", again, err)
 		}
 	}
@@ -246,11 +248,11 @@ func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 func TestRunBeginsAfreshWhenThePublishedVMIsGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.migrate(Permit{}); err != nil {
+	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
 	b.published, b.images = nil, map[string]*memImage{}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil || out.Repeated {
 		t.Fatalf("%+v, %v", out, err)
 	}
@@ -286,7 +288,7 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			tc.change(b.vm)
-			_, err := b.migrate(Permit{})
+			_, err := b.migrate(migrate.Permit{})
 			if fault.KindOf(err) != tc.kind || !strings.Contains(fault.HintOf(err), tc.hint) {
 				t.Fatalf("got %v (%v), remedy %q", err, fault.KindOf(err), fault.HintOf(err))
 			}
@@ -302,24 +304,12 @@ func TestRefusals(t *testing.T) {
 func TestPhysicalRawDeviceIsToldOnce(t *testing.T) {
 	w := inventory.Warning{Code: "rdm-physical", Text: "a raw device in physical mode", Remedy: "move it", Blocks: true}
 	vm := &inventory.VM{Disks: []inventory.Disk{{Key: 2000, Backing: inventory.RDM, Layers: 1}}, Warnings: []inventory.Warning{w}}
-	if got := Obstacles(vm, nil, Permit{}); len(got) != 1 || got[0].Code != w.Code {
+	if got := migrate.Obstacles(vm, nil, migrate.Permit{}); len(got) != 1 || got[0].Code != w.Code {
 		t.Errorf("%+v", got)
 	}
 	vm.Warnings = nil
-	if got := Obstacles(vm, nil, Permit{}); len(got) != 1 || got[0].Code != "rdm" {
+	if got := migrate.Obstacles(vm, nil, migrate.Permit{}); len(got) != 1 || got[0].Code != "rdm" {
 		t.Errorf("without a warning: %+v", got)
-	}
-}
-
-func TestWarningsAreToldOnce(t *testing.T) {
-	t.Parallel()
-	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
-	err := (&Run{}).refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
-	if strings.Count(err.Error(), "powered on") != 1 {
-		t.Fatal(err)
-	}
-	if remedy := fault.HintOf(err); !strings.Contains(remedy, "--power-off") || !strings.Contains(remedy, "powerOff: guest") {
-		t.Errorf("the remedy does not name what decamp does: %s", remedy)
 	}
 }
 
@@ -327,14 +317,14 @@ func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.vm.Power, b.vm.Snapshots = inventory.PoweredOn, 1
-	if _, err := b.migrate(Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
+	if _, err := b.migrate(migrate.Permit{PowerOff: true}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
 		t.Fatalf("VM with a snapshot is %s after %v", b.vm.Power, err)
 	}
 	b.vm.Snapshots = 0
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Conflict) || b.vm.Power != inventory.PoweredOn {
 		t.Fatalf("VM is %s after %v", b.vm.Power, err)
 	}
-	out, err := b.migrate(Permit{PowerOff: true})
+	out, err := b.migrate(migrate.Permit{PowerOff: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +344,7 @@ func TestCardsThatWerePulledStayOff(t *testing.T) {
 		{Key: 4001, MAC: "00:50:56:00:00:02", StartConnected: true},
 		{Key: 4002, MAC: "00:50:56:00:00:03"},
 	}
-	out, err := b.migrate(Permit{PowerOff: true})
+	out, err := b.migrate(migrate.Permit{PowerOff: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +366,7 @@ func TestAnotherVMUnderTheSameReferenceIsRefused(t *testing.T) {
 	p := b.process()
 	pl := b.plan()
 	b.vm.UUID = "somebody else"
-	_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{})
+	_, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{})
 	if !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 		t.Fatal(err)
 	}
@@ -388,17 +378,17 @@ func TestOptionsMayChangeUntilSomethingWasCopied(t *testing.T) {
 	b.vm.Snapshots = 1
 	p := b.process()
 	pl := b.plan()
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Conflict) {
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
 		t.Fatal(err)
 	}
 	b.vm.Snapshots = 0
 	pl.Format = "qcow2"
 	b.before = failing("write", fault.New(fault.Full, "no space"))
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Full) {
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Full) {
 		t.Fatal(err)
 	}
 	pl.Format = "raw"
-	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Conflict) {
+	if _, err := p.Migrate(t.Context(), pl, b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("another format after the copy began: %v", err)
 	}
 }
@@ -417,12 +407,12 @@ func TestFullTargetIsContinuedOnceThereIsRoom(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.before = failing("sync", fault.New(fault.Full, "no space left").WithHint("free 3 GiB"))
-	_, err := b.migrate(Permit{})
+	_, err := b.migrate(migrate.Permit{})
 	if !fault.Is(err, fault.Full) || fault.HintOf(err) != "free 3 GiB" || b.published != nil {
 		t.Fatalf("%v, remedy %q", err, fault.HintOf(err))
 	}
 	b.before = failing("", nil)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +433,7 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 		}
 		return nil
 	}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,45 +443,15 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 	}
 }
 
-// A copy of days over a poor line fails more often than anybody would retry a step that
-// gets nowhere; only failures without a new chunk in between are counted.
-func TestRetriesAreCountedFromTheLastChunkThatArrived(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.attempts = 3
-	p := b.process()
-	r := &Run{opts: p.opts, m: p.Migrator}
-	reset := fault.New(fault.Transient, "connection reset")
-	for _, tc := range []struct {
-		further func(call int) bool
-		calls   int
-	}{
-		{func(int) bool { return false }, 3},
-		{func(call int) bool { return call <= 10 }, 12},
-		{func(call int) bool { return call%2 == 0 }, 20}, // until it works
-	} {
-		calls := 0
-		err := r.retry(t.Context(), 0, func() (bool, error) {
-			if calls++; calls == 20 {
-				return true, nil
-			}
-			return tc.further(calls), reset
-		})
-		if calls != tc.calls || (err == nil) != (calls == 20) {
-			t.Errorf("%d calls, want %d; %v", calls, tc.calls, err)
-		}
-	}
-}
-
 func TestLastingFaultsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.before = failing("vm", fault.New(fault.Denied, "wrong password"))
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Denied) || len(b.told(plan.StepRetried)) > 0 {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) || len(b.told(plan.StepRetried)) > 0 {
 		t.Fatalf("%v after %d retries", err, len(b.told(plan.StepRetried)))
 	}
 	b.before = failing("vm", fault.New(fault.Transient, "503"))
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Transient) || len(b.told(plan.StepRetried)) != 5 {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Transient) || len(b.told(plan.StepRetried)) != 5 {
 		t.Fatalf("%v after %d retries, want 5", err, len(b.told(plan.StepRetried)))
 	}
 }
@@ -506,7 +466,7 @@ func flipped(t *testing.T) *bench {
 			b.onEvent = nil
 		}
 	}
-	_, err := b.migrate(Permit{})
+	_, err := b.migrate(migrate.Permit{})
 	if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), fmt.Sprintf("disk 2001 at %d", 2*mib)) {
 		t.Fatalf("got %v", err)
 	}
@@ -523,7 +483,7 @@ func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
 		t.Fatalf("bad chunks told: %+v", bad)
 	}
 	b.reads = map[int32][]disk.Range{}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +507,7 @@ func TestEveryDiskIsSettled(t *testing.T) {
 		rig.Reread = func(context.Context, transport.Disk) (disk.Source, string, error) {
 			return nil, "", errors.New("not now")
 		}
-		if _, err := p.Migrate(t.Context(), b.plan(), rig, Permit{}); err == nil {
+		if _, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); err == nil {
 			t.Fatal("verify did not fail")
 		}
 		if !settled[2000] || !settled[2001] {
@@ -568,7 +528,7 @@ func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 		return ctx.Err()
 	}
 	p := b.process()
-	_, err := p.Migrate(ctx, b.plan(), b.rig(t, b.dir), Permit{})
+	_, err := p.Migrate(ctx, b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "same command again") {
 		t.Fatalf("got %v, remedy %q", err, fault.HintOf(err))
 	}
@@ -576,7 +536,7 @@ func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 		t.Fatalf("run is %s, %v", r.State, err)
 	}
 	b.before = failing("", nil)
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +547,7 @@ func TestDiscardRemovesEverything(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.before = failing("finish", errors.New("broken"))
-	if _, err := b.migrate(Permit{}); err == nil {
+	if _, err := b.migrate(migrate.Permit{}); err == nil {
 		t.Fatal("did not fail")
 	}
 	p := b.process()
@@ -602,7 +562,7 @@ func TestDiscardRemovesEverything(t *testing.T) {
 		t.Fatalf("plan after discard: %v", err)
 	}
 	b.before = failing("", nil)
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -616,27 +576,11 @@ func TestUndoIsSafeIfNothingRan(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	p := b.process()
-	if err := p.undo(t.Context(), b.plan(), Facts{}, b.rig(t, b.dir)); err != nil {
+	if err := p.Undo(t.Context(), b.plan(), migrate.Facts{}, b.rig(t, b.dir)); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.NotFound) {
 		t.Fatalf("discard of no run: %v", err)
-	}
-}
-
-func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
-	t.Parallel()
-	img := targets.Image{Key: 2000, Root: "abc"}
-	for name, f := range map[string]Facts{
-		"nothing":      {},
-		"not verified": {Images: []targets.Image{img}},
-		"another root": {Images: []targets.Image{img}, Verified: []Verified{{Key: 2000, Root: "abd"}}},
-		"no root":      {Images: []targets.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
-	} {
-		f.VM = &inventory.VM{}
-		if err := (commitStep{}).Run(t.Context(), &Run{Facts: f}); err == nil {
-			t.Errorf("%s: published", name)
-		}
 	}
 }
 
@@ -647,7 +591,7 @@ func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
 	b := newBench(t)
 	damaged := 0
 	b.onEvent = func(e plan.Event) {
-		if e.Kind != plan.StepDone || e.Step != (verifyStep{}).Name() {
+		if e.Kind != plan.StepDone || e.Step != migrate.StepVerify {
 			return
 		}
 		manifests, _ := filepath.Glob(filepath.Join(b.dir, "*.manifest")) // the pattern is right
@@ -663,7 +607,7 @@ func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
 			damaged++
 		}
 	}
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -672,7 +616,7 @@ func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
 		t.Fatal("nothing was damaged")
 	}
 	for _, img := range b.published.Images {
-		if !sealed(img) {
+		if !migrate.Sealed(img) {
 			t.Errorf("the manifest of disk %d was published damaged", img.Key)
 		}
 	}

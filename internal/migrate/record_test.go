@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -41,7 +42,7 @@ func TestRecordedStateOfEveryReleaseIsPublished(t *testing.T) {
 			if err := os.CopyFS(filepath.Join("images", "state"), os.DirFS(state)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.migrate(Permit{}); err != nil {
+			if _, err := b.migrate(migrate.Permit{}); err != nil {
 				t.Fatal(err)
 			}
 			var want targets.Definition
@@ -67,11 +68,11 @@ func TestRecord(t *testing.T) {
 		dir = filepath.Join(t.TempDir(), "state") // recording itself is tested on every run
 	}
 	whole := recordBench(t)
-	if _, err := whole.migrate(Permit{}); err != nil {
+	if _, err := whole.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
 	b := recordBench(t)
-	if !b.crash(int64(len(whole.ops)), Permit{}) || b.published == nil {
+	if !b.crash(int64(len(whole.ops)), migrate.Permit{}) || b.published == nil {
 		t.Fatal("did not stop in commit, behind its effect")
 	}
 	text, err := json.MarshalIndent(b.published, "", "  ")

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/trial"
@@ -25,7 +27,7 @@ var booted = trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG
 
 // rehearsed runs a warm migration in which a rehearsal is asked for after the first round, and the
 // cutover when that has ended. It returns how it did.
-func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error)) (Outcome, *plan.Rehearsed) {
+func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrate.Rehearsing) (trial.Report, error)) (migrate.Outcome, *plan.Rehearsed) {
 	b.t.Helper()
 	p := b.waiting()
 	rounds := 0
@@ -44,8 +46,8 @@ func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what Rehear
 		}
 	}
 	rig := b.rig(b.t, b.dir)
-	rig.Rehearse = func(ctx context.Context, what Rehearsing) (trial.Report, error) { return boot(ctx, p, what) }
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), rig, Permit{})
+	rig.Rehearse = func(ctx context.Context, what migrate.Rehearsing) (trial.Report, error) { return boot(ctx, p, what) }
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), rig, migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		b.t.Fatal(err)
 	}
@@ -56,14 +58,14 @@ func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what Rehear
 	if asked, err := p.store.Rehearsal(out.Run); asked != nil || err != nil {
 		b.t.Errorf("it is asked still: %+v, %v", asked, err)
 	}
-	if there(scratchOf(p.store, out.Run)) {
+	if migrate.There(scratchIn(p.store, out.Run)) {
 		b.t.Error("its folder is left")
 	}
 	return out, answer
 }
 
 // disksOf reads all that is booted.
-func disksOf(t *testing.T, what Rehearsing) map[string][]byte {
+func disksOf(t *testing.T, what migrate.Rehearsing) map[string][]byte {
 	all := map[string][]byte{}
 	for path, src := range what.Disks {
 		p := make([]byte, src.Size())
@@ -86,7 +88,7 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 		r.GuestAgent = true // to come
 		return r, err
 	}
-	out, answer := b.rehearsed(func(ctx context.Context, p *process, what Rehearsing) (trial.Report, error) {
+	out, answer := b.rehearsed(func(ctx context.Context, p *process, what migrate.Rehearsing) (trial.Report, error) {
 		was, rounds := disksOf(t, what), len(b.told(plan.RoundDone))
 		for deadline := time.Now().Add(2 * time.Minute); len(b.told(plan.RoundDone)) < rounds+3; {
 			if time.Now().After(deadline) || ctx.Err() != nil {
@@ -119,8 +121,8 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 // However a rehearsal ends, its run goes on.
 func TestRehearsals(t *testing.T) {
 	t.Parallel()
-	waits := func(order func(p *process) error) func(context.Context, *process, Rehearsing) (trial.Report, error) {
-		return func(ctx context.Context, p *process, _ Rehearsing) (trial.Report, error) {
+	waits := func(order func(p *process) error) func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
+		return func(ctx context.Context, p *process, _ migrate.Rehearsing) (trial.Report, error) {
 			if err := order(p); err != nil {
 				t.Error(err)
 			}
@@ -130,14 +132,14 @@ func TestRehearsals(t *testing.T) {
 	}
 	var id plan.ID
 	for name, c := range map[string]struct {
-		boot func(context.Context, *process, Rehearsing) (trial.Report, error)
+		boot func(context.Context, *process, migrate.Rehearsing) (trial.Report, error)
 		kind string // of the failure
 		want string
 	}{
-		"no QEMU": {func(context.Context, *process, Rehearsing) (trial.Report, error) {
+		"no QEMU": {func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
 			return trial.Report{}, fault.New(fault.NotFound, "no QEMU")
 		}, "not-found", "no QEMU"},
-		"it does not boot": {func(context.Context, *process, Rehearsing) (trial.Report, error) {
+		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
 			return trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)"}, nil
 		}, "", "rehearsal: it does not boot (initramfs): (initramfs)"},
 		"cutover": {waits(func(p *process) error { return p.store.Give(id, plan.CutOver) }), "canceled", "the cutover ended it"},
@@ -180,11 +182,11 @@ func (b *bench) leftAt(inRound bool) {
 		}
 		return ctx.Err()
 	}
-	cutover := Cutover{Interval: time.Hour} // which is not over before it is stopped
+	cutover := migrate.Cutover{Interval: time.Hour} // which is not over before it is stopped
 	if inRound {
 		cutover.Interval = time.Nanosecond
 	}
-	if _, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), Permit{Cutover: cutover}); !fault.Is(err, fault.Canceled) {
+	if _, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: cutover}); !fault.Is(err, fault.Canceled) {
 		b.t.Fatalf("it ended with %v", err)
 	}
 	b.onEvent, b.before = nil, failing("", nil)
@@ -202,14 +204,14 @@ func TestRehearsalOfABrokenRound(t *testing.T) {
 		p := b.process()
 		rig := b.rig(t, b.dir)
 		boots := 0
-		rig.Rehearse = func(_ context.Context, what Rehearsing) (trial.Report, error) {
+		rig.Rehearse = func(_ context.Context, what migrate.Rehearsing) (trial.Report, error) {
 			boots++
 			if got := disksOf(t, what)["2000"]; !bytes.Equal(got, b.image().now) {
 				t.Error("something else is booted")
 			}
 			return booted, nil
 		}
-		report, err := p.Rehearse(t.Context(), b.plan().ID, rig, plan.Rehearsal{ID: "1"})
+		report, err := warm.Rehearse(t.Context(), p.Migrator, b.plan().ID, rig, plan.Rehearsal{ID: "1"})
 		if cerr := p.engine.Close(); cerr != nil {
 			t.Fatal(cerr)
 		}
@@ -320,7 +322,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 		waits("one boots")
 		return func() { left = true }, nil
 	}
-	out, err := p.Migrate(t.Context(), b.plan(), rig, Permit{Trial: true})
+	out, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{Trial: true})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +337,7 @@ func TestWhatAKilledRehearsalLeaves(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 44)
 	p := b.process()
-	scratch := scratchOf(p.store, b.plan().ID)
+	scratch := scratchIn(p.store, b.plan().ID)
 	if err := errors.Join(os.MkdirAll(filepath.Join(scratch, "trial-1"), 0o700), p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +346,7 @@ func TestWhatAKilledRehearsalLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if there(scratch) {
+	if migrate.There(scratch) {
 		t.Error("it is left")
 	}
 }

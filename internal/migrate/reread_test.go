@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -12,13 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/transport"
 )
 
 // flippedOnce returns a source that reads like the world's disks, with one bit of disk 2000 wrong in
 // every copy and right in every second reading.
-func flippedOnce(b *bench, rig Rig, off int64) Rig {
+func flippedOnce(b *bench, rig migrate.Rig, off int64) migrate.Rig {
 	wrong := bytes.Clone(b.disks[2000])
 	wrong[off] ^= 1
 	right := b.disks[2000]
@@ -41,7 +42,7 @@ func TestWrongBytesFromTheSourceAreFoundByDefault(t *testing.T) {
 	for _, off := range []int64{100, 3*mib + 7, 5*mib + 511} {
 		b := newBench(t)
 		p := b.process()
-		_, err := p.Migrate(t.Context(), b.plan(), flippedOnce(b, b.rig(t, b.dir), off), Permit{})
+		_, err := p.Migrate(t.Context(), b.plan(), flippedOnce(b, b.rig(t, b.dir), off), migrate.Permit{})
 		want := strings.Contains(err.Error(), "disk 2000 at "+map[int64]string{0: "0:", 3: "3145728:", 5: "5242880:"}[off/mib])
 		if !fault.Is(err, fault.Corrupt) || !want || b.published != nil {
 			t.Fatalf("bit at %d: got %v", off, err)
@@ -66,7 +67,7 @@ func TestWrongBytesFromTheSourceAreFoundByDefault(t *testing.T) {
 // images returns the paths of the manifests of a run.
 func (p *process) images(t *testing.T, b *bench) (manifests []string) {
 	t.Helper()
-	facts, err := p.facts(t.Context(), b.plan().ID)
+	facts, err := p.Facts(t.Context(), b.plan().ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestWrongBytesAreCopiedAgain(t *testing.T) {
 	b := newBench(t)
 	p := b.process()
 	rig := flippedOnce(b, b.rig(t, b.dir), 100)
-	if _, err := p.Migrate(t.Context(), b.plan(), rig, Permit{}); !fault.Is(err, fault.Corrupt) {
+	if _, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); !fault.Is(err, fault.Corrupt) {
 		t.Fatalf("got %v", err)
 	}
 	right, _, err := rig.Reread(t.Context(), transport.Disk{Disk: &b.vm.Disks[0]})
@@ -91,7 +92,7 @@ func TestWrongBytesAreCopiedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.disks[2000] = right.(*memSource).data
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{Spot: Spot{None: true}})
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{Spot: migrate.Spot{None: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +106,14 @@ func TestDiskWithAnotherSourceHashIsCopiedAgain(t *testing.T) {
 	b := newBench(t)
 	p := b.process()
 	rig := b.rig(t, b.dir)
-	rig.Sum = func(context.Context, transport.Disk) (SourceSum, error) {
-		return SourceSum{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}, nil
+	rig.Sum = func(context.Context, transport.Disk) (migrate.SourceSum, error) {
+		return migrate.SourceSum{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}, nil
 	}
-	if _, err := p.Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true}); !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), "copies the whole disk again") {
+	if _, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{SourceHash: true}); !fault.Is(err, fault.Corrupt) || !strings.Contains(fault.HintOf(err), "copies the whole disk again") {
 		t.Fatalf("got %v, %q", err, fault.HintOf(err))
 	}
 	b.reads = map[int32][]disk.Range{}
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func TestDiskWithAnotherSourceHashIsCopiedAgain(t *testing.T) {
 func TestRereadIsOnRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,13 +178,13 @@ func TestNothingReadAgainIsStated(t *testing.T) {
 	unsupported := fault.New(fault.Unsupported, "the disk is a stream")
 	denied := fault.New(fault.Denied, "no right to read files")
 	for name, tc := range map[string]struct {
-		permit Permit
+		permit migrate.Permit
 		err    error
 		open   bool
 		want   string
 		warned int
 	}{
-		"turned off": {permit: Permit{Spot: Spot{None: true}}, want: "turned off by the user"},
+		"turned off": {permit: migrate.Permit{Spot: migrate.Spot{None: true}}, want: "turned off by the user"},
 		"no way":     {open: true, want: "this source can be read only once"},
 		"stream":     {err: unsupported, want: "the disk is a stream", warned: 2},
 		"no right":   {err: denied, want: "no right to read files", warned: 2},
@@ -243,7 +244,7 @@ func TestRereadThatFailsPublishesNothing(t *testing.T) {
 			}
 			return src, by, err
 		}
-		out, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{})
+		out, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{})
 		if published := b.published != nil; published != want || (err == nil) != want {
 			t.Fatalf("%d failures: published %v, %v", fails, published, err)
 		}
@@ -264,7 +265,7 @@ func TestRereadOfAResizedDiskIsAConflict(t *testing.T) {
 		b.vm.Disks[0].Capacity += mib
 		return nil, "", fault.New(fault.Corrupt, "the descriptor is of another size")
 	}
-	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{}); !fault.Is(err, fault.Conflict) || b.published != nil {
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); !fault.Is(err, fault.Conflict) || b.published != nil {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -288,15 +289,15 @@ func TestInterruptedRereadIsDoneAgain(t *testing.T) {
 		return stoppingSource{src, cancel}, by, err
 	}
 	p := b.process()
-	if _, err := p.Migrate(ctx, b.plan(), rig, Permit{}); !fault.Is(err, fault.Canceled) {
+	if _, err := p.Migrate(ctx, b.plan(), rig, migrate.Permit{}); !fault.Is(err, fault.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	facts, err := p.facts(t.Context(), b.plan().ID)
+	facts, err := p.Facts(t.Context(), b.plan().ID)
 	if err != nil || facts.Verified != nil {
 		t.Fatalf("on record after the interruption: %+v, %v", facts.Verified, err)
 	}
 	b.before = failing("publish", errors.New("killed"))
-	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{}); err == nil {
+	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{}); err == nil {
 		t.Fatal("published")
 	}
 	b.before = failing("", nil)
@@ -304,7 +305,7 @@ func TestInterruptedRereadIsDoneAgain(t *testing.T) {
 	rig.Reread = func(context.Context, transport.Disk) (disk.Source, string, error) {
 		return nil, "", errors.New("verify is done")
 	}
-	out, err := p.Migrate(t.Context(), b.plan(), rig, Permit{Spot: Spot{None: true}})
+	out, err := p.Migrate(t.Context(), b.plan(), rig, migrate.Permit{Spot: migrate.Spot{None: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,38 +342,11 @@ func TestRereadIsPaced(t *testing.T) {
 			copied = paced
 		}
 	}
-	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{}); err != nil {
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
 	if again := paced - copied; again != 8*mib+512 {
 		t.Errorf("%d bytes of the second reading were paced", again)
-	}
-}
-
-// What detect reads of a disk is recorded by chunk, first reads first, up to a bound.
-func TestRecorderKeepsTheFirstChunks(t *testing.T) {
-	t.Parallel()
-	c := newChunkRecorder(disk.NewPattern(200 * mib))
-	for _, r := range []disk.Range{{Off: 199 * mib, Len: 512}, {Off: 0, Len: 512}, {Off: 512, Len: 512}, {Off: 5*mib - 512, Len: 1024}} {
-		if err := c.ReadAt(t.Context(), make([]byte, r.Len), r.Off); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want := []int64{199, 0, 4, 5}; !slices.Equal(c.chunks, want) {
-		t.Errorf("recorded %v, want %v", c.chunks, want)
-	}
-	for off := int64(0); off < 200*mib; off += mib {
-		if err := c.ReadAt(t.Context(), make([]byte, 512), off); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(c.chunks) != 64 || c.chunks[0] != 199 {
-		t.Errorf("%d chunks, the first %d", len(c.chunks), c.chunks[0])
-	}
-	for chunks, want := range map[int64]int{1: 64, 32_768: 64, 102_400: 200, 1 << 26: 1024} {
-		if got := MostMetadata(chunks); got != want {
-			t.Errorf("%d chunks: %d, want %d", chunks, got, want)
-		}
 	}
 }
 

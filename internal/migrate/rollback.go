@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flow"
@@ -35,7 +34,7 @@ func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
 	if err := m.withdraw(ctx, p, st, rig); err != nil {
 		return fmt.Errorf("roll back run %s: %w", id, err)
 	}
-	m.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	m.events.tell(id, plan.Event{Kind: plan.RunDiscarded})
 	return m.forget(ctx, id)
 }
 
@@ -44,48 +43,15 @@ func (m *Migrator) withdraw(ctx context.Context, p plan.Plan, st flow.Status, ri
 	if err != nil {
 		return err
 	}
-	if err := m.record(p.ID, plan.Event{Kind: plan.Withdrawing, Failure: plan.FailureOf(unfinishedWithdrawal(p))}); err != nil {
+	if err := m.events.record(p.ID, plan.Event{Kind: plan.Withdrawing, Failure: plan.FailureOf(unfinishedWithdrawal(p))}); err != nil {
 		return err
 	}
 	err = rig.Target.Withdraw(ctx, facts.VM)
 	if fault.Is(err, fault.Conflict) { // the VM runs, and nothing was removed
-		return errors.Join(err, m.record(p.ID, plan.Event{Kind: plan.RunDone}))
+		return errors.Join(err, m.events.record(p.ID, plan.Event{Kind: plan.RunDone}))
 	}
 	if err != nil {
 		return err
 	}
-	r := &Run{Plan: p, Facts: facts, Rig: rig, opts: m.opts, m: m}
-	return r.revive(ctx)
-}
-
-func unfinishedWithdrawal(p plan.Plan) error {
-	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal began and did not end", p.VM.Name, p.Target).
-		WithHint("decamp rollback %s --withdraw ends it; after that the VM can be migrated again", fault.Quote(string(p.ID)))
-}
-
-// notWithdrawing returns an error if the withdrawal of a run that is done began and did not end.
-func (m *Migrator) notWithdrawing(p plan.Plan) error {
-	events, err := m.store.Events(p.ID)
-	if fault.Is(err, fault.NotFound) { // the journal is on another machine
-		return nil
-	}
-	for _, e := range slices.Backward(events) {
-		switch e.Kind {
-		case plan.Withdrawing:
-			return unfinishedWithdrawal(p)
-		case plan.RunDone:
-			return nil
-		}
-	}
-	return err
-}
-
-// record appends an event to the journal of a run that nobody attends.
-func (m *Migrator) record(id plan.ID, e plan.Event) error {
-	j, err := m.store.Journal(id)
-	if err != nil {
-		return err
-	}
-	e.Time, e.Run = m.opts.Now(), id
-	return errors.Join(j.Append(e), j.Close())
+	return m.restore(ctx, m.pipeline.newRun(p, facts, m.newAttendance(p.ID, rig, Permit{}), ""))
 }

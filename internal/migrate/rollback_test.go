@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -19,7 +20,7 @@ func (b *bench) publishedFrom(power inventory.Power) *process {
 	b.t.Helper()
 	b.vm.Power = power
 	p := b.process()
-	if _, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), Permit{PowerOff: true}); err != nil {
+	if _, err := p.Migrate(b.t.Context(), b.plan(), b.rig(b.t, b.dir), migrate.Permit{PowerOff: true}); err != nil {
 		b.t.Fatal(err)
 	}
 	return p
@@ -82,7 +83,7 @@ func TestMigrateAfterAWithdrawalThatFailed(t *testing.T) {
 			t.Fatalf("%s fails: %v", op, err)
 		}
 		b.before = failing("", nil)
-		out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true})
+		out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{PowerOff: true})
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "decamp rollback "+string(b.plan().ID)+" --withdraw") {
 			t.Errorf("%s failed, then Migrate: %+v, %v", op, out, err)
 		}
@@ -105,7 +106,7 @@ func TestMigrateAfterAWithdrawalThatWasRefused(t *testing.T) {
 	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Done {
 		t.Errorf("the run is %+v, %v", r, err)
 	}
-	if out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true}); err != nil || !out.Repeated {
+	if out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{PowerOff: true}); err != nil || !out.Repeated {
 		t.Errorf("then Migrate: %+v, %v", out, err)
 	}
 	b.started = false
@@ -118,7 +119,7 @@ func TestRollbackOfWhatIsUnfinished(t *testing.T) {
 	b := newBench(t)
 	b.vm.Power = inventory.PoweredOn
 	b.before = failing("finish", errors.New("broken"))
-	if _, err := b.migrate(Permit{PowerOff: true}); err == nil || b.vm.Power != inventory.PoweredOff {
+	if _, err := b.migrate(migrate.Permit{PowerOff: true}); err == nil || b.vm.Power != inventory.PoweredOff {
 		t.Fatalf("it did not fail, or the VM is %s", b.vm.Power)
 	}
 	b.before = failing("", nil)
@@ -135,7 +136,7 @@ func TestUndoWithoutTheJournal(t *testing.T) {
 	b.vm.Power = inventory.PoweredOn
 	b.before = failing("finish", errors.New("broken"))
 	p := b.process()
-	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{PowerOff: true}); err == nil {
+	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{PowerOff: true}); err == nil {
 		t.Fatal("it did not fail")
 	}
 	b.before = failing("", nil)
@@ -148,7 +149,7 @@ func TestUndoWithoutTheJournal(t *testing.T) {
 		}
 	}
 	must(os.Rename(p.store.Folder(id), filepath.Join(elsewhere, "run")))
-	for what, undo := range map[string]func(context.Context, plan.ID, Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
+	for what, undo := range map[string]func(context.Context, plan.ID, migrate.Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
 		err := undo(t.Context(), id, b.rig(t, b.dir))
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), filepath.Join(b.dir, "2000")) || !strings.Contains(err.Error(), "powered off") {
 			t.Errorf("%s: %v", what, err)

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -20,13 +21,13 @@ func TestSourceSumsProveTheImage(t *testing.T) {
 	for _, algorithm := range []string{"sha256", "md5"} {
 		b := newBench(t)
 		rig := b.rig(t, b.dir)
-		rig.Sum = func(_ context.Context, d transport.Disk) (SourceSum, error) {
+		rig.Sum = func(_ context.Context, d transport.Disk) (migrate.SourceSum, error) {
 			data := b.disks[d.Disk.Key]
 			long, short := sha256.Sum256(data), md5.Sum(data)
 			sum := map[string][]byte{"sha256": long[:], "md5": short[:]}[algorithm]
-			return SourceSum{Algorithm: algorithm, Hex: hex.EncodeToString(sum), By: "flat"}, nil
+			return migrate.SourceSum{Algorithm: algorithm, Hex: hex.EncodeToString(sum), By: "flat"}, nil
 		}
-		out, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true})
+		out, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{SourceHash: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,28 +66,28 @@ func TestDiskIsNotHashedWhileItIsReadAgain(t *testing.T) {
 		src, by, err := reread(ctx, d)
 		return openDisk{src, open[d.Disk.Key]}, by, err
 	}
-	rig.Sum = func(_ context.Context, d transport.Disk) (SourceSum, error) {
+	rig.Sum = func(_ context.Context, d transport.Disk) (migrate.SourceSum, error) {
 		if open[d.Disk.Key].Load() > 0 {
-			return SourceSum{}, fault.New(fault.Conflict, "disk %d is open", d.Disk.Key)
+			return migrate.SourceSum{}, fault.New(fault.Conflict, "disk %d is open", d.Disk.Key)
 		}
 		hashed.Add(1)
 		sum := sha256.Sum256(b.disks[d.Disk.Key])
-		return SourceSum{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, nil
+		return migrate.SourceSum{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}, nil
 	}
-	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true}); err != nil || int(hashed.Load()) != len(b.vm.Disks) {
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{SourceHash: true}); err != nil || int(hashed.Load()) != len(b.vm.Disks) {
 		t.Errorf("%d of %d disks were hashed: %v", hashed.Load(), len(b.vm.Disks), err)
 	}
 }
 
 func TestSourceSumsFindWrongImages(t *testing.T) {
 	t.Parallel()
-	for _, other := range []SourceSum{
+	for _, other := range []migrate.SourceSum{
 		{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}, {Algorithm: "md5", Hex: strings.Repeat("0", 32)},
 	} {
 		b := newBench(t)
 		rig := b.rig(t, b.dir)
-		rig.Sum = func(context.Context, transport.Disk) (SourceSum, error) { return other, nil }
-		_, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true})
+		rig.Sum = func(context.Context, transport.Disk) (migrate.SourceSum, error) { return other, nil }
+		_, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{SourceHash: true})
 		if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), other.Hex) || fault.HintOf(err) == "" || b.published != nil {
 			t.Errorf("got %v, published %v", err, b.published)
 		}
@@ -98,18 +99,18 @@ func TestSourceSumsThatCannotBeHad(t *testing.T) {
 	b := newBench(t)
 	rig := b.rig(t, b.dir)
 	asked := 0
-	rig.Sum = func(context.Context, transport.Disk) (SourceSum, error) {
+	rig.Sum = func(context.Context, transport.Disk) (migrate.SourceSum, error) {
 		asked++
-		return SourceSum{}, errors.New("no such command")
+		return migrate.SourceSum{}, errors.New("no such command")
 	}
-	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{SourceHash: true}); err == nil || b.published != nil {
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{SourceHash: true}); err == nil || b.published != nil {
 		t.Errorf("got %v, published %v", err, b.published)
 	}
 	b, asked = newBench(t), 0
 	sum := rig.Sum
 	rig = b.rig(t, b.dir)
 	rig.Sum = sum
-	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, Permit{}); err != nil || asked > 0 {
+	if _, err := b.process().Migrate(t.Context(), b.plan(), rig, migrate.Permit{}); err != nil || asked > 0 {
 		t.Errorf("a run that does not ask: %v, asked %d times", err, asked)
 	}
 }

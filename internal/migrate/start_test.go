@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -12,12 +12,13 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
 // checkRuns sees that the VM runs at the target, and not at its source.
-func (b *bench) checkRuns(out Outcome) {
+func (b *bench) checkRuns(out migrate.Outcome) {
 	b.t.Helper()
 	b.checkPublished(out)
 	if !b.started || b.vm.Power != inventory.PoweredOff {
@@ -31,7 +32,7 @@ func (b *bench) checkRuns(out Outcome) {
 func TestStart(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{Start: true})
+	out, err := b.migrate(migrate.Permit{Start: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestStart(t *testing.T) {
 func TestNotStartedUnasked(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil || b.started || out.Facts.Started != nil || slices.Contains(b.ops, "start") {
 		t.Errorf("%v; runs: %v; on record: %+v", err, b.started, out.Facts.Started)
 	}
@@ -69,7 +70,7 @@ func TestStartWhereNoVMIsStarted(t *testing.T) {
 		b := newBench(t)
 		b.vm.Power = inventory.PoweredOn
 		b.wrap = to
-		_, err := b.migrate(Permit{PowerOff: true, Start: true})
+		_, err := b.migrate(migrate.Permit{PowerOff: true, Start: true})
 		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -97,7 +98,7 @@ func TestStartThatFails(t *testing.T) {
 		b := newBench(t)
 		noMemory := fault.New(fault.Full, "no memory").WithHint("make room")
 		b.before = failing("start", noMemory)
-		_, err := b.migrate(Permit{Start: true})
+		_, err := b.migrate(migrate.Permit{Start: true})
 		if !errors.Is(err, noMemory) || !fault.Is(err, fault.Full) || !strings.HasPrefix(fault.HintOf(err), "make room; ") {
 			t.Fatalf("%v; remedy: %s", err, fault.HintOf(err))
 		}
@@ -109,7 +110,7 @@ func TestStartThatFails(t *testing.T) {
 		}
 		b.before = failing("", nil)
 		copied := len(b.reads[2000])
-		out, err := b.migrate(Permit{Start: again})
+		out, err := b.migrate(migrate.Permit{Start: again})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestNotStartedBesideItsSource(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := b.migrate(Permit{Start: true})
+	_, err := b.migrate(migrate.Permit{Start: true})
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "there would be two") || b.started {
 		t.Errorf("%v; runs: %v", err, b.started)
 	}
@@ -142,16 +143,16 @@ func TestNotStartedBesideItsSource(t *testing.T) {
 func TestStartOfWhatIsDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if _, err := b.migrate(Permit{}); err != nil {
+	if _, err := b.migrate(migrate.Permit{}); err != nil {
 		t.Fatal(err)
 	}
-	out, err := b.migrate(Permit{Start: true})
+	out, err := b.migrate(migrate.Permit{Start: true})
 	if err != nil || !out.Repeated {
 		t.Fatalf("repeated: %v, %v", out.Repeated, err)
 	}
 	b.checkRuns(out)
 	b.vm.Power = inventory.PoweredOn
-	if _, err := b.migrate(Permit{Start: true}); !fault.Is(err, fault.Conflict) {
+	if _, err := b.migrate(migrate.Permit{Start: true}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("beside its source: %v", err)
 	}
 }
@@ -160,7 +161,7 @@ func TestStartOfWhatIsDone(t *testing.T) {
 func TestCrashWhileStarting(t *testing.T) {
 	t.Parallel()
 	whole := newBench(t)
-	if whole.crash(1<<30, Permit{Start: true}) {
+	if whole.crash(1<<30, migrate.Permit{Start: true}) {
 		t.Fatal("crashed")
 	}
 	first, last := slices.Index(whole.ops, "publish"), len(whole.ops)
@@ -171,10 +172,10 @@ func TestCrashWhileStarting(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			if !b.crash(int64(n), Permit{Start: true}) {
+			if !b.crash(int64(n), migrate.Permit{Start: true}) {
 				t.Fatal("did not crash")
 			}
-			out, err := b.migrate(Permit{Start: true})
+			out, err := b.migrate(migrate.Permit{Start: true})
 			if err != nil {
 				t.Fatal(err)
 			}

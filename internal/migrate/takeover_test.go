@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -21,7 +22,7 @@ func TestImagesThatAnotherHasAreLeftAlone(t *testing.T) {
 	safe := fmt.Sprint(b.safe())
 	b.held, b.ops = true, nil
 	p := b.process()
-	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{}); !fault.Is(err, fault.Transient) {
+	if _, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{}); !fault.Is(err, fault.Transient) {
 		t.Errorf("migrate: %v", err)
 	}
 	if err := p.Discard(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Transient) {
@@ -162,7 +163,7 @@ func TestColdRunDoesNotTrustWhatAWarmOneLeft(t *testing.T) {
 	b.forget()
 	clear(b.guest.snapshots)
 	b.vm.Power = "off"
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}

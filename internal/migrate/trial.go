@@ -14,58 +14,58 @@ import (
 
 // tryBoot boots the VM from its images, on overlays that are thrown away, where that is asked for.
 // A guest that does not boot is not published: the images are kept, and the same run may go on.
-func (r *Run) tryBoot(ctx context.Context) error {
+func tryBoot(ctx context.Context, r *Run) error {
 	if !r.Permit.Trial {
 		return nil
 	}
 	if r.Rig.Boot == nil {
 		return fault.New(fault.Internal, "a trial boot is asked for, and nobody makes one")
 	}
-	domain, err := r.Rig.Target.Domain(r.tried())
+	domain, err := r.Rig.Target.Domain(tried(r))
 	if err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
-	leave, err := r.enterTrial(ctx)
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	leave, err := EnterTrial(ctx, r)
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.Boot(ctx, domain, targets.StaticAddresses(r.Facts.VM, r.Facts.Guest))
+	report, err := r.Rig.Boot(ctx, domain, targets.StaticAddresses(r.Record.Facts.VM, r.Record.Facts.Guest))
 	leave()
 	if err != nil {
 		return fmt.Errorf("trial boot: %w", err)
 	}
-	r.Facts.Trial = &report
-	r.addStage(plan.Stage{Name: "trial boot", Elapsed: report.Elapsed})
+	r.Record.Facts.Trial = &report
+	r.Record.AddStage(plan.Stage{Name: "trial boot", Elapsed: report.Elapsed})
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
-	r.warnMissing(report)
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
+	warnMissing(r.Record, report)
 	return nil
 }
 
-// enterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
-func (r *Run) enterTrial(ctx context.Context) (leave func(), err error) {
+// EnterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
+func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	if r.Rig.Trials == nil {
 		return func() {}, nil
 	}
 	waited := false
 	leave, err = r.Rig.Trials(ctx, func(why string) {
 		waited = true
-		r.tell(plan.Event{Kind: plan.Waits, Message: why})
+		r.Record.Tell(plan.Event{Kind: plan.Waits, Message: why})
 	})
 	if err == nil && waited {
-		r.tell(plan.Event{Kind: plan.Waits})
+		r.Record.Tell(plan.Event{Kind: plan.Waits})
 	}
 	return leave, err
 }
 
 // tried is the VM as it will be published: with what is converted, which is not in its images yet.
-func (r *Run) tried() targets.Definition {
-	def := r.definition()
+func tried(r *Run) targets.Definition {
+	def := r.Definition()
 	for i := range def.Images {
-		if c := r.Facts.Conversion.of(def.Images[i].Key); c != nil {
+		if c := r.Record.Facts.Conversion.of(def.Images[i].Key); c != nil {
 			def.Images[i].Path, def.Images[i].Format = c.Overlay, targets.QCOW2
 		}
 	}
@@ -82,9 +82,9 @@ func didNotBoot(r trial.Report) error {
 }
 
 // warnMissing tells of addresses that a guest which booted has not got.
-func (r *Run) warnMissing(report trial.Report) {
+func warnMissing(r *Record, report trial.Report) {
 	for _, s := range report.Missing {
-		r.warn(missingWarning(s))
+		r.Warn(missingWarning(s))
 	}
 }
 

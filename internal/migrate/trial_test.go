@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/trial"
 )
 
 // tried runs a migration whose trial boot ends so. It returns the domains that were tried.
-func (b *bench) tried(permit Permit, r trial.Report, err error) (domains []string, out Outcome, _ error) {
+func (b *bench) tried(permit migrate.Permit, r trial.Report, err error) (domains []string, out migrate.Outcome, _ error) {
 	b.t.Helper()
 	p := b.process()
 	rig := b.rig(b.t, b.dir)
@@ -37,7 +38,7 @@ func (b *bench) tried(permit Permit, r trial.Report, err error) (domains []strin
 func TestWhatBootsIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	domains, out, err := b.tried(Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG, Elapsed: time.Minute}, nil)
+	domains, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG, Elapsed: time.Minute}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "domain of "+b.vm.Name+" with "+b.dir) {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -52,7 +53,7 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	stuck := trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
-	_, _, err := b.tried(Permit{Trial: true}, stuck, nil)
+	_, _, err := b.tried(migrate.Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png, its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
 		t.Errorf("%v (remedy: %s)", err, hint)
@@ -61,7 +62,7 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 		t.Fatal("it is published")
 	}
 	written := b.written.Load()
-	domains, out, err := b.tried(Permit{}, stuck, nil)
+	domains, out, err := b.tried(migrate.Permit{}, stuck, nil)
 	if err != nil || len(domains) != 0 {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -77,7 +78,7 @@ func TestMissingAddressesAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	lost := trial.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
-	_, out, err := b.tried(Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Agent: &trial.Agent{OS: "Debian"}, Missing: []trial.Static{lost}}, nil)
+	_, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Agent: &trial.Agent{OS: "Debian"}, Missing: []trial.Static{lost}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestTrialThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	gone := errors.New("no QEMU")
-	if _, _, err := b.tried(Permit{Trial: true}, trial.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
+	if _, _, err := b.tried(migrate.Permit{Trial: true}, trial.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -11,27 +11,28 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
 // line is what a run waits in for its turn. It sees what is done with the turn and without.
 type line struct {
-	grant func(ctx context.Context, s Stage) error // before a turn is granted; nil: at once
+	grant func(ctx context.Context, s migrate.Stage) error // before a turn is granted; nil: at once
 
 	mu     sync.Mutex
-	asks   []Stage
+	asks   []migrate.Stage
 	held   bool
 	faults []string
 }
 
-func (l *line) asked() func(context.Context, Stage) (func(), error) {
+func (l *line) asked() func(context.Context, migrate.Stage) (func(), error) {
 	if l == nil {
 		return nil
 	}
 	return l.turn
 }
 
-func (l *line) turn(ctx context.Context, s Stage) (func(), error) {
+func (l *line) turn(ctx context.Context, s migrate.Stage) (func(), error) {
 	l.mu.Lock()
 	l.asks = append(l.asks, s)
 	l.mu.Unlock()
@@ -67,8 +68,8 @@ var transfers = map[string]bool{"freeze": true, "read": true, "write": true, "ze
 
 // withoutTurn are the steps that begin when the run has none.
 var withoutTurn = map[string]bool{
-	preflight: true, stepPrepare: true, stepTrack: true, stepProve: true, stepLook: true, stepWait: true, stepPutBack: true,
-	detectStep{}.Name(): true, convertStep{}.Name(): true, verifyStep{}.Name(): true, commitStep{}.Name(): true,
+	"preflight": true, stepPrepare: true, stepTrack: true, stepProve: true, stepLook: true, stepWait: true, stepPutBack: true,
+	migrate.StepDetect: true, migrate.StepConvert: true, migrate.StepVerify: true, migrate.StepCommit: true,
 }
 
 // inLine makes the bench's run wait in a line, and watches it.
@@ -82,7 +83,7 @@ func (b *bench) inLine() *line {
 		}
 		return before(ctx, op)
 	}
-	l.grant = func(context.Context, Stage) error {
+	l.grant = func(context.Context, migrate.Stage) error {
 		b.world.mu.Lock()
 		defer b.world.mu.Unlock()
 		if len(b.guest.snapshots) > 0 {
@@ -99,7 +100,7 @@ func (b *bench) inLine() *line {
 	return l
 }
 
-func (b *bench) checkLine(want ...Stage) {
+func (b *bench) checkLine(want ...migrate.Stage) {
 	b.t.Helper()
 	for _, f := range b.line.faults {
 		b.t.Error(f)
@@ -120,12 +121,12 @@ func TestTurnOfAColdRun(t *testing.T) {
 		b.vm.Power = power
 		b.inLine()
 		b.onEvent = func(e plan.Event) { b.meddle(e) }
-		out, err := b.migrate(Permit{PowerOff: true})
+		out, err := b.migrate(migrate.Permit{PowerOff: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.checkPublished(out)
-		b.checkLine(First)
+		b.checkLine(migrate.First)
 	}
 }
 
@@ -135,12 +136,12 @@ func TestTurnOfACopyThatGoesOn(t *testing.T) {
 	b := interrupted(t)
 	b.inLine()
 	b.continued()
-	b.checkLine(Again)
+	b.checkLine(migrate.Again)
 
 	b = flipped(t)
 	b.inLine()
 	b.continued()
-	b.checkLine(Again)
+	b.checkLine(migrate.Again)
 }
 
 // A warm run has its turn in its rounds and from before the outage to the end of the last one,
@@ -154,7 +155,7 @@ func TestTurnOfAWarmRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	b.checkLine(First, Again, Again, AtCutover)
+	b.checkLine(migrate.First, migrate.Again, migrate.Again, migrate.AtCutover)
 }
 
 // A disk that grew is compared before the VM is switched off, in a turn of its own.
@@ -174,7 +175,7 @@ func TestTurnIsGivenBackWhenTheCutoverHasToWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	b.checkLine(First, AtCutover, Again, AtCutover)
+	b.checkLine(migrate.First, migrate.AtCutover, migrate.Again, migrate.AtCutover)
 }
 
 // Killed anywhere, also between a snapshot and its round, a run has no turn any more, and the
@@ -222,25 +223,25 @@ func TestPausedInLine(t *testing.T) {
 	l := b.inLine()
 	p := b.process()
 	id, slept := b.plan().ID, 0
-	l.grant = func(context.Context, Stage) error {
+	l.grant = func(context.Context, migrate.Stage) error {
 		if len(l.asks) > 1 {
 			return nil
 		}
 		return p.store.Give(id, plan.Pause)
 	}
-	p.opts.Sleep = func(context.Context, time.Duration) error {
+	p.Options().Sleep = func(context.Context, time.Duration) error {
 		l.expect(false, "paused")
 		if slept++; slept < 3 {
 			return nil
 		}
 		return p.store.Give(id, plan.GoOn)
 	}
-	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), Permit{})
+	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	b.checkLine(First, First)
+	b.checkLine(migrate.First, migrate.First)
 	if slept != 3 {
 		t.Errorf("looked %d times before it was to go on", slept)
 	}
@@ -256,7 +257,7 @@ func TestStoppedInLine(t *testing.T) {
 		p := b.process()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		l.grant = func(line context.Context, _ Stage) error {
+		l.grant = func(line context.Context, _ migrate.Stage) error {
 			if how == "interrupted" {
 				stop()
 			} else if err := p.store.Give(b.plan().ID, plan.GiveUp); err != nil {
@@ -265,14 +266,14 @@ func TestStoppedInLine(t *testing.T) {
 			<-line.Done()
 			return line.Err()
 		}
-		_, err := p.Migrate(ctx, b.warmPlan(), b.rig(t, b.dir), Permit{})
+		_, err := p.Migrate(ctx, b.warmPlan(), b.rig(t, b.dir), migrate.Permit{})
 		if !fault.Is(err, fault.Canceled) {
 			t.Errorf("%s: %v (%v)", how, err, fault.KindOf(err))
 		}
 		if err := p.engine.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b.checkLine(First)
+		b.checkLine(migrate.First)
 		if len(b.images) > 0 {
 			t.Errorf("%s: %d images", how, len(b.images))
 		}

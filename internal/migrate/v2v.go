@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/virtv2v"
@@ -21,85 +19,71 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
-// is put into the overlay that is kept.
-func workOf(img targets.Image) string { return img.Path + ".v2v" }
-
 // v2vLog is the name of virt-v2v's log in the run's folder.
 const v2vLog = "virt-v2v.log"
 
-// byV2V has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
+// A v2vEngine has virt-v2v change the guest of a run, on overlays beside the images.
+type v2vEngine struct {
+	record   *Record
+	overlays *overlays
+	rig      *Rig
+	opts     *Options
+	folder   string // for its log
+}
+
+// keepFunc keeps what an engine changed on disks, for the hardware that boots it.
+type keepFunc func(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) error
+
+// convert has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
 // hang on its hardware before. Which bus it boots from then is seen in what virt-v2v left.
-func (r *Run) byV2V(ctx context.Context) (err error) {
-	if r.Rig.V2V == nil {
+func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
+	if e.rig.V2V == nil {
 		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
 	}
-	if err := TakenByV2V(r.Facts.Guest, r.Rig.Keys); err != nil {
+	if err := TakenByV2V(e.record.Facts.Guest, e.rig.Keys); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.dropWork()) }()
-	if err := r.dropWork(); err != nil {
+	defer func() { err = errors.Join(err, e.dropWork()) }()
+	if err := e.dropWork(); err != nil {
 		return err
 	}
-	result, err := r.prepare(ctx)
+	result, err := e.prepare(ctx, o)
 	if err != nil {
 		return err
 	}
-	report, err := r.Rig.V2V(ctx, r.v2vJob())
+	report, err := e.rig.V2V(ctx, e.job())
 	if err != nil {
 		return err
 	}
-	r.addStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	e.record.AddStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
 	unseen := targets.VirtioBlk
 	if report.SCSI {
 		unseen = targets.Virtio
 	}
-	return r.takeWork(ctx, result, unseen)
-}
-
-// TakenByV2V refuses what virt-v2v would find out after minutes, and say in other words: volumes that no
-// key opens, dynamic and dirty ones.
-func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
-	for _, l := range lockedIn(reports) {
-		if !l.Opened(keys) {
-			return noKey(l)
-		}
-	}
-	for _, g := range reports {
-		if g.Windows != nil && g.Windows.Dynamic {
-			return fault.New(fault.Unsupported, "the Windows is on a dynamic disk, which virt-v2v does not write").WithHint("use the compat profile, which changes nothing in the guest")
-		}
-		for _, w := range g.Warnings {
-			if w.Code == "ntfs-dirty" {
-				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).
-					WithHint("in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again")
-			}
-		}
-	}
-	return nil
+	return e.takeWork(ctx, result, unseen, keep)
 }
 
 // prepare makes the overlays that virt-v2v writes to, above the images. They have what Prepare
 // changed, if the guest is one for that.
-func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
-	disks, closeAll, err := r.openOverlays(ctx)
+func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
+	disks, closeAll, err := e.overlays.open(ctx)
 	if err != nil {
 		return convert.Result{}, err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	var result convert.Result
-	if r.Rig.Prepare != nil && WindowsOf(r.Facts.Guest) == nil {
+	if e.rig.Prepare != nil && WindowsOf(e.record.Facts.Guest) == nil {
 		var refusal error
-		if result, refusal = r.Rig.Prepare(ctx, disks, r.conversionOptions()); refusal != nil {
+		if result, refusal = e.rig.Prepare(ctx, disks, o); refusal != nil {
 			if !refused(refusal) {
 				return result, refusal
 			}
 			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
 		}
 	}
-	for i, img := range r.Facts.Images {
+	for i, img := range e.record.Facts.Images {
 		beneath := qcow2.Backing{Path: filepath.Base(img.Path), Format: string(img.Format)}
 		if err := qcow2.WriteAbove(ctx, workOf(img), beneath, disks[i].Overlay, disks[i].Overlay.Changed()); err != nil {
 			return result, err
@@ -108,32 +92,18 @@ func (r *Run) prepare(ctx context.Context) (_ convert.Result, err error) {
 	return result, nil
 }
 
-// WindowsOf is the Windows that drivers are for; nil if there is none. Of one within BitLocker nothing
-// is known.
-func WindowsOf(reports []guest.Report) *virtv2v.Windows {
-	for _, g := range reports {
-		if w := g.Windows; w != nil {
-			return &virtv2v.Windows{Build: w.Build, Arch: w.Arch, Server: strings.Contains(w.Product, "Server")}
-		}
-	}
-	if slices.ContainsFunc(lockedIn(reports), func(l virtv2v.Locked) bool { return l.Kind == string(guest.BitLocker) }) {
-		return &virtv2v.Windows{}
-	}
-	return nil
-}
-
-func (r *Run) v2vJob() virtv2v.Job {
-	vm := r.Facts.VM
+func (e *v2vEngine) job() virtv2v.Job {
+	vm := e.record.Facts.VM
 	j := virtv2v.Job{
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
-		Log: filepath.Join(r.m.store.Folder(r.Plan.ID), v2vLog),
+		Log: filepath.Join(e.folder, v2vLog),
 		Tell: func(doing string) {
-			r.tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
+			e.record.Tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
 		},
 	}
-	j.Windows = WindowsOf(r.Facts.Guest)
-	j.Keys, j.Locked = r.Rig.Keys, lockedIn(r.Facts.Guest)
-	for _, img := range r.Facts.Images {
+	j.Windows = WindowsOf(e.record.Facts.Guest)
+	j.Keys, j.Locked = e.rig.Keys, lockedIn(e.record.Facts.Guest)
+	for _, img := range e.record.Facts.Images {
 		j.Disks = append(j.Disks, workOf(img))
 	}
 	return j
@@ -141,16 +111,16 @@ func (r *Run) v2vJob() virtv2v.Job {
 
 // takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it: unseen where
 // that cannot be seen.
-func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware) (err error) {
-	began := r.opts.Now()
+func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
+	began := e.opts.Now()
 	var disks []changedDisk
 	defer func() {
 		for _, d := range disks {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	for _, img := range r.Facts.Images {
-		d, err := r.openWork(ctx, img)
+	for _, img := range e.record.Facts.Images {
+		d, err := e.openWork(ctx, img)
 		if err != nil {
 			return fmt.Errorf("what virt-v2v left of disk %d: %w", img.Key, err)
 		}
@@ -160,11 +130,11 @@ func (r *Run) takeWork(ctx context.Context, result convert.Result, unseen target
 	if err != nil {
 		return err
 	}
-	r.tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
-	if err := r.converted(ctx, result, disks, hardware); err != nil {
+	e.record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	r.addStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: r.opts.Now().Sub(began)})
+	e.record.AddStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
 	return nil
 }
 
@@ -201,8 +171,8 @@ func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardwar
 }
 
 // openWork opens an image with what virt-v2v wrote above it, and finds the chunks that differ.
-func (r *Run) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
-	beneath, err := r.Rig.Target.Read(ctx, img)
+func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedDisk, err error) {
+	beneath, err := e.rig.Target.Read(ctx, img)
 	if err != nil {
 		return changedDisk{}, err
 	}
@@ -222,7 +192,7 @@ func (r *Run) openWork(ctx context.Context, img targets.Image) (_ changedDisk, e
 	if err != nil {
 		return changedDisk{}, err
 	}
-	chunks, err := differing(ctx, src, r.info(img), img, chunksOf(own))
+	chunks, err := differing(ctx, src, e.record.Info(img), img, chunksOf(own))
 	return changedDisk{src, chunks}, err
 }
 
@@ -254,9 +224,9 @@ func differing(ctx context.Context, src disk.Source, info manifest.Info, img tar
 }
 
 // dropWork removes what virt-v2v wrote to.
-func (r *Run) dropWork() error {
+func (e *v2vEngine) dropWork() error {
 	var errs []error
-	for _, img := range r.Facts.Images {
+	for _, img := range e.record.Facts.Images {
 		errs = append(errs, removeOverlay(workOf(img)))
 	}
 	return errors.Join(errs...)

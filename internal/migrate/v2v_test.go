@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/targets"
@@ -96,7 +97,7 @@ func v2vBench(t *testing.T) *bench {
 func TestGuestIsConvertedByVirtV2V(t *testing.T) {
 	t.Parallel()
 	b := v2vBench(t)
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestGuestIsConvertedByVirtV2V(t *testing.T) {
 	}
 }
 
-func (b *bench) checkV2V(out Outcome) {
+func (b *bench) checkV2V(out migrate.Outcome) {
 	b.t.Helper()
 	if b.published == nil || b.published.Hardware != targets.VirtioBlk || b.published.Converted == nil || b.published.Converted.Engine != "virt-v2v 2.2.0" {
 		b.t.Fatalf("published %+v", b.published)
@@ -140,12 +141,12 @@ func TestCrashOfAConversionByVirtV2V(t *testing.T) {
 			t.Parallel()
 			b := v2vBench(t)
 			b.failsInCommit(at)
-			if _, err := b.migrate(Permit{}); err == nil {
+			if _, err := b.migrate(migrate.Permit{}); err == nil {
 				t.Fatal("nothing failed")
 			}
 			b.before = failing("", nil)
 			b.powerCut()
-			out, err := b.migrate(Permit{})
+			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,14 +161,14 @@ func TestCrashOfAConversionByVirtV2V(t *testing.T) {
 			_, err := b.v2v(ctx, j)
 			return virtv2v.Report{}, errors.Join(err, killed)
 		}
-		if _, err := b.migrate(Permit{}); !errors.Is(err, killed) {
+		if _, err := b.migrate(migrate.Permit{}); !errors.Is(err, killed) {
 			t.Fatal(err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(b.dir, "*.v2v")); left != nil {
 			t.Errorf("left: %v", left)
 		}
 		b.runV2V = b.v2v
-		out, err := b.migrate(Permit{})
+		out, err := b.migrate(migrate.Permit{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func TestEngineIsChosen(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.hardware, b.engine, b.convert, b.runV2V = plan.Virtio, c.engine, c.append, c.v2v
-			out, err := b.migrate(Permit{})
+			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
 				if !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" || b.published != nil {
 					t.Errorf("%v (%s)", err, fault.HintOf(err))
@@ -211,31 +212,6 @@ func TestEngineIsChosen(t *testing.T) {
 	}
 }
 
-// Without a choice virt-v2v is asked last, and not for disks on which no system was found.
-func TestEnginesOfAPlan(t *testing.T) {
-	t.Parallel()
-	there := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }
-	system := []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}
-	for _, c := range []struct {
-		r            Run
-		appends, v2v bool
-	}{
-		{Run{Rig: Rig{V2V: there}, Facts: Facts{Guest: system}}, true, true},
-		{Run{Rig: Rig{V2V: there}}, true, false},
-		{Run{Facts: Facts{Guest: system}}, true, false},
-		{Run{Plan: plan.Plan{Engine: plan.LinuxAppend}, Rig: Rig{V2V: there}, Facts: Facts{Guest: system}}, true, false},
-		{Run{Plan: plan.Plan{Engine: plan.VirtV2V}}, false, true},
-	} {
-		if appends, v2v := c.r.engines(); appends != c.appends || v2v != c.v2v {
-			t.Errorf("%q: %v, %v", c.r.Plan.Engine, appends, v2v)
-		}
-	}
-	err := bothRefuse(fault.New(fault.Unsupported, "its root is on XFS").WithHint("compat"), fault.New(fault.Full, "virt-v2v: no room").WithHint("df"))
-	if !fault.Is(err, fault.Full) || err.Error() != "linux-append: its root is on XFS; virt-v2v: no room" || fault.HintOf(err) != "df" {
-		t.Errorf("%v (%s)", err, fault.HintOf(err))
-	}
-}
-
 // With auto hardware a guest that virt-v2v refuses keeps its own; with another engine the same run
 // goes on.
 func TestGuestThatVirtV2VRefuses(t *testing.T) {
@@ -244,16 +220,16 @@ func TestGuestThatVirtV2VRefuses(t *testing.T) {
 	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 		return virtv2v.Report{}, fault.New(fault.Unsupported, "virt-v2v: no system").WithHint("see its log")
 	}
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Unsupported) {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Unsupported) {
 		t.Fatal(err)
 	}
 	written := b.written.Load()
 	b.engine, b.convert = plan.LinuxAppend, refusing
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "on XFS") {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "on XFS") {
 		t.Fatal(err)
 	}
 	b.hardware = plan.AutoHardware
-	out, err := b.migrate(Permit{})
+	out, err := b.migrate(migrate.Permit{})
 	if err != nil || b.published.Hardware != targets.Compat || b.written.Load() != written {
 		t.Fatalf("%q, %d writes more, %v", b.published.Hardware, b.written.Load()-written, err)
 	}
@@ -268,7 +244,7 @@ func TestNoRoomForVirtV2VIsNoRefusal(t *testing.T) {
 	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 		return virtv2v.Report{}, fault.New(fault.Full, "%w: /srv has 3 MiB left", fault.ErrNoRoom).WithHint("make room")
 	}
-	if _, err := b.migrate(Permit{}); !fault.Is(err, fault.Full) || b.published != nil {
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Full) || b.published != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -282,58 +258,12 @@ func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
 		"ntfs-dirty": {{Windows: w, Warnings: []guest.Warning{{Code: "ntfs-dirty", Text: "partition 2 is dirty"}}}},
 		"dynamic":    {{Windows: &guest.Windows{Dynamic: true}}},
 	} {
-		if err := TakenByV2V(reports, []virtv2v.Key{{ID: "/dev/sda3", File: "k"}}); err == nil || fault.HintOf(err) == "" || !refused(err) {
+		if err := migrate.TakenByV2V(reports, []virtv2v.Key{{ID: "/dev/sda3", File: "k"}}); err == nil || fault.HintOf(err) == "" || !migrate.Refused(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := TakenByV2V([]guest.Report{{Windows: w, Warnings: []guest.Warning{{Code: "static-address"}}}}, nil); err != nil {
+	if err := migrate.TakenByV2V([]guest.Report{{Windows: w, Warnings: []guest.Warning{{Code: "static-address"}}}}, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-// Keys are for the volumes they name; what they open may be a system that nobody saw, and is a Windows
-// of which nothing is known where it is BitLocker's.
-func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
-	t.Parallel()
-	reports := []guest.Report{
-		{Partitions: []guest.Partition{{Number: 1, FileSystem: guest.FAT}, {Number: 3, FileSystem: guest.BitLocker}}},
-		{Partitions: []guest.Partition{{Number: 2, FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000001"}}},
-		{Volumes: []guest.Volume{{Group: "vg0", Name: "data", FileSystem: guest.LUKS, FSUUID: "8f1d2b9c-0000-4000-8000-000000000002"}}},
-		{WholeDisk: guest.LUKS, WholeUUID: "8f1d2b9c-0000-4000-8000-000000000003"},
-	}
-	var ids []string
-	for _, l := range lockedIn(reports) {
-		ids = append(ids, l.ID())
-	}
-	if want := []string{"/dev/sda3", "8f1d2b9c-0000-4000-8000-000000000001", "8f1d2b9c-0000-4000-8000-000000000002", "8f1d2b9c-0000-4000-8000-000000000003"}; !slices.Equal(ids, want) {
-		t.Errorf("locked %q, want %q", ids, want)
-	}
-	for keys, missing := range map[string]string{
-		"":                        "/dev/sda3",
-		"/dev/sda3=a":             "/dev/sdb2",
-		"/dev/sda3=a /dev/sdb2=b": "/dev/vg0/data",
-		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c":            "/dev/sdd",
-		"/dev/sda3=a /dev/sdb2=b 8F1D2B9C-0000-4000-8000-000000000002=c /dev/sdd=d": "",
-		"all.key": "",
-	} {
-		var given []virtv2v.Key
-		for _, k := range strings.Fields(keys) {
-			given = append(given, virtv2v.ParseKey(k))
-		}
-		err := TakenByV2V(reports, given)
-		if (err == nil) != (missing == "") || err != nil && (!strings.Contains(err.Error(), missing) || !strings.Contains(fault.HintOf(err), "--key-file")) {
-			t.Errorf("%q: %v (%s)", keys, err, fault.HintOf(err))
-		}
-		r := Run{Rig: Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}, Facts: Facts{Guest: reports}}
-		if _, v2v := r.engines(); v2v != (len(given) > 0) {
-			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
-		}
-	}
-	if w := WindowsOf(reports); w == nil || *w != (virtv2v.Windows{}) {
-		t.Errorf("it is %v", w)
-	}
-	if w := WindowsOf(reports[1:]); w != nil {
-		t.Errorf("it is %v", w)
 	}
 }
 

@@ -15,40 +15,27 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// Verified is what verify proved of one image.
-type Verified struct {
-	Key    int32            `json:"key"`
-	Root   string           `json:"root"`
-	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
-	MD5    string           `json:"md5"`
-	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
-	Read   int64            `json:"read,omitempty"`   // bytes that were read back now; the rest are holes, or Proven
-	Medium string           `json:"medium"`           // where the bytes were read from
-	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
-	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
-}
-
 // verifyStep reads every image back from the medium and compares all of it with its
 // manifest. Chunks that differ are no longer safe: the step fails, and the next attempt,
 // which begins here again, copies just these first.
 type verifyStep struct{}
 
-func (verifyStep) Name() string { return "verify" }
+func (verifyStep) Name() string { return StepVerify }
 
 func (verifyStep) Run(ctx context.Context, r *Run) error {
-	if err := r.mend(ctx); err != nil {
+	if err := mend(ctx, r); err != nil {
 		return err
 	}
-	if err := r.tryBoot(ctx); err != nil { // before all of it is read: that may take hours
+	if err := tryBoot(ctx, r); err != nil { // before all of it is read: that may take hours
 		return err
 	}
-	r.Facts.Verified = make([]Verified, len(r.Facts.Images))
-	stages := make([]plan.Stage, len(r.Facts.Images))
+	r.Record.Facts.Verified = make([]Verified, len(r.Record.Facts.Images))
+	stages := make([]plan.Stage, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(r.opts.Disks)
-	for i, img := range r.Facts.Images {
+	g.SetLimit(r.Options.Disks)
+	for i, img := range r.Record.Facts.Images {
 		g.Go(func() (err error) {
-			r.Facts.Verified[i], stages[i], err = r.verify(ctx, img)
+			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verify(ctx, img)
 			return err
 		})
 	}
@@ -56,7 +43,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	for _, s := range stages {
-		r.addStage(s)
+		r.Record.AddStage(s)
 	}
 	return nil
 }
@@ -65,18 +52,18 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 func (verifyStep) Undo(context.Context, *Run) error { return nil }
 
 // mend copies what an earlier verify found bad, and looks into the images again.
-func (r *Run) mend(ctx context.Context) error {
+func mend(ctx context.Context, r *Run) error {
 	whole := true
-	for _, img := range r.Facts.Images {
-		whole = whole && r.unconverted(ctx, img)
+	for _, img := range r.Record.Facts.Images {
+		whole = whole && newOverlays(r).unconverted(ctx, img)
 	}
 	if whole {
-		for _, img := range r.Facts.Images {
-			r.settle(img.Key) // copy may have been done by an earlier process
+		for _, img := range r.Record.Facts.Images {
+			settle(r, img.Key) // copy may have been done by an earlier process
 		}
 		return nil
 	}
-	for _, img := range r.Facts.Images { // what is written now is proven by nobody yet
+	for _, img := range r.Record.Facts.Images { // what is written now is proven by nobody yet
 		if err := image.ForgetProven(img.Manifest); err != nil {
 			return err
 		}
@@ -89,35 +76,39 @@ func (r *Run) mend(ctx context.Context) error {
 	return nil
 }
 
-// sealed reports whether the image's manifest is complete and the one that copy sealed.
-func sealed(img targets.Image) bool {
-	s, err := manifest.Load(img.Manifest)
-	if err != nil {
-		return false
-	}
-	defer s.Close()
-	return s.Root().String() == img.Root
+// A verifier proves the images of a run: against their manifests, and against the source.
+type verifier struct {
+	record *Record
+	images *Images
+	source *sourceCheck
+	permit Permit
+	opts   *Options
 }
 
-func (r *Run) verify(ctx context.Context, img targets.Image) (Verified, plan.Stage, error) {
+func newVerifier(r *Run) *verifier {
+	source := &sourceCheck{record: r.Record, vm: r.VM, images: r.Images, retry: r.Retry, rig: r.Rig, permit: r.Permit}
+	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
+}
+
+func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, plan.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
-		err = r.distrust(img, err)
+		err = r.source.distrust(img, err)
 	}
 	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 
 // readBack compares the image with its manifest and writes the audit files.
-func (r *Run) readBack(ctx context.Context, img targets.Image) (Verified, error) {
+func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, error) {
 	p, err := r.provenBefore(img)
 	if err != nil {
 		return Verified{}, err
 	}
-	report, err := r.job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.meter(img.Key).verifying}, p)
+	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.record.Meter(img.Key).Verifying}, p)
 	for _, b := range report.Bad {
-		r.tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+		r.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // that storage is not to be trusted
@@ -135,21 +126,46 @@ func (r *Run) readBack(ctx context.Context, img targets.Image) (Verified, error)
 
 // provenBefore is what the rounds of a warm run read back since it was written, and need not be read
 // now: the VM is off, and waits. Nil where the sums of the whole disk are asked for.
-func (r *Run) provenBefore(img targets.Image) (*image.Proven, error) {
-	if r.Facts.Warm == nil || r.Permit.SourceHash {
+func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
+	if v.record.Facts.Warm == nil || v.permit.SourceHash {
 		return nil, nil
 	}
-	return image.OpenProven(img.Manifest, r.info(img))
+	return image.OpenProven(img.Manifest, v.record.Info(img))
 }
 
 // auditName is the file the audit lines name: the published image where it is byte for
 // byte the disk, else the flat file on the host that has the same sum. That is so, too, where the
 // image is still to be converted: the sums are those of the copy.
-func (r *Run) auditName(img targets.Image) string {
-	changes := img.Format != targets.Raw || r.Facts.Conversion.of(img.Key) != nil
-	if d, ok := r.Facts.VM.Disk(img.Key); ok && changes {
+func (v *verifier) auditName(img targets.Image) string {
+	changes := img.Format != targets.Raw || v.record.Facts.Conversion.of(img.Key) != nil
+	if d, ok := v.record.Facts.VM.Disk(img.Key); ok && changes {
 		file := path.Base(d.Path.File)
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
 	}
 	return filepath.Base(img.Final)
+}
+
+// readBoth reads an image back and compares it with its manifest. Meanwhile it compares a sample of the
+// source with the manifest, and has the host hash the whole disk if that was asked for.
+func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
+	var sum *SourceSum
+	var reread manifest.Reread
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { v, err = r.readBack(ctx, img); return err })
+	g.Go(func() (err error) {
+		if reread, err = r.source.reread(ctx, img); err != nil { // a disk that is read over NFC cannot be opened on its host
+			return err
+		}
+		sum, err = r.source.sum(ctx, img)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return v, err
+	}
+	v.Reread = &reread
+	if sum == nil {
+		return v, nil
+	}
+	v.Source = sum
+	return v, sum.compare(img.Key, v)
 }

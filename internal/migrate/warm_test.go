@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -32,8 +33,8 @@ func (b *bench) warmPlan() plan.Plan {
 func (b *bench) waiting() *process {
 	p := b.process()
 	clock := time.Unix(1_800_000_000, 0)
-	p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-	p.opts.Sleep = func(ctx context.Context, d time.Duration) error {
+	p.Options().Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+	p.Options().Sleep = func(ctx context.Context, d time.Duration) error {
 		b.work()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -45,7 +46,7 @@ func (b *bench) waiting() *process {
 
 // warm runs decamp once, as a process of its own, until it has done rounds and is told to
 // cut over.
-func (b *bench) warm(rounds int) (Outcome, error) {
+func (b *bench) warm(rounds int) (migrate.Outcome, error) {
 	b.t.Helper()
 	p := b.waiting()
 	had := len(b.told(plan.RoundDone))
@@ -67,7 +68,7 @@ func (b *bench) warm(rounds int) (Outcome, error) {
 			}
 		}
 	}
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Paranoid: b.paranoid, Start: b.start})
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Paranoid: b.paranoid, Start: b.start})
 	if cerr := p.engine.Close(); cerr != nil {
 		b.t.Fatal(cerr)
 	}
@@ -118,8 +119,8 @@ func TestWarmApproachesTheCutover(t *testing.T) {
 		p := b.process()
 		began := time.Unix(1_800_000_000, 0)
 		clock, looks := began, 0
-		p.opts.Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
-		p.opts.Sleep = func(ctx context.Context, _ time.Duration) error {
+		p.Options().Now = func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
+		p.Options().Sleep = func(ctx context.Context, _ time.Duration) error {
 			b.work()
 			b.mu.Lock()
 			clock = clock.Add(20 * time.Second)
@@ -133,7 +134,7 @@ func TestWarmApproachesTheCutover(t *testing.T) {
 			}
 			return ctx.Err()
 		}
-		permit := Permit{}
+		permit := migrate.Permit{}
 		if how == "at a time" {
 			permit.Cutover.At = began.Add(200 * time.Second)
 		}
@@ -540,7 +541,7 @@ func TestBusyVMIsWaitedFor(t *testing.T) {
 	}
 	t.Parallel()
 	for _, op := range []string{"freeze", "thaw", "power off"} {
-		for _, times := range []int{busyAttempts - 1, busyAttempts} {
+		for _, times := range []int{migrate.BusyAttempts - 1, migrate.BusyAttempts} {
 			b := warmBench(t, 19)
 			busy := 0
 			b.before = func(_ context.Context, now string) error {
@@ -555,9 +556,9 @@ func TestBusyVMIsWaitedFor(t *testing.T) {
 			out, err := b.warm(1)
 			b.nothingLeft()
 			switch {
-			case times < busyAttempts && err != nil:
+			case times < migrate.BusyAttempts && err != nil:
 				t.Errorf("%s, %d times: %v", op, times, err)
-			case times < busyAttempts:
+			case times < migrate.BusyAttempts:
 				b.checkPublished(out)
 			case !fault.Is(err, fault.Transient) || b.vm.Power != inventory.PoweredOn:
 				t.Errorf("%s, %d times: %v, and the VM is %s", op, times, err, b.vm.Power)

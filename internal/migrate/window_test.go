@@ -1,4 +1,4 @@
-package migrate
+package migrate_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/plan"
 )
 
@@ -30,15 +31,15 @@ func (w windows) at(began time.Time) func(time.Time) (bool, time.Time) {
 
 // cutOff moves the bench's VM warm by a clock that only waiting moves on, and returns when it was
 // switched off, and how many rounds there were. A time that is set is at, from the beginning.
-func (b *bench) cutOff(w windows, at time.Duration, c Cutover, inLine func(s Stage) time.Duration) (time.Duration, int) {
+func (b *bench) cutOff(w windows, at time.Duration, c migrate.Cutover, inLine func(s migrate.Stage) time.Duration) (time.Duration, int) {
 	b.t.Helper()
 	p := b.process()
 	began := time.Unix(1_800_000_000, 0)
 	clock := began
 	now := func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return clock }
 	pass := func(d time.Duration) { b.mu.Lock(); defer b.mu.Unlock(); clock = clock.Add(d) }
-	p.opts.Now = now
-	p.opts.Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
+	p.Options().Now = now
+	p.Options().Sleep = func(ctx context.Context, _ time.Duration) error { b.work(); pass(20 * time.Second); return ctx.Err() }
 	var off time.Duration
 	b.before = func(_ context.Context, op string) error {
 		if op == "power off" {
@@ -47,13 +48,13 @@ func (b *bench) cutOff(w windows, at time.Duration, c Cutover, inLine func(s Sta
 		return nil
 	}
 	if inLine != nil {
-		b.line = &line{grant: func(_ context.Context, s Stage) error { pass(inLine(s)); return nil }}
+		b.line = &line{grant: func(_ context.Context, s migrate.Stage) error { pass(inLine(s)); return nil }}
 	}
 	c.Open = w.at(began)
 	if at > 0 {
 		c.At = began.Add(at)
 	}
-	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), Permit{Cutover: c})
+	out, err := p.Migrate(b.t.Context(), b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: c})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		b.t.Fatal(err)
 	}
@@ -70,14 +71,14 @@ func TestCutoverKeepsToItsWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		windows  windows
 		at       time.Duration
-		cutover  Cutover
+		cutover  migrate.Cutover
 		from, to time.Duration
 	}{
-		"alone":            {windows{{10 * time.Minute, 20 * time.Minute}}, 0, Cutover{}, 10 * time.Minute, 11 * time.Minute},
-		"too short for it": {windows{{10 * time.Minute, 10*time.Minute + shutdownGuess - time.Second}, {30 * time.Minute, time.Hour}}, 0, Cutover{}, 30 * time.Minute, 31 * time.Minute},
-		"with a time":      {windows{{10 * time.Minute, 20 * time.Minute}}, 5 * time.Minute, Cutover{}, 10 * time.Minute, 11 * time.Minute},
-		"a time within":    {windows{{10 * time.Minute, 20 * time.Minute}}, 15 * time.Minute, Cutover{}, 15 * time.Minute, 16 * time.Minute},
-		"with a budget":    {windows{{10 * time.Minute, 20 * time.Minute}}, 0, Cutover{Budget: time.Hour, Interval: 4 * time.Minute}, 10 * time.Minute, 11 * time.Minute},
+		"alone":            {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"too short for it": {windows{{10 * time.Minute, 10*time.Minute + shutdownGuess - time.Second}, {30 * time.Minute, time.Hour}}, 0, migrate.Cutover{}, 30 * time.Minute, 31 * time.Minute},
+		"with a time":      {windows{{10 * time.Minute, 20 * time.Minute}}, 5 * time.Minute, migrate.Cutover{}, 10 * time.Minute, 11 * time.Minute},
+		"a time within":    {windows{{10 * time.Minute, 20 * time.Minute}}, 15 * time.Minute, migrate.Cutover{}, 15 * time.Minute, 16 * time.Minute},
+		"with a budget":    {windows{{10 * time.Minute, 20 * time.Minute}}, 0, migrate.Cutover{Budget: time.Hour, Interval: 4 * time.Minute}, 10 * time.Minute, 11 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,9 +99,9 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 32)
 	waits := 15 * time.Minute
-	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, Cutover{}, func(s Stage) time.Duration {
+	off, _ := b.cutOff(windows{{10 * time.Minute, 20 * time.Minute}, {time.Hour, 2 * time.Hour}}, 0, migrate.Cutover{}, func(s migrate.Stage) time.Duration {
 		d := waits
-		if s == AtCutover {
+		if s == migrate.AtCutover {
 			waits = 0
 			return d
 		}
@@ -109,7 +110,7 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 	if off < time.Hour || off > 61*time.Minute {
 		t.Errorf("switched off after %v", off)
 	}
-	b.checkLine(First, Again, AtCutover, Again, Again, AtCutover)
+	b.checkLine(migrate.First, migrate.Again, migrate.AtCutover, migrate.Again, migrate.Again, migrate.AtCutover)
 	if n := b.told(plan.Noted); !slices.ContainsFunc(n, func(e plan.Event) bool { return e.Step == stepPowerOff }) {
 		t.Errorf("nobody was told: %+v", n)
 	}
@@ -126,7 +127,7 @@ func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
 			}
 		}
 	}
-	if off, _ := b.cutOff(windows{{24 * time.Hour, 25 * time.Hour}}, 0, Cutover{}, nil); off > time.Minute {
+	if off, _ := b.cutOff(windows{{24 * time.Hour, 25 * time.Hour}}, 0, migrate.Cutover{}, nil); off > time.Minute {
 		t.Errorf("switched off after %v", off)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -86,16 +87,16 @@ func (c *check) warm(i int) {
 	frozen := func(format string, args ...any) {
 		c.add(i, planfile.Found("no-snapshot", m.Pos, m.VM.Name, fault.New(fault.Unsupported, format, args...).WithHint("move it powered off: mode: cold")))
 	}
-	for _, why := range migrate.Thawed(m.VM) {
+	for _, why := range warm.Thawed(m.VM) {
 		frozen("%s", why)
 	}
-	if v := m.VM.HardwareVersion; v > 0 && v < migrate.OldestTracked {
+	if v := m.VM.HardwareVersion; v > 0 && v < warm.OldestTracked {
 		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "upgrade its virtual hardware, or expect each round to take as long as the first",
 			"hardware version %d has no change tracking: every round reads and compares all of it", v))
 	}
 	if c.free && !m.VM.ChangeTracking {
 		c.add(i, planfile.Noted("no-cbt", m.Pos, m.VM.Name, "give the host an evaluation or paid licence for as long as it takes, or expect each round, and the one in the outage, to take as long as the first",
-			"a host with a free licence tracks no changes: every round reads and compares all of it, %s", migrate.FullPass(m.VM)))
+			"a host with a free licence tracks no changes: every round reads and compares all of it, %s", warm.FullPass(m.VM)))
 	}
 	c.overHTTPS(i)
 	if at := m.Options.Warm.Cutover.At; !at.IsZero() && at.Before(c.rig.Now()) {

@@ -18,6 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/roster"
@@ -74,6 +75,7 @@ func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool,
 		return nil, err
 	}
 	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.notify, Shared: cfg.URL != ""})
+	warm.Register(m.migrator)
 	if err := m.engine.Launch(); err != nil {
 		return nil, errors.Join(err, m.engine.Close())
 	}

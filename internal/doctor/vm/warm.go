@@ -7,7 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
 // warm looks for what no snapshot holds.
@@ -16,8 +16,8 @@ func (g *group) warm(context.Context) []doctor.Finding {
 		return nil
 	}
 	return g.each(func(vm *inventory.VM) doctor.Finding {
-		why := migrate.Thawed(vm)
-		if len(why) == 0 || g.Refused && migrate.Unfrozen(vm) != nil {
+		why := warm.Thawed(vm)
+		if len(why) == 0 || g.Refused && warm.Unfrozen(vm) != nil {
 			return doctor.Finding{Seen: "a snapshot holds all of it"}
 		}
 		return doctor.Finding{
@@ -35,13 +35,13 @@ func (g *group) tracking(context.Context) []doctor.Finding {
 		switch v := vm.HardwareVersion; {
 		case vm.ChangeTracking:
 			return doctor.Finding{Seen: "it is on"}
-		case v == 0 || v >= migrate.OldestTracked:
+		case v == 0 || v >= warm.OldestTracked:
 			return doctor.Finding{Seen: "it is off: decamp turns it on for the rounds, and off again"}
 		default:
 			return doctor.Finding{
 				Status: doctor.Warning, Seen: fmt.Sprintf("hardware version %d has no change tracking: every round reads and compares all of it", v),
-				Want:   fmt.Sprintf("hardware version %d or later", migrate.OldestTracked),
-				Remedy: fmt.Sprintf("# move it powered off, without --warm; or, while it is off:\ngovc vm.upgrade -version=%d -vm.uuid %s", migrate.OldestTracked, vm.UUID),
+				Want:   fmt.Sprintf("hardware version %d or later", warm.OldestTracked),
+				Remedy: fmt.Sprintf("# move it powered off, without --warm; or, while it is off:\ngovc vm.upgrade -version=%d -vm.uuid %s", warm.OldestTracked, vm.UUID),
 			}
 		}
 	})

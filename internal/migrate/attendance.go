@@ -1,0 +1,80 @@
+package migrate
+
+import (
+	"context"
+	"sync"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// An attendance is what a run needs of the process that drives it, besides its record.
+type attendance struct {
+	rig     Rig
+	permit  Permit
+	journal *plan.Journal
+	telling sync.Mutex // held while one event is journaled and told: they come in order
+	turn    *Turn
+	sight   sight
+	warm    WarmRun // nil of a cold run
+
+	mu   sync.Mutex
+	late bool // commit has begun: the run cannot be given up any more
+}
+
+// begin notes that a step begins.
+func (a *attendance) begin(step string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.late = a.late || step == StepCommit
+}
+
+// unlessLate calls stop unless commit has begun.
+func (a *attendance) unlessLate(stop func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.late {
+		stop()
+	}
+}
+
+// attendances are those of the runs that this process drives.
+type attendances struct {
+	mu   sync.Mutex
+	runs map[plan.ID]*attendance
+}
+
+// of returns the attendance of a run, nil if this process does not drive it.
+func (s *attendances) of(id plan.ID) *attendance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.runs[id]
+}
+
+func (s *attendances) enter(id plan.ID, a *attendance) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs[id] != nil {
+		return fault.New(fault.Conflict, "run %s is under way in this process", id)
+	}
+	s.runs[id] = a
+	return nil
+}
+
+func (s *attendances) leave(id plan.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, id)
+}
+
+// A WarmRun is a warm run while this process drives it.
+type WarmRun interface {
+	// Drive calls drive, which carries out the steps until they are done or its context ends. It ends
+	// that context when the run is ordered to be given up.
+	Drive(ctx context.Context, drive func(context.Context) error) error
+
+	// Guard is called for an image of a disk that is opened to be written to. Writes go through what it
+	// returns.
+	Guard(key int32, t disk.Target) disk.Target
+}

@@ -1,0 +1,142 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// convertible refuses a guest that was not examined in full, and one that would go on from a
+// hibernation: what it has in memory knows the hardware it had. All else the conversion itself
+// finds out.
+func convertible(reports []guest.Report) error {
+	if err := guest.Examined(reports); err != nil {
+		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
+	}
+	for _, g := range reports {
+		for _, w := range g.Warnings {
+			if w.Code == "hibernated" {
+				return fault.New(fault.Conflict, "the guest hibernates: %s", w.Text).WithHint("start it at the source, shut it down, and copy it again")
+			}
+		}
+	}
+	return nil
+}
+
+// refused reports whether a conversion failed for what the guest is, and not because something
+// broke, or this machine is full.
+func refused(err error) bool {
+	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
+}
+
+// BootWarnings compares the firmware with what the images offer to boot.
+func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
+	if guest.Examined(reports) != nil {
+		return nil // what was not found may be there
+	}
+	var mbr, esp bool
+	for _, r := range reports {
+		mbr, esp = mbr || r.Boot.MBRCode, esp || r.Boot.ESP
+	}
+	switch {
+	case firmware == inventory.EFI && !esp:
+		return []inventory.Warning{{Code: "no-esp", Text: "the VM boots by EFI, but no disk has an EFI system partition",
+			Remedy: "check that it boots at the source; it may boot from the network"}}
+	case firmware == inventory.BIOS && !mbr:
+		return []inventory.Warning{{Code: "no-boot-code", Text: "the VM boots by BIOS, but no disk has boot code",
+			Remedy: "check that it boots at the source; it may boot from the network"}}
+	}
+	return nil
+}
+
+// seatsOf are the cards as the guest found them at the source.
+func seatsOf(vm *inventory.VM) (seats []convert.Seat) {
+	for _, n := range vm.NICs {
+		seats = append(seats, convert.Seat{MAC: n.MAC, PCI: n.PCIAddress(), Driver: n.Model})
+	}
+	return seats
+}
+
+// TakenByV2V refuses what virt-v2v would find out after minutes, and say in other words: volumes that no
+// key opens, dynamic and dirty ones.
+func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
+	for _, l := range lockedIn(reports) {
+		if !l.Opened(keys) {
+			return noKey(l)
+		}
+	}
+	for _, g := range reports {
+		if g.Windows != nil && g.Windows.Dynamic {
+			return fault.New(fault.Unsupported, "the Windows is on a dynamic disk, which virt-v2v does not write").WithHint("use the compat profile, which changes nothing in the guest")
+		}
+		for _, w := range g.Warnings {
+			if w.Code == "ntfs-dirty" {
+				return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s", w.Text).
+					WithHint("in the guest, at the source: chkdsk /f, and restart; then shut it down and copy it again")
+			}
+		}
+	}
+	return nil
+}
+
+// WindowsOf is the Windows that drivers are for; nil if there is none. Of one within BitLocker nothing
+// is known.
+func WindowsOf(reports []guest.Report) *virtv2v.Windows {
+	for _, g := range reports {
+		if w := g.Windows; w != nil {
+			return &virtv2v.Windows{Build: w.Build, Arch: w.Arch, Server: strings.Contains(w.Product, "Server")}
+		}
+	}
+	if slices.ContainsFunc(lockedIn(reports), func(l virtv2v.Locked) bool { return l.Kind == string(guest.BitLocker) }) {
+		return &virtv2v.Windows{}
+	}
+	return nil
+}
+
+// lockedIn lists the encrypted volumes of a guest, by the names that virt-v2v has for them.
+func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
+	for i, g := range reports {
+		if encrypted(g.WholeDisk) {
+			all = append(all, virtv2v.Locked{UUID: g.WholeUUID, Device: virtv2v.Device(i, 0), Kind: string(g.WholeDisk)})
+		}
+		for _, p := range g.Partitions {
+			if encrypted(p.FileSystem) {
+				all = append(all, virtv2v.Locked{UUID: p.FSUUID, Device: virtv2v.Device(i, p.Number), Kind: string(p.FileSystem)})
+			}
+		}
+		for _, v := range g.Volumes {
+			if encrypted(v.FileSystem) {
+				all = append(all, virtv2v.Locked{UUID: v.FSUUID, Device: fmt.Sprintf("/dev/%s/%s", v.Group, v.Name), Kind: string(v.FileSystem)})
+			}
+		}
+	}
+	return all
+}
+
+func encrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
+
+// noKey refuses a guest with a volume that nobody gave a key of: virt-v2v wants one for each that it
+// sees, also where the system is on none of them.
+func noKey(l virtv2v.Locked) error {
+	what, undone := "LUKS, and its passphrase is wanted", ""
+	if l.Kind == string(guest.BitLocker) {
+		what, undone = "BitLocker, and its recovery key is wanted", "; or decrypt it at the source, manage-bde -off C:, and copy it again"
+	}
+	return fault.New(fault.Conflict, "virt-v2v does not take the guest: %s is encrypted by %s", l.Device, what).
+		WithHint("put it in a file that only you can read, and name that: --key-file PATH, or for this volume alone --key-file %s=PATH%s", l.ID(), undone)
+}
+
+// unsure reports whether a refusal may be due to the guest being up: its file systems were not
+// unmounted, so they may not be read right, and are not written without an appliance.
+func unsure(err error, reports []guest.Report) bool {
+	unread := func(w guest.Warning) bool { return w.Code == "file-system" }
+	return fault.Is(err, fault.Conflict) || fault.Is(err, fault.Corrupt) ||
+		slices.ContainsFunc(reports, func(g guest.Report) bool { return slices.ContainsFunc(g.Warnings, unread) })
+}

@@ -1,0 +1,157 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// placed is one image of a target, as an image.Place.
+type placed struct {
+	target targets.Target
+	img    targets.Image
+	warm   WarmRun // nil of a cold run
+}
+
+// Open opens the image to be written to. A rehearsal that reads it goes on reading what it was.
+func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
+	t, created, err := p.target.Open(ctx, p.img)
+	if err != nil {
+		return nil, false, err
+	}
+	if p.warm != nil {
+		t = p.warm.Guard(p.img.Key, t)
+	}
+	return t, created, nil
+}
+
+func (p placed) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
+
+func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
+	return p.target.ReadUnfinished(ctx, p.img)
+}
+
+// Images are the images of a run at its target.
+type Images struct {
+	record *Record
+	target targets.Target
+	warm   WarmRun // nil unless this process drives a warm run
+	rig    *Rig
+	permit Permit
+	opts   *Options
+}
+
+// Job is what is to become of img.
+func (m *Images) Job(img targets.Image) image.Job {
+	j := image.Job{
+		Place: placed{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
+		Anew:   func(why string) { m.anew(img, why) },
+		GiveUp: "give this run up with --discard and begin again",
+		Seed:   m.opts.Seed,
+	}
+	if m.record.Facts.Warm != nil {
+		j.Grow = func(ctx context.Context, least int64) error { return m.target.Grow(ctx, img, least) }
+	}
+	if m.readable(img) {
+		j.Source = func(ctx context.Context) (disk.Source, error) { return m.openAgain(ctx, img) }
+	}
+	return j
+}
+
+// readable reports whether there is a second way to the source of img: a file to be read.
+func (m *Images) readable(img targets.Image) bool {
+	d, ok := m.record.Facts.VM.Disk(img.Key)
+	return m.rig.Open != nil && ok && d.Backing == inventory.Flat
+}
+
+// openAgain opens the source of img for a second reading.
+func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source, error) {
+	d, ok := m.record.Facts.VM.Disk(img.Key)
+	if !ok {
+		return nil, fault.New(fault.Internal, "no disk %d", img.Key)
+	}
+	return m.rig.Open(ctx, transport.Disk{VM: m.record.Facts.VM, Disk: d})
+}
+
+// anew tells that an image is copied again from its beginning, and why.
+func (m *Images) anew(img targets.Image, why string) {
+	m.opts.Log.Warn("image is copied anew", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
+	m.record.Tell(plan.Event{Kind: plan.DiskAnew, Disk: img.Key, Message: why})
+}
+
+// Place asks the target for images and holds it to its contract: one for each disk, in
+// order and of its size. A target that starts no VMs is not asked, if one is to be started.
+func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
+	if err := m.startable(); err != nil {
+		return nil, err
+	}
+	images, err := m.target.Plan(ctx, vm)
+	if err != nil {
+		return nil, fmt.Errorf("plan images of VM %s: %w", vm.Name, err)
+	}
+	if len(images) != len(vm.Disks) {
+		return nil, fault.New(fault.Internal, "target planned %d images for %d disks", len(images), len(vm.Disks))
+	}
+	for i, d := range vm.Disks {
+		if images[i].Key != d.Key || images[i].Size != d.Capacity {
+			return nil, fault.New(fault.Internal, "target planned image %d of %d bytes for disk %d of %d",
+				images[i].Key, images[i].Size, d.Key, d.Capacity)
+		}
+	}
+	return images, nil
+}
+
+// startable refuses, before anything is copied, to start a VM where none can be.
+func (m *Images) startable() error {
+	if !m.permit.Start {
+		return nil
+	}
+	_, err := targets.StarterOf(m.target)
+	return err
+}
+
+// ReadEach opens the images, which no round writes to meanwhile.
+func (m *Images) ReadEach(ctx context.Context) (srcs []disk.Source, err error) {
+	for _, img := range m.record.Facts.Images {
+		src, err := m.target.ReadUnfinished(ctx, img)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("image of disk %d: %w", img.Key, err), CloseAll(srcs))
+		}
+		srcs = append(srcs, src)
+	}
+	return srcs, nil
+}
+
+// CloseAll closes them all.
+func CloseAll(srcs []disk.Source) error {
+	var errs []error
+	for _, src := range srcs {
+		errs = append(errs, src.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// sealed reports whether the image's manifest is complete and the one that copy sealed.
+func sealed(img targets.Image) bool {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return false
+	}
+	defer s.Close()
+	return s.Root().String() == img.Root
+}
+
+// Begun reports whether something of an image may have been copied.
+func Begun(img targets.Image) bool {
+	_, err := manifest.ReadInfo(img.Manifest)
+	return err == nil
+}

@@ -1,0 +1,251 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// A Migrator drives runs over a flow engine. Several may be under way at once.
+type Migrator struct {
+	engine *flow.Engine
+	store  *plan.Store
+	opts   Options
+	runs   *attendances // by Migrate, while it is there
+	events *events
+	warm   WarmRuns // nil: there are cold runs only
+
+	pipeline *pipeline
+}
+
+// New registers cold runs with engine, which must not be launched yet.
+func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
+	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[plan.ID]*attendance{}}}
+	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
+	m.pipeline = &pipeline{engine: engine, store: store, opts: &m.opts, runs: m.runs, events: m.events}
+	m.pipeline.register()
+	return m
+}
+
+// Store returns where plans, journals and orders of the runs are.
+func (m *Migrator) Store() *plan.Store { return m.store }
+
+// newAttendance returns what this process adds to a run while it drives it.
+func (m *Migrator) newAttendance(id plan.ID, rig Rig, permit Permit) *attendance {
+	return &attendance{rig: rig, permit: permit, turn: &Turn{run: id, ask: rig.Turn, store: m.store, opts: &m.opts}}
+}
+
+// hold keeps other processes away from the images, from before the first look at them until the
+// run is left: also between its transfers, while they are verified and when they are published.
+func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func(), err error) {
+	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
+	free, err := rig.Target.Hold(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := free(); err != nil { // whoever died has no lock either
+			m.opts.Log.Warn("lock of the images is left", "run", p.ID, "err", err)
+		}
+	}, nil
+}
+
+// attend runs p to its end, or until ctx ends, with its journal open.
+func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err error) {
+	if a.journal, err = m.store.Journal(p.ID); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	if p.Warm {
+		if m.warm == nil {
+			return errNoWarm(p.ID)
+		}
+		if a.warm, err = m.warm.Ready(m.pipeline.newRun(p, Facts{}, a, ""), &a.permit); err != nil {
+			return err
+		}
+	}
+	if err := m.runs.enter(p.ID, a); err != nil {
+		return err
+	}
+	defer m.runs.leave(p.ID)
+	m.events.tell(p.ID, plan.Event{Kind: plan.RunBegan})
+	if p.Warm {
+		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.drive(ctx, p) })
+	} else {
+		err = m.drive(ctx, p)
+	}
+	a.turn.end()
+	if err != nil && p.Warm {
+		m.letGo(ctx, p, a)
+	}
+	switch unsaid := m.events.journal(p.ID, ending(err)); {
+	case err == nil:
+		return unsaid // the next Migrate has nothing to do but to say it
+	case unsaid != nil:
+		m.opts.Log.Error("the end of an attempt is not journaled", "run", p.ID, "err", unsaid)
+	}
+	return err
+}
+
+func errNoWarm(id plan.ID) error {
+	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
+}
+
+// letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
+// on without us.
+const letGoWait = 2 * time.Minute
+
+// letGo has a run that stops remove what would burden its source until the run goes on.
+func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
+	defer cancel()
+	facts, err := m.facts(ctx, p.ID)
+	if err != nil || facts.Warm == nil {
+		return
+	}
+	m.warm.LetGo(ctx, m.pipeline.newRun(p, facts, a, ""))
+}
+
+// Visit calls do with a run that no process drives, and keeps all others from it meanwhile. Its events are
+// those of step. st is its state in the record.
+func (m *Migrator) Visit(ctx context.Context, id plan.ID, rig Rig, step string, do func(r *Run, st flow.Status) error) (err error) {
+	p, err := m.store.Plan(id)
+	if err != nil {
+		return err
+	}
+	release, err := m.hold(ctx, p, rig)
+	if err != nil {
+		return err
+	}
+	defer release()
+	a := m.newAttendance(id, rig, Permit{})
+	if a.journal, err = m.store.Journal(id); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.journal.Close()) }()
+	if err := m.runs.enter(id, a); err != nil {
+		return err
+	}
+	defer m.runs.leave(id)
+	st, err := m.engine.Status(ctx, string(id))
+	if err != nil {
+		return err
+	}
+	f, err := factsOf(st)
+	if err != nil {
+		return err
+	}
+	return do(m.pipeline.newRun(p, f, a, step), st)
+}
+
+// drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
+// the step to let go of the images.
+func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
+	run := string(p.ID)
+	if err := m.begin(ctx, p); err != nil {
+		return err
+	}
+	err := m.engine.Wait(ctx, run)
+	if ctx.Err() == nil {
+		return err
+	}
+	return m.stop(run)
+}
+
+// begin starts the flow, or has it go on. Where processes share runs it goes on from what
+// another one recorded: who calls Migrate has the claim.
+func (m *Migrator) begin(ctx context.Context, p plan.Plan) error {
+	if m.opts.Shared {
+		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
+}
+
+// stop ends what is done of a run here, and waits until its step has returned. Another process
+// may have taken the run over, and the record may be out of reach: neither keeps it from
+// stopping.
+func (m *Migrator) stop(run string) error {
+	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
+		return err
+	}
+	return fault.New(fault.Canceled, "run %s was stopped", run).
+		WithHint("run the same command again to continue it, or with --discard to give it up")
+}
+
+func ending(err error) plan.Event {
+	kind := plan.RunFailed
+	switch {
+	case err == nil:
+		kind = plan.RunDone
+	case fault.Is(err, fault.Canceled):
+		kind = plan.RunStopped
+	}
+	return plan.Event{Kind: kind, Failure: plan.FailureOf(err)}
+}
+
+// facts returns what the last step of a run recorded.
+func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
+	st, err := m.engine.Status(ctx, string(id))
+	if err != nil {
+		return Facts{}, err
+	}
+	return factsOf(st)
+}
+
+func factsOf(st flow.Status) (f Facts, err error) {
+	_, err = st.Last(&f)
+	return f, err
+}
+
+// WarmRuns is what surrounds the steps of a warm run. Package warm implements it.
+type WarmRuns interface {
+	// Ready is called before this process drives a run. It completes what the user permits by what
+	// is on record.
+	Ready(r *Run, p *Permit) (WarmRun, error)
+
+	// LetGo removes what would burden the source while the run is stopped.
+	LetGo(ctx context.Context, r *Run)
+
+	// Restore leaves the VM at the source as it was found, but for its power.
+	Restore(ctx context.Context, r *Run) error
+}
+
+// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with the
+// facts so far and the names of the steps that are next, until the run is done.
+func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
+	m.warm = w
+	for name, run := range steps {
+		flow.RegisterStep(m.engine, name, m.pipeline.stepFunc(name, run))
+	}
+	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
+		return pipeline(func(facts Facts, names ...string) (Facts, error) { return runSteps(c, p, facts, names...) })
+	})
+}
+
+// halt cancels a pending run durably: killed from here on, it will not go on by itself.
+func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
+	if st.State != flow.Pending {
+		return nil
+	}
+	if err := m.engine.Cancel(ctx, st.Run); err != nil {
+		return err
+	}
+	if err := m.engine.Wait(ctx, st.Run); err != nil && !fault.Is(err, fault.Canceled) {
+		return err
+	}
+	return ctx.Err()
+}
+
+func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
+	if err := m.engine.Forget(ctx, string(id)); err != nil {
+		return err
+	}
+	return m.store.Remove(id)
+}

@@ -1,0 +1,85 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// Obstacles returns what stands in the way of moving vm by t, which may be nil where it is
+// not known by what, with what p permits.
+func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
+	return slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
+		switch {
+		case transport.Lifts(t, w.Code):
+			return true
+		case !p.PowerOff:
+			return false
+		}
+		return w.Code == "running" || w.Code == "suspended" && p.Force && !p.Warm
+	})
+}
+
+// Passing reports whether an obstacle is a state that passes, and no way in which the VM is
+// built.
+func Passing(w inventory.Warning) bool { return clearable[w.Code] }
+
+// WarnedOf reports whether vm has a warning of that code.
+func WarnedOf(vm *inventory.VM, code string) bool {
+	return slices.ContainsFunc(vm.Warnings, func(w inventory.Warning) bool { return w.Code == code })
+}
+
+// clearable are the states that pass, as opposed to ways a VM is built.
+var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
+
+// blockers joins the warnings that block with our own look at the facts behind the worst
+// of them. A code that was warned of is not told twice.
+func blockers(vm *inventory.VM) []inventory.Warning {
+	var all []inventory.Warning
+	add := func(when bool, w inventory.Warning) {
+		if when && !slices.ContainsFunc(all, func(have inventory.Warning) bool { return have.Code == w.Code }) {
+			all = append(all, w)
+		}
+	}
+	const runningRemedy = "shut it down, or let decamp do it: --power-off, in a plan powerOff: guest"
+	for _, w := range vm.Warnings {
+		if w.Code == "running" { // its own remedy does not name what decamp does
+			w.Remedy = runningRemedy
+		}
+		if w.Blocks {
+			all = append(all, w)
+		}
+	}
+	add(vm.Power == inventory.PoweredOn, inventory.Warning{Code: "running", Text: "it is powered on", Remedy: runningRemedy})
+	add(vm.Power == inventory.Suspended, inventory.Warning{Code: "suspended", Text: "it is suspended", Remedy: "resume it and shut the guest down"})
+	add(vm.Snapshots > 0, inventory.Warning{Code: "snapshots", Text: fmt.Sprintf("it has %d snapshots", vm.Snapshots), Remedy: "delete all its snapshots"})
+	add(vm.ConsolidationNeeded, inventory.Warning{Code: "consolidation", Text: "its disks need consolidation", Remedy: "consolidate its disks"})
+	add(vm.Encrypted, inventory.Warning{Code: "encrypted", Text: "it is encrypted", Remedy: "decrypt it"})
+	for _, c := range vm.Controllers {
+		add(c.SharedBus, inventory.Warning{Code: "shared-bus", Text: fmt.Sprintf("controller %d shares its bus", c.Key), Remedy: "set bus sharing to none"})
+	}
+	for i := range vm.Disks {
+		w, blocks := diskBlocker(&vm.Disks[i])
+		told := w.Code == string(inventory.RDM) && WarnedOf(vm, "rdm-physical") // of the same disk, by a code of its own
+		add(blocks && !told, w)
+	}
+	return all
+}
+
+// diskBlocker: only flat disks that nobody else writes can be copied by reading a file.
+func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
+	name := fmt.Sprintf("disk %d", d.Key)
+	switch {
+	case d.Shared:
+		return inventory.Warning{Code: "shared-disk", Text: name + " is shared with other VMs", Remedy: "set its sharing to none"}, true
+	case d.Encrypted:
+		return inventory.Warning{Code: "encrypted", Text: name + " is encrypted", Remedy: "decrypt it"}, true
+	case d.Backing == inventory.Delta || d.Backing == inventory.SESparse || d.Layers > 1:
+		return inventory.Warning{Code: "snapshots", Text: name + " is a layer on another disk", Remedy: "delete all snapshots, or clone the VM in full"}, true
+	case d.Backing != inventory.Flat:
+		return inventory.Warning{Code: string(d.Backing), Text: fmt.Sprintf("%s is kept as %s", name, d.Backing), Remedy: "move it to a VMFS or NFS datastore as an ordinary disk"}, true
+	}
+	return inventory.Warning{}, false
+}

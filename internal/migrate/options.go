@@ -1,0 +1,49 @@
+package migrate
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/sleep"
+)
+
+// Options are the same for all runs of a Migrator.
+type Options struct {
+	Version  string          // decamp's, for the record of a published VM
+	Disks    int             // copied at once; default 4
+	Log      *slog.Logger    // default discards
+	Notify   plan.Subscriber // told everything; nil is fine
+	Shared   bool            // with other processes: one of their runs is taken over by Migrate
+	Attempts int             // at a disk that fails for a passing reason without getting further; default 6
+	Now      func() time.Time
+	Sleep    func(context.Context, time.Duration) error
+	Seed     uint64 // of samples; default random
+}
+
+func (o Options) withDefaults() Options {
+	if o.Disks <= 0 {
+		o.Disks = 4
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = 6
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Notify == nil {
+		o.Notify = func(plan.Event) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = sleep.For
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64()
+	}
+	return o
+}

@@ -1,0 +1,353 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/overlay"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/qcow2"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+const (
+	// maxOverlay is how much of one disk a conversion may write, in bytes of memory.
+	maxOverlay = 256 << 20
+
+	// maxConverted is how many chunks of one image it may change: their numbers are on record.
+	maxConverted = 64 << 10
+)
+
+// A changedDisk is an image with what an engine changed of it.
+type changedDisk struct {
+	disk.Source
+	chunks []int64 // that may be others now, in order
+}
+
+func overlayOf(img targets.Image) string { return img.Path + ".overlay" }
+
+// overlays keep what a conversion changes, beside the images, until commit writes it into them.
+type overlays struct {
+	record *Record
+	images *Images
+}
+
+// open opens the images for a conversion. They are only read.
+func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
+	closeAll = func() error {
+		var errs []error
+		for _, d := range disks {
+			errs = append(errs, d.Overlay.Close())
+		}
+		return errors.Join(errs...)
+	}
+	for i, img := range o.record.Facts.Images {
+		src, err := o.images.target.Read(ctx, img)
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("image of disk %d: %w", img.Key, err), closeAll())
+		}
+		disks = append(disks, convert.Disk{Overlay: overlay.New(src, maxOverlay), Report: o.record.Facts.Guest[i]})
+	}
+	return disks, closeAll, nil
+}
+
+// keep writes down what a conversion changed, durably.
+func (o *overlays) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
+	c := &Conversion{Result: result}
+	for i, img := range o.record.Facts.Images {
+		if len(disks[i].chunks) == 0 {
+			continue
+		}
+		kept, err := keepOverlay(ctx, img, disks[i], o.record.Info(img))
+		if err != nil {
+			return nil, fmt.Errorf("keep what changes of disk %d: %w", img.Key, err)
+		}
+		c.Images = append(c.Images, kept)
+	}
+	return c, nil
+}
+
+func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
+	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: o.chunks}
+	if len(c.Chunks) > maxConverted {
+		return c, fault.New(fault.Unsupported, "%d MiB of the disk are to be changed, more than %d", len(c.Chunks), maxConverted)
+	}
+	hashes, err := hashesOf(ctx, o, info, c.Chunks)
+	if err != nil {
+		return c, err
+	}
+	if c.Sum, c.Root, err = rootWith(img, c.Chunks, hashes); err != nil {
+		return c, err
+	}
+	ranges := make([]disk.Range, len(c.Chunks))
+	for i, chunk := range c.Chunks {
+		ranges[i] = info.Chunk(chunk)
+	}
+	beneath := qcow2.Backing{Path: filepath.Base(img.Path), Format: string(img.Format)}
+	if err := qcow2.WriteAbove(ctx, c.Overlay, beneath, o, ranges); err != nil {
+		return c, fault.Room(filepath.Dir(c.Overlay), err)
+	}
+	return c, errors.Join(durable.Sync(c.Overlay), durable.Sync(filepath.Dir(c.Overlay)))
+}
+
+// chunksOf returns the chunks that ranges touch, in order.
+func chunksOf(ranges []disk.Range) (chunks []int64) {
+	for _, r := range ranges {
+		for c := r.Off / manifest.ChunkSize; c*manifest.ChunkSize < r.End(); c++ {
+			if n := len(chunks); n == 0 || chunks[n-1] < c {
+				chunks = append(chunks, c)
+			}
+		}
+	}
+	return chunks
+}
+
+func hashesOf(ctx context.Context, src disk.Source, info manifest.Info, chunks []int64) ([]manifest.Hash, error) {
+	b := disk.AlignedMemory(manifest.ChunkSize)
+	hashes := make([]manifest.Hash, len(chunks))
+	for i, c := range chunks {
+		r := info.Chunk(c)
+		if err := src.ReadAt(ctx, b[:r.Len], r.Off); err != nil {
+			return nil, err
+		}
+		if disk.AllZero(b[:r.Len]) { // trimmed
+			hashes[i] = manifest.ZeroHash(int(r.Len))
+			continue
+		}
+		hashes[i] = manifest.HashOf(b[:r.Len])
+	}
+	return hashes, nil
+}
+
+// sumOf is one hash for all.
+func sumOf(hashes []manifest.Hash) string {
+	var all []byte
+	for _, h := range hashes {
+		all = append(all, h[:]...)
+	}
+	return manifest.HashOf(all).String()
+}
+
+// rootWith returns the sum of some chunks' hashes, and the root of the image's manifest with them.
+func rootWith(img targets.Image, chunks []int64, hashes []manifest.Hash) (sum, root string, err error) {
+	s, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return "", "", err
+	}
+	defer s.Close()
+	other := make(map[int64]manifest.Hash, len(chunks))
+	for i, c := range chunks {
+		other[c] = hashes[i]
+	}
+	h, err := s.RootWith(other)
+	return sumOf(hashes), h.String(), err
+}
+
+// fits reports whether the overlay is there, and what was kept.
+func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
+	src, err := qcow2.OpenAbove(c.Overlay)
+	if err != nil {
+		return false
+	}
+	defer src.Close()
+	hashes, err := hashesOf(ctx, src, info, c.Chunks)
+	return err == nil && sumOf(hashes) == c.Sum
+}
+
+// unconverted reports whether an image is the copy, proven as a whole, and what is to change of
+// it is there.
+func (o *overlays) unconverted(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.of(img.Key)
+	return sealed(img) && (c == nil || c.fits(ctx, o.record.Info(img)))
+}
+
+// amending reports whether commit began to change an image: it may be done, and can go on if not.
+func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.of(img.Key)
+	if c == nil {
+		return false
+	}
+	changed := img
+	changed.Root = c.Root
+	if sealed(changed) {
+		return true
+	}
+	log, err := manifest.Open(img.Manifest)
+	if err != nil {
+		return false
+	}
+	defer log.Close()
+	rest := log.Missing()
+	for _, chunk := range c.Chunks {
+		if !log.Has(chunk) {
+			rest--
+		}
+	}
+	return rest == 0 && log.Info() == o.record.Info(img) && c.fits(ctx, o.record.Info(img))
+}
+
+// amend writes what was converted into the images. They are proven as a whole before and after,
+// each with a root of its own.
+func (o *overlays) amend(ctx context.Context) error {
+	for i := range o.record.Facts.Images {
+		img := &o.record.Facts.Images[i]
+		c := o.record.Facts.Conversion.of(img.Key)
+		if c == nil {
+			continue
+		}
+		if err := o.amendImage(ctx, *img, c); err != nil {
+			return fmt.Errorf("put what was converted into the image of disk %d: %w", img.Key, err)
+		}
+		img.Copied, img.Root = img.Root, c.Root
+	}
+	return o.drop() // they are not published
+}
+
+func (o *overlays) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
+	if !there(img.Manifest) { // it was published already, or Publish says what is gone
+		return nil
+	}
+	changed := img
+	changed.Root = c.Root
+	if sealed(changed) {
+		return nil
+	}
+	return o.amendFrom(ctx, img, c)
+}
+
+func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *ConvertedImage) (err error) {
+	src, err := qcow2.OpenAbove(c.Overlay)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	root, err := o.images.Job(img).Amend(ctx, image.Amendment{Source: src, Chunks: c.Chunks})
+	if err != nil {
+		return err
+	}
+	if root.String() != c.Root {
+		return fault.New(fault.Internal, "the image has the root %v, expected %s", root, c.Root)
+	}
+	o.record.Tell(plan.Event{Kind: plan.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
+	return nil
+}
+
+// takeBack has the source's bytes copied again where images were changed, or are about to be.
+// What is no manifest any more is copied as a whole anyway.
+func (o *overlays) takeBack() error {
+	for _, img := range o.record.Facts.Images {
+		c := o.record.Facts.Conversion.of(img.Key)
+		if c == nil || sealed(img) {
+			continue
+		}
+		log, err := manifest.Open(img.Manifest)
+		if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(log.DropAll(c.Chunks), log.Close()); err != nil {
+			return err
+		}
+	}
+	return o.drop()
+}
+
+// disownAll has a run that knows of no conversion not take an image for the copy that was
+// changed by one whose record is lost: what the manifest lists and the overlay has is copied again.
+func (o *overlays) disownAll(ctx context.Context) error {
+	if o.record.Facts.Conversion != nil {
+		return nil
+	}
+	for _, img := range o.record.Facts.Images {
+		if !there(overlayOf(img)) {
+			continue
+		}
+		if err := o.disown(ctx, img); err != nil {
+			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
+		}
+	}
+	return o.drop()
+}
+
+func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
+	log, err := manifest.Open(img.Manifest)
+	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
+		return nil // all of it is copied again
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	src, err := qcow2.OpenAbove(overlayOf(img))
+	if err != nil || src.Size() != log.Info().Size {
+		return log.Drop(0, log.Chunks())
+	}
+	defer func() { err = errors.Join(err, src.Close()) }()
+	var changed []int64
+	for c := range log.Chunks() {
+		same, err := listed(ctx, log, src, c)
+		if err != nil {
+			return err
+		}
+		if same {
+			changed = append(changed, c)
+		}
+	}
+	return log.DropAll(changed)
+}
+
+// listed reports whether an overlay has a chunk, and the manifest lists it so.
+func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
+	r := log.Info().Chunk(c)
+	extents, err := src.Extents(ctx, r)
+	if err != nil || !slices.ContainsFunc(extents, func(e disk.Extent) bool { return e.Kind == disk.Data }) {
+		return false, err
+	}
+	hashes, err := hashesOf(ctx, src, log.Info(), []int64{c})
+	if err != nil {
+		return false, err
+	}
+	want, ok, err := log.Hash(c)
+	return ok && want == hashes[0], err
+}
+
+// drop removes what an earlier conversion left.
+func (o *overlays) drop() error {
+	var errs []error
+	for _, img := range o.record.Facts.Images {
+		errs = append(errs, removeOverlay(overlayOf(img)), removeOverlay(workOf(img)))
+	}
+	return errors.Join(errs...)
+}
+
+func removeOverlay(path string) error {
+	err := os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, durable.Sync(filepath.Dir(path)))
+}
+
+func newOverlays(r *Run) *overlays { return &overlays{record: r.Record, images: r.Images} }
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// workOf is the overlay that virt-v2v writes to: it changes what it likes, and what matters of that
+// is put into the overlay that is kept.
+func workOf(img targets.Image) string { return img.Path + ".v2v" }

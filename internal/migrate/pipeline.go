@@ -1,0 +1,102 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// Steps is the pipeline. Only commit crosses the point of no return. Names and order are
+// part of the recorded state.
+func Steps() []Step {
+	return []Step{
+		copyStep{},
+		detectStep{},
+		convertStep{},
+		verifyStep{},
+		commitStep{},
+	}
+}
+
+// The flows. The names are part of the recorded state.
+const (
+	coldFlow = "migrate"
+	warmFlow = "migrate-warm"
+)
+
+// flowOf is the pipeline of a plan.
+func flowOf(p plan.Plan) string {
+	if p.Warm {
+		return warmFlow
+	}
+	return coldFlow
+}
+
+// A pipeline carries out the steps of runs by the engine, each with a Run of the process that drives it.
+type pipeline struct {
+	engine *flow.Engine
+	store  *plan.Store
+	opts   *Options
+	runs   *attendances
+	events *events
+}
+
+// state is what crosses to a step: plain data, all of it recorded.
+type state struct {
+	Plan  plan.Plan `json:"plan"`
+	Facts Facts     `json:"facts"`
+}
+
+// register gives the engine the flow of cold runs and its steps.
+func (l *pipeline) register() {
+	flow.RegisterStep(l.engine, stepPreflight, l.stepFunc(stepPreflight, runPreflight))
+	names := []string{stepPreflight}
+	for _, s := range Steps() {
+		flow.RegisterStep(l.engine, s.Name(), l.stepFunc(s.Name(), s.Run))
+		names = append(names, s.Name())
+	}
+	flow.Register(l.engine, coldFlow, func(c *flow.Context, p plan.Plan) error {
+		_, err := runSteps(c, p, Facts{}, names...)
+		return err
+	})
+}
+
+// runSteps runs some steps, each with what the one before found out.
+func runSteps(c *flow.Context, p plan.Plan, facts Facts, names ...string) (Facts, error) {
+	for _, name := range names {
+		var next Facts
+		if err := c.Step(name, state{p, facts}, &next); err != nil {
+			return next, err
+		}
+		facts = next
+	}
+	return facts, nil
+}
+
+// stepFunc makes a flow step of a function on Run.
+func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
+	return func(ctx context.Context, s state) (Facts, error) {
+		a := l.runs.of(s.Plan.ID)
+		if a == nil {
+			return Facts{}, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
+		}
+		a.begin(name)
+		r := l.newRun(s.Plan, s.Facts, a, name)
+		r.Record.Tell(plan.Event{Kind: plan.StepBegan})
+		began := l.opts.Now()
+		if err := run(ctx, r); err != nil {
+			return Facts{}, fmt.Errorf("%s: %w", name, err)
+		}
+		r.Record.AddStage(plan.Stage{Name: name, Elapsed: l.opts.Now().Sub(began)})
+		r.Record.Tell(plan.Event{Kind: plan.StepDone})
+		return r.Record.Facts, nil
+	}
+}
+
+// newRun returns a run as a step sees it, or what is done outside of steps: its name is empty then.
+func (l *pipeline) newRun(p plan.Plan, f Facts, a *attendance, step string) *Run {
+	return newRun(&Record{Plan: p, Facts: f, step: step, events: l.events}, a, l.store, l.opts)
+}

@@ -1,0 +1,82 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// A Record is what is stored of a run: its plan, what its steps found out, and its events. One step has it
+// at a time. That step may add warnings, tell events and meter disks in parallel; what else it adds to
+// Facts, it adds alone, or each disk to its own element.
+type Record struct {
+	Plan  plan.Plan
+	Facts Facts
+
+	step   string // named by events
+	events *events
+
+	warning sync.Mutex // held while warnings grow
+}
+
+// Tell journals an event of the step, and notifies those who listen.
+func (r *Record) Tell(e plan.Event) {
+	e.Step = r.step
+	r.events.tell(r.Plan.ID, e)
+}
+
+// Warn adds a warning once: a step that runs again finds the same things.
+func (r *Record) Warn(w inventory.Warning) {
+	r.warning.Lock()
+	had := slices.Contains(r.Facts.Warnings, w)
+	if !had {
+		r.Facts.Warnings = append(r.Facts.Warnings, w)
+	}
+	r.warning.Unlock()
+	if had {
+		return
+	}
+	r.Tell(plan.Event{Kind: plan.Warned, Warning: &w})
+}
+
+// Foretell tells a warning that is true now, and does not record it: it may not be true when the VM is
+// published.
+func (r *Record) Foretell(code, remedy, format string, args ...any) {
+	r.Tell(plan.Event{Kind: plan.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
+}
+
+// AddStage adds to where the time went. What a warm run does in every round is one stage.
+func (r *Record) AddStage(s plan.Stage) {
+	if r.Facts.Warm != nil {
+		for i := range r.Facts.Stages {
+			if had := &r.Facts.Stages[i]; had.Name == s.Name {
+				had.Bytes += s.Bytes
+				had.Moved += s.Moved
+				had.Elapsed += s.Elapsed
+				had.Working += s.Working
+				had.Source += s.Source
+				had.Target += s.Target
+				return
+			}
+		}
+	}
+	r.Facts.Stages = append(r.Facts.Stages, s)
+}
+
+// Info is the identity a manifest is bound to. What a warm run copied is of a VM that ran on:
+// a cold one must not take it for the disk as it is.
+func (r *Record) Info(img targets.Image) manifest.Info {
+	i := manifest.Info{
+		Disk: fmt.Sprint(img.Key), Size: img.Size,
+		Source: fmt.Sprintf("%s %s %s %d", r.Plan.ID, r.Plan.VM.Ref, r.Plan.VM.InstanceUUID, img.Key),
+	}
+	if r.Plan.Warm {
+		i.Source += " warm"
+	}
+	return i
+}

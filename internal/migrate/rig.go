@@ -1,0 +1,115 @@
+package migrate
+
+import (
+	"context"
+	"time"
+
+	"github.com/decamp/decamp/internal/convert"
+	"github.com/decamp/decamp/internal/convert/virtv2v"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// Source is what a run needs of the host a VM lives on.
+type Source interface {
+	// VM reads a VM's description anew, by its reference.
+	VM(ctx context.Context, ref string) (*inventory.VM, error)
+
+	// BareVM is VM without what people put on it in a vCenter (inventory.VM.Adorn), which may take
+	// more calls.
+	BareVM(ctx context.Context, ref string) (*inventory.VM, error)
+
+	// PowerOff asks the guest to shut down, waits, and only with force pulls the plug. A
+	// VM that stays on is fault.Conflict.
+	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
+}
+
+// PowerOner is a Source that starts VMs: a run that is undone may have shut its VM down.
+type PowerOner interface {
+	// PowerOn starts a VM. One that runs is no error.
+	PowerOn(ctx context.Context, vm inventory.MoRef) error
+}
+
+// Rig is what one run works with. The caller opens and closes its parts.
+type Rig struct {
+	Source    Source
+	Transport transport.Transport
+	Target    targets.Target
+
+	// Seen is the VM as the caller has just read it by Source: a cold run does not read it again
+	// to begin with. Nil: it does.
+	Seen *inventory.VM
+
+	// Open opens a disk of the source to compare a sample with it when a copy is resumed. Nil leaves
+	// that out.
+	Open func(ctx context.Context, d transport.Disk) (disk.Source, error)
+
+	// Reread opens a disk of the source over another connection than Transport's, and returns how it
+	// is read: https or nfc. A disk that cannot be read a second time is fault.Unsupported. Nil: none can.
+	Reread func(ctx context.Context, d transport.Disk) (src disk.Source, by string, err error)
+
+	// Sum has the host itself hash a disk, and returns the hash. A disk that no file there
+	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
+	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
+
+	// NVRAM reads the file VM.NVRAM of a VM that is off. Nil: nobody asks for it.
+	NVRAM func(ctx context.Context, vm *inventory.VM) ([]byte, error)
+
+	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
+	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
+	Boot func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error)
+
+	// Rehearse boots the VM of a warm run from its images as they are, while it goes on. Nil: nobody
+	// rehearses.
+	Rehearse func(ctx context.Context, what Rehearsing) (trial.Report, error)
+
+	// Trials returns when the VM may boot here, and what says that it is over; waits is told why it
+	// has to wait first. Nil: at once.
+	Trials func(ctx context.Context, waits func(why string)) (leave func(), err error)
+
+	// Convert changes a guest on overlays so that it boots from virtio: convert.LinuxAppend. Nil:
+	// no guest is converted.
+	Convert func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error)
+
+	// Prepare changes on overlays what virt-v2v leaves out: convert.Prepare. Nil: nothing.
+	Prepare func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error)
+
+	// V2V has virt-v2v change a guest on disks that are thrown away if it fails: virtv2v.Engine. Nil:
+	// it is not there, or not to be used.
+	V2V func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error)
+
+	// Keys open encrypted volumes of guests for virt-v2v.
+	Keys []virtv2v.Key
+
+	// Settled is told when the run needs no transfer of a disk, or no other one, by the
+	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
+	Settled func(disk int32)
+
+	// Pace returns when so many bytes may be asked of the source (transport.Job). Nil: at once.
+	Pace func(ctx context.Context, bytes int64) error
+
+	// Free reports whether Pace need not be asked now (transport.Job). Nil: nobody knows.
+	Free func() bool
+
+	// Epoch goes up with each process that takes the run over from another. It is part of its
+	// snapshots' names. 0: nobody counts.
+	Epoch int64
+
+	// Turn returns when the run may transfer, and what gives the right back. It is asked by one
+	// step at a time, and waits as long as ctx. Nil: at once.
+	Turn func(ctx context.Context, s Stage) (giveBack func(), err error)
+}
+
+// Rehearsing is what is booted.
+type Rehearsing struct {
+	plan.Rehearsal
+	Domain  string                 // as libvirt would define it
+	Static  []trial.Static         // addresses that the guest is to have
+	Disks   map[string]disk.Source // by the files that the domain names; they are not to be closed
+	Keep    string                 // folder for what was seen
+	Scratch string                 // folder for what the guest writes; it is removed afterwards
+}

@@ -1,0 +1,82 @@
+package migrate
+
+import (
+	"context"
+	"slices"
+
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// A Run is what a step works with: the record of the run, the VM at its source, its images, its right to
+// transfer, and what the user allowed. Each part is passed on alone where it is enough. A Run belongs to
+// one step.
+type Run struct {
+	Record *Record
+	VM     *SourceVM
+	Images *Images
+	Turn   *Turn
+	Retry  *Retrier
+
+	Warm    WarmRun // nil unless this process drives a warm run
+	Rig     *Rig
+	Permit  Permit
+	Options *Options
+	Store   *plan.Store
+
+	attendance *attendance
+}
+
+// newRun returns the parts of a run around its record.
+func newRun(rec *Record, a *attendance, store *plan.Store, o *Options) *Run {
+	retry := &Retrier{record: rec, opts: o}
+	return &Run{
+		Record: rec,
+		VM:     &SourceVM{record: rec, retry: retry, sight: &a.sight, rig: &a.rig, permit: a.permit, opts: o},
+		Images: &Images{record: rec, target: a.rig.Target, rig: &a.rig, permit: a.permit, opts: o, warm: a.warm},
+		Turn:   a.turn,
+		Retry:  retry,
+
+		Warm: a.warm, Rig: &a.rig, Permit: a.permit, Options: o, Store: store,
+		attendance: a,
+	}
+}
+
+// With returns the run with other facts.
+func (r *Run) With(f Facts) *Run { return r.with(f, r.Record.step) }
+
+// Beside returns the run with a copy of its facts, for what is done beside its steps. Its events are those
+// of name.
+func (r *Run) Beside(name string) *Run { return r.with(r.Record.Facts.copied(), name) }
+
+func (r *Run) with(f Facts, step string) *Run {
+	rec := &Record{Plan: r.Record.Plan, Facts: f, step: step, events: r.Record.events}
+	return newRun(rec, r.attendance, r.Store, r.Options)
+}
+
+// UnlessLate calls stop unless commit has begun: from there on the run is not given up.
+func (r *Run) UnlessLate(stop func()) { r.attendance.unlessLate(stop) }
+
+// Definition is the VM as it is published.
+func (r *Run) Definition() targets.Definition {
+	def := targets.Definition{
+		Progress: r.Record.Meter(0).Delivering, VM: r.Record.Facts.VM, Images: slices.Clone(r.Record.Facts.Images), Guest: r.Record.Facts.Guest, EFI: r.Record.Facts.EFI, Hardware: r.Record.Facts.Profile,
+		Decamp: r.Options.Version, Warnings: r.Record.Facts.Warnings, Checks: r.Record.Facts.Checks(),
+	}
+	if c := r.Record.Facts.Conversion; c != nil {
+		def.Converted = &c.Result
+	}
+	return def
+}
+
+// A Step is one stage of a migration.
+type Step interface {
+	Name() string
+
+	// Run does the step and adds what it found to r.Record.Facts. It may run again after a crash
+	// at any point of itself, and then does only what is left.
+	Run(ctx context.Context, r *Run) error
+
+	// Undo removes what Run left. It is right also if Run never ran.
+	Undo(ctx context.Context, r *Run) error
+}

@@ -1,0 +1,119 @@
+package migrate
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// unitRun is a run that no process drives, and that has no state directory.
+func unitRun(p plan.Plan, f Facts, rig Rig, permit Permit, o Options) *Run {
+	opts := o.withDefaults()
+	rec := &Record{Plan: p, Facts: f, events: &events{opts: &opts, runs: &attendances{}}}
+	return newRun(rec, &attendance{rig: rig, permit: permit, turn: &Turn{}}, plan.NewStore(""), &opts)
+}
+
+func TestWarningsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	w := inventory.Warning{Code: "running", Text: "the VM is powered on", Remedy: "shut it down first", Blocks: true}
+	err := unitRun(plan.Plan{}, Facts{}, Rig{}, Permit{}, Options{}).VM.Refuse(&inventory.VM{Name: "x", Power: inventory.PoweredOn, Warnings: []inventory.Warning{w}}, Permit{})
+	if strings.Count(err.Error(), "powered on") != 1 {
+		t.Fatal(err)
+	}
+	if remedy := fault.HintOf(err); !strings.Contains(remedy, "--power-off") || !strings.Contains(remedy, "powerOff: guest") {
+		t.Errorf("the remedy does not name what decamp does: %s", remedy)
+	}
+}
+
+// A copy of days over a poor line fails more often than anybody would retry a step that
+// gets nowhere; only failures without a new chunk in between are counted.
+func TestRetriesAreCountedFromTheLastChunkThatArrived(t *testing.T) {
+	t.Parallel()
+	r := unitRun(plan.Plan{}, Facts{}, Rig{}, Permit{}, Options{Attempts: 3, Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
+	reset := fault.New(fault.Transient, "connection reset")
+	for _, tc := range []struct {
+		further func(call int) bool
+		calls   int
+	}{
+		{func(int) bool { return false }, 3},
+		{func(call int) bool { return call <= 10 }, 12},
+		{func(call int) bool { return call%2 == 0 }, 20}, // until it works
+	} {
+		calls := 0
+		err := r.Retry.Do(t.Context(), 0, func() (bool, error) {
+			if calls++; calls == 20 {
+				return true, nil
+			}
+			return tc.further(calls), reset
+		})
+		if calls != tc.calls || (err == nil) != (calls == 20) {
+			t.Errorf("%d calls, want %d; %v", calls, tc.calls, err)
+		}
+	}
+}
+
+func TestCommitRefusesWhatWasNotVerified(t *testing.T) {
+	t.Parallel()
+	img := targets.Image{Key: 2000, Root: "abc"}
+	for name, f := range map[string]Facts{
+		"nothing":      {},
+		"not verified": {Images: []targets.Image{img}},
+		"another root": {Images: []targets.Image{img}, Verified: []Verified{{Key: 2000, Root: "abd"}}},
+		"no root":      {Images: []targets.Image{{Key: 2000}}, Verified: []Verified{{Key: 2000}}},
+	} {
+		f.VM = &inventory.VM{}
+		if err := (commitStep{}).Run(t.Context(), unitRun(plan.Plan{}, f, Rig{}, Permit{}, Options{})); err == nil {
+			t.Errorf("%s: published", name)
+		}
+	}
+}
+
+func TestSightIsRecentForAMoment(t *testing.T) {
+	var s sight
+	now := time.Now()
+	if s.recent(now) != nil {
+		t.Error("seen before it was read")
+	}
+	vm := &inventory.VM{}
+	s.set(vm, now)
+	for age, recent := range map[time.Duration]bool{0: true, momentAgo: true, momentAgo + 1: false, -time.Hour: false} {
+		if got := s.recent(now.Add(age)); (got == vm) != recent {
+			t.Errorf("after %v: %v", age, got)
+		}
+	}
+}
+
+// What detect reads of a disk is recorded by chunk, first reads first, up to a bound.
+func TestRecorderKeepsTheFirstChunks(t *testing.T) {
+	t.Parallel()
+	c := newChunkRecorder(disk.NewPattern(200 << 20))
+	for _, r := range []disk.Range{{Off: 199 * (1 << 20), Len: 512}, {Off: 0, Len: 512}, {Off: 512, Len: 512}, {Off: 5*(1<<20) - 512, Len: 1024}} {
+		if err := c.ReadAt(t.Context(), make([]byte, r.Len), r.Off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int64{199, 0, 4, 5}; !slices.Equal(c.chunks, want) {
+		t.Errorf("recorded %v, want %v", c.chunks, want)
+	}
+	for off := int64(0); off < 200*(1<<20); off += (1 << 20) {
+		if err := c.ReadAt(t.Context(), make([]byte, 512), off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.chunks) != 64 || c.chunks[0] != 199 {
+		t.Errorf("%d chunks, the first %d", len(c.chunks), c.chunks[0])
+	}
+	for chunks, want := range map[int64]int{1: 64, 32_768: 64, 102_400: 200, 1 << 26: 1024} {
+		if got := MostMetadata(chunks); got != want {
+			t.Errorf("%d chunks: %d, want %d", chunks, got, want)
+		}
+	}
+}

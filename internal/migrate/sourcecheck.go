@@ -1,0 +1,172 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// A sourceCheck compares what was copied with the source, read a second time or hashed by its host.
+type sourceCheck struct {
+	record *Record
+	vm     *SourceVM
+	images *Images
+	retry  *Retrier
+	rig    *Rig
+	permit Permit
+}
+
+// reread reads a sample of the disk's chunks from the source a second time, over another connection,
+// and compares them with the hashes of the first reading.
+func (c *sourceCheck) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
+	none := manifest.Reread{Of: c.record.Info(img).Chunks()}
+	d, ok := c.record.Facts.VM.Disk(img.Key)
+	switch {
+	case !ok:
+		return none, fault.New(fault.Internal, "no disk %d", img.Key)
+	case c.permit.Spot.None:
+		none.NotRead = "turned off by the user"
+		return none, nil
+	case c.rig.Reread == nil:
+		none.NotRead = "this source can be read only once"
+		return none, nil
+	}
+	sample := manifest.Sample{First: c.permit.Spot.First, Random: cmp.Or(c.permit.Spot.Random, RandomChunks), Metadata: c.record.Facts.Metadata[img.Key]}
+	if _, err := rand.Read(sample.Seed[:]); err != nil {
+		return none, err
+	}
+	began, report := false, none
+	err := c.retry.Do(ctx, img.Key, func() (_ bool, err error) {
+		report, err = c.rereadOnce(ctx, img, transport.Disk{VM: c.record.Facts.VM, Disk: d}, sample, &began)
+		return false, err
+	})
+	if !began && cannotOpen(err) {
+		none.NotRead = err.Error()
+		c.record.Warn(inventory.Warning{
+			Code: "not-read-again", Text: fmt.Sprintf("no part of disk %d was read from the source a second time: %v", img.Key, err),
+			Remedy: "use --source-hash if the host can hash the disk; otherwise compare files in the guest",
+		})
+		return none, nil
+	}
+	if err != nil {
+		return none, fmt.Errorf("read a sample of the source again: %w", err)
+	}
+	c.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
+	return report, nil
+}
+
+// RereadTime is how long the second reading of all disks takes at most, at a rate in bytes per second.
+func RereadTime(r *Run, rate int64) time.Duration {
+	if r.Permit.Spot.None || r.Rig.Reread == nil {
+		return 0
+	}
+	var n int64
+	for _, img := range r.Record.Facts.Images {
+		chunks := int64(2 + cmp.Or(r.Permit.Spot.Random, RandomChunks) + MostMetadata(r.Record.Info(img).Chunks()))
+		n += min(img.Size, r.Permit.Spot.First+chunks*manifest.ChunkSize)
+	}
+	return TimeFor(n, rate)
+}
+
+// cannotOpen reports whether a disk that was copied by another transport cannot be opened for the second
+// reading, or may not be by this account.
+func cannotOpen(err error) bool {
+	return fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Denied) && !errors.Is(err, fault.ErrLogin)
+}
+
+// rereadOnce journals the choice of chunks before it reads the first of them: a run that fails has it
+// on record, too.
+func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
+	source, by, err := c.rig.Reread(ctx, d)
+	if err != nil {
+		if changed := c.vm.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
+			return report, changed
+		}
+		return report, err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	m, err := manifest.Load(img.Manifest)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	if !*began {
+		*began = true
+		chunks, choice := sample.Of(m.Info())
+		choice.By = by
+		c.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
+	}
+	report, err = sample.Compare(ctx, source, m, c.rig.Pace)
+	report.By = by
+	if fault.Is(err, fault.Corrupt) {
+		return report, &differsError{err}
+	}
+	return report, err
+}
+
+// A differsError says that the source has other bytes than were copied.
+type differsError struct{ error }
+
+func (e *differsError) Unwrap() error { return e.error }
+
+// distrust makes the next attempt copy the whole disk again if found is a differsError. The sample is
+// too small to tell which other chunks are wrong, and another sample may miss the one that was found.
+func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
+	if !errors.As(found, new(*differsError)) {
+		return found
+	}
+	log, err := manifest.Open(img.Manifest)
+	if err != nil {
+		return errors.Join(found, err)
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
+		return errors.Join(found, err)
+	}
+	c.images.anew(img, "the source differs from what was copied")
+	return fault.New(fault.Corrupt, "%w", found).
+		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
+}
+
+// sum has the host hash the disk of an image; nil if that was not asked for.
+func (c *sourceCheck) sum(ctx context.Context, img targets.Image) (*SourceSum, error) {
+	if !c.permit.SourceHash {
+		return nil, nil
+	}
+	d, ok := c.record.Facts.VM.Disk(img.Key)
+	if !ok || c.rig.Sum == nil {
+		return nil, fault.New(fault.Internal, "disk %d cannot be hashed at its source", img.Key)
+	}
+	var sum SourceSum
+	err := c.retry.Do(ctx, img.Key, func() (_ bool, err error) {
+		sum, err = c.rig.Sum(ctx, transport.Disk{VM: c.record.Facts.VM, Disk: d})
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hash disk %d at its source: %w", img.Key, err)
+	}
+	return &sum, nil
+}
+
+// compare holds the host's hash against the image's.
+func (s *SourceSum) compare(key int32, v Verified) error {
+	ours := map[string]string{"sha256": v.SHA256, "md5": v.MD5}[s.Algorithm]
+	switch {
+	case ours == "":
+		return fault.New(fault.Internal, "disk %d: the host hashes by %q, which is not known here", key, s.Algorithm)
+	case ours != s.Hex:
+		return &differsError{fault.New(fault.Corrupt, "disk %d: the image is not the source: %s of %s is %s on the host, the image's is %s", key, s.Algorithm, s.By, s.Hex, ours)}
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// A SourceVM is the VM of a run at its source: it is read, compared with what was planned, and powered
+// off.
+type SourceVM struct {
+	record *Record
+	retry  *Retrier
+	sight  *sight // shared by the steps that this process drives
+	rig    *Rig
+	permit Permit
+	opts   *Options
+}
+
+// Planned reads the VM anew and makes sure that its reference still means it: after a
+// host was set up again, reference 12 is another machine. What people put on it is as it was
+// when the run saw it first: no round and no outage waits for tags.
+func (s *SourceVM) Planned(ctx context.Context) (*inventory.VM, error) {
+	known, read := cmp.Or(s.record.Facts.VM, s.sight.last()), s.rig.Source.BareVM
+	if known == nil {
+		read = s.rig.Source.VM
+	}
+	vm, err := s.read(ctx, read)
+	if err != nil {
+		return nil, err
+	}
+	if known != nil {
+		vm.Adorn(known)
+	}
+	return vm, s.recognize(vm)
+}
+
+// first is Planned, unless the caller has just read the VM.
+func (s *SourceVM) first(ctx context.Context) (*inventory.VM, error) {
+	if s.rig.Seen == nil {
+		return s.Planned(ctx)
+	}
+	return s.rig.Seen, s.recognize(s.rig.Seen)
+}
+
+// recognize makes sure that vm is the one that was planned.
+func (s *SourceVM) recognize(vm *inventory.VM) error {
+	if vm.UUID != s.record.Plan.VM.UUID || vm.InstanceUUID != s.record.Plan.VM.InstanceUUID {
+		return fault.New(fault.Conflict, "VM %s is now %q with UUID %s; planned was %q with %s",
+			vm.Ref, vm.Name, vm.UUID, s.record.Plan.VM.Name, s.record.Plan.VM.UUID).
+			WithHint("look up the VM again with decamp ls, and give this run up with --discard")
+	}
+	s.sight.set(vm, s.opts.Now())
+	return nil
+}
+
+// read reads the VM, again and again while that fails for reasons that pass.
+func (s *SourceVM) read(ctx context.Context, read func(context.Context, string) (*inventory.VM, error)) (vm *inventory.VM, err error) {
+	err = s.retry.Do(ctx, 0, func() (bool, error) {
+		vm, err = read(ctx, string(s.record.Plan.VM.Ref))
+		return false, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read VM %s: %w", s.record.Plan.VM.Name, err)
+	}
+	return vm, nil
+}
+
+// PowerOff does so if it must, and returns the VM as it is then.
+func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.VM, error) {
+	if vm.Power == inventory.PoweredOff {
+		return vm, nil
+	}
+	s.record.Tell(plan.Event{Kind: plan.PowerChanged, Message: "powering off"})
+	err := s.retry.DoBusy(ctx, func() error {
+		return s.rig.Source.PowerOff(ctx, vm.Ref, s.permit.Wait, s.permit.Force)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
+	}
+	s.record.Tell(plan.Event{Kind: plan.PowerChanged, Message: "powered off"})
+	off, err := s.Planned(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.record.Facts.Warm != nil {
+		vm = GrownTo(vm, off) // disks of a warm run may grow
+	}
+	if err := SameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
+		return nil, err
+	}
+	for _, w := range Pulled(vm, off) {
+		s.record.Warn(w)
+	}
+	return off, s.Refuse(off, Permit{})
+}
+
+// Probe asks the transport whether it can move every disk, at a snapshot if there is one.
+func (s *SourceVM) Probe(ctx context.Context, vm *inventory.VM, snapshot inventory.MoRef) error {
+	for i := range vm.Disks {
+		var offer transport.Offer
+		err := s.retry.Do(ctx, vm.Disks[i].Key, func() (_ bool, err error) {
+			offer, err = s.rig.Transport.Probe(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i], Snapshot: snapshot})
+			return false, err
+		})
+		if err != nil {
+			return fmt.Errorf("probe disk %d: %w", vm.Disks[i].Key, err)
+		}
+		if !offer.Usable {
+			return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", s.rig.Transport.Name(), vm.Disks[i].Key, offer.Reason).
+				WithHint("move the VM with another transport, or change the disk as said")
+		}
+	}
+	return nil
+}
+
+// Refuse returns everything that stands in the way of moving vm, as one error: what the
+// inventory warns of, and what would silently make a wrong copy even if it did not. It
+// is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
+// What the transport lifts does not count.
+func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
+	blocking := Obstacles(vm, s.rig.Transport, p)
+	if len(blocking) == 0 {
+		return nil
+	}
+	kind := fault.Conflict
+	var texts, remedies []string
+	for _, w := range blocking {
+		if !Passing(w) {
+			kind = fault.Unsupported
+		}
+		texts, remedies = append(texts, w.Text), append(remedies, w.Remedy)
+	}
+	return fault.New(kind, "VM %s cannot be moved as it is: %s", vm.Name, strings.Join(texts, "; ")).
+		WithHint("%s", strings.Join(remedies, "; "))
+}
+
+// unchanged makes sure that the VM is still off and is what it was when the run began:
+// days may lie between two attempts, and hours between copy and commit.
+func (s *SourceVM) unchanged(ctx context.Context) error {
+	vm, err := s.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	return s.UnchangedSince(s.record.Facts.VM, vm)
+}
+
+// unchangedLately is unchanged, but does not ask again where preflight was a moment ago.
+func (s *SourceVM) unchangedLately(ctx context.Context) error {
+	if vm := s.sight.recent(s.opts.Now()); vm != nil {
+		return s.UnchangedSince(s.record.Facts.VM, vm)
+	}
+	return s.unchanged(ctx)
+}
+
+// UnchangedSince makes sure that the VM is off, and what it was.
+func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
+	if err := sameDisks(was, vm); err != nil {
+		return err
+	}
+	if err := s.Refuse(vm, Permit{}); err != nil {
+		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
+		return e.WithHint("%s; what was copied so far may be stale: give this run up with --discard and begin again", fault.HintOf(err))
+	}
+	return nil
+}
+
+// checkOff makes sure that there will not be two: a delivery may take hours, in which somebody may
+// have started the VM at its source.
+func (s *SourceVM) checkOff(ctx context.Context) error {
+	vm, err := s.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	if vm.Power != inventory.PoweredOff {
+		return fault.New(fault.Conflict, "VM %s is %s at its source again, and is not started at its target: there would be two", vm.Name, vm.Power).
+			WithHint("decide which of the two is to run; to have the one at the target started, shut the other down and run the same command again")
+	}
+	return nil
+}
+
+// Pulled marks the cards that somebody had disconnected while the VM ran: once it is off that is not
+// told any more, and a VM that was taken off a network is not to come back on it unasked.
+func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
+	off.NICs = slices.Clone(off.NICs)
+	for _, was := range running.NICs {
+		at := slices.IndexFunc(off.NICs, func(n inventory.NIC) bool { return n.Key == was.Key })
+		if at < 0 || was.Connected || !was.StartConnected {
+			continue
+		}
+		off.NICs[at].Pulled = true
+		warnings = append(warnings, inventory.Warning{
+			Code: "nic-pulled", Text: fmt.Sprintf("network card %s was disconnected while the VM ran, and is so at the target", was.MAC),
+			Remedy: "connect it there once that is wanted",
+		})
+	}
+	return warnings
+}

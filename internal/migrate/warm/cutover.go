@@ -1,0 +1,265 @@
+package warm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+const (
+	defaultInterval = time.Hour
+
+	// freshFor is how long after its beginning a round is good enough to be the last before
+	// the VM is switched off: another takes about as long.
+	freshFor = time.Minute
+
+	// tellEvery is how often a waiting run tells what a cutover now would mean.
+	tellEvery = 10 * time.Second
+)
+
+// wait returns when it is time for the next round, or for the cutover, which it records, and
+// with it whether the VM runs.
+func wait(ctx context.Context, m *migration) error {
+	w := m.record.Facts.Warm
+	last := w.Rounds[len(w.Rounds)-1]
+	next := last.Began.Add(cmp.Or(max(m.run.Permit.Cutover.Interval, 0), defaultInterval))
+	m.driven.rehearsals.still(m.run)
+	for told := m.run.Options.Now(); ; {
+		k, err := m.driven.orders.all(m.record.Plan.ID, m.run.Options.Now())
+		if err != nil {
+			return err
+		}
+		order := k.order
+		if order == plan.GoOn || order == plan.Pause {
+			m.driven.rehearsals.consider(k)
+		}
+		switch now := m.run.Options.Now(); {
+		case m.approaches(order, now):
+			w.Approached = true
+			return nil
+		case order == plan.CutOver, m.due(now):
+			return m.cutOver(ctx)
+		case order != plan.Pause && !now.Before(next):
+			w.Approached = false // it came to nothing
+			return nil
+		}
+		if now := m.run.Options.Now(); now.Sub(told) >= tellEvery {
+			o := outlook(m.run, now)
+			m.record.Tell(plan.Event{Kind: plan.Projected, Outlook: &o})
+			told = now
+		}
+		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.LookEvery)); err != nil {
+			return err
+		}
+	}
+}
+
+// approaches reports whether one more round is to be done at once: the cutover is to come, and
+// what gathered since the last round is better copied while the VM runs. Where all is compared
+// anyway it would save nothing.
+func (m *migration) approaches(order plan.Order, now time.Time) bool {
+	w := m.record.Facts.Warm
+	last := w.Rounds[len(w.Rounds)-1]
+	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
+		return false
+	}
+	return order == plan.CutOver || comes(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
+}
+
+func (m *migration) cutOver(ctx context.Context) error {
+	vm, err := m.run.VM.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	if m.toCompareFirst(vm) {
+		return nil
+	}
+	w := m.record.Facts.Warm
+	w.Cutover, w.WasOn = true, vm.Power == inventory.PoweredOn
+	return nil
+}
+
+// completeCutover puts on record how long the guest takes to boot, or finds what is there. It refuses a
+// budget that no outage fits.
+func completeCutover(c *migrate.Cutover, s *plan.Store, id plan.ID) error {
+	if c.Boot != nil {
+		if err := s.SetBootTime(id, *c.Boot); err != nil {
+			return err
+		}
+	} else {
+		boot, err := s.BootTime(id)
+		if err != nil {
+			return err
+		}
+		c.Boot = &boot
+	}
+	if c.Budget > 0 && *c.Boot >= c.Budget {
+		return fault.New(fault.Invalid, "a boot of %v leaves nothing of an outage of %v: it would never fit", *c.Boot, c.Budget).
+			WithHint("give a longer --downtime-budget, or leave it out; --boot-time 0 leaves out the boot")
+	}
+	return nil
+}
+
+// due reports whether the clock or the budget says cutover, and the outage fits the window.
+func (m *migration) due(now time.Time) bool {
+	c := m.run.Permit.Cutover
+	if !comes(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
+		return false
+	}
+	outage := outlook(m.run, now).Outage
+	return fitsAt(c, now, outage) && (comes(c, now) || outage <= c.Budget)
+}
+
+// comes reports whether the time that was set is there: At, or where only a window is given,
+// that.
+func comes(c migrate.Cutover, now time.Time) bool {
+	if !c.At.IsZero() {
+		return !now.Before(c.At)
+	}
+	return c.Open != nil && c.Budget <= 0 && fitsAt(c, now, 0)
+}
+
+// fitsAt reports whether an outage that begins now is over before the window closes.
+func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
+	if c.Open == nil {
+		return true
+	}
+	open, closes := c.Open(now)
+	return open && (closes.IsZero() || !now.Add(outage).After(closes))
+}
+
+// missed reports whether what said cutover does no more, because the run stood in line in
+// between. There is another round then.
+func (m *migration) missed(vm *inventory.VM) (bool, error) {
+	order, err := m.run.Store.Order(m.record.Plan.ID)
+	if err != nil || order == plan.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
+		return false, err
+	}
+	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
+	m.record.Tell(plan.Event{Kind: plan.Noted, Message: "the VM is not switched off now: what said so does no more (its window closes too soon, the outage would be too long)"})
+	return true, nil
+}
+
+// lastRound brings the images up to the VM as it is now, off, and completes them. If a disk
+// turns out to have grown it is not done: it is to be done again.
+func lastRound(ctx context.Context, m *migration) error {
+	m.driven.rehearsals.stop(errCutover)
+	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+		return err
+	}
+	vm, err := m.run.VM.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.run.VM.UnchangedSince(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
+		return err
+	}
+	if grew, err := m.follow(ctx, vm); err != nil || grew {
+		return err
+	}
+	began := m.run.Options.Now()
+	done := tally{Round: migrate.Round{Began: began}}
+	err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
+		if err := m.advance(ctx, img, Frozen{}, &done); err != nil {
+			return err
+		}
+		if err := m.doubt(ctx, img, &done); err != nil {
+			return err
+		}
+		root, err := m.run.Images.Job(*img).Complete(ctx)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", img.Key, err)
+		}
+		img.Root = root.String()
+		m.record.Tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+		return nil
+	})
+	for _, d := range done.missed {
+		if d.n > 0 {
+			m.record.Warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking had not told of %d bytes of disk %d that changed; they were copied by comparing all of it", d.n, d.disk)})
+		}
+	}
+	done.Took = m.run.Options.Now().Sub(began)
+	m.record.Facts.Warm.Rounds = append(m.record.Facts.Warm.Rounds, done.Round)
+	m.run.Turn.Back()
+	return err
+}
+
+// doubt compares all of a disk with the image that is to be the same, for people who do not
+// take the host's word for what changed.
+func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) error {
+	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that was compared a moment ago
+		return nil
+	}
+	missed := tally{}
+	facts, blind := m.record.Facts, *m.record.Facts.Warm
+	facts.Warnings = nil                   // other disks may add some now
+	blind.Blind, facts.Warm = true, &blind // a run that knows of no changes compares
+	doubting := newMigration(m.run.With(facts))
+	if err := doubting.advance(ctx, img, Frozen{}, &missed); err != nil {
+		return err
+	}
+	done.mu.Lock()
+	defer done.mu.Unlock()
+	done.Read += missed.Read
+	done.Copied += missed.Copied
+	done.missed = append(done.missed, missedOf{img.Key, missed.Copied})
+	return nil
+}
+
+// powerOffForCutover begins the outage, as soon as the last round may begin; not if a disk of a VM that runs has grown: it is
+// compared before that. One that grows while the guest shuts down is compared in the outage.
+func powerOffForCutover(ctx context.Context, m *migration) error {
+	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
+		return err
+	}
+	vm, err := m.run.VM.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
+		return err
+	}
+	missed, err := m.missed(vm)
+	if err != nil {
+		return err
+	}
+	if missed || m.toCompareFirst(vm) {
+		m.run.Turn.Back()
+		return nil
+	}
+	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // before the outage, not in it
+		return err
+	}
+	m.driven.rehearsals.stop(errCutover)
+	if vm.Power == inventory.PoweredOn {
+		m.record.Facts.Warm.Off = m.run.Options.Now()
+	}
+	off, err := m.run.VM.PowerOff(ctx, vm)
+	if err != nil {
+		return err
+	}
+	if _, err := m.follow(ctx, off); err != nil {
+		return err
+	}
+	m.record.Facts.VM = off
+	return m.run.VM.Refuse(off, migrate.Permit{})
+}
+
+// toCompareFirst reports whether there is to be another round before the cutover, because a
+// disk of a VM that runs has grown, and the facts say so then. That round takes long: what
+// gathers meanwhile is better copied by yet another.
+func (m *migration) toCompareFirst(vm *inventory.VM) bool {
+	if vm.Power != inventory.PoweredOn || len(migrate.Larger(m.record.Facts.VM, vm)) == 0 {
+		return false
+	}
+	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
+	return true
+}

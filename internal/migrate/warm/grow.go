@@ -1,0 +1,76 @@
+package warm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// A disk may become larger while its VM is moved warm. What change tracking tells across that
+// is not to be trusted (KB 2090639), so the next round compares all of that disk. Its new size
+// is on record before an image grows: by a step that does nothing else after it found out. A
+// disk that has a snapshot does not grow, so what a snapshot of ours says of sizes stays true
+// while it is there.
+
+// follow puts the disks of vm that became larger into the facts, if they fit the target, and
+// reports whether there are any. The step is to end then, and with it the facts are on record.
+func (m *migration) follow(ctx context.Context, vm *inventory.VM) (grew bool, err error) {
+	had := migrate.Larger(m.record.Facts.VM, vm)
+	if len(had) == 0 {
+		return false, nil
+	}
+	grown := migrate.GrownTo(m.record.Facts.VM, vm)
+	images, err := m.run.Images.Place(ctx, grown)
+	if err != nil {
+		return false, fmt.Errorf("a disk of VM %s has grown: %w", vm.Name, err)
+	}
+	if !slices.EqualFunc(images, m.record.Facts.Images, samePlace) {
+		return false, fault.New(fault.Internal, "a disk of VM %s has grown, and the target has another place for its image", vm.Name)
+	}
+	m.record.Facts.VM = grown
+	for i := range images {
+		m.record.Facts.Images[i].Size = images[i].Size
+	}
+	m.noteGrown(had)
+	return true, nil
+}
+
+func samePlace(a, b targets.Image) bool {
+	return a.Key == b.Key && a.Path == b.Path && a.Format == b.Format
+}
+
+// noteGrown says which disks are to be compared, and remembers it. A disk that grows again
+// before that was compared as little since it had its first size.
+func (m *migration) noteGrown(had map[int32]int64) {
+	w := m.record.Facts.Warm
+	if w.Grown == nil {
+		w.Grown = map[int32]int64{}
+	}
+	for _, d := range m.record.Facts.VM.Disks {
+		was, grew := had[d.Key]
+		if !grew {
+			continue
+		}
+		if _, before := w.Grown[d.Key]; !before {
+			w.Grown[d.Key] = was
+		}
+		m.record.Tell(plan.Event{Kind: plan.Noted, Disk: d.Key, Message: fmt.Sprintf("disk %d %s", d.Key, afterGrowth(m.record, d.Key))})
+	}
+}
+
+// afterGrowth says in words what becomes of a disk that grew.
+func afterGrowth(r *migrate.Record, key int32) string {
+	d, _ := r.Facts.VM.Disk(key)
+	text := fmt.Sprintf("has grown from %d to %d MiB", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)
+	if rounds := r.Facts.Warm.Rounds; len(rounds) > 0 {
+		text += fmt.Sprintf(": all of it is read and compared once; the first round took %v", rounds[0].Took.Round(time.Second))
+	}
+	return text
+}

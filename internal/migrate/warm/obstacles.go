@@ -1,0 +1,41 @@
+package warm
+
+import (
+	"fmt"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+)
+
+// Unfrozen returns the first disk of vm that no snapshot holds, so that it cannot be moved
+// while the VM runs; nil if there is none.
+func Unfrozen(vm *inventory.VM) *inventory.Disk {
+	for i, d := range vm.Disks {
+		if d.Mode != "" && d.Mode != "persistent" {
+			return &vm.Disks[i]
+		}
+	}
+	return nil
+}
+
+// OldestTracked is the first hardware version whose changes can be tracked (VDDK programming
+// guide).
+const OldestTracked = 7
+
+// Thawed says what of vm no snapshot holds while it runs, so that it can be moved powered off
+// only: nothing, if there is nothing of the kind.
+func Thawed(vm *inventory.VM) (why []string) {
+	if d := Unfrozen(vm); d != nil {
+		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))
+	}
+	for _, d := range vm.Disks {
+		if d.Backing == inventory.RDM && migrate.WarnedOf(vm, "rdm-physical") {
+			why = append(why, fmt.Sprintf("disk %d is a raw device in physical mode: no snapshot holds it", d.Key))
+			break
+		}
+	}
+	if migrate.WarnedOf(vm, "passthrough") {
+		why = append(why, "it has a device of the host: vSphere takes no snapshot of it while it runs")
+	}
+	return why
+}

@@ -1,0 +1,76 @@
+package warm
+
+import (
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// orderAge is after how long an order is read again although nobody gave any: whoever did may
+// have died before it could say so, or be a decamp that does not.
+const orderAge = 30 * time.Second
+
+// orders are what was ordered of the runs that wait, read from their files only if anybody gave
+// an order since: a thousand runs that look each second are a thousand files else.
+type orders struct {
+	store *plan.Store
+
+	mu     sync.Mutex
+	looked time.Time // when the mark was read last
+	mark   string
+	given  int64 // by our own Store
+	known  map[plan.ID]knownOrder
+}
+
+type knownOrder struct {
+	order     plan.Order
+	rehearsal *plan.Rehearsal // nil: none is asked for
+	read      time.Time
+}
+
+// all returns the order of a run at now, and the rehearsal that is requested of it. Both may be
+// LookEvery old.
+func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if age := now.Sub(o.looked); age < 0 || age >= migrate.LookEvery || o.given != o.store.Given() {
+		o.look(now)
+	}
+	if k, ok := o.known[id]; ok && now.Sub(k.read) < orderAge {
+		return k, nil
+	}
+	order, err := o.store.Order(id)
+	if err != nil {
+		return knownOrder{}, err
+	}
+	asked, err := o.store.Rehearsal(id)
+	if err != nil {
+		return knownOrder{order: order}, nil // what is asked there nobody knows
+	}
+	o.known[id] = knownOrder{order, asked, now}
+	return o.known[id], nil
+}
+
+// look forgets everything if an order was given since the last look. It comes before the files
+// are read: one that is given in between is found by the next.
+func (o *orders) look(now time.Time) {
+	given, mark := o.store.Given(), o.store.OrderMark()
+	if given != o.given || mark != o.mark || o.known == nil {
+		o.known = map[plan.ID]knownOrder{}
+	}
+	o.looked, o.given, o.mark = now, given, mark
+}
+
+// untilTick is how long it is until the next multiple of every: all that wait wake at once, and
+// not the processor for each of them.
+func untilTick(now time.Time, every time.Duration) time.Duration {
+	return now.Truncate(every).Add(every).Sub(now)
+}
+
+func (o *orders) forget(id plan.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.known, id)
+}

@@ -1,0 +1,57 @@
+package warm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// An order by another process is known at the next look, one whose mark got lost at last when
+// what is known is old, and that of a run that is there anew is its own.
+func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
+	dir, now := t.TempDir(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	other := plan.NewStore(dir)
+	p := plan.Plan{Version: 1, ID: "web01-abcdef", VM: plan.VM{Ref: inventory.MoRef("vm-1")}}
+	create := func() {
+		t.Helper()
+		if _, err := other.Create(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &orders{store: plan.NewStore(dir)}
+	is := func(want plan.Order) {
+		t.Helper()
+		if got, err := o.all(p.ID, now); got.order != want || err != nil {
+			t.Errorf("order %q, error %v, not %q", got.order, err, want)
+		}
+	}
+	give := func(order plan.Order) {
+		t.Helper()
+		if err := other.Give(p.ID, order); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create()
+	is(plan.GoOn)
+	give(plan.Pause)
+	is(plan.GoOn) // not looked yet
+	now = now.Add(migrate.LookEvery)
+	is(plan.Pause)
+
+	give(plan.CutOver)
+	o.mark = other.OrderMark() // as if its giver had died before that
+	now = now.Add(migrate.LookEvery)
+	is(plan.Pause)
+	now = now.Add(orderAge)
+	is(plan.CutOver)
+
+	if err := other.Remove(p.ID); err != nil {
+		t.Fatal(err)
+	}
+	create()
+	now = now.Add(migrate.LookEvery)
+	is(plan.GoOn)
+}

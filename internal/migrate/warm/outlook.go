@@ -1,0 +1,124 @@
+package warm
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+)
+
+// shutdownGuess is what a guest takes to shut down, before anybody measured it.
+const shutdownGuess = 30 * time.Second
+
+// outlook is what a cutover now would mean, from what the rounds showed. How long its
+// guest takes to boot is what the operator said.
+//
+// As much changes in a second as did between the last two moments; it is copied at the best
+// rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
+// round's), and read back at the rate of the last. The second reading of the source goes on beside that.
+func outlook(r *migrate.Run, now time.Time) plan.Outlook {
+	rounds := r.Record.Facts.Warm.Rounds
+	o := plan.Outlook{Boot: bootTime(r.Permit.Cutover)}
+	o.Outage = shutdownGuess + o.Boot
+	if len(rounds) == 0 {
+		return o
+	}
+	first, last := rounds[0], rounds[len(rounds)-1]
+	if r.Permit.Paranoid {
+		o.Outage += first.Took
+	}
+	for _, d := range rounds {
+		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
+	}
+	if len(rounds) == 1 { // nobody knows what changes: at most all of it
+		o.Delivery = delivery(r, last.Copied)
+		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
+		return o
+	}
+	o.Dirty = migrate.PerSecond(last.Copied, last.Began.Sub(rounds[len(rounds)-2].Began))
+	o.Delta = int64(float64(o.Dirty) * now.Sub(last.Began).Seconds())
+	if last.Compared {
+		o.Outage += last.Took
+	} else {
+		shortest := last.Took
+		for _, d := range rounds {
+			shortest = min(shortest, d.Took)
+		}
+		o.Outage += max(migrate.TimeFor(o.Delta, o.Rate), shortest)
+	}
+	o.Delivery = delivery(r, o.Delta)
+	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.Proved)), migrate.RereadTime(r, o.Rate)) + o.Delivery
+	return o
+}
+
+// delivery is how long the images take to get where the VM is to live, once so many bytes of them changed
+// since the last round. A target that took what there was early does so again at the best rate of
+// those times, and in no less than the shortest of them; of another nobody knows how fast it is.
+func delivery(r *migrate.Run, changed int64) time.Duration {
+	s, ok := r.Rig.Target.(targets.Sender)
+	if !ok {
+		return 0
+	}
+	var held, rate int64
+	var shortest time.Duration
+	for _, d := range r.Record.Facts.Warm.Rounds {
+		held = max(held, d.Copied)
+		if d.Delivered > 0 {
+			rate = max(rate, migrate.PerSecond(d.Copied, d.Delivered))
+			shortest = min(cmp.Or(shortest, d.Delivered), d.Delivered)
+		}
+	}
+	if rate == 0 || s.Sends(held, 0) == held { // nothing was taken early
+		return migrate.TimeFor(s.Sends(held, changed), passRate)
+	}
+	return max(migrate.TimeFor(s.Sends(held, changed), rate), shortest)
+}
+
+// passRate is how fast a full pass is said to be before one was measured, in bytes per second:
+// what one disk of a host gives on a common network.
+const passRate = 100 << 20
+
+// FullPass says how much a round reads that compares all of a VM, and how long that takes.
+func FullPass(vm *inventory.VM) string {
+	var n int64
+	for _, d := range vm.Disks {
+		n += cmp.Or(d.Used, d.Capacity)
+	}
+	return fmt.Sprintf("%d MiB, about %v at %d MiB/s", n>>20, max(time.Second, migrate.TimeFor(n, passRate).Round(time.Second)), passRate>>20)
+}
+
+// describeRound is "round 3: 1200 MiB read, 1180 MiB written, 14s; …".
+func describeRound(r *migrate.Run, d migrate.Round, o plan.Outlook) string {
+	const mib = 1 << 20
+	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
+	if len(r.Record.Facts.Warm.Rounds) > 1 {
+		text += fmt.Sprintf("; the guest changes %.1f MiB/s, which is copied at %d MiB/s", float64(o.Dirty)/mib, o.Rate/mib)
+	}
+	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
+}
+
+func deliveryWords(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%v of it for the delivery, ", d.Round(time.Second))
+}
+
+func bootWords(boot time.Duration) string {
+	if boot == 0 {
+		return "its boot not counted"
+	}
+	return fmt.Sprintf("its boot of %v included", boot)
+}
+
+// bootTime is how long the guest is expected to boot, as part of the outage.
+func bootTime(c migrate.Cutover) time.Duration {
+	if c.Boot == nil {
+		return 0
+	}
+	return *c.Boot
+}

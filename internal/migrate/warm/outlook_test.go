@@ -1,0 +1,136 @@
+package warm
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// A full pass reads what is allocated, where that is known.
+func TestFullPass(t *testing.T) {
+	t.Parallel()
+	for want, disks := range map[string][]inventory.Disk{
+		"0 MiB, about 1s at 100 MiB/s":          nil,
+		"130560 MiB, about 21m46s at 100 MiB/s": {{Capacity: 1 << 40, Used: 100 << 30}, {Capacity: 27 << 30, Used: 512 << 20}, {Capacity: 27 << 30}},
+	} {
+		if got := FullPass(&inventory.VM{Disks: disks}); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// The second reading of the source is part of the outage where it takes longer than reading the images back.
+func TestOutlookCountsTheSecondReading(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1_800_000_000, 0)
+	rounds := []migrate.Round{
+		{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second},
+		{Began: began.Add(time.Hour), Took: 5 * time.Second},
+	}
+	again := func(context.Context, transport.Disk) (disk.Source, string, error) { return nil, "", nil }
+	outage := func(rig migrate.Rig, spot migrate.Spot) time.Duration {
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: rounds}, Images: []targets.Image{{Key: 2000, Size: 100 << 30}}}}, Permit: migrate.Permit{Spot: spot}, Rig: &rig}
+		return outlook(r, began.Add(time.Hour)).Outage
+	}
+	rig := migrate.Rig{Target: struct{ targets.Target }{}, Reread: again}
+	without := outage(rig, migrate.Spot{None: true})
+	if want := without + migrate.TimeFor(266<<20, 107374182); outage(rig, migrate.Spot{}) != want { // 2.6 s
+		t.Errorf("%v, want %v", outage(rig, migrate.Spot{}), want)
+	}
+	if got := outage(migrate.Rig{Target: struct{ targets.Target }{}}, migrate.Spot{}); got != without {
+		t.Errorf("with a source that is read only once: %v, want %v", got, without)
+	}
+}
+
+func TestOutlook(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(1_800_000_000, 0)
+	first := migrate.Round{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second}
+	second := migrate.Round{Began: began.Add(time.Hour), Took: 36 * time.Second, Read: 3600 << 20, Copied: 3600 << 20, Proved: 18 * time.Second}
+	quiet := migrate.Round{Began: began.Add(time.Hour), Took: 5 * time.Second}
+	blind := second
+	blind.Compared, blind.Took = true, 900*time.Second
+	for name, c := range map[string]struct {
+		rounds   []migrate.Round
+		paranoid bool
+		boot     time.Duration
+		after    time.Duration // the last round began
+		want     plan.Outlook
+	}{
+		"nothing copied yet": {want: plan.Outlook{Outage: shutdownGuess}},
+		"after one round it may be all of it": {rounds: []migrate.Round{first}, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 1200*time.Second}},
+		// 1 MiB/s dirty, copied at 102.4 MiB/s, read back at 200 MiB/s; half an hour has gathered.
+		"two rounds": {rounds: []migrate.Round{first, second}, after: 30 * time.Minute,
+			want: plan.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 36*time.Second + 9*time.Second}},
+		"a guest that writes nothing": {rounds: []migrate.Round{first, quiet}, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 5*time.Second}},
+		"everything is compared": {rounds: []migrate.Round{first, blind}, after: 30 * time.Minute,
+			want: plan.Outlook{Dirty: 1 << 20, Rate: 107374182, Delta: 1800 << 20, Outage: shutdownGuess + 900*time.Second + 9*time.Second}},
+		"the boot counts": {rounds: []migrate.Round{first, quiet}, boot: 40 * time.Second, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Boot: 40 * time.Second, Outage: shutdownGuess + 45*time.Second}},
+		"and once more": {rounds: []migrate.Round{first, quiet}, paranoid: true, after: time.Hour,
+			want: plan.Outlook{Rate: 107374182, Outage: shutdownGuess + 1005*time.Second}},
+	} {
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Permit: migrate.Permit{Paranoid: c.paranoid, Cutover: migrate.Cutover{Boot: &c.boot}}, Rig: &migrate.Rig{}}
+		now := began
+		if n := len(c.rounds); n > 0 {
+			now = c.rounds[n-1].Began.Add(c.after)
+		}
+		if got := outlook(r, now); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// The one that is expected counts it, too.
+func TestOutlookCountsTheDelivery(t *testing.T) {
+	t.Parallel()
+	s := &sending{}
+	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
+	began := time.Unix(1_800_000_000, 0)
+	rounds := []migrate.Round{
+		{Began: began, Took: 10 * time.Second, Copied: 1000 << 20, Delivered: 10 * time.Second},
+		{Began: began.Add(time.Hour), Took: 12 * time.Second, Copied: 1200 << 20, Delivered: 6 * time.Second},
+	}
+	for _, c := range []struct {
+		all    bool
+		rounds []migrate.Round
+		after  time.Duration
+		want   time.Duration
+	}{
+		{false, rounds[:1], 0, 10 * time.Second},
+		{false, rounds, time.Hour + 30*time.Minute, 9 * time.Second},
+		{false, rounds, 0, 6 * time.Second}, // no less than the shortest
+		{true, rounds, 30 * time.Minute, 12 * time.Second},
+	} {
+		s.all = c.all
+		r := &migrate.Run{Record: &migrate.Record{Facts: migrate.Facts{Warm: &migrate.Warm{Rounds: c.rounds}}}, Rig: &migrate.Rig{Target: s}}
+		with := outlook(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		r.Rig.Target = nil
+		without := outlook(r, c.rounds[len(c.rounds)-1].Began.Add(c.after))
+		if with.Delivery.Round(time.Millisecond) != c.want || with.Outage != without.Outage+with.Delivery || without.Delivery != 0 {
+			t.Errorf("all %v, %d rounds, after %v: %v of %v, want %v", c.all, len(c.rounds), c.after, with.Delivery, with.Outage, c.want)
+		}
+	}
+}
+
+// sending is a target that sends what changed since it took images early, or all of them.
+type sending struct {
+	targets.Target
+	all bool
+}
+
+func (s *sending) Sends(held, changed int64) int64 {
+	if s.all {
+		return held
+	}
+	return changed
+}

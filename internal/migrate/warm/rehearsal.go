@@ -1,0 +1,192 @@
+package warm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/efi"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// A rehearsal boots a warm run's VM from its images as they are between two rounds, on overlays that
+// are thrown away, while rounds go on: what those overwrite is kept for it (rehearsals.go). The cutover
+// does not wait for it, but ends it. Nothing that happens to it ends the run.
+//
+// It is asked for by a file beside the plan (plan.Rehearsal), so that any process may.
+
+// The errors that end a rehearsal before it has a verdict.
+var (
+	errCutover  = fault.New(fault.Canceled, "the cutover ended it").WithHint("nothing: what is published can be tried any time, with decamp trial")
+	errTaken    = fault.New(fault.Canceled, "whoever asked for it took it back")
+	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
+)
+
+// answer puts on record how a rehearsal ended, and then tells it: who hears it may read it. A run that ends leaves what is asked to
+// the next who drives it.
+func answer(r *migrate.Run, done plan.Rehearsed, report trial.Report, err error) {
+	done.Ended, done.Failure = r.Options.Now(), plan.FailureOf(err)
+	if err == nil {
+		done.Report, err = json.Marshal(report)
+		done.Failure = plan.FailureOf(err)
+	}
+	id := r.Record.Plan.ID
+	if !errors.Is(err, errRunEnded) {
+		if err := r.Store.AnswerRehearsal(id, done); err != nil {
+			r.Options.Log.Warn("rehearsal is not answered", "run", id, "err", err)
+		}
+	}
+	r.Record.Tell(plan.Event{Kind: plan.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
+}
+
+// rehearsalStep is what events of a rehearsal name in place of a step: it is beside them.
+const rehearsalStep = "rehearsal"
+
+func rehearsedWords(r trial.Report, f *plan.Failure) string {
+	switch {
+	case f != nil:
+		return "rehearsal: " + f.Text
+	case r.Booted():
+		words := fmt.Sprintf("rehearsal: it boots, after %v on %s: %s", r.Elapsed.Round(time.Second), r.Accel, r.Seen())
+		for _, s := range r.Missing {
+			words += "; but " + s.String()
+		}
+		return words
+	}
+	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
+}
+
+// scratch makes an empty folder for one rehearsal. It is in the run's folder: what is left of one that
+// was killed goes when the run goes on.
+func scratch(r *migrate.Run) (string, error) {
+	path := scratchOf(r)
+	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700)); err != nil {
+		return "", fault.Room(path, err)
+	}
+	return path, nil
+}
+
+func scratchOf(r *migrate.Run) string {
+	return filepath.Join(r.Store.Folder(r.Record.Plan.ID), "scratch")
+}
+
+// bootNow converts the guest of some images on overlays, as the plan says, and boots it from them.
+func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask plan.Rehearsal) (trial.Report, error) {
+	if r.Rig.Rehearse == nil {
+		return trial.Report{}, fault.New(fault.Internal, "a rehearsal is asked for, and nobody makes one")
+	}
+	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
+	leave, err := migrate.EnterTrial(ctx, r)
+	if err != nil {
+		return trial.Report{}, err
+	}
+	defer leave()
+	g, err := migrate.PreviewGuest(ctx, r, srcs)
+	if err != nil {
+		return trial.Report{}, err
+	}
+	if g.Refused != nil && r.Record.Plan.Hardware == plan.Virtio {
+		return trial.Report{}, cannotRehearse(g)
+	}
+	if g.Refused != nil {
+		r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
+	}
+	def := r.Definition()
+	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
+	if def.EFI == nil { // the host is asked for it when the VM is off
+		def.EFI = new(guest.EFIState(g.Guest, efi.State{}))
+	}
+	domain, err := r.Rig.Target.Domain(def)
+	if err != nil {
+		return trial.Report{}, err
+	}
+	disks := map[string]disk.Source{}
+	for i, img := range r.Record.Facts.Images {
+		disks[img.Path] = g.Disks[i].Overlay
+	}
+	return r.Rig.Rehearse(ctx, migrate.Rehearsing{
+		Rehearsal: ask, Domain: domain, Static: targets.StaticAddresses(r.Record.Facts.VM, g.Guest), Disks: disks, Keep: filepath.Join(r.Store.Folder(r.Record.Plan.ID), "rehearsal"), Scratch: scratch,
+	})
+}
+
+func cannotRehearse(g migrate.Preview) error {
+	text := "the guest cannot be converted for virtio: %w"
+	if g.Unsure {
+		text = "the guest cannot be converted while it runs, and so not be rehearsed; when it is shut down it may be: %w"
+	}
+	return fault.New(fault.KindOf(g.Refused), text, g.Refused).WithHint("%s", fault.HintOf(g.Refused))
+}
+
+// atRest are the steps after which the images hold one moment.
+var atRest = []string{stepRound, stepProve, stepLook, stepWait}
+
+// Rehearse boots a warm run that no process drives from its images as the last round left them. Where a
+// round was broken off they hold no one moment: fault.Conflict. A guest that does not boot is no
+// error.
+func Rehearse(ctx context.Context, m *migrate.Migrator, id plan.ID, rig migrate.Rig, ask plan.Rehearsal) (report trial.Report, err error) {
+	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st flow.Status) error {
+		if err := checkAtRest(r.Record, st); err != nil {
+			return err
+		}
+		done := plan.Rehearsed{Rehearsal: ask, Began: r.Options.Now()}
+		var err error
+		report, err = rehearseIdle(ctx, r, ask)
+		answer(r, done, report, err)
+		return err
+	})
+	return report, err
+}
+
+// rehearseIdle is one rehearsal of a run whose images nobody writes to.
+func rehearseIdle(ctx context.Context, r *migrate.Run, ask plan.Rehearsal) (report trial.Report, err error) {
+	dir, err := scratch(r)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	srcs, err := r.Images.ReadEach(ctx)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, migrate.CloseAll(srcs)) }()
+	return bootNow(ctx, r, srcs, dir, ask)
+}
+
+func checkAtRest(rec *migrate.Record, st flow.Status) error {
+	f := rec.Facts
+	switch {
+	case f.Warm == nil || len(f.Warm.Rounds) == 0:
+		return fault.New(fault.Conflict, "run %s has done no round yet", rec.Plan.ID).WithHint("it can be rehearsed once the first is done; a VM that was published is tried with decamp trial")
+	case !slices.Contains(atRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
+		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRest())
+	}
+	return nil
+}
+
+// lastStep is the last that came to a good end.
+func lastStep(st flow.Status) string {
+	for _, s := range slices.Backward(st.Steps) {
+		if s.Err == nil {
+			return s.Name
+		}
+	}
+	return ""
+}
+
+// notAtRest is a fault for whoever asks for images that hold no one moment.
+func notAtRest() error {
+	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
+		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")
+}

@@ -1,0 +1,212 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/sleep"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/trial"
+)
+
+// rehearsals are those of one warm run while this process drives it, one at a time: steps report when
+// the images hold one moment, and what is written meanwhile is kept from the rehearsal under way.
+type rehearsals struct {
+	run     *migrate.Run // outside of steps
+	watched *orders
+
+	mu    sync.Mutex
+	rest  *migrate.Run            // whose images hold one moment; nil: a round writes to them, or has begun to
+	views map[int32]*image.View   // of the rehearsal under way, by disk
+	end   context.CancelCauseFunc // ends it; nil: none is under way
+	last  string                  // the id of the last that was begun: each is carried out once
+	root  context.Context         // of all of them: the run's
+	all   sync.WaitGroup          // of them
+}
+
+// errMoves is for those who want to look at images while a round writes to them.
+var errMoves = errors.New("a round is under way")
+
+// begin has rehearsals end with ctx. Before it no rehearsal begins.
+func (s *rehearsals) begin(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.root = ctx
+}
+
+// still says that the images hold one moment from now on, that of r's facts.
+func (s *rehearsals) still(r *migrate.Run) {
+	rest := r.Beside(rehearsalStep)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = rest
+}
+
+// moves says that a round is about to write to the images.
+func (s *rehearsals) moves() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = nil
+}
+
+// stop ends the rehearsal that is under way, if any, and returns when nothing of it is left.
+func (s *rehearsals) stop(why error) {
+	s.mu.Lock()
+	s.rest = nil // no other begins
+	end := s.end
+	s.mu.Unlock()
+	if end != nil {
+		end(why)
+	}
+	s.all.Wait()
+}
+
+// again has the last rehearsal be carried out once more: it did not come to it.
+func (s *rehearsals) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = ""
+}
+
+// consider begins the rehearsal that is asked for, if the images are at rest. It returns at once.
+func (s *rehearsals) consider(k knownOrder) {
+	if k.rehearsal == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end != nil || s.rest == nil || s.root == nil || s.root.Err() != nil || s.last == k.rehearsal.ID {
+		return
+	}
+	ctx, end := context.WithCancelCause(s.root)
+	s.end, s.last = end, k.rehearsal.ID
+	s.all.Go(func() {
+		s.carryOut(ctx, end, *k.rehearsal)
+		end(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.end = nil
+	})
+}
+
+// carryOut does one rehearsal, and answers.
+func (s *rehearsals) carryOut(ctx context.Context, end context.CancelCauseFunc, ask plan.Rehearsal) {
+	if now, err := s.run.Store.Rehearsal(s.run.Record.Plan.ID); err == nil && (now == nil || now.ID != ask.ID) {
+		return // it was answered a moment ago
+	}
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	done := plan.Rehearsed{Rehearsal: ask, Began: s.run.Options.Now()}
+	watched, enough := context.WithCancel(ctx)
+	watching.Go(func() { s.watch(watched, end, ask.ID) })
+	report, err := s.rehearse(ctx, ask, end)
+	enough()
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	} else if err != nil && ctx.Err() != nil {
+		err = errRunEnded
+	}
+	if errors.Is(err, errMoves) {
+		s.again()
+		return // a round began: it is asked still
+	}
+	answer(s.run, done, report, err)
+}
+
+// watch ends a rehearsal that is taken back, and for the cutover.
+func (s *rehearsals) watch(ctx context.Context, end context.CancelCauseFunc, ask string) {
+	for sleep.For(ctx, migrate.LookEvery) == nil {
+		k, err := s.watched.all(s.run.Record.Plan.ID, time.Now())
+		switch {
+		case err != nil:
+		case k.order == plan.CutOver || k.order == plan.GiveUp:
+			end(errCutover)
+			return
+		case k.rehearsal == nil || k.rehearsal.ID != ask:
+			end(errTaken)
+			return
+		}
+	}
+}
+
+// rehearse boots the VM from views of the images.
+func (s *rehearsals) rehearse(ctx context.Context, ask plan.Rehearsal, end context.CancelCauseFunc) (report trial.Report, err error) {
+	s.mu.Lock()
+	rest := s.rest
+	s.mu.Unlock()
+	if rest == nil {
+		return report, errMoves
+	}
+	dir, err := scratch(rest)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	r, srcs, err := s.look(ctx, dir, end)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, s.leave(srcs)) }()
+	return bootNow(ctx, r, srcs, dir, ask)
+}
+
+// guard has what is written to an image leave the rehearsal that is under way alone.
+func (s *rehearsals) guard(key int32, t disk.Target) disk.Target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := s.views[key]; v != nil {
+		return v.Guard(t)
+	}
+	return t
+}
+
+// look returns the images as they are, to be read while rounds go on. In dir is kept what they
+// overwrite. torn is told if that cannot be.
+func (s *rehearsals) look(ctx context.Context, dir string, torn func(error)) (*migrate.Run, []disk.Source, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rest == nil {
+		return nil, nil, errMoves
+	}
+	views, srcs := map[int32]*image.View{}, []disk.Source{}
+	for _, img := range s.rest.Record.Facts.Images {
+		v, err := s.view(ctx, img, dir, torn)
+		if err != nil {
+			return nil, nil, errors.Join(err, migrate.CloseAll(srcs))
+		}
+		views[img.Key], srcs = v, append(srcs, v)
+	}
+	s.views = views
+	return s.rest, srcs, nil
+}
+
+// mostKept is how much of one image may be overwritten by rounds while it is looked at, in bytes of
+// a file.
+const mostKept = 8 << 30
+
+func (s *rehearsals) view(ctx context.Context, img targets.Image, dir string, torn func(error)) (*image.View, error) {
+	src, err := s.rest.Rig.Target.ReadUnfinished(ctx, img)
+	if err != nil {
+		return nil, err
+	}
+	v, err := image.NewView(src, dir, mostKept, torn)
+	if err != nil {
+		return nil, errors.Join(err, src.Close())
+	}
+	return v, nil
+}
+
+// leave forgets the views.
+func (s *rehearsals) leave(srcs []disk.Source) error {
+	s.mu.Lock()
+	s.views = nil
+	s.mu.Unlock()
+	return migrate.CloseAll(srcs)
+}

@@ -1,0 +1,331 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/manifest"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/transport"
+)
+
+// takeTurnToFreeze is takeTurn for a round: no snapshot stands, and grows, while the run is in
+// line. One that a crash left goes before; there will be another. So do, at any rate, those that
+// others left who drove the run.
+func (m *migration) takeTurnToFreeze(ctx context.Context) error {
+	if !m.driven.swept { // its steps come one after the other
+		keep := m.snapshots.name()
+		if m.run.Rig.Turn != nil {
+			keep = ""
+		}
+		if err := m.snapshots.thawAll(ctx, keep); err != nil {
+			return err
+		}
+		m.driven.swept = true
+	}
+	return m.run.Turn.Take(ctx, migrate.NextStage(m.record))
+}
+
+// freeze takes the snapshot of the next round. The moment of the first one is on record
+// before a byte of it is copied.
+func freeze(ctx context.Context, m *migration) error {
+	if err := m.takeTurnToFreeze(ctx); err != nil {
+		return err
+	}
+	frozen, _, err := m.freezeRound(ctx)
+	if err != nil {
+		return err
+	}
+	w := m.record.Facts.Warm
+	if w.Since != nil {
+		return nil
+	}
+	w.Since = frozen.IDs
+	return m.run.VM.Probe(ctx, m.record.Facts.VM, frozen.Snapshot)
+}
+
+// freezeRound finds the round's snapshot, or takes it. It reports whether disks became larger, which
+// is in the facts then. Whether there is room for them is seen before anything is frozen; those
+// that grew in between are what the snapshot says.
+func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, err error) {
+	vm, err := m.run.VM.Planned(ctx)
+	if err != nil {
+		return frozen, false, err
+	}
+	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
+		return frozen, false, err
+	}
+	before, err := m.follow(ctx, vm)
+	if err != nil {
+		return frozen, false, err
+	}
+	if frozen, err = m.snapshots.find(ctx); err != nil {
+		return frozen, false, err
+	}
+	since, err := m.follow(ctx, withSizes(m.record.Facts.VM, frozen.Sizes))
+	return frozen, before || since, err
+}
+
+// round brings the images up to the snapshot, and removes it. If a disk turns out to have grown
+// the round is not done: it is to be done again, in the same turn.
+func round(ctx context.Context, m *migration) error {
+	if err := m.takeTurnToFreeze(ctx); err != nil {
+		return err
+	}
+	frozen, done, err := m.catchUp(ctx)
+	if errors.Is(err, errGrew) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.snapshots.thaw(ctx); err != nil {
+		return err
+	}
+	m.run.Turn.Back()
+	m.driven.fresh = true
+	w := m.record.Facts.Warm
+	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
+	o := outlook(m.run, m.run.Options.Now())
+	m.record.Tell(plan.Event{Kind: plan.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
+	return nil
+}
+
+// errGrew is catching up with a disk whose size is in the facts, but not on record yet.
+var errGrew = errors.New("a disk has grown")
+
+// snapshotsLost is how many snapshots may be removed under one round before it gives up.
+const snapshotsLost = 3
+
+// catchUp brings the images up to the snapshot. If that is gone, because somebody removed it
+// or cleaned up after a crash, there is another of a later moment, which is as good: what
+// changed is asked for since the moment on record.
+func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round, err error) {
+	m.driven.rehearsals.moves()
+	for lost := 0; ; lost++ {
+		var grew bool
+		if frozen, grew, err = m.freezeRound(ctx); err == nil && grew {
+			err = errGrew
+		}
+		if err != nil {
+			return frozen, migrate.Round{}, err
+		}
+		done := tally{Round: migrate.Round{Began: m.run.Options.Now()}}
+		err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
+			return m.advance(ctx, img, frozen, &done)
+		})
+		if err == nil {
+			done.Took = m.run.Options.Now().Sub(done.Began)
+			return frozen, done.Round, nil
+		}
+		live, lerr := liveOf(m.run)
+		if lerr != nil || ctx.Err() != nil || lost == snapshotsLost {
+			return frozen, migrate.Round{}, err
+		}
+		if there, terr := live.Frozen(ctx, m.record.Facts.VM.Ref, m.snapshots.name()); terr != nil || there == frozen.Snapshot {
+			return frozen, migrate.Round{}, err
+		}
+		m.run.Options.Log.Warn("snapshot was removed by somebody else", "run", m.record.Plan.ID, "snapshot", m.snapshots.name(), "err", err)
+	}
+}
+
+// eachImage calls do for all of them, in parallel.
+func (m *migration) eachImage(ctx context.Context, do func(context.Context, *targets.Image) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(m.run.Options.Disks)
+	for i := range m.record.Facts.Images {
+		g.Go(func() error { return do(ctx, &m.record.Facts.Images[i]) })
+	}
+	return g.Wait()
+}
+
+// advance brings one image up to a frozen moment, again and again while it fails for
+// reasons that pass. It is not finished.
+func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
+	var total blockcopy.Result
+	missing := int64(-1)
+	job := m.run.Images.Job(*img)
+	job.Source = nil // what is proven is of an earlier moment: it may well differ
+	err := m.run.Retry.Do(ctx, img.Key, func() (bool, error) {
+		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) (err error) {
+			ledger, saved, err := m.proving(*img, c)
+			if err != nil {
+				return err
+			}
+			defer saved()
+			job, err := m.changesJob(ctx, *img, c, ledger, frozen.Snapshot)
+			if err != nil {
+				return err
+			}
+			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // those are for once
+				done.compares(job)
+			}
+			m.record.Tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
+			res, err := m.run.Rig.Transport.Transfer(ctx, job)
+			total = total.Then(res)
+			return err
+		})
+		further := left >= 0 && left < missing
+		missing = left
+		return further, err
+	})
+	done.add(total)
+	if total.Rotten > 0 {
+		m.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
+			"%d chunks of the image were not what was written there; they were copied again: look at the target's storage (dmesg, smartctl)", total.Rotten)})
+	}
+	if err != nil {
+		return fmt.Errorf("disk %d: %w", img.Key, err)
+	}
+	return nil
+}
+
+// proving returns the manifest for somebody who writes to the image, and what saves the record
+// of what is proven when that is over.
+func (m *migration) proving(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
+	p, err := image.OpenProven(img.Manifest, m.record.Info(img))
+	if err != nil {
+		return nil, nil, err
+	}
+	ledger, err := p.Ledger(c.Log)
+	return ledger, func() {
+		if err := p.Save(); err != nil { // without it more is read back, nothing worse
+			m.run.Options.Log.Warn("record of what is proven", "run", m.record.Plan.ID, "disk", img.Key, "err", err)
+		}
+	}, err
+}
+
+// prove reads back what was written since the last time, while the VM still runs: in the
+// outage only what the last round wrote is left to be read. What is found wrong is copied
+// again by the next round. What is not looked into yet is not delivered: the look may end the run.
+func prove(ctx context.Context, m *migration) error {
+	began := m.run.Options.Now()
+	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
+		report, err := m.run.Images.Job(*img).Prove(ctx, m.record.Meter(img.Key).Verifying)
+		for _, b := range report.Bad {
+			m.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+		}
+		if err != nil {
+			return fmt.Errorf("read disk %d back: %w", img.Key, err)
+		}
+		m.run.Options.Log.Info("read back", "run", m.record.Plan.ID, "disk", img.Key, "len", report.Read)
+		return nil
+	})
+	rounds := m.record.Facts.Warm.Rounds
+	rounds[len(rounds)-1].Proved = m.run.Options.Now().Sub(began)
+	if err != nil || m.record.Facts.Warm.ToLook {
+		return err
+	}
+	return deliverEarly(ctx, m.run)
+}
+
+// tally sums up what is done to disks in parallel.
+type tally struct {
+	mu     sync.Mutex
+	missed []missedOf
+	migrate.Round
+}
+
+// missedOf is how much of a disk had changed without being told.
+type missedOf struct {
+	disk int32
+	n    int64 // bytes
+}
+
+func (t *tally) add(res blockcopy.Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Read += res.Read
+	t.Copied += res.Written
+}
+
+func (t *tally) compares(job transport.Job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.Compared = t.Compared || job.Compare
+}
+
+// changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
+// empty snapshot means the powered-off VM.
+func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
+	d, ok := m.record.Facts.VM.Disk(img.Key)
+	if !ok {
+		return job, fault.New(fault.Internal, "image is of no disk of VM %s", m.record.Facts.VM.Name)
+	}
+	vm, err := m.whereNow(ctx)
+	if err != nil {
+		return job, err
+	}
+	job = transport.Job{
+		Disk:   transport.Disk{VM: vm, Disk: d, Snapshot: snapshot},
+		Target: c.Target, Manifest: ledger, Progress: m.record.Meter(img.Key).Copying, Pace: m.run.Rig.Pace, Free: m.run.Rig.Free,
+		ReadBack: func(ctx context.Context) (disk.Source, error) { return m.run.Rig.Target.ReadUnfinished(ctx, img) },
+		Partial:  len(m.record.Facts.Warm.Rounds) == 0 && c.Log.Missing() < c.Log.Chunks(),
+	}
+	if c.Log.Missing() < c.Log.Chunks() {
+		job.Changed, err = m.changed(ctx, d, snapshot)
+		job.Compare = job.Changed == nil
+	}
+	return job, err
+}
+
+// whereNow is the VM on the host that it is on now: one that runs may be moved at any time, and
+// each host has networks and memory of its own.
+func (m *migration) whereNow(ctx context.Context) (*inventory.VM, error) {
+	now, err := m.run.VM.Planned(ctx)
+	if err != nil {
+		return nil, err
+	}
+	vm := *m.record.Facts.VM
+	vm.Host = now.Host
+	return &vm, nil
+}
+
+// fromWhat says in words what a transfer begins with.
+func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
+	switch {
+	case job.Compare && m.record.Facts.Warm.Grew(job.Disk.Disk.Key):
+		return afterGrowth(m.record, job.Disk.Disk.Key)
+	case job.Compare && len(m.record.Facts.Warm.Rounds) > 0:
+		return fmt.Sprintf("all of it is read and compared: nobody knows what changed; the first round took %v", m.record.Facts.Warm.Rounds[0].Took.Round(time.Second))
+	case job.Compare:
+		return "all of it is read and compared: nobody knows what changed"
+	case job.Changed != nil && c.Log.Complete():
+		return "with what changed"
+	}
+	return c.From()
+}
+
+// changed returns the grains of a disk that changed since Warm.Since; nil if nobody knows.
+func (m *migration) changed(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
+	live, err := liveOf(m.run)
+	if err != nil {
+		return nil, err
+	}
+	since := m.record.Facts.Warm.Since[d.Key]
+	if w := m.record.Facts.Warm; w.Blind || w.Found || since == "" || m.record.Facts.Warm.Grew(d.Key) {
+		return nil, nil
+	}
+	grains := bitmap.New(d.Capacity, blockcopy.PatchGrain)
+	err = live.Changed(ctx, m.record.Facts.VM.Ref, snapshot, d, since, func(a disk.Range) { grains.Set(a) })
+	if fault.Is(err, fault.Unsupported) {
+		m.record.Warn(inventory.Warning{
+			Code: "changes-unknown", Text: fmt.Sprintf("what changed of disk %d is not known (%v): all of it was compared", d.Key, err),
+		})
+		return nil, nil
+	}
+	return grains, err
+}

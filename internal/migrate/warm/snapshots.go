@@ -1,0 +1,93 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// snapshots are ours of the VM of a run at its source.
+type snapshots struct{ run *migrate.Run }
+
+// name is that of the next round's: it is known before there is one, and which one
+// it is, is on record. Who took the run over from somebody else names his by his epoch: so
+// what the other one has on record as left over, and removes one day, is never a later one's.
+func (s *snapshots) name() string {
+	name := fmt.Sprintf("%s%d", snapshotsOf(s.run.Record.Plan.ID), len(s.run.Record.Facts.Warm.Rounds)+1)
+	if s.run.Rig.Epoch > 0 {
+		name += fmt.Sprintf(" e%d", s.run.Rig.Epoch)
+	}
+	return name
+}
+
+// snapshotsOf is what the names of a run's snapshots begin with, and of no other run's.
+func snapshotsOf(id plan.ID) string { return fmt.Sprintf("decamp %s ", id) }
+
+// thaw removes the round's snapshot, if it is there.
+func (s *snapshots) thaw(ctx context.Context) error { return s.remove(ctx, s.name()) }
+
+func (s *snapshots) remove(ctx context.Context, snapshot string) error {
+	live, err := liveOf(s.run)
+	if err != nil {
+		return err
+	}
+	return s.run.Retry.DoBusy(ctx, func() error { return live.Thaw(ctx, s.run.Record.Facts.VM.Ref, snapshot) })
+}
+
+// thawAll removes all snapshots of the run but the one to keep: whoever drove it before, and
+// however far he came, he does not any more.
+func (s *snapshots) thawAll(ctx context.Context, keep string) error {
+	live, err := liveOf(s.run)
+	if err != nil {
+		return err
+	}
+	var names []string
+	err = s.run.Retry.Do(ctx, 0, func() (_ bool, err error) {
+		names, err = live.SnapshotNames(ctx, s.run.Record.Facts.VM.Ref)
+		return false, err
+	})
+	errs := []error{err}
+	for _, name := range names {
+		if strings.HasPrefix(name, snapshotsOf(s.run.Record.Plan.ID)) && name != keep {
+			errs = append(errs, s.remove(ctx, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// find finds the round's snapshot, or takes it. One that is of a smaller disk is of
+// another time, and makes room.
+func (s *snapshots) find(ctx context.Context) (frozen Frozen, err error) {
+	live, err := liveOf(s.run)
+	if err != nil {
+		return frozen, err
+	}
+	err = s.run.Retry.DoBusy(ctx, func() (err error) {
+		frozen, err = live.Freeze(ctx, s.run.Record.Facts.VM.Ref, s.name())
+		if err != nil || len(migrate.Larger(withSizes(s.run.Record.Facts.VM, frozen.Sizes), s.run.Record.Facts.VM)) == 0 {
+			return err
+		}
+		old := fault.New(fault.Transient, "snapshot %q is of a smaller disk", s.name())
+		return errors.Join(old, live.Thaw(ctx, s.run.Record.Facts.VM.Ref, s.name()))
+	})
+	return frozen, err
+}
+
+// withSizes is vm with other sizes of its disks, by key.
+func withSizes(vm *inventory.VM, sizes map[int32]int64) *inventory.VM {
+	other := *vm
+	other.Disks = slices.Clone(vm.Disks)
+	for i := range other.Disks {
+		if size, ok := sizes[other.Disks[i].Key]; ok {
+			other.Disks[i].Capacity = size
+		}
+	}
+	return &other
+}

@@ -1,0 +1,147 @@
+package warm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/migrate"
+)
+
+// Register adds warm runs to m, whose engine must not be launched yet.
+func Register(m *migrate.Migrator) {
+	w := &runs{orders: orders{store: m.Store()}, watched: orders{store: m.Store()}}
+	steps := map[string]func(context.Context, *migrate.Run) error{stepPrepare: prepare, stepTrack: track, stepPutBack: putBack}
+	for name, step := range map[string]func(context.Context, *migration) error{
+		stepFreeze: freeze, stepRound: round, stepProve: prove, stepLook: look, stepWait: wait, stepPowerOff: powerOffForCutover, stepLast: lastRound,
+	} {
+		steps[name] = func(ctx context.Context, r *migrate.Run) error { return step(ctx, newMigration(r)) }
+	}
+	m.AddWarm(w, steps, carryOut)
+}
+
+// runs are all warm runs of a process. It implements migrate.WarmRuns.
+type runs struct {
+	orders  orders // by the clock of the options
+	watched orders // by the real one, for those who watch
+}
+
+// Ready is part of migrate.WarmRuns. It removes what a rehearsal left that was killed.
+func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error) {
+	if err := completeCutover(&p.Cutover, r.Store, r.Record.Plan.ID); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(scratchOf(r)); err != nil {
+		return nil, err
+	}
+	d := &drivenRun{run: r, orders: &w.orders, watched: &w.watched}
+	d.rehearsals = &rehearsals{run: r.Beside(rehearsalStep), watched: &w.watched}
+	return d, nil
+}
+
+// LetGo is part of migrate.WarmRuns. It removes the snapshot: it would grow until somebody comes back,
+// and the next round takes another. Where that fails it is on record as left over.
+func (w *runs) LetGo(ctx context.Context, r *migrate.Run) {
+	s := &snapshots{run: r}
+	live, err := liveOf(r)
+	if err == nil {
+		err = live.Thaw(ctx, r.Record.Facts.VM.Ref, s.name())
+	}
+	if err != nil {
+		r.Options.Log.Warn("snapshot is left", "run", r.Record.Plan.ID, "snapshot", s.name(), "err", err)
+	}
+}
+
+// Restore is part of migrate.WarmRuns: no snapshot of ours, and tracking as it was.
+func (w *runs) Restore(ctx context.Context, r *migrate.Run) error {
+	live, err := liveOf(r)
+	if err != nil {
+		return err
+	}
+	s := &snapshots{run: r}
+	// In this order: tracking that is turned off ends when a snapshot is removed, or at the
+	// next start.
+	return errors.Join(untrack(ctx, r, live), s.thaw(ctx), s.thawAll(ctx, ""))
+}
+
+// prepare is the preflight of a VM that runs. It changes nothing.
+func prepare(ctx context.Context, r *migrate.Run) error {
+	live, err := liveOf(r)
+	if err != nil {
+		return err
+	}
+	vm, err := r.VM.Planned(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.Retry.Do(ctx, 0, func() (bool, error) { return false, live.MayChange(ctx, vm.Ref) }); err != nil {
+		return err
+	}
+	if err := r.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil {
+		return err
+	}
+	if d := Unfrozen(vm); d != nil {
+		return fault.New(fault.Unsupported, "disk %d is %s: no snapshot holds it", d.Key, d.Mode).
+			WithHint("move the VM powered off, without --warm")
+	}
+	images, err := r.Images.Place(ctx, vm)
+	if err != nil {
+		return err
+	}
+	r.Record.Facts.VM, r.Record.Facts.Images, r.Record.Facts.Warm = vm, images, &migrate.Warm{Tracked: vm.ChangeTracking, Found: slices.ContainsFunc(images, migrate.Begun), ToLook: true}
+	for _, w := range vm.Warnings {
+		if !w.Blocks {
+			r.Record.Warn(w)
+		}
+	}
+	return nil
+}
+
+// track turns change tracking on. Where it cannot be had the run goes on without.
+func track(ctx context.Context, r *migrate.Run) error {
+	live, err := liveOf(r)
+	if err != nil || r.Record.Facts.Warm.Tracked {
+		return err
+	}
+	err = r.Retry.Do(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Record.Facts.VM.Ref, true) })
+	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) {
+		return err // a login that was refused says nothing of what can be had
+	}
+	r.Record.Facts.Warm.Blind = true
+	r.Record.Warn(inventory.Warning{
+		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, and the last one in the outage, reads all that the disks have allocated: %s; the first round shows what it takes",
+			err, FullPass(r.Record.Facts.VM)),
+		Remedy: fault.HintOf(err),
+	})
+	return nil
+}
+
+// putBack leaves the source as it was found, but off. The VM is published: what cannot be
+// put back now is told, and no reason to fail.
+func putBack(ctx context.Context, r *migrate.Run) error {
+	live, err := liveOf(r)
+	if err != nil {
+		return err
+	}
+	err = r.Retry.Do(ctx, 0, func() (bool, error) { return false, untrack(ctx, r, live) })
+	if err != nil && ctx.Err() == nil {
+		r.Record.Warn(inventory.Warning{
+			Code: "change-tracking-stays", Text: fmt.Sprintf("change tracking of the source could not be turned off again: %v", err),
+			Remedy: "turn it off by hand if it is not wanted: ctkEnabled in the VM's advanced parameters",
+		})
+		return nil
+	}
+	return err
+}
+
+// untrack turns change tracking off if it was off.
+func untrack(ctx context.Context, r *migrate.Run, live Live) error {
+	if w := r.Record.Facts.Warm; w.Tracked || w.Blind {
+		return nil
+	}
+	return live.Track(ctx, r.Record.Facts.VM.Ref, false)
+}

@@ -1,0 +1,30 @@
+package migrate_test
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/decamp/decamp/internal/plan"
+)
+
+// The steps of a warm run, as they are recorded.
+const (
+	stepPrepare  = "prepare"
+	stepTrack    = "track"
+	stepRound    = "round"
+	stepProve    = "prove"
+	stepLook     = "look"
+	stepWait     = "wait"
+	stepPowerOff = "power off"
+	stepLast     = "last round"
+	stepPutBack  = "put back"
+)
+
+// shutdownGuess is how long a guest is expected to shut down.
+const shutdownGuess = 30 * time.Second
+
+// snapshotsOf is what the names of a run's snapshots begin with.
+func snapshotsOf(id plan.ID) string { return "decamp " + string(id) + " " }
+
+// scratchIn is the folder for what the guest of a rehearsal writes.
+func scratchIn(s *plan.Store, id plan.ID) string { return filepath.Join(s.Folder(id), "scratch") }
