@@ -98,7 +98,7 @@ func (a *app) openRoster(ctx context.Context, m meetingFlags) (*roster.Roster, s
 	if err != nil {
 		return nil, "", err
 	}
-	cfg := roster.Config{URL: url, Log: a.Log, Insecure: m.insecure}
+	cfg := roster.Config{URL: url, Insecure: m.insecure}
 	if m.signs {
 		if cfg.Keys, err = a.fleetKeys(m, url); err != nil {
 			return nil, "", err

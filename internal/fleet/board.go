@@ -49,7 +49,7 @@ func (d *desk) showBoard(ctx context.Context) error {
 	if d.now().Before(d.boardAt) {
 		return nil
 	}
-	ago, err := d.Roster.Looked(ctx)
+	ago, err := d.Roster.Board.Requested(ctx)
 	if err != nil || ago > lookedFor {
 		return err
 	}
@@ -58,7 +58,7 @@ func (d *desk) showBoard(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.Roster.PutBoard(ctx, d.lease, text)
+	return d.Roster.Board.Put(ctx, d.lease, text)
 }
 
 func (d *desk) board() Board {

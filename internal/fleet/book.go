@@ -82,7 +82,7 @@ func (d *desk) takePlan(ctx context.Context, p roster.Plan) error {
 
 // open reads what a plan's text says.
 func (d *desk) open(ctx context.Context, b *book) error {
-	full, err := d.Roster.Plan(ctx, b.Name)
+	full, err := d.Roster.Plans.Get(ctx, b.Name)
 	if fault.Is(err, fault.NotFound) { // dropped meanwhile
 		return nil
 	}
@@ -149,7 +149,7 @@ func (d *desk) lead(ctx context.Context) {
 		switch p := b.Plan; {
 		case b.busy || !b.opened || b.failed && !undoes(p.Order):
 		case p.State == roster.PlanListing && undoes(p.Order):
-			d.beside(ctx, b, func() error { return d.Roster.SetPlan(ctx, p.Name, roster.PlanRunning, unlisted(p)) })
+			d.beside(ctx, b, func() error { return d.Roster.Plans.SetState(ctx, p.Name, roster.PlanRunning, unlisted(p)) })
 		case !b.ready:
 			d.beside(ctx, b, func() error { return d.prepare(ctx, b, p) })
 		case p.State == roster.PlanListing && d.listable(b):
@@ -206,7 +206,7 @@ func (d *desk) list(ctx, listing context.Context, b *book, p roster.Plan) error 
 	case listing.Err() != nil: // canceled
 		return nil
 	case err == nil:
-		return d.Roster.SetPlan(ctx, p.Name, roster.PlanRunning, nil)
+		return d.Roster.Plans.SetState(ctx, p.Name, roster.PlanRunning, nil)
 	case isRefusal(err):
 		d.hand(ctx, func() { d.denied = true })
 		return nil
@@ -215,9 +215,9 @@ func (d *desk) list(ctx, listing context.Context, b *book, p roster.Plan) error 
 			b.listings++
 			b.again = d.now().Add(pauseAfter(b.listings))
 		})
-		return d.Roster.SetPlan(ctx, p.Name, roster.PlanListing, failureOf(err))
+		return d.Roster.Plans.SetState(ctx, p.Name, roster.PlanListing, failureOf(err))
 	}
-	return d.Roster.SetPlan(ctx, p.Name, roster.PlanRunning, failureOf(err))
+	return d.Roster.Plans.SetState(ctx, p.Name, roster.PlanRunning, failureOf(err))
 }
 
 func (d *desk) listOnce(ctx context.Context, p roster.Plan) error {
@@ -225,6 +225,6 @@ func (d *desk) listOnce(ctx context.Context, p roster.Plan) error {
 		for i := range vms {
 			vms[i].Plan = p.Name
 		}
-		return d.insist(ctx, func() error { return d.Roster.AddVMs(ctx, vms) })
+		return d.insist(ctx, func() error { return d.Roster.VMs.Add(ctx, vms) })
 	})
 }

@@ -29,7 +29,7 @@ func (m *driver) clerk(try context.Context) {
 		newStep := m.step != step || m.waits != waits
 		step, waits = m.step, m.waits
 		m.mu.Unlock()
-		if newStep && m.w.insist(try, func() error { return m.w.Roster.SetStep(try, m.claim, step, waits) }) != nil {
+		if newStep && m.w.insist(try, func() error { return m.w.Roster.Claims.SetStep(try, m.claim, step, waits) }) != nil {
 			return // fenced, or at an end
 		}
 		if waits != "" {
@@ -98,7 +98,7 @@ func (m *driver) answer(try context.Context) error {
 	m.rehearsed = nil
 	m.mu.Unlock()
 	for _, done := range all {
-		if err := m.w.insist(try, func() error { return m.w.Roster.Answer(try, m.claim, done) }); err != nil {
+		if err := m.w.insist(try, func() error { return m.w.Roster.Rehearsals.Answer(try, m.claim, done) }); err != nil {
 			return err
 		}
 	}

@@ -112,7 +112,7 @@ func (d *desk) load(ctx context.Context) error {
 // look reads what is not among the changes: who lives, what time it is, which logins were
 // refused.
 func (d *desk) look(ctx context.Context) error {
-	workers, err := d.Roster.Workers(ctx)
+	workers, err := d.Roster.Workers.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (d *desk) look(ctx context.Context) error {
 // catchUp takes in what changed, to the last.
 func (d *desk) catchUp(ctx context.Context) error {
 	for {
-		c, err := d.Roster.Changes(ctx, d.rev)
+		c, err := d.Roster.Feed.Changes(ctx, d.rev)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (d *desk) tick(ctx context.Context) error {
 // updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a
 // warm VM keeps its estimate: its progress counts the whole disks.
 func (d *desk) updateEstimates(ctx context.Context) error {
-	all, err := d.Roster.Progress(ctx, "")
+	all, err := d.Roster.Progress.List(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (d *desk) wake() time.Time {
 func (d *desk) wait(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
-	go func() { changed <- d.Roster.Await(ctx, d.rev) }()
+	go func() { changed <- d.Roster.Feed.Await(ctx, d.rev) }()
 	go func() { slept <- d.Sleep(ctx, t.Sub(d.now())) }()
 	var err error
 	select {

@@ -96,7 +96,7 @@ func (m *driver) Rehearsed(done roster.Rehearsed) {
 }
 
 func (m *driver) Storage(ids []string) error {
-	return m.w.insist(m.try, func() error { return m.w.Roster.Begin(m.try, m.claim, ids) })
+	return m.w.insist(m.try, func() error { return m.w.Roster.Claims.Begin(m.try, m.claim, ids) })
 }
 
 func (m *driver) Step(name, waits string) {

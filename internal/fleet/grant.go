@@ -37,7 +37,7 @@ func (d *desk) grant(ctx context.Context) error {
 // write puts grants on record. What is left out has changed meanwhile, and gives back what it
 // was granted; its row is on its way here.
 func (d *desk) write(ctx context.Context, given []roster.Granted) error {
-	rows, err := d.Roster.Grant(ctx, d.lease, given)
+	rows, err := d.Roster.Scheduling.Grant(ctx, d.lease, given)
 	if err != nil {
 		return err
 	}

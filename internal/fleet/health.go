@@ -107,7 +107,7 @@ func (d *desk) trial(host string) {
 
 // recall takes in what an earlier scheduler knew.
 func (d *desk) recall(ctx context.Context) error {
-	records, err := d.Roster.Records(ctx, healths)
+	records, err := d.Roster.Records.List(ctx, healths)
 	if err != nil {
 		return err
 	}
@@ -127,10 +127,10 @@ func (d *desk) record(ctx context.Context) error {
 	for host := range d.unsaid {
 		var err error
 		if h := d.hosts[host]; h == nil {
-			err = d.Roster.DropRecord(ctx, healths, host)
+			err = d.Roster.Records.Drop(ctx, healths, host)
 		} else {
 			text, _ := json.Marshal(h) // numbers, times and a string
-			err = d.Roster.PutRecord(ctx, healths, host, text)
+			err = d.Roster.Records.Put(ctx, healths, host, text)
 		}
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ func (d *desk) holders(host string) (n int64) {
 // them.
 func (d *desk) readRefusals(ctx context.Context) error {
 	d.denied = false
-	refusals, err := readRefusals(ctx, d.Roster)
+	refusals, err := readRefusals(ctx, d.Roster.Records)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (d *desk) showRefusals(ctx context.Context) error {
 		if b.busy || f == nil && !shown || f != nil && b.Failure != nil && *f == *b.Failure {
 			continue
 		}
-		if err := d.Roster.SetPlan(ctx, name, b.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := d.Roster.Plans.SetState(ctx, name, b.State, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		b.Failure = f

@@ -57,7 +57,7 @@ func (d *desk) prepare(ctx context.Context, b *book, p roster.Plan) error {
 			b.failed = true
 			b.Failure = failure // resume may clear it before this process reads it
 		})
-		return d.Roster.SetPlan(ctx, p.Name, p.State, failure)
+		return d.Roster.Plans.SetState(ctx, p.Name, p.State, failure)
 	}
 	d.hand(ctx, func() {
 		b.ready = true
@@ -94,7 +94,7 @@ func (d *desk) end(ctx context.Context, p roster.Plan) error {
 	if p.Failure != nil {
 		failure = p.Failure
 	}
-	return d.Roster.SetPlan(ctx, p.Name, roster.PlanEnded, failure)
+	return d.Roster.Plans.SetState(ctx, p.Name, roster.PlanEnded, failure)
 }
 
 // hook runs a hook that nobody began, and returns why it failed, or had failed. One that was
@@ -130,7 +130,7 @@ func (d *desk) hook(ctx context.Context, p roster.Plan, when string) (*roster.Fa
 }
 
 func (d *desk) hookOnRecord(ctx context.Context, id string) (run hookRun, began bool, err error) {
-	records, err := d.Roster.Records(ctx, hooks)
+	records, err := d.Roster.Records.List(ctx, hooks)
 	if err != nil {
 		return run, false, err
 	}
@@ -150,5 +150,5 @@ func (d *desk) recordHook(ctx context.Context, id string, run hookRun) error {
 	if err != nil {
 		return err
 	}
-	return d.insist(ctx, func() error { return d.Roster.PutRecord(ctx, hooks, id, text) })
+	return d.insist(ctx, func() error { return d.Roster.Records.Put(ctx, hooks, id, text) })
 }

@@ -103,7 +103,7 @@ func (l *Logins) enter(ctx context.Context) error {
 func (l *Logins) leave(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
 		last, end := parting(ctx)
-		_ = l.roster.Free(last, *l.lease) // it ends by itself
+		_ = l.roster.Leases.Free(last, *l.lease) // it ends by itself
 		end()
 		l.lease = nil
 	}
@@ -118,7 +118,7 @@ func (l *Logins) check(ctx context.Context) error {
 	if err := l.record(ctx); err != nil {
 		return err
 	}
-	all, err := readRefusals(ctx, l.roster)
+	all, err := readRefusals(ctx, l.roster.Records)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (l *Logins) check(ctx context.Context) error {
 // take waits for the lease: another process has it for the length of a few logins.
 func (l *Logins) take(ctx context.Context) error {
 	for {
-		lease, err := l.roster.Acquire(ctx, "login:"+placeOf(l.source, l.host), l.owner, loginTTL)
+		lease, err := l.roster.Leases.Acquire(ctx, "login:"+placeOf(l.source, l.host), l.owner, loginTTL)
 		if err == nil {
 			l.lease = &lease
 			return nil
@@ -154,7 +154,7 @@ func (l *Logins) keep(ctx context.Context, lease roster.Lease) error {
 		if err := sleep.For(ctx, loginTTL/renewals); err != nil {
 			return err
 		}
-		_ = l.roster.Renew(ctx, &lease, loginTTL) // tried again; what is lost is a login too many at the worst
+		_ = l.roster.Leases.Renew(ctx, &lease, loginTTL) // tried again; what is lost is a login too many at the worst
 	}
 }
 
@@ -175,7 +175,7 @@ func (l *Logins) record(ctx context.Context) error {
 	if l.owed == nil {
 		return nil
 	}
-	err := putRefusal(ctx, l.roster, *l.owed)
+	err := putRefusal(ctx, l.roster.Records, *l.owed)
 	if err == nil {
 		l.owed = nil
 	}

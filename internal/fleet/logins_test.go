@@ -34,7 +34,7 @@ func TestSessionsSpendOneLoginTogether(t *testing.T) {
 	if _, _, err := there.Admit(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 		t.Errorf("another process: %v", err)
 	}
-	if err := r.roster.DropRecord(t.Context(), refusals, "vc1:443"); err != nil {
+	if err := r.roster.Records.Drop(t.Context(), refusals, "vc1:443"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []bool{true, false} {

@@ -29,13 +29,13 @@ func (d *desk) reap(ctx context.Context) error {
 	}
 	for worker, keys := range queued {
 		d.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
-		if err := d.Roster.Requeue(ctx, d.lease, keys, ""); err != nil {
+		if err := d.Roster.Scheduling.Requeue(ctx, d.lease, keys, ""); err != nil {
 			return err
 		}
 	}
 	for worker, keys := range stranded {
 		d.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
-		if err := d.Roster.Strand(ctx, d.lease, keys, gone(d.workers[worker])); err != nil {
+		if err := d.Roster.Scheduling.Strand(ctx, d.lease, keys, gone(d.workers[worker])); err != nil {
 			return err
 		}
 	}

@@ -49,19 +49,19 @@ func refusedAt(source string) string { return "login to " + source + " was refus
 // of them make it worse.
 func isRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
-func putRefusal(ctx context.Context, r *roster.Roster, refused Refusal) error {
+func putRefusal(ctx context.Context, records *roster.Records, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
-	return r.PutRecord(ctx, refusals, placeOf(refused.Source, refused.Host), text)
+	return records.Put(ctx, refusals, placeOf(refused.Source, refused.Host), text)
 }
 
 // readRefusals returns the refusals on record, by place.
-func readRefusals(ctx context.Context, r *roster.Roster) (map[string]Refusal, error) {
-	records, err := r.Records(ctx, refusals)
+func readRefusals(ctx context.Context, records *roster.Records) (map[string]Refusal, error) {
+	all, err := records.List(ctx, refusals)
 	if err != nil {
 		return nil, err
 	}
 	by := map[string]Refusal{}
-	for _, rec := range records {
+	for _, rec := range all {
 		var r Refusal
 		if err := json.Unmarshal(rec.Doc, &r); err != nil {
 			return nil, fault.New(fault.Corrupt, "the record of a refused login at %s: %w", rec.ID, err)

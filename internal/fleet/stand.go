@@ -25,9 +25,9 @@ func (n *Node) stand(ctx context.Context) error {
 	var c contact
 	for {
 		t := &tenure{}
-		t.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Renew(ctx, l, n.TTL) }
+		t.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Leases.Renew(ctx, l, n.TTL) }
 		err := n.begin(t, func() (err error) {
-			t.lease, err = n.Roster.Acquire(ctx, schedulerLease, n.self, n.TTL)
+			t.lease, err = n.Roster.Leases.Acquire(ctx, schedulerLease, n.self, n.TTL)
 			return err
 		})
 		if err == nil || fault.Is(err, fault.Conflict) {
@@ -59,7 +59,7 @@ func (n *Node) preside(ctx context.Context, t *tenure, grace time.Duration) erro
 		if ctx.Err() != nil { // in order: the next one need not wait
 			last, end := parting(ctx)
 			defer end()
-			if err := n.Roster.Free(last, t.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
+			if err := n.Roster.Leases.Free(last, t.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
 				n.Log.Debug("scheduler's lease not freed", "err", err)
 			}
 		}

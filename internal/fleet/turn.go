@@ -31,7 +31,7 @@ func (m *driver) Turn(ctx context.Context, stage roster.Stage, expected time.Dur
 // inLine asks for a turn and waits for it. A row that says that it holds may be older than
 // the question, so what is waited for is newer than a look at the row behind it.
 func (m *driver) inLine(ctx context.Context, stage roster.Stage, expected time.Duration) error {
-	err := m.w.insist(ctx, func() error { return m.w.Roster.Ask(ctx, m.claim, stage, expected) })
+	err := m.w.insist(ctx, func() error { return m.w.Roster.Claims.Ask(ctx, m.claim, stage, expected) })
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (m *driver) giveUpUnused() {
 // release tells the scheduler. Who may not write any more has nothing to tell: whoever has
 // the VM next is granted anew.
 func (m *driver) release() {
-	if err := m.w.insist(m.ctx, func() error { return m.w.Roster.GiveBack(m.ctx, m.claim) }); err != nil {
+	if err := m.w.insist(m.ctx, func() error { return m.w.Roster.Claims.GiveBack(m.ctx, m.claim) }); err != nil {
 		m.w.Log.Debug("turn not given back", "plan", m.claim.Plan, "vm", m.claim.VM, "err", err)
 	}
 }

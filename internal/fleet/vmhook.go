@@ -14,8 +14,8 @@ import (
 // is run again, so a hook must be safe to run twice. A VM that somebody has begin again after its
 // post hook told of a failure has both anew; one that is published has none ever again.
 type VMHooks struct {
-	Roster *roster.Roster
-	VM     roster.Key
+	Records *roster.Records
+	VM      roster.Key
 }
 
 // hooked is what is on record of a VM's hooks.
@@ -52,11 +52,11 @@ func (h VMHooks) Post(ctx context.Context, published bool, run func() error) err
 
 // Forget has both run again: the VM was undone.
 func (h VMHooks) Forget(ctx context.Context) error {
-	return h.Roster.DropRecord(ctx, roster.HooksOfVM, h.VM.String())
+	return h.Records.Drop(ctx, roster.HooksOfVM, h.VM.String())
 }
 
 func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
-	doc, err := h.Roster.Record(ctx, roster.HooksOfVM, h.VM.String())
+	doc, err := h.Records.Get(ctx, roster.HooksOfVM, h.VM.String())
 	if err != nil || doc == nil {
 		return on, err
 	}
@@ -71,5 +71,5 @@ func (h VMHooks) write(ctx context.Context, on hooked) error {
 	text, _ := json.Marshal(on) // times and a flag
 	last, end := parting(ctx)
 	defer end()
-	return h.Roster.PutRecord(last, roster.HooksOfVM, h.VM.String(), text)
+	return h.Records.Put(last, roster.HooksOfVM, h.VM.String(), text)
 }

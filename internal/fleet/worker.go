@@ -46,13 +46,13 @@ func (w *worker) noRoom(err error) {
 func (n *Node) work(ctx context.Context) error {
 	w := &worker{Node: n, over: map[roster.Key]int64{}}
 	w.tenure.renew = func(ctx context.Context, l *roster.Lease) error {
-		err := n.Roster.Beat(ctx, l, n.TTL)
+		err := n.Roster.Leases.Renew(ctx, l, n.TTL)
 		w.noRoom(err)
 		return err
 	}
 	err := n.insist(ctx, func() error {
 		return n.begin(&w.tenure, func() (err error) {
-			w.tenure.lease, err = n.Roster.Join(ctx, n.Worker, n.TTL)
+			w.tenure.lease, err = n.Roster.Workers.Join(ctx, n.Worker, n.TTL)
 			return err
 		})
 	})
@@ -89,7 +89,7 @@ func namesake(name string, err error) error {
 // name joined meanwhile.
 func (w *worker) rejoin(ctx context.Context) error {
 	err := w.insist(ctx, func() error {
-		return w.begin(&w.tenure, func() error { return w.Roster.Beat(ctx, &w.tenure.lease, w.TTL) })
+		return w.begin(&w.tenure, func() error { return w.Roster.Leases.Renew(ctx, &w.tenure.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
 		return w.leave(ctx)
@@ -101,7 +101,7 @@ func (w *worker) rejoin(ctx context.Context) error {
 func (w *worker) leave(ctx context.Context) error {
 	last, end := parting(ctx)
 	defer end()
-	if err := w.Roster.Leave(last, w.tenure.lease); err != nil {
+	if err := w.Roster.Workers.Leave(last, w.tenure.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
 	}
 	return ctx.Err()
@@ -145,7 +145,7 @@ func (w *worker) follow(ctx context.Context) error {
 	for rev := int64(0); ; {
 		var c roster.Changes
 		err := w.insist(ctx, func() (err error) {
-			c, err = w.Roster.Changes(ctx, rev)
+			c, err = w.Roster.Feed.Changes(ctx, rev)
 			return err
 		})
 		if err != nil {
@@ -159,7 +159,7 @@ func (w *worker) follow(ctx context.Context) error {
 			rev = c.Rev
 			continue
 		}
-		if err := w.insist(ctx, func() error { return w.Roster.Await(ctx, rev) }); err != nil {
+		if err := w.insist(ctx, func() error { return w.Roster.Feed.Await(ctx, rev) }); err != nil {
 			return err
 		}
 		if err := p.wait(ctx); err != nil {
@@ -236,7 +236,7 @@ func (w *worker) flush(ctx context.Context) {
 	for _, p := range told {
 		all = append(all, p)
 	}
-	if err := w.Roster.Report(ctx, w.lease, all); err != nil {
+	if err := w.Roster.Progress.Report(ctx, w.lease, all); err != nil {
 		w.Log.Debug("progress not reported", "err", err)
 		w.mu.Lock()
 		maps.Copy(told, w.told)

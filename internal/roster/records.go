@@ -18,9 +18,15 @@ type Record struct {
 // HooksOfVM is the kind of records whose id is a Key: they go with its plan.
 const HooksOfVM = "vm-hook"
 
-// PutRecord writes one, durably. It is no revision.
-func (r *Roster) PutRecord(ctx context.Context, kind, id string, doc json.RawMessage) error {
-	return r.write(ctx, "record "+kind, 0, func(x *tx) error {
+// Records are the documents that processes of the fleet share. A record takes no revision.
+type Records struct {
+	db     *database
+	signer signer
+}
+
+// Put writes a record, durably.
+func (s *Records) Put(ctx context.Context, kind, id string, doc json.RawMessage) error {
+	return s.db.write(ctx, "record "+kind, 0, func(x *tx) error {
 		return x.record(kind, id, string(doc))
 	})
 }
@@ -30,18 +36,18 @@ func (x *tx) record(kind, id, doc string) error {
 	return err
 }
 
-// DropRecord forgets one. That there is none is no error.
-func (r *Roster) DropRecord(ctx context.Context, kind, id string) error {
-	return r.write(ctx, "drop record of "+kind, 0, func(x *tx) error {
+// Drop removes a record. A missing one is no error.
+func (s *Records) Drop(ctx context.Context, kind, id string) error {
+	return s.db.write(ctx, "drop record of "+kind, 0, func(x *tx) error {
 		_, err := x.exec(`DELETE FROM records WHERE kind = $1 AND id = $2`, kind, id)
 		return err
 	})
 }
 
-// Record returns what one says; nil if there is none.
-func (r *Roster) Record(ctx context.Context, kind, id string) (json.RawMessage, error) {
+// Get returns the document of a record; nil if it does not exist.
+func (s *Records) Get(ctx context.Context, kind, id string) (json.RawMessage, error) {
 	var doc string
-	err := r.see(ctx, "read record of "+kind, func(ctx context.Context, t *sql.Tx) error {
+	err := s.db.see(ctx, "read record of "+kind, func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, kind, id).Scan(&doc)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
@@ -50,8 +56,8 @@ func (r *Roster) Record(ctx context.Context, kind, id string) (json.RawMessage, 
 	return json.RawMessage(doc), err
 }
 
-// Records returns all of a kind, by id.
-func (r *Roster) Records(ctx context.Context, kind string) ([]Record, error) {
+// List returns all records of a kind, by id.
+func (s *Records) List(ctx context.Context, kind string) ([]Record, error) {
 	scan := func(row scanner) (rec Record, err error) {
 		var doc string
 		err = row.Scan(&rec.Kind, &rec.ID, &doc)
@@ -59,7 +65,7 @@ func (r *Roster) Records(ctx context.Context, kind string) ([]Record, error) {
 		return rec, err
 	}
 	var all []Record
-	err := r.see(ctx, "read records", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.see(ctx, "read records", func(ctx context.Context, t *sql.Tx) (err error) {
 		all, err = query(ctx, t, scan, `SELECT kind, id, doc FROM records WHERE kind = $1 ORDER BY id`, kind)
 		return err
 	})

@@ -33,7 +33,7 @@ func (s *Server) note(ctx context.Context, who Who, what, on string, err error) 
 	if err != nil {
 		e.Err = short(err.Error())
 	}
-	return s.local.Note(ctx, e)
+	return s.local.Roster.Audit.Add(ctx, e)
 }
 
 // longestNote bounds what a line of the audit trail quotes, in bytes.

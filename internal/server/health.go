@@ -31,7 +31,7 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	if _, err := s.local.Now(ctx); err != nil {
+	if _, err := s.local.Roster.Now(ctx); err != nil {
 		s.log.Warn("not ready", "err", err)
 		return errAway
 	}

@@ -90,13 +90,13 @@ func (h *hub) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.local.Changes(ctx, since)
+	c, err := h.local.Roster.Feed.Changes(ctx, since)
 	if err != nil {
 		return err
 	}
 	h.well()
 	if c.Rev <= since {
-		return h.local.Await(ctx, since)
+		return h.local.Roster.Feed.Await(ctx, since)
 	}
 	h.changed(c)
 	return sleep.For(ctx, gatherTime)

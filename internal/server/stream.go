@@ -115,7 +115,7 @@ func (c *client) catchUp(since, rev int64) error {
 	}
 	defer c.s.reads.Release(1)
 	for since < rev {
-		changes, err := c.s.local.Changes(ctx, since)
+		changes, err := c.s.local.Roster.Feed.Changes(ctx, since)
 		if err != nil || changes.Rev <= since {
 			return err
 		}

@@ -35,30 +35,31 @@ func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
 	return []string{p.signature, k.Plan, k.VM, strconv.FormatBool(warm), row.listing, row.spec}
 }
 
-func (r *Roster) signPlan(p Plan) string {
-	if r.cfg.Keys == nil {
+// signer signs what other processes of the fleet act on. keys is nil if this process has no key of
+// the fleet: it signs nothing then, and can verify nothing.
+type signer struct{ keys *fleetkey.Keys }
+
+func (s signer) signPlan(p Plan) string {
+	if s.keys == nil {
 		return ""
 	}
-	return r.cfg.Keys.Sign(planUse, planFields(p)...)
+	return s.keys.Sign(planUse, planFields(p)...)
 }
 
-func (r *Roster) signVM(p Plan, k Key, warm bool, row signedVM) string {
-	if r.cfg.Keys == nil {
+func (s signer) signVM(p Plan, k Key, warm bool, row signedVM) string {
+	if s.keys == nil {
 		return ""
 	}
-	return r.cfg.Keys.Sign(vmUse, vmFields(p, k, warm, row)...)
+	return s.keys.Sign(vmUse, vmFields(p, k, warm, row)...)
 }
 
-// Keys returns those that the roster was opened with; nil if there are none.
-func (r *Roster) Keys() *fleetkey.Keys { return r.cfg.Keys }
-
-// VerifyPlan returns fault.Denied unless p, as Plan returned it, was submitted by a process with a
+// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a
 // key of ours and was not changed since.
-func (r *Roster) VerifyPlan(p Plan) error {
-	if r.cfg.Keys == nil {
+func (s *Plans) Verify(p Plan) error {
+	if s.signer.keys == nil {
 		return noKeys()
 	}
-	if err := r.cfg.Keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
+	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
 		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
 			WithHint("if its text is what you expect, submit the same file again with the fleet's key: decamp plan run FILE --detach; else see who can write to the database")
 	}
@@ -68,13 +69,13 @@ func (r *Roster) VerifyPlan(p Plan) error {
 // SameSignature reports whether p and q have the same signature, and any.
 func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }
 
-// VerifyVM returns fault.Denied unless v, as VM returned it, was listed for p, which is verified,
+// Verify returns fault.Denied unless v, as Get returned it, was listed for p, which is verified,
 // and was not changed since.
-func (r *Roster) VerifyVM(p Plan, v VM) error {
-	if r.cfg.Keys == nil {
+func (s *VMs) Verify(p Plan, v VM) error {
+	if s.signer.keys == nil {
 		return noKeys()
 	}
-	if err := r.cfg.Keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
+	if err := s.signer.keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
 		return fault.New(fault.Denied, "VM %s of plan %s is refused: %w", v.Name, p.Name, err).
 			WithHint("see who can write to the database; then cancel the plan, drop it and submit it again")
 	}
@@ -94,23 +95,23 @@ type signedRecord struct {
 	Signature string `json:"signature"`
 }
 
-// PutSigned is PutRecord of a document that others act on: it is signed.
-func (r *Roster) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
-	if r.cfg.Keys == nil {
+// PutSigned writes a record with a signature. Use it for documents that other processes act on.
+func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
+	if s.signer.keys == nil {
 		return noKeys()
 	}
-	sealed := signedRecord{Doc: string(doc), Signature: r.cfg.Keys.Sign(recordUse+kind, id, string(doc))}
-	return r.PutRecord(ctx, kind, id, json.RawMessage(text(sealed)))
+	sealed := signedRecord{Doc: string(doc), Signature: s.signer.keys.Sign(recordUse+kind, id, string(doc))}
+	return s.Put(ctx, kind, id, json.RawMessage(text(sealed)))
 }
 
-// SignedRecords returns the documents of a kind, by id, that processes with our key put. The others
-// are in the error.
-func (r *Roster) SignedRecords(ctx context.Context, kind string) (docs map[string][]byte, err error) {
-	records, err := r.Records(ctx, kind)
+// ListSigned returns the documents of a kind, by id, whose signature is of our key. The error names
+// the others.
+func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string][]byte, err error) {
+	records, err := s.List(ctx, kind)
 	if err != nil {
 		return nil, err
 	}
-	if r.cfg.Keys == nil {
+	if s.signer.keys == nil {
 		return nil, noKeys()
 	}
 	docs = map[string][]byte{}
@@ -120,7 +121,7 @@ func (r *Roster) SignedRecords(ctx context.Context, kind string) (docs map[strin
 		if json.Unmarshal(rec.Doc, &sealed) != nil {
 			sealed = signedRecord{}
 		}
-		if err := r.cfg.Keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
+		if err := s.signer.keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
 			refused = append(refused, fault.New(fault.Denied, "record %s (%s) of the database is refused: %w", rec.ID, kind, err).
 				WithHint("it is of an older decamp, or was changed: see what it says, do that by hand, and delete it from the table records"))
 			continue
