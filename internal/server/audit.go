@@ -2,23 +2,35 @@ package server
 
 import (
 	"context"
+	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// noteRefusal writes a refusal down; those of strangers as long as they are few, or anybody
+// auditTrail records changes and refusals. It is safe for concurrent use.
+type auditTrail struct {
+	entries   *roster.AuditTrail
+	strangers *throttle // of refusals of strangers
+	metrics   *metrics
+	log       *slog.Logger
+}
+
+// noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
 // could fill the database.
-func (s *Server) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
-	s.metrics.refused.Inc()
-	if who.Role == Nobody && !s.strangers.spend(who.From) {
+func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
+	t.metrics.refused.Inc()
+	if who.Role == Nobody && !t.strangers.spend(who.From) {
 		return
 	}
-	if noted := s.note(ctx, who, what, on, err); noted != nil {
-		s.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
+	if noted := t.note(ctx, who, what, on, err); noted != nil {
+		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
 	}
 }
 
@@ -26,14 +38,14 @@ func (s *Server) noteRefusal(ctx context.Context, who Who, what, on string, err 
 // client gave up.
 const noteTime = 10 * time.Second
 
-func (s *Server) note(ctx context.Context, who Who, what, on string, err error) error {
+func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
 	e := roster.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
 	if err != nil {
 		e.Err = short(err.Error())
 	}
-	return s.local.Roster.Audit.Add(ctx, e)
+	return t.entries.Add(ctx, e)
 }
 
 // longestNote bounds what a line of the audit trail quotes, in bytes.
@@ -53,18 +65,37 @@ func short(s string) string {
 
 // change makes a change that is noted before, and again with its error if it fails. What
 // cannot be noted is not done.
-func (s *Server) change(ctx context.Context, what, on string, do func() error) error {
+func (t *auditTrail) change(ctx context.Context, what, on string, do func() error) error {
 	who := whoIn(ctx)
-	if err := s.note(ctx, who, what, on, nil); err != nil {
+	if err := t.note(ctx, who, what, on, nil); err != nil {
 		return err
 	}
 	err := do()
 	if err != nil {
-		if noted := s.note(ctx, who, what, on, err); noted != nil {
-			s.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
+		if noted := t.note(ctx, who, what, on, err); noted != nil {
+			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
 		}
 		return err
 	}
-	s.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
+	t.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
 	return nil
+}
+
+func (t *auditTrail) routes(api huma.API) {
+	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
+		tells: "Newest first: who did what, and what was refused."}, t.list)
+}
+
+type auditQuery struct {
+	Before int64 `query:"before" minimum:"0" doc:"the id of the last line of the page before"`
+	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+func (t *auditTrail) list(ctx context.Context, in *auditQuery) (*listOut[roster.Entry], error) {
+	entries, err := t.entries.List(ctx, in.Before, in.Limit)
+	out := listOf(entries)
+	if len(entries) == in.Limit {
+		out.Body.Next = entries[len(entries)-1].ID
+	}
+	return out, err
 }

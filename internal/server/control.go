@@ -188,7 +188,7 @@ func checkLimit(name string, units int64) error {
 // Follow reads the roster. Changes that come close together are told at once.
 func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
 	if since < 0 {
-		head, err := l.head(ctx)
+		head, err := newestRevision(ctx, l.Roster.Feed)
 		if err != nil {
 			return err
 		}
@@ -213,10 +213,9 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes
 	}
 }
 
-// head returns the newest revision.
-func (l Local) head(ctx context.Context) (rev int64, err error) {
+func newestRevision(ctx context.Context, feed *roster.Feed) (rev int64, err error) {
 	for {
-		changes, err := l.Roster.Feed.Changes(ctx, rev)
+		changes, err := feed.Changes(ctx, rev)
 		if err != nil || changes.Rev <= rev {
 			return rev, err
 		}

@@ -64,20 +64,29 @@ func (m *metrics) served(route string, status int, took time.Duration) {
 	}
 }
 
-// serveMetrics answers in the text format that is asked for.
-func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	if _, err := s.permit(r, View, "read the metrics", r.URL.Path); err != nil {
+// metricsHandler serves the metrics.
+type metricsHandler struct {
+	gate    *gate
+	metrics *metrics
+	roster  *roster.Roster
+	cache   *fleetCache
+	hub     *hub
+}
+
+// ServeHTTP answers in the text format that the request accepts.
+func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, err := h.gate.permit(r, View, "read the metrics", r.URL.Path); err != nil {
 		problemOf(err).write(w)
 		return
 	}
-	now, err := s.measure(r.Context())
+	now, err := h.measure(r.Context())
 	if err != nil {
 		problemOf(err).write(w)
 		return
 	}
 	fleet := prometheus.NewRegistry()
 	fleet.MustRegister(now)
-	promhttp.HandlerFor(prometheus.Gatherers{s.metrics.registry, fleet}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
+	promhttp.HandlerFor(prometheus.Gatherers{h.metrics.registry, fleet}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
 // measured is what the roster said at one moment, as metrics.
@@ -126,28 +135,28 @@ var (
 )
 
 // measure reads what the roster says.
-func (s *Server) measure(ctx context.Context) (m measured, err error) {
-	plans, err := s.local.Plans(ctx)
+func (h *metricsHandler) measure(ctx context.Context) (m measured, err error) {
+	plans, err := h.roster.Plans.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := s.local.Workers(ctx)
+	workers, err := h.roster.Workers.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := s.local.Limits(ctx)
+	limits, err := h.roster.Limits.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.live.look(ctx)
+	b, err := h.cache.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	m.plans(plans)
 	m.workers(workers)
 	m.limits(limits, b.board)
-	m.transfers(s.metrics.transfers(b.progress))
-	clients.add(&m, float64(s.hub.listening()))
+	m.transfers(h.metrics.transfers(b.progress))
+	clients.add(&m, float64(h.hub.listening()))
 	return m, nil
 }
 
