@@ -18,25 +18,25 @@ const (
 )
 
 // told makes of SQLite's error what people can act on. PostgreSQL's are waited for (postgres.go).
-func (e *Engine) told(err error) error {
+func (r *record) told(err error) error {
 	var of interface {
 		error
 		Code() int
 	}
 	if !errors.As(err, &of) {
-		return fault.Room(e.cfg.Dir, err) // what syncs the file is not SQLite
+		return fault.Room(r.dir, err) // what syncs the file is not SQLite
 	}
 	switch code := of.Code(); {
 	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
-		return fault.NoRoom(e.cfg.Dir, err)
+		return fault.NoRoom(r.dir, err)
 	case code&sqlitePrimary == sqliteCorrupt, code&sqlitePrimary == sqliteNoFile, code == sqliteShortRead:
-		return e.corrupt(err)
+		return r.corrupt(err)
 	}
 	return err
 }
 
 // corrupt says what to do about a state file that is damaged.
-func (e *Engine) corrupt(err error) error {
+func (r *record) corrupt(err error) error {
 	return fault.New(fault.Corrupt, "%w", err).
-		WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(e.cfg.Dir, localName))
+		WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(r.dir, localName))
 }

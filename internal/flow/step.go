@@ -45,15 +45,15 @@ func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, 
 type Context struct {
 	dbos      dbos.Context
 	e         *Engine
-	live      *live
+	attempt   *attempt
 	execution *execution
 }
 
 // Run returns the id of the run.
-func (c *Context) Run() string { return c.live.run }
+func (c *Context) Run() string { return c.attempt.run }
 
 // Attempt returns which try of the run this is, from 1.
-func (c *Context) Attempt() int { return c.live.attempt }
+func (c *Context) Attempt() int { return c.attempt.number }
 
 // Step runs the named step with in and decodes its result into out, which may be nil.
 // If the step is on record, only the result is decoded.
@@ -62,7 +62,7 @@ func (c *Context) Step(name string, in, out any) error {
 	if !ok {
 		return fmt.Errorf("step %q is not registered", name)
 	}
-	if err := c.live.spoiled(); err != nil {
+	if err := c.attempt.spoiled(); err != nil {
 		return err
 	}
 	raw, err := json.Marshal(in)
@@ -70,7 +70,7 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.live.work(c.execution)
+		done, err := c.attempt.work(c.execution)
 		if err != nil {
 			return nil, store(err)
 		}
@@ -79,14 +79,14 @@ func (c *Context) Step(name string, in, out any) error {
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
-			out, err = c.e.signDoc(resultUse, c.Run(), name, out)
+			out, err = c.e.record.signer.sign(resultUse, c.Run(), name, out)
 		}
 		return out, store(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
 		return c.explain(name, err)
 	}
-	if result, err = c.e.verifyDoc(resultUse, c.Run(), name, result); err != nil {
+	if result, err = c.e.record.signer.verify(resultUse, c.Run(), name, result); err != nil {
 		return err
 	}
 	return decode(name, result, out)

@@ -23,7 +23,7 @@ func (c *Context) explain(name string, err error) error {
 	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
 		return err // the flow is not the one that was recorded; the record is gone
 	}
-	return c.live.spoil(c.e.unrecorded(fmt.Sprintf("record step %s of run %s", name, c.live.run), err))
+	return c.attempt.spoil(c.e.record.unrecorded(fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
 }
 
 // disowned returns the error of a step whose result the record refuses, because this execution does
@@ -34,12 +34,12 @@ func (c *Context) disowned(name string) error {
 	case <-c.execution.ctx.Done():
 	case <-c.dbos.Done():
 	}
-	return fault.New(fault.Canceled, "step %s of run %s: the run was canceled or taken over", name, c.live.run)
+	return fault.New(fault.Canceled, "step %s of run %s: the run was canceled or taken over", name, c.attempt.run)
 }
 
 // unrecorded is the error of an attempt that ended because the engine could not record it.
-func (e *Engine) unrecorded(what string, err error) error {
-	if told := e.told(err); told != err {
+func (r *record) unrecorded(what string, err error) error {
+	if told := r.told(err); told != err {
 		return fmt.Errorf("%s: %w", what, told)
 	}
 	return fault.New(fault.Transient, "%s: %w", what, err).
