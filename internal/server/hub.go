@@ -29,7 +29,9 @@ const (
 
 // hub reads the roster once for all who listen to the event stream.
 type hub struct {
-	roster  *roster.Roster
+	feed    *roster.Feed
+	plans   *roster.Plans
+	workers *roster.Workers
 	cache   *fleetCache
 	metrics *metrics
 	log     *slog.Logger
@@ -58,7 +60,7 @@ type listener struct {
 
 func newHub(r *roster.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
-		roster: r, cache: cache, metrics: m, log: log,
+		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
 		closing: make(chan struct{}), known: make(chan struct{}), clients: map[*listener]struct{}{}, rev: -1,
 	}
 }
@@ -89,13 +91,13 @@ func (h *hub) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.roster.Feed.Changes(ctx, since)
+	c, err := h.feed.Changes(ctx, since)
 	if err != nil {
 		return err
 	}
 	h.well()
 	if c.Rev <= since {
-		return h.roster.Feed.Await(ctx, since)
+		return h.feed.Await(ctx, since)
 	}
 	h.changed(c)
 	return sleep.For(ctx, gatherTime)
@@ -109,7 +111,7 @@ func (h *hub) since(ctx context.Context) (int64, error) {
 	if rev >= 0 {
 		return rev, nil
 	}
-	rev, err := newestRevision(ctx, h.roster.Feed)
+	rev, err := newestRevision(ctx, h.feed)
 	if err == nil {
 		h.mu.Lock()
 		h.rev, h.from = rev, rev
@@ -196,7 +198,7 @@ func (h *hub) pulse(ctx context.Context) {
 			continue // follow tells about a roster that does not answer
 		}
 		frames := append(told.news(b), h.counts(ctx)...)
-		h.tell(append(frames, told.workersNews(ctx, h.roster.Workers)...)...)
+		h.tell(append(frames, told.workersNews(ctx, h.workers)...)...)
 	}
 }
 
@@ -268,7 +270,7 @@ func (h *hub) counts(ctx context.Context) []*frame {
 	if !stale {
 		return nil
 	}
-	plans, err := h.roster.Plans.List(ctx)
+	plans, err := h.plans.List(ctx)
 	if err != nil {
 		h.mu.Lock()
 		h.stale = true

@@ -68,7 +68,9 @@ func (m *metrics) served(route string, status int, took time.Duration) {
 type metricsHandler struct {
 	gate    *gate
 	metrics *metrics
-	roster  *roster.Roster
+	plans   *roster.Plans
+	workers *roster.Workers
+	limits  *roster.Limits
 	cache   *fleetCache
 	hub     *hub
 }
@@ -136,15 +138,15 @@ var (
 
 // measure reads what the roster says.
 func (h *metricsHandler) measure(ctx context.Context) (m measured, err error) {
-	plans, err := h.roster.Plans.List(ctx)
+	plans, err := h.plans.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	workers, err := h.roster.Workers.List(ctx)
+	workers, err := h.workers.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := h.roster.Limits.List(ctx)
+	limits, err := h.limits.List(ctx)
 	if err != nil {
 		return nil, err
 	}

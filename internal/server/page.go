@@ -38,7 +38,9 @@ func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
 type website struct {
 	version string
 	gate    *gate
-	roster  *roster.Roster
+	plans   *roster.Plans
+	vms     *roster.VMs
+	workers *roster.Workers
 	cache   *fleetCache
 	orders  *orders
 	log     *slog.Logger
@@ -193,7 +195,7 @@ func rowOf(p roster.Plan) planRow {
 
 func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
-	plans, err := s.roster.Plans.List(ctx)
+	plans, err := s.plans.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +203,7 @@ func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) err
 	for _, p := range plans {
 		body.Plans = append(body.Plans, rowOf(p))
 	}
-	if body.Workers, err = s.roster.Workers.List(ctx); err != nil {
+	if body.Workers, err = s.workers.List(ctx); err != nil {
 		return err
 	}
 	b, err := s.cache.read(ctx)
@@ -230,12 +232,12 @@ type stateTab struct {
 
 func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
-	p, err := s.roster.Plans.Get(ctx, r.PathValue("plan"))
+	p, err := s.plans.Get(ctx, r.PathValue("plan"))
 	if err != nil {
 		return err
 	}
 	q := pageQuery(p.Name, r.URL.Query())
-	items, next, err := readPage(ctx, s.roster.VMs, s.cache, q)
+	items, next, err := readPage(ctx, s.vms, s.cache, q)
 	if err != nil {
 		return err
 	}

@@ -108,10 +108,10 @@ func (s *Server) register() (err error) {
 		return err
 	}
 	mux.HandleFunc("GET /openapi.json", s.serveDocument)
-	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Roster, s.cache, s.hub})
+	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Roster.Plans, c.Roster.Workers, c.Roster.Limits, s.cache, s.hub})
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", s.serveReady)
-	(&website{c.Version, s.gate, c.Roster, s.cache, s.orders, c.Log}).routes(mux)
+	(&website{c.Version, s.gate, c.Roster.Plans, c.Roster.VMs, c.Roster.Workers, s.cache, s.orders, c.Log}).routes(mux)
 	return nil
 }
 
