@@ -25,7 +25,7 @@ type auditTrail struct {
 // noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
 // could fill the database.
 func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
-	t.metrics.refused.Inc()
+	t.metrics.refused.Add(1)
 	if who.Role == Nobody && !t.strangers.spend(who.From) {
 		return
 	}

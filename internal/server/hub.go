@@ -181,7 +181,7 @@ func (h *hub) tell(frames ...*frame) {
 func (h *hub) lose(l *listener) {
 	delete(h.clients, l)
 	close(l.lost)
-	h.metrics.lost.Inc()
+	h.metrics.lost.Add(1)
 	h.log.Info("event client dropped: it does not read", "behind", mostBehind)
 }
 

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -52,6 +55,38 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	}
 	if got := r.metrics(); !strings.Contains(got, `decamp_http_requests_total{code="200",route="GET /metrics"}`) {
 		t.Error("requests are not counted")
+	}
+	if got := r.metrics(); !strings.Contains(got, `decamp_http_request_duration_seconds_bucket{route="GET /metrics",le="+Inf"}`) {
+		t.Error("the times of requests are not counted")
+	}
+}
+
+// A client that accepts gzip gets the same metrics compressed. Any other client gets text.
+func TestMetricsAreCompressedForClientsThatAcceptIt(t *testing.T) {
+	r := newRig(t, nil)
+	for accepted, want := range map[string]bool{
+		"gzip": true, "deflate, gzip;q=0.5": true, "*": true, "identity": false, "gzip;q=0": false, "gzip;q=x": false, "": false,
+	} {
+		a := r.askWith("GET", "/metrics", "", func(req *http.Request) {
+			req.Header.Set("Authorization", "Bearer "+r.Tokens[server.View])
+			req.Header.Set("Accept-Encoding", accepted) // so that the client does not decompress
+			req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3")
+		})
+		text := a.body
+		if got := a.header.Get("Content-Encoding") == "gzip"; got != want {
+			t.Errorf("Accept-Encoding %q: compressed is %v", accepted, got)
+			continue
+		}
+		if want {
+			z, err := gzip.NewReader(strings.NewReader(text))
+			r.must(err)
+			plain, err := io.ReadAll(z)
+			r.must(err)
+			text = string(plain)
+		}
+		if kind := a.header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain; version=0.0.4; charset=utf-8") || !strings.Contains(text, "\ndecamp_build_info{version=\"test\"} 1\n") {
+			t.Errorf("Accept-Encoding %q: %s with %d bytes", accepted, kind, len(text))
+		}
 	}
 }
 

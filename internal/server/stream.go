@@ -219,7 +219,7 @@ func (c *client) send(texts ...[]byte) error {
 		}
 		sent += n
 	}
-	c.api.metrics.sent.Add(float64(sent))
+	c.api.metrics.sent.Add(int64(sent))
 	if err := c.rc.Flush(); err != nil {
 		return err
 	}
