@@ -2,7 +2,6 @@ package roster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,9 +15,6 @@ type Claim struct {
 	Worker string
 	Epoch  int64
 }
-
-// ErrFenced is for those whose lease or claim is another's now. They must stop at once.
-var ErrFenced = errors.New("another process took over")
 
 // Claims is what workers write of the VMs that they drive. Each write checks the claim in the same
 // transaction.

@@ -17,24 +17,7 @@ type counts struct {
 	of  map[string]Counts
 }
 
-func (c *counts) fill(ctx context.Context, t *sql.Tx, plans []Plan) error {
-	var rev int64
-	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
-		return err
-	}
-	of, err := c.at(ctx, t, rev)
-	if err != nil {
-		return err
-	}
-	for i := range plans {
-		plans[i].Counts = Counts{}
-		for state, n := range of[plans[i].Name] {
-			plans[i].Counts[state] = n
-		}
-	}
-	return nil
-}
-
+// at returns the counts of all plans at a revision, which t sees.
 func (c *counts) at(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
 	c.mu.Lock()
 	kept, of := c.rev, c.of

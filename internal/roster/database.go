@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 // database is the open connections and the transactions on them. All parts of a Roster share it.
@@ -68,4 +69,21 @@ func (d *database) clock(database int64) int64 {
 		return database
 	}
 	return micros(d.now())
+}
+
+// Config describes the database.
+type Config struct {
+	URL string // sqlite:/var/lib/decamp/fleet.db, or postgres://user@host/database
+
+	// Insecure permits connections to PostgreSQL that leave this machine and do not verify the
+	// server: another machine may read and change everything in the database.
+	Insecure bool
+
+	// Keys sign the plans and VMs that are added, and verify them (Plans.Verify, VMs.Verify). nil:
+	// nothing is signed, and nothing can be verified.
+	Keys *fleetkey.Keys
+
+	// Now replaces the database's clock in tests. All processes need the same function:
+	// leases compare its times.
+	Now func() time.Time
 }

@@ -16,16 +16,15 @@
 //
 // References point down this list.
 //
-//	roster.go                       opens the database and hands out its parts
-//	changes.go                      the feed
-//	plans.go counts.go vms.go orders.go rehearsals.go signatures.go
-//	                                plans and VMs, and what operators want of them
-//	claims.go scheduling.go workers.go leases.go progress.go
-//	                                who drives what
-//	limits.go records.go board.go audit.go
-//	database.go tx.go               connections and transactions
-//	faults.go schema.go             errors and tables
-//	dialect.go sqlite.go postgres.go
+//	roster.go                                 opens the database and hands out its parts
+//	changes.go                                the feed
+//	rehearsals.go claims.go scheduling.go progress.go workers.go board.go
+//	                                          what workers and the scheduler write
+//	plans.go vms.go orders.go counts.go       plans and VMs, and what operators want of them
+//	limits.go audit.go leases.go records.go signatures.go
+//	schema.go tx.go faults.go                 tables, transactions and errors
+//	database.go sqlite.go postgres.go         connections
+//	revisions.go dialect.go columns.go
 //
 // # What is promised
 //

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -12,13 +13,6 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 )
-
-// failing is what is known of an error of the database.
-type failing struct {
-	kind  fault.Kind
-	hint  string
-	again bool // what was not committed may be tried again at once
-}
 
 // look finds out what an error is. What has a kind already keeps it.
 func (d *database) look(err error) (failing, bool) {
@@ -74,3 +68,11 @@ func (d *database) told(ctx context.Context, what string, err error) error {
 	}
 	return e
 }
+
+// ErrFenced is for those whose lease or claim is another's now. They must stop at once.
+var ErrFenced = errors.New("another process took over")
+
+// errSame ends a transaction that would change nothing.
+var errSame = errors.New("nothing changes")
+
+func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

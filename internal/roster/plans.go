@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
@@ -92,7 +93,7 @@ func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
 		}
 		p.Created = moment(x.now)
 		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.signPlan(p))
+			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.sign(planUse, planFields(p)...))
 		return err
 	})
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	}
 	p.Created = old.Created // it names the records of its hooks
 	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
-		p.Folder, p.By, p.Role, s.signer.signPlan(p), PlanListing, x.rev, p.Name)
+		p.Folder, p.By, p.Role, s.signer.sign(planUse, planFields(p)...), PlanListing, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
@@ -173,9 +174,28 @@ func (s *Plans) List(ctx context.Context) ([]Plan, error) {
 		if all, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
 			return err
 		}
-		return s.counts.fill(ctx, t, all)
+		return s.count(ctx, t, all)
 	})
 	return all, err
+}
+
+// count fills in the counts of plans.
+func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
+	var rev int64
+	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
+		return err
+	}
+	of, err := s.counts.at(ctx, t, rev)
+	if err != nil {
+		return err
+	}
+	for i := range plans {
+		plans[i].Counts = Counts{}
+		for state, n := range of[plans[i].Name] {
+			plans[i].Counts[state] = n
+		}
+	}
+	return nil
 }
 
 // SetState sets the state of a plan. Once it runs without a failure, all its VMs were found. A plan that
@@ -221,3 +241,28 @@ func (s *Plans) Drop(ctx context.Context, name string) error {
 		return err
 	})
 }
+
+// planUse is the use of the fleet key for plans.
+const planUse = "plan"
+
+// planFields are what a plan's signature covers: all that steers what workers do. State and Order
+// change, and are not among them.
+func planFields(p Plan) []string {
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
+}
+
+// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a
+// key of ours and was not changed since.
+func (s *Plans) Verify(p Plan) error {
+	if s.signer.keys == nil {
+		return noKeys()
+	}
+	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
+		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
+			WithHint("if its text is what you expect, submit the same file again with the fleet's key: decamp plan run FILE --detach; else see who can write to the database")
+	}
+	return nil
+}
+
+// SameSignature reports whether p and q have the same signature, and any.
+func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }

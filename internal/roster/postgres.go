@@ -143,5 +143,3 @@ func unverified(err error) bool {
 }
 
 const postgresUnverified = "turn TLS on in PostgreSQL, with a certificate for the host name of the URL; for a private CA add sslrootcert=FILE to the URL"
-
-const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"

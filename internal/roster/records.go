@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // Record is a small document that processes of the fleet share, of a kind that its writers
@@ -71,3 +73,51 @@ func (s *Records) List(ctx context.Context, kind string) ([]Record, error) {
 	})
 	return all, err
 }
+
+// recordUse is followed by the kind of record.
+const recordUse = "record "
+
+// signedRecord is a record's document as the database has it.
+type signedRecord struct {
+	Doc       string `json:"doc"`
+	Signature string `json:"signature"`
+}
+
+// PutSigned writes a record with a signature. Use it for documents that other processes act on.
+func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
+	if s.signer.keys == nil {
+		return noKeys()
+	}
+	sealed := signedRecord{Doc: string(doc), Signature: s.signer.keys.Sign(recordUse+kind, id, string(doc))}
+	return s.Put(ctx, kind, id, json.RawMessage(text(sealed)))
+}
+
+// ListSigned returns the documents of a kind, by id, whose signature is of our key. The error names
+// the others.
+func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string][]byte, err error) {
+	records, err := s.List(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	if s.signer.keys == nil {
+		return nil, noKeys()
+	}
+	docs = map[string][]byte{}
+	var refused []error
+	for _, rec := range records {
+		var sealed signedRecord
+		if json.Unmarshal(rec.Doc, &sealed) != nil {
+			sealed = signedRecord{}
+		}
+		if err := s.signer.keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
+			refused = append(refused, fault.New(fault.Denied, "record %s (%s) of the database is refused: %w", rec.ID, kind, err).
+				WithHint("it is of an older decamp, or was changed: see what it says, do that by hand, and delete it from the table records"))
+			continue
+		}
+		docs[rec.ID] = []byte(sealed.Doc)
+	}
+	return docs, errors.Join(refused...)
+}
+
+// rehearsals is the kind of records of those that were answered: the last of each VM, by its Key.
+const rehearsals = "vm-rehearsal"

@@ -10,15 +10,6 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsal is what somebody asks of a warm VM: that whoever drives it boots it from its images as
-// they are. Beside an Order it is carried out once. It stands until it is answered or taken back,
-// which ends it where it is under way.
-type Rehearsal struct {
-	ID       string        `json:"id"`                 // another one for each that is asked
-	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
-}
-
 // Rehearsed is how far a Rehearsal is.
 type Rehearsed struct {
 	Rehearsal
@@ -28,9 +19,6 @@ type Rehearsed struct {
 	Tail    string          `json:"tail,omitempty"`    // the end of what the serial port said
 	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
 }
-
-// rehearsals is the kind of records of those that were answered: the last of each VM, by its Key.
-const rehearsals = "vm-rehearsal"
 
 // Rehearsals are requests to boot warm VMs, and the answers of workers.
 type Rehearsals struct{ db *database }

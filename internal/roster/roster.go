@@ -9,23 +9,6 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// Config describes the database.
-type Config struct {
-	URL string // sqlite:/var/lib/decamp/fleet.db, or postgres://user@host/database
-
-	// Insecure permits connections to PostgreSQL that leave this machine and do not verify the
-	// server: another machine may read and change everything in the database.
-	Insecure bool
-
-	// Keys sign the plans and VMs that are added, and verify them (Plans.Verify, VMs.Verify). nil:
-	// nothing is signed, and nothing can be verified.
-	Keys *fleetkey.Keys
-
-	// Now replaces the database's clock in tests. All processes need the same function:
-	// leases compare its times.
-	Now func() time.Time
-}
-
 // Roster is an open fleet database, divided by purpose. Pass on the part that is needed. All parts
 // share the connections, and their methods are safe for concurrent use until Close.
 type Roster struct {

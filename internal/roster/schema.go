@@ -149,9 +149,3 @@ func execAll(ctx context.Context, t *sql.Tx, statements []string) error {
 	}
 	return nil
 }
-
-// foreign is the error for a database that others made.
-func foreign(why string) error {
-	return fault.New(fault.Invalid, "this is no database of a decamp fleet: %s", why).
-		WithHint("name an empty database, or a file that is not there yet")
-}

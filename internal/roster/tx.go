@@ -3,17 +3,10 @@ package roster
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"time"
 )
 
 // tries of a transaction that met others, or a connection that is no more.
 const tries = 3
-
-// errSame ends a transaction that would change nothing.
-var errSame = errors.New("nothing changes")
 
 // tx is a transaction that writes. It has the one row of meta, so it is alone: what it reads
 // stays true until it ends, and whoever sees revision n sees all before it. PostgreSQL alone
@@ -143,39 +136,3 @@ func query[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error),
 
 // scanner is a row.
 type scanner interface{ Scan(...any) error }
-
-func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
-
-// micros and moment turn times into what the tables hold, and back.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func moment(micros int64) time.Time {
-	if micros == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
-}
-
-// text is v as the tables hold what is not selected by; nothing is "".
-func text(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("roster: %v", err)) // our own types, and what is JSON already
-	}
-	if s := string(b); s != "null" {
-		return s
-	}
-	return ""
-}
-
-func parse[T any](text string) (v T, err error) {
-	if text == "" {
-		return v, nil
-	}
-	return v, json.Unmarshal([]byte(text), &v)
-}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -205,7 +206,7 @@ func (a *adding) add(vms []VM) error {
 			state, ended, failure = Failed, a.now, text(v.Failure)
 		}
 		row := signedVM{listing: text(listingOf(v)), spec: text(v.Spec)}
-		row.signature = a.signer.signVM(tail.plan, v.Key, v.Warm, row)
+		row.signature = a.signer.sign(vmUse, vmFields(tail.plan, v.Key, v.Warm, row)...)
 		rows[i] = []any{v.Plan, v.VM, v.Seq, v.Warm, row.listing, row.spec, state, ended, a.rev, failure, row.signature}
 	}
 	_, err := a.exec(`INSERT INTO vms (plan, vm, seq, warm, listing, spec, state, ended, rev, failure, signature, asks)
@@ -319,5 +320,40 @@ func (q Query) where() (string, []any) {
 	return clause, args
 }
 
-// length is how long d takes, as the tables hold it: nanoseconds.
-func length(d time.Duration) int64 { return int64(d) }
+// vmUse is the use of the fleet key for VMs.
+const vmUse = "vm"
+
+// signedVM is the part of a VM's row that is signed, as the database has it.
+type signedVM struct {
+	listing   string
+	spec      string
+	signature string
+}
+
+// vmFields are what a VM's signature covers: the plan that it belongs to, by the plan's signature,
+// and what is to be done.
+func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
+	return []string{p.signature, k.Plan, k.VM, strconv.FormatBool(warm), row.listing, row.spec}
+}
+
+// Verify returns fault.Denied unless v, as Get returned it, was listed for p, which is verified,
+// and was not changed since.
+func (s *VMs) Verify(p Plan, v VM) error {
+	if s.signer.keys == nil {
+		return noKeys()
+	}
+	if err := s.signer.keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
+		return fault.New(fault.Denied, "VM %s of plan %s is refused: %w", v.Name, p.Name, err).
+			WithHint("see who can write to the database; then cancel the plan, drop it and submit it again")
+	}
+	return nil
+}
+
+// Rehearsal is what somebody asks of a warm VM: that whoever drives it boots it from its images as
+// they are. Beside an Order it is carried out once. It stands until it is answered or taken back,
+// which ends it where it is under way.
+type Rehearsal struct {
+	ID       string        `json:"id"`                 // another one for each that is asked
+	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
+	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
+}
