@@ -2,35 +2,12 @@ package flow
 
 import (
 	"context"
-	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
-
-// runID is what a run may be called: readable, a file name, and free of the slash that
-// numbers attempts.
-var runID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
-
-func attemptID(run string, attempt int) string {
-	if attempt == 1 {
-		return run
-	}
-	return fmt.Sprintf("%s/%d", run, attempt)
-}
-
-func splitAttempt(id string) (run string, attempt int) {
-	run, number, ok := strings.Cut(id, "/")
-	if n, err := strconv.Atoi(number); ok && err == nil {
-		return run, n
-	}
-	return run, 1
-}
 
 // attempt is what this process knows of one attempt of a run beside its record: whether it may go on,
 // how to stop its steps, and the error it ended with. It is safe for concurrent use.

@@ -15,15 +15,14 @@
 //
 // References point down this list.
 //
-//	engine.go                  Engine: opens the record, registers flows, launches, closes
-//	start.go stop.go wait.go   what callers do with a run
-//	body.go step.go            the flow and its steps as the engine calls them
-//	watch.go                   watcher: what other executors did
-//	attempt.go                 attempts: what this process knows of runs beside their record
-//	record.go shared.go        record: reads and writes runs by the engine
-//	status.go stored.go unrecorded.go fault.go signed.go
-//	                           what a record holds, and its errors
-//	sqlite.go postgres.go dial.go lock.go log.go
+//	engine.go start.go stop.go wait.go body.go step.go
+//	                     Engine: what callers do with runs; a flow and its steps as the engine calls them
+//	watch.go             watcher: what other executors did
+//	attempt.go           attempts: what this process knows of runs beside their record
+//	record.go shared.go  record: reads and writes runs by the workflow engine
+//	status.go stored.go fault.go signed.go
+//	                     what a record holds, and its errors
+//	sqlite.go postgres.go dial.go lock.go log.go config.go
 //
 // # What is promised
 //

@@ -14,36 +14,7 @@ import (
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleetkey"
 )
-
-const (
-	// version is what recorded runs are bound to. The engine's default is a hash of the
-	// binary, which would strand every pending run at an upgrade. It changes only when
-	// the order of steps changes in a way that old records cannot follow; the state
-	// directories in testdata, one per release, must load.
-	version = "decamp-1"
-
-	// localExecutor is whose pending runs are continued after a crash where one process owns
-	// the record: the state directory's, so one name is enough.
-	localExecutor = "decamp"
-
-	appName = "decamp"
-
-	localName = "state.db" // in the state directory
-)
-
-// Config says where the state lives and how the engine behaves.
-type Config struct {
-	Dir      string                // state directory; made if missing, private to the user
-	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
-	Insecure bool                  // with URL: the server on another machine need not be verified
-	Keys     *fleetkey.Keys        // with URL: sign and verify what is on record; nil: nothing is signed
-	Executor string                // with URL: the name of this one, the same after a restart
-	Log      *slog.Logger          // nil: silent
-	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
-	Grace    time.Duration         // how long Close waits for running steps; 0: 30 s
-}
 
 // An Engine executes runs. Register all flows and steps, then Launch.
 type Engine struct {
@@ -88,30 +59,9 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 		e.recordTimeout = localRecordTimeout
 	}
 	if err := e.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, e.record.told(err)), e.release())
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, told(e.cfg.Dir, err)), e.release())
 	}
 	return e, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Resume == nil {
-		c.Resume = func(string) bool { return false }
-	}
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
-	}
-	return c
-}
-
-// check refuses a name that cannot be part of a queue's, and says what is wrong with it.
-func (c Config) check() error {
-	if c.URL != "" && !runID.MatchString(c.Executor) {
-		return fault.New(fault.Invalid, "executor %q: want lower-case letters, digits, dot and dash", c.Executor)
-	}
-	return nil
 }
 
 // open starts the engine on a context of its own: if the caller's were to end, the
@@ -171,4 +121,13 @@ func (e *Engine) Close() error {
 func (e *Engine) release() error {
 	e.watcher.wait()
 	return errors.Join(e.record.close(), durable.Unlock(e.lock))
+}
+
+// Status reads the record of a run.
+func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
+	st, err := e.record.current(ctx, run)
+	if err != nil || st.State == None {
+		return st, err
+	}
+	return st, e.record.readSteps(ctx, &st)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -54,7 +55,7 @@ func (r *record) sound(ctx context.Context) error {
 		return err
 	}
 	if found != "ok" {
-		return r.corrupt(fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
+		return corrupt(r.dir, fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (r *record) current(ctx context.Context, run string) (Status, error) {
 		}
 		found, err := r.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
 		if err != nil {
-			return st, fmt.Errorf("read record of run %s: %w", run, r.told(err))
+			return st, fmt.Errorf("read record of run %s: %w", run, told(r.dir, err))
 		}
 		if len(found) == 0 {
 			break
@@ -134,7 +135,7 @@ const oldFence = "decamp.fence"
 func (r *record) readSteps(ctx context.Context, st *Status) error {
 	infos, err := dbos.GetWorkflowSteps(r.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
-		return fmt.Errorf("read steps of run %s: %w", st.Run, r.told(err))
+		return fmt.Errorf("read steps of run %s: %w", st.Run, told(r.dir, err))
 	}
 	bad := false
 	for _, s := range infos {
@@ -156,4 +157,19 @@ func (r *record) readSteps(ctx context.Context, st *Status) error {
 		st.Steps = append(st.Steps, step)
 	}
 	return nil
+}
+
+func attemptID(run string, attempt int) string {
+	if attempt == 1 {
+		return run
+	}
+	return fmt.Sprintf("%s/%d", run, attempt)
+}
+
+func splitAttempt(id string) (run string, attempt int) {
+	run, number, ok := strings.Cut(id, "/")
+	if n, err := strconv.Atoi(number); ok && err == nil {
+		return run, n
+	}
+	return run, 1
 }

@@ -26,7 +26,7 @@ func (e *Engine) Start(ctx context.Context, run, flow string, in any) error {
 		err = e.resume(ctx, st)
 	}
 	if err != nil {
-		return fmt.Errorf("start run %s: %w", run, e.record.told(err))
+		return fmt.Errorf("start run %s: %w", run, told(e.cfg.Dir, err))
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (e *Engine) TakeOver(ctx context.Context, run string) error {
 		err = e.resume(ctx, st)
 	}
 	if err != nil {
-		return fmt.Errorf("take over run %s: %w", run, e.record.told(err))
+		return fmt.Errorf("take over run %s: %w", run, told(e.cfg.Dir, err))
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 package flow
 
 import (
-	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
@@ -93,11 +93,12 @@ func outcomeOf(s State, err error) error {
 	return restore(err)
 }
 
-// Status reads the record of a run.
-func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
-	st, err := e.record.current(ctx, run)
-	if err != nil || st.State == None {
-		return st, err
+func decode(name string, raw json.RawMessage, out any) error {
+	if out == nil || len(raw) == 0 {
+		return nil
 	}
-	return st, e.record.readSteps(ctx, &st)
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("read result of %s: %w", name, err)
+	}
+	return nil
 }

@@ -3,9 +3,11 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 type (
@@ -92,12 +94,30 @@ func (c *Context) Step(name string, in, out any) error {
 	return decode(name, result, out)
 }
 
-func decode(name string, raw json.RawMessage, out any) error {
-	if out == nil || len(raw) == 0 {
-		return nil
+// explain tells what a step failed with from what kept the engine from recording it. The latter is
+// no failure of the run: the attempt ends here and now, its record stays as it is, and Start
+// continues the run from there.
+func (c *Context) explain(name string, err error) error {
+	switch {
+	case !ofEngine(err):
+		return restore(err)
+	case errors.Is(err, dbos.ErrConflictingWorkflowID):
+		return c.disowned(name)
+	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
+		return restore(err)
+	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
+		return err // the flow is not the one that was recorded; the record is gone
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("read result of %s: %w", name, err)
+	return c.attempt.spoil(unrecorded(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
+}
+
+// disowned returns the error of a step whose result the record refuses, because this execution does
+// not own the run any more: the run was canceled or taken over, or a later execution began. Each of
+// them stops this execution. disowned waits for that, so that no step begins in between.
+func (c *Context) disowned(name string) error {
+	select {
+	case <-c.execution.ctx.Done():
+	case <-c.dbos.Done():
 	}
-	return nil
+	return fault.New(fault.Canceled, "step %s of run %s: the run was canceled or taken over", name, c.attempt.run)
 }

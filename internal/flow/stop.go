@@ -19,7 +19,7 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 		return err
 	}
 	if err := e.record.cancel(ctx, run, st.Attempt); err != nil {
-		return fmt.Errorf("cancel run %s: %w", run, e.record.told(err))
+		return fmt.Errorf("cancel run %s: %w", run, told(e.cfg.Dir, err))
 	}
 	if e.record.own(st) {
 		e.attempts.get(attemptID(run, st.Attempt)).stop()
@@ -90,5 +90,5 @@ func (e *Engine) Forget(ctx context.Context, run string) error {
 	}
 	err = errors.Join(e.unwound(ctx, st), dbos.DeleteWorkflows(e.record.client(ctx), ids))
 	e.attempts.forget(run)
-	return e.record.told(err)
+	return told(e.cfg.Dir, err)
 }

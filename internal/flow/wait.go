@@ -53,8 +53,6 @@ func (e *Engine) await(ctx context.Context, st Status) (*attempt, error) {
 // errSilent is all that is known where the engine does not say why it recorded nothing.
 var errSilent = errors.New("the engine does not")
 
-func errClosed() error { return fault.New(fault.Canceled, "engine was closed") }
-
 const (
 	recordPause   = 5 * time.Millisecond // the engine records an outcome once its body has returned
 	recordPauses  = time.Second          // at most
@@ -82,7 +80,7 @@ func (e *Engine) recorded(ctx context.Context, a *attempt, st Status) error {
 			return err
 		}
 	}
-	return a.spoil(e.record.unrecorded("record how run "+st.Run+" ended", errSilent))
+	return a.spoil(unrecorded(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
 }
 
 // lose ends what is left here of a run that another executor took over.
