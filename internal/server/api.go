@@ -26,8 +26,6 @@ type route struct {
 	answer       *huma.Response
 }
 
-const roleKey = "role" // of an operation's metadata
-
 // apiConfig is what the document says of everything.
 func apiConfig(version string) huma.Config {
 	c := huma.DefaultConfig("decamp", version)

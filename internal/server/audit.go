@@ -2,88 +2,19 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// auditTrail records changes and refusals. It is safe for concurrent use.
-type auditTrail struct {
-	entries   *roster.AuditTrail
-	strangers *throttle // of refusals of strangers
-	metrics   *metrics
-	log       *slog.Logger
-}
+// auditAPI serves the audit trail.
+type auditAPI struct{ entries *roster.AuditTrail }
 
-// noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
-// could fill the database.
-func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
-	t.metrics.refused.Add(1)
-	if who.Role == Nobody && !t.strangers.spend(who.From) {
-		return
-	}
-	if noted := t.note(ctx, who, what, on, err); noted != nil {
-		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
-	}
-}
-
-// noteTime is how long a line for the audit trail may take: also one of a request that its
-// client gave up.
-const noteTime = 10 * time.Second
-
-func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
-	defer cancel()
-	e := roster.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
-	if err != nil {
-		e.Err = short(err.Error())
-	}
-	return t.entries.Add(ctx, e)
-}
-
-// longestNote bounds what a line of the audit trail quotes, in bytes.
-const longestNote = 500
-
-// short makes a text of strangers fit for a line: not long, and nothing that a database or a
-// terminal takes amiss.
-func short(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '.'
-		}
-		return r
-	}, s[:min(len(s), longestNote)])
-	return s
-}
-
-// change makes a change that is noted before, and again with its error if it fails. What
-// cannot be noted is not done.
-func (t *auditTrail) change(ctx context.Context, what, on string, do func() error) error {
-	who := whoIn(ctx)
-	if err := t.note(ctx, who, what, on, nil); err != nil {
-		return err
-	}
-	err := do()
-	if err != nil {
-		if noted := t.note(ctx, who, what, on, err); noted != nil {
-			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
-		}
-		return err
-	}
-	t.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
-	return nil
-}
-
-func (t *auditTrail) routes(api huma.API) {
+func (a *auditAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
-		tells: "Newest first: who did what, and what was refused."}, t.list)
+		tells: "Newest first: who did what, and what was refused."}, a.list)
 }
 
 type auditQuery struct {
@@ -91,8 +22,8 @@ type auditQuery struct {
 	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-func (t *auditTrail) list(ctx context.Context, in *auditQuery) (*listOut[roster.Entry], error) {
-	entries, err := t.entries.List(ctx, in.Before, in.Limit)
+func (a *auditAPI) list(ctx context.Context, in *auditQuery) (*listOut[roster.Entry], error) {
+	entries, err := a.entries.List(ctx, in.Before, in.Limit)
 	out := listOf(entries)
 	if len(entries) == in.Limit {
 		out.Body.Next = entries[len(entries)-1].ID

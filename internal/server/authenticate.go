@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,14 +16,6 @@ type authenticator struct {
 	sessions *sessions
 	throttle *throttle
 }
-
-// tooMany is for an address that guessed too often.
-type tooMany struct {
-	after time.Duration
-	error
-}
-
-func (t *tooMany) Unwrap() error { return t.error }
 
 // who says who asks: by a bearer token, a client's certificate or a session. Nobody, without
 // an error, is who shows nothing.
@@ -98,5 +89,3 @@ func address(r *http.Request) string {
 	}
 	return host
 }
-
-func (t *tooMany) seconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

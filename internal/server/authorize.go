@@ -49,6 +49,6 @@ func (g *gate) authorize(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithContext(ctx, withWho(ctx.Context(), who)))
 }
 
-var errNobody = fault.New(fault.Denied, "who are you?").WithHint("send a token: Authorization: Bearer …, or a client certificate")
-
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+const roleKey = "role" // of an operation's metadata

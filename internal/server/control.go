@@ -185,6 +185,9 @@ func checkLimit(name string, units int64) error {
 	return fleet.CheckLimit(name)
 }
 
+// gatherTime is the time in which changes become one event.
+const gatherTime = 100 * time.Millisecond
+
 // Follow reads the roster. Changes that come close together are told at once.
 func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
 	if since < 0 {

@@ -22,5 +22,5 @@
 //   - Every change is in the audit trail before it is made, and every refusal of somebody who
 //     is known; of strangers, as many as the throttle lets through.
 //   - A client that does not read is dropped; nobody else waits for it.
-//   - What a stranger can make it hold is bounded: see connlimit.go and router.go.
+//   - What a stranger can make it hold is bounded: see bounds.go.
 package server

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -113,4 +115,70 @@ func (b *fleetState) item(vm roster.VM) vmItem {
 		it.Why = "" // the board is of a moment ago
 	}
 	return it
+}
+
+// common says what most VMs wait for that no resource's line shows: no worker, a window.
+func common(waiting []Waiting) string {
+	counts := map[string]int{}
+	most := ""
+	for _, w := range waiting {
+		counts[w.Sentence]++
+		if n := counts[w.Sentence]; n > counts[most] || n == counts[most] && w.Sentence < most {
+			most = w.Sentence
+		}
+	}
+	if most == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
+}
+
+// Board is what the scheduler says of itself, while somebody looks.
+type Board struct {
+	At        time.Time  `json:"at,omitzero"` // zero: nobody schedules, or nobody looked until now
+	Resources []Resource `json:"resources"`
+	Waiting   []Waiting  `json:"waiting"`
+	Breakers  []Breaker  `json:"breakers,omitempty"`
+
+	common string // what most of those who wait wait for, with their number; "" if there is none
+}
+
+// Breaker is a source or a host that nothing is begun at for a while, or until somebody says
+// resume.
+type Breaker struct {
+	Of       string `json:"of"` // "source vc1:443"
+	Sentence string `json:"sentence"`
+}
+
+// Resource is one that VMs need a share of to begin: "host:esx1/vms".
+type Resource struct {
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity"`
+	Used     int64  `json:"used"`
+	Waiting  int    `json:"waiting"` // VMs
+}
+
+// Waiting is why a VM waits, for people.
+type Waiting struct {
+	roster.Key
+	Sentence string `json:"sentence"`
+	Position int    `json:"position,omitempty"`
+}
+
+// vmItem is a VM with what is known of it beside its row.
+type vmItem struct {
+	roster.VM
+	Progress *roster.Progress `json:"progress,omitempty"`
+	Why      string           `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
+}
+
+// Silence is fleet.Silence of the VM.
+func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
+
+// whole fills in what JSON shows as null otherwise.
+func whole(p roster.Plan) roster.Plan {
+	if p.Counts == nil {
+		p.Counts = roster.Counts{}
+	}
+	return p
 }

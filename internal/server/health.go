@@ -4,13 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
-
-// readyTime is how long the roster may take to say that it is there.
-const readyTime = 2 * time.Second
 
 // serveHealth reports that the process serves. It does not ask the database: one that is away is no
 // reason to restart the process.

@@ -17,7 +17,6 @@ import (
 
 // Bounds and times of the event stream.
 const (
-	gatherTime  = 100 * time.Millisecond // in which changes become one event
 	pulseTime   = 500 * time.Millisecond // between looks at what is not a change: progress
 	retryTime   = time.Second            // until a roster that does not answer is asked again
 	knownTime   = 10 * time.Second       // that a roster may take until clients are told that it does not answer

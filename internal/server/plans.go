@@ -48,14 +48,6 @@ func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Plan],
 	return listOf(plans), err
 }
 
-// whole fills in what JSON shows as null otherwise.
-func whole(p roster.Plan) roster.Plan {
-	if p.Counts == nil {
-		p.Counts = roster.Counts{}
-	}
-	return p
-}
-
 func (a *planAPI) get(ctx context.Context, in *PlanPath) (*planOut, error) {
 	p, err := a.plans.Get(ctx, in.Plan)
 	return &planOut{whole(p)}, err

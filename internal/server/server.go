@@ -18,33 +18,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
-
-// DefaultListen is the port that nothing else of ours has.
-const DefaultListen = ":8470"
-
-// Config is what a server needs.
-type Config struct {
-	Roster  *roster.Roster
-	State   string // folder of tokens and the certificate
-	Folder  string // that relative paths of submitted plans begin from; State if empty
-	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty
-	Version string
-	Log     *slog.Logger
-
-	Listen    string // host:port; DefaultListen if empty
-	Cert, Key string // PEM files; our own certificate if empty
-	ClientCA  string // PEM file with the CA of clients' certificates; without it they are not taken
-	Plain     bool   // HTTP without TLS, for a loopback address only: a proxy stands before it
-
-	// Now is the clock that failed logins are throttled by. Default time.Now.
-	Now func() time.Time
-
-	// Ready is called once, when the server answers: with its address and the fingerprint of
-	// its certificate, which is empty without TLS. It may be nil.
-	Ready func(addr net.Addr, fingerprint string)
-}
 
 // Server listens, and passes requests to the handlers of API, metrics and pages.
 type Server struct {
@@ -102,7 +76,7 @@ func (s *Server) register() (err error) {
 		&limitAPI{s.control, trail},
 		&workerAPI{c.Roster.Workers, trail},
 		&boardAPI{s.control},
-		trail,
+		&auditAPI{c.Roster.Audit},
 		&eventAPI{s.hub, c.Roster.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(mostReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {
 		return err

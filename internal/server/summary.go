@@ -66,22 +66,6 @@ func limits(b *fleetState) string {
 	return strings.Join(said, "; ")
 }
 
-// common says what most VMs wait for that no resource's line shows: no worker, a window.
-func common(waiting []Waiting) string {
-	counts := map[string]int{}
-	most := ""
-	for _, w := range waiting {
-		counts[w.Sentence]++
-		if n := counts[w.Sentence]; n > counts[most] || n == counts[most] && w.Sentence < most {
-			most = w.Sentence
-		}
-	}
-	if most == "" {
-		return ""
-	}
-	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
-}
-
 // crowded returns the resource that most VMs wait for, if it has nothing left.
 func crowded(all []Resource) (most Resource, ok bool) {
 	for _, r := range all {

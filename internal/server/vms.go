@@ -6,19 +6,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/roster"
 )
-
-// vmItem is a VM with what is known of it beside its row.
-type vmItem struct {
-	roster.VM
-	Progress *roster.Progress `json:"progress,omitempty"`
-	Why      string           `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
-}
-
-// Silence is fleet.Silence of the VM.
-func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
 
 type vmOut struct{ Body vmItem }
 
@@ -118,3 +107,6 @@ type vmOrder struct {
 func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
 	return nil, a.orders.toVM(ctx, roster.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
+
+// states are all that a VM can be in, in the order of its life.
+var states = []roster.State{roster.Queued, roster.Assigned, roster.Running, roster.Stranded, roster.Done, roster.Failed, roster.Canceled}
