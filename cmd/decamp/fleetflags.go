@@ -115,7 +115,7 @@ func (f *fleetFlags) openRoster(ctx context.Context) (*roster.Roster, string, er
 	if err != nil {
 		return nil, "", err
 	}
-	cfg := roster.Config{URL: url, Log: f.assembler.Log, Insecure: f.insecure}
+	cfg := roster.Config{URL: url, Insecure: f.insecure}
 	if f.signs {
 		if cfg.Keys, err = f.fleetKeys(url); err != nil {
 			return nil, "", err

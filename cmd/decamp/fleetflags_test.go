@@ -17,7 +17,7 @@ func waveOf(t *testing.T, vms ...roster.VM) server.Control {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	if _, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+	if _, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range vms {

@@ -55,16 +55,16 @@ func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 		"failed":     `{"began":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:01Z","failure":{"kind":"conflict","text":"x"}}`,
 		"cut off":    `{"began":"2026-01-01T00:00:00Z"}`,
 	} {
-		if err := r.roster.PutRecord(r.Context(), hooks, hookID(p, pre), []byte(run)); err != nil {
+		if err := r.roster.Records.Put(r.Context(), hooks, hookID(p, pre), []byte(run)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.roster.SetPlan(r.Context(), "wave", roster.PlanListing, &roster.Failure{Kind: "denied"}); err != nil {
+		if err := r.roster.Plans.SetState(r.Context(), "wave", roster.PlanListing, &roster.Failure{Kind: "denied"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.OrderPlan(r.Context(), "wave", roster.GoOn); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := r.roster.Record(r.Context(), hooks, hookID(p, pre))
+		doc, err := r.roster.Records.Get(r.Context(), hooks, hookID(p, pre))
 		if err != nil || (doc != nil) != (name == "ended well") {
 			t.Errorf("a hook that %s: on record %q, %v", name, doc, err)
 		}

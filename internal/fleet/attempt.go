@@ -51,7 +51,7 @@ func (a *attempt) run(ctx, try context.Context) bool {
 // readVM returns the VM with its Spec; ErrFenced if it is another worker's by now.
 func (a *attempt) readVM(ctx context.Context) (vm roster.VM, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
-		vm, err = a.w.Roster.VM(ctx, a.claim.Key)
+		vm, err = a.w.Roster.VMs.Get(ctx, a.claim.Key)
 		return err
 	})
 	if err == nil && (vm.Epoch != a.claim.Epoch || vm.Worker != a.claim.Worker) {
@@ -160,7 +160,7 @@ func (a *attempt) finish(ctx context.Context, end roster.End) bool {
 		defer stop()
 		ctx = last
 	}
-	err := a.w.retryWhileAway(ctx, func() error { return a.w.Roster.Finish(ctx, a.claim, end) })
+	err := a.w.retryWhileAway(ctx, func() error { return a.w.Roster.Claims.Finish(ctx, a.claim, end) })
 	switch {
 	case err == nil:
 		a.w.Log.Info("vm "+string(end.State), "plan", a.claim.Plan, "vm", a.claim.VM, "err", failureText(end.Failure))

@@ -20,7 +20,7 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) err
 	if err != nil {
 		return err
 	}
-	err = c.Roster.OrderPlan(ctx, plan, o)
+	err = c.Roster.Plans.Order(ctx, plan, o)
 	if unblocked && fault.Is(err, fault.Conflict) {
 		return nil // no VM of it was to be begun again, but it goes on
 	}
@@ -29,11 +29,11 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) err
 
 // OrderVM gives an order to a VM. Resume and retry also permit logins to its source again.
 func (c Control) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
-	v, err := c.Roster.VM(ctx, k)
+	v, err := c.Roster.VMs.Get(ctx, k)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.Roster.OrderVM(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
+	return errors.Join(c.Roster.VMs.Order(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
 // unblock removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
@@ -42,7 +42,7 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 	if o != roster.GoOn && o != roster.Retry {
 		return false, nil
 	}
-	p, err := c.Roster.Plan(ctx, plan)
+	p, err := c.Roster.Plans.Get(ctx, plan)
 	if err != nil || p.State.Over() && o != roster.Retry {
 		return false, err
 	}
@@ -58,13 +58,13 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 	if p.State.Over() { // the order to retry it takes the failure away
 		return false, nil
 	}
-	return true, c.Roster.SetPlan(ctx, plan, p.State, nil)
+	return true, c.Roster.Plans.SetState(ctx, plan, p.State, nil)
 }
 
 // forgetHooks drops the records of hooks that failed or were cut off, so that they run again.
 func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
 	for _, id := range []string{hookID(p, pre), hookID(p, post)} {
-		text, err := c.Roster.Record(ctx, hooks, id)
+		text, err := c.Roster.Records.Get(ctx, hooks, id)
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
 		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.succeeded() {
 			continue
 		}
-		if err := c.Roster.DropRecord(ctx, hooks, id); err != nil {
+		if err := c.Roster.Records.Drop(ctx, hooks, id); err != nil {
 			return err
 		}
 	}

@@ -95,7 +95,7 @@ func (d *driver) Rehearsed(done roster.Rehearsed) {
 }
 
 func (d *driver) Storage(ids []string) error {
-	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Begin(d.try, d.claim, ids) })
+	return d.w.retryWhileAway(d.try, func() error { return d.w.Roster.Claims.Begin(d.try, d.claim, ids) })
 }
 
 func (d *driver) Step(name, waits string) {

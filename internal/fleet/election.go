@@ -24,9 +24,9 @@ func (n *Node) campaign(ctx context.Context) error {
 	var c contact
 	for {
 		l := &heldLease{}
-		l.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Renew(ctx, l, n.TTL) }
+		l.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Leases.Renew(ctx, l, n.TTL) }
 		err := n.acquireLease(l, func() (err error) {
-			l.lease, err = n.Roster.Acquire(ctx, schedulerLease, n.id, n.TTL)
+			l.lease, err = n.Roster.Leases.Acquire(ctx, schedulerLease, n.id, n.TTL)
 			return err
 		})
 		if err == nil || fault.Is(err, fault.Conflict) {
@@ -58,7 +58,7 @@ func (n *Node) schedule(ctx context.Context, l *heldLease, grace time.Duration) 
 		if ctx.Err() != nil { // stopped: the next scheduler need not wait until the lease expires
 			last, end := afterwards(ctx)
 			defer end()
-			if err := n.Roster.Free(last, l.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
+			if err := n.Roster.Leases.Free(last, l.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
 				n.Log.Debug("scheduler's lease not freed", "err", err)
 			}
 		}

@@ -315,7 +315,7 @@ func TestPlanThatCannotBeListedEnds(t *testing.T) {
 
 // each ranges over the VMs of a plan.
 func (r *rig) each(plan string) func(func(roster.VM) bool) {
-	all, err := r.roster.VMs(r.Context(), roster.Query{Plan: plan})
+	all, err := r.roster.VMs.List(r.Context(), roster.Query{Plan: plan})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (r *planRunner) prepare(ctx context.Context, p *activePlan, row roster.Plan
 			p.Failure = failure // an operator may resume the plan before this process reads its row
 			r.submit(p)
 		})
-		return r.Roster.SetPlan(ctx, row.Name, row.State, failure)
+		return r.Roster.Plans.SetState(ctx, row.Name, row.State, failure)
 	}
 	r.call(ctx, func() {
 		p.ready = true
@@ -95,7 +95,7 @@ func (r *planRunner) end(ctx context.Context, row roster.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Roster.SetPlan(ctx, row.Name, roster.PlanEnded, failure)
+	return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanEnded, failure)
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began and has no end
@@ -130,7 +130,7 @@ func (r *planRunner) runHook(ctx context.Context, row roster.Plan, when string) 
 }
 
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
-	records, err := r.Roster.Records(ctx, hooks)
+	records, err := r.Roster.Records.List(ctx, hooks)
 	if err != nil {
 		return run, false, err
 	}
@@ -150,5 +150,5 @@ func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) err
 	if err != nil {
 		return err
 	}
-	return r.retryWhileAway(ctx, func() error { return r.Roster.PutRecord(ctx, hooks, id, text) })
+	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, hooks, id, text) })
 }

@@ -85,7 +85,7 @@ func (r *planRunner) drop(name string) {
 
 // open reads the text of a plan.
 func (r *planRunner) open(ctx context.Context, p *activePlan) error {
-	full, err := r.Roster.Plan(ctx, p.Name)
+	full, err := r.Roster.Plans.Get(ctx, p.Name)
 	if fault.Is(err, fault.NotFound) { // dropped in the meantime
 		return nil
 	}
@@ -137,7 +137,7 @@ func (r *planRunner) advance(ctx context.Context) {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !admission.Undoes(row.Order):
 		case row.State == roster.PlanListing && admission.Undoes(row.Order):
-			r.begin(ctx, p, func() error { return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, unlisted(row)) })
+			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, unlisted(row)) })
 		case !p.ready:
 			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })
 		case row.State == roster.PlanListing && r.mayList(p):
@@ -202,7 +202,7 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roste
 	case listing.Err() != nil: // canceled
 		return nil
 	case err == nil:
-		return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, nil)
+		return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, nil)
 	case login.IsRefusal(err):
 		r.call(ctx, r.loginDenied)
 		return nil
@@ -211,9 +211,9 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roste
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
-		return r.Roster.SetPlan(ctx, row.Name, roster.PlanListing, failureOf(err))
+		return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanListing, failureOf(err))
 	}
-	return r.Roster.SetPlan(ctx, row.Name, roster.PlanRunning, failureOf(err))
+	return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, failureOf(err))
 }
 
 func (r *planRunner) listOnce(ctx context.Context, p roster.Plan) error {
@@ -221,7 +221,7 @@ func (r *planRunner) listOnce(ctx context.Context, p roster.Plan) error {
 		for i := range vms {
 			vms[i].Plan = p.Name
 		}
-		return r.retryWhileAway(ctx, func() error { return r.Roster.AddVMs(ctx, vms) })
+		return r.retryWhileAway(ctx, func() error { return r.Roster.VMs.Add(ctx, vms) })
 	})
 }
 
@@ -233,7 +233,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 		if p.busy || f == nil && !shown || f != nil && p.Failure != nil && *f == *p.Failure {
 			continue
 		}
-		if err := r.Roster.SetPlan(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := r.Roster.Plans.SetState(ctx, name, p.State, f); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
 		}
 		p.Failure = f

@@ -283,7 +283,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	first := r.start(r.config(m, "w1"))
 	r.waitFor("wave", roster.Done, 40)
 	rests := func() bool {
-		records, err := r.roster.Records(t.Context(), hostHealth)
+		records, err := r.roster.Records.List(t.Context(), hostHealth)
 		return err == nil && len(records) == 1 && strings.Contains(string(records[0].Doc), `"until"`)
 	}
 	r.wait("esx1 to fail", func() bool {
@@ -317,7 +317,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	if n := r.plan("wave").Counts[roster.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)
 	}
-	if left, err := r.roster.Records(t.Context(), hostHealth); err != nil || len(left) > 0 {
+	if left, err := r.roster.Records.List(t.Context(), hostHealth); err != nil || len(left) > 0 {
 		t.Errorf("on record: %s, %v", left, err)
 	}
 }

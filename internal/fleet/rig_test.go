@@ -333,14 +333,14 @@ func (r *rig) submit(name string) {
 
 func (r *rig) submitText(name, text string) {
 	r.Helper()
-	if _, err := r.roster.AddPlan(r.Context(), roster.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
+	if _, err := r.roster.Plans.Add(r.Context(), roster.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
 		r.Fatal(err)
 	}
 }
 
 func (r *rig) vm(plan, ref string) roster.VM {
 	r.Helper()
-	v, err := r.roster.VM(r.Context(), roster.Key{Plan: plan, VM: ref})
+	v, err := r.roster.VMs.Get(r.Context(), roster.Key{Plan: plan, VM: ref})
 	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
 		r.Fatal(err)
 	}
@@ -349,7 +349,7 @@ func (r *rig) vm(plan, ref string) roster.VM {
 
 func (r *rig) plan(name string) roster.Plan {
 	r.Helper()
-	p, err := r.roster.Plan(r.Context(), name)
+	p, err := r.roster.Plans.Get(r.Context(), name)
 	if err != nil && !isTransient(err) {
 		r.Fatal(err)
 	}
@@ -374,8 +374,8 @@ func (r *rig) order(what string, o roster.Order) {
 // snapshot returns the state of the scheduler, which it writes once a client reads it.
 func (r *rig) snapshot() (s admission.Snapshot) {
 	r.Helper()
-	err := r.roster.Look(r.Context())
-	text, _, berr := r.roster.Board(r.Context())
+	err := r.roster.Board.Request(r.Context())
+	text, _, berr := r.roster.Board.Read(r.Context())
 	if err == nil && berr == nil && len(text) > 0 {
 		berr = json.Unmarshal(text, &s)
 	}
@@ -387,8 +387,8 @@ func (r *rig) snapshot() (s admission.Snapshot) {
 
 func (r *rig) status(plan string) Status {
 	r.Helper()
-	vms, err := r.roster.VMs(r.Context(), roster.Query{Plan: plan})
-	progress, perr := r.roster.Progress(r.Context(), plan)
+	vms, err := r.roster.VMs.List(r.Context(), roster.Query{Plan: plan})
+	progress, perr := r.roster.Progress.List(r.Context(), plan)
 	if err := errors.Join(err, perr); err != nil {
 		r.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (s *scheduler) load(ctx context.Context) error {
 
 // readOthers reads what is not among the changes: which workers live, the time, and the refused logins.
 func (s *scheduler) readOthers(ctx context.Context) error {
-	workers, err := s.Roster.Workers(ctx)
+	workers, err := s.Roster.Workers.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *scheduler) readRefusals(ctx context.Context) error {
 // readChanges reads all that has changed.
 func (s *scheduler) readChanges(ctx context.Context) error {
 	for {
-		c, err := s.Roster.Changes(ctx, s.rev)
+		c, err := s.Roster.Feed.Changes(ctx, s.rev)
 		if err != nil {
 			return err
 		}
@@ -203,13 +203,13 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	queue, strand := s.admission.Lost()
 	for worker, keys := range queue {
 		s.Log.Info("VMs of a worker that is gone are queued", "worker", worker, "vms", len(keys))
-		if err := s.Roster.Requeue(ctx, s.lease, keys, ""); err != nil {
+		if err := s.Roster.Scheduling.Requeue(ctx, s.lease, keys, ""); err != nil {
 			return err
 		}
 	}
 	for worker, keys := range strand {
 		s.Log.Warn("VMs wait for a worker that is gone", "worker", worker, "vms", len(keys))
-		if err := s.Roster.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
+		if err := s.Roster.Scheduling.Strand(ctx, s.lease, keys, lostReason(s.admission.Worker(worker))); err != nil {
 			return err
 		}
 	}
@@ -228,7 +228,7 @@ func lostReason(w roster.Worker) string {
 // updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a warm VM
 // keeps its estimate: its progress counts the whole disks.
 func (s *scheduler) updateEstimates(ctx context.Context) error {
-	all, err := s.Roster.Progress(ctx, "")
+	all, err := s.Roster.Progress.List(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if s.now().Before(s.writtenAt) {
 		return nil
 	}
-	ago, err := s.Roster.Looked(ctx)
+	ago, err := s.Roster.Board.Requested(ctx)
 	if err != nil || ago > readerTime {
 		return err
 	}
@@ -257,14 +257,14 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Roster.PutBoard(ctx, s.lease, text)
+	return s.Roster.Board.Put(ctx, s.lease, text)
 }
 
 // grant records what can be granted now.
 func (s *scheduler) grant(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))
-		rows, err := s.Roster.Grant(ctx, s.lease, all[:n])
+		rows, err := s.Roster.Scheduling.Grant(ctx, s.lease, all[:n])
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (s *scheduler) grant(ctx context.Context) error {
 
 // readHosts reads the health of hosts that an earlier scheduler recorded.
 func (s *scheduler) readHosts(ctx context.Context) error {
-	records, err := s.Roster.Records(ctx, hostHealth)
+	records, err := s.Roster.Records.List(ctx, hostHealth)
 	if err != nil {
 		return err
 	}
@@ -292,9 +292,9 @@ func (s *scheduler) readHosts(ctx context.Context) error {
 func (s *scheduler) saveHosts(ctx context.Context) error {
 	return s.admission.Hosts().Save(func(host string, record []byte) error {
 		if record == nil {
-			return s.Roster.DropRecord(ctx, hostHealth, host)
+			return s.Roster.Records.Drop(ctx, hostHealth, host)
 		}
-		return s.Roster.PutRecord(ctx, hostHealth, host, record)
+		return s.Roster.Records.Put(ctx, hostHealth, host, record)
 	})
 }
 
@@ -327,7 +327,7 @@ func (s *scheduler) wake() time.Time {
 func (s *scheduler) wait(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
-	go func() { changed <- s.Roster.Await(ctx, s.rev) }()
+	go func() { changed <- s.Roster.Feed.Await(ctx, s.rev) }()
 	go func() { slept <- s.Sleep(ctx, t.Sub(s.now())) }()
 	var err error
 	select {

@@ -30,7 +30,7 @@ func (d *driver) Turn(ctx context.Context, stage roster.Stage, expected time.Dur
 // request requests a slot and waits for it. A row that holds may be older than the request, so the row that is waited
 // for is not older than one that was read after the request.
 func (d *driver) request(ctx context.Context, stage roster.Stage, expected time.Duration) error {
-	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Ask(ctx, d.claim, stage, expected) })
+	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Claims.Ask(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (d *driver) releaseUnused() {
 
 // release releases the slot. If the claim is lost, there is nothing to release: the next worker gets a new grant.
 func (d *driver) release() {
-	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.GiveBack(d.ctx, d.claim) }); err != nil {
+	if err := d.w.retryWhileAway(d.ctx, func() error { return d.w.Roster.Claims.GiveBack(d.ctx, d.claim) }); err != nil {
 		d.w.Log.Debug("transfer slot not released", "plan", d.claim.Plan, "vm", d.claim.VM, "err", err)
 	}
 }

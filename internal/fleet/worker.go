@@ -47,13 +47,13 @@ func runWorker(ctx context.Context, c Config) error {
 	w := &worker{Config: c, over: map[roster.Key]int64{}}
 	name := c.Worker.Name
 	w.held.renew = func(ctx context.Context, l *roster.Lease) error {
-		err := w.Roster.Beat(ctx, l, w.TTL)
+		err := w.Roster.Leases.Renew(ctx, l, w.TTL)
 		w.logFull(err)
 		return err
 	}
 	err := w.retryWhileAway(ctx, func() error {
 		return w.acquireLease(&w.held, func() (err error) {
-			w.held.lease, err = w.Roster.Join(ctx, w.Worker, w.TTL)
+			w.held.lease, err = w.Roster.Workers.Join(ctx, w.Worker, w.TTL)
 			return err
 		})
 	})
@@ -89,7 +89,7 @@ func explainFenced(name string, err error) error {
 // rejoin renews the lease that was overdue. It is still ours unless another process joined with this name.
 func (w *worker) rejoin(ctx context.Context) error {
 	err := w.retryWhileAway(ctx, func() error {
-		return w.acquireLease(&w.held, func() error { return w.Roster.Beat(ctx, &w.held.lease, w.TTL) })
+		return w.acquireLease(&w.held, func() error { return w.Roster.Leases.Renew(ctx, &w.held.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
 		return w.leave(ctx)
@@ -101,7 +101,7 @@ func (w *worker) rejoin(ctx context.Context) error {
 func (w *worker) leave(ctx context.Context) error {
 	last, end := afterwards(ctx)
 	defer end()
-	if err := w.Roster.Leave(last, w.held.lease); err != nil {
+	if err := w.Roster.Workers.Leave(last, w.held.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
 	}
 	return ctx.Err()
@@ -145,7 +145,7 @@ func (w *worker) follow(ctx context.Context) error {
 	for rev := int64(0); ; {
 		var c roster.Changes
 		err := w.retryWhileAway(ctx, func() (err error) {
-			c, err = w.Roster.Changes(ctx, rev)
+			c, err = w.Roster.Feed.Changes(ctx, rev)
 			return err
 		})
 		if err != nil {
@@ -159,7 +159,7 @@ func (w *worker) follow(ctx context.Context) error {
 			rev = c.Rev
 			continue
 		}
-		if err := w.retryWhileAway(ctx, func() error { return w.Roster.Await(ctx, rev) }); err != nil {
+		if err := w.retryWhileAway(ctx, func() error { return w.Roster.Feed.Await(ctx, rev) }); err != nil {
 			return err
 		}
 		if err := t.wait(ctx); err != nil {
@@ -233,7 +233,7 @@ func (w *worker) flush(ctx context.Context) {
 		return
 	}
 	all := slices.Collect(maps.Values(unreported))
-	if err := w.Roster.Report(ctx, w.lease, all); err != nil {
+	if err := w.Roster.Progress.Report(ctx, w.lease, all); err != nil {
 		w.Log.Debug("progress not reported", "err", err)
 		w.mu.Lock()
 		maps.Copy(unreported, w.unreported)

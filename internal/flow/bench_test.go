@@ -85,9 +85,9 @@ func cpu(b *testing.B) time.Duration {
 
 // multiply copies what a table has of run f, for as many runs.
 func multiply(b *testing.B, e *Engine, table string, runs int) {
-	db, from := e.db, table
-	if e.shared() {
-		db, from = stdlib.OpenDBFromPool(e.pg.Pool), schema+"."+table
+	db, from := e.record.db, table
+	if e.record.shared() {
+		db, from = stdlib.OpenDBFromPool(e.record.pg.Pool), schema+"."+table
 	}
 	rows, err := db.QueryContext(b.Context(), "SELECT * FROM "+from+" LIMIT 0")
 	ok(b, err)

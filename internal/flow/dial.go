@@ -89,3 +89,13 @@ func (c conn) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// pause reports whether ctx lasted for d.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

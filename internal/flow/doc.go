@@ -11,6 +11,19 @@
 // run: the first is called like the run ("web01-3f9a1c"), later ones "run/2", "run/3" …
 // An executor is a process that runs flows, by a name that it keeps.
 //
+// # Files
+//
+// References point down this list.
+//
+//	engine.go start.go stop.go wait.go body.go step.go
+//	                     Engine: what callers do with runs; a flow and its steps as the engine calls them
+//	watch.go             watcher: what other executors did
+//	attempt.go           attempts: what this process knows of runs beside their record
+//	record.go shared.go  record: reads and writes runs by the workflow engine
+//	status.go stored.go fault.go signed.go
+//	                     what a record holds, and its errors
+//	sqlite.go postgres.go dial.go lock.go log.go config.go
+//
 // # What is promised
 //
 //   - A step that returned without error is never run again for that run.

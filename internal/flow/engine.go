@@ -2,70 +2,33 @@ package flow
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
 	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleetkey"
 )
-
-const (
-	// version is what recorded runs are bound to. The engine's default is a hash of the
-	// binary, which would strand every pending run at an upgrade. It changes only when
-	// the order of steps changes in a way that old records cannot follow; the state
-	// directories in testdata, one per release, must load.
-	version = "decamp-1"
-
-	// localExecutor is whose pending runs are continued after a crash where one process owns
-	// the record: the state directory's, so one name is enough.
-	localExecutor = "decamp"
-
-	appName = "decamp"
-
-	localName = "state.db" // in the state directory
-)
-
-// Config says where the state lives and how the engine behaves.
-type Config struct {
-	Dir      string                // state directory; made if missing, private to the user
-	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
-	Insecure bool                  // with URL: the server on another machine need not be verified
-	Keys     *fleetkey.Keys        // with URL: sign and verify what is on record; nil: nothing is signed
-	Executor string                // with URL: the name of this one, the same after a restart
-	Log      *slog.Logger          // nil: silent
-	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
-	Grace    time.Duration         // how long Close waits for running steps; 0: 30 s
-}
 
 // An Engine executes runs. Register all flows and steps, then Launch.
 type Engine struct {
-	lock  *os.File
-	db    *sql.DB    // one of them
-	pg    *database  // is nil
-	queue dbos.Queue // of this executor, on PostgreSQL
-	root  dbos.Context
-	cfg   Config
-	flows map[string]flowFunc
-	steps map[string]stepFunc
+	cfg      Config
+	lock     *os.File
+	record   *record
+	attempts *attempts
+	watcher  *watcher
+	flows    map[string]flowFunc
+	steps    map[string]stepFunc
 
 	recordTimeout time.Duration // see recorded
 
 	closing atomic.Bool
-	watched chan struct{} // closed by watch; nil: it was not begun
-
-	mu      sync.Mutex
-	runs    map[string]*live  // attempts known to this process, by run
-	awaited map[string]*await // attempts of other executors that are waited for, by id
 }
 
 // Open locks the state directory and opens the state in it. It fails with
@@ -86,38 +49,19 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 		return nil, fmt.Errorf("open state %s: %w", cfg.Dir, err)
 	}
 	e := &Engine{
-		lock: l, cfg: cfg,
-		flows: map[string]flowFunc{}, steps: map[string]stepFunc{}, runs: map[string]*live{}, awaited: map[string]*await{},
+		lock: l, cfg: cfg, flows: map[string]flowFunc{}, steps: map[string]stepFunc{},
+		record:        &record{dir: cfg.Dir, executor: cfg.Executor, signer: signer{cfg.Keys}},
+		attempts:      &attempts{latest: map[string]*attempt{}},
 		recordTimeout: recordTimeout,
 	}
+	e.watcher = newWatcher(e.record, e.attempts, cfg.Log)
 	if cfg.URL == "" {
 		e.recordTimeout = localRecordTimeout
 	}
 	if err := e.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, e.told(err)), e.release())
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, told(e.cfg.Dir, err)), e.release())
 	}
 	return e, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.Resume == nil {
-		c.Resume = func(string) bool { return false }
-	}
-	if c.Grace == 0 {
-		c.Grace = 30 * time.Second
-	}
-	return c
-}
-
-// check refuses a name that cannot be part of a queue's, and says what is wrong with it.
-func (c Config) check() error {
-	if c.URL != "" && !runID.MatchString(c.Executor) {
-		return fault.New(fault.Invalid, "executor %q: want lower-case letters, digits, dot and dash", c.Executor)
-	}
-	return nil
 }
 
 // open starts the engine on a context of its own: if the caller's were to end, the
@@ -128,49 +72,11 @@ func (e *Engine) open(ctx context.Context) error {
 		Logger:             slog.New(quiet{e.cfg.Log.Handler(), &e.closing}),
 		ApplicationVersion: version,
 	}
-	begin := e.openLocal
-	if e.cfg.URL != "" {
-		begin = e.openShared
-	}
-	if err := begin(ctx, cfg); err != nil {
+	if err := e.record.open(ctx, e.cfg, cfg); err != nil {
 		return err
 	}
 	// 0 is "no limit": a run may be killed and continued any number of times.
-	dbos.RegisterWorkflow(e.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
-	return nil
-}
-
-func (e *Engine) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
-	if e.db, err = openSQLite(filepath.Join(e.cfg.Dir, localName)); err != nil {
-		return err
-	}
-	cfg.SQLiteSystemDB, cfg.ExecutorID = e.db, localExecutor
-	err = e.start(ctx, cfg)
-	if err == nil {
-		return nil
-	}
-	if damage := e.sound(ctx); damage != nil { // the engine's error has only the text of SQLite's
-		return damage
-	}
-	return err
-}
-
-// sound has SQLite look the state file through. What it finds is fault.Corrupt, or told is to judge it.
-func (e *Engine) sound(ctx context.Context) error {
-	var found string
-	if err := e.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
-		return err
-	}
-	if found != "ok" {
-		return e.corrupt(fmt.Errorf("SQLite's check of it: %s", strings.Join(strings.Fields(found), " ")))
-	}
-	return nil
-}
-
-func (e *Engine) start(ctx context.Context, cfg dbos.Config) (err error) {
-	if e.root, err = dbos.NewContext(context.WithoutCancel(ctx), cfg); err != nil {
-		return fmt.Errorf("start engine: %w", err)
-	}
+	dbos.RegisterWorkflow(e.record.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
 	return nil
 }
 
@@ -189,12 +95,11 @@ func checkEnvironment(environ []string) error {
 // Launch begins to execute. Runs that were pending when the last process ended are
 // picked up within about a second of being admitted (Config.Resume, Start).
 func (e *Engine) Launch() error {
-	if err := e.root.Launch(); err != nil {
+	if err := e.record.root.Launch(); err != nil {
 		return fmt.Errorf("launch engine: %w", err)
 	}
-	if e.shared() {
-		e.watched = make(chan struct{})
-		go e.watch()
+	if e.record.shared() {
+		e.watcher.start()
 	}
 	return nil
 }
@@ -204,25 +109,25 @@ func (e *Engine) Launch() error {
 // the directory stays locked until the process ends, because that step still writes.
 func (e *Engine) Close() error {
 	e.closing.Store(true)
-	if e.shared() {
-		e.pg.wait(false)
+	if e.record.shared() {
+		e.record.pg.wait(false)
 	}
-	if err := dbos.Shutdown(e.root, e.cfg.Grace); err != nil {
+	if err := dbos.Shutdown(e.record.root, e.cfg.Grace); err != nil {
 		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
 	}
 	return e.release()
 }
 
 func (e *Engine) release() error {
-	var err error
-	if e.watched != nil {
-		<-e.watched
+	e.watcher.wait()
+	return errors.Join(e.record.close(), durable.Unlock(e.lock))
+}
+
+// Status reads the record of a run.
+func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
+	st, err := e.record.current(ctx, run)
+	if err != nil || st.State == None {
+		return st, err
 	}
-	if e.db != nil {
-		err = e.db.Close()
-	}
-	if e.pg != nil {
-		e.pg.Close()
-	}
-	return errors.Join(err, durable.Unlock(e.lock))
+	return st, e.record.readSteps(ctx, &st)
 }

@@ -264,7 +264,7 @@ func TestEveryConnectionKeepsTheFileWhole(t *testing.T) {
 	t.Parallel()
 	e := open(t, t.TempDir(), pair(addOne, addOne))
 	for range connections { // held at once they are so many
-		c, err := e.db.Conn(t.Context())
+		c, err := e.record.db.Conn(t.Context())
 		ok(t, err)
 		defer c.Close()
 		var journal string

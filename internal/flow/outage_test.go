@@ -85,7 +85,7 @@ func TestDatabaseThatOnlyAnswers(t *testing.T) {
 	<-g.began
 	exec := func(sql string) {
 		t.Helper()
-		_, err := e.pg.Exec(t.Context(), sql)
+		_, err := e.record.pg.Exec(t.Context(), sql)
 		ok(t, err)
 	}
 	exec(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -138,7 +138,7 @@ func TestStartAfterAHaltThatIsNotOnRecord(t *testing.T) {
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-g.began
-	e.known("r1").stop() // as Halt does where the database is away
+	e.attempts.known("r1").stop() // as Halt does where the database is away
 	started := make(chan error)
 	go func() { started <- e.Start(t.Context(), "r1", "pair", 40) }()
 	for st := (Status{}); st.State != Canceled; {

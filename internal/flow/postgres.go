@@ -158,13 +158,3 @@ func (p *database) alone(ctx context.Context, fn func() error) error {
 	_, uerr := c.Exec(ctx, "SELECT pg_advisory_unlock($1)", migrationLock)
 	return errors.Join(err, uerr)
 }
-
-// pause reports whether ctx lasted for d.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -238,7 +238,7 @@ func canceledElsewhereIsFencedToo(t *testing.T, url string) {
 	ok(t, b.Start(t.Context(), "r1", "pair", 0))
 	close(release)
 	ok(t, b.Wait(t.Context(), "r1"))
-	<-a.known("r1").ended
+	<-a.attempts.known("r1").ended
 	if got := recordedSteps(t, b, "r1"); got != "first 1" || result(t, b, "r1") != 2 {
 		t.Errorf("on record of a's attempt: %s", got)
 	}
@@ -247,7 +247,7 @@ func canceledElsewhereIsFencedToo(t *testing.T, url string) {
 // recordedSteps returns what is on record of an attempt.
 func recordedSteps(t *testing.T, e *Engine, attempt string) (steps string) {
 	t.Helper()
-	rows, err := e.pg.Query(t.Context(), `SELECT function_name, coalesce(output, 'null') FROM `+schema+`.operation_outputs
+	rows, err := e.record.pg.Query(t.Context(), `SELECT function_name, coalesce(output, 'null') FROM `+schema+`.operation_outputs
 		WHERE workflow_uuid = $1 ORDER BY function_id`, attempt)
 	ok(t, err)
 	defer rows.Close()
@@ -255,7 +255,7 @@ func recordedSteps(t *testing.T, e *Engine, attempt string) (steps string) {
 		var name, out string
 		ok(t, rows.Scan(&name, &out))
 		run, _ := splitAttempt(attempt)
-		doc, err := e.verifyDoc(resultUse, run, name, []byte(out))
+		doc, err := e.record.signer.verify(resultUse, run, name, []byte(out))
 		ok(t, err)
 		steps += name + " " + string(doc)
 	}
@@ -302,7 +302,7 @@ func forgedRecordIsRefused(t *testing.T, url string) {
 	})
 	exec := func(sql string, args ...any) {
 		t.Helper()
-		done, err := e.pg.Exec(t.Context(), strings.ReplaceAll(sql, "decamp_flow", schema), args...)
+		done, err := e.record.pg.Exec(t.Context(), strings.ReplaceAll(sql, "decamp_flow", schema), args...)
 		ok(t, err)
 		if done.RowsAffected() == 0 {
 			t.Fatalf("%s changed nothing", sql)
@@ -402,14 +402,14 @@ func claimThatGotLostIsSentFor(t *testing.T, url string) {
 	pair(addOne, addOne)(e)
 	ok(t, e.Launch())
 	defer e.Close()
-	_, err = e.pg.Exec(t.Context(), `CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
+	_, err = e.record.pg.Exec(t.Context(), `CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS
 		$$ BEGIN NEW.status := 'PENDING'; NEW.executor_id := 'a'; RETURN NEW; END $$;
 		CREATE TRIGGER swallow BEFORE INSERT ON `+schema+`.workflow_status FOR EACH ROW EXECUTE FUNCTION swallow()`)
 	ok(t, err)
 	began := time.Now()
 	ok(t, e.Start(t.Context(), "r1", "pair", 0))
-	ok(t, e.look(t.Context()))
-	l := e.known("r1")
+	ok(t, e.watcher.look(t.Context()))
+	l := e.attempts.known("r1")
 	if l.phase.Load() != waits && time.Since(began) < sendAgain {
 		t.Fatal("it did not get lost")
 	}
@@ -426,7 +426,7 @@ func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
 		most.Store(max(most.Load(), atOnce.Add(1)))
 		defer atOnce.Add(-1)
 		if calls.Add(1) > 1 {
-			if e.known("r1").over() {
+			if e.attempts.known("r1").over() {
 				t.Error("the first execution ended the attempt")
 			}
 			return n + 1, nil
@@ -442,7 +442,7 @@ func attemptIsExecutedOnceAtATime(t *testing.T, url string) {
 	}, addOne))
 	ok(t, e.Start(t.Context(), "r1", "pair", 40))
 	<-began
-	ok(t, e.sendFor(t.Context(), []*live{e.known("r1")})) // as if underWay had looked before it began
+	ok(t, e.watcher.sendFor(t.Context(), []*attempt{e.attempts.known("r1")})) // as if underWay had looked before it began
 	ok(t, e.Wait(t.Context(), "r1"))
 	if n := result(t, e, "r1"); n != 42 || calls.Load() != 2 || most.Load() != 1 {
 		t.Errorf("result %d; the first step ran %d times, %d at once", n, calls.Load(), most.Load())

@@ -23,39 +23,39 @@ const (
 )
 
 // shared reports whether other executors have the same record.
-func (e *Engine) shared() bool { return e.pg != nil }
+func (r *record) shared() bool { return r.pg != nil }
 
 // openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
-func (e *Engine) openShared(ctx context.Context, cfg dbos.Config) (err error) {
-	if e.pg, err = openPostgres(ctx, e.cfg.URL, e.cfg.Executor, e.cfg.Insecure); err != nil {
+func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (err error) {
+	if r.pg, err = openPostgres(ctx, at.URL, r.executor, at.Insecure); err != nil {
 		return err
 	}
-	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = e.pg.Pool, schema, e.cfg.Executor
+	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = r.pg.Pool, schema, r.executor
 	cfg.NotificationCoalesceInterval, cfg.SystemDBStartupTimeout = coalesce, time.Minute
-	if err := e.pg.alone(ctx, func() error { return e.start(ctx, cfg) }); err != nil {
+	if err := r.pg.alone(ctx, func() error { return r.start(ctx, cfg) }); err != nil {
 		return err
 	}
-	e.queue, err = dbos.RegisterQueue(e.root, queuePrefix+e.cfg.Executor,
+	r.queue, err = dbos.RegisterQueue(r.root, queuePrefix+r.executor,
 		dbos.WithQueueBasePollingInterval(queuePoll), dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
 	if err != nil {
 		return err
 	}
-	dbos.ListenQueues(e.root, e.queueName())
-	e.pg.wait(true)
+	dbos.ListenQueues(r.root, r.queueName())
+	r.pg.wait(true)
 	return nil
 }
 
 // queueName returns this executor's; "" is the engine's own, which is enough for one alone.
-func (e *Engine) queueName() string {
-	if e.queue == nil {
+func (r *record) queueName() string {
+	if r.queue == nil {
 		return ""
 	}
-	return e.queue.GetName()
+	return r.queue.GetName()
 }
 
 // owner returns whose attempt it is, or was when it was canceled: that takes it off its queue.
-func (e *Engine) owner(w dbos.WorkflowStatus) string {
-	if !e.shared() {
+func (r *record) owner(w dbos.WorkflowStatus) string {
+	if !r.shared() {
 		return ""
 	}
 	name, _ := strings.CutPrefix(w.QueueName, queuePrefix)
@@ -63,7 +63,7 @@ func (e *Engine) owner(w dbos.WorkflowStatus) string {
 }
 
 // own reports whether the run's current attempt is this executor's.
-func (e *Engine) own(st Status) bool { return !e.shared() || st.Executor == e.cfg.Executor }
+func (r *record) own(st Status) bool { return !r.shared() || st.Executor == r.executor }
 
 // caller is a context of somebody else's for calls of the engine: it ends when theirs does, but
 // does not hand on whose step they may come from, which the engine would take for a call by that.
@@ -71,4 +71,4 @@ type caller struct{ context.Context }
 
 func (caller) Value(any) any { return nil }
 
-func (e *Engine) client(ctx context.Context) dbos.Client { return dbos.From(e.root, caller{ctx}) }
+func (r *record) client(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }

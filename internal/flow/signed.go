@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
 )
 
 // ErrRefused is in the tree of errors about a record that no executor with our key wrote.
@@ -23,27 +24,30 @@ const (
 	resultUse = "flow result"
 )
 
-// signDoc signs a document of a run. name is of the flow or the step. Without keys it returns doc.
-func (e *Engine) signDoc(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
-	if e.cfg.Keys == nil {
+// signer signs and verifies the documents of a record. Without keys it does neither.
+type signer struct{ keys *fleetkey.Keys }
+
+// sign signs a document of a run. name is of the flow or the step. Without keys it returns doc.
+func (s signer) sign(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
+	if s.keys == nil {
 		return doc, nil
 	}
-	return json.Marshal(signedDoc{string(doc), e.cfg.Keys.Sign(use, run, name, string(doc))})
+	return json.Marshal(signedDoc{string(doc), s.keys.Sign(use, run, name, string(doc))})
 }
 
-// verifyDoc returns the document that signDoc signed for the same use, run and name, and fault.Denied for any
+// verify returns the document that sign signed for the same use, run and name, and fault.Denied for any
 // other. Without keys it returns doc.
-func (e *Engine) verifyDoc(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
-	if e.cfg.Keys == nil {
+func (s signer) verify(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
+	if s.keys == nil {
 		return doc, nil
 	}
-	var s signedDoc
-	if err := json.Unmarshal(doc, &s); err != nil {
-		s = signedDoc{} // of a version that signed nothing, or changed
+	var d signedDoc
+	if err := json.Unmarshal(doc, &d); err != nil {
+		d = signedDoc{} // of a version that signed nothing, or changed
 	}
-	if err := e.cfg.Keys.Verify(s.Signature, use, run, name, s.Doc); err != nil {
+	if err := s.keys.Verify(d.Signature, use, run, name, d.Doc); err != nil {
 		return nil, fault.New(fault.Denied, "%w of run %s (%s): %w", ErrRefused, run, name, err).
 			WithHint("cancel it and begin it again: what was copied is found in its images")
 	}
-	return json.RawMessage(s.Doc), nil
+	return json.RawMessage(d.Doc), nil
 }

@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -75,60 +74,6 @@ func (s Status) Last(out any) (bool, error) {
 	return false, nil
 }
 
-// Status reads the record of a run.
-func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
-	st, err := e.current(ctx, run)
-	if err != nil || st.State == None {
-		return st, err
-	}
-	return st, e.readSteps(ctx, &st)
-}
-
-// attemptsAtOnce are looked up together. They are asked for by name: what begins alike is only
-// found by reading the record of every run there ever was.
-const attemptsAtOnce = 8
-
-// current reads the record of a run's last attempt, without its steps.
-func (e *Engine) current(ctx context.Context, run string) (Status, error) {
-	st := Status{Run: run, State: None}
-	for full := true; full; full = st.Attempt > 0 && st.Attempt%attemptsAtOnce == 0 {
-		var ids []string
-		for n := range attemptsAtOnce {
-			ids = append(ids, attemptID(run, st.Attempt+n+1))
-		}
-		found, err := e.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(true))
-		if err != nil {
-			return st, fmt.Errorf("read record of run %s: %w", run, e.told(err))
-		}
-		if len(found) == 0 {
-			break
-		}
-		e.note(&st, found)
-	}
-	return st, nil
-}
-
-func (e *Engine) list(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fault.Wrap(fault.Canceled, err)
-	}
-	found, err := dbos.ListWorkflows(e.client(ctx), append(filters, dbos.WithFilterLoadInput(false))...)
-	if err != nil && ctx.Err() != nil {
-		return nil, fault.Wrap(fault.Canceled, err)
-	}
-	return found, err
-}
-
-// note takes the last of the attempts for the run's current one.
-func (e *Engine) note(st *Status, attempts []dbos.WorkflowStatus) {
-	for _, w := range attempts {
-		if r, n := splitAttempt(w.ID); r == st.Run && n > st.Attempt {
-			st.Attempt, st.State, st.Started, st.Executor = n, stateOf(w.Status), w.CreatedAt, e.owner(w)
-			st.Err = outcomeOf(st.State, w.Error)
-		}
-	}
-}
-
 func stateOf(s dbos.WorkflowStatusType) State {
 	switch s {
 	case dbos.WorkflowStatusPending, dbos.WorkflowStatusEnqueued, dbos.WorkflowStatusDelayed:
@@ -148,33 +93,12 @@ func outcomeOf(s State, err error) error {
 	return restore(err)
 }
 
-// oldFence is a step that earlier versions recorded in an attempt that they took over.
-const oldFence = "decamp.fence"
-
-// readSteps fills in the steps.
-func (e *Engine) readSteps(ctx context.Context, st *Status) error {
-	infos, err := dbos.GetWorkflowSteps(e.client(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
-	if err != nil {
-		return fmt.Errorf("read steps of run %s: %w", st.Run, e.told(err))
+func decode(name string, raw json.RawMessage, out any) error {
+	if out == nil || len(raw) == 0 {
+		return nil
 	}
-	bad := false
-	for _, s := range infos {
-		if s.StepName == oldFence {
-			continue
-		}
-		bad = bad || s.Error != nil
-		if !bad {
-			st.next = uint(s.StepID) + 1
-		}
-		out, err := json.Marshal(s.Output)
-		if err != nil {
-			return fmt.Errorf("read step %s of run %s: %w", s.StepName, st.Run, err)
-		}
-		r := StepRecord{Name: s.StepName, Started: s.StartedAt, Ended: s.CompletedAt, Err: restore(s.Error)}
-		if r.Err == nil {
-			r.out, r.refused = e.verifyDoc(resultUse, st.Run, r.Name, out)
-		}
-		st.Steps = append(st.Steps, r)
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("read result of %s: %w", name, err)
 	}
 	return nil
 }

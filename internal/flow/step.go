@@ -3,9 +3,11 @@ package flow
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/fault"
 )
 
 type (
@@ -45,15 +47,15 @@ func RegisterStep[In, Out any](e *Engine, name string, fn func(context.Context, 
 type Context struct {
 	dbos      dbos.Context
 	e         *Engine
-	live      *live
+	attempt   *attempt
 	execution *execution
 }
 
 // Run returns the id of the run.
-func (c *Context) Run() string { return c.live.run }
+func (c *Context) Run() string { return c.attempt.run }
 
 // Attempt returns which try of the run this is, from 1.
-func (c *Context) Attempt() int { return c.live.attempt }
+func (c *Context) Attempt() int { return c.attempt.number }
 
 // Step runs the named step with in and decodes its result into out, which may be nil.
 // If the step is on record, only the result is decoded.
@@ -62,7 +64,7 @@ func (c *Context) Step(name string, in, out any) error {
 	if !ok {
 		return fmt.Errorf("step %q is not registered", name)
 	}
-	if err := c.live.spoiled(); err != nil {
+	if err := c.attempt.spoiled(); err != nil {
 		return err
 	}
 	raw, err := json.Marshal(in)
@@ -70,7 +72,7 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.live.work(c.execution)
+		done, err := c.attempt.work(c.execution)
 		if err != nil {
 			return nil, store(err)
 		}
@@ -79,25 +81,43 @@ func (c *Context) Step(name string, in, out any) error {
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
-			out, err = c.e.signDoc(resultUse, c.Run(), name, out)
+			out, err = c.e.record.signer.sign(resultUse, c.Run(), name, out)
 		}
 		return out, store(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
 		return c.explain(name, err)
 	}
-	if result, err = c.e.verifyDoc(resultUse, c.Run(), name, result); err != nil {
+	if result, err = c.e.record.signer.verify(resultUse, c.Run(), name, result); err != nil {
 		return err
 	}
 	return decode(name, result, out)
 }
 
-func decode(name string, raw json.RawMessage, out any) error {
-	if out == nil || len(raw) == 0 {
-		return nil
+// explain tells what a step failed with from what kept the engine from recording it. The latter is
+// no failure of the run: the attempt ends here and now, its record stays as it is, and Start
+// continues the run from there.
+func (c *Context) explain(name string, err error) error {
+	switch {
+	case !ofEngine(err):
+		return restore(err)
+	case errors.Is(err, dbos.ErrConflictingWorkflowID):
+		return c.disowned(name)
+	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
+		return restore(err)
+	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
+		return err // the flow is not the one that was recorded; the record is gone
 	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("read result of %s: %w", name, err)
+	return c.attempt.spoil(unrecorded(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
+}
+
+// disowned returns the error of a step whose result the record refuses, because this execution does
+// not own the run any more: the run was canceled or taken over, or a later execution began. Each of
+// them stops this execution. disowned waits for that, so that no step begins in between.
+func (c *Context) disowned(name string) error {
+	select {
+	case <-c.execution.ctx.Done():
+	case <-c.dbos.Done():
 	}
-	return nil
+	return fault.New(fault.Canceled, "step %s of run %s: the run was canceled or taken over", name, c.attempt.run)
 }

@@ -58,3 +58,12 @@ func recorded(p *dbos.PortableWorkflowError) error {
 	}
 	return e
 }
+
+// ofEngine reports whether err is the engine's own, and neither what a step returned now nor what is
+// on record of one.
+func ofEngine(err error) bool {
+	var ours *stored
+	var recorded *dbos.PortableWorkflowError
+	var engine *dbos.Error
+	return !errors.As(err, &ours) && !errors.As(err, &recorded) && errors.As(err, &engine)
+}

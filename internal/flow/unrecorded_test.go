@@ -13,7 +13,7 @@ func refuse(t *testing.T, e *Engine, when string) (accept func()) {
 	t.Helper()
 	exec := func(sql string) {
 		t.Helper()
-		_, err := e.db.ExecContext(t.Context(), sql)
+		_, err := e.record.db.ExecContext(t.Context(), sql)
 		ok(t, err)
 	}
 	exec("CREATE TRIGGER full BEFORE " + when + " BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END")

@@ -14,22 +14,22 @@ import (
 // It returns a fault.Canceled if ctx or the engine ends first; the run stays pending. It returns a
 // fault.Conflict when another executor took over what went on here.
 func (e *Engine) Wait(ctx context.Context, run string) error {
-	var drove *live
+	var drove *attempt
 	for {
-		st, err := e.current(ctx, run)
+		st, err := e.record.current(ctx, run)
 		if err != nil {
 			return err
 		}
-		l := e.known(run)
-		switch ours := l != nil && (l == drove || !l.over()); {
-		case ours && !e.own(st) && l.attempt < st.Attempt:
-			return e.lose(ctx, l, st)
+		a := e.attempts.known(run)
+		switch ours := a != nil && (a == drove || !a.over()); {
+		case ours && !e.record.own(st) && a.number < st.Attempt:
+			return e.lose(ctx, a, st)
 		case st.State != Pending:
 			return e.outcome(ctx, st)
-		case e.own(st):
+		case e.record.own(st):
 			drove, err = e.await(ctx, st)
 		default:
-			err = e.awaitOther(ctx, st)
+			err = e.watcher.await(ctx, st)
 		}
 		if err != nil {
 			return err
@@ -38,22 +38,20 @@ func (e *Engine) Wait(ctx context.Context, run string) error {
 }
 
 // await waits until the attempt is over in this process, and on record.
-func (e *Engine) await(ctx context.Context, st Status) (*live, error) {
-	l := e.live(attemptID(st.Run, st.Attempt))
+func (e *Engine) await(ctx context.Context, st Status) (*attempt, error) {
+	a := e.attempts.get(attemptID(st.Run, st.Attempt))
 	select {
-	case <-l.ended:
-		return l, e.recorded(ctx, l, st)
-	case <-e.root.Done():
-		return l, errClosed()
+	case <-a.ended:
+		return a, e.recorded(ctx, a, st)
+	case <-e.record.root.Done():
+		return a, errClosed()
 	case <-ctx.Done():
-		return l, fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
+		return a, fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
 	}
 }
 
 // errSilent is all that is known where the engine does not say why it recorded nothing.
 var errSilent = errors.New("the engine does not")
-
-func errClosed() error { return fault.New(fault.Canceled, "engine was closed") }
 
 const (
 	recordPause   = 5 * time.Millisecond // the engine records an outcome once its body has returned
@@ -65,30 +63,30 @@ const (
 
 // recorded returns once the outcome of a body that has returned is on record. The engine records
 // none once it is closing, and none where it cannot.
-func (e *Engine) recorded(ctx context.Context, l *live, st Status) error {
+func (e *Engine) recorded(ctx context.Context, a *attempt, st Status) error {
 	for waited, next := time.Duration(0), recordPause; waited < e.recordTimeout; next = min(2*next, recordPauses) {
-		if err := l.spoiled(); err != nil {
+		if err := a.spoiled(); err != nil {
 			return err
 		}
 		select {
 		case <-time.After(next):
 			waited += next
-		case <-e.root.Done():
+		case <-e.record.root.Done():
 			return errClosed()
 		case <-ctx.Done():
 			return fault.Wrap(fault.Canceled, ctx.Err())
 		}
-		if now, err := e.current(ctx, st.Run); err != nil || now.State != Pending || now.Attempt != st.Attempt {
+		if now, err := e.record.current(ctx, st.Run); err != nil || now.State != Pending || now.Attempt != st.Attempt {
 			return err
 		}
 	}
-	return l.spoil(e.unrecorded("record how run "+st.Run+" ended", errSilent))
+	return a.spoil(unrecorded(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
 }
 
 // lose ends what is left here of a run that another executor took over.
-func (e *Engine) lose(ctx context.Context, l *live, st Status) error {
-	l.stop()
-	if err := ended(ctx, l); err != nil {
+func (e *Engine) lose(ctx context.Context, a *attempt, st Status) error {
+	a.stop()
+	if err := ended(ctx, a); err != nil {
 		return err
 	}
 	return takenOver(st.Run, st.Executor)
@@ -97,19 +95,19 @@ func (e *Engine) lose(ctx context.Context, l *live, st Status) error {
 // unwound waits until the body of a canceled attempt has returned. One that was not
 // entered by now will find the cancellation before its first step.
 func (e *Engine) unwound(ctx context.Context, st Status) error {
-	l := e.known(st.Run)
-	if l == nil || l.attempt != st.Attempt || l.phase.Load() != begun {
+	a := e.attempts.known(st.Run)
+	if a == nil || a.number != st.Attempt || a.phase.Load() != begun {
 		return nil
 	}
-	return ended(ctx, l)
+	return ended(ctx, a)
 }
 
-func ended(ctx context.Context, l *live) error {
+func ended(ctx context.Context, a *attempt) error {
 	select {
-	case <-l.ended:
+	case <-a.ended:
 		return nil
 	case <-ctx.Done():
-		return fault.New(fault.Canceled, "wait for run %s: %w", l.run, ctx.Err())
+		return fault.New(fault.Canceled, "wait for run %s: %w", a.run, ctx.Err())
 	}
 }
 
@@ -124,10 +122,16 @@ func (e *Engine) outcome(ctx context.Context, st Status) error {
 	case None:
 		return fault.New(fault.NotFound, "run %s does not exist", st.Run)
 	}
-	if l := e.known(st.Run); l != nil && l.attempt == st.Attempt {
-		if err, ok := l.outcome(); ok && err != nil {
+	if a := e.attempts.known(st.Run); a != nil && a.number == st.Attempt {
+		if err, ok := a.outcome(); ok && err != nil {
 			return err
 		}
 	}
 	return st.Err
+}
+
+// takenOver is the error for those who drove an attempt of run that is another executor's now.
+func takenOver(run, by string) error {
+	return fault.New(fault.Conflict, "run %s was taken over by %s", run, by).
+		WithHint("it goes on there: see what that one says")
 }

@@ -2,8 +2,10 @@ package flow
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dbos-inc/dbos-transact-golang/dbos"
@@ -23,124 +25,156 @@ const (
 	sendAgain = 10 * time.Second
 )
 
-// await is an attempt at another executor that somebody here waits for.
+// watcher learns what other executors did: they end attempts that go on here, and attempts that a caller
+// here waits for. It is safe for concurrent use.
+type watcher struct {
+	record   *record
+	attempts *attempts
+	log      *slog.Logger
+	done     chan struct{} // closed when watch returns; nil: it was not started
+
+	mu      sync.Mutex
+	awaited map[string]*await // attempts of other executors that callers wait for, by id
+}
+
+func newWatcher(r *record, all *attempts, log *slog.Logger) *watcher {
+	return &watcher{record: r, attempts: all, log: log, awaited: map[string]*await{}}
+}
+
+// await is an attempt at another executor that callers here wait for.
 type await struct {
 	over    chan struct{} // closed by settle
 	waiters int
 }
 
-// awaitOther waits until the attempt is over on record.
-func (e *Engine) awaitOther(ctx context.Context, st Status) error {
+// await waits until the attempt of another executor is over on record.
+func (w *watcher) await(ctx context.Context, st Status) error {
 	id := attemptID(st.Run, st.Attempt)
-	a := e.expect(id)
-	defer e.unexpect(id, a)
+	awaited := w.expect(id)
+	defer w.unexpect(id, awaited)
 	select {
-	case <-a.over:
+	case <-awaited.over:
 		return nil
-	case <-e.root.Done():
+	case <-w.record.root.Done():
 		return errClosed()
 	case <-ctx.Done():
 		return fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
 	}
 }
 
-func (e *Engine) expect(id string) *await {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a := e.awaited[id]
-	if a == nil {
-		a = &await{over: make(chan struct{})}
-		e.awaited[id] = a
+func (w *watcher) expect(id string) *await {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	awaited := w.awaited[id]
+	if awaited == nil {
+		awaited = &await{over: make(chan struct{})}
+		w.awaited[id] = awaited
 	}
-	a.waiters++
-	return a
+	awaited.waiters++
+	return awaited
 }
 
-func (e *Engine) unexpect(id string, a *await) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if a.waiters--; a.waiters == 0 && e.awaited[id] == a {
-		delete(e.awaited, id)
+func (w *watcher) unexpect(id string, awaited *await) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if awaited.waiters--; awaited.waiters == 0 && w.awaited[id] == awaited {
+		delete(w.awaited, id)
 	}
 }
 
-// watch looks for what other executors ended, until the engine is closed.
-func (e *Engine) watch() {
-	defer close(e.watched)
-	for pause(e.root, watchPause) {
-		if err := e.look(e.root); err != nil && e.root.Err() == nil {
-			e.cfg.Log.Debug("look for what others ended", "err", err)
+// start begins to watch, until the engine is closed.
+func (w *watcher) start() {
+	w.done = make(chan struct{})
+	go w.watch()
+}
+
+// wait waits until the watcher has ended, if it was started.
+func (w *watcher) wait() {
+	if w.done != nil {
+		<-w.done
+	}
+}
+
+func (w *watcher) watch() {
+	defer close(w.done)
+	root := w.record.root
+	for pause(root, watchPause) {
+		if err := w.look(root); err != nil && root.Err() == nil {
+			w.log.Debug("look for what others ended", "err", err)
 		}
 	}
 }
 
-func (e *Engine) look(ctx context.Context) error {
-	ids, late := e.underWay(time.Now())
+// look reads which attempts are over on record, and acts on them.
+func (w *watcher) look(ctx context.Context) error {
+	ids, late := w.underWay(time.Now())
 	for some := range slices.Chunk(ids, watchAtOnce) {
-		over, err := e.list(ctx, dbos.WithFilterWorkflowIDs(some...), dbos.WithFilterLoadOutput(false), dbos.WithFilterStatus(
+		over, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(some...), dbos.WithFilterLoadOutput(false), dbos.WithFilterStatus(
 			dbos.WorkflowStatusCancelled, dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded))
 		if err != nil {
 			return err
 		}
-		for _, w := range over {
-			e.settle(w)
+		for _, status := range over {
+			w.settle(status)
 		}
 	}
-	return e.sendFor(ctx, late)
+	return w.sendFor(ctx, late)
 }
 
 // underWay returns the attempts that go on or are to begin here, or are waited for, and those of
 // them that should have begun by now.
-func (e *Engine) underWay(now time.Time) (ids []string, late []*live) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, l := range e.runs {
-		if l.over() {
-			continue
-		}
-		ids = append(ids, attemptID(l.run, l.attempt))
-		if sent := l.since.Load(); sent != 0 && l.phase.Load() == waits && now.Sub(time.UnixMilli(sent)) > sendAgain {
-			late = append(late, l)
+func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
+	for _, a := range w.attempts.underWay() {
+		ids = append(ids, a.id())
+		if sent := a.since.Load(); sent != 0 && a.phase.Load() == waits && now.Sub(time.UnixMilli(sent)) > sendAgain {
+			late = append(late, a)
 		}
 	}
-	return slices.AppendSeq(ids, maps.Keys(e.awaited)), late
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.AppendSeq(ids, maps.Keys(w.awaited)), late
 }
 
-// settle tells whoever it concerns that an attempt is over on record. What goes on here is only ended
-// by a cancellation: that is another executor's, or a second thought of ours.
-func (e *Engine) settle(w dbos.WorkflowStatus) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if a := e.awaited[w.ID]; a != nil {
-		close(a.over)
-		delete(e.awaited, w.ID)
+// settle wakes those who wait for an attempt that is over on record. What goes on here ends only if it
+// was canceled, by another executor or by this one.
+func (w *watcher) settle(status dbos.WorkflowStatus) {
+	w.release(status.ID)
+	run, number := splitAttempt(status.ID)
+	if a := w.attempts.known(run); a != nil && a.number == number && status.Status == dbos.WorkflowStatusCancelled {
+		a.stop()
 	}
-	run, attempt := splitAttempt(w.ID)
-	if l := e.runs[run]; l != nil && l.attempt == attempt && w.Status == dbos.WorkflowStatusCancelled {
-		l.stop()
+}
+
+// release wakes the callers that wait for an attempt.
+func (w *watcher) release(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if awaited := w.awaited[id]; awaited != nil {
+		close(awaited.over)
+		delete(w.awaited, id)
 	}
 }
 
 // sendFor puts attempts back on our queue that were taken off it and did not begin. If one begins at
 // this moment, the engine executes it a second time: see execution.
-func (e *Engine) sendFor(ctx context.Context, late []*live) error {
+func (w *watcher) sendFor(ctx context.Context, late []*attempt) error {
 	if len(late) == 0 {
 		return nil
 	}
 	var ids []string
-	for _, l := range late {
-		l.since.Store(time.Now().UnixMilli())
-		ids = append(ids, attemptID(l.run, l.attempt))
+	for _, a := range late {
+		a.since.Store(time.Now().UnixMilli())
+		ids = append(ids, a.id())
 	}
-	taken, err := e.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(false),
-		dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterQueueName(e.queueName()))
+	taken, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(false),
+		dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterQueueName(w.record.queueName()))
 	if err != nil || len(taken) == 0 {
 		return err
 	}
 	ids = ids[:0]
-	for _, w := range taken {
-		ids = append(ids, w.ID)
+	for _, status := range taken {
+		ids = append(ids, status.ID)
 	}
-	_, err = dbos.ResumeWorkflows[struct{}](e.client(ctx), ids, dbos.WithResumeQueue(e.queueName()))
+	_, err = dbos.ResumeWorkflows[struct{}](w.record.client(ctx), ids, dbos.WithResumeQueue(w.record.queueName()))
 	return err
 }

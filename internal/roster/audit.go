@@ -18,9 +18,12 @@ type Entry struct {
 	Err  string    `json:"err,omitempty"` // why it was refused or failed
 }
 
-// Note adds to the audit trail; ID and Time are the database's. It is no revision.
-func (r *Roster) Note(ctx context.Context, e Entry) error {
-	return r.write(ctx, "write the audit trail", 0, func(x *tx) error {
+// AuditTrail is the list of what people changed, and of what they were refused.
+type AuditTrail struct{ db *database }
+
+// Add appends an entry; the database sets ID and Time. It takes no revision.
+func (s *AuditTrail) Add(ctx context.Context, e Entry) error {
+	return s.db.write(ctx, "write the audit trail", 0, func(x *tx) error {
 		if err := x.row(`UPDATE meta SET entry = entry + 1 WHERE id = 1 RETURNING entry`, nil, &e.ID); err != nil {
 			return err
 		}
@@ -38,11 +41,11 @@ func scanEntry(row scanner) (Entry, error) {
 	return parse[Entry](doc)
 }
 
-// Audit returns at most limit entries older than the one of that ID, the newest first; before
+// List returns at most limit entries older than the one of that ID, the newest first; before
 // 0 begins at the newest.
-func (r *Roster) Audit(ctx context.Context, before int64, limit int) ([]Entry, error) {
+func (s *AuditTrail) List(ctx context.Context, before int64, limit int) ([]Entry, error) {
 	var all []Entry
-	err := r.see(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.see(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
 		all, err = query(ctx, t, scanEntry, `SELECT doc FROM audit WHERE id < $1 OR $1 = 0 ORDER BY id DESC LIMIT $2`, before, limit)
 		return err
 	})

@@ -23,8 +23,8 @@ func BenchmarkAddVMs(b *testing.B) {
 		for b.Loop() {
 			name := fmt.Sprint("p", n)
 			n++
-			ok(r.AddPlan(ctx, Plan{Name: name}))(b)
-			must(b, r.AddVMs(ctx, someVMs(name, 10_000)))
+			ok(r.Plans.Add(ctx, Plan{Name: name}))(b)
+			must(b, r.VMs.Add(ctx, someVMs(name, 10_000)))
 		}
 	})
 }
@@ -35,10 +35,10 @@ func full(b *testing.B, p *place) (*fleet, []Claim) {
 	ctx := b.Context()
 	f := newFleet(b, p.open(), 200)
 	for _, name := range []string{"done", "waits"} {
-		ok(f.AddPlan(ctx, Plan{Name: name}))(b)
-		must(b, f.AddVMs(ctx, someVMs(name, 10_000)))
+		ok(f.Plans.Add(ctx, Plan{Name: name}))(b)
+		must(b, f.VMs.Add(ctx, someVMs(name, 10_000)))
 	}
-	must(b, f.write(ctx, "end", 1, func(x *tx) error {
+	must(b, f.db.write(ctx, "end", 1, func(x *tx) error {
 		_, err := x.exec(`UPDATE vms SET state = 'done', rev = $1 WHERE plan = 'done'`, x.rev)
 		return err
 	}))
@@ -47,7 +47,7 @@ func full(b *testing.B, p *place) (*fleet, []Claim) {
 		given = append(given, Granted{Key: key(n + 1), Worker: "w1", Expected: time.Hour})
 	}
 	var claims []Claim
-	for _, v := range ok(f.Grant(ctx, f.sched, given))(b) {
+	for _, v := range ok(f.Scheduling.Grant(ctx, f.sched, given))(b) {
 		claims = append(claims, Claim{v.Key, "w1", v.Epoch})
 	}
 	if len(claims) != len(given) {
@@ -65,7 +65,7 @@ func BenchmarkReport(b *testing.B) {
 			told[i] = Progress{Key: c.Key, Total: 1 << 40, Done: 1 << 39, Rate: 300 << 20, Busy: bottleneck.Busy{Source: 1}}
 		}
 		for b.Loop() {
-			must(b, f.Report(b.Context(), f.workers["w1"], told))
+			must(b, f.Progress.Report(b.Context(), f.workers["w1"], told))
 		}
 	})
 }
@@ -76,13 +76,13 @@ func BenchmarkPlans(b *testing.B) {
 		f, claims := full(b, p)
 		b.Run("same", func(b *testing.B) {
 			for b.Loop() {
-				ok(f.Plans(b.Context()))(b)
+				ok(f.Plans.List(b.Context()))(b)
 			}
 		})
 		b.Run("changed", func(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
-				must(b, f.SetStep(b.Context(), claims[0], fmt.Sprint(n), ""))
-				ok(f.Plans(b.Context()))(b)
+				must(b, f.Claims.SetStep(b.Context(), claims[0], fmt.Sprint(n), ""))
+				ok(f.Plans.List(b.Context()))(b)
 			}
 		})
 	})
@@ -92,10 +92,10 @@ func BenchmarkPlans(b *testing.B) {
 func BenchmarkStep(b *testing.B) {
 	benchBoth(b, func(b *testing.B, p *place) {
 		f, claims := full(b, p)
-		since := ok(f.Changes(b.Context(), 1<<60))(b).Rev
+		since := ok(f.Feed.Changes(b.Context(), 1<<60))(b).Rev
 		for n := 0; b.Loop(); n++ {
-			must(b, f.SetStep(b.Context(), claims[n%len(claims)], fmt.Sprint(n), ""))
-			c := ok(f.Changes(b.Context(), since))(b)
+			must(b, f.Claims.SetStep(b.Context(), claims[n%len(claims)], fmt.Sprint(n), ""))
+			c := ok(f.Feed.Changes(b.Context(), since))(b)
 			if len(c.VMs) != 1 {
 				b.Fatalf("told of %d VMs", len(c.VMs))
 			}
@@ -111,10 +111,10 @@ func BenchmarkLife(b *testing.B) {
 		f := newFleet(b, p.open(), 1)
 		for b.Loop() {
 			c := f.run(1, "w1")
-			must(b, f.SetStep(ctx, c, "copy", ""))
-			must(b, f.GiveBack(ctx, c))
-			must(b, f.SetStep(ctx, c, "verify", ""))
-			must(b, f.Finish(ctx, c, End{State: Queued}))
+			must(b, f.Claims.SetStep(ctx, c, "copy", ""))
+			must(b, f.Claims.GiveBack(ctx, c))
+			must(b, f.Claims.SetStep(ctx, c, "verify", ""))
+			must(b, f.Claims.Finish(ctx, c, End{State: Queued}))
 		}
 	})
 }
@@ -123,10 +123,10 @@ func BenchmarkLife(b *testing.B) {
 func BenchmarkPoll(b *testing.B) {
 	benchBoth(b, func(b *testing.B, p *place) {
 		f, _ := full(b, p)
-		_, newer := f.news.known()
+		_, newer := f.db.revisions.known()
 		for b.Loop() {
-			f.news.last = time.Time{}
-			must(b, f.poll(b.Context(), newer))
+			f.db.revisions.polled = time.Time{}
+			must(b, f.Feed.poll(b.Context(), newer))
 		}
 	})
 }

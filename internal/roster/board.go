@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// PutBoard replaces what the scheduler shows: why each VM waits. Nobody else reads it back, so
-// it is no revision.
-func (r *Roster) PutBoard(ctx context.Context, l Lease, doc json.RawMessage) error {
-	return r.aside(ctx, "write the board", func(x *tx) error {
+// Board is what the scheduler shows: one document, which it writes while a reader requests it.
+type Board struct{ db *database }
+
+// Put replaces the board: why each VM waits. It takes no revision. l is the scheduler's lease.
+func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
+	return s.db.aside(ctx, "write the board", func(x *tx) error {
 		if err := x.fence(l); err != nil {
 			return err
 		}
@@ -19,20 +21,20 @@ func (r *Roster) PutBoard(ctx context.Context, l Lease, doc json.RawMessage) err
 	})
 }
 
-// Board returns what the scheduler showed last, and when: by the database's clock.
-func (r *Roster) Board(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
+// Read returns the last board, and when it was written by the database's clock.
+func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
-	err = r.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+	err = s.db.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT at, doc FROM board WHERE id = 1`).Scan(&micros, &text)
 	})
 	return json.RawMessage(text), moment(micros), err
 }
 
-// Look says that somebody looks at the board, so that it is written.
-func (r *Roster) Look(ctx context.Context) error {
-	return r.aside(ctx, "look at the board", func(x *tx) error {
-		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-lookEvery.Microseconds())
+// Request has the scheduler write the board for a while.
+func (s *Board) Request(ctx context.Context) error {
+	return s.db.aside(ctx, "look at the board", func(x *tx) error {
+		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())
 		if err == nil && n == 0 {
 			err = errSame
 		}
@@ -40,14 +42,14 @@ func (r *Roster) Look(ctx context.Context) error {
 	})
 }
 
-// lookEvery is how exact it is known when somebody looked.
-const lookEvery = time.Second
+// requestEvery is the accuracy of Requested. Requests within it are not written again.
+const requestEvery = time.Second
 
-// Looked returns how long ago somebody looked at the board.
-func (r *Roster) Looked(ctx context.Context) (time.Duration, error) {
+// Requested returns the time since the last Request.
+func (s *Board) Requested(ctx context.Context) (time.Duration, error) {
 	var looked, now int64
-	err := r.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
-		return t.QueryRowContext(ctx, `SELECT looked, `+r.kind.now+` FROM board WHERE id = 1`).Scan(&looked, &now)
+	err := s.db.see(ctx, "read the board", func(ctx context.Context, t *sql.Tx) error {
+		return t.QueryRowContext(ctx, `SELECT looked, `+s.db.kind.now+` FROM board WHERE id = 1`).Scan(&looked, &now)
 	})
-	return time.Duration(r.clock(now)-looked) * time.Microsecond, err
+	return time.Duration(s.db.clock(now)-looked) * time.Microsecond, err
 }

@@ -95,7 +95,7 @@ func (p *place) open() *Roster {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r.patience = patient // the race detector is slow
+	r.db.patience = patient // the race detector is slow
 	p.t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			p.t.Error(err)
@@ -165,12 +165,12 @@ const aMinute = time.Minute
 func newFleet(t testing.TB, r *Roster, vms int) *fleet {
 	t.Helper()
 	ctx := t.Context()
-	ok(r.AddPlan(ctx, Plan{Name: "p", Text: "version: 1\n", By: "ann"}))(t)
-	must(t, r.AddVMs(ctx, someVMs("p", vms)))
+	ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1\n", By: "ann"}))(t)
+	must(t, r.VMs.Add(ctx, someVMs("p", vms)))
 	f := &fleet{Roster: r, t: t, workers: map[string]Lease{}}
-	f.sched = ok(r.Acquire(ctx, "scheduler", "s1", aMinute))(t)
+	f.sched = ok(r.Leases.Acquire(ctx, "scheduler", "s1", aMinute))(t)
 	for _, w := range []string{"w1", "w2"} {
-		f.workers[w] = ok(r.Join(ctx, Worker{Name: w, Version: "1", VMs: 10, Offers: map[string]string{"/srv/vm": "id-" + w}}, aMinute))(t)
+		f.workers[w] = ok(r.Workers.Join(ctx, Worker{Name: w, Version: "1", VMs: 10, Offers: map[string]string{"/srv/vm": "id-" + w}}, aMinute))(t)
 	}
 	return f
 }
@@ -180,7 +180,7 @@ func key(n int) Key { return Key{"p", fmt.Sprintf("vm-%d", n)} }
 // grant gives VM n to a worker, and returns its claim.
 func (f *fleet) grant(n int, worker string) Claim {
 	f.t.Helper()
-	vms := ok(f.Grant(f.t.Context(), f.sched, []Granted{{Key: key(n), Worker: worker, Expected: time.Hour}}))(f.t)
+	vms := ok(f.Scheduling.Grant(f.t.Context(), f.sched, []Granted{{Key: key(n), Worker: worker, Expected: time.Hour}}))(f.t)
 	if len(vms) != 1 || vms[0].State != Assigned || !vms[0].Holds || vms[0].Worker != worker {
 		f.t.Fatalf("granted %+v", vms)
 	}
@@ -191,11 +191,11 @@ func (f *fleet) grant(n int, worker string) Claim {
 func (f *fleet) run(n int, worker string) Claim {
 	f.t.Helper()
 	c := f.grant(n, worker)
-	must(f.t, f.Begin(f.t.Context(), c, []string{"id-" + worker}))
+	must(f.t, f.Claims.Begin(f.t.Context(), c, []string{"id-" + worker}))
 	return c
 }
 
 func (f *fleet) vm(n int) VM {
 	f.t.Helper()
-	return ok(f.VM(f.t.Context(), key(n)))(f.t)
+	return ok(f.VMs.Get(f.t.Context(), key(n)))(f.t)
 }

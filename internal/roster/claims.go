@@ -8,6 +8,18 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// Claim is a worker's right to drive a VM. What is written with a claim that somebody else has
+// a newer one than is refused.
+type Claim struct {
+	Key
+	Worker string
+	Epoch  int64
+}
+
+// Claims is what workers write of the VMs that they drive. Each write checks the claim in the same
+// transaction.
+type Claims struct{ db *database }
+
 // held is the condition under which a claim, $1 to $4, is the newest of its VM.
 const held = ` WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state IN ('assigned', 'running')`
 
@@ -25,18 +37,18 @@ func fenced(c Claim) error {
 		WithHint("nothing: whoever has it now goes on with it")
 }
 
-// Begin says that the claim's VM is driven from now on, and on which storages its images will
-// be: before anything is written there.
-func (r *Roster) Begin(ctx context.Context, c Claim, storage []string) error {
-	return r.write(ctx, "begin "+c.Key.String(), 1, func(x *tx) error {
+// Begin sets the claim's VM to Running, and records the storages of its images. Call it before
+// anything is written there.
+func (s *Claims) Begin(ctx context.Context, c Claim, storage []string) error {
+	return s.db.write(ctx, "begin "+c.Key.String(), 1, func(x *tx) error {
 		return x.drive(c, `state = 'running', began = CASE WHEN began = 0 THEN $5 ELSE began END, storage = CASE WHEN $6 = '' THEN storage ELSE $6 END, rev = $7`,
 			x.now, text(storage), x.rev)
 	})
 }
 
-// SetStep says what the VM's driver is at, and why it waits where it does.
-func (r *Roster) SetStep(ctx context.Context, c Claim, step, waits string) error {
-	return r.jot(ctx, "update "+c.Key.String(), 1, func(x *tx) error {
+// SetStep records the step of the VM's migration, and why it waits if it does.
+func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error {
+	return s.db.jot(ctx, "update "+c.Key.String(), 1, func(x *tx) error {
 		var same int
 		err := x.row(`SELECT count(*) FROM vms`+held+` AND step = $5 AND waits = $6`, []any{c.Plan, c.VM, c.Worker, c.Epoch, step, waits}, &same)
 		if err != nil {
@@ -49,17 +61,16 @@ func (r *Roster) SetStep(ctx context.Context, c Claim, step, waits string) error
 	})
 }
 
-// Ask says which transfer the VM wants to begin, and how long that takes by what is known. The
-// scheduler answers with Holds.
-func (r *Roster) Ask(ctx context.Context, c Claim, stage Stage, expected time.Duration) error {
-	return r.jot(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
+// Ask requests a transfer for the VM, of the expected duration. The scheduler answers with Holds.
+func (s *Claims) Ask(ctx context.Context, c Claim, stage Stage, expected time.Duration) error {
+	return s.db.jot(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
 		return x.drive(c, `asks = $5, expected = $6, holds = FALSE, since = 0, rev = $7`, stage, length(expected), x.rev)
 	})
 }
 
-// GiveBack says that the transfer is over, or no longer wanted.
-func (r *Roster) GiveBack(ctx context.Context, c Claim) error {
-	return r.jot(ctx, "give back for "+c.Key.String(), 1, func(x *tx) error {
+// GiveBack ends the transfer of the VM, or its request.
+func (s *Claims) GiveBack(ctx context.Context, c Claim) error {
+	return s.db.jot(ctx, "give back for "+c.Key.String(), 1, func(x *tx) error {
 		return x.drive(c, `asks = '', expected = 0, holds = FALSE, since = 0, rev = $5`, x.rev)
 	})
 }
@@ -73,12 +84,12 @@ type End struct {
 	Uncounted bool      // Failure is told, and does not count
 }
 
-// Finish gives a claim back with what became of its VM. Said again, it changes nothing.
-func (r *Roster) Finish(ctx context.Context, c Claim, end End) error {
+// Finish ends a claim and records the outcome. A second call changes nothing.
+func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 	if end.State != Queued && !end.State.Over() {
 		return fmt.Errorf("finish %s: %s is no end", c.Key, end.State)
 	}
-	return r.write(ctx, "finish "+c.Key.String(), 1, func(x *tx) error {
+	return s.db.write(ctx, "finish "+c.Key.String(), 1, func(x *tx) error {
 		said, err := x.said(c, end.State)
 		if err != nil {
 			return err

@@ -3,6 +3,8 @@ package roster
 import (
 	"context"
 	"database/sql"
+
+	"github.com/decamp/decamp/internal/fault"
 )
 
 // dialect is where the two databases differ. All else is said in words that both know:
@@ -26,4 +28,19 @@ type dialect struct {
 
 	// fault tells what is wrong, by the database's own numbers.
 	fault func(error) (failing, bool)
+}
+
+// failing is what is known of an error of the database.
+type failing struct {
+	kind  fault.Kind
+	hint  string
+	again bool // what was not committed may be tried again at once
+}
+
+const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"
+
+// foreign is the error for a database that others made.
+func foreign(why string) error {
+	return fault.New(fault.Invalid, "this is no database of a decamp fleet: %s", why).
+		WithHint("name an empty database, or a file that is not there yet")
 }

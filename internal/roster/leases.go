@@ -9,11 +9,25 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// Lease is the right to do something alone until a time.
+type Lease struct {
+	Name  string
+	Owner string
+	Epoch int64
+
+	// Sure is until when the lease is certainly still ours by this process's own clock: the
+	// moment before it was asked for, and its length.
+	Sure time.Time
+}
+
+// Leases are rights that one process at a time has.
+type Leases struct{ db *database }
+
 // Acquire takes the lease of that name for owner. While another owner has it, that is
 // fault.Conflict. One's own is renewed; one that is over is taken with a new epoch.
-func (r *Roster) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (Lease, error) {
+func (s *Leases) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: name, Owner: owner, Sure: time.Now().Add(ttl)}
-	err := r.write(ctx, "acquire "+name, 0, func(x *tx) error {
+	err := s.db.write(ctx, "acquire "+name, 0, func(x *tx) error {
 		had, until, err := x.stopLease(name)
 		if err != nil {
 			return err
@@ -69,9 +83,9 @@ func lapsed(l Lease) error {
 
 // Renew makes a lease last for ttl from now. When another has it, that is ErrFenced. It waits for
 // no other transaction but the lease's own: one that takes long would end all leases else.
-func (r *Roster) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
+func (s *Leases) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
 	sure := time.Now().Add(ttl)
-	err := r.aside(ctx, "renew "+l.Name, func(x *tx) error {
+	err := s.db.aside(ctx, "renew "+l.Name, func(x *tx) error {
 		n, err := x.exec(`UPDATE leases SET until = $4 WHERE name = $1 AND owner = $2 AND epoch = $3`, l.Name, l.Owner, l.Epoch, x.now+ttl.Microseconds())
 		if err == nil && n == 0 {
 			err = lapsed(*l)
@@ -85,8 +99,8 @@ func (r *Roster) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
 }
 
 // Free gives a lease back. One that is another's stays his.
-func (r *Roster) Free(ctx context.Context, l Lease) error {
-	return r.write(ctx, "free "+l.Name, 0, func(x *tx) error { return x.free(l) })
+func (s *Leases) Free(ctx context.Context, l Lease) error {
+	return s.db.write(ctx, "free "+l.Name, 0, func(x *tx) error { return x.free(l) })
 }
 
 func (x *tx) free(l Lease) error {

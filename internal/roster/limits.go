@@ -13,9 +13,12 @@ type Limit struct {
 	Rev   int64  `json:"rev"`
 }
 
-// SetLimit has a limit stand from now on. Less than 0 takes it back.
-func (r *Roster) SetLimit(ctx context.Context, name string, units int64) error {
-	return r.write(ctx, "set limit "+name, 1, func(x *tx) error {
+// Limits are the limits that operators set.
+type Limits struct{ db *database }
+
+// Set sets a limit. Less than 0 units removes it.
+func (s *Limits) Set(ctx context.Context, name string, units int64) error {
+	return s.db.write(ctx, "set limit "+name, 1, func(x *tx) error {
 		n, err := x.exec(`INSERT INTO limits (name, units, rev) VALUES ($1, $2, $3)
 			ON CONFLICT (name) DO UPDATE SET units = excluded.units, rev = excluded.rev WHERE limits.units <> excluded.units`, name, units, x.rev)
 		if err == nil && n == 0 {
@@ -27,10 +30,10 @@ func (r *Roster) SetLimit(ctx context.Context, name string, units int64) error {
 
 func scanLimit(row scanner) (l Limit, err error) { return l, row.Scan(&l.Name, &l.Units, &l.Rev) }
 
-// Limits returns those that stand, by name.
-func (r *Roster) Limits(ctx context.Context) ([]Limit, error) {
+// List returns the limits that are set, by name.
+func (s *Limits) List(ctx context.Context) ([]Limit, error) {
 	var all []Limit
-	err := r.see(ctx, "list limits", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.see(ctx, "list limits", func(ctx context.Context, t *sql.Tx) (err error) {
 		all, err = query(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE units >= 0 ORDER BY name`)
 		return err
 	})

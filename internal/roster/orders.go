@@ -8,6 +8,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
+// Order is what operators want of a VM, or of all VMs of a plan. It stands until the next one;
+// Retry and Rollback are carried out once.
+type Order string
+
+// Orders.
+const (
+	GoOn     Order = ""         // also: resume
+	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
+	CutOver  Order = "cutover"  // of warm VMs: switch over as soon as the round is done
+	Cancel   Order = "cancel"   // stop, and undo what is not published
+	Retry    Order = "retry"    // of failed and canceled ones: begin again where they stopped
+	Rollback Order = "rollback" // of those that are not published: as cancel; the source runs again if it ran
+	Withdraw Order = "withdraw" // of one VM: as rollback, also of one that is published, which is removed from its target
+)
+
+// Under returns what stands for a VM that has order o, of a plan that has another: to give up is
+// never overruled, else what was said of the VM alone is meant.
+func (o Order) Under(plan Order) Order {
+	if plan.ends() && !o.ends() || o == GoOn {
+		return plan
+	}
+	return o
+}
+
 // ends reports whether an order is to give up.
 func (o Order) ends() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
@@ -26,10 +50,10 @@ const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, e
 // withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
 const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
-// OrderVM has o stand for a VM. Retry, and what ends a VM that never began, is done at once.
-// What contradicts its state is fault.Conflict.
-func (r *Roster) OrderVM(ctx context.Context, k Key, o Order) error {
-	return r.write(ctx, orderName(o)+" "+k.String(), 1, func(x *tx) error {
+// Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
+// that contradicts its state is fault.Conflict.
+func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
+	return s.db.write(ctx, orderName(o)+" "+k.String(), 1, func(x *tx) error {
 		v, err := x.vm(k)
 		if err != nil {
 			return err
@@ -47,9 +71,6 @@ func (r *Roster) OrderVM(ctx context.Context, k Key, o Order) error {
 		return x.revive(p, k.VM)
 	})
 }
-
-// Retry is OrderVM with that order.
-func (r *Roster) Retry(ctx context.Context, k Key) error { return r.OrderVM(ctx, k, Retry) }
 
 func orderName(o Order) string {
 	if o == GoOn {
@@ -137,10 +158,10 @@ func (o Order) fits(v VM, of Order) error {
 	return nil
 }
 
-// OrderPlan has o stand for all VMs of a plan. Retry, and what ends VMs that never began, is
-// done at once. What contradicts the state of the plan is fault.Conflict.
-func (r *Roster) OrderPlan(ctx context.Context, name string, o Order) error {
-	return r.write(ctx, orderName(o)+" plan "+name, 1, func(x *tx) error {
+// Order gives all VMs of a plan an order. Retry, and what ends VMs that never began, is done at
+// once. An order that contradicts the state of the plan is fault.Conflict.
+func (s *Plans) Order(ctx context.Context, name string, o Order) error {
+	return s.db.write(ctx, orderName(o)+" plan "+name, 1, func(x *tx) error {
 		p, err := x.need(name)
 		if err != nil {
 			return err

@@ -21,14 +21,14 @@ func (f *fleet) stage(n int, s State) {
 		f.run(n, "w1")
 	case Stranded:
 		f.run(n, "w1")
-		must(f.t, f.write(ctx, "strand", 1, func(x *tx) error {
+		must(f.t, f.db.write(ctx, "strand", 1, func(x *tx) error {
 			_, err := x.exec(`UPDATE vms SET state = 'stranded', holds = FALSE, rev = $3 WHERE plan = $1 AND vm = $2`, key(n).Plan, key(n).VM, x.rev)
 			return err
 		}))
 	case Canceled:
-		must(f.t, f.Finish(ctx, f.run(n, "w1"), End{State: Canceled}))
+		must(f.t, f.Claims.Finish(ctx, f.run(n, "w1"), End{State: Canceled}))
 	default:
-		must(f.t, f.Finish(ctx, f.run(n, "w1"), End{State: s, Failure: failureOf(s)}))
+		must(f.t, f.Claims.Finish(ctx, f.run(n, "w1"), End{State: s, Failure: failureOf(s)}))
 	}
 }
 
@@ -57,7 +57,7 @@ func TestOrdersToAVM(t *testing.T) {
 			for from, want := range outcomes {
 				n += 2 // warm
 				f.stage(n, from)
-				err := f.OrderVM(t.Context(), key(n), order)
+				err := f.VMs.Order(t.Context(), key(n), order)
 				v := f.vm(n)
 				switch {
 				case want == "" && (!fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" || v.State != from || v.Order != GoOn):
@@ -82,25 +82,25 @@ func TestOrdersThatContradictEachOther(t *testing.T) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		conflict("cutover of a cold VM", f.OrderVM(ctx, key(1), CutOver))
+		conflict("cutover of a cold VM", f.VMs.Order(ctx, key(1), CutOver))
 		claim := f.run(2, "w1")
-		must(t, f.OrderVM(ctx, key(2), Cancel))
-		conflict("resume of what is being canceled", f.OrderVM(ctx, key(2), GoOn))
-		conflict("cutover of what is being canceled", f.OrderVM(ctx, key(2), CutOver))
-		conflict("retry of what is being canceled", f.Retry(ctx, key(2)))
-		must(t, f.OrderVM(ctx, key(2), Rollback))
-		must(t, f.Finish(ctx, claim, End{State: Canceled}))
-		must(t, f.Retry(ctx, key(2)))
+		must(t, f.VMs.Order(ctx, key(2), Cancel))
+		conflict("resume of what is being canceled", f.VMs.Order(ctx, key(2), GoOn))
+		conflict("cutover of what is being canceled", f.VMs.Order(ctx, key(2), CutOver))
+		conflict("retry of what is being canceled", f.VMs.Order(ctx, key(2), Retry))
+		must(t, f.VMs.Order(ctx, key(2), Rollback))
+		must(t, f.Claims.Finish(ctx, claim, End{State: Canceled}))
+		must(t, f.VMs.Order(ctx, key(2), Retry))
 		if v := f.vm(2); v.State != Queued || v.Asks != First || !v.Began.IsZero() || len(v.Storage) != 0 || v.Order != GoOn {
 			t.Errorf("retried after it was undone: %+v", v)
 		}
-		must(t, f.OrderPlan(ctx, "p", Cancel))
-		conflict("retry of one VM of a canceled plan", f.Retry(ctx, key(1)))
-		conflict("pause of a canceled plan", f.OrderPlan(ctx, "p", Pause))
-		if err := f.OrderVM(ctx, Key{"p", "vm-99"}, Pause); !fault.Is(err, fault.NotFound) {
+		must(t, f.Plans.Order(ctx, "p", Cancel))
+		conflict("retry of one VM of a canceled plan", f.VMs.Order(ctx, key(1), Retry))
+		conflict("pause of a canceled plan", f.Plans.Order(ctx, "p", Pause))
+		if err := f.VMs.Order(ctx, Key{"p", "vm-99"}, Pause); !fault.Is(err, fault.NotFound) {
 			t.Errorf("no such VM: %v", err)
 		}
-		if err := f.OrderPlan(ctx, "q", Pause); !fault.Is(err, fault.NotFound) {
+		if err := f.Plans.Order(ctx, "q", Pause); !fault.Is(err, fault.NotFound) {
 			t.Errorf("no such plan: %v", err)
 		}
 	})
@@ -110,29 +110,29 @@ func TestAPlanIsCanceledAndTakenUpAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 5)
-		must(t, f.SetPlan(ctx, "p", PlanRunning, nil))
+		must(t, f.Plans.SetState(ctx, "p", PlanRunning, nil))
 		f.stage(1, Done)
 		f.stage(2, Failed)
 		running := f.run(3, "w1")
-		must(t, f.OrderPlan(ctx, "p", Cancel))
-		must(t, f.AddVMs(ctx, someVMs("p", 6))) // found late
+		must(t, f.Plans.Order(ctx, "p", Cancel))
+		must(t, f.VMs.Add(ctx, someVMs("p", 6))) // found late
 		want := map[int]State{1: Done, 2: Queued, 3: Running, 4: Canceled, 5: Canceled, 6: Canceled}
 		for n, state := range want {
 			if v := f.vm(n); v.State != state {
 				t.Errorf("canceled: VM %d is %s, not %s", n, v.State, state)
 			}
 		}
-		if err := f.OrderPlan(ctx, "p", Retry); !fault.Is(err, fault.Conflict) {
+		if err := f.Plans.Order(ctx, "p", Retry); !fault.Is(err, fault.Conflict) {
 			t.Errorf("retry while it is being canceled: %v", err)
 		}
-		must(t, f.Finish(ctx, running, End{State: Canceled}))
-		must(t, f.Finish(ctx, f.run(2, "w1"), End{State: Canceled}))
-		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		if err := f.OrderPlan(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+		must(t, f.Claims.Finish(ctx, running, End{State: Canceled}))
+		must(t, f.Claims.Finish(ctx, f.run(2, "w1"), End{State: Canceled}))
+		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
+		if err := f.Plans.Order(ctx, "p", Cancel); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 			t.Errorf("canceled again: %v", err)
 		}
-		must(t, f.OrderPlan(ctx, "p", Retry))
-		plan := ok(f.Plan(ctx, "p"))(t)
+		must(t, f.Plans.Order(ctx, "p", Retry))
+		plan := ok(f.Plans.Get(ctx, "p"))(t)
 		if plan.State != PlanRunning || plan.Order != GoOn || !plan.Ended.IsZero() || fmt.Sprint(plan.Counts) != "map[done:1 queued:5]" {
 			t.Errorf("retried: %+v", plan)
 		}
@@ -143,30 +143,30 @@ func TestAPlanThatHasEndedTakesNoOrders(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 3)
-		must(t, f.SetPlan(ctx, "p", PlanRunning, nil))
+		must(t, f.Plans.SetState(ctx, "p", PlanRunning, nil))
 		f.stage(1, Done)
 		f.stage(2, Done)
 		f.stage(3, Done)
-		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
+		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
 		for _, o := range []Order{GoOn, Pause, CutOver, Cancel, Rollback, Withdraw, Retry} {
-			if err := f.OrderPlan(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
+			if err := f.Plans.Order(ctx, "p", o); !fault.Is(err, fault.Conflict) || fault.HintOf(err) == "" {
 				t.Errorf("%q: %v", o, err)
 			}
-			if err := f.OrderPlan(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
+			if err := f.Plans.Order(ctx, "p", o); strings.Contains(fault.HintOf(err), "retry") {
 				t.Errorf("%q: all is published, and the remedy is to %s", o, fault.HintOf(err))
 			}
 		}
-		must(t, f.DropPlan(ctx, "p"))
-		ok(f.AddPlan(ctx, Plan{Name: "p", Text: "another"}))(t)
-		must(t, f.AddVMs(ctx, someVMs("p", 1))) // cold
-		must(t, f.SetPlan(ctx, "p", PlanRunning, nil))
-		if err := f.OrderPlan(ctx, "p", CutOver); !fault.Is(err, fault.Conflict) {
+		must(t, f.Plans.Drop(ctx, "p"))
+		ok(f.Plans.Add(ctx, Plan{Name: "p", Text: "another"}))(t)
+		must(t, f.VMs.Add(ctx, someVMs("p", 1))) // cold
+		must(t, f.Plans.SetState(ctx, "p", PlanRunning, nil))
+		if err := f.Plans.Order(ctx, "p", CutOver); !fault.Is(err, fault.Conflict) {
 			t.Errorf("cutover of a plan without a warm VM: %v", err)
 		}
 		f.stage(1, Failed)
-		must(t, f.SetPlan(ctx, "p", PlanEnded, nil))
-		must(t, f.Retry(ctx, key(1)))
-		if plan := ok(f.Plan(ctx, "p"))(t); plan.State != PlanRunning {
+		must(t, f.Plans.SetState(ctx, "p", PlanEnded, nil))
+		must(t, f.VMs.Order(ctx, key(1), Retry))
+		if plan := ok(f.Plans.Get(ctx, "p"))(t); plan.State != PlanRunning {
 			t.Errorf("one VM of it goes on: it is %s", plan.State)
 		}
 	})
@@ -187,13 +187,13 @@ func TestAPausedPlanIsNotGrantedTo(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx := t.Context()
 		f := newFleet(t, p.open(), 4)
-		must(t, f.OrderPlan(ctx, "p", Pause))
-		must(t, f.OrderVM(ctx, key(2), CutOver))
-		vms := ok(f.Grant(ctx, f.sched, []Granted{{Key: key(1), Worker: "w1", Expected: time.Hour}, {Key: key(2), Worker: "w1"}}))(t)
+		must(t, f.Plans.Order(ctx, "p", Pause))
+		must(t, f.VMs.Order(ctx, key(2), CutOver))
+		vms := ok(f.Scheduling.Grant(ctx, f.sched, []Granted{{Key: key(1), Worker: "w1", Expected: time.Hour}, {Key: key(2), Worker: "w1"}}))(t)
 		if len(vms) != 1 || vms[0].Key != key(2) {
 			t.Errorf("granted %+v", vms)
 		}
-		must(t, f.OrderPlan(ctx, "p", GoOn))
+		must(t, f.Plans.Order(ctx, "p", GoOn))
 		f.grant(1, "w1")
 	})
 }

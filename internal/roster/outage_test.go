@@ -69,7 +69,7 @@ func startLoad(t *testing.T, f *fleet, patience time.Duration) *load {
 	for n := range writers {
 		l.workers = append(l.workers, &loader{f: f, claim: f.run(n+1, "w1")})
 	}
-	f.patience = patience
+	f.db.patience = patience
 	for _, w := range l.workers {
 		l.ends.Go(func() { w.work(ctx) })
 	}
@@ -80,9 +80,9 @@ func (w *loader) work(ctx context.Context) {
 	lease, told := w.f.workers["w1"], []Progress{{Key: w.claim.Key}}
 	for step := 1; ctx.Err() == nil; step++ {
 		err := errors.Join(
-			w.f.SetStep(ctx, w.claim, fmt.Sprint(step), ""),
-			w.f.Beat(ctx, &lease, aMinute),
-			w.f.Report(ctx, lease, told),
+			w.f.Claims.SetStep(ctx, w.claim, fmt.Sprint(step), ""),
+			w.f.Leases.Renew(ctx, &lease, aMinute),
+			w.f.Progress.Report(ctx, lease, told),
 			w.follow(ctx))
 		if ctx.Err() == nil {
 			w.count(step, err)
@@ -91,7 +91,7 @@ func (w *loader) work(ctx context.Context) {
 }
 
 func (w *loader) follow(ctx context.Context) error {
-	_, err := w.f.Changes(ctx, 0)
+	_, err := w.f.Feed.Changes(ctx, 0)
 	return err
 }
 
@@ -174,14 +174,14 @@ func TestAProcessThatStandsStillIsCutOff(t *testing.T) {
 	p.url += "&idle_in_transaction_session_timeout=300ms"
 	still := p.open()
 	stopped, rev := standStill(t, still)
-	if now := ok(f.Changes(ctx, 0))(t).Rev; now >= rev {
+	if now := ok(f.Feed.Changes(ctx, 0))(t).Rev; now >= rev {
 		t.Errorf("revision %d is to be seen, nobody committed it", now)
 	}
-	must(t, f.SetStep(ctx, claim, "copy", ""))
+	must(t, f.Claims.SetStep(ctx, claim, "copy", ""))
 	if err := stopped.Commit(); err == nil {
 		t.Error("who stood still goes on with what it began")
 	}
-	must(t, still.SetLimit(ctx, "x", 1)) // and with all else
+	must(t, still.Limits.Set(ctx, "x", 1)) // and with all else
 }
 
 // Package flow makes its tables under a lock of its own, and builds indexes there that wait for
@@ -211,17 +211,17 @@ func TestLeasesDoNotWaitForWhoStandsStill(t *testing.T) {
 	stopped, _ := standStill(t, p.open())
 	worker := f.workers["w1"]
 	must(t, errors.Join(
-		f.Beat(ctx, &worker, aMinute),
-		f.Renew(ctx, &f.sched, aMinute),
-		f.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
-		f.Look(ctx), f.PutBoard(ctx, f.sched, []byte("{}"))))
+		f.Leases.Renew(ctx, &worker, aMinute),
+		f.Leases.Renew(ctx, &f.sched, aMinute),
+		f.Progress.Report(ctx, worker, []Progress{{Key: key(1), Done: 1}}),
+		f.Board.Request(ctx), f.Board.Put(ctx, f.sched, []byte("{}"))))
 	must(t, stopped.Rollback())
 }
 
 // standStill begins a transaction as all that write do, and returns in its middle.
 func standStill(t *testing.T, r *Roster) (amid *sql.Tx, rev int64) {
 	t.Helper()
-	amid, err := r.db.BeginTx(t.Context(), nil)
+	amid, err := r.db.durable.BeginTx(t.Context(), nil)
 	must(t, err)
 	must(t, amid.QueryRow(`UPDATE meta SET rev = rev + 1 WHERE id = 1 RETURNING rev`).Scan(&rev))
 	return amid, rev
@@ -237,7 +237,7 @@ func TestPostgresWasRestartedMeanwhile(t *testing.T) {
 	server.Stop()
 	server.Restart()
 	for range 2 * postgresIdle {
-		must(t, f.SetStep(t.Context(), l.workers[0].claim, "after", ""))
+		must(t, f.Claims.SetStep(t.Context(), l.workers[0].claim, "after", ""))
 	}
 }
 
@@ -268,7 +268,7 @@ func TestWhoGivesUpWaitingHearsThat(t *testing.T) {
 	r := sqlitePlace(t).open()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.SetLimit(ctx, "x", 1); !fault.Is(err, fault.Canceled) {
+	if err := r.Limits.Set(ctx, "x", 1); !fault.Is(err, fault.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
 }

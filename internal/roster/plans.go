@@ -4,10 +4,61 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
+	"strconv"
+	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
+
+// Plan is a plan file that is to be carried out. Its text never changes.
+type Plan struct {
+	Name    string    `json:"name"`
+	Text    string    `json:"text,omitempty"`   // the file; left out of lists
+	Folder  string    `json:"folder,omitempty"` // what its relative paths begin from
+	By      string    `json:"by,omitempty"`     // who submitted it
+	Role    string    `json:"role,omitempty"`   // of By when it was submitted: what the plan may do
+	Created time.Time `json:"created"`          // by the database's clock
+	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
+	Order   Order     `json:"order,omitempty"`  // to all of its VMs
+	State   PlanState `json:"state"`
+	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed; of one that is over: why it failed
+	Ended   time.Time `json:"ended,omitzero"`
+	Counts  Counts    `json:"counts"`
+	Rev     int64     `json:"rev"`
+
+	signature string // of the row; only Plans.Get reads it
+}
+
+// PlanState is where a plan stands.
+type PlanState string
+
+// The states of a plan.
+const (
+	PlanListing PlanState = "listing" // its VMs are being found; those that were found go on already
+	PlanRunning PlanState = "running"
+	PlanEnded   PlanState = "ended"  // every VM has ended; the counts show how
+	PlanFailed  PlanState = "failed" // it ended with a Failure: its VMs were never all found, or a hook failed
+)
+
+// Over reports whether nothing more happens to the plan unless it is retried.
+func (s PlanState) Over() bool { return s == PlanEnded || s == PlanFailed }
+
+// Failure is why something ended, as it is shown.
+type Failure struct {
+	Kind string `json:"kind"` // fault.Kind's name
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+
+	// Ours says that the source and its host had no part in it.
+	Ours bool `json:"ours,omitempty"`
+}
+
+// Plans are the submitted plans.
+type Plans struct {
+	db     *database
+	signer signer
+	counts counts
+}
 
 const planColumns = `name, folder, author, role, created, listed, ord, state, failure, ended, rev`
 
@@ -27,40 +78,40 @@ func scanPlan(row scanner) (Plan, error) {
 	return p, err
 }
 
-// AddPlan submits a plan: its name, text, folder, and who did in which role. The same text again
+// Add submits a plan: its name, text, folder, and who did in which role. The same text again
 // changes nothing, and returns what is there; another text under that name is fault.Conflict. If
 // the plan that is there cannot be verified, the same text again replaces its signature, author,
 // role and folder, and has its VMs listed again.
-func (r *Roster) AddPlan(ctx context.Context, p Plan) (Plan, error) {
-	err := r.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
+func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
+	err := s.db.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
 		old, err := x.plan(p.Name)
 		if err == nil {
-			return r.addAgain(x, old, p)
+			return s.addAgain(x, old, p)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
 		p.Created = moment(x.now)
 		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, r.signPlan(p))
+			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.sign(planUse, planFields(p)...))
 		return err
 	})
 	if err != nil {
 		return Plan{}, err
 	}
-	return r.Plan(ctx, p.Name)
+	return s.Get(ctx, p.Name)
 }
 
-func (r *Roster) addAgain(x *tx, old, p Plan) error {
+func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	if err := samePlan(old, p); err != nil {
 		return err
 	}
-	if r.cfg.Keys == nil || r.VerifyPlan(old) == nil {
+	if s.signer.keys == nil || s.Verify(old) == nil {
 		return errSame
 	}
 	p.Created = old.Created // it names the records of its hooks
 	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
-		p.Folder, p.By, p.Role, r.signPlan(p), PlanListing, x.rev, p.Name)
+		p.Folder, p.By, p.Role, s.signer.sign(planUse, planFields(p)...), PlanListing, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
@@ -100,10 +151,10 @@ func noPlan(name string) error {
 	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists those that there are")
 }
 
-// Plan returns a plan with its text and counts.
-func (r *Roster) Plan(ctx context.Context, name string) (Plan, error) {
+// Get returns a plan with its text and counts.
+func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 	var p Plan
-	err := r.see(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.see(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
 		if p, err = onePlan(ctx, t, name); err != nil {
 			return err
 		}
@@ -116,22 +167,41 @@ func (r *Roster) Plan(ctx context.Context, name string) (Plan, error) {
 	return p, err
 }
 
-// Plans returns all, the oldest first, with counts and without texts.
-func (r *Roster) Plans(ctx context.Context) ([]Plan, error) {
+// List returns all plans, the oldest first, with counts and without texts.
+func (s *Plans) List(ctx context.Context) ([]Plan, error) {
 	var all []Plan
-	err := r.see(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.see(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
 		if all, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
 			return err
 		}
-		return r.counts.fill(ctx, t, all)
+		return s.count(ctx, t, all)
 	})
 	return all, err
 }
 
-// SetPlan moves a plan on. Once it runs without a failure, all its VMs were found. A plan that
+// count fills in the counts of plans.
+func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
+	var rev int64
+	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
+		return err
+	}
+	of, err := s.counts.at(ctx, t, rev)
+	if err != nil {
+		return err
+	}
+	for i := range plans {
+		plans[i].Counts = Counts{}
+		for state, n := range of[plans[i].Name] {
+			plans[i].Counts[state] = n
+		}
+	}
+	return nil
+}
+
+// SetState sets the state of a plan. Once it runs without a failure, all its VMs were found. A plan that
 // ends with a failure is PlanFailed.
-func (r *Roster) SetPlan(ctx context.Context, name string, state PlanState, failure *Failure) error {
-	return r.write(ctx, "update plan "+name, 1, func(x *tx) error {
+func (s *Plans) SetState(ctx context.Context, name string, state PlanState, failure *Failure) error {
+	return s.db.write(ctx, "update plan "+name, 1, func(x *tx) error {
 		p, err := x.need(name)
 		if err != nil {
 			return err
@@ -149,9 +219,9 @@ func (r *Roster) SetPlan(ctx context.Context, name string, state PlanState, fail
 	})
 }
 
-// DropPlan forgets a plan that has ended, with its VMs.
-func (r *Roster) DropPlan(ctx context.Context, name string) error {
-	return r.write(ctx, "drop plan "+name, 1, func(x *tx) error {
+// Drop removes a plan that has ended, with its VMs.
+func (s *Plans) Drop(ctx context.Context, name string) error {
+	return s.db.write(ctx, "drop plan "+name, 1, func(x *tx) error {
 		p, err := x.need(name)
 		if err != nil {
 			return err
@@ -172,82 +242,27 @@ func (r *Roster) DropPlan(ctx context.Context, name string) error {
 	})
 }
 
-// counts remembers how many VMs are in each state, as long as nothing changes: counting reads
-// the index of all VMs.
-type counts struct {
-	mu  sync.Mutex
-	rev int64 // that they are of; 0: none
-	of  map[string]Counts
+// planUse is the use of the fleet key for plans.
+const planUse = "plan"
+
+// planFields are what a plan's signature covers: all that steers what workers do. State and Order
+// change, and are not among them.
+func planFields(p Plan) []string {
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
 }
 
-func (c *counts) fill(ctx context.Context, t *sql.Tx, plans []Plan) error {
-	var rev int64
-	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
-		return err
+// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a
+// key of ours and was not changed since.
+func (s *Plans) Verify(p Plan) error {
+	if s.signer.keys == nil {
+		return noKeys()
 	}
-	of, err := c.at(ctx, t, rev)
-	if err != nil {
-		return err
-	}
-	for i := range plans {
-		plans[i].Counts = Counts{}
-		for state, n := range of[plans[i].Name] {
-			plans[i].Counts[state] = n
-		}
+	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
+		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
+			WithHint("if its text is what you expect, submit the same file again with the fleet's key: decamp plan run FILE --detach; else see who can write to the database")
 	}
 	return nil
 }
 
-func (c *counts) at(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
-	c.mu.Lock()
-	kept, of := c.rev, c.of
-	c.mu.Unlock()
-	if of != nil && kept == rev {
-		return of, nil
-	}
-	of, err := countAll(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if rev >= c.rev {
-		c.rev, c.of = rev, of
-	}
-	return of, nil
-}
-
-func countAll(ctx context.Context, t *sql.Tx) (map[string]Counts, error) {
-	type row struct {
-		plan  string
-		state State
-		n     int
-	}
-	scan := func(s scanner) (r row, err error) { return r, s.Scan(&r.plan, &r.state, &r.n) }
-	rows, err := query(ctx, t, scan, `SELECT plan, state, count(*) FROM vms GROUP BY state, plan`)
-	of := map[string]Counts{}
-	for _, r := range rows {
-		if of[r.plan] == nil {
-			of[r.plan] = Counts{}
-		}
-		of[r.plan][r.state] = r.n
-	}
-	return of, err
-}
-
-// countOne counts by the index on state and plan.
-func countOne(ctx context.Context, t *sql.Tx, plan string) (Counts, error) {
-	of := Counts{}
-	for _, state := range states {
-		var n int
-		if err := t.QueryRowContext(ctx, `SELECT count(*) FROM vms WHERE state = $1 AND plan = $2`, state, plan).Scan(&n); err != nil {
-			return nil, err
-		}
-		if n > 0 {
-			of[state] = n
-		}
-	}
-	return of, nil
-}
-
-var states = []State{Queued, Assigned, Running, Stranded, Done, Failed, Canceled}
+// SameSignature reports whether p and q have the same signature, and any.
+func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }

@@ -44,15 +44,15 @@ var postgresParams = map[string]string{
 }
 
 // openPostgres makes the pool; nothing is connected yet.
-func (r *Roster) openPostgres(url string) error {
-	if !r.cfg.Insecure {
+func (d *database) openPostgres(url string) error {
+	if !d.insecure {
 		url = postgres.WithMode(url)
 	}
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil { // whose text has no password: pgx sees to that
 		return fault.New(fault.Invalid, "read the database's address: %w", err).WithHint("as in postgres://USER@HOST/DATABASE, with the password in ~/.pgpass")
 	}
-	if !r.cfg.Insecure {
+	if !d.insecure {
 		if err := postgres.Check(&cfg.Config); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (r *Roster) openPostgres(url string) error {
 	db := stdlib.OpenDB(*cfg)
 	db.SetMaxOpenConns(postgresConns)
 	db.SetMaxIdleConns(postgresIdle)
-	r.kind, r.db, r.loose, r.read = &postgresDialect, db, db, db
+	d.kind, d.durable, d.loose, d.read = &postgresDialect, db, db, db
 	return nil
 }
 
@@ -143,5 +143,3 @@ func unverified(err error) bool {
 }
 
 const postgresUnverified = "turn TLS on in PostgreSQL, with a certificate for the host name of the URL; for a private CA add sslrootcert=FILE to the URL"
-
-const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"

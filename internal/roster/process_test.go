@@ -46,13 +46,13 @@ func addHerds(ctx context.Context, url, plan string) error {
 		return err
 	}
 	defer r.Close()
-	if _, err := r.AddPlan(ctx, Plan{Name: plan}); err != nil {
+	if _, err := r.Plans.Add(ctx, Plan{Name: plan}); err != nil {
 		return err
 	}
-	have, err := r.Plan(ctx, plan)
+	have, err := r.Plans.Get(ctx, plan)
 	for n := have.Counts[Queued] / herd; err == nil; n++ {
 		all := someVMs(plan, (n+1)*herd)
-		if err = r.AddVMs(ctx, all[n*herd:]); err == nil {
+		if err = r.VMs.Add(ctx, all[n*herd:]); err == nil {
 			fmt.Println(n + 1)
 		}
 	}
@@ -123,12 +123,12 @@ func TestTwoProcessesOnOneDatabase(t *testing.T) {
 		r := p.open()
 		vms := map[Key]VM{}
 		follow(t, r, 0, vms)
-		for _, plan := range ok(r.Plans(t.Context()))(t) {
+		for _, plan := range ok(r.Plans.List(t.Context()))(t) {
 			if n := plan.Counts[Queued]; n < 3*herd || n%herd != 0 {
 				t.Errorf("plan %s has %d VMs", plan.Name, n)
 			}
 		}
-		if all := ok(r.VMs(t.Context(), Query{}))(t); len(all) != len(vms) {
+		if all := ok(r.VMs.List(t.Context(), Query{}))(t); len(all) != len(vms) {
 			t.Errorf("a follower has %d VMs of %d", len(vms), len(all))
 		}
 	})
@@ -146,13 +146,13 @@ func TestAWriterIsKilled(t *testing.T) {
 			w.kill()
 			var n int
 			must(t, eventually(func() (bool, error) { // PostgreSQL takes a moment to see it
-				n = ok(r.Plan(t.Context(), "p"))(t).Counts[Queued]
+				n = ok(r.Plans.Get(t.Context(), "p"))(t).Counts[Queued]
 				return n >= w.said*herd, nil
 			}))
 			if n%herd != 0 {
 				t.Fatalf("%d VMs are no whole herds", n)
 			}
-			must(t, r.SetLimit(t.Context(), "x", int64(round))) // nobody holds it up
+			must(t, r.Limits.Set(t.Context(), "x", int64(round))) // nobody holds it up
 		}
 	})
 }

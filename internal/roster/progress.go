@@ -9,9 +9,29 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 )
 
-// Report notes how far a worker's VMs are: it is no revision. Those that are another's by now,
-// or have ended, are left out.
-func (r *Roster) Report(ctx context.Context, worker Lease, all []Progress) error {
+// Progress is how far a VM's disks are, as its worker told last.
+type Progress struct {
+	Key
+	Total  int64         `json:"total"`            // bytes
+	Done   int64         `json:"done"`             // held or proven, data and zeros
+	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
+	Rate   int64         `json:"rate"`             // Moved per second, lately
+	Reread int64         `json:"reread,omitempty"` // bytes a second that verify reads back from images, lately
+	Round  int           `json:"round,omitempty"`  // of a warm run
+	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
+	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
+	At     time.Time     `json:"at"`               // by the database's clock
+	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate and Reread are 0
+
+	Busy bottleneck.Busy `json:"busy,omitzero"` // what was, lately
+}
+
+// ProgressReports is what workers reported last of the VMs that they drive. A report takes no revision.
+type ProgressReports struct{ db *database }
+
+// Report records the progress of a worker's VMs. It ignores VMs that another worker drives by now
+// and VMs that have ended.
+func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progress) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -19,13 +39,13 @@ func (r *Roster) Report(ctx context.Context, worker Lease, all []Progress) error
 	for i, p := range all {
 		rows[i] = []any{p.Plan, p.VM, text(p)}
 	}
-	return r.aside(ctx, "report progress", func(x *tx) error {
+	return s.db.aside(ctx, "report progress", func(x *tx) error {
 		if err := errors.Join(x.relax(), x.fence(worker)); err != nil {
 			return err
 		}
 		// SQLite joins in this order then: the other way round it reads all rows for each VM.
 		_, err := x.exec(`INSERT INTO progress (plan, vm, at, doc)
-			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+r.kind.each+` AS e CROSS JOIN vms
+			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+s.db.kind.each+` AS e CROSS JOIN vms
 			WHERE vms.plan = value->>0 AND vms.vm = value->>1 AND vms.worker = $3 AND vms.state IN ('assigned', 'running') ON CONFLICT (plan, vm) DO UPDATE SET at = excluded.at, doc = excluded.doc`,
 			text(rows), x.now, worker.Owner)
 		return err
@@ -53,16 +73,16 @@ func scanProgress(now int64) func(scanner) (Progress, error) {
 	}
 }
 
-// Progress returns what was reported last of a plan's VMs that are not over; of all plans', if
+// List returns the last reports of a plan's VMs that are not over; of all plans', if
 // plan is "".
-func (r *Roster) Progress(ctx context.Context, plan string) ([]Progress, error) {
+func (s *ProgressReports) List(ctx context.Context, plan string) ([]Progress, error) {
 	var all []Progress
-	err := r.see(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
-		var now int64
-		if err := t.QueryRowContext(ctx, `SELECT `+r.kind.now).Scan(&now); err != nil {
+	err := s.db.see(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
 			return err
 		}
-		all, err = query(ctx, t, scanProgress(r.clock(now)), `SELECT p.at, p.doc FROM progress AS p JOIN vms AS v ON v.plan = p.plan AND v.vm = p.vm
+		all, err = query(ctx, t, scanProgress(now), `SELECT p.at, p.doc FROM progress AS p JOIN vms AS v ON v.plan = p.plan AND v.vm = p.vm
 			WHERE (p.plan = $1 OR $1 = '') AND v.state NOT IN ('done', 'failed', 'canceled') ORDER BY p.plan, p.vm`, plan)
 		return err
 	})

@@ -22,7 +22,7 @@ const (
 func TestNoRevisionIsSkipped(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		handles := [2]*Roster{p.open(), p.open()}
-		ok(handles[0].AddPlan(t.Context(), Plan{Name: "p"}))(t)
+		ok(handles[0].Plans.Add(t.Context(), Plan{Name: "p"}))(t)
 		followed := [2]map[Key]VM{{}, {}}
 		writing, done := context.WithCancel(t.Context())
 		var followers errgroup.Group
@@ -46,7 +46,7 @@ func TestNoRevisionIsSkipped(t *testing.T) {
 
 func addOneByOne(ctx context.Context, r *Roster, writer int) error {
 	for i := range rounds {
-		if err := r.AddVMs(ctx, []VM{{Key: Key{"p", fmt.Sprintf("vm-%d-%d", writer, i)}}}); err != nil {
+		if err := r.VMs.Add(ctx, []VM{{Key: Key{"p", fmt.Sprintf("vm-%d-%d", writer, i)}}}); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func addOneByOne(ctx context.Context, r *Roster, writer int) error {
 func followUntil(ctx, writing context.Context, r *Roster, vms map[Key]VM) error {
 	for since := int64(0); ; {
 		last := writing.Err() != nil
-		c, err := r.Changes(ctx, since)
+		c, err := r.Feed.Changes(ctx, since)
 		if err != nil {
 			return err
 		}
@@ -158,14 +158,14 @@ func (m *meddler) once(ctx context.Context) error {
 	k, worker := key(1+m.rng.IntN(4)), fmt.Sprint("w", 1+m.rng.IntN(2))
 	switch m.rng.IntN(8) {
 	case 0:
-		if _, err := m.Join(ctx, Worker{Name: worker}, aMinute); err != nil {
+		if _, err := m.Workers.Join(ctx, Worker{Name: worker}, aMinute); err != nil {
 			return err
 		}
-		vms, err := m.VMs(ctx, Query{Worker: worker, States: []State{Assigned}})
+		vms, err := m.VMs.List(ctx, Query{Worker: worker, States: []State{Assigned}})
 		m.claims.put(vms)
 		return err
 	case 1, 2, 3:
-		vms, err := m.Grant(ctx, m.sched, []Granted{{Key: k, Worker: worker}})
+		vms, err := m.Scheduling.Grant(ctx, m.sched, []Granted{{Key: k, Worker: worker}})
 		m.claims.put(vms)
 		return err
 	}
@@ -174,9 +174,9 @@ func (m *meddler) once(ctx context.Context) error {
 		return nil
 	}
 	if m.rng.IntN(4) == 0 {
-		return m.claims.count(m.Finish(ctx, c, End{State: Queued}))
+		return m.claims.count(m.Claims.Finish(ctx, c, End{State: Queued}))
 	}
-	return m.claims.count(m.SetStep(ctx, c, strconv.FormatInt(c.Epoch, 10), ""))
+	return m.claims.count(m.Claims.SetStep(ctx, c, strconv.FormatInt(c.Epoch, 10), ""))
 }
 
 // watchSteps follows every change and holds each VM's step and epoch against the last ones.
@@ -185,7 +185,7 @@ func watchSteps(ctx, watching context.Context, r *Roster) error {
 	last := map[Key]seen{}
 	for since := int64(0); ; {
 		over := watching.Err() != nil
-		c, err := r.Changes(ctx, since)
+		c, err := r.Feed.Changes(ctx, since)
 		if err != nil {
 			return err
 		}
@@ -209,14 +209,14 @@ func TestALeaseIsTakenOnce(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		handles := [2]*Roster{p.open(), p.open()}
 		clock := newClock()
-		handles[0].cfg.Now, handles[1].cfg.Now = clock.Now, clock.Now
+		handles[0].db.now, handles[1].db.now = clock.Now, clock.Now
 		for round := range 5 {
 			clock.pass(2 * aMinute)
 			var group errgroup.Group
 			got := make(chan Lease, writers)
 			for w := range writers {
 				group.Go(func() error {
-					if l, err := handles[w%2].Acquire(t.Context(), "scheduler", fmt.Sprint("s", w), aMinute); err == nil {
+					if l, err := handles[w%2].Leases.Acquire(t.Context(), "scheduler", fmt.Sprint("s", w), aMinute); err == nil {
 						got <- l
 					}
 					return nil

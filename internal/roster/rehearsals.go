@@ -10,15 +10,6 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsal is what somebody asks of a warm VM: that whoever drives it boots it from its images as
-// they are. Beside an Order it is carried out once. It stands until it is answered or taken back,
-// which ends it where it is under way.
-type Rehearsal struct {
-	ID       string        `json:"id"`                 // another one for each that is asked
-	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
-}
-
 // Rehearsed is how far a Rehearsal is.
 type Rehearsed struct {
 	Rehearsal
@@ -29,13 +20,13 @@ type Rehearsed struct {
 	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
 }
 
-// rehearsals is the kind of records of those that were answered: the last of each VM, by its Key.
-const rehearsals = "vm-rehearsal"
+// Rehearsals are requests to boot warm VMs, and the answers of workers.
+type Rehearsals struct{ db *database }
 
-// Rehearse has the worker that drives a VM boot it. The same again changes nothing. Where it cannot
-// be now, or another one stands, that is fault.Conflict.
-func (r *Roster) Rehearse(ctx context.Context, k Key, ask Rehearsal) error {
-	return r.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
+// Request has the worker that drives a VM boot it. A second call with the same ID changes nothing. It
+// is fault.Conflict if the VM cannot be booted now, or if another rehearsal is requested.
+func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
+	return s.db.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
 		v, err := x.vm(k)
 		if err != nil {
 			return err
@@ -99,9 +90,9 @@ func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	return alive > 0, err
 }
 
-// TakeBack forgets a rehearsal that is asked of a VM, if it stands.
-func (r *Roster) TakeBack(ctx context.Context, k Key, rehearsal string) error {
-	return r.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
+// TakeBack removes the request for a rehearsal, if it is not answered yet.
+func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) error {
+	return s.db.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
 		v, err := x.vm(k)
 		switch {
 		case err != nil:
@@ -114,10 +105,10 @@ func (r *Roster) TakeBack(ctx context.Context, k Key, rehearsal string) error {
 	})
 }
 
-// Answer puts on record how the rehearsal ended that is asked of the claim's VM. It stands no more.
-// One that was taken back meanwhile is nobody's business.
-func (r *Roster) Answer(ctx context.Context, c Claim, done Rehearsed) error {
-	return r.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
+// Answer records the result of the rehearsal that is requested of the claim's VM, and ends the
+// request. It ignores a rehearsal that was taken back.
+func (s *Rehearsals) Answer(ctx context.Context, c Claim, done Rehearsed) error {
+	return s.db.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
 		v, err := x.vm(c.Key)
 		switch {
 		case err != nil:
@@ -133,20 +124,20 @@ func (r *Roster) Answer(ctx context.Context, c Claim, done Rehearsed) error {
 	})
 }
 
-// Rehearsals returns the one that stands of a VM, and the last that was answered, as far as there
-// are any. One that stands and that nobody will answer says so.
-func (r *Roster) Rehearsals(ctx context.Context, k Key) (all []Rehearsed, err error) {
-	err = r.see(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
+// List returns the requested rehearsal of a VM and the last answered one, if they exist. A request
+// that no worker will answer has a Failure.
+func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err error) {
+	err = s.db.see(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
 		all = []Rehearsed{}
-		var now int64
-		if err := t.QueryRowContext(ctx, `SELECT `+r.kind.now).Scan(&now); err != nil {
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
 			return err
 		}
 		v, err := oneVM(ctx, t, k)
 		if err != nil {
 			return err
 		}
-		there, err := driven(ctx, t, v, r.clock(now))
+		there, err := driven(ctx, t, v, now)
 		if v.Rehearse != nil {
 			stands := Rehearsed{Rehearsal: *v.Rehearse, Worker: v.Worker}
 			if !there {

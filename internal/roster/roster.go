@@ -4,111 +4,66 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
-	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// Config says where the roster is.
-type Config struct {
-	URL string       // sqlite:/var/lib/decamp/fleet.db, or postgres://user@host/database
-	Log *slog.Logger // nil: silent
-
-	// Insecure permits connections to PostgreSQL that leave this machine and do not verify the
-	// server: another machine may read and change everything in the database.
-	Insecure bool
-
-	// Keys sign the plans and VMs that are added, and verify them (VerifyPlan, VerifyVM). nil:
-	// nothing is signed, and nothing can be verified.
-	Keys *fleetkey.Keys
-
-	// Now takes the place of the database's clock, for tests. The same function in all
-	// processes, or leases mean nothing.
-	Now func() time.Time
-}
-
-// Roster is an open database. Its methods may be called concurrently.
+// Roster is an open fleet database, divided by purpose. Pass on the part that is needed. All parts
+// share the connections, and their methods are safe for concurrent use until Close.
 type Roster struct {
-	cfg    Config
-	kind   *dialect
-	file   string  // "" of a PostgreSQL
-	db     *sql.DB // writes, durable once committed
-	loose  *sql.DB // writes that may be lost with the power
-	read   *sql.DB
-	news   news
-	counts counts
+	Plans      *Plans           // submitted plans
+	VMs        *VMs             // the VMs of all plans, and orders to them
+	Claims     *Claims          // what workers write of the VMs that they drive
+	Scheduling *Scheduling      // what the scheduler decides
+	Workers    *Workers         // the processes that drive VMs
+	Leases     *Leases          // rights that one process at a time has
+	Limits     *Limits          // capacities and rates that operators set
+	Progress   *ProgressReports // how far transfers are
+	Rehearsals *Rehearsals      // boots of warm VMs before their cutover
+	Records    *Records         // small documents of all other kinds
+	Board      *Board           // what the scheduler shows
+	Audit      *AuditTrail      // who did what
+	Feed       *Feed            // what changed since a revision
 
-	// patience is how long one transaction takes at most, on a database that is alive.
-	patience time.Duration
-
-	// page is how many VMs Changes tells at a time.
-	page int
+	db   *database
+	keys *fleetkey.Keys
 }
 
-// patience is the usual one.
-const patience = 10 * time.Second
-
-// Open opens the roster, and makes its tables where there are none. Several processes may open
-// the same one.
+// Open opens the fleet database, and creates its tables if they do not exist. Several processes
+// may open the same one.
 func Open(ctx context.Context, cfg Config) (*Roster, error) {
-	r := &Roster{cfg: cfg, patience: patience, page: page}
-	if r.cfg.Log == nil {
-		r.cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if err := r.open(); err != nil {
+	d, err := openDatabase(cfg)
+	if err != nil {
 		return nil, err
 	}
-	if err := r.told(ctx, "open the fleet's database", r.prepare(ctx)); err != nil {
-		return nil, errors.Join(err, r.Close())
+	if err := d.told(ctx, "open the fleet's database", d.prepare(ctx)); err != nil {
+		return nil, errors.Join(err, d.close())
 	}
-	return r, nil
+	signer := signer{cfg.Keys}
+	return &Roster{
+		Plans: &Plans{db: d, signer: signer}, VMs: &VMs{d, signer}, Claims: &Claims{d}, Scheduling: &Scheduling{d},
+		Workers: &Workers{d}, Leases: &Leases{d}, Limits: &Limits{d}, Progress: &ProgressReports{d},
+		Rehearsals: &Rehearsals{d}, Records: &Records{d, signer}, Board: &Board{d}, Audit: &AuditTrail{d},
+		Feed: &Feed{d, pageSize}, db: d, keys: cfg.Keys,
+	}, nil
 }
 
-func (r *Roster) open() error {
-	r.news.init()
-	scheme, _, _ := strings.Cut(r.cfg.URL, ":")
-	switch scheme {
-	case "sqlite":
-		path, err := sqlitePath(r.cfg.URL)
-		if err != nil {
-			return err
-		}
-		return r.openSQLite(path)
-	case "postgres", "postgresql":
-		return r.openPostgres(r.cfg.URL)
-	}
-	return fault.New(fault.Invalid, "%q is no database that decamp knows", scheme).
-		WithHint("as in sqlite:/var/lib/decamp/fleet.db or postgres://USER@HOST/DATABASE")
-}
+// Close closes the connections. Leases last until they expire.
+func (r *Roster) Close() error { return r.db.close() }
 
-// Close lets go of the database. Leases stay until they are over.
-func (r *Roster) Close() error {
-	err := r.db.Close()
-	if r.loose != r.db {
-		err = errors.Join(err, r.loose.Close(), r.read.Close())
-	}
-	return err
-}
+// Keys returns the keys that the database was opened with; nil if it was opened without.
+func (r *Roster) Keys() *fleetkey.Keys { return r.keys }
 
 // Now returns the time by the database's clock.
 func (r *Roster) Now(ctx context.Context) (time.Time, error) {
 	var now int64
-	err := r.see(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) error {
-		return t.QueryRowContext(ctx, `SELECT `+r.kind.now).Scan(&now)
+	err := r.db.see(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err = r.db.readClock(ctx, t)
+		return err
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
-	return moment(r.clock(now)), nil
-}
-
-// clock is the database's, in microseconds, or the one that a test put in its place.
-func (r *Roster) clock(database int64) int64 {
-	if r.cfg.Now == nil {
-		return database
-	}
-	return micros(r.cfg.Now())
+	return moment(now), nil
 }

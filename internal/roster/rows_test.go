@@ -24,8 +24,8 @@ func TestRowsNeverContradictThemselves(t *testing.T) {
 				a.act()
 				a.check()
 			}
-			must(t, a.SetPlan(t.Context(), "p", PlanEnded, nil))
-			must(t, a.DropPlan(t.Context(), "p"))
+			must(t, a.Plans.SetState(t.Context(), "p", PlanEnded, nil))
+			must(t, a.Plans.Drop(t.Context(), "p"))
 			deeds = len(a.deeds())
 		}
 		if len(done) < deeds {
@@ -58,35 +58,37 @@ func (a *anybody) deeds() []deed {
 	ends := []End{{State: Done}, {State: Failed, Failure: &Failure{}}, {State: Canceled}, {State: Queued}, {State: Queued, Failure: &Failure{}, NotBefore: a.clock.Now()}}
 	return []deed{
 		{"grant", 6, func() error {
-			vms, err := a.Grant(ctx, a.sched, []Granted{{k, worker, time.Hour}})
+			vms, err := a.Scheduling.Grant(ctx, a.sched, []Granted{{k, worker, time.Hour}})
 			for _, v := range vms {
 				a.claims = append(a.claims, Claim{v.Key, v.Worker, v.Epoch})
 			}
 			return err
 		}},
-		{"begin", 4, func() error { return a.Begin(ctx, c, []string{"id"}) }},
-		{"ask", 3, func() error { return a.Ask(ctx, c, Again, time.Hour) }},
-		{"give back", 3, func() error { return a.GiveBack(ctx, c) }},
-		{"finish", 2, func() error { return a.Finish(ctx, c, ends[a.rng.IntN(len(ends))]) }},
-		{"order", 2, func() error { return a.OrderVM(ctx, k, order) }},
-		{"order plan", 1, func() error { return a.OrderPlan(ctx, "p", order) }},
-		{"requeue", 1, func() error { return a.Requeue(ctx, a.sched, []Key{k}, "gone") }},
-		{"strand", 1, func() error { return a.Strand(ctx, a.sched, []Key{k}, "gone") }},
-		{"rehearse", 4, func() error { return a.Rehearse(ctx, k, Rehearsal{ID: fmt.Sprint(a.clock.Now().Unix())}) }},
+		{"begin", 4, func() error { return a.Claims.Begin(ctx, c, []string{"id"}) }},
+		{"ask", 3, func() error { return a.Claims.Ask(ctx, c, Again, time.Hour) }},
+		{"give back", 3, func() error { return a.Claims.GiveBack(ctx, c) }},
+		{"finish", 2, func() error { return a.Claims.Finish(ctx, c, ends[a.rng.IntN(len(ends))]) }},
+		{"order", 2, func() error { return a.VMs.Order(ctx, k, order) }},
+		{"order plan", 1, func() error { return a.Plans.Order(ctx, "p", order) }},
+		{"requeue", 1, func() error { return a.Scheduling.Requeue(ctx, a.sched, []Key{k}, "gone") }},
+		{"strand", 1, func() error { return a.Scheduling.Strand(ctx, a.sched, []Key{k}, "gone") }},
+		{"rehearse", 4, func() error { return a.Rehearsals.Request(ctx, k, Rehearsal{ID: fmt.Sprint(a.clock.Now().Unix())}) }},
 		{"answer", 2, func() error {
-			v, err := a.VM(ctx, c.Key)
+			v, err := a.VMs.Get(ctx, c.Key)
 			if err != nil || v.Rehearse == nil {
 				return err
 			}
-			return a.Answer(ctx, c, Rehearsed{Rehearsal: *v.Rehearse})
+			return a.Rehearsals.Answer(ctx, c, Rehearsed{Rehearsal: *v.Rehearse})
 		}},
-		{"leave", 1, func() error { return a.Leave(ctx, a.workers[worker]) }},
+		{"leave", 1, func() error { return a.Workers.Leave(ctx, a.workers[worker]) }},
 		{"join", 2, func() (err error) {
-			a.workers[worker], err = a.Join(ctx, Worker{Name: worker}, aMinute)
+			a.workers[worker], err = a.Workers.Join(ctx, Worker{Name: worker}, aMinute)
 			return err
 		}},
-		{"add", 1, func() error { return a.AddVMs(ctx, someVMs("p", 8)) }},
-		{"end", 1, func() error { return a.SetPlan(ctx, "p", []PlanState{PlanRunning, PlanEnded}[a.rng.IntN(2)], nil) }},
+		{"add", 1, func() error { return a.VMs.Add(ctx, someVMs("p", 8)) }},
+		{"end", 1, func() error {
+			return a.Plans.SetState(ctx, "p", []PlanState{PlanRunning, PlanEnded}[a.rng.IntN(2)], nil)
+		}},
 	}
 }
 
@@ -117,7 +119,7 @@ func (a *anybody) act() {
 func (a *anybody) check() {
 	a.t.Helper()
 	n := 0
-	for _, v := range ok(a.VMs(a.t.Context(), Query{}))(a.t) {
+	for _, v := range ok(a.VMs.List(a.t.Context(), Query{}))(a.t) {
 		if why := contradiction(v); why != "" {
 			a.t.Fatalf("after %s %s: %+v", a.deed, why, v)
 		}
@@ -128,7 +130,7 @@ func (a *anybody) check() {
 		n++
 	}
 	total := 0
-	for _, of := range ok(a.Plan(a.t.Context(), "p"))(a.t).Counts {
+	for _, of := range ok(a.Plans.Get(a.t.Context(), "p"))(a.t).Counts {
 		total += of
 	}
 	if total != n {

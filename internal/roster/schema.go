@@ -102,9 +102,9 @@ var meta = []string{
 
 // prepare brings the tables to this version. Several processes may do so at once: the first
 // does it.
-func (r *Roster) prepare(ctx context.Context) error {
-	return r.transact(ctx, r.db, nil, func(ctx context.Context, t *sql.Tx) error {
-		found, err := r.kind.found(ctx, t)
+func (d *database) prepare(ctx context.Context) error {
+	return d.transact(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+		found, err := d.kind.found(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -148,10 +148,4 @@ func execAll(ctx context.Context, t *sql.Tx, statements []string) error {
 		}
 	}
 	return nil
-}
-
-// foreign is the error for a database that others made.
-func foreign(why string) error {
-	return fault.New(fault.Invalid, "this is no database of a decamp fleet: %s", why).
-		WithHint("name an empty database, or a file that is not there yet")
 }

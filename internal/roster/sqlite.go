@@ -37,7 +37,7 @@ var sqliteDialect = dialect{
 
 // openSQLite opens the file, readable by its owner only, three times: by what is written
 // durably, by what may be lost with the power, and by what is read.
-func (r *Roster) openSQLite(path string) error {
+func (d *database) openSQLite(path string) error {
 	f, err := lite.At(path)
 	if err != nil {
 		return fault.New(fault.Denied, "open the fleet's database: %w", err).WithHint("name a file in a folder that this user may write to")
@@ -45,11 +45,11 @@ func (r *Roster) openSQLite(path string) error {
 	if err := checkEnd(path); err != nil {
 		return err
 	}
-	r.kind, r.file = &sqliteDialect, path
+	d.kind, d.file = &sqliteDialect, path
 	var errs [3]error
-	r.db, errs[0] = f.Open(lite.Options{Conns: sqliteWriters, Durable: true})
-	r.loose, errs[1] = f.Open(lite.Options{Conns: 1})
-	r.read, errs[2] = f.Open(lite.Options{Conns: sqliteReaders})
+	d.durable, errs[0] = f.Open(lite.Options{Conns: sqliteWriters, Durable: true})
+	d.loose, errs[1] = f.Open(lite.Options{Conns: 1})
+	d.read, errs[2] = f.Open(lite.Options{Conns: sqliteReaders})
 	return errors.Join(errs[:]...)
 }
 

@@ -25,18 +25,18 @@ func TestTheFileIsItsOwnersAlone(t *testing.T) {
 func TestAFullDiskLeavesWholeRowsAndPasses(t *testing.T) {
 	ctx := t.Context()
 	r := sqlitePlace(t).open()
-	ok(r.AddPlan(ctx, Plan{Name: "p"}))(t)
+	ok(r.Plans.Add(ctx, Plan{Name: "p"}))(t)
 	var pages int
-	must(t, r.db.QueryRow(`PRAGMA page_count`).Scan(&pages))
-	ok(r.db.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+10)))(t)
-	if err := r.AddVMs(ctx, someVMs("p", 1000)); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
+	must(t, r.db.durable.QueryRow(`PRAGMA page_count`).Scan(&pages))
+	ok(r.db.durable.Exec(fmt.Sprintf(`PRAGMA max_page_count = %d`, pages+10)))(t)
+	if err := r.VMs.Add(ctx, someVMs("p", 1000)); !fault.Is(err, fault.Full) || fault.HintOf(err) == "" {
 		t.Errorf("on a full disk: %v", err)
 	}
-	if n := len(ok(r.VMs(ctx, Query{}))(t)); n != 0 {
+	if n := len(ok(r.VMs.List(ctx, Query{}))(t)); n != 0 {
 		t.Errorf("%d VMs are there", n)
 	}
-	ok(r.db.Exec(`PRAGMA max_page_count = 1000000`))(t)
-	must(t, r.AddVMs(ctx, someVMs("p", 1000)))
+	ok(r.db.durable.Exec(`PRAGMA max_page_count = 1000000`))(t)
+	must(t, r.VMs.Add(ctx, someVMs("p", 1000)))
 }
 
 func TestACorruptedFileIsRefused(t *testing.T) {
@@ -78,8 +78,8 @@ func overwrite(b []byte, from, to int) []byte {
 func (p *place) filled() []byte {
 	p.t.Helper()
 	r := ok(Open(p.t.Context(), Config{URL: p.url}))(p.t)
-	ok(r.AddPlan(p.t.Context(), Plan{Name: "p"}))(p.t)
-	must(p.t, r.AddVMs(p.t.Context(), someVMs("p", 500)))
+	ok(r.Plans.Add(p.t.Context(), Plan{Name: "p"}))(p.t)
+	must(p.t, r.VMs.Add(p.t.Context(), someVMs("p", 500)))
 	must(p.t, r.Close())
 	return ok(os.ReadFile(fileOf(p)))(p.t)
 }
@@ -91,15 +91,15 @@ func readAll(t *testing.T, p *place) error {
 		return err
 	}
 	defer r.Close()
-	_, err = r.Changes(t.Context(), 0)
+	_, err = r.Feed.Changes(t.Context(), 0)
 	return err
 }
 
 func TestARowThatIsRubbishIsNamed(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		f := newFleet(t, p.open(), 2)
-		ok(f.db.Exec(`UPDATE vms SET listing = '{"disks": "many"}' WHERE vm = 'vm-2'`))(t)
-		_, err := f.VM(t.Context(), key(2))
+		ok(f.db.durable.Exec(`UPDATE vms SET listing = '{"disks": "many"}' WHERE vm = 'vm-2'`))(t)
+		_, err := f.VMs.Get(t.Context(), key(2))
 		if !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "p/vm-2") {
 			t.Errorf("read %v", err)
 		}

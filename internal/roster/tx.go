@@ -3,17 +3,10 @@ package roster
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"time"
 )
 
 // tries of a transaction that met others, or a connection that is no more.
 const tries = 3
-
-// errSame ends a transaction that would change nothing.
-var errSame = errors.New("nothing changes")
 
 // tx is a transaction that writes. It has the one row of meta, so it is alone: what it reads
 // stays true until it ends, and whoever sees revision n sees all before it. PostgreSQL alone
@@ -28,61 +21,61 @@ type tx struct {
 
 // write runs fn in a transaction that takes revs revisions. When fn returns errSame nothing is
 // written.
-func (r *Roster) write(ctx context.Context, what string, revs int, fn func(*tx) error) error {
-	return r.writeTo(ctx, r.db, what, revs, fn)
+func (d *database) write(ctx context.Context, what string, revs int, fn func(*tx) error) error {
+	return d.writeTo(ctx, d.durable, what, revs, fn)
 }
 
 // jot is write for what may be lost when the power is cut, with all processes: it does not
 // wait for the disk. PostgreSQL's processes live on, so there it is the same.
-func (r *Roster) jot(ctx context.Context, what string, revs int, fn func(*tx) error) error {
-	return r.writeTo(ctx, r.loose, what, revs, fn)
+func (d *database) jot(ctx context.Context, what string, revs int, fn func(*tx) error) error {
+	return d.writeTo(ctx, d.loose, what, revs, fn)
 }
 
-func (r *Roster) writeTo(ctx context.Context, db *sql.DB, what string, revs int, fn func(*tx) error) error {
+func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs int, fn func(*tx) error) error {
 	var rev int64
-	err := r.transact(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
-		x := &tx{Tx: t, ctx: ctx, kind: r.kind}
-		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, ` + r.kind.now
+	err := d.transact(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
+		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
+		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, ` + d.kind.now
 		if err := t.QueryRowContext(ctx, take, revs).Scan(&x.rev, &x.now); err != nil {
 			return err
 		}
-		rev, x.now = x.rev, r.clock(x.now)
+		rev, x.now = x.rev, d.clock(x.now)
 		return fn(x)
 	})
 	if err == nil && revs > 0 {
-		r.news.tell(rev)
+		d.revisions.announce(rev)
 	}
-	return r.told(ctx, what, err)
+	return d.told(ctx, what, err)
 }
 
 // aside runs fn in a transaction that takes no revision and need not be alone. SQLite may lose it
 // with the power.
-func (r *Roster) aside(ctx context.Context, what string, fn func(*tx) error) error {
-	return r.told(ctx, what, r.transact(ctx, r.loose, nil, func(ctx context.Context, t *sql.Tx) error {
-		x := &tx{Tx: t, ctx: ctx, kind: r.kind}
-		if err := x.row(`SELECT `+r.kind.now, nil, &x.now); err != nil {
+func (d *database) aside(ctx context.Context, what string, fn func(*tx) error) error {
+	return d.told(ctx, what, d.transact(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
+		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
+		if err := x.row(`SELECT `+d.kind.now, nil, &x.now); err != nil {
 			return err
 		}
-		x.now = r.clock(x.now)
+		x.now = d.clock(x.now)
 		return fn(x)
 	}))
 }
 
 // see runs fn in a transaction that reads what was so at one moment.
-func (r *Roster) see(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
-	return r.told(ctx, what, r.transact(ctx, r.read, r.kind.reading, fn))
+func (d *database) see(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
+	return d.told(ctx, what, d.transact(ctx, d.read, d.kind.reading, fn))
 }
 
 // transact runs fn in a transaction, and again where that cannot do harm: before Commit.
-func (r *Roster) transact(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, r.patience)
+func (d *database) transact(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	for try := 1; ; try++ {
 		committing, err := once(ctx, db, opts, fn)
 		if err == nil || committing || try == tries || ctx.Err() != nil {
 			return err
 		}
-		if f, ok := r.look(err); !ok || !f.again {
+		if f, ok := d.look(err); !ok || !f.again {
 			return err
 		}
 	}
@@ -143,39 +136,3 @@ func query[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error),
 
 // scanner is a row.
 type scanner interface{ Scan(...any) error }
-
-func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
-
-// micros and moment turn times into what the tables hold, and back.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-func moment(micros int64) time.Time {
-	if micros == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(micros).UTC()
-}
-
-// text is v as the tables hold what is not selected by; nothing is "".
-func text(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("roster: %v", err)) // our own types, and what is JSON already
-	}
-	if s := string(b); s != "null" {
-		return s
-	}
-	return ""
-}
-
-func parse[T any](text string) (v T, err error) {
-	if text == "" {
-		return v, nil
-	}
-	return v, json.Unmarshal([]byte(text), &v)
-}

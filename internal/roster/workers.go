@@ -9,15 +9,32 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// workerLease is the name of a worker's.
+// Worker is a process that drives VMs.
+type Worker struct {
+	Name    string            `json:"name"`             // the same after a restart; by it its VMs are found again
+	Version string            `json:"version"`          // of decamp
+	Offers  map[string]string `json:"offers"`           // folder -> id of the storage behind it. The same id on two workers is shared storage
+	VMs     int               `json:"vms"`              // that it drives at once, at most
+	Drains  bool              `json:"drains,omitempty"` // is given nothing more
+	Epoch   int64             `json:"epoch"`            // of this process: a second one of that name takes the place of the first
+	Until   time.Time         `json:"until"`            // of its lease, by the database's clock
+	Alive   bool              `json:"alive"`            // Until is not over, by the database's clock
+	Rev     int64             `json:"rev"`
+}
+
+// Workers are the processes that drive VMs, those that ended too. A worker that runs has a lease,
+// which it renews with Leases.Renew.
+type Workers struct{ db *database }
+
+// workerLease returns the name of a worker's lease.
 func workerLease(name string) string { return "worker:" + name }
 
 // Join makes this process the worker of that name, whoever was before: a former process is
 // fenced, also from its VMs. They are the new one's at once, Assigned and with a new epoch, with
 // the slots that they hold; those that waited for the worker are queued.
-func (r *Roster) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
+func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
-	err := r.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
+	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
 		had, _, err := x.stopLease(l.Name)
 		if err != nil {
 			return err
@@ -49,15 +66,10 @@ func (x *tx) inherit(worker string) error {
 	return err
 }
 
-// Beat renews a worker's lease. It is no revision: who is alive is for Workers to say.
-func (r *Roster) Beat(ctx context.Context, l *Lease, ttl time.Duration) error {
-	return r.Renew(ctx, l, ttl)
-}
-
 // Leave ends a worker's lease at once. Its row stays, for what it did; what it drives is as a
 // dead worker's.
-func (r *Roster) Leave(ctx context.Context, l Lease) error {
-	return r.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
+func (s *Workers) Leave(ctx context.Context, l Lease) error {
+	return s.db.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
 		if err := x.free(l); err != nil {
 			return err
 		}
@@ -68,7 +80,7 @@ func (r *Roster) Leave(ctx context.Context, l Lease) error {
 
 const workerColumns = `w.name, w.version, w.offers, w.vms, w.drains, w.rev, l.epoch, l.until`
 
-// scanWorker needs the time, to say who is alive.
+// scanWorker returns a function that reads a worker. It is alive if its lease lasts longer than now.
 func scanWorker(now int64) func(scanner) (Worker, error) {
 	return func(row scanner) (Worker, error) {
 		var w Worker
@@ -84,28 +96,28 @@ func scanWorker(now int64) func(scanner) (Worker, error) {
 	}
 }
 
-func (r *Roster) workersSince(ctx context.Context, t *sql.Tx, rev int64) ([]Worker, error) {
-	var now int64
-	if err := t.QueryRowContext(ctx, `SELECT `+r.kind.now).Scan(&now); err != nil {
-		return nil, err
-	}
-	return query(ctx, t, scanWorker(r.clock(now)), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
+func workersSince(ctx context.Context, t *sql.Tx, now, rev int64) ([]Worker, error) {
+	return query(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
 		WHERE w.rev > $1 ORDER BY w.name`, rev)
 }
 
-// Workers returns all there ever were, by name. Those that left have no Until.
-func (r *Roster) Workers(ctx context.Context) ([]Worker, error) {
+// List returns all there ever were, by name. Those that left have no Until.
+func (s *Workers) List(ctx context.Context) ([]Worker, error) {
 	var all []Worker
-	err := r.see(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = r.workersSince(ctx, t, -1)
+	err := s.db.see(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
+			return err
+		}
+		all, err = workersSince(ctx, t, now, -1)
 		return err
 	})
 	return all, err
 }
 
 // Drain has a worker be given nothing more, or again. A worker that joins says itself which.
-func (r *Roster) Drain(ctx context.Context, name string, on bool) error {
-	return r.write(ctx, "drain "+name, 1, func(x *tx) error {
+func (s *Workers) Drain(ctx context.Context, name string, on bool) error {
+	return s.db.write(ctx, "drain "+name, 1, func(x *tx) error {
 		n, err := x.exec(`UPDATE workers SET drains = $1, rev = $2 WHERE name = $3`, on, x.rev, name)
 		if err == nil && n == 0 {
 			err = fault.New(fault.NotFound, "there is no worker %s", name).WithHint("decamp status lists those that there are")

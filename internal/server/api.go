@@ -26,8 +26,6 @@ type route struct {
 	answer       *huma.Response
 }
 
-const roleKey = "role" // of an operation's metadata
-
 // apiConfig is what the document says of everything.
 func apiConfig(version string) huma.Config {
 	c := huma.DefaultConfig("decamp", version)
@@ -42,29 +40,17 @@ func apiConfig(version string) huma.Config {
 	return c
 }
 
-// newAPI registers all routes on the mux.
-func (s *Server) newAPI(mux *http.ServeMux) huma.API {
-	api := humago.New(mux, apiConfig(s.version))
-	api.UseMiddleware(s.authorize)
-	s.planRoutes(api)
-	s.vmRoutes(api)
-	s.rehearsalRoutes(api)
-	s.limitRoutes(api)
-	s.fleetRoutes(api)
-	s.eventRoutes(api)
-	return api
-}
+// resource registers the routes of one resource.
+type resource interface{ routes(huma.API) }
 
-// authorize lets those in whose role the operation takes.
-func (s *Server) authorize(ctx huma.Context, next func(huma.Context)) {
-	op := ctx.Operation()
-	r, w := humago.Unwrap(ctx)
-	who, err := s.permit(r, op.Metadata[roleKey].(Role), op.Summary, r.URL.Path)
-	if err != nil {
-		problemOf(err).write(w)
-		return
+// newAPI registers the routes of all resources on the mux.
+func newAPI(mux *http.ServeMux, version string, g *gate, resources ...resource) huma.API {
+	api := humago.New(mux, apiConfig(version))
+	api.UseMiddleware(g.authorize)
+	for _, r := range resources {
+		r.routes(api)
 	}
-	next(huma.WithContext(ctx, withWho(ctx.Context(), who)))
+	return api
 }
 
 // register adds a route. What it answers with an error becomes a Problem.

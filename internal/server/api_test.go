@@ -19,7 +19,7 @@ func TestMistakesOfAPlanAreToldWithTheirLines(t *testing.T) {
 	if a.status != http.StatusUnprocessableEntity || len(p.Findings) != 2 || p.Findings[0].Line != 7 || p.Findings[1].Line != 9 || p.Findings[0].Remedy == "" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if plans, err := r.Roster.Plans(t.Context()); err != nil || len(plans) != 0 {
+	if plans, err := r.Roster.Plans.List(t.Context()); err != nil || len(plans) != 0 {
 		t.Errorf("plans %+v, %v", plans, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestPlansThatActAsTheServerRequireAdmin(t *testing.T) {
 	if p := r.wantProblem(a, "conflict"); !strings.Contains(p.Detail, strings.Repeat("12", 32)) || !strings.Contains(p.Detail, strings.Repeat("AB", 32)) {
 		t.Errorf("another fingerprint: %s", a.body)
 	}
-	if plans, err := r.Roster.Plans(t.Context()); err != nil || len(plans) > 0 {
+	if plans, err := r.Roster.Plans.List(t.Context()); err != nil || len(plans) > 0 {
 		t.Errorf("a refused plan was added: %v, %v", plans, err)
 	}
 	if a := r.ask(server.Operate, "POST", "/v1/plans", to("place:rack1?stage=/srv/vm/stage")); a.status != http.StatusCreated {
@@ -109,7 +109,7 @@ func TestPlansOfAdminsAreAudited(t *testing.T) {
 	if e := r.audit(1)[0]; e.What != want || e.Role != "admin" || e.Err != "" {
 		t.Errorf("noted %+v, want %s", e, want)
 	}
-	p, err := r.Roster.Plan(t.Context(), "p")
+	p, err := r.Roster.Plans.Get(t.Context(), "p")
 	if err != nil || p.Role != "admin" {
 		t.Errorf("role %q, %v", p.Role, err)
 	}
@@ -200,10 +200,10 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	again, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(filepath.Dir(r.State), "fleet.db")})
 	r.must(err)
 	defer again.Close()
-	if p, err := again.Plan(t.Context(), "p"); err != nil || p.Order != roster.GoOn {
+	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Order != roster.GoOn {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if e, err := again.Audit(t.Context(), 0, 9); err != nil || len(e) != 0 {
+	if e, err := again.Audit.List(t.Context(), 0, 9); err != nil || len(e) != 0 {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -214,7 +214,7 @@ func TestLimitsAreSetAllOrNone(t *testing.T) {
 	if r.wantProblem(a, "invalid"); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	if limits, err := r.Roster.Limits(t.Context()); err != nil || len(limits) != 0 {
+	if limits, err := r.Roster.Limits.List(t.Context()); err != nil || len(limits) != 0 {
 		t.Errorf("%+v, %v", limits, err)
 	}
 }

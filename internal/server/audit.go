@@ -2,69 +2,31 @@ package server
 
 import (
 	"context"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// noteRefusal writes a refusal down; those of strangers as long as they are few, or anybody
-// could fill the database.
-func (s *Server) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
-	s.metrics.refused.Inc()
-	if who.Role == Nobody && !s.strangers.spend(who.From) {
-		return
-	}
-	if noted := s.note(ctx, who, what, on, err); noted != nil {
-		s.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
-	}
+// auditAPI serves the audit trail.
+type auditAPI struct{ entries *roster.AuditTrail }
+
+func (a *auditAPI) routes(api huma.API) {
+	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
+		tells: "Newest first: who did what, and what was refused."}, a.list)
 }
 
-// noteTime is how long a line for the audit trail may take: also one of a request that its
-// client gave up.
-const noteTime = 10 * time.Second
-
-func (s *Server) note(ctx context.Context, who Who, what, on string, err error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
-	defer cancel()
-	e := roster.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
-	if err != nil {
-		e.Err = short(err.Error())
-	}
-	return s.local.Note(ctx, e)
+type auditQuery struct {
+	Before int64 `query:"before" minimum:"0" doc:"the id of the last line of the page before"`
+	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-// longestNote bounds what a line of the audit trail quotes, in bytes.
-const longestNote = 500
-
-// short makes a text of strangers fit for a line: not long, and nothing that a database or a
-// terminal takes amiss.
-func short(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '.'
-		}
-		return r
-	}, s[:min(len(s), longestNote)])
-	return s
-}
-
-// change makes a change that is noted before, and again with its error if it fails. What
-// cannot be noted is not done.
-func (s *Server) change(ctx context.Context, what, on string, do func() error) error {
-	who := whoIn(ctx)
-	if err := s.note(ctx, who, what, on, nil); err != nil {
-		return err
+func (a *auditAPI) list(ctx context.Context, in *auditQuery) (*listOut[roster.Entry], error) {
+	entries, err := a.entries.List(ctx, in.Before, in.Limit)
+	out := listOf(entries)
+	if len(entries) == in.Limit {
+		out.Body.Next = entries[len(entries)-1].ID
 	}
-	err := do()
-	if err != nil {
-		if noted := s.note(ctx, who, what, on, err); noted != nil {
-			s.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
-		}
-		return err
-	}
-	s.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
-	return nil
+	return out, err
 }

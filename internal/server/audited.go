@@ -18,13 +18,13 @@ var _ Control = Audited{}
 
 func (c Audited) note(ctx context.Context, what, on string, do func() error) error {
 	e := roster.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
-	if err := c.Note(ctx, e); err != nil {
+	if err := c.Roster.Audit.Add(ctx, e); err != nil {
 		return err
 	}
 	err := do()
 	if err != nil {
 		e.Err = err.Error()
-		_ = c.Note(ctx, e) // the attempt is on record
+		_ = c.Roster.Audit.Add(ctx, e) // the attempt is on record
 	}
 	return err
 }

@@ -4,31 +4,22 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// auth knows who asks.
-type auth struct {
+// authenticator finds out who sent a request. It is safe for concurrent use.
+type authenticator struct {
 	tokens   *Tokens
 	sessions *sessions
 	throttle *throttle
 }
 
-// tooMany is for an address that guessed too often.
-type tooMany struct {
-	after time.Duration
-	error
-}
-
-func (t *tooMany) Unwrap() error { return t.error }
-
 // who says who asks: by a bearer token, a client's certificate or a session. Nobody, without
 // an error, is who shows nothing.
-func (a *auth) who(r *http.Request) (Who, error) {
+func (a *authenticator) who(r *http.Request) (Who, error) {
 	from := address(r)
 	if secret, ok := bearer(r); ok {
 		return a.byToken(secret, from)
@@ -47,14 +38,14 @@ func (a *auth) who(r *http.Request) (Who, error) {
 // longestSecret bounds what is looked at as a token, in bytes; ours have 50.
 const longestSecret = 256
 
-func (a *auth) byToken(secret, from string) (Who, error) {
+func (a *authenticator) byToken(secret, from string) (Who, error) {
 	token, err := a.login(secret, from)
 	return Who{Name: token.Name, Role: token.Role, From: from}, err
 }
 
 // login checks a secret. A valid token is accepted at all times: wrong tokens from the same address
 // do not lock it out. Only failures are throttled.
-func (a *auth) login(secret, from string) (Token, error) {
+func (a *authenticator) login(secret, from string) (Token, error) {
 	token, ok := Token{}, false
 	if len(secret) <= longestSecret { // longer ones are not hashed
 		token, ok = a.tokens.Check(secret)
@@ -98,5 +89,3 @@ func address(r *http.Request) string {
 	}
 	return host
 }
-
-func (t *tooMany) seconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

@@ -67,10 +67,58 @@ type Mistakes struct {
 func (m *Mistakes) Error() string { return m.Err.Error() }
 func (m *Mistakes) Unwrap() error { return m.Err }
 
-// Local is the Control of a roster.
-type Local struct{ *roster.Roster }
+// Local is the Control of an open fleet database.
+type Local struct{ Roster *roster.Roster }
 
 var _ Control = Local{}
+
+func (l Local) Plans(ctx context.Context) ([]roster.Plan, error) { return l.Roster.Plans.List(ctx) }
+
+func (l Local) Plan(ctx context.Context, name string) (roster.Plan, error) {
+	return l.Roster.Plans.Get(ctx, name)
+}
+
+func (l Local) DropPlan(ctx context.Context, name string) error {
+	return l.Roster.Plans.Drop(ctx, name)
+}
+
+func (l Local) VMs(ctx context.Context, q roster.Query) ([]roster.VM, error) {
+	return l.Roster.VMs.List(ctx, q)
+}
+
+func (l Local) VM(ctx context.Context, k roster.Key) (roster.VM, error) {
+	return l.Roster.VMs.Get(ctx, k)
+}
+
+func (l Local) Progress(ctx context.Context, plan string) ([]roster.Progress, error) {
+	return l.Roster.Progress.List(ctx, plan)
+}
+
+func (l Local) Rehearse(ctx context.Context, k roster.Key, r roster.Rehearsal) error {
+	return l.Roster.Rehearsals.Request(ctx, k, r)
+}
+
+func (l Local) Rehearsals(ctx context.Context, k roster.Key) ([]roster.Rehearsed, error) {
+	return l.Roster.Rehearsals.List(ctx, k)
+}
+
+func (l Local) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+	return l.Roster.Rehearsals.TakeBack(ctx, k, rehearsal)
+}
+
+func (l Local) Limits(ctx context.Context) ([]roster.Limit, error) { return l.Roster.Limits.List(ctx) }
+
+func (l Local) Workers(ctx context.Context) ([]roster.Worker, error) {
+	return l.Roster.Workers.List(ctx)
+}
+
+func (l Local) Drain(ctx context.Context, worker string, on bool) error {
+	return l.Roster.Workers.Drain(ctx, worker, on)
+}
+
+func (l Local) Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error) {
+	return l.Roster.Audit.List(ctx, before, limit)
+}
 
 // Submit checks the text and adds the plan. What is wrong with the text is a *Mistakes.
 func (l Local) Submit(ctx context.Context, s Submission) (roster.Plan, error) {
@@ -78,7 +126,7 @@ func (l Local) Submit(ctx context.Context, s Submission) (roster.Plan, error) {
 	if err != nil {
 		return roster.Plan{}, err
 	}
-	return l.AddPlan(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
+	return l.Roster.Plans.Add(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
 }
 
 // OrderPlan gives an order to a plan, and takes away what kept it from being carried out.
@@ -102,18 +150,18 @@ func parse(text string) (*planfile.File, error) {
 // Board says that somebody looks, or the scheduler would not write it, and returns the last. Where
 // there is no room for that there is none for anything: the board says so in place of the scheduler.
 func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
-	err := l.Look(ctx)
+	err := l.Roster.Board.Request(ctx)
 	switch {
 	case fault.Is(err, fault.Full):
 		return l.fullBoard(ctx, err)
 	case err != nil:
 		return nil, time.Time{}, err
 	}
-	return l.Roster.Board(ctx)
+	return l.Roster.Board.Read(ctx)
 }
 
 func (l Local) fullBoard(ctx context.Context, full error) (json.RawMessage, time.Time, error) {
-	now, err := l.Now(ctx)
+	now, err := l.Roster.Now(ctx)
 	if err != nil {
 		return nil, now, err
 	}
@@ -127,7 +175,7 @@ func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
 	if err := checkLimit(name, units); err != nil {
 		return err
 	}
-	return l.Roster.SetLimit(ctx, name, units)
+	return l.Roster.Limits.Set(ctx, name, units)
 }
 
 // checkLimit has nothing against taking back what stands from before.
@@ -138,17 +186,20 @@ func checkLimit(name string, units int64) error {
 	return fleet.CheckLimit(name)
 }
 
+// gatherTime is the time in which changes become one event.
+const gatherTime = 100 * time.Millisecond
+
 // Follow reads the roster. Changes that come close together are told at once.
 func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
 	if since < 0 {
-		head, err := l.head(ctx)
+		head, err := newestRevision(ctx, l.Roster.Feed)
 		if err != nil {
 			return err
 		}
 		since = head
 	}
 	for {
-		changes, err := l.Changes(ctx, since)
+		changes, err := l.Roster.Feed.Changes(ctx, since)
 		if err != nil {
 			return err
 		}
@@ -160,16 +211,15 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes
 			_ = sleep.For(ctx, gatherTime) // the next look tells whether ctx has ended
 			continue
 		}
-		if err := l.Await(ctx, since); err != nil {
+		if err := l.Roster.Feed.Await(ctx, since); err != nil {
 			return err
 		}
 	}
 }
 
-// head returns the newest revision.
-func (l Local) head(ctx context.Context) (rev int64, err error) {
+func newestRevision(ctx context.Context, feed *roster.Feed) (rev int64, err error) {
 	for {
-		changes, err := l.Changes(ctx, rev)
+		changes, err := feed.Changes(ctx, rev)
 		if err != nil || changes.Rev <= rev {
 			return rev, err
 		}

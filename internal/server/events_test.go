@@ -124,7 +124,7 @@ func TestEventsTellWhatChanges(t *testing.T) {
 	l.until("fleet", func(data string) bool {
 		return strings.Contains(data, "host esx3 vms: 20 of 20 in use, 7 VMs wait") && strings.Contains(data, "limited by the source (busy 100 % of the time); the target comes next")
 	})
-	r.must(r.Roster.Drain(t.Context(), servertest.Worker, true))
+	r.must(r.Roster.Workers.Drain(t.Context(), servertest.Worker, true))
 	l.until("workers", func(data string) bool { return strings.Contains(data, `"drains":true`) })
 }
 

@@ -1,4 +1,4 @@
 package server
 
 // MayListen is mayListen.
-func (s *Server) MayListen(addr string) error { return s.mayListen(addr) }
+var MayListen = mayListen

@@ -4,17 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// readyTime is how long the roster may take to say that it is there.
-const readyTime = 2 * time.Second
-
-// serveHealth says that the process serves. A database that is away is no reason to restart
-// it, so it is not asked.
-func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+// serveHealth reports that the process serves. It does not ask the database: one that is away is no
+// reason to restart the process.
+func serveHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
 // serveReady says whether requests should come here.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +27,7 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	if _, err := s.local.Now(ctx); err != nil {
+	if _, err := s.config.Roster.Now(ctx); err != nil {
 		s.log.Warn("not ready", "err", err)
 		return errAway
 	}

@@ -17,7 +17,6 @@ import (
 
 // Bounds and times of the event stream.
 const (
-	gatherTime  = 100 * time.Millisecond // in which changes become one event
 	pulseTime   = 500 * time.Millisecond // between looks at what is not a change: progress
 	retryTime   = time.Second            // until a roster that does not answer is asked again
 	knownTime   = 10 * time.Second       // that a roster may take until clients are told that it does not answer
@@ -29,11 +28,12 @@ const (
 
 // hub reads the roster once for all who listen to the event stream.
 type hub struct {
-	local   Local
-	live    *live
+	feed    *roster.Feed
+	plans   *roster.Plans
+	workers *roster.Workers
+	cache   *fleetCache
 	metrics *metrics
 	log     *slog.Logger
-	fleet   func(*beside) any // what the event "fleet" says
 
 	closing chan struct{} // closed by close
 	known   chan struct{} // closed by follow, once the newest revision is known
@@ -57,9 +57,9 @@ type listener struct {
 	lost  chan struct{} // closed by the hub: it did not read
 }
 
-func newHub(local Local, live *live, m *metrics, log *slog.Logger, fleet func(*beside) any) *hub {
+func newHub(r *roster.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
-		local: local, live: live, metrics: m, log: log, fleet: fleet,
+		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
 		closing: make(chan struct{}), known: make(chan struct{}), clients: map[*listener]struct{}{}, rev: -1,
 	}
 }
@@ -90,13 +90,13 @@ func (h *hub) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := h.local.Changes(ctx, since)
+	c, err := h.feed.Changes(ctx, since)
 	if err != nil {
 		return err
 	}
 	h.well()
 	if c.Rev <= since {
-		return h.local.Await(ctx, since)
+		return h.feed.Await(ctx, since)
 	}
 	h.changed(c)
 	return sleep.For(ctx, gatherTime)
@@ -110,7 +110,7 @@ func (h *hub) since(ctx context.Context) (int64, error) {
 	if rev >= 0 {
 		return rev, nil
 	}
-	rev, err := h.local.head(ctx)
+	rev, err := newestRevision(ctx, h.feed)
 	if err == nil {
 		h.mu.Lock()
 		h.rev, h.from = rev, rev
@@ -180,7 +180,7 @@ func (h *hub) tell(frames ...*frame) {
 func (h *hub) lose(l *listener) {
 	delete(h.clients, l)
 	close(l.lost)
-	h.metrics.lost.Inc()
+	h.metrics.lost.Add(1)
 	h.log.Info("event client dropped: it does not read", "behind", mostBehind)
 }
 
@@ -192,18 +192,18 @@ func (h *hub) pulse(ctx context.Context) {
 			told = beat{}
 			continue
 		}
-		b, err := h.live.look(ctx)
+		b, err := h.cache.read(ctx)
 		if err != nil {
 			continue // follow tells about a roster that does not answer
 		}
-		frames := append(told.news(b, h.fleet), h.counts(ctx)...)
-		h.tell(append(frames, told.workersNews(ctx, h.local)...)...)
+		frames := append(told.news(b), h.counts(ctx)...)
+		h.tell(append(frames, told.workersNews(ctx, h.workers)...)...)
 	}
 }
 
 // A beat is what pulse told last.
 type beat struct {
-	progress *beside
+	progress *fleetState
 	fleet    any
 	beats    int
 	workers  []roster.Worker
@@ -214,12 +214,12 @@ type beat struct {
 const workerBeats = 4
 
 // workersNews returns the workers, if who is there is not what was told.
-func (t *beat) workersNews(ctx context.Context, local Local) []*frame {
+func (t *beat) workersNews(ctx context.Context, store *roster.Workers) []*frame {
 	t.beats++
 	if t.beats%workerBeats != 1 {
 		return nil
 	}
-	workers, err := local.Workers(ctx)
+	workers, err := store.List(ctx)
 	if err != nil || slices.EqualFunc(workers, t.workers, sameWorker) {
 		return nil
 	}
@@ -233,11 +233,11 @@ func sameWorker(a, b roster.Worker) bool {
 }
 
 // news returns what is new since the last beat.
-func (t *beat) news(b *beside, fleet func(*beside) any) (frames []*frame) {
+func (t *beat) news(b *fleetState) (frames []*frame) {
 	if changed := t.changed(b); len(changed) > 0 {
 		frames = append(frames, progressFrame(changed))
 	}
-	if now := fleet(b); !reflect.DeepEqual(now, t.fleet) {
+	if now := summarize(b); !reflect.DeepEqual(now, t.fleet) {
 		frames = append(frames, sameFrame(eventFleet, now))
 		t.fleet = now
 	}
@@ -246,7 +246,7 @@ func (t *beat) news(b *beside, fleet func(*beside) any) (frames []*frame) {
 }
 
 // changed returns the progress that is not what was told.
-func (t *beat) changed(b *beside) []roster.Progress {
+func (t *beat) changed(b *fleetState) []roster.Progress {
 	if t.progress == nil {
 		return b.progress
 	}
@@ -269,7 +269,7 @@ func (h *hub) counts(ctx context.Context) []*frame {
 	if !stale {
 		return nil
 	}
-	plans, err := h.local.Plans(ctx)
+	plans, err := h.plans.List(ctx)
 	if err != nil {
 		h.mu.Lock()
 		h.stale = true

@@ -11,7 +11,7 @@ import (
 )
 
 func newTestHub() *hub {
-	h := newHub(Local{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler), nil)
+	h := newHub(&roster.Roster{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler))
 	h.rev, h.from = 0, 0
 	return h
 }
@@ -132,19 +132,18 @@ func TestOnlyWhatWentOnIsTold(t *testing.T) {
 		return roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-1"}, Done: done}
 	}
 	still := roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-2"}}
-	at := func(done int64) *beside {
+	at := func(done int64) *fleetState {
 		all := []roster.Progress{p(done), still}
-		return &beside{progress: all, byVM: map[roster.Key]int{all[0].Key: 0, still.Key: 1}}
+		return &fleetState{progress: all, byVM: map[roster.Key]int{all[0].Key: 0, still.Key: 1}}
 	}
-	var b beat
-	none := func(*beside) any { return nil }
-	if frames := b.news(at(1), none); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 2 {
+	b := beat{fleet: summarize(at(1))}
+	if frames := b.news(at(1)); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 2 {
 		t.Errorf("first %v", frames)
 	}
-	if frames := b.news(at(1), none); len(frames) != 0 {
+	if frames := b.news(at(1)); len(frames) != 0 {
 		t.Errorf("nothing went on, but %s", frames[0].text(""))
 	}
-	if frames := b.news(at(2), none); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 1 {
+	if frames := b.news(at(2)); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 1 {
 		t.Error("what went on is not told alone")
 	}
 }

@@ -18,13 +18,13 @@ func waveOf(t *testing.T, vms ...roster.VM) Control {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	if _, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+	if _, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range vms {
 		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), roster.Queued, roster.First
 	}
-	if err := r.AddVMs(t.Context(), vms); err != nil {
+	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
 	}
 	return Audited{Local: Local{Roster: r}, Who: "tester", LimitText: func(_ string, units int64) string { return fmt.Sprint(units) }}

@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -29,7 +32,7 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	claims := r.running("p", 2)
 	r.must(r.Report(t.Context(), claims, 10))
 	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx1/vms", Capacity: 20, Used: 2, Waiting: 3}}}))
-	r.must(r.Roster.SetLimit(t.Context(), "host:esx1/rate", 5e6))
+	r.must(r.Roster.Limits.Set(t.Context(), "host:esx1/rate", 5e6))
 	first := r.metrics()
 	for _, want := range []string{
 		`decamp_plan_vms{plan="p",state="queued"} 3`, `decamp_plan_vms{plan="p",state="running"} 2`, `decamp_plan_vms{plan="p",state="failed"} 0`,
@@ -53,6 +56,38 @@ func TestMetricsSayWhatTheFleetDoes(t *testing.T) {
 	if got := r.metrics(); !strings.Contains(got, `decamp_http_requests_total{code="200",route="GET /metrics"}`) {
 		t.Error("requests are not counted")
 	}
+	if got := r.metrics(); !strings.Contains(got, `decamp_http_request_duration_seconds_bucket{route="GET /metrics",le="+Inf"}`) {
+		t.Error("the times of requests are not counted")
+	}
+}
+
+// A client that accepts gzip gets the same metrics compressed. Any other client gets text.
+func TestMetricsAreCompressedForClientsThatAcceptIt(t *testing.T) {
+	r := newRig(t, nil)
+	for accepted, want := range map[string]bool{
+		"gzip": true, "deflate, gzip;q=0.5": true, "*": true, "identity": false, "gzip;q=0": false, "gzip;q=x": false, "": false,
+	} {
+		a := r.askWith("GET", "/metrics", "", func(req *http.Request) {
+			req.Header.Set("Authorization", "Bearer "+r.Tokens[server.View])
+			req.Header.Set("Accept-Encoding", accepted) // so that the client does not decompress
+			req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,text/plain;version=0.0.4;q=0.3")
+		})
+		text := a.body
+		if got := a.header.Get("Content-Encoding") == "gzip"; got != want {
+			t.Errorf("Accept-Encoding %q: compressed is %v", accepted, got)
+			continue
+		}
+		if want {
+			z, err := gzip.NewReader(strings.NewReader(text))
+			r.must(err)
+			plain, err := io.ReadAll(z)
+			r.must(err)
+			text = string(plain)
+		}
+		if kind := a.header.Get("Content-Type"); !strings.HasPrefix(kind, "text/plain; version=0.0.4; charset=utf-8") || !strings.Contains(text, "\ndecamp_build_info{version=\"test\"} 1\n") {
+			t.Errorf("Accept-Encoding %q: %s with %d bytes", accepted, kind, len(text))
+		}
+	}
 }
 
 // The names are as the ecosystem has them, and all of ours are in the documentation.
@@ -61,7 +96,7 @@ func TestMetricsAreNamedAsTheyShouldBe(t *testing.T) {
 	r.plan("p", 1)
 	r.must(r.Report(t.Context(), r.running("p", 1), 1))
 	r.must(r.Board(t.Context(), server.Board{Resources: []server.Resource{{Name: "host:esx1/vms"}}}))
-	r.must(r.Roster.SetLimit(t.Context(), "host:esx1/rate", 1))
+	r.must(r.Roster.Limits.Set(t.Context(), "host:esx1/rate", 1))
 	r.metrics() // counts the request that the next one shows
 	text := r.metrics()
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

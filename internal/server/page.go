@@ -3,6 +3,7 @@ package server
 import (
 	"embed"
 	"html/template"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
@@ -20,28 +21,40 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"bytes": formatBytes, "rate": formatRate, "percent": percent, "readable": readable,
 }).ParseFS(pageFiles, "page/*.html"))
 
-// frameOf is what every page has.
+// pageFrame is what every page has.
 type pageFrame struct {
 	Title   string
 	Who     Who
 	Proof   string // of the forms
 	Version string
-	Fleet   fleetNow
+	Fleet   fleetSummary
 	Body    any
 }
 
 // Operates is whether the page has buttons.
 func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
 
-func (s *Server) pageRoutes() {
-	s.mux.HandleFunc("GET /static/{file}", serveStatic)
-	s.mux.HandleFunc("GET /login", s.showLogin)
-	s.mux.HandleFunc("POST /login", s.login)
-	s.mux.HandleFunc("POST /logout", s.logout)
-	s.mux.HandleFunc("GET /{$}", s.page("see the plans", s.showPlans))
-	s.mux.HandleFunc("GET /plans/{plan}", s.page("see a plan", s.showPlan))
-	s.mux.HandleFunc("POST /plans/{plan}/orders", s.form("give a plan an order", s.planForm))
-	s.mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.form("give a VM an order", s.vmForm))
+// website serves the pages for browsers. It is safe for concurrent use.
+type website struct {
+	version string
+	gate    *gate
+	plans   *roster.Plans
+	vms     *roster.VMs
+	workers *roster.Workers
+	cache   *fleetCache
+	orders  *orders
+	log     *slog.Logger
+}
+
+func (s *website) routes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /static/{file}", serveStatic)
+	mux.HandleFunc("GET /login", s.showLogin)
+	mux.HandleFunc("POST /login", s.login)
+	mux.HandleFunc("POST /logout", s.logout)
+	mux.HandleFunc("GET /{$}", s.page("see the plans", s.showPlans))
+	mux.HandleFunc("GET /plans/{plan}", s.page("see a plan", s.showPlan))
+	mux.HandleFunc("POST /plans/{plan}/orders", s.form("give a plan an order", s.planForm))
+	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.form("give a VM an order", s.vmForm))
 }
 
 // serveStatic serves script, style and icon: files, and no lists of them.
@@ -50,15 +63,15 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 }
 
 // page is a handler for those who may view; strangers are sent to the login.
-func (s *Server) page(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
+func (s *website) page(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.auth.who(r)
+		who, err := s.gate.auth.who(r)
 		if err == nil && who.Role == Nobody {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
 		}
 		if err == nil {
-			who, err = s.permit(r, View, what, r.URL.Path)
+			who, err = s.gate.permit(r, View, what, r.URL.Path)
 		}
 		if err == nil {
 			err = show(w, r, who)
@@ -73,13 +86,13 @@ func (s *Server) page(what string, show func(http.ResponseWriter, *http.Request,
 const formBytes = 16 << 10
 
 // form is a handler of a button, for those who operate and whose form is one of ours.
-func (s *Server) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
+func (s *website) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-		who, err := s.permit(r, Operate, what, r.URL.Path)
-		if err == nil && who.Session != "" && !s.auth.sessions.proves(who.Session, r.PostFormValue("proof")) {
+		who, err := s.gate.permit(r, Operate, what, r.URL.Path)
+		if err == nil && who.Session != "" && !s.gate.auth.sessions.proves(who.Session, r.PostFormValue("proof")) {
 			err = fault.New(fault.Denied, "the form is not of this session").WithHint("reload the page, and try again")
-			s.noteRefusal(r.Context(), who, what, r.URL.Path, err)
+			s.gate.trail.noteRefusal(r.Context(), who, what, r.URL.Path, err)
 		}
 		back := ""
 		if err == nil {
@@ -94,17 +107,17 @@ func (s *Server) form(what string, do func(*http.Request) (back string, err erro
 }
 
 // render writes a page whole, or an error.
-func (s *Server) render(w http.ResponseWriter, status int, name string, p pageFrame) error {
+func (s *website) render(w http.ResponseWriter, status int, name string, p pageFrame) error {
 	p.Version = s.version
 	if p.Who.Session != "" {
-		p.Proof = s.auth.sessions.proof(p.Who.Session)
+		p.Proof = s.gate.auth.sessions.proof(p.Who.Session)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	return pages.ExecuteTemplate(w, name, p)
 }
 
-func (s *Server) showError(w http.ResponseWriter, who Who, err error) {
+func (s *website) showError(w http.ResponseWriter, who Who, err error) {
 	p := problemOf(err)
 	for name, values := range p.header {
 		w.Header()[name] = values
@@ -114,26 +127,26 @@ func (s *Server) showError(w http.ResponseWriter, who Who, err error) {
 	}
 }
 
-func (s *Server) showLogin(w http.ResponseWriter, _ *http.Request) {
+func (s *website) showLogin(w http.ResponseWriter, _ *http.Request) {
 	if err := s.render(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
 // login begins a session for whoever has a token.
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+func (s *website) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	from := address(r)
-	token, err := s.auth.login(r.PostFormValue("token"), from)
+	token, err := s.gate.auth.login(r.PostFormValue("token"), from)
 	if err == nil {
 		var cookie *http.Cookie
-		if cookie, err = s.auth.sessions.begin(token); err == nil {
+		if cookie, err = s.gate.auth.sessions.begin(token); err == nil {
 			http.SetCookie(w, cookie)
 			http.Redirect(w, r, "/", http.StatusSeeOther)
 			return
 		}
 	}
-	s.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
+	s.gate.trail.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
 	p := problemOf(err)
 	w.Header()["Retry-After"] = p.header["Retry-After"]
 	if err := s.render(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
@@ -141,8 +154,8 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, s.auth.sessions.end())
+func (s *website) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, s.gate.auth.sessions.end())
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
@@ -180,9 +193,9 @@ func rowOf(p roster.Plan) planRow {
 	return row
 }
 
-func (s *Server) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
+func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
-	plans, err := s.local.Plans(ctx)
+	plans, err := s.plans.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,14 +203,14 @@ func (s *Server) showPlans(w http.ResponseWriter, r *http.Request, who Who) erro
 	for _, p := range plans {
 		body.Plans = append(body.Plans, rowOf(p))
 	}
-	if body.Workers, err = s.local.Workers(ctx); err != nil {
+	if body.Workers, err = s.workers.List(ctx); err != nil {
 		return err
 	}
-	b, err := s.live.look(ctx)
+	b, err := s.cache.read(ctx)
 	if err != nil {
 		return err
 	}
-	return s.render(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: s.fleetNow(b), Body: body})
+	return s.render(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: summarize(b), Body: body})
 }
 
 // planPage is what the page of a plan shows.
@@ -217,18 +230,18 @@ type stateTab struct {
 	Chosen bool
 }
 
-func (s *Server) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
+func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) error {
 	ctx := r.Context()
-	p, err := s.local.Plan(ctx, r.PathValue("plan"))
+	p, err := s.plans.Get(ctx, r.PathValue("plan"))
 	if err != nil {
 		return err
 	}
 	q := pageQuery(p.Name, r.URL.Query())
-	items, next, err := s.vmPage(ctx, q)
+	items, next, err := readPage(ctx, s.vms, s.cache, q)
 	if err != nil {
 		return err
 	}
-	b, err := s.live.look(ctx)
+	b, err := s.cache.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -237,7 +250,7 @@ func (s *Server) showPlan(w http.ResponseWriter, r *http.Request, who Who) error
 	if next > 0 {
 		body.Next = template.URL("?" + queryText(q, next))
 	}
-	return s.render(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: s.fleetNow(b), Body: body})
+	return s.render(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: summarize(b), Body: body})
 }
 
 // pageQuery reads which VMs a page shows. What it does not understand it leaves out.
@@ -293,27 +306,20 @@ func orderWord(r *http.Request) (string, error) {
 	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")
 }
 
-func (s *Server) planForm(r *http.Request) (string, error) {
+func (s *website) planForm(r *http.Request) (string, error) {
 	word, err := orderWord(r)
 	if err != nil {
 		return "", err
 	}
 	plan := r.PathValue("plan")
-	return backTo(r, plan), s.orderAll(r.Context(), plan, word)
+	return backTo(r, plan), s.orders.toPlan(r.Context(), plan, word)
 }
 
-func (s *Server) vmForm(r *http.Request) (string, error) {
+func (s *website) vmForm(r *http.Request) (string, error) {
 	word, err := orderWord(r)
 	if err != nil {
 		return "", err
 	}
 	k := roster.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
-	return backTo(r, k.Plan), s.orderOne(r.Context(), k, word)
-}
-
-func percent(part, all int64) int64 {
-	if all <= 0 {
-		return 0
-	}
-	return min(100, part*100/all)
+	return backTo(r, k.Plan), s.orders.toVM(r.Context(), k, word)
 }

@@ -148,3 +148,5 @@ func (p *Problem) add(err error) {
 		p.Errors = append(p.Errors, &huma.ErrorDetail{Message: err.Error()})
 	}
 }
+
+var errNobody = fault.New(fault.Denied, "who are you?").WithHint("send a token: Authorization: Bearer …, or a client certificate")

@@ -10,20 +10,26 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-func (s *Server) rehearsalRoutes(api huma.API) {
+// rehearsalAPI serves the rehearsals of VMs.
+type rehearsalAPI struct {
+	rehearsals *roster.Rehearsals
+	trail      *auditTrail
+}
+
+func (a *rehearsalAPI) routes(api huma.API) {
 	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
 	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
-		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, s.listRehearsals)
+		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
 	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
 		status: http.StatusNoContent,
 		tells: "The worker that drives a warm VM boots it from what is copied so far, as soon as no round is under way, and throws that away. " +
-			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, s.rehearseVM)
+			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, a.request)
 	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
-		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, s.takeBackRehearsal)
+		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
 }
 
-func (s *Server) listRehearsals(ctx context.Context, in *VMPath) (*listOut[roster.Rehearsed], error) {
-	all, err := s.local.Rehearsals(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[roster.Rehearsed], error) {
+	all, err := a.rehearsals.List(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
 	return listOf(all), err
 }
 
@@ -41,13 +47,13 @@ type rehearsalIn struct {
 	}
 }
 
-func (s *Server) rehearseVM(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
+func (a *rehearsalAPI) request(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
 	k := roster.Key{Plan: in.Plan, VM: in.VM}
 	ask := roster.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
-	return nil, s.change(ctx, "rehearse", k.String(), func() error { return s.local.Rehearse(ctx, k, ask) })
+	return nil, a.trail.change(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
 }
 
-func (s *Server) takeBackRehearsal(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
+func (a *rehearsalAPI) takeBack(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
 	k := roster.Key{Plan: in.Plan, VM: in.VM}
-	return nil, s.change(ctx, "take back a rehearsal", k.String(), func() error { return s.local.TakeBack(ctx, k, in.Rehearsal) })
+	return nil, a.trail.change(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -58,27 +57,3 @@ func (w Who) refuse(need Role, what string) error {
 	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
 		WithHint("use a token of that role; whoever runs the server makes one with decamp token add NAME --role %s", strings.ToLower(string(need)))
 }
-
-// permit says who asks if they may, and notes it if they may not. what and on are for the
-// audit trail: "cutover", "wave-1/vm-42".
-func (s *Server) permit(r *http.Request, need Role, what, on string) (Who, error) {
-	who, err := s.auth.who(r)
-	switch {
-	case need == Nobody:
-		return who, nil
-	case err == nil && who.Role == Nobody:
-		err = errNobody
-	case err == nil && who.Session != "" && !reads(r) && strings.HasPrefix(r.URL.Path, "/v1/"):
-		err = fault.New(fault.Denied, "a browser's session only reads here").WithHint("use a token: Authorization: Bearer …")
-	case err == nil && !who.Role.May(need):
-		err = who.refuse(need, what)
-	}
-	if err != nil {
-		s.noteRefusal(r.Context(), who, what, on, err)
-	}
-	return who, err
-}
-
-var errNobody = fault.New(fault.Denied, "who are you?").WithHint("send a token: Authorization: Bearer …, or a client certificate")
-
-func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }

@@ -18,51 +18,21 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
-// DefaultListen is the port that nothing else of ours has.
-const DefaultListen = ":8470"
-
-// Config is what a server needs.
-type Config struct {
-	Roster  *roster.Roster
-	State   string // folder of tokens and the certificate
-	Folder  string // that relative paths of submitted plans begin from; State if empty
-	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty
-	Version string
-	Log     *slog.Logger
-
-	Listen    string // host:port; DefaultListen if empty
-	Cert, Key string // PEM files; our own certificate if empty
-	ClientCA  string // PEM file with the CA of clients' certificates; without it they are not taken
-	Plain     bool   // HTTP without TLS, for a loopback address only: a proxy stands before it
-
-	// Now is the clock that failed logins are throttled by. Default time.Now.
-	Now func() time.Time
-
-	// Ready is called once, when the server answers: with its address and the fingerprint of
-	// its certificate, which is empty without TLS. It may be nil.
-	Ready func(addr net.Addr, fingerprint string)
-}
-
-// Server shows a fleet, and takes orders for it.
+// Server listens, and passes requests to the handlers of API, metrics and pages.
 type Server struct {
 	config   Config
-	version  string
-	folder   string
 	log      *slog.Logger
-	local    Local
-	auth     *auth
-	live     *live
+	router   *router
+	gate     *gate
+	orders   *orders
+	control  Control
+	cache    *fleetCache
 	hub      *hub
 	metrics  *metrics
-	reads    *semaphore.Weighted // clients that are told from the roster what they missed
-	mux      *http.ServeMux
 	document []byte // OpenAPI
 	draining atomic.Bool
-
-	strangers *throttle // of refusals that are noted
 }
 
 // New prepares a server. It listens only with Run.
@@ -85,27 +55,37 @@ func New(c Config) (*Server, error) {
 	if err := forgetSessionKey(c.State); err != nil {
 		return nil, err
 	}
+	m, control := newMetrics(c.Version), Local{c.Roster}
+	trail := &auditTrail{entries: c.Roster.Audit, strangers: newThrottle(c.Now), metrics: m, log: c.Log}
+	auth := &authenticator{NewTokens(c.State), newSessions(!c.Plain), newThrottle(c.Now)}
+	cache := newFleetCache(control)
 	s := &Server{
-		config: c, version: c.Version, folder: c.Folder, log: c.Log, local: Local{c.Roster},
-		auth:    &auth{NewTokens(c.State), newSessions(!c.Plain), newThrottle(c.Now)},
-		metrics: newMetrics(c.Version), reads: semaphore.NewWeighted(mostReads), mux: http.NewServeMux(),
-		strangers: newThrottle(c.Now),
+		config: c, log: c.Log, gate: &gate{auth, trail}, orders: &orders{control, trail}, control: control, cache: cache,
+		hub: newHub(c.Roster, cache, m, c.Log), metrics: m, router: &router{http.NewServeMux(), trail, m, c.Log},
 	}
-	s.live = newLive(s.local)
-	s.hub = newHub(s.local, s.live, s.metrics, s.log, func(b *beside) any { return s.fleetNow(b) })
-	return s, s.routes()
+	return s, s.register()
 }
 
-func (s *Server) routes() (err error) {
-	api := s.newAPI(s.mux)
+// register adds all handlers to the mux.
+func (s *Server) register() (err error) {
+	c, mux, trail := s.config, s.router.mux, s.gate.trail
+	api := newAPI(mux, c.Version, s.gate,
+		&planAPI{plans: c.Roster.Plans, workers: c.Roster.Workers, control: s.control, trail: trail, orders: s.orders, access: c.Access, folder: c.Folder},
+		&vmAPI{c.Roster.Plans, c.Roster.VMs, s.cache, s.orders},
+		&rehearsalAPI{c.Roster.Rehearsals, trail},
+		&limitAPI{s.control, trail},
+		&workerAPI{c.Roster.Workers, trail},
+		&boardAPI{s.control},
+		&auditAPI{c.Roster.Audit},
+		&eventAPI{s.hub, c.Roster.Feed, s.cache, s.gate.auth, s.metrics, semaphore.NewWeighted(mostReads)})
 	if s.document, err = json.Marshal(api.OpenAPI()); err != nil {
 		return err
 	}
-	s.mux.HandleFunc("GET /openapi.json", s.serveDocument)
-	s.mux.HandleFunc("GET /metrics", s.serveMetrics)
-	s.mux.HandleFunc("GET /healthz", s.serveHealth)
-	s.mux.HandleFunc("GET /readyz", s.serveReady)
-	s.pageRoutes()
+	mux.HandleFunc("GET /openapi.json", s.serveDocument)
+	mux.Handle("GET /metrics", &metricsHandler{s.gate, s.metrics, c.Roster.Plans, c.Roster.Workers, c.Roster.Limits, s.cache, s.hub})
+	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /readyz", s.serveReady)
+	(&website{c.Version, s.gate, c.Roster.Plans, c.Roster.VMs, c.Roster.Workers, s.cache, s.orders, c.Log}).routes(mux)
 	return nil
 }
 
@@ -115,7 +95,7 @@ func (s *Server) serveDocument(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Handler answers requests; without Run nothing is told by the event stream.
-func (s *Server) Handler() http.Handler { return s.guard(http.HandlerFunc(s.route)) }
+func (s *Server) Handler() http.Handler { return s.router.guard(http.HandlerFunc(s.router.route)) }
 
 // drainTime is how long requests that are under way may take when the server stops.
 const drainTime = 10 * time.Second
@@ -133,7 +113,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	web := s.web()
 	g.Go(func() error { return s.hub.run(ctx) })
-	g.Go(func() error { return s.tellSystemd(ctx, listener.Addr()) })
+	g.Go(func() error { return tellSystemd(ctx, listener.Addr(), s.config.Plain, s.log) })
 	g.Go(func() error {
 		if err := web.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -172,7 +152,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
 	if addr == "" {
 		addr = DefaultListen
 	}
-	if err := s.mayListen(addr); err != nil {
+	if err := mayListen(addr, s.config.Plain); err != nil {
 		return nil, "", err
 	}
 	var conf *tls.Config
@@ -197,8 +177,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, string, error) {
 }
 
 // mayListen refuses to let tokens go over a network in clear.
-func (s *Server) mayListen(addr string) error {
-	if !s.config.Plain {
+func mayListen(addr string, plain bool) error {
+	if !plain {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(addr)

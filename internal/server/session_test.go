@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/decamp/decamp/internal/roster"
 )
 
 func newTestSessions(t *testing.T) (*sessions, *clock) {
@@ -61,7 +63,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 	if err := os.WriteFile(old, make([]byte, keyBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{State: state, Plain: true})
+	s, err := New(Config{Roster: &roster.Roster{}, State: state, Plain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,7 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, key := range []string{string(s.auth.sessions.key), hex.EncodeToString(s.auth.sessions.key), base64.StdEncoding.EncodeToString(s.auth.sessions.key)} {
+		for _, key := range []string{string(s.gate.auth.sessions.key), hex.EncodeToString(s.gate.auth.sessions.key), base64.StdEncoding.EncodeToString(s.gate.auth.sessions.key)} {
 			if strings.Contains(string(text), key) {
 				t.Errorf("%s has the key of sessions", path)
 			}
@@ -83,12 +85,12 @@ func TestStateDirectoryForgesNoSession(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	forger := &sessions{key: make([]byte, keyBytes), now: time.Now, cookie: s.auth.sessions.cookie}
+	forger := &sessions{key: make([]byte, keyBytes), now: time.Now, cookie: s.gate.auth.sessions.cookie}
 	cookie, err := forger.begin(someToken)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := s.auth.sessions.read(requestWith(cookie)); ok {
+	if _, _, ok := s.gate.auth.sessions.read(requestWith(cookie)); ok {
 		t.Error("a session signed with the old key is accepted")
 	}
 }
@@ -136,7 +138,7 @@ func TestSessionsEndWithTheirToken(t *testing.T) {
 	add(t, tokens, "ci", Operate, 0)
 	all, _ := tokens.List()
 	s, _ := newTestSessions(t)
-	a := &auth{tokens, s, newThrottle(time.Now)}
+	a := &authenticator{tokens, s, newThrottle(time.Now)}
 	cookie, err := s.begin(all[0])
 	if err != nil {
 		t.Fatal(err)

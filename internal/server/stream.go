@@ -9,8 +9,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/roster"
 )
 
 // Times of one client of the event stream.
@@ -29,39 +31,49 @@ type eventQuery struct {
 	Last  string `header:"Last-Event-ID" doc:"what browsers send when they come again; it stands above since"`
 }
 
-func (s *Server) eventRoutes(api huma.API) {
+// eventAPI serves the event stream.
+type eventAPI struct {
+	hub      *hub
+	feed     *roster.Feed
+	cache    *fleetCache
+	auth     *authenticator
+	metrics  *metrics
+	catchUps *semaphore.Weighted // clients that read from the database what they missed
+}
+
+func (a *eventAPI) routes(api huma.API) {
 	schema := &huma.Schema{Type: huma.TypeString, Description: "server-sent events: hello, changes (with an id to resume from), progress, plans, fleet, trouble, lost, bye"}
 	r := route{method: http.MethodGet, path: eventPath, id: "followEvents", what: "follow the events", role: View,
 		tells: "A stream that does not end. Rows come whole, as they are now, so to be told one twice does no harm.",
 		answer: &huma.Response{Description: "the events", Content: map[string]*huma.MediaType{
 			"text/event-stream": {Schema: schema},
 		}}}
-	register(api, r, s.followEvents)
+	register(api, r, a.follow)
 }
 
-func (s *Server) followEvents(_ context.Context, in *eventQuery) (*huma.StreamResponse, error) {
+func (a *eventAPI) follow(_ context.Context, in *eventQuery) (*huma.StreamResponse, error) {
 	since := in.Since
 	if last, err := strconv.ParseInt(in.Last, 10, 64); err == nil && last >= 0 {
 		since = last
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		r, w := humago.Unwrap(ctx)
-		s.stream(w, r, in.Plan, since)
+		a.stream(w, r, in.Plan, since)
 	}}, nil
 }
 
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, plan string, since int64) {
-	if err := s.hub.await(r.Context()); err != nil {
+func (a *eventAPI) stream(w http.ResponseWriter, r *http.Request, plan string, since int64) {
+	if err := a.hub.await(r.Context()); err != nil {
 		problemOf(err).write(w)
 		return
 	}
-	l, rev, missed, whole := s.hub.join(plan, since)
+	l, rev, missed, whole := a.hub.join(plan, since)
 	if l == nil {
 		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("come again in a while"))
 		p.write(w)
 		return
 	}
-	defer s.hub.leave(l)
+	defer a.hub.leave(l)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies that gather answers would gather for ever
@@ -69,7 +81,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, plan string, sin
 	if r.Method == http.MethodHead {
 		return
 	}
-	c := &client{s: s, r: r, w: w, rc: http.NewResponseController(w), l: l}
+	c := &client{api: a, r: r, w: w, rc: http.NewResponseController(w), l: l}
 	_ = c.rc.SetReadDeadline(time.Time{}) // nothing more is read; the request's own would end the stream
 	if c.begin(rev, since, missed, whole) == nil {
 		c.serve()
@@ -78,11 +90,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, plan string, sin
 
 // client is the connection of a listener.
 type client struct {
-	s  *Server
-	r  *http.Request
-	w  http.ResponseWriter
-	rc *http.ResponseController
-	l  *listener
+	api *eventAPI
+	r   *http.Request
+	w   http.ResponseWriter
+	rc  *http.ResponseController
+	l   *listener
 }
 
 // begin tells what was missed. Only then it tells a revision: one that is told before would
@@ -110,12 +122,12 @@ func (c *client) begin(rev, since int64, missed []*frame, whole bool) error {
 // catchUp reads from the roster what the ring has no more, for a few clients at a time.
 func (c *client) catchUp(since, rev int64) error {
 	ctx := c.r.Context()
-	if err := c.s.reads.Acquire(ctx, 1); err != nil {
+	if err := c.api.catchUps.Acquire(ctx, 1); err != nil {
 		return err
 	}
-	defer c.s.reads.Release(1)
+	defer c.api.catchUps.Release(1)
 	for since < rev {
-		changes, err := c.s.local.Changes(ctx, since)
+		changes, err := c.api.feed.Changes(ctx, since)
 		if err != nil || changes.Rev <= since {
 			return err
 		}
@@ -129,12 +141,12 @@ func (c *client) catchUp(since, rev int64) error {
 
 // now is what is known beside the rows, for the beginning.
 func (c *client) now() []byte {
-	b, err := c.s.live.look(c.r.Context())
+	b, err := c.api.cache.read(c.r.Context())
 	if err != nil {
 		return nil // the hub tells
 	}
 	text := progressFrame(b.progress).text(c.l.plan)
-	return append(text, sameFrame(eventFleet, c.s.fleetNow(b)).text("")...)
+	return append(text, sameFrame(eventFleet, summarize(b)).text("")...)
 }
 
 // serve sends what the hub tells until one of both goes.
@@ -149,7 +161,7 @@ func (c *client) serve() {
 		case <-c.l.lost:
 			_ = c.send(eventText(eventLost, 0, trouble{"events were not read in time; come again"}))
 			return
-		case <-c.s.hub.closing:
+		case <-c.api.hub.closing:
 			_ = c.send(eventText(eventBye, 0, trouble{"the server stops"}))
 			return
 		case <-breath.C:
@@ -165,7 +177,7 @@ func (c *client) serve() {
 
 // breathe shows that the stream lives, as long as whoever follows it may.
 func (c *client) breathe() error {
-	who, err := c.s.auth.who(c.r)
+	who, err := c.api.auth.who(c.r)
 	if err == nil && !who.Role.May(View) {
 		err = errNobody
 	}
@@ -207,7 +219,7 @@ func (c *client) send(texts ...[]byte) error {
 		}
 		sent += n
 	}
-	c.s.metrics.sent.Add(float64(sent))
+	c.api.metrics.sent.Add(int64(sent))
 	if err := c.rc.Flush(); err != nil {
 		return err
 	}

@@ -36,11 +36,11 @@ func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 func sendTo(t *testing.T, send func(c *client)) net.Conn {
 	t.Helper()
 	ours, theirs := net.Pipe()
-	s := &Server{metrics: newMetrics("test")}
+	api := &eventAPI{metrics: newMetrics("test")}
 	l := &oneConn{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
 	l.conns <- theirs
 	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		send(&client{s: s, r: r, w: w, rc: http.NewResponseController(w)})
+		send(&client{api: api, r: r, w: w, rc: http.NewResponseController(w)})
 	})}
 	over := make(chan error, 1)
 	go func() { over <- web.Serve(l) }()
@@ -125,7 +125,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 func TestStreamHasNoDeadlineBetweenEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &deadlines{}
-		c := &client{s: &Server{metrics: newMetrics("test")}, w: d, rc: http.NewResponseController(d)}
+		c := &client{api: &eventAPI{metrics: newMetrics("test")}, w: d, rc: http.NewResponseController(d)}
 		if err := c.send([]byte("a"), []byte("b")); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,16 +14,16 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// tellSystemd says that the server is ready, feeds the watchdog as long as it answers, and
-// says when it stops. Without systemd it does nothing. See sd_notify(3).
-func (s *Server) tellSystemd(ctx context.Context, addr net.Addr) error {
+// tellSystemd reports that the server at addr is ready, feeds the watchdog as long as it answers, and
+// reports when it stops. Without systemd it does nothing. See sd_notify(3).
+func tellSystemd(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
 		return nil
 	}
 	defer notify(socket, "STOPPING=1")
 	if err := notify(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
-		s.log.Warn("systemd not told", "err", err)
+		log.Warn("systemd not told", "err", err)
 	}
 	every := watchdog()
 	if every == 0 {
@@ -30,8 +31,8 @@ func (s *Server) tellSystemd(ctx context.Context, addr net.Addr) error {
 		return nil
 	}
 	for sleep.For(ctx, every) == nil {
-		if err := s.answers(ctx, addr); err != nil {
-			s.log.Error("watchdog not fed: the server does not answer itself", "err", err)
+		if err := answers(ctx, addr, plain); err != nil {
+			log.Error("watchdog not fed: the server does not answer itself", "err", err)
 			continue
 		}
 		_ = notify(socket, "WATCHDOG=1") // if it fails, the watchdog bites
@@ -64,9 +65,9 @@ func watchdog() time.Duration {
 
 // answers asks the server what any client may ask. The certificate is its own; it is not
 // looked at.
-func (s *Server) answers(ctx context.Context, addr net.Addr) error {
+func answers(ctx context.Context, addr net.Addr, plain bool) error {
 	scheme := "https"
-	if s.config.Plain {
+	if plain {
 		scheme = "http"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+reach(addr)+"/healthz", nil)

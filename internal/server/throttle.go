@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -103,3 +104,13 @@ func network(from string) netip.Prefix {
 	prefix, _ := addr.WithZone("").Prefix(bits)
 	return prefix
 }
+
+// tooMany is for an address that guessed too often.
+type tooMany struct {
+	after time.Duration
+	error
+}
+
+func (t *tooMany) Unwrap() error { return t.error }
+
+func (t *tooMany) seconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

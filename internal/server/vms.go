@@ -9,13 +9,6 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// vmItem is a VM with what is known of it beside its row.
-type vmItem struct {
-	roster.VM
-	Progress *roster.Progress `json:"progress,omitempty"`
-	Why      string           `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
-}
-
 type vmOut struct{ Body vmItem }
 
 // pageVMs is how many VMs a page for browsers has.
@@ -29,68 +22,76 @@ type vmQuery struct {
 	Limit  int            `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-func (s *Server) vmRoutes(api huma.API) {
+// vmAPI serves the VMs.
+type vmAPI struct {
+	plans  *roster.Plans
+	vms    *roster.VMs
+	cache  *fleetCache
+	orders *orders
+}
+
+func (a *vmAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms", id: "listVMs", what: "list the VMs of a plan", role: View,
-		tells: "In the plan's order, a page at a time: next is the after of the page that follows."}, s.listVMs)
+		tells: "In the plan's order, a page at a time: next is the after of the page that follows."}, a.list)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms/{vm}", id: "getVM", what: "see a VM", role: View,
-		tells: "With the options that it is moved with."}, s.getVM)
+		tells: "With the options that it is moved with."}, a.get)
 	register(api, route{method: http.MethodGet, path: "/v1/progress", id: "listProgress", what: "see the progress", role: View,
-		tells: "Of all VMs that were begun, as their workers told last."}, s.listProgress)
+		tells: "Of all VMs that were begun, as their workers told last."}, a.listProgress)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/orders", id: "orderVM", what: "give a VM an order", role: Operate,
-		status: http.StatusNoContent}, s.orderVM)
+		status: http.StatusNoContent}, a.order)
 }
 
 type progressQuery struct {
 	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
 }
 
-func (s *Server) listProgress(ctx context.Context, in *progressQuery) (*listOut[roster.Progress], error) {
-	b, err := s.live.look(ctx)
+func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[roster.Progress], error) {
+	b, err := a.cache.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return listOf(progressOf(b.progress, in.Plan)), nil
 }
 
-func (s *Server) listVMs(ctx context.Context, in *vmQuery) (*listOut[vmItem], error) {
-	if _, err := s.local.Plan(ctx, in.Plan); err != nil {
+func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error) {
+	if _, err := a.plans.Get(ctx, in.Plan); err != nil {
 		return nil, err
 	}
-	items, next, err := s.vmPage(ctx, roster.Query{Plan: in.Plan, States: in.State, Worker: in.Worker, After: in.After, Limit: in.Limit})
+	items, next, err := readPage(ctx, a.vms, a.cache, roster.Query{Plan: in.Plan, States: in.State, Worker: in.Worker, After: in.After, Limit: in.Limit})
 	out := listOf(items)
 	out.Body.Next = next
 	return out, err
 }
 
-// vmPage returns a page of VMs with what is known beside their rows, and where the next one
+// readPage returns a page of VMs with what is known beside their rows, and where the next one
 // begins; 0: there is none.
-func (s *Server) vmPage(ctx context.Context, q roster.Query) (items []vmItem, next int64, err error) {
+func readPage(ctx context.Context, store *roster.VMs, cache *fleetCache, q roster.Query) (items []vmItem, next int64, err error) {
 	limit := q.Limit
 	q.Limit++ // one more says whether there is more
-	vms, err := s.local.VMs(ctx, q)
+	vms, err := store.List(ctx, q)
 	if err != nil {
 		return nil, 0, err
 	}
 	if len(vms) > limit {
 		vms, next = vms[:limit], vms[limit-1].Seq
 	}
-	beside, err := s.live.look(ctx)
+	state, err := cache.read(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, vm := range vms {
-		items = append(items, beside.item(vm))
+		items = append(items, state.item(vm))
 	}
 	return items, next, nil
 }
 
-func (s *Server) getVM(ctx context.Context, in *VMPath) (*vmOut, error) {
-	vm, err := s.local.VM(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
+	vm, err := a.vms.Get(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
 	if err != nil {
 		return nil, err
 	}
-	beside, err := s.live.look(ctx)
-	return &vmOut{beside.item(vm)}, err
+	state, err := a.cache.read(ctx)
+	return &vmOut{state.item(vm)}, err
 }
 
 // oneOrder is the body of an order to one VM.
@@ -103,15 +104,9 @@ type vmOrder struct {
 	Body oneOrder
 }
 
-func (s *Server) orderVM(ctx context.Context, in *vmOrder) (*struct{}, error) {
-	return nil, s.orderOne(ctx, roster.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
+func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
+	return nil, a.orders.toVM(ctx, roster.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
 
-func (s *Server) orderOne(ctx context.Context, k roster.Key, word string) error {
-	if who := whoIn(ctx); orderOf(word) == roster.Withdraw && !who.Role.May(Admin) {
-		err := who.refuse(Admin, "withdraw a published VM")
-		s.noteRefusal(ctx, who, word, k.String(), err)
-		return err
-	}
-	return s.change(ctx, word, k.Plan+"/"+k.VM, func() error { return s.local.OrderVM(ctx, k, orderOf(word)) })
-}
+// states are all that a VM can be in, in the order of its life.
+var states = []roster.State{roster.Queued, roster.Assigned, roster.Running, roster.Stranded, roster.Done, roster.Failed, roster.Canceled}

@@ -127,42 +127,42 @@ func (job stockJob) rows(ctx context.Context) error {
 	}
 	defer r.Close()
 	for i, name := range []string{"done", "later"} {
-		if _, err := r.AddPlan(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
+		if _, err := r.Plans.Add(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
 			return err
 		}
-		if err := r.AddVMs(ctx, job.vms(name)); err != nil {
+		if err := r.VMs.Add(ctx, job.vms(name)); err != nil {
 			return err
 		}
-		if err := r.SetPlan(ctx, name, roster.PlanRunning, nil); err != nil {
+		if err := r.Plans.SetState(ctx, name, roster.PlanRunning, nil); err != nil {
 			return err
 		}
 	}
-	if err := r.OrderPlan(ctx, "later", roster.Pause); err != nil {
+	if err := r.Plans.Order(ctx, "later", roster.Pause); err != nil {
 		return err
 	}
 	if err := publish(ctx, r, "done"); err != nil {
 		return err
 	}
-	return r.SetPlan(ctx, "done", roster.PlanEnded, nil)
+	return r.Plans.SetState(ctx, "done", roster.PlanEnded, nil)
 }
 
 // grantAll gives all VMs of a plan to a worker of our own.
 func grantAll(ctx context.Context, r *roster.Roster, plan string) (worker, scheduler roster.Lease, granted []roster.VM, err error) {
-	vms, err := r.VMs(ctx, roster.Query{Plan: plan})
+	vms, err := r.VMs.List(ctx, roster.Query{Plan: plan})
 	if err != nil {
 		return worker, scheduler, nil, err
 	}
-	if worker, err = r.Join(ctx, roster.Worker{Name: "bench", VMs: len(vms)}, stockTTL); err != nil {
+	if worker, err = r.Workers.Join(ctx, roster.Worker{Name: "bench", VMs: len(vms)}, stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
-	if scheduler, err = r.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
+	if scheduler, err = r.Leases.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
 	given := make([]roster.Granted, len(vms))
 	for i, vm := range vms {
 		given[i] = roster.Granted{Key: vm.Key, Worker: "bench"}
 	}
-	granted, err = r.Grant(ctx, scheduler, given)
+	granted, err = r.Scheduling.Grant(ctx, scheduler, given)
 	return worker, scheduler, granted, err
 }
 
@@ -177,19 +177,19 @@ func publish(ctx context.Context, r *roster.Roster, plan string) error {
 	for _, vm := range granted {
 		g.Go(func() error {
 			c := roster.Claim{Key: vm.Key, Worker: vm.Worker, Epoch: vm.Epoch}
-			if err := r.Begin(gctx, c, []string{"storage"}); err != nil {
+			if err := r.Claims.Begin(gctx, c, []string{"storage"}); err != nil {
 				return err
 			}
-			return r.Finish(gctx, c, roster.End{State: roster.Done})
+			return r.Claims.Finish(gctx, c, roster.End{State: roster.Done})
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := r.Leave(ctx, worker); err != nil {
+	if err := r.Workers.Leave(ctx, worker); err != nil {
 		return err
 	}
-	return r.Free(ctx, scheduler)
+	return r.Leases.Free(ctx, scheduler)
 }
 
 // stockSteps are those of a cold run.

@@ -368,7 +368,7 @@ func (d *bed) ended(ctx context.Context, p *program, plans int) error {
 	}
 	defer r.Close()
 	return p.until(ctx, endedBy, "all plans end", func() (bool, error) {
-		all, err := r.Plans(ctx)
+		all, err := r.Plans.List(ctx)
 		over := 0
 		for _, pl := range all {
 			if pl.State != roster.PlanEnded {

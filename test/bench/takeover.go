@@ -123,14 +123,14 @@ func (k *killing) join(ctx context.Context, name string) error {
 	}
 	k.workers[name] = p
 	return p.until(ctx, time.Minute, name+" joins", func() (bool, error) {
-		all, err := k.roster.Workers(ctx)
+		all, err := k.roster.Workers.List(ctx)
 		return slices.ContainsFunc(all, func(w roster.Worker) bool { return w.Name == name && w.Alive }), err
 	})
 }
 
 // kill kills a worker, and waits until another copies the VMs that it had.
 func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, err error) {
-	vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+	vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
 	}
@@ -144,7 +144,7 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 	killed := time.Now()
 	k.workers[victim].kill()
 	err = k.workers[heir].until(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
-		vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+		vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
 		return ownedBy(vms, victim) < t.vms, err
 	})
 	t.noticed = time.Since(killed)
@@ -159,11 +159,11 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 // reported of a VM was just copied, and by whoever has it.
 func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.until(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
-		vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+		vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
 		if err != nil {
 			return false, err
 		}
-		told, err := k.roster.Progress(ctx, takeoverPlan)
+		told, err := k.roster.Progress.List(ctx, takeoverPlan)
 		if err != nil {
 			return false, err
 		}
@@ -197,7 +197,7 @@ func ownedBy(vms []roster.VM, worker string) (n int) {
 
 // standing says where the VMs are, for an error.
 func (k *killing) standing(ctx context.Context) string {
-	vms, err := k.roster.VMs(ctx, roster.Query{Plan: takeoverPlan})
+	vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()
 	}

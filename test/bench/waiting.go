@@ -93,7 +93,7 @@ func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
 	defer r.Close()
 	waiting, rev := map[roster.Key]bool{}, int64(0)
 	return p.until(ctx, waitingLong, "all wait", func() (bool, error) {
-		c, err := r.Changes(ctx, rev)
+		c, err := r.Feed.Changes(ctx, rev)
 		for _, vm := range c.VMs {
 			waiting[vm.Key] = vm.State == roster.Running && vm.Step == "wait"
 		}

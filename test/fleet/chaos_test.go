@@ -291,7 +291,7 @@ func (c *chaos) clean() {
 // leftovers are the records of what was changed on hosts, in the database and in state directories.
 func (c *chaos) leftovers() (all []string) {
 	c.t.Helper()
-	records, err := c.roster().Records(c.t.Context(), "leftover")
+	records, err := c.roster().Records.List(c.t.Context(), "leftover")
 	must(c.t, err)
 	for _, r := range records {
 		all = append(all, string(r.Doc))

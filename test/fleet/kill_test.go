@@ -47,7 +47,7 @@ func (r *rig) moment(rnd *rand.Rand, p *process, late ...time.Time) {
 
 // rev is how often the roster changed; 0 while it cannot be asked.
 func (r *rig) rev() int64 {
-	c, err := r.roster().Changes(r.t.Context(), 1<<62)
+	c, err := r.roster().Feed.Changes(r.t.Context(), 1<<62)
 	if err != nil {
 		return 0
 	}

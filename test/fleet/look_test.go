@@ -52,14 +52,14 @@ func (r *rig) until(plan, what string, is func(view) bool) view {
 	defer cancel()
 	v := view{vms: map[string]roster.VM{}}
 	for rev := int64(0); ; {
-		c, err := ro.Changes(ctx, rev)
+		c, err := ro.Feed.Changes(ctx, rev)
 		if err == nil {
 			v.take(plan, c)
 			if is(v) {
 				return v
 			}
 			rev = c.Rev
-			err = ro.Await(ctx, rev)
+			err = ro.Feed.Await(ctx, rev)
 		}
 		if ctx.Err() != nil {
 			r.t.Fatalf("%s: never %s; it is %s", plan, what, v)

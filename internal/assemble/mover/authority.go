@@ -16,7 +16,7 @@ func (m *Mover) acceptedSource(p roster.Plan) (*planSource, error) {
 	if m.roster == nil {
 		return m.newPlanSource(p)
 	}
-	if err := m.roster.VerifyPlan(p); err != nil { // before its text is read
+	if err := m.roster.Plans.Verify(p); err != nil { // before its text is read
 		return nil, err
 	}
 	s, err := m.newPlanSource(p)

@@ -54,7 +54,7 @@ func TestWorkersRunHooksOfAdminsOnly(t *testing.T) {
 			for _, allowed := range []bool{false, true} {
 				m, r, _ := workerOn(t)
 				m.Hooks = allowed
-				p, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
+				p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
 				must(t, err)
 				err = m.Admit(t.Context(), p)
 				want := role != "admin" || where == "plan" && !allowed // those of VMs are the drivers' business
@@ -89,10 +89,10 @@ func TestForgedPlanIsRefused(t *testing.T) {
 	forger, err := roster.Open(t.Context(), roster.Config{URL: url})
 	must(t, err)
 	defer forger.Close()
-	p, err := forger.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	p, err := forger.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
 	must(t, err)
-	must(t, forger.AddVMs(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1", To: []string{"dir:/etc"}}}))
-	row, err := r.VM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, forger.VMs.Add(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1", To: []string{"dir:/etc"}}}))
+	row, err := r.VMs.Get(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
 	_, capacities := m.Capacities(t.Context(), p)
 	for what, err := range map[string]error{
@@ -108,7 +108,7 @@ func TestForgedPlanIsRefused(t *testing.T) {
 	}
 
 	// With the key, the plan counts and the row that was put in does not.
-	_, err = r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	_, err = r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
 	must(t, err)
 	must(t, m.Admit(t.Context(), p))
 	for what, err := range map[string]error{"move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row)} {
@@ -121,7 +121,7 @@ func TestForgedPlanIsRefused(t *testing.T) {
 // A signed text does not count under another name: the name is part of it.
 func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
 	m, r, _ := workerOn(t)
-	p, err := r.AddPlan(t.Context(), roster.Plan{Name: "other", Text: plainPlan, Role: "admin"})
+	p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "other", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	if err := m.Admit(t.Context(), p); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "plan wave") {
 		t.Errorf("error %v, want Denied", err)
@@ -132,22 +132,22 @@ func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
 // was dropped, not the one that it knows.
 func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
 	m, r, _ := workerOn(t)
-	p, err := r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
+	p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	first, err := m.sourceOf(t.Context(), p)
 	must(t, err)
 	if again, err := m.sourceOf(t.Context(), p); err != nil || again != first {
 		t.Fatalf("the plan was read twice: %v", err)
 	}
-	must(t, r.SetPlan(t.Context(), "wave", roster.PlanEnded, nil))
-	must(t, r.DropPlan(t.Context(), "wave"))
+	must(t, r.Plans.SetState(t.Context(), "wave", roster.PlanEnded, nil))
+	must(t, r.Plans.Drop(t.Context(), "wave"))
 	text := strings.Replace(plainPlan, "/srv/vm", "/srv/other", 1)
-	_, err = r.AddPlan(t.Context(), roster.Plan{Name: "wave", Text: text, Role: "admin"})
+	_, err = r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: text, Role: "admin"})
 	must(t, err)
-	must(t, r.AddVMs(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
-	row, err := r.VM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, r.VMs.Add(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
+	row, err := r.VMs.Get(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
-	s, err := m.current(t.Context(), "wave", func(p roster.Plan) error { return r.VerifyVM(p, row) })
+	s, err := m.current(t.Context(), "wave", func(p roster.Plan) error { return r.VMs.Verify(p, row) })
 	must(t, err)
 	if to := s.file.Defaults.To; len(to) != 1 || to[0] != "dir:/srv/other" {
 		t.Errorf("VMs go to %v", to)

@@ -36,7 +36,7 @@ func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, r
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Pre(ctx, func() error { return m.hook(ctx, s, hook, row, vm, hookPre, nil) })
+	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Pre(ctx, func() error { return m.hook(ctx, s, hook, row, vm, hookPre, nil) })
 }
 
 // after runs the hook after a VM, which has ended so, unless it was run.
@@ -44,7 +44,7 @@ func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, ro
 	if len(hook.Command) == 0 {
 		return nil
 	}
-	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.hook(ctx, s, hook, row, vm, hookPost, ended) })
+	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Post(ctx, ended == nil, func() error { return m.hook(ctx, s, hook, row, vm, hookPost, ended) })
 }
 
 // hook runs a hook of one VM: before it, or after it with how it ended.

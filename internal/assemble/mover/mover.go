@@ -69,7 +69,7 @@ func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool,
 	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
 	if url != "" {
 		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
-		m.leftovers = leftover.NewShared(sharedRecords{r}, w.Name, m.gone)
+		m.leftovers = leftover.NewShared(sharedRecords{r.Records}, w.Name, m.gone)
 	}
 	if m.engine, err = flow.Open(ctx, cfg); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (m *Mover) Close() error {
 // rowSource returns the source of the plan that row was listed for, logged in to, until leave is
 // called. A row that was changed in the database is fault.Denied.
 func (m *Mover) rowSource(ctx context.Context, row roster.VM) (s *planSource, leave func(), err error) {
-	s, err = m.current(ctx, row.Plan, func(p roster.Plan) error { return m.roster.VerifyVM(p, row) })
+	s, err = m.current(ctx, row.Plan, func(p roster.Plan) error { return m.roster.VMs.Verify(p, row) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,7 +126,7 @@ func (m *Mover) current(ctx context.Context, name string, fits func(roster.Plan)
 	if s != nil && fits(s.plan) == nil {
 		return s, nil
 	}
-	p, err := m.roster.Plan(ctx, name)
+	p, err := m.roster.Plans.Get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +335,7 @@ func (m *Mover) Undo(ctx context.Context, row roster.VM) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return fleet.VMHooks{Roster: m.roster, VM: row.Key}.Forget(ctx)
+	return fleet.VMHooks{Records: m.roster.Records, VM: row.Key}.Forget(ctx)
 }
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it. If

@@ -147,7 +147,7 @@ func (p *pacer) rates(ctx context.Context) (map[string]budget.Week, error) {
 		}
 	}
 	p.m.mu.Unlock()
-	limits, err := p.m.roster.Limits(ctx)
+	limits, err := p.m.roster.Limits.List(ctx)
 	for _, l := range limits {
 		if name, isRate := strings.CutSuffix(l.Name, RateSuffix); isRate {
 			rates[name] = budget.Week{Rate: l.Units}
@@ -158,13 +158,13 @@ func (p *pacer) rates(ctx context.Context) (map[string]budget.Week, error) {
 
 // parts are which part of the transfers within each rate is this process's; all, alone.
 func (p *pacer) parts(ctx context.Context) (map[string]float64, error) {
-	workers, err := p.m.roster.Workers(ctx)
+	workers, err := p.m.roster.Workers.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var under []roster.VM
 	if len(workers) > 1 {
-		if under, err = p.m.roster.VMs(ctx, roster.Query{States: []roster.State{roster.Running}}); err != nil {
+		if under, err = p.m.roster.VMs.List(ctx, roster.Query{States: []roster.State{roster.Running}}); err != nil {
 			return nil, err
 		}
 	}

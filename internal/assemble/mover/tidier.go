@@ -60,7 +60,7 @@ func (t *tidier) look(ctx context.Context) error {
 	if len(servers) == 0 {
 		return err
 	}
-	plans, listed := t.m.roster.Plans(ctx)
+	plans, listed := t.m.roster.Plans.List(ctx)
 	if listed != nil {
 		return errors.Join(err, listed)
 	}
@@ -75,7 +75,7 @@ func (t *tidier) look(ctx context.Context) error {
 // tidy logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
 func (t *tidier) tidy(ctx context.Context, server string, plans []roster.Plan) error {
 	for _, p := range plans {
-		whole, err := t.m.roster.Plan(ctx, p.Name)
+		whole, err := t.m.roster.Plans.Get(ctx, p.Name)
 		if fault.Is(err, fault.NotFound) {
 			continue
 		}
@@ -106,7 +106,7 @@ func (s *planSource) visit(ctx context.Context) error {
 
 // sharedRecords keeps what was changed on hosts in the database that machines share. The records are
 // signed: they say what is undone on hosts, which snapshot is removed.
-type sharedRecords struct{ roster *roster.Roster }
+type sharedRecords struct{ records *roster.Records }
 
 var _ leftover.Keeper = sharedRecords{}
 
@@ -114,15 +114,15 @@ var _ leftover.Keeper = sharedRecords{}
 const leftoverKind = "leftover"
 
 func (s sharedRecords) Put(ctx context.Context, id leftover.ID, doc []byte) error {
-	return s.roster.PutSigned(ctx, leftoverKind, string(id), doc)
+	return s.records.PutSigned(ctx, leftoverKind, string(id), doc)
 }
 
 func (s sharedRecords) Drop(ctx context.Context, id leftover.ID) error {
-	return s.roster.DropRecord(ctx, leftoverKind, string(id))
+	return s.records.Drop(ctx, leftoverKind, string(id))
 }
 
 func (s sharedRecords) All(ctx context.Context) (map[leftover.ID][]byte, error) {
-	docs, err := s.roster.SignedRecords(ctx, leftoverKind)
+	docs, err := s.records.ListSigned(ctx, leftoverKind)
 	all := map[leftover.ID][]byte{}
 	for id, doc := range docs {
 		all[leftover.ID(id)] = doc
@@ -141,7 +141,7 @@ const goneWait = 10 * time.Second
 func (m *Mover) gone(worker string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
 	defer cancel()
-	workers, err := m.roster.Workers(ctx)
+	workers, err := m.roster.Workers.List(ctx)
 	i := slices.IndexFunc(workers, func(w roster.Worker) bool { return w.Name == worker })
 	return err == nil && i >= 0 && !workers[i].Alive
 }

@@ -109,7 +109,7 @@ func (l *Limiter) takeToken(ctx context.Context) error {
 func (l *Limiter) returnToken(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
 		last, end := afterwards(ctx)
-		_ = l.roster.Free(last, *l.lease) // otherwise it expires
+		_ = l.roster.Leases.Free(last, *l.lease) // otherwise it expires
 		end()
 		l.lease = nil
 	}
@@ -140,7 +140,7 @@ func (l *Limiter) check(ctx context.Context) error {
 // acquireLease waits for the lease: another process holds it during a few logins.
 func (l *Limiter) acquireLease(ctx context.Context) error {
 	for {
-		lease, err := l.roster.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
+		lease, err := l.roster.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
 		if err == nil {
 			l.lease = &lease
 			return nil
@@ -160,7 +160,7 @@ func (l *Limiter) renewLease(ctx context.Context, lease roster.Lease) error {
 		if err := sleep.For(ctx, leaseTTL/renewals); err != nil {
 			return err
 		}
-		_ = l.roster.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
+		_ = l.roster.Leases.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
 	}
 }
 

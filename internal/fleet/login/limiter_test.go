@@ -60,7 +60,7 @@ func TestSessionsSpendOneLoginTogether(t *testing.T) {
 	if _, _, err := there.Admit(t.Context()); !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 		t.Errorf("another process: %v", err)
 	}
-	if err := r.DropRecord(t.Context(), recordKind, "vc1:443"); err != nil {
+	if err := r.Records.Drop(t.Context(), recordKind, "vc1:443"); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []bool{true, false} {

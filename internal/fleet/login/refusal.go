@@ -52,12 +52,12 @@ func IsRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
 func putRefusal(ctx context.Context, r *roster.Roster, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
-	return r.PutRecord(ctx, recordKind, RecordID(refused.Source, refused.Host), text)
+	return r.Records.Put(ctx, recordKind, RecordID(refused.Source, refused.Host), text)
 }
 
 // Refusals returns the refusals on record, by RecordID.
 func Refusals(ctx context.Context, r *roster.Roster) (map[string]Refusal, error) {
-	records, err := r.Records(ctx, recordKind)
+	records, err := r.Records.List(ctx, recordKind)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +74,10 @@ func Refusals(ctx context.Context, r *roster.Roster) (map[string]Refusal, error)
 
 // Forgive drops the refusals of a source and of its hosts, so that logins there are permitted again.
 func Forgive(ctx context.Context, r *roster.Roster, source string) error {
-	records, err := r.Records(ctx, recordKind)
+	records, err := r.Records.List(ctx, recordKind)
 	for _, rec := range records {
 		if rec.ID == source || strings.HasPrefix(rec.ID, source+" ") {
-			err = errors.Join(err, r.DropRecord(ctx, recordKind, rec.ID))
+			err = errors.Join(err, r.Records.Drop(ctx, recordKind, rec.ID))
 		}
 	}
 	return err

@@ -72,11 +72,11 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 }
 
 func (f *Fleet) join(ctx context.Context) (err error) {
-	if f.sched, err = f.Roster.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
+	if f.sched, err = f.Roster.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
 		return err
 	}
 	w := roster.Worker{Name: Worker, Version: "test", Offers: map[string]string{"/srv/vm": "storage-1"}, VMs: 1000}
-	f.worker, err = f.Roster.Join(ctx, w, leaseTime)
+	f.worker, err = f.Roster.Workers.Join(ctx, w, leaseTime)
 	return err
 }
 
@@ -162,7 +162,7 @@ const Size = 100 << 30
 
 // Plan adds a plan whose VMs are all found, and wait. All are warm.
 func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
-	if _, err := f.Roster.AddPlan(ctx, roster.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
+	if _, err := f.Roster.Plans.Add(ctx, roster.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
 		return err
 	}
 	all := make([]roster.VM, vms)
@@ -173,10 +173,10 @@ func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
 			Spec: json.RawMessage(`{}`),
 		}
 	}
-	if err := f.Roster.AddVMs(ctx, all); err != nil {
+	if err := f.Roster.VMs.Add(ctx, all); err != nil {
 		return err
 	}
-	return f.Roster.SetPlan(ctx, name, roster.PlanRunning, nil)
+	return f.Roster.Plans.SetState(ctx, name, roster.PlanRunning, nil)
 }
 
 // Run has the VMs of a plan from the first-th to the last-th run on the worker.
@@ -185,14 +185,14 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster
 	for i := first; i <= last; i++ {
 		given = append(given, roster.Granted{Key: Key(plan, i), Worker: Worker, Expected: time.Hour})
 	}
-	granted, err := f.Roster.Grant(ctx, f.sched, given)
+	granted, err := f.Roster.Scheduling.Grant(ctx, f.sched, given)
 	if err != nil {
 		return nil, err
 	}
 	var claims []roster.Claim
 	for _, vm := range granted {
 		c := roster.Claim{Key: vm.Key, Worker: Worker, Epoch: vm.Epoch}
-		if err := errors.Join(f.Roster.Begin(ctx, c, []string{"storage-1"}), f.Roster.SetStep(ctx, c, "copy", "")); err != nil {
+		if err := errors.Join(f.Roster.Claims.Begin(ctx, c, []string{"storage-1"}), f.Roster.Claims.SetStep(ctx, c, "copy", "")); err != nil {
 			return nil, err
 		}
 		claims = append(claims, c)
@@ -206,7 +206,7 @@ func (f *Fleet) Report(ctx context.Context, claims []roster.Claim, part int64) e
 	for _, c := range claims {
 		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
-	return f.Roster.Report(ctx, f.worker, all)
+	return f.Roster.Progress.Report(ctx, f.worker, all)
 }
 
 // Board has the scheduler write its board.
@@ -215,7 +215,7 @@ func (f *Fleet) Board(ctx context.Context, b server.Board) error {
 	if err != nil {
 		return err
 	}
-	return f.Roster.PutBoard(ctx, f.sched, text)
+	return f.Roster.Board.Put(ctx, f.sched, text)
 }
 
 // Client is one that takes the server's certificate, and nobody else's.

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
+	"time"
 )
 
 // callers is a listener whose connections come from addresses that a test chooses.
@@ -121,4 +124,56 @@ func (r *remembering) Accept() (net.Conn, error) {
 		r.all = append(r.all, conn.(*caller))
 	}
 	return conn, err
+}
+
+func TestConnectionsThatAreTooManyAreClosedAtOnce(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newBounded(inner, 2, 2)
+	defer l.Close()
+	accepted := make(chan net.Conn, 3)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- conn
+		}
+	}()
+	one, two := dial(t, l), dial(t, l)
+	first := <-accepted
+	<-accepted
+	three := dial(t, l)
+	if _, err := three.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the third: %v", err)
+	}
+	first.Close()
+	first.Close() // gives its place back once
+	four := dial(t, l)
+	select {
+	case <-accepted:
+	case <-time.After(time.Minute):
+		t.Fatal("a place that is free is not given")
+	}
+	five := dial(t, l)
+	if _, err := five.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the fifth: %v", err)
+	}
+	for _, c := range []net.Conn{one, two, four} {
+		c.Close()
+	}
+}
+
+func dial(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	return conn
 }

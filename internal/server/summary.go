@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/roster"
 )
 
-// fleetNow is what is in use, and what bounds it all: for the page, and the event "fleet".
-type fleetNow struct {
+// fleetSummary is what is in use, and what limits the fleet: for the page, and the event "fleet".
+type fleetSummary struct {
 	At         time.Time  `json:"at,omitzero"` // of the scheduler's board
 	Bottleneck string     `json:"bottleneck"`  // for people; empty: nothing moves and nothing waits
 	Moving     int        `json:"moving"`      // transfers
@@ -24,8 +24,8 @@ type fleetNow struct {
 // mostOthers bounds what is shown of resources that are no hosts'.
 const mostOthers = 20
 
-func (s *Server) fleetNow(b *beside) fleetNow {
-	now := fleetNow{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
+func summarize(b *fleetState) fleetSummary {
+	now := fleetSummary{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
 	for _, p := range b.progress {
 		if p.Rate > 0 {
 			now.Moving++
@@ -49,7 +49,7 @@ func (s *Server) fleetNow(b *beside) fleetNow {
 const mostBreakers = 3
 
 // limits says what bounds the fleet: what is held, what most bytes wait for, and what most VMs wait for.
-func limits(b *beside) string {
+func limits(b *fleetState) string {
 	var said []string
 	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
 		said = append(said, held.Sentence)
@@ -66,22 +66,6 @@ func limits(b *beside) string {
 	return strings.Join(said, "; ")
 }
 
-// common says what most VMs wait for that no resource's line shows: no worker, a window.
-func common(waiting []Waiting) string {
-	counts := map[string]int{}
-	most := ""
-	for _, w := range waiting {
-		counts[w.Sentence]++
-		if n := counts[w.Sentence]; n > counts[most] || n == counts[most] && w.Sentence < most {
-			most = w.Sentence
-		}
-	}
-	if most == "" {
-		return ""
-	}
-	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
-}
-
 // crowded returns the resource that most VMs wait for, if it has nothing left.
 func crowded(all []Resource) (most Resource, ok bool) {
 	for _, r := range all {
@@ -90,35 +74,4 @@ func crowded(all []Resource) (most Resource, ok bool) {
 		}
 	}
 	return most, ok
-}
-
-// readable makes words of a resource's name: host:esx1/vms.
-func readable(name string) string {
-	kind, rest, found := strings.Cut(name, ":")
-	if !found {
-		return name
-	}
-	of, unit, _ := strings.Cut(rest, "/")
-	return strings.TrimSpace(kind + " " + of + " " + unit)
-}
-
-// formatBytes writes a size for people, in binary units.
-func formatBytes(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, i := float64(n)/1024, 0
-	for v >= 1024 && i < len(units)-1 {
-		v, i = v/1024, i+1
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[i])
-}
-
-// formatRate writes bytes a second for people, in decimal units.
-func formatRate(n int64) string {
-	if n <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.1f MB/s", float64(n)/1e6)
 }

@@ -5,6 +5,10 @@ import (
 	"time"
 )
 
+// Scheduling is what the scheduler decides. Each write checks the scheduler's lease in the same
+// transaction.
+type Scheduling struct{ db *database }
+
 // Granted is what the scheduler gives: a VM that was queued to a worker, or its transfer to
 // one that asked.
 type Granted struct {
@@ -16,7 +20,7 @@ type Granted struct {
 // Grant carries out what the scheduler decided, and returns the VMs for which it came true:
 // those that have changed meanwhile, or whose worker is gone, are left out. A queued VM becomes
 // Assigned, with a new epoch; one that asks gets its slots. l is the scheduler's lease.
-func (r *Roster) Grant(ctx context.Context, l Lease, given []Granted) ([]VM, error) {
+func (s *Scheduling) Grant(ctx context.Context, l Lease, given []Granted) ([]VM, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
@@ -25,7 +29,7 @@ func (r *Roster) Grant(ctx context.Context, l Lease, given []Granted) ([]VM, err
 		rows[i] = []any{g.Plan, g.VM, g.Worker, length(g.Expected)}
 	}
 	var granted []VM
-	err := r.write(ctx, "grant", 1, func(x *tx) (err error) {
+	err := s.db.write(ctx, "grant", 1, func(x *tx) (err error) {
 		if err := x.fence(l); err != nil {
 			return err
 		}
@@ -58,22 +62,22 @@ func (x *tx) grant(rows string) error {
 
 // Requeue gives up on a dead worker: its VMs wait for another one. Those whose worker is back
 // are left out; stranded ones are queued in any case.
-func (r *Roster) Requeue(ctx context.Context, l Lease, keys []Key, why string) error {
-	return r.leave(ctx, l, keys, why, "requeue",
+func (s *Scheduling) Requeue(ctx context.Context, l Lease, keys []Key, why string) error {
+	return s.leave(ctx, l, keys, why, "requeue",
 		`state = 'queued', asks = CASE WHEN began > 0 THEN 'again' ELSE 'first' END`,
 		` AND (state = 'stranded' OR state IN ('assigned', 'running') AND `+dead+`)`)
 }
 
-// Strand says that VMs of a dead worker wait for it: nobody else has their images.
-func (r *Roster) Strand(ctx context.Context, l Lease, keys []Key, why string) error {
-	return r.leave(ctx, l, keys, why, "strand",
+// Strand has VMs of a dead worker wait for it: only that worker has their images.
+func (s *Scheduling) Strand(ctx context.Context, l Lease, keys []Key, why string) error {
+	return s.leave(ctx, l, keys, why, "strand",
 		`state = 'stranded', asks = ''`, ` AND state IN ('assigned', 'running') AND `+dead)
 }
 
 // dead is the condition that the VM's worker has no lease at $3.
 const dead = `NOT EXISTS (SELECT 1 FROM leases WHERE leases.name = 'worker:' || vms.worker AND until > $3)`
 
-func (r *Roster) leave(ctx context.Context, l Lease, keys []Key, why, verb, set, which string) error {
+func (s *Scheduling) leave(ctx context.Context, l Lease, keys []Key, why, verb, set, which string) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -81,7 +85,7 @@ func (r *Roster) leave(ctx context.Context, l Lease, keys []Key, why, verb, set,
 	for i, k := range keys {
 		rows[i] = []any{k.Plan, k.VM}
 	}
-	return r.write(ctx, verb, 1, func(x *tx) error {
+	return s.db.write(ctx, verb, 1, func(x *tx) error {
 		if err := x.fence(l); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,15 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// failing is what is known of an error of the database.
-type failing struct {
-	kind  fault.Kind
-	hint  string
-	again bool // what was not committed may be tried again at once
-}
-
 // look finds out what an error is. What has a kind already keeps it.
-func (r *Roster) look(err error) (failing, bool) {
+func (d *database) look(err error) (failing, bool) {
 	var known *fault.Error
 	switch {
 	case errors.As(err, &known), errors.Is(err, ErrFenced), errors.Is(err, errSame):
@@ -29,7 +23,7 @@ func (r *Roster) look(err error) (failing, bool) {
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
 		return failing{kind: fault.Unreachable, hint: postgresAway}, true
 	}
-	if f, ok := r.kind.fault(err); ok {
+	if f, ok := d.kind.fault(err); ok {
 		return f, true
 	}
 	return lost(err)
@@ -51,26 +45,34 @@ func lost(err error) (failing, bool) {
 
 // told makes of a database's error what callers decide by. ctx is the caller's: who gave up
 // hears so.
-func (r *Roster) told(ctx context.Context, what string, err error) error {
+func (d *database) told(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errSame) {
 		return nil
 	}
-	f, ok := r.look(err)
+	f, ok := d.look(err)
 	if !ok {
 		return errorf(what, err)
 	}
 	if ctx.Err() != nil {
 		return errorf(what, ctx.Err())
 	}
-	if f.kind == fault.Full && r.file != "" {
-		return errorf(what, fault.NoRoom(filepath.Dir(r.file), err))
+	if f.kind == fault.Full && d.file != "" {
+		return errorf(what, fault.NoRoom(filepath.Dir(d.file), err))
 	}
 	e := fault.New(f.kind, "%s: %w", what, err)
-	if f.kind == fault.Corrupt && r.file != "" {
-		return e.WithHint(f.hint, r.file)
+	if f.kind == fault.Corrupt && d.file != "" {
+		return e.WithHint(f.hint, d.file)
 	}
 	if f.hint != "" {
 		e = e.WithHint("%s", f.hint)
 	}
 	return e
 }
+
+// ErrFenced is for those whose lease or claim is another's now. They must stop at once.
+var ErrFenced = errors.New("another process took over")
+
+// errSame ends a transaction that would change nothing.
+var errSame = errors.New("nothing changes")
+
+func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

@@ -26,7 +26,7 @@ func (p *place) openWith(keys *fleetkey.Keys) *Roster {
 // columns returns the names of a table's columns.
 func columns(t *testing.T, r *Roster, table string) []string {
 	t.Helper()
-	rows := ok(r.db.Query(`SELECT * FROM ` + table + ` WHERE 1 = 0`))(t)
+	rows := ok(r.db.durable.Query(`SELECT * FROM ` + table + ` WHERE 1 = 0`))(t)
 	defer rows.Close()
 	return ok(rows.Columns())(t)
 }
@@ -45,13 +45,13 @@ func TestChangedRowsAreRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx, r := t.Context(), p.openWith(someKeys(t))
 		add := func(name string) (Plan, VM) {
-			ok(r.AddPlan(ctx, Plan{Name: name, Text: "version: 1", Folder: "/srv", By: "ann", Role: "admin"}))(t)
-			must(t, r.AddVMs(ctx, []VM{{Key: Key{name, "vm-1"}, Name: "web1", To: []string{"dir:/srv/vm"}, Spec: []byte(`{"mode":"cold"}`)}}))
-			return ok(r.Plan(ctx, name))(t), ok(r.VM(ctx, Key{name, "vm-1"}))(t)
+			ok(r.Plans.Add(ctx, Plan{Name: name, Text: "version: 1", Folder: "/srv", By: "ann", Role: "admin"}))(t)
+			must(t, r.VMs.Add(ctx, []VM{{Key: Key{name, "vm-1"}, Name: "web1", To: []string{"dir:/srv/vm"}, Spec: []byte(`{"mode":"cold"}`)}}))
+			return ok(r.Plans.Get(ctx, name))(t), ok(r.VMs.Get(ctx, Key{name, "vm-1"}))(t)
 		}
 		whole, vm := add("whole")
-		must(t, r.VerifyPlan(whole))
-		must(t, r.VerifyVM(whole, vm))
+		must(t, r.Plans.Verify(whole))
+		must(t, r.VMs.Verify(whole, vm))
 		if whole.Role != "admin" {
 			t.Errorf("role %q", whole.Role)
 		}
@@ -73,15 +73,15 @@ func TestChangedRowsAreRefused(t *testing.T) {
 				case change == "":
 					change = column + " || 'x'"
 				}
-				ok(r.db.Exec(`UPDATE ` + table + ` SET ` + column + ` = ` + change + ` WHERE ` + key + ` = '` + name + `'`))(t)
+				ok(r.db.durable.Exec(`UPDATE ` + table + ` SET ` + column + ` = ` + change + ` WHERE ` + key + ` = '` + name + `'`))(t)
 				var err error
 				switch {
 				case table == "plans":
-					err = r.VerifyPlan(ok(r.Plan(ctx, now))(t))
+					err = r.Plans.Verify(ok(r.Plans.Get(ctx, now))(t))
 				case column == "vm":
-					err = r.VerifyVM(before, ok(r.VM(ctx, Key{now, "vm-2"}))(t))
+					err = r.VMs.Verify(before, ok(r.VMs.Get(ctx, Key{now, "vm-2"}))(t))
 				default:
-					err = r.VerifyVM(before, ok(r.VM(ctx, Key{now, "vm-1"}))(t))
+					err = r.VMs.Verify(before, ok(r.VMs.Get(ctx, Key{now, "vm-1"}))(t))
 				}
 				if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
 					t.Errorf("column %s of %s was changed: %v, want Denied with a remedy", column, table, err)
@@ -99,24 +99,24 @@ func TestSignedRowsAreNotReplayed(t *testing.T) {
 		var plans []Plan
 		var vms []VM
 		for range 2 {
-			ok(r.AddPlan(ctx, Plan{Name: "p", Text: "version: 1"}))(t)
-			must(t, r.AddVMs(ctx, someVMs("p", 1)))
-			plans, vms = append(plans, ok(r.Plan(ctx, "p"))(t)), append(vms, ok(r.VM(ctx, key(1)))(t))
-			must(t, r.SetPlan(ctx, "p", PlanEnded, nil))
-			must(t, r.DropPlan(ctx, "p"))
+			ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1"}))(t)
+			must(t, r.VMs.Add(ctx, someVMs("p", 1)))
+			plans, vms = append(plans, ok(r.Plans.Get(ctx, "p"))(t)), append(vms, ok(r.VMs.Get(ctx, key(1)))(t))
+			must(t, r.Plans.SetState(ctx, "p", PlanEnded, nil))
+			must(t, r.Plans.Drop(ctx, "p"))
 		}
-		must(t, r.VerifyVM(plans[0], vms[0]))
-		must(t, r.VerifyVM(plans[1], vms[1]))
+		must(t, r.VMs.Verify(plans[0], vms[0]))
+		must(t, r.VMs.Verify(plans[1], vms[1]))
 		for i, vm := range []VM{vms[1], vms[0]} {
-			if err := r.VerifyVM(plans[i], vm); !fault.Is(err, fault.Denied) {
+			if err := r.VMs.Verify(plans[i], vm); !fault.Is(err, fault.Denied) {
 				t.Errorf("a VM of the other plan: %v", err)
 			}
 		}
 		other := p.openWith(someKeys(t))
-		if err := other.VerifyPlan(plans[0]); !fault.Is(err, fault.Denied) {
+		if err := other.Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) {
 			t.Errorf("a plan of a fleet with another key: %v", err)
 		}
-		if err := p.openWith(nil).VerifyPlan(plans[0]); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--fleet-key") {
+		if err := p.openWith(nil).Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--fleet-key") {
 			t.Errorf("without a key: %v", err)
 		}
 	})
@@ -126,37 +126,37 @@ func TestSignedRowsAreNotReplayed(t *testing.T) {
 func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, p *place) {
 		ctx, old, r := t.Context(), p.openWith(nil), p.openWith(someKeys(t))
-		submitted := ok(old.AddPlan(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/old", By: "eve"}))(t)
-		must(t, old.AddVMs(ctx, someVMs("p", 2)))
-		must(t, old.SetPlan(ctx, "p", PlanRunning, &Failure{Text: "refused"}))
-		if err := r.VerifyPlan(ok(r.Plan(ctx, "p"))(t)); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
+		submitted := ok(old.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/old", By: "eve"}))(t)
+		must(t, old.VMs.Add(ctx, someVMs("p", 2)))
+		must(t, old.Plans.SetState(ctx, "p", PlanRunning, &Failure{Text: "refused"}))
+		if err := r.Plans.Verify(ok(r.Plans.Get(ctx, "p"))(t)); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
 			t.Fatalf("without a signature: %v", err)
 		}
 
-		ok(r.AddPlan(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/srv", By: "ann", Role: "operate"}))(t)
-		plan := ok(r.Plan(ctx, "p"))(t)
-		must(t, r.VerifyPlan(plan))
+		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/srv", By: "ann", Role: "operate"}))(t)
+		plan := ok(r.Plans.Get(ctx, "p"))(t)
+		must(t, r.Plans.Verify(plan))
 		if plan.State != PlanListing || plan.Failure != nil || plan.By != "ann" || plan.Role != "operate" || plan.Folder != "/srv" || plan.Created != submitted.Created {
 			t.Errorf("plan %+v", plan)
 		}
-		if err := r.VerifyVM(plan, ok(r.VM(ctx, key(1)))(t)); !fault.Is(err, fault.Denied) {
+		if err := r.VMs.Verify(plan, ok(r.VMs.Get(ctx, key(1)))(t)); !fault.Is(err, fault.Denied) {
 			t.Errorf("a VM before it is listed again: %v", err)
 		}
 		again := someVMs("p", 3)
 		again[0].To = []string{"dir:/srv/new"}
-		must(t, r.AddVMs(ctx, again))
+		must(t, r.VMs.Add(ctx, again))
 		for n := range 3 {
-			must(t, r.VerifyVM(plan, ok(r.VM(ctx, key(n+1)))(t)))
+			must(t, r.VMs.Verify(plan, ok(r.VMs.Get(ctx, key(n+1)))(t)))
 		}
 		again[0].To = []string{"dir:/srv/newer"}
-		must(t, r.AddVMs(ctx, again))
-		if vm := ok(r.VM(ctx, key(1)))(t); vm.To[0] != "dir:/srv/new" {
+		must(t, r.VMs.Add(ctx, again))
+		if vm := ok(r.VMs.Get(ctx, key(1)))(t); vm.To[0] != "dir:/srv/new" {
 			t.Errorf("a signed VM was replaced: %q", vm.To)
 		}
 
 		// A role is not changed by submitting a plan that is in order once more.
-		ok(r.AddPlan(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/x", By: "bob", Role: "view"}))(t)
-		if same := ok(r.Plan(ctx, "p"))(t); same.Role != "operate" || same.By != "ann" {
+		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/x", By: "bob", Role: "view"}))(t)
+		if same := ok(r.Plans.Get(ctx, "p"))(t); same.Role != "operate" || same.By != "ann" {
 			t.Errorf("submitted by %s as %s", same.By, same.Role)
 		}
 	})
@@ -168,18 +168,18 @@ func TestChangedRecordsAreRefused(t *testing.T) {
 		const doc = "{\n \"what\": \"a<b\"}\n"
 		ctx, r := t.Context(), p.openWith(someKeys(t))
 		for _, id := range []string{"whole", "changed", "moved"} {
-			must(t, r.PutSigned(ctx, "leftover", id, []byte(doc)))
+			must(t, r.Records.PutSigned(ctx, "leftover", id, []byte(doc)))
 		}
-		must(t, r.PutRecord(ctx, "leftover", "unsigned", []byte(`{"what":"snapshot"}`)))
-		must(t, r.PutSigned(ctx, "other", "kind", []byte(doc)))
+		must(t, r.Records.Put(ctx, "leftover", "unsigned", []byte(`{"what":"snapshot"}`)))
+		must(t, r.Records.PutSigned(ctx, "other", "kind", []byte(doc)))
 		for _, change := range []string{
 			`UPDATE records SET doc = replace(doc, 'a', 'b') WHERE id = 'changed'`,
 			`UPDATE records SET id = 'elsewhere' WHERE id = 'moved'`,
 			`UPDATE records SET kind = 'leftover' WHERE id = 'kind'`,
 		} {
-			ok(r.db.Exec(change))(t)
+			ok(r.db.durable.Exec(change))(t)
 		}
-		docs, err := r.SignedRecords(ctx, "leftover")
+		docs, err := r.Records.ListSigned(ctx, "leftover")
 		if len(docs) != 1 || string(docs["whole"]) != doc {
 			t.Errorf("records %q, want the one that was not changed", docs)
 		}

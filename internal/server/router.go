@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -9,24 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Bounds on what strangers can make a server hold. With all of them used up it is about
-// mostConns × 100 KiB = 800 MiB, nearly all of it TLS's and net/http's buffers and headers; a
-// thousand clients of the event stream take about 60 MiB.
-const (
-	mostConns      = 8192
-	mostConnsOfOne = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
-	mostHeader     = 32 << 10 // bytes, of one request
-	headerTime     = 10 * time.Second
-	requestTime    = 60 * time.Second // that a request may take, its body and its answer; streams have their own times
-	idleTime       = 2 * time.Minute
-)
+// router passes requests to the handlers of the mux, within bounds. It is safe for
+// concurrent use.
+type router struct {
+	mux     *http.ServeMux
+	trail   *auditTrail
+	metrics *metrics
+	log     *slog.Logger
+}
 
 // guard is around all handlers: it bounds, counts, and turns a panic into an answer.
-func (s *Server) guard(next http.Handler) http.Handler {
+func (o *router) guard(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := fault.New(fault.Denied, "the request comes from another site's page")
-		s.noteRefusal(r.Context(), Who{From: address(r)}, "a request of another site", r.URL.Path, err)
+		o.trail.noteRefusal(r.Context(), Who{From: address(r)}, "a request of another site", r.URL.Path, err)
 		problemOf(err).write(w)
 	}))
 	inner := cross.Handler(next)
@@ -38,8 +36,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		_ = rc.SetWriteDeadline(began.Add(requestTime))
 		secure(w.Header())
 		defer func() {
-			s.rescue(rec, r, recover())
-			s.metrics.served(s.routeOf(r), rec.code(), time.Since(began))
+			o.rescue(rec, r, recover())
+			o.metrics.served(o.routeOf(r), rec.code(), time.Since(began))
 		}()
 		inner.ServeHTTP(rec, r)
 	})
@@ -53,22 +51,22 @@ func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 }
 
-func (s *Server) rescue(w *recorder, r *http.Request, panicked any) {
+func (o *router) rescue(w *recorder, r *http.Request, panicked any) {
 	if panicked == nil {
 		return
 	}
 	if panicked == http.ErrAbortHandler {
 		panic(panicked)
 	}
-	s.log.Error("handler panicked", "route", s.routeOf(r), "err", panicked, "stack", string(debug.Stack()))
+	o.log.Error("handler panicked", "route", o.routeOf(r), "err", panicked, "stack", string(debug.Stack()))
 	if w.status == 0 {
 		problemOf(fault.New(fault.Internal, "this is a bug in decamp").WithHint("the server's log has the details")).write(w)
 	}
 }
 
 // routeOf returns the pattern that a request is for; "" for none.
-func (s *Server) routeOf(r *http.Request) string {
-	_, pattern := s.mux.Handler(r)
+func (o *router) routeOf(r *http.Request) string {
+	_, pattern := o.mux.Handler(r)
 	return pattern
 }
 
@@ -112,10 +110,10 @@ func (r *recorder) code() int {
 }
 
 // route answers with a problem where no route is, and leaves the rest to the mux.
-func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	h, pattern := s.mux.Handler(r)
+func (o *router) route(w http.ResponseWriter, r *http.Request) {
+	h, pattern := o.mux.Handler(r)
 	if pattern != "" {
-		s.mux.ServeHTTP(w, r)
+		o.mux.ServeHTTP(w, r)
 		return
 	}
 	said := &silent{header: http.Header{}}

@@ -14,7 +14,7 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 	full := Resource{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}
 	half := Resource{Name: "link:wan/vms", Capacity: 20, Used: 10, Waiting: 9}
 	lacking := []Waiting{{Sentence: "no worker offers dir:/srv/vm"}, {Sentence: "outside its window"}, {Sentence: "no worker offers dir:/srv/vm"}}
-	for want, b := range map[string]beside{
+	for want, b := range map[string]fleetState{
 		"": {},
 		"limited by the source (busy 75 % of the time); the target comes next, at most 1.9 times as fast": {
 			progress: []roster.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},

@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -11,71 +9,6 @@ import (
 	"testing"
 	"time"
 )
-
-func TestConnectionsThatAreTooManyAreClosedAtOnce(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newBounded(inner, 2, 2)
-	defer l.Close()
-	accepted := make(chan net.Conn, 3)
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- conn
-		}
-	}()
-	one, two := dial(t, l), dial(t, l)
-	first := <-accepted
-	<-accepted
-	three := dial(t, l)
-	if _, err := three.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the third: %v", err)
-	}
-	first.Close()
-	first.Close() // gives its place back once
-	four := dial(t, l)
-	select {
-	case <-accepted:
-	case <-time.After(time.Minute):
-		t.Fatal("a place that is free is not given")
-	}
-	five := dial(t, l)
-	if _, err := five.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the fifth: %v", err)
-	}
-	for _, c := range []net.Conn{one, two, four} {
-		c.Close()
-	}
-}
-
-func dial(t *testing.T, l net.Listener) net.Conn {
-	t.Helper()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
-	return conn
-}
-
-func TestAPanicIsAnAnswer(t *testing.T) {
-	s, err := New(Config{State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := s.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }))
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/plans", nil))
-	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problemType {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
 
 // A server that hangs does not feed the watchdog: systemd restarts it.
 func TestSystemdIsToldTheTruth(t *testing.T) {
@@ -90,13 +23,9 @@ func TestSystemdIsToldTheTruth(t *testing.T) {
 	t.Setenv("WATCHDOG_PID", "")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	defer web.Close()
-	s, err := New(Config{State: t.TempDir(), Plain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.tellSystemd(ctx, web.Listener.Addr()) }()
+	go func() { done <- tellSystemd(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
 	if got := heard(t, told); got != "READY=1\nSTATUS=serving on "+web.Listener.Addr().String() {
 		t.Errorf("told %q", got)
 	}
@@ -116,15 +45,11 @@ func TestSystemdIsToldTheTruth(t *testing.T) {
 
 func TestTheWatchdogIsFedOnlyByThoseWhoAnswer(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
-	s, err := New(Config{State: t.TempDir(), Plain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.answers(t.Context(), web.Listener.Addr()); err == nil {
+	if err := answers(t.Context(), web.Listener.Addr(), true); err == nil {
 		t.Error("a 502 is an answer")
 	}
 	web.Close()
-	if err := s.answers(t.Context(), web.Listener.Addr()); err == nil {
+	if err := answers(t.Context(), web.Listener.Addr(), true); err == nil {
 		t.Error("nobody is an answer")
 	}
 	for env, want := range map[string]time.Duration{"": 0, "x": 0, "0": 0, "30000000": 15 * time.Second} {
@@ -167,12 +92,8 @@ func TestServerThatHangsDoesNotFeedTheWatchdog(t *testing.T) {
 				answer(w, r)
 			}))
 			defer web.Close()
-			s, err := New(Config{State: t.TempDir(), Plain: true})
-			if err != nil {
-				t.Fatal(err)
-			}
 			done := make(chan error, 1)
-			go func() { done <- s.tellSystemd(ctx, web.Listener.Addr()) }()
+			go func() { done <- tellSystemd(ctx, web.Listener.Addr(), true, slog.New(slog.DiscardHandler)) }()
 			heard(t, told) // that it is ready
 			for range 4 {
 				<-asked

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/decamp/decamp/internal/exposition"
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// metrics are what this process counts. What the database holds is read for each request. It is safe for
+// concurrent use.
+type metrics struct {
+	version string
+	sent    atomic.Int64 // bytes of events
+	lost    atomic.Int64 // clients that did not read
+	refused atomic.Int64
+
+	mu       sync.Mutex
+	requests map[answered]int64
+	took     map[string]*exposition.Distribution // seconds, by route
+	moved    map[string]int64                    // bytes by plan
+	was      map[roster.Key]int64                // Moved of each VM, when it was asked last
+}
+
+// answered is a kind of answer to requests.
+type answered struct {
+	route  string // the pattern, never what was asked for: strangers choose that
+	status int
+}
+
+func newMetrics(version string) *metrics {
+	return &metrics{
+		version: version, requests: map[answered]int64{}, took: map[string]*exposition.Distribution{},
+		moved: map[string]int64{}, was: map[roster.Key]int64{},
+	}
+}
+
+// served counts an answered request.
+func (m *metrics) served(route string, status int, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests[answered{route, status}]++
+	if strings.HasSuffix(route, eventPath) {
+		return
+	}
+	if m.took[route] == nil {
+		m.took[route] = exposition.NewDistribution(exposition.LatencyBounds)
+	}
+	m.took[route].Observe(took.Seconds())
+}
+
+// families returns what was counted until now.
+func (m *metrics) families() []exposition.Family {
+	requests := counter("decamp_http_requests_total", "Requests that were answered.", "route", "code")
+	took := exposition.Family{
+		Name: "decamp_http_request_duration_seconds", Help: "From the header of a request to the end of its answer; without event streams.",
+		Type: exposition.Histogram, Labels: []string{"route"},
+	}
+	sent := counter("decamp_event_sent_bytes_total", "Bytes of events that were sent to clients.")
+	lost := counter("decamp_event_clients_dropped_total", "Clients of the event stream that did not read, and were dropped.")
+	refused := counter("decamp_http_refusals_total", "Requests that were refused: no token, a wrong one, or not the role.")
+	build := gauge("decamp_build_info", "The release that serves.", "version")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for of, n := range m.requests {
+		requests.Add(float64(n), of.route, strconv.Itoa(of.status))
+	}
+	for route, d := range m.took {
+		took.Metrics = append(took.Metrics, d.Metric(route))
+	}
+	sent.Add(float64(m.sent.Load()))
+	lost.Add(float64(m.lost.Load()))
+	refused.Add(float64(m.refused.Load()))
+	build.Add(1, m.version)
+	return []exposition.Family{requests, took, sent, lost, refused, build}
+}
+
+func counter(name, help string, labels ...string) exposition.Family {
+	return exposition.Family{Name: name, Help: help, Type: exposition.Counter, Labels: labels}
+}
+
+func gauge(name, help string, labels ...string) exposition.Family {
+	return exposition.Family{Name: name, Help: help, Type: exposition.Gauge, Labels: labels}
+}
+
+// moving is what the progress of a plan's VMs comes to.
+type moving struct{ total, done, rate, moved int64 }
+
+// transfers adds up by plan, and counts what was moved since it was asked last. A VM that has
+// less than before has another worker, which counts from zero.
+func (m *metrics) transfers(progress []roster.Progress) map[string]moving {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	plans, now := map[string]moving{}, make(map[roster.Key]int64, len(progress))
+	for _, p := range progress {
+		if before, known := m.was[p.Key]; known && p.Moved > before {
+			m.moved[p.Plan] += p.Moved - before
+		}
+		now[p.Key] = p.Moved
+		t := plans[p.Plan]
+		t.total, t.done, t.rate, t.moved = t.total+p.Total, t.done+p.Done, t.rate+p.Rate, m.moved[p.Plan]
+		plans[p.Plan] = t
+	}
+	m.was = now
+	return plans
+}

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// capacity is a limit that operators set: of a resource, or a rate.
+type capacity struct {
+	Name  string `json:"name" maxLength:"200" pattern:"^[a-z]+:[^/\\x00-\\x1F\\x7F]+(/[^/\\x00-\\x1F\\x7F]+)*$" doc:"host:esx1/vms, host:*/vms, worker:w1/vms, host:esx1/rate"`
+	Units int64  `json:"units" minimum:"-1" maximum:"1000000000000000" doc:"of a capacity; bytes a second of a rate; 0 is a pause, -1 takes the limit back"`
+}
+
+type limitsIn struct {
+	Body struct {
+		Limits []capacity `json:"limits" nullable:"false" minItems:"1" maxItems:"1000"`
+	}
+}
+
+// limitAPI serves the limits.
+type limitAPI struct {
+	control Control
+	trail   *auditTrail
+}
+
+func (a *limitAPI) routes(api huma.API) {
+	register(api, route{method: http.MethodGet, path: "/v1/limits", id: "listLimits", what: "list the limits", role: View,
+		tells: "Those that operators set. Others are the plans' own, or the defaults."}, a.list)
+	register(api, route{method: http.MethodPut, path: "/v1/limits", id: "setLimits", what: "set limits", role: Operate,
+		tells: "Those that are named; the others stay. They count at once."}, a.set)
+}
+
+func (a *limitAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Limit], error) {
+	limits, err := a.control.Limits(ctx)
+	return listOf(limits), err
+}
+
+func (a *limitAPI) set(ctx context.Context, in *limitsIn) (*listOut[roster.Limit], error) {
+	for _, l := range in.Body.Limits { // none is set if one is wrong
+		if err := checkLimit(l.Name, l.Units); err != nil {
+			return nil, err
+		}
+	}
+	for _, l := range in.Body.Limits {
+		if err := a.trail.change(ctx, "set limit", l.Name, func() error { return a.control.SetLimit(ctx, l.Name, l.Units) }); err != nil {
+			return nil, err
+		}
+	}
+	return a.list(ctx, nil)
+}

@@ -1,0 +1,23 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+func TestAPanicIsAnAnswer(t *testing.T) {
+	s, err := New(Config{Roster: &roster.Roster{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.router.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") }))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/plans", nil))
+	if w.Code != http.StatusInternalServerError || w.Header().Get("Content-Type") != problemType {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

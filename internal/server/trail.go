@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// auditTrail records changes and refusals. It is safe for concurrent use.
+type auditTrail struct {
+	entries   *roster.AuditTrail
+	strangers *throttle // of refusals of strangers
+	metrics   *metrics
+	log       *slog.Logger
+}
+
+// noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
+// could fill the database.
+func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
+	t.metrics.refused.Add(1)
+	if who.Role == Nobody && !t.strangers.spend(who.From) {
+		return
+	}
+	if noted := t.note(ctx, who, what, on, err); noted != nil {
+		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
+	}
+}
+
+// noteTime is how long a line for the audit trail may take: also one of a request that its
+// client gave up.
+const noteTime = 10 * time.Second
+
+func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	defer cancel()
+	e := roster.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
+	if err != nil {
+		e.Err = short(err.Error())
+	}
+	return t.entries.Add(ctx, e)
+}
+
+// longestNote bounds what a line of the audit trail quotes, in bytes.
+const longestNote = 500
+
+// short makes a text of strangers fit for a line: not long, and nothing that a database or a
+// terminal takes amiss.
+func short(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '.'
+		}
+		return r
+	}, s[:min(len(s), longestNote)])
+	return s
+}
+
+// change makes a change that is noted before, and again with its error if it fails. What
+// cannot be noted is not done.
+func (t *auditTrail) change(ctx context.Context, what, on string, do func() error) error {
+	who := whoIn(ctx)
+	if err := t.note(ctx, who, what, on, nil); err != nil {
+		return err
+	}
+	err := do()
+	if err != nil {
+		if noted := t.note(ctx, who, what, on, err); noted != nil {
+			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
+		}
+		return err
+	}
+	t.log.Info("changed by an operator", "who", who.Name, "what", what, "on", on)
+	return nil
+}

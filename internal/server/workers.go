@@ -1,0 +1,48 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/decamp/decamp/internal/roster"
+)
+
+// workerAPI serves the workers.
+type workerAPI struct {
+	workers *roster.Workers
+	trail   *auditTrail
+}
+
+func (a *workerAPI) routes(api huma.API) {
+	register(api, route{method: http.MethodGet, path: "/v1/workers", id: "listWorkers", what: "list the workers", role: View}, a.list)
+	register(api, route{method: http.MethodPost, path: "/v1/workers/{worker}/drain", id: "drainWorker", what: "drain a worker", role: Admin,
+		status: http.StatusNoContent, tells: "It is given nothing more until it is told otherwise; what it has under way goes on."}, a.drain)
+}
+
+// list fills in an object where the database may have none.
+func (a *workerAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Worker], error) {
+	workers, err := a.workers.List(ctx)
+	for i := range workers {
+		if workers[i].Offers == nil {
+			workers[i].Offers = map[string]string{}
+		}
+	}
+	return listOf(workers), err
+}
+
+type drainIn struct {
+	Worker string `path:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]+$"`
+	Body   struct {
+		Drain bool `json:"drain" doc:"false: it is given VMs again"`
+	}
+}
+
+func (a *workerAPI) drain(ctx context.Context, in *drainIn) (*struct{}, error) {
+	what := "drain a worker"
+	if !in.Body.Drain {
+		what = "end the drain of a worker"
+	}
+	return nil, a.trail.change(ctx, what, in.Worker, func() error { return a.workers.Drain(ctx, in.Worker, in.Body.Drain) })
+}
