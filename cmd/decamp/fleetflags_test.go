@@ -23,7 +23,7 @@ func waveOf(t *testing.T, vms ...roster.VM) server.Control {
 	for i := range vms {
 		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), roster.Queued, roster.First
 	}
-	if err := r.AddVMs(t.Context(), vms); err != nil {
+	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
 	}
 	return server.Audited{Local: server.Local{Roster: r}, Who: "tester", LimitText: limitWords}
