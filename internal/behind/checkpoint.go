@@ -29,8 +29,8 @@ type checkpointer struct {
 }
 
 // newCheckpointer returns a checkpointer of what w writes.
-func newCheckpointer(w *writers, o Options) *checkpointer {
-	return &checkpointer{
+func newCheckpointer(w *writers, o Options) checkpointer {
+	return checkpointer{
 		image: w.image, table: w.table, hashes: w.hashes, life: w.life, writers: w, mu: w.mu,
 		bytes: o.CheckpointBytes, every: o.CheckpointEvery, afterFunc: o.AfterFunc,
 		syncing: make(chan struct{}, 1),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 )
@@ -82,20 +83,21 @@ type Stats struct {
 // that the caller holds it. The lock order is: the checkpointer's syncing, mu, the pool's
 // mutex. The pool calls press without its mutex. No lock but syncing is held during I/O.
 type File struct {
-	image       *image
-	pool        *Pool
-	account     *account
-	o           Options
-	cancel      context.CancelFunc // of all calls of the target
-	life        *lifecycle
-	table       *chunkTable
-	writers     *writers
-	checkpoints *checkpointer
+	pool    *Pool
+	account *account
+	o       Options
+	cancel  context.CancelFunc // of all calls of the target
 
 	mu     sync.Mutex
-	hashes *pendingHashes
 	size   int64
 	held   int64 // bytes taken by Write since New
+	hashes pendingHashes
+
+	table       chunkTable
+	writers     writers
+	checkpoints checkpointer
+	life        lifecycle
+	image       image
 }
 
 // New begins to land a disk on target, listing what is safe in log, with memory from pool.
@@ -106,18 +108,22 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	}
 	o = o.withDefaults(target)
 	f := &File{pool: pool, o: o, size: o.Size, hashes: newPendingHashes()}
-	f.image = &image{target: target, log: log, source: o.Source}
+	f.image = image{target: target, log: log, source: o.Source}
 	f.image.ctx, f.cancel = context.WithCancel(context.Background())
-	f.table = newChunkTable(f.image, &f.mu)
-	f.life = &lifecycle{table: f.table, pool: pool, failed: make(chan struct{})}
-	f.writers = &writers{
-		mu: &f.mu, image: f.image, table: f.table, hashes: f.hashes, life: f.life, pool: pool, most: o.Writers,
+	f.table = chunkTable{
+		image: &f.image, taken: sync.Cond{L: &f.mu}, chunks: map[int64]*chunk{},
+		blank: bitmap.New(target.Size(), manifest.ChunkSize),
+	}
+	f.table.blank.Set(disk.Range{Len: target.Size()})
+	f.life = lifecycle{table: &f.table, pool: pool, failed: make(chan struct{})}
+	f.writers = writers{
+		mu: &f.mu, image: &f.image, table: &f.table, hashes: &f.hashes, life: &f.life, pool: pool, most: o.Writers,
 	}
 	f.mu.Lock() // once it has joined, the pool may press it
 	defer f.mu.Unlock()
 	f.account = pool.join(f.writers.press)
 	f.life.account, f.writers.account = f.account, f.account
-	f.checkpoints = newCheckpointer(f.writers, o)
+	f.checkpoints = newCheckpointer(&f.writers, o)
 	f.writers.due = f.checkpoints.runIfDue
 	f.trust()
 	return f, nil

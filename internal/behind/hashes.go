@@ -20,8 +20,8 @@ type pendingHashes struct {
 	bytes     int64                   // so much
 }
 
-func newPendingHashes() *pendingHashes {
-	return &pendingHashes{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
+func newPendingHashes() pendingHashes {
+	return pendingHashes{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
 }
 
 func (p *pendingHashes) full() bool { return len(p.pending) >= maxPending }

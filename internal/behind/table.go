@@ -28,13 +28,6 @@ type chunkTable struct {
 	ticks    uint64 // goes up with every urgeIdle
 }
 
-func newChunkTable(m *image, mu *sync.Mutex) *chunkTable {
-	t := &chunkTable{image: m, blank: bitmap.New(m.size(), manifest.ChunkSize), chunks: map[int64]*chunk{}}
-	t.taken.L = mu
-	t.blank.Set(disk.Range{Len: m.size()})
-	return t
-}
-
 // at returns a chunk, which begins to exist if need be. It needs mu.
 func (t *chunkTable) at(number int64) *chunk {
 	if c := t.chunks[number]; c != nil {
