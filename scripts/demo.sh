@@ -49,7 +49,7 @@ END
 ./decamp-lab --config "$demo/config.json" --json >"$demo/lab.json" &
 lab=$!
 trap 'kill "$lab" 2>/dev/null; wait "$lab" 2>/dev/null || :' EXIT
-for _ in $(seq 100); do
+for _ in $(seq 600); do
 	[ ! -s "$demo/lab.json" ] || break
 	kill -0 "$lab" 2>/dev/null || { echo "demo: the lab did not start" >&2; exit 1; }
 	sleep 0.1

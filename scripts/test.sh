@@ -9,10 +9,10 @@ mkdir -p build
 
 # The packages that take longest, slowest first: they start first, as the run ends when the last one ends.
 # build/package-times.tsv, which each run writes, replaces this order.
-slowest='test/cli internal/targets/libvirt test/fleet test/nfs test/differential internal/esx internal/migrate
-	internal/targets/proxmox internal/targets/openstack test/boot test/convert internal/trial internal/lab
+slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert test/differential
+	internal/targets/openstack internal/migrate internal/trial internal/qcow2 internal/esx test/nfs test/boot internal/lab
 	internal/nfs internal/flow internal/roster internal/targets/kubevirt internal/fleet internal/vmdk
-	internal/qcow2 internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing'
+	internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing'
 
 # ordered_packages prints all packages of the module, slowest first.
 ordered_packages() {
@@ -47,17 +47,24 @@ record_times() {
 check_statically
 go run ./test/guest/cmd/buildguest >/dev/null || fail "could not build the test guests"
 
-make demo >build/demo.log 2>&1 || {
-	tail -20 build/demo.log
-	fail "make demo; see build/demo.log"
-}
-
+# The demo and the tests of Kubernetes run beside the other tests. They end with this script.
+trap 'kill $(jobs -p) 2>/dev/null' EXIT
+make demo >build/demo.log 2>&1 &
+demo=$!
+# A module of its own, which brings Kubernetes along. It judges files of this one: no result of old ones counts.
+# shellcheck disable=SC2086 # several arguments
+(cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >build/kubevirt.log 2>&1 &
+kubevirt=$!
 packages=$(ordered_packages) || fail "go list"
 # shellcheck disable=SC2086 # one argument for each package
 go test $quickly -timeout 60m -v "$@" $packages >build/test.log 2>&1
 status=$?
-# A module of its own, which brings Kubernetes along. It judges files of this one: no result of old ones counts.
-(cd test/kubevirt && go vet ./... && go test $quickly -count 1 -v "$@" ./...) >>build/test.log 2>&1 || status=$?
+wait "$kubevirt" || status=$?
+cat build/kubevirt.log >>build/test.log
+wait "$demo" || {
+	tail -20 build/demo.log
+	fail "make demo; see build/demo.log"
+}
 record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then

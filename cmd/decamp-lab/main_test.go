@@ -14,11 +14,14 @@ import (
 
 var update = flag.Bool("update", false, "write the help text into docs/lab.md")
 
-// runToEnd runs the program until it ends by itself.
+// runToEnd runs the program until it ends by itself. Its context has ended, so a program that serves by mistake
+// ends at once, too.
 func runToEnd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, &out, &errs)
+	code = run(ctx, args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -72,14 +75,15 @@ func TestPrintConfigIsReadBack(t *testing.T) {
 }
 
 func TestWrongUsageIsExitCode2(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
 	for args, want := range map[string]string{
-		"--bogus":                   "unknown flag: --bogus\nRemedy: run: decamp-lab --help",
-		"web01":                     `"web01" is one argument too many`,
-		"--conn-rate fast":          "conn-rate",
-		"--disk web01":              "want NAME=FILE",
-		"--disk web01=/nonexistent": "no such file",
-		"--config /nonexistent":     "no such file",
-		"--log-file /nonexistent/x": "open log file",
+		"--bogus":                         "unknown flag: --bogus\nRemedy: run: decamp-lab --help",
+		"web01":                           `"web01" is one argument too many`,
+		"--conn-rate fast":                "conn-rate",
+		"--disk web01":                    "want NAME=FILE",
+		"--disk web01=" + missing:         "no such file",
+		"--config " + missing:             "no such file",
+		"--log-file " + missing + "/file": "open log file",
 	} {
 		code, out, errs := runToEnd(t, strings.Fields(args)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errs, "decamp-lab: ") || !strings.Contains(errs, want) {

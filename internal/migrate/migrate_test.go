@@ -48,8 +48,36 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	b := &bench{world: newWorld(), t: t, dir: t.TempDir()}
 	t.Cleanup(b.letGo) // package testing keeps it, and there are hundreds of tests
+	state, err := emptyState()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "state", "state.db"), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
+
+// emptyState returns the database of an engine that has recorded nothing. The engine makes its tables once here,
+// and not once for each test.
+var emptyState = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "decamp-state-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	e, err := flow.Open(context.Background(), flow.Config{Dir: dir})
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(dir, "state.db"))
+})
 
 // letGo lets go of the world, and of what leads to it.
 func (b *bench) letGo() {

@@ -75,7 +75,7 @@ func (r *rig) nothingOfRehearsals() {
 	}
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
 	must(r.t, err)
-	for deadline := time.Now().Add(time.Minute); len(all) > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); len(all) > 0; {
 		text, err := os.ReadFile(all[0])
 		if err != nil || !strings.Contains(string(text), "TMPDIR="+scratch) {
 			all = all[1:]

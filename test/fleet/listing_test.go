@@ -2,9 +2,10 @@ package fleet
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"testing"
+
+	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
 // A plan whose source never answered has failed, once it is canceled: in what plan run prints and exits
@@ -12,10 +13,7 @@ import (
 func TestPlanWhoseSourceNeverAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, slow(1))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	nobody := l.Addr().String()
-	must(t, l.Close())
+	nobody := loopback.Reserve(t)
 	file := r.write("dead.yaml", fmt.Sprintf("version: 1\nname: dead\nsource:\n  url: esxi://root@%s\n  fingerprint: %q\n  credentials: {file: %s}\ndefaults: {to: [dir:%s]}\nselect: name ~ *\n",
 		nobody, strings.Repeat("ab", 32), r.write("dead.password", "secret\n"), r.vms()))
 	p := r.begin("plan", "run", file)

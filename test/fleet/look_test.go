@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -105,10 +106,13 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// sent waits until the lab has sent so many bytes of disks.
+// sent waits until the lab has sent so many bytes of disks. Then it slows the lab down, so that copies are still
+// under way for all that the test does next, until it sets other limits.
 func (r *rig) sent(bytes int64) {
 	r.t.Helper()
+	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate})
 	eventually(r.t, "bytes of disks are sent", func() bool { return r.lab.Stats().BodyBytes >= bytes })
+	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 }
 
 // eventually waits for something that nobody tells of.

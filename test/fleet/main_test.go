@@ -14,4 +14,10 @@ import (
 // binary is the decamp that TestMain built.
 var binary string
 
-func TestMain(m *testing.M) { os.Exit(program.Main(m, &binary)) }
+// wide is how many tests run at a time: they mostly wait, for slow disks, leases and retries.
+const wide = 6
+
+func TestMain(m *testing.M) {
+	program.Wide(wide)
+	os.Exit(program.Main(m, &binary))
+}

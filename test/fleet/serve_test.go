@@ -12,6 +12,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
+	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -65,7 +66,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	cfg.VMs[7].Disks[0].Capacity = 64 << 20 // to be paused when the first of the others is done
 	r := newRig(t, cfg)
 	file := r.all("served")
-	s := r.serve("127.0.0.1:0", "--offer", r.vms())
+	s := r.serve(loopback.Reserve(t), "--offer", r.vms()) // others must not get it between two servers
 	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vms()).ends(6).says("in use by process", "Remedy: ")
 	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is handed over")
 	follower := start(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
@@ -74,8 +75,10 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	r.sent(slowRate)
 	s.kill()
 
+	r.lab.SetLimits(lab.Limits{DatastoreRate: 2 * slowRate})
 	s = r.serve(s.addr, "--offer", r.vms())
 	r.until("served", "a VM is done", func(v view) bool { return v.count(roster.Done) >= 1 })
+	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 	s.asks("pause", "served/vm08").ends(0)
 	drained := s.signal(syscall.SIGTERM)
 	if drained.ExitStatus() != 0 {

@@ -105,9 +105,12 @@ func (r *rig) allIsHere(plan, folder string, n int, states ...string) {
 	r.publishedOnce(v, states...)
 }
 
-// slowRate is how fast all disks of slow come together, in bytes per second. What a test does amid
-// copies has many seconds then, also on a machine that is busy with others; none waits for much of them.
-const slowRate = 2 << 20
+// slowRate is how fast all disks of slow come together, in bytes per second, until the test has waited for some
+// of them; trickle is how fast they come from then on.
+const (
+	slowRate = 2 << 20
+	trickle  = 256 << 10
+)
 
 // slow is many VMs that take a while.
 func slow(n int) lab.Config {
@@ -155,6 +158,7 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	r.until("own", "a has begun its VMs", func(v view) bool { return len(v.of("rack-a")) == 3 })
 	r.sent(slowRate)
 	a.kill()
+	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate})
 	r.until("own", "a's are stranded, and b's is done", func(v view) bool {
 		return v.count(roster.Stranded) == 3 && v.vms["vm04"].State == roster.Done
 	})

@@ -83,10 +83,11 @@ func (b builder) writeRoot() error {
 }
 
 // grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot. The timer
-// is not checked: on a busy machine an emulated one ticks too late, and the kernel panics.
+// is not checked: on a busy machine an emulated one ticks too late, and the kernel panics. Nor are the
+// ciphers, which no guest uses: that takes an eighth of the kernel's start.
 func (b builder) grubConfig() string {
 	return "set timeout=0\nmenuentry tiny {\n" +
-		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check\n" +
+		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests\n" +
 		"\tinitrd /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 

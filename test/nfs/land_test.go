@@ -24,7 +24,7 @@ func binary(t *testing.T) string {
 
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "decamp")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/decamp/decamp/cmd/decamp").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/decamp/decamp/cmd/decamp").CombinedOutput()
 	if err != nil {
 		return "", errors.New(string(out))
 	}

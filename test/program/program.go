@@ -33,8 +33,8 @@ func Main(m *testing.M, binary *string) int {
 	}
 	defer os.RemoveAll(dir)
 	*binary = filepath.Join(dir, "decamp")
-	build := exec.Command("go", "build", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static, as it is made for users, whatever the tests are
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as it is made for users, whatever the tests are
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build decamp:", err)

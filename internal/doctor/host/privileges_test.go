@@ -20,7 +20,7 @@ func TestPublishedPrivilegesAreThoseOfTheDoctor(t *testing.T) {
 	}
 	const script = "../../../dist/privileges/vsphere.sh"
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "govc"), "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(bin, "govc"), "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
 		t.Fatalf("build govc: %v\n%s", err, out)
 	}
 	l, err := lab.Start(t.Context(), lab.Config{VCenter: true, VMs: []lab.VM{onDisk("a", 1<<20)}})

@@ -40,7 +40,7 @@ var buildGovc = sync.OnceValues(func() ([]byte, error) {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "govc")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "github.com/decamp/decamp/test/govc").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build govc: %w\n%s", err, out)
 	}
 	return os.ReadFile(path)

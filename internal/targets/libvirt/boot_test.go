@@ -67,6 +67,7 @@ func onStage(t *testing.T, vm *inventory.VM, p staged.Place, data []byte) (*dir.
 
 // A delivered VM is right when libvirt starts it and its guest finds the hardware it had.
 func TestDeliveredVMBoots(t *testing.T) {
+	t.Parallel()
 	linked := func(t *testing.T, d *daemon) *site { return newSite(t, d, false) }
 	uploaded := func(t *testing.T, d *daemon) *site { return newSite(t, d, true) }
 	onLVM := func(t *testing.T, d *daemon) *site { return newGroupSiteOf(t, d, 2*tinyguest.Size) }
@@ -85,6 +86,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			image, err := os.ReadFile(tinyguest.Image(t, tt.guest))
 			if err != nil {
 				t.Fatal(err)

@@ -58,7 +58,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 
 func tinyVM(on inventory.Bus, firmware inventory.Firmware) *inventory.VM {
 	return with(biosVM(), func(vm *inventory.VM) {
-		vm.Disks, vm.CPUs, vm.CoresPerSocket, vm.CDROMs = vm.Disks[:1], 2, 1, 0
+		vm.Disks, vm.CPUs, vm.CoresPerSocket, vm.CDROMs = vm.Disks[:1], 1, 1, 0 // each further processor is emulated, too
 		vm.Disks[0].Capacity, vm.Controllers[0].Bus, vm.Firmware = tinyguest.Size, on, firmware
 	})
 }

@@ -96,14 +96,19 @@ func write(t *testing.T, img targets.Image, data []byte) {
 	}
 	defer w.Close()
 	const step = 4096
-	for off := 0; off < len(data); off += step {
-		part := data[off:min(off+step, len(data))]
-		if allZero(part) {
+	for off := 0; off < len(data); {
+		end := off
+		for end < len(data) && !allZero(data[end:min(end+step, len(data))]) {
+			end = min(end+step, len(data))
+		}
+		if end == off {
+			off += step
 			continue
 		}
-		if err := w.WriteAt(t.Context(), part, int64(off)); err != nil {
+		if err := w.WriteAt(t.Context(), data[off:end], int64(off)); err != nil {
 			t.Fatal(err)
 		}
+		off = end
 	}
 	if err := w.Finish(t.Context()); err != nil {
 		t.Fatal(err)

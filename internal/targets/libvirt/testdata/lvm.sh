@@ -32,7 +32,7 @@ lvm() {
 loop() {
 	file=$1
 	shift
-	for try in 1 2 3 4 5; do
+	for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 		made=$(losetup -f)
 		[ -e "$made" ] || mknod "$made" b 7 "${made#/dev/loop}"
 		losetup "$@" "$made" "$file" 2>/dev/null && return 0 # or else somebody else was first
