@@ -95,13 +95,14 @@ func (c *Controller) SetVM(v roster.VM) (denied bool) {
 	if known && c.started {
 		denied = c.judgeHost(old, v)
 	}
-	if known {
-		c.count(v.Plan, -1)
-	}
 	if v.State.Over() {
 		delete(c.vms, v.Key)
 	} else {
 		c.vms[v.Key] = v
+	}
+	if over := v.State.Over(); known && over {
+		c.count(v.Plan, -1)
+	} else if !known && !over {
 		c.count(v.Plan, 1)
 	}
 	if c.started {
