@@ -36,9 +36,9 @@ func drivenWave(t *testing.T) (server.Control, *roster.Roster, roster.Claim) {
 	vm.Warm = true
 	c := waveOf(t, vm)
 	r := c.(server.Audited).Roster
-	sched, err := r.Acquire(t.Context(), "scheduler", "s", time.Hour)
-	_, jerr := r.Join(t.Context(), roster.Worker{Name: "w1", VMs: 1}, time.Hour)
-	granted, gerr := r.Grant(t.Context(), sched, []roster.Granted{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
+	sched, err := r.Leases.Acquire(t.Context(), "scheduler", "s", time.Hour)
+	_, jerr := r.Workers.Join(t.Context(), roster.Worker{Name: "w1", VMs: 1}, time.Hour)
+	granted, gerr := r.Scheduling.Grant(t.Context(), sched, []roster.Granted{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
 	if err := errors.Join(err, jerr, gerr); err != nil || len(granted) != 1 {
 		t.Fatal(err, granted)
 	}
@@ -78,13 +78,13 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 			c, r, claim := drivenWave(t)
 			var out bytes.Buffer
 			a := newProgram(nil, &out, quiet(t), os.Getenv, openTerminal)
-			vm, err := r.VM(t.Context(), claim.Key)
+			vm, err := r.VMs.Get(t.Context(), claim.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask roster.Rehearsal) error {
 				test.answer.Rehearsal = ask
-				return r.Answer(t.Context(), claim, test.answer)
+				return r.Rehearsals.Answer(t.Context(), claim, test.answer)
 			}}, vm, roster.Rehearsal{ID: "1"})
 			if (err != nil) != (name != "booted") || err != nil && (fault.KindOf(err) != test.kind || fault.HintOf(err) == "") {
 				t.Errorf("ends with %v", err)
@@ -105,7 +105,7 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 	c, r, claim := drivenWave(t)
 	a := newProgram(nil, new(bytes.Buffer), quiet(t), os.Getenv, openTerminal)
-	vm, err := r.VM(t.Context(), claim.Key)
+	vm, err := r.VMs.Get(t.Context(), claim.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +114,11 @@ func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 		interrupt()
 		return nil
 	}}, vm, roster.Rehearsal{ID: "1"})
-	if now, verr := r.VM(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
+	if now, verr := r.VMs.Get(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
 		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
 	}
 	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask roster.Rehearsal) error {
-		return r.Finish(t.Context(), claim, roster.End{State: roster.Queued})
+		return r.Claims.Finish(t.Context(), claim, roster.End{State: roster.Queued})
 	}}, vm, roster.Rehearsal{ID: "2"})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
 		t.Errorf("its worker gave it back: %v", err)
