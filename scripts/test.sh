@@ -69,6 +69,8 @@ record_times
 grep -E '^(ok|FAIL|panic:)' build/test.log
 if [ "$status" -ne 0 ]; then
 	awk -f scripts/failures.awk build/test.log | tail -200
+	echo "failed, in short:" # last, as logs are often cut in the middle
+	grep -E '^ *--- FAIL|^FAIL	|^panic:' build/test.log
 	fail "go test failed; see build/test.log"
 fi
 skipped=$(grep -E -A 2 '^ *--- SKIP' build/test.log)

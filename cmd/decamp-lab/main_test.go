@@ -47,7 +47,7 @@ func TestHelpIsInTheDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if old != help {
-		t.Errorf("docs/lab.md has another help text (go test ./cmd/decamp-lab -update writes it); got:\n%s", help)
+		t.Errorf("docs/lab.md has another help text (go test ./cmd/decamp-lab -update writes it); got:\n%s\nin the page:\n%s", help, old)
 	}
 }
 
