@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/plan"
@@ -150,10 +151,19 @@ func (v *verifier) auditName(img targets.Image) string {
 func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified, err error) {
 	var sum *SourceSum
 	var reread manifest.Reread
+	readBack := make(chan struct{}) // closed when the image was read back
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { v, err = r.readBack(ctx, img); return err })
 	g.Go(func() (err error) {
-		if reread, err = r.source.reread(ctx, img); err != nil { // a disk that is read over NFC cannot be opened on its host
+		defer close(readBack)
+		v, err = r.readBack(ctx, img)
+		return err
+	})
+	g.Go(func() (err error) {
+		reread, err = r.source.reread(ctx, img) // before sum: a disk that is read over NFC cannot be opened on its host
+		if fault.Is(err, fault.Conflict) {
+			<-readBack // a bad chunk leaves the manifest unsealed: report the chunk, not the manifest
+		}
+		if err != nil {
 			return err
 		}
 		sum, err = r.source.sum(ctx, img)

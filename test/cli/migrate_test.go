@@ -294,6 +294,7 @@ type under struct {
 	*exec.Cmd
 	t      *testing.T
 	events *bufio.Scanner
+	final  string       // the last line of events that finished has read
 	screen bytes.Buffer // the standard error; read it after end
 	ending string       // the last line of the standard output, after end
 }

@@ -90,7 +90,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 	s.asks("plan", "run", r.all("served"), "--detach").ends(0)
 	r.until("served", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
 	for i := range 4 {
-		r.moment(rnd, s.process)
+		r.moment(rnd, s.process, time.Now().Add(30*time.Second)) // the plan may have ended
 		room := fill(t, r.state())
 		if i == 0 { // later the files may have room within themselves
 			statusSays(t, s.asks, "served", "all waits: ", "no room under "+r.state())
