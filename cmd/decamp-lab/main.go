@@ -22,7 +22,6 @@ import (
 	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/tuning"
-	"github.com/decamp/decamp/internal/unit"
 )
 
 const helpText = `decamp-lab runs an emulated ESXi host or vCenter, to try decamp without a real host.
@@ -61,8 +60,8 @@ type options struct {
 	config        string
 	listen        string
 	vcenter       bool
-	connRate      rateFlag
-	datastoreRate rateFlag
+	connRate      flaghelp.Rate
+	datastoreRate flaghelp.Rate
 	latency       time.Duration
 	disks         []string
 	printConfig   bool
@@ -179,17 +178,4 @@ func (o *options) report(err error, stdout, stderr io.Writer) {
 	if remedy := fault.HintOf(err); remedy != "" {
 		fmt.Fprintf(stderr, "Remedy: %s\n", remedy)
 	}
-}
-
-// rateFlag is a rate in bytes a second, as a pflag value.
-type rateFlag int64
-
-func (f *rateFlag) String() string { return "" }
-func (f *rateFlag) Type() string   { return "RATE" }
-
-// Set reads the formats of unit.ParseRate.
-func (f *rateFlag) Set(s string) error {
-	n, err := unit.ParseRate(s)
-	*f = rateFlag(n)
-	return err
 }

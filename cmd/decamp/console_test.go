@@ -13,6 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
+	"github.com/decamp/decamp/internal/server/servertest"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
@@ -96,11 +97,11 @@ func TestConsolesThatAreElsewhere(t *testing.T) {
 
 // A VM of a plan is the run that moved it.
 func TestConsoleOfAPlansVM(t *testing.T) {
-	two := named("vm-2", "db1")
+	two := servertest.VM("vm-2", "db1")
 	two.Runs = []string{"db1-1f", "db1-2e"}
-	none := named("vm-3", "new1")
+	none := servertest.VM("vm-3", "new1")
 	none.Runs = nil
-	c := waveOf(t, named("vm-1", "web1"), two, none)
+	c := waveOf(t, servertest.VM("vm-1", "web1"), two, none)
 	for name, want := range map[string]fault.Kind{"wave/web1": 0, "web1-1f": 0, "wave": fault.Invalid, "wave/db1": fault.Conflict, "wave/new1": fault.NotFound, "wave/x": fault.NotFound} {
 		id, err := runNamed(t.Context(), c, name)
 		if want == 0 && (err != nil || id != "web1-1f") || want != 0 && (!fault.Is(err, want) || fault.HintOf(err) == "") {

@@ -112,17 +112,3 @@ func (f *sizeFlag) Set(s string) error {
 	*f = sizeFlag(n)
 	return err
 }
-
-// rateFlag is a rate as a pflag value.
-type rateFlag int64
-
-func (f *rateFlag) String() string { return "" }
-
-func (f *rateFlag) Type() string { return "RATE" }
-
-// Set reads what unit.ParseRate reads.
-func (f *rateFlag) Set(s string) error {
-	n, err := unit.ParseRate(s)
-	*f = rateFlag(n)
-	return err
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/fleet/simulate"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/roster"
@@ -47,7 +48,7 @@ type simulateCommand struct {
 	assembler *assemble.Assembler
 	login     assemble.Login
 
-	each, host, all rateFlag
+	each, host, all flaghelp.Rate
 	hosts           string
 }
 
@@ -80,7 +81,7 @@ func newPlanSimulate(p *program) *cobra.Command {
 // rates are the simulation's.
 func (sim *simulateCommand) rates() map[string]int64 {
 	rates := map[string]int64{}
-	for name, rate := range map[string]rateFlag{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
+	for name, rate := range map[string]flaghelp.Rate{"vm:*/rate": sim.each, "host:*/rate": sim.host, "link:all/rate": sim.all} {
 		if rate > 0 {
 			rates[name] = int64(rate)
 		}

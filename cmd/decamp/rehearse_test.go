@@ -14,6 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
 )
 
 // replying is a fleet whose worker does at once what is asked of it.
@@ -32,7 +33,7 @@ func (c replying) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehears
 // drivenWave is a fleet with a warm VM that worker w1 drives.
 func drivenWave(t *testing.T) (server.Control, *roster.Roster, roster.Claim) {
 	t.Helper()
-	vm := named("vm-1", "web1")
+	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true
 	c := waveOf(t, vm)
 	r := c.(server.Audited).Roster

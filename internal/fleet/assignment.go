@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -56,7 +55,7 @@ func (a *assignment) notify() {
 	switch {
 	case !a.owned():
 		a.stop(errTaken)
-	case admission.Undoes(a.order()):
+	case a.order().Undoes():
 		a.stop(errUndo)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/roster"
@@ -62,7 +61,7 @@ func (a *attempt) readVM(ctx context.Context) (vm roster.VM, err error) {
 
 // drive moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
 func (a *attempt) drive(ctx, try context.Context, vm roster.VM) (roster.End, bool) {
-	if _, order, _ := a.current(); admission.Undoes(order) {
+	if _, order, _ := a.current(); order.Undoes() {
 		return a.undo(ctx, vm)
 	}
 	d := a.newDriver(ctx, try, vm)
@@ -75,7 +74,7 @@ func (a *attempt) drive(ctx, try context.Context, vm roster.VM) (roster.End, boo
 		return roster.End{State: roster.Done}, true
 	case cause != nil:
 		return roster.End{State: roster.Queued}, true
-	case admission.Undoes(order):
+	case order.Undoes():
 		return a.undo(ctx, vm)
 	}
 	return a.failed(ctx, vm, err, d.gained())

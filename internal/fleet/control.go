@@ -46,7 +46,8 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 	if err != nil || p.State.Over() && o != roster.Retry {
 		return false, err
 	}
-	if err := c.forgiveLogins(ctx, o, sourceOf(p.Text)); err != nil {
+	source, _ := sourceAndWeight(p.Text)
+	if err := c.forgiveLogins(ctx, o, source); err != nil {
 		return false, err
 	}
 	if p.Failure == nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/roster"
 )
 
@@ -38,7 +37,7 @@ func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil
 // prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
 // begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
 func (r *planRunner) prepare(ctx context.Context, p *activePlan, row roster.Plan) error {
-	if admission.Undoes(row.Order) {
+	if row.Order.Undoes() {
 		r.call(ctx, func() {
 			p.ready, p.failed = true, false
 			r.submit(p)

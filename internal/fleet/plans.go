@@ -70,7 +70,7 @@ func (r *planRunner) set(ctx context.Context, row roster.Plan) error {
 		p.failed, p.listAfter = false, time.Time{}
 		r.loginDenied()
 	}
-	if admission.Undoes(row.Order) && !admission.Undoes(old.Order) && p.stopListing != nil {
+	if row.Order.Undoes() && !old.Order.Undoes() && p.stopListing != nil {
 		p.stopListing()
 	}
 	r.submit(p)
@@ -93,7 +93,7 @@ func (r *planRunner) open(ctx context.Context, p *activePlan) error {
 		return err
 	}
 	p.Text, p.opened = full.Text, true
-	p.source, p.weight = sourceOf(full.Text), weightOf(full.Text)
+	p.source, p.weight = sourceAndWeight(full.Text)
 	if p.capacities, err = r.Mover.Capacities(ctx, full); err != nil {
 		r.Log.Warn("the limits of a plan are not known", "plan", p.Name, "err", err)
 	}
@@ -109,34 +109,25 @@ func (r *planRunner) submit(p *activePlan) {
 	r.admission.SetPlan(admission.Plan{Name: p.Name, Order: p.Order, Weight: p.weight, Ready: p.ready, Failure: failure, Capacities: p.capacities})
 }
 
-// sourceOf returns the endpoint of a plan's source; "" if the text is no plan.
-func sourceOf(text string) string {
+// sourceAndWeight returns the endpoint of a plan's source and its weight; "" and 1 if the text is no plan.
+func sourceAndWeight(text string) (source string, weight int) {
 	file, found := planfile.Parse([]byte(text))
 	if file == nil || found.Blocking() > 0 {
-		return ""
+		return "", 1
 	}
 	u, err := url.Parse(string(file.Source.URL))
 	if err != nil {
-		return ""
+		return "", file.Weight
 	}
-	return Endpoint(u)
-}
-
-// weightOf returns the weight of a plan; 1 if the text is no plan.
-func weightOf(text string) int {
-	file, found := planfile.Parse([]byte(text))
-	if file == nil || found.Blocking() > 0 {
-		return 1
-	}
-	return file.Weight
+	return Endpoint(u), file.Weight
 }
 
 // advance begins the next phase of each plan whose last one is over: first hook, search for VMs, last hook and end.
 func (r *planRunner) advance(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
-		case p.busy || !p.opened || p.failed && !admission.Undoes(row.Order):
-		case row.State == roster.PlanListing && admission.Undoes(row.Order):
+		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
+		case row.State == roster.PlanListing && row.Order.Undoes():
 			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, unlisted(row)) })
 		case !p.ready:
 			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })

@@ -26,14 +26,14 @@ const (
 // Under returns what stands for a VM that has order o, of a plan that has another: to give up is
 // never overruled, else what was said of the VM alone is meant.
 func (o Order) Under(plan Order) Order {
-	if plan.ends() && !o.ends() || o == GoOn {
+	if plan.Undoes() && !o.Undoes() || o == GoOn {
 		return plan
 	}
 	return o
 }
 
-// ends reports whether an order is to give up.
-func (o Order) ends() bool { return o == Cancel || o == Rollback || o == Withdraw }
+// Undoes reports whether an order removes what was made of a VM, unless it is published.
+func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
 // again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
 // One that was undone has nothing left.
@@ -53,7 +53,7 @@ const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 
 // Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
 // that contradicts its state is fault.Conflict.
 func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
-	return s.db.write(ctx, orderName(o)+" "+k.String(), 1, func(x *tx) error {
+	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
 		v, err := x.vm(k)
 		if err != nil {
 			return err
@@ -72,11 +72,20 @@ func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 	})
 }
 
-func orderName(o Order) string {
+// Word returns the word that users type for an order.
+func (o Order) Word() string {
 	if o == GoOn {
 		return "resume"
 	}
 	return string(o)
+}
+
+// OrderOf returns the order that a word means. It does not check that there is such an order.
+func OrderOf(word string) Order {
+	if word == GoOn.Word() {
+		return GoOn
+	}
+	return Order(word)
 }
 
 func (x *tx) orderVM(v VM, o Order) error {
@@ -88,7 +97,7 @@ func (x *tx) orderVM(v VM, o Order) error {
 		return errSame
 	}
 	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
-	if err != nil || !o.ends() {
+	if err != nil || !o.Undoes() {
 		return err
 	}
 	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
@@ -132,25 +141,25 @@ func (o Order) fits(v VM, of Order) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
 	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
-	ending := v.Order.ends() && !v.State.Over()
+	ending := v.Order.Undoes() && !v.State.Over()
 	switch {
 	case o == Retry && v.State == Done:
 		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
-	case o.ends() && o != Withdraw && v.State == Done:
+	case o.Undoes() && o != Withdraw && v.State == Done:
 		return no("is published", "decamp rollback %s --withdraw removes it from %s, with what was written to it since", at, strings.Join(v.To, ", "))
-	case o == Retry && of.ends() && !v.State.Over(), o == Retry && ending:
+	case o == Retry && of.Undoes() && !v.State.Over(), o == Retry && ending:
 		return no("is being canceled", "wait until it is: decamp watch %s", plan)
-	case o == Retry && of.ends():
+	case o == Retry && of.Undoes():
 		return no("is of a plan that is canceled", "decamp retry %s takes up all of it", plan)
 	case o == Retry && v.State == Stranded:
 		return no("waits for worker "+v.Worker+", which has its images", "start that worker")
 	case o == Retry && (v.State == Assigned || v.State == Running):
 		return no("is "+string(v.State), "pause it, or cancel it and retry then")
-	case o == Retry || o.ends():
+	case o == Retry || o.Undoes():
 		return nil
 	case v.State.Over():
 		return no("is "+string(v.State), "decamp retry %s begins again", at)
-	case of.ends() || ending:
+	case of.Undoes() || ending:
 		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
 	case o == CutOver && !v.Warm:
 		return no("is moved cold: it is switched off before its copy", "nothing: it is cut over as soon as it is copied")
@@ -161,7 +170,7 @@ func (o Order) fits(v VM, of Order) error {
 // Order gives all VMs of a plan an order. Retry, and what ends VMs that never began, is done at
 // once. An order that contradicts the state of the plan is fault.Conflict.
 func (s *Plans) Order(ctx context.Context, name string, o Order) error {
-	return s.db.write(ctx, orderName(o)+" plan "+name, 1, func(x *tx) error {
+	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
 		p, err := x.need(name)
 		if err != nil {
 			return err
@@ -175,7 +184,7 @@ func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 		if p.Order == o && !p.State.Over() {
 			return errSame
 		}
-		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.ends() {
+		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.Undoes() {
 			return err
 		}
 		return x.endPlan(p)
@@ -211,10 +220,10 @@ func (x *tx) retryPlan(p Plan) error {
 	if err != nil {
 		return err
 	}
-	if n == 0 && p.Failure == nil && !p.Order.ends() {
+	if n == 0 && p.Failure == nil && !p.Order.Undoes() {
 		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s says where each stands", fault.Quote(p.Name))
 	}
-	if p.Order.ends() {
+	if p.Order.Undoes() {
 		if _, err := x.exec(`UPDATE plans SET ord = '', rev = $1 WHERE name = $2`, x.rev, p.Name); err != nil {
 			return err
 		}
@@ -226,7 +235,7 @@ func (x *tx) retryPlan(p Plan) error {
 }
 
 func (x *tx) undoneYet(p Plan) error {
-	if !p.Order.ends() {
+	if !p.Order.Undoes() {
 		return nil
 	}
 	var left int
@@ -246,7 +255,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 	switch {
 	case o == Withdraw:
 		return no("has many VMs, and they are withdrawn one by one", "name one of them: decamp rollback %s/VM --withdraw", name)
-	case o.ends():
+	case o.Undoes():
 		return nil
 	case p.State.Over():
 		var left int
@@ -255,7 +264,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
 		}
 		return no("has ended with all of its VMs published", "it takes no more orders: decamp status %s --all lists its VMs", name)
-	case p.Order.ends():
+	case p.Order.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:
 		var warm int

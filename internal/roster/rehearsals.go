@@ -66,7 +66,7 @@ func (x *tx) rehearsable(v VM) error {
 		return no("is done", "decamp trial boots what is published")
 	case v.State.Over():
 		return no("is "+string(v.State)+": nobody drives it", "decamp retry %s begins again; rehearse it then", at)
-	case order.ends():
+	case order.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
 	case order == CutOver:
 		return no("is being cut over", "nothing: what is published can be tried any time, with decamp trial")

@@ -227,7 +227,7 @@ func (a *adding) tail(plan string) (*planTail, error) {
 		return nil, err
 	}
 	t := &planTail{plan: p, state: Queued}
-	if p.Order.ends() {
+	if p.Order.Undoes() {
 		t.state, t.ended = Canceled, a.now
 	}
 	a.plans[plan] = t

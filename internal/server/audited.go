@@ -37,12 +37,12 @@ func (c Audited) Submit(ctx context.Context, s Submission) (p roster.Plan, err e
 
 // OrderPlan is part of Control.
 func (c Audited) OrderPlan(ctx context.Context, name string, o roster.Order) error {
-	return c.note(ctx, "order "+orderName(o), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
+	return c.note(ctx, "order "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
 }
 
 // OrderVM is part of Control.
 func (c Audited) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
-	return c.note(ctx, "order "+orderName(o), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
+	return c.note(ctx, "order "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
 }
 
 // Rehearse is part of Control.
@@ -58,12 +58,4 @@ func (c Audited) TakeBack(ctx context.Context, k roster.Key, rehearsal string) e
 // SetLimit is part of Control.
 func (c Audited) SetLimit(ctx context.Context, name string, units int64) error {
 	return c.note(ctx, "set limit", name+" "+c.LimitText(name, units), func() error { return c.Local.SetLimit(ctx, name, units) })
-}
-
-// orderName returns the word for an order; the one to go on has none in the database.
-func orderName(o roster.Order) string {
-	if o == roster.GoOn {
-		return "resume"
-	}
-	return string(o)
 }

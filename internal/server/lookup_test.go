@@ -1,57 +1,39 @@
-package server
+package server_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/server"
+	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-// waveOf is a roster with a plan of VMs that nobody drives.
-func waveOf(t *testing.T, vms ...roster.VM) Control {
+func waveOf(t *testing.T, vms ...roster.VM) server.Control {
 	t.Helper()
-	r, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	if _, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range vms {
-		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), roster.Queued, roster.First
-	}
-	if err := r.VMs.Add(t.Context(), vms); err != nil {
-		t.Fatal(err)
-	}
-	return Audited{Local: Local{Roster: r}, Who: "tester", LimitText: func(_ string, units int64) string { return fmt.Sprint(units) }}
-}
-
-func named(ref, name string) roster.VM {
-	return roster.VM{Key: roster.Key{VM: ref}, Name: name, Runs: []string{name + "-1f"}, To: []string{"dir:/srv"}}
+	return servertest.Wave(t, func(_ string, units int64) string { return fmt.Sprint(units) }, vms...)
 }
 
 func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
-	c := waveOf(t, named("vm-1", "web1"), named("vm-2", "web1"), named("vm-3", "Web3"), named("vm-4", "vm-1"))
+	c := waveOf(t, servertest.VM("vm-1", "web1"), servertest.VM("vm-2", "web1"), servertest.VM("vm-3", "Web3"), servertest.VM("vm-4", "vm-1"))
 	for what, ref := range map[string]string{"vm-1": "vm-1", "web3": "vm-3", "Web3-1f": "vm-3"} {
-		if vm, err := FindVM(t.Context(), c, "wave", what); err != nil || vm.Key.VM != ref {
+		if vm, err := server.FindVM(t.Context(), c, "wave", what); err != nil || vm.Key.VM != ref {
 			t.Errorf("%s is %s, %v", what, vm.Key.VM, err)
 		}
 	}
-	_, err := FindVM(t.Context(), c, "wave", "web1")
+	_, err := server.FindVM(t.Context(), c, "wave", "web1")
 	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "wave/vm-1") || !strings.Contains(err.Error(), "wave/vm-2") {
 		t.Errorf("a name that two have: %v", err)
 	}
-	if _, err := FindVM(t.Context(), c, "wave", "web9"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
+	if _, err := server.FindVM(t.Context(), c, "wave", "web9"); !fault.Is(err, fault.NotFound) || fault.HintOf(err) == "" {
 		t.Errorf("a name that none has: %v", err)
 	}
 }
 
 func TestOrdersGivenHereAreOnRecord(t *testing.T) {
-	c := waveOf(t, named("vm-1", "web1"))
+	c := waveOf(t, servertest.VM("vm-1", "web1"))
 	if err := c.OrderVM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"}, roster.Pause); err != nil {
 		t.Fatal(err)
 	}

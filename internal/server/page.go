@@ -300,7 +300,7 @@ func backTo(r *http.Request, plan string) string {
 // orderWord reads the order of a button.
 func orderWord(r *http.Request) (string, error) {
 	switch word := r.PostFormValue("order"); word {
-	case resume, string(roster.Pause), string(roster.CutOver), string(roster.Cancel), string(roster.Retry), string(roster.Rollback):
+	case roster.GoOn.Word(), string(roster.Pause), string(roster.CutOver), string(roster.Cancel), string(roster.Retry), string(roster.Rollback):
 		return word, nil
 	}
 	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")

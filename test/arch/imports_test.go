@@ -17,9 +17,9 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"childenv", "durable", "exposition", "flaghelp", "lite", "room", "sleep", "tuning"},
+	{"childenv", "durable", "exposition", "lite", "room", "sleep", "tuning"},
 	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
-	{"manifest", "mapping", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
+	{"flaghelp", "manifest", "mapping", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
 	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
 	{"nfs"},
 	{"transport", "targets"},

@@ -128,11 +128,11 @@ func (c *Controller) submit(v roster.VM) {
 	}
 	switch {
 	case v.Holds:
-		if !c.sched.Holds(run) && !Undoes(c.orderOf(v)) { // an undo needs no slot
+		if !c.sched.Holds(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
 			c.sched.Release(run)
 			c.restore(v)
 		}
-	case v.State == roster.Queued && Undoes(c.orderOf(v)):
+	case v.State == roster.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
 	case v.State == roster.Queued, v.Asks != roster.NoStage && !v.State.Over():

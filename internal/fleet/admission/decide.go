@@ -49,7 +49,7 @@ func (c *Controller) grantUndo() []roster.Granted {
 	}
 	undoing := map[string]int{}
 	for _, v := range c.vms {
-		if v.State != roster.Queued && Undoes(c.orderOf(v)) {
+		if v.State != roster.Queued && c.orderOf(v).Undoes() {
 			undoing[v.Worker]++
 		}
 	}

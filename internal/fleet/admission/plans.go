@@ -34,7 +34,7 @@ func (c *Controller) SetPlan(p Plan) {
 	} else {
 		c.sched.ResumePlan(p.Name)
 	}
-	if Undoes(old.Order) != Undoes(p.Order) && c.started {
+	if old.Order.Undoes() != p.Order.Undoes() && c.started {
 		c.submitQueued(func(v roster.VM) bool { return v.Plan == p.Name })
 	}
 }
@@ -58,8 +58,3 @@ func (c *Controller) setWeight(plan string, weight int) {
 
 // orderOf returns the order that counts for a VM.
 func (c *Controller) orderOf(v roster.VM) roster.Order { return v.Order.Under(c.plans[v.Plan].Order) }
-
-// Undoes reports whether an order means that nothing of the VM is kept at the target.
-func Undoes(o roster.Order) bool {
-	return o == roster.Cancel || o == roster.Rollback || o == roster.Withdraw
-}

@@ -116,8 +116,9 @@ func offers(w roster.Worker, v roster.VM) bool {
 }
 
 func offersIDs(w roster.Worker, ids []string) bool {
+	offered := slices.Collect(maps.Values(w.Offers))
 	for _, id := range ids {
-		if !slices.Contains(slices.Collect(maps.Values(w.Offers)), id) {
+		if !slices.Contains(offered, id) {
 			return false
 		}
 	}

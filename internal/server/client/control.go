@@ -114,21 +114,14 @@ type order struct {
 	Order string `json:"order"`
 }
 
-func orderOf(o roster.Order) order {
-	if o == roster.GoOn {
-		return order{"resume"}
-	}
-	return order{string(o)}
-}
-
 // OrderPlan gives a plan an order.
 func (c *Client) OrderPlan(ctx context.Context, name string, o roster.Order) error {
-	return c.ask(ctx, http.MethodPost, planPath(name, "orders"), nil, orderOf(o), nil)
+	return c.ask(ctx, http.MethodPost, planPath(name, "orders"), nil, order{o.Word()}, nil)
 }
 
 // OrderVM gives a VM an order.
 func (c *Client) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
-	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, orderOf(o), nil)
+	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, order{o.Word()}, nil)
 }
 
 // rehearsal is the body of one.

@@ -21,6 +21,31 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
+// Wave returns the fleet database of this machine, with a plan "wave" of queued VMs and without workers.
+func Wave(t testing.TB, limitText func(string, int64) string, vms ...roster.VM) server.Audited {
+	t.Helper()
+	r, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	if _, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range vms {
+		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), roster.Queued, roster.First
+	}
+	if err := r.VMs.Add(t.Context(), vms); err != nil {
+		t.Fatal(err)
+	}
+	return server.Audited{Local: server.Local{Roster: r}, Who: "tester", LimitText: limitText}
+}
+
+// VM returns a VM of Wave, whose run is its name with -1f.
+func VM(ref, name string) roster.VM {
+	return roster.VM{Key: roster.Key{VM: ref}, Name: name, Runs: []string{name + "-1f"}, To: []string{"dir:/srv"}}
+}
+
 // Worker is the name of the one worker.
 const Worker = "w1"
 
