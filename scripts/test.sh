@@ -10,8 +10,8 @@ mkdir -p build
 # The packages that take longest, slowest first: they start first, as the run ends when the last one ends.
 # build/package-times.tsv, which each run writes, replaces this order.
 slowest='test/cli internal/targets/libvirt test/fleet internal/targets/proxmox test/convert test/differential
-	internal/targets/openstack internal/migrate internal/trial internal/qcow2 internal/esx test/nfs test/boot internal/lab
-	internal/nfs internal/flow internal/roster internal/targets/kubevirt internal/fleet internal/vmdk
+	internal/targets/openstack internal/migrate internal/testboot internal/qcow2 internal/esx test/nfs test/boot internal/lab
+	internal/nfs internal/workflow internal/fleetdb internal/targets/kubevirt internal/fleet internal/vmdk
 	internal/convert/virtv2v internal/mount cmd/decamp internal/transport/landing'
 
 # ordered_packages prints all packages of the module, slowest first.

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/bench/advise"
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -332,7 +332,7 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 	if err != nil {
 		return r, err
 	}
-	r = liveAdvice{Plan: name, Rate: rateOf(progress, name), Busy: roster.BusyOf(progress)}
+	r = liveAdvice{Plan: name, Rate: rateOf(progress, name), Busy: fleetdb.BusyOf(progress)}
 	for _, p := range progress {
 		if p.Rate > 0 {
 			r.Moving++

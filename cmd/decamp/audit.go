@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 const auditHelp = `
@@ -55,7 +55,7 @@ func (a *auditCommand) run(ctx context.Context) (err error) {
 		return err
 	}
 	if a.out.json {
-		return a.out.print(map[string]any{"entries": append([]roster.Entry{}, trail...)})
+		return a.out.print(map[string]any{"entries": append([]fleetdb.Entry{}, trail...)})
 	}
 	t := newTable("TIME", "WHO", "ROLE", "FROM", "WHAT", "ON", "REFUSED")
 	for _, e := range trail {

@@ -11,8 +11,8 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // bars draws the pipeline with the step it is in, for each run, and a bar for each disk
@@ -22,14 +22,14 @@ type bars struct {
 	names  runNames
 	pool   *mpb.Progress
 	byDisk map[diskOf]*bar
-	stages map[plan.ID]*stages
+	stages map[journal.ID]*stages
 }
 
 // bar is one disk's bar and the numbers beside it.
 type bar struct {
 	*mpb.Bar
 	mu    sync.Mutex
-	bytes plan.Bytes
+	bytes journal.Bytes
 }
 
 // stages is one run's pipeline.
@@ -42,29 +42,29 @@ type stages struct {
 func newBars(s *screen, names runNames) *bars {
 	b := &bars{
 		screen: s, names: names, pool: mpb.New(mpb.WithOutput(s.file)),
-		byDisk: map[diskOf]*bar{}, stages: map[plan.ID]*stages{},
+		byDisk: map[diskOf]*bar{}, stages: map[journal.ID]*stages{},
 	}
 	s.divert(b.pool)
 	return b
 }
 
-func (b *bars) event(e plan.Event) {
+func (b *bars) event(e journal.Event) {
 	switch e.Kind {
-	case plan.StepBegan:
+	case journal.StepBegan:
 		b.enter(e)
 		return
-	case plan.Projected:
+	case journal.Projected:
 		b.project(e)
 		return
-	case plan.Progressed:
+	case journal.Progressed:
 		if e.Bytes != nil {
 			b.bar(e).set(*e.Bytes)
 			b.limit(e.Run)
 		}
 		return
-	case plan.DiskDone:
+	case journal.DiskDone:
 		b.drop(func(d diskOf) bool { return d == diskOf{e.Run, e.Step, e.Disk} })
-	case plan.StepDone, plan.StepRetried, plan.RunFailed, plan.RunStopped:
+	case journal.StepDone, journal.StepRetried, journal.RunFailed, journal.RunStopped:
 		b.drop(func(d diskOf) bool { return d.run == e.Run })
 	}
 	if line := say(e); line != "" {
@@ -73,7 +73,7 @@ func (b *bars) event(e plan.Event) {
 }
 
 // enter shows that a step has begun.
-func (b *bars) enter(e plan.Event) {
+func (b *bars) enter(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil {
 		s.step.Store(e.Step)
 		s.more.Store("")
@@ -90,14 +90,14 @@ func (b *bars) enter(e plan.Event) {
 }
 
 // project shows what a cutover now would mean.
-func (b *bars) project(e plan.Event) {
+func (b *bars) project(e journal.Event) {
 	if s := b.stages[e.Run]; s != nil && e.Outlook != nil {
 		s.more.Store("; " + outlookWords(*e.Outlook))
 	}
 }
 
 // limit shows what limits the run.
-func (b *bars) limit(run plan.ID) {
+func (b *bars) limit(run journal.ID) {
 	var busy bottleneck.Mean
 	for d, bar := range b.byDisk {
 		if d.run == run {
@@ -124,7 +124,7 @@ func pipeline(now string) string {
 	return strings.Join(words, " -> ")
 }
 
-func (b *bars) bar(e plan.Event) *bar {
+func (b *bars) bar(e journal.Event) *bar {
 	d := diskOf{e.Run, e.Step, e.Disk}
 	if have := b.byDisk[d]; have != nil {
 		return have
@@ -137,7 +137,7 @@ func (b *bars) bar(e plan.Event) *bar {
 	return n
 }
 
-func (b *bar) set(s plan.Bytes) {
+func (b *bar) set(s journal.Bytes) {
 	b.mu.Lock()
 	b.bytes = s
 	b.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/bench"
 	"github.com/decamp/decamp/internal/bench/report"
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -114,7 +114,7 @@ func writePage(path string, r report.Report) error {
 		return err
 	}
 	const mode = 0o644 // it is made to be passed on
-	if err := durable.Replace(path, page.Bytes(), mode); err != nil {
+	if err := atomicfile.Replace(path, page.Bytes(), mode); err != nil {
 		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in a folder that is there and that you may write to")
 	}
 	return nil

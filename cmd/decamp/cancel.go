@@ -8,9 +8,9 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 const cancelHelp = `
@@ -42,8 +42,8 @@ func newCancel(p *program) *cobra.Command {
 			exit{fault.Conflict, "the VM is published, or a decamp is at work that does not take the order"})...),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
-			return giveOrderByName(cmd.Context(), cc.out, &cc.fleet, args[0], roster.Cancel, func() error {
-				return cc.cancelRun(cmd.Context(), plan.ID(args[0]))
+			return giveOrderByName(cmd.Context(), cc.out, &cc.fleet, args[0], fleetdb.Cancel, func() error {
+				return cc.cancelRun(cmd.Context(), journal.ID(args[0]))
 			})
 		}),
 	}
@@ -53,18 +53,18 @@ func newCancel(p *program) *cobra.Command {
 	return cmd
 }
 
-func (cc *cancelCommand) cancelRun(ctx context.Context, id plan.ID) (err error) {
+func (cc *cancelCommand) cancelRun(ctx context.Context, id journal.ID) (err error) {
 	state, store, run, err := recordedRun(cc.assembler, id)
 	switch {
 	case err != nil:
 		return err
-	case run.State == plan.Done:
+	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).WithHint("remove the VM from %s by hand if it is not wanted", run.Plan.Target)
-	case run.Plan.Warm && flow.InUse(state):
-		if err := store.Give(id, plan.GiveUp); err != nil {
+	case run.Plan.Warm && workflow.InUse(state):
+		if err := store.Give(id, journal.GiveUp); err != nil {
 			return err
 		}
-		return tellOrder(cc.out, id, plan.GiveUp, true)
+		return tellOrder(cc.out, id, journal.GiveUp, true)
 	}
 	p := run.Plan
 	m := recordedMove(p)

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/leftover"
 )
 
 const cleanHelp = `
@@ -79,9 +79,9 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 		return err
 	}
 	defer closing(&err, unlock)
-	store := leftover.NewStore(state)
+	store := cleanup.NewStore(state)
 	list, failed := recordsOf(store, assemble.ServerOf(u))
-	var done []leftover.Record
+	var done []cleanup.Record
 	switch {
 	case cl.forget:
 		done, err = list, forgetAll(store, list)
@@ -92,7 +92,7 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 	return errors.Join(cl.tellCleaned(assemble.ServerOf(u), done), err, failed)
 }
 
-func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *leftover.Store) (_ []leftover.Record, err error) {
+func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanup.Store) (_ []cleanup.Record, err error) {
 	session, err := cl.assembler.Dial(ctx, u.String(), cl.login)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *leftov
 }
 
 // recordsOf lists what is on record of one server, and says what cannot be read.
-func recordsOf(store *leftover.Store, server string) (list []leftover.Record, err error) {
+func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err error) {
 	all, err := store.List()
 	for _, r := range all {
 		if r.Server == server {
@@ -114,7 +114,7 @@ func recordsOf(store *leftover.Store, server string) (list []leftover.Record, er
 	return list, err
 }
 
-func forgetAll(store *leftover.Store, list []leftover.Record) error {
+func forgetAll(store *cleanup.Store, list []cleanup.Record) error {
 	var errs []error
 	for _, r := range list {
 		errs = append(errs, store.Remove(r.ID()))
@@ -122,13 +122,13 @@ func forgetAll(store *leftover.Store, list []leftover.Record) error {
 	return errors.Join(errs...)
 }
 
-func (cl *cleanCommand) tellCleaned(server string, done []leftover.Record) error {
+func (cl *cleanCommand) tellCleaned(server string, done []cleanup.Record) error {
 	if cl.out.json {
 		word := "putBack"
 		if cl.forget {
 			word = "forgotten"
 		}
-		return cl.out.print(map[string][]leftover.Record{word: append([]leftover.Record{}, done...)})
+		return cl.out.print(map[string][]cleanup.Record{word: append([]cleanup.Record{}, done...)})
 	}
 	if len(done) == 0 {
 		_, err := fmt.Fprintf(cl.out, "Nothing was put back on %s.\n", plain(server))

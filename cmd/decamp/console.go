@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/targets"
@@ -83,13 +83,13 @@ func (cs *consoleCommand) run(ctx context.Context, name string) error {
 }
 
 // runNamed is the run that RUN or PLAN/VM means.
-func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, error) {
+func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, error) {
 	planName, vmName, isRun, err := server.ResolveName(ctx, c, name)
 	switch {
 	case err != nil:
 		return "", err
 	case isRun:
-		return plan.ID(name), nil
+		return journal.ID(name), nil
 	case vmName == "":
 		return "", fault.New(fault.Invalid, "%s is a plan: want one VM of it", planName).WithHint("decamp status %s --all lists them", fault.Quote(planName))
 	}
@@ -102,11 +102,11 @@ func runNamed(ctx context.Context, c server.Control, name string) (plan.ID, erro
 	case len(vm.Runs) > 1:
 		return "", fault.New(fault.Conflict, "VM %s was moved to %d places", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
 	}
-	return plan.ID(vm.Runs[0]), nil
+	return journal.ID(vm.Runs[0]), nil
 }
 
 // attachRun attaches to the VM of a run of this state directory.
-func (cs *consoleCommand) attachRun(ctx context.Context, id plan.ID) error {
+func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	_, _, run, err := recordedRun(cs.assembler, id)
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "there is no run %q here", id).
@@ -140,7 +140,7 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id plan.ID) error {
 }
 
 // publishedOf is what is recorded of a run's VM since it was published.
-func publishedOf(p plan.Plan, d *assemble.Destination) (*dir.Published, error) {
+func publishedOf(p journal.Plan, d *assemble.Destination) (*dir.Published, error) {
 	moved, err := dir.OpenPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
 	if fault.Is(err, fault.NotFound) {
 		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")

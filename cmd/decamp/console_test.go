@@ -11,7 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/server/servertest"
 	"github.com/decamp/decamp/internal/targets"
@@ -19,9 +19,9 @@ import (
 )
 
 // moved records a run of vm to a folder, and what is published there, if anything is.
-func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) plan.ID {
+func (r *rig) moved(vm *inventory.VM, to string, record *dir.Record) journal.ID {
 	r.t.Helper()
-	p, err := plan.NewStore(r.assembler.State).Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, to, "raw", "https", time.Now()))
+	p, err := journal.NewStore(r.assembler.State).Create(journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, vm, to, "raw", "https", time.Now()))
 	if err != nil {
 		r.t.Fatal(err)
 	}

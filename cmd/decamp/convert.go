@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 const convertHelp = `
@@ -188,7 +188,7 @@ func (c *conversion) run(ctx context.Context) (made converted, err error) {
 		return made, err
 	}
 	made.Copied = c.copied
-	c.shown.event(plan.Event{Kind: plan.StepDone, Step: "copy"})
+	c.shown.event(journal.Event{Kind: journal.StepDone, Step: "copy"})
 	if !c.flags.noVerify {
 		report, err := c.job.Verify(ctx, manifest.VerifyOptions{NoSums: !c.flags.sums, Progress: c.meter("verify").verifying})
 		if err != nil {
@@ -207,7 +207,7 @@ func (c *conversion) copy(ctx context.Context, into *image.Copying) (err error) 
 }
 
 func (c *conversion) note(format string, args ...any) {
-	c.shown.event(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf(format, args...)})
+	c.shown.event(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
 
 // writeConverted tells what was made and how it was proven.

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // runNames tell several runs apart for people. Empty where there is but one.
-type runNames map[plan.ID]string
+type runNames map[journal.ID]string
 
 // prefix is what is said before anything about the run of e.
-func (n runNames) prefix(e plan.Event) string {
+func (n runNames) prefix(e journal.Event) string {
 	if name, ok := n[e.Run]; ok {
 		return name + ": "
 	}
@@ -20,13 +20,13 @@ func (n runNames) prefix(e plan.Event) string {
 
 // diskOf tells the disks of one step of a run from those of another.
 type diskOf struct {
-	run  plan.ID
+	run  journal.ID
 	step string
 	disk int32
 }
 
 // label names a step on a disk. Where there is but one disk, it has no number.
-func label(e plan.Event, disk string) string {
+func label(e journal.Event, disk string) string {
 	if e.Disk == 0 {
 		return e.Step
 	}
@@ -35,7 +35,7 @@ func label(e plan.Event, disk string) string {
 
 // state reports how far a disk is: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left". What is
 // not moved are zeros, and what was copied before.
-func state(b plan.Bytes) string {
+func state(b journal.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
 	if b.Read > 0 && b.Read < done {
@@ -51,7 +51,7 @@ func state(b plan.Bytes) string {
 }
 
 // limitedBy is "; limited by the source …", if that is known.
-func limitedBy(b plan.Bytes) string {
+func limitedBy(b journal.Bytes) string {
 	if limit := b.Busy.Limit(); limit.What != "" {
 		return "; " + limit.String()
 	}
@@ -59,7 +59,7 @@ func limitedBy(b plan.Bytes) string {
 }
 
 // outlookWords is "212 MiB changed since, 3 MB/s; cut over now: out for 41s, its boot not counted".
-func outlookWords(o plan.Outlook) string {
+func outlookWords(o journal.Outlook) string {
 	text := ""
 	if o.Dirty > 0 {
 		text = fmt.Sprintf("%s changed since, %s; ", size(o.Delta), rate(o.Dirty, time.Second))
@@ -76,27 +76,27 @@ func outlookWords(o plan.Outlook) string {
 
 // say puts an event into words; "" if people need not know. How the run ended is said by
 // the command itself.
-func say(e plan.Event) string {
+func say(e journal.Event) string {
 	switch e.Kind {
-	case plan.StepBegan:
+	case journal.StepBegan:
 		return e.Step
-	case plan.StepRetried:
+	case journal.StepRetried:
 		if e.Failure == nil {
 			return ""
 		}
 		return fmt.Sprintf("  %s is tried again: %s", e.Step, plain(e.Failure.Text))
-	case plan.DiskBegan, plan.DiskDone, plan.DiskAnew:
+	case journal.DiskBegan, journal.DiskDone, journal.DiskAnew:
 		return fmt.Sprintf("  disk %d: %s", e.Disk, diskWords(e))
-	case plan.ChunkBad:
+	case journal.ChunkBad:
 		return fmt.Sprintf("  disk %d: BAD CHUNK: %s", e.Disk, plain(e.Message))
-	case plan.RunBegan, plan.Noted, plan.PowerChanged, plan.RoundDone, plan.RehearsalDone:
+	case journal.RunBegan, journal.Noted, journal.PowerChanged, journal.RoundDone, journal.RehearsalDone:
 		return plain(e.Message)
-	case plan.Waits:
+	case journal.Waits:
 		if e.Message == "" {
 			return ""
 		}
 		return "  waits: " + plain(e.Message)
-	case plan.Warned:
+	case journal.Warned:
 		if e.Warning == nil {
 			return ""
 		}
@@ -105,8 +105,8 @@ func say(e plan.Event) string {
 	return ""
 }
 
-func diskWords(e plan.Event) string {
-	if e.Kind == plan.DiskDone {
+func diskWords(e journal.Event) string {
+	if e.Kind == journal.DiskDone {
 		return "done, root " + e.Message
 	}
 	return plain(e.Message)

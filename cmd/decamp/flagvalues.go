@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // textsFlag is a list of texts as a pflag value; each flag adds one.
@@ -41,7 +41,7 @@ func (f *tmpfsFlag) Type() string { return "tmpfs:SIZE" }
 // Set reads tmpfs:SIZE.
 func (f *tmpfsFlag) Set(s string) error {
 	digits, ok := strings.CutPrefix(s, "tmpfs:")
-	n, err := unit.ParseSize(digits)
+	n, err := units.ParseSize(digits)
 	switch {
 	case !ok:
 		return errors.New("want tmpfs:SIZE, such as tmpfs:16G")
@@ -67,7 +67,7 @@ func (s *spot) Type() string { return "SIZE[,N]" }
 func (s *spot) Set(text string) (err error) {
 	first, random, more := strings.Cut(text, ",")
 	next := spot{given: true}
-	if next.First, err = unit.ParseSize(first); err != nil {
+	if next.First, err = units.ParseSize(first); err != nil {
 		return err
 	}
 	if more {
@@ -101,14 +101,14 @@ func (f *sizeFlag) String() string {
 	if *f == 0 {
 		return ""
 	}
-	return unit.FormatSize(int64(*f))
+	return units.FormatSize(int64(*f))
 }
 
 func (f *sizeFlag) Type() string { return "SIZE" }
 
-// Set reads what unit.ParseSize reads.
+// Set reads what units.ParseSize reads.
 func (f *sizeFlag) Set(s string) error {
-	n, err := unit.ParseSize(s)
+	n, err := units.ParseSize(s)
 	*f = sizeFlag(n)
 	return err
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/fleetkey"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/client"
 )
@@ -110,18 +110,18 @@ func sharedURL(url string) string {
 }
 
 // openRoster opens the fleet's database, and returns where it is.
-func (f *fleetFlags) openRoster(ctx context.Context) (*roster.Roster, string, error) {
+func (f *fleetFlags) openRoster(ctx context.Context) (*fleetdb.Roster, string, error) {
 	url, err := f.databaseURL()
 	if err != nil {
 		return nil, "", err
 	}
-	cfg := roster.Config{URL: url, Insecure: f.insecure}
+	cfg := fleetdb.Config{URL: url, Insecure: f.insecure}
 	if f.signs {
 		if cfg.Keys, err = f.fleetKeys(url); err != nil {
 			return nil, "", err
 		}
 	}
-	r, err := roster.Open(ctx, cfg)
+	r, err := fleetdb.Open(ctx, cfg)
 	return r, url, err
 }
 

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
 // waveOf returns a fleet with a plan of VMs.
-func waveOf(t *testing.T, vms ...roster.VM) server.Control {
+func waveOf(t *testing.T, vms ...fleetdb.VM) server.Control {
 	t.Helper()
 	return servertest.Wave(t, limitWords, vms...)
 }
@@ -26,7 +26,7 @@ func TestTheAuditTrailIsListed(t *testing.T) {
 
 func TestAPlanIsShownWithoutWhatIsOfNoInterest(t *testing.T) {
 	r := newRig(t)
-	var vms []roster.VM
+	var vms []fleetdb.VM
 	for range mostWaiting + 5 {
 		vms = append(vms, servertest.VM("vm-"+string(rune('a'+len(vms))), "web"))
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -18,7 +18,7 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	if err != nil {
 		return err
 	}
-	w := &watcher{out: out, plan: name, seen: map[roster.Key]string{}}
+	w := &watcher{out: out, plan: name, seen: map[fleetdb.Key]string{}}
 	if !p.State.Over() {
 		if err := w.follow(ctx, c, p.Rev); err != nil {
 			return err
@@ -44,7 +44,7 @@ type watcher struct {
 	plan string
 
 	mu   sync.Mutex
-	seen map[roster.Key]string // what was told of each VM last
+	seen map[fleetdb.Key]string // what was told of each VM last
 }
 
 // errEnded ends a Follow: the plan has ended.
@@ -64,7 +64,7 @@ func (w *watcher) follow(ctx context.Context, c server.Control, since int64) err
 	return err
 }
 
-func (w *watcher) changes(all roster.Changes) error {
+func (w *watcher) changes(all fleetdb.Changes) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, vm := range all.VMs {
@@ -81,7 +81,7 @@ func (w *watcher) changes(all roster.Changes) error {
 }
 
 // vm tells a change that people would want to know of: not each slot that comes and goes.
-func (w *watcher) vm(vm roster.VM) {
+func (w *watcher) vm(vm fleetdb.VM) {
 	line := w.sentence(vm)
 	before, seen := w.seen[vm.Key]
 	if line == before || line == "" {
@@ -91,7 +91,7 @@ func (w *watcher) vm(vm roster.VM) {
 	switch {
 	case w.out.json:
 		_ = w.out.print(map[string]any{"vm": vm}) // nobody to tell that nobody reads
-	case !seen && vm.State == roster.Queued:
+	case !seen && vm.State == fleetdb.Queued:
 	default:
 		fmt.Fprintf(w.out.screen, "%s: %s\n", plain(vm.Name), plain(line))
 	}
@@ -103,21 +103,21 @@ var told = map[string]string{
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
 }
 
-func (w *watcher) sentence(vm roster.VM) string {
+func (w *watcher) sentence(vm fleetdb.VM) string {
 	switch vm.State {
-	case roster.Queued:
+	case fleetdb.Queued:
 		if vm.Failure != nil {
 			return "to be tried again: " + fault.OneLine(vm.Failure.Text)
 		}
 		return "waits"
-	case roster.Assigned, roster.Running:
+	case fleetdb.Assigned, fleetdb.Running:
 		if vm.Waits != "" {
 			return vm.Step + ": " + fault.OneLine(vm.Waits)
 		}
 		return told[vm.Step]
-	case roster.Stranded:
+	case fleetdb.Stranded:
 		return fault.OneLine(vm.Waits)
-	case roster.Failed:
+	case fleetdb.Failed:
 		if vm.Failure != nil {
 			return "failed: " + fault.OneLine(vm.Failure.Text)
 		}
@@ -150,21 +150,21 @@ func (w *watcher) sumUp(ctx context.Context, c server.Control) {
 	}
 }
 
-func (w *watcher) tellSum(p roster.Plan, progress []roster.Progress) {
+func (w *watcher) tellSum(p fleetdb.Plan, progress []fleetdb.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := p.Counts
 	if w.out.json {
 		sum := map[string]any{"counts": n, "rate": rateOf(progress, p.Name)}
-		if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
+		if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 			sum["limit"] = limit
 		}
 		_ = w.out.print(sum)
 		return
 	}
-	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[roster.Done], count(total(n), "VM"),
-		underWay(n), waiting(n), n[roster.Failed], rate(rateOf(progress, p.Name), time.Second))
-	if limit := roster.BusyOf(progress).Limit(); limit.What != "" {
+	fmt.Fprintf(w.out.screen, "%s: %d of %s done, %d under way, %d wait, %d failed, %s\n", p.Name, n[fleetdb.Done], count(total(n), "VM"),
+		underWay(n), waiting(n), n[fleetdb.Failed], rate(rateOf(progress, p.Name), time.Second))
+	if limit := fleetdb.BusyOf(progress).Limit(); limit.What != "" {
 		fmt.Fprintf(w.out.screen, "%s: %s\n", p.Name, limit)
 	}
 }

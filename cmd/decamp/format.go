@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // shellArgument is fault.Quote for a word that a program must not take for a flag.
@@ -37,8 +37,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// size shows bytes: see unit.Binary.
-func size(n int64) string { return unit.Binary(n) }
+// size shows bytes: see units.Binary.
+func size(n int64) string { return units.Binary(n) }
 
 // rate shows n bytes in d.
 func rate(n int64, d time.Duration) string {
@@ -62,5 +62,5 @@ func percent(part, whole int64) string {
 	}
 }
 
-// duration shows a time: see unit.Duration.
-func duration(d time.Duration) string { return unit.Duration(d) }
+// duration shows a time: see units.Duration.
+func duration(d time.Duration) string { return units.Duration(d) }

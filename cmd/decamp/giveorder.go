@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/server"
 )
 
 // giveOrderByName gives an order to a plan or a VM of it. Where there is no such plan, other is what the
 // name may mean.
-func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o roster.Order, other func() error) (err error) {
+func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Order, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -28,11 +28,11 @@ func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name s
 }
 
 // giveOrder gives an order to a plan or a VM of it, and reports what follows. name is what the user typed.
-func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o roster.Order) (err error) {
+func giveOrder(ctx context.Context, out *output, c server.Control, name, planName, vmName string, o fleetdb.Order) (err error) {
 	if vmName == "" {
 		err = c.OrderPlan(ctx, planName, o)
 	} else {
-		var vm roster.VM
+		var vm fleetdb.VM
 		if vm, err = server.FindVM(ctx, c, planName, vmName); err == nil {
 			err = c.OrderVM(ctx, vm.Key, o)
 		}
@@ -47,25 +47,25 @@ func giveOrder(ctx context.Context, out *output, c server.Control, name, planNam
 	return err
 }
 
-func planOrderWords(o roster.Order) string {
+func planOrderWords(o fleetdb.Order) string {
 	switch o {
-	case roster.Pause:
+	case fleetdb.Pause:
 		return "no transfer begins; those that are under way go on."
-	case roster.CutOver:
+	case fleetdb.CutOver:
 		return "what is warm cuts over as soon as no round is under way."
-	case roster.Cancel:
+	case fleetdb.Cancel:
 		return "it is given up; the VMs are left as they were found."
-	case roster.Retry:
+	case fleetdb.Retry:
 		return "what failed is tried again."
-	case roster.Rollback:
+	case fleetdb.Rollback:
 		return "what is not published is given up."
-	case roster.Withdraw:
+	case fleetdb.Withdraw:
 		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
 	}
 	return "it goes on."
 }
 
-func tellOrder(out *output, id plan.ID, order plan.Order, driven bool) error {
+func tellOrder(out *output, id journal.ID, order journal.Order, driven bool) error {
 	if out.json {
 		return out.print(map[string]any{"run": id, "order": order, "driven": driven})
 	}
@@ -76,13 +76,13 @@ func tellOrder(out *output, id plan.ID, order plan.Order, driven bool) error {
 	return nil
 }
 
-func orderWords(o plan.Order) string {
+func orderWords(o journal.Order) string {
 	switch o {
-	case plan.CutOver:
+	case journal.CutOver:
 		return "The run cuts over as soon as no round is under way."
-	case plan.Pause:
+	case journal.Pause:
 		return "The run begins no further round."
-	case plan.GiveUp:
+	case journal.GiveUp:
 		return "The run is given up by the decamp that drives it."
 	}
 	return "The run goes on with rounds."

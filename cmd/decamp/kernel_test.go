@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -45,7 +45,7 @@ func TestRehearsalTakesTheRunsKernel(t *testing.T) {
 	if p.Kernel != gone {
 		t.Errorf("the plan has %q", p.Kernel)
 	}
-	if _, err := plan.NewStore(r.assembler.State).Create(p); err != nil {
+	if _, err := journal.NewStore(r.assembler.State).Create(p); err != nil {
 		t.Fatal(err)
 	}
 	if code := r.run(t.Context(), []string{"rehearse", string(p.ID), "--state", r.assembler.State}); code == 0 {

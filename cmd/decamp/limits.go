@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble/mover"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 const limitsHelp = `
@@ -73,7 +73,7 @@ func newLimits(p *program) *cobra.Command {
 // limitOf reads the value of a limit.
 func limitOf(name, text string) (int64, error) {
 	if strings.HasSuffix(name, mover.RateSuffix) {
-		return unit.ParseRate(text)
+		return units.ParseRate(text)
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n == math.MaxInt64 {

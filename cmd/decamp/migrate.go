@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -195,11 +195,11 @@ func givenUp(w *assemble.Parts) (bool, error) {
 		return false, nil
 	}
 	order, err := w.Store.Order(d.Plan.ID)
-	if err != nil || order != plan.GiveUp {
+	if err != nil || order != journal.GiveUp {
 		return false, err
 	}
 	run, err := w.Store.Run(d.Plan.ID)
-	return err == nil && run.State != plan.Done, err
+	return err == nil && run.State != journal.Done, err
 }
 
 // runDry says what would be defined, and what stands in the way. It reads the source, asks the

@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
@@ -27,7 +27,7 @@ func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assembl
 		return nil
 	case err != nil:
 		return err
-	case run.State == plan.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
+	case run.State == journal.Done, run.Plan.Same(p) != nil: // nothing to continue, or Migrate will refuse to
 		return nil
 	}
 	images, err := d.Target.Plan(ctx, vm)
@@ -120,7 +120,7 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 }
 
 // outageWords say how long a VM was off, and what for.
-func outageWords(o plan.Outage) string {
+func outageWords(o journal.Outage) string {
 	text := "It was off for " + duration(o.Took) + ", from its shutdown to its definition"
 	if o.Started {
 		text = "It was off for " + duration(o.Took) + ", from its shutdown until it ran at its target"
@@ -184,7 +184,7 @@ func writeImages(w io.Writer, images []targets.Image) {
 
 // writeStages tells where the time went. Working and waiting are sums over parallel
 // workers and may exceed what the clock shows.
-func writeStages(w io.Writer, stages []plan.Stage) {
+func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
 	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")
 	t.alignRight(1, 2, 3, 4, 5, 6, 7)

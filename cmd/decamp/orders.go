@@ -5,9 +5,9 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 const resumeHelp = `
@@ -22,15 +22,15 @@ proven of the images is not copied again. VMs that are done, or under way, are l
 `
 
 func newResume(p *program) *cobra.Command {
-	return newOrder(p, "resume", "Let a plan, a VM or a warm migration go on", resumeHelp, roster.GoOn, plan.GoOn)
+	return newOrder(p, "resume", "Let a plan, a VM or a warm migration go on", resumeHelp, fleetdb.GoOn, journal.GoOn)
 }
 
 func newRetry(p *program) *cobra.Command {
-	return newPlanOrder(p, "retry", "Try again what failed of a plan", retryHelp, roster.Retry)
+	return newPlanOrder(p, "retry", "Try again what failed of a plan", retryHelp, fleetdb.Retry)
 }
 
 // newPlanOrder is a command that gives an order that only plans take.
-func newPlanOrder(p *program, name, short, long string, o roster.Order) *cobra.Command {
+func newPlanOrder(p *program, name, short, long string, o fleetdb.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("PLAN"),
@@ -62,17 +62,17 @@ ends the pause.
 `
 
 func newCutover(p *program) *cobra.Command {
-	return newOrder(p, "cutover", "Let warm migrations cut over", cutoverHelp, roster.CutOver, plan.CutOver)
+	return newOrder(p, "cutover", "Let warm migrations cut over", cutoverHelp, fleetdb.CutOver, journal.CutOver)
 }
 
 func newPause(p *program) *cobra.Command {
-	cmd := newOrder(p, "pause", "Let a plan, a VM or a warm migration pause", pauseHelp, roster.Pause, plan.Pause)
+	cmd := newOrder(p, "pause", "Let a plan, a VM or a warm migration pause", pauseHelp, fleetdb.Pause, journal.Pause)
 	cmd.Flags().Bool("off", false, "go on: as decamp resume")
 	return cmd
 }
 
 // newOrder is a command that gives an order to a plan or a VM of it, or to a warm run.
-func newOrder(p *program, name, short, long string, o roster.Order, run plan.Order) *cobra.Command {
+func newOrder(p *program, name, short, long string, o fleetdb.Order, run journal.Order) *cobra.Command {
 	fleet := fleetFlags{assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use: name + " RUN|PLAN[/VM]", Short: short, Long: text(long) + "\n\n" + text(namedHelp), Args: takes("RUN"),
@@ -82,9 +82,9 @@ func newOrder(p *program, name, short, long string, o roster.Order, run plan.Ord
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			o, run := o, run
 			if off, err := cmd.Flags().GetBool("off"); err == nil && off {
-				o, run = roster.GoOn, plan.GoOn
+				o, run = fleetdb.GoOn, journal.GoOn
 			}
-			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, plan.ID(args[0]), run) })
+			return giveOrderByName(cmd.Context(), p.out, &fleet, args[0], o, func() error { return giveRunOrder(p.out, p.assembler, journal.ID(args[0]), run) })
 		}),
 	}
 	fleet.register(cmd)
@@ -92,18 +92,18 @@ func newOrder(p *program, name, short, long string, o roster.Order, run plan.Ord
 }
 
 // giveRunOrder gives an order to a warm run of this state directory.
-func giveRunOrder(out *output, a *assemble.Assembler, id plan.ID, order plan.Order) error {
+func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journal.Order) error {
 	state, store, run, err := recordedRun(a, id)
 	switch {
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
 		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("it ends by itself; decamp runs says where it stands")
-	case run.State == plan.Done:
+	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("nothing is left to do")
 	}
 	if err := store.Give(id, order); err != nil {
 		return err
 	}
-	return tellOrder(out, id, order, flow.InUse(state))
+	return tellOrder(out, id, order, workflow.InUse(state))
 }

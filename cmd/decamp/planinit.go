@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/selection"
+	"github.com/decamp/decamp/internal/selector"
 )
 
 const planInitHelp = `
@@ -79,7 +79,7 @@ func newPlanInit(p *program) *cobra.Command {
 func fieldsHelp() string {
 	t := newTable()
 	t.rows = nil
-	for _, f := range selection.Fields() {
+	for _, f := range selector.Fields() {
 		t.add("  "+f.Name, f.Means)
 	}
 	var b strings.Builder
@@ -88,7 +88,7 @@ func fieldsHelp() string {
 }
 
 // check refuses flags that do not fit, before the source is asked.
-func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selection.Expr, err error) {
+func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selector.Expr, err error) {
 	if pi.name != "" && !planfile.IsName(pi.name) {
 		return chosen, badUsage(cmd, "--name %q: want letters, digits, dots, dashes and underscores", pi.name)
 	}
@@ -102,13 +102,13 @@ func (pi *planInitCommand) check(cmd *cobra.Command) (chosen selection.Expr, err
 	if pi.choose == "" {
 		return chosen, nil
 	}
-	if chosen, err = selection.Parse(pi.choose); err != nil {
-		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selection.RemedyOf(err))
+	if chosen, err = selector.Parse(pi.choose); err != nil {
+		return chosen, fault.New(fault.Invalid, "--select: %w", err).WithHint("%s", selector.RemedyOf(err))
 	}
 	return chosen, nil
 }
 
-func (pi *planInitCommand) run(ctx context.Context, chosen selection.Expr, rawURL string) (err error) {
+func (pi *planInitCommand) run(ctx context.Context, chosen selector.Expr, rawURL string) (err error) {
 	src, err := pi.assembler.Dial(ctx, rawURL, pi.login)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (pi *planInitCommand) run(ctx context.Context, chosen selection.Expr, rawUR
 }
 
 // draft is the plan of the VMs that are chosen; without an expression, all are.
-func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selection.Expr) (*planfile.Draft, error) {
+func (pi *planInitCommand) draft(rawURL string, vms []inventory.VM, chosen selector.Expr) (*planfile.Draft, error) {
 	d := &planfile.Draft{Name: pi.name, URL: rawURL, Select: pi.choose, To: pi.to, Mode: planfile.Cold, PowerOff: planfile.NeverOff}
 	if d.Name == "" {
 		d.Name = planName(rawURL)

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/assemble/mover"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -120,7 +120,7 @@ func ownCredentials(f *planfile.File) error {
 // driven reports whether somebody is at work on the roster.
 func driven(ctx context.Context, c server.Control) bool {
 	workers, err := c.Workers(ctx)
-	return err == nil && slices.ContainsFunc(workers, func(w roster.Worker) bool { return w.Alive })
+	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })
 }
 
 // handOver has others carry the plan out.

@@ -18,8 +18,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/flaghelp"
 	"github.com/decamp/decamp/internal/fleet/simulate"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const planSimulateHelp = `
@@ -104,7 +104,7 @@ func (sim *simulateCommand) run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		p := roster.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
+		p := fleetdb.Plan{Name: string(f.Name), Text: sub.Text, Folder: sub.Folder}
 		if err := mover.AddPlan(ctx, sim.assembler, sim.login, p, &s); err != nil {
 			return err
 		}

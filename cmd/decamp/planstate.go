@@ -6,32 +6,32 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-func planState(p roster.Plan) string {
+func planState(p fleetdb.Plan) string {
 	switch {
-	case !p.State.Over() && p.Order == roster.Pause:
+	case !p.State.Over() && p.Order == fleetdb.Pause:
 		return "paused"
-	case !p.State.Over() && (p.Order == roster.Cancel || p.Order == roster.Rollback):
+	case !p.State.Over() && (p.Order == fleetdb.Cancel || p.Order == fleetdb.Rollback):
 		return "giving up"
 	}
 	return string(p.State)
 }
 
-func total(n roster.Counts) (all int) {
+func total(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
 	}
 	return all
 }
 
-func underWay(n roster.Counts) int { return n[roster.Running] + n[roster.Assigned] }
+func underWay(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assigned] }
 
-func waiting(n roster.Counts) int { return n[roster.Queued] + n[roster.Stranded] }
+func waiting(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
 
 // rateOf sums up the rates of a plan's transfers that were told lately.
-func rateOf(progress []roster.Progress, plan string) (bytes int64) {
+func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	for _, p := range progress {
 		if p.Plan == plan {
 			bytes += p.Rate
@@ -40,9 +40,9 @@ func rateOf(progress []roster.Progress, plan string) (bytes int64) {
 	return bytes
 }
 
-func writePlan(out io.Writer, p roster.Plan) {
+func writePlan(out io.Writer, p fleetdb.Plan) {
 	var parts []string
-	for _, s := range []roster.State{roster.Done, roster.Running, roster.Assigned, roster.Queued, roster.Stranded, roster.Failed, roster.Canceled} {
+	for _, s := range []fleetdb.State{fleetdb.Done, fleetdb.Running, fleetdb.Assigned, fleetdb.Queued, fleetdb.Stranded, fleetdb.Failed, fleetdb.Canceled} {
 		if n := p.Counts[s]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s))
 		}
@@ -61,11 +61,11 @@ func writePlan(out io.Writer, p roster.Plan) {
 }
 
 // planError is what a plan that ended comes to: nil if every VM is published.
-func planError(p roster.Plan) error {
+func planError(p fleetdb.Plan) error {
 	if p.Failure != nil {
 		return fault.New(fault.KindNamed(p.Failure.Kind), "plan %s: %s", p.Name, p.Failure.Text).WithHint("%s", p.Failure.Hint)
 	}
-	failed, canceled := p.Counts[roster.Failed], p.Counts[roster.Canceled]
+	failed, canceled := p.Counts[fleetdb.Failed], p.Counts[fleetdb.Canceled]
 	switch {
 	case failed > 0:
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, count(total(p.Counts), "VM")).

@@ -8,14 +8,14 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // progress shows events while they happen. event is called one call at a time, and must
 // not block; close is called once, after the last event.
 type progress interface {
-	event(plan.Event)
+	event(journal.Event)
 	close()
 }
 
@@ -32,7 +32,7 @@ func newProgress(out *output, names runNames) progress {
 
 // due reports whether so much time has passed since the disk's last event that was shown,
 // or since its first.
-func due(last map[diskOf]time.Time, e plan.Event, every time.Duration) bool {
+func due(last map[diskOf]time.Time, e journal.Event, every time.Duration) bool {
 	k := diskOf{e.Run, e.Step, e.Disk}
 	before, seen := last[k]
 	if seen && e.Time.Sub(before) < every {
@@ -48,12 +48,12 @@ type objects struct {
 	last map[diskOf]time.Time
 }
 
-func (o *objects) event(e plan.Event) {
-	if e.Kind == plan.Progressed && !due(o.last, e, time.Second) {
+func (o *objects) event(e journal.Event) {
+	if e.Kind == journal.Progressed && !due(o.last, e, time.Second) {
 		return
 	}
 	_ = o.out.print(struct { // nobody to tell that nobody reads
-		Event plan.Event `json:"event"`
+		Event journal.Event `json:"event"`
 	}{e})
 }
 
@@ -66,8 +66,8 @@ type lines struct {
 	last  map[diskOf]time.Time
 }
 
-func (l *lines) event(e plan.Event) {
-	if e.Kind == plan.Progressed && e.Bytes != nil {
+func (l *lines) event(e journal.Event) {
+	if e.Kind == journal.Progressed && e.Bytes != nil {
 		if due(l.last, e, 10*time.Second) {
 			fmt.Fprintf(l.w, "%s  %s: %s\n", l.names.prefix(e), label(e, " disk"), state(*e.Bytes)+limitedBy(*e.Bytes))
 		}
@@ -110,19 +110,19 @@ func newMeter(shown progress, step string) *meter {
 const shortestRate = time.Second
 
 func (m *meter) copying(p blockcopy.Progress) {
-	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
+	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)})
 }
 
 func (m *meter) verifying(p manifest.Progress) {
-	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Read: p.Read})
+	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read})
 }
 
-func (m *meter) show(b plan.Bytes) {
+func (m *meter) show(b journal.Bytes) {
 	now := m.now()
 	d := now.Sub(m.began)
 	b.Rate = int64(float64(b.Read) / max(d, shortestRate).Seconds())
 	if b.Done > 0 {
 		b.Left = time.Duration(float64(b.Total-b.Done-b.Skipped) / float64(b.Done) * float64(d))
 	}
-	m.shown.event(plan.Event{Time: now, Kind: plan.Progressed, Step: m.step, Disk: m.disk, Bytes: &b})
+	m.shown.event(journal.Event{Time: now, Kind: journal.Progressed, Step: m.step, Disk: m.disk, Bytes: &b})
 }

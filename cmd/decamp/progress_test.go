@@ -11,40 +11,40 @@ import (
 
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/test/pty"
 )
 
 // someRun is a run in which everything happens that people are told about.
-func someRun() []plan.Event {
+func someRun() []journal.Event {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	tick := func(d time.Duration) time.Time { at = at.Add(d); return at }
-	moved := func(step string, after time.Duration, done, rate int64) plan.Event {
-		b := &plan.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Read: done / 2, Rate: rate}
+	moved := func(step string, after time.Duration, done, rate int64) journal.Event {
+		b := &journal.Bytes{Total: 8 << 30, Skipped: 1 << 30, Done: done, Read: done / 2, Rate: rate}
 		if rate > 0 {
 			b.Left = time.Duration(b.Total-b.Skipped-done) * time.Second / (300 << 20)
 			b.Busy = bottleneck.Busy{Source: 0.97, Target: 0.4}
 		}
-		return plan.Event{Time: tick(after), Kind: plan.Progressed, Step: step, Disk: 2000, Bytes: b}
+		return journal.Event{Time: tick(after), Kind: journal.Progressed, Step: step, Disk: 2000, Bytes: b}
 	}
-	return []plan.Event{
-		{Time: tick(0), Kind: plan.RunBegan, Run: "web01-3f9a1c"},
-		{Time: tick(0), Kind: plan.StepBegan, Step: "preflight"},
-		{Time: tick(0), Kind: plan.PowerChanged, Step: "preflight", Message: "powering off"},
-		{Time: tick(0), Kind: plan.StepDone, Step: "preflight"},
-		{Time: tick(0), Kind: plan.StepBegan, Step: "copy"},
-		{Time: tick(0), Kind: plan.DiskBegan, Step: "copy", Disk: 2000, Message: "from its beginning"},
+	return []journal.Event{
+		{Time: tick(0), Kind: journal.RunBegan, Run: "web01-3f9a1c"},
+		{Time: tick(0), Kind: journal.StepBegan, Step: "preflight"},
+		{Time: tick(0), Kind: journal.PowerChanged, Step: "preflight", Message: "powering off"},
+		{Time: tick(0), Kind: journal.StepDone, Step: "preflight"},
+		{Time: tick(0), Kind: journal.StepBegan, Step: "copy"},
+		{Time: tick(0), Kind: journal.DiskBegan, Step: "copy", Disk: 2000, Message: "from its beginning"},
 		moved("copy", 0, 0, 0),
 		moved("copy", time.Second, 1<<30, 500e6),
 		moved("copy", 10*time.Second, 4<<30, 300e6),
-		{Time: tick(0), Kind: plan.StepRetried, Step: "copy", Disk: 2000, Failure: plan.FailureOf(errors.New("connection reset"))},
+		{Time: tick(0), Kind: journal.StepRetried, Step: "copy", Disk: 2000, Failure: journal.FailureOf(errors.New("connection reset"))},
 		moved("copy", 10*time.Second, 7<<30, 300e6),
-		{Time: tick(0), Kind: plan.DiskDone, Step: "copy", Disk: 2000, Message: "c0ffee"},
-		{Time: tick(0), Kind: plan.StepDone, Step: "copy"},
-		{Time: tick(0), Kind: plan.StepBegan, Step: "verify"},
-		{Time: tick(0), Kind: plan.ChunkBad, Step: "verify", Disk: 2000, Message: "disk 2000 at 4096"},
-		{Time: tick(0), Kind: plan.Warned, Step: "convert", Warning: &inventory.Warning{Code: "ide", Text: "IDE became SATA"}},
-		{Time: tick(0), Kind: plan.RunDone},
+		{Time: tick(0), Kind: journal.DiskDone, Step: "copy", Disk: 2000, Message: "c0ffee"},
+		{Time: tick(0), Kind: journal.StepDone, Step: "copy"},
+		{Time: tick(0), Kind: journal.StepBegan, Step: "verify"},
+		{Time: tick(0), Kind: journal.ChunkBad, Step: "verify", Disk: 2000, Message: "disk 2000 at 4096"},
+		{Time: tick(0), Kind: journal.Warned, Step: "convert", Warning: &inventory.Warning{Code: "ide", Text: "IDE became SATA"}},
+		{Time: tick(0), Kind: journal.RunDone},
 	}
 }
 
@@ -59,7 +59,7 @@ func TestProgressAsLines(t *testing.T) {
 }
 
 func TestOutlookSaysWhetherTheBootCounts(t *testing.T) {
-	o := plan.Outlook{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
+	o := journal.Outlook{Dirty: 3e6, Delta: 212 << 20, Outage: 41 * time.Second}
 	if got, want := outlookWords(o), "212 MiB changed since, 3.0 MB/s; cut over now: out for 41s, its boot not counted"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -77,15 +77,15 @@ func TestProgressAsJSON(t *testing.T) {
 		p.event(e)
 	}
 	p.close()
-	kinds := map[plan.EventKind]int{}
+	kinds := map[journal.EventKind]int{}
 	for line := range strings.Lines(r.out.String()) {
-		var o struct{ Event *plan.Event }
+		var o struct{ Event *journal.Event }
 		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Event == nil {
 			t.Fatalf("%s: %v", line, err)
 		}
 		kinds[o.Event.Kind]++
 	}
-	if kinds[plan.StepBegan] != 3 || kinds[plan.Progressed] != 3 || kinds[plan.RunDone] != 1 {
+	if kinds[journal.StepBegan] != 3 || kinds[journal.Progressed] != 3 || kinds[journal.RunDone] != 1 {
 		t.Errorf("printed %v: want 3 steps, progress at most once a second, the end", kinds)
 	}
 }

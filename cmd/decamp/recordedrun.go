@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/decamp/decamp/internal/assemble"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -27,24 +27,24 @@ func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble
 		return err
 	}
 	if out.json {
-		return out.print(map[string]plan.ID{"discarded": d.Plan.ID})
+		return out.print(map[string]journal.ID{"discarded": d.Plan.ID})
 	}
 	_, err := fmt.Fprintf(out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
 	return err
 }
 
 // recordedRun returns a run, and the state directory and store that it is in.
-func recordedRun(a *assemble.Assembler, id plan.ID) (state string, store *plan.Store, run plan.Run, err error) {
+func recordedRun(a *assemble.Assembler, id journal.ID) (state string, store *journal.Store, run journal.Run, err error) {
 	if state, err = a.StateDir(); err != nil {
 		return "", nil, run, err
 	}
-	store = plan.NewStore(state)
+	store = journal.NewStore(state)
 	run, err = store.Run(id)
 	return state, store, run, err
 }
 
 // recordedMove is the move of a run that is on record, as far as its target and what it is undone by go.
-func recordedMove(p plan.Plan) assemble.Move {
+func recordedMove(p journal.Plan) assemble.Move {
 	m := assemble.Move{Options: planfile.DefaultOptions(), Maps: p.Maps}
 	m.To, m.Format = []planfile.Destination{planfile.Destination(p.Target)}, planfile.Format(p.Format)
 	return m

@@ -15,15 +15,15 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/migrate/warm"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 const rehearseHelp = `
@@ -83,7 +83,7 @@ func newRehearse(p *program) *cobra.Command {
 
 // run finds out whose run is meant.
 func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
-	ask := plan.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
+	ask := journal.Rehearsal{ID: strconv.FormatUint(rand.Uint64(), 16), Expect: rh.expect, Deadline: rh.deadline}
 	c, closeControl, err := rh.fleet.openControl(ctx)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 	case err != nil:
 		return err
 	case isRun:
-		return rh.rehearseRun(ctx, plan.ID(name), ask)
+		return rh.rehearseRun(ctx, journal.ID(name), ask)
 	case vmName == "":
 		return fault.New(fault.Invalid, "a plan's VMs are rehearsed one at a time").WithHint("decamp rehearse %s/VM; decamp status %s --all lists them", fault.Quote(planName), fault.Quote(planName))
 	}
@@ -103,29 +103,29 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 		return err
 	}
 	if rh.rehearsesHere(vm) {
-		return rh.rehearseRun(ctx, plan.ID(vm.Runs[0]), ask)
+		return rh.rehearseRun(ctx, journal.ID(vm.Runs[0]), ask)
 	}
-	return rh.rehearseVM(ctx, c, vm, roster.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
+	return rh.rehearseVM(ctx, c, vm, fleetdb.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
 // rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
 // how that ended.
-func (rh *rehearseCommand) rehearseRun(ctx context.Context, id plan.ID, ask plan.Rehearsal) error {
+func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask journal.Rehearsal) error {
 	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
 		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("--trial boots its VM before it is published; decamp trial any time after that")
-	case run.State == plan.Done:
+	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("decamp trial boots what is published")
 	}
-	driven := flow.InUse(state)
-	if driven && run.State != plan.Open {
+	driven := workflow.InUse(state)
+	if driven && run.State != journal.Open {
 		return fault.New(fault.Conflict, "nobody drives run %s, and another decamp has the state directory", id).
 			WithHint("wait until that one has ended; or give the command again that began the run")
 	}
-	var report trial.Report
+	var report testboot.Report
 	if driven {
 		report, err = rh.askRehearsal(ctx, rehearsed{state, store, id, ask})
 	} else {
@@ -141,7 +141,7 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id plan.ID, ask plan
 }
 
 // rehearseHere boots the VM of a run that nobody drives.
-func (rh *rehearseCommand) rehearseHere(ctx context.Context, p plan.Plan, ask plan.Rehearsal) (r trial.Report, err error) {
+func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask journal.Rehearsal) (r testboot.Report, err error) {
 	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
 		return r, err
@@ -162,9 +162,9 @@ func (rh *rehearseCommand) rehearseHere(ctx context.Context, p plan.Plan, ask pl
 // rehearsed is a rehearsal that another process was asked for.
 type rehearsed struct {
 	state string
-	store *plan.Store
-	id    plan.ID
-	ask   plan.Rehearsal
+	store *journal.Store
+	id    journal.ID
+	ask   journal.Rehearsal
 }
 
 // rehearsedEvery is how often one looks for the answer.
@@ -172,7 +172,7 @@ const rehearsedEvery = 500 * time.Millisecond
 
 // askRehearsal has the decamp that drives the run boot it, and waits for what it says. Who does not
 // wait does not want it any more.
-func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report trial.Report, err error) {
+func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report testboot.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
 	}
@@ -203,7 +203,7 @@ func (r rehearsed) driven() error {
 	switch {
 	case err != nil:
 		return err
-	case run.State == plan.Open && flow.InUse(r.state):
+	case run.State == journal.Open && workflow.InUse(r.state):
 		return nil
 	}
 	if answer, err := r.store.Rehearsed(r.id); err == nil && answer != nil && answer.ID == r.ask.ID {
@@ -212,7 +212,7 @@ func (r rehearsed) driven() error {
 	return fault.New(fault.Canceled, "the decamp that drove the run does not any more").WithHint("see decamp runs; where the run goes on, rehearse it again")
 }
 
-func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
+func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 	if f := answer.Failure; f != nil {
 		return r, fault.New(fault.KindNamed(f.Kind), "%s", f.Text).WithHint("%s", f.Hint)
 	}
@@ -222,14 +222,14 @@ func trialOf(answer plan.Rehearsed) (r trial.Report, err error) {
 
 // rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
 // in it, and nobody else may drive it now.
-func (rh *rehearseCommand) rehearsesHere(vm roster.VM) bool {
+func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
 	}
-	if _, _, _, err := recordedRun(rh.assembler, plan.ID(vm.Runs[0])); err != nil {
+	if _, _, _, err := recordedRun(rh.assembler, journal.ID(vm.Runs[0])); err != nil {
 		return false
 	}
-	if vm.State != roster.Assigned && vm.State != roster.Running {
+	if vm.State != fleetdb.Assigned && vm.State != fleetdb.Running {
 		return true
 	}
 	url, err := rh.fleet.databaseURL()
@@ -239,13 +239,13 @@ func (rh *rehearseCommand) rehearsesHere(vm roster.VM) bool {
 
 // farReport is what a worker says of a VM that it booted.
 type farReport struct {
-	trial.Report
+	testboot.Report
 	Worker string `json:"worker"`               // that has the files
 	Tail   string `json:"serialTail,omitempty"` // the end of what the serial port said
 }
 
 // rehearseVM has the worker that drives a VM of a plan boot it, and says how that ended.
-func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) error {
+func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
 	done, err := rh.askWorker(ctx, c, vm, ask)
 	if err != nil {
 		return fmt.Errorf("rehearsal of %s: %w", vm.Key, err)
@@ -290,7 +290,7 @@ const (
 
 // askWorker asks for a rehearsal, and waits for what comes of it. Who does not wait does not want it
 // any more.
-func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm roster.VM, ask roster.Rehearsal) (done roster.Rehearsed, err error) {
+func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) (done fleetdb.Rehearsed, err error) {
 	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
 		return done, err
 	}
@@ -329,7 +329,7 @@ func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm r
 
 // rehearsalOf finds one among those of a VM. One that does not stand any more and was not answered is
 // fault.Canceled.
-func rehearsalOf(ctx context.Context, c server.Control, vm roster.VM, id string) (r roster.Rehearsed, err error) {
+func rehearsalOf(ctx context.Context, c server.Control, vm fleetdb.VM, id string) (r fleetdb.Rehearsed, err error) {
 	all, err := c.Rehearsals(ctx, vm.Key)
 	if err != nil {
 		return r, err

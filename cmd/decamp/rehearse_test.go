@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -20,10 +20,10 @@ import (
 // replying is a fleet whose worker does at once what is asked of it.
 type replying struct {
 	server.Control
-	reply func(ask roster.Rehearsal) error // right after it is asked
+	reply func(ask fleetdb.Rehearsal) error // right after it is asked
 }
 
-func (c replying) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+func (c replying) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
 	if err := c.Control.Rehearse(ctx, k, ask); err != nil {
 		return err
 	}
@@ -31,19 +31,19 @@ func (c replying) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehears
 }
 
 // drivenWave is a fleet with a warm VM that worker w1 drives.
-func drivenWave(t *testing.T) (server.Control, *roster.Roster, roster.Claim) {
+func drivenWave(t *testing.T) (server.Control, *fleetdb.Roster, fleetdb.Claim) {
 	t.Helper()
 	vm := servertest.VM("vm-1", "web1")
 	vm.Warm = true
 	c := waveOf(t, vm)
 	r := c.(server.Audited).Roster
 	sched, err := r.Leases.Acquire(t.Context(), "scheduler", "s", time.Hour)
-	_, jerr := r.Workers.Join(t.Context(), roster.Worker{Name: "w1", VMs: 1}, time.Hour)
-	granted, gerr := r.Scheduling.Grant(t.Context(), sched, []roster.Granted{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
+	_, jerr := r.Workers.Join(t.Context(), fleetdb.Worker{Name: "w1", VMs: 1}, time.Hour)
+	granted, gerr := r.Scheduling.Grant(t.Context(), sched, []fleetdb.Granted{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Worker: "w1"}})
 	if err := errors.Join(err, jerr, gerr); err != nil || len(granted) != 1 {
 		t.Fatal(err, granted)
 	}
-	return c, r, roster.Claim{Key: granted[0].Key, Worker: "w1", Epoch: granted[0].Epoch}
+	return c, r, fleetdb.Claim{Key: granted[0].Key, Worker: "w1", Epoch: granted[0].Epoch}
 }
 
 // quiet is a screen that nobody sees.
@@ -65,15 +65,15 @@ func rehearsalOn(p *program) *rehearseCommand {
 // What the worker says is shown, and is the exit code's; nothing stands afterwards.
 func TestAWorkersVerdictIsShown(t *testing.T) {
 	for name, test := range map[string]struct {
-		answer roster.Rehearsed
+		answer fleetdb.Rehearsed
 		kind   fault.Kind
 		shown  []string
 	}{
-		"booted": {roster.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
+		"booted": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"booted","why":"login:","accel":"tcg","serial":"/var/s.log"}`), Tail: "login:"}, 0,
 			[]string{"It boots", "serial port: /var/s.log", "on worker w1"}},
-		"no boot": {roster.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
+		"no boot": {fleetdb.Rehearsed{Report: json.RawMessage(`{"verdict":"initramfs","why":"(initramfs)","remedy":"add it","accel":"tcg"}`), Tail: "one\r\n\x1b[2Jtwo\n"}, fault.Unsupported,
 			[]string{"The serial port said at the end:\n  one\n", "two"}},
-		"failed": {roster.Rehearsed{Failure: &roster.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
+		"failed": {fleetdb.Rehearsed{Failure: &fleetdb.Failure{Kind: "canceled", Text: "the cutover ended it", Hint: "nothing"}}, fault.Canceled, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, r, claim := drivenWave(t)
@@ -83,10 +83,10 @@ func TestAWorkersVerdictIsShown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask roster.Rehearsal) error {
+			err = rehearsalOn(a).rehearseVM(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
 				test.answer.Rehearsal = ask
 				return r.Rehearsals.Answer(t.Context(), claim, test.answer)
-			}}, vm, roster.Rehearsal{ID: "1"})
+			}}, vm, fleetdb.Rehearsal{ID: "1"})
 			if (err != nil) != (name != "booted") || err != nil && (fault.KindOf(err) != test.kind || fault.HintOf(err) == "") {
 				t.Errorf("ends with %v", err)
 			}
@@ -111,16 +111,16 @@ func TestARehearsalThatNobodyWaitsForIsTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(roster.Rehearsal) error {
+	_, err = rehearsalOn(a).askWorker(ctx, replying{c, func(fleetdb.Rehearsal) error {
 		interrupt()
 		return nil
-	}}, vm, roster.Rehearsal{ID: "1"})
+	}}, vm, fleetdb.Rehearsal{ID: "1"})
 	if now, verr := r.VMs.Get(t.Context(), claim.Key); !errors.Is(err, context.Canceled) || verr != nil || now.Rehearse != nil {
 		t.Errorf("interrupted: %v; it stands: %+v, %v", err, now.Rehearse, verr)
 	}
-	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask roster.Rehearsal) error {
-		return r.Claims.Finish(t.Context(), claim, roster.End{State: roster.Queued})
-	}}, vm, roster.Rehearsal{ID: "2"})
+	_, err = rehearsalOn(a).askWorker(t.Context(), replying{c, func(ask fleetdb.Rehearsal) error {
+		return r.Claims.Finish(t.Context(), claim, fleetdb.End{State: fleetdb.Queued})
+	}}, vm, fleetdb.Rehearsal{ID: "2"})
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "decamp status wave") {
 		t.Errorf("its worker gave it back: %v", err)
 	}

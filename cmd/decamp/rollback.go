@@ -9,8 +9,8 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -68,34 +68,34 @@ func (rb *rollbackCommand) run(ctx context.Context, name string) (err error) {
 		if err := closeControl(); err != nil { // the run's state is opened alone
 			return err
 		}
-		return rb.rollBack(ctx, plan.ID(name))
+		return rb.rollBack(ctx, journal.ID(name))
 	}
 	defer closing(&err, closeControl)
 	switch {
 	case err != nil:
 		return err
 	case !rb.withdraw:
-		return giveOrder(ctx, rb.out, c, name, planName, vmName, roster.Rollback)
+		return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Rollback)
 	case vmName == "":
 		return fault.New(fault.Invalid, "--withdraw takes one VM, not plan %s", planName).
 			WithHint("decamp rollback %s/VM --withdraw; decamp status %s --all lists its VMs", fault.Quote(planName), fault.Quote(planName))
 	}
-	return giveOrder(ctx, rb.out, c, name, planName, vmName, roster.Withdraw)
+	return giveOrder(ctx, rb.out, c, name, planName, vmName, fleetdb.Withdraw)
 }
 
 // rollBack takes a run back that is of no plan.
-func (rb *rollbackCommand) rollBack(ctx context.Context, id plan.ID) (err error) {
+func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err error) {
 	state, err := rb.assembler.StateDir()
 	if err != nil {
 		return err
 	}
-	run, err := plan.NewStore(state).Run(id)
+	run, err := journal.NewStore(state).Run(id)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return fault.New(fault.NotFound, "there is no plan or run %q", id).WithHint("decamp status lists plans, decamp runs lists runs")
 	case err != nil:
 		return err
-	case run.State == plan.Done && !rb.withdraw:
+	case run.State == journal.Done && !rb.withdraw:
 		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
 			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
 	}
@@ -117,7 +117,7 @@ func (rb *rollbackCommand) rollBack(ctx context.Context, id plan.ID) (err error)
 		return err
 	}
 	if rb.out.json {
-		return rb.out.print(map[string]plan.ID{"rolledBack": id})
+		return rb.out.print(map[string]journal.ID{"rolledBack": id})
 	}
 	_, err = fmt.Fprintf(rb.out, "Run %s is rolled back: nothing of it is left in %s.\n", id, p.Target)
 	return err

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/leftover"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 const runsHelp = `
@@ -53,16 +53,16 @@ func (rc *runsCommand) run() error {
 	if err != nil {
 		return err
 	}
-	runs, err := plan.NewStore(dir).Runs()
+	runs, err := journal.NewStore(dir).Runs()
 	if err != nil {
 		return err
 	}
-	left, unread := leftover.NewStore(dir).List()
+	left, unread := cleanup.NewStore(dir).List()
 	if rc.out.json {
 		return errors.Join(rc.out.print(struct {
-			Runs      []plan.Run        `json:"runs"`
-			Leftovers []leftover.Record `json:"leftovers"` // on hosts
-		}{append([]plan.Run{}, runs...), append([]leftover.Record{}, left...)}), unread)
+			Runs      []journal.Run    `json:"runs"`
+			Leftovers []cleanup.Record `json:"leftovers"` // on hosts
+		}{append([]journal.Run{}, runs...), append([]cleanup.Record{}, left...)}), unread)
 	}
 	if len(runs) == 0 {
 		fmt.Fprintf(rc.out, "No runs in %s.\n", dir)
@@ -73,12 +73,12 @@ func (rc *runsCommand) run() error {
 	return unread
 }
 
-func writeRuns(w io.Writer, runs []plan.Run) {
+func writeRuns(w io.Writer, runs []journal.Run) {
 	t := newTable("RUN", "VM", "STATE", "STEP", "STARTS", "BEGAN", "TARGET", "WHY")
 	t.alignRight(4)
 	for _, r := range runs {
 		why := ""
-		if r.Failure != nil && r.State == plan.Failed {
+		if r.Failure != nil && r.State == journal.Failed {
 			why = plain(r.Failure.Text)
 		}
 		t.add(string(r.Plan.ID), plain(r.Plan.VM.Name), string(r.State), cmp.Or(r.Step, "-"), strconv.Itoa(r.Starts),
@@ -88,7 +88,7 @@ func writeRuns(w io.Writer, runs []plan.Run) {
 }
 
 // writeLeftovers lists what is still on hosts.
-func writeLeftovers(w io.Writer, list []leftover.Record) {
+func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	if len(list) == 0 {
 		return
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 func TestRunsSayWhereTheyStand(t *testing.T) {
@@ -17,25 +17,25 @@ func TestRunsSayWhereTheyStand(t *testing.T) {
 	r.run(t.Context(), []string{"runs", "--state", r.assembler.State})
 	mustContain(t, r.out.String(), "No runs in "+r.assembler.State)
 
-	store := plan.NewStore(r.assembler.State)
+	store := journal.NewStore(r.assembler.State)
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	p, err := store.Create(plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, &inventory.VM{Ref: "7", Name: "web01"}, "dir:/srv/vm", "raw", "https", at))
+	p, err := store.Create(journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, &inventory.VM{Ref: "7", Name: "web01"}, "dir:/srv/vm", "raw", "https", at))
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal, err := store.Journal(p.ID)
+	log, err := store.Journal(p.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	failure := plan.FailureOf(fault.Wrap(fault.Full, errors.New("no space left")))
-	for _, e := range []plan.Event{
-		{Time: at, Kind: plan.RunBegan}, {Time: at, Kind: plan.StepBegan, Step: "copy"}, {Time: at, Kind: plan.RunFailed, Failure: failure},
+	failure := journal.FailureOf(fault.Wrap(fault.Full, errors.New("no space left")))
+	for _, e := range []journal.Event{
+		{Time: at, Kind: journal.RunBegan}, {Time: at, Kind: journal.StepBegan, Step: "copy"}, {Time: at, Kind: journal.RunFailed, Failure: failure},
 	} {
-		if err := journal.Append(e); err != nil {
+		if err := log.Append(e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := journal.Close(); err != nil {
+	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
 	r.out.Reset()
@@ -44,7 +44,7 @@ func TestRunsSayWhereTheyStand(t *testing.T) {
 
 	r.out.Reset()
 	r.run(t.Context(), []string{"runs", "--state", r.assembler.State, "--json"})
-	var got struct{ Runs []plan.Run }
+	var got struct{ Runs []journal.Run }
 	if err := json.Unmarshal(r.out.Bytes(), &got); err != nil || len(got.Runs) != 1 || got.Runs[0].Failure.Kind != "full" {
 		t.Errorf("%v in %s", err, r.out)
 	}

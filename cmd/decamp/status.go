@@ -13,7 +13,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -80,7 +80,7 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 		return err
 	}
 	if st.out.json {
-		return st.out.print(map[string]any{"plans": append([]roster.Plan{}, plans...)})
+		return st.out.print(map[string]any{"plans": append([]fleetdb.Plan{}, plans...)})
 	}
 	if len(plans) == 0 {
 		fmt.Fprintln(st.out, "No plans. decamp plan run FILE begins one; decamp runs lists what decamp migrate began.")
@@ -94,8 +94,8 @@ func (st *statusCommand) statusOfAll(ctx context.Context, c server.Control) erro
 	t.alignRight(2, 3, 4, 5, 6, 7)
 	for _, p := range plans {
 		n := p.Counts
-		t.add(p.Name, planState(p), strconv.Itoa(total(n)), strconv.Itoa(n[roster.Done]), strconv.Itoa(underWay(n)),
-			strconv.Itoa(waiting(n)), strconv.Itoa(n[roster.Failed]), rate(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
+		t.add(p.Name, planState(p), strconv.Itoa(total(n)), strconv.Itoa(n[fleetdb.Done]), strconv.Itoa(underWay(n)),
+			strconv.Itoa(waiting(n)), strconv.Itoa(n[fleetdb.Failed]), rate(rateOf(progress, p.Name), time.Second), p.Created.Local().Format(time.DateTime))
 	}
 	t.write(st.out)
 	return nil
@@ -126,7 +126,7 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 	} else {
 		writeStatus(st.out, s, more)
 	}
-	if s.Plan.State == roster.PlanFailed {
+	if s.Plan.State == fleetdb.PlanFailed {
 		return inResult{planError(s.Plan)}
 	}
 	return nil
@@ -158,8 +158,8 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 // ofInterest leaves out the VMs that are over as they were to be, and most of those that wait or
 // failed: thousands have one reason. more says of whom there are more.
 func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []string) {
-	most := map[roster.State]int{roster.Done: 0, roster.Canceled: 0, roster.Queued: mostWaiting, roster.Failed: failed}
-	n := roster.Counts{}
+	most := map[fleetdb.State]int{fleetdb.Done: 0, fleetdb.Canceled: 0, fleetdb.Queued: mostWaiting, fleetdb.Failed: failed}
+	n := fleetdb.Counts{}
 	for _, vm := range vms {
 		n[vm.State]++
 		if bound, bounded := most[vm.State]; !bounded || n[vm.State] <= bound {
@@ -167,9 +167,9 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 		}
 	}
 	for _, of := range []struct {
-		state roster.State
+		state fleetdb.State
 		word  string
-	}{{roster.Failed, "failed"}, {roster.Queued, "wait"}, {roster.Canceled, "were given up"}} {
+	}{{fleetdb.Failed, "failed"}, {fleetdb.Queued, "wait"}, {fleetdb.Canceled, "were given up"}} {
 		if left := n[of.state] - most[of.state]; left > 0 {
 			more = append(more, fmt.Sprintf("%d more that %s", left, of.word))
 		}
@@ -209,7 +209,7 @@ func longTime(d time.Duration) string {
 
 func vmCells(vm fleet.VMStatus) []string {
 	done, speed := "", ""
-	if p := vm.Progress; p != nil && vm.State == roster.Running && p.Total > 0 {
+	if p := vm.Progress; p != nil && vm.State == fleetdb.Running && p.Total > 0 {
 		done = percent(p.Done, p.Total)
 		if p.Rate > 0 {
 			speed = rate(p.Rate, time.Second)
@@ -227,7 +227,7 @@ func (st *statusCommand) statusOfVM(ctx context.Context, c server.Control, planN
 	if err != nil {
 		return err
 	}
-	s := fleet.StatusOf(roster.Plan{Name: planName}, []roster.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
+	s := fleet.StatusOf(fleetdb.Plan{Name: planName}, []fleetdb.VM{vm}, progress, server.BoardOf(ctx, c)).VMs[0]
 	if st.out.json {
 		return st.out.print(s)
 	}
@@ -275,7 +275,7 @@ func writeVMStatus(out io.Writer, vm fleet.VMStatus) {
 	if vm.Attempts > 0 {
 		add("Failed", fmt.Sprintf("%d times", vm.Attempts))
 	}
-	if !vm.NotBefore.IsZero() && vm.State == roster.Queued {
+	if !vm.NotBefore.IsZero() && vm.State == fleetdb.Queued {
 		add("Next", "at "+vm.NotBefore.Local().Format(time.DateTime))
 	}
 	t.write(out)

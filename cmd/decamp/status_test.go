@@ -8,31 +8,31 @@ import (
 
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/admission"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // planOf is a plan of n VMs, in the states of a night in which one host was lost.
-func planOf(n int) (p roster.Plan, vms []roster.VM, far []roster.Progress, b admission.Snapshot) {
+func planOf(n int) (p fleetdb.Plan, vms []fleetdb.VM, far []fleetdb.Progress, b admission.Snapshot) {
 	at := time.Date(2026, 11, 22, 1, 4, 5, 0, time.UTC)
-	p = roster.Plan{Name: "wave-1", State: roster.PlanRunning, Counts: roster.Counts{}}
+	p = fleetdb.Plan{Name: "wave-1", State: fleetdb.PlanRunning, Counts: fleetdb.Counts{}}
 	lost := "host esx3 rests, several VMs failed there in a row; one tries it after 01:05:00 UTC: no route to host"
 	b.Breakers = []admission.Breaker{{Of: "host esx3", Sentence: lost, Until: at.Add(time.Minute)}}
 	for i := range n {
-		v := roster.VM{
-			Key: roster.Key{Plan: p.Name, VM: fmt.Sprintf("vm-%d", 1000+i)}, Name: fmt.Sprintf("web%05d", i), Host: fmt.Sprintf("esx%d", i%4),
-			State: roster.Queued, Bytes: 40 << 30, To: []string{"dir:/srv/vm"},
+		v := fleetdb.VM{
+			Key: fleetdb.Key{Plan: p.Name, VM: fmt.Sprintf("vm-%d", 1000+i)}, Name: fmt.Sprintf("web%05d", i), Host: fmt.Sprintf("esx%d", i%4),
+			State: fleetdb.Queued, Bytes: 40 << 30, To: []string{"dir:/srv/vm"},
 		}
 		switch {
 		case i < n/10:
-			v.State = roster.Done
+			v.State = fleetdb.Done
 		case i < n/10+3:
-			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack1", true
-			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Moved: v.Bytes / 8, Rate: 100e6, At: at})
+			v.State, v.Step, v.Worker, v.Holds = fleetdb.Running, "copy", "rack1", true
+			far = append(far, fleetdb.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 4, Moved: v.Bytes / 8, Rate: 100e6, At: at})
 		case i == n/10+3 && n > 4:
-			v.State, v.Step, v.Worker, v.Holds = roster.Running, "copy", "rack2", true
-			far = append(far, roster.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 2, Silent: true, At: at})
+			v.State, v.Step, v.Worker, v.Holds = fleetdb.Running, "copy", "rack2", true
+			far = append(far, fleetdb.Progress{Key: v.Key, Total: v.Bytes, Done: v.Bytes / 2, Silent: true, At: at})
 		case i%7 == 0:
-			v.State, v.Failure = roster.Failed, &roster.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}
+			v.State, v.Failure = fleetdb.Failed, &fleetdb.Failure{Kind: "unsupported", Text: "VM has an encrypted disk"}
 		case i%4 == 3:
 			b.Waiting = append(b.Waiting, admission.Waiting{Plan: p.Name, VM: v.VM, Sentence: lost})
 		default:

@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 const trialHelp = `
@@ -90,12 +90,12 @@ func newTrial(p *program) *cobra.Command {
 	return cmd
 }
 
-func (tc *trialCommand) options() trial.Options {
-	accel := trial.Accel(tc.accel)
+func (tc *trialCommand) options() testboot.Options {
+	accel := testboot.Accel(tc.accel)
 	if tc.accel == "any" {
-		accel = trial.Any
+		accel = testboot.Any
 	}
-	return trial.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
+	return testboot.Options{Deadline: tc.deadline, Expect: tc.expect, Accel: accel, Keep: tc.keep, Memory: int64(tc.memory)}
 }
 
 func (tc *trialCommand) run(ctx context.Context, path string) error {
@@ -110,7 +110,7 @@ func (tc *trialCommand) run(ctx context.Context, path string) error {
 	if !tc.out.json {
 		fmt.Fprintf(tc.out.screen, "%s boots on overlays that are thrown away ...\n", path)
 	}
-	r, err := trial.Boot(ctx, domain, opts)
+	r, err := testboot.Boot(ctx, domain, opts)
 	if err != nil {
 		return fmt.Errorf("trial of %s: %w", path, err)
 	}

@@ -5,18 +5,18 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // bootless is a fault if a VM does not boot.
-func bootless(name string, r trial.Report) error {
+func bootless(name string, r testboot.Report) error {
 	if r.Booted() {
 		return nil
 	}
 	return fault.New(fault.Unsupported, "%s does not boot (%s): %s", name, r.Verdict, r.Why).WithHint("%s", r.Remedy)
 }
 
-func writeTrial(out *output, r trial.Report) error {
+func writeTrial(out *output, r testboot.Report) error {
 	if out.json {
 		return out.print(r)
 	}
@@ -45,9 +45,9 @@ func writeTrial(out *output, r trial.Report) error {
 }
 
 // by says what ran it.
-func by(r trial.Report) string {
+func by(r testboot.Report) string {
 	switch {
-	case r.Accel == trial.KVM:
+	case r.Accel == testboot.KVM:
 		return " on KVM"
 	case r.NoKVM != "":
 		return fmt.Sprintf(" emulated (KVM runs no guest here: %s)", plain(r.NoKVM))

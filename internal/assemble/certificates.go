@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -147,7 +147,7 @@ func (k *knownHosts) remember(addr string, c certificate) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(k.path, append(text, '\n'), 0o600); err != nil {
+	if err := atomicfile.Replace(k.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write known hosts: %w", err)
 	}
 	return nil

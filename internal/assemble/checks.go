@@ -9,10 +9,10 @@ import (
 
 	"github.com/decamp/decamp/internal/doctor"
 	"github.com/decamp/decamp/internal/doctor/export"
-	"github.com/decamp/decamp/internal/doctor/here"
 	hostcheck "github.com/decamp/decamp/internal/doctor/host"
+	"github.com/decamp/decamp/internal/doctor/local"
 	"github.com/decamp/decamp/internal/doctor/path"
-	placecheck "github.com/decamp/decamp/internal/doctor/place"
+	placecheck "github.com/decamp/decamp/internal/doctor/platform"
 	vmcheck "github.com/decamp/decamp/internal/doctor/vm"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
@@ -31,7 +31,7 @@ func (d *Diagnosis) Groups() []doctor.Check {
 // ofThisSide are the groups that look at this machine and at the way from it, a group a line.
 func (d *Diagnosis) ofThisSide() []doctor.Check {
 	return slices.Concat(
-		eachOf(d.folders(), func(folder string) []doctor.Check { return here.Checks(d.hereOptions(folder)) }),
+		eachOf(d.folders(), func(folder string) []doctor.Check { return local.Checks(d.hereOptions(folder)) }),
 		eachOf(d.folders(), func(folder string) []doctor.Check { return export.Checks(d.exportOptions(folder)) }),
 		eachOf(d.ways(), path.Checks),
 		eachOf(d.places(), placecheck.Checks),
@@ -74,14 +74,14 @@ func (d *Diagnosis) folders() []string {
 	return all
 }
 
-func (d *Diagnosis) hereOptions(folder string) here.Options {
-	o := here.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
+func (d *Diagnosis) hereOptions(folder string) local.Options {
+	o := local.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
 	if d.survey { // nobody said that all of them come here
 		return o
 	}
 	for i := range d.vms {
 		for _, disk := range d.vms[i].Disks {
-			o.Disks = append(o.Disks, here.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: allocated(disk)})
+			o.Disks = append(o.Disks, local.Disk{Name: disk.Path.String(), Size: disk.Capacity, Allocated: allocated(disk)})
 		}
 	}
 	return o

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	placecheck "github.com/decamp/decamp/internal/doctor/place"
+	placecheck "github.com/decamp/decamp/internal/doctor/platform"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
@@ -21,8 +21,8 @@ import (
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
 	"github.com/decamp/decamp/internal/targets/libvirt"
 	"github.com/decamp/decamp/internal/targets/openstack"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/proxmox"
-	"github.com/decamp/decamp/internal/targets/staged"
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
@@ -32,7 +32,7 @@ type Destination struct {
 	To     planfile.Destination
 	At     planfile.Destination // what to stands for, if it is a named place; to otherwise
 	Target Resident
-	Plan   plan.Plan
+	Plan   journal.Plan
 }
 
 // Resident is a target that keeps images in a folder of this machine, for good or on their way.
@@ -92,7 +92,7 @@ func openTarget(to planfile.Destination, m Move, plugins bool) (Resident, error)
 	}
 	var t Resident = folder
 	if place != nil {
-		t = staged.New(folder, place, staged.Options{Keep: keep})
+		t = platform.New(folder, place, platform.Options{Keep: keep})
 	}
 	if m.Start {
 		_, err = targets.StarterOf(t)
@@ -111,8 +111,8 @@ type Ended struct {
 func (w *Parts) Plan(vm *inventory.VM, m Move) {
 	engine := EngineOf(m)
 	for _, d := range w.To {
-		d.Plan = plan.New(w.URL, vm, string(d.To), string(m.Format), string(m.Transport), time.Now())
-		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.Warmly, plan.Hardware(m.Hardware), m.Maps.Of(vm)
+		d.Plan = journal.New(w.URL, vm, string(d.To), string(m.Format), string(m.Transport), time.Now())
+		d.Plan.Warm, d.Plan.Hardware, d.Plan.Maps = m.Mode == planfile.Warmly, journal.Hardware(m.Hardware), m.Maps.Of(vm)
 		d.Plan.Engine, d.Plan.GuestAgent = engine.plan(m.Hardware), m.GuestAgent && m.ChangesGuest()
 		d.Plan.Kernel = engine.planKernel(m.Hardware)
 	}
@@ -159,7 +159,7 @@ func (w *Parts) source(off *sync.Mutex) planned {
 
 // openPlace opens what takes whole VMs; nil for a folder, which is where they live. It says whether
 // images are to stay on the stage.
-func openPlace(to planfile.Destination, m Move, plugins bool) (place staged.Place, keep bool, err error) {
+func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:
 		o := kubevirt.Options{Maps: m.Maps}
@@ -184,14 +184,14 @@ func answers(ctx context.Context, place Resident) error {
 		return nil
 	}
 	var errs []error
-	for _, look := range p.Examine(ctx, staged.Login) {
+	for _, look := range p.Examine(ctx, platform.Login) {
 		errs = append(errs, look.Err)
 	}
 	return errors.Join(errs...)
 }
 
 // taker is a place that takes the images away. It is no Place that holds a nil pointer.
-func taker[P staged.Place](place P, err error) (staged.Place, bool, error) {
+func taker[P platform.Place](place P, err error) (platform.Place, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
 // EngineOptions say what changes guests for virtio.
 type EngineOptions struct {
-	name    string   // plan.Engine
+	name    string   // journal.Engine
 	drivers string   // virtio-win
 	keys    []string // of encrypted volumes: [ID=]PATH
 	Kernel  string   // image of the appliance's; "" has one looked for
@@ -36,11 +36,11 @@ func EngineOf(m Move) EngineOptions {
 }
 
 // plan is the engine as plans have it, where the guest is changed at all.
-func (o EngineOptions) plan(hardware planfile.VMHardware) plan.Engine {
-	if hardware == "compat" || o.name == string(plan.AutoEngine) {
+func (o EngineOptions) plan(hardware planfile.VMHardware) journal.Engine {
+	if hardware == "compat" || o.name == string(journal.AutoEngine) {
 		return ""
 	}
-	return plan.Engine(o.name)
+	return journal.Engine(o.name)
 }
 
 // keyFiles are where the keys are.
@@ -114,11 +114,11 @@ func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
 
 // v2v runs virt-v2v; nil where it is neither asked for nor there, or no guest is to be changed.
 func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
-	if h := w.To[0].Plan.Hardware; h == "" || h == plan.Compat {
+	if h := w.To[0].Plan.Hardware; h == "" || h == journal.Compat {
 		return nil
 	}
 	e := virtv2v.New(virtv2v.Options{Drivers: w.Conversion.drivers})
-	if w.Conversion.name != string(plan.VirtV2V) {
+	if w.Conversion.name != string(journal.VirtV2V) {
 		if _, err := e.Find(ctx); err != nil {
 			return nil
 		}
@@ -136,13 +136,13 @@ func (w *Parts) CheckEngine(ctx context.Context, m Move, vm *inventory.VM) error
 // was told of the guest.
 func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
 	engine := EngineOf(m)
-	if !m.ChangesGuest() || engine.name == string(plan.LinuxAppend) {
+	if !m.ChangesGuest() || engine.name == string(journal.LinuxAppend) {
 		return nil
 	}
 	e := virtv2v.New(virtv2v.Options{Drivers: engine.drivers})
 	windows := strings.HasPrefix(strings.ToLower(vm.GuestID), "win")
 	tool, err := e.Find(ctx)
-	switch chosen := engine.name == string(plan.VirtV2V); {
+	switch chosen := engine.name == string(journal.VirtV2V); {
 	case err != nil && (chosen || windows && m.Hardware == "virtio"):
 		return fault.New(fault.KindOf(err), "VM %s is to be converted by virt-v2v: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 	case err != nil, !chosen && !windows, !chosen && m.Hardware == "auto" && e.Drivers() == "":

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/esx/vimcmd"
@@ -20,7 +21,6 @@ import (
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/login"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 )
 
 // SSHOptions are the flags of commands that log in to hosts by SSH where the API does not
@@ -45,13 +45,13 @@ type HostShells struct {
 	session *esx.Session
 	login   sourceLogin
 	opts    SSHOptions
-	store   *leftover.Store
+	store   *cleanup.Store
 	hands   *hands // that change VMs, by these logins if need be
 
 	mu      sync.Mutex // held while one is opened
 	open    map[inventory.MoRef]*shell.Shell
 	denied  map[inventory.MoRef]error // for good: a password that was refused is not sent for each disk
-	started []leftover.Record         // SSH that was off
+	started []cleanup.Record          // SSH that was off
 }
 
 // sourceLogin is what the session was logged in with, where SSH takes the same.
@@ -77,7 +77,7 @@ func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
 }
 
 // NewHostShells returns the logins by SSH to the hosts of a session, which was opened at u with l. None is opened yet.
-func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *leftover.Store) *HostShells {
+func (a *Assembler) NewHostShells(session *esx.Session, u *url.URL, l Login, o SSHOptions, store *cleanup.Store) *HostShells {
 	h := &HostShells{a: a, session: session, login: loginOf(u, l), opts: o, store: store, open: map[inventory.MoRef]*shell.Shell{}, denied: map[inventory.MoRef]error{}}
 	h.hands = &hands{api: session, ssh: &vimcmd.Host{Session: session, Open: h.Open}, tell: a.tellHands}
 	return h
@@ -147,8 +147,8 @@ func (h *HostShells) start(ctx context.Context, host inventory.MoRef, name strin
 		return fault.New(fault.Denied, "SSH is needed, and it is off on host %s", name).
 			WithHint("let decamp start it and stop it again in the end: --enable-ssh; or start the service TSM-SSH by hand; the firewall ruleset is sshServer")
 	}
-	r := leftover.Record{
-		Kind: leftover.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
+	r := cleanup.Record{
+		Kind: cleanup.SSHService, Server: h.login.server, Host: host, Since: time.Now(),
 		Text: "SSH on, which was off", ByHand: "vim-cmd hostsvc/stop_ssh",
 	}
 	if _, err := h.store.Add(r); err != nil {
@@ -340,7 +340,7 @@ func (h *HostShells) Close() error {
 	defer cancel()
 	for _, r := range h.started {
 		if err := h.session.StopSSH(ctx, r.Host); err != nil {
-			h.a.WarnStays(leftover.Stays(r, err))
+			h.a.WarnStays(cleanup.Stays(r, err))
 			continue
 		}
 		errs = append(errs, h.store.Remove(r.ID()))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
-	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // ServerOf is how records of changed hosts name what was logged in to.
@@ -43,7 +43,7 @@ func (a *Assembler) LockState(ctx context.Context) (unlock func() error, err err
 	if err != nil {
 		return nil, err
 	}
-	engine, err := flow.Open(ctx, flow.Config{Dir: state, Log: a.Log})
+	engine, err := workflow.Open(ctx, workflow.Config{Dir: state, Log: a.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -158,7 +158,7 @@ func (r *refusals) note(refused error) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(r.path, append(text, '\n'), 0o600); err != nil {
+	if err := atomicfile.Replace(r.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write refused logins: %w", err)
 	}
 	return nil

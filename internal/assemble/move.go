@@ -2,7 +2,7 @@ package assemble
 
 import (
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -11,7 +11,7 @@ type Move struct {
 	planfile.Options
 	Login Login
 	SSH   SSHOptions
-	Maps  mapping.Map // what names of the source become
+	Maps  namemap.Map // what names of the source become
 	base  string      // folder of relative paths; empty: the working directory
 	Tmpfs int64       // bytes of a landing in RAM that was named as such; 0: none was
 }

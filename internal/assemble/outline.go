@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/targets"
@@ -23,7 +23,7 @@ import (
 type Outlined struct {
 	To      string           `json:"to"`
 	Outline *targets.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
-	Failure *plan.Failure    `json:"failure,omitempty"` // what stands in the way
+	Failure *journal.Failure `json:"failure,omitempty"` // what stands in the way
 	err     error
 }
 
@@ -98,7 +98,7 @@ func Outline(ctx context.Context, d *Destination, def targets.Definition, obstac
 		}
 		err = errors.Join(err, fault.New(kind, "%s", w.Text).WithHint("%s", w.Remedy))
 	}
-	out.err, out.Failure = err, plan.FailureOf(err)
+	out.err, out.Failure = err, journal.FailureOf(err)
 	return out
 }
 
@@ -167,7 +167,7 @@ func (o *Outlines) add(ctx context.Context, m planfile.Move, to planfile.Destina
 	if err == nil {
 		err = refused
 	}
-	out.err, out.Failure = err, plan.FailureOf(err)
+	out.err, out.Failure = err, journal.FailureOf(err)
 	vm.Destinations = append(vm.Destinations, out)
 }
 

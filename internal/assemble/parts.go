@@ -11,26 +11,26 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/migrate/warm"
 	"github.com/decamp/decamp/internal/nfs"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/preflight"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
 	"github.com/decamp/decamp/internal/transport/landing"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // Dial logs in to the ESXi or vCenter at rawURL, once its certificate is trusted.
@@ -107,17 +107,17 @@ type Parts struct {
 	Rereader   *https.Transport    // of samples that are compared; it has connections of its own
 	Transport  transport.Transport // that moves them
 	To         []*Destination
-	Store      *plan.Store
-	engine     *flow.Engine
+	Store      *journal.Store
+	engine     *workflow.Engine
 	Migrator   *migrate.Migrator
-	Leftovers  *leftover.Store // what was changed on hosts
+	Leftovers  *cleanup.Store // what was changed on hosts
 	Shells     *HostShells
 	sums       sums
 	Expect     string // of a trial boot
 	Conversion EngineOptions
-	Trials     chan struct{}    // has room for as many as may be under way; nil: for any number
-	left       func()           // tries once more to put back what an earlier run left; nil: it left nothing
-	Shown      func(plan.Event) // is told the events; nil until there is something to show
+	Trials     chan struct{}       // has room for as many as may be under way; nil: for any number
+	left       func()              // tries once more to put back what an earlier run left; nil: it left nothing
+	Shown      func(journal.Event) // is told the events; nil until there is something to show
 }
 
 // Open opens the parts in the order in which they are cheap to refuse: the folder,
@@ -210,16 +210,16 @@ func (a *Assembler) OpenState(ctx context.Context, w *Parts) error {
 	if err != nil {
 		return err
 	}
-	if w.engine, err = flow.Open(ctx, flow.Config{Dir: state, Log: a.Log}); err != nil {
+	if w.engine, err = workflow.Open(ctx, workflow.Config{Dir: state, Log: a.Log}); err != nil {
 		return err
 	}
-	w.Store, w.Leftovers = plan.NewStore(state), leftover.NewStore(state)
+	w.Store, w.Leftovers = journal.NewStore(state), cleanup.NewStore(state)
 	w.Migrator = migrate.New(w.engine, w.Store, migrate.Options{Version: a.Version, Log: a.Log, Notify: w.notify})
 	warm.Register(w.Migrator)
 	return w.engine.Launch()
 }
 
-func (w *Parts) notify(e plan.Event) {
+func (w *Parts) notify(e journal.Event) {
 	if w.Shown != nil {
 		w.Shown(e)
 	}
@@ -253,26 +253,26 @@ func (w *Parts) Close() error {
 }
 
 // PutBack undoes what is on record of the server of a session.
-func PutBack(ctx context.Context, shells *HostShells) ([]leftover.Record, error) {
+func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, putBackWait)
 	defer cancel()
 	session := shells.session
 	host := landing.WithShell{Host: session, Open: shells.Open}
-	return shells.store.PutBack(ctx, strings.ToLower(session.Addr()), map[leftover.Kind]leftover.Undo{
-		leftover.NFSDatastore: func(ctx context.Context, r leftover.Record) error {
+	return shells.store.PutBack(ctx, strings.ToLower(session.Addr()), map[cleanup.Kind]cleanup.Undo{
+		cleanup.NFSDatastore: func(ctx context.Context, r cleanup.Record) error {
 			return host.UnmountNAS(ctx, r.Host, landing.Recorded(r))
 		},
-		leftover.ShellJob: func(ctx context.Context, r leftover.Record) error {
+		cleanup.ShellJob: func(ctx context.Context, r cleanup.Record) error {
 			s, err := shells.Open(ctx, r.Host)
 			if err != nil {
 				return err
 			}
 			return s.Jobs.End(ctx, landing.RecordedJob(r))
 		},
-		leftover.Snapshot: func(ctx context.Context, r leftover.Record) error {
+		cleanup.Snapshot: func(ctx context.Context, r cleanup.Record) error {
 			return shells.hands.dropSnapshot(ctx, inventory.MoRef(r.What["vm"]), r.What["name"])
 		},
-		leftover.SSHService: func(ctx context.Context, r leftover.Record) error {
+		cleanup.SSHService: func(ctx context.Context, r cleanup.Record) error {
 			return shells.stop(ctx, r.Host)
 		},
 	})
@@ -327,7 +327,7 @@ func (a *Assembler) OpenSource(ctx context.Context, p *SourceParts) (err error) 
 		return err
 	}
 	if p.Leftovers == nil { // not those that a fleet shares
-		p.Leftovers = leftover.NewStore(state)
+		p.Leftovers = cleanup.NewStore(state)
 	}
 	if p.Session, err = a.Dial(ctx, p.URL.String(), p.Login); err != nil {
 		return err
@@ -378,7 +378,7 @@ func (p *SourceParts) Mover(ctx context.Context, o planfile.Options) (transport.
 		return https.New(p.Session, https.Options{MaxConnections: o.Connections, Log: p.Assembler.Log}), nil
 	}
 	if free, known := availableMemory(); o.Transport == "landing" && known && int64(o.Landing.Memory) > free {
-		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", unit.Binary(int64(o.Landing.Memory)), unit.Binary(free)).
+		return nil, fault.New(fault.Invalid, "a landing is to have %s of memory, and there are %s", units.Binary(int64(o.Landing.Memory)), units.Binary(free)).
 			WithHint("say less: landing: {memory: %dM} leaves room for the rest", free/4*3>>20)
 	}
 	return p.Assembler.NewTransport(ctx, p.Parts, o)

@@ -16,9 +16,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/nbd"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/nfc"
-	"github.com/decamp/decamp/internal/trial"
 )
 
 // openAgain opens a disk for the second reading: over NFC in a new session if NFC copies the disks,
@@ -36,9 +36,9 @@ func (w *Parts) openAgain(ctx context.Context, d transport.Disk) (_ disk.Source,
 }
 
 // boot tries a VM before it is published. What it showed is kept with its run.
-func (w *Parts) boot(d *Destination) func(context.Context, string, []trial.Static) (trial.Report, error) {
-	return func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error) {
-		return trial.Boot(ctx, domain, trial.Options{Static: static, Expect: w.Expect, Keep: filepath.Join(w.Store.Folder(d.Plan.ID), "trial")})
+func (w *Parts) boot(d *Destination) func(context.Context, string, []testboot.Static) (testboot.Report, error) {
+	return func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error) {
+		return testboot.Boot(ctx, domain, testboot.Options{Static: static, Expect: w.Expect, Keep: filepath.Join(w.Store.Folder(d.Plan.ID), "trial")})
 	}
 }
 
@@ -64,12 +64,12 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 
 // Rehearse boots what a warm run's images hold, which are served to QEMU: they are no images that it
 // could open, and change while it reads.
-func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (trial.Report, error) {
+func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) {
 	served := map[string]func(io.ReadWriter){}
 	for path, src := range what.Disks {
 		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest is told of what fails
 	}
-	return trial.Boot(ctx, what.Domain, trial.Options{
+	return testboot.Boot(ctx, what.Domain, testboot.Options{
 		Expect: cmp.Or(what.Expect, w.Expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,
 	})
 }

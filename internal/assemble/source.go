@@ -6,12 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/vimcmd"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/migrate/warm"
 )
 
@@ -21,7 +21,7 @@ type planned struct {
 	*esx.Session
 	hands  *hands
 	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
-	store  *leftover.Store
+	store  *cleanup.Store
 	server string // as records name it
 }
 
@@ -117,9 +117,9 @@ func (p planned) Thaw(ctx context.Context, vm inventory.MoRef, name string) erro
 	return p.store.Remove(id)
 }
 
-func (p planned) record(vm inventory.MoRef, name string) leftover.Record {
-	return leftover.Record{
-		Kind: leftover.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
+func (p planned) record(vm inventory.MoRef, name string) cleanup.Record {
+	return cleanup.Record{
+		Kind: cleanup.Snapshot, Server: p.server, What: map[string]string{"vm": string(vm), "name": name},
 		Text:   fmt.Sprintf("snapshot %q of VM %s", name, vm),
 		ByHand: fmt.Sprintf("vim-cmd vmsvc/snapshot.get %s", vm), // its number, for vmsvc/snapshot.remove
 		Since:  time.Now(),

@@ -16,7 +16,7 @@ import (
 	wire "github.com/decamp/decamp/internal/nfc"
 	"github.com/decamp/decamp/internal/planfile"
 	"github.com/decamp/decamp/internal/transport/nfc"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // FitsMemory refuses to hold more than this machine can. Where that is unknown, it is up
@@ -26,8 +26,8 @@ func FitsMemory(n int64) error {
 	if !known || n <= free {
 		return nil
 	}
-	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", unit.Binary(free), unit.Binary(n)).
-		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", unit.Binary(free/4*3))
+	return fault.New(fault.Invalid, "there are %s of memory to be had, not %s", units.Binary(free), units.Binary(n)).
+		WithHint("give less to --landing tmpfs:SIZE or --landing-memory SIZE: %s leave room for the rest", units.Binary(free/4*3))
 }
 
 // Hosts are who may mount.

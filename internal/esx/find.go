@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/near"
+	"github.com/decamp/decamp/internal/suggest"
 )
 
 // VM looks one VM up by its reference, its SMBIOS or instance UUID, its inventory path
@@ -125,7 +125,7 @@ func notFound(vms []inventory.VM, what string) error {
 	for i := range vms {
 		names[i] = vms[i].Name
 	}
-	nearest := near.Words(what, names)
+	nearest := suggest.Words(what, names)
 	if len(nearest) == 0 {
 		return err.WithHint("decamp ls lists the VMs; a user sees only those it has privileges on")
 	}

@@ -4,7 +4,7 @@ package flaghelp
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // Rate is a rate in bytes per second, as a pflag.Value.
@@ -16,9 +16,9 @@ func (r *Rate) String() string { return "" }
 // Type returns the name of the value in the help.
 func (r *Rate) Type() string { return "RATE" }
 
-// Set sets the rate to one in a format of unit.ParseRate.
+// Set sets the rate to one in a format of units.ParseRate.
 func (r *Rate) Set(s string) error {
-	n, err := unit.ParseRate(s)
+	n, err := units.ParseRate(s)
 	*r = Rate(n)
 	return err
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Nothing of a plan that is not admitted begins, not even its hook. When it is admitted after an
@@ -25,7 +25,7 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	r.wait("the refusal", func() bool { return r.plan("wave").Failure != nil })
 	p := r.plan("wave")
-	if f := p.Failure; f.Kind != fault.Denied.String() || f.Hint != "submit it again" || p.State != roster.PlanListing {
+	if f := p.Failure; f.Kind != fault.Denied.String() || f.Hint != "submit it again" || p.State != fleetdb.PlanListing {
 		t.Errorf("plan is %s with failure %+v", p.State, f)
 	}
 	m.mu.Lock()
@@ -34,8 +34,8 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 	}
 	m.mu.Unlock()
 	right.Store(true)
-	r.order("wave", roster.GoOn)
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 2 || p.Failure != nil {
+	r.order("wave", fleetdb.GoOn)
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 || p.Failure != nil {
 		t.Errorf("ended with %v, %+v", p.Counts, p.Failure)
 	}
 	if want := []string{pre, post}; !slices.Equal(m.hooks, want) {
@@ -58,10 +58,10 @@ func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 		if err := r.roster.Records.Put(r.Context(), hooks, hookID(p, pre), []byte(run)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.roster.Plans.SetState(r.Context(), "wave", roster.PlanListing, &roster.Failure{Kind: "denied"}); err != nil {
+		if err := r.roster.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.OrderPlan(r.Context(), "wave", roster.GoOn); err != nil {
+		if err := c.OrderPlan(r.Context(), "wave", fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
 		doc, err := r.roster.Records.Get(r.Context(), hooks, hookID(p, pre))

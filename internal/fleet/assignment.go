@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // An assignment is one VM in this worker, from its grant until it is over or another worker's. The goroutine of run
@@ -14,8 +14,8 @@ type assignment struct {
 	w *worker
 
 	mu        sync.Mutex
-	row       roster.VM
-	planOrder roster.Order
+	row       fleetdb.VM
+	planOrder fleetdb.Order
 	news      chan struct{} // closed and replaced when row or planOrder changes
 	stop      context.CancelCauseFunc
 	epoch     int64 // epoch of the attempt under way
@@ -27,18 +27,18 @@ var (
 	errUndo  = errors.New("the VM is to be undone")
 )
 
-func newAssignment(w *worker, v roster.VM, plan roster.Order) *assignment {
+func newAssignment(w *worker, v fleetdb.VM, plan fleetdb.Order) *assignment {
 	return &assignment{w: w, row: v, planOrder: plan, news: make(chan struct{}), stop: func(error) {}}
 }
 
-func (a *assignment) setPlanOrder(o roster.Order) {
+func (a *assignment) setPlanOrder(o fleetdb.Order) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.planOrder = o
 	a.notify()
 }
 
-func (a *assignment) setRow(v roster.VM) {
+func (a *assignment) setRow(v fleetdb.VM) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if v.Rev <= a.row.Rev {
@@ -63,14 +63,14 @@ func (a *assignment) notify() {
 // owned reports whether the row still belongs to the attempt. a.mu must be held.
 func (a *assignment) owned() bool {
 	v := a.row
-	return v.Worker == a.w.Worker.Name && v.Epoch == a.epoch && (v.State == roster.Assigned || v.State == roster.Running)
+	return v.Worker == a.w.Worker.Name && v.Epoch == a.epoch && (v.State == fleetdb.Assigned || v.State == fleetdb.Running)
 }
 
 // order returns the order that counts for the VM. a.mu must be held.
-func (a *assignment) order() roster.Order { return a.row.Order.Under(a.planOrder) }
+func (a *assignment) order() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
 
 // current returns the row and the order as they are now, and a channel that is closed when they change.
-func (a *assignment) current() (roster.VM, roster.Order, <-chan struct{}) {
+func (a *assignment) current() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.row, a.order(), a.news
@@ -109,7 +109,7 @@ func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop, a.epoch = stop, a.row.Epoch
-	return &attempt{assignment: a, claim: roster.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
+	return &attempt{assignment: a, claim: fleetdb.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
 }
 
 func (a *assignment) ended(epoch int64) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -30,7 +30,7 @@ func pauseAfter(failures int) time.Duration {
 // An attempt drives a VM with one claim.
 type attempt struct {
 	*assignment
-	claim roster.Claim
+	claim fleetdb.Claim
 }
 
 // run drives the VM to the end of this attempt and records the result. Try ends when the attempt has to stop, ctx
@@ -38,7 +38,7 @@ type attempt struct {
 func (a *attempt) run(ctx, try context.Context) bool {
 	vm, err := a.readVM(ctx)
 	if err != nil {
-		return errors.Is(err, roster.ErrFenced) || fault.Is(err, fault.NotFound)
+		return errors.Is(err, fleetdb.ErrFenced) || fault.Is(err, fault.NotFound)
 	}
 	end, ok := a.drive(ctx, try, vm)
 	if !ok {
@@ -48,19 +48,19 @@ func (a *attempt) run(ctx, try context.Context) bool {
 }
 
 // readVM returns the VM with its Spec; ErrFenced if it is another worker's by now.
-func (a *attempt) readVM(ctx context.Context) (vm roster.VM, err error) {
+func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		vm, err = a.w.Roster.VMs.Get(ctx, a.claim.Key)
 		return err
 	})
 	if err == nil && (vm.Epoch != a.claim.Epoch || vm.Worker != a.claim.Worker) {
-		err = roster.ErrFenced
+		err = fleetdb.ErrFenced
 	}
 	return vm, err
 }
 
 // drive moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
-func (a *attempt) drive(ctx, try context.Context, vm roster.VM) (roster.End, bool) {
+func (a *attempt) drive(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	if _, order, _ := a.current(); order.Undoes() {
 		return a.undo(ctx, vm)
 	}
@@ -69,11 +69,11 @@ func (a *attempt) drive(ctx, try context.Context, vm roster.VM) (roster.End, boo
 	_, order, _ := a.current()
 	switch cause := context.Cause(ctx); {
 	case cause != nil && !errors.Is(cause, errLeaving), errors.Is(context.Cause(try), errTaken):
-		return roster.End{}, false
+		return fleetdb.End{}, false
 	case err == nil:
-		return roster.End{State: roster.Done}, true
+		return fleetdb.End{State: fleetdb.Done}, true
 	case cause != nil:
-		return roster.End{State: roster.Queued}, true
+		return fleetdb.End{State: fleetdb.Queued}, true
 	case order.Undoes():
 		return a.undo(ctx, vm)
 	}
@@ -81,22 +81,22 @@ func (a *attempt) drive(ctx, try context.Context, vm roster.VM) (roster.End, boo
 }
 
 // failed returns the result of an attempt that failed with err.
-func (a *attempt) failed(ctx context.Context, vm roster.VM, err error, gained bool) (roster.End, bool) {
-	end := roster.End{State: roster.Failed, Failure: failureOf(err), Further: gained}
+func (a *attempt) failed(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
+	end := fleetdb.End{State: fleetdb.Failed, Failure: failureOf(err), Further: gained}
 	tries := vm.Attempts + 1
 	if end.Further {
 		tries = 1
 	}
 	switch {
 	case login.IsRefusal(err): // its next login waits for an operator
-		end.State = roster.Queued
+		end.State = fleetdb.Queued
 		return end, true
 	case errors.Is(err, fault.ErrNoRoom): // no VM's fault
 		end.Uncounted, tries = true, 1
 	case !isTransient(err) || tries >= maxAttempts:
 		return end, true
 	}
-	end.State = roster.Queued
+	end.State = fleetdb.Queued
 	now, nowErr := a.now(ctx)
 	end.NotBefore = now.Add(pauseAfter(tries))
 	return end, nowErr == nil
@@ -113,22 +113,22 @@ func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
 
 // undo removes what is not published. A failure that can pass is tried again here: until the undo is done, the VM
 // is neither canceled nor begun again.
-func (a *attempt) undo(ctx context.Context, vm roster.VM) (roster.End, bool) {
+func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	for tries := 1; ; tries++ {
 		err := a.undoOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return roster.End{State: roster.Queued}, errors.Is(context.Cause(ctx), errLeaving)
-		case errors.Is(err, roster.ErrFenced):
-			return roster.End{}, false
+			return fleetdb.End{State: fleetdb.Queued}, errors.Is(context.Cause(ctx), errLeaving)
+		case errors.Is(err, fleetdb.ErrFenced):
+			return fleetdb.End{}, false
 		case err == nil:
-			return roster.End{State: roster.Canceled}, true
+			return fleetdb.End{State: fleetdb.Canceled}, true
 		case login.IsRefusal(err):
-			return roster.End{State: roster.Queued, Failure: failureOf(err)}, true
+			return fleetdb.End{State: fleetdb.Queued, Failure: failureOf(err)}, true
 		case errors.Is(err, fault.ErrNoRoom):
 			tries = 1
 		case !isTransient(err) || tries >= maxAttempts:
-			return roster.End{State: roster.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
+			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
 		}
 		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next look at ctx tells
@@ -137,7 +137,7 @@ func (a *attempt) undo(ctx context.Context, vm roster.VM) (roster.End, bool) {
 
 // undoing names the order in a failure of it. The VM of a withdrawal that failed may still be published.
 func (a *attempt) undoing() string {
-	if _, order, _ := a.current(); order == roster.Withdraw {
+	if _, order, _ := a.current(); order == fleetdb.Withdraw {
 		return "withdraw the published VM"
 	}
 	return "undo"
@@ -153,7 +153,7 @@ func (a *attempt) undoOnce(ctx context.Context) error {
 }
 
 // finish records the end of the attempt, also while the worker leaves.
-func (a *attempt) finish(ctx context.Context, end roster.End) bool {
+func (a *attempt) finish(ctx context.Context, end fleetdb.End) bool {
 	if ctx.Err() != nil {
 		last, stop := afterwards(ctx)
 		defer stop()
@@ -163,7 +163,7 @@ func (a *attempt) finish(ctx context.Context, end roster.End) bool {
 	switch {
 	case err == nil:
 		a.w.Log.Info("vm "+string(end.State), "plan", a.claim.Plan, "vm", a.claim.VM, "err", failureText(end.Failure))
-	case errors.Is(err, roster.ErrFenced):
+	case errors.Is(err, fleetdb.ErrFenced):
 		a.w.Log.Info("vm was taken over", "plan", a.claim.Plan, "vm", a.claim.VM)
 	default:
 		a.w.Log.Warn("the end of an attempt is not on record", "plan", a.claim.Plan, "vm", a.claim.VM, "err", err)
@@ -172,12 +172,12 @@ func (a *attempt) finish(ctx context.Context, end roster.End) bool {
 	return true
 }
 
-func failureOf(err error) *roster.Failure {
-	f := plan.FailureOf(err)
-	return &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
+func failureOf(err error) *fleetdb.Failure {
+	f := journal.FailureOf(err)
+	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
 }
 
-func failureText(f *roster.Failure) string {
+func failureText(f *fleetdb.Failure) string {
 	if f == nil {
 		return ""
 	}

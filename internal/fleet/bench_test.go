@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A plan of 10,000 VMs, told in batches of 500: how long it takes from Run to the first
@@ -16,7 +16,7 @@ func BenchmarkFirstTransferOf10000(b *testing.B) {
 	for range b.N {
 		r := newRig(b, nil)
 		m := newMover(b)
-		m.list = func(_ context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
+		m.list = func(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 			for vms := vmsOn(10_000, 8); len(vms) > 0; vms = vms[500:] {
 				if err := tell(vms[:500]); err != nil {
 					return err
@@ -28,7 +28,7 @@ func BenchmarkFirstTransferOf10000(b *testing.B) {
 		begun := make(chan struct{})
 		held, letGo := m.hold()
 		hold := m.move
-		m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+		m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 			once.Do(func() { close(begun) })
 			return hold(ctx, vm, d)
 		}
@@ -58,7 +58,7 @@ func BenchmarkOverheadOf1000(b *testing.B) {
 		r.submit("wave")
 		began := time.Now()
 		n := r.start(r.config(m, "w1"))
-		for r.plan("wave").State != roster.PlanEnded {
+		for r.plan("wave").State != fleetdb.PlanEnded {
 			time.Sleep(50 * time.Millisecond)
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "ms/vm") // of 1,000

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -46,10 +46,10 @@ func TestMain(m *testing.M) {
 
 func (c childConfig) run() error {
 	ctx := context.Background()
-	var r *roster.Roster
+	var r *fleetdb.Roster
 	for {
 		var err error
-		if r, err = roster.Open(ctx, roster.Config{URL: c.URL}); err == nil {
+		if r, err = fleetdb.Open(ctx, fleetdb.Config{URL: c.URL}); err == nil {
 			break
 		}
 		if !isTransient(err) {
@@ -59,7 +59,7 @@ func (c childConfig) run() error {
 	}
 	return New(Config{
 		Roster: r, Mover: writer{c}, Schedule: true, Drive: true, TTL: c.TTL,
-		Worker: roster.Worker{Name: c.Name, Offers: map[string]string{"/srv": "shared"}, VMs: 10},
+		Worker: fleetdb.Worker{Name: c.Name, Offers: map[string]string{"/srv": "shared"}, VMs: 10},
 	}).Run(ctx)
 }
 
@@ -70,9 +70,9 @@ const pieces = 20
 // wrote it, under a lock, published by a name that must not be there.
 type writer struct{ childConfig }
 
-func (writer) Admit(context.Context, roster.Plan) error { return nil }
+func (writer) Admit(context.Context, fleetdb.Plan) error { return nil }
 
-func (w writer) List(_ context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
+func (w writer) List(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	for vms := vmsOn(w.VMs, 2); len(vms) > 0; vms = vms[min(10, len(vms)):] {
 		if err := tell(vms[:min(10, len(vms))]); err != nil {
 			return err
@@ -81,25 +81,25 @@ func (w writer) List(_ context.Context, _ roster.Plan, tell func([]roster.VM) er
 	return nil
 }
 
-func (w writer) Capacities(context.Context, roster.Plan) (map[string]int64, error) {
+func (w writer) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
 	return map[string]int64{"host:*/vms": 6}, nil
 }
 
-func (w writer) Needs(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
+func (w writer) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Second
 }
 
-func (w writer) Order(roster.VM, roster.Order) error             { return nil }
-func (w writer) Undo(context.Context, roster.VM) error           { return nil }
-func (w writer) Rehearse(roster.VM, roster.Rehearsal) error      { return nil }
-func (w writer) TakeBack(roster.VM, string) error                { return nil }
-func (w writer) Hook(context.Context, roster.Plan, string) error { return nil }
+func (w writer) Order(fleetdb.VM, fleetdb.Order) error            { return nil }
+func (w writer) Undo(context.Context, fleetdb.VM) error           { return nil }
+func (w writer) Rehearse(fleetdb.VM, fleetdb.Rehearsal) error     { return nil }
+func (w writer) TakeBack(fleetdb.VM, string) error                { return nil }
+func (w writer) Hook(context.Context, fleetdb.Plan, string) error { return nil }
 
-func (w writer) Move(ctx context.Context, vm roster.VM, d Driver) error {
+func (w writer) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"shared"}); err != nil {
 		return err
 	}
-	back, err := d.Turn(ctx, roster.First, 0)
+	back, err := d.Turn(ctx, fleetdb.First, 0)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (w writer) write(ctx context.Context, f *os.File, d Driver) error {
 		if _, err := fmt.Fprintf(f, "%d %d\n", n, d.Epoch()); err != nil {
 			return err
 		}
-		d.Progress(roster.Progress{Total: pieces, Done: int64(n + 1)})
+		d.Progress(fleetdb.Progress{Total: pieces, Done: int64(n + 1)})
 		time.Sleep(5 * time.Millisecond) // as a transfer takes its time
 	}
 	return nil

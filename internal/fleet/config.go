@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -16,9 +16,9 @@ const DefaultTTL = 5 * time.Second
 
 // Config configures a Node.
 type Config struct {
-	Roster *roster.Roster
+	Roster *fleetdb.Roster
 	Mover  Mover
-	Worker roster.Worker // Name, Version, Offers and VMs of this process
+	Worker fleetdb.Worker // Name, Version, Offers and VMs of this process
 
 	Schedule bool // run for scheduler
 	Drive    bool // be a worker

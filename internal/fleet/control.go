@@ -7,15 +7,15 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A Control gives orders to plans and VMs. It requires the fleet database and no Node.
-type Control struct{ Roster *roster.Roster }
+type Control struct{ Roster *fleetdb.Roster }
 
 // OrderPlan gives an order to a plan. Resume and retry also permit logins to its source again, run a hook that failed
 // again, and search for VMs that could not be listed.
-func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) error {
+func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) error {
 	unblocked, err := c.unblock(ctx, plan, o)
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o roster.Order) err
 }
 
 // OrderVM gives an order to a VM. Resume and retry also permit logins to its source again.
-func (c Control) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	v, err := c.Roster.VMs.Get(ctx, k)
 	if err != nil {
 		return err
@@ -38,12 +38,12 @@ func (c Control) OrderVM(ctx context.Context, k roster.Key, o roster.Order) erro
 
 // unblock removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
 // failure. It reports whether it removed the failure.
-func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool, error) {
-	if o != roster.GoOn && o != roster.Retry {
+func (c Control) unblock(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
+	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
 	p, err := c.Roster.Plans.Get(ctx, plan)
-	if err != nil || p.State.Over() && o != roster.Retry {
+	if err != nil || p.State.Over() && o != fleetdb.Retry {
 		return false, err
 	}
 	source, _ := sourceAndWeight(p.Text)
@@ -63,7 +63,7 @@ func (c Control) unblock(ctx context.Context, plan string, o roster.Order) (bool
 }
 
 // forgetHooks drops the records of hooks that failed or were cut off, so that they run again.
-func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
+func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
 	for _, id := range []string{hookID(p, pre), hookID(p, post)} {
 		text, err := c.Roster.Records.Get(ctx, hooks, id)
 		if err != nil {
@@ -81,8 +81,8 @@ func (c Control) forgetHooks(ctx context.Context, p roster.Plan) error {
 }
 
 // forgiveLogins permits logins to a source and its hosts again if the order resumes or retries.
-func (c Control) forgiveLogins(ctx context.Context, o roster.Order, source string) error {
-	if o != roster.GoOn && o != roster.Retry || source == "" {
+func (c Control) forgiveLogins(ctx context.Context, o fleetdb.Order, source string) error {
+	if o != fleetdb.GoOn && o != fleetdb.Retry || source == "" {
 		return nil
 	}
 	return login.Forgive(ctx, c.Roster, source)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab/postgres"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // crashRig is a rig whose nodes are processes.
@@ -27,7 +27,7 @@ func crashRig(t *testing.T, url string, vms int) (*rig, *children) {
 }
 
 // done is how many VMs of the plan are.
-func (r *rig) done() int { return r.plan("wave").Counts[roster.Done] }
+func (r *rig) done() int { return r.plan("wave").Counts[fleetdb.Done] }
 
 // A process that has everything, on one file, is killed again and again.
 func TestProcessIsKilledAgainAndAgain(t *testing.T) {
@@ -48,9 +48,9 @@ func TestProcessIsKilledAgainAndAgain(t *testing.T) {
 // allDone waits for the end of the plan, which all VMs must have reached well.
 func (r *rig) allDone(vms int) {
 	r.Helper()
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != vms {
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != vms {
 		for v := range r.each("wave") {
-			if v.State != roster.Done {
+			if v.State != fleetdb.Done {
 				r.Errorf("%s is %s: %v", v.VM, v.State, v.Failure)
 			}
 		}

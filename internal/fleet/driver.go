@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 const (
@@ -23,7 +23,7 @@ type driver struct {
 	*attempt
 	ctx context.Context // of the worker
 	try context.Context // of the attempt
-	vm  roster.VM
+	vm  fleetdb.VM
 
 	slotToken chan struct{} // holds one token; the caller that took it may use granted and slots
 	granted   bool          // the slot of the grant is not taken yet
@@ -32,16 +32,16 @@ type driver struct {
 	mu           sync.Mutex // guards the fields below
 	step         string
 	waits        string
-	orderPassed  roster.Order // last order that was passed to the Mover
-	rehearsal    string       // id of the rehearsal that was passed to the Mover; "" for none
-	rehearsed    []roster.Rehearsed
-	first, last  roster.Progress
+	orderPassed  fleetdb.Order // last order that was passed to the Mover
+	rehearsal    string        // id of the rehearsal that was passed to the Mover; "" for none
+	rehearsed    []fleetdb.Rehearsed
+	first, last  fleetdb.Progress
 	progressed   bool          // first is set
 	wake         chan struct{} // wakes exchange
 	exchangeDone chan struct{} // closed when exchange has returned
 }
 
-func (a *attempt) newDriver(ctx, try context.Context, vm roster.VM) *driver {
+func (a *attempt) newDriver(ctx, try context.Context, vm fleetdb.VM) *driver {
 	d := &driver{
 		attempt: a, ctx: ctx, try: try, vm: vm, granted: vm.Holds,
 		slotToken: make(chan struct{}, 1), wake: make(chan struct{}, 1), exchangeDone: make(chan struct{}),
@@ -51,7 +51,7 @@ func (a *attempt) newDriver(ctx, try context.Context, vm roster.VM) *driver {
 }
 
 // move has the Mover move the VM, and runs what belongs to that.
-func (d *driver) move(vm roster.VM) error {
+func (d *driver) move(vm fleetdb.VM) error {
 	try, end := context.WithCancel(d.try)
 	go d.exchange(try)
 	idle, stop := d.w.until(try, d.w.Now().Add(unusedTime))
@@ -74,7 +74,7 @@ func (d *driver) gained() bool {
 
 func (d *driver) Epoch() int64 { return d.claim.Epoch }
 
-func (d *driver) Progress(p roster.Progress) {
+func (d *driver) Progress(p fleetdb.Progress) {
 	p.Key = d.claim.Key
 	d.mu.Lock()
 	if !d.progressed {
@@ -87,7 +87,7 @@ func (d *driver) Progress(p roster.Progress) {
 	d.w.unreported[p.Key] = p
 }
 
-func (d *driver) Rehearsed(done roster.Rehearsed) {
+func (d *driver) Rehearsed(done fleetdb.Rehearsed) {
 	d.mu.Lock()
 	d.rehearsed = append(d.rehearsed, done)
 	d.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // schedulerLease is the name of the lease that makes a node the scheduler of the fleet.
@@ -24,7 +24,7 @@ func (n *Node) campaign(ctx context.Context) error {
 	var c contact
 	for {
 		l := &heldLease{}
-		l.renew = func(ctx context.Context, l *roster.Lease) error { return n.Roster.Leases.Renew(ctx, l, n.TTL) }
+		l.renew = func(ctx context.Context, l *fleetdb.Lease) error { return n.Roster.Leases.Renew(ctx, l, n.TTL) }
 		err := n.acquireLease(l, func() (err error) {
 			l.lease, err = n.Roster.Leases.Acquire(ctx, schedulerLease, n.id, n.TTL)
 			return err
@@ -58,7 +58,7 @@ func (n *Node) schedule(ctx context.Context, l *heldLease, grace time.Duration) 
 		if ctx.Err() != nil { // stopped: the next scheduler need not wait until the lease expires
 			last, end := afterwards(ctx)
 			defer end()
-			if err := n.Roster.Leases.Free(last, l.lease); err != nil && !errors.Is(err, roster.ErrFenced) {
+			if err := n.Roster.Leases.Free(last, l.lease); err != nil && !errors.Is(err, fleetdb.ErrFenced) {
 				n.Log.Debug("scheduler's lease not freed", "err", err)
 			}
 		}

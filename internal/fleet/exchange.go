@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func (d *driver) wakeExchange() {
@@ -46,11 +46,11 @@ func (d *driver) exchange(try context.Context) {
 
 // passOrder passes an order to the Mover once the run has begun, which its first step shows: until then the Move
 // has the order that it began with. A cold run knows no orders: an order decides whether it may begin, or it ends.
-func (d *driver) passOrder(o roster.Order) {
+func (d *driver) passOrder(o fleetdb.Order) {
 	d.mu.Lock()
 	passed, running := d.orderPassed, d.step != ""
 	d.mu.Unlock()
-	if !d.vm.Warm || !running || o == passed || o == roster.Retry {
+	if !d.vm.Warm || !running || o == passed || o == fleetdb.Retry {
 		return
 	}
 	if err := d.w.Mover.Order(d.vm, o); err != nil {
@@ -64,7 +64,7 @@ func (d *driver) passOrder(o roster.Order) {
 
 // passRehearsal passes the requested rehearsal, nil for none, to the Mover once the run has begun, and takes back the
 // one that is not requested any more.
-func (d *driver) passRehearsal(ask *roster.Rehearsal) {
+func (d *driver) passRehearsal(ask *fleetdb.Rehearsal) {
 	d.mu.Lock()
 	was, running := d.rehearsal, d.step != ""
 	d.mu.Unlock()
@@ -82,7 +82,7 @@ func (d *driver) passRehearsal(ask *roster.Rehearsal) {
 	}
 	if ask != nil {
 		if err := d.w.Mover.Rehearse(d.vm, *ask); err != nil {
-			d.Rehearsed(roster.Rehearsed{Rehearsal: *ask, Failure: failureOf(err)})
+			d.Rehearsed(fleetdb.Rehearsed{Rehearsal: *ask, Failure: failureOf(err)})
 		}
 	}
 	d.mu.Lock()

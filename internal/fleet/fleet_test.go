@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func TestPlanRunsToItsEnd(t *testing.T) {
@@ -15,7 +15,7 @@ func TestPlanRunsToItsEnd(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	p := r.waitEnded("wave")
-	if p.Counts[roster.Done] != 60 || p.Failure != nil || p.Listed.IsZero() {
+	if p.Counts[fleetdb.Done] != 60 || p.Failure != nil || p.Listed.IsZero() {
 		t.Errorf("ended as %+v", p)
 	}
 	for host, most := range map[string]int{"esx1": 4, "esx2": 2, "esx3": 4} {
@@ -38,7 +38,7 @@ func TestFirstTransfersDoNotWaitForTheListing(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t)
 	more := make(chan struct{})
-	m.list = func(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {
+	m.list = func(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 		vms := vmsOn(20, 2)
 		if err := tell(vms[:5]); err != nil {
 			return err
@@ -52,12 +52,12 @@ func TestFirstTransfersDoNotWaitForTheListing(t *testing.T) {
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	r.waitFor("wave", roster.Done, 5)
-	if p := r.plan("wave"); p.State != roster.PlanListing {
+	r.waitFor("wave", fleetdb.Done, 5)
+	if p := r.plan("wave"); p.State != fleetdb.PlanListing {
 		t.Errorf("the plan is %s while it is listed", p.State)
 	}
 	close(more)
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 20 {
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 20 {
 		t.Errorf("ended with %v", p.Counts)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -16,10 +16,10 @@ import (
 // needing is a mover whose VMs need what a test says.
 type needing struct {
 	*mover
-	of func(roster.VM) []sched.Need
+	of func(fleetdb.VM) []sched.Need
 }
 
-func (n needing) Needs(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
+func (n needing) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
 	return n.of(vm), time.Minute
 }
 
@@ -31,10 +31,10 @@ func TestVMWithMoreDisksThanTheLimitGoes(t *testing.T) {
 	m := newMover(t, vms...)
 	m.caps = map[string]int64{"host:*/disks": 8}
 	r.submit("wave")
-	r.start(r.config(needing{m, func(v roster.VM) []sched.Need {
+	r.start(r.config(needing{m, func(v fleetdb.VM) []sched.Need {
 		return []sched.Need{{Resource: "host:" + v.Host + "/disks", Weight: int64(v.Disks)}}
 	}}, "w1"))
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 30 {
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 30 {
 		t.Errorf("ended with %v", p.Counts)
 	}
 }
@@ -44,7 +44,7 @@ func TestVMThatCannotBeScheduledHarmsNobodyElse(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t, vmsOn(5, 1)...)
 	r.submit("wave")
-	c := r.config(needing{m, func(v roster.VM) []sched.Need {
+	c := r.config(needing{m, func(v fleetdb.VM) []sched.Need {
 		if v.VM == "vm-3" {
 			return []sched.Need{{Resource: "host:esx1/disks", Weight: 0}}
 		}
@@ -52,7 +52,7 @@ func TestVMThatCannotBeScheduledHarmsNobodyElse(t *testing.T) {
 	}}, "w1")
 	c.TTL = DefaultTTL // the board is looked at three times in that
 	r.start(c)
-	r.waitFor("wave", roster.Done, 4)
+	r.waitFor("wave", fleetdb.Done, 4)
 	if why := r.why("wave", "vm-3"); !strings.Contains(why, "0 of resource") {
 		t.Errorf("it waits for %q", why)
 	}
@@ -86,7 +86,7 @@ func TestEveryVMThatWaitsSaysWhy(t *testing.T) {
 	r.start(c)
 	next(t, held)
 	next(t, held)
-	r.order("wave/vm-11", roster.Pause)
+	r.order("wave/vm-11", fleetdb.Pause)
 	r.wait("all reasons", func() bool {
 		s := r.status("wave")
 		seen := map[string]int{}
@@ -196,14 +196,14 @@ func TestNextSchedulerKnowsWhatIsHeld(t *testing.T) {
 
 func TestStatusCountsAndEstimates(t *testing.T) {
 	s := Status{}
-	vms := []roster.VM{
-		{Key: roster.Key{VM: "a"}, Bytes: 100, State: roster.Done},
-		{Key: roster.Key{VM: "b"}, Bytes: 100, State: roster.Running},
-		{Key: roster.Key{VM: "c"}, Bytes: 100, State: roster.Queued, NotBefore: time.Unix(3600, 0), Failure: &roster.Failure{Text: "no route"}},
-		{Key: roster.Key{VM: "d"}, Bytes: 100, State: roster.Canceled},
-		{Key: roster.Key{VM: "e"}, Bytes: 100, State: roster.Failed, Failure: &roster.Failure{Text: "damaged"}},
+	vms := []fleetdb.VM{
+		{Key: fleetdb.Key{VM: "a"}, Bytes: 100, State: fleetdb.Done},
+		{Key: fleetdb.Key{VM: "b"}, Bytes: 100, State: fleetdb.Running},
+		{Key: fleetdb.Key{VM: "c"}, Bytes: 100, State: fleetdb.Queued, NotBefore: time.Unix(3600, 0), Failure: &fleetdb.Failure{Text: "no route"}},
+		{Key: fleetdb.Key{VM: "d"}, Bytes: 100, State: fleetdb.Canceled},
+		{Key: fleetdb.Key{VM: "e"}, Bytes: 100, State: fleetdb.Failed, Failure: &fleetdb.Failure{Text: "damaged"}},
 	}
-	s.fill(vms, []roster.Progress{{Key: roster.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
+	s.fill(vms, []fleetdb.Progress{{Key: fleetdb.Key{VM: "b"}, Total: 200, Done: 50, Moved: 20, Rate: 25}}, map[string]string{"e": "old"})
 	if s.Total != 500 || s.Done != 150 || s.Rate != 25 || s.Moved != 20 || s.Left != 7*time.Second {
 		t.Errorf("total %d, done %d, moved %d, rate %d, left %v", s.Total, s.Done, s.Moved, s.Rate, s.Left)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // errOverdue ends what a lease permits when the lease was not renewed in time.
@@ -14,8 +14,8 @@ var errOverdue = fault.New(fault.Unreachable, "the lease could not be renewed in
 
 // A heldLease is a lease that this process keeps by renewing it.
 type heldLease struct {
-	lease roster.Lease
-	renew func(context.Context, *roster.Lease) error
+	lease fleetdb.Lease
+	renew func(context.Context, *fleetdb.Lease) error
 	safe  time.Time // by our own clock: until then the lease is ours, and there is time to stop what it permits
 }
 
@@ -37,7 +37,7 @@ func (c Config) acquireLease(l *heldLease, acquire func() error) error {
 	return nil
 }
 
-// keepLease renews the lease until ctx ends, until another process has it (roster.ErrFenced) or until it was not
+// keepLease renews the lease until ctx ends, until another process has it (fleetdb.ErrFenced) or until it was not
 // renewed in time (errOverdue). A clock that jumps forward makes it overdue: the process may have been suspended.
 func (c Config) keepLease(ctx context.Context, l *heldLease) error {
 	for pause := c.TTL / renewals; ; {
@@ -53,7 +53,7 @@ func (c Config) keepLease(ctx context.Context, l *heldLease) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, roster.ErrFenced):
+		case errors.Is(err, fleetdb.ErrFenced):
 			return err
 		case err == nil:
 			pause = c.TTL / renewals

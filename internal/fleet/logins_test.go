@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // VMs of a plan come together: none waits for another, whoever of them logs in.
@@ -16,7 +16,7 @@ func TestVMsDoNotWaitForEachOthersLogins(t *testing.T) {
 	m := newMover(t, vmsOn(vms, 1)...)
 	var begun atomic.Int32
 	all := make(chan struct{})
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if begun.Add(1) == vms {
 			close(all)
 		}
@@ -29,14 +29,14 @@ func TestVMsDoNotWaitForEachOthersLogins(t *testing.T) {
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	r.waitFor("wave", roster.Done, vms)
+	r.waitFor("wave", fleetdb.Done, vms)
 }
 
 // What a session refuses is no refused login: the others go on.
 func TestWhatASessionRefusesIsNoRefusedLogin(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t, vmsOn(2, 1)...)
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if vm.VM == "vm-1" {
 			return fault.New(fault.Denied, "no permission to read the VM")
 		}
@@ -44,6 +44,6 @@ func TestWhatASessionRefusesIsNoRefusedLogin(t *testing.T) {
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	r.waitFor("wave", roster.Failed, 1)
-	r.waitFor("wave", roster.Done, 1)
+	r.waitFor("wave", fleetdb.Failed, 1)
+	r.waitFor("wave", fleetdb.Done, 1)
 }

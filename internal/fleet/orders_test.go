@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // hold makes transfers last until they are let go; it tells of each that it holds.
 func (m *mover) hold() (held chan string, letGo chan struct{}) {
 	held, letGo = make(chan string, 1000), make(chan struct{})
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, roster.First, time.Minute)
+		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -57,37 +57,37 @@ func TestCancelStopsAndUndoes(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	first := next(t, held)
 	next(t, held)
-	r.order("wave/"+first, roster.Cancel)
-	r.wait("it to be canceled", func() bool { return r.vm("wave", first).State == roster.Canceled })
-	if n := m.undone[roster.Key{Plan: "wave", VM: first}]; n != 1 {
+	r.order("wave/"+first, fleetdb.Cancel)
+	r.wait("it to be canceled", func() bool { return r.vm("wave", first).State == fleetdb.Canceled })
+	if n := m.undone[fleetdb.Key{Plan: "wave", VM: first}]; n != 1 {
 		t.Errorf("undone %d times", n)
 	}
 	next(t, held) // its slot is another's now
-	r.order("wave", roster.Rollback)
+	r.order("wave", fleetdb.Rollback)
 	p := r.waitEnded("wave")
-	if p.Counts[roster.Canceled] != 6 {
+	if p.Counts[fleetdb.Canceled] != 6 {
 		t.Fatalf("ended with %v", p.Counts)
 	}
 	if len(m.undone) != 3 {
 		t.Errorf("%d VMs were undone, and 3 begun", len(m.undone))
 	}
 	close(letGo)
-	r.order("wave", roster.Retry)
-	r.waitFor("wave", roster.Done, 6)
+	r.order("wave", fleetdb.Retry)
+	r.waitFor("wave", fleetdb.Done, 6)
 }
 
 // What is left of a failed VM is undone, too; and an undo that fails is tried again.
 func TestCancelOfAFailedVMUndoesIt(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(1, 1)...)
-	m.move = func(_ context.Context, _ roster.VM, d Driver) error {
+	m.move = func(_ context.Context, _ fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
 		return errBroken
 	}
 	var undos atomic.Int32
-	m.undo = func(context.Context, roster.VM) error {
+	m.undo = func(context.Context, fleetdb.VM) error {
 		if undos.Add(1) < 3 {
 			return errAway
 		}
@@ -96,10 +96,10 @@ func TestCancelOfAFailedVMUndoesIt(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	r.waitEnded("wave")
-	r.order("wave/vm-1", roster.Cancel)
+	r.order("wave/vm-1", fleetdb.Cancel)
 	r.wait("it to be canceled", func() bool {
 		r.clock.add(10 * time.Second)
-		return r.vm("wave", "vm-1").State == roster.Canceled
+		return r.vm("wave", "vm-1").State == fleetdb.Canceled
 	})
 	if n := undos.Load(); n != 3 {
 		t.Errorf("%d undos", n)
@@ -114,16 +114,16 @@ func TestCancelOfAFailedVMUndoesIt(t *testing.T) {
 func TestRefusedWithdrawal(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(1, 1)...)
-	m.move = func(_ context.Context, _ roster.VM, d Driver) error { return d.Storage([]string{"disk-dir:/srv/vm"}) }
+	m.move = func(_ context.Context, _ fleetdb.VM, d Driver) error { return d.Storage([]string{"disk-dir:/srv/vm"}) }
 	var runs atomic.Bool
 	runs.Store(true)
-	m.undo = func(context.Context, roster.VM) error {
+	m.undo = func(context.Context, fleetdb.VM) error {
 		if runs.Load() {
 			return fault.New(fault.Conflict, "the image is in use").WithHint("shut the VM down first")
 		}
 		return nil
 	}
-	state := func(want roster.State) roster.VM {
+	state := func(want fleetdb.State) fleetdb.VM {
 		r.wait(string(want), func() bool { return r.vm("wave", "vm-1").State == want })
 		return r.vm("wave", "vm-1")
 	}
@@ -131,37 +131,37 @@ func TestRefusedWithdrawal(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	r.waitEnded("wave")
 
-	r.order("wave/vm-1", roster.Withdraw)
-	if f := state(roster.Failed).Failure; f == nil || f.Text != "withdraw the published VM: the image is in use" || f.Hint != "shut the VM down first" {
+	r.order("wave/vm-1", fleetdb.Withdraw)
+	if f := state(fleetdb.Failed).Failure; f == nil || f.Text != "withdraw the published VM: the image is in use" || f.Hint != "shut the VM down first" {
 		t.Errorf("the failure is %+v", f)
 	}
-	r.order("wave/vm-1", roster.Retry)
-	if v := state(roster.Done); v.Failure != nil {
+	r.order("wave/vm-1", fleetdb.Retry)
+	if v := state(fleetdb.Done); v.Failure != nil {
 		t.Errorf("after retry: %+v", v.Failure)
 	}
 	runs.Store(false)
-	r.order("wave/vm-1", roster.Withdraw)
-	state(roster.Canceled)
+	r.order("wave/vm-1", fleetdb.Withdraw)
+	state(fleetdb.Canceled)
 }
 
 func TestPausedPlanBeginsNothingAndOthersGoOn(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t, vmsOn(4, 1)...)
 	r.submit("later")
-	r.order("later", roster.Pause)
+	r.order("later", fleetdb.Pause)
 	r.submit("now")
 	r.start(r.config(m, "w1"))
 	r.waitEnded("now")
-	if p := r.plan("later"); p.Counts[roster.Queued] != 4 {
+	if p := r.plan("later"); p.Counts[fleetdb.Queued] != 4 {
 		t.Errorf("the paused plan has %v", p.Counts)
 	}
-	r.order("later/vm-2", roster.Pause)
-	r.order("later", roster.GoOn)
-	r.waitFor("later", roster.Done, 3)
-	if v := r.vm("later", "vm-2"); v.State != roster.Queued {
+	r.order("later/vm-2", fleetdb.Pause)
+	r.order("later", fleetdb.GoOn)
+	r.waitFor("later", fleetdb.Done, 3)
+	if v := r.vm("later", "vm-2"); v.State != fleetdb.Queued {
 		t.Errorf("the paused VM is %s", v.State)
 	}
-	r.order("later/vm-2", roster.GoOn)
+	r.order("later/vm-2", fleetdb.GoOn)
 	r.waitEnded("later")
 }
 
@@ -177,8 +177,8 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 	m := newMover(t, vms...)
 	m.caps = map[string]int64{"host:*/vms": 2}
 	cut := make(chan struct{})
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
-		round := func(s roster.Stage) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
+		round := func(s fleetdb.Stage) error {
 			back, err := d.Turn(ctx, s, time.Minute)
 			if err != nil {
 				return err
@@ -188,7 +188,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 			defer m.busy(vm.Host, -1)
 			return nil
 		}
-		for _, s := range []roster.Stage{roster.First, roster.Again} {
+		for _, s := range []fleetdb.Stage{fleetdb.First, fleetdb.Again} {
 			if err := round(s); err != nil {
 				return err
 			}
@@ -199,7 +199,7 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return round(roster.Cutover)
+		return round(fleetdb.Cutover)
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
@@ -212,11 +212,11 @@ func TestWarmVMsHoldNothingBetweenRounds(t *testing.T) {
 		}
 		return waiting == 20
 	})
-	r.order("wave", roster.CutOver)
+	r.order("wave", fleetdb.CutOver)
 	r.wait("all to be told", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o roster.Order) bool { return o != roster.CutOver })) == 20
+		return len(slices.DeleteFunc(slices.Clone(m.orders), func(o fleetdb.Order) bool { return o != fleetdb.CutOver })) == 20
 	})
 	close(cut)
 	r.waitEnded("wave")
@@ -230,7 +230,7 @@ func TestHooksAreBegunOnce(t *testing.T) {
 	m := newMover(t, vmsOn(2, 1)...)
 	var right atomic.Bool
 	begun := make(chan struct{}, 10)
-	m.hook = func(ctx context.Context, _ roster.Plan, when string) error {
+	m.hook = func(ctx context.Context, _ fleetdb.Plan, when string) error {
 		begun <- struct{}{}
 		switch {
 		case right.Load():
@@ -253,14 +253,14 @@ func TestHooksAreBegunOnce(t *testing.T) {
 		}
 	}
 	r.wait("the plan to say that the hook was cut off", says("cut off"))
-	r.order("wave", roster.GoOn)
+	r.order("wave", fleetdb.GoOn)
 	r.wait("the plan to say that the hook failed", says(errPlain.Error()))
-	if n := r.plan("wave").Counts[roster.Done]; n > 0 {
+	if n := r.plan("wave").Counts[fleetdb.Done]; n > 0 {
 		t.Errorf("%d VMs were moved behind a hook that failed", n)
 	}
 	right.Store(true)
-	r.order("wave", roster.GoOn)
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 2 {
+	r.order("wave", fleetdb.GoOn)
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 {
 		t.Errorf("ended with %v", p.Counts)
 	}
 	if want := []string{pre, pre, pre, post}; !slices.Equal(m.hooks, want) {
@@ -272,7 +272,7 @@ func TestListingIsTriedAgain(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t)
 	tries := 0
-	m.list = func(_ context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
+	m.list = func(_ context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 		tries++
 		vms := vmsOn(6, 1)
 		if tries < 3 { // part of it comes, and stays
@@ -291,7 +291,7 @@ func TestListingIsTriedAgain(t *testing.T) {
 		}
 		return r.plan("wave").State.Over()
 	})
-	if p := r.plan("wave"); p.Counts[roster.Done] != 6 || p.Failure != nil {
+	if p := r.plan("wave"); p.Counts[fleetdb.Done] != 6 || p.Failure != nil {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
 	}
 }
@@ -299,27 +299,27 @@ func TestListingIsTriedAgain(t *testing.T) {
 func TestPlanThatCannotBeListedEnds(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t)
-	m.list = func(context.Context, roster.Plan, func([]roster.VM) error) error {
+	m.list = func(context.Context, fleetdb.Plan, func([]fleetdb.VM) error) error {
 		return fault.New(fault.NotFound, "VM db9 is not there")
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	if p := r.waitEnded("wave"); p.State != roster.PlanFailed || p.Failure.Kind != "not-found" {
+	if p := r.waitEnded("wave"); p.State != fleetdb.PlanFailed || p.Failure.Kind != "not-found" {
 		t.Errorf("ended with %+v", p.Failure)
 	}
 	m.list = nil
 	m.vms = vmsOn(2, 1)
-	r.order("wave", roster.Retry)
-	r.waitFor("wave", roster.Done, 2)
+	r.order("wave", fleetdb.Retry)
+	r.waitFor("wave", fleetdb.Done, 2)
 }
 
 // each ranges over the VMs of a plan.
-func (r *rig) each(plan string) func(func(roster.VM) bool) {
-	all, err := r.roster.VMs.List(r.Context(), roster.Query{Plan: plan})
+func (r *rig) each(plan string) func(func(fleetdb.VM) bool) {
+	all, err := r.roster.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	if err != nil {
 		r.Fatal(err)
 	}
-	return func(yield func(roster.VM) bool) {
+	return func(yield func(fleetdb.VM) bool) {
 		for _, v := range all {
 			if !yield(v) {
 				return
@@ -343,7 +343,7 @@ func TestPlanWhoseSourceNeverAnsweredFails(t *testing.T) {
 			r := newRig(t, newClock())
 			m := newMover(t)
 			asked := make(chan struct{}, 10)
-			m.list = func(ctx context.Context, _ roster.Plan, _ func([]roster.VM) error) error {
+			m.list = func(ctx context.Context, _ fleetdb.Plan, _ func([]fleetdb.VM) error) error {
 				asked <- struct{}{}
 				return c.list(ctx)
 			}
@@ -353,15 +353,15 @@ func TestPlanWhoseSourceNeverAnsweredFails(t *testing.T) {
 			if c.kind == "unreachable" {
 				r.wait("the plan to report the source", func() bool { return r.plan("wave").Failure != nil })
 			}
-			r.order("wave", roster.Cancel)
+			r.order("wave", fleetdb.Cancel)
 			p := r.waitEnded("wave")
-			if p.State != roster.PlanFailed || p.Failure == nil || p.Failure.Kind != c.kind || p.Failure.Hint == "" && c.kind == "canceled" {
+			if p.State != fleetdb.PlanFailed || p.Failure == nil || p.Failure.Kind != c.kind || p.Failure.Hint == "" && c.kind == "canceled" {
 				t.Errorf("ended as %s with %+v", p.State, p.Failure)
 			}
 			m.list, m.vms = nil, vmsOn(2, 1)
-			r.order("wave", roster.Retry)
-			r.waitFor("wave", roster.Done, 2)
-			if p := r.waitEnded("wave"); p.State != roster.PlanEnded || p.Failure != nil {
+			r.order("wave", fleetdb.Retry)
+			r.waitFor("wave", fleetdb.Done, 2)
+			if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded || p.Failure != nil {
 				t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 			}
 		})
@@ -374,7 +374,7 @@ func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(2, 1)...)
 	var right atomic.Bool
-	m.hook = func(context.Context, roster.Plan, string) error {
+	m.hook = func(context.Context, fleetdb.Plan, string) error {
 		if right.Load() {
 			return nil
 		}
@@ -383,14 +383,14 @@ func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	r.wait("the plan to report its hook", func() bool { return r.plan("wave").Failure != nil })
-	r.order("wave", roster.Cancel)
-	if p := r.waitEnded("wave"); p.State != roster.PlanFailed || !strings.Contains(p.Failure.Text, "pre hook") {
+	r.order("wave", fleetdb.Cancel)
+	if p := r.waitEnded("wave"); p.State != fleetdb.PlanFailed || !strings.Contains(p.Failure.Text, "pre hook") {
 		t.Errorf("ended as %s with %+v", p.State, p.Failure)
 	}
 	right.Store(true)
-	r.order("wave", roster.Retry)
-	r.waitFor("wave", roster.Done, 2)
-	if p := r.waitEnded("wave"); p.State != roster.PlanEnded {
+	r.order("wave", fleetdb.Retry)
+	r.waitFor("wave", fleetdb.Done, 2)
+	if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded {
 		t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 	}
 	if want := []string{pre, pre, post}; !slices.Equal(m.hooks, want) {

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // hooks is the kind of the records of plans' hooks.
 const hooks = "plan-hook"
 
 // hookID returns the id of such a record. A plan that was dropped and submitted again has another one.
-func hookID(p roster.Plan, when string) string {
+func hookID(p fleetdb.Plan, when string) string {
 	return fmt.Sprintf("%s/%s/%d", when, p.Name, p.Created.UnixMicro())
 }
 
@@ -26,9 +26,9 @@ const (
 
 // A hookRun is the record of a hook. It is written before the hook begins and when it has ended.
 type hookRun struct {
-	Began   time.Time       `json:"began"`
-	Ended   time.Time       `json:"ended,omitzero"`
-	Failure *roster.Failure `json:"failure,omitempty"`
+	Began   time.Time        `json:"began"`
+	Ended   time.Time        `json:"ended,omitzero"`
+	Failure *fleetdb.Failure `json:"failure,omitempty"`
 }
 
 // succeeded reports whether the hook ended, and without a failure.
@@ -36,7 +36,7 @@ func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil
 
 // prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
 // begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
-func (r *planRunner) prepare(ctx context.Context, p *activePlan, row roster.Plan) error {
+func (r *planRunner) prepare(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
 	if row.Order.Undoes() {
 		r.call(ctx, func() {
 			p.ready, p.failed = true, false
@@ -67,7 +67,7 @@ func (r *planRunner) prepare(ctx context.Context, p *activePlan, row roster.Plan
 }
 
 // admit returns why the plan may not be carried out; nil if it may.
-func (r *planRunner) admit(ctx context.Context, row roster.Plan) (*roster.Failure, error) {
+func (r *planRunner) admit(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
 	err := r.retryWhileAway(ctx, func() error { return r.Mover.Admit(ctx, row) })
 	switch {
 	case ctx.Err() != nil:
@@ -80,12 +80,12 @@ func (r *planRunner) admit(ctx context.Context, row roster.Plan) (*roster.Failur
 
 // end runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
 // before the first VM did not succeed.
-func (r *planRunner) end(ctx context.Context, row roster.Plan) error {
+func (r *planRunner) end(ctx context.Context, row fleetdb.Plan) error {
 	first, began, err := r.readHook(ctx, hookID(row, pre))
 	if err != nil {
 		return err
 	}
-	var failure *roster.Failure
+	var failure *fleetdb.Failure
 	if began && first.succeeded() {
 		if failure, err = r.runHook(ctx, row, post); err != nil {
 			return err
@@ -94,12 +94,12 @@ func (r *planRunner) end(ctx context.Context, row roster.Plan) error {
 	if row.Failure != nil {
 		failure = row.Failure
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanEnded, failure)
+	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanEnded, failure)
 }
 
 // runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began and has no end
 // was cut off with its process: it may have done anything, so it does not run again without an order.
-func (r *planRunner) runHook(ctx context.Context, row roster.Plan, when string) (*roster.Failure, error) {
+func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string) (*fleetdb.Failure, error) {
 	id := hookID(row, when)
 	run, began, err := r.readHook(ctx, id)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleet/login"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // A planRunner moves plans through their states: it admits them, runs their hooks, finds their VMs and ends them.
@@ -32,7 +32,7 @@ type planRunner struct {
 
 // An activePlan is a plan that has not ended.
 type activePlan struct {
-	roster.Plan
+	fleetdb.Plan
 	source     string           // what it logs in to, host:port
 	weight     int              // its weight
 	capacities map[string]int64 // its limits
@@ -48,7 +48,7 @@ type activePlan struct {
 }
 
 // set sets the row of a plan.
-func (r *planRunner) set(ctx context.Context, row roster.Plan) error {
+func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
 	if row.State.Over() {
 		r.drop(row.Name)
 		return nil
@@ -127,25 +127,25 @@ func (r *planRunner) advance(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
-		case row.State == roster.PlanListing && row.Order.Undoes():
-			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, unlisted(row)) })
+		case row.State == fleetdb.PlanListing && row.Order.Undoes():
+			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlisted(row)) })
 		case !p.ready:
 			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })
-		case row.State == roster.PlanListing && r.mayList(p):
+		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)
 			p.stopListing = stop
 			r.begin(ctx, p, func() error {
 				defer stop()
 				return r.list(ctx, listing, p, row)
 			})
-		case row.State == roster.PlanRunning && r.admission.VMs(p.Name) == 0:
+		case row.State == fleetdb.PlanRunning && r.admission.VMs(p.Name) == 0:
 			r.begin(ctx, p, func() error { return r.end(ctx, row) })
 		}
 	}
 }
 
 // unlisted returns why not all VMs of a canceled plan were found.
-func unlisted(p roster.Plan) *roster.Failure {
+func unlisted(p fleetdb.Plan) *fleetdb.Failure {
 	if p.Failure != nil {
 		return p.Failure
 	}
@@ -185,7 +185,7 @@ func (r *planRunner) call(ctx context.Context, f func()) {
 }
 
 // list finds the VMs of a plan. VMs that are found can begin at once.
-func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roster.Plan) error {
+func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleetdb.Plan) error {
 	err := r.listOnce(listing, row)
 	switch {
 	case ctx.Err() != nil:
@@ -193,7 +193,7 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roste
 	case listing.Err() != nil: // canceled
 		return nil
 	case err == nil:
-		return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, nil)
+		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
 	case login.IsRefusal(err):
 		r.call(ctx, r.loginDenied)
 		return nil
@@ -202,13 +202,13 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row roste
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
-		return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanListing, failureOf(err))
+		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanListing, failureOf(err))
 	}
-	return r.Roster.Plans.SetState(ctx, row.Name, roster.PlanRunning, failureOf(err))
+	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, failureOf(err))
 }
 
-func (r *planRunner) listOnce(ctx context.Context, p roster.Plan) error {
-	return r.Mover.List(ctx, p, func(vms []roster.VM) error {
+func (r *planRunner) listOnce(ctx context.Context, p fleetdb.Plan) error {
+	return r.Mover.List(ctx, p, func(vms []fleetdb.VM) error {
 		for i := range vms {
 			vms[i].Plan = p.Name
 		}
@@ -234,13 +234,13 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 }
 
 // refusalOf returns the refused login that a plan waits for, as its failure; nil if there is none.
-func (r *planRunner) refusalOf(p *activePlan) *roster.Failure {
+func (r *planRunner) refusalOf(p *activePlan) *fleetdb.Failure {
 	refusal, refused := r.admission.Refusal(p.source)
 	if !refused {
 		return nil
 	}
 	hint := fmt.Sprintf("correct the password, then decamp resume %s: until then decamp does not log in there, so that the account is not locked", fault.Quote(p.Name))
-	return &roster.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
+	return &fleetdb.Failure{Kind: fault.Denied.String(), Text: refusal.Err().Error(), Hint: hint}
 }
 
 // eachDeadline calls f with each time at which a search for VMs may begin.

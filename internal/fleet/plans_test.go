@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Of a host with four slots a plan of weight 3 gets three and a plan of weight 1 gets one, whichever began.
@@ -13,11 +13,11 @@ func TestPlansShareByTheirWeights(t *testing.T) {
 	m := newMover(t, vmsOn(40, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 4}
 	began, end := make(chan struct{}, 100), make(chan struct{})
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, roster.First, 0)
+		back, err := d.Turn(ctx, fleetdb.First, 0)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // reapTTL can be divided by renewals.
@@ -13,10 +13,10 @@ const reapTTL = 9 * time.Second
 
 // dead puts a worker and a scheduler in one process, which drives a VM, on record; that is all that
 // is ever heard of them. It returns the worker's lease.
-func (r *rig) dead() roster.Lease {
+func (r *rig) dead() fleetdb.Lease {
 	r.Helper()
 	ctx := r.Context()
-	worker, err := r.roster.Workers.Join(ctx, roster.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
+	worker, err := r.roster.Workers.Join(ctx, fleetdb.Worker{Name: "dead", Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 10}, reapTTL)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -26,18 +26,18 @@ func (r *rig) dead() roster.Lease {
 	}
 	r.submit("wave")
 	v := vmsOn(1, 1)[0]
-	v.Plan, v.Seq, v.State, v.Asks, v.Runs = "wave", 1, roster.Queued, roster.First, []string{"run"}
-	if err := r.roster.VMs.Add(ctx, []roster.VM{v}); err != nil {
+	v.Plan, v.Seq, v.State, v.Asks, v.Runs = "wave", 1, fleetdb.Queued, fleetdb.First, []string{"run"}
+	if err := r.roster.VMs.Add(ctx, []fleetdb.VM{v}); err != nil {
 		r.Fatal(err)
 	}
-	if err := r.roster.Plans.SetState(ctx, "wave", roster.PlanRunning, nil); err != nil {
+	if err := r.roster.Plans.SetState(ctx, "wave", fleetdb.PlanRunning, nil); err != nil {
 		r.Fatal(err)
 	}
-	granted, err := r.roster.Scheduling.Grant(ctx, scheduler, []roster.Granted{{Key: v.Key, Worker: "dead"}})
+	granted, err := r.roster.Scheduling.Grant(ctx, scheduler, []fleetdb.Granted{{Key: v.Key, Worker: "dead"}})
 	if err != nil || len(granted) != 1 {
 		r.Fatal(granted, err)
 	}
-	claim := roster.Claim{Key: v.Key, Worker: "dead", Epoch: granted[0].Epoch}
+	claim := fleetdb.Claim{Key: v.Key, Worker: "dead", Epoch: granted[0].Epoch}
 	if err := r.roster.Claims.Begin(ctx, claim, []string{"disk-dir:/srv/vm"}); err != nil {
 		r.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestNextSchedulerKnowsThatTheRosterWasThere(t *testing.T) {
 	r.dead()
 	r.candidate(reapTTL/renewals, reapTTL/renewals, reapTTL/renewals)
 	r.looked()
-	if v := r.vm("wave", "vm-1"); v.State != roster.Stranded {
+	if v := r.vm("wave", "vm-1"); v.State != fleetdb.Stranded {
 		t.Errorf("its VM is %s at %s", v.State, v.Worker)
 	}
 }
@@ -87,7 +87,7 @@ func TestNextSchedulerLetsWorkersComeBack(t *testing.T) {
 	lease := r.dead()
 	r.candidate(reapTTL/renewals, reapTTL)
 	r.looked()
-	if v := r.vm("wave", "vm-1"); v.State != roster.Running || v.Worker != "dead" {
+	if v := r.vm("wave", "vm-1"); v.State != fleetdb.Running || v.Worker != "dead" {
 		t.Errorf("its VM is %s at %s", v.State, v.Worker)
 	}
 	if err := r.roster.Leases.Renew(t.Context(), &lease, reapTTL); err != nil {
@@ -110,9 +110,9 @@ func TestLeasesThatEndAreLookedAtAtOnce(t *testing.T) {
 		{"one ends before anything may be taken", time.Second, 2 * time.Second, time.Second},
 		{"one ended, and may be acted upon soon", -time.Second, 2 * time.Second, 2 * time.Second},
 	} {
-		s := newScheduler(New(Config{TTL: reapTTL}).Config, roster.Lease{}, 0, nil)
+		s := newScheduler(New(Config{TTL: reapTTL}).Config, fleetdb.Lease{}, 0, nil)
 		s.ticked, s.lostAfter = at, at.Add(c.grace)
-		s.admission.SetWorkers([]roster.Worker{{Name: "w", Until: at.Add(c.until)}})
+		s.admission.SetWorkers([]fleetdb.Worker{{Name: "w", Until: at.Add(c.until)}})
 		if got := s.nextTick().Sub(at); got != c.want {
 			t.Errorf("%s: after %v, want %v", c.name, got, c.want)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // waits has a plan of one warm VM whose Move waits for its cutover, and returns its driver.
@@ -16,7 +16,7 @@ func (r *rig) waits(m *mover) (Driver, chan struct{}) {
 	m.vms = vmsOn(1, 1)
 	m.vms[0].Warm = true
 	drivers, cut := make(chan Driver, 10), make(chan struct{})
-	m.move = func(ctx context.Context, _ roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, _ fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
@@ -34,24 +34,24 @@ func (r *rig) waits(m *mover) (Driver, chan struct{}) {
 	return next(r, drivers), cut
 }
 
-var vm1 = roster.Key{Plan: "wave", VM: "vm-1"}
+var vm1 = fleetdb.Key{Plan: "wave", VM: "vm-1"}
 
 func (r *rig) rehearse(id string) {
 	r.Helper()
-	if err := r.roster.Rehearsals.Request(r.Context(), vm1, roster.Rehearsal{ID: id, Expect: "up"}); err != nil {
+	if err := r.roster.Rehearsals.Request(r.Context(), vm1, fleetdb.Rehearsal{ID: id, Expect: "up"}); err != nil {
 		r.Fatal(err)
 	}
 }
 
 // answered waits for how a rehearsal ended.
-func (r *rig) answered(id string) (done roster.Rehearsed) {
+func (r *rig) answered(id string) (done fleetdb.Rehearsed) {
 	r.Helper()
 	r.wait("the answer to "+id, func() bool {
 		all, err := r.roster.Rehearsals.List(r.Context(), vm1)
 		if err != nil {
 			r.Fatal(err)
 		}
-		i := slices.IndexFunc(all, func(d roster.Rehearsed) bool { return d.ID == id && !d.Ended.IsZero() })
+		i := slices.IndexFunc(all, func(d fleetdb.Rehearsed) bool { return d.ID == id && !d.Ended.IsZero() })
 		if i >= 0 {
 			done = all[i]
 		}
@@ -77,10 +77,10 @@ func TestRehearsalIsTheWorkers(t *testing.T) {
 	d, cut := r.waits(m)
 	r.rehearse("1")
 	r.told(m, &m.asked, "1")
-	r.order("wave/vm-1", roster.Pause) // news of the VM are no other rehearsal
+	r.order("wave/vm-1", fleetdb.Pause) // news of the VM are no other rehearsal
 	d.Step("wait", "paused")
-	d.Rehearsed(roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: "0"}}) // of another time
-	d.Rehearsed(roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: "1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "up"})
+	d.Rehearsed(fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: "0"}}) // of another time
+	d.Rehearsed(fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: "1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "up"})
 	if done := r.answered("1"); done.Worker != "w1" || done.Expect != "up" || done.Tail != "up" || string(done.Report) != `{"verdict":"booted"}` || done.Failure != nil {
 		t.Errorf("answered %+v", done)
 	}
@@ -90,9 +90,9 @@ func TestRehearsalIsTheWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.told(m, &m.taken, "1", "2") // the first had ended
-	d.Rehearsed(roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: "2"}})
+	d.Rehearsed(fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: "2"}})
 	m.mu.Lock()
-	m.boot = func(roster.Rehearsal) error { return fault.New(fault.Conflict, "another one stands") }
+	m.boot = func(fleetdb.Rehearsal) error { return fault.New(fault.Conflict, "another one stands") }
 	m.mu.Unlock()
 	r.rehearse("3")
 	if done := r.answered("3"); done.Failure == nil || done.Failure.Kind != "conflict" || done.Failure.Text != "another one stands" {
@@ -111,7 +111,7 @@ func TestRehearsalOutlivesItsWorker(t *testing.T) {
 	m := newMover(t, vmsOn(1, 1)...)
 	m.vms[0].Warm = true
 	drivers := make(chan Driver, 10)
-	m.move = func(ctx context.Context, _ roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, _ fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-dir:/srv/vm"}); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func TestRehearsalOutlivesItsWorker(t *testing.T) {
 	r.start(r.only(r.config(m, "w1"), false, true))
 	d := next(t, drivers)
 	r.told(m, &m.asked, "1", "1")
-	d.Rehearsed(roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: "1"}, Tail: "up"})
+	d.Rehearsed(fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: "1"}, Tail: "up"})
 	if done := r.answered("1"); done.Tail != "up" {
 		t.Errorf("answered %+v", done)
 	}

@@ -9,14 +9,14 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func TestPassingFailureIsTriedAgainWithBackOff(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(1, 1)...)
 	var began []time.Time
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		began = append(began, r.clock.Now())
 		d.Step("copy", "")
 		if len(began) < 5 {
@@ -29,11 +29,11 @@ func TestPassingFailureIsTriedAgainWithBackOff(t *testing.T) {
 	rests := map[int]time.Time{}
 	r.wait("vm-1 to be done", func() bool {
 		v := r.vm("wave", "vm-1")
-		if v.State == roster.Queued && v.Attempts > 0 {
+		if v.State == fleetdb.Queued && v.Attempts > 0 {
 			rests[v.Attempts] = v.NotBefore
 			r.clock.add(time.Minute)
 		}
-		return v.State == roster.Done
+		return v.State == fleetdb.Done
 	})
 	if len(began) != 5 || len(rests) == 0 {
 		t.Fatalf("%d attempts, %d rests", len(began), len(rests))
@@ -49,14 +49,14 @@ func TestPassingFailureIsTriedAgainWithBackOff(t *testing.T) {
 func TestPassingFailureIsNotTriedForEver(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(1, 1)...)
-	m.move = func(_ context.Context, _ roster.VM, d Driver) error {
+	m.move = func(_ context.Context, _ fleetdb.VM, d Driver) error {
 		d.Step("copy", "")
 		return errAway
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
-	r.untilTriedAndRested("wave", "vm-1", roster.Failed)
-	if n := m.times(roster.Key{Plan: "wave", VM: "vm-1"}); n != maxAttempts {
+	r.untilTriedAndRested("wave", "vm-1", fleetdb.Failed)
+	if n := m.times(fleetdb.Key{Plan: "wave", VM: "vm-1"}); n != maxAttempts {
 		t.Errorf("tried %d times, want %d", n, maxAttempts)
 	}
 	if v := r.vm("wave", "vm-1"); v.Failure.Kind != fault.Unreachable.String() || v.Attempts != maxAttempts {
@@ -65,11 +65,11 @@ func TestPassingFailureIsNotTriedForEver(t *testing.T) {
 }
 
 // untilTriedAndRested moves the clock on while a VM waits for its next attempt.
-func (r *rig) untilTriedAndRested(plan, ref string, s roster.State) {
+func (r *rig) untilTriedAndRested(plan, ref string, s fleetdb.State) {
 	r.Helper()
 	r.wait(ref+" to be "+string(s), func() bool {
 		v := r.vm(plan, ref)
-		if v.State == roster.Queued && v.Attempts > 0 {
+		if v.State == fleetdb.Queued && v.Attempts > 0 {
 			r.clock.add(time.Minute)
 		}
 		return v.State == s
@@ -81,34 +81,34 @@ func TestProgressBeginsTheCountAnew(t *testing.T) {
 	r := newRig(t, newClock())
 	m := newMover(t, vmsOn(1, 1)...)
 	tries := 0
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if tries++; tries > 2*maxAttempts {
 			return m.transfer(ctx, vm, d)
 		}
-		back, err := d.Turn(ctx, roster.First, 0)
+		back, err := d.Turn(ctx, fleetdb.First, 0)
 		if err != nil {
 			return err
 		}
 		defer back()
-		d.Progress(roster.Progress{Total: 1 << 30, Done: int64(tries)})
-		d.Progress(roster.Progress{Total: 1 << 30, Done: int64(tries + 1)})
+		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: int64(tries)})
+		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: int64(tries + 1)})
 		return errAway
 	}
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	r.wait("the end", func() bool {
 		v := r.vm("wave", "vm-1")
-		if v.State == roster.Queued && v.Attempts > 0 {
+		if v.State == fleetdb.Queued && v.Attempts > 0 {
 			r.clock.add(time.Minute)
 		}
-		return v.State == roster.Done
+		return v.State == fleetdb.Done
 	})
 }
 
 func TestFailedVMStopsNoOther(t *testing.T) {
 	r := newRig(t, nil)
 	m := newMover(t, vmsOn(20, 2)...)
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		switch vm.VM {
 		case "vm-3":
 			return errBroken
@@ -122,15 +122,15 @@ func TestFailedVMStopsNoOther(t *testing.T) {
 	r.submit("wave")
 	r.start(r.config(m, "w1"))
 	p := r.waitEnded("wave")
-	if p.Counts[roster.Done] != 17 || p.Counts[roster.Failed] != 3 {
+	if p.Counts[fleetdb.Done] != 17 || p.Counts[fleetdb.Failed] != 3 {
 		t.Fatalf("ended with %v", p.Counts)
 	}
 	if v := r.vm("wave", "vm-3"); v.Failure.Kind != "corrupt" || v.Failure.Text != errBroken.Error() {
 		t.Errorf("vm-3 says %+v", v.Failure)
 	}
 	m.move = nil
-	r.order("wave", roster.Retry)
-	r.waitFor("wave", roster.Done, 20)
+	r.order("wave", fleetdb.Retry)
+	r.waitFor("wave", fleetdb.Done, 20)
 	if p := r.waitEnded("wave"); len(m.hooks) != 2 {
 		t.Errorf("after a retry: %v, hooks %v", p.Counts, m.hooks)
 	}
@@ -142,7 +142,7 @@ func TestRefusedLoginIsTheLastUntilSomebodySaysResume(t *testing.T) {
 	var logins, right atomic.Int32
 	worker := func(name string) {
 		m, at := newMover(t, vmsOn(60, 4)...), login.NewLimiter(r.roster, "vc1:443", "")
-		m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+		m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 			err := tryLogin(ctx, at, func() error {
 				logins.Add(1)
 				if right.Load() == 0 {
@@ -161,7 +161,7 @@ func TestRefusedLoginIsTheLastUntilSomebodySaysResume(t *testing.T) {
 	worker("w1")
 	worker("w2")
 	r.wait("the plan to say so", func() bool { f := r.plan("wave").Failure; return f != nil && f.Kind == "denied" })
-	r.waitFor("wave", roster.Queued, 60)
+	r.waitFor("wave", fleetdb.Queued, 60)
 	if n := logins.Load(); n != 1 {
 		t.Errorf("%d logins were refused", n)
 	}
@@ -170,8 +170,8 @@ func TestRefusedLoginIsTheLastUntilSomebodySaysResume(t *testing.T) {
 		t.Errorf("the plan says %q, want %q", f.Text, want)
 	}
 	right.Store(1)
-	r.order("wave", roster.GoOn)
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 60 || p.Failure != nil {
+	r.order("wave", fleetdb.GoOn)
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 60 || p.Failure != nil {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
 	}
 	if n := logins.Load(); n != 61 {
@@ -185,7 +185,7 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 	var logins atomic.Int32
 	var right atomic.Bool
 	at := login.NewLimiter(r.roster, "vc1:443", "")
-	m.list = func(ctx context.Context, _ roster.Plan, tell func([]roster.VM) error) error {
+	m.list = func(ctx context.Context, _ fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 		err := tryLogin(ctx, at, func() error {
 			logins.Add(1)
 			if !right.Load() {
@@ -210,7 +210,7 @@ func TestRefusedListingIsNotTriedAgainByItself(t *testing.T) {
 		t.Errorf("%d logins were refused", n)
 	}
 	right.Store(true)
-	r.order("wave", roster.GoOn)
+	r.order("wave", fleetdb.GoOn)
 	r.wait("the end", func() bool { r.clock.add(time.Second); return r.plan("wave").State.Over() })
 }
 
@@ -221,7 +221,7 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	var logins atomic.Int32
 	var right atomic.Bool
 	at := login.NewLimiter(r.roster, "vc1:443", "esx1")
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if vm.Host == "esx1" {
 			err := tryLogin(ctx, at, func() error {
 				if right.Load() {
@@ -240,8 +240,8 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 	c := r.config(m, "w1")
 	c.TTL = short // the board is written once in a while
 	r.start(c)
-	r.waitFor("wave", roster.Done, 20)
-	r.waitFor("wave", roster.Queued, 10)
+	r.waitFor("wave", fleetdb.Done, 20)
+	r.waitFor("wave", fleetdb.Queued, 10)
 	why := "login to host esx1 by SSH was refused"
 	r.wait("the board to say so", func() bool {
 		b := r.snapshot()
@@ -251,8 +251,8 @@ func TestHostThatRefusesWaitsAlone(t *testing.T) {
 		t.Errorf("%d logins were refused", n)
 	}
 	right.Store(true)
-	r.order("wave", roster.GoOn)
-	if p := r.waitEnded("wave"); p.Counts[roster.Done] != 30 || p.Failure != nil {
+	r.order("wave", fleetdb.GoOn)
+	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 30 || p.Failure != nil {
 		t.Errorf("ended with %v, %v", p.Counts, p.Failure)
 	}
 }
@@ -271,7 +271,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	var onESX1 atomic.Int32
 	away.Store(true)
 	m.caps = map[string]int64{"host:*/vms": 5}
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		d.Step("copy", "")
 		if vm.Host == "esx1" && away.Load() {
 			onESX1.Add(1)
@@ -281,13 +281,13 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	}
 	r.submit("wave")
 	first := r.start(r.config(m, "w1"))
-	r.waitFor("wave", roster.Done, 40)
+	r.waitFor("wave", fleetdb.Done, 40)
 	rests := func() bool {
 		records, err := r.roster.Records.List(t.Context(), hostHealth)
 		return err == nil && len(records) == 1 && strings.Contains(string(records[0].Doc), `"until"`)
 	}
 	r.wait("esx1 to fail", func() bool {
-		return onESX1.Load() >= failuresInARow && r.plan("wave").Counts[roster.Queued] == 20 && rests()
+		return onESX1.Load() >= failuresInARow && r.plan("wave").Counts[fleetdb.Queued] == 20 && rests()
 	})
 	failed := onESX1.Load()
 	if failed > 5+failuresInARow {
@@ -297,15 +297,15 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	r.clock.add(firstPause + time.Second)
 	r.submit("wave-2")
-	r.waitFor("wave-2", roster.Done, 40)
+	r.waitFor("wave-2", fleetdb.Done, 40)
 	if n := onESX1.Load(); n != failed {
 		t.Errorf("the next scheduler had %d VMs try it", n-failed)
 	}
-	r.order("wave-2", roster.Cancel)
+	r.order("wave-2", fleetdb.Cancel)
 	r.waitEnded("wave-2")
 	r.clock.add(firstRest + time.Second)
 	r.wait("one VM to try it", func() bool { return onESX1.Load() > failed })
-	r.waitFor("wave", roster.Queued, 20)
+	r.waitFor("wave", fleetdb.Queued, 20)
 	if n := onESX1.Load() - failed; n != 1 {
 		t.Errorf("%d VMs tried the host again", n)
 	}
@@ -314,7 +314,7 @@ func TestHostThatFailsRestsAlone(t *testing.T) {
 		r.clock.add(time.Minute)
 		return r.plan("wave").State.Over()
 	})
-	if n := r.plan("wave").Counts[roster.Done]; n != 60 {
+	if n := r.plan("wave").Counts[fleetdb.Done]; n != 60 {
 		t.Errorf("%d of 60 are done", n)
 	}
 	if left, err := r.roster.Records.List(t.Context(), hostHealth); err != nil || len(left) > 0 {

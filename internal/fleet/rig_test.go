@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -32,56 +32,56 @@ type mover struct {
 	// What a test puts in the place of the usual.
 	admit func() error
 
-	list func(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error
-	move func(ctx context.Context, vm roster.VM, d Driver) error
-	undo func(ctx context.Context, vm roster.VM) error
-	hook func(ctx context.Context, p roster.Plan, when string) error
-	boot func(ask roster.Rehearsal) error
+	list func(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error
+	move func(ctx context.Context, vm fleetdb.VM, d Driver) error
+	undo func(ctx context.Context, vm fleetdb.VM) error
+	hook func(ctx context.Context, p fleetdb.Plan, when string) error
+	boot func(ask fleetdb.Rehearsal) error
 	caps map[string]int64
 
 	mu      sync.Mutex
-	vms     []roster.VM
-	driving map[roster.Key]int
+	vms     []fleetdb.VM
+	driving map[fleetdb.Key]int
 	perHost map[string]int
 	most    map[string]int // of perHost
-	moves   map[roster.Key]int
-	orders  []roster.Order
+	moves   map[fleetdb.Key]int
+	orders  []fleetdb.Order
 	asked   []string // rehearsals that were asked of it, and that were taken back
 	taken   []string
 	hooks   []string
-	undone  map[roster.Key]int
+	undone  map[fleetdb.Key]int
 }
 
-func newMover(t testing.TB, vms ...roster.VM) *mover {
+func newMover(t testing.TB, vms ...fleetdb.VM) *mover {
 	return &mover{
 		t: t, vms: vms, caps: map[string]int64{"host:*/vms": 20},
-		driving: map[roster.Key]int{}, perHost: map[string]int{}, most: map[string]int{}, moves: map[roster.Key]int{}, undone: map[roster.Key]int{},
+		driving: map[fleetdb.Key]int{}, perHost: map[string]int{}, most: map[string]int{}, moves: map[fleetdb.Key]int{}, undone: map[fleetdb.Key]int{},
 	}
 }
 
-func (m *mover) Admit(context.Context, roster.Plan) error {
+func (m *mover) Admit(context.Context, fleetdb.Plan) error {
 	if m.admit != nil {
 		return m.admit()
 	}
 	return nil
 }
 
-func (m *mover) List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {
+func (m *mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	if m.list != nil {
 		return m.list(ctx, p, tell)
 	}
-	return tell(append([]roster.VM(nil), m.vms...))
+	return tell(append([]fleetdb.VM(nil), m.vms...))
 }
 
-func (m *mover) Capacities(context.Context, roster.Plan) (map[string]int64, error) {
+func (m *mover) Capacities(context.Context, fleetdb.Plan) (map[string]int64, error) {
 	return m.caps, nil
 }
 
-func (m *mover) Needs(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
+func (m *mover) Needs(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Minute
 }
 
-func (m *mover) Move(ctx context.Context, vm roster.VM, d Driver) error {
+func (m *mover) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	m.begin(vm)
 	defer m.end(vm)
 	if m.move != nil {
@@ -90,7 +90,7 @@ func (m *mover) Move(ctx context.Context, vm roster.VM, d Driver) error {
 	return m.transfer(ctx, vm, d)
 }
 
-func (m *mover) begin(vm roster.VM) {
+func (m *mover) begin(vm fleetdb.VM) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.moves[vm.Key]++
@@ -99,26 +99,26 @@ func (m *mover) begin(vm roster.VM) {
 	}
 }
 
-func (m *mover) end(vm roster.VM) {
+func (m *mover) end(vm fleetdb.VM) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.driving[vm.Key]--
 }
 
 // transfer is a cold VM that goes well.
-func (m *mover) transfer(ctx context.Context, vm roster.VM, d Driver) error {
+func (m *mover) transfer(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 		return err
 	}
 	d.Step("copy", "")
-	back, err := d.Turn(ctx, roster.First, time.Minute)
+	back, err := d.Turn(ctx, fleetdb.First, time.Minute)
 	if err != nil {
 		return err
 	}
 	defer back()
 	m.busy(vm.Host, 1)
 	defer m.busy(vm.Host, -1)
-	d.Progress(roster.Progress{Total: vm.Bytes, Done: vm.Bytes})
+	d.Progress(fleetdb.Progress{Total: vm.Bytes, Done: vm.Bytes})
 	return ctx.Err()
 }
 
@@ -129,14 +129,14 @@ func (m *mover) busy(host string, n int) {
 	m.most[host] = max(m.most[host], m.perHost[host])
 }
 
-func (m *mover) Order(_ roster.VM, o roster.Order) error {
+func (m *mover) Order(_ fleetdb.VM, o fleetdb.Order) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.orders = append(m.orders, o)
 	return nil
 }
 
-func (m *mover) Rehearse(_ roster.VM, ask roster.Rehearsal) error {
+func (m *mover) Rehearse(_ fleetdb.VM, ask fleetdb.Rehearsal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = append(m.asked, ask.ID)
@@ -146,14 +146,14 @@ func (m *mover) Rehearse(_ roster.VM, ask roster.Rehearsal) error {
 	return nil
 }
 
-func (m *mover) TakeBack(_ roster.VM, rehearsal string) error {
+func (m *mover) TakeBack(_ fleetdb.VM, rehearsal string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = append(m.taken, rehearsal)
 	return nil
 }
 
-func (m *mover) Undo(ctx context.Context, vm roster.VM) error {
+func (m *mover) Undo(ctx context.Context, vm fleetdb.VM) error {
 	m.mu.Lock()
 	m.undone[vm.Key]++
 	if m.driving[vm.Key] > 0 {
@@ -166,7 +166,7 @@ func (m *mover) Undo(ctx context.Context, vm roster.VM) error {
 	return nil
 }
 
-func (m *mover) Hook(ctx context.Context, p roster.Plan, when string) error {
+func (m *mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	m.mu.Lock()
 	m.hooks = append(m.hooks, when)
 	m.mu.Unlock()
@@ -176,7 +176,7 @@ func (m *mover) Hook(ctx context.Context, p roster.Plan, when string) error {
 	return nil
 }
 
-func (m *mover) times(key roster.Key) int {
+func (m *mover) times(key fleetdb.Key) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.moves[key]
@@ -194,11 +194,11 @@ func tryLogin(ctx context.Context, l *login.Limiter, f func() error) error {
 }
 
 // vmsOn returns n VMs, spread over so many hosts.
-func vmsOn(n, hosts int) []roster.VM {
-	vms := make([]roster.VM, n)
+func vmsOn(n, hosts int) []fleetdb.VM {
+	vms := make([]fleetdb.VM, n)
 	for i := range vms {
-		vms[i] = roster.VM{
-			Key: roster.Key{VM: fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%d", i+1), Source: "vc1:443", Host: fmt.Sprintf("esx%d", i%hosts+1),
+		vms[i] = fleetdb.VM{
+			Key: fleetdb.Key{VM: fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%d", i+1), Source: "vc1:443", Host: fmt.Sprintf("esx%d", i%hosts+1),
 			To: []string{"dir:/srv/vm"}, Disks: 1, Bytes: 1 << 30, Spec: json.RawMessage(`{}`),
 		}
 	}
@@ -256,7 +256,7 @@ type rig struct {
 	testing.TB
 	url    string
 	clock  *clock // nil: the real time
-	roster *roster.Roster
+	roster *fleetdb.Roster
 	ctl    Control
 }
 
@@ -268,13 +268,13 @@ func newRig(t testing.TB, c *clock) *rig {
 	return r
 }
 
-func (r *rig) open() *roster.Roster {
+func (r *rig) open() *fleetdb.Roster {
 	r.Helper()
-	cfg := roster.Config{URL: r.url}
+	cfg := fleetdb.Config{URL: r.url}
 	if r.clock != nil {
 		cfg.Now = r.clock.Now
 	}
-	db, err := roster.Open(r.Context(), cfg)
+	db, err := fleetdb.Open(r.Context(), cfg)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -294,7 +294,7 @@ type node struct {
 func (r *rig) config(m Mover, name string) Config {
 	c := Config{
 		Roster: r.roster, Mover: m, Schedule: true, Drive: true, TTL: steady,
-		Worker: roster.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
+		Worker: fleetdb.Worker{Name: name, Offers: map[string]string{"/srv": "disk-dir:/srv/vm"}, VMs: 1000},
 	}
 	if testing.Verbose() {
 		c.Log = slog.New(slog.NewTextHandler(r.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -333,21 +333,21 @@ func (r *rig) submit(name string) {
 
 func (r *rig) submitText(name, text string) {
 	r.Helper()
-	if _, err := r.roster.Plans.Add(r.Context(), roster.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
+	if _, err := r.roster.Plans.Add(r.Context(), fleetdb.Plan{Name: name, Text: text, Folder: "/plans", By: "op"}); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) vm(plan, ref string) roster.VM {
+func (r *rig) vm(plan, ref string) fleetdb.VM {
 	r.Helper()
-	v, err := r.roster.VMs.Get(r.Context(), roster.Key{Plan: plan, VM: ref})
+	v, err := r.roster.VMs.Get(r.Context(), fleetdb.Key{Plan: plan, VM: ref})
 	if err != nil && !fault.Is(err, fault.NotFound) && !isTransient(err) { // not listed yet, or the roster is away
 		r.Fatal(err)
 	}
 	return v
 }
 
-func (r *rig) plan(name string) roster.Plan {
+func (r *rig) plan(name string) fleetdb.Plan {
 	r.Helper()
 	p, err := r.roster.Plans.Get(r.Context(), name)
 	if err != nil && !isTransient(err) {
@@ -357,12 +357,12 @@ func (r *rig) plan(name string) roster.Plan {
 }
 
 // order gives an order to PLAN or to PLAN/REF.
-func (r *rig) order(what string, o roster.Order) {
+func (r *rig) order(what string, o fleetdb.Order) {
 	r.Helper()
 	plan, vm, one := strings.Cut(what, "/")
 	err := error(nil)
 	if one {
-		err = r.ctl.OrderVM(r.Context(), roster.Key{Plan: plan, VM: vm}, o)
+		err = r.ctl.OrderVM(r.Context(), fleetdb.Key{Plan: plan, VM: vm}, o)
 	} else {
 		err = r.ctl.OrderPlan(r.Context(), plan, o)
 	}
@@ -387,7 +387,7 @@ func (r *rig) snapshot() (s admission.Snapshot) {
 
 func (r *rig) status(plan string) Status {
 	r.Helper()
-	vms, err := r.roster.VMs.List(r.Context(), roster.Query{Plan: plan})
+	vms, err := r.roster.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	progress, perr := r.roster.Progress.List(r.Context(), plan)
 	if err := errors.Join(err, perr); err != nil {
 		r.Fatal(err)
@@ -409,12 +409,12 @@ func (r *rig) wait(what string, so func() bool) {
 }
 
 // waitFor returns when a plan has so many VMs in a state.
-func (r *rig) waitFor(plan string, s roster.State, n int) {
+func (r *rig) waitFor(plan string, s fleetdb.State, n int) {
 	r.Helper()
 	r.wait(fmt.Sprintf("%d %s VMs of %s", n, s, plan), func() bool { return r.plan(plan).Counts[s] == n })
 }
 
-func (r *rig) waitEnded(plan string) roster.Plan {
+func (r *rig) waitEnded(plan string) fleetdb.Plan {
 	r.Helper()
 	r.wait("the end of "+plan, func() bool { return r.plan(plan).State.Over() })
 	return r.plan(plan)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -34,7 +34,7 @@ const (
 // return their results through calls.
 type scheduler struct {
 	Config
-	lease     roster.Lease
+	lease     fleetdb.Lease
 	admission *admission.Controller
 	plans     *planRunner
 	calls     chan func() // functions for the owner to call
@@ -49,10 +49,10 @@ type scheduler struct {
 	writtenAt time.Time     // when the state may be written again
 }
 
-func newScheduler(c Config, l roster.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
+func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
 	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
 	s.admission = admission.New(admission.Options{
-		Needs: func(v roster.VM, stage roster.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
+		Needs: func(v fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
 		Now:   s.now, Log: c.Log,
 	})
 	s.plans = &planRunner{
@@ -156,7 +156,7 @@ func (s *scheduler) readChanges(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
-func (s *scheduler) apply(ctx context.Context, c roster.Changes) error {
+func (s *scheduler) apply(ctx context.Context, c fleetdb.Changes) error {
 	for _, name := range c.Dropped {
 		s.plans.drop(name)
 	}
@@ -217,7 +217,7 @@ func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 }
 
 // lostReason returns why the VMs of a lost worker wait.
-func lostReason(w roster.Worker) string {
+func lostReason(w fleetdb.Worker) string {
 	since := ""
 	if !w.Until.IsZero() {
 		since = " since " + w.Until.UTC().Format(time.DateTime) + " UTC"
@@ -234,7 +234,7 @@ func (s *scheduler) updateEstimates(ctx context.Context) error {
 	}
 	for _, p := range all {
 		v, known := s.admission.VM(p.Key)
-		if !known || !v.Holds || v.State != roster.Running || p.Round > 0 || p.Rate <= 0 {
+		if !known || !v.Holds || v.State != fleetdb.Running || p.Round > 0 || p.Rate <= 0 {
 			continue
 		}
 		left := min(leftToMove(v, p), max(p.Total-p.Done, 0))

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A transfer is expected to take a minute, and its progress is that of thirteen.
@@ -14,11 +14,11 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	m := newMover(t, vmsOn(2, 1)...)
 	m.caps = map[string]int64{"host:*/vms": 1}
 	began, end := make(chan Driver, 2), make(chan struct{})
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		if err := d.Storage([]string{"disk-" + vm.To[0]}); err != nil {
 			return err
 		}
-		back, err := d.Turn(ctx, roster.First, time.Minute)
+		back, err := d.Turn(ctx, fleetdb.First, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func TestEstimatesFollowTheProgress(t *testing.T) {
 	d := next(t, began)
 	var why string
 	r.wait("the estimate", func() bool {
-		d.Progress(roster.Progress{Total: 1 << 30, Done: 1 << 28, Moved: 1 << 28, Rate: 1 << 20})
+		d.Progress(fleetdb.Progress{Total: 1 << 30, Done: 1 << 28, Moved: 1 << 28, Rate: 1 << 20})
 		for _, w := range r.snapshot().Waiting {
 			why = w.Sentence
 		}

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Turn implements Driver. While the VM holds a slot, a further Turn returns at once, and the slot is released with the
 // last of them: the runs of a VM that has several destinations are one transfer.
-func (d *driver) Turn(ctx context.Context, stage roster.Stage, expected time.Duration) (func(), error) {
+func (d *driver) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
 	select {
 	case <-d.slotToken:
 	case <-ctx.Done():
@@ -29,7 +29,7 @@ func (d *driver) Turn(ctx context.Context, stage roster.Stage, expected time.Dur
 
 // request requests a slot and waits for it. A row that holds may be older than the request, so the row that is waited
 // for is not older than one that was read after the request.
-func (d *driver) request(ctx context.Context, stage roster.Stage, expected time.Duration) error {
+func (d *driver) request(ctx context.Context, stage fleetdb.Stage, expected time.Duration) error {
 	err := d.w.retryWhileAway(ctx, func() error { return d.w.Roster.Claims.Ask(ctx, d.claim, stage, expected) })
 	if err != nil {
 		return err

@@ -6,12 +6,12 @@ import (
 
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fleet/admission"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Status is how a plan goes.
 type Status struct {
-	Plan  roster.Plan   `json:"plan"` // without Text
+	Plan  fleetdb.Plan  `json:"plan"` // without Text
 	Total int64         `json:"total"`
 	Done  int64         `json:"done"`          // bytes of disks, zeros included
 	Moved int64         `json:"moved"`         // bytes that VMs under way were read
@@ -29,18 +29,18 @@ type Status struct {
 
 // VMStatus is how a VM goes.
 type VMStatus struct {
-	roster.VM
-	Progress *roster.Progress `json:"progress,omitempty"`
-	Why      string           `json:"why,omitempty"` // it waits, or failed
+	fleetdb.VM
+	Progress *fleetdb.Progress `json:"progress,omitempty"`
+	Why      string            `json:"why,omitempty"` // it waits, or failed
 }
 
 // StatusOf returns the status of a plan, by its rows in the fleet database and the state of the scheduler, which is empty
 // if there is no scheduler.
-func StatusOf(p roster.Plan, vms []roster.VM, progress []roster.Progress, scheduler admission.Snapshot) Status {
+func StatusOf(p fleetdb.Plan, vms []fleetdb.VM, progress []fleetdb.Progress, scheduler admission.Snapshot) Status {
 	p.Text = ""
 	s := Status{Plan: p, Breakers: scheduler.Breakers, VMs: []VMStatus{}}
 	s.fill(vms, progress, waitReasons(scheduler, p.Name))
-	s.Busy = roster.BusyOf(progress)
+	s.Busy = fleetdb.BusyOf(progress)
 	s.Limit = s.Busy.Limit()
 	return s
 }
@@ -56,8 +56,8 @@ func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	return why
 }
 
-func (s *Status) fill(vms []roster.VM, progress []roster.Progress, why map[string]string) {
-	far := map[string]roster.Progress{}
+func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[string]string) {
+	far := map[string]fleetdb.Progress{}
 	for _, p := range progress {
 		far[p.VM] = p
 	}
@@ -79,7 +79,7 @@ func (s *Status) fill(vms []roster.VM, progress []roster.Progress, why map[strin
 
 // leftToMove returns the bytes that are still to be read from the source, as far as the inventory has
 // what is allocated.
-func leftToMove(v roster.VM, p roster.Progress) int64 {
+func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
@@ -89,16 +89,16 @@ func (s *Status) add(v VMStatus) {
 	if p := v.Progress; p != nil && p.Total > 0 {
 		total, done, toMove = p.Total, p.Done, leftToMove(v.VM, *p)
 		s.Moved += p.Moved
-		if v.State == roster.Running {
+		if v.State == fleetdb.Running {
 			s.Rate += p.Rate
 		}
 	}
 	switch v.State {
-	case roster.Done:
+	case fleetdb.Done:
 		done, toMove = total, 0
-	case roster.Canceled:
+	case fleetdb.Canceled:
 		total, done, toMove = 0, 0, 0
-	case roster.Failed:
+	case fleetdb.Failed:
 		toMove = 0
 	}
 	s.Total += total
@@ -108,21 +108,21 @@ func (s *Status) add(v VMStatus) {
 
 // Silence says since when nothing is known of a transfer: its worker is cut off, or dead, or the
 // source gives it nothing. "" is of one that goes on, and of a VM that holds nothing.
-func Silence(v roster.VM, p *roster.Progress) string {
-	if p == nil || !p.Silent || !v.Holds || v.State != roster.Running {
+func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
+	if p == nil || !p.Silent || !v.Holds || v.State != fleetdb.Running {
 		return ""
 	}
 	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
 }
 
 // reason is why a VM waits or ended, as far as its row says.
-func reason(v roster.VM) string {
+func reason(v fleetdb.VM) string {
 	switch {
 	case v.Waits != "":
 		return v.Waits
-	case v.Failure != nil && v.State == roster.Queued && !v.NotBefore.IsZero():
+	case v.Failure != nil && v.State == fleetdb.Queued && !v.NotBefore.IsZero():
 		return "tried again " + v.NotBefore.UTC().Format(time.TimeOnly) + " UTC: " + v.Failure.Text
-	case v.Failure != nil && v.State != roster.Done:
+	case v.Failure != nil && v.State != fleetdb.Done:
 		return v.Failure.Text
 	}
 	return ""

@@ -5,22 +5,22 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fleet/admission"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A transfer that nobody tells of is no transfer that goes on: what holds its turn says so. A VM
 // between its rounds holds none, and has nothing to tell.
 func TestSilenceIsTold(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 4, 5, 0, time.UTC)
-	holds := roster.VM{Key: roster.Key{Plan: "wave", VM: "vm-1"}, State: roster.Running, Holds: true}
+	holds := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, State: fleetdb.Running, Holds: true}
 	waits, over := holds, holds
-	waits.Holds, over.State = false, roster.Done
-	silent := []roster.Progress{{Key: holds.Key, Total: 10, Done: 4, Silent: true, At: at}}
-	lively := []roster.Progress{{Key: holds.Key, Total: 10, Done: 4, Rate: 7, At: at}}
+	waits.Holds, over.State = false, fleetdb.Done
+	silent := []fleetdb.Progress{{Key: holds.Key, Total: 10, Done: 4, Silent: true, At: at}}
+	lively := []fleetdb.Progress{{Key: holds.Key, Total: 10, Done: 4, Rate: 7, At: at}}
 	for _, c := range []struct {
 		what     string
-		vm       roster.VM
-		progress []roster.Progress
+		vm       fleetdb.VM
+		progress []fleetdb.Progress
 		why      string
 		rate     int64
 	}{
@@ -30,7 +30,7 @@ func TestSilenceIsTold(t *testing.T) {
 		{"is over", over, silent, "", 0},
 		{"was not begun", holds, nil, "", 0},
 	} {
-		s := StatusOf(roster.Plan{Name: "wave"}, []roster.VM{c.vm}, c.progress, admission.Snapshot{})
+		s := StatusOf(fleetdb.Plan{Name: "wave"}, []fleetdb.VM{c.vm}, c.progress, admission.Snapshot{})
 		if s.VMs[0].Why != c.why || s.Rate != c.rate {
 			t.Errorf("one that %s: %q, %d bytes a second", c.what, s.VMs[0].Why, s.Rate)
 		}

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // VMHooks runs the hooks of a VM once each, however often and wherever the VM is tried: pre before the first attempt,
 // post after the last. A hook that was cut off with its process runs again, so hooks must be safe to run twice. Both
 // run anew for a VM that begins again after its post hook ran with a failure. They never run again for a published VM.
 type VMHooks struct {
-	Records *roster.Records
-	VM      roster.Key
+	Records *fleetdb.Records
+	VM      fleetdb.Key
 }
 
 // hooked is the record of a VM's hooks.
@@ -51,11 +51,11 @@ func (h VMHooks) Post(ctx context.Context, published bool, run func() error) err
 
 // Forget makes both run again: the VM was undone.
 func (h VMHooks) Forget(ctx context.Context) error {
-	return h.Records.Drop(ctx, roster.HooksOfVM, h.VM.String())
+	return h.Records.Drop(ctx, fleetdb.HooksOfVM, h.VM.String())
 }
 
 func (h VMHooks) read(ctx context.Context) (on hooked, err error) {
-	doc, err := h.Records.Get(ctx, roster.HooksOfVM, h.VM.String())
+	doc, err := h.Records.Get(ctx, fleetdb.HooksOfVM, h.VM.String())
 	if err != nil || doc == nil {
 		return on, err
 	}
@@ -70,5 +70,5 @@ func (h VMHooks) write(ctx context.Context, on hooked) error {
 	text, _ := json.Marshal(on) // times and a flag
 	last, end := afterwards(ctx)
 	defer end()
-	return h.Records.Put(last, roster.HooksOfVM, h.VM.String(), text)
+	return h.Records.Put(last, fleetdb.HooksOfVM, h.VM.String(), text)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // errLeaving stops the attempts when the node ends: their VMs are queued.
@@ -21,17 +21,17 @@ var errLeaving = errors.New("this worker leaves")
 type worker struct {
 	Config
 	held  heldLease
-	lease roster.Lease // a copy for serve: that of held is being renewed
+	lease fleetdb.Lease // a copy for serve: that of held is being renewed
 
 	full atomic.Bool // the database's disk is full, and that was logged
 
 	mu          sync.Mutex // guards the fields below
-	assignments map[roster.Key]*assignment
-	planOrders  map[string]roster.Order
-	over        map[roster.Key]int64           // last epoch of each VM that was driven to its end here
-	unreported  map[roster.Key]roster.Progress // progress since the last report
-	group       *errgroup.Group                // goroutines of the assignments
-	ctx         context.Context                // of the assignments: ends when the lease permits nothing more
+	assignments map[fleetdb.Key]*assignment
+	planOrders  map[string]fleetdb.Order
+	over        map[fleetdb.Key]int64            // last epoch of each VM that was driven to its end here
+	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
+	group       *errgroup.Group                  // goroutines of the assignments
+	ctx         context.Context                  // of the assignments: ends when the lease permits nothing more
 }
 
 // logFull logs, once, that the database's disk is full: an operator can make room.
@@ -44,9 +44,9 @@ func (w *worker) logFull(err error) {
 
 // runWorker joins the fleet as a worker and drives VMs until ctx ends.
 func runWorker(ctx context.Context, c Config) error {
-	w := &worker{Config: c, over: map[roster.Key]int64{}}
+	w := &worker{Config: c, over: map[fleetdb.Key]int64{}}
 	name := c.Worker.Name
-	w.held.renew = func(ctx context.Context, l *roster.Lease) error {
+	w.held.renew = func(ctx context.Context, l *fleetdb.Lease) error {
 		err := w.Roster.Leases.Renew(ctx, l, w.TTL)
 		w.logFull(err)
 		return err
@@ -79,7 +79,7 @@ func runWorker(ctx context.Context, c Config) error {
 
 // explainFenced returns the error of a worker whose name another process took, with a remedy; other errors unchanged.
 func explainFenced(name string, err error) error {
-	if !errors.Is(err, roster.ErrFenced) {
+	if !errors.Is(err, fleetdb.ErrFenced) {
 		return err
 	}
 	return fault.New(fault.Conflict, "another process joined as worker %s: %w", name, err).
@@ -131,8 +131,8 @@ func (w *worker) serve(ctx context.Context) error {
 func (w *worker) reset(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.assignments, w.planOrders = map[roster.Key]*assignment{}, map[string]roster.Order{}
-	w.unreported = map[roster.Key]roster.Progress{}
+	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Order{}
+	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
 	w.group, w.ctx = &errgroup.Group{}, ctx
 }
 
@@ -143,7 +143,7 @@ func (w *worker) keepHeldLease(ctx context.Context) error { return w.keepLease(c
 func (w *worker) follow(ctx context.Context) error {
 	var t throttle
 	for rev := int64(0); ; {
-		var c roster.Changes
+		var c fleetdb.Changes
 		err := w.retryWhileAway(ctx, func() (err error) {
 			c, err = w.Roster.Feed.Changes(ctx, rev)
 			return err
@@ -152,7 +152,7 @@ func (w *worker) follow(ctx context.Context) error {
 			return err
 		}
 		if w.replaced(c.Workers) {
-			return roster.ErrFenced
+			return fleetdb.ErrFenced
 		}
 		w.apply(c)
 		if c.Rev > rev {
@@ -169,12 +169,12 @@ func (w *worker) follow(ctx context.Context) error {
 }
 
 // replaced reports whether another process joined with this name: all grants to the name are its own from then on.
-func (w *worker) replaced(workers []roster.Worker) bool {
-	return slices.ContainsFunc(workers, func(o roster.Worker) bool { return o.Name == w.Worker.Name && o.Epoch > w.lease.Epoch })
+func (w *worker) replaced(workers []fleetdb.Worker) bool {
+	return slices.ContainsFunc(workers, func(o fleetdb.Worker) bool { return o.Name == w.Worker.Name && o.Epoch > w.lease.Epoch })
 }
 
 // apply passes changes to the assignments that they concern, and begins new ones.
-func (w *worker) apply(c roster.Changes) {
+func (w *worker) apply(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
@@ -191,7 +191,7 @@ func (w *worker) apply(c roster.Changes) {
 }
 
 // applyVM passes on the row of one VM. w.mu must be held.
-func (w *worker) applyVM(v roster.VM) {
+func (w *worker) applyVM(v fleetdb.VM) {
 	if a := w.assignments[v.Key]; a != nil {
 		a.setRow(v)
 		return
@@ -208,8 +208,8 @@ func (w *worker) applyVM(v roster.VM) {
 }
 
 // isNew reports whether v is granted to this worker and was not driven here yet. w.mu must be held.
-func (w *worker) isNew(v roster.VM) bool {
-	return v.Worker == w.Worker.Name && (v.State == roster.Assigned || v.State == roster.Running) && v.Epoch > w.over[v.Key]
+func (w *worker) isNew(v fleetdb.VM) bool {
+	return v.Worker == w.Worker.Name && (v.State == fleetdb.Assigned || v.State == fleetdb.Running) && v.Epoch > w.over[v.Key]
 }
 
 // report writes the progress of all assignments once a second, in one transaction.
@@ -227,7 +227,7 @@ func (w *worker) report(ctx context.Context) error {
 func (w *worker) flush(ctx context.Context) {
 	w.mu.Lock()
 	unreported := w.unreported
-	w.unreported = map[roster.Key]roster.Progress{}
+	w.unreported = map[fleetdb.Key]fleetdb.Progress{}
 	w.mu.Unlock()
 	if len(unreported) == 0 {
 		return

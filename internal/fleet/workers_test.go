@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 const (
@@ -54,7 +54,7 @@ func TestWorkerThatComesBackGoesOn(t *testing.T) {
 		next(t, held)
 	}
 	for v := range r.each("wave") {
-		if v.Epoch != 2 || v.State != roster.Running || !v.Holds {
+		if v.Epoch != 2 || v.State != fleetdb.Running || !v.Holds {
 			t.Errorf("%s: epoch %d, %s, holds %v", v.VM, v.Epoch, v.State, v.Holds)
 		}
 	}
@@ -68,7 +68,7 @@ type killed struct {
 	dead context.Context
 }
 
-func (k killed) Move(ctx context.Context, vm roster.VM, d Driver) error {
+func (k killed) Move(ctx context.Context, vm fleetdb.VM, d Driver) error {
 	if k.dead.Err() != nil {
 		k.t.Errorf("%s is begun by a process that another one took the name of", vm.Key)
 		return errBroken
@@ -89,7 +89,7 @@ type silent struct {
 	dead context.Context
 }
 
-func (s silent) Turn(ctx context.Context, stage roster.Stage, expected time.Duration) (func(), error) {
+func (s silent) Turn(ctx context.Context, stage fleetdb.Stage, expected time.Duration) (func(), error) {
 	back, err := s.Driver.Turn(ctx, stage, expected)
 	return func() {
 		if s.dead.Err() == nil {
@@ -138,7 +138,7 @@ func TestNameIsTheNewestProcess(t *testing.T) {
 	}
 }
 
-func (r *rig) workers() []roster.Worker {
+func (r *rig) workers() []fleetdb.Worker {
 	r.Helper()
 	all, err := r.roster.Workers.List(r.Context())
 	if err != nil {
@@ -164,7 +164,7 @@ func TestWorkerThatLeavesFailsNothing(t *testing.T) {
 	}
 	first.end()
 	for v := range r.each("wave") {
-		if v.State == roster.Failed || v.Attempts > 0 {
+		if v.State == fleetdb.Failed || v.Attempts > 0 {
 			t.Errorf("%s is %s after %d attempts", v.VM, v.State, v.Attempts)
 		}
 	}
@@ -193,7 +193,7 @@ func TestWorkerThatDies(t *testing.T) {
 	storage := map[string]string{"dir:/srv/vm": "disk1", "dir:/nfs/vm": "shared"}
 	held := make(chan string, 10)
 	var letGo sync.Map
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		d.Step("copy", "")
 		if vm.VM != "vm-1" { // which never gets as far as writing
 			if err := d.Storage([]string{storage[vm.To[0]]}); err != nil {
@@ -232,8 +232,8 @@ func TestWorkerThatDies(t *testing.T) {
 	kill()
 	letGo.Store("all", true)
 	r.start(r.only(offering(r.config(m, "w2"), 10, map[string]string{"/srv": "disk2", "/nfs": "shared"}), false, true))
-	r.waitFor("wave", roster.Done, 3)
-	r.waitFor("wave", roster.Stranded, 1)
+	r.waitFor("wave", fleetdb.Done, 3)
+	r.waitFor("wave", fleetdb.Stranded, 1)
 	v := r.vm("wave", "vm-2")
 	if !strings.HasPrefix(v.Waits, "worker w1 is gone since ") || !strings.HasSuffix(v.Waits, "start it again") {
 		t.Errorf("it waits for %q", v.Waits)
@@ -284,7 +284,7 @@ func TestClockThatJumpsFailsNothing(t *testing.T) {
 	m.caps = map[string]int64{"host:*/vms": 1}
 	var wrong atomic.Int64 // by so much
 	var before sync.Map
-	m.move = func(ctx context.Context, vm roster.VM, d Driver) error {
+	m.move = func(ctx context.Context, vm fleetdb.VM, d Driver) error {
 		_, again := before.LoadOrStore(vm.VM, true)
 		switch {
 		case vm.VM == "vm-3" && !again: // stopped, because nobody knows how long it stood still
@@ -305,11 +305,11 @@ func TestClockThatJumpsFailsNothing(t *testing.T) {
 	r.start(c)
 	r.waitEnded("wave")
 	for v := range r.each("wave") {
-		if v.State != roster.Done || v.Attempts > 0 {
+		if v.State != fleetdb.Done || v.Attempts > 0 {
 			t.Errorf("%s is %s after %d attempts that failed", v.VM, v.State, v.Attempts)
 		}
 	}
-	if n := m.times(roster.Key{Plan: "wave", VM: "vm-7"}); n != 1 {
+	if n := m.times(fleetdb.Key{Plan: "wave", VM: "vm-7"}); n != 1 {
 		t.Errorf("vm-7 was begun %d times", n)
 	}
 }

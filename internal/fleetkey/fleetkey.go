@@ -25,7 +25,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -225,7 +225,7 @@ func createFile(path string, text []byte) error {
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
-	return durable.Sync(filepath.Dir(path))
+	return atomicfile.Sync(filepath.Dir(path))
 }
 
 // Ensure loads the key file at path, and creates it if it does not exist.
@@ -256,7 +256,7 @@ func Add(path string) (*Keys, error) {
 	}
 	made := random()
 	text = append(bytes.TrimRight(text, "\n"), "\n"+made.line()+"\n"...)
-	if err := durable.Replace(path, text, 0o600); err != nil {
+	if err := atomicfile.Replace(path, text, 0o600); err != nil {
 		return nil, fault.New(fault.Denied, "write fleet key: %w", err)
 	}
 	return &Keys{append(slices.Clone(keys.keys), made)}, nil

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -115,13 +115,13 @@ func (d Draft) publish() error {
 	if err := os.Rename(d.File().Path, d.ready()); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(ioFault(durable.Sync(folder)), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
+	if err := errors.Join(ioFault(atomicfile.Sync(folder)), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(ioFault(durable.Sync(folder)), d.rename()); err != nil {
+	if err := errors.Join(ioFault(atomicfile.Sync(folder)), d.rename()); err != nil {
 		return err
 	}
-	return ioFault(durable.Sync(folder))
+	return ioFault(atomicfile.Sync(folder))
 }
 
 // rename refuses a name that was taken in the meantime, where the file system can tell.

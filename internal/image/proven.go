@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/manifest"
 )
 
@@ -65,7 +65,7 @@ func ForgetProven(manifestPath string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, durable.Sync(filepath.Dir(manifestPath)))
+	return errors.Join(err, atomicfile.Sync(filepath.Dir(manifestPath)))
 }
 
 // Has reports whether a chunk is proven.
@@ -100,7 +100,7 @@ func (p *Proven) remove() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := durable.Sync(filepath.Dir(p.path)); err != nil {
+	if err := atomicfile.Sync(filepath.Dir(p.path)); err != nil {
 		return err
 	}
 	p.gone = true
@@ -150,7 +150,7 @@ func (l provenLedger) DropAll(chunks []int64) error {
 func (p *Proven) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := durable.Replace(p.path, p.encode(), 0o600); err != nil {
+	if err := atomicfile.Replace(p.path, p.encode(), 0o600); err != nil {
 		return fmt.Errorf("write down what of the image is proven: %w", err)
 	}
 	p.gone = false

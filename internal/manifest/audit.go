@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 )
 
 // WriteAudit writes base.sha256 and base.md5, each durably and at once: one line that
@@ -23,7 +23,7 @@ func WriteAudit(base, name string, r Report) error {
 }
 
 func writeSum(path, sum, name string) error {
-	return kindOfIO(durable.Replace(path, []byte(sumLine(sum, name)), 0o644))
+	return kindOfIO(atomicfile.Replace(path, []byte(sumLine(sum, name)), 0o644))
 }
 
 // sumLine writes names with a backslash or a line break as GNU coreutils does: escaped,

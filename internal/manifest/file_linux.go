@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -23,10 +23,10 @@ func openLocked(path string, flag int) (*os.File, error) {
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 			return nil, errors.Join(lockFault(err), f.Close())
 		}
-		if durable.IsAt(f, path) {
+		if atomicfile.IsAt(f, path) {
 			return f, nil
 		}
-		if err := durable.Unlock(f); err != nil {
+		if err := atomicfile.Unlock(f); err != nil {
 			return nil, err
 		}
 	}
@@ -48,13 +48,13 @@ func newFile(path string) (*os.File, error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err != nil {
-		return nil, errors.Join(kindOfIO(err), durable.Unlock(f))
+		return nil, errors.Join(kindOfIO(err), atomicfile.Unlock(f))
 	}
 	return f, nil
 }
 
 // discard removes a file that newFile made.
-func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), durable.Unlock(f)) }
+func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), atomicfile.Unlock(f)) }
 
 // datasync makes f's content and length durable.
 func datasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -50,7 +50,7 @@ func (l *Log) grow(ctx context.Context, was Info, size int64) error {
 	if err := l.step("sync folder"); err != nil {
 		return err
 	}
-	return kindOfIO(durable.Sync(filepath.Dir(l.path)))
+	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
 // dropShort takes the last chunk off if it is shorter than the others: its hash is not that of

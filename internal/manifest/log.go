@@ -10,7 +10,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -60,8 +60,8 @@ func create(path string, info Info) (*Log, error) {
 	if err := l.begin(); err != nil {
 		return nil, errors.Join(err, discard(f))
 	}
-	if err := kindOfIO(durable.Sync(filepath.Dir(path))); err != nil {
-		return nil, errors.Join(err, durable.Unlock(f))
+	if err := kindOfIO(atomicfile.Sync(filepath.Dir(path))); err != nil {
+		return nil, errors.Join(err, atomicfile.Unlock(f))
 	}
 	return l, nil
 }
@@ -115,7 +115,7 @@ func open(path string) (*Log, error) {
 	}
 	l, err := replay(path, f)
 	if err != nil {
-		return nil, errors.Join(err, durable.Unlock(f))
+		return nil, errors.Join(err, atomicfile.Unlock(f))
 	}
 	return l, nil
 }
@@ -208,7 +208,7 @@ func (l *Log) Complete() bool { return l.Missing() == 0 }
 func (l *Log) Close() error {
 	l.io.Lock()
 	defer l.io.Unlock()
-	return durable.Unlock(l.f)
+	return atomicfile.Unlock(l.f)
 }
 
 // Remove deletes the manifest at path and what an interrupted Create or Seal left beside

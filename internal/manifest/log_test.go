@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -291,15 +291,15 @@ func TestLockIsOfTheFileAtThePath(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer durable.Unlock(f)
-		if !durable.IsAt(f, path) {
+		defer atomicfile.Unlock(f)
+		if !atomicfile.IsAt(f, path) {
 			return fault.New(fault.Corrupt, "locked a file that was replaced")
 		}
 		g, err := newFile(path)
 		if err != nil {
 			return err
 		}
-		defer durable.Unlock(g)
+		defer atomicfile.Unlock(g)
 		return os.Rename(g.Name(), path)
 	}
 	var all errgroup.Group

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -41,7 +41,7 @@ func (l *Log) seal(ctx context.Context) error {
 	if err := l.step("sync folder"); err != nil {
 		return err
 	}
-	return kindOfIO(durable.Sync(filepath.Dir(l.path)))
+	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
 // rewrite replaces the log by a sealed file.
@@ -69,7 +69,7 @@ func (l *Log) replace(head header, write func(*sealer) error) error {
 	}
 	old := l.f
 	l.adopt(s)
-	return durable.Unlock(old)
+	return atomicfile.Unlock(old)
 }
 
 // adopt goes on with the file that s wrote.

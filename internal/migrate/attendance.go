@@ -6,14 +6,14 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // An attendance is what a run needs of the process that drives it, besides its record.
 type attendance struct {
 	rig     Rig
 	permit  Permit
-	journal *plan.Journal
+	journal *journal.Journal
 	telling sync.Mutex // held while one event is journaled and told: they come in order
 	turn    *Turn
 	sight   sight
@@ -42,17 +42,17 @@ func (a *attendance) unlessLate(stop func()) {
 // attendances are those of the runs that this process drives.
 type attendances struct {
 	mu   sync.Mutex
-	runs map[plan.ID]*attendance
+	runs map[journal.ID]*attendance
 }
 
 // of returns the attendance of a run, nil if this process does not drive it.
-func (s *attendances) of(id plan.ID) *attendance {
+func (s *attendances) of(id journal.ID) *attendance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.runs[id]
 }
 
-func (s *attendances) enter(id plan.ID, a *attendance) error {
+func (s *attendances) enter(id journal.ID, a *attendance) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[id] != nil {
@@ -62,7 +62,7 @@ func (s *attendances) enter(id plan.ID, a *attendance) error {
 	return nil
 }
 
-func (s *attendances) leave(id plan.ID) {
+func (s *attendances) leave(id journal.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, id)

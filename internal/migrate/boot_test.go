@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // budget is what a quiet guest's outage fits, as long as its boot is not counted.
@@ -17,7 +17,7 @@ const budget = shutdownGuess + 10*time.Second
 
 // fitting runs decamp as a process of its own that cuts over once the outage fits budget. It
 // is stopped after so many rounds, if it gets there. Returned is what it told of the outage last.
-func (b *bench) fitting(boot *time.Duration, rounds int) (plan.Event, error) {
+func (b *bench) fitting(boot *time.Duration, rounds int) (journal.Event, error) {
 	b.t.Helper()
 	p := b.process()
 	ctx, stop := context.WithCancel(b.t.Context())
@@ -31,22 +31,22 @@ func (b *bench) fitting(boot *time.Duration, rounds int) (plan.Event, error) {
 		return ctx.Err()
 	}
 	done := 0
-	b.onEvent = func(e plan.Event) {
-		if e.Kind != plan.RoundDone {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind != journal.RoundDone {
 			return
 		}
 		if done++; done == rounds {
 			stop()
 		}
 	}
-	had := len(b.told(plan.RoundDone))
+	had := len(b.told(journal.RoundDone))
 	_, err := p.Migrate(ctx, b.warmPlan(), b.rig(b.t, b.dir), migrate.Permit{Cutover: migrate.Cutover{Budget: budget, Boot: boot}})
 	if err := p.engine.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	told := b.told(plan.RoundDone)
+	told := b.told(journal.RoundDone)
 	if len(told) == had {
-		return plan.Event{}, err
+		return journal.Event{}, err
 	}
 	return told[len(told)-1], err
 }
@@ -66,7 +66,7 @@ func TestWarmBootTimeCountsAndIsKept(t *testing.T) {
 			t.Errorf("told %q, %+v", e.Message, e.Outlook)
 		}
 	}
-	journal, err := plan.ReadJournal(filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl"))
+	journal, err := journal.ReadJournal(filepath.Join(b.dir, "state", "runs", string(b.plan().ID), "journal.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -51,7 +51,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Record.Facts.Outage = outage(r, began, published)
-	r.Record.Tell(plan.Event{Kind: plan.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
+	r.Record.Tell(journal.Event{Kind: journal.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
 	return nil
 }
 
@@ -82,11 +82,11 @@ func proven(r *Record) error {
 
 // outage is how long the VM was off until now, when it is published or runs again; began and published are
 // when its publication was. Nil: it was not switched off by this run, or nobody knows when.
-func outage(r *Run, began, published time.Time) *plan.Outage {
+func outage(r *Run, began, published time.Time) *journal.Outage {
 	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
 		return nil
 	}
-	o := &plan.Outage{Began: r.Record.Facts.Warm.Off, Took: r.Options.Now().Sub(r.Record.Facts.Warm.Off), Started: r.Record.Facts.Started != nil}
+	o := &journal.Outage{Began: r.Record.Facts.Warm.Off, Took: r.Options.Now().Sub(r.Record.Facts.Warm.Off), Started: r.Record.Facts.Started != nil}
 	if _, ok := r.Rig.Target.(targets.Sender); ok {
 		o.Delivery = published.Sub(began)
 	}
@@ -107,7 +107,7 @@ func start(ctx context.Context, r *Run) error {
 	if err := r.VM.checkOff(ctx); err != nil {
 		return err
 	}
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "starting at the target"})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "starting at the target"})
 	began := r.Options.Now()
 	var started targets.Started
 	err = r.Retry.Do(ctx, 0, func() (_ bool, err error) {
@@ -118,8 +118,8 @@ func start(ctx context.Context, r *Run) error {
 		return notStarted(err)
 	}
 	r.Record.Facts.Started = &started
-	r.Record.AddStage(plan.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "runs at the target"})
+	r.Record.AddStage(journal.Stage{Name: "start", Elapsed: r.Options.Now().Sub(began)})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "runs at the target"})
 	return nil
 }
 

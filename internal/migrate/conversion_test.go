@@ -14,11 +14,11 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // edits are what the conversion of these tests writes, by disk: across two chunks, and to a last
@@ -43,11 +43,11 @@ func editing(ctx context.Context, disks []convert.Disk, _ convert.Options) (conv
 // convertingBench has a VM whose guest is converted.
 func convertingBench(t *testing.T) *bench {
 	b := newBench(t)
-	b.converts(plan.Virtio)
+	b.converts(journal.Virtio)
 	return b
 }
 
-func (b *bench) converts(h plan.Hardware) { b.hardware, b.convert = h, editing }
+func (b *bench) converts(h journal.Hardware) { b.hardware, b.convert = h, editing }
 
 // checkConverted compares what was published with the VM's disks and what was changed of them.
 func (b *bench) checkConverted(out migrate.Outcome) {
@@ -99,8 +99,8 @@ func (b *bench) checkRoots(img targets.Image) {
 func TestConvertedGuestIsPublished(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.StepBegan && e.Step == "commit" && !bytes.Equal(b.image().medium, b.disks[2000]) {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.StepBegan && e.Step == "commit" && !bytes.Equal(b.image().medium, b.disks[2000]) {
 			t.Error("the image was changed before commit")
 		}
 	}
@@ -113,7 +113,7 @@ func TestConvertedGuestIsPublished(t *testing.T) {
 	if want := out.Facts.Verified[0].SHA256 + "  web01_2000-flat.vmdk\n"; err != nil || string(text) != want {
 		t.Errorf("audit file %q, %v; want %q", text, err, want)
 	}
-	if told := b.told(plan.Noted); !slices.ContainsFunc(told, func(e plan.Event) bool { return strings.Contains(e.Message, "/etc/fstab: device names") }) {
+	if told := b.told(journal.Noted); !slices.ContainsFunc(told, func(e journal.Event) bool { return strings.Contains(e.Message, "/etc/fstab: device names") }) {
 		t.Errorf("told %+v", told)
 	}
 	if out, err = b.migrate(migrate.Permit{}); err != nil || !out.Repeated {
@@ -207,7 +207,7 @@ func TestRecordLostWhileConvertedGuestIsPublished(t *testing.T) {
 	}
 	t.Parallel()
 	for _, at := range []string{"open image", "write", "finish"} {
-		for _, next := range []plan.Hardware{plan.Virtio, plan.Compat} {
+		for _, next := range []journal.Hardware{journal.Virtio, journal.Compat} {
 			t.Run(fmt.Sprint(at, " ", next), func(t *testing.T) {
 				t.Parallel()
 				b := convertingBench(t)
@@ -223,7 +223,7 @@ func TestRecordLostWhileConvertedGuestIsPublished(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if next == plan.Virtio {
+				if next == journal.Virtio {
 					b.checkConverted(out)
 				} else {
 					b.checkPublished(out)
@@ -241,7 +241,7 @@ func TestOtherHardwareKeepsHowTheVMWasFound(t *testing.T) {
 	if _, err := b.migrate(migrate.Permit{PowerOff: true}); !fault.Is(err, fault.Unsupported) {
 		t.Fatal(err)
 	}
-	b.hardware, b.before = plan.Compat, failing("publish", fault.New(fault.Denied, "not now"))
+	b.hardware, b.before = journal.Compat, failing("publish", fault.New(fault.Denied, "not now"))
 	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestOtherHardwareKeepsHowTheVMWasFound(t *testing.T) {
 // failsInCommit has the operation fail once commit began.
 func (b *bench) failsInCommit(op string) {
 	began := false
-	b.onEvent = func(e plan.Event) { began = began || e.Kind == plan.StepBegan && e.Step == "commit" }
+	b.onEvent = func(e journal.Event) { began = began || e.Kind == journal.StepBegan && e.Step == "commit" }
 	b.before = func(_ context.Context, o string) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -285,7 +285,7 @@ func TestWarmRunIsConverted(t *testing.T) {
 	}
 	t.Parallel()
 	probe := warmBench(t, 7)
-	probe.converts(plan.AutoHardware)
+	probe.converts(journal.AutoHardware)
 	out, err := probe.warm(2)
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func TestWarmRunIsConverted(t *testing.T) {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			t.Parallel()
 			b := warmBench(t, 7)
-			b.converts(plan.AutoHardware)
+			b.converts(journal.AutoHardware)
 			if out, failed := b.warmKilledAt(at); !failed {
 				b.checkConverted(out)
 				return
@@ -318,7 +318,7 @@ func TestWarmRunIsConverted(t *testing.T) {
 func TestTrialBootsWhatIsConverted(t *testing.T) {
 	t.Parallel()
 	b := convertingBench(t)
-	domains, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted}, nil)
+	domains, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "2000.overlay") || !strings.Contains(domains[0], "2001.overlay") {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -334,7 +334,7 @@ func refusing(context.Context, []convert.Disk, convert.Options) (convert.Result,
 // run goes on, and copies nothing again.
 func TestGuestThatCannotBeConverted(t *testing.T) {
 	t.Parallel()
-	for _, next := range []plan.Hardware{plan.Compat, plan.AutoHardware} {
+	for _, next := range []journal.Hardware{journal.Compat, journal.AutoHardware} {
 		b := convertingBench(t)
 		b.convert = refusing
 		_, err := b.migrate(migrate.Permit{})
@@ -353,7 +353,7 @@ func TestGuestThatCannotBeConverted(t *testing.T) {
 			t.Errorf("%d writes more, hardware %q", b.written.Load()-written, b.published.Hardware)
 		}
 		warned := slices.ContainsFunc(out.Facts.Warnings, func(w inventory.Warning) bool { return w.Code == "not-converted" && w.Remedy != "" })
-		if warned != (next == plan.AutoHardware) {
+		if warned != (next == journal.AutoHardware) {
 			t.Errorf("%s: warnings %+v", next, out.Facts.Warnings)
 		}
 	}
@@ -363,7 +363,7 @@ func TestGuestThatCannotBeConverted(t *testing.T) {
 func TestBrokenConversionIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.converts(plan.AutoHardware)
+	b.converts(journal.AutoHardware)
 	broken := errors.New("input/output error")
 	b.convert = func(context.Context, []convert.Disk, convert.Options) (convert.Result, error) {
 		return convert.Result{}, broken
@@ -381,11 +381,11 @@ func TestHardwareStaysOnceItIsVerified(t *testing.T) {
 	if _, err := b.migrate(migrate.Permit{}); err == nil {
 		t.Fatal("nothing failed")
 	}
-	b.before, b.hardware = failing("", nil), plan.Compat
+	b.before, b.hardware = failing("", nil), journal.Compat
 	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "hardware virtio, not compat") {
 		t.Fatalf("%v", err)
 	}
-	b.hardware = plan.Virtio
+	b.hardware = journal.Virtio
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestHardwareStaysOnceItIsVerified(t *testing.T) {
 func TestGuestOfAWarmRunThatCannotBeConverted(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 3)
-	b.converts(plan.Virtio)
+	b.converts(journal.Virtio)
 	b.convert = refusing
 	if _, err := b.warm(1); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "--discard") || b.published != nil {
 		t.Fatalf("%v (remedy: %s)", err, fault.HintOf(err))

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -31,7 +31,7 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	switch r.Record.Plan.Hardware {
-	case plan.Virtio, plan.AutoHardware:
+	case journal.Virtio, journal.AutoHardware:
 		return newConverter(r).toVirtio(ctx)
 	}
 	return nil
@@ -63,7 +63,7 @@ func (c *converter) toVirtio(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case refused(err) && c.record.Plan.Hardware == plan.AutoHardware:
+	case refused(err) && c.record.Plan.Hardware == journal.AutoHardware:
 		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
 	case refused(err):
@@ -101,9 +101,9 @@ func bothRefuse(appends, v2v error) error {
 // none, either.
 func (c *converter) engines() (appends, v2v bool) {
 	switch c.record.Plan.Engine {
-	case plan.LinuxAppend:
+	case journal.LinuxAppend:
 		return true, false
-	case plan.VirtV2V:
+	case journal.VirtV2V:
 		return false, true
 	}
 	found := slices.ContainsFunc(c.record.Facts.Guest, func(g guest.Report) bool { return g.OS.ID != "" })
@@ -122,7 +122,7 @@ func (c *converter) byAppending(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result.Engine = string(plan.LinuxAppend)
+	result.Engine = string(journal.LinuxAppend)
 	var changed []changedDisk
 	for _, d := range disks {
 		changed = append(changed, changedDisk{d.Overlay, chunksOf(d.Overlay.Changed())})
@@ -174,12 +174,12 @@ func cannotConvert(err error, warm bool) error {
 // report tells what was changed in the guest.
 func (r *converter) report(result convert.Result) {
 	for _, c := range result.Changes {
-		r.record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
+		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}
 	for _, n := range result.Notes {
 		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
 	}
-	if len(result.Changes) == 0 && result.Engine == string(plan.LinuxAppend) {
-		r.record.Tell(plan.Event{Kind: plan.Noted, Message: "converted: the guest boots from virtio as it is"})
+	if len(result.Changes) == 0 && result.Engine == string(journal.LinuxAppend) {
+		r.record.Tell(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})
 	}
 }

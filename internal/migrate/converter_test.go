@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
 func TestGuestAgentIsAskedOfTheConversion(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {
-		r := unitRun(plan.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Rig{}, Permit{}, Options{})
+		r := unitRun(journal.Plan{GuestAgent: want}, Facts{VM: &inventory.VM{}}, Rig{}, Permit{}, Options{})
 		if got := newConverter(r).options().GuestAgent; got != want {
 			t.Errorf("the plan says %v, the conversion is asked for %v", want, got)
 		}
@@ -55,7 +55,7 @@ func TestRecountedCardsAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	counted := []guest.Report{{}, {Linux: &linux.Guest{NICs: []linux.NIC{{Name: "eth0", By: linux.ByAny}, {Name: "eth1", By: linux.ByMAC}, {Name: "eth0", By: linux.ByAny}, {Name: "lan", By: linux.ByName}}}}}
 	one, two := inventory.NIC{Model: "vmxnet3"}, inventory.NIC{Model: "e1000"}
-	r := unitRun(plan.Plan{}, Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}, Rig{}, Permit{}, Options{})
+	r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{NICs: []inventory.NIC{one, two}}, Guest: counted}, Rig{}, Permit{}, Options{})
 	if err := newConverter(r).keepConverted(t.Context(), convert.Result{}, nil, targets.Virtio); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestEnginesOfAPlan(t *testing.T) {
 	there := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }
 	system := []guest.Report{{}, {OS: guest.OS{ID: guest.WindowsID}}}
 	for _, c := range []struct {
-		engine       plan.Engine
+		engine       journal.Engine
 		rig          Rig
 		guest        []guest.Report
 		appends, v2v bool
@@ -80,10 +80,10 @@ func TestEnginesOfAPlan(t *testing.T) {
 		{"", Rig{V2V: there}, system, true, true},
 		{"", Rig{V2V: there}, nil, true, false},
 		{"", Rig{}, system, true, false},
-		{plan.LinuxAppend, Rig{V2V: there}, system, true, false},
-		{plan.VirtV2V, Rig{}, nil, false, true},
+		{journal.LinuxAppend, Rig{V2V: there}, system, true, false},
+		{journal.VirtV2V, Rig{}, nil, false, true},
 	} {
-		r := unitRun(plan.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
+		r := unitRun(journal.Plan{Engine: c.engine}, Facts{Guest: c.guest}, c.rig, Permit{}, Options{})
 		if appends, v2v := newConverter(r).engines(); appends != c.appends || v2v != c.v2v {
 			t.Errorf("%q: %v, %v", c.engine, appends, v2v)
 		}
@@ -128,7 +128,7 @@ func TestLockedVolumesAreNamedForVirtV2V(t *testing.T) {
 			t.Errorf("%q: %v (%s)", keys, err, fault.HintOf(err))
 		}
 		rig := Rig{Keys: given, V2V: func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, nil }}
-		r := unitRun(plan.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
+		r := unitRun(journal.Plan{}, Facts{Guest: reports}, rig, Permit{}, Options{})
 		if _, v2v := newConverter(r).engines(); v2v != (len(given) > 0) {
 			t.Errorf("%q: virt-v2v is an engine: %v", keys, v2v)
 		}

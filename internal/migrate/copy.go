@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -34,7 +34,7 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 	if err := newOverlays(r).disownAll(ctx); err != nil {
 		return err
 	}
-	stages := make([]plan.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.Stage, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i := range r.Record.Facts.Images {
@@ -74,7 +74,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 
 // copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
 // that were copied in between count as getting further.
-func copyDisk(ctx context.Context, r *Run, img *targets.Image) (plan.Stage, error) {
+func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, error) {
 	defer settle(r, img.Key)
 	var total blockcopy.Result
 	began, missing := r.Options.Now(), int64(-1)
@@ -86,9 +86,9 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (plan.Stage, erro
 		return further, err
 	})
 	if err != nil {
-		return plan.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
+		return journal.Stage{}, fmt.Errorf("disk %d: %w", img.Key, err)
 	}
-	r.Record.Tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+	r.Record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
@@ -113,7 +113,7 @@ func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Re
 }
 
 func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
-	r.Record.Tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: c.From()})
+	r.Record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
 		return blockcopy.Result{}, fault.New(fault.Internal, "image is of no disk of VM %s", r.Record.Facts.VM.Name)
@@ -129,8 +129,8 @@ func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) 
 	})
 }
 
-func stageOf(name string, r blockcopy.Result, elapsed time.Duration) plan.Stage {
-	return plan.Stage{
+func stageOf(name string, r blockcopy.Result, elapsed time.Duration) journal.Stage {
+	return journal.Stage{
 		Name: name, Bytes: r.Done, Moved: r.Read, Elapsed: elapsed,
 		Working: r.HashTime + r.WriterHash, Source: r.ReadTime, Target: r.WriteTime + r.SyncTime,
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetkey"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 var errPower = errors.New("the power is gone")
@@ -262,7 +262,7 @@ func TestResumeCopiesOnlyWhatIsMissing(t *testing.T) {
 	if wire := b.continued(); wire != 5*mib+512-proven {
 		t.Fatalf("%d bytes over the wire, with %d proven of %d", wire, proven, 5*mib+512)
 	}
-	if len(b.told(plan.DiskAnew)) > 0 {
+	if len(b.told(journal.DiskAnew)) > 0 {
 		t.Error("the disk was copied anew")
 	}
 }
@@ -291,7 +291,7 @@ func TestRunWithARefusedRecordBeginsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.migrate(migrate.Permit{})
-	if !errors.Is(err, flow.ErrRefused) || !fault.Is(err, fault.Denied) || b.published != published {
+	if !errors.Is(err, workflow.ErrRefused) || !fault.Is(err, fault.Denied) || b.published != published {
 		t.Errorf("a run that is done, with a record that is refused: %v", err)
 	}
 }
@@ -301,8 +301,8 @@ func TestImageThatLostBytesIsCopiedAgain(t *testing.T) {
 	b := interrupted(t)
 	lost := b.safe()[2000][0]
 	b.image().now[lost.Off+9] ^= 1
-	if wire := b.continued(); wire != 5*mib+512 || len(b.told(plan.DiskAnew)) != 1 {
-		t.Fatalf("%d bytes over the wire, told %+v", wire, b.told(plan.DiskAnew))
+	if wire := b.continued(); wire != 5*mib+512 || len(b.told(journal.DiskAnew)) != 1 {
+		t.Fatalf("%d bytes over the wire, told %+v", wire, b.told(journal.DiskAnew))
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -43,7 +43,7 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 			r.Record.Warn(inventory.Warning{Code: w.Code, Text: fmt.Sprintf("disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)})
 		}
 		if report.Verdict != "" {
-			r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, 
 	if state.Empty() {
 		return nil, nil
 	}
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "EFI: " + told(state)})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + told(state)})
 	return &state, nil
 }
 

@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // Discard gives up a run: every step is undone in reverse, then the run is forgotten. Its VM is as it
 // was found: without our snapshots, and on if the run shut it down. A run that is done is a Conflict:
 // what is published is Rollback's to remove. A run that does not exist is fault.NotFound.
-func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
+func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	p, err := m.undoable(ctx, id)
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	if err != nil {
 		return err
 	}
-	if st.State == flow.Done {
+	if st.State == workflow.Done {
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
 			WithHint("decamp rollback %s --withdraw removes the VM from %s, with what was written to it since", id, p.Target)
 	}
@@ -47,20 +47,20 @@ func (m *Migrator) Discard(ctx context.Context, id plan.ID, rig Rig) error {
 	if err := m.undo(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
-	m.events.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	m.events.tell(id, journal.Event{Kind: journal.RunDiscarded})
 	return m.forget(ctx, id)
 }
 
 // undoable returns the plan of a run. A run that neither this machine nor the record of the runs knows is
 // fault.NotFound: it never began, or was undone. One whose journal is on another machine is a Conflict:
 // only the journal tells whether the run shut its VM down.
-func (m *Migrator) undoable(ctx context.Context, id plan.ID) (plan.Plan, error) {
+func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, error) {
 	p, err := m.store.Plan(id)
 	if !fault.Is(err, fault.NotFound) {
 		return p, err
 	}
 	st, statusErr := m.engine.Status(ctx, string(id))
-	if statusErr != nil || st.State == flow.None {
+	if statusErr != nil || st.State == workflow.None {
 		return p, cmp.Or(statusErr, err)
 	}
 	f, factsErr := factsOf(st)
@@ -85,13 +85,13 @@ func (m *Migrator) undoable(ctx context.Context, id plan.ID) (plan.Plan, error) 
 
 // isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:
 // a source that is powered on again would run twice.
-func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig Rig) error {
+func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts, rig Rig) error {
 	var after Facts
 	committed, err := st.Result(StepCommit, &after)
 	if err != nil || f.VM == nil {
 		return err
 	}
-	if off, err := switchedOff(m.store, plan.ID(st.Run), f); err != nil || !off {
+	if off, err := switchedOff(m.store, journal.ID(st.Run), f); err != nil || !off {
 		return err
 	}
 	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
@@ -101,7 +101,7 @@ func (m *Migrator) isPublished(ctx context.Context, st flow.Status, f Facts, rig
 	return nil
 }
 
-func (m *Migrator) undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
+func (m *Migrator) undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
 	r := m.pipeline.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
@@ -140,10 +140,10 @@ func (m *Migrator) restore(ctx context.Context, r *Run) error {
 
 // switchedOff reports whether the run found its VM running and shut it down. A cold run told so
 // before it did: nothing else is told as a change of power.
-func switchedOff(s *plan.Store, id plan.ID, f Facts) (bool, error) {
+func switchedOff(s *journal.Store, id journal.ID, f Facts) (bool, error) {
 	if f.Warm != nil {
 		return f.Warm.WasOn, nil
 	}
 	events, err := s.Events(id)
-	return slices.ContainsFunc(events, func(e plan.Event) bool { return e.Kind == plan.PowerChanged }), err
+	return slices.ContainsFunc(events, func(e journal.Event) bool { return e.Kind == journal.PowerChanged }), err
 }

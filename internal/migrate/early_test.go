@@ -8,9 +8,9 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -61,11 +61,11 @@ func TestDeliversEarly(t *testing.T) {
 		if o := out.Facts.Outage; o == nil || o.Delivery != 0 || o.Began.IsZero() {
 			t.Errorf("the outage: %+v, of a target that sends nothing", o)
 		}
-		if rounds := len(b.told(plan.RoundDone)); e.calls != rounds || rounds < 2 {
+		if rounds := len(b.told(journal.RoundDone)); e.calls != rounds || rounds < 2 {
 			t.Errorf("%d early deliveries in %d rounds", e.calls, rounds)
 		}
 		told := 0
-		for _, w := range b.told(plan.Warned) {
+		for _, w := range b.told(journal.Warned) {
 			if w.Warning.Code == "early-delivery" && w.Warning.Remedy == "wake it" {
 				told++
 			}
@@ -120,7 +120,7 @@ func TestOutageIncludesTheDelivery(t *testing.T) {
 	if o == nil || o.Delivery != 7*time.Second || o.Took < 37*time.Second || o.Took > 2*time.Minute {
 		t.Fatalf("the outage was %+v", o)
 	}
-	told := b.told(plan.Summarized)
+	told := b.told(journal.Summarized)
 	if len(told) != 1 || told[0].Outage == nil || told[0].Outage.Delivery != o.Delivery || told[0].Outage.Took != o.Took {
 		t.Errorf("the summary has %+v", told)
 	}

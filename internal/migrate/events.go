@@ -5,14 +5,14 @@ import (
 	"sync"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // events are the journals of all runs, and who is notified of them. Runs do not wait for each other's
 // journals.
 type events struct {
 	opts  *Options
-	store *plan.Store
+	store *journal.Store
 	runs  *attendances
 
 	notifying sync.Mutex // held while a subscriber is called: one event at a time
@@ -20,14 +20,14 @@ type events struct {
 
 // tell completes an event and hands it to the journal and to the subscriber. A journal that cannot be
 // written is no reason to stop a migration: flow's record decides.
-func (e *events) tell(id plan.ID, ev plan.Event) {
+func (e *events) tell(id journal.ID, ev journal.Event) {
 	if err := e.journal(id, ev); err != nil {
 		e.opts.Log.Error("event is not journaled", "run", id, "err", err)
 	}
 }
 
 // journal is tell for an event that must be there in the end.
-func (e *events) journal(id plan.ID, ev plan.Event) (err error) {
+func (e *events) journal(id journal.ID, ev journal.Event) (err error) {
 	ev.Run = id
 	a := e.runs.of(id)
 	if a == nil {
@@ -43,14 +43,14 @@ func (e *events) journal(id plan.ID, ev plan.Event) (err error) {
 	return err
 }
 
-func (e *events) notify(ev plan.Event) {
+func (e *events) notify(ev journal.Event) {
 	e.notifying.Lock()
 	defer e.notifying.Unlock()
 	e.opts.Notify(ev)
 }
 
 // record appends an event to the journal of a run that this process does not drive.
-func (e *events) record(id plan.ID, ev plan.Event) error {
+func (e *events) record(id journal.ID, ev journal.Event) error {
 	j, err := e.store.Journal(id)
 	if err != nil {
 		return err
@@ -61,13 +61,13 @@ func (e *events) record(id plan.ID, ev plan.Event) error {
 
 // recordDone journals the end of a run that is done, unless it is there: the process that drove the run
 // may have been killed before, or had no room.
-func (e *events) recordDone(id plan.ID) error {
+func (e *events) recordDone(id journal.ID) error {
 	r, err := e.store.Run(id)
-	if fault.Is(err, fault.NotFound) || r.State == plan.Done { // it was done on another machine: its journal is there
+	if fault.Is(err, fault.NotFound) || r.State == journal.Done { // it was done on another machine: its journal is there
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return e.record(id, plan.Event{Kind: plan.RunDone})
+	return e.record(id, journal.Event{Kind: journal.RunDone})
 }

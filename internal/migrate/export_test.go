@@ -3,7 +3,7 @@ package migrate
 import (
 	"context"
 
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // What the tests of whole runs look at inside of the package. They are outside of it, because they
@@ -22,9 +22,9 @@ const BusyAttempts = busyAttempts
 func (m *Migrator) Options() *Options { return &m.opts }
 
 // Facts is facts.
-func (m *Migrator) Facts(ctx context.Context, id plan.ID) (Facts, error) { return m.facts(ctx, id) }
+func (m *Migrator) Facts(ctx context.Context, id journal.ID) (Facts, error) { return m.facts(ctx, id) }
 
 // Undo is undo.
-func (m *Migrator) Undo(ctx context.Context, p plan.Plan, f Facts, rig Rig) error {
+func (m *Migrator) Undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
 	return m.undo(ctx, p, f, rig)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // Facts are what the steps found out so far. They are plain data: flow records them.
@@ -23,11 +23,11 @@ type Facts struct {
 	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
 	Profile  targets.Hardware    `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
-	Trial    *trial.Report       `json:"trial,omitempty"`    // verify, where a trial boot was asked for
+	Trial    *testboot.Report    `json:"trial,omitempty"`    // verify, where a trial boot was asked for
 	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
-	Stages   []plan.Stage        `json:"stages,omitempty"`   // where the time went
+	Stages   []journal.Stage     `json:"stages,omitempty"`   // where the time went
 	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
-	Outage   *plan.Outage        `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
+	Outage   *journal.Outage     `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
 	Started *targets.Started `json:"started,omitempty"` // commit, where that was asked for
 

@@ -18,8 +18,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -51,8 +51,8 @@ type world struct {
 	wrongReread bool // a second reading of a disk gives a wrong first bit
 
 	wrap     func(targets.Target) targets.Target // of the rig; may be nil
-	hardware plan.Hardware                       // of the plan
-	engine   plan.Engine
+	hardware journal.Hardware                    // of the plan
+	engine   journal.Engine
 	runV2V   func(context.Context, virtv2v.Job) (virtv2v.Report, error)
 	convert  func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // That a VM's variables cannot be read ends no run: it is told, and the boot entry is made of what is on the disk.
@@ -32,12 +32,12 @@ func TestFirmwareThatIsNotRead(t *testing.T) {
 		"nothing held":   {inventory.EFI, "web/web.nvram", "MRVN\x01\x00\x00\x00", nil, "", 1},
 	} {
 		var warnings []string
-		o := Options{Notify: func(e plan.Event) {
+		o := Options{Notify: func(e journal.Event) {
 			if e.Warning != nil {
 				warnings = append(warnings, e.Warning.Text)
 			}
 		}}
-		r := unitRun(plan.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Rig{}, Permit{}, o)
+		r := unitRun(journal.Plan{}, Facts{VM: &inventory.VM{Firmware: tt.firmware, NVRAM: inventory.Path{File: tt.file}}}, Rig{}, Permit{}, o)
 		r.Rig.NVRAM = func(context.Context, *inventory.VM) ([]byte, error) { return []byte(tt.data), tt.err }
 		state, err := firmware(t.Context(), r, reports)
 		n := 0

@@ -6,8 +6,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // growth makes the chunk of disk 2000 that is short a whole one, and adds more.
@@ -15,9 +15,9 @@ const growth = 3*mib + 1024
 
 // growAt lets disk 2000 grow at the nth event that finds it without a snapshot, from 0, and
 // returns where that was.
-func (b *bench) growAt(n int) *plan.Event {
-	var at plan.Event
-	b.meddle = func(e plan.Event) bool {
+func (b *bench) growAt(n int) *journal.Event {
+	var at journal.Event
+	b.meddle = func(e journal.Event) bool {
 		if !b.mayGrow(e) {
 			return false
 		}
@@ -33,10 +33,10 @@ func (b *bench) growAt(n int) *plan.Event {
 
 // mayGrow reports whether an event is one to let a disk grow at: it has no snapshot, nothing is
 // published.
-func (b *bench) mayGrow(e plan.Event) bool {
+func (b *bench) mayGrow(e journal.Event) bool {
 	b.world.mu.Lock()
 	defer b.world.mu.Unlock()
-	moment := e.Kind == plan.StepBegan || e.Kind == plan.RoundDone || e.Kind == plan.PowerChanged || e.Kind == plan.DiskDone
+	moment := e.Kind == journal.StepBegan || e.Kind == journal.RoundDone || e.Kind == journal.PowerChanged || e.Kind == journal.DiskDone
 	return moment && b.published == nil && len(b.guest.snapshots) == 0
 }
 
@@ -49,7 +49,7 @@ func TestWarmDiskThatGrows(t *testing.T) {
 	t.Parallel()
 	probe := warmBench(t, 20)
 	events := 0
-	probe.meddle = func(e plan.Event) bool {
+	probe.meddle = func(e journal.Event) bool {
 		if probe.mayGrow(e) {
 			events++
 		}
@@ -92,7 +92,7 @@ func isLate(step string) bool {
 }
 
 // checkGrown checks what a run says of a disk that grew.
-func (b *bench) checkGrown(out migrate.Outcome, at *plan.Event) {
+func (b *bench) checkGrown(out migrate.Outcome, at *journal.Event) {
 	b.t.Helper()
 	size := int64(5*mib + 512 + growth)
 	if d := out.Facts.VM.Disks[0]; d.Capacity != size || b.published.Images[0].Size != size || b.published.VM.Disks[0].Capacity != size {
@@ -102,7 +102,7 @@ func (b *bench) checkGrown(out migrate.Outcome, at *plan.Event) {
 	if at.Step == "" || at.Step == stepPrepare { // it was not looked at before
 		wanted = 0
 	}
-	if told := b.told(plan.Noted); len(told) > 1 || len(told) < wanted || len(told) > 0 && told[0].Disk != 2000 {
+	if told := b.told(journal.Noted); len(told) > 1 || len(told) < wanted || len(told) > 0 && told[0].Disk != 2000 {
 		b.t.Errorf("%s in %s: told %+v", at.Kind, at.Step, told)
 	}
 	if w := out.Facts.Warm; at.Step == stepWait && len(w.Rounds) > 0 && w.Rounds[len(w.Rounds)-1].Read > b.vm.Disks[0].Capacity/2 {
@@ -116,8 +116,8 @@ func TestWarmDiskThatGrewIsComparedBeforeTheOutage(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{stepWait, stepPowerOff} {
 		b := warmBench(t, 21)
-		b.meddle = func(e plan.Event) bool {
-			return e.Kind == plan.StepBegan && e.Step == step && b.grow(2000, growth)
+		b.meddle = func(e journal.Event) bool {
+			return e.Kind == journal.StepBegan && e.Step == step && b.grow(2000, growth)
 		}
 		out, err := b.warm(1)
 		if err != nil {
@@ -139,8 +139,8 @@ func TestWarmDiskThatGrewIsComparedBeforeTheOutage(t *testing.T) {
 func TestWarmDiskThatGrowsInTheOutage(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 22)
-	b.meddle = func(e plan.Event) bool {
-		return e.Kind == plan.PowerChanged && b.vm.Power == inventory.PoweredOff && b.grow(2000, growth)
+	b.meddle = func(e journal.Event) bool {
+		return e.Kind == journal.PowerChanged && b.vm.Power == inventory.PoweredOff && b.grow(2000, growth)
 	}
 	out, err := b.warm(1)
 	if err != nil {
@@ -158,8 +158,8 @@ func TestWarmDiskThatGrowsInTheOutage(t *testing.T) {
 func TestWarmDiskThatGrewAndDoesNotFit(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 23)
-	b.meddle = func(e plan.Event) bool {
-		if e.Kind != plan.RoundDone || !b.grow(2000, growth) {
+	b.meddle = func(e journal.Event) bool {
+		if e.Kind != journal.RoundDone || !b.grow(2000, growth) {
 			return false
 		}
 		b.world.mu.Lock()
@@ -191,8 +191,8 @@ func TestWarmDiskThatGrewAndDoesNotFit(t *testing.T) {
 func TestWarmSnapshotOfTheSmallerDiskIsReplaced(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 25)
-	b.meddle = func(e plan.Event) bool {
-		if e.Kind != plan.RoundDone || !b.grow(2000, growth) {
+	b.meddle = func(e journal.Event) bool {
+		if e.Kind != journal.RoundDone || !b.grow(2000, growth) {
 			return false
 		}
 		b.world.mu.Lock()
@@ -208,7 +208,7 @@ func TestWarmSnapshotOfTheSmallerDiskIsReplaced(t *testing.T) {
 	}
 	b.checkPublished(out)
 	b.nothingLeft()
-	if n := len(b.told(plan.StepRetried)); n != 1 {
+	if n := len(b.told(journal.StepRetried)); n != 1 {
 		t.Errorf("retried %d times", n)
 	}
 }
@@ -225,7 +225,7 @@ func TestWarmGrownAndKilledAnywhere(t *testing.T) {
 		b := warmBench(t, 24)
 		b.t = t
 		if !late {
-			b.meddle = func(e plan.Event) bool { return e.Kind == plan.RoundDone && b.grow(2000, growth) }
+			b.meddle = func(e journal.Event) bool { return e.Kind == journal.RoundDone && b.grow(2000, growth) }
 		}
 		return b
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -85,7 +85,7 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 // anew tells that an image is copied again from its beginning, and why.
 func (m *Images) anew(img targets.Image, why string) {
 	m.opts.Log.Warn("image is copied anew", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
-	m.record.Tell(plan.Event{Kind: plan.DiskAnew, Disk: img.Key, Message: why})
+	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
 }
 
 // Place asks the target for images and holds it to its contract: one for each disk, in

@@ -6,8 +6,8 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // A Meter turns the progress of one disk into events, a few a second, with the rate of
@@ -42,20 +42,20 @@ func (r *Record) Meter(key int32) *Meter { return &Meter{record: r, key: key} }
 
 // Copying takes the progress of a copy.
 func (m *Meter) Copying(p blockcopy.Progress) {
-	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
+	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
 }
 
 // Verifying takes the progress of reading an image back.
 func (m *Meter) Verifying(p manifest.Progress) {
-	m.show(plan.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
+	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
 }
 
 // Delivering is of all disks together: key is 0. How much of it is sent is not known, so there is no rate.
 func (m *Meter) Delivering(done, total int64) {
-	m.show(plan.Bytes{Total: total, Done: done}, blockcopy.Times{})
+	m.show(journal.Bytes{Total: total, Done: done}, blockcopy.Times{})
 }
 
-func (m *Meter) show(b plan.Bytes, t blockcopy.Times) {
+func (m *Meter) show(b journal.Bytes, t blockcopy.Times) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.record.events.opts.Now()
@@ -65,11 +65,11 @@ func (m *Meter) show(b plan.Bytes, t blockcopy.Times) {
 	}
 	m.told = now
 	m.lately(&b, reading{now, b.Done, b.Read, t})
-	m.record.Tell(plan.Event{Kind: plan.Progressed, Disk: m.key, Bytes: &b})
+	m.record.Tell(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
 }
 
 // lately sets what is known from the readings of the last meterWindow.
-func (m *Meter) lately(b *plan.Bytes, now reading) {
+func (m *Meter) lately(b *journal.Bytes, now reading) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
 		m.past = m.past[1:]

@@ -6,8 +6,8 @@ import (
 
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	pace "github.com/decamp/decamp/internal/sched/budget"
 )
 
@@ -84,13 +84,13 @@ func TestRatesAreOfWhatMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-			now, last := began, plan.Bytes{}
-			opts := Options{Now: func() time.Time { return now }, Notify: func(e plan.Event) {
+			now, last := began, journal.Bytes{}
+			opts := Options{Now: func() time.Time { return now }, Notify: func(e journal.Event) {
 				if last = *e.Bytes; float64(last.Rate) > most {
 					t.Errorf("after %v the rate is %d, the most is %.0f", now.Sub(began), last.Rate, most)
 				}
 			}}
-			m := unitRun(plan.Plan{}, Facts{}, Rig{}, Permit{}, opts).Record.Meter(2000)
+			m := unitRun(journal.Plan{}, Facts{}, Rig{}, Permit{}, opts).Record.Meter(2000)
 			for _, step := range []time.Duration{time.Millisecond, 250 * time.Millisecond} { // a disk that is done at once is shown at once
 				for range 40 {
 					tc.shown(m, now.Sub(began))

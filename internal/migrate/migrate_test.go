@@ -18,12 +18,12 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleetkey"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/migrate/warm"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // bench is a world and a state directory; process opens decamp on them.
@@ -31,18 +31,18 @@ type bench struct {
 	*world
 	t        *testing.T
 	dir      string
-	attempts int              // Options.Attempts
-	onEvent  func(plan.Event) // may be nil
+	attempts int                 // Options.Attempts
+	onEvent  func(journal.Event) // may be nil
 
-	flipAtVerify func() int64          // where a bit of disk 2000's image flips when verify begins; may be nil
-	meddle       func(plan.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
+	flipAtVerify func() int64             // where a bit of disk 2000's image flips when verify begins; may be nil
+	meddle       func(journal.Event) bool // done to the VM of a warm run, until it says that it was; may be nil
 	paranoid     bool
 	start        bool // a warm run starts the VM
 
 	keys *fleetkey.Keys // that sign the engine's record; nil: nothing is signed
 
 	mu     sync.Mutex
-	events []plan.Event
+	events []journal.Event
 }
 
 func newBench(t *testing.T) *bench {
@@ -69,7 +69,7 @@ var emptyState = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	e, err := flow.Open(context.Background(), flow.Config{Dir: dir})
+	e, err := workflow.Open(context.Background(), workflow.Config{Dir: dir})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (b *bench) letGo() {
 	b.world, b.onEvent, b.flipAtVerify, b.meddle, b.events = nil, nil, nil, nil, nil
 }
 
-func (b *bench) notify(e plan.Event) {
+func (b *bench) notify(e journal.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = append(b.events, e)
@@ -95,7 +95,7 @@ func (b *bench) notify(e plan.Event) {
 	}
 }
 
-func (b *bench) told(k plan.EventKind) (found []plan.Event) {
+func (b *bench) told(k journal.EventKind) (found []journal.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.events {
@@ -106,8 +106,8 @@ func (b *bench) told(k plan.EventKind) (found []plan.Event) {
 	return found
 }
 
-func (b *bench) plan() plan.Plan {
-	p := plan.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
+func (b *bench) plan() journal.Plan {
+	p := journal.New(&url.URL{Scheme: "esxi", Host: "esx1"}, b.vm, "mem:/", "raw", "fake", time.Unix(0, 0))
 	p.Hardware, p.Engine = b.hardware, b.engine
 	return p
 }
@@ -115,17 +115,17 @@ func (b *bench) plan() plan.Plan {
 // process is decamp running on the bench.
 type process struct {
 	*migrate.Migrator
-	engine *flow.Engine
-	store  *plan.Store
+	engine *workflow.Engine
+	store  *journal.Store
 }
 
 func (b *bench) process() *process {
 	b.t.Helper()
-	e, err := flow.Open(b.t.Context(), flow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second, Keys: b.keys})
+	e, err := workflow.Open(b.t.Context(), workflow.Config{Dir: filepath.Join(b.dir, "state"), Grace: 10 * time.Second, Keys: b.keys})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	store := plan.NewStore(filepath.Join(b.dir, "state"))
+	store := journal.NewStore(filepath.Join(b.dir, "state"))
 	m := migrate.New(e, store, migrate.Options{
 		Notify: b.notify, Version: "test", Seed: 1, Attempts: b.attempts,
 		Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
@@ -179,7 +179,7 @@ func TestMigrate(t *testing.T) {
 	}
 	b.checkPublished(out)
 	var steps []string
-	for _, e := range b.told(plan.StepBegan) {
+	for _, e := range b.told(journal.StepBegan) {
 		steps = append(steps, e.Step)
 	}
 	if want := []string{"preflight", "copy", "detect", "convert", "verify", "commit"}; !slices.Equal(steps, want) {
@@ -190,7 +190,7 @@ func TestMigrate(t *testing.T) {
 			t.Error("the power state of a VM that was off was changed")
 		}
 	}
-	if len(b.told(plan.RunDone)) != 1 || len(b.told(plan.Summarized)) != 1 {
+	if len(b.told(journal.RunDone)) != 1 || len(b.told(journal.Summarized)) != 1 {
 		t.Errorf("events %+v", b.events)
 	}
 }
@@ -259,8 +259,8 @@ func TestDoneRunSaysSoInItsJournal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Join(lines[:len(lines)-2], "")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store := plan.NewStore(filepath.Join(b.dir, "state"))
-	for _, want := range []plan.State{plan.Open, plan.Done, plan.Done} {
+	store := journal.NewStore(filepath.Join(b.dir, "state"))
+	for _, want := range []journal.State{journal.Open, journal.Done, journal.Done} {
 		if r, err := store.Run(b.plan().ID); err != nil || r.State != want {
 			t.Fatalf("run %s, %v; want %s", r.State, err, want)
 		}
@@ -357,8 +357,8 @@ func TestPowerOffOnlyWhenAskedAndNothingElseStandsInTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if out.Facts.VM.Power != inventory.PoweredOff || len(b.told(plan.PowerChanged)) != 2 {
-		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.told(plan.PowerChanged))
+	if out.Facts.VM.Power != inventory.PoweredOff || len(b.told(journal.PowerChanged)) != 2 {
+		t.Fatalf("power %s, events %v", out.Facts.VM.Power, b.told(journal.PowerChanged))
 	}
 }
 
@@ -466,7 +466,7 @@ func TestPassingFaultsAreRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if n := len(b.told(plan.StepRetried)); n < 2 {
+	if n := len(b.told(journal.StepRetried)); n < 2 {
 		t.Errorf("%d retries told", n)
 	}
 }
@@ -475,12 +475,12 @@ func TestLastingFaultsAreNotRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.before = failing("vm", fault.New(fault.Denied, "wrong password"))
-	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) || len(b.told(plan.StepRetried)) > 0 {
-		t.Fatalf("%v after %d retries", err, len(b.told(plan.StepRetried)))
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Denied) || len(b.told(journal.StepRetried)) > 0 {
+		t.Fatalf("%v after %d retries", err, len(b.told(journal.StepRetried)))
 	}
 	b.before = failing("vm", fault.New(fault.Transient, "503"))
-	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Transient) || len(b.told(plan.StepRetried)) != 5 {
-		t.Fatalf("%v after %d retries, want 5", err, len(b.told(plan.StepRetried)))
+	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Transient) || len(b.told(journal.StepRetried)) != 5 {
+		t.Fatalf("%v after %d retries, want 5", err, len(b.told(journal.StepRetried)))
 	}
 }
 
@@ -488,8 +488,8 @@ func TestLastingFaultsAreNotRetried(t *testing.T) {
 func flipped(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t)
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.DiskDone && e.Disk == 2001 { // everything was hashed, nothing verified
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.DiskDone && e.Disk == 2001 { // everything was hashed, nothing verified
 			b.images[filepath.Join(b.dir, "2001")].now[2*mib+77] ^= 0x10
 			b.onEvent = nil
 		}
@@ -507,7 +507,7 @@ func flipped(t *testing.T) *bench {
 func TestFlippedBitIsNamedAndNothingPublished(t *testing.T) {
 	t.Parallel()
 	b := flipped(t)
-	if bad := b.told(plan.ChunkBad); len(bad) != 1 || bad[0].Disk != 2001 {
+	if bad := b.told(journal.ChunkBad); len(bad) != 1 || bad[0].Disk != 2001 {
 		t.Fatalf("bad chunks told: %+v", bad)
 	}
 	b.reads = map[int32][]disk.Range{}
@@ -560,7 +560,7 @@ func TestCancelStopsAndTheNextRunContinues(t *testing.T) {
 	if !fault.Is(err, fault.Canceled) || !strings.Contains(fault.HintOf(err), "same command again") {
 		t.Fatalf("got %v, remedy %q", err, fault.HintOf(err))
 	}
-	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Stopped {
+	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != journal.Stopped {
 		t.Fatalf("run is %s, %v", r.State, err)
 	}
 	b.before = failing("", nil)
@@ -618,8 +618,8 @@ func TestManifestDamagedAfterVerifyIsMended(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	damaged := 0
-	b.onEvent = func(e plan.Event) {
-		if e.Kind != plan.StepDone || e.Step != migrate.StepVerify {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind != journal.StepDone || e.Step != migrate.StepVerify {
 			return
 		}
 		manifests, _ := filepath.Glob(filepath.Join(b.dir, "*.manifest")) // the pattern is right

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // A Migrator drives runs over a flow engine. Several may be under way at once.
 type Migrator struct {
-	engine *flow.Engine
-	store  *plan.Store
+	engine *workflow.Engine
+	store  *journal.Store
 	opts   Options
 	runs   *attendances // by Migrate, while it is there
 	events *events
@@ -24,8 +24,8 @@ type Migrator struct {
 }
 
 // New registers cold runs with engine, which must not be launched yet.
-func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
-	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[plan.ID]*attendance{}}}
+func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
+	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[journal.ID]*attendance{}}}
 	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
 	m.pipeline = &pipeline{engine: engine, store: store, opts: &m.opts, runs: m.runs, events: m.events}
 	m.pipeline.register()
@@ -33,16 +33,16 @@ func New(engine *flow.Engine, store *plan.Store, o Options) *Migrator {
 }
 
 // Store returns where plans, journals and orders of the runs are.
-func (m *Migrator) Store() *plan.Store { return m.store }
+func (m *Migrator) Store() *journal.Store { return m.store }
 
 // newAttendance returns what this process adds to a run while it drives it.
-func (m *Migrator) newAttendance(id plan.ID, rig Rig, permit Permit) *attendance {
+func (m *Migrator) newAttendance(id journal.ID, rig Rig, permit Permit) *attendance {
 	return &attendance{rig: rig, permit: permit, turn: &Turn{run: id, ask: rig.Turn, store: m.store, opts: &m.opts}}
 }
 
 // hold keeps other processes away from the images, from before the first look at them until the
 // run is left: also between its transfers, while they are verified and when they are published.
-func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func(), err error) {
+func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
 	free, err := rig.Target.Hold(ctx, vm)
 	if err != nil {
@@ -56,7 +56,7 @@ func (m *Migrator) hold(ctx context.Context, p plan.Plan, rig Rig) (release func
 }
 
 // attend runs p to its end, or until ctx ends, with its journal open.
-func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err error) {
+func (m *Migrator) attend(ctx context.Context, p journal.Plan, a *attendance) (err error) {
 	if a.journal, err = m.store.Journal(p.ID); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 		return err
 	}
 	defer m.runs.leave(p.ID)
-	m.events.tell(p.ID, plan.Event{Kind: plan.RunBegan})
+	m.events.tell(p.ID, journal.Event{Kind: journal.RunBegan})
 	if p.Warm {
 		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.drive(ctx, p) })
 	} else {
@@ -92,7 +92,7 @@ func (m *Migrator) attend(ctx context.Context, p plan.Plan, a *attendance) (err 
 	return err
 }
 
-func errNoWarm(id plan.ID) error {
+func errNoWarm(id journal.ID) error {
 	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
 }
 
@@ -101,7 +101,7 @@ func errNoWarm(id plan.ID) error {
 const letGoWait = 2 * time.Minute
 
 // letGo has a run that stops remove what would burden its source until the run goes on.
-func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
+func (m *Migrator) letGo(ctx context.Context, p journal.Plan, a *attendance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
 	defer cancel()
 	facts, err := m.facts(ctx, p.ID)
@@ -113,7 +113,7 @@ func (m *Migrator) letGo(ctx context.Context, p plan.Plan, a *attendance) {
 
 // Visit calls do with a run that no process drives, and keeps all others from it meanwhile. Its events are
 // those of step. st is its state in the record.
-func (m *Migrator) Visit(ctx context.Context, id plan.ID, rig Rig, step string, do func(r *Run, st flow.Status) error) (err error) {
+func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step string, do func(r *Run, st workflow.Status) error) (err error) {
 	p, err := m.store.Plan(id)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (m *Migrator) Visit(ctx context.Context, id plan.ID, rig Rig, step string, 
 
 // drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
 // the step to let go of the images.
-func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
+func (m *Migrator) drive(ctx context.Context, p journal.Plan) error {
 	run := string(p.ID)
 	if err := m.begin(ctx, p); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (m *Migrator) drive(ctx context.Context, p plan.Plan) error {
 
 // begin starts the flow, or has it go on. Where processes share runs it goes on from what
 // another one recorded: who calls Migrate has the claim.
-func (m *Migrator) begin(ctx context.Context, p plan.Plan) error {
+func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
 	if m.opts.Shared {
 		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
 			return err
@@ -179,19 +179,19 @@ func (m *Migrator) stop(run string) error {
 		WithHint("run the same command again to continue it, or with --discard to give it up")
 }
 
-func ending(err error) plan.Event {
-	kind := plan.RunFailed
+func ending(err error) journal.Event {
+	kind := journal.RunFailed
 	switch {
 	case err == nil:
-		kind = plan.RunDone
+		kind = journal.RunDone
 	case fault.Is(err, fault.Canceled):
-		kind = plan.RunStopped
+		kind = journal.RunStopped
 	}
-	return plan.Event{Kind: kind, Failure: plan.FailureOf(err)}
+	return journal.Event{Kind: kind, Failure: journal.FailureOf(err)}
 }
 
 // facts returns what the last step of a run recorded.
-func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
+func (m *Migrator) facts(ctx context.Context, id journal.ID) (Facts, error) {
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return Facts{}, err
@@ -199,7 +199,7 @@ func (m *Migrator) facts(ctx context.Context, id plan.ID) (Facts, error) {
 	return factsOf(st)
 }
 
-func factsOf(st flow.Status) (f Facts, err error) {
+func factsOf(st workflow.Status) (f Facts, err error) {
 	_, err = st.Last(&f)
 	return f, err
 }
@@ -222,16 +222,16 @@ type WarmRuns interface {
 func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
 	m.warm = w
 	for name, run := range steps {
-		flow.RegisterStep(m.engine, name, m.pipeline.stepFunc(name, run))
+		workflow.RegisterStep(m.engine, name, m.pipeline.stepFunc(name, run))
 	}
-	flow.Register(m.engine, warmFlow, func(c *flow.Context, p plan.Plan) error {
+	workflow.Register(m.engine, warmFlow, func(c *workflow.Context, p journal.Plan) error {
 		return pipeline(func(facts Facts, names ...string) (Facts, error) { return runSteps(c, p, facts, names...) })
 	})
 }
 
 // halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
-	if st.State != flow.Pending {
+func (m *Migrator) halt(ctx context.Context, st workflow.Status) error {
+	if st.State != workflow.Pending {
 		return nil
 	}
 	if err := m.engine.Cancel(ctx, st.Run); err != nil {
@@ -243,7 +243,7 @@ func (m *Migrator) halt(ctx context.Context, st flow.Status) error {
 	return ctx.Err()
 }
 
-func (m *Migrator) forget(ctx context.Context, id plan.ID) error {
+func (m *Migrator) forget(ctx context.Context, id journal.ID) error {
 	if err := m.engine.Forget(ctx, string(id)); err != nil {
 		return err
 	}

@@ -6,18 +6,18 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
 // Options are the same for all runs of a Migrator.
 type Options struct {
-	Version  string          // decamp's, for the record of a published VM
-	Disks    int             // copied at once; default 4
-	Log      *slog.Logger    // default discards
-	Notify   plan.Subscriber // told everything; nil is fine
-	Shared   bool            // with other processes: one of their runs is taken over by Migrate
-	Attempts int             // at a disk that fails for a passing reason without getting further; default 6
+	Version  string             // decamp's, for the record of a published VM
+	Disks    int                // copied at once; default 4
+	Log      *slog.Logger       // default discards
+	Notify   journal.Subscriber // told everything; nil is fine
+	Shared   bool               // with other processes: one of their runs is taken over by Migrate
+	Attempts int                // at a disk that fails for a passing reason without getting further; default 6
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
 	Seed     uint64 // of samples; default random
@@ -34,7 +34,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Notify == nil {
-		o.Notify = func(plan.Event) {}
+		o.Notify = func(journal.Event) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/convert/overlay"
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -98,7 +98,7 @@ func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info man
 	if err := qcow2.WriteAbove(ctx, c.Overlay, beneath, o, ranges); err != nil {
 		return c, fault.Room(filepath.Dir(c.Overlay), err)
 	}
-	return c, errors.Join(durable.Sync(c.Overlay), durable.Sync(filepath.Dir(c.Overlay)))
+	return c, errors.Join(atomicfile.Sync(c.Overlay), atomicfile.Sync(filepath.Dir(c.Overlay)))
 }
 
 // chunksOf returns the chunks that ranges touch, in order.
@@ -239,7 +239,7 @@ func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *Converte
 	if root.String() != c.Root {
 		return fault.New(fault.Internal, "the image has the root %v, expected %s", root, c.Root)
 	}
-	o.record.Tell(plan.Event{Kind: plan.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
+	o.record.Tell(journal.Event{Kind: journal.Noted, Disk: img.Key, Message: fmt.Sprintf("disk %d: %d MiB of the image are changed as converted", img.Key, len(c.Chunks))})
 	return nil
 }
 
@@ -338,7 +338,7 @@ func removeOverlay(path string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, durable.Sync(filepath.Dir(path)))
+	return errors.Join(err, atomicfile.Sync(filepath.Dir(path)))
 }
 
 func newOverlays(r *Run) *overlays { return &overlays{record: r.Record, images: r.Images} }

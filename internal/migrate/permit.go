@@ -19,7 +19,7 @@ type Permit struct {
 }
 
 // Cutover says when a warm run switches the VM off. Whatever comes first counts; with none
-// of them the operator says so (plan.Order).
+// of them the operator says so (journal.Order).
 type Cutover struct {
 	At       time.Time     // zero: no time is set
 	Budget   time.Duration // once the outage is expected to be at most so long; 0: no budget
@@ -28,7 +28,7 @@ type Cutover struct {
 	// Open says whether the VM may be switched off at t, and when that changes next; zero is
 	// never. The outage has to be over before it closes, as far as anybody can tell. Without At
 	// and Budget the VM is switched off as soon as that holds. Nil: at any time. Who says so
-	// himself (plan.Order) may do it at any time, too.
+	// himself (journal.Order) may do it at any time, too.
 	Open func(t time.Time) (open bool, turns time.Time)
 
 	// Boot is how long the guest takes to boot, which counts as outage. Nil: what was said

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // Steps is the pipeline. Only commit crosses the point of no return. Names and order are
@@ -28,7 +28,7 @@ const (
 )
 
 // flowOf is the pipeline of a plan.
-func flowOf(p plan.Plan) string {
+func flowOf(p journal.Plan) string {
 	if p.Warm {
 		return warmFlow
 	}
@@ -37,8 +37,8 @@ func flowOf(p plan.Plan) string {
 
 // A pipeline carries out the steps of runs by the engine, each with a Run of the process that drives it.
 type pipeline struct {
-	engine *flow.Engine
-	store  *plan.Store
+	engine *workflow.Engine
+	store  *journal.Store
 	opts   *Options
 	runs   *attendances
 	events *events
@@ -46,26 +46,26 @@ type pipeline struct {
 
 // state is what crosses to a step: plain data, all of it recorded.
 type state struct {
-	Plan  plan.Plan `json:"plan"`
-	Facts Facts     `json:"facts"`
+	Plan  journal.Plan `json:"plan"`
+	Facts Facts        `json:"facts"`
 }
 
 // register gives the engine the flow of cold runs and its steps.
 func (l *pipeline) register() {
-	flow.RegisterStep(l.engine, stepPreflight, l.stepFunc(stepPreflight, runPreflight))
+	workflow.RegisterStep(l.engine, stepPreflight, l.stepFunc(stepPreflight, runPreflight))
 	names := []string{stepPreflight}
 	for _, s := range Steps() {
-		flow.RegisterStep(l.engine, s.Name(), l.stepFunc(s.Name(), s.Run))
+		workflow.RegisterStep(l.engine, s.Name(), l.stepFunc(s.Name(), s.Run))
 		names = append(names, s.Name())
 	}
-	flow.Register(l.engine, coldFlow, func(c *flow.Context, p plan.Plan) error {
+	workflow.Register(l.engine, coldFlow, func(c *workflow.Context, p journal.Plan) error {
 		_, err := runSteps(c, p, Facts{}, names...)
 		return err
 	})
 }
 
 // runSteps runs some steps, each with what the one before found out.
-func runSteps(c *flow.Context, p plan.Plan, facts Facts, names ...string) (Facts, error) {
+func runSteps(c *workflow.Context, p journal.Plan, facts Facts, names ...string) (Facts, error) {
 	for _, name := range names {
 		var next Facts
 		if err := c.Step(name, state{p, facts}, &next); err != nil {
@@ -85,18 +85,18 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 		}
 		a.begin(name)
 		r := l.newRun(s.Plan, s.Facts, a, name)
-		r.Record.Tell(plan.Event{Kind: plan.StepBegan})
+		r.Record.Tell(journal.Event{Kind: journal.StepBegan})
 		began := l.opts.Now()
 		if err := run(ctx, r); err != nil {
 			return Facts{}, fmt.Errorf("%s: %w", name, err)
 		}
-		r.Record.AddStage(plan.Stage{Name: name, Elapsed: l.opts.Now().Sub(began)})
-		r.Record.Tell(plan.Event{Kind: plan.StepDone})
+		r.Record.AddStage(journal.Stage{Name: name, Elapsed: l.opts.Now().Sub(began)})
+		r.Record.Tell(journal.Event{Kind: journal.StepDone})
 		return r.Record.Facts, nil
 	}
 }
 
 // newRun returns a run as a step sees it, or what is done outside of steps: its name is empty then.
-func (l *pipeline) newRun(p plan.Plan, f Facts, a *attendance, step string) *Run {
+func (l *pipeline) newRun(p journal.Plan, f Facts, a *attendance, step string) *Run {
 	return newRun(&Record{Plan: p, Facts: f, step: step, events: l.events}, a, l.store, l.opts)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -35,7 +35,7 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(lent{src}, maxOverlay), Report: p.Guest[i]})
 	}
 	p.Hardware = targets.Compat
-	if r.Record.Plan.Hardware != plan.Virtio && r.Record.Plan.Hardware != plan.AutoHardware {
+	if r.Record.Plan.Hardware != journal.Virtio && r.Record.Plan.Hardware != journal.AutoHardware {
 		return p, nil
 	}
 	facts := r.Record.Facts.copied()

@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -15,7 +15,7 @@ import (
 // at a time. That step may add warnings, tell events and meter disks in parallel; what else it adds to
 // Facts, it adds alone, or each disk to its own element.
 type Record struct {
-	Plan  plan.Plan
+	Plan  journal.Plan
 	Facts Facts
 
 	step   string // named by events
@@ -25,7 +25,7 @@ type Record struct {
 }
 
 // Tell journals an event of the step, and notifies those who listen.
-func (r *Record) Tell(e plan.Event) {
+func (r *Record) Tell(e journal.Event) {
 	e.Step = r.step
 	r.events.tell(r.Plan.ID, e)
 }
@@ -41,17 +41,17 @@ func (r *Record) Warn(w inventory.Warning) {
 	if had {
 		return
 	}
-	r.Tell(plan.Event{Kind: plan.Warned, Warning: &w})
+	r.Tell(journal.Event{Kind: journal.Warned, Warning: &w})
 }
 
 // Foretell tells a warning that is true now, and does not record it: it may not be true when the VM is
 // published.
 func (r *Record) Foretell(code, remedy, format string, args ...any) {
-	r.Tell(plan.Event{Kind: plan.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
+	r.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})
 }
 
 // AddStage adds to where the time went. What a warm run does in every round is one stage.
-func (r *Record) AddStage(s plan.Stage) {
+func (r *Record) AddStage(s journal.Stage) {
 	if r.Facts.Warm != nil {
 		for i := range r.Facts.Stages {
 			if had := &r.Facts.Stages[i]; had.Name == s.Name {

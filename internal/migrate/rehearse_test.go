@@ -16,37 +16,37 @@ import (
 	"github.com/decamp/decamp/internal/convert"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/migrate/warm"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
-var booted = trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG, Elapsed: time.Minute}
+var booted = testboot.Report{Verdict: testboot.Booted, Why: "login:", Accel: testboot.TCG, Elapsed: time.Minute}
 
 // rehearsed runs a warm migration in which a rehearsal is asked for after the first round, and the
 // cutover when that has ended. It returns how it did.
-func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrate.Rehearsing) (trial.Report, error)) (migrate.Outcome, *plan.Rehearsed) {
+func (b *bench) rehearsed(boot func(ctx context.Context, p *process, what migrate.Rehearsing) (testboot.Report, error)) (migrate.Outcome, *journal.Rehearsed) {
 	b.t.Helper()
 	p := b.waiting()
 	rounds := 0
-	b.onEvent = func(e plan.Event) {
+	b.onEvent = func(e journal.Event) {
 		var err error
 		switch e.Kind {
-		case plan.RoundDone:
+		case journal.RoundDone:
 			if rounds++; rounds == 1 {
-				err = p.store.AskRehearsal(e.Run, plan.Rehearsal{ID: "1", Expect: "up"})
+				err = p.store.AskRehearsal(e.Run, journal.Rehearsal{ID: "1", Expect: "up"})
 			}
-		case plan.RehearsalDone:
-			err = p.store.Give(e.Run, plan.CutOver)
+		case journal.RehearsalDone:
+			err = p.store.Give(e.Run, journal.CutOver)
 		}
 		if err != nil {
 			b.t.Error(err)
 		}
 	}
 	rig := b.rig(b.t, b.dir)
-	rig.Rehearse = func(ctx context.Context, what migrate.Rehearsing) (trial.Report, error) { return boot(ctx, p, what) }
+	rig.Rehearse = func(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) { return boot(ctx, p, what) }
 	out, err := p.Migrate(b.t.Context(), b.warmPlan(), rig, migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
 		b.t.Fatal(err)
@@ -82,15 +82,15 @@ func disksOf(t *testing.T, what migrate.Rehearsing) map[string][]byte {
 func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 40)
-	b.converts(plan.Virtio)
+	b.converts(journal.Virtio)
 	b.convert = func(ctx context.Context, disks []convert.Disk, o convert.Options) (convert.Result, error) {
 		r, err := editing(ctx, disks, o)
 		r.GuestAgent = true // to come
 		return r, err
 	}
-	out, answer := b.rehearsed(func(ctx context.Context, p *process, what migrate.Rehearsing) (trial.Report, error) {
-		was, rounds := disksOf(t, what), len(b.told(plan.RoundDone))
-		for deadline := time.Now().Add(2 * time.Minute); len(b.told(plan.RoundDone)) < rounds+3; {
+	out, answer := b.rehearsed(func(ctx context.Context, p *process, what migrate.Rehearsing) (testboot.Report, error) {
+		was, rounds := disksOf(t, what), len(b.told(journal.RoundDone))
+		for deadline := time.Now().Add(2 * time.Minute); len(b.told(journal.RoundDone)) < rounds+3; {
 			if time.Now().After(deadline) || ctx.Err() != nil {
 				t.Fatalf("no round was done meanwhile (%v)", ctx.Err())
 			}
@@ -109,11 +109,11 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 	})
 	b.checkConverted(out)
 	b.nothingLeft()
-	var report trial.Report
+	var report testboot.Report
 	if err := json.Unmarshal(answer.Report, &report); err != nil || !report.Booted() || answer.Failure != nil {
 		t.Errorf("answered %+v, %v", answer, err)
 	}
-	if e := b.told(plan.RehearsalDone); len(e) != 1 || e[0].Message != "rehearsal: it boots, after 1m0s on tcg: login:" {
+	if e := b.told(journal.RehearsalDone); len(e) != 1 || e[0].Message != "rehearsal: it boots, after 1m0s on tcg: login:" {
 		t.Errorf("told %+v", e)
 	}
 }
@@ -121,28 +121,28 @@ func TestRehearsalWhileRoundsGoOn(t *testing.T) {
 // However a rehearsal ends, its run goes on.
 func TestRehearsals(t *testing.T) {
 	t.Parallel()
-	waits := func(order func(p *process) error) func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
-		return func(ctx context.Context, p *process, _ migrate.Rehearsing) (trial.Report, error) {
+	waits := func(order func(p *process) error) func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
+		return func(ctx context.Context, p *process, _ migrate.Rehearsing) (testboot.Report, error) {
 			if err := order(p); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()
-			return trial.Report{}, ctx.Err()
+			return testboot.Report{}, ctx.Err()
 		}
 	}
-	var id plan.ID
+	var id journal.ID
 	for name, c := range map[string]struct {
-		boot func(context.Context, *process, migrate.Rehearsing) (trial.Report, error)
+		boot func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error)
 		kind string // of the failure
 		want string
 	}{
-		"no QEMU": {func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
-			return trial.Report{}, fault.New(fault.NotFound, "no QEMU")
+		"no QEMU": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
+			return testboot.Report{}, fault.New(fault.NotFound, "no QEMU")
 		}, "not-found", "no QEMU"},
-		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (trial.Report, error) {
-			return trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)"}, nil
+		"it does not boot": {func(context.Context, *process, migrate.Rehearsing) (testboot.Report, error) {
+			return testboot.Report{Verdict: testboot.Initramfs, Why: "(initramfs)"}, nil
 		}, "", "rehearsal: it does not boot (initramfs): (initramfs)"},
-		"cutover": {waits(func(p *process) error { return p.store.Give(id, plan.CutOver) }), "canceled", "the cutover ended it"},
+		"cutover": {waits(func(p *process) error { return p.store.Give(id, journal.CutOver) }), "canceled", "the cutover ended it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func TestRehearsals(t *testing.T) {
 			if (answer.Failure == nil) != (c.kind == "") || answer.Failure != nil && answer.Failure.Kind != c.kind {
 				t.Errorf("answered %+v", answer.Failure)
 			}
-			if e := b.told(plan.RehearsalDone); len(e) != 1 || !strings.Contains(e[0].Message, c.want) {
+			if e := b.told(journal.RehearsalDone); len(e) != 1 || !strings.Contains(e[0].Message, c.want) {
 				t.Errorf("told %+v, want %q", e, c.want)
 			}
 		})
@@ -167,11 +167,11 @@ func (b *bench) leftAt(inRound bool) {
 	defer stop()
 	p := b.process()
 	var rounds atomic.Int32
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.StepBegan && e.Step == stepRound {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.StepBegan && e.Step == stepRound {
 			rounds.Add(1)
 		}
-		if e.Kind == plan.StepBegan && e.Step == stepWait && !inRound {
+		if e.Kind == journal.StepBegan && e.Step == stepWait && !inRound {
 			stop()
 		}
 	}
@@ -204,14 +204,14 @@ func TestRehearsalOfABrokenRound(t *testing.T) {
 		p := b.process()
 		rig := b.rig(t, b.dir)
 		boots := 0
-		rig.Rehearse = func(_ context.Context, what migrate.Rehearsing) (trial.Report, error) {
+		rig.Rehearse = func(_ context.Context, what migrate.Rehearsing) (testboot.Report, error) {
 			boots++
 			if got := disksOf(t, what)["2000"]; !bytes.Equal(got, b.image().now) {
 				t.Error("something else is booted")
 			}
 			return booted, nil
 		}
-		report, err := warm.Rehearse(t.Context(), p.Migrator, b.plan().ID, rig, plan.Rehearsal{ID: "1"})
+		report, err := warm.Rehearse(t.Context(), p.Migrator, b.plan().ID, rig, journal.Rehearsal{ID: "1"})
 		if cerr := p.engine.Close(); cerr != nil {
 			t.Fatal(cerr)
 		}
@@ -221,7 +221,7 @@ func TestRehearsalOfABrokenRound(t *testing.T) {
 		case !broken && (err != nil || !report.Booted() || boots != 1):
 			t.Errorf("%+v, %v", report, err)
 		}
-		if events, err := p.store.Events(b.plan().ID); err != nil || slices.ContainsFunc(events, func(e plan.Event) bool { return e.Kind == plan.RehearsalDone }) == broken {
+		if events, err := p.store.Events(b.plan().ID); err != nil || slices.ContainsFunc(events, func(e journal.Event) bool { return e.Kind == journal.RehearsalDone }) == broken {
 			t.Errorf("journaled %+v, %v", events, err)
 		}
 		out, err := b.warm(1)
@@ -251,17 +251,17 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err      error
-		hardware plan.Hardware
+		hardware journal.Hardware
 		ends     bool
 		warned   string
 	}{
-		"no drivers":               {fault.New(fault.Unsupported, "no drivers").WithHint("install them"), plan.Virtio, true, ""},
-		"no drivers, auto":         {fault.New(fault.Unsupported, "no drivers"), plan.AutoHardware, false, "not-converted"},
-		"no room":                  {fault.New(fault.Full, "no room").WithHint("make some"), plan.Virtio, true, ""},
-		"a journal to be replayed": {fault.New(fault.Conflict, "a journal").WithHint("shut it down"), plan.Virtio, false, "not-looked"},
-		"damaged":                  {fault.New(fault.Corrupt, "damaged"), plan.Virtio, false, "not-looked"},
-		"the appliance hangs":      {fault.New(fault.Transient, "it did not end"), plan.Virtio, false, "not-looked"},
-		"it can":                   {nil, plan.Virtio, false, ""},
+		"no drivers":               {fault.New(fault.Unsupported, "no drivers").WithHint("install them"), journal.Virtio, true, ""},
+		"no drivers, auto":         {fault.New(fault.Unsupported, "no drivers"), journal.AutoHardware, false, "not-converted"},
+		"no room":                  {fault.New(fault.Full, "no room").WithHint("make some"), journal.Virtio, true, ""},
+		"a journal to be replayed": {fault.New(fault.Conflict, "a journal").WithHint("shut it down"), journal.Virtio, false, "not-looked"},
+		"damaged":                  {fault.New(fault.Corrupt, "damaged"), journal.Virtio, false, "not-looked"},
+		"the appliance hangs":      {fault.New(fault.Transient, "it did not end"), journal.Virtio, false, "not-looked"},
+		"it can":                   {nil, journal.Virtio, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,8 +272,8 @@ func TestLook(t *testing.T) {
 			}
 			e := &eager{b: b}
 			b.wrap = func(t targets.Target) targets.Target { e.Target = t; return e }
-			b.meddle = func(e plan.Event) bool {
-				if left, _ := filepath.Glob(filepath.Join(b.dir, "*.overlay")); left != nil && e.Kind == plan.RoundDone {
+			b.meddle = func(e journal.Event) bool {
+				if left, _ := filepath.Glob(filepath.Join(b.dir, "*.overlay")); left != nil && e.Kind == journal.RoundDone {
 					t.Errorf("something of the look is kept: %v", left)
 				}
 				return false
@@ -291,17 +291,17 @@ func TestLook(t *testing.T) {
 				if e.calls > 0 {
 					t.Error("images were delivered before they were looked into")
 				}
-				rounds := len(b.told(plan.RoundDone))
-				if out, err = b.warm(1); len(b.told(plan.RoundDone)) != rounds+1 {
-					t.Errorf("%d rounds, then %d: want another before the next look", rounds, len(b.told(plan.RoundDone)))
+				rounds := len(b.told(journal.RoundDone))
+				if out, err = b.warm(1); len(b.told(journal.RoundDone)) != rounds+1 {
+					t.Errorf("%d rounds, then %d: want another before the next look", rounds, len(b.told(journal.RoundDone)))
 				}
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			b.checkConverted(out)
-			if i := slices.IndexFunc(b.told(plan.Warned), func(e plan.Event) bool { return e.Step == stepLook && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.told(plan.Warned)[i].Warning.Code != c.warned {
-				t.Errorf("warned %+v", b.told(plan.Warned))
+			if i := slices.IndexFunc(b.told(journal.Warned), func(e journal.Event) bool { return e.Step == stepLook && e.Warning.Code != "no-boot-code" }); (i >= 0) != (c.warned != "") || i >= 0 && b.told(journal.Warned)[i].Warning.Code != c.warned {
+				t.Errorf("warned %+v", b.told(journal.Warned))
 			}
 			if slices.ContainsFunc(out.Facts.Warnings, func(w inventory.Warning) bool { return w.Code == "not-looked" || w.Code == "not-converted" }) {
 				t.Errorf("what is true no more is on record: %+v", out.Facts.Warnings)
@@ -317,7 +317,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 	p := b.process()
 	rig := b.rig(t, b.dir)
 	left := false
-	rig.Boot = func(context.Context, string, []trial.Static) (trial.Report, error) { return booted, nil }
+	rig.Boot = func(context.Context, string, []testboot.Static) (testboot.Report, error) { return booted, nil }
 	rig.Trials = func(_ context.Context, waits func(string)) (func(), error) {
 		waits("one boots")
 		return func() { left = true }, nil
@@ -327,7 +327,7 @@ func TestTrialsThatWaitSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if e := b.told(plan.Waits); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !left {
+	if e := b.told(journal.Waits); len(e) != 2 || e[0].Message != "one boots" || e[0].Step != "verify" || e[1].Message != "" || !left {
 		t.Errorf("told %+v, left %v", e, left)
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -50,7 +50,7 @@ func TestWrongBytesFromTheSourceAreFoundByDefault(t *testing.T) {
 		if hint := fault.HintOf(err); !strings.Contains(hint, "same command again") || !strings.Contains(hint, "--source-hash") {
 			t.Errorf("remedy %q", hint)
 		}
-		if anew := b.told(plan.DiskAnew); len(anew) != 1 || anew[0].Disk != 2000 {
+		if anew := b.told(journal.DiskAnew); len(anew) != 1 || anew[0].Disk != 2000 {
 			t.Errorf("told %+v", anew)
 		}
 		log, err := manifest.Open(p.images(t, b)[0])
@@ -144,7 +144,7 @@ func TestRereadIsOnRecord(t *testing.T) {
 			t.Errorf("published with %+v", c)
 		}
 	}
-	events, err := plan.NewStore(b.dir + "/state").Events(out.Run)
+	events, err := journal.NewStore(b.dir + "/state").Events(out.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,8 +335,8 @@ func TestRereadIsPaced(t *testing.T) {
 	var mu sync.Mutex
 	var paced, copied int64
 	rig.Pace = func(_ context.Context, n int64) error { mu.Lock(); defer mu.Unlock(); paced += n; return nil }
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.StepBegan && e.Step == "verify" {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.StepBegan && e.Step == "verify" {
 			mu.Lock()
 			defer mu.Unlock()
 			copied = paced

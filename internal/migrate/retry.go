@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // A Retrier tries again what fails for a reason that passes. Each retry is an event of the run.
@@ -43,7 +43,7 @@ func (r *Retrier) do(ctx context.Context, transient int, diskKey int32, fn func(
 		if err == nil || ctx.Err() != nil || !passing(err) || failed >= most {
 			return err
 		}
-		r.record.Tell(plan.Event{Kind: plan.StepRetried, Disk: diskKey, Failure: plan.FailureOf(err)})
+		r.record.Tell(journal.Event{Kind: journal.StepRetried, Disk: diskKey, Failure: journal.FailureOf(err)})
 		r.opts.Log.Warn("retrying", "run", r.record.Plan.ID, "step", r.record.step, "disk", diskKey, "err", err)
 		if err := r.opts.Sleep(ctx, backOff(failed)); err != nil {
 			return err

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/convert/virtv2v"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/internal/transport"
-	"github.com/decamp/decamp/internal/trial"
 )
 
 // Source is what a run needs of the host a VM lives on.
@@ -61,11 +61,11 @@ type Rig struct {
 
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
 	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
-	Boot func(ctx context.Context, domain string, static []trial.Static) (trial.Report, error)
+	Boot func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error)
 
 	// Rehearse boots the VM of a warm run from its images as they are, while it goes on. Nil: nobody
 	// rehearses.
-	Rehearse func(ctx context.Context, what Rehearsing) (trial.Report, error)
+	Rehearse func(ctx context.Context, what Rehearsing) (testboot.Report, error)
 
 	// Trials returns when the VM may boot here, and what says that it is over; waits is told why it
 	// has to wait first. Nil: at once.
@@ -106,9 +106,9 @@ type Rig struct {
 
 // Rehearsing is what is booted.
 type Rehearsing struct {
-	plan.Rehearsal
+	journal.Rehearsal
 	Domain  string                 // as libvirt would define it
-	Static  []trial.Static         // addresses that the guest is to have
+	Static  []testboot.Static      // addresses that the guest is to have
 	Disks   map[string]disk.Source // by the files that the domain names; they are not to be closed
 	Keep    string                 // folder for what was seen
 	Scratch string                 // folder for what the guest writes; it is removed afterwards

@@ -6,15 +6,15 @@ import (
 	"fmt"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // Rollback takes a run back: what it made at the target is removed, also a published VM, and then the
 // VM at the source is as it was found, running if the run shut it down. In this order: it never runs
 // twice. What was written to the published VM is lost; one that runs is a Conflict. A run that does
 // not exist is fault.NotFound. After an error it may be called again.
-func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
+func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
 	p, err := m.undoable(ctx, id)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
 	if err != nil {
 		return err
 	}
-	if st.State != flow.Done {
+	if st.State != workflow.Done {
 		return m.Discard(ctx, id, rig)
 	}
 	release, err := m.hold(ctx, p, rig)
@@ -34,21 +34,21 @@ func (m *Migrator) Rollback(ctx context.Context, id plan.ID, rig Rig) error {
 	if err := m.withdraw(ctx, p, st, rig); err != nil {
 		return fmt.Errorf("roll back run %s: %w", id, err)
 	}
-	m.events.tell(id, plan.Event{Kind: plan.RunDiscarded})
+	m.events.tell(id, journal.Event{Kind: journal.RunDiscarded})
 	return m.forget(ctx, id)
 }
 
-func (m *Migrator) withdraw(ctx context.Context, p plan.Plan, st flow.Status, rig Rig) error {
+func (m *Migrator) withdraw(ctx context.Context, p journal.Plan, st workflow.Status, rig Rig) error {
 	facts, err := factsOf(st)
 	if err != nil {
 		return err
 	}
-	if err := m.events.record(p.ID, plan.Event{Kind: plan.Withdrawing, Failure: plan.FailureOf(unfinishedWithdrawal(p))}); err != nil {
+	if err := m.events.record(p.ID, journal.Event{Kind: journal.Withdrawing, Failure: journal.FailureOf(unfinishedWithdrawal(p))}); err != nil {
 		return err
 	}
 	err = rig.Target.Withdraw(ctx, facts.VM)
 	if fault.Is(err, fault.Conflict) { // the VM runs, and nothing was removed
-		return errors.Join(err, m.events.record(p.ID, plan.Event{Kind: plan.RunDone}))
+		return errors.Join(err, m.events.record(p.ID, journal.Event{Kind: journal.RunDone}))
 	}
 	if err != nil {
 		return err

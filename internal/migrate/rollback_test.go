@@ -11,8 +11,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // publishedFrom migrates the bench's VM, which is on or off before.
@@ -87,7 +87,7 @@ func TestMigrateAfterAWithdrawalThatFailed(t *testing.T) {
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(fault.HintOf(err), "decamp rollback "+string(b.plan().ID)+" --withdraw") {
 			t.Errorf("%s failed, then Migrate: %+v, %v", op, out, err)
 		}
-		if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Failed || r.Failure == nil || !strings.Contains(r.Failure.Text, "partly removed") {
+		if r, err := p.store.Run(b.plan().ID); err != nil || r.State != journal.Failed || r.Failure == nil || !strings.Contains(r.Failure.Text, "partly removed") {
 			t.Errorf("%s failed: the run is %+v, %v", op, r, err)
 		}
 		b.rollBack(p, inventory.PoweredOn)
@@ -103,7 +103,7 @@ func TestMigrateAfterAWithdrawalThatWasRefused(t *testing.T) {
 	if err := p.Rollback(t.Context(), b.plan().ID, b.rig(t, b.dir)); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("the VM runs: %v", err)
 	}
-	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != plan.Done {
+	if r, err := p.store.Run(b.plan().ID); err != nil || r.State != journal.Done {
 		t.Errorf("the run is %+v, %v", r, err)
 	}
 	if out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{PowerOff: true}); err != nil || !out.Repeated {
@@ -149,7 +149,7 @@ func TestUndoWithoutTheJournal(t *testing.T) {
 		}
 	}
 	must(os.Rename(p.store.Folder(id), filepath.Join(elsewhere, "run")))
-	for what, undo := range map[string]func(context.Context, plan.ID, migrate.Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
+	for what, undo := range map[string]func(context.Context, journal.ID, migrate.Rig) error{"discard": p.Discard, "rollback": p.Rollback} {
 		err := undo(t.Context(), id, b.rig(t, b.dir))
 		if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), filepath.Join(b.dir, "2000")) || !strings.Contains(err.Error(), "powered off") {
 			t.Errorf("%s: %v", what, err)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -22,13 +22,13 @@ type Run struct {
 	Rig     *Rig
 	Permit  Permit
 	Options *Options
-	Store   *plan.Store
+	Store   *journal.Store
 
 	attendance *attendance
 }
 
 // newRun returns the parts of a run around its record.
-func newRun(rec *Record, a *attendance, store *plan.Store, o *Options) *Run {
+func newRun(rec *Record, a *attendance, store *journal.Store, o *Options) *Run {
 	retry := &Retrier{record: rec, opts: o}
 	return &Run{
 		Record: rec,

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -62,7 +62,7 @@ func (c *sourceCheck) reread(ctx context.Context, img targets.Image) (manifest.R
 	if err != nil {
 		return none, fmt.Errorf("read a sample of the source again: %w", err)
 	}
-	c.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
+	c.record.Tell(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &report, Message: fmt.Sprintf("disk %d: source re-read (%s): %v", img.Key, report.By, report)})
 	return report, nil
 }
 
@@ -105,7 +105,7 @@ func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d trans
 		*began = true
 		chunks, choice := sample.Of(m.Info())
 		choice.By = by
-		c.record.Tell(plan.Event{Kind: plan.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
+		c.record.Tell(journal.Event{Kind: journal.SourceReread, Disk: img.Key, Reread: &choice, Message: fmt.Sprintf("disk %d: %d of %d chunks are read from the source again (%s)", img.Key, len(chunks), choice.Of, by)})
 	}
 	report, err = sample.Compare(ctx, source, m, c.rig.Pace)
 	report.By = by

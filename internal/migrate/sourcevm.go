@@ -9,7 +9,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/transport"
 )
 
@@ -78,14 +78,14 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	if vm.Power == inventory.PoweredOff {
 		return vm, nil
 	}
-	s.record.Tell(plan.Event{Kind: plan.PowerChanged, Message: "powering off"})
+	s.record.Tell(journal.Event{Kind: journal.PowerChanged, Message: "powering off"})
 	err := s.retry.DoBusy(ctx, func() error {
 		return s.rig.Source.PowerOff(ctx, vm.Ref, s.permit.Wait, s.permit.Force)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("power off VM %s: %w", vm.Name, err)
 	}
-	s.record.Tell(plan.Event{Kind: plan.PowerChanged, Message: "powered off"})
+	s.record.Tell(journal.Event{Kind: journal.PowerChanged, Message: "powered off"})
 	off, err := s.Planned(ctx)
 	if err != nil {
 		return nil, err

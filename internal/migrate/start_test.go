@@ -12,8 +12,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -40,7 +40,7 @@ func TestStart(t *testing.T) {
 	if slices.Index(b.ops, "start") < slices.Index(b.ops, "published") {
 		t.Errorf("operations: %v", b.ops)
 	}
-	if !slices.ContainsFunc(out.Facts.Stages, func(s plan.Stage) bool { return s.Name == "start" }) {
+	if !slices.ContainsFunc(out.Facts.Stages, func(s journal.Stage) bool { return s.Name == "start" }) {
 		t.Errorf("stages: %+v", out.Facts.Stages)
 	}
 	p := b.process()
@@ -105,7 +105,7 @@ func TestStartThatFails(t *testing.T) {
 		if b.published == nil || b.started {
 			t.Fatalf("published: %v, runs: %v", b.published != nil, b.started)
 		}
-		if r, err := plan.NewStore(filepath.Join(b.dir, "state")).Run(b.plan().ID); err != nil || r.State == plan.Done {
+		if r, err := journal.NewStore(filepath.Join(b.dir, "state")).Run(b.plan().ID); err != nil || r.State == journal.Done {
 			t.Errorf("the run is %s, %v", r.State, err)
 		}
 		b.before = failing("", nil)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // While another process has the images nothing is done to them, to the record or to the VM.
@@ -168,7 +168,7 @@ func TestColdRunDoesNotTrustWhatAWarmOneLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.checkPublished(out)
-	if len(b.told(plan.DiskAnew)) == 0 {
+	if len(b.told(journal.DiskAnew)) == 0 {
 		t.Error("nobody was told")
 	}
 }

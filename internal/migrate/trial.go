@@ -7,9 +7,9 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // tryBoot boots the VM from its images, on overlays that are thrown away, where that is asked for.
@@ -25,7 +25,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "trial boot: the VM starts on overlays that are thrown away"})
 	leave, err := EnterTrial(ctx, r)
 	if err != nil {
 		return err
@@ -36,11 +36,11 @@ func tryBoot(ctx context.Context, r *Run) error {
 		return fmt.Errorf("trial boot: %w", err)
 	}
 	r.Record.Facts.Trial = &report
-	r.Record.AddStage(plan.Stage{Name: "trial boot", Elapsed: report.Elapsed})
+	r.Record.AddStage(journal.Stage{Name: "trial boot", Elapsed: report.Elapsed})
 	if !report.Booted() {
 		return didNotBoot(report)
 	}
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("trial boot: it boots, after %v on %s: %s", report.Elapsed.Round(time.Second), report.Accel, report.Seen())})
 	warnMissing(r.Record, report)
 	return nil
 }
@@ -53,10 +53,10 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	waited := false
 	leave, err = r.Rig.Trials(ctx, func(why string) {
 		waited = true
-		r.Record.Tell(plan.Event{Kind: plan.Waits, Message: why})
+		r.Record.Tell(journal.Event{Kind: journal.Waits, Message: why})
 	})
 	if err == nil && waited {
-		r.Record.Tell(plan.Event{Kind: plan.Waits})
+		r.Record.Tell(journal.Event{Kind: journal.Waits})
 	}
 	return leave, err
 }
@@ -72,7 +72,7 @@ func tried(r *Run) targets.Definition {
 	return def
 }
 
-func didNotBoot(r trial.Report) error {
+func didNotBoot(r testboot.Report) error {
 	seen := ""
 	if r.Screen != "" {
 		seen = fmt.Sprintf("; its screen is in %s, its serial port in %s", r.Screen, r.Serial)
@@ -82,13 +82,13 @@ func didNotBoot(r trial.Report) error {
 }
 
 // warnMissing tells of addresses that a guest which booted has not got.
-func warnMissing(r *Record, report trial.Report) {
+func warnMissing(r *Record, report testboot.Report) {
 	for _, s := range report.Missing {
 		r.Warn(missingWarning(s))
 	}
 }
 
-func missingWarning(s trial.Static) inventory.Warning {
+func missingWarning(s testboot.Static) inventory.Warning {
 	return inventory.Warning{
 		Code: "address-missing", Text: "in the trial boot " + s.String(),
 		Remedy: "the card may have another name than in the guest's configuration: --hardware virtio pins it to the MAC; or do so in the guest, and compare with `ip address` at the source",

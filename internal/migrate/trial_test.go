@@ -11,17 +11,17 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // tried runs a migration whose trial boot ends so. It returns the domains that were tried.
-func (b *bench) tried(permit migrate.Permit, r trial.Report, err error) (domains []string, out migrate.Outcome, _ error) {
+func (b *bench) tried(permit migrate.Permit, r testboot.Report, err error) (domains []string, out migrate.Outcome, _ error) {
 	b.t.Helper()
 	p := b.process()
 	rig := b.rig(b.t, b.dir)
-	rig.Boot = func(_ context.Context, domain string, _ []trial.Static) (trial.Report, error) {
+	rig.Boot = func(_ context.Context, domain string, _ []testboot.Static) (testboot.Report, error) {
 		if b.published != nil {
 			b.t.Error("it is published already")
 		}
@@ -38,7 +38,7 @@ func (b *bench) tried(permit migrate.Permit, r trial.Report, err error) (domains
 func TestWhatBootsIsPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	domains, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Accel: trial.TCG, Elapsed: time.Minute}, nil)
+	domains, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Why: "login:", Accel: testboot.TCG, Elapsed: time.Minute}, nil)
 	if err != nil || len(domains) != 1 || !strings.Contains(domains[0], "domain of "+b.vm.Name+" with "+b.dir) {
 		t.Fatalf("%q: %v", domains, err)
 	}
@@ -52,7 +52,7 @@ func TestWhatBootsIsPublished(t *testing.T) {
 func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	stuck := trial.Report{Verdict: trial.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
+	stuck := testboot.Report{Verdict: testboot.Initramfs, Why: "(initramfs)", Remedy: "convert it", Screen: "screen.png", Serial: "serial.log"}
 	_, _, err := b.tried(migrate.Permit{Trial: true}, stuck, nil)
 	hint := fault.HintOf(err)
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "does not boot (initramfs): (initramfs); its screen is in screen.png, its serial port in serial.log") || !strings.Contains(hint, "convert it. Nothing is published") {
@@ -77,8 +77,8 @@ func TestWhatDoesNotBootIsNotPublished(t *testing.T) {
 func TestMissingAddressesAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	lost := trial.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
-	_, out, err := b.tried(migrate.Permit{Trial: true}, trial.Report{Verdict: trial.Booted, Why: "login:", Agent: &trial.Agent{OS: "Debian"}, Missing: []trial.Static{lost}}, nil)
+	lost := testboot.Static{MAC: "00:50:56:ab:cd:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	_, out, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{Verdict: testboot.Booted, Why: "login:", Agent: &testboot.Agent{OS: "Debian"}, Missing: []testboot.Static{lost}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestMissingAddressesAreWarnedOf(t *testing.T) {
 	if !slices.ContainsFunc(out.Facts.Warnings, is) || !slices.ContainsFunc(b.published.Warnings, is) {
 		t.Errorf("warned %+v, published with %+v", out.Facts.Warnings, b.published.Warnings)
 	}
-	if e := b.told(plan.Noted); !slices.ContainsFunc(e, func(e plan.Event) bool { return strings.HasSuffix(e.Message, "login:; its agent answers: Debian") }) {
+	if e := b.told(journal.Noted); !slices.ContainsFunc(e, func(e journal.Event) bool { return strings.HasSuffix(e.Message, "login:; its agent answers: Debian") }) {
 		t.Errorf("told %+v", e)
 	}
 }
@@ -99,7 +99,7 @@ func TestTrialThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	gone := errors.New("no QEMU")
-	if _, _, err := b.tried(migrate.Permit{Trial: true}, trial.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
+	if _, _, err := b.tried(migrate.Permit{Trial: true}, testboot.Report{}, gone); !errors.Is(err, gone) || b.published != nil {
 		t.Errorf("%v", err)
 	}
 }

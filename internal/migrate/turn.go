@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // Stage is the kind of transfer that a run asks its turn for. The words are sched's.
@@ -31,9 +31,9 @@ const (
 // A step that transfers asks if the run does not have its turn: after a crash it is the first
 // to do so.
 type Turn struct {
-	run   plan.ID
+	run   journal.ID
 	ask   func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
-	store *plan.Store
+	store *journal.Store
 	opts  *Options
 
 	mu       sync.Mutex
@@ -94,7 +94,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 		if err != nil {
 			return fmt.Errorf("wait for the turn: %w", err)
 		}
-		if o, err := t.store.Order(t.run); err != nil || o == plan.Pause {
+		if o, err := t.store.Order(t.run); err != nil || o == journal.Pause {
 			giveBack()
 			if err != nil {
 				return err
@@ -110,7 +110,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 func (t *Turn) whilePaused(ctx context.Context) error {
 	for {
 		o, err := t.store.Order(t.run)
-		if err != nil || o != plan.Pause {
+		if err != nil || o != journal.Pause {
 			return err
 		}
 		if err := t.opts.Sleep(ctx, LookEvery); err != nil {

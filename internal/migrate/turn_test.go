@@ -11,8 +11,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // line is what a run waits in for its turn. It sees what is done with the turn and without.
@@ -91,8 +91,8 @@ func (b *bench) inLine() *line {
 		}
 		return nil
 	}
-	b.meddle = func(e plan.Event) bool {
-		if e.Kind == plan.StepBegan && withoutTurn[e.Step] {
+	b.meddle = func(e journal.Event) bool {
+		if e.Kind == journal.StepBegan && withoutTurn[e.Step] {
 			l.expect(false, e.Step)
 		}
 		return false
@@ -120,7 +120,7 @@ func TestTurnOfAColdRun(t *testing.T) {
 		b := newBench(t)
 		b.vm.Power = power
 		b.inLine()
-		b.onEvent = func(e plan.Event) { b.meddle(e) }
+		b.onEvent = func(e journal.Event) { b.meddle(e) }
 		out, err := b.migrate(migrate.Permit{PowerOff: true})
 		if err != nil {
 			t.Fatal(err)
@@ -164,8 +164,8 @@ func TestTurnIsGivenBackWhenTheCutoverHasToWait(t *testing.T) {
 	b := warmBench(t, 22)
 	b.inLine()
 	watch, grown := b.meddle, false
-	b.meddle = func(e plan.Event) bool {
-		if e.Kind == plan.StepBegan && e.Step == stepPowerOff && !grown {
+	b.meddle = func(e journal.Event) bool {
+		if e.Kind == journal.StepBegan && e.Step == stepPowerOff && !grown {
 			grown = b.grow(2000, growth)
 		}
 		return watch(e)
@@ -227,14 +227,14 @@ func TestPausedInLine(t *testing.T) {
 		if len(l.asks) > 1 {
 			return nil
 		}
-		return p.store.Give(id, plan.Pause)
+		return p.store.Give(id, journal.Pause)
 	}
 	p.Options().Sleep = func(context.Context, time.Duration) error {
 		l.expect(false, "paused")
 		if slept++; slept < 3 {
 			return nil
 		}
-		return p.store.Give(id, plan.GoOn)
+		return p.store.Give(id, journal.GoOn)
 	}
 	out, err := p.Migrate(t.Context(), b.plan(), b.rig(t, b.dir), migrate.Permit{})
 	if err := errors.Join(err, p.engine.Close()); err != nil {
@@ -260,7 +260,7 @@ func TestStoppedInLine(t *testing.T) {
 		l.grant = func(line context.Context, _ migrate.Stage) error {
 			if how == "interrupted" {
 				stop()
-			} else if err := p.store.Give(b.plan().ID, plan.GiveUp); err != nil {
+			} else if err := p.store.Give(b.plan().ID, journal.GiveUp); err != nil {
 				return err
 			}
 			<-line.Done()

@@ -13,8 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -55,7 +55,7 @@ func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFun
 	if err != nil {
 		return err
 	}
-	e.record.AddStage(plan.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
+	e.record.AddStage(journal.Stage{Name: "virt-v2v", Elapsed: report.Elapsed})
 	result.Engine = "virt-v2v " + report.Version
 	result.Notes = append(result.Notes, report.Warnings...)
 	unseen := targets.VirtioBlk
@@ -98,7 +98,7 @@ func (e *v2vEngine) job() virtv2v.Job {
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
 		Log: filepath.Join(e.folder, v2vLog),
 		Tell: func(doing string) {
-			e.record.Tell(plan.Event{Kind: plan.Noted, Message: "virt-v2v: " + doing})
+			e.record.Tell(journal.Event{Kind: journal.Noted, Message: "virt-v2v: " + doing})
 		},
 	}
 	j.Windows = WindowsOf(e.record.Facts.Guest)
@@ -130,11 +130,11 @@ func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen 
 	if err != nil {
 		return err
 	}
-	e.record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}
-	e.record.AddStage(plan.Stage{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
+	e.record.AddStage(journal.Stage{Name: "keep what virt-v2v changed", Elapsed: e.opts.Now().Sub(began)})
 	return nil
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -89,7 +89,7 @@ func (b *bench) v2v(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) 
 
 func v2vBench(t *testing.T) *bench {
 	b := newBench(t)
-	b.hardware, b.engine, b.runV2V = plan.Virtio, plan.VirtV2V, b.v2v
+	b.hardware, b.engine, b.runV2V = journal.Virtio, journal.VirtV2V, b.v2v
 	return b
 }
 
@@ -105,7 +105,7 @@ func TestGuestIsConvertedByVirtV2V(t *testing.T) {
 	if chunks := out.Facts.Conversion.Images[0].Chunks; slices.Contains(chunks, 3) || len(chunks) != 3 {
 		t.Errorf("chunks %v change; the one that was written as it was is not among them", chunks)
 	}
-	if told := b.told(plan.Noted); !slices.ContainsFunc(told, func(e plan.Event) bool { return e.Message == "virt-v2v: Finishing off" }) {
+	if told := b.told(journal.Noted); !slices.ContainsFunc(told, func(e journal.Event) bool { return e.Message == "virt-v2v: Finishing off" }) {
 		t.Errorf("told %+v", told)
 	}
 }
@@ -182,7 +182,7 @@ func TestEngineIsChosen(t *testing.T) {
 	refusal := fault.New(fault.Conflict, "virt-v2v: mounted read-only").WithHint("powercfg /h off")
 	refuses := func(context.Context, virtv2v.Job) (virtv2v.Report, error) { return virtv2v.Report{}, refusal }
 	for name, c := range map[string]struct {
-		engine plan.Engine
+		engine journal.Engine
 		append func(context.Context, []convert.Disk, convert.Options) (convert.Result, error)
 		v2v    func(context.Context, virtv2v.Job) (virtv2v.Report, error)
 		want   string // engine, or what the error says
@@ -190,14 +190,14 @@ func TestEngineIsChosen(t *testing.T) {
 		"auto, taken":             {"", editing, refuses, "linux-append"},
 		"auto, refused, not here": {"", refusing, nil, "its root is on XFS"},
 		"auto, no system found":   {"", refusing, refuses, "its root is on XFS"},
-		"append, refused":         {plan.LinuxAppend, refusing, refuses, "its root is on XFS"},
-		"virt-v2v, refused":       {plan.VirtV2V, editing, refuses, "mounted read-only"},
-		"virt-v2v, not here":      {plan.VirtV2V, editing, nil, "not installed"},
+		"append, refused":         {journal.LinuxAppend, refusing, refuses, "its root is on XFS"},
+		"virt-v2v, refused":       {journal.VirtV2V, editing, refuses, "mounted read-only"},
+		"virt-v2v, not here":      {journal.VirtV2V, editing, nil, "not installed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.hardware, b.engine, b.convert, b.runV2V = plan.Virtio, c.engine, c.append, c.v2v
+			b.hardware, b.engine, b.convert, b.runV2V = journal.Virtio, c.engine, c.append, c.v2v
 			out, err := b.migrate(migrate.Permit{})
 			if err != nil {
 				if !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" || b.published != nil {
@@ -224,11 +224,11 @@ func TestGuestThatVirtV2VRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := b.written.Load()
-	b.engine, b.convert = plan.LinuxAppend, refusing
+	b.engine, b.convert = journal.LinuxAppend, refusing
 	if _, err := b.migrate(migrate.Permit{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "on XFS") {
 		t.Fatal(err)
 	}
-	b.hardware = plan.AutoHardware
+	b.hardware = journal.AutoHardware
 	out, err := b.migrate(migrate.Permit{})
 	if err != nil || b.published.Hardware != targets.Compat || b.written.Load() != written {
 		t.Fatalf("%q, %d writes more, %v", b.published.Hardware, b.written.Load()-written, err)
@@ -240,7 +240,7 @@ func TestGuestThatVirtV2VRefuses(t *testing.T) {
 func TestNoRoomForVirtV2VIsNoRefusal(t *testing.T) {
 	t.Parallel()
 	b := v2vBench(t)
-	b.hardware = plan.AutoHardware
+	b.hardware = journal.AutoHardware
 	b.runV2V = func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 		return virtv2v.Report{}, fault.New(fault.Full, "%w: /srv has 3 MiB left", fault.ErrNoRoom).WithHint("make room")
 	}
@@ -272,7 +272,7 @@ func TestWindowsThatVirtV2VDoesNotTake(t *testing.T) {
 func TestWarmRunLeavesVirtV2VToTheOutage(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 44)
-	b.hardware, b.engine = plan.Virtio, plan.VirtV2V
+	b.hardware, b.engine = journal.Virtio, journal.VirtV2V
 	b.runV2V = func(ctx context.Context, j virtv2v.Job) (virtv2v.Report, error) {
 		if b.vm.Power == inventory.PoweredOn {
 			t.Error("virt-v2v ran beside the VM")
@@ -283,7 +283,7 @@ func TestWarmRunLeavesVirtV2VToTheOutage(t *testing.T) {
 	if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no system") || !strings.Contains(fault.HintOf(err), "--discard") {
 		t.Errorf("%v (%s)", err, fault.HintOf(err))
 	}
-	warned := slices.ContainsFunc(b.told(plan.Warned), func(e plan.Event) bool {
+	warned := slices.ContainsFunc(b.told(journal.Warned), func(e journal.Event) bool {
 		return e.Warning.Code == "not-looked" && strings.Contains(e.Warning.Text, "virt-v2v changes the guest")
 	})
 	if !warned {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -31,7 +31,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	r.Record.Facts.Verified = make([]Verified, len(r.Record.Facts.Images))
-	stages := make([]plan.Stage, len(r.Record.Facts.Images))
+	stages := make([]journal.Stage, len(r.Record.Facts.Images))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
@@ -91,13 +91,13 @@ func newVerifier(r *Run) *verifier {
 	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
-func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, plan.Stage, error) {
+func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
 		err = r.source.distrust(img, err)
 	}
-	stage := plan.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
+	stage := journal.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
 }
 
@@ -109,7 +109,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 	}
 	report, err := r.images.Job(img).VerifyRest(ctx, manifest.VerifyOptions{Progress: r.record.Meter(img.Key).Verifying}, p)
 	for _, b := range report.Bad {
-		r.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+		r.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
 		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // that storage is not to be trusted

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // The steps of a warm run, as they are recorded.
@@ -24,7 +24,7 @@ const (
 const shutdownGuess = 30 * time.Second
 
 // snapshotsOf is what the names of a run's snapshots begin with.
-func snapshotsOf(id plan.ID) string { return "decamp " + string(id) + " " }
+func snapshotsOf(id journal.ID) string { return "decamp " + string(id) + " " }
 
 // scratchIn is the folder for what the guest of a rehearsal writes.
-func scratchIn(s *plan.Store, id plan.ID) string { return filepath.Join(s.Folder(id), "scratch") }
+func scratchIn(s *journal.Store, id journal.ID) string { return filepath.Join(s.Folder(id), "scratch") }

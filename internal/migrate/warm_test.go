@@ -11,9 +11,9 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // warmBench is a bench whose VM runs and whose clock moves with every look at it.
@@ -23,7 +23,7 @@ func warmBench(t *testing.T, seed uint64) *bench {
 	return b
 }
 
-func (b *bench) warmPlan() plan.Plan {
+func (b *bench) warmPlan() journal.Plan {
 	p := b.plan()
 	p.Warm = true
 	return p
@@ -49,10 +49,10 @@ func (b *bench) waiting() *process {
 func (b *bench) warm(rounds int) (migrate.Outcome, error) {
 	b.t.Helper()
 	p := b.waiting()
-	had := len(b.told(plan.RoundDone))
+	had := len(b.told(journal.RoundDone))
 	flip, meddle := b.flipAtVerify, b.meddle
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.StepBegan && e.Step == "verify" && flip != nil {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.StepBegan && e.Step == "verify" && flip != nil {
 			off := flip()
 			b.image().now[off] ^= 1
 			flip = nil
@@ -60,9 +60,9 @@ func (b *bench) warm(rounds int) (migrate.Outcome, error) {
 		if meddle != nil && meddle(e) {
 			meddle = nil
 		}
-		if e.Kind == plan.RoundDone {
+		if e.Kind == journal.RoundDone {
 			if had++; had >= rounds {
-				if err := p.store.Give(e.Run, plan.CutOver); err != nil {
+				if err := p.store.Give(e.Run, journal.CutOver); err != nil {
 					b.t.Error(err)
 				}
 			}
@@ -99,12 +99,12 @@ func TestWarm(t *testing.T) {
 		if b.vm.Power != inventory.PoweredOff {
 			t.Error("the source runs after the cutover")
 		}
-		for _, e := range b.told(plan.Projected) {
+		for _, e := range b.told(journal.Projected) {
 			if e.Outlook == nil || e.Outlook.Outage < shutdownGuess {
 				t.Errorf("told %+v", e.Outlook)
 			}
 		}
-		if n := len(b.told(plan.Projected)); rounds > 0 && n == 0 {
+		if n := len(b.told(journal.Projected)); rounds > 0 && n == 0 {
 			t.Error("nobody was told what a cutover would mean")
 		}
 	}
@@ -128,7 +128,7 @@ func TestWarmApproachesTheCutover(t *testing.T) {
 			tell := looks == 10 && how == "told"
 			b.mu.Unlock()
 			if tell {
-				if err := p.store.Give(b.plan().ID, plan.CutOver); err != nil {
+				if err := p.store.Give(b.plan().ID, journal.CutOver); err != nil {
 					b.t.Error(err)
 				}
 			}
@@ -169,7 +169,7 @@ func TestWarmWithoutTracking(t *testing.T) {
 		if w := out.Facts.Warm; w.Rounds[1].Read < w.Rounds[0].Read {
 			t.Errorf("%s: rounds %+v: want all of it read", how, w.Rounds)
 		}
-		warned := slices.ContainsFunc(b.told(plan.Warned), func(e plan.Event) bool { return e.Warning.Code == "no-change-tracking" })
+		warned := slices.ContainsFunc(b.told(journal.Warned), func(e journal.Event) bool { return e.Warning.Code == "no-change-tracking" })
 		if warned != (how == "refused") {
 			t.Errorf("%s: warned of missing change tracking: %v", how, warned)
 		}
@@ -390,8 +390,8 @@ func TestWarmRotBetweenRoundsIsMended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if flips == 0 || len(b.told(plan.ChunkBad)) == 0 {
-		t.Errorf("%d flips, told %v", flips, b.told(plan.ChunkBad))
+	if flips == 0 || len(b.told(journal.ChunkBad)) == 0 {
+		t.Errorf("%d flips, told %v", flips, b.told(journal.ChunkBad))
 	}
 	b.checkPublished(out)
 }
@@ -411,13 +411,13 @@ func TestWarmDisksThatChange(t *testing.T) {
 			b.disks[2000] = b.disks[2000][:b.vm.Disks[0].Capacity]
 		},
 	} {
-		for _, when := range []plan.EventKind{plan.RoundDone, plan.StepBegan} { // of the first round; of the cutover
+		for _, when := range []journal.EventKind{journal.RoundDone, journal.StepBegan} { // of the first round; of the cutover
 			t.Run(fmt.Sprint(name, when), func(t *testing.T) {
 				t.Parallel()
 				b := warmBench(t, 14)
 				b.vm.ChangeTracking, b.guest.tracking = false, false
-				b.meddle = func(e plan.Event) bool {
-					if e.Kind != when || e.Kind == plan.StepBegan && e.Step != stepPowerOff {
+				b.meddle = func(e journal.Event) bool {
+					if e.Kind != when || e.Kind == journal.StepBegan && e.Step != stepPowerOff {
 						return false
 					}
 					b.world.mu.Lock()
@@ -507,7 +507,7 @@ func TestWarmMetamorphic(t *testing.T) {
 					b := warmBench(t, seed)
 					b.guest.forgets, b.paranoid = way == "compared", way == "doubted"
 					if grows {
-						b.meddle = func(e plan.Event) bool { return e.Kind == plan.RoundDone && b.grow(2000, growth) }
+						b.meddle = func(e journal.Event) bool { return e.Kind == journal.RoundDone && b.grow(2000, growth) }
 					}
 					root := b.rootsAfter(rounds)
 					history := fmt.Sprintf("seed %d, %d rounds, grows %v", seed, rounds, grows)

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // windows are when a VM may be switched off, from the beginning of the test.
@@ -111,7 +111,7 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 		t.Errorf("switched off after %v", off)
 	}
 	b.checkLine(migrate.First, migrate.Again, migrate.AtCutover, migrate.Again, migrate.Again, migrate.AtCutover)
-	if n := b.told(plan.Noted); !slices.ContainsFunc(n, func(e plan.Event) bool { return e.Step == stepPowerOff }) {
+	if n := b.told(journal.Noted); !slices.ContainsFunc(n, func(e journal.Event) bool { return e.Step == stepPowerOff }) {
 		t.Errorf("nobody was told: %+v", n)
 	}
 }
@@ -120,9 +120,9 @@ func TestWindowThatClosesWhileTheRunIsInLine(t *testing.T) {
 func TestOrderIsObeyedOutsideOfTheWindow(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 33)
-	b.onEvent = func(e plan.Event) {
-		if e.Kind == plan.StepBegan && e.Step == stepWait {
-			if err := plan.NewStore(b.dir+"/state").Give(e.Run, plan.CutOver); err != nil {
+	b.onEvent = func(e journal.Event) {
+		if e.Kind == journal.StepBegan && e.Step == stepWait {
+			if err := journal.NewStore(b.dir+"/state").Give(e.Run, journal.CutOver); err != nil {
 				t.Error(err)
 			}
 		}

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/nfs/rpctest"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // fakeContent keeps a file's bytes in memory.
@@ -248,7 +248,7 @@ func TestForget(t *testing.T) {
 // everything on other connections, do not.
 func TestLocksDoNotWaitForDisks(t *testing.T) {
 	c := &fakeContent{hold: make(chan struct{})}
-	pool := behind.NewPool(behind.MinBudget)
+	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
 		landed(c)(o)
 		o.Pool = pool
@@ -293,7 +293,7 @@ func TestLocksDoNotWaitForDisks(t *testing.T) {
 // they stand behind its writes in the same connection.
 func TestHeartbeatsPassAStuckDisk(t *testing.T) {
 	c := &fakeContent{hold: make(chan struct{})}
-	pool := behind.NewPool(behind.MinBudget)
+	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
 		landed(c)(o)
 		o.Pool = pool

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/diskspace"
 	"github.com/decamp/decamp/internal/nfs/xdr"
-	"github.com/decamp/decamp/internal/room"
 )
 
 // What FSINFO advises (RFC 1813 section 3.3.19). ESXi takes the smaller of its own limit
@@ -86,7 +86,7 @@ func (x *export) space() (space, error) {
 	if err := unix.Fstatfs(x.dir.fd, &fs); err != nil {
 		return space{}, err
 	}
-	has := room.Of(&fs)
+	has := diskspace.Of(&fs)
 	sp := space{
 		total: uint64(has.Size), free: uint64(has.Free), available: uint64(has.Available),
 		files: fs.Files, freeFiles: fs.Ffree,

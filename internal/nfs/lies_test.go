@@ -5,16 +5,16 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/nfs/rpctest"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // A client that lies about lengths is told that its arguments are garbage, or loses its
 // connection. Nothing of what it said is written, no memory stays with it, and others go on.
 func TestLiesAboutLengths(t *testing.T) {
 	c := &fakeContent{}
-	pool := behind.NewPool(behind.MinBudget)
+	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
 		landed(c)(o)
 		o.Pool = pool
@@ -89,7 +89,7 @@ func TestLiesAboutLengths(t *testing.T) {
 // nothing of it is written.
 func TestAWriteThatNeverEnds(t *testing.T) {
 	c := &fakeContent{}
-	pool := behind.NewPool(behind.MinBudget)
+	pool := writebehind.NewPool(writebehind.MinBudget)
 	r := newRig(t, func(o *nfs.Options) {
 		landed(c)(o)
 		o.Pool = pool

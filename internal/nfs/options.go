@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/decamp/decamp/internal/behind"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // Options say what a Server serves, and to whom. Zero fields mean the defaults.
@@ -21,7 +21,7 @@ type Options struct {
 
 	// Pool is where payloads for the Contents that Export.Open returned come from. While it
 	// has none left, connections that write to them are not read. nil: as for plain files.
-	Pool *behind.Pool
+	Pool *writebehind.Pool
 
 	// PlainMemory is how many bytes payloads for all other files may take, default 32 MiB.
 	PlainMemory int64

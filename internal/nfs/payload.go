@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // Buffer is the memory that the payload of a WRITE is read into.
-type Buffer = behind.Buffer
+type Buffer = writebehind.Buffer
 
 // While a disk's memory is used up, its connection is not read: that is what slows the
 // client down. But behind its WRITEs stand its heartbeats and the renewals of its locks,
@@ -49,23 +49,23 @@ var expired = func() context.Context {
 
 // payloadMemory is where the payloads of WRITEs are read into. The pools lock themselves.
 type payloadMemory struct {
-	disks *behind.Pool // for Contents of Export.Open; nil: as for plain files
-	plain *behind.Pool // for files that are themselves
-	spare *behind.Pool // for payloads whose own memory is used up
+	disks *writebehind.Pool // for Contents of Export.Open; nil: as for plain files
+	plain *writebehind.Pool // for files that are themselves
+	spare *writebehind.Pool // for payloads whose own memory is used up
 
 	shortage shortage
 }
 
 func newPayloadMemory(o Options) *payloadMemory {
 	return &payloadMemory{
-		disks: o.Pool, plain: behind.NewPool(o.PlainMemory),
-		spare: behind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
+		disks: o.Pool, plain: writebehind.NewPool(o.PlainMemory),
+		spare: writebehind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
 	}
 }
 
 // get returns memory for n bytes that are to be written to a file at a place, and
 // whether it is spare.
-func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int, at behind.Place) (b *Buffer, spare bool, err error) {
+func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
 	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
 		m.shortage.end()
@@ -85,7 +85,7 @@ func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int,
 }
 
 // poolOf returns where the payload of a write to the file comes from.
-func (m *payloadMemory) poolOf(f *file) *behind.Pool {
+func (m *payloadMemory) poolOf(f *file) *writebehind.Pool {
 	if f.special && m.disks != nil {
 		return m.disks
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"hash/crc32"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/nfs/oncrpc"
 	"github.com/decamp/decamp/internal/nfs/xdr"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // stable_how (RFC 1813 section 3.3.7).
@@ -87,11 +87,11 @@ func (w *writeCall) quick() bool {
 
 // place is where the payload belongs. Inode numbers tell disks apart well enough: what they
 // mix up would only be slower.
-func (w *writeCall) place() behind.Place {
+func (w *writeCall) place() writebehind.Place {
 	if !w.file.special {
-		return behind.Place{}
+		return writebehind.Place{}
 	}
-	return behind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
+	return writebehind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
 }
 
 // open refuses what cannot be written before its payload is read.

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/near"
+	"github.com/decamp/decamp/internal/suggest"
 )
 
 // A key is a field of a struct that a file may hold.
@@ -319,7 +319,7 @@ func unknownRemedy(name string, names []string) string {
 	if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToLower(name), w) }) {
 		return "take it out: a plan holds no secrets; put the password into a file that only you can read, and name it with credentials: {file: FILE}"
 	}
-	if meant, ok := near.Word(short(name), names); ok {
+	if meant, ok := suggest.Word(short(name), names); ok {
 		return "did you mean " + meant + "?"
 	}
 	return "there are: " + strings.Join(names, " ")

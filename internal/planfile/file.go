@@ -3,7 +3,7 @@
 // there once and has a value of its type, or the file is refused with all that is wrong in it,
 // each with line, column and the word that was meant.
 //
-// It is not package plan: a plan.Plan is the intent to move one VM, found and pinned; a File
+// It is not package plan: a journal.Plan is the intent to move one VM, found and pinned; a File
 // is what somebody wrote, of VMs that may or may not be there. Resolve makes the one step
 // between them that needs the inventory.
 //

@@ -9,10 +9,10 @@ import (
 	"unicode"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
-// Mapping says what names of the source are called at a target: mapping.Map, as a file has it. It is part
+// Mapping says what names of the source are called at a target: namemap.Map, as a file has it. It is part
 // of a plan, and all of a file that decamp migrate takes with --map.
 type Mapping struct {
 	Networks map[string]Network `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for openstack a name or an ID, for kubevirt pod or multus:NAMESPACE/NAME. A * in a name stands for any letters"`
@@ -55,13 +55,13 @@ func (CardModel) form() form {
 func (m *CardModel) set(s string) error { return among(m, s, m.form()) }
 
 // Value is what the file says, as targets take it.
-func (m Mapping) Value() mapping.Map {
-	var v mapping.Map
+func (m Mapping) Value() namemap.Map {
+	var v namemap.Map
 	for from, to := range m.Networks {
 		if v.Networks == nil {
-			v.Networks = map[string]mapping.Network{}
+			v.Networks = map[string]namemap.Network{}
 		}
-		v.Networks[from] = mapping.Network{To: string(to.To), VLAN: to.VLAN, Model: string(to.Model)}
+		v.Networks[from] = namemap.Network{To: string(to.To), VLAN: to.VLAN, Model: string(to.Model)}
 	}
 	v.Storages = texts(m.Storages)
 	v.Names = texts(m.Names)
@@ -87,10 +87,10 @@ type MapFile struct {
 }
 
 // LoadMap reads a file of --map. The error names its first mistake, with the line.
-func LoadMap(path string) (mapping.Map, error) {
+func LoadMap(path string) (namemap.Map, error) {
 	f, err := load(path, ParseMap)
 	if err != nil {
-		return mapping.Map{}, err
+		return namemap.Map{}, err
 	}
 	return f.Value(), nil
 }
@@ -125,7 +125,7 @@ func (r *ruler) mapping(path string, m *Mapping) {
 
 func (r *ruler) stars(path string, m map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		inKey, inValue := strings.Count(key, mapping.Wildcard), strings.Count(m[key], mapping.Wildcard)
+		inKey, inValue := strings.Count(key, namemap.Wildcard), strings.Count(m[key], namemap.Wildcard)
 		switch {
 		case inKey > 1:
 			r.wrong(join(path, key), "keep one of them", "a * stands for any letters, and there may be one")

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -24,8 +24,8 @@ names:
   "prod-*": "*"
 `
 
-var someMapping = mapping.Map{
-	Networks: map[string]mapping.Network{"VM Network": {To: "vmbr0"}, "backup": {To: "vmbr1", VLAN: 20, Model: "virtio"}, "dv-*": {To: "multus:vms/*"}},
+var someMapping = namemap.Map{
+	Networks: map[string]namemap.Network{"VM Network": {To: "vmbr0"}, "backup": {To: "vmbr1", VLAN: 20, Model: "virtio"}, "dv-*": {To: "multus:vms/*"}},
 	Storages: map[string]string{"ssd1": "fast", "*": "slow"},
 	Names:    map[string]string{"db01": "database", "prod-*": "*"},
 }
@@ -118,7 +118,7 @@ func FuzzParseMap(f *testing.F) {
 			return
 		}
 		m := file.Value()
-		if m.Name(name) == "" && name != "" && !mapping.Has(m.Names, name) {
+		if m.Name(name) == "" && name != "" && !namemap.Has(m.Names, name) {
 			t.Errorf("%q: no name by %q", name, text)
 		}
 		for from, n := range m.Networks {

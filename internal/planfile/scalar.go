@@ -14,9 +14,9 @@ import (
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/near"
-	"github.com/decamp/decamp/internal/selection"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/selector"
+	"github.com/decamp/decamp/internal/suggest"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // A scalar is a type of value that is written as one word.
@@ -59,7 +59,7 @@ type (
 	Mode        string
 	PowerOff    string
 	Copy        string
-	Selection   struct{ selection.Expr }
+	Selection   struct{ selector.Expr }
 )
 
 // The words of the closed lists.
@@ -150,7 +150,7 @@ func among[T ~string](to *T, text string, f form) error {
 		return nil
 	}
 	err := fault.New(fault.Invalid, "%q is not one of %s", short(text), strings.Join(f.words, ", "))
-	if meant, ok := near.Word(short(text), f.words); ok {
+	if meant, ok := suggest.Word(short(text), f.words); ok {
 		return err.WithHint("did you mean %s?", meant)
 	}
 	return err
@@ -216,7 +216,7 @@ func (i *IP) set(s string) (err error) {
 }
 
 func (n *Size) set(s string) error {
-	v, err := unit.ParseSize(s)
+	v, err := units.ParseSize(s)
 	if err == nil && v > mostSize {
 		err = fmt.Errorf("size %q is more than there is", s)
 	}
@@ -228,7 +228,7 @@ func (r *Rate) set(s string) error {
 	if !matches(ratePattern, s) {
 		return fault.New(fault.Invalid, "rate %q: want bytes a second with K, M or G", s).WithHint("write 400M for 400 MB/s; a link of 10 Gbit/s has 1250M")
 	}
-	v, err := unit.ParseRate(s)
+	v, err := units.ParseRate(s)
 	*r = Rate(v)
 	return err
 }
@@ -308,8 +308,8 @@ func (c *Cutover) set(s string) error {
 }
 
 func (s *Selection) set(text string) (err error) {
-	if s.Expr, err = selection.Parse(text); err != nil {
-		return fault.New(fault.Invalid, "%w", err).WithHint("%s", selection.RemedyOf(err))
+	if s.Expr, err = selector.Parse(text); err != nil {
+		return fault.New(fault.Invalid, "%w", err).WithHint("%s", selector.RemedyOf(err))
 	}
 	return nil
 }

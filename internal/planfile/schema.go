@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // schemaID names the schema. Nothing is fetched from there.
@@ -100,7 +100,7 @@ func written(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:
 		if x > 0 {
-			return unit.FormatSize(int64(x))
+			return units.FormatSize(int64(x))
 		}
 	case Duration:
 		if x > 0 {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/planfile"
 )
 
@@ -35,7 +35,7 @@ func (c *check) maps(vms []inventory.VM, stores []inventory.Datastore) {
 func (c *check) unknown(path string, names []string, have map[string]bool, format string) {
 	slices.Sort(names)
 	for _, name := range names {
-		if !have[name] && !mapping.IsPattern(name) {
+		if !have[name] && !namemap.IsPattern(name) {
 			c.found = append(c.found, planfile.Noted("map", c.file.At(path+"."+name), "", "correct the name, or take it out", format, name))
 		}
 	}
@@ -46,7 +46,7 @@ func (c *check) unmapped() {
 	told := map[string]bool{}
 	for _, m := range c.moves {
 		for _, n := range m.VM.NICs {
-			if mapping.Has(c.file.Maps.Networks, n.Network) || told[n.Network] || len(c.file.Maps.Networks) == 0 {
+			if namemap.Has(c.file.Maps.Networks, n.Network) || told[n.Network] || len(c.file.Maps.Networks) == 0 {
 				continue
 			}
 			told[n.Network] = true

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -29,9 +29,9 @@ func TestASubmittedPlanIsThereOnce(t *testing.T) {
 	text := servertest.PlanText("p")
 	for range 2 {
 		a := r.ask(server.Operate, "POST", "/v1/plans", text)
-		var p roster.Plan
+		var p fleetdb.Plan
 		a.into(t, &p)
-		if a.status != http.StatusCreated || p.Name != "p" || p.By != "test-operate" || p.Folder != r.State || p.State != roster.PlanListing {
+		if a.status != http.StatusCreated || p.Name != "p" || p.By != "test-operate" || p.Folder != r.State || p.State != fleetdb.PlanListing {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
@@ -127,8 +127,8 @@ func TestVMsComeInPages(t *testing.T) {
 	r.must(r.Board(t.Context(), server.Board{Waiting: []server.Waiting{{Key: servertest.Key("p", 4), Sentence: "host esx4: 20 of 20 vms"}}}))
 	var page struct {
 		Items []struct {
-			roster.VM
-			Progress *roster.Progress
+			fleetdb.VM
+			Progress *fleetdb.Progress
 			Why      string
 		}
 		Next int64
@@ -197,10 +197,10 @@ func TestWhatCannotBeNotedIsNotDone(t *testing.T) {
 	if a.status/100 != 5 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	again, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(filepath.Dir(r.State), "fleet.db")})
+	again, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(filepath.Dir(r.State), "fleet.db")})
 	r.must(err)
 	defer again.Close()
-	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Order != roster.GoOn {
+	if p, err := again.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if e, err := again.Audit.List(t.Context(), 0, 9); err != nil || len(e) != 0 {

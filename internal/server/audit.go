@@ -6,11 +6,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // auditAPI serves the audit trail.
-type auditAPI struct{ entries *roster.AuditTrail }
+type auditAPI struct{ entries *fleetdb.AuditTrail }
 
 func (a *auditAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
@@ -22,7 +22,7 @@ type auditQuery struct {
 	Limit  int   `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-func (a *auditAPI) list(ctx context.Context, in *auditQuery) (*listOut[roster.Entry], error) {
+func (a *auditAPI) list(ctx context.Context, in *auditQuery) (*listOut[fleetdb.Entry], error) {
 	entries, err := a.entries.List(ctx, in.Before, in.Limit)
 	out := listOf(entries)
 	if len(entries) == in.Limit {

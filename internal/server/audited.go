@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Audited is the fleet's database as commands on this machine use it: what they change is noted before it
@@ -17,7 +17,7 @@ type Audited struct {
 var _ Control = Audited{}
 
 func (c Audited) note(ctx context.Context, what, on string, do func() error) error {
-	e := roster.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
+	e := fleetdb.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
 	if err := c.Roster.Audit.Add(ctx, e); err != nil {
 		return err
 	}
@@ -30,28 +30,28 @@ func (c Audited) note(ctx context.Context, what, on string, do func() error) err
 }
 
 // Submit is part of Control.
-func (c Audited) Submit(ctx context.Context, s Submission) (p roster.Plan, err error) {
+func (c Audited) Submit(ctx context.Context, s Submission) (p fleetdb.Plan, err error) {
 	err = c.note(ctx, "submit plan", s.Folder, func() error { p, err = c.Local.Submit(ctx, s); return err })
 	return p, err
 }
 
 // OrderPlan is part of Control.
-func (c Audited) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+func (c Audited) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
 	return c.note(ctx, "order "+o.Word(), name, func() error { return c.Local.OrderPlan(ctx, name, o) })
 }
 
 // OrderVM is part of Control.
-func (c Audited) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+func (c Audited) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	return c.note(ctx, "order "+o.Word(), k.String(), func() error { return c.Local.OrderVM(ctx, k, o) })
 }
 
 // Rehearse is part of Control.
-func (c Audited) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+func (c Audited) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
 	return c.note(ctx, "rehearse", k.String(), func() error { return c.Local.Rehearse(ctx, k, ask) })
 }
 
 // TakeBack is part of Control.
-func (c Audited) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+func (c Audited) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
 	return c.note(ctx, "take back a rehearsal", k.String(), func() error { return c.Local.TakeBack(ctx, k, rehearsal) })
 }
 

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -82,7 +82,7 @@ func ownCertificate(path string) (tls.Certificate, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if text, err = newCertificate(); err == nil {
-			err = durable.Replace(path, text, 0o600)
+			err = atomicfile.Replace(path, text, 0o600)
 		}
 	}
 	if err != nil {

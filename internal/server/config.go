@@ -5,12 +5,12 @@ import (
 	"net"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Config is what a server needs.
 type Config struct {
-	Roster  *roster.Roster
+	Roster  *fleetdb.Roster
 	State   string // folder of tokens and the certificate
 	Folder  string // that relative paths of submitted plans begin from; State if empty
 	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -19,35 +19,35 @@ import (
 type Control interface {
 	// Submit checks the text of a plan file and has the fleet carry it out. The same text
 	// again changes nothing; another one under the same name is fault.Conflict.
-	Submit(context.Context, Submission) (roster.Plan, error)
-	Plans(context.Context) ([]roster.Plan, error)
-	Plan(ctx context.Context, name string) (roster.Plan, error)
+	Submit(context.Context, Submission) (fleetdb.Plan, error)
+	Plans(context.Context) ([]fleetdb.Plan, error)
+	Plan(ctx context.Context, name string) (fleetdb.Plan, error)
 	DropPlan(ctx context.Context, name string) error // an ended one
 
-	VMs(context.Context, roster.Query) ([]roster.VM, error)
-	VM(context.Context, roster.Key) (roster.VM, error)
-	Progress(ctx context.Context, plan string) ([]roster.Progress, error) // of all plans with ""
+	VMs(context.Context, fleetdb.Query) ([]fleetdb.VM, error)
+	VM(context.Context, fleetdb.Key) (fleetdb.VM, error)
+	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) // of all plans with ""
 
-	OrderPlan(ctx context.Context, name string, o roster.Order) error
-	OrderVM(context.Context, roster.Key, roster.Order) error
+	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error
+	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error
 
 	// Rehearse asks for a boot of a warm VM from what is copied so far; Rehearsals tells how
 	// it ended.
-	Rehearse(context.Context, roster.Key, roster.Rehearsal) error
-	Rehearsals(context.Context, roster.Key) ([]roster.Rehearsed, error)
-	TakeBack(ctx context.Context, k roster.Key, rehearsal string) error
+	Rehearse(context.Context, fleetdb.Key, fleetdb.Rehearsal) error
+	Rehearsals(context.Context, fleetdb.Key) ([]fleetdb.Rehearsed, error)
+	TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error
 
-	Limits(context.Context) ([]roster.Limit, error)
+	Limits(context.Context) ([]fleetdb.Limit, error)
 	SetLimit(ctx context.Context, name string, units int64) error
-	Workers(context.Context) ([]roster.Worker, error)
+	Workers(context.Context) ([]fleetdb.Worker, error)
 	Drain(ctx context.Context, worker string, on bool) error
 	Board(context.Context) (board json.RawMessage, at time.Time, err error)
-	Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error)
+	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
 	// Follow tells what is newer than the revision since, and then what changes, until ctx
 	// ends or tell returns an error. With since below zero it begins with what changes from
 	// now on.
-	Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error
+	Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error
 }
 
 // Submission is a plan file and where it comes from.
@@ -68,13 +68,13 @@ func (m *Mistakes) Error() string { return m.Err.Error() }
 func (m *Mistakes) Unwrap() error { return m.Err }
 
 // Local is the Control of an open fleet database.
-type Local struct{ Roster *roster.Roster }
+type Local struct{ Roster *fleetdb.Roster }
 
 var _ Control = Local{}
 
-func (l Local) Plans(ctx context.Context) ([]roster.Plan, error) { return l.Roster.Plans.List(ctx) }
+func (l Local) Plans(ctx context.Context) ([]fleetdb.Plan, error) { return l.Roster.Plans.List(ctx) }
 
-func (l Local) Plan(ctx context.Context, name string) (roster.Plan, error) {
+func (l Local) Plan(ctx context.Context, name string) (fleetdb.Plan, error) {
 	return l.Roster.Plans.Get(ctx, name)
 }
 
@@ -82,33 +82,33 @@ func (l Local) DropPlan(ctx context.Context, name string) error {
 	return l.Roster.Plans.Drop(ctx, name)
 }
 
-func (l Local) VMs(ctx context.Context, q roster.Query) ([]roster.VM, error) {
+func (l Local) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
 	return l.Roster.VMs.List(ctx, q)
 }
 
-func (l Local) VM(ctx context.Context, k roster.Key) (roster.VM, error) {
+func (l Local) VM(ctx context.Context, k fleetdb.Key) (fleetdb.VM, error) {
 	return l.Roster.VMs.Get(ctx, k)
 }
 
-func (l Local) Progress(ctx context.Context, plan string) ([]roster.Progress, error) {
+func (l Local) Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) {
 	return l.Roster.Progress.List(ctx, plan)
 }
 
-func (l Local) Rehearse(ctx context.Context, k roster.Key, r roster.Rehearsal) error {
+func (l Local) Rehearse(ctx context.Context, k fleetdb.Key, r fleetdb.Rehearsal) error {
 	return l.Roster.Rehearsals.Request(ctx, k, r)
 }
 
-func (l Local) Rehearsals(ctx context.Context, k roster.Key) ([]roster.Rehearsed, error) {
+func (l Local) Rehearsals(ctx context.Context, k fleetdb.Key) ([]fleetdb.Rehearsed, error) {
 	return l.Roster.Rehearsals.List(ctx, k)
 }
 
-func (l Local) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+func (l Local) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
 	return l.Roster.Rehearsals.TakeBack(ctx, k, rehearsal)
 }
 
-func (l Local) Limits(ctx context.Context) ([]roster.Limit, error) { return l.Roster.Limits.List(ctx) }
+func (l Local) Limits(ctx context.Context) ([]fleetdb.Limit, error) { return l.Roster.Limits.List(ctx) }
 
-func (l Local) Workers(ctx context.Context) ([]roster.Worker, error) {
+func (l Local) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
 	return l.Roster.Workers.List(ctx)
 }
 
@@ -116,26 +116,26 @@ func (l Local) Drain(ctx context.Context, worker string, on bool) error {
 	return l.Roster.Workers.Drain(ctx, worker, on)
 }
 
-func (l Local) Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error) {
+func (l Local) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error) {
 	return l.Roster.Audit.List(ctx, before, limit)
 }
 
 // Submit checks the text and adds the plan. What is wrong with the text is a *Mistakes.
-func (l Local) Submit(ctx context.Context, s Submission) (roster.Plan, error) {
+func (l Local) Submit(ctx context.Context, s Submission) (fleetdb.Plan, error) {
 	f, err := parse(s.Text)
 	if err != nil {
-		return roster.Plan{}, err
+		return fleetdb.Plan{}, err
 	}
-	return l.Roster.Plans.Add(ctx, roster.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
+	return l.Roster.Plans.Add(ctx, fleetdb.Plan{Name: string(f.Name), Text: s.Text, Folder: s.Folder, By: s.By, Role: string(s.Role)})
 }
 
 // OrderPlan gives an order to a plan, and takes away what kept it from being carried out.
-func (l Local) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+func (l Local) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
 	return fleet.Control{Roster: l.Roster}.OrderPlan(ctx, name, o)
 }
 
 // OrderVM gives an order to a VM, and takes away what kept it from being carried out.
-func (l Local) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
 }
 
@@ -190,7 +190,7 @@ func checkLimit(name string, units int64) error {
 const gatherTime = 100 * time.Millisecond
 
 // Follow reads the roster. Changes that come close together are told at once.
-func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
+func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	if since < 0 {
 		head, err := newestRevision(ctx, l.Roster.Feed)
 		if err != nil {
@@ -217,7 +217,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(roster.Changes
 	}
 }
 
-func newestRevision(ctx context.Context, feed *roster.Feed) (rev int64, err error) {
+func newestRevision(ctx context.Context, feed *fleetdb.Feed) (rev int64, err error) {
 	for {
 		changes, err := feed.Changes(ctx, rev)
 		if err != nil || changes.Rev <= rev {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/exposition"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // metrics are what this process counts. What the database holds is read for each request. It is safe for
@@ -23,7 +23,7 @@ type metrics struct {
 	requests map[answered]int64
 	took     map[string]*exposition.Distribution // seconds, by route
 	moved    map[string]int64                    // bytes by plan
-	was      map[roster.Key]int64                // Moved of each VM, when it was asked last
+	was      map[fleetdb.Key]int64               // Moved of each VM, when it was asked last
 }
 
 // answered is a kind of answer to requests.
@@ -35,7 +35,7 @@ type answered struct {
 func newMetrics(version string) *metrics {
 	return &metrics{
 		version: version, requests: map[answered]int64{}, took: map[string]*exposition.Distribution{},
-		moved: map[string]int64{}, was: map[roster.Key]int64{},
+		moved: map[string]int64{}, was: map[fleetdb.Key]int64{},
 	}
 }
 
@@ -92,10 +92,10 @@ type moving struct{ total, done, rate, moved int64 }
 
 // transfers adds up by plan, and counts what was moved since it was asked last. A VM that has
 // less than before has another worker, which counts from zero.
-func (m *metrics) transfers(progress []roster.Progress) map[string]moving {
+func (m *metrics) transfers(progress []fleetdb.Progress) map[string]moving {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	plans, now := map[string]moving{}, make(map[roster.Key]int64, len(progress))
+	plans, now := map[string]moving{}, make(map[fleetdb.Key]int64, len(progress))
 	for _, p := range progress {
 		if before, known := m.was[p.Key]; known && p.Moved > before {
 			m.moved[p.Plan] += p.Moved - before

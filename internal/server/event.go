@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A frame is one event, for all who listen. What it says is not changed any more; its text is
@@ -73,17 +73,17 @@ func eventText(event string, rev int64, data any) []byte {
 	return b.Bytes()
 }
 
-// Changes is what the event "changes" says: roster.Changes.
+// Changes is what the event "changes" says: fleetdb.Changes.
 type Changes struct {
-	Rev     int64           `json:"rev"`
-	Dropped []string        `json:"dropped,omitempty"` // plans: to be forgotten before the rest is read
-	Plans   []roster.Plan   `json:"plans,omitempty"`   // without texts and counts
-	VMs     []roster.VM     `json:"vms,omitempty"`     // without specs
-	Workers []roster.Worker `json:"workers,omitempty"`
-	Limits  []roster.Limit  `json:"limits,omitempty"` // less than 0 units: taken back
+	Rev     int64            `json:"rev"`
+	Dropped []string         `json:"dropped,omitempty"` // plans: to be forgotten before the rest is read
+	Plans   []fleetdb.Plan   `json:"plans,omitempty"`   // without texts and counts
+	VMs     []fleetdb.VM     `json:"vms,omitempty"`     // without specs
+	Workers []fleetdb.Worker `json:"workers,omitempty"`
+	Limits  []fleetdb.Limit  `json:"limits,omitempty"` // less than 0 units: taken back
 }
 
-func changesFrame(c roster.Changes) *frame {
+func changesFrame(c fleetdb.Changes) *frame {
 	return &frame{event: eventChanges, rev: c.Rev, of: func(plan string) (any, bool) { return changesOf(Changes(c), plan) }}
 }
 
@@ -95,8 +95,8 @@ func changesOf(c Changes, plan string) (Changes, bool) {
 	of := Changes{
 		Rev:     c.Rev,
 		Dropped: only(c.Dropped, func(name string) bool { return name == plan }),
-		Plans:   only(c.Plans, func(p roster.Plan) bool { return p.Name == plan }),
-		VMs:     only(c.VMs, func(vm roster.VM) bool { return vm.Plan == plan }),
+		Plans:   only(c.Plans, func(p fleetdb.Plan) bool { return p.Name == plan }),
+		VMs:     only(c.VMs, func(vm fleetdb.VM) bool { return vm.Plan == plan }),
 	}
 	return of, len(of.Dropped)+len(of.Plans)+len(of.VMs) > 0
 }
@@ -110,18 +110,18 @@ func only[T any](all []T, is func(T) bool) (some []T) {
 	return some
 }
 
-func progressFrame(all []roster.Progress) *frame {
+func progressFrame(all []fleetdb.Progress) *frame {
 	return &frame{event: eventProgress, of: func(plan string) (any, bool) {
 		of := progressOf(all, plan)
 		return of, len(of) > 0
 	}}
 }
 
-func progressOf(all []roster.Progress, plan string) []roster.Progress {
+func progressOf(all []fleetdb.Progress, plan string) []fleetdb.Progress {
 	if plan == "" {
 		return all
 	}
-	return only(all, func(p roster.Progress) bool { return p.Plan == plan })
+	return only(all, func(p fleetdb.Progress) bool { return p.Plan == plan })
 }
 
 // sameFrame is an event that is the same for all.

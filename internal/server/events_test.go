@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -92,7 +92,7 @@ func (l *listener) until(name string, is func(data string) bool) happened {
 func anyData(string) bool { return true }
 
 // vm is whether changes tell that a VM is in that state.
-func vm(t *testing.T, k roster.Key, state roster.State) func(string) bool {
+func vm(t *testing.T, k fleetdb.Key, state fleetdb.State) func(string) bool {
 	return func(data string) bool {
 		var c server.Changes
 		if err := json.Unmarshal([]byte(data), &c); err != nil {
@@ -114,7 +114,7 @@ func TestEventsTellWhatChanges(t *testing.T) {
 	l := r.listen("", "")
 	l.until("hello", anyData)
 	claims := r.running("p", 2)
-	l.until("changes", vm(t, servertest.Key("p", 1), roster.Running))
+	l.until("changes", vm(t, servertest.Key("p", 1), fleetdb.Running))
 	l.until("plans", func(data string) bool { return strings.Contains(data, `"counts":{"queued":1,"running":2}`) })
 	r.must(r.Report(t.Context(), claims, 40))
 	l.until("progress", func(data string) bool {
@@ -145,7 +145,7 @@ func TestEventsOfAPlanAreNoOthers(t *testing.T) {
 		if e.name == "changes" && strings.Contains(e.data, `"plan":"p"`) {
 			t.Fatalf("told of p: %s", e.data)
 		}
-		if e.name == "changes" && vm(t, servertest.Key("q", 1), roster.Running)(e.data) {
+		if e.name == "changes" && vm(t, servertest.Key("q", 1), fleetdb.Running)(e.data) {
 			return
 		}
 	}
@@ -160,7 +160,7 @@ func TestEventsGoOnWhereTheyBroke(t *testing.T) {
 			r := newRig(t, nil)
 			r.plan("p", 3)
 			l := r.listen("since=0", "")
-			l.until("changes", vm(t, servertest.Key("p", 3), roster.Queued))
+			l.until("changes", vm(t, servertest.Key("p", 3), fleetdb.Queued))
 			l.until("hello", anyData)
 			l.resp.Body.Close()
 			r.running("p", 2)
@@ -169,7 +169,7 @@ func TestEventsGoOnWhereTheyBroke(t *testing.T) {
 				r.must(r.Serve(context.Background(), nil))
 			}
 			again := r.listen("", l.lastID)
-			e := again.until("changes", vm(t, servertest.Key("p", 2), roster.Running))
+			e := again.until("changes", vm(t, servertest.Key("p", 2), fleetdb.Running))
 			if restart && strings.Contains(e.data, `"vm":"vm-3"`) { // what a hub gathered is told whole
 				t.Errorf("told again what did not change: %s", e.data)
 			}
@@ -185,7 +185,7 @@ func TestEventsFromTheFuture(t *testing.T) {
 	l := r.listen("", "999999999")
 	l.until("hello", anyData)
 	r.running("p", 1)
-	l.until("changes", vm(t, servertest.Key("p", 1), roster.Running))
+	l.until("changes", vm(t, servertest.Key("p", 1), fleetdb.Running))
 }
 
 func TestClientsAreToldThatTheDatabaseIsAway(t *testing.T) {

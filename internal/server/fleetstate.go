@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fleet"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Ages at which progress and board are read again. A client that asks earlier gets what the last one
@@ -25,24 +25,24 @@ type fleetCache struct {
 	now     func() time.Time
 
 	mu       sync.Mutex // held while it is read: the others wait for what the first one reads
-	progress []roster.Progress
+	progress []fleetdb.Progress
 	at       time.Time // of progress
-	byVM     map[roster.Key]int
+	byVM     map[fleetdb.Key]int
 
 	boardAt time.Time // when it was read
 	raw     json.RawMessage
 	board   Board
-	why     map[roster.Key]string
+	why     map[fleetdb.Key]string
 }
 
 func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: time.Now} }
 
 // fleetState is what is known of VMs at one moment beside their rows. It is not changed.
 type fleetState struct {
-	progress []roster.Progress
-	byVM     map[roster.Key]int
+	progress []fleetdb.Progress
+	byVM     map[fleetdb.Key]int
 	board    Board
-	why      map[roster.Key]string
+	why      map[fleetdb.Key]string
 }
 
 // read returns the state of now, or of a moment ago.
@@ -66,7 +66,7 @@ func (c *fleetCache) readProgress(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	byVM := make(map[roster.Key]int, len(progress))
+	byVM := make(map[fleetdb.Key]int, len(progress))
 	for i, p := range progress {
 		byVM[p.Key] = i
 	}
@@ -97,7 +97,7 @@ func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
 		}
 	}
 	board.At, board.common = at, common(board.Waiting)
-	why := make(map[roster.Key]string, len(board.Waiting))
+	why := make(map[fleetdb.Key]string, len(board.Waiting))
 	for _, w := range board.Waiting {
 		why[w.Key] = w.Sentence
 	}
@@ -106,7 +106,7 @@ func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
 }
 
 // item puts together what is known of a VM.
-func (b *fleetState) item(vm roster.VM) vmItem {
+func (b *fleetState) item(vm fleetdb.VM) vmItem {
 	it := vmItem{VM: vm, Why: b.why[vm.Key]}
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
 		it.Progress = &b.progress[i]
@@ -160,25 +160,25 @@ type Resource struct {
 
 // Waiting is why a VM waits, for people.
 type Waiting struct {
-	roster.Key
+	fleetdb.Key
 	Sentence string `json:"sentence"`
 	Position int    `json:"position,omitempty"`
 }
 
 // vmItem is a VM with what is known of it beside its row.
 type vmItem struct {
-	roster.VM
-	Progress *roster.Progress `json:"progress,omitempty"`
-	Why      string           `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
+	fleetdb.VM
+	Progress *fleetdb.Progress `json:"progress,omitempty"`
+	Why      string            `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
 }
 
 // Silence is fleet.Silence of the VM.
 func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
 
 // whole fills in what JSON shows as null otherwise.
-func whole(p roster.Plan) roster.Plan {
+func whole(p fleetdb.Plan) fleetdb.Plan {
 	if p.Counts == nil {
-		p.Counts = roster.Counts{}
+		p.Counts = fleetdb.Counts{}
 	}
 	return p
 }

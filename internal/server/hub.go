@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -28,9 +28,9 @@ const (
 
 // hub reads the roster once for all who listen to the event stream.
 type hub struct {
-	feed    *roster.Feed
-	plans   *roster.Plans
-	workers *roster.Workers
+	feed    *fleetdb.Feed
+	plans   *fleetdb.Plans
+	workers *fleetdb.Workers
 	cache   *fleetCache
 	metrics *metrics
 	log     *slog.Logger
@@ -57,7 +57,7 @@ type listener struct {
 	lost  chan struct{} // closed by the hub: it did not read
 }
 
-func newHub(r *roster.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
+func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
 		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
 		closing: make(chan struct{}), known: make(chan struct{}), clients: map[*listener]struct{}{}, rev: -1,
@@ -137,7 +137,7 @@ func (h *hub) well() {
 }
 
 // changed tells changes, and keeps them for those who come again.
-func (h *hub) changed(c roster.Changes) {
+func (h *hub) changed(c fleetdb.Changes) {
 	f := changesFrame(c)
 	h.mu.Lock()
 	h.rev = c.Rev
@@ -206,7 +206,7 @@ type beat struct {
 	progress *fleetState
 	fleet    any
 	beats    int
-	workers  []roster.Worker
+	workers  []fleetdb.Worker
 }
 
 // workerBeats is how many beats there are between looks at the workers: that one is gone is
@@ -214,7 +214,7 @@ type beat struct {
 const workerBeats = 4
 
 // workersNews returns the workers, if who is there is not what was told.
-func (t *beat) workersNews(ctx context.Context, store *roster.Workers) []*frame {
+func (t *beat) workersNews(ctx context.Context, store *fleetdb.Workers) []*frame {
 	t.beats++
 	if t.beats%workerBeats != 1 {
 		return nil
@@ -228,7 +228,7 @@ func (t *beat) workersNews(ctx context.Context, store *roster.Workers) []*frame 
 }
 
 // sameWorker does not look at the lease, which is another one all the time.
-func sameWorker(a, b roster.Worker) bool {
+func sameWorker(a, b fleetdb.Worker) bool {
 	return a.Name == b.Name && a.Alive == b.Alive && a.Drains == b.Drains && a.Epoch == b.Epoch
 }
 
@@ -246,11 +246,11 @@ func (t *beat) news(b *fleetState) (frames []*frame) {
 }
 
 // changed returns the progress that is not what was told.
-func (t *beat) changed(b *fleetState) []roster.Progress {
+func (t *beat) changed(b *fleetState) []fleetdb.Progress {
 	if t.progress == nil {
 		return b.progress
 	}
-	var changed []roster.Progress
+	var changed []fleetdb.Progress
 	for _, p := range b.progress {
 		i, known := t.progress.byVM[p.Key]
 		if !known || t.progress.progress[i] != p {

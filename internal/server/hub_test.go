@@ -7,20 +7,20 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func newTestHub() *hub {
-	h := newHub(&roster.Roster{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler))
+	h := newHub(&fleetdb.Roster{}, nil, newMetrics("test"), slog.New(slog.DiscardHandler))
 	h.rev, h.from = 0, 0
 	return h
 }
 
 // change is one that tells of n VMs.
-func change(rev int64, n int) roster.Changes {
-	c := roster.Changes{Rev: rev}
+func change(rev int64, n int) fleetdb.Changes {
+	c := fleetdb.Changes{Rev: rev}
 	for i := range n {
-		c.VMs = append(c.VMs, roster.VM{Key: roster.Key{Plan: "p", VM: fmt.Sprintf("vm-%d", i)}, Rev: rev})
+		c.VMs = append(c.VMs, fleetdb.VM{Key: fleetdb.Key{Plan: "p", VM: fmt.Sprintf("vm-%d", i)}, Rev: rev})
 	}
 	return c
 }
@@ -128,13 +128,13 @@ func TestFramesAreEncodedOnce(t *testing.T) {
 }
 
 func TestOnlyWhatWentOnIsTold(t *testing.T) {
-	p := func(done int64) roster.Progress {
-		return roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-1"}, Done: done}
+	p := func(done int64) fleetdb.Progress {
+		return fleetdb.Progress{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}, Done: done}
 	}
-	still := roster.Progress{Key: roster.Key{Plan: "p", VM: "vm-2"}}
+	still := fleetdb.Progress{Key: fleetdb.Key{Plan: "p", VM: "vm-2"}}
 	at := func(done int64) *fleetState {
-		all := []roster.Progress{p(done), still}
-		return &fleetState{progress: all, byVM: map[roster.Key]int{all[0].Key: 0, still.Key: 1}}
+		all := []fleetdb.Progress{p(done), still}
+		return &fleetState{progress: all, byVM: map[fleetdb.Key]int{all[0].Key: 0, still.Key: 1}}
 	}
 	b := beat{fleet: summarize(at(1))}
 	if frames := b.news(at(1)); len(frames) != 1 || strings.Count(string(frames[0].text("")), `"vm"`) != 2 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // capacity is a limit that operators set: of a resource, or a rate.
@@ -34,12 +34,12 @@ func (a *limitAPI) routes(api huma.API) {
 		tells: "Those that are named; the others stay. They count at once."}, a.set)
 }
 
-func (a *limitAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Limit], error) {
+func (a *limitAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Limit], error) {
 	limits, err := a.control.Limits(ctx)
 	return listOf(limits), err
 }
 
-func (a *limitAPI) set(ctx context.Context, in *limitsIn) (*listOut[roster.Limit], error) {
+func (a *limitAPI) set(ctx context.Context, in *limitsIn) (*listOut[fleetdb.Limit], error) {
 	for _, l := range in.Body.Limits { // none is set if one is wrong
 		if err := checkLimit(l.Name, l.Units); err != nil {
 			return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/admission"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // SplitName takes PLAN/VM apart. A plan's name has no slash.
@@ -30,27 +30,27 @@ func ResolveName(ctx context.Context, c Control, name string) (plan, vm string, 
 }
 
 // FindVM returns the VM of a plan that is called so: by reference, name or run.
-func FindVM(ctx context.Context, c Control, plan, what string) (roster.VM, error) {
-	if vm, err := c.VM(ctx, roster.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {
+func FindVM(ctx context.Context, c Control, plan, what string) (fleetdb.VM, error) {
+	if vm, err := c.VM(ctx, fleetdb.Key{Plan: plan, VM: what}); err == nil || !fault.Is(err, fault.NotFound) {
 		return vm, err
 	}
-	var hits []roster.VM
-	err := EachVM(ctx, c, roster.Query{Plan: plan}, func(vm roster.VM) {
+	var hits []fleetdb.VM
+	err := EachVM(ctx, c, fleetdb.Query{Plan: plan}, func(vm fleetdb.VM) {
 		if strings.EqualFold(vm.Name, what) || slices.Contains(vm.Runs, what) {
 			hits = append(hits, vm)
 		}
 	})
 	switch {
 	case err != nil:
-		return roster.VM{}, err
+		return fleetdb.VM{}, err
 	case len(hits) == 0:
-		return roster.VM{}, fault.New(fault.NotFound, "plan %s has no VM %q", plan, what).WithHint("decamp status %s --all lists them", plan)
+		return fleetdb.VM{}, fault.New(fault.NotFound, "plan %s has no VM %q", plan, what).WithHint("decamp status %s --all lists them", plan)
 	case len(hits) > 1:
 		var refs []string
 		for _, vm := range hits {
 			refs = append(refs, vm.Name+" is "+plan+"/"+vm.VM)
 		}
-		return roster.VM{}, fault.New(fault.Conflict, "%d VMs are called %q: %s", len(hits), what, strings.Join(refs, "; ")).WithHint("name it by its reference")
+		return fleetdb.VM{}, fault.New(fault.Conflict, "%d VMs are called %q: %s", len(hits), what, strings.Join(refs, "; ")).WithHint("name it by its reference")
 	}
 	return hits[0], nil
 }
@@ -59,7 +59,7 @@ func FindVM(ctx context.Context, c Control, plan, what string) (roster.VM, error
 const vmPage = 1000
 
 // EachVM calls do for all VMs of a query, in the order of their plan.
-func EachVM(ctx context.Context, c Control, q roster.Query, do func(roster.VM)) error {
+func EachVM(ctx context.Context, c Control, q fleetdb.Query, do func(fleetdb.VM)) error {
 	for q.Limit = vmPage; ; {
 		vms, err := c.VMs(ctx, q)
 		if err != nil {
@@ -82,7 +82,7 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 		return "", "", err
 	}
 	for _, p := range plans {
-		err := EachVM(ctx, c, roster.Query{Plan: p.Name}, func(v roster.VM) {
+		err := EachVM(ctx, c, fleetdb.Query{Plan: p.Name}, func(v fleetdb.VM) {
 			if slices.Contains(v.Runs, run) {
 				planName, vm = v.Plan, v.VM
 			}
@@ -117,7 +117,7 @@ func StatusOf(ctx context.Context, c Control, name string) (s fleet.Status, err 
 	if err != nil {
 		return s, err
 	}
-	var vms []roster.VM
-	err = EachVM(ctx, c, roster.Query{Plan: name}, func(vm roster.VM) { vms = append(vms, vm) })
+	var vms []fleetdb.VM
+	err = EachVM(ctx, c, fleetdb.Query{Plan: name}, func(vm fleetdb.VM) { vms = append(vms, vm) })
 	return fleet.StatusOf(p, vms, progress, BoardOf(ctx, c)), err
 }

@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
 
-func waveOf(t *testing.T, vms ...roster.VM) server.Control {
+func waveOf(t *testing.T, vms ...fleetdb.VM) server.Control {
 	t.Helper()
 	return servertest.Wave(t, func(_ string, units int64) string { return fmt.Sprint(units) }, vms...)
 }
@@ -34,10 +34,10 @@ func TestVMsOfPlansAreFoundByWhatTheyAreCalled(t *testing.T) {
 
 func TestOrdersGivenHereAreOnRecord(t *testing.T) {
 	c := waveOf(t, servertest.VM("vm-1", "web1"))
-	if err := c.OrderVM(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"}, roster.Pause); err != nil {
+	if err := c.OrderVM(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"}, fleetdb.Pause); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.OrderPlan(t.Context(), "wove", roster.Pause); !fault.Is(err, fault.NotFound) {
+	if err := c.OrderPlan(t.Context(), "wove", fleetdb.Pause); !fault.Is(err, fault.NotFound) {
 		t.Errorf("a plan that is not there: %v", err)
 	}
 	if err := c.SetLimit(t.Context(), "host:esx1/vms", 3); err != nil {

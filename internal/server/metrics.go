@@ -9,16 +9,16 @@ import (
 	"strings"
 
 	"github.com/decamp/decamp/internal/exposition"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // metricsHandler serves the metrics.
 type metricsHandler struct {
 	gate    *gate
 	metrics *metrics
-	plans   *roster.Plans
-	workers *roster.Workers
-	limits  *roster.Limits
+	plans   *fleetdb.Plans
+	workers *fleetdb.Workers
+	limits  *fleetdb.Limits
 	cache   *fleetCache
 	hub     *hub
 }
@@ -91,7 +91,7 @@ func (h *metricsHandler) measure(ctx context.Context) ([]exposition.Family, erro
 	return append(append(families, transferFamilies(h.metrics.transfers(state.progress))...), clients), nil
 }
 
-func planFamilies(plans []roster.Plan) []exposition.Family {
+func planFamilies(plans []fleetdb.Plan) []exposition.Family {
 	info := gauge("decamp_plan_info", "Plans, and where they stand.", "plan", "state")
 	vms := gauge("decamp_plan_vms", "VMs of a plan by state.", "plan", "state")
 	for _, p := range plans {
@@ -103,7 +103,7 @@ func planFamilies(plans []roster.Plan) []exposition.Family {
 	return []exposition.Family{info, vms}
 }
 
-func workerFamilies(workers []roster.Worker) []exposition.Family {
+func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 	up := gauge("decamp_worker_up", "1: its lease is alive.", "worker", "version")
 	draining := gauge("decamp_worker_draining", "1: it is given nothing more.", "worker")
 	slots := gauge("decamp_worker_slots", "VMs that a worker drives at once, at most.", "worker")
@@ -115,7 +115,7 @@ func workerFamilies(workers []roster.Worker) []exposition.Family {
 	return []exposition.Family{up, draining, slots}
 }
 
-func limitFamilies(limits []roster.Limit, board Board) []exposition.Family {
+func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 	units := gauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
 	capacity := gauge("decamp_resource_capacity_units", "Of what VMs need a share of to begin.", "resource")
 	used := gauge("decamp_resource_used_units", "Of it in use.", "resource")

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 //go:embed page
@@ -38,9 +38,9 @@ func (p pageFrame) Operates() bool { return p.Who.Role.May(Operate) }
 type website struct {
 	version string
 	gate    *gate
-	plans   *roster.Plans
-	vms     *roster.VMs
-	workers *roster.Workers
+	plans   *fleetdb.Plans
+	vms     *fleetdb.VMs
+	workers *fleetdb.Workers
 	cache   *fleetCache
 	orders  *orders
 	log     *slog.Logger
@@ -162,12 +162,12 @@ func (s *website) logout(w http.ResponseWriter, r *http.Request) {
 // plansPage is what the first page shows.
 type plansPage struct {
 	Plans   []planRow
-	Workers []roster.Worker
+	Workers []fleetdb.Worker
 }
 
 // planRow is a plan with what its counts come to.
 type planRow struct {
-	roster.Plan
+	fleetdb.Plan
 	All, Done, Failed int
 }
 
@@ -176,7 +176,7 @@ func (p planRow) Open() bool { return !p.State.Over() }
 
 // Retries reports whether a retry has something to begin again.
 func (p planRow) Retries() bool {
-	return p.Failed+p.Counts[roster.Canceled] > 0 || p.State == roster.PlanFailed
+	return p.Failed+p.Counts[fleetdb.Canceled] > 0 || p.State == fleetdb.PlanFailed
 }
 
 // Cancels reports whether a cancellation has something to undo.
@@ -185,8 +185,8 @@ func (p planRow) Cancels() bool { return p.Open() || p.Failed > 0 }
 // Acts reports whether the plan takes any order.
 func (p planRow) Acts() bool { return p.Open() || p.Retries() }
 
-func rowOf(p roster.Plan) planRow {
-	row := planRow{Plan: p, Done: p.Counts[roster.Done], Failed: p.Counts[roster.Failed]}
+func rowOf(p fleetdb.Plan) planRow {
+	row := planRow{Plan: p, Done: p.Counts[fleetdb.Done], Failed: p.Counts[fleetdb.Failed]}
 	for _, n := range p.Counts {
 		row.All += n
 	}
@@ -225,7 +225,7 @@ type planPage struct {
 
 // stateTab leads to the VMs of one state.
 type stateTab struct {
-	State  roster.State // "" is all
+	State  fleetdb.State // "" is all
 	Count  int
 	Chosen bool
 }
@@ -254,21 +254,21 @@ func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) erro
 }
 
 // pageQuery reads which VMs a page shows. What it does not understand it leaves out.
-func pageQuery(plan string, values url.Values) roster.Query {
-	q := roster.Query{Plan: plan, Limit: pageVMs}
+func pageQuery(plan string, values url.Values) fleetdb.Query {
+	q := fleetdb.Query{Plan: plan, Limit: pageVMs}
 	if after, err := strconv.ParseInt(values.Get("after"), 10, 64); err == nil && after > 0 {
 		q.After = after
 	}
 	for _, state := range states {
 		if string(state) == values.Get("state") {
-			q.States = []roster.State{state}
+			q.States = []fleetdb.State{state}
 		}
 	}
 	return q
 }
 
 // queryText is the other way round.
-func queryText(q roster.Query, after int64) string {
+func queryText(q fleetdb.Query, after int64) string {
 	values := url.Values{}
 	if after > 0 {
 		values.Set("after", strconv.FormatInt(after, 10))
@@ -279,7 +279,7 @@ func queryText(q roster.Query, after int64) string {
 	return values.Encode()
 }
 
-func tabs(p planRow, q roster.Query) []stateTab {
+func tabs(p planRow, q fleetdb.Query) []stateTab {
 	all := []stateTab{{Count: p.All, Chosen: len(q.States) == 0}}
 	for _, state := range states {
 		all = append(all, stateTab{state, p.Counts[state], len(q.States) > 0 && q.States[0] == state})
@@ -300,7 +300,7 @@ func backTo(r *http.Request, plan string) string {
 // orderWord reads the order of a button.
 func orderWord(r *http.Request) (string, error) {
 	switch word := r.PostFormValue("order"); word {
-	case roster.GoOn.Word(), string(roster.Pause), string(roster.CutOver), string(roster.Cancel), string(roster.Retry), string(roster.Rollback):
+	case fleetdb.GoOn.Word(), string(fleetdb.Pause), string(fleetdb.CutOver), string(fleetdb.Cancel), string(fleetdb.Retry), string(fleetdb.Rollback):
 		return word, nil
 	}
 	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")
@@ -320,6 +320,6 @@ func (s *website) vmForm(r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	k := roster.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
+	k := fleetdb.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
 	return backTo(r, k.Plan), s.orders.toVM(r.Context(), k, word)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -51,7 +51,7 @@ func (r *rig) proof(plan string) string {
 	return m[1]
 }
 
-func (r *rig) order(k roster.Key) roster.Order {
+func (r *rig) order(k fleetdb.Key) fleetdb.Order {
 	r.t.Helper()
 	vm, err := r.Roster.VMs.Get(r.t.Context(), k)
 	r.must(err)
@@ -93,7 +93,7 @@ func TestButtonsGiveOrders(t *testing.T) {
 	proof := b.proof("p")
 	k := servertest.Key("p", 1)
 	a := b.form("/plans/p/vms/vm-1/orders", url.Values{"proof": {proof}, "order": {"cutover"}, "back": {"after=100&state=queued&evil=//x"}})
-	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != roster.CutOver {
+	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/plans/p?after=100&state=queued" || r.order(k) != fleetdb.CutOver {
 		t.Errorf("%d to %s, order %q", a.status, a.header.Get("Location"), r.order(k))
 	}
 	if e := r.audit(1)[0]; e.What != "cutover" || e.On != "p/vm-1" || e.Who != "test-operate" || e.Err != "" {
@@ -102,7 +102,7 @@ func TestButtonsGiveOrders(t *testing.T) {
 	if a := b.form("/plans/p/orders", url.Values{"proof": {proof}, "order": {"pause"}}); a.status != http.StatusSeeOther {
 		t.Errorf("pause: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != roster.Pause {
+	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.Pause {
 		t.Errorf("plan %+v, %v", p, err)
 	}
 	if a := b.form("/plans/p/vms/vm-2/orders", url.Values{"proof": {proof}, "order": {"explode"}}); a.status != http.StatusUnprocessableEntity {
@@ -111,12 +111,12 @@ func TestButtonsGiveOrders(t *testing.T) {
 }
 
 // end finishes VMs of a plan and ends it.
-func (r *rig) end(plan string, failure *roster.Failure, states ...roster.State) {
+func (r *rig) end(plan string, failure *fleetdb.Failure, states ...fleetdb.State) {
 	r.t.Helper()
 	for i, c := range r.running(plan, len(states)) {
-		r.must(r.Roster.Claims.Finish(r.t.Context(), c, roster.End{State: states[i]}))
+		r.must(r.Roster.Claims.Finish(r.t.Context(), c, fleetdb.End{State: states[i]}))
 	}
-	r.must(r.Roster.Plans.SetState(r.t.Context(), plan, roster.PlanEnded, failure))
+	r.must(r.Roster.Plans.SetState(r.t.Context(), plan, fleetdb.PlanEnded, failure))
 }
 
 var orderButton = regexp.MustCompile(`name="order" value="([a-z]+)"`)
@@ -138,8 +138,8 @@ func TestFinishedPlansOfferNoActions(t *testing.T) {
 	for _, plan := range []string{"open", "whole", "part"} {
 		r.plan(plan, 2)
 	}
-	r.end("whole", nil, roster.Done, roster.Done)
-	r.end("part", nil, roster.Done, roster.Failed)
+	r.end("whole", nil, fleetdb.Done, fleetdb.Done)
+	r.end("part", nil, fleetdb.Done, fleetdb.Failed)
 	b := r.browse(server.Operate)
 	for plan, want := range map[string]string{"open": "cancel cutover pause resume retry", "whole": "", "part": "cancel retry"} {
 		if got := b.buttons(plan); got != want {
@@ -163,14 +163,14 @@ func TestFinishedPlansOfferNoActions(t *testing.T) {
 func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 2)
-	r.end("p", nil, roster.Done, roster.Done)
+	r.end("p", nil, fleetdb.Done, fleetdb.Done)
 	if a := r.ask(server.Admin, "POST", "/v1/plans/p/orders", `{"order":"withdraw"}`); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("a whole plan: %d %s", a.status, a.body)
 	}
 	if a := r.ask(server.Admin, "POST", "/v1/plans/p/vms/vm-1/orders", `{"order":"withdraw"}`); a.status != http.StatusNoContent {
 		t.Errorf("one VM: %d %s", a.status, a.body)
 	}
-	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != roster.Queued || vm.Order != roster.Withdraw {
+	if vm, err := r.Roster.VMs.Get(t.Context(), servertest.Key("p", 1)); err != nil || vm.State != fleetdb.Queued || vm.Order != fleetdb.Withdraw {
 		t.Errorf("%+v, %v", vm, err)
 	}
 	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.State.Over() {
@@ -182,7 +182,7 @@ func TestAdministratorsWithdrawPublishedVMs(t *testing.T) {
 func TestOnlyPublishedVMsFillTheBar(t *testing.T) {
 	r := newRig(t, nil)
 	r.plan("p", 4)
-	r.end("p", nil, roster.Done, roster.Failed, roster.Canceled)
+	r.end("p", nil, fleetdb.Done, fleetdb.Failed, fleetdb.Canceled)
 	b := r.browse(server.View)
 	for _, path := range []string{"/", "/plans/p"} {
 		if a := b.ask("", "GET", path, ""); !strings.Contains(a.body, `<progress max="4" value="1">`) || !strings.Contains(a.body, "1 of 4 done") {
@@ -198,9 +198,9 @@ func TestOnlyPublishedVMsFillTheBar(t *testing.T) {
 // A plan whose VMs were never found has failed on the page, in the API and in the metrics.
 func TestFailedPlansAreShownAsFailed(t *testing.T) {
 	r := newRig(t, nil)
-	_, err := r.Roster.Plans.Add(t.Context(), roster.Plan{Name: "p", Text: servertest.PlanText("p")})
+	_, err := r.Roster.Plans.Add(t.Context(), fleetdb.Plan{Name: "p", Text: servertest.PlanText("p")})
 	r.must(err)
-	r.end("p", &roster.Failure{Kind: "unreachable", Text: "esx1 does not answer", Hint: "start it"})
+	r.end("p", &fleetdb.Failure{Kind: "unreachable", Text: "esx1 does not answer", Hint: "start it"})
 	b := r.browse(server.Operate)
 	for _, path := range []string{"/", "/plans/p"} {
 		if a := b.ask("", "GET", path, ""); !strings.Contains(a.body, `class="state">failed`) || !strings.Contains(a.body, "esx1 does not answer") {
@@ -243,7 +243,7 @@ func TestOtherSitesGiveNoOrders(t *testing.T) {
 	if a := b.askWith("POST", "/v1/plans/p/orders", `{"order":"cancel"}`, func(req *http.Request) { req.Header.Set("Content-Type", "application/json") }); a.status != http.StatusForbidden {
 		t.Errorf("the API by a cookie: %d %s", a.status, a.body)
 	}
-	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != roster.GoOn {
+	if p, err := r.Roster.Plans.Get(t.Context(), "p"); err != nil || p.Order != fleetdb.GoOn {
 		t.Errorf("the plan was ordered: %+v, %v", p, err)
 	}
 }
@@ -269,11 +269,11 @@ func TestSessionsReadTheAPIAndEnd(t *testing.T) {
 func TestNamesAreTextOnThePage(t *testing.T) {
 	r := newRig(t, nil)
 	ctx := context.Background()
-	_, err := r.Roster.Plans.Add(ctx, roster.Plan{Name: "p", Text: servertest.PlanText("p"), By: `<b>"eve"`})
+	_, err := r.Roster.Plans.Add(ctx, fleetdb.Plan{Name: "p", Text: servertest.PlanText("p"), By: `<b>"eve"`})
 	r.must(err)
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
-	r.must(r.Roster.VMs.Add(ctx, []roster.VM{{Key: roster.Key{Plan: "p", VM: "vm-1"}, Name: evil, Host: evil}}))
-	r.must(r.Roster.Plans.SetState(ctx, "p", roster.PlanRunning, &roster.Failure{Text: evil, Hint: evil}))
+	r.must(r.Roster.VMs.Add(ctx, []fleetdb.VM{{Key: fleetdb.Key{Plan: "p", VM: "vm-1"}, Name: evil, Host: evil}}))
+	r.must(r.Roster.Plans.SetState(ctx, "p", fleetdb.PlanRunning, &fleetdb.Failure{Text: evil, Hint: evil}))
 	b := r.browse(server.Operate)
 	for _, path := range []string{"/", "/plans/p"} {
 		a := b.ask("", "GET", path, "")

@@ -9,16 +9,16 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
-type planOut struct{ Body roster.Plan }
+type planOut struct{ Body fleetdb.Plan }
 
 // planAPI serves the plans.
 type planAPI struct {
-	plans   *roster.Plans
-	workers *roster.Workers
+	plans   *fleetdb.Plans
+	workers *fleetdb.Workers
 	control Control
 	trail   *auditTrail
 	orders  *orders
@@ -40,7 +40,7 @@ func (a *planAPI) routes(api huma.API) {
 		status: http.StatusNoContent, tells: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
 }
 
-func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Plan], error) {
+func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Plan], error) {
 	plans, err := a.plans.List(ctx)
 	for i := range plans {
 		plans[i] = whole(plans[i])
@@ -72,7 +72,7 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	if len(privileged) > 0 {
 		what += " that sets " + planfile.Enumerate(privileged)
 	}
-	var p roster.Plan
+	var p fleetdb.Plan
 	err = a.trail.change(ctx, what, string(f.Name), func() (err error) {
 		p, err = a.control.Submit(ctx, Submission{Text: string(in.RawBody), Folder: a.folder, By: who.Name, Role: who.Role})
 		return err
@@ -105,7 +105,7 @@ func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 		return err
 	}
 	for _, to := range f.Destinations() {
-		offers := func(w roster.Worker) bool { return admission.StorageOf(w.Offers, string(to)) != "" }
+		offers := func(w fleetdb.Worker) bool { return admission.StorageOf(w.Offers, string(to)) != "" }
 		if !slices.ContainsFunc(workers, offers) {
 			return fault.New(fault.Denied, "plan %s names the folder %s, which no worker offers", f.Name, to.Folder()).
 				WithHint("name a folder that a worker offers (decamp serve --offer, decamp worker --offer)")

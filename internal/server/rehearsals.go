@@ -7,12 +7,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // rehearsalAPI serves the rehearsals of VMs.
 type rehearsalAPI struct {
-	rehearsals *roster.Rehearsals
+	rehearsals *fleetdb.Rehearsals
 	trail      *auditTrail
 }
 
@@ -28,8 +28,8 @@ func (a *rehearsalAPI) routes(api huma.API) {
 		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
 }
 
-func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[roster.Rehearsed], error) {
-	all, err := a.rehearsals.List(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[fleetdb.Rehearsed], error) {
+	all, err := a.rehearsals.List(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM})
 	return listOf(all), err
 }
 
@@ -48,12 +48,12 @@ type rehearsalIn struct {
 }
 
 func (a *rehearsalAPI) request(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
-	k := roster.Key{Plan: in.Plan, VM: in.VM}
-	ask := roster.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
+	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
+	ask := fleetdb.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
 	return nil, a.trail.change(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
 }
 
 func (a *rehearsalAPI) takeBack(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
-	k := roster.Key{Plan: in.Plan, VM: in.VM}
+	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
 	return nil, a.trail.change(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -21,9 +21,9 @@ func TestRehearsalsAreAskedForByName(t *testing.T) {
 		t.Errorf("nobody drives it: %d %s", a.status, a.body)
 	}
 	claims := r.running("p", 1)
-	seen := func(want ...string) (items []roster.Rehearsed) {
+	seen := func(want ...string) (items []fleetdb.Rehearsed) {
 		t.Helper()
-		var list struct{ Items []roster.Rehearsed }
+		var list struct{ Items []fleetdb.Rehearsed }
 		r.ask(server.View, "GET", all, "").into(t, &list)
 		var names []string
 		for _, item := range list.Items {
@@ -49,8 +49,8 @@ func TestRehearsalsAreAskedForByName(t *testing.T) {
 	if a := r.ask(server.Operate, "PUT", all+"/r-2", `{}`); a.status != http.StatusConflict {
 		t.Errorf("a second one: %d %s", a.status, a.body)
 	}
-	r.must(r.Roster.Rehearsals.Answer(t.Context(), claims[0], roster.Rehearsed{
-		Rehearsal: roster.Rehearsal{ID: "r-1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "login:",
+	r.must(r.Roster.Rehearsals.Answer(t.Context(), claims[0], fleetdb.Rehearsed{
+		Rehearsal: fleetdb.Rehearsal{ID: "r-1"}, Report: json.RawMessage(`{"verdict":"booted"}`), Tail: "login:",
 	}))
 	if it := seen("r-1")[0]; it.Ended.IsZero() || string(it.Report) != `{"verdict":"booted"}` || it.Tail != "login:" {
 		t.Errorf("it ended as %+v", it)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/servertest"
 )
@@ -95,7 +95,7 @@ func (r *rig) plan(name string, vms int) {
 }
 
 // running has the first VMs of a plan run.
-func (r *rig) running(plan string, vms int) []roster.Claim {
+func (r *rig) running(plan string, vms int) []fleetdb.Claim {
 	r.t.Helper()
 	claims, err := r.Run(r.t.Context(), plan, 1, vms)
 	r.must(err)
@@ -103,7 +103,7 @@ func (r *rig) running(plan string, vms int) []roster.Claim {
 }
 
 // audit returns the newest lines of the audit trail.
-func (r *rig) audit(n int) []roster.Entry {
+func (r *rig) audit(n int) []fleetdb.Entry {
 	r.t.Helper()
 	entries, err := r.Roster.Audit.List(r.t.Context(), 0, n)
 	r.must(err)

@@ -6,11 +6,11 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func TestAPanicIsAnAnswer(t *testing.T) {
-	s, err := New(Config{Roster: &roster.Roster{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	s, err := New(Config{Roster: &fleetdb.Roster{}, State: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Times of one client of the event stream.
@@ -34,7 +34,7 @@ type eventQuery struct {
 // eventAPI serves the event stream.
 type eventAPI struct {
 	hub      *hub
-	feed     *roster.Feed
+	feed     *fleetdb.Feed
 	cache    *fleetCache
 	auth     *authenticator
 	metrics  *metrics

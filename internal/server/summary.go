@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // fleetSummary is what is in use, and what limits the fleet: for the page, and the event "fleet".
@@ -54,7 +54,7 @@ func limits(b *fleetState) string {
 	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
 		said = append(said, held.Sentence)
 	}
-	if limit := roster.BusyOf(b.progress).Limit(); limit.What != "" {
+	if limit := fleetdb.BusyOf(b.progress).Limit(); limit.What != "" {
 		said = append(said, limit.String())
 	}
 	if r, ok := crowded(b.board.Resources); ok {

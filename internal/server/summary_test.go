@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/bottleneck"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 func TestTheBottleneckIsNamed(t *testing.T) {
-	moves := func(source, target float64, rate int64) roster.Progress {
-		return roster.Progress{Busy: bottleneck.Busy{Source: source, Target: target}, Rate: rate}
+	moves := func(source, target float64, rate int64) fleetdb.Progress {
+		return fleetdb.Progress{Busy: bottleneck.Busy{Source: source, Target: target}, Rate: rate}
 	}
 	full := Resource{Name: "host:esx3/vms", Capacity: 20, Used: 20, Waiting: 7}
 	half := Resource{Name: "link:wan/vms", Capacity: 20, Used: 10, Waiting: 9}
@@ -17,12 +17,12 @@ func TestTheBottleneckIsNamed(t *testing.T) {
 	for want, b := range map[string]fleetState{
 		"": {},
 		"limited by the source (busy 75 % of the time); the target comes next, at most 1.9 times as fast": {
-			progress: []roster.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
+			progress: []fleetdb.Progress{moves(1, 0.2, 300), moves(0, 1, 100), {Rate: 1000}}},
 		"host esx3 vms: 20 of 20 in use, 7 VMs wait": {board: Board{Resources: []Resource{half, full}, common: common(lacking)}},
 		"2 VMs wait: no worker offers dir:/srv/vm":   {board: Board{common: common(lacking)}},
 		"login to vc1:443 was refused":               {board: Board{Breakers: []Breaker{{Of: "source vc1:443", Sentence: "login to vc1:443 was refused"}}, common: common(lacking)}},
 		"limited by the target (busy 100 % of the time); nothing else is near its limit; host esx3 vms: 20 of 20 in use, 7 VMs wait": {
-			progress: []roster.Progress{moves(0, 1, 1)}, board: Board{Resources: []Resource{full}}},
+			progress: []fleetdb.Progress{moves(0, 1, 1)}, board: Board{Resources: []Resource{full}}},
 	} {
 		if got := limits(&b); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -100,7 +100,7 @@ func (t *Tokens) put(token Token) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(path, append(text, '\n'), 0o600)
+	return atomicfile.Replace(path, append(text, '\n'), 0o600)
 }
 
 // Remove ends a token, and the sessions that it began.

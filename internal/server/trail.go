@@ -8,12 +8,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // auditTrail records changes and refusals. It is safe for concurrent use.
 type auditTrail struct {
-	entries   *roster.AuditTrail
+	entries   *fleetdb.AuditTrail
 	strangers *throttle // of refusals of strangers
 	metrics   *metrics
 	log       *slog.Logger
@@ -38,7 +38,7 @@ const noteTime = 10 * time.Second
 func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	e := roster.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
+	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
 	if err != nil {
 		e.Err = short(err.Error())
 	}

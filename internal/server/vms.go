@@ -6,7 +6,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 type vmOut struct{ Body vmItem }
@@ -16,16 +16,16 @@ const pageVMs = 100
 
 type vmQuery struct {
 	PlanPath
-	State  []roster.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only these, separated by commas"`
-	Worker string         `query:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]*$" doc:"only those that it drives, or did last"`
-	After  int64          `query:"after" minimum:"0" doc:"the seq of the last VM of the page before"`
-	Limit  int            `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	State  []fleetdb.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only these, separated by commas"`
+	Worker string          `query:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]*$" doc:"only those that it drives, or did last"`
+	After  int64           `query:"after" minimum:"0" doc:"the seq of the last VM of the page before"`
+	Limit  int             `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
 // vmAPI serves the VMs.
 type vmAPI struct {
-	plans  *roster.Plans
-	vms    *roster.VMs
+	plans  *fleetdb.Plans
+	vms    *fleetdb.VMs
 	cache  *fleetCache
 	orders *orders
 }
@@ -45,7 +45,7 @@ type progressQuery struct {
 	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
 }
 
-func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[roster.Progress], error) {
+func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[fleetdb.Progress], error) {
 	b, err := a.cache.read(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error)
 	if _, err := a.plans.Get(ctx, in.Plan); err != nil {
 		return nil, err
 	}
-	items, next, err := readPage(ctx, a.vms, a.cache, roster.Query{Plan: in.Plan, States: in.State, Worker: in.Worker, After: in.After, Limit: in.Limit})
+	items, next, err := readPage(ctx, a.vms, a.cache, fleetdb.Query{Plan: in.Plan, States: in.State, Worker: in.Worker, After: in.After, Limit: in.Limit})
 	out := listOf(items)
 	out.Body.Next = next
 	return out, err
@@ -65,7 +65,7 @@ func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error)
 
 // readPage returns a page of VMs with what is known beside their rows, and where the next one
 // begins; 0: there is none.
-func readPage(ctx context.Context, store *roster.VMs, cache *fleetCache, q roster.Query) (items []vmItem, next int64, err error) {
+func readPage(ctx context.Context, store *fleetdb.VMs, cache *fleetCache, q fleetdb.Query) (items []vmItem, next int64, err error) {
 	limit := q.Limit
 	q.Limit++ // one more says whether there is more
 	vms, err := store.List(ctx, q)
@@ -86,7 +86,7 @@ func readPage(ctx context.Context, store *roster.VMs, cache *fleetCache, q roste
 }
 
 func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
-	vm, err := a.vms.Get(ctx, roster.Key{Plan: in.Plan, VM: in.VM})
+	vm, err := a.vms.Get(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM})
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ type vmOrder struct {
 }
 
 func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
-	return nil, a.orders.toVM(ctx, roster.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
+	return nil, a.orders.toVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
 
 // states are all that a VM can be in, in the order of its life.
-var states = []roster.State{roster.Queued, roster.Assigned, roster.Running, roster.Stranded, roster.Done, roster.Failed, roster.Canceled}
+var states = []fleetdb.State{fleetdb.Queued, fleetdb.Assigned, fleetdb.Running, fleetdb.Stranded, fleetdb.Done, fleetdb.Failed, fleetdb.Canceled}

@@ -6,12 +6,12 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // workerAPI serves the workers.
 type workerAPI struct {
-	workers *roster.Workers
+	workers *fleetdb.Workers
 	trail   *auditTrail
 }
 
@@ -22,7 +22,7 @@ func (a *workerAPI) routes(api huma.API) {
 }
 
 // list fills in an object where the database may have none.
-func (a *workerAPI) list(ctx context.Context, _ *struct{}) (*listOut[roster.Worker], error) {
+func (a *workerAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Worker], error) {
 	workers, err := a.workers.List(ctx)
 	for i := range workers {
 		if workers[i].Offers == nil {

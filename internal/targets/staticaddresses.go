@@ -10,14 +10,14 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // StaticAddresses returns the addresses that what detect found in vm's guest gives to its cards, of each card in the
 // order of the VM. A card is known by the MAC in the configuration, by its name as in convert.PairCards, or by
 // being the only one; addresses of others are last, without a MAC. Those for a card that the VM does
 // not have are left out: the guest does not have them at the source, either.
-func StaticAddresses(vm *inventory.VM, guests []guest.Report) []trial.Static {
+func StaticAddresses(vm *inventory.VM, guests []guest.Report) []testboot.Static {
 	s := statics{vm: vm}
 	named, _ := convert.PairCards(vm, guests)
 	for _, g := range guests {
@@ -53,7 +53,7 @@ func configured(nics []linux.NIC) int {
 // statics are addresses by card, while they are collected.
 type statics struct {
 	vm  *inventory.VM
-	got []trial.Static
+	got []testboot.Static
 }
 
 // only is the MAC that a configuration without one is of: that of the one card, if both are one.
@@ -70,9 +70,9 @@ func (s *statics) add(mac string, texts []string) {
 	if mac != "" && s.place(mac) < 0 {
 		return
 	}
-	i := slices.IndexFunc(s.got, func(c trial.Static) bool { return c.MAC == mac })
+	i := slices.IndexFunc(s.got, func(c testboot.Static) bool { return c.MAC == mac })
 	if i < 0 {
-		i, s.got = len(s.got), append(s.got, trial.Static{MAC: mac})
+		i, s.got = len(s.got), append(s.got, testboot.Static{MAC: mac})
 	}
 	for _, text := range texts {
 		bare, _, _ := strings.Cut(text, "/")
@@ -87,10 +87,10 @@ func (s *statics) place(mac string) int {
 	return slices.IndexFunc(s.vm.NICs, func(n inventory.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
-func (s *statics) all() []trial.Static {
-	got := slices.DeleteFunc(s.got, func(c trial.Static) bool { return len(c.Addresses) == 0 })
-	slices.SortStableFunc(got, func(a, b trial.Static) int {
-		last := func(c trial.Static) int {
+func (s *statics) all() []testboot.Static {
+	got := slices.DeleteFunc(s.got, func(c testboot.Static) bool { return len(c.Addresses) == 0 })
+	slices.SortStableFunc(got, func(a, b testboot.Static) int {
+		last := func(c testboot.Static) int {
 			if c.MAC == "" {
 				return len(s.vm.NICs)
 			}

@@ -17,10 +17,10 @@ const module = "github.com/decamp/decamp/"
 // tiers are the packages of internal/ from the words up. A package imports only packages
 // of lower tiers; siblings do not know each other. The few that may are in friends.
 var tiers = [][]string{
-	{"childenv", "durable", "exposition", "lite", "room", "sleep", "tuning"},
-	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "near", "postgres", "unit"},
-	{"flaghelp", "manifest", "mapping", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "flow", "leftover", "selection", "sched", "roster"},
-	{"blockcopy", "behind", "plan", "planfile", "image", "diskfile", "convert", "trial"},
+	{"childenv", "atomicfile", "exposition", "sqlitedb", "diskspace", "sleep", "tuning"},
+	{"bottleneck", "confine", "disk", "efi", "fault", "inventory", "inflate", "fastlz", "fleetkey", "kvm", "suggest", "postgres", "units"},
+	{"flaghelp", "manifest", "namemap", "vmdk", "qcow2", "nbd", "guest", "esx", "nfc", "workflow", "cleanup", "selector", "sched", "fleetdb"},
+	{"blockcopy", "writebehind", "journal", "planfile", "image", "diskfile", "convert", "testboot"},
 	{"nfs"},
 	{"transport", "targets"},
 	{"migrate", "mount", "bench"},
@@ -50,14 +50,14 @@ var friends = map[[2]string]string{
 // doors name the only packages that may import a foreign world; lab emulates one.
 var doors = map[string][]string{
 	"github.com/vmware/govmomi":                {"internal/esx", "internal/lab/vsphere", "test/govc"},
-	"github.com/dbos-inc/dbos-transact-golang": {"internal/flow"},
+	"github.com/dbos-inc/dbos-transact-golang": {"internal/workflow"},
 	"golang.org/x/crypto/ssh":                  {"internal/esx/shell", "internal/lab"},
 	"go.yaml.in/yaml/v3":                       {"internal/planfile", "internal/guest/linux", "internal/convert", "internal/targets/kubevirt"},
-	"libvirt.org/go/libvirtxml":                {"internal/targets/dir", "internal/targets/libvirt", "internal/trial", "test/boot"},
+	"libvirt.org/go/libvirtxml":                {"internal/targets/dir", "internal/targets/libvirt", "internal/testboot", "test/boot"},
 	"github.com/gophercloud/gophercloud":       {"internal/targets/openstack"},
 	"github.com/spf13/cobra":                   {"cmd/decamp"},
-	"github.com/jackc/pgx/v5":                  {"internal/flow", "internal/postgres", "internal/roster"},
-	"modernc.org/sqlite":                       {"internal/lite", "internal/roster"},
+	"github.com/jackc/pgx/v5":                  {"internal/workflow", "internal/postgres", "internal/fleetdb"},
+	"modernc.org/sqlite":                       {"internal/sqlitedb", "internal/fleetdb"},
 	"github.com/vbauerster/mpb/v8":             {"cmd/decamp"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/server"},
 	"github.com/prometheus/client_golang":      {}, // tests compare package exposition with it

@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/test/guest"
 )
 
@@ -69,14 +69,14 @@ func (m *warmRun) converted(ctx context.Context) (took map[string]time.Duration,
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return nil, 0, err
 		}
 		switch e := o.Event; e.Kind {
-		case plan.StepBegan:
+		case journal.StepBegan:
 			since[e.Step] = e.Time
-		case plan.StepDone:
+		case journal.StepDone:
 			took[e.Step] = e.Time.Sub(since[e.Step])
 		}
 	}

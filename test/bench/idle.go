@@ -12,13 +12,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/fleetkey"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/targets"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 const (
@@ -99,12 +99,12 @@ func childStock(ctx context.Context, args []string) (taken, error) {
 }
 
 // vms are the rows of a plan.
-func (job stockJob) vms(plan string) []roster.VM {
-	vms := make([]roster.VM, idleEach)
+func (job stockJob) vms(plan string) []fleetdb.VM {
+	vms := make([]fleetdb.VM, idleEach)
 	for i := range vms {
-		vms[i] = roster.VM{
-			Key: roster.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)}, Name: fmt.Sprintf("vm%05d", i), Seq: int64(i + 1),
-			State: roster.Queued, Asks: roster.First, Source: "192.0.2.1:443", Host: hostOf(i % planHosts), Datastore: "datastore1",
+		vms[i] = fleetdb.VM{
+			Key: fleetdb.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)}, Name: fmt.Sprintf("vm%05d", i), Seq: int64(i + 1),
+			State: fleetdb.Queued, Asks: fleetdb.First, Source: "192.0.2.1:443", Host: hostOf(i % planHosts), Datastore: "datastore1",
 			To: []string{"dir:" + job.Folder}, Runs: []string{stockRun(i)}, Disks: 1, Bytes: 8 << 30,
 		}
 	}
@@ -121,53 +121,53 @@ func (job stockJob) rows(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := roster.Open(ctx, roster.Config{URL: job.URL, Keys: keys})
+	r, err := fleetdb.Open(ctx, fleetdb.Config{URL: job.URL, Keys: keys})
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	for i, name := range []string{"done", "later"} {
-		if _, err := r.Plans.Add(ctx, roster.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
+		if _, err := r.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
 			return err
 		}
 		if err := r.VMs.Add(ctx, job.vms(name)); err != nil {
 			return err
 		}
-		if err := r.Plans.SetState(ctx, name, roster.PlanRunning, nil); err != nil {
+		if err := r.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil); err != nil {
 			return err
 		}
 	}
-	if err := r.Plans.Order(ctx, "later", roster.Pause); err != nil {
+	if err := r.Plans.Order(ctx, "later", fleetdb.Pause); err != nil {
 		return err
 	}
 	if err := publish(ctx, r, "done"); err != nil {
 		return err
 	}
-	return r.Plans.SetState(ctx, "done", roster.PlanEnded, nil)
+	return r.Plans.SetState(ctx, "done", fleetdb.PlanEnded, nil)
 }
 
 // grantAll gives all VMs of a plan to a worker of our own.
-func grantAll(ctx context.Context, r *roster.Roster, plan string) (worker, scheduler roster.Lease, granted []roster.VM, err error) {
-	vms, err := r.VMs.List(ctx, roster.Query{Plan: plan})
+func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, scheduler fleetdb.Lease, granted []fleetdb.VM, err error) {
+	vms, err := r.VMs.List(ctx, fleetdb.Query{Plan: plan})
 	if err != nil {
 		return worker, scheduler, nil, err
 	}
-	if worker, err = r.Workers.Join(ctx, roster.Worker{Name: "bench", VMs: len(vms)}, stockTTL); err != nil {
+	if worker, err = r.Workers.Join(ctx, fleetdb.Worker{Name: "bench", VMs: len(vms)}, stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
 	if scheduler, err = r.Leases.Acquire(ctx, "scheduler", "bench", stockTTL); err != nil {
 		return worker, scheduler, nil, err
 	}
-	given := make([]roster.Granted, len(vms))
+	given := make([]fleetdb.Granted, len(vms))
 	for i, vm := range vms {
-		given[i] = roster.Granted{Key: vm.Key, Worker: "bench"}
+		given[i] = fleetdb.Granted{Key: vm.Key, Worker: "bench"}
 	}
 	granted, err = r.Scheduling.Grant(ctx, scheduler, given)
 	return worker, scheduler, granted, err
 }
 
 // publish has the VMs of a plan driven to their end, on record.
-func publish(ctx context.Context, r *roster.Roster, plan string) error {
+func publish(ctx context.Context, r *fleetdb.Roster, plan string) error {
 	worker, scheduler, granted, err := grantAll(ctx, r, plan)
 	if err != nil {
 		return err
@@ -176,11 +176,11 @@ func publish(ctx context.Context, r *roster.Roster, plan string) error {
 	g.SetLimit(64)
 	for _, vm := range granted {
 		g.Go(func() error {
-			c := roster.Claim{Key: vm.Key, Worker: vm.Worker, Epoch: vm.Epoch}
+			c := fleetdb.Claim{Key: vm.Key, Worker: vm.Worker, Epoch: vm.Epoch}
 			if err := r.Claims.Begin(gctx, c, []string{"storage"}); err != nil {
 				return err
 			}
-			return r.Claims.Finish(gctx, c, roster.End{State: roster.Done})
+			return r.Claims.Finish(gctx, c, fleetdb.End{State: fleetdb.Done})
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -197,14 +197,14 @@ var stockSteps = []string{"preflight", "copy", "detect", "convert", "verify", "c
 
 // records has the engine execute runs.
 func (job stockJob) records(ctx context.Context) error {
-	e, err := flow.Open(ctx, flow.Config{Dir: job.State})
+	e, err := workflow.Open(ctx, workflow.Config{Dir: job.State})
 	if err != nil {
 		return err
 	}
 	for _, name := range stockSteps {
-		flow.RegisterStep(e, name, func(_ context.Context, f migrate.Facts) (migrate.Facts, error) { return f, nil })
+		workflow.RegisterStep(e, name, func(_ context.Context, f migrate.Facts) (migrate.Facts, error) { return f, nil })
 	}
-	flow.Register(e, "migrate", func(c *flow.Context, f migrate.Facts) error {
+	workflow.Register(e, "migrate", func(c *workflow.Context, f migrate.Facts) error {
 		for _, name := range stockSteps {
 			if err := c.Step(name, f, &f); err != nil {
 				return err
@@ -235,7 +235,7 @@ func (job stockJob) records(ctx context.Context) error {
 func stockFacts(i int) migrate.Facts {
 	vm := &inventory.VM{Ref: inventory.MoRef(fmt.Sprintf("vm-%d", i)), Name: fmt.Sprintf("vm%05d", i), UUID: fmt.Sprintf("42200b7e-5d1c-4c1f-9a55-%012d", i),
 		Disks: []inventory.Disk{{Key: 2000, Capacity: 8 << 30}}}
-	p := plan.New(&url.URL{Scheme: "esxi", Host: "192.0.2.1"}, vm, "dir:/srv/vm", "raw", "https", time.Now())
-	return migrate.Facts{VM: vm, Images: []targets.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []plan.Stage{{}}, Warnings: []inventory.Warning{
+	p := journal.New(&url.URL{Scheme: "esxi", Host: "192.0.2.1"}, vm, "dir:/srv/vm", "raw", "https", time.Now())
+	return migrate.Facts{VM: vm, Images: []targets.Image{{Root: fmt.Sprintf("%064d", i)}}, Stages: []journal.Stage{{}}, Warnings: []inventory.Warning{
 		{Code: "note", Text: "a sentence about the VM " + string(p.ID)}}}
 }

@@ -15,11 +15,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/nfs"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // landExport is what our own servers export.
@@ -66,7 +66,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	lander := &lander{job: job, pool: behind.NewPool(cmp.Or(job.Memory, landMemory))}
+	lander := &lander{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
 	s, err := nfs.New(nfs.Options{
 		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.open}},
 		Admit:   job.admits, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -95,7 +95,7 @@ const landMemory = 1 << 30
 // lander gives every file whose name says that it is a disk an image of its own.
 type lander struct {
 	job  serverJob
-	pool *behind.Pool
+	pool *writebehind.Pool
 	disk sync.Mutex // held for as long as a commit takes
 }
 
@@ -129,7 +129,7 @@ func (l *lander) land(path string) (nfs.Content, error) {
 		}
 		log = c.log
 	}
-	if c.File, err = behind.New(c.target, log, l.pool, behind.Options{Fresh: true}); err != nil {
+	if c.File, err = writebehind.New(c.target, log, l.pool, writebehind.Options{Fresh: true}); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
@@ -137,7 +137,7 @@ func (l *lander) land(path string) (nfs.Content, error) {
 
 // landed is an image while it lands. It goes with its name.
 type landed struct {
-	*behind.File
+	*writebehind.File
 	target disk.Target
 	log    *manifest.Log // nil without hashes
 	path   string

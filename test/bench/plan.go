@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const (
@@ -76,7 +76,7 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	if err != nil {
 		return err
 	}
-	t := &beginning{seen: map[roster.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
+	t := &beginning{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
 	p, err := d.start(ctx, told(t.vm), "plan", "run", path, "--json")
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ type beginning struct {
 
 	mu          sync.Mutex
 	decamp      *program
-	seen        map[roster.Key]bool
+	seen        map[fleetdb.Key]bool
 	first, last spent
 }
 
@@ -130,7 +130,7 @@ func (t *beginning) now() spent {
 	return s
 }
 
-func (t *beginning) vm(vm roster.VM) {
+func (t *beginning) vm(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if vm.Step == "copy" && t.first.at.IsZero() {

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // A bed is what the real program works in: a binary, a state directory, a folder for VMs and
@@ -74,11 +74,11 @@ func (d *bed) rosterURL() string {
 }
 
 // roster opens it beside decamp.
-func (d *bed) roster(ctx context.Context) (*roster.Roster, error) {
+func (d *bed) roster(ctx context.Context) (*fleetdb.Roster, error) {
 	if err := os.MkdirAll(d.state(), 0o700); err != nil {
 		return nil, err
 	}
-	return roster.Open(ctx, roster.Config{URL: d.rosterURL()})
+	return fleetdb.Open(ctx, fleetdb.Config{URL: d.rosterURL()})
 }
 
 // moveSpec is a plan of one emulated source.
@@ -281,11 +281,11 @@ func (p *program) gone() bool {
 
 // vmTold is what plan run --json tells of a VM.
 type vmTold struct {
-	VM *roster.VM `json:"vm"`
+	VM *fleetdb.VM `json:"vm"`
 }
 
 // told decodes lines of plan run --json, and hands VMs on.
-func told(each func(roster.VM)) func([]byte) {
+func told(each func(fleetdb.VM)) func([]byte) {
 	return func(line []byte) {
 		var t vmTold
 		if json.Unmarshal(line, &t) == nil && t.VM != nil {
@@ -371,10 +371,10 @@ func (d *bed) ended(ctx context.Context, p *program, plans int) error {
 		all, err := r.Plans.List(ctx)
 		over := 0
 		for _, pl := range all {
-			if pl.State != roster.PlanEnded {
+			if pl.State != fleetdb.PlanEnded {
 				continue
 			}
-			if over++; pl.Counts[roster.Done] != sum(pl.Counts) {
+			if over++; pl.Counts[fleetdb.Done] != sum(pl.Counts) {
 				return false, fmt.Errorf("plan %s: %v", pl.Name, pl.Counts)
 			}
 		}
@@ -385,7 +385,7 @@ func (d *bed) ended(ctx context.Context, p *program, plans int) error {
 // endedBy is how long plans may take.
 const endedBy = 10 * time.Minute
 
-func sum(n roster.Counts) (all int) {
+func sum(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
 	}

@@ -10,17 +10,17 @@ func TestSymbolsHaveAreas(t *testing.T) {
 	modules := []string{"github.com/jackc/pgx/v5", "gopkg.in/yaml.v3", "golang.org/x/crypto", "golang.org/x/crypto/x509roots"}
 	for name, want := range map[string]string{
 		"main.(*app).run": "cmd/decamp",
-		"github.com/decamp/decamp/internal/esx.(*Session).Close":                     "internal/esx",
-		"github.com/decamp/decamp/internal/targets/libvirt/rpc.Dial":                 "internal/targets",
-		"github.com/jackc/pgx/v5/pgconn.(*PgConn).Close":                             "github.com/jackc/pgx/v5",
-		"gopkg.in/yaml%2ev3.Unmarshal":                                               "gopkg.in/yaml.v3",
-		"golang.org/x/crypto/ssh.Dial":                                               "golang.org/x/crypto",
-		"golang.org/x/crypto/x509roots/fallback.init":                                "golang.org/x/crypto/x509roots",
-		"net/http.(*Server).Serve":                                                   "standard library",
-		"slices.Sort[go.shape.[]github.com/decamp/decamp/internal/esx.VM]":           "standard library",
-		"type:.eq.github.com/decamp/decamp/internal/esx.key":                         "types, strings and other data without a package",
-		"go:itab.*os.File,io.Reader":                                                 "types, strings and other data without a package",
-		"github.com/decamp/decamp/internal/lite.open[github.com/jackc/pgx/v5.Tracer": "internal/lite",
+		"github.com/decamp/decamp/internal/esx.(*Session).Close":                         "internal/esx",
+		"github.com/decamp/decamp/internal/targets/libvirt/rpc.Dial":                     "internal/targets",
+		"github.com/jackc/pgx/v5/pgconn.(*PgConn).Close":                                 "github.com/jackc/pgx/v5",
+		"gopkg.in/yaml%2ev3.Unmarshal":                                                   "gopkg.in/yaml.v3",
+		"golang.org/x/crypto/ssh.Dial":                                                   "golang.org/x/crypto",
+		"golang.org/x/crypto/x509roots/fallback.init":                                    "golang.org/x/crypto/x509roots",
+		"net/http.(*Server).Serve":                                                       "standard library",
+		"slices.Sort[go.shape.[]github.com/decamp/decamp/internal/esx.VM]":               "standard library",
+		"type:.eq.github.com/decamp/decamp/internal/esx.key":                             "types, strings and other data without a package",
+		"go:itab.*os.File,io.Reader":                                                     "types, strings and other data without a package",
+		"github.com/decamp/decamp/internal/sqlitedb.open[github.com/jackc/pgx/v5.Tracer": "internal/sqlitedb",
 	} {
 		if got := areaOfSymbol(name, modules); got != want {
 			t.Errorf("%s belongs to %s, want %s", name, got, want)

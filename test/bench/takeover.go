@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const (
@@ -100,7 +100,7 @@ func (t takeover) String() string {
 // killing is workers of one folder, some of which are killed.
 type killing struct {
 	*scene
-	roster  *roster.Roster
+	roster  *fleetdb.Roster
 	workers map[string]*program
 }
 
@@ -124,13 +124,13 @@ func (k *killing) join(ctx context.Context, name string) error {
 	k.workers[name] = p
 	return p.until(ctx, time.Minute, name+" joins", func() (bool, error) {
 		all, err := k.roster.Workers.List(ctx)
-		return slices.ContainsFunc(all, func(w roster.Worker) bool { return w.Name == name && w.Alive }), err
+		return slices.ContainsFunc(all, func(w fleetdb.Worker) bool { return w.Name == name && w.Alive }), err
 	})
 }
 
 // kill kills a worker, and waits until another copies the VMs that it had.
 func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, err error) {
-	vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
+	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
 	}
@@ -144,7 +144,7 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 	killed := time.Now()
 	k.workers[victim].kill()
 	err = k.workers[heir].until(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
+		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		return ownedBy(vms, victim) < t.vms, err
 	})
 	t.noticed = time.Since(killed)
@@ -159,7 +159,7 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 // reported of a VM was just copied, and by whoever has it.
 func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.until(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
-		vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
+		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		if err != nil {
 			return false, err
 		}
@@ -167,13 +167,13 @@ func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ..
 		if err != nil {
 			return false, err
 		}
-		fresh := map[roster.Key]bool{}
+		fresh := map[fleetdb.Key]bool{}
 		for _, t := range told {
 			fresh[t.Key] = t.At.After(since)
 		}
 		n := 0
 		for _, vm := range vms {
-			if slices.Contains(by, vm.Worker) && vm.State == roster.Running && fresh[vm.Key] {
+			if slices.Contains(by, vm.Worker) && vm.State == fleetdb.Running && fresh[vm.Key] {
 				n++
 			}
 		}
@@ -186,9 +186,9 @@ func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ..
 }
 
 // ownedBy counts the VMs that a worker drives.
-func ownedBy(vms []roster.VM, worker string) (n int) {
+func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 	for _, vm := range vms {
-		if vm.Worker == worker && (vm.State == roster.Running || vm.State == roster.Assigned) {
+		if vm.Worker == worker && (vm.State == fleetdb.Running || vm.State == fleetdb.Assigned) {
 			n++
 		}
 	}
@@ -197,7 +197,7 @@ func ownedBy(vms []roster.VM, worker string) (n int) {
 
 // standing says where the VMs are, for an error.
 func (k *killing) standing(ctx context.Context) string {
-	vms, err := k.roster.VMs.List(ctx, roster.Query{Plan: takeoverPlan})
+	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()
 	}

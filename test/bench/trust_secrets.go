@@ -16,7 +16,7 @@ const secretTests = "^(TestSecretsStayWhereTheyAre|TestSecretsOfAWorkerStayWhere
 
 // secretsFound runs these tests and counts those that find a secret, or do not run.
 func secretsFound(ctx context.Context, b *bench) error {
-	cmd := exec.CommandContext(ctx, "go", "test", "-count", "1", "-json", "-run", secretTests, "./internal/plan", "./internal/server",
+	cmd := exec.CommandContext(ctx, "go", "test", "-count", "1", "-json", "-run", secretTests, "./internal/journal", "./internal/server",
 		"./internal/targets/...", "./test/cli", "./test/fleet")
 	out, _ := cmd.Output() // a failed test is a row, and no error
 	passed, failed := 0, 0

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const (
@@ -91,11 +91,11 @@ func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
 		return err
 	}
 	defer r.Close()
-	waiting, rev := map[roster.Key]bool{}, int64(0)
+	waiting, rev := map[fleetdb.Key]bool{}, int64(0)
 	return p.until(ctx, waitingLong, "all wait", func() (bool, error) {
 		c, err := r.Feed.Changes(ctx, rev)
 		for _, vm := range c.VMs {
-			waiting[vm.Key] = vm.State == roster.Running && vm.Step == "wait"
+			waiting[vm.Key] = vm.State == fleetdb.Running && vm.Step == "wait"
 		}
 		rev = max(rev, c.Rev)
 		n := 0

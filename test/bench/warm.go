@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // guestWrite is how many bytes a write of the lab's guest has, on average.
@@ -93,7 +93,7 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 	events := bufio.NewScanner(out)
 	events.Buffer(nil, 1<<20)
 	for events.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		if err := json.Unmarshal(events.Bytes(), &o); err != nil {
 			return "", err
 		}
@@ -108,16 +108,16 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 }
 
 // follow has the guest write and the run cut over once it waits, and takes the times.
-func (m *warmRun) follow(ctx context.Context, e plan.Event, stages *string) error {
+func (m *warmRun) follow(ctx context.Context, e journal.Event, stages *string) error {
 	switch {
-	case e.Kind == plan.StepBegan && e.Step == "wait":
+	case e.Kind == journal.StepBegan && e.Step == "wait":
 		if err := m.lab.GuestWrites(benchVM, lastDelta/guestWrite); err != nil {
 			return err
 		}
 		return m.command(ctx, "cutover", string(e.Run)).Run()
-	case e.Kind == plan.StepBegan && e.Step == "power off":
+	case e.Kind == journal.StepBegan && e.Step == "power off":
 		m.off, m.ended = e.Time, e.Time
-	case e.Kind == plan.StepDone && !m.off.IsZero():
+	case e.Kind == journal.StepDone && !m.off.IsZero():
 		*stages += fmt.Sprintf("%s %.1f s, ", e.Step, e.Time.Sub(m.ended).Seconds())
 		m.ended = e.Time
 	}

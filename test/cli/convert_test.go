@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/image"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/vmdk/vmdktest"
 )
 
@@ -76,7 +76,7 @@ func (b *bench) unpublished() {
 func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"raw", "qcow2"} {
-		for _, m := range []moment{{plan.Noted, ""}, {plan.StepDone, "copy"}} {
+		for _, m := range []moment{{journal.Noted, ""}, {journal.StepDone, "copy"}} {
 			for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 				t.Run(fmt.Sprintf("%s %s %v", format, m.kind, s), func(t *testing.T) {
 					t.Parallel()
@@ -84,13 +84,13 @@ func TestConversionKilledOrInterruptedGoesOn(t *testing.T) {
 					u := b.begins()
 					u.untilEvent(m.kind, m.step)
 					u.end(s)
-					if _, err := os.Lstat(b.out); err == nil && (m.kind == plan.StepDone || s == syscall.SIGINT) {
+					if _, err := os.Lstat(b.out); err == nil && (m.kind == journal.StepDone || s == syscall.SIGINT) {
 						b.whole() // it got its name before the result was printed, or before the signal was handled
 						return
 					}
 					b.unpublished()
 					res := b.completes()
-					if m.kind == plan.StepDone && strings.Contains(res.stderr, "writing ") {
+					if m.kind == journal.StepDone && strings.Contains(res.stderr, "writing ") {
 						t.Errorf("the image was complete and is written again: %s", res.stderr)
 					}
 				})

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab/pve"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // logsInto has decamp find an ssh that logs in at the node with its key, and returns what --to says more.
@@ -33,7 +33,7 @@ func (r *rig) logsInto(node *pve.Server) (d *pve.SSH, more string) {
 func (u *under) roundsSince(moment time.Time, n int) {
 	u.t.Helper()
 	for n > 0 {
-		if u.untilEvent(plan.RoundDone, "round").Time.After(moment) {
+		if u.untilEvent(journal.RoundDone, "round").Time.After(moment) {
 			n--
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // second is another folder for VMs, and the flags that name it.
@@ -119,7 +119,7 @@ func TestDiscardedFanOut(t *testing.T) {
 	r := newRig(t, slow()).trusting()
 	second, args := r.second()
 	u := r.begin("web01", args...)
-	u.untilEvent(plan.DiskBegan, "copy")
+	u.untilEvent(journal.DiskBegan, "copy")
 	u.end(syscall.SIGINT)
 	res := r.migrate("web01", append(args, "--discard")...).ends(0)
 	if n := strings.Count(res.stdout, "is given up"); n != 2 {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // finished waits for the migration to end by itself and returns its exit code.
@@ -146,12 +146,12 @@ func TestBitFlippedBetweenCopyAndVerify(t *testing.T) {
 	cfg.Limits = lab.Limits{}
 	r := newRig(t, cfg).trusting().steps()
 	u := r.begin("web01")
-	done := u.untilEvent(plan.DiskDone, "copy").Disk // decamp waits at its next event, so verify cannot begin
+	done := u.untilEvent(journal.DiskDone, "copy").Disk // decamp waits at its next event, so verify cannot begin
 	flip(t, r.growing(int(done-2000)), 3<<20+77)
 	if code := u.finished(); code != 8 {
 		t.Fatalf("exit code %d, want 8 (corrupt): %s", code, u.final)
 	}
-	bad := r.journaled(plan.ChunkBad, "verify")
+	bad := r.journaled(journal.ChunkBad, "verify")
 	if len(bad) != 1 || bad[0].Disk != done || !strings.Contains(bad[0].Message, fmt.Sprintf("at %d", 3<<20)) {
 		t.Fatalf("bad chunks on record: %+v", bad)
 	}

@@ -10,34 +10,34 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // untilEvent reads events until one is of that kind and step.
-func (u *under) untilEvent(kind plan.EventKind, step string) plan.Event {
+func (u *under) untilEvent(kind journal.EventKind, step string) journal.Event {
 	u.t.Helper()
 	for u.events.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(u.t, json.Unmarshal(u.events.Bytes(), &o))
 		if o.Event.Kind == kind && o.Event.Step == step {
 			return o.Event
 		}
 	}
 	u.t.Fatalf("the migration ended without %s %s", kind, step)
-	return plan.Event{}
+	return journal.Event{}
 }
 
 // A moment is an event after which decamp is killed.
 type moment struct {
-	kind plan.EventKind
+	kind journal.EventKind
 	step string
 }
 
 func moments() []moment {
-	all := []moment{{plan.RunBegan, ""}, {plan.DiskBegan, "copy"}, {plan.DiskDone, "copy"}, {plan.Summarized, "commit"}}
+	all := []moment{{journal.RunBegan, ""}, {journal.DiskBegan, "copy"}, {journal.DiskDone, "copy"}, {journal.Summarized, "commit"}}
 	for _, step := range []string{"preflight", "copy", "detect", "convert", "verify", "commit"} {
-		all = append(all, moment{plan.StepBegan, step}, moment{plan.StepDone, step})
+		all = append(all, moment{journal.StepBegan, step}, moment{journal.StepDone, step})
 	}
 	return all
 }
@@ -61,7 +61,7 @@ func killedAt(t *testing.T, m moment, format string) {
 	u := r.begin("web01", "--power-off", "--format", format)
 	u.untilEvent(m.kind, m.step)
 	u.end(syscall.SIGKILL)
-	copied := len(r.journaled(plan.StepDone, "copy")) > 0
+	copied := len(r.journaled(journal.StepDone, "copy")) > 0
 
 	r.lab.ResetStats()
 	r.migrate("web01", "--power-off", "--format", format, "--spot", "0").ends(0) // what follows counts what is copied
@@ -74,9 +74,9 @@ func killedAt(t *testing.T, m moment, format string) {
 }
 
 // journaled returns the events of that kind and step in the only run's journal.
-func (r *rig) journaled(kind plan.EventKind, step string) (found []plan.Event) {
+func (r *rig) journaled(kind journal.EventKind, step string) (found []journal.Event) {
 	r.t.Helper()
-	s := plan.NewStore(r.state())
+	s := journal.NewStore(r.state())
 	runs, err := s.Runs()
 	must(r.t, err)
 	if len(runs) != 1 {

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
@@ -74,13 +74,13 @@ func TestMigrateAsJSONEndsInTheOutcome(t *testing.T) {
 	if _, err := os.Stat(out.Domain); err != nil {
 		t.Error(err)
 	}
-	kinds := map[plan.EventKind]bool{}
+	kinds := map[journal.EventKind]bool{}
 	for line := range strings.Lines(res.stdout) {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(t, json.Unmarshal([]byte(line), &o))
 		kinds[o.Event.Kind] = true
 	}
-	if !kinds[plan.RunBegan] || !kinds[plan.StepDone] || !kinds[plan.RunDone] || res.stderr != "" {
+	if !kinds[journal.RunBegan] || !kinds[journal.StepDone] || !kinds[journal.RunDone] || res.stderr != "" {
 		t.Errorf("events %v; stderr %q", kinds, res.stderr)
 	}
 }
@@ -324,7 +324,7 @@ func (r *rig) beginTo(to, vm string, more ...string) *under {
 func (u *under) until(done int64) {
 	u.t.Helper()
 	for u.events.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(u.t, json.Unmarshal(u.events.Bytes(), &o))
 		if b := o.Event.Bytes; b != nil && b.Done >= done {
 			return

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // A source that sends 8 MB/s is never shown as faster, although nearly all of its disk are holes that take
@@ -21,10 +21,10 @@ func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
 	res := r.migrate("web01", "--json").ends(0)
 	rates := 0
 	for line := range strings.Lines(res.stdout) {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(t, json.Unmarshal([]byte(line), &o))
 		b := o.Event.Bytes
-		if o.Event.Kind != plan.Progressed || o.Event.Step != "copy" || b.Rate == 0 {
+		if o.Event.Kind != journal.Progressed || o.Event.Step != "copy" || b.Rate == 0 {
 			continue
 		}
 		if rates++; b.Rate > limit*1.1 { // the emulated host may be ahead by 20 ms, and by what the sockets hold
@@ -35,7 +35,7 @@ func TestRatesAreNoMoreThanTheSourceSends(t *testing.T) {
 		t.Error("no rate was shown")
 	}
 	var out struct {
-		Facts struct{ Stages []plan.Stage }
+		Facts struct{ Stages []journal.Stage }
 	}
 	res.last(&out)
 	for _, s := range out.Facts.Stages {

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
 )
 
@@ -62,7 +62,7 @@ func (c *rehearsing) ended() result {
 // booting waits until the VM of a rehearsal is about to boot.
 func (u *under) booting() {
 	u.t.Helper()
-	for !strings.Contains(u.untilEvent(plan.Noted, "rehearsal").Message, "the VM boots from its images") {
+	for !strings.Contains(u.untilEvent(journal.Noted, "rehearsal").Message, "the VM boots from its images") {
 	}
 }
 
@@ -99,10 +99,10 @@ func TestRehearsal(t *testing.T) {
 			c := r.rehearse("--expect", up, "--json")
 			u.booting()
 			u.rounds(1)
-			if e := u.untilEvent(plan.RehearsalDone, "rehearsal"); e.Failure != nil || !strings.Contains(e.Message, "it boots, after") {
+			if e := u.untilEvent(journal.RehearsalDone, "rehearsal"); e.Failure != nil || !strings.Contains(e.Message, "it boots, after") {
 				t.Errorf("told %+v", e)
 			}
-			var report trial.Report
+			var report testboot.Report
 			must(t, json.Unmarshal([]byte(c.ended().ends(0).stdout), &report))
 			log, err := os.ReadFile(report.Serial)
 			if !report.Booted() || err != nil || !strings.Contains(string(log), "virtio_scsi") || !strings.Contains(report.Serial, r.onlyRun()) || report.Screen == "" {
@@ -177,11 +177,11 @@ func TestKilledWhileItRehearses(t *testing.T) {
 	r.run("rehearse", r.onlyRun(), "--expect", up).ends(0).says("rehearsal: the VM boots from its images as of round 1", "It boots", "serial port: ")
 	r.nothingOfRehearsals()
 	u = r.begin("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--interval", "1h")
-	u.untilEvent(plan.StepBegan, "wait")
+	u.untilEvent(journal.StepBegan, "wait")
 	c = r.rehearse("--expect", up)
 	u.booting()
 	must(t, c.Process.Kill()) // nobody takes it back: it goes on, and is answered
-	if e := u.untilEvent(plan.RehearsalDone, "rehearsal"); e.Failure != nil {
+	if e := u.untilEvent(journal.RehearsalDone, "rehearsal"); e.Failure != nil {
 		t.Errorf("told %+v", e)
 	}
 	_ = c.ended()
@@ -208,7 +208,7 @@ func TestConversionIsRefusedBeforeTheOutage(t *testing.T) {
 	r.migrate("web01", "--warm", "--transport", "nfc", "--hardware", "virtio", "--discard").ends(0)
 	r.asFound(inventory.PoweredOn)
 	u := r.warmly("--hardware", "auto", "--interval", "1h")
-	if e := u.untilEvent(plan.Warned, "look"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
+	if e := u.untilEvent(journal.Warned, "look"); e.Warning == nil || e.Warning.Code != "not-converted" && e.Warning.Code != "no-boot-code" {
 		t.Errorf("told %+v", e.Warning)
 	}
 	r.run("cutover", r.onlyRun()).ends(0)
@@ -233,7 +233,7 @@ func TestVMOfAPlanIsRehearsed(t *testing.T) {
 	var said bytes.Buffer
 	running.Stdout, running.Stderr = &said, &said
 	must(t, running.Start())
-	runs := plan.NewStore(r.state())
+	runs := journal.NewStore(r.state())
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if all, err := runs.Runs(); err == nil && len(all) == 1 && all[0].Step == "wait" {
 			break

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // flippedAt is a byte of the first MiB of a disk, which is read again by default. Probes read only the
@@ -86,7 +86,7 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 			if left, _ := filepath.Glob(filepath.Join(r.vms(), "web01")); len(left) > 0 {
 				t.Fatal("the VM is published")
 			}
-			if chosen := r.journaled(plan.SourceReread, "verify"); len(chosen) != 1 || len(chosen[0].Reread.Seed) != 64 || chosen[0].Reread.By != v.by {
+			if chosen := r.journaled(journal.SourceReread, "verify"); len(chosen) != 1 || len(chosen[0].Reread.Seed) != 64 || chosen[0].Reread.By != v.by {
 				t.Errorf("journaled %+v", chosen)
 			}
 			r.migrate("web01", args...).ends(0).says("CHECKED\ndisk 2000: image = what was read (all); source re-read: ", " of 96 chunks equal", "--source-hash")

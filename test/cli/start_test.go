@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/pve"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/test/guest"
 )
@@ -104,7 +104,7 @@ func TestWarmStart(t *testing.T) {
 	u.rounds(2)
 	r.run("cutover", r.onlyRun()).ends(0)
 	var out struct {
-		Facts struct{ Outage *plan.Outage }
+		Facts struct{ Outage *journal.Outage }
 	}
 	must(t, json.Unmarshal(u.last(), &out))
 	u.succeeds()

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
 )
 
@@ -22,10 +22,10 @@ func TestTrialBoot(t *testing.T) {
 		Disks: []lab.Disk{{File: guest.Image(t, guest.NoVirtio), Controller: "pvscsi"}}}}}).trusting()
 	r.migrate("web01", "--format", "qcow2", "--trial", "--expect", up).ends(0).says("trial boot: it boots, after", up)
 	folder := filepath.Join(r.vms(), "web01")
-	var report trial.Report
+	var report testboot.Report
 	out := r.run("trial", folder, "--expect", up, "--keep", r.dir, "--accel", "tcg", "--json").ends(0).stdout
 	must(t, json.Unmarshal([]byte(out), &report))
-	if !report.Booted() || report.Accel != trial.TCG {
+	if !report.Booted() || report.Accel != testboot.TCG {
 		t.Errorf("%+v", report)
 	}
 	log, err := os.ReadFile(report.Serial)

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // centre is writing at a vCenter of two hosts.
@@ -48,10 +48,10 @@ func TestWarmVMotion(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"https", "nfc", "landing"} {
 		for name, at := range map[string]moment{
-			"taking a snapshot": {plan.StepBegan, "freeze"}, "first round": {plan.DiskBegan, "round"},
-			"reading back": {plan.StepBegan, "prove"}, "waiting": {plan.StepBegan, "wait"},
-			"powering off": {plan.StepBegan, "power off"}, "last round": {plan.DiskBegan, "last round"},
-			"verify": {plan.StepBegan, "verify"}, "putting back": {plan.StepBegan, "put back"},
+			"taking a snapshot": {journal.StepBegan, "freeze"}, "first round": {journal.DiskBegan, "round"},
+			"reading back": {journal.StepBegan, "prove"}, "waiting": {journal.StepBegan, "wait"},
+			"powering off": {journal.StepBegan, "power off"}, "last round": {journal.DiskBegan, "last round"},
+			"verify": {journal.StepBegan, "verify"}, "putting back": {journal.StepBegan, "put back"},
 		} {
 			t.Run(way+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -77,7 +77,7 @@ func TestWarmVMotionWithAChosenNetwork(t *testing.T) {
 	r := newRig(t, cfg).trusting().atVCenter()
 	u := r.warm("--transport", "nfc", "--network", "vmk2")
 	for range 3 {
-		u.untilEvent(plan.StepBegan, "wait")
+		u.untilEvent(journal.StepBegan, "wait")
 		r.moves(false)
 		u.rounds(1)
 	}
@@ -108,15 +108,15 @@ func TestWarmVMIsBusy(t *testing.T) {
 }
 
 // untilRetried reads events until something is tried again.
-func (u *under) untilRetried() plan.Event {
+func (u *under) untilRetried() journal.Event {
 	u.t.Helper()
 	for u.events.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(u.t, json.Unmarshal(u.events.Bytes(), &o))
-		if o.Event.Kind == plan.StepRetried {
+		if o.Event.Kind == journal.StepRetried {
 			return o.Event
 		}
 	}
 	u.t.Fatal("the migration ended without trying anything again")
-	return plan.Event{}
+	return journal.Event{}
 }

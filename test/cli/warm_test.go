@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // writing is a lab with one VM that runs, and whose guest writes all the time.
@@ -40,14 +40,14 @@ func (r *rig) warm(more ...string) *under {
 func (u *under) rounds(n int) {
 	u.t.Helper()
 	for range n {
-		u.untilEvent(plan.RoundDone, "round")
+		u.untilEvent(journal.RoundDone, "round")
 	}
 }
 
 // onlyRun is the id of the only run.
 func (r *rig) onlyRun() string {
 	r.t.Helper()
-	runs, err := plan.NewStore(r.state()).Runs()
+	runs, err := journal.NewStore(r.state()).Runs()
 	must(r.t, err)
 	if len(runs) != 1 {
 		r.t.Fatalf("%d runs on record", len(runs))

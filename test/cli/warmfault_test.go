@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // Exit codes.
@@ -116,7 +116,7 @@ func TestWarmMeddledWith(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting()
 			u := r.resting()
-			u.untilEvent(plan.StepBegan, "wait")
+			u.untilEvent(journal.StepBegan, "wait")
 			mend := meddle(r)
 			r.run("cutover", r.onlyRun()).ends(0)
 			if mend != nil { // refused, before the outage
@@ -160,7 +160,7 @@ func (r *rig) givenUp() {
 	r.asFound(inventory.PoweredOn)
 	left, err := os.ReadDir(r.vms())
 	must(r.t, err)
-	runs, err := plan.NewStore(r.state()).Runs()
+	runs, err := journal.NewStore(r.state()).Runs()
 	if must(r.t, err); len(left) > 0 || len(runs) > 0 {
 		r.t.Errorf("left: %v, runs %v", left, runs)
 	}
@@ -178,7 +178,7 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 			r := newRig(t, cfg).trusting()
 			mount(t, r.vms(), "size=100m")
 			u := r.resting()
-			u.untilEvent(plan.StepBegan, "wait")
+			u.untilEvent(journal.StepBegan, "wait")
 			filler := filepath.Join(r.vms(), "filler")
 			fill(t, filler)
 			must(t, r.lab.GuestWrites("web01", 400))
@@ -206,8 +206,8 @@ func TestWarmTargetFullAtCutover(t *testing.T) {
 func TestWarmCancel(t *testing.T) {
 	t.Parallel()
 	for name, at := range map[string]moment{
-		"first round": {plan.DiskBegan, "round"}, "reading back": {plan.StepBegan, "prove"}, "waiting": {plan.StepBegan, "wait"},
-		"powered off": {plan.StepDone, "power off"}, "last round": {plan.DiskDone, "last round"}, "verify": {plan.StepBegan, "verify"},
+		"first round": {journal.DiskBegan, "round"}, "reading back": {journal.StepBegan, "prove"}, "waiting": {journal.StepBegan, "wait"},
+		"powered off": {journal.StepDone, "power off"}, "last round": {journal.DiskDone, "last round"}, "verify": {journal.StepBegan, "verify"},
 	} {
 		for _, killed := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -247,10 +247,10 @@ func TestWarmParanoid(t *testing.T) {
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultCBTLose})
 	must(t, err)
 	u := r.resting("--paranoid")
-	u.untilEvent(plan.StepBegan, "wait")
+	u.untilEvent(journal.StepBegan, "wait")
 	must(t, r.lab.GuestWrites("web01", 200))
 	r.run("cutover", r.onlyRun()).ends(0)
-	warned := u.untilEvent(plan.Warned, "last round")
+	warned := u.untilEvent(journal.Warned, "last round")
 	if warned.Warning == nil || warned.Warning.Code != "changes-missed" {
 		t.Errorf("warned of %+v", warned.Warning)
 	}

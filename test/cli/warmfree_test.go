@@ -11,8 +11,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // The exit code of what is denied.
@@ -60,13 +60,13 @@ func TestWarmWithAFreeLicence(t *testing.T) {
 			args := ways(t, &cfg)[c.way]
 			r := newFreeRig(t, cfg)
 			u := r.warm(args...)
-			warned := u.untilEvent(plan.Warned, "track")
+			warned := u.untilEvent(journal.Warned, "track")
 			if w := warned.Warning; w == nil || w.Code != "no-change-tracking" || !strings.Contains(w.Text, "37 MiB, about 1s at 100 MiB/s") || !strings.Contains(w.Text, "in the outage") {
 				t.Errorf("warned of %+v", warned.Warning)
 			}
 			u.rounds(1)
 			var read, written int
-			done := u.untilEvent(plan.RoundDone, "round").Message
+			done := u.untilEvent(journal.RoundDone, "round").Message
 			if _, err := fmt.Sscanf(done, "round 2: %d MiB read, %d MiB written", &read, &written); err != nil || written >= read || read >= 64 && c.way == "nfc" {
 				t.Errorf("more was read than is allocated, or more written than differs: %s, %v", done, err)
 			}
@@ -91,7 +91,7 @@ func TestWarmWithAFreeLicenceAndTracking(t *testing.T) {
 	u.rounds(1)
 	must(t, r.lab.GuestWrites("web01", 3))
 	var read int
-	done := u.untilEvent(plan.RoundDone, "round").Message
+	done := u.untilEvent(journal.RoundDone, "round").Message
 	if _, err := fmt.Sscanf(done, "round 2: %d MiB read", &read); err != nil || read > 4 { // of 37 that are allocated
 		t.Errorf("the second round did not read what changed: %s, %v", done, err)
 	}
@@ -159,7 +159,7 @@ func (r *rig) untouched(tracked bool) {
 func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"prepare", "track", "freeze", "round", "prove", "wait", "power off", "last round", "verify", "commit", "put back"} {
-		for _, kind := range []plan.EventKind{plan.StepBegan, plan.StepDone} {
+		for _, kind := range []journal.EventKind{journal.StepBegan, journal.StepDone} {
 			t.Run(string(kind)+" "+step, func(t *testing.T) {
 				t.Parallel()
 				r := newFreeRig(t, writing()).steps()
@@ -178,7 +178,7 @@ func TestWarmWithAFreeLicenceKilledAtEachStep(t *testing.T) {
 // VM is as it was found.
 func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 	t.Parallel()
-	for _, at := range []moment{{plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.StepBegan, "wait"}, {plan.StepDone, "power off"}, {plan.DiskBegan, "last round"}} {
+	for _, at := range []moment{{journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.StepBegan, "wait"}, {journal.StepDone, "power off"}, {journal.DiskBegan, "last round"}} {
 		for _, killed := range []bool{false, true} {
 			t.Run(string(at.kind)+" "+at.step, func(t *testing.T) {
 				t.Parallel()
@@ -197,7 +197,7 @@ func TestWarmWithAFreeLicenceGivenUp(t *testing.T) {
 				}
 				res := r.source("cancel", r.onlyRun())
 				u.succeeds()
-				if run, err := plan.NewStore(r.state()).Runs(); err == nil && len(run) > 0 {
+				if run, err := journal.NewStore(r.state()).Runs(); err == nil && len(run) > 0 {
 					r.moved() // it was too late, which the order cannot know
 					return
 				}
@@ -337,7 +337,7 @@ func TestWarmWithAFreeLicenceContinuedWithoutSSH(t *testing.T) {
 	t.Parallel()
 	r := newFreeRig(t, writing())
 	u := r.resting()
-	u.untilEvent(plan.StepBegan, "wait")
+	u.untilEvent(journal.StepBegan, "wait")
 	u.end(syscall.SIGTERM)
 	must(t, r.lab.SetSSH(false))
 	u = r.resting("--cutover", "2026-01-01T00:00Z")

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
@@ -58,16 +58,16 @@ func TestWarmDiskGrown(t *testing.T) {
 			args := append(ways(t, &cfg)[c.way], "--warm", "--format", c.format)
 			r := newRig(t, cfg).trusting()
 			u := r.begin("web01", args...)
-			u.untilEvent(plan.StepBegan, "wait")
+			u.untilEvent(journal.StepBegan, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
-			told := u.untilEvent(plan.Noted, "freeze")
+			told := u.untilEvent(journal.Noted, "freeze")
 			if !strings.Contains(told.Message, "has grown from 48 to 70 MiB: all of it is read and compared once; the first round took") {
 				t.Errorf("told %q", told.Message)
 			}
 			u.succeeds()
 			r.movedGrown(c.format)
-			if n := len(r.journaled(plan.RoundDone, "round")); n < 2 {
+			if n := len(r.journaled(journal.RoundDone, "round")); n < 2 {
 				t.Errorf("%d rounds while the VM ran", n)
 			}
 		})
@@ -78,16 +78,16 @@ func TestWarmDiskGrown(t *testing.T) {
 func TestWarmDiskGrownAndKilled(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{plan.Noted, "freeze"}, {plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"},
-		{plan.StepBegan, "prove"}, {plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
-		{plan.DiskBegan, "last round"}, {plan.DiskDone, "last round"}, {plan.StepBegan, "verify"},
+		{journal.Noted, "freeze"}, {journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.RoundDone, "round"},
+		{journal.StepBegan, "prove"}, {journal.StepBegan, "wait"}, {journal.StepBegan, "power off"}, {journal.StepDone, "power off"},
+		{journal.DiskBegan, "last round"}, {journal.DiskDone, "last round"}, {journal.StepBegan, "verify"},
 	} {
 		format := []string{"raw", "qcow2"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, writing()).trusting().steps()
 			u := r.resting("--format", format)
-			u.untilEvent(plan.StepBegan, "wait")
+			u.untilEvent(journal.StepBegan, "wait")
 			r.grow()
 			r.run("cutover", r.onlyRun()).ends(0)
 			u.untilEvent(m.kind, m.step)
@@ -103,9 +103,9 @@ func TestWarmDiskGrownAndKilled(t *testing.T) {
 func TestWarmDiskGrowsWhileDead(t *testing.T) {
 	t.Parallel()
 	for i, m := range []moment{
-		{plan.StepDone, "freeze"}, {plan.DiskBegan, "round"}, {plan.RoundDone, "round"}, {plan.StepBegan, "prove"},
-		{plan.StepBegan, "wait"}, {plan.StepBegan, "power off"}, {plan.StepDone, "power off"},
-		{plan.DiskBegan, "last round"}, {plan.DiskDone, "last round"}, {plan.StepDone, "last round"},
+		{journal.StepDone, "freeze"}, {journal.DiskBegan, "round"}, {journal.RoundDone, "round"}, {journal.StepBegan, "prove"},
+		{journal.StepBegan, "wait"}, {journal.StepBegan, "power off"}, {journal.StepDone, "power off"},
+		{journal.DiskBegan, "last round"}, {journal.DiskDone, "last round"}, {journal.StepDone, "last round"},
 	} {
 		format := []string{"qcow2", "raw"}[i%2]
 		t.Run(fmt.Sprint(format, " ", m.kind, " ", m.step), func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestWarmDiskGrowsWhileDead(t *testing.T) {
 			switch code := u.finished(); {
 			case code == 0:
 				r.movedGrown(format)
-			case code != conflict || len(r.journaled(plan.StepDone, "last round")) == 0:
+			case code != conflict || len(r.journaled(journal.StepDone, "last round")) == 0:
 				t.Fatalf("exit code %d: %s", code, u.screen.String())
 			default:
 				r.source("cancel", r.onlyRun()).ends(0).says("is given up")
@@ -137,11 +137,11 @@ func TestWarmDiskGrowsInTheOutage(t *testing.T) {
 	cfg := writing()
 	r := newRig(t, cfg).trusting()
 	u := r.resting("--cutover", "2026-01-01T00:00Z")
-	u.untilEvent(plan.StepBegan, "last round")
+	u.untilEvent(journal.StepBegan, "last round")
 	u.end(syscall.SIGKILL)
 	r.grow()
 	u = r.resting()
-	told := u.untilEvent(plan.Noted, "last round")
+	told := u.untilEvent(journal.Noted, "last round")
 	if !strings.Contains(told.Message, "has grown from") {
 		t.Errorf("told %q", told.Message)
 	}

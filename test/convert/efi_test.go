@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/convert"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -48,9 +48,9 @@ func TestGuestBootsWithoutItsBootEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := trial.Boot(t.Context(), string(xml), trial.Options{Accel: trial.TCG, Expect: "DECAMP-MARKER boot=ok", Deadline: 4 * time.Minute})
-		if err != nil || r.Verdict != trial.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry stayed behind") {
-			t.Errorf("%+v, %v; want %s", r, err, trial.UEFIShell)
+		r, err := testboot.Boot(t.Context(), string(xml), testboot.Options{Accel: testboot.TCG, Expect: "DECAMP-MARKER boot=ok", Deadline: 4 * time.Minute})
+		if err != nil || r.Verdict != testboot.UEFIShell || !strings.Contains(r.Remedy, "its EFI boot entry stayed behind") {
+			t.Errorf("%+v, %v; want %s", r, err, testboot.UEFIShell)
 		}
 	})
 }

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
 	"github.com/decamp/decamp/internal/lab/postgres"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // An extent is how much of a chaos there is.
@@ -217,7 +217,7 @@ func (c *chaos) run() {
 
 func (c *chaos) nearlyOver() bool {
 	v := c.until("chaos", "there", func(v view) bool { return v.plan.Name != "" })
-	return v.count(roster.Done, roster.Failed) > c.size*9/10
+	return v.count(fleetdb.Done, fleetdb.Failed) > c.size*9/10
 }
 
 // ends waits for the plan's end, for as long as it goes on.
@@ -225,20 +225,20 @@ func (c *chaos) ends() view {
 	c.t.Helper()
 	for over := -1; ; {
 		v := c.until("chaos", "going on", func(v view) bool {
-			return v.plan.State == roster.PlanEnded || v.count(roster.Done, roster.Failed) > over
+			return v.plan.State == fleetdb.PlanEnded || v.count(fleetdb.Done, fleetdb.Failed) > over
 		})
-		if v.plan.State == roster.PlanEnded {
+		if v.plan.State == fleetdb.PlanEnded {
 			return v
 		}
-		over = v.count(roster.Done, roster.Failed)
+		over = v.count(fleetdb.Done, fleetdb.Failed)
 	}
 }
 
 // right checks how every VM ended, and what is left of us anywhere.
 func (c *chaos) right(v view) {
 	c.t.Helper()
-	if v.count(roster.Done) != c.size {
-		c.t.Fatalf("%d of %d VMs are done: %s", v.count(roster.Done), c.size, v)
+	if v.count(fleetdb.Done) != c.size {
+		c.t.Fatalf("%d of %d VMs are done: %s", v.count(fleetdb.Done), c.size, v)
 	}
 	folders := map[string][]string{}
 	for i, vm := range c.cfg.VMs {

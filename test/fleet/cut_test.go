@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/postgres"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // Addresses by which the machines of a cutRig know each other.
@@ -75,7 +75,7 @@ func (c *cutRig) moved(bytes int64) {
 func (v view) copies(worker string, vms []string) bool {
 	for _, name := range vms {
 		vm := v.vms[name]
-		if vm.State != roster.Done && (vm.Worker != worker || vm.State != roster.Running || vm.Step == "" || vm.Step == "preflight") {
+		if vm.State != fleetdb.Done && (vm.Worker != worker || vm.State != fleetdb.Running || vm.Step == "" || vm.Step == "preflight") {
 			return false
 		}
 	}

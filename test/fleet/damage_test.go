@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // sqlitePage is the size of a page of both files.
@@ -98,13 +98,13 @@ func (r *rig) asAfterACrash(file string, vms int) {
 	r.t.Helper()
 	p := r.begin("plan", "run", file)
 	v := r.until("damaged", "a VM is done, and the others are under way", func(v view) bool {
-		return v.count(roster.Done) > 0 && v.count(roster.Done, roster.Running) == vms
+		return v.count(fleetdb.Done) > 0 && v.count(fleetdb.Done, fleetdb.Running) == vms
 	})
-	eventually(r.t, "there are manifests", func() bool { return r.growing() >= v.count(roster.Running) })
+	eventually(r.t, "there are manifests", func() bool { return r.growing() >= v.count(fleetdb.Running) })
 	must(r.t, r.seen.Close()) // not the last one, or the log would be gone
 	r.seen = nil
 	p.kill()
-	r.t.Logf("killed with %d of %d done", v.count(roster.Done), vms)
+	r.t.Logf("killed with %d of %d done", v.count(fleetdb.Done), vms)
 }
 
 // growing is how many images that are not published have a manifest with something in it.

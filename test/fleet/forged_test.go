@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // hookedPlan writes a plan with hooks that write their time to a file, whose path is returned, too.
@@ -40,7 +40,7 @@ func TestForgedPlanIsNotCarriedOut(t *testing.T) {
 	path, hooked := r.hookedPlan("forged")
 	text, err := os.ReadFile(path)
 	must(t, err)
-	_, err = r.roster().Plans.Add(t.Context(), roster.Plan{Name: "forged", Text: string(text), Folder: r.dir, By: "root", Role: "admin"})
+	_, err = r.roster().Plans.Add(t.Context(), fleetdb.Plan{Name: "forged", Text: string(text), Folder: r.dir, By: "root", Role: "admin"})
 	must(t, err)
 	r.worker("a", r.vms())
 	v := r.until("forged", "refused", func(v view) bool { return v.plan.Failure != nil })
@@ -52,7 +52,7 @@ func TestForgedPlanIsNotCarriedOut(t *testing.T) {
 	r.untouched(hooked)
 
 	r.run("plan", "run", path, "--detach").ends(0)
-	r.until("forged", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded && v.count(roster.Done) == 2 })
+	r.until("forged", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
 	said, err := os.ReadFile(hooked)
 	must(t, err)
 	if n := strings.Count(string(said), "\n"); n != 6 {
@@ -77,7 +77,7 @@ func TestHooksWaitForAllowHooks(t *testing.T) {
 	r.hookless = false
 	r.worker("a", r.vms())
 	r.run("resume", "hooked").ends(0)
-	r.until("hooked", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded && v.count(roster.Done) == 2 })
+	r.until("hooked", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
 }
 
 // Processes of a common database do not start without the fleet's key, or with an unverified

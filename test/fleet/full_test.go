@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // small puts a file system of so many bytes over a folder until the test ends.
@@ -66,7 +66,7 @@ func TestStateDirectoryIsFull(t *testing.T) {
 	r := newRig(t, slow(6))
 	small(t, r.state(), "32m")
 	p := r.begin(append([]string{"plan", "run", r.all("full")}, r.log("full")...)...)
-	r.until("full", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
+	r.until("full", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
 	r.sent(slowRate)
 	room := fill(t, r.state())
 	r.lab.SetLimits(lab.Limits{})
@@ -88,7 +88,7 @@ func TestStateDirectoryOfAServerIsFull(t *testing.T) {
 	small(t, r.state(), "32m")
 	s := r.serve("127.0.0.1:0", append([]string{"--offer", r.vms()}, r.log("serve")...)...)
 	s.asks("plan", "run", r.all("served"), "--detach").ends(0)
-	r.until("served", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
+	r.until("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
 	for i := range 4 {
 		r.moment(rnd, s.process, time.Now().Add(30*time.Second)) // the plan may have ended
 		room := fill(t, r.state())
@@ -124,11 +124,11 @@ func TestStateDirectoryOfAWorkerIsFull(t *testing.T) {
 	r.until("full", "VMs wait for room", func(v view) bool {
 		waiting := 0
 		for _, vm := range v.vms {
-			if vm.State == roster.Queued && vm.Failure != nil && vm.Failure.Kind == "full" {
+			if vm.State == fleetdb.Queued && vm.Failure != nil && vm.Failure.Kind == "full" {
 				waiting++
 			}
 		}
-		return waiting+v.count(roster.Done) >= 4
+		return waiting+v.count(fleetdb.Done) >= 4
 	})
 	statusSays(t, r.run, "full", why)
 	room()

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // seeded returns what random moments are made of. The seed is that of DECAMP_SEED, or another
@@ -80,8 +80,8 @@ vms:
 func (r *rig) mixedIsHere(name string, n int, states ...string) {
 	r.t.Helper()
 	all := append(names(n), "warm1", "warm2")
-	v := r.until(name, "ended", func(v view) bool { return v.plan.State == roster.PlanEnded })
-	if v.count(roster.Done) != len(all) {
+	v := r.until(name, "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
+	if v.count(fleetdb.Done) != len(all) {
 		r.t.Errorf("not all are done: %s", v)
 	}
 	for _, vm := range all {
@@ -105,7 +105,7 @@ func (r *rig) publishedOnce(v view, states ...string) {
 		for _, run := range vm.Runs {
 			n, committed := 0, 0
 			for _, state := range states {
-				events, err := plan.NewStore(state).Events(plan.ID(run))
+				events, err := journal.NewStore(state).Events(journal.ID(run))
 				if err != nil { // it never was on this machine
 					continue
 				}
@@ -124,12 +124,12 @@ func (r *rig) publishedOnce(v view, states ...string) {
 }
 
 // publications is how often a journal has the run's end, and that its machine committed it.
-func publications(events []plan.Event) (done, committed int) {
+func publications(events []journal.Event) (done, committed int) {
 	for _, e := range events {
 		switch {
-		case e.Kind == plan.RunDone:
+		case e.Kind == journal.RunDone:
 			done++
-		case e.Kind == plan.StepDone && e.Step == "commit":
+		case e.Kind == journal.StepDone && e.Step == "commit":
 			committed++
 		}
 	}

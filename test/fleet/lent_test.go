@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // landed waits for the end of a plan whose n VMs land.
 func (r *rig) landed(plan string, n int) {
 	r.t.Helper()
-	v := r.until(plan, "ended", func(v view) bool { return v.plan.State == roster.PlanEnded })
-	if v.count(roster.Done) != n {
+	v := r.until(plan, "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
+	if v.count(fleetdb.Done) != n {
 		r.t.Fatalf("not all are done: %s", v)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // The password expires in the middle of a plan, with VMs under way: it is tried once, the
@@ -20,12 +20,12 @@ func TestPasswordExpires(t *testing.T) {
 	hook := r.write("hook", "#!/bin/sh\necho \"$DECAMP_WHEN $DECAMP_VM\" >> hooked\n")
 	must(t, os.Chmod(hook, 0o700))
 	p := r.begin("plan", "run", r.plan("expired", "defaults: {to: [dir:"+r.vms()+"], hooks: {pre: {command: ["+hook+"]}, post: {command: ["+hook+"]}}}\nselect: name ~ *\n"), "--vms", "2")
-	r.until("expired", "two VMs are under way", func(v view) bool { return v.count(roster.Running) == 2 })
+	r.until("expired", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) == 2 })
 	r.sent(1 << 20)
 	r.lab.ExpirePassword()
 	before := r.lab.Stats().SOAP["Login"]
 	r.lab.KillSessions()
-	v := r.until("expired", "waits for the password", func(v view) bool { return v.plan.Failure != nil && v.count(roster.Running, roster.Assigned) == 0 })
+	v := r.until("expired", "waits for the password", func(v view) bool { return v.plan.Failure != nil && v.count(fleetdb.Running, fleetdb.Assigned) == 0 })
 	if v.plan.Failure.Kind != "denied" || v.plan.Failure.Hint == "" {
 		t.Errorf("the plan's failure is %+v", v.plan.Failure)
 	}
@@ -56,7 +56,7 @@ func TestPasswordForSSHIsRefused(t *testing.T) {
 	ssh := r.write("ssh", "wrong\n")
 	file := r.plan("behind", "  ssh: {port: "+port+", credentials: {file: "+ssh+"}}\ndefaults: {to: [dir:"+r.vms()+"], sourceHash: true}\nselect: name ~ *\n")
 	p := r.begin("plan", "run", file, "--vms", "6")
-	r.until("behind", "waits for the password", func(v view) bool { return v.plan.Failure != nil && v.count(roster.Running, roster.Assigned) == 0 })
+	r.until("behind", "waits for the password", func(v view) bool { return v.plan.Failure != nil && v.count(fleetdb.Running, fleetdb.Assigned) == 0 })
 	if n := r.lab.Stats().SSHRefused; n != 1 {
 		t.Errorf("the wrong password was sent %d times", n)
 	}

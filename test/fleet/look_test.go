@@ -6,18 +6,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // A view is what the roster says of a plan at a moment.
 type view struct {
-	plan roster.Plan
-	vms  map[string]roster.VM // by name
+	plan fleetdb.Plan
+	vms  map[string]fleetdb.VM // by name
 }
 
 // count is how many VMs are in one of these states.
-func (v view) count(states ...roster.State) (n int) {
+func (v view) count(states ...fleetdb.State) (n int) {
 	for _, vm := range v.vms {
 		for _, s := range states {
 			if vm.State == s {
@@ -29,14 +29,14 @@ func (v view) count(states ...roster.State) (n int) {
 }
 
 // roster opens the roster beside whoever else has it.
-func (r *rig) roster() *roster.Roster {
+func (r *rig) roster() *fleetdb.Roster {
 	r.t.Helper()
 	if r.seen == nil {
 		url := r.db
 		if url == "" {
 			url = "sqlite:" + filepath.Join(r.state(), "fleet.db")
 		}
-		ro, err := roster.Open(r.t.Context(), roster.Config{URL: url, Insecure: r.insecure})
+		ro, err := fleetdb.Open(r.t.Context(), fleetdb.Config{URL: url, Insecure: r.insecure})
 		must(r.t, err)
 		r.t.Cleanup(func() { must(r.t, ro.Close()) })
 		r.seen = ro
@@ -51,7 +51,7 @@ func (r *rig) until(plan, what string, is func(view) bool) view {
 	ro := r.roster()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	v := view{vms: map[string]roster.VM{}}
+	v := view{vms: map[string]fleetdb.VM{}}
 	for rev := int64(0); ; {
 		c, err := ro.Feed.Changes(ctx, rev)
 		if err == nil {
@@ -71,7 +71,7 @@ func (r *rig) until(plan, what string, is func(view) bool) view {
 	}
 }
 
-func (v *view) take(plan string, c roster.Changes) {
+func (v *view) take(plan string, c fleetdb.Changes) {
 	for _, p := range c.Plans {
 		if p.Name == plan {
 			v.plan = p

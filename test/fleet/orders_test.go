@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // Orders that are given while nobody carries the plan out hold from when somebody does.
@@ -14,10 +14,10 @@ func TestOrdersWithoutAServer(t *testing.T) {
 	r := newRig(t, slow(6))
 	file := r.plan("orders", "defaults: {to: [dir:"+r.vms()+"]}\nlimits: {host: {vms: 4}}\nselect: name ~ *\n")
 	p := r.begin("plan", "run", file)
-	v := r.until("orders", "four are under way", func(v view) bool { return v.count(roster.Running) == 4 && v.count(roster.Queued) == 2 })
+	v := r.until("orders", "four are under way", func(v view) bool { return v.count(fleetdb.Running) == 4 && v.count(fleetdb.Queued) == 2 })
 	begun, waits := "", ""
 	for name, vm := range v.vms {
-		if vm.State == roster.Queued {
+		if vm.State == fleetdb.Queued {
 			waits = name
 		} else {
 			begun = name
@@ -32,7 +32,7 @@ func TestOrdersWithoutAServer(t *testing.T) {
 	r.lab.SetLimits(lab.Limits{})
 	p = r.begin("plan", "run", file)
 	r.until("orders", "all but the paused one are over", func(v view) bool {
-		return v.count(roster.Done) == 4 && v.vms[begun].State == roster.Canceled && v.vms[waits].State == roster.Queued
+		return v.count(fleetdb.Done) == 4 && v.vms[begun].State == fleetdb.Canceled && v.vms[waits].State == fleetdb.Queued
 	})
 	r.run("resume", "orders/"+waits).ends(0)
 	p.finished()

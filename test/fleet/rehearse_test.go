@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/guest"
 )
 
@@ -37,10 +37,10 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	asks("rehearse", "wave/vm01").ends(6).says("is not moved warm", "Remedy: ")
 	a := r.worker("a", r.vms())
 	v := r.until("wave", "a round is done", func(v view) bool { return v.vms["web01"].Step == "wait" })
-	run := plan.ID(v.vms["web01"].Runs[0])
+	run := journal.ID(v.vms["web01"].Runs[0])
 
 	first := asks("rehearse", "wave/web01", "--expect", up, "--json")
-	a.rehearsal(run, "it boots", func(events []plan.Event) bool { return booting(events) >= 0 })
+	a.rehearsal(run, "it boots", func(events []journal.Event) bool { return booting(events) >= 0 })
 	asks("rehearse", "wave/web01").ends(6).says("is being rehearsed already", "Remedy: ")
 	select {
 	case <-first.done:
@@ -48,7 +48,7 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 		t.Fatal("nobody answers")
 	}
 	var report struct {
-		trial.Report
+		testboot.Report
 		Worker, SerialTail string
 	}
 	must(t, json.Unmarshal([]byte(first.ends(0).stdout), &report))
@@ -56,13 +56,13 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 		t.Errorf("told %+v", report)
 	}
 	rounds := 0
-	a.rehearsal(run, "it has ended", func(events []plan.Event) bool {
+	a.rehearsal(run, "it has ended", func(events []journal.Event) bool {
 		rounds = 0
 		for _, e := range events[booting(events):] {
 			switch e.Kind {
-			case plan.RoundDone:
+			case journal.RoundDone:
 				rounds++
-			case plan.RehearsalDone:
+			case journal.RehearsalDone:
 				return true
 			}
 		}
@@ -71,21 +71,21 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 	if rounds == 0 {
 		t.Error("no round was done meanwhile")
 	}
-	if vm := r.until("wave", "answered", func(view) bool { return true }).vms["web01"]; vm.Rehearse != nil || vm.State != roster.Running {
+	if vm := r.until("wave", "answered", func(view) bool { return true }).vms["web01"]; vm.Rehearse != nil || vm.State != fleetdb.Running {
 		t.Errorf("it is %s, and asked still: %+v", vm.State, vm.Rehearse)
 	}
 
 	s.asks("cutover", "wave/web01").ends(0)
-	r.until("wave", "published", func(v view) bool { return v.count(roster.Done) == 2 })
+	r.until("wave", "published", func(v view) bool { return v.count(fleetdb.Done) == 2 })
 	asks("rehearse", "wave/web01").ends(6).says("is done", "decamp trial")
 	r.run("verify", filepath.Join(r.vms(), "web01")).ends(0)
 	r.asFound(inventory.PoweredOff, "web01")
 }
 
 // rehearsal waits until so holds for what the worker's run has told.
-func (m *machine) rehearsal(run plan.ID, what string, so func([]plan.Event) bool) {
+func (m *machine) rehearsal(run journal.ID, what string, so func([]journal.Event) bool) {
 	m.t.Helper()
-	store := plan.NewStore(m.state)
+	store := journal.NewStore(m.state)
 	eventually(m.t, what, func() bool {
 		events, err := store.Events(run)
 		return err == nil && so(events)
@@ -93,9 +93,9 @@ func (m *machine) rehearsal(run plan.ID, what string, so func([]plan.Event) bool
 }
 
 // booting is the event that says that the VM is about to boot; -1: there is none.
-func booting(events []plan.Event) int {
+func booting(events []journal.Event) int {
 	for i, e := range events {
-		if e.Kind == plan.Noted && strings.Contains(e.Message, "the VM boots from its images") {
+		if e.Kind == journal.Noted && strings.Contains(e.Message, "the VM boots from its images") {
 			return i
 		}
 	}

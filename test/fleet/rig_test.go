@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/esx"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/test/program"
 )
 
@@ -32,7 +32,7 @@ type rig struct {
 	keyless  bool // they have no --fleet-key
 	hookless bool // they have no --allow-hooks
 
-	seen *roster.Roster
+	seen *fleetdb.Roster
 }
 
 func newRig(t *testing.T, cfg lab.Config) *rig {

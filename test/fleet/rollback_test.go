@@ -3,9 +3,9 @@ package fleet
 import (
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // A published VM of a plan is taken back as one that decamp migrate moved is: not without --withdraw,
@@ -20,7 +20,7 @@ func TestRollbackOfAPublishedVMOfAPlan(t *testing.T) {
 	r := newRig(t, cfg)
 	file := r.plan("wave", "defaults: {to: [dir:"+r.vms()+"], mode: cold, powerOff: guest}\nselect: name ~ *\n")
 	r.run("plan", "run", file).ends(0).says("2 done")
-	v := r.until("wave", "all are done", func(v view) bool { return v.count(roster.Done) == 2 })
+	v := r.until("wave", "all are done", func(v view) bool { return v.count(fleetdb.Done) == 2 })
 	all := names(2)
 	run := v.vms[all[1]].Runs[0]
 

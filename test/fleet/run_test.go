@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // many is a lab with n small VMs that are off, vm01 to vm99.
@@ -80,12 +80,12 @@ vms:
 		for name, vm := range v.vms {
 			waited[name] = waited[name] || vm.Step == "wait"
 		}
-		return v.count(roster.Done, roster.Failed) == 12 && waited["warm1"] && waited["warm2"]
+		return v.count(fleetdb.Done, fleetdb.Failed) == 12 && waited["warm1"] && waited["warm2"]
 	})
 	r.run("status", "wave-1").ends(0).says("wave-1, running", "14 VMs", "10 done", "2 failed", "vm05", "vm06")
 	r.run("status", "wave-1/vm05").ends(0).says("failed", "Remedy")
 	r.run("cutover", "wave-1/warm1").ends(0)
-	r.until("wave-1", "warm1 is published", func(v view) bool { return v.vms["warm1"].State == roster.Done })
+	r.until("wave-1", "warm1 is published", func(v view) bool { return v.vms["warm1"].State == fleetdb.Done })
 	r.run("cutover", "wave-1").ends(0)
 	p.ends(6).says("plan wave-1: 2 of 14 VMs failed", "Remedy: ")
 

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // databaseSecret is the database's password, which comes in the environment.
@@ -141,7 +141,7 @@ func (s *serving) allAnswers(token, plan string) string {
 	}
 	must(t, json.Unmarshal(get("/openapi.json"), &document))
 	var page struct {
-		Items []roster.VM `json:"items"`
+		Items []fleetdb.VM `json:"items"`
 	}
 	must(t, json.Unmarshal(get("/v1/plans/"+plan+"/vms"), &page))
 	if len(page.Items) == 0 || len(document.Paths) < 10 {
@@ -168,7 +168,7 @@ func TestSecretsOfAWorkerStayWhereTheyAre(t *testing.T) {
 	w := r.worker("a", r.vms(), "-v")
 	submitted := r.run(append([]string{"plan", "run", r.nosy("far", port), "--detach", "-v"}, r.log("submit")...)...).ends(0)
 	r.write("submit.said", submitted.stdout+submitted.stderr)
-	r.until("far", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded && v.count(roster.Done) == 2 })
+	r.until("far", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 2 })
 	r.saw("far")
 	if status := w.stops(); status != 0 {
 		t.Errorf("the worker ended with %d", status)

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // serving is a decamp serve that others come in at.
@@ -70,14 +70,14 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	r.run("serve", "--listen", "127.0.0.1:0", "--offer", r.vms()).ends(6).says("in use by process", "Remedy: ")
 	s.asks("plan", "run", file, "--detach").ends(0).says("Plan served is handed over")
 	follower := start(t, r.command(append([]string{"watch", "served"}, s.flags()...)...))
-	r.until("served", "two VMs are under way", func(v view) bool { return v.count(roster.Running) >= 2 })
+	r.until("served", "two VMs are under way", func(v view) bool { return v.count(fleetdb.Running) >= 2 })
 	s.asks("status", "served").ends(0).says("Plan served", "8 VMs", "running", "server")
 	r.sent(slowRate)
 	s.kill()
 
 	r.lab.SetLimits(lab.Limits{DatastoreRate: 2 * slowRate})
 	s = r.serve(s.addr, "--offer", r.vms())
-	r.until("served", "a VM is done", func(v view) bool { return v.count(roster.Done) >= 1 })
+	r.until("served", "a VM is done", func(v view) bool { return v.count(fleetdb.Done) >= 1 })
 	r.lab.SetLimits(lab.Limits{DatastoreRate: trickle})
 	s.asks("pause", "served/vm08").ends(0)
 	drained := s.signal(syscall.SIGTERM)
@@ -85,13 +85,13 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 		t.Errorf("SIGTERM ended the server with %v", drained)
 	}
 	v := r.until("served", "stopped", func(v view) bool { return len(v.vms) == 8 })
-	if n := v.count(roster.Running, roster.Assigned, roster.Failed); n > 0 {
+	if n := v.count(fleetdb.Running, fleetdb.Assigned, fleetdb.Failed); n > 0 {
 		t.Errorf("the server ended, and left %s", v)
 	}
 
 	r.lab.SetLimits(lab.Limits{})
 	s = r.serve(s.addr, "--offer", r.vms())
-	r.until("served", "all but the paused one are done", func(v view) bool { return v.count(roster.Done) == 7 })
+	r.until("served", "all but the paused one are done", func(v view) bool { return v.count(fleetdb.Done) == 7 })
 	s.asks("resume", "served/vm08").ends(0)
 	follower.ends(0).says("vm01: done", "vm08: done", "8 done")
 	s.asks("plan", "run", file).ends(0)
@@ -100,7 +100,7 @@ func TestServerIsKilledAndGoesOn(t *testing.T) {
 	}
 	r.onlyPublished(r.vms(), names(8)...)
 	r.asFound(inventory.PoweredOff, names(8)...)
-	r.publishedOnce(r.until("served", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded }), r.state())
+	r.publishedOnce(r.until("served", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded }), r.state())
 }
 
 // Where a server has the state directory, plan run hands the plan over to it, and ends with it.

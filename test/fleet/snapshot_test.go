@@ -3,9 +3,9 @@ package fleet
 import (
 	"testing"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // Of a plan's VMs one cannot be snapshotted: the others end, what the host says of it is told, and a
@@ -21,7 +21,7 @@ func TestSnapshotOfOneVMFails(t *testing.T) {
 		"  - {vm: warm1, mode: warm}\n  - {vm: warm2, mode: warm}\n")
 	p := r.begin("plan", "run", file)
 	r.until("snaps", "warm2 waits for its cutover, and warm1 failed", func(v view) bool {
-		return v.vms["warm2"].Step == "wait" && v.count(roster.Done) == 2 && v.vms["warm1"].State == roster.Failed
+		return v.vms["warm2"].Step == "wait" && v.count(fleetdb.Done) == 2 && v.vms["warm1"].State == fleetdb.Failed
 	})
 	r.run("status", "snaps/warm1").ends(0).says("Failed to quiesce the virtual machine")
 	r.run("cutover", "snaps").ends(0)

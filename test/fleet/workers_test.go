@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/postgres"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // newFleet is a rig whose processes meet in a PostgreSQL.
@@ -75,7 +75,7 @@ func (m *machine) logged(words string) int {
 // of are the VMs that a worker has and began.
 func (v view) of(worker string) (names []string) {
 	for name, vm := range v.vms {
-		if vm.Worker == worker && vm.State == roster.Running && len(vm.Storage) > 0 {
+		if vm.Worker == worker && vm.State == fleetdb.Running && len(vm.Storage) > 0 {
 			names = append(names, name)
 		}
 	}
@@ -91,9 +91,9 @@ func (r *rig) submits(file string) {
 // allIsHere checks that n VMs of many ended right, without one having failed on the way.
 func (r *rig) allIsHere(plan, folder string, n int, states ...string) {
 	r.t.Helper()
-	v := r.until(plan, "ended", func(v view) bool { return v.plan.State == roster.PlanEnded })
+	v := r.until(plan, "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded })
 	for _, vm := range v.vms {
-		if vm.State != roster.Done {
+		if vm.State != fleetdb.Done {
 			r.t.Fatalf("VM %s is %s: %s", vm.Name, vm.State, v)
 		}
 	}
@@ -134,7 +134,7 @@ func TestWorkerIsKilledAndAnotherTakesOver(t *testing.T) {
 	killed := time.Now()
 	r.until("shared", "b has taken over", func(v view) bool {
 		for _, name := range orphans {
-			if vm := v.vms[name]; vm.State != roster.Done && (vm.Worker != "b" || vm.State != roster.Running) {
+			if vm := v.vms[name]; vm.State != fleetdb.Done && (vm.Worker != "b" || vm.State != fleetdb.Running) {
 				return false
 			}
 		}
@@ -160,12 +160,12 @@ func TestWorkerWithItsOwnFolderComesBack(t *testing.T) {
 	a.kill()
 	r.lab.SetLimits(lab.Limits{DatastoreRate: slowRate})
 	r.until("own", "a's are stranded, and b's is done", func(v view) bool {
-		return v.count(roster.Stranded) == 3 && v.vms["vm04"].State == roster.Done
+		return v.count(fleetdb.Stranded) == 3 && v.vms["vm04"].State == fleetdb.Done
 	})
 	r.run("status", "own").ends(0).says("3 stranded", "worker rack-a is gone", "start it again")
 	a = r.worker("rack-a", r.vms())
 	r.lab.SetLimits(lab.Limits{})
-	v := r.until("own", "ended", func(v view) bool { return v.plan.State == roster.PlanEnded && v.count(roster.Done) == 4 })
+	v := r.until("own", "ended", func(v view) bool { return v.plan.State == fleetdb.PlanEnded && v.count(fleetdb.Done) == 4 })
 	for _, vm := range names(3) {
 		r.published(r.vms(), vm, "raw", 1)
 	}
@@ -192,7 +192,7 @@ func TestZombieWritesNothing(t *testing.T) {
 				held++
 			}
 		}
-		return held > 0 && held+v.count(roster.Done) == 6
+		return held > 0 && held+v.count(fleetdb.Done) == 6
 	})
 	must(t, a.Process.Signal(syscall.SIGCONT))
 	a.logs("worker stopped what it drives", 1)

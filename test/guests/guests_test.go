@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 	"github.com/decamp/decamp/test/boot"
 )
 
@@ -183,10 +183,10 @@ func (r *rig) checkUnconverted() {
 	domain := filepath.Join(r.dir, "unconverted.xml")
 	must(r.t, os.WriteFile(domain, []byte(strings.ReplaceAll(string(text), images[0], source)), 0o600))
 	out, errs, code := r.run("trial", domain, "--accel", "tcg", "--json", "--keep", filepath.Join(r.dir, "unconverted"))
-	var report trial.Report
+	var report testboot.Report
 	must(r.t, json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &report))
 	r.t.Logf("%s: not converted, it is %s after %.0f s: %s", r.name, report.Verdict, report.Elapsed.Seconds(), report.Why)
-	if code != 7 || report.Verdict != trial.Initramfs || !strings.Contains(report.Why, Look(r.name).SysRoot+" does not exist") || !strings.Contains(report.Remedy, "convert it") {
+	if code != 7 || report.Verdict != testboot.Initramfs || !strings.Contains(report.Why, Look(r.name).SysRoot+" does not exist") || !strings.Contains(report.Remedy, "convert it") {
 		r.t.Errorf("exit code %d, %+v, %s\n%s", code, report, errs, tail(report.Serial))
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 const (
@@ -98,14 +98,14 @@ func (r *rig) migrate() telling {
 	lines := bufio.NewScanner(strings.NewReader(out))
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
-		var o struct{ Event plan.Event }
+		var o struct{ Event journal.Event }
 		must(r.t, json.Unmarshal(lines.Bytes(), &o))
 		switch e := o.Event; e.Kind {
-		case plan.StepBegan:
+		case journal.StepBegan:
 			since[e.Step] = e.Time
-		case plan.StepDone:
+		case journal.StepDone:
 			told.took[e.Step] = e.Time.Sub(since[e.Step])
-		case plan.Summarized:
+		case journal.Summarized:
 			for _, s := range e.Stages {
 				told.took[s.Name] = max(told.took[s.Name], s.Elapsed)
 			}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const operatorsPlan = "version: 1\nname: p\nsource: {url: esxi://root@esx1}\ndefaults: {to: [dir:/srv/vm]}\nselect: poweredOn\n"
@@ -19,11 +19,11 @@ func TestRoleThatAPlanIsCarriedOutWith(t *testing.T) {
 	}{
 		{"admin", planfile.Local, planfile.Admin}, {"operate", planfile.Operate, planfile.Operate}, {"view", "", ""}, {"", "", ""}, {"local", "", ""},
 	} {
-		p := roster.Plan{Role: v.recorded}
-		if got := (&Mover{roster: &roster.Roster{}, Command: true}).roleOf(p); got != v.command {
+		p := fleetdb.Plan{Role: v.recorded}
+		if got := (&Mover{roster: &fleetdb.Roster{}, Command: true}).roleOf(p); got != v.command {
 			t.Errorf("%q in a command: %q, want %q", v.recorded, got, v.command)
 		}
-		if got := (&Mover{roster: &roster.Roster{}}).roleOf(p); got != v.worker {
+		if got := (&Mover{roster: &fleetdb.Roster{}}).roleOf(p); got != v.worker {
 			t.Errorf("%q in a worker: %q, want %q", v.recorded, got, v.worker)
 		}
 	}
@@ -42,7 +42,7 @@ func TestWorkerChecksAPlanAgain(t *testing.T) {
 		"an unknown place":      {"admin", strings.Replace(named, "dir:/srv/vm", "\"place:kvm?stage=/srv/vm\"", 1)},
 		"no role":               {"", named},
 	} {
-		s, err := m.newPlanSource(roster.Plan{Name: "p", Text: v.text, Role: v.role})
+		s, err := m.newPlanSource(fleetdb.Plan{Name: "p", Text: v.text, Role: v.role})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +61,7 @@ func TestWorkerRefusesFoldersThatItDoesNotOffer(t *testing.T) {
 		"dir:/srv/vms": false, "dir:/etc": false, "place:rack1?stage=/etc": false,
 	} {
 		s := &planSource{m: m, SourceParts: &assemble.SourceParts{Assembler: m.a, Role: planfile.Operate}}
-		if err := s.offered(roster.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
+		if err := s.offered(fleetdb.VM{To: []string{to}}); (err == nil) != ok || !ok && !fault.Is(err, fault.Denied) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}

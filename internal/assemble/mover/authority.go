@@ -4,15 +4,15 @@ import (
 	"context"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // acceptedSource returns a new source of p, as the database has it. It returns fault.Denied if p may
 // not be carried out: a process with the fleet's key must have submitted it, and the role of its
 // author must permit what its text asks for. A mover without a database only reads plans of the
 // user's own, and accepts all.
-func (m *Mover) acceptedSource(p roster.Plan) (*planSource, error) {
+func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	if m.roster == nil {
 		return m.newPlanSource(p)
 	}
@@ -33,7 +33,7 @@ func (m *Mover) acceptedSource(p roster.Plan) (*planSource, error) {
 }
 
 // Admit is part of fleet.Mover. The hooks of VMs are checked by the workers that drive them.
-func (m *Mover) Admit(ctx context.Context, p roster.Plan) error {
+func (m *Mover) Admit(ctx context.Context, p fleetdb.Plan) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func hasCommand(h planfile.Hooks) bool { return len(h.Pre.Command)+len(h.Post.Co
 // roleOf returns the authority that this process carries a plan out with. A command that the user runs
 // carries out plans of administrators as its own, with the user's files and terminal; a server or a worker
 // knows submitted plans only.
-func (m *Mover) roleOf(p roster.Plan) planfile.Role {
+func (m *Mover) roleOf(p fleetdb.Plan) planfile.Role {
 	role := planfile.Role(p.Role)
 	switch {
 	case m.roster == nil, m.Command && role == planfile.Admin:

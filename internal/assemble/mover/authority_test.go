@@ -10,9 +10,9 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/fleetkey"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 const plainPlan = "version: 1\nname: wave\nsource: {url: \"esxi://root@esx1\", credentials: {name: esx1}}\ndefaults: {to: [\"dir:/srv/vm\"]}\nselect: name ~ *\n"
@@ -30,13 +30,13 @@ func hookedPlan(where string) string {
 }
 
 // workerOn is the mover of a worker with a key and a credential for operators, on an empty database.
-func workerOn(t *testing.T) (m *Mover, r *roster.Roster, url string) {
+func workerOn(t *testing.T) (m *Mover, r *fleetdb.Roster, url string) {
 	t.Helper()
 	dir := t.TempDir()
 	keys, err := fleetkey.Ensure(filepath.Join(dir, fleetkey.FileName))
 	must(t, err)
 	url = "sqlite:" + filepath.Join(dir, "fleet.db")
-	r, err = roster.Open(t.Context(), roster.Config{URL: url, Keys: keys})
+	r, err = fleetdb.Open(t.Context(), fleetdb.Config{URL: url, Keys: keys})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.Close()) })
 	m = New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}, Env: os.Getenv, AccessFile: filepath.Join(dir, planfile.AccessFile)})
@@ -54,7 +54,7 @@ func TestWorkersRunHooksOfAdminsOnly(t *testing.T) {
 			for _, allowed := range []bool{false, true} {
 				m, r, _ := workerOn(t)
 				m.Hooks = allowed
-				p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
+				p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: hookedPlan(where), Role: role})
 				must(t, err)
 				err = m.Admit(t.Context(), p)
 				want := role != "admin" || where == "plan" && !allowed // those of VMs are the drivers' business
@@ -86,13 +86,13 @@ func TestHooksNeedAllowHooks(t *testing.T) {
 func TestForgedPlanIsRefused(t *testing.T) {
 	m, r, url := workerOn(t)
 	m.Hooks = true
-	forger, err := roster.Open(t.Context(), roster.Config{URL: url})
+	forger, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: url})
 	must(t, err)
 	defer forger.Close()
-	p, err := forger.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	p, err := forger.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
 	must(t, err)
-	must(t, forger.VMs.Add(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1", To: []string{"dir:/etc"}}}))
-	row, err := r.VMs.Get(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, forger.VMs.Add(t.Context(), []fleetdb.VM{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web1", To: []string{"dir:/etc"}}}))
+	row, err := r.VMs.Get(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
 	_, capacities := m.Capacities(t.Context(), p)
 	for what, err := range map[string]error{
@@ -108,7 +108,7 @@ func TestForgedPlanIsRefused(t *testing.T) {
 	}
 
 	// With the key, the plan counts and the row that was put in does not.
-	_, err = r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
+	_, err = r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: hookedPlan("plan"), Role: "admin", By: "ann"})
 	must(t, err)
 	must(t, m.Admit(t.Context(), p))
 	for what, err := range map[string]error{"move": m.Move(t.Context(), row, nil), "undo": m.Undo(t.Context(), row)} {
@@ -121,7 +121,7 @@ func TestForgedPlanIsRefused(t *testing.T) {
 // A signed text does not count under another name: the name is part of it.
 func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
 	m, r, _ := workerOn(t)
-	p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "other", Text: plainPlan, Role: "admin"})
+	p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "other", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	if err := m.Admit(t.Context(), p); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "plan wave") {
 		t.Errorf("error %v, want Denied", err)
@@ -132,22 +132,22 @@ func TestPlanUnderAnotherNameIsRefused(t *testing.T) {
 // was dropped, not the one that it knows.
 func TestPlanSubmittedAnewReplacesTheOneThatIsKnown(t *testing.T) {
 	m, r, _ := workerOn(t)
-	p, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
+	p, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: plainPlan, Role: "admin"})
 	must(t, err)
 	first, err := m.sourceOf(t.Context(), p)
 	must(t, err)
 	if again, err := m.sourceOf(t.Context(), p); err != nil || again != first {
 		t.Fatalf("the plan was read twice: %v", err)
 	}
-	must(t, r.Plans.SetState(t.Context(), "wave", roster.PlanEnded, nil))
+	must(t, r.Plans.SetState(t.Context(), "wave", fleetdb.PlanEnded, nil))
 	must(t, r.Plans.Drop(t.Context(), "wave"))
 	text := strings.Replace(plainPlan, "/srv/vm", "/srv/other", 1)
-	_, err = r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: text, Role: "admin"})
+	_, err = r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: text, Role: "admin"})
 	must(t, err)
-	must(t, r.VMs.Add(t.Context(), []roster.VM{{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
-	row, err := r.VMs.Get(t.Context(), roster.Key{Plan: "wave", VM: "vm-1"})
+	must(t, r.VMs.Add(t.Context(), []fleetdb.VM{{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web1"}}))
+	row, err := r.VMs.Get(t.Context(), fleetdb.Key{Plan: "wave", VM: "vm-1"})
 	must(t, err)
-	s, err := m.current(t.Context(), "wave", func(p roster.Plan) error { return r.VMs.Verify(p, row) })
+	s, err := m.current(t.Context(), "wave", func(p fleetdb.Plan) error { return r.VMs.Verify(p, row) })
 	must(t, err)
 	if to := s.file.Defaults.To; len(to) != 1 || to[0] != "dir:/srv/other" {
 		t.Errorf("VMs go to %v", to)

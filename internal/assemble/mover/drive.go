@@ -7,28 +7,28 @@ import (
 
 	"github.com/decamp/decamp/internal/bottleneck"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // drive is one VM under way: what its runs tell, in the words of the fleet.
 type drive struct {
-	row roster.VM
+	row fleetdb.VM
 	to  fleet.Driver
 
 	mu    sync.Mutex
 	step  string
-	disks map[diskStep]plan.Bytes
+	disks map[diskStep]journal.Bytes
 	read  map[diskStep]int64 // bytes read in this step, over all attempts
 	past  []moment           // of the last rateWindow, oldest first
 	again int64              // bytes read back from images
-	last  roster.Progress
+	last  fleetdb.Progress
 }
 
 // diskStep is a disk in one step of a run.
 type diskStep struct {
-	run  plan.ID
+	run  journal.ID
 	step string
 	disk int32
 }
@@ -43,21 +43,21 @@ type moment struct {
 // just began: so the sum of rates is no more than what was moved.
 const rateWindow = 5 * time.Second
 
-func newDrive(row roster.VM, d fleet.Driver) *drive {
-	return &drive{row: row, to: d, disks: map[diskStep]plan.Bytes{}, read: map[diskStep]int64{}}
+func newDrive(row fleetdb.VM, d fleet.Driver) *drive {
+	return &drive{row: row, to: d, disks: map[diskStep]journal.Bytes{}, read: map[diskStep]int64{}}
 }
 
 // turn is asked for by each of the VM's runs; the Driver has them hold one together.
 func (dr *drive) turn(ctx context.Context, s migrate.Stage) (func(), error) {
-	return dr.to.Turn(ctx, roster.Stage(s), 0)
+	return dr.to.Turn(ctx, fleetdb.Stage(s), 0)
 }
 
 // event passes on what is told of a run.
-func (dr *drive) event(e plan.Event) {
+func (dr *drive) event(e journal.Event) {
 	dr.mu.Lock()
 	defer dr.mu.Unlock()
 	switch e.Kind {
-	case plan.StepBegan:
+	case journal.StepBegan:
 		if dr.step != e.Step {
 			dr.step = e.Step
 			clear(dr.disks)
@@ -65,27 +65,27 @@ func (dr *drive) event(e plan.Event) {
 			dr.stand()
 		}
 		dr.to.Step(e.Step, "")
-	case plan.SourceReread:
+	case journal.SourceReread:
 		if e.Reread != nil && e.Reread.Chunks > 0 {
 			dr.to.Step(e.Step, e.Message)
 		}
-	case plan.StepRetried:
+	case journal.StepRetried:
 		if e.Failure != nil {
 			dr.to.Step(e.Step, e.Failure.Text)
 		}
-	case plan.Progressed:
+	case journal.Progressed:
 		if e.Bytes != nil {
 			dr.count(e)
 			dr.disks[diskStep{e.Run, e.Step, e.Disk}] = *e.Bytes
 			dr.tell(e.Time)
 		}
-	case plan.Waits:
+	case journal.Waits:
 		if e.Step == dr.step {
 			dr.to.Step(e.Step, e.Message)
 		}
-	case plan.RoundDone:
+	case journal.RoundDone:
 		dr.last.Round++
-	case plan.Projected:
+	case journal.Projected:
 		if e.Outlook != nil {
 			dr.last.Outage, dr.last.Dirty = e.Outlook.Outage, e.Outlook.Dirty
 			dr.to.Progress(dr.last)
@@ -104,7 +104,7 @@ func (dr *drive) stand() {
 
 // count adds what was read since the last event of the same disk. An attempt counts from zero. Several
 // destinations read a source once: what the run that is furthest has read counts.
-func (dr *drive) count(e plan.Event) {
+func (dr *drive) count(e journal.Event) {
 	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
 	if more < 0 {

@@ -5,38 +5,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // heard is a driver that keeps what it was told last.
 type heard struct {
-	last      roster.Progress
-	rehearsed roster.Rehearsed
+	last      fleetdb.Progress
+	rehearsed fleetdb.Rehearsed
 }
 
-func (h *heard) Turn(context.Context, roster.Stage, time.Duration) (func(), error) { return nil, nil }
-func (h *heard) Step(string, string)                                               {}
-func (h *heard) Progress(p roster.Progress)                                        { h.last = p }
-func (h *heard) Storage([]string) error                                            { return nil }
-func (h *heard) Rehearsed(done roster.Rehearsed)                                   { h.rehearsed = done }
-func (h *heard) Epoch() int64                                                      { return 1 }
+func (h *heard) Turn(context.Context, fleetdb.Stage, time.Duration) (func(), error) { return nil, nil }
+func (h *heard) Step(string, string)                                                {}
+func (h *heard) Progress(p fleetdb.Progress)                                        { h.last = p }
+func (h *heard) Storage([]string) error                                             { return nil }
+func (h *heard) Rehearsed(done fleetdb.Rehearsed)                                   { h.rehearsed = done }
+func (h *heard) Epoch() int64                                                       { return 1 }
 
 // What moved in one step does not move in the next, until that says so.
 func TestRateEndsWithItsStep(t *testing.T) {
 	var to heard
-	dr := newDrive(roster.VM{Bytes: 100}, &to)
-	dr.event(plan.Event{Kind: plan.StepBegan, Step: "round"})
-	dr.event(plan.Event{Kind: plan.Progressed, Step: "round", Disk: 2000, Bytes: &plan.Bytes{Total: 100, Done: 20, Read: 5}})
-	dr.event(plan.Event{Time: time.Time{}.Add(time.Second), Kind: plan.Progressed, Step: "round", Disk: 2000, Bytes: &plan.Bytes{Total: 100, Done: 40, Read: 40}})
+	dr := newDrive(fleetdb.VM{Bytes: 100}, &to)
+	dr.event(journal.Event{Kind: journal.StepBegan, Step: "round"})
+	dr.event(journal.Event{Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 20, Read: 5}})
+	dr.event(journal.Event{Time: time.Time{}.Add(time.Second), Kind: journal.Progressed, Step: "round", Disk: 2000, Bytes: &journal.Bytes{Total: 100, Done: 40, Read: 40}})
 	if to.last.Rate != 7 || to.last.Done != 40 {
 		t.Fatalf("told %+v", to.last)
 	}
-	dr.event(plan.Event{Kind: plan.StepBegan, Step: "wait"})
+	dr.event(journal.Event{Kind: journal.StepBegan, Step: "wait"})
 	if to.last.Rate != 0 || to.last.Done != 40 {
 		t.Errorf("told %+v", to.last)
 	}
-	dr.event(plan.Event{Kind: plan.Projected, Step: "wait", Outlook: &plan.Outlook{Outage: time.Minute}})
+	dr.event(journal.Event{Kind: journal.Projected, Step: "wait", Outlook: &journal.Outlook{Outage: time.Minute}})
 	if to.last.Rate != 0 || to.last.Outage != time.Minute {
 		t.Errorf("told %+v", to.last)
 	}
@@ -58,7 +58,7 @@ type movedVM struct {
 
 func (f *fleetOf) add(step string) *movedVM {
 	vm := &movedVM{step: step, read: map[diskStep]int64{}}
-	vm.drive = newDrive(roster.VM{Bytes: 100 << 30}, &vm.heard)
+	vm.drive = newDrive(fleetdb.VM{Bytes: 100 << 30}, &vm.heard)
 	f.vms = append(f.vms, vm)
 	vm.begin(f, step)
 	return vm
@@ -66,15 +66,15 @@ func (f *fleetOf) add(step string) *movedVM {
 
 func (vm *movedVM) begin(f *fleetOf, step string) {
 	vm.step = step
-	vm.drive.event(plan.Event{Time: f.now, Kind: plan.StepBegan, Step: step})
+	vm.drive.event(journal.Event{Time: f.now, Kind: journal.StepBegan, Step: step})
 }
 
 // reads has a disk of a run read n bytes more, beside nine times as many zeros.
-func (vm *movedVM) reads(f *fleetOf, run plan.ID, disk int32, n int64) {
+func (vm *movedVM) reads(f *fleetOf, run journal.ID, disk int32, n int64) {
 	k := diskStep{run, vm.step, disk}
 	vm.read[k] += n
-	b := &plan.Bytes{Total: 100 << 30, Done: 10 * vm.read[k], Read: vm.read[k], Rate: 77}
-	vm.drive.event(plan.Event{Time: f.now, Run: run, Kind: plan.Progressed, Step: vm.step, Disk: disk, Bytes: b})
+	b := &journal.Bytes{Total: 100 << 30, Done: 10 * vm.read[k], Read: vm.read[k], Rate: 77}
+	vm.drive.event(journal.Event{Time: f.now, Run: run, Kind: journal.Progressed, Step: vm.step, Disk: disk, Bytes: b})
 }
 
 // Under a limit the rates of VMs add up to no more than it: with disks that end, VMs that begin and end,
@@ -134,4 +134,4 @@ func TestRatesOfVMsStayWithinTheirLimit(t *testing.T) {
 	}
 }
 
-func (vm *movedVM) last() roster.Progress { return vm.heard.last }
+func (vm *movedVM) last() fleetdb.Progress { return vm.heard.last }

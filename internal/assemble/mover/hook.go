@@ -13,13 +13,13 @@ import (
 	"github.com/decamp/decamp/internal/childenv"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // Hook is part of fleet.Mover.
-func (m *Mover) Hook(ctx context.Context, p roster.Plan, when string) error {
+func (m *Mover) Hook(ctx context.Context, p fleetdb.Plan, when string) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (m *Mover) Hook(ctx context.Context, p roster.Plan, when string) error {
 }
 
 // before runs the hook before a VM, unless it was run.
-func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM) error {
+func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM) error {
 	if len(hook.Command) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (m *Mover) before(ctx context.Context, s *planSource, hook planfile.Hook, r
 }
 
 // after runs the hook after a VM, which has ended so, unless it was run.
-func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, ended error) error {
+func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, ended error) error {
 	if len(hook.Command) == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (m *Mover) after(ctx context.Context, s *planSource, hook planfile.Hook, ro
 }
 
 // hook runs a hook of one VM: before it, or after it with how it ended.
-func (m *Mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row roster.VM, vm *inventory.VM, when string, ended error) error {
+func (m *Mover) hook(ctx context.Context, s *planSource, hook planfile.Hook, row fleetdb.VM, vm *inventory.VM, when string, ended error) error {
 	result := ""
 	switch {
 	case when == hookPost && ended != nil:

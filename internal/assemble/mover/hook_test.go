@@ -13,9 +13,9 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 func hookRig(t *testing.T) (*Mover, *planSource) {
@@ -33,7 +33,7 @@ func shHook(script string, timeout time.Duration) planfile.Hook {
 
 func TestHooksAreToldWhatTheyAreFor(t *testing.T) {
 	m, s := hookRig(t)
-	row := roster.VM{Key: roster.Key{Plan: "wave", VM: "vm-7"}, To: []string{"dir:/srv/vm"}, Runs: []string{"web01-1"}}
+	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}, To: []string{"dir:/srv/vm"}, Runs: []string{"web01-1"}}
 	vm := &inventory.VM{Ref: "vm-7", Name: "web 01", UUID: "u"}
 	err := m.hook(t.Context(), s, shHook("env | sort >said", time.Minute), row, vm, hookPost, fault.New(fault.Full, "no room"))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestHooksGetListedVariablesOnly(t *testing.T) {
 	for _, name := range []string{"CREDENTIALS_DIRECTORY", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "DECAMP_DB", "DECAMP_TOKEN_FILE", "DECAMP_PASSWORD_FILE", "NOTIFY_SOCKET", "LD_PRELOAD", "BASH_ENV", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY"} {
 		t.Setenv(name, "/nowhere")
 	}
-	row, vm := roster.VM{Key: roster.Key{Plan: "wave", VM: "vm-7"}}, &inventory.VM{Ref: "vm-7", Name: "web01"}
+	row, vm := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-7"}}, &inventory.VM{Ref: "vm-7", Name: "web01"}
 	must(t, m.hook(t.Context(), s, planfile.Hook{Command: []planfile.Text{"sh", "-c", "tr '\\0' '\\n' </proc/$$/environ >said"}, Timeout: planfile.Duration(time.Minute)}, row, vm, hookPre, nil))
 	said, err := os.ReadFile(filepath.Join(s.folder, "said"))
 	must(t, err)

@@ -10,17 +10,17 @@ import (
 
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fleet"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // lister makes rows of what a source tells.
 type lister struct {
 	source *planSource
 	plan   string
-	tell   func([]roster.VM) error
+	tell   func([]fleetdb.VM) error
 	choice *planfile.Resolver
 	seq    int64
 }
@@ -28,7 +28,7 @@ type lister struct {
 // List tells the VMs that the plan moves; those that it names and the source does not have last.
 // They need not be described for that, which takes a vCenter a millisecond or two each, unless the
 // plan chooses by what only a description says.
-func (s *planSource) List(ctx context.Context, tell func([]roster.VM) error) error {
+func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) error {
 	facts, enough := s.file.Select.Facts()
 	l := &lister{source: s, plan: s.name, tell: tell}
 	var err error
@@ -99,8 +99,8 @@ func refs(vms []*inventory.VM) []inventory.MoRef {
 	return all
 }
 
-func (l *lister) rows(vms []*inventory.VM) []roster.VM {
-	var rows []roster.VM
+func (l *lister) rows(vms []*inventory.VM) []fleetdb.VM {
+	var rows []fleetdb.VM
 	for _, vm := range vms {
 		if m, moved := l.choice.Move(vm); moved {
 			rows = append(rows, l.row(m))
@@ -109,17 +109,17 @@ func (l *lister) rows(vms []*inventory.VM) []roster.VM {
 	return rows
 }
 
-func (l *lister) row(m planfile.Move) roster.VM {
+func (l *lister) row(m planfile.Move) fleetdb.VM {
 	vm := m.VM
 	l.seq++
-	row := roster.VM{
-		Key: roster.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: roster.Queued, Asks: roster.First,
+	row := fleetdb.VM{
+		Key: fleetdb.Key{Plan: l.plan, VM: string(vm.Ref)}, Name: vm.Name, Seq: l.seq, State: fleetdb.Queued, Asks: fleetdb.First,
 		Source: fleet.Endpoint(l.source.URL), Host: hostOf(l.source.URL, vm), Datastore: datastoreOf(l.source.URL, vm),
 		Warm: m.Options.Mode == planfile.Warmly, Priority: m.Options.Priority, Disks: len(vm.Disks), Line: m.Pos.Line, Column: m.Pos.Column,
 	}
 	row.Bytes = vm.Used
 	for _, to := range m.Options.To {
-		p := plan.New(l.source.URL, vm, string(to), string(m.Options.Format), string(m.Options.Transport), time.Now())
+		p := journal.New(l.source.URL, vm, string(to), string(m.Options.Format), string(m.Options.Transport), time.Now())
 		row.To, row.Runs = append(row.To, string(to)), append(row.Runs, string(p.ID))
 	}
 	return row
@@ -145,8 +145,8 @@ func datastoreOf(source *url.URL, vm *inventory.VM) string {
 }
 
 // missing are the rows of what the plan names and the source does not have.
-func (l *lister) missing() []roster.VM {
-	var rows []roster.VM
+func (l *lister) missing() []fleetdb.VM {
+	var rows []fleetdb.VM
 	for _, f := range l.choice.End() {
 		l.seq++
 		name := f.VM
@@ -154,12 +154,12 @@ func (l *lister) missing() []roster.VM {
 			name = string(entry.VM)
 		}
 		key := fmt.Sprintf("line-%d", f.Line)
-		if slices.ContainsFunc(rows, func(r roster.VM) bool { return r.Line == f.Line }) {
+		if slices.ContainsFunc(rows, func(r fleetdb.VM) bool { return r.Line == f.Line }) {
 			key += fmt.Sprintf("-%d", f.Column) // a line of several entries
 		}
-		rows = append(rows, roster.VM{
-			Key: roster.Key{Plan: l.plan, VM: key}, Name: name, Seq: l.seq, Line: f.Line, Column: f.Column,
-			State: roster.Failed, Failure: &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Remedy},
+		rows = append(rows, fleetdb.VM{
+			Key: fleetdb.Key{Plan: l.plan, VM: key}, Name: name, Seq: l.seq, Line: f.Line, Column: f.Column,
+			State: fleetdb.Failed, Failure: &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Remedy},
 		})
 	}
 	return rows

@@ -10,30 +10,30 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
 	"github.com/decamp/decamp/internal/fleet/admission"
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/migrate/warm"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/preflight"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/targets/dir"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // Mover does for a fleet's node what decamp migrate does for one VM. VMs of one source share
 // a session, the connections to its hosts, and their limits.
 type Mover struct {
 	a         *assemble.Assembler
-	roster    *roster.Roster
-	engine    *flow.Engine
-	store     *plan.Store
+	roster    *fleetdb.Roster
+	engine    *workflow.Engine
+	store     *journal.Store
 	migrator  *migrate.Migrator
-	leftovers *leftover.Store
+	leftovers *cleanup.Store
 	offers    map[string]string // storages behind this worker's folders
 	pacer     *pacer
 	tidier    *tidier
@@ -46,32 +46,32 @@ type Mover struct {
 	sources map[string]*planSource    // by plan
 	former  []*planSource             // of plans that were submitted anew under the same name
 	logins  map[string]*login.Limiter // by source, and by host of it
-	drives  map[plan.ID]*drive        // runs under way here
+	drives  map[journal.ID]*drive     // runs under way here
 }
 
 var _ fleet.Mover = (*Mover)(nil)
 
 // New returns a mover that can only read plans.
 func New(a *assemble.Assembler) *Mover {
-	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, drives: map[plan.ID]*drive{}}
+	return &Mover{a: a, sources: map[string]*planSource{}, logins: map[string]*login.Limiter{}, drives: map[journal.ID]*drive{}}
 }
 
 // Open opens the state directory for a worker. The engine is launched; runs that were
 // under way wait for Move. An empty url is no database that machines share. Its record is in the state directory, or where machines meet.
-func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w roster.Worker, r *roster.Roster) (*Mover, error) {
+func Open(ctx context.Context, a *assemble.Assembler, url string, insecure bool, w fleetdb.Worker, r *fleetdb.Roster) (*Mover, error) {
 	state, err := a.StateDir()
 	if err != nil {
 		return nil, err
 	}
 	m := New(a)
 	m.roster, m.offers = r, w.Offers
-	cfg := flow.Config{Dir: state, Log: a.Log}
-	m.store, m.leftovers = plan.NewStore(state), leftover.NewShared(leftover.Folder(state), w.Name, nil)
+	cfg := workflow.Config{Dir: state, Log: a.Log}
+	m.store, m.leftovers = journal.NewStore(state), cleanup.NewShared(cleanup.Folder(state), w.Name, nil)
 	if url != "" {
 		cfg.URL, cfg.Insecure, cfg.Keys, cfg.Executor = url, insecure, r.Keys(), w.Name
-		m.leftovers = leftover.NewShared(sharedRecords{r.Records}, w.Name, m.gone)
+		m.leftovers = cleanup.NewShared(sharedRecords{r.Records}, w.Name, m.gone)
 	}
-	if m.engine, err = flow.Open(ctx, cfg); err != nil {
+	if m.engine, err = workflow.Open(ctx, cfg); err != nil {
 		return nil, err
 	}
 	m.migrator = migrate.New(m.engine, m.store, migrate.Options{Version: a.Version, Log: a.Log, Notify: m.notify, Shared: cfg.URL != ""})
@@ -96,8 +96,8 @@ func (m *Mover) Close() error {
 
 // rowSource returns the source of the plan that row was listed for, logged in to, until leave is
 // called. A row that was changed in the database is fault.Denied.
-func (m *Mover) rowSource(ctx context.Context, row roster.VM) (s *planSource, leave func(), err error) {
-	s, err = m.current(ctx, row.Plan, func(p roster.Plan) error { return m.roster.VMs.Verify(p, row) })
+func (m *Mover) rowSource(ctx context.Context, row fleetdb.VM) (s *planSource, leave func(), err error) {
+	s, err = m.current(ctx, row.Plan, func(p fleetdb.Plan) error { return m.roster.VMs.Verify(p, row) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -107,8 +107,8 @@ func (m *Mover) rowSource(ctx context.Context, row roster.VM) (s *planSource, le
 
 // sourceOf returns the source of a plan, which need not be logged in to. Only the name and the time
 // of p count: its text is that of the database.
-func (m *Mover) sourceOf(ctx context.Context, p roster.Plan) (*planSource, error) {
-	return m.current(ctx, p.Name, func(is roster.Plan) error {
+func (m *Mover) sourceOf(ctx context.Context, p fleetdb.Plan) (*planSource, error) {
+	return m.current(ctx, p.Name, func(is fleetdb.Plan) error {
 		if !is.Created.Equal(p.Created) {
 			return fault.New(fault.Denied, "plan %s is refused: it is not the one that was submitted at %s", p.Name, p.Created.Format(time.RFC3339)).
 				WithHint("see who can write to the database; then drop the plan and submit it again")
@@ -119,7 +119,7 @@ func (m *Mover) sourceOf(ctx context.Context, p roster.Plan) (*planSource, error
 
 // current returns the source of the plan of that name that fits: the one that is known, or else one
 // of what the database has now, which is verified.
-func (m *Mover) current(ctx context.Context, name string, fits func(roster.Plan) error) (*planSource, error) {
+func (m *Mover) current(ctx context.Context, name string, fits func(fleetdb.Plan) error) (*planSource, error) {
 	m.mu.Lock()
 	s := m.sources[name]
 	m.mu.Unlock()
@@ -138,7 +138,7 @@ func (m *Mover) current(ctx context.Context, name string, fits func(roster.Plan)
 
 // Known returns the source of a plan as the database has it, which need not be logged in to. A plan
 // that may not be carried out is fault.Denied.
-func (m *Mover) Known(p roster.Plan) (*planSource, error) {
+func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	old := m.sources[p.Name]
@@ -178,7 +178,7 @@ func (m *Mover) loginsAt(source, host string) *login.Limiter {
 }
 
 // Move is part of fleet.Mover.
-func (m *Mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err error) {
+func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err error) {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
@@ -224,7 +224,7 @@ func (m *Mover) Move(ctx context.Context, row roster.VM, d fleet.Driver) (err er
 }
 
 // drive carries out the runs of one VM. Seen is the VM as it was read a moment ago, or nil.
-func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row roster.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
+func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d fleet.Driver, permit migrate.Permit, seen *inventory.VM) error {
 	dr := newDrive(row, d)
 	m.enter(w, dr)
 	defer m.leave(w)
@@ -246,7 +246,7 @@ func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row roster.VM, d f
 
 // resume tells warm runs the order that stands now: the one on record may be older. A rehearsal that is
 // on record is asked again if it still stands.
-func (m *Mover) resume(w *assemble.Parts, o roster.Order) error {
+func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
 			continue
@@ -281,7 +281,7 @@ func (m *Mover) leave(w *assemble.Parts) {
 }
 
 // notify passes on what a run tells.
-func (m *Mover) notify(e plan.Event) {
+func (m *Mover) notify(e journal.Event) {
 	m.mu.Lock()
 	dr := m.drives[e.Run]
 	m.mu.Unlock()
@@ -289,17 +289,17 @@ func (m *Mover) notify(e plan.Event) {
 		return
 	}
 	dr.event(e)
-	if e.Kind == plan.RehearsalDone {
+	if e.Kind == journal.RehearsalDone {
 		m.answer(dr, e.Run)
 	}
 }
 
 // Order is part of fleet.Mover. Cold runs take none while they are under way.
-func (m *Mover) Order(row roster.VM, o roster.Order) error {
+func (m *Mover) Order(row fleetdb.VM, o fleetdb.Order) error {
 	var errs []error
 	for _, run := range row.Runs {
 		if row.Warm {
-			errs = append(errs, m.store.Give(plan.ID(run), orderOf(o)))
+			errs = append(errs, m.store.Give(journal.ID(run), orderOf(o)))
 		}
 	}
 	return errors.Join(errs...)
@@ -307,18 +307,18 @@ func (m *Mover) Order(row roster.VM, o roster.Order) error {
 
 // orderOf is an order of the fleet in the words of a warm run. Those that end it are the
 // node's: it stops the run, and undoes it.
-func orderOf(o roster.Order) plan.Order {
+func orderOf(o fleetdb.Order) journal.Order {
 	switch o {
-	case roster.Pause:
-		return plan.Pause
-	case roster.CutOver:
-		return plan.CutOver
+	case fleetdb.Pause:
+		return journal.Pause
+	case fleetdb.CutOver:
+		return journal.CutOver
 	}
-	return plan.GoOn
+	return journal.GoOn
 }
 
 // Undo is part of fleet.Mover. Only a VM that is to be withdrawn is removed where it is published.
-func (m *Mover) Undo(ctx context.Context, row roster.VM) error {
+func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
 		return err
@@ -330,7 +330,7 @@ func (m *Mover) Undo(ctx context.Context, row roster.VM) error {
 	}
 	var errs []error
 	for i, d := range w.To {
-		errs = append(errs, m.undoRun(ctx, row, plan.ID(row.Runs[i]), d.Target, w.RigOf(d)))
+		errs = append(errs, m.undoRun(ctx, row, journal.ID(row.Runs[i]), d.Target, w.RigOf(d)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -340,9 +340,9 @@ func (m *Mover) Undo(ctx context.Context, row roster.VM) error {
 
 // undoRun undoes one run of a VM. A run without a record never began, or an earlier attempt undid it. If
 // its VM is published all the same, undoRun returns fault.Conflict.
-func (m *Mover) undoRun(ctx context.Context, row roster.VM, id plan.ID, to assemble.Resident, rig migrate.Rig) error {
+func (m *Mover) undoRun(ctx context.Context, row fleetdb.VM, id journal.ID, to assemble.Resident, rig migrate.Rig) error {
 	undo := m.migrator.Discard
-	if row.Order == roster.Withdraw {
+	if row.Order == fleetdb.Withdraw {
 		undo = m.migrator.Rollback
 	}
 	err := undo(ctx, id, rig)
@@ -370,7 +370,7 @@ func (m *Mover) storages(to []string) []string {
 
 // List is part of fleet.Mover. VMs that the plan names and the source does not have are told
 // last, as failed.
-func (m *Mover) List(ctx context.Context, p roster.Plan, tell func([]roster.VM) error) error {
+func (m *Mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {
 		return err

@@ -10,14 +10,14 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // A VM's own bound on connections counts, also where the plan's defaults have another one.
@@ -45,19 +45,19 @@ func TestConnectionsOfOneVM(t *testing.T) {
 // A run that is on no record is undone already, unless its VM is published.
 func TestUndoOfAnUnknownRun(t *testing.T) {
 	state, vms := t.TempDir(), t.TempDir()
-	engine, err := flow.Open(t.Context(), flow.Config{Dir: state})
+	engine, err := workflow.Open(t.Context(), workflow.Config{Dir: state})
 	must(t, err)
 	t.Cleanup(func() { must(t, engine.Close()) })
-	m := &Mover{migrator: migrate.New(engine, plan.NewStore(state), migrate.Options{})}
+	m := &Mover{migrator: migrate.New(engine, journal.NewStore(state), migrate.Options{})}
 	must(t, engine.Launch())
 	to, err := dir.New(vms, dir.Options{})
 	must(t, err)
-	row := roster.VM{Key: roster.Key{Plan: "wave", VM: "vm-1"}, Name: "web01"}
-	undo := func(o roster.Order) error {
+	row := fleetdb.VM{Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Name: "web01"}
+	undo := func(o fleetdb.Order) error {
 		row.Order = o
 		return m.undoRun(t.Context(), row, "web01-123456", to, migrate.Rig{Target: to})
 	}
-	orders := []roster.Order{roster.Cancel, roster.Rollback, roster.Withdraw}
+	orders := []fleetdb.Order{fleetdb.Cancel, fleetdb.Rollback, fleetdb.Withdraw}
 	for _, o := range orders {
 		if err := undo(o); err != nil {
 			t.Errorf("%s of a run that never began: %v", o, err)

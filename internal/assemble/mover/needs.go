@@ -5,8 +5,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -26,7 +26,7 @@ const GuessedRate = 100_000_000
 const deltaShare = 0.05
 
 // Capacities is part of fleet.Mover.
-func (m *Mover) Capacities(_ context.Context, p roster.Plan) (map[string]int64, error) {
+func (m *Mover) Capacities(_ context.Context, p fleetdb.Plan) (map[string]int64, error) {
 	s, err := m.Known(p)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func DefaultCapacities() map[string]int64 {
 
 // Needs is part of fleet.Mover. The more is copied at once, the longer each takes; what counts
 // is the order of sizes.
-func (m *Mover) Needs(row roster.VM, stage roster.Stage) ([]sched.Need, time.Duration) {
+func (m *Mover) Needs(row fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) {
 	host, disks := "host:"+row.Host, int64(max(row.Disks, 1))
 	needs := []sched.Need{
 		{Resource: host + "/vms", Weight: 1}, {Resource: host + "/disks", Weight: disks},
@@ -60,14 +60,14 @@ func (m *Mover) Needs(row roster.VM, stage roster.Stage) ([]sched.Need, time.Dur
 		}
 	}
 	bytes := float64(row.Bytes)
-	if stage != roster.First {
+	if stage != fleetdb.First {
 		bytes *= deltaShare
 	}
 	return needs, time.Duration(bytes / float64(GuessedRate) * float64(time.Second))
 }
 
 // transportOf is how the plan has a VM moved; https for one of a plan that is not known here.
-func (m *Mover) transportOf(row roster.VM) planfile.Transport {
+func (m *Mover) transportOf(row fleetdb.VM) planfile.Transport {
 	m.mu.Lock()
 	s := m.sources[row.Plan]
 	m.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
 // Node is a fleet.Node with the Mover that it works with.
 type Node struct {
 	*fleet.Node
-	Worker roster.Worker
+	Worker fleetdb.Worker
 	mover  *Mover
 }
 
@@ -35,14 +35,14 @@ type NodeOptions struct {
 }
 
 // OpenNode makes this process part of the fleet that meets in r.
-func OpenNode(ctx context.Context, a *assemble.Assembler, r *roster.Roster, o NodeOptions) (*Node, error) {
+func OpenNode(ctx context.Context, a *assemble.Assembler, r *fleetdb.Roster, o NodeOptions) (*Node, error) {
 	var err error
 	if o.Name == "" {
 		if o.Name, err = hostName(); err != nil {
 			return nil, err
 		}
 	}
-	w := roster.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
+	w := fleetdb.Worker{Name: o.Name, Version: a.Version, VMs: o.VMs}
 	if w.Offers, err = offered(o.Folders); err != nil {
 		return nil, err
 	}

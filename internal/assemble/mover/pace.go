@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched/budget"
 	"github.com/decamp/decamp/internal/sleep"
 )
@@ -31,7 +31,7 @@ type pacer struct {
 	ended   sync.WaitGroup
 
 	mu     sync.Mutex
-	moving []roster.VM   // that have joined
+	moving []fleetdb.VM  // that have joined
 	some   chan struct{} // has a token while there is one
 	joined map[string]bool
 }
@@ -56,7 +56,7 @@ func (p *pacer) close() {
 }
 
 // join has a VM's transfers keep within all rates that they are of.
-func (p *pacer) join(ctx context.Context, row roster.VM) (flow *budget.Flow, leave func()) {
+func (p *pacer) join(ctx context.Context, row fleetdb.VM) (flow *budget.Flow, leave func()) {
 	p.mu.Lock()
 	p.moving = append(p.moving, row)
 	p.mu.Unlock()
@@ -69,14 +69,14 @@ func (p *pacer) join(ctx context.Context, row roster.VM) (flow *budget.Flow, lea
 	return flow, func() { flow.Leave(); p.leave(row) }
 }
 
-func (p *pacer) leave(row roster.VM) {
+func (p *pacer) leave(row fleetdb.VM) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.moving = slices.DeleteFunc(p.moving, func(vm roster.VM) bool { return vm.Key == row.Key })
+	p.moving = slices.DeleteFunc(p.moving, func(vm fleetdb.VM) bool { return vm.Key == row.Key })
 }
 
 // namesOf are the budgets that a VM's transfers pass on a worker.
-func namesOf(row roster.VM, worker string) []string {
+func namesOf(row fleetdb.VM, worker string) []string {
 	names := []string{"fleet:all", "plan:" + row.Plan, "source:" + row.Source, "host:" + row.Host, "worker:" + worker}
 	for _, to := range row.To {
 		names = append(names, "target:"+to)
@@ -162,9 +162,9 @@ func (p *pacer) parts(ctx context.Context) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	var under []roster.VM
+	var under []fleetdb.VM
 	if len(workers) > 1 {
-		if under, err = p.m.roster.VMs.List(ctx, roster.Query{States: []roster.State{roster.Running}}); err != nil {
+		if under, err = p.m.roster.VMs.List(ctx, fleetdb.Query{States: []fleetdb.State{fleetdb.Running}}); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched/budget"
 )
 
@@ -28,8 +28,8 @@ func TestAMachineTakesItsPartOfARate(t *testing.T) {
 }
 
 func TestTransfersPassEachRateOnce(t *testing.T) {
-	names := namesOf(roster.VM{
-		Key: roster.Key{Plan: "wave", VM: "vm-1"}, Source: "vc1:443", Host: "esx1", To: []string{"dir:/a", "dir:/b", "dir:/a"},
+	names := namesOf(fleetdb.VM{
+		Key: fleetdb.Key{Plan: "wave", VM: "vm-1"}, Source: "vc1:443", Host: "esx1", To: []string{"dir:/a", "dir:/b", "dir:/a"},
 	}, "w1")
 	want := []string{"fleet:all", "host:esx1", "plan:wave", "source:vc1:443", "target:dir:/a", "target:dir:/b", "worker:w1"}
 	if !slices.Equal(names, want) {

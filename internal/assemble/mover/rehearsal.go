@@ -7,16 +7,16 @@ import (
 	"os"
 	"strings"
 
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/fleetdb"
+	"github.com/decamp/decamp/internal/journal"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // A VM of a plan is rehearsed by the worker that drives it: what is asked is in its row, and what came
 // of it in a record beside.
 
 // Rehearse is part of fleet.Mover. One that was answered before this process began is answered again.
-func (m *Mover) Rehearse(row roster.VM, ask roster.Rehearsal) error {
+func (m *Mover) Rehearse(row fleetdb.VM, ask fleetdb.Rehearsal) error {
 	id := warmRun(row)
 	m.mu.Lock()
 	dr := m.drives[id]
@@ -25,12 +25,12 @@ func (m *Mover) Rehearse(row roster.VM, ask roster.Rehearsal) error {
 		m.answer(dr, id)
 		return nil
 	}
-	return m.store.AskRehearsal(id, plan.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
+	return m.store.AskRehearsal(id, journal.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline, Fleet: true})
 }
 
 // forgetRehearsal takes away what a former process was asked for by the fleet: it may have been taken
 // back since, and is asked again if not. What people asked for here stands.
-func (m *Mover) forgetRehearsal(id plan.ID) error {
+func (m *Mover) forgetRehearsal(id journal.ID) error {
 	had, err := m.store.Rehearsal(id)
 	if err != nil || had == nil || !had.Fleet {
 		return nil // what is asked there nobody knows: whoever asks next is told
@@ -39,25 +39,25 @@ func (m *Mover) forgetRehearsal(id plan.ID) error {
 }
 
 // TakeBack is part of fleet.Mover.
-func (m *Mover) TakeBack(row roster.VM, rehearsal string) error {
+func (m *Mover) TakeBack(row fleetdb.VM, rehearsal string) error {
 	return m.store.TakeBack(warmRun(row), rehearsal)
 }
 
 // warmRun is the run of a warm VM: it has one destination.
-func warmRun(row roster.VM) plan.ID { return plan.ID(row.Runs[0]) }
+func warmRun(row fleetdb.VM) journal.ID { return journal.ID(row.Runs[0]) }
 
 // answer passes on how the last rehearsal of a run ended.
-func (m *Mover) answer(dr *drive, id plan.ID) {
+func (m *Mover) answer(dr *drive, id journal.ID) {
 	done, err := m.store.Rehearsed(id)
 	if err != nil || done == nil {
 		m.a.Log.Warn("how a rehearsal ended is not known", "run", id, "err", err)
 		return
 	}
-	told := roster.Rehearsed{Rehearsal: roster.Rehearsal{ID: done.ID}, Report: done.Report}
+	told := fleetdb.Rehearsed{Rehearsal: fleetdb.Rehearsal{ID: done.ID}, Report: done.Report}
 	if f := done.Failure; f != nil {
-		told.Failure = &roster.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint}
+		told.Failure = &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint}
 	}
-	var report trial.Report
+	var report testboot.Report
 	if len(done.Report) > 0 && json.Unmarshal(done.Report, &report) == nil {
 		told.Tail = tailOf(report.Serial)
 	}

@@ -12,18 +12,18 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/plan"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/journal"
 )
 
 // A worker that was killed while it was asked, and comes back, does what stands then and not what stood
 // before; what it did already it says again. What somebody asked for on its machine stands.
 func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	source := &url.URL{Scheme: "esxi", Host: "esx1"}
-	p := plan.New(source, &inventory.VM{Ref: "42", Name: "web1", UUID: "u", InstanceUUID: "i"}, "dir:/srv/vm", "raw", "https", time.Unix(1_800_000_000, 0))
+	p := journal.New(source, &inventory.VM{Ref: "42", Name: "web1", UUID: "u", InstanceUUID: "i"}, "dir:/srv/vm", "raw", "https", time.Unix(1_800_000_000, 0))
 	p.Warm = true
-	row := roster.VM{Runs: []string{string(p.ID)}, Warm: true}
+	row := fleetdb.VM{Runs: []string{string(p.ID)}, Warm: true}
 	dir := t.TempDir()
 	serial := filepath.Join(dir, "serial.log")
 	if err := os.WriteFile(serial, []byte("login:"), 0o600); err != nil {
@@ -32,8 +32,8 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	var to heard
 	comes := func() *Mover {
 		m := New(&assemble.Assembler{Prompts: assemble.Prompts{Log: slog.New(slog.DiscardHandler)}})
-		m.store = plan.NewStore(dir)
-		if err := m.resume(&assemble.Parts{To: []*assemble.Destination{{Plan: p}}}, roster.GoOn); err != nil {
+		m.store = journal.NewStore(dir)
+		if err := m.resume(&assemble.Parts{To: []*assemble.Destination{{Plan: p}}}, fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
 		m.drives[p.ID] = newDrive(row, &to)
@@ -48,7 +48,7 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	m := comes()
 	asks := func(id string) {
 		t.Helper()
-		if err := m.Rehearse(row, roster.Rehearsal{ID: id}); err != nil {
+		if err := m.Rehearse(row, fleetdb.Rehearsal{ID: id}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	m = comes()
 	stands(m, "")
 	asks("2")
-	err := m.store.AnswerRehearsal(p.ID, plan.Rehearsed{Rehearsal: plan.Rehearsal{ID: "2"}, Report: json.RawMessage(`{"verdict":"booted","serial":"` + serial + `"}`)})
+	err := m.store.AnswerRehearsal(p.ID, journal.Rehearsed{Rehearsal: journal.Rehearsal{ID: "2"}, Report: json.RawMessage(`{"verdict":"booted","serial":"` + serial + `"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +68,12 @@ func TestAWorkerThatComesBackIsAskedAnew(t *testing.T) {
 	if to.rehearsed.ID != "2" || to.rehearsed.Tail != "login:" || to.rehearsed.Report == nil {
 		t.Errorf("told %+v", to.rehearsed)
 	}
-	if err := m.store.AskRehearsal(p.ID, plan.Rehearsal{ID: "here"}); err != nil {
+	if err := m.store.AskRehearsal(p.ID, journal.Rehearsal{ID: "here"}); err != nil {
 		t.Fatal(err)
 	}
 	m = comes()
 	stands(m, "here")
-	if err := m.Rehearse(row, roster.Rehearsal{ID: "3"}); !fault.Is(err, fault.Conflict) {
+	if err := m.Rehearse(row, fleetdb.Rehearsal{ID: "3"}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("while another stands: %v", err)
 	}
 	if err := m.TakeBack(row, "here"); err != nil {

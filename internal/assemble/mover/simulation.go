@@ -8,12 +8,12 @@ import (
 
 	"github.com/decamp/decamp/internal/assemble"
 	"github.com/decamp/decamp/internal/fleet/simulate"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // AddPlan reads the VMs of a plan and what it limits into s. It logs in to the plan's source.
-func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p roster.Plan, s *simulate.Config) (err error) {
+func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fleetdb.Plan, s *simulate.Config) (err error) {
 	m := New(a)
 	source, err := m.Known(p)
 	if err != nil {
@@ -24,7 +24,7 @@ func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p ros
 		return err
 	}
 	s.VMs, s.Needs = nil, m.Needs
-	err = source.List(ctx, func(some []roster.VM) error { s.VMs = append(s.VMs, some...); return nil })
+	err = source.List(ctx, func(some []fleetdb.VM) error { s.VMs = append(s.VMs, some...); return nil })
 	if err != nil {
 		return err
 	}
@@ -41,13 +41,13 @@ func NewSimulation(h *planfile.Hardware) simulate.Config {
 }
 
 // groups returns VMs as a listing has them.
-func groups(all []planfile.Group) (vms []roster.VM) {
+func groups(all []planfile.Group) (vms []fleetdb.VM) {
 	for _, g := range all {
 		for i := range g.Count {
 			n := len(vms) + 1
 			host := fmt.Sprintf("esx%d", i%g.Hosts+1)
-			vms = append(vms, roster.VM{
-				Key: roster.Key{Plan: "simulated", VM: fmt.Sprintf("vm-%d", n)}, Name: fmt.Sprintf("vm%d", n),
+			vms = append(vms, fleetdb.VM{
+				Key: fleetdb.Key{Plan: "simulated", VM: fmt.Sprintf("vm-%d", n)}, Name: fmt.Sprintf("vm%d", n),
 				Host: host, Datastore: "datastore1", Source: "vc", To: []string{"dir:/"}, Disks: g.Disks, Bytes: int64(g.Allocated),
 			})
 		}

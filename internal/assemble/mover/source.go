@@ -12,10 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/migrate"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/transport"
 	"github.com/decamp/decamp/internal/transport/https"
@@ -26,7 +26,7 @@ type planSource struct {
 	*assemble.SourceParts
 	m       *Mover
 	name    string
-	plan    roster.Plan // as it was read; verified, unless the mover only reads plans
+	plan    fleetdb.Plan // as it was read; verified, unless the mover only reads plans
 	file    *planfile.File
 	folder  string                        // of the plan's relative paths
 	entries map[planfile.Pos]*planfile.VM // of the plan, by where they begin
@@ -44,7 +44,7 @@ type planSource struct {
 }
 
 // newPlanSource reads a plan. Nothing is logged in to yet.
-func (m *Mover) newPlanSource(p roster.Plan) (*planSource, error) {
+func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	file, found := planfile.Parse([]byte(p.Text))
 	if err := found.Err(); err != nil {
 		return nil, fmt.Errorf("plan %s: %w", p.Name, err)
@@ -180,7 +180,7 @@ func (s *planSource) permitted() error {
 }
 
 // offered is an error if a plan that may name no other paths has a VM go to a folder that is not offered here.
-func (s *planSource) offered(row roster.VM) error {
+func (s *planSource) offered(row fleetdb.VM) error {
 	if s.Role != planfile.Operate {
 		return nil
 	}
@@ -233,7 +233,7 @@ func (s *planSource) end() {
 }
 
 // optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.
-func (s *planSource) optionsFor(row roster.VM) planfile.Options {
+func (s *planSource) optionsFor(row fleetdb.VM) planfile.Options {
 	if entry := s.entries[planfile.Pos{Line: row.Line, Column: row.Column}]; entry != nil {
 		return entry.Options
 	}
@@ -241,7 +241,7 @@ func (s *planSource) optionsFor(row roster.VM) planfile.Options {
 }
 
 // works are those of one VM: what VMs share, and its destinations.
-func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Options) (*assemble.Parts, error) {
+func (s *planSource) works(ctx context.Context, row fleetdb.VM, o planfile.Options) (*assemble.Parts, error) {
 	if err := s.offered(row); err != nil {
 		return nil, err
 	}
@@ -262,7 +262,7 @@ func (s *planSource) works(ctx context.Context, row roster.VM, o planfile.Option
 }
 
 // worksOf are the works of a VM that is there, with its intents.
-func (s *planSource) worksOf(ctx context.Context, row roster.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
+func (s *planSource) worksOf(ctx context.Context, row fleetdb.VM, vm *inventory.VM, o planfile.Options) (*assemble.Parts, error) {
 	m := s.MoveOf(o)
 	m.Maps = s.file.Maps.Value()
 	if m.ChangesGuest() {

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/assemble"
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/leftover"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -64,7 +64,7 @@ func (t *tidier) look(ctx context.Context) error {
 	if listed != nil {
 		return errors.Join(err, listed)
 	}
-	slices.SortFunc(plans, func(a, b roster.Plan) int { return b.Created.Compare(a.Created) }) // the newest password is the right one
+	slices.SortFunc(plans, func(a, b fleetdb.Plan) int { return b.Created.Compare(a.Created) }) // the newest password is the right one
 	errs := []error{err}
 	for _, server := range servers {
 		errs = append(errs, t.tidy(ctx, server, plans))
@@ -73,7 +73,7 @@ func (t *tidier) look(ctx context.Context) error {
 }
 
 // tidy logs in to a server by the newest plan of it. What was moved by no plan is for decamp clean.
-func (t *tidier) tidy(ctx context.Context, server string, plans []roster.Plan) error {
+func (t *tidier) tidy(ctx context.Context, server string, plans []fleetdb.Plan) error {
 	for _, p := range plans {
 		whole, err := t.m.roster.Plans.Get(ctx, p.Name)
 		if fault.Is(err, fault.NotFound) {
@@ -106,31 +106,31 @@ func (s *planSource) visit(ctx context.Context) error {
 
 // sharedRecords keeps what was changed on hosts in the database that machines share. The records are
 // signed: they say what is undone on hosts, which snapshot is removed.
-type sharedRecords struct{ records *roster.Records }
+type sharedRecords struct{ records *fleetdb.Records }
 
-var _ leftover.Keeper = sharedRecords{}
+var _ cleanup.Keeper = sharedRecords{}
 
 // leftoverKind is what the roster calls such records.
 const leftoverKind = "leftover"
 
-func (s sharedRecords) Put(ctx context.Context, id leftover.ID, doc []byte) error {
+func (s sharedRecords) Put(ctx context.Context, id cleanup.ID, doc []byte) error {
 	return s.records.PutSigned(ctx, leftoverKind, string(id), doc)
 }
 
-func (s sharedRecords) Drop(ctx context.Context, id leftover.ID) error {
+func (s sharedRecords) Drop(ctx context.Context, id cleanup.ID) error {
 	return s.records.Drop(ctx, leftoverKind, string(id))
 }
 
-func (s sharedRecords) All(ctx context.Context) (map[leftover.ID][]byte, error) {
+func (s sharedRecords) All(ctx context.Context) (map[cleanup.ID][]byte, error) {
 	docs, err := s.records.ListSigned(ctx, leftoverKind)
-	all := map[leftover.ID][]byte{}
+	all := map[cleanup.ID][]byte{}
 	for id, doc := range docs {
-		all[leftover.ID(id)] = doc
+		all[cleanup.ID(id)] = doc
 	}
 	return all, err
 }
 
-func (s sharedRecords) Where(id leftover.ID) string {
+func (s sharedRecords) Where(id cleanup.ID) string {
 	return "record " + string(id) + " of the database"
 }
 
@@ -142,6 +142,6 @@ func (m *Mover) gone(worker string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
 	defer cancel()
 	workers, err := m.roster.Workers.List(ctx)
-	i := slices.IndexFunc(workers, func(w roster.Worker) bool { return w.Name == worker })
+	i := slices.IndexFunc(workers, func(w fleetdb.Worker) bool { return w.Name == worker })
 	return err == nil && i >= 0 && !workers[i].Alive
 }

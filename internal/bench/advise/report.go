@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/bench"
-	"github.com/decamp/decamp/internal/unit"
+	"github.com/decamp/decamp/internal/units"
 )
 
 // Report is what limits a setup, and what to change.
@@ -75,7 +75,7 @@ func notes(steps []Advice) []string {
 		for _, e := range s.Rests {
 			for _, r := range []bench.Row{e.Before, e.After} {
 				if r.Contradicts() {
-					notes = append(notes, fmt.Sprintf("%s was published with %.1f MiB/s, which its own duration of %s contradicts; %.1f is used", r.Name(), r.Wire, unit.Duration(r.Duration()), r.Rate()))
+					notes = append(notes, fmt.Sprintf("%s was published with %.1f MiB/s, which its own duration of %s contradicts; %.1f is used", r.Name(), r.Wire, units.Duration(r.Duration()), r.Rate()))
 				}
 			}
 		}

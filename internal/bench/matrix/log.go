@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/bench"
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -54,7 +54,7 @@ func (l *Log) load(path string) error {
 	if _, err := l.file.Seek(int64(whole), io.SeekStart); err != nil {
 		return err
 	}
-	return errors.Join(l.file.Sync(), durable.Sync(filepath.Dir(path)))
+	return errors.Join(l.file.Sync(), atomicfile.Sync(filepath.Dir(path)))
 }
 
 // Has returns the row of a cell; of several the last one.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/childenv"
+	"github.com/decamp/decamp/internal/diskspace"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/kvm"
-	"github.com/decamp/decamp/internal/room"
 )
 
 // Options say how virt-v2v is run. The zero value takes what this machine has.
@@ -180,7 +180,7 @@ func (e *Engine) environment(work, accel string) ([]string, error) {
 
 // cacheFolder is where libguestfs builds its appliance.
 func cacheFolder(folder string) (string, error) {
-	space, err := room.At(folder)
+	space, err := diskspace.At(folder)
 	if err != nil {
 		return "", fault.Wrap(fault.NotFound, err)
 	}

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/decamp/decamp/internal/diskspace"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/room"
 )
 
 // A process is virt-v2v that is to run for a job.
@@ -105,7 +105,7 @@ func (e *Engine) watch(ctx context.Context, l *leash, j Job, over <-chan struct{
 func (e *Engine) short(j Job) error {
 	for _, path := range j.Disks {
 		folder := filepath.Dir(path)
-		space, err := room.At(folder)
+		space, err := diskspace.At(folder)
 		if err == nil && space.Available < e.o.Reserve {
 			return fault.New(fault.Full, "%w: %s has %d MiB left, and virt-v2v writes on", fault.ErrNoRoom, folder, space.Available>>20).
 				WithHint("make room there: what changes of the guest is kept beside its images until it is published")

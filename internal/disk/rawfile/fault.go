@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/diskspace"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/room"
 )
 
 // fault gives an error of this image its kind and remedy. r is what it was about.
@@ -47,7 +47,7 @@ func storageFault(path string, err error) error {
 func spaceHint(path string) string {
 	folder := filepath.Dir(path)
 	const again = "then start again: it continues where it stopped"
-	left, err := room.At(folder)
+	left, err := diskspace.At(folder)
 	if err != nil {
 		return fmt.Sprintf("make room in %s (or raise the quota), %s", folder, again)
 	}

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/disk/bitmap"
-	"github.com/decamp/decamp/internal/durable"
 )
 
 // Align is the block size of direct I/O, in bytes: offset, length and memory are
@@ -73,7 +73,7 @@ func (f *File) create(o Options) error {
 	}
 	f.written = bitmap.New(f.size, writtenGrain)
 	f.chooseMode(o.Mode)
-	return durable.Sync(filepath.Dir(f.path))
+	return atomicfile.Sync(filepath.Dir(f.path))
 }
 
 // Open opens an image, or a block device, to go on writing it. Nothing is assumed about

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/durable"
 )
 
 // Sync returns once all that was written would survive power loss. After one failure it
@@ -43,7 +43,7 @@ func (f *File) Finish(ctx context.Context) error {
 		if err := f.cached.Sync(); err != nil { // what fdatasync leaves out: times, owner
 			return f.fault("sync", disk.Range{Len: f.size}, err)
 		}
-		if err := durable.Sync(filepath.Dir(f.path)); err != nil {
+		if err := atomicfile.Sync(filepath.Dir(f.path)); err != nil {
 			return err
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -49,7 +49,7 @@ func (c *capacities) ensure(resource string) {
 }
 
 // SetLimit sets or, with negative units, removes an operator's limit. Limits of rates have no effect here.
-func (c *Controller) SetLimit(l roster.Limit) {
+func (c *Controller) SetLimit(l fleetdb.Limit) {
 	if l.Units < 0 {
 		delete(c.capacities.limits, l.Name)
 	} else {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -24,7 +24,7 @@ import (
 type Options struct {
 	// Needs returns the resources that a transfer of the VM holds, and how long it is likely to take;
 	// 0 is unknown. The worker and the fleet's own resources are not among them.
-	Needs func(vm roster.VM, stage roster.Stage) ([]sched.Need, time.Duration)
+	Needs func(vm fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration)
 
 	Now func() time.Time // the time of the fleet database
 	Log *slog.Logger
@@ -41,11 +41,11 @@ type Controller struct {
 	refusals   refusals
 	plans      map[string]Plan // plans that have not ended
 
-	vms          map[roster.Key]roster.VM // VMs that have not ended
-	counts       map[string]int           // VMs in vms by plan
-	unassignable map[roster.Key]string    // reasons of VMs that cannot wait for any worker
-	undo         map[roster.Key]bool      // queued VMs to undo: they need a worker and no transfer slot
-	unrecorded   map[roster.Key]bool      // VMs whose grant was not recorded; Tick submits them again
+	vms          map[fleetdb.Key]fleetdb.VM // VMs that have not ended
+	counts       map[string]int             // VMs in vms by plan
+	unassignable map[fleetdb.Key]string     // reasons of VMs that cannot wait for any worker
+	undo         map[fleetdb.Key]bool       // queued VMs to undo: they need a worker and no transfer slot
+	unrecorded   map[fleetdb.Key]bool       // VMs whose grant was not recorded; Tick submits them again
 
 	started bool // Start was called: rows are submitted as they come
 }
@@ -55,8 +55,8 @@ func New(o Options) *Controller {
 	c := &Controller{
 		Options: o, sched: sched.New(sched.Options{}), workers: newWorkers(), hosts: newHostHealth(o),
 		refusals: refusals{}, plans: map[string]Plan{},
-		vms: map[roster.Key]roster.VM{}, counts: map[string]int{},
-		unassignable: map[roster.Key]string{}, undo: map[roster.Key]bool{}, unrecorded: map[roster.Key]bool{},
+		vms: map[fleetdb.Key]fleetdb.VM{}, counts: map[string]int{},
+		unassignable: map[fleetdb.Key]string{}, undo: map[fleetdb.Key]bool{}, unrecorded: map[fleetdb.Key]bool{},
 	}
 	c.capacities = newCapacities(c.sched, o.Log, c.units)
 	return c
@@ -69,7 +69,7 @@ func (c *Controller) Hosts() *HostHealth { return c.hosts }
 // rows are only collected: nothing may be decided until all holders are counted.
 func (c *Controller) Start() {
 	c.started = true
-	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b roster.VM) int {
+	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b fleetdb.VM) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Plan, b.Plan))
 	}) {
 		c.submit(v)
@@ -77,7 +77,7 @@ func (c *Controller) Start() {
 }
 
 // VM returns the last row of a VM that has not ended.
-func (c *Controller) VM(k roster.Key) (roster.VM, bool) {
+func (c *Controller) VM(k fleetdb.Key) (fleetdb.VM, bool) {
 	v, ok := c.vms[k]
 	return v, ok
 }
@@ -87,7 +87,7 @@ func (c *Controller) VMs(plan string) int { return c.counts[plan] }
 
 // SetVM sets the row of a VM, unless a newer one is known. It reports whether the row shows that an attempt was
 // denied: then the refused logins have changed.
-func (c *Controller) SetVM(v roster.VM) (denied bool) {
+func (c *Controller) SetVM(v fleetdb.VM) (denied bool) {
 	old, known := c.vms[v.Key]
 	if known && v.Rev <= old.Rev {
 		return false
@@ -118,7 +118,7 @@ func (c *Controller) count(plan string, n int) {
 }
 
 // submit makes the sched.Scheduler agree with the row of a VM: it holds what it needs, it waits, or neither.
-func (c *Controller) submit(v roster.VM) {
+func (c *Controller) submit(v fleetdb.VM) {
 	c.workers.unassign(v.Key)
 	delete(c.unassignable, v.Key)
 	delete(c.undo, v.Key)
@@ -132,10 +132,10 @@ func (c *Controller) submit(v roster.VM) {
 			c.sched.Release(run)
 			c.restore(v)
 		}
-	case v.State == roster.Queued && c.orderOf(v).Undoes():
+	case v.State == fleetdb.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
-	case v.State == roster.Queued, v.Asks != roster.NoStage && !v.State.Over():
+	case v.State == fleetdb.Queued, v.Asks != fleetdb.NoStage && !v.State.Over():
 		c.request(v)
 	default:
 		c.sched.Release(run)
@@ -146,16 +146,16 @@ func (c *Controller) submit(v roster.VM) {
 }
 
 // submitQueued submits the queued VMs that match again. They keep their place.
-func (c *Controller) submitQueued(match func(roster.VM) bool) {
+func (c *Controller) submitQueued(match func(fleetdb.VM) bool) {
 	for _, v := range c.vms {
-		if v.State == roster.Queued && match(v) {
+		if v.State == fleetdb.Queued && match(v) {
 			c.submit(v)
 		}
 	}
 }
 
 // restore counts what a VM holds by its row.
-func (c *Controller) restore(v roster.VM) {
+func (c *Controller) restore(v fleetdb.VM) {
 	needs, _ := c.needsOf(v)
 	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Asks], Needs: needs, Since: v.Since}
 	if v.Expected > 0 {
@@ -167,9 +167,9 @@ func (c *Controller) restore(v roster.VM) {
 }
 
 // request requests what the next transfer of a VM needs. A queued VM is assigned to a worker first.
-func (c *Controller) request(v roster.VM) {
+func (c *Controller) request(v fleetdb.VM) {
 	run := runOf(v.Key)
-	if v.State == roster.Queued {
+	if v.State == fleetdb.Queued {
 		to, why := c.workers.choose(v)
 		if why != "" {
 			c.sched.Release(run)
@@ -184,7 +184,7 @@ func (c *Controller) request(v roster.VM) {
 	if !v.NotBefore.IsZero() {
 		q.Windows = []sched.Window{{From: v.NotBefore}}
 	}
-	if v.Order == roster.Pause {
+	if v.Order == fleetdb.Pause {
 		c.sched.PauseRun(run)
 	} else {
 		c.sched.ResumeRun(run)
@@ -198,17 +198,17 @@ func (c *Controller) request(v roster.VM) {
 
 // needsOf returns what the next transfer of a VM needs, by Options.Needs and by the fleet's own limits: a
 // slot of the worker, and for a queued VM a new login. Each of them has a capacity afterwards.
-func (c *Controller) needsOf(v roster.VM) ([]sched.Need, time.Duration) {
+func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 	stage := v.Asks
-	if stage == roster.NoStage {
-		stage = roster.Again
+	if stage == fleetdb.NoStage {
+		stage = fleetdb.Again
 	}
 	needs, expected := c.Needs(v, stage)
-	if v.Expected > 0 && v.Asks != roster.NoStage && v.State != roster.Queued {
+	if v.Expected > 0 && v.Asks != fleetdb.NoStage && v.State != fleetdb.Queued {
 		expected = v.Expected // the worker that asks knows it better
 	}
 	needs = append(needs, sched.Need{Resource: workerSlots(v.Worker), Weight: 1}, sched.Need{Resource: hostTrials(v.Host), Weight: 1})
-	if v.State == roster.Queued {
+	if v.State == fleetdb.Queued {
 		needs = append(needs, sched.Need{Resource: sourceLogins(v.Source), Weight: 1})
 	}
 	for _, n := range needs {
@@ -218,10 +218,10 @@ func (c *Controller) needsOf(v roster.VM) ([]sched.Need, time.Duration) {
 }
 
 // judgeHost updates the health of a VM's host by the result of an attempt. It reports whether the attempt was denied.
-func (c *Controller) judgeHost(old, v roster.VM) (denied bool) {
-	driven := old.State == roster.Assigned || old.State == roster.Running
+func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
+	driven := old.State == fleetdb.Assigned || old.State == fleetdb.Running
 	switch {
-	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == roster.Queued || v.State == roster.Failed):
+	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == fleetdb.Queued || v.State == fleetdb.Failed):
 		switch v.Failure.Kind {
 		case fault.Transient.String(), fault.Unreachable.String():
 			if c.hosts.failed(v.Host, v.Failure.Text) {
@@ -230,7 +230,7 @@ func (c *Controller) judgeHost(old, v roster.VM) (denied bool) {
 		case fault.Denied.String():
 			return true
 		}
-	case v.State == roster.Done, driven && old.Holds && !v.Holds && v.State == roster.Running:
+	case v.State == fleetdb.Done, driven && old.Holds && !v.Holds && v.State == fleetdb.Running:
 		if c.hosts.succeeded(v.Host) {
 			c.capacities.update(hostTrials(v.Host))
 		}
@@ -239,17 +239,17 @@ func (c *Controller) judgeHost(old, v roster.VM) (denied bool) {
 }
 
 // SetExpectedEnd sets when the transfer of a VM is now likely to end.
-func (c *Controller) SetExpectedEnd(k roster.Key, t time.Time) { c.sched.Expect(runOf(k), t) }
+func (c *Controller) SetExpectedEnd(k fleetdb.Key, t time.Time) { c.sched.Expect(runOf(k), t) }
 
 // SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs are
 // assigned again.
-func (c *Controller) SetWorkers(rows []roster.Worker) {
+func (c *Controller) SetWorkers(rows []fleetdb.Worker) {
 	changed := c.workers.update(rows)
 	for _, w := range rows {
 		c.capacities.update(workerSlots(w.Name))
 	}
 	if changed && c.started {
-		c.submitQueued(func(v roster.VM) bool { return !v.Holds })
+		c.submitQueued(func(v fleetdb.VM) bool { return !v.Holds })
 	}
 }
 
@@ -282,7 +282,7 @@ func (c *Controller) rebalance() {
 			continue
 		}
 		moved := 0
-		c.submitQueued(func(v roster.VM) bool {
+		c.submitQueued(func(v fleetdb.VM) bool {
 			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !offers(w, v) {
 				return false
 			}
@@ -304,11 +304,11 @@ func (c *Controller) EachDeadline(f func(time.Time)) {
 }
 
 // runOf returns the name of a VM in the sched.Scheduler. keyOf reverses it.
-func runOf(k roster.Key) string { return k.String() }
+func runOf(k fleetdb.Key) string { return k.String() }
 
-func keyOf(plan, run string) roster.Key { return roster.Key{Plan: plan, VM: run[len(plan)+1:]} }
+func keyOf(plan, run string) fleetdb.Key { return fleetdb.Key{Plan: plan, VM: run[len(plan)+1:]} }
 
 // stages are the stages of sched by those of rows. A row that holds does not name its stage.
-var stages = map[roster.Stage]sched.Stage{
-	roster.NoStage: sched.Again, roster.First: sched.First, roster.Again: sched.Again, roster.Cutover: sched.Cutover,
+var stages = map[fleetdb.Stage]sched.Stage{
+	fleetdb.NoStage: sched.Again, fleetdb.First: sched.First, fleetdb.Again: sched.Again, fleetdb.Cutover: sched.Cutover,
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -17,44 +17,44 @@ import (
 type fleet struct {
 	*Controller
 	now  time.Time
-	rows map[roster.Key]roster.VM
+	rows map[fleetdb.Key]fleetdb.VM
 }
 
 // newFleet returns a fleet with n queued VMs of plan "wave" on host esx1, and workers w1 and w2 with so many slots.
 func newFleet(n, slots int) *fleet {
-	f := &fleet{now: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), rows: map[roster.Key]roster.VM{}}
+	f := &fleet{now: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), rows: map[fleetdb.Key]fleetdb.VM{}}
 	f.Controller = New(Options{
-		Needs: func(v roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
+		Needs: func(v fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
 			return []sched.Need{{Resource: "host:" + v.Host + "/vms", Weight: 1}}, time.Minute
 		},
 		Now: func() time.Time { return f.now }, Log: slog.New(slog.DiscardHandler),
 	})
 	f.Start()
 	for _, name := range []string{"w1", "w2"} {
-		f.SetWorkers([]roster.Worker{{Name: name, Offers: map[string]string{"/": "disk"}, VMs: slots, Alive: true}})
+		f.SetWorkers([]fleetdb.Worker{{Name: name, Offers: map[string]string{"/": "disk"}, VMs: slots, Alive: true}})
 	}
 	f.SetPlan(Plan{Name: "wave", Ready: true})
 	for i := range n {
-		f.set(roster.VM{
-			Key: roster.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Seq: int64(i + 1), State: roster.Queued, Asks: roster.First,
+		f.set(fleetdb.VM{
+			Key: fleetdb.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Seq: int64(i + 1), State: fleetdb.Queued, Asks: fleetdb.First,
 			Source: "vc1:443", Host: "esx1", To: []string{"dir:/srv"},
 		})
 	}
 	return f
 }
 
-func (f *fleet) set(v roster.VM) {
+func (f *fleet) set(v fleetdb.VM) {
 	v.Rev = f.rows[v.Key].Rev + 1
 	f.rows[v.Key] = v
 	f.SetVM(v)
 }
 
 // begin records all grants and returns their rows.
-func (f *fleet) begin() (began []roster.VM) {
+func (f *fleet) begin() (began []fleetdb.VM) {
 	grants := f.Decide()
 	for _, g := range grants {
 		v := f.rows[g.Key]
-		v.State, v.Asks, v.Holds, v.Worker, v.Since, v.Rev = roster.Running, roster.NoStage, true, g.Worker, f.now, v.Rev+1
+		v.State, v.Asks, v.Holds, v.Worker, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, g.Worker, f.now, v.Rev+1
 		f.rows[g.Key] = v
 		began = append(began, v)
 	}
@@ -63,9 +63,9 @@ func (f *fleet) begin() (began []roster.VM) {
 }
 
 // fail queues a VM again after a failure.
-func (f *fleet) fail(v roster.VM, kind string) {
+func (f *fleet) fail(v fleetdb.VM, kind string) {
 	v = f.rows[v.Key]
-	v.State, v.Asks, v.Holds, v.Failure = roster.Queued, roster.First, false, &roster.Failure{Kind: kind, Text: "no route"}
+	v.State, v.Asks, v.Holds, v.Failure = fleetdb.Queued, fleetdb.First, false, &fleetdb.Failure{Kind: kind, Text: "no route"}
 	f.set(v)
 }
 
@@ -79,7 +79,7 @@ func (f *fleet) reason() string {
 
 func TestHostRestsAfterFailuresInARow(t *testing.T) {
 	f := newFleet(10, 100)
-	f.SetLimit(roster.Limit{Name: "host:*/vms", Units: failuresInARow})
+	f.SetLimit(fleetdb.Limit{Name: "host:*/vms", Units: failuresInARow})
 	for _, v := range f.begin() {
 		f.fail(v, "unreachable")
 	}
@@ -131,7 +131,7 @@ func TestRefusedLoginClosesItsSource(t *testing.T) {
 // VMs of a lost worker are queued unless only that worker has their images.
 func TestVMsOfALostWorker(t *testing.T) {
 	f := newFleet(4, 2)
-	var images roster.VM
+	var images fleetdb.VM
 	for _, v := range f.begin() {
 		if v.Worker == "w1" {
 			images = v
@@ -139,9 +139,9 @@ func TestVMsOfALostWorker(t *testing.T) {
 		}
 	}
 	f.set(images)
-	f.SetWorkers([]roster.Worker{{Name: "w1", VMs: 2}})
+	f.SetWorkers([]fleetdb.Worker{{Name: "w1", VMs: 2}})
 	queue, strand := f.Lost()
-	if len(queue["w1"]) != 1 || !slices.Equal(strand["w1"], []roster.Key{images.Key}) || len(queue)+len(strand) != 2 {
+	if len(queue["w1"]) != 1 || !slices.Equal(strand["w1"], []fleetdb.Key{images.Key}) || len(queue)+len(strand) != 2 {
 		t.Errorf("queued %v, stranded %v", queue, strand)
 	}
 }
@@ -149,11 +149,11 @@ func TestVMsOfALostWorker(t *testing.T) {
 // An undo needs a worker and no slot of a host; a worker undoes as many at a time as it has slots.
 func TestUndoNeedsNoSlot(t *testing.T) {
 	f := newFleet(10, 2)
-	f.SetLimit(roster.Limit{Name: "host:esx1/vms", Units: 0})
+	f.SetLimit(fleetdb.Limit{Name: "host:esx1/vms", Units: 0})
 	if n := len(f.begin()); n > 0 {
 		t.Fatalf("%d VMs begin at a closed host", n)
 	}
-	f.SetPlan(Plan{Name: "wave", Ready: true, Order: roster.Cancel})
+	f.SetPlan(Plan{Name: "wave", Ready: true, Order: fleetdb.Cancel})
 	by := map[string]int{}
 	for _, v := range f.begin() {
 		by[v.Worker]++
@@ -166,13 +166,13 @@ func TestUndoNeedsNoSlot(t *testing.T) {
 // The slots of a grant that the database does not record are free for others, and the VM is granted again after a tick.
 func TestUnrecordedGrantIsGivenBack(t *testing.T) {
 	f := newFleet(2, 1)
-	f.SetLimit(roster.Limit{Name: "host:esx1/vms", Units: 1})
+	f.SetLimit(fleetdb.Limit{Name: "host:esx1/vms", Units: 1})
 	grants := f.Decide()
 	f.Recorded(grants, nil)
 	if other := f.begin(); len(grants) != 1 || len(other) != 1 || other[0].Key == grants[0].Key {
 		t.Fatalf("granted %v, then %v", grants, other)
 	}
-	f.SetLimit(roster.Limit{Name: "host:esx1/vms", Units: 2})
+	f.SetLimit(fleetdb.Limit{Name: "host:esx1/vms", Units: 2})
 	f.Tick()
 	if again := f.begin(); len(again) != 1 || again[0].Key != grants[0].Key {
 		t.Errorf("after a tick: granted %v", again)

@@ -1,12 +1,12 @@
 package admission
 
 import (
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // Decide returns what can be granted now: VMs to undo first, then transfers. The caller records the grants and
 // passes the rows that came of it to Recorded.
-func (c *Controller) Decide() []roster.Granted {
+func (c *Controller) Decide() []fleetdb.Granted {
 	grants := c.grantUndo()
 	for _, g := range c.sched.Decide(c.Now()) {
 		v := c.vms[keyOf(g.Plan, g.Run)]
@@ -14,7 +14,7 @@ func (c *Controller) Decide() []roster.Granted {
 		if a, ok := c.workers.assigned[v.Key]; ok {
 			worker = a.worker
 		}
-		granted := roster.Granted{Key: v.Key, Worker: worker}
+		granted := fleetdb.Granted{Key: v.Key, Worker: worker}
 		if !g.Until.IsZero() {
 			granted.Expected = g.Until.Sub(g.Since)
 		}
@@ -25,8 +25,8 @@ func (c *Controller) Decide() []roster.Granted {
 
 // Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have changed in the
 // meantime: they release what they were granted, and their new rows follow.
-func (c *Controller) Recorded(grants []roster.Granted, rows []roster.VM) {
-	recorded := make(map[roster.Key]bool, len(rows))
+func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
+	recorded := make(map[fleetdb.Key]bool, len(rows))
 	for _, v := range rows {
 		recorded[v.Key] = true
 		c.hosts.began(v.Host)
@@ -43,17 +43,17 @@ func (c *Controller) Recorded(grants []roster.Granted, rows []roster.VM) {
 
 // grantUndo grants VMs that are to be undone to workers that can take them: at a time as many as the worker has
 // slots.
-func (c *Controller) grantUndo() []roster.Granted {
+func (c *Controller) grantUndo() []fleetdb.Granted {
 	if len(c.undo) == 0 {
 		return nil
 	}
 	undoing := map[string]int{}
 	for _, v := range c.vms {
-		if v.State != roster.Queued && c.orderOf(v).Undoes() {
+		if v.State != fleetdb.Queued && c.orderOf(v).Undoes() {
 			undoing[v.Worker]++
 		}
 	}
-	var grants []roster.Granted
+	var grants []fleetdb.Granted
 	for key := range c.undo {
 		v := c.vms[key]
 		if _, refused := c.refusals.of(v); refused {
@@ -63,7 +63,7 @@ func (c *Controller) grantUndo() []roster.Granted {
 			if undoing[w.Name] < w.VMs {
 				undoing[w.Name]++
 				delete(c.undo, key)
-				grants = append(grants, roster.Granted{Key: key, Worker: w.Name})
+				grants = append(grants, fleetdb.Granted{Key: key, Worker: w.Name})
 				break
 			}
 		}
@@ -73,15 +73,15 @@ func (c *Controller) grantUndo() []roster.Granted {
 
 // Lost returns the VMs of each worker that is gone: those that another worker can continue, or their own worker
 // if it is back, and those that have to wait for their worker, without those that wait already.
-func (c *Controller) Lost() (queue, strand map[string][]roster.Key) {
-	queue, strand = map[string][]roster.Key{}, map[string][]roster.Key{}
+func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
+	queue, strand = map[string][]fleetdb.Key{}, map[string][]fleetdb.Key{}
 	for _, v := range c.vms {
 		w := c.workers.byName[v.Worker]
 		switch {
-		case v.State == roster.Queued, w.Alive && v.State != roster.Stranded:
+		case v.State == fleetdb.Queued, w.Alive && v.State != fleetdb.Stranded:
 		case len(v.Storage) == 0 || len(c.workers.able(v)) > 0:
 			queue[v.Worker] = append(queue[v.Worker], v.Key)
-		case v.State != roster.Stranded:
+		case v.State != fleetdb.Stranded:
 			strand[v.Worker] = append(strand[v.Worker], v.Key)
 		}
 	}
@@ -89,4 +89,4 @@ func (c *Controller) Lost() (queue, strand map[string][]roster.Key) {
 }
 
 // Worker returns the last row of a worker.
-func (c *Controller) Worker(name string) roster.Worker { return c.workers.byName[name] }
+func (c *Controller) Worker(name string) fleetdb.Worker { return c.workers.byName[name] }

@@ -3,16 +3,16 @@ package admission
 import (
 	"maps"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A Plan is what decides about the VMs of a plan that has not ended.
 type Plan struct {
 	Name    string
-	Order   roster.Order // order to the whole plan
-	Weight  int          // share of resources relative to other plans; 0 is 1
-	Ready   bool         // the plan is admitted, and its hook before the first VM has succeeded
-	Failure string       // why the plan is not ready; "" while that is not decided
+	Order   fleetdb.Order // order to the whole plan
+	Weight  int           // share of resources relative to other plans; 0 is 1
+	Ready   bool          // the plan is admitted, and its hook before the first VM has succeeded
+	Failure string        // why the plan is not ready; "" while that is not decided
 
 	// Capacities are the limits that the plan sets, by resource. "host:*/vms" is the limit of every host that
 	// is not named. If several plans limit a resource, the lowest limit counts.
@@ -29,13 +29,13 @@ func (c *Controller) SetPlan(p Plan) {
 	if !maps.Equal(p.Capacities, old.Capacities) {
 		c.capacities.updateAll()
 	}
-	if p.Order == roster.Pause || !p.Ready {
+	if p.Order == fleetdb.Pause || !p.Ready {
 		c.sched.PausePlan(p.Name)
 	} else {
 		c.sched.ResumePlan(p.Name)
 	}
 	if old.Order.Undoes() != p.Order.Undoes() && c.started {
-		c.submitQueued(func(v roster.VM) bool { return v.Plan == p.Name })
+		c.submitQueued(func(v fleetdb.VM) bool { return v.Plan == p.Name })
 	}
 }
 
@@ -57,4 +57,4 @@ func (c *Controller) setWeight(plan string, weight int) {
 }
 
 // orderOf returns the order that counts for a VM.
-func (c *Controller) orderOf(v roster.VM) roster.Order { return v.Order.Under(c.plans[v.Plan].Order) }
+func (c *Controller) orderOf(v fleetdb.VM) fleetdb.Order { return v.Order.Under(c.plans[v.Plan].Order) }

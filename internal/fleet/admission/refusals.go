@@ -2,14 +2,14 @@ package admission
 
 import (
 	"github.com/decamp/decamp/internal/fleet/login"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // refusals are the refused logins by login.RecordID. No VM begins where a login is refused.
 type refusals map[string]login.Refusal
 
 // of returns the refused login that a VM waits for.
-func (rs refusals) of(v roster.VM) (login.Refusal, bool) {
+func (rs refusals) of(v fleetdb.VM) (login.Refusal, bool) {
 	if r, refused := rs[v.Source]; refused {
 		return r, true
 	}

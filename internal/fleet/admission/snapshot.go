@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
@@ -52,9 +52,9 @@ func (c *Controller) Snapshot() Snapshot {
 }
 
 // sentence returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
-func (c *Controller) sentence(key roster.Key, w sched.Waiting) string {
+func (c *Controller) sentence(key fleetdb.Key, w sched.Waiting) string {
 	v, p := c.vms[key], c.plans[key.Plan]
-	if r, refused := c.refusals.of(v); refused && (v.State == roster.Queued || r.Host != "") {
+	if r, refused := c.refusals.of(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
 		return r.Err().Error() + "; correct the password, then decamp resume " + key.Plan
 	}
 	if h := c.hosts.hosts[v.Host]; h != nil && w.Why != sched.Shut && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
@@ -65,7 +65,7 @@ func (c *Controller) sentence(key roster.Key, w sched.Waiting) string {
 		return p.Failure
 	case w.Why == sched.Paused && !p.Ready:
 		return "the plan's hook before its first VM is under way"
-	case w.Why == sched.Paused && p.Order == roster.Pause:
+	case w.Why == sched.Paused && p.Order == fleetdb.Pause:
 		return "plan " + key.Plan + " is paused"
 	case w.Why == sched.Paused:
 		return "it is paused"

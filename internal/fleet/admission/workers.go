@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 )
 
 // workers are the workers of the fleet, and the assignments of queued VMs to them.
 type workers struct {
-	byName   map[string]roster.Worker
+	byName   map[string]fleetdb.Worker
 	names    []string // keys of byName, sorted
-	assigned map[roster.Key]assignment
+	assigned map[fleetdb.Key]assignment
 	queued   map[string]int // assigned VMs by worker
 }
 
@@ -24,11 +24,11 @@ type assignment struct {
 }
 
 func newWorkers() *workers {
-	return &workers{byName: map[string]roster.Worker{}, assigned: map[roster.Key]assignment{}, queued: map[string]int{}}
+	return &workers{byName: map[string]fleetdb.Worker{}, assigned: map[fleetdb.Key]assignment{}, queued: map[string]int{}}
 }
 
 // update sets the rows of workers. It reports whether one of them can take other VMs than before.
-func (ws *workers) update(rows []roster.Worker) (changed bool) {
+func (ws *workers) update(rows []fleetdb.Worker) (changed bool) {
 	for _, w := range rows {
 		old := ws.byName[w.Name]
 		changed = changed || old.Alive != w.Alive || old.Drains != w.Drains || old.VMs != w.VMs || !maps.Equal(old.Offers, w.Offers)
@@ -40,7 +40,7 @@ func (ws *workers) update(rows []roster.Worker) (changed bool) {
 
 // choose returns the worker that v is to wait for: of those that can take it, the one with the shortest queue
 // relative to its slots. If no worker can take it, why is the reason.
-func (ws *workers) choose(v roster.VM) (to assignment, why string) {
+func (ws *workers) choose(v fleetdb.VM) (to assignment, why string) {
 	able := ws.able(v)
 	if len(able) == 0 {
 		return assignment{}, ws.reasonForNone(v)
@@ -55,13 +55,13 @@ func (ws *workers) choose(v roster.VM) (to assignment, why string) {
 }
 
 // load returns the queue of a worker with one VM more, relative to its slots.
-func (ws *workers) load(w roster.Worker) float64 {
+func (ws *workers) load(w fleetdb.Worker) float64 {
 	return float64(ws.queued[w.Name]+1) / float64(max(w.VMs, 1))
 }
 
 // able returns the workers that can take a VM, by name.
-func (ws *workers) able(v roster.VM) []roster.Worker {
-	var able []roster.Worker
+func (ws *workers) able(v fleetdb.VM) []fleetdb.Worker {
+	var able []fleetdb.Worker
 	for _, name := range ws.names {
 		if w := ws.byName[name]; w.Alive && !w.Drains && offers(w, v) {
 			able = append(able, w)
@@ -71,7 +71,7 @@ func (ws *workers) able(v roster.VM) []roster.Worker {
 }
 
 // reasonForNone returns why no worker can take a VM.
-func (ws *workers) reasonForNone(v roster.VM) string {
+func (ws *workers) reasonForNone(v fleetdb.VM) string {
 	for _, name := range ws.names {
 		w := ws.byName[name]
 		switch {
@@ -88,13 +88,13 @@ func (ws *workers) reasonForNone(v roster.VM) string {
 	return "no worker offers " + strings.Join(v.To, ", ")
 }
 
-func (ws *workers) assign(k roster.Key, to assignment) {
+func (ws *workers) assign(k fleetdb.Key, to assignment) {
 	ws.unassign(k)
 	ws.assigned[k] = to
 	ws.queued[to.worker]++
 }
 
-func (ws *workers) unassign(k roster.Key) {
+func (ws *workers) unassign(k fleetdb.Key) {
 	if a, ok := ws.assigned[k]; ok {
 		delete(ws.assigned, k)
 		ws.queued[a.worker]--
@@ -103,7 +103,7 @@ func (ws *workers) unassign(k roster.Key) {
 
 // offers reports whether a worker has the storage of the VM's images or, if the VM has no images yet, its
 // destination folders.
-func offers(w roster.Worker, v roster.VM) bool {
+func offers(w fleetdb.Worker, v fleetdb.VM) bool {
 	if len(v.Storage) > 0 {
 		return offersIDs(w, v.Storage)
 	}
@@ -115,7 +115,7 @@ func offers(w roster.Worker, v roster.VM) bool {
 	return len(v.To) > 0
 }
 
-func offersIDs(w roster.Worker, ids []string) bool {
+func offersIDs(w fleetdb.Worker, ids []string) bool {
 	offered := slices.Collect(maps.Values(w.Offers))
 	for _, id := range ids {
 		if !slices.Contains(offered, id) {

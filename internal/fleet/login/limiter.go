@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -33,19 +33,19 @@ const (
 // A Limiter permits the logins of one process at one place: at a source, or by SSH at one of its hosts with
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
-	roster       *roster.Roster
+	roster       *fleetdb.Roster
 	source, host string
 	owner        string // owner of the lease, different in each process
 
-	waiting atomic.Int32  // callers that hold token or wait for it
-	token   chan struct{} // holds one token; the caller that took it may log in and use the fields below
-	lease   *roster.Lease // held while logins of this process follow each other; else nil
-	refused bool          // a refusal was returned, and no login was permitted since
-	unsaved *Refusal      // a refusal that is not recorded yet; nil if there is none
+	waiting atomic.Int32   // callers that hold token or wait for it
+	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below
+	lease   *fleetdb.Lease // held while logins of this process follow each other; else nil
+	refused bool           // a refusal was returned, and no login was permitted since
+	unsaved *Refusal       // a refusal that is not recorded yet; nil if there is none
 }
 
 // NewLimiter returns the limiter of logins at source, host:port, or at one of its hosts unless host is "".
-func NewLimiter(r *roster.Roster, source, host string) *Limiter {
+func NewLimiter(r *fleetdb.Roster, source, host string) *Limiter {
 	l := &Limiter{
 		roster: r, source: source, host: host, token: make(chan struct{}, 1),
 		owner: fmt.Sprintf("%d/%08x", os.Getpid(), rand.Uint32()),
@@ -155,7 +155,7 @@ func (l *Limiter) acquireLease(ctx context.Context) error {
 }
 
 // renewLease renews the lease until ctx ends: a login takes as long as the user types a password.
-func (l *Limiter) renewLease(ctx context.Context, lease roster.Lease) error {
+func (l *Limiter) renewLease(ctx context.Context, lease fleetdb.Lease) error {
 	for {
 		if err := sleep.For(ctx, leaseTTL/renewals); err != nil {
 			return err

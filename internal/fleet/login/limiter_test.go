@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 var errDenied = fault.New(fault.Denied, "cannot complete login due to an incorrect user name or password").OfLogin()
 
 // open returns an empty fleet database. Its clock is now, or the real one if now is nil.
-func open(t *testing.T, now func() time.Time) *roster.Roster {
+func open(t *testing.T, now func() time.Time) *fleetdb.Roster {
 	t.Helper()
-	db, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db"), Now: now})
+	db, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db"), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}

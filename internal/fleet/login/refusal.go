@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // recordKind is the kind of the records of refused logins in the fleet database.
@@ -50,13 +50,13 @@ func RefusedAt(source string) string { return "login to " + source + " was refus
 // IsRefusal reports whether err is a refused login, or one that was not permitted because of an earlier refusal.
 func IsRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
-func putRefusal(ctx context.Context, r *roster.Roster, refused Refusal) error {
+func putRefusal(ctx context.Context, r *fleetdb.Roster, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
 	return r.Records.Put(ctx, recordKind, RecordID(refused.Source, refused.Host), text)
 }
 
 // Refusals returns the refusals on record, by RecordID.
-func Refusals(ctx context.Context, r *roster.Roster) (map[string]Refusal, error) {
+func Refusals(ctx context.Context, r *fleetdb.Roster) (map[string]Refusal, error) {
 	records, err := r.Records.List(ctx, recordKind)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func Refusals(ctx context.Context, r *roster.Roster) (map[string]Refusal, error)
 }
 
 // Forgive drops the refusals of a source and of its hosts, so that logins there are permitted again.
-func Forgive(ctx context.Context, r *roster.Roster, source string) error {
+func Forgive(ctx context.Context, r *fleetdb.Roster, source string) error {
 	records, err := r.Records.List(ctx, recordKind)
 	for _, rec := range records {
 		if rec.ID == source || strings.HasPrefix(rec.ID, source+" ") {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A load is a Load that still changes.
@@ -17,7 +17,7 @@ type load struct {
 }
 
 // loadsOf returns the names of the loads that the transfer of a VM adds to.
-func loadsOf(v roster.VM) []string { return []string{"host " + v.Host, "worker " + v.Worker} }
+func loadsOf(v fleetdb.VM) []string { return []string{"host " + v.Host, "worker " + v.Worker} }
 
 func (s *simulation) load(name string) *load {
 	l := s.loads[name]
@@ -28,7 +28,7 @@ func (s *simulation) load(name string) *load {
 	return l
 }
 
-func (l *load) begin(v roster.VM, now time.Time) {
+func (l *load) begin(v fleetdb.VM, now time.Time) {
 	l.VMs++
 	l.Bytes += v.Bytes
 	if l.now++; l.now == 1 {
@@ -51,7 +51,7 @@ type bound struct {
 
 func (b bound) none() bool { return len(b.shared) == 0 && math.IsInf(b.most, 1) }
 
-func (s *simulation) boundOf(v roster.VM) bound {
+func (s *simulation) boundOf(v fleetdb.VM) bound {
 	b := bound{most: math.Inf(1)}
 	for _, name := range []string{"host:" + v.Host, "datastore:" + v.Datastore, "source:" + v.Source, "worker:" + v.Worker, "link:all"} {
 		if name += "/rate"; valueOf(s.Rates, name) > 0 {

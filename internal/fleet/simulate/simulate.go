@@ -15,18 +15,18 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/fleet/admission"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
 // A Config describes what is simulated.
 type Config struct {
-	VMs        []roster.VM      // as fleet.Mover.List reports them
-	Workers    []roster.Worker  // nil: one worker that takes every VM
+	VMs        []fleetdb.VM     // as fleet.Mover.List reports them
+	Workers    []fleetdb.Worker // nil: one worker that takes every VM
 	Capacities map[string]int64 // limits of every plan, as fleet.Mover.Capacities returns them
 
 	// Needs returns what a transfer holds, and how long it takes if no rate bounds it.
-	Needs func(roster.VM, roster.Stage) ([]sched.Need, time.Duration)
+	Needs func(fleetdb.VM, fleetdb.Stage) ([]sched.Need, time.Duration)
 
 	// Rates are bytes per second that transfers share equally, by name: "host:esx1/rate", "host:*/rate" for
 	// every other host, "datastore:ds1/rate", "source:vc1:443/rate", "worker:w1/rate", "link:all/rate" for all
@@ -53,7 +53,7 @@ type Result struct {
 
 // A VM is one transfer.
 type VM struct {
-	roster.Key
+	fleetdb.Key
 	Name   string        `json:"name"`
 	Host   string        `json:"host"`
 	Worker string        `json:"worker"`
@@ -74,7 +74,7 @@ type Load struct {
 
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
-	roster.Key
+	fleetdb.Key
 	Why string `json:"why"`
 }
 
@@ -109,13 +109,13 @@ type simulation struct {
 	changed   []*stream // streams whose rates are out of date
 	result    Result
 	loads     map[string]*load
-	waits     map[roster.Key]string // what each VM waited for after the first decision
+	waits     map[fleetdb.Key]string // what each VM waited for after the first decision
 }
 
 func newSimulation(c Config) *simulation {
 	s := &simulation{Config: c, now: epoch, streams: map[string]*stream{}, limits: map[string]*limit{}, loads: map[string]*load{}}
 	if len(c.Workers) == 0 {
-		s.Workers = []roster.Worker{{Name: "any", Offers: map[string]string{"/": "any"}, VMs: len(c.VMs) + 1}}
+		s.Workers = []fleetdb.Worker{{Name: "any", Offers: map[string]string{"/": "any"}, VMs: len(c.VMs) + 1}}
 	}
 	s.admission = admission.New(admission.Options{Needs: c.Needs, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler)})
 	s.admission.Start()
@@ -130,7 +130,7 @@ func newSimulation(c Config) *simulation {
 			plans[v.Plan] = true
 			s.admission.SetPlan(admission.Plan{Name: v.Plan, Capacities: c.Capacities, Ready: true})
 		}
-		v.State, v.Asks, v.Rev, v.Seq = roster.Queued, roster.First, 1, int64(i+1)
+		v.State, v.Asks, v.Rev, v.Seq = fleetdb.Queued, fleetdb.First, 1, int64(i+1)
 		s.admission.SetVM(v)
 	}
 	return s
@@ -141,21 +141,21 @@ func (s *simulation) decide() {
 	for _, g := range s.admission.Decide() {
 		v, _ := s.admission.VM(g.Key)
 		v.Worker = g.Worker
-		v.State, v.Asks, v.Holds, v.Since, v.Rev = roster.Running, roster.NoStage, true, s.now, v.Rev+1
+		v.State, v.Asks, v.Holds, v.Since, v.Rev = fleetdb.Running, fleetdb.NoStage, true, s.now, v.Rev+1
 		s.admission.SetVM(v)
 		s.begin(v, g.Expected)
 	}
 	s.shareRates()
 	if s.waits == nil {
-		s.waits = map[roster.Key]string{}
+		s.waits = map[fleetdb.Key]string{}
 		for _, w := range s.admission.Snapshot().Waiting {
-			s.waits[roster.Key{Plan: w.Plan, VM: w.VM}] = w.Sentence
+			s.waits[fleetdb.Key{Plan: w.Plan, VM: w.VM}] = w.Sentence
 		}
 	}
 }
 
 // begin begins the transfer of a VM, after the time for which it only holds its slots.
-func (s *simulation) begin(v roster.VM, expected time.Duration) {
+func (s *simulation) begin(v fleetdb.VM, expected time.Duration) {
 	f := &flow{vm: v, at: len(s.result.VMs)}
 	s.result.VMs = append(s.result.VMs, VM{Key: v.Key, Name: v.Name, Host: v.Host, Worker: v.Worker, Began: s.now.Sub(epoch), Waited: s.waits[v.Key]})
 	s.result.Bytes += v.Bytes
@@ -221,7 +221,7 @@ func (s *simulation) end(f *flow) {
 		s.load(name).end(s.now)
 	}
 	v, _ := s.admission.VM(f.vm.Key)
-	v.State, v.Holds, v.Rev = roster.Done, false, v.Rev+1
+	v.State, v.Holds, v.Rev = fleetdb.Done, false, v.Rev+1
 	s.admission.SetVM(v)
 }
 
@@ -272,7 +272,7 @@ func (s *simulation) finish() Result {
 	}
 	slices.SortFunc(s.result.Loads, func(a, b Load) int { return strings.Compare(a.Name, b.Name) })
 	for _, w := range s.admission.Snapshot().Waiting {
-		s.result.Never = append(s.result.Never, NeverStarted{roster.Key{Plan: w.Plan, VM: w.VM}, w.Sentence})
+		s.result.Never = append(s.result.Never, NeverStarted{fleetdb.Key{Plan: w.Plan, VM: w.VM}, w.Sentence})
 	}
 	return s.result
 }

@@ -6,22 +6,22 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/sched"
 )
 
 const mb = 1_000_000
 
-func needsHost(vm roster.VM, _ roster.Stage) ([]sched.Need, time.Duration) {
+func needsHost(vm fleetdb.VM, _ fleetdb.Stage) ([]sched.Need, time.Duration) {
 	return []sched.Need{{Resource: "host:" + vm.Host + "/vms", Weight: 1}}, time.Duration(vm.Bytes/(100*mb)) * time.Second
 }
 
 // simulated returns n VMs of a size on so many hosts.
-func simulated(n, hosts int, bytes int64) []roster.VM {
-	vms := make([]roster.VM, n)
+func simulated(n, hosts int, bytes int64) []fleetdb.VM {
+	vms := make([]fleetdb.VM, n)
 	for i := range vms {
-		vms[i] = roster.VM{
-			Key: roster.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%d", i+1), Source: "vc1:443",
+		vms[i] = fleetdb.VM{
+			Key: fleetdb.Key{Plan: "wave", VM: fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%d", i+1), Source: "vc1:443",
 			Host: fmt.Sprintf("esx%d", i%hosts+1), To: []string{"dir:/srv/vm"}, Disks: 1, Bytes: bytes,
 		}
 	}
@@ -85,7 +85,7 @@ func TestSimulationWithoutRates(t *testing.T) {
 func TestSimulationSaysWhatNeverBegins(t *testing.T) {
 	vms := simulated(2, 1, mb)
 	vms[1].To = []string{"dir:/elsewhere"}
-	got := run(t, Config{VMs: vms, Workers: []roster.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
+	got := run(t, Config{VMs: vms, Workers: []fleetdb.Worker{{Name: "w1", Offers: map[string]string{"/srv": "d"}, VMs: 4}}})
 	if len(got.VMs) != 1 || len(got.Never) != 1 || got.Never[0].Why != "no worker offers dir:/elsewhere" {
 		t.Errorf("%+v", got)
 	}

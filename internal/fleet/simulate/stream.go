@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 )
 
 // A stream is all simulated transfers with the same bound: each of them always has the same rate as the others.
@@ -25,7 +25,7 @@ type stream struct {
 
 // A flow is a simulated transfer under way.
 type flow struct {
-	vm   roster.VM
+	vm   fleetdb.VM
 	at   int     // index in Result.VMs
 	ends float64 // value of served in its stream at which it ends
 	then func()  // begins the next flow of the VM; nil: the VM is done then

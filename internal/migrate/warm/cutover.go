@@ -8,8 +8,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -37,22 +37,22 @@ func wait(ctx context.Context, m *migration) error {
 			return err
 		}
 		order := k.order
-		if order == plan.GoOn || order == plan.Pause {
+		if order == journal.GoOn || order == journal.Pause {
 			m.driven.rehearsals.consider(k)
 		}
 		switch now := m.run.Options.Now(); {
 		case m.approaches(order, now):
 			w.Approached = true
 			return nil
-		case order == plan.CutOver, m.due(now):
+		case order == journal.CutOver, m.due(now):
 			return m.cutOver(ctx)
-		case order != plan.Pause && !now.Before(next):
+		case order != journal.Pause && !now.Before(next):
 			w.Approached = false // it came to nothing
 			return nil
 		}
 		if now := m.run.Options.Now(); now.Sub(told) >= tellEvery {
 			o := outlook(m.run, now)
-			m.record.Tell(plan.Event{Kind: plan.Projected, Outlook: &o})
+			m.record.Tell(journal.Event{Kind: journal.Projected, Outlook: &o})
 			told = now
 		}
 		if err := m.run.Options.Sleep(ctx, untilTick(m.run.Options.Now(), migrate.LookEvery)); err != nil {
@@ -64,13 +64,13 @@ func wait(ctx context.Context, m *migration) error {
 // approaches reports whether one more round is to be done at once: the cutover is to come, and
 // what gathered since the last round is better copied while the VM runs. Where all is compared
 // anyway it would save nothing.
-func (m *migration) approaches(order plan.Order, now time.Time) bool {
+func (m *migration) approaches(order journal.Order, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
 		return false
 	}
-	return order == plan.CutOver || comes(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
+	return order == journal.CutOver || comes(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
 }
 
 func (m *migration) cutOver(ctx context.Context) error {
@@ -88,7 +88,7 @@ func (m *migration) cutOver(ctx context.Context) error {
 
 // completeCutover puts on record how long the guest takes to boot, or finds what is there. It refuses a
 // budget that no outage fits.
-func completeCutover(c *migrate.Cutover, s *plan.Store, id plan.ID) error {
+func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error {
 	if c.Boot != nil {
 		if err := s.SetBootTime(id, *c.Boot); err != nil {
 			return err
@@ -139,11 +139,11 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 // between. There is another round then.
 func (m *migration) missed(vm *inventory.VM) (bool, error) {
 	order, err := m.run.Store.Order(m.record.Plan.ID)
-	if err != nil || order == plan.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
+	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
-	m.record.Tell(plan.Event{Kind: plan.Noted, Message: "the VM is not switched off now: what said so does no more (its window closes too soon, the outage would be too long)"})
+	m.record.Tell(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: what said so does no more (its window closes too soon, the outage would be too long)"})
 	return true, nil
 }
 
@@ -178,7 +178,7 @@ func lastRound(ctx context.Context, m *migration) error {
 			return fmt.Errorf("disk %d: %w", img.Key, err)
 		}
 		img.Root = root.String()
-		m.record.Tell(plan.Event{Kind: plan.DiskDone, Disk: img.Key, Message: img.Root})
+		m.record.Tell(journal.Event{Kind: journal.DiskDone, Disk: img.Key, Message: img.Root})
 		return nil
 	})
 	for _, d := range done.missed {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -61,7 +61,7 @@ func (m *migration) noteGrown(had map[int32]int64) {
 		if _, before := w.Grown[d.Key]; !before {
 			w.Grown[d.Key] = was
 		}
-		m.record.Tell(plan.Event{Kind: plan.Noted, Disk: d.Key, Message: fmt.Sprintf("disk %d %s", d.Key, afterGrowth(m.record, d.Key))})
+		m.record.Tell(journal.Event{Kind: journal.Noted, Disk: d.Key, Message: fmt.Sprintf("disk %d %s", d.Key, afterGrowth(m.record, d.Key))})
 	}
 }
 

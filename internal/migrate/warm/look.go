@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -67,7 +67,7 @@ func tellGuest(r *migrate.Run, reports []guest.Report) {
 			}
 		}
 		if report.Verdict != "" {
-			r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "guest: " + report.Verdict})
+			r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "guest: " + report.Verdict})
 		}
 	}
 }
@@ -76,11 +76,11 @@ func tellGuest(r *migrate.Run, reports []guest.Report) {
 func judge(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
-		r.Record.Tell(plan.Event{Kind: plan.Noted, Message: "the guest can be converted for virtio: it was, on overlays of which nothing is kept"})
+		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio: it was, on overlays of which nothing is kept"})
 	case g.Refused == nil:
 	case g.Unsure:
 		r.Record.Foretell("not-looked", fault.HintOf(g.Refused), "whether the guest can be converted is known only in the outage, when it is shut down: %v", g.Refused)
-	case r.Record.Plan.Hardware == plan.AutoHardware:
+	case r.Record.Plan.Hardware == journal.AutoHardware:
 		r.Record.Foretell("not-converted", "none is needed: it boots with the drivers it has", "the guest will not be converted, and keeps the hardware it has: %v", g.Refused)
 	default:
 		return cannotConvertYet(g.Refused)
@@ -118,7 +118,7 @@ func deliverEarly(ctx context.Context, r *migrate.Run) error {
 		return nil
 	}
 	r.Options.Log.Warn("not delivered early", "run", r.Record.Plan.ID, "err", err)
-	r.Record.Tell(plan.Event{Kind: plan.Warned, Warning: &inventory.Warning{
+	r.Record.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{
 		Code:   "early-delivery",
 		Text:   fmt.Sprintf("what is copied could not be delivered before the outage (%v): it is tried again after the next round, else the outage waits for it", err),
 		Remedy: fault.HintOf(err),

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/sleep"
 )
 
@@ -50,9 +50,9 @@ func (d *drivenRun) watch(ctx context.Context, stop func()) {
 	for {
 		switch k, err := d.watched.all(d.run.Record.Plan.ID, time.Now()); {
 		case err != nil:
-		case k.order == plan.GiveUp:
+		case k.order == journal.GiveUp:
 			d.run.UnlessLate(stop)
-		case k.order != plan.CutOver:
+		case k.order != journal.CutOver:
 			d.rehearsals.consider(k)
 		}
 		if sleep.For(ctx, untilTick(time.Now(), watchEvery)) != nil {

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // orderAge is after how long an order is read again although nobody gave any: whoever did may
@@ -15,24 +15,24 @@ const orderAge = 30 * time.Second
 // orders are what was ordered of the runs that wait, read from their files only if anybody gave
 // an order since: a thousand runs that look each second are a thousand files else.
 type orders struct {
-	store *plan.Store
+	store *journal.Store
 
 	mu     sync.Mutex
 	looked time.Time // when the mark was read last
 	mark   string
 	given  int64 // by our own Store
-	known  map[plan.ID]knownOrder
+	known  map[journal.ID]knownOrder
 }
 
 type knownOrder struct {
-	order     plan.Order
-	rehearsal *plan.Rehearsal // nil: none is asked for
+	order     journal.Order
+	rehearsal *journal.Rehearsal // nil: none is asked for
 	read      time.Time
 }
 
 // all returns the order of a run at now, and the rehearsal that is requested of it. Both may be
 // LookEvery old.
-func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
+func (o *orders) all(id journal.ID, now time.Time) (knownOrder, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if age := now.Sub(o.looked); age < 0 || age >= migrate.LookEvery || o.given != o.store.Given() {
@@ -58,7 +58,7 @@ func (o *orders) all(id plan.ID, now time.Time) (knownOrder, error) {
 func (o *orders) look(now time.Time) {
 	given, mark := o.store.Given(), o.store.OrderMark()
 	if given != o.given || mark != o.mark || o.known == nil {
-		o.known = map[plan.ID]knownOrder{}
+		o.known = map[journal.ID]knownOrder{}
 	}
 	o.looked, o.given, o.mark = now, given, mark
 }
@@ -69,7 +69,7 @@ func untilTick(now time.Time, every time.Duration) time.Duration {
 	return now.Truncate(every).Add(every).Sub(now)
 }
 
-func (o *orders) forget(id plan.ID) {
+func (o *orders) forget(id journal.ID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.known, id)

@@ -5,53 +5,53 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // An order by another process is known at the next look, one whose mark got lost at last when
 // what is known is old, and that of a run that is there anew is its own.
 func TestOrdersAreReadWhenAnyWasGiven(t *testing.T) {
 	dir, now := t.TempDir(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	other := plan.NewStore(dir)
-	p := plan.Plan{Version: 1, ID: "web01-abcdef", VM: plan.VM{Ref: inventory.MoRef("vm-1")}}
+	other := journal.NewStore(dir)
+	p := journal.Plan{Version: 1, ID: "web01-abcdef", VM: journal.VM{Ref: inventory.MoRef("vm-1")}}
 	create := func() {
 		t.Helper()
 		if _, err := other.Create(p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	o := &orders{store: plan.NewStore(dir)}
-	is := func(want plan.Order) {
+	o := &orders{store: journal.NewStore(dir)}
+	is := func(want journal.Order) {
 		t.Helper()
 		if got, err := o.all(p.ID, now); got.order != want || err != nil {
 			t.Errorf("order %q, error %v, not %q", got.order, err, want)
 		}
 	}
-	give := func(order plan.Order) {
+	give := func(order journal.Order) {
 		t.Helper()
 		if err := other.Give(p.ID, order); err != nil {
 			t.Fatal(err)
 		}
 	}
 	create()
-	is(plan.GoOn)
-	give(plan.Pause)
-	is(plan.GoOn) // not looked yet
+	is(journal.GoOn)
+	give(journal.Pause)
+	is(journal.GoOn) // not looked yet
 	now = now.Add(migrate.LookEvery)
-	is(plan.Pause)
+	is(journal.Pause)
 
-	give(plan.CutOver)
+	give(journal.CutOver)
 	o.mark = other.OrderMark() // as if its giver had died before that
 	now = now.Add(migrate.LookEvery)
-	is(plan.Pause)
+	is(journal.Pause)
 	now = now.Add(orderAge)
-	is(plan.CutOver)
+	is(journal.CutOver)
 
 	if err := other.Remove(p.ID); err != nil {
 		t.Fatal(err)
 	}
 	create()
 	now = now.Add(migrate.LookEvery)
-	is(plan.GoOn)
+	is(journal.GoOn)
 }

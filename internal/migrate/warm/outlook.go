@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -20,9 +20,9 @@ const shutdownGuess = 30 * time.Second
 // As much changes in a second as did between the last two moments; it is copied at the best
 // rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
 // round's), and read back at the rate of the last. The second reading of the source goes on beside that.
-func outlook(r *migrate.Run, now time.Time) plan.Outlook {
+func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 	rounds := r.Record.Facts.Warm.Rounds
-	o := plan.Outlook{Boot: bootTime(r.Permit.Cutover)}
+	o := journal.Outlook{Boot: bootTime(r.Permit.Cutover)}
 	o.Outage = shutdownGuess + o.Boot
 	if len(rounds) == 0 {
 		return o
@@ -92,7 +92,7 @@ func FullPass(vm *inventory.VM) string {
 }
 
 // describeRound is "round 3: 1200 MiB read, 1180 MiB written, 14s; …".
-func describeRound(r *migrate.Run, d migrate.Round, o plan.Outlook) string {
+func describeRound(r *migrate.Run, d migrate.Round, o journal.Outlook) string {
 	const mib = 1 << 20
 	text := fmt.Sprintf("round %d: %d MiB read, %d MiB written, %v", len(r.Record.Facts.Warm.Rounds), d.Read/mib, d.Copied/mib, d.Took.Round(time.Second))
 	if len(r.Record.Facts.Warm.Rounds) > 1 {

@@ -13,19 +13,19 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/efi"
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/flow"
 	"github.com/decamp/decamp/internal/guest"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
+	"github.com/decamp/decamp/internal/workflow"
 )
 
 // A rehearsal boots a warm run's VM from its images as they are between two rounds, on overlays that
 // are thrown away, while rounds go on: what those overwrite is kept for it (rehearsals.go). The cutover
 // does not wait for it, but ends it. Nothing that happens to it ends the run.
 //
-// It is asked for by a file beside the plan (plan.Rehearsal), so that any process may.
+// It is asked for by a file beside the plan (journal.Rehearsal), so that any process may.
 
 // The errors that end a rehearsal before it has a verdict.
 var (
@@ -36,11 +36,11 @@ var (
 
 // answer puts on record how a rehearsal ended, and then tells it: who hears it may read it. A run that ends leaves what is asked to
 // the next who drives it.
-func answer(r *migrate.Run, done plan.Rehearsed, report trial.Report, err error) {
-	done.Ended, done.Failure = r.Options.Now(), plan.FailureOf(err)
+func answer(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
+	done.Ended, done.Failure = r.Options.Now(), journal.FailureOf(err)
 	if err == nil {
 		done.Report, err = json.Marshal(report)
-		done.Failure = plan.FailureOf(err)
+		done.Failure = journal.FailureOf(err)
 	}
 	id := r.Record.Plan.ID
 	if !errors.Is(err, errRunEnded) {
@@ -48,13 +48,13 @@ func answer(r *migrate.Run, done plan.Rehearsed, report trial.Report, err error)
 			r.Options.Log.Warn("rehearsal is not answered", "run", id, "err", err)
 		}
 	}
-	r.Record.Tell(plan.Event{Kind: plan.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
+	r.Record.Tell(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
 }
 
 // rehearsalStep is what events of a rehearsal name in place of a step: it is beside them.
 const rehearsalStep = "rehearsal"
 
-func rehearsedWords(r trial.Report, f *plan.Failure) string {
+func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	switch {
 	case f != nil:
 		return "rehearsal: " + f.Text
@@ -83,25 +83,25 @@ func scratchOf(r *migrate.Run) string {
 }
 
 // bootNow converts the guest of some images on overlays, as the plan says, and boots it from them.
-func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask plan.Rehearsal) (trial.Report, error) {
+func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
 	if r.Rig.Rehearse == nil {
-		return trial.Report{}, fault.New(fault.Internal, "a rehearsal is asked for, and nobody makes one")
+		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal is asked for, and nobody makes one")
 	}
-	r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
 	leave, err := migrate.EnterTrial(ctx, r)
 	if err != nil {
-		return trial.Report{}, err
+		return testboot.Report{}, err
 	}
 	defer leave()
 	g, err := migrate.PreviewGuest(ctx, r, srcs)
 	if err != nil {
-		return trial.Report{}, err
+		return testboot.Report{}, err
 	}
-	if g.Refused != nil && r.Record.Plan.Hardware == plan.Virtio {
-		return trial.Report{}, cannotRehearse(g)
+	if g.Refused != nil && r.Record.Plan.Hardware == journal.Virtio {
+		return testboot.Report{}, cannotRehearse(g)
 	}
 	if g.Refused != nil {
-		r.Record.Tell(plan.Event{Kind: plan.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
+		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: with the hardware it has, as it is not converted: %v", g.Refused)})
 	}
 	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
@@ -110,7 +110,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	}
 	domain, err := r.Rig.Target.Domain(def)
 	if err != nil {
-		return trial.Report{}, err
+		return testboot.Report{}, err
 	}
 	disks := map[string]disk.Source{}
 	for i, img := range r.Record.Facts.Images {
@@ -135,12 +135,12 @@ var atRest = []string{stepRound, stepProve, stepLook, stepWait}
 // Rehearse boots a warm run that no process drives from its images as the last round left them. Where a
 // round was broken off they hold no one moment: fault.Conflict. A guest that does not boot is no
 // error.
-func Rehearse(ctx context.Context, m *migrate.Migrator, id plan.ID, rig migrate.Rig, ask plan.Rehearsal) (report trial.Report, err error) {
-	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st flow.Status) error {
+func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Rig, ask journal.Rehearsal) (report testboot.Report, err error) {
+	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st workflow.Status) error {
 		if err := checkAtRest(r.Record, st); err != nil {
 			return err
 		}
-		done := plan.Rehearsed{Rehearsal: ask, Began: r.Options.Now()}
+		done := journal.Rehearsed{Rehearsal: ask, Began: r.Options.Now()}
 		var err error
 		report, err = rehearseIdle(ctx, r, ask)
 		answer(r, done, report, err)
@@ -150,7 +150,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id plan.ID, rig migrate.
 }
 
 // rehearseIdle is one rehearsal of a run whose images nobody writes to.
-func rehearseIdle(ctx context.Context, r *migrate.Run, ask plan.Rehearsal) (report trial.Report, err error) {
+func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (report testboot.Report, err error) {
 	dir, err := scratch(r)
 	if err != nil {
 		return report, err
@@ -164,7 +164,7 @@ func rehearseIdle(ctx context.Context, r *migrate.Run, ask plan.Rehearsal) (repo
 	return bootNow(ctx, r, srcs, dir, ask)
 }
 
-func checkAtRest(rec *migrate.Record, st flow.Status) error {
+func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	f := rec.Facts
 	switch {
 	case f.Warm == nil || len(f.Warm.Rounds) == 0:
@@ -176,7 +176,7 @@ func checkAtRest(rec *migrate.Record, st flow.Status) error {
 }
 
 // lastStep is the last that came to a good end.
-func lastStep(st flow.Status) string {
+func lastStep(st workflow.Status) string {
 	for _, s := range slices.Backward(st.Steps) {
 		if s.Err == nil {
 			return s.Name

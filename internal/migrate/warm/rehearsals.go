@@ -9,11 +9,11 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/image"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/trial"
+	"github.com/decamp/decamp/internal/testboot"
 )
 
 // rehearsals are those of one warm run while this process drives it, one at a time: steps report when
@@ -97,13 +97,13 @@ func (s *rehearsals) consider(k knownOrder) {
 }
 
 // carryOut does one rehearsal, and answers.
-func (s *rehearsals) carryOut(ctx context.Context, end context.CancelCauseFunc, ask plan.Rehearsal) {
+func (s *rehearsals) carryOut(ctx context.Context, end context.CancelCauseFunc, ask journal.Rehearsal) {
 	if now, err := s.run.Store.Rehearsal(s.run.Record.Plan.ID); err == nil && (now == nil || now.ID != ask.ID) {
 		return // it was answered a moment ago
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	done := plan.Rehearsed{Rehearsal: ask, Began: s.run.Options.Now()}
+	done := journal.Rehearsed{Rehearsal: ask, Began: s.run.Options.Now()}
 	watched, enough := context.WithCancel(ctx)
 	watching.Go(func() { s.watch(watched, end, ask.ID) })
 	report, err := s.rehearse(ctx, ask, end)
@@ -126,7 +126,7 @@ func (s *rehearsals) watch(ctx context.Context, end context.CancelCauseFunc, ask
 		k, err := s.watched.all(s.run.Record.Plan.ID, time.Now())
 		switch {
 		case err != nil:
-		case k.order == plan.CutOver || k.order == plan.GiveUp:
+		case k.order == journal.CutOver || k.order == journal.GiveUp:
 			end(errCutover)
 			return
 		case k.rehearsal == nil || k.rehearsal.ID != ask:
@@ -137,7 +137,7 @@ func (s *rehearsals) watch(ctx context.Context, end context.CancelCauseFunc, ask
 }
 
 // rehearse boots the VM from views of the images.
-func (s *rehearsals) rehearse(ctx context.Context, ask plan.Rehearsal, end context.CancelCauseFunc) (report trial.Report, err error) {
+func (s *rehearsals) rehearse(ctx context.Context, ask journal.Rehearsal, end context.CancelCauseFunc) (report testboot.Report, err error) {
 	s.mu.Lock()
 	rest := s.rest
 	s.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/transport"
 )
@@ -100,7 +100,7 @@ func round(ctx context.Context, m *migration) error {
 	w := m.record.Facts.Warm
 	w.Since, w.Rounds, w.Grown, w.Found = frozen.IDs, append(w.Rounds, done), nil, false
 	o := outlook(m.run, m.run.Options.Now())
-	m.record.Tell(plan.Event{Kind: plan.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
+	m.record.Tell(journal.Event{Kind: journal.RoundDone, Message: describeRound(m.run, done, o), Outlook: &o})
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // those are for once
 				done.compares(job)
 			}
-			m.record.Tell(plan.Event{Kind: plan.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
+			m.record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
 			res, err := m.run.Rig.Transport.Transfer(ctx, job)
 			total = total.Then(res)
 			return err
@@ -184,7 +184,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 	})
 	done.add(total)
 	if total.Rotten > 0 {
-		m.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
+		m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
 			"%d chunks of the image were not what was written there; they were copied again: look at the target's storage (dmesg, smartctl)", total.Rotten)})
 	}
 	if err != nil {
@@ -216,7 +216,7 @@ func prove(ctx context.Context, m *migration) error {
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
 		report, err := m.run.Images.Job(*img).Prove(ctx, m.record.Meter(img.Key).Verifying)
 		for _, b := range report.Bad {
-			m.record.Tell(plan.Event{Kind: plan.ChunkBad, Disk: img.Key, Message: b.String()})
+			m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 		}
 		if err != nil {
 			return fmt.Errorf("read disk %d back: %w", img.Key, err)

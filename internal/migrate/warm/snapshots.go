@@ -9,8 +9,8 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/journal"
 	"github.com/decamp/decamp/internal/migrate"
-	"github.com/decamp/decamp/internal/plan"
 )
 
 // snapshots are ours of the VM of a run at its source.
@@ -28,7 +28,7 @@ func (s *snapshots) name() string {
 }
 
 // snapshotsOf is what the names of a run's snapshots begin with, and of no other run's.
-func snapshotsOf(id plan.ID) string { return fmt.Sprintf("decamp %s ", id) }
+func snapshotsOf(id journal.ID) string { return fmt.Sprintf("decamp %s ", id) }
 
 // thaw removes the round's snapshot, if it is there.
 func (s *snapshots) thaw(ctx context.Context) error { return s.remove(ctx, s.name()) }

@@ -7,8 +7,8 @@
 //	b := budget.New(budget.Wall())
 //	b.Set("link:wan", budget.Week{Rate: 100 << 20, Rules: []budget.Rule{{Days: budget.Workdays, From: 8 * budget.Hour, To: 18 * budget.Hour, Rate: 20 << 20}}})
 //	flow := b.Join("run1", 1, "link:wan", "host:esx3")  // one for each transfer of a run
-//	err := flow.Wait(ctx, n)                            // before n bytes are asked for
-//	flow.Leave()
+//	err := workflow.Wait(ctx, n)                            // before n bytes are asked for
+//	workflow.Leave()
 //
 // A Budgets is safe for concurrent use. A name without a rate does not limit, so a flow can
 // name its link and host whether or not anybody ever sets a budget for them.

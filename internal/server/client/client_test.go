@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/server/client"
 	"github.com/decamp/decamp/internal/server/servertest"
@@ -65,28 +65,30 @@ func TestAServerSaysWhatTheRosterSays(t *testing.T) {
 	}
 	far, near := server.Control(open(t, f, server.Admin)), server.Control(server.Local{Roster: f.Roster})
 	for name, ask := range map[string]func(server.Control) string{
-		"plans":    func(c server.Control) string { return said(c.Plans(ctx)) },
-		"plan":     func(c server.Control) string { return said(c.Plan(ctx, "p")) },
-		"no plan":  func(c server.Control) string { return said(c.Plan(ctx, "q")) },
-		"all VMs":  func(c server.Control) string { return said(c.VMs(ctx, roster.Query{Plan: "p"})) },
-		"some VMs": func(c server.Control) string { return said(c.VMs(ctx, roster.Query{Plan: "p", After: 3, Limit: 1500})) },
+		"plans":   func(c server.Control) string { return said(c.Plans(ctx)) },
+		"plan":    func(c server.Control) string { return said(c.Plan(ctx, "p")) },
+		"no plan": func(c server.Control) string { return said(c.Plan(ctx, "q")) },
+		"all VMs": func(c server.Control) string { return said(c.VMs(ctx, fleetdb.Query{Plan: "p"})) },
+		"some VMs": func(c server.Control) string {
+			return said(c.VMs(ctx, fleetdb.Query{Plan: "p", After: 3, Limit: 1500}))
+		},
 		"VMs that run": func(c server.Control) string {
-			return said(c.VMs(ctx, roster.Query{Plan: "p", States: []roster.State{roster.Running, roster.Done}, Worker: servertest.Worker}))
+			return said(c.VMs(ctx, fleetdb.Query{Plan: "p", States: []fleetdb.State{fleetdb.Running, fleetdb.Done}, Worker: servertest.Worker}))
 		},
 		"VM":          func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 2))) },
 		"no VM":       func(c server.Control) string { return said(c.VM(ctx, servertest.Key("p", 9999))) },
 		"progress":    func(c server.Control) string { return said(c.Progress(ctx, "p")) },
 		"no progress": func(c server.Control) string { p, err := c.Progress(ctx, "q"); return said(len(p), err) },
-		"pause":       func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", roster.Pause)) },
-		"resume":      func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", roster.GoOn)) },
+		"pause":       func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", fleetdb.Pause)) },
+		"resume":      func(c server.Control) string { return said(nil, c.OrderPlan(ctx, "p", fleetdb.GoOn)) },
 		"cutover": func(c server.Control) string {
-			return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.CutOver))
+			return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), fleetdb.CutOver))
 		},
 		"no rehearsal of what is cut over": func(c server.Control) string {
-			return said(nil, c.Rehearse(ctx, servertest.Key("p", 1), roster.Rehearsal{ID: "r-1"}))
+			return said(nil, c.Rehearse(ctx, servertest.Key("p", 1), fleetdb.Rehearsal{ID: "r-1"}))
 		},
 		"rehearsal": func(c server.Control) string {
-			return said(nil, c.Rehearse(ctx, servertest.Key("p", 2), roster.Rehearsal{ID: "r-2", Expect: "up", Deadline: time.Minute}))
+			return said(nil, c.Rehearse(ctx, servertest.Key("p", 2), fleetdb.Rehearsal{ID: "r-2", Expect: "up", Deadline: time.Minute}))
 		},
 		"rehearsals": func(c server.Control) string { return said(c.Rehearsals(ctx, servertest.Key("p", 3))) },
 		"rehearsals of no VM": func(c server.Control) string {
@@ -94,7 +96,7 @@ func TestAServerSaysWhatTheRosterSays(t *testing.T) {
 			return said(len(all), err)
 		},
 		"nothing to take back": func(c server.Control) string { return said(nil, c.TakeBack(ctx, servertest.Key("p", 3), "r-9")) },
-		"no retry":             func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), roster.Retry)) },
+		"no retry":             func(c server.Control) string { return said(nil, c.OrderVM(ctx, servertest.Key("p", 1), fleetdb.Retry)) },
 		"set limit":            func(c server.Control) string { return said(nil, c.SetLimit(ctx, "host:esx1/rate", 100e6)) },
 		"limits":               func(c server.Control) string { return said(c.Limits(ctx)) },
 		"drain":                func(c server.Control) string { return said(nil, c.Drain(ctx, servertest.Worker, false)) },
@@ -162,21 +164,21 @@ func TestFollowOutlivesTheServer(t *testing.T) {
 	if err := f.Plan(ctx, "p", 5); err != nil {
 		t.Fatal(err)
 	}
-	seen := map[roster.Key]roster.State{}
+	seen := map[fleetdb.Key]fleetdb.State{}
 	enough := errors.New("enough")
 	listed := make(chan struct{})
 	all := sync.OnceFunc(func() { close(listed) })
 	done := make(chan error, 1)
 	c := open(t, f, server.View)
 	go func() {
-		done <- c.Follow(ctx, 0, func(c roster.Changes) error {
+		done <- c.Follow(ctx, 0, func(c fleetdb.Changes) error {
 			for _, vm := range c.VMs {
 				seen[vm.Key] = vm.State
 			}
 			if len(seen) == 5 {
 				all()
 			}
-			if seen[servertest.Key("p", 4)] == roster.Running {
+			if seen[servertest.Key("p", 4)] == fleetdb.Running {
 				return enough
 			}
 			return nil
@@ -195,7 +197,7 @@ func TestFollowOutlivesTheServer(t *testing.T) {
 	if err := <-done; !errors.Is(err, enough) {
 		t.Fatalf("got %v", err)
 	}
-	if seen[servertest.Key("p", 1)] != roster.Running || seen[servertest.Key("p", 5)] != roster.Queued {
+	if seen[servertest.Key("p", 1)] != fleetdb.Running || seen[servertest.Key("p", 5)] != fleetdb.Queued {
 		t.Errorf("seen %v", seen)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 )
 
@@ -36,18 +36,18 @@ func planPath(name string, more ...string) string {
 }
 
 // Submit sends the text; relative paths in it begin from the server's folder, not from ours.
-func (c *Client) Submit(ctx context.Context, s server.Submission) (p roster.Plan, err error) {
+func (c *Client) Submit(ctx context.Context, s server.Submission) (p fleetdb.Plan, err error) {
 	return p, c.askRaw(ctx, http.MethodPost, "/v1/plans", nil, "application/yaml", []byte(s.Text), &p)
 }
 
 // Plans returns all plans, without their texts.
-func (c *Client) Plans(ctx context.Context) ([]roster.Plan, error) {
-	l, err := collection[roster.Plan](ctx, c, "/v1/plans", nil)
+func (c *Client) Plans(ctx context.Context) ([]fleetdb.Plan, error) {
+	l, err := collection[fleetdb.Plan](ctx, c, "/v1/plans", nil)
 	return l.Items, err
 }
 
 // Plan returns a plan with its text.
-func (c *Client) Plan(ctx context.Context, name string) (p roster.Plan, err error) {
+func (c *Client) Plan(ctx context.Context, name string) (p fleetdb.Plan, err error) {
 	return p, c.ask(ctx, http.MethodGet, planPath(name), nil, nil, &p)
 }
 
@@ -57,14 +57,14 @@ func (c *Client) DropPlan(ctx context.Context, name string) error {
 }
 
 // VMs returns VMs in the plan's order, as many as q's limit says; all with 0.
-func (c *Client) VMs(ctx context.Context, q roster.Query) ([]roster.VM, error) {
-	var all []roster.VM
+func (c *Client) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
+	var all []fleetdb.VM
 	for {
 		limit := page
 		if q.Limit > 0 {
 			limit = min(page, q.Limit-len(all))
 		}
-		l, err := collection[roster.VM](ctx, c, planPath(q.Plan, "vms"), vmQuery(q, limit))
+		l, err := collection[fleetdb.VM](ctx, c, planPath(q.Plan, "vms"), vmQuery(q, limit))
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func (c *Client) VMs(ctx context.Context, q roster.Query) ([]roster.VM, error) {
 	}
 }
 
-func vmQuery(q roster.Query, limit int) url.Values {
+func vmQuery(q fleetdb.Query, limit int) url.Values {
 	values := url.Values{"limit": {strconv.Itoa(limit)}}
 	if q.After > 0 {
 		values.Set("after", strconv.FormatInt(q.After, 10))
@@ -95,17 +95,17 @@ func vmQuery(q roster.Query, limit int) url.Values {
 }
 
 // VM returns a VM with the options that it is moved with.
-func (c *Client) VM(ctx context.Context, k roster.Key) (vm roster.VM, err error) {
+func (c *Client) VM(ctx context.Context, k fleetdb.Key) (vm fleetdb.VM, err error) {
 	return vm, c.ask(ctx, http.MethodGet, planPath(k.Plan, "vms", k.VM), nil, nil, &vm)
 }
 
 // Progress returns that of a plan, or of all with "".
-func (c *Client) Progress(ctx context.Context, plan string) ([]roster.Progress, error) {
+func (c *Client) Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) {
 	values := url.Values{}
 	if plan != "" {
 		values.Set("plan", plan)
 	}
-	l, err := collection[roster.Progress](ctx, c, "/v1/progress", values)
+	l, err := collection[fleetdb.Progress](ctx, c, "/v1/progress", values)
 	return l.Items, err
 }
 
@@ -115,12 +115,12 @@ type order struct {
 }
 
 // OrderPlan gives a plan an order.
-func (c *Client) OrderPlan(ctx context.Context, name string, o roster.Order) error {
+func (c *Client) OrderPlan(ctx context.Context, name string, o fleetdb.Order) error {
 	return c.ask(ctx, http.MethodPost, planPath(name, "orders"), nil, order{o.Word()}, nil)
 }
 
 // OrderVM gives a VM an order.
-func (c *Client) OrderVM(ctx context.Context, k roster.Key, o roster.Order) error {
+func (c *Client) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) error {
 	return c.ask(ctx, http.MethodPost, planPath(k.Plan, "vms", k.VM, "orders"), nil, order{o.Word()}, nil)
 }
 
@@ -131,24 +131,24 @@ type rehearsal struct {
 }
 
 // Rehearse has a warm VM be booted by whoever drives it.
-func (c *Client) Rehearse(ctx context.Context, k roster.Key, ask roster.Rehearsal) error {
+func (c *Client) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
 	return c.ask(ctx, http.MethodPut, planPath(k.Plan, "vms", k.VM, "rehearsals", ask.ID), nil, rehearsal{ask.Expect, ask.Deadline}, nil)
 }
 
 // Rehearsals returns the one that stands, and the last that ended.
-func (c *Client) Rehearsals(ctx context.Context, k roster.Key) ([]roster.Rehearsed, error) {
-	l, err := collection[roster.Rehearsed](ctx, c, planPath(k.Plan, "vms", k.VM, "rehearsals"), nil)
+func (c *Client) Rehearsals(ctx context.Context, k fleetdb.Key) ([]fleetdb.Rehearsed, error) {
+	l, err := collection[fleetdb.Rehearsed](ctx, c, planPath(k.Plan, "vms", k.VM, "rehearsals"), nil)
 	return l.Items, err
 }
 
 // TakeBack ends one that stands.
-func (c *Client) TakeBack(ctx context.Context, k roster.Key, rehearsal string) error {
+func (c *Client) TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error {
 	return c.ask(ctx, http.MethodDelete, planPath(k.Plan, "vms", k.VM, "rehearsals", rehearsal), nil, nil, nil)
 }
 
 // Limits returns those that operators set.
-func (c *Client) Limits(ctx context.Context) ([]roster.Limit, error) {
-	l, err := collection[roster.Limit](ctx, c, "/v1/limits", nil)
+func (c *Client) Limits(ctx context.Context) ([]fleetdb.Limit, error) {
+	l, err := collection[fleetdb.Limit](ctx, c, "/v1/limits", nil)
 	return l.Items, err
 }
 
@@ -162,8 +162,8 @@ func (c *Client) SetLimit(ctx context.Context, name string, units int64) error {
 }
 
 // Workers returns all that ever joined.
-func (c *Client) Workers(ctx context.Context) ([]roster.Worker, error) {
-	l, err := collection[roster.Worker](ctx, c, "/v1/workers", nil)
+func (c *Client) Workers(ctx context.Context) ([]fleetdb.Worker, error) {
+	l, err := collection[fleetdb.Worker](ctx, c, "/v1/workers", nil)
 	return l.Items, err
 }
 
@@ -184,11 +184,11 @@ func (c *Client) Board(ctx context.Context) (json.RawMessage, time.Time, error) 
 
 // Audit returns lines of the audit trail before the one of that id, newest first; the newest
 // with 0.
-func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]roster.Entry, error) {
+func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error) {
 	values := url.Values{"limit": {strconv.Itoa(min(limit, page))}}
 	if before > 0 {
 		values.Set("before", strconv.FormatInt(before, 10))
 	}
-	l, err := collection[roster.Entry](ctx, c, "/v1/audit", values)
+	l, err := collection[fleetdb.Entry](ctx, c, "/v1/audit", values)
 	return l.Items, err
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/roster"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/server"
 	"github.com/decamp/decamp/internal/sleep"
 )
@@ -26,7 +26,7 @@ const (
 
 // Follow tells changes as they come. A stream that breaks is opened again where it was, for
 // as long as ctx lives; a server that cannot be reached at all, or refuses, is an error.
-func (c *Client) Follow(ctx context.Context, since int64, tell func(roster.Changes) error) error {
+func (c *Client) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	began := false
 	for {
 		err := c.stream(ctx, since, func(e event) error {
@@ -64,13 +64,13 @@ type event struct {
 }
 
 // tell hands changes on, and remembers how far they are.
-func (e event) tell(since *int64, tell func(roster.Changes) error) error {
+func (e event) tell(since *int64, tell func(fleetdb.Changes) error) error {
 	if e.name == "changes" {
 		var changes server.Changes
 		if err := json.Unmarshal(e.data, &changes); err != nil {
 			return fault.New(fault.Transient, "event: %w", err)
 		}
-		if err := tell(roster.Changes(changes)); err != nil {
+		if err := tell(fleetdb.Changes(changes)); err != nil {
 			return &tellError{err}
 		}
 	}

@@ -16,24 +16,24 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/bottleneck"
+	"github.com/decamp/decamp/internal/fleetdb"
 	"github.com/decamp/decamp/internal/planfile"
-	"github.com/decamp/decamp/internal/roster"
 	"github.com/decamp/decamp/internal/server"
 )
 
 // Wave returns the fleet database of this machine, with a plan "wave" of queued VMs and without workers.
-func Wave(t testing.TB, limitText func(string, int64) string, vms ...roster.VM) server.Audited {
+func Wave(t testing.TB, limitText func(string, int64) string, vms ...fleetdb.VM) server.Audited {
 	t.Helper()
-	r, err := roster.Open(t.Context(), roster.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")})
+	r, err := fleetdb.Open(t.Context(), fleetdb.Config{URL: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	if _, err := r.Plans.Add(t.Context(), roster.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
+	if _, err := r.Plans.Add(t.Context(), fleetdb.Plan{Name: "wave", Text: "version: 1\n"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range vms {
-		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), roster.Queued, roster.First
+		vms[i].Plan, vms[i].Seq, vms[i].State, vms[i].Asks = "wave", int64(i+1), fleetdb.Queued, fleetdb.First
 	}
 	if err := r.VMs.Add(t.Context(), vms); err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func Wave(t testing.TB, limitText func(string, int64) string, vms ...roster.VM) 
 }
 
 // VM returns a VM of Wave, whose run is its name with -1f.
-func VM(ref, name string) roster.VM {
-	return roster.VM{Key: roster.Key{VM: ref}, Name: name, Runs: []string{name + "-1f"}, To: []string{"dir:/srv"}}
+func VM(ref, name string) fleetdb.VM {
+	return fleetdb.VM{Key: fleetdb.Key{VM: ref}, Name: name, Runs: []string{name + "-1f"}, To: []string{"dir:/srv"}}
 }
 
 // Worker is the name of the one worker.
@@ -54,14 +54,14 @@ const leaseTime = time.Hour
 
 // Fleet is a roster and the server before it.
 type Fleet struct {
-	Roster      *roster.Roster
+	Roster      *fleetdb.Roster
 	State       string
 	URL         string // https://127.0.0.1:…
 	Addr        string
 	Fingerprint string
 	Tokens      map[server.Role]string // secrets
 
-	sched, worker roster.Lease
+	sched, worker fleetdb.Lease
 	stop          context.CancelFunc
 	done          chan error
 }
@@ -69,7 +69,7 @@ type Fleet struct {
 // New makes a fleet below dir and serves it. change may change how; it may be nil.
 func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet, err error) {
 	f = &Fleet{State: filepath.Join(dir, "state"), Tokens: map[server.Role]string{}}
-	if f.Roster, err = roster.Open(ctx, roster.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
+	if f.Roster, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(f.join(ctx), f.letIn(), f.nameCredentials()); err != nil {
@@ -100,7 +100,7 @@ func (f *Fleet) join(ctx context.Context) (err error) {
 	if f.sched, err = f.Roster.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
 		return err
 	}
-	w := roster.Worker{Name: Worker, Version: "test", Offers: map[string]string{"/srv/vm": "storage-1"}, VMs: 1000}
+	w := fleetdb.Worker{Name: Worker, Version: "test", Offers: map[string]string{"/srv/vm": "storage-1"}, VMs: 1000}
 	f.worker, err = f.Roster.Workers.Join(ctx, w, leaseTime)
 	return err
 }
@@ -180,19 +180,19 @@ func PlanText(name string) string {
 }
 
 // Key is the i-th VM of a plan, from 1.
-func Key(plan string, i int) roster.Key { return roster.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)} }
+func Key(plan string, i int) fleetdb.Key { return fleetdb.Key{Plan: plan, VM: fmt.Sprintf("vm-%d", i)} }
 
 // Size is that of each VM's disks.
 const Size = 100 << 30
 
 // Plan adds a plan whose VMs are all found, and wait. All are warm.
 func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
-	if _, err := f.Roster.Plans.Add(ctx, roster.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
+	if _, err := f.Roster.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: PlanText(name), By: "test"}); err != nil {
 		return err
 	}
-	all := make([]roster.VM, vms)
+	all := make([]fleetdb.VM, vms)
 	for i := range all {
-		all[i] = roster.VM{
+		all[i] = fleetdb.VM{
 			Key: Key(name, i+1), Name: fmt.Sprintf("%s guest %d", name, i+1), Source: "esx1.example.com:443", Host: fmt.Sprintf("esx%d", i%8+1),
 			Datastore: "ssd1", To: []string{"dir:/srv/vm"}, Runs: []string{fmt.Sprintf("%s-%d", name, i+1)}, Warm: true, Disks: 1, Bytes: Size,
 			Spec: json.RawMessage(`{}`),
@@ -201,22 +201,22 @@ func (f *Fleet) Plan(ctx context.Context, name string, vms int) error {
 	if err := f.Roster.VMs.Add(ctx, all); err != nil {
 		return err
 	}
-	return f.Roster.Plans.SetState(ctx, name, roster.PlanRunning, nil)
+	return f.Roster.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil)
 }
 
 // Run has the VMs of a plan from the first-th to the last-th run on the worker.
-func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster.Claim, error) {
-	var given []roster.Granted
+func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]fleetdb.Claim, error) {
+	var given []fleetdb.Granted
 	for i := first; i <= last; i++ {
-		given = append(given, roster.Granted{Key: Key(plan, i), Worker: Worker, Expected: time.Hour})
+		given = append(given, fleetdb.Granted{Key: Key(plan, i), Worker: Worker, Expected: time.Hour})
 	}
 	granted, err := f.Roster.Scheduling.Grant(ctx, f.sched, given)
 	if err != nil {
 		return nil, err
 	}
-	var claims []roster.Claim
+	var claims []fleetdb.Claim
 	for _, vm := range granted {
-		c := roster.Claim{Key: vm.Key, Worker: Worker, Epoch: vm.Epoch}
+		c := fleetdb.Claim{Key: vm.Key, Worker: Worker, Epoch: vm.Epoch}
 		if err := errors.Join(f.Roster.Claims.Begin(ctx, c, []string{"storage-1"}), f.Roster.Claims.SetStep(ctx, c, "copy", "")); err != nil {
 			return nil, err
 		}
@@ -226,10 +226,10 @@ func (f *Fleet) Run(ctx context.Context, plan string, first, last int) ([]roster
 }
 
 // Report has the worker tell how far VMs are: part of Size, in percent. Half of that are zeros.
-func (f *Fleet) Report(ctx context.Context, claims []roster.Claim, part int64) error {
-	var all []roster.Progress
+func (f *Fleet) Report(ctx context.Context, claims []fleetdb.Claim, part int64) error {
+	var all []fleetdb.Progress
 	for _, c := range claims {
-		all = append(all, roster.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
+		all = append(all, fleetdb.Progress{Key: c.Key, Total: Size, Done: part * Size / 100, Moved: part * Size / 200, Rate: 100e6, Busy: bottleneck.Busy{Source: 1, Target: 0.5}})
 	}
 	return f.Roster.Progress.Report(ctx, f.worker, all)
 }

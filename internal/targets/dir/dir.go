@@ -30,10 +30,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/decamp/decamp/internal/diskspace"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
-	"github.com/decamp/decamp/internal/room"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -131,7 +131,7 @@ func identity(vm *inventory.VM) string {
 // checkStorages refuses a map that has disks elsewhere: a VM's images are in its folder, all of them.
 func (t *Target) checkStorages(vm *inventory.VM) error {
 	for _, d := range vm.Disks {
-		from := mapping.Datastore(d)
+		from := namemap.Datastore(d)
 		if to := t.opts.Domain.Maps.Storage(from); to != "" {
 			return fault.New(fault.Unsupported, "disk %d is to go from datastore %s to storage %s, and a folder has no storages", d.Key, from, to).
 				WithHint("take %s out of the map's storages, or name the folder that is on that storage: --to dir:FOLDER", fault.Quote(from))
@@ -259,7 +259,7 @@ func (t *Target) name(vm *inventory.VM) string { return SafeName(t.opts.Domain.M
 
 // freeBytes is what images may take at dir.
 func freeBytes(dir string) (int64, error) {
-	s, err := room.At(dir)
+	s, err := diskspace.At(dir)
 	return s.Available, err
 }
 

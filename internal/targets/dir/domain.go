@@ -10,7 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -25,7 +25,7 @@ type DomainOptions struct {
 
 	// Maps say otherwise for cards of some networks of VMware's, by name: the name of a libvirt
 	// network, or bridge:NAME for a bridge of the machine's. They also say what VMs are called.
-	Maps mapping.Map
+	Maps namemap.Map
 
 	nvram nvram // what goes with the VM in the variables of its firmware
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/guest/linux"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -203,7 +203,7 @@ func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
 	requires(t, "xmllint", schema)
 	for name, vm := range domains() {
 		for _, kind := range []string{"kvm", "qemu"} {
-			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "bridge:br0"}}}})
+			xml, _, err := Domain(definition(vm), DomainOptions{Type: kind, Network: "prod", Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +217,7 @@ func TestDomainsSatisfyLibvirtsSchema(t *testing.T) {
 func TestCardsJoinWhatTheMapSays(t *testing.T) {
 	vm := biosVM()
 	vm.NICs = []inventory.NIC{{Model: "e1000", MAC: "00:50:56:00:00:01", Network: "VM Network"}, {Model: "e1000", MAC: "00:50:56:00:00:02", Network: "dmz"}, {Model: "e1000", MAC: "00:50:56:00:00:03", Network: "lab"}}
-	xml, _, err := Domain(definition(vm), DomainOptions{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "bridge:br0"}, "dmz": {To: "outside"}}}})
+	xml, _, err := Domain(definition(vm), DomainOptions{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "bridge:br0"}, "dmz": {To: "outside"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

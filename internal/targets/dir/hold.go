@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
@@ -48,7 +48,7 @@ func openHeld(path string) (*os.File, error) {
 			return nil, err
 		}
 		err = lockHeld(f)
-		if err == nil && durable.IsAt(f, path) {
+		if err == nil && atomicfile.IsAt(f, path) {
 			introduce(f)
 			return f, nil
 		}

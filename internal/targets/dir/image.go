@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/disk"
-	"github.com/decamp/decamp/internal/durable"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/targets"
 )
@@ -54,7 +54,7 @@ func makeFolder(dir string) error {
 		}
 		return ioFault(fmt.Errorf("make the VM's folder: %w", err))
 	}
-	return ioFault(durable.Sync(filepath.Dir(dir)))
+	return ioFault(atomicfile.Sync(filepath.Dir(dir)))
 }
 
 // isFolder refuses a link in the place of the VM's folder.

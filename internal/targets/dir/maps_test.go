@@ -8,12 +8,12 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 // Folder, files and domain have the name of the map, and the record knows both.
 func TestPublishUnderAnotherName(t *testing.T) {
-	d := newTarget(t, Options{Domain: DomainOptions{Maps: mapping.Map{Names: map[string]string{"web *": "www *"}}}})
+	d := newTarget(t, Options{Domain: DomainOptions{Maps: namemap.Map{Names: map[string]string{"web *": "www *"}}}})
 	vm := biosVM()
 	def := copied(t, d, vm)
 	if err := d.Publish(t.Context(), def); err != nil {
@@ -40,7 +40,7 @@ func TestPublishUnderAnotherName(t *testing.T) {
 }
 
 func TestFolderHasNoStorages(t *testing.T) {
-	d := newTarget(t, Options{Domain: DomainOptions{Maps: mapping.Map{Storages: map[string]string{"ssd*": "fast"}}}})
+	d := newTarget(t, Options{Domain: DomainOptions{Maps: namemap.Map{Storages: map[string]string{"ssd*": "fast"}}}})
 	vm := biosVM()
 	if _, err := d.Plan(t.Context(), vm); err != nil {
 		t.Errorf("none of its disks is in the map: %v", err)
@@ -52,7 +52,7 @@ func TestFolderHasNoStorages(t *testing.T) {
 }
 
 func TestDomainByAMap(t *testing.T) {
-	maps := mapping.Map{Networks: map[string]mapping.Network{"VM *": {To: "bridge:br-*", VLAN: 20, Model: "e1000e"}, "dmz": {Model: "virtio"}}}
+	maps := namemap.Map{Networks: map[string]namemap.Network{"VM *": {To: "bridge:br-*", VLAN: 20, Model: "e1000e"}, "dmz": {Model: "virtio"}}}
 	vm := with(biosVM(), func(vm *inventory.VM) {
 		vm.NICs = append(vm.NICs, inventory.NIC{Key: 4001, Model: "vmxnet3", MAC: "00:50:56:ab:cd:02", Network: "dmz", StartConnected: true, Pulled: true})
 	})

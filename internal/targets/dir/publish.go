@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
@@ -24,7 +24,7 @@ func (t *Target) Publish(_ context.Context, def targets.Definition) error {
 	final := t.Folder(def.VM)
 	done, err := t.Published(def)
 	if done {
-		return ioFault(durable.Sync(t.root))
+		return ioFault(atomicfile.Sync(t.root))
 	}
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (t *Target) Publish(_ context.Context, def targets.Definition) error {
 	if err := rename(partial, final); err != nil {
 		return err
 	}
-	return ioFault(durable.Sync(t.root))
+	return ioFault(atomicfile.Sync(t.root))
 }
 
 // Domain is what Publish would define, with the images where they are now. What goes with the VM in its
@@ -143,11 +143,11 @@ func syncAll(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := ioFault(durable.Sync(filepath.Join(dir, e.Name()))); err != nil {
+		if err := ioFault(atomicfile.Sync(filepath.Join(dir, e.Name()))); err != nil {
 			return err
 		}
 	}
-	return ioFault(durable.Sync(dir))
+	return ioFault(atomicfile.Sync(dir))
 }
 
 // rename gives the folder its final name. The kernel refuses where that name is taken
@@ -174,7 +174,7 @@ func (t *Target) Discard(_ context.Context, _ *inventory.VM, imgs []targets.Imag
 		}
 		errs = append(errs, os.RemoveAll(folder))
 	}
-	return errors.Join(append(errs, ioFault(durable.Sync(t.root)))...)
+	return errors.Join(append(errs, ioFault(atomicfile.Sync(t.root)))...)
 }
 
 // ioFault gives the errors of a file system their kind.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -38,7 +38,7 @@ func MarkStarted(folder string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return ioFault(durable.Replace(path, append(text, '\n'), 0o644))
+	return ioFault(atomicfile.Replace(path, append(text, '\n'), 0o644))
 }
 
 // Started returns when decamp first started the published VM of a folder; zero if it did not.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 )
 
@@ -44,12 +44,12 @@ func StorageID(folder string) (string, error) {
 // link is made by the first only.
 func newStorageID(folder string) error {
 	draft := filepath.Join(folder, storageName+"."+rand.Text())
-	if err := durable.Replace(draft, []byte(rand.Text()+"\n"), 0o644); err != nil {
+	if err := atomicfile.Replace(draft, []byte(rand.Text()+"\n"), 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(draft) // one that stays is in nobody's way
 	if err := os.Link(draft, filepath.Join(folder, storageName)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write %s: %w", storageName, err)
 	}
-	return durable.Sync(folder)
+	return atomicfile.Sync(folder)
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 )
@@ -39,7 +39,7 @@ func (t *Target) Withdraw(_ context.Context, vm *inventory.VM) error {
 	if err := os.RemoveAll(partial); err != nil {
 		return ioFault(fmt.Errorf("withdraw VM %s: %w", vm.Name, err))
 	}
-	return ioFault(durable.Sync(t.root))
+	return ioFault(atomicfile.Sync(t.root))
 }
 
 // inUse is a Conflict if QEMU, which locks the images it has open, or anybody else locks one.

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // The kinds of objects that are made, and that are asked for.
@@ -26,7 +26,7 @@ var (
 	classes    = kube.Kind{Group: "storage.k8s.io", Version: "v1", Plural: "storageclasses", Cluster: true}
 )
 
-// Cluster takes VMs into a namespace of a Kubernetes cluster. It satisfies staged.Place.
+// Cluster takes VMs into a namespace of a Kubernetes cluster. It satisfies platform.Place.
 type Cluster struct {
 	client *kube.Client
 	opts   Options
@@ -39,7 +39,7 @@ type Cluster struct {
 	now      func() time.Time // replaced by tests
 }
 
-var _ staged.Place = (*Cluster)(nil)
+var _ platform.Place = (*Cluster)(nil)
 
 // The cluster's pace: pods are scheduled, pull images and attach volumes.
 const (

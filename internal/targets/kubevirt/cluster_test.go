@@ -16,9 +16,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/kube"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // start starts an emulated cluster, and returns a place in it. It makes progress each time it is looked at.
@@ -79,7 +79,7 @@ func (m ram) Hints() disk.Hints { return disk.Hints{} }
 func (m ram) Close() error      { *m.open--; return nil }
 
 // cargo is a VM with two disks, and its delivery. The disks have data at both ends and in the middle.
-func cargo(t *testing.T) (staged.Delivery, [][]byte) {
+func cargo(t *testing.T) (platform.Delivery, [][]byte) {
 	t.Helper()
 	vm := biosVM()
 	vm.Disks = append(vm.Disks, inventory.Disk{Key: 2001, Controller: 1000, Unit: 1, Capacity: 5<<20 + 512})
@@ -92,7 +92,7 @@ func cargo(t *testing.T) (staged.Delivery, [][]byte) {
 			copy(contents[i][off:], bytes.Repeat([]byte{byte(i + 1), byte(off >> 9)}, 256))
 		}
 	}
-	d := staged.Delivery{Definition: definition(vm)}
+	d := platform.Delivery{Definition: definition(vm)}
 	d.Open = func(_ context.Context, img targets.Image) (disk.Source, error) {
 		open++
 		return ram{contents[img.Key-2000], nil, &open}, nil
@@ -234,7 +234,7 @@ func TestClusterCheckRefuses(t *testing.T) {
 		"another's volume":  {prepare: taken(nil), want: fault.Conflict, says: "'web 01'"},
 		"of an older self":  {prepare: taken(map[string]any{refNote: "7", uuidNote: "x", instanceNote: "y"}), want: fault.Conflict, says: "rename"},
 		"what is not known": {config: kube.Config{Refuse: refuseVMs}, want: fault.Invalid, says: "versions"},
-		"no network for it": {change: func(a *address) { a.Maps.Networks = map[string]mapping.Network{"VM Network": {To: "nat"}} }, want: fault.Invalid, says: "multus:"},
+		"no network for it": {change: func(a *address) { a.Maps.Networks = map[string]namemap.Network{"VM Network": {To: "nat"}} }, want: fault.Invalid, says: "multus:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lab := kube.Start(c.config)

@@ -23,7 +23,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/kube"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -50,7 +50,7 @@ func TestClusterConformance(t *testing.T) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) staged.Place {
+		Denied: func(t *testing.T) platform.Place {
 			_, c := start(t, kube.Config{}, func(a *address) {
 				text, err := os.ReadFile(a.kubeconfig)
 				if err != nil {
@@ -60,7 +60,7 @@ func TestClusterConformance(t *testing.T) {
 			})
 			return c
 		},
-		Unreachable: func(t *testing.T) staged.Place {
+		Unreachable: func(t *testing.T) platform.Place {
 			lab, c := start(t, kube.Config{})
 			lab.Close()
 			return c

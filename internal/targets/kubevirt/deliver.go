@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // state is what is looked at of an object of any kind.
@@ -51,12 +51,12 @@ const undoTimeout = 5 * time.Minute
 // Deliver sends the images one after the other, and makes the VM last: a VirtualMachine that is there has
 // all its disks. After a crash it finds what it made by name and identity. What an earlier delivery
 // finished stays as it is, also if this one fails.
-func (c *Cluster) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+func (c *Cluster) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	o, err := objects(d.Definition, c.opts)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
-	receipt := staged.Receipt{
+	receipt := platform.Receipt{
 		Place: c.String(), ID: o.vm.Metadata.Namespace + "/" + o.vm.Metadata.Name, Name: o.vm.Metadata.Name, Warnings: o.warnings,
 	}
 	there, err := c.delivered(ctx, o, d.VM)
@@ -66,7 +66,7 @@ func (c *Cluster) Deliver(ctx context.Context, d staged.Delivery) (staged.Receip
 	if err := c.deliver(ctx, o, d); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
-		return staged.Receipt{}, errors.Join(err, c.Withdraw(undo, d.VM))
+		return platform.Receipt{}, errors.Join(err, c.Withdraw(undo, d.VM))
 	}
 	return receipt, nil
 }
@@ -99,13 +99,13 @@ func (c *Cluster) delivered(ctx context.Context, o *Objects, vm *inventory.VM) (
 	return true, nil
 }
 
-func (c *Cluster) deliver(ctx context.Context, o *Objects, d staged.Delivery) error {
+func (c *Cluster) deliver(ctx context.Context, o *Objects, d platform.Delivery) error {
 	p, err := c.uploadProxy(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	progress := staged.NewProgress(d)
+	progress := platform.NewProgress(d)
 	for i, want := range o.disks {
 		img := o.images[i]
 		u := &upload{Cluster: c, proxy: p, want: want, vm: d.VM, progress: progress}

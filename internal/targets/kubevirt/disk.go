@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -21,7 +21,7 @@ func (b *builder) disks() error {
 		if at < 0 {
 			return fault.New(fault.Internal, "disk %d has no image", d.Key)
 		}
-		class, err := b.opts.class(mapping.Datastore(d))
+		class, err := b.opts.class(namemap.Datastore(d))
 		if err != nil {
 			return err
 		}

@@ -15,11 +15,11 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Folder is for those who bring VMs into a cluster themselves. It leaves the images on the stage, which
@@ -28,13 +28,13 @@ import (
 //	web 01/web 01-disk0.raw    the stage's
 //	web-01.yaml                ours
 //
-// It satisfies staged.Place.
+// It satisfies platform.Place.
 type Folder struct {
 	root string
 	opts Options
 }
 
-var _ staged.Place = (*Folder)(nil)
+var _ platform.Place = (*Folder)(nil)
 
 // String names the place as people do.
 func (f *Folder) String() string { return "kubevirt " + f.root }
@@ -52,22 +52,22 @@ func (f *Folder) Check(_ context.Context, vm *inventory.VM) error {
 }
 
 // Deliver writes the manifests, in the place of those that an earlier delivery wrote.
-func (f *Folder) Deliver(_ context.Context, d staged.Delivery) (staged.Receipt, error) {
+func (f *Folder) Deliver(_ context.Context, d platform.Delivery) (platform.Receipt, error) {
 	o, err := objects(d.Definition, f.opts)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	if _, err := f.holds(d.VM); err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	text, _, err := Manifests(d.Definition, f.opts)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
-	if err := durable.Replace(f.file(d.VM), append(f.preamble(o, d.Definition), text...), 0o644); err != nil {
-		return staged.Receipt{}, ioFault(fmt.Errorf("write manifests: %w", err))
+	if err := atomicfile.Replace(f.file(d.VM), append(f.preamble(o, d.Definition), text...), 0o644); err != nil {
+		return platform.Receipt{}, ioFault(fmt.Errorf("write manifests: %w", err))
 	}
-	return staged.Receipt{Place: f.String(), ID: f.file(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
+	return platform.Receipt{Place: f.String(), ID: f.file(d.VM), Name: o.vm.Metadata.Name, Warnings: o.warnings}, nil
 }
 
 // Withdraw removes the manifests. Those that are not of this VM stay.
@@ -82,7 +82,7 @@ func (f *Folder) Withdraw(_ context.Context, vm *inventory.VM) error {
 	if err := os.Remove(f.file(vm)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return ioFault(err)
 	}
-	return ioFault(durable.Sync(f.root))
+	return ioFault(atomicfile.Sync(f.root))
 }
 
 // file is where vm's manifests are.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Whatever a VM and its host are called, what is said of them stays a comment.
@@ -16,7 +16,7 @@ func TestFolderSaysWhatIsLeftToDo(t *testing.T) {
 	f := &Folder{t.TempDir(), Options{Namespace: "vms"}}
 	def := definition(with(biosVM(), func(vm *inventory.VM) { vm.Name, vm.HostName = "web 01\n- kind: Evil", "esx\u2028kind: Evil" }))
 	def.Images[0].Final = f.root + "/it's/web 01.raw"
-	r, err := f.Deliver(t.Context(), staged.Delivery{Definition: def})
+	r, err := f.Deliver(t.Context(), platform.Delivery{Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestFolderLeavesStrangersAlone(t *testing.T) {
 		"another's": "kind: VirtualMachine\nmetadata: {annotations: {decamp.github.io/ref: '8'}}\n",
 		"half":      "kind: DataVolume\nmetadata: {annotations: {decamp.github.io/ref: '7'}}\n",
 	} {
-		f, d := &Folder{root: t.TempDir()}, staged.Delivery{Definition: definition(biosVM())}
+		f, d := &Folder{root: t.TempDir()}, platform.Delivery{Definition: definition(biosVM())}
 		if err := os.WriteFile(f.file(d.VM), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // step is how much of an image is read at once, in bytes, and span how much is described at once.
@@ -39,13 +39,13 @@ type stream struct {
 var _ io.ReadCloser = (*stream)(nil)
 
 // openStream opens an image to be sent.
-func openStream(ctx context.Context, d staged.Delivery, img targets.Image) (*stream, error) {
+func openStream(ctx context.Context, d platform.Delivery, img targets.Image) (*stream, error) {
 	src, err := d.Open(ctx, img)
 	if err != nil {
 		return nil, err
 	}
 	const remedy = "if the guest is trusted, overwrite the first sector of its disk there, and migrate again; or choose another target: libvirt, Proxmox VE, a folder"
-	if err := staged.CheckRaw(ctx, src, "CDI", remedy); err != nil {
+	if err := platform.CheckRaw(ctx, src, "CDI", remedy); err != nil {
 		return nil, errors.Join(err, src.Close())
 	}
 	return &stream{ctx: ctx, src: src, buf: disk.AlignedMemory(step), tell: func(int64) {}, alive: func() {}}, nil

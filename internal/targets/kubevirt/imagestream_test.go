@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // counted counts what is read of a disk, in bytes.
@@ -28,7 +28,7 @@ func (c counted) ReadAt(ctx context.Context, p []byte, off int64) error {
 
 func streamOf(t *testing.T, src disk.Source) *stream {
 	t.Helper()
-	s, err := openStream(t.Context(), staged.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) { return src, nil }}, targets.Image{})
+	s, err := openStream(t.Context(), platform.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) { return src, nil }}, targets.Image{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestDiskThatCDIWouldMistakeIsNotSent(t *testing.T) {
 	for _, head := range []string{"QFI\xfb\x00\x00\x00\x03", "KDMV", "vhdxfile", "\x1f\x8b\x08\x00", "\xfd7zXZ\x00"} {
 		open := 1
 		src := ram{append([]byte(head), make([]byte, 4096-len(head))...), nil, &open}
-		_, err := openStream(t.Context(), staged.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) { return src, nil }}, targets.Image{})
+		_, err := openStream(t.Context(), platform.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) { return src, nil }}, targets.Image{})
 		if !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" || open != 0 {
 			t.Errorf("%q: %v (%s), %d are open", head, err, fault.HintOf(err), open)
 		}

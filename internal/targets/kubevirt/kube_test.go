@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -421,8 +421,8 @@ func isAPlace(t *testing.T, c *controllers) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) staged.Place { return c.server.place(t, "wrong", c.server.namespace(t)) },
-		Unreachable: func(t *testing.T) staged.Place {
+		Denied: func(t *testing.T) platform.Place { return c.server.place(t, "wrong", c.server.namespace(t)) },
+		Unreachable: func(t *testing.T) platform.Place {
 			return placeAt(t, fmt.Sprintf("https://127.0.0.1:%d", freePort(t)), c.server.ca, "any", "default")
 		},
 		Bottomless: true,

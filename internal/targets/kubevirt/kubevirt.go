@@ -37,9 +37,9 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Options are the choices that the source VM does not make.
@@ -63,7 +63,7 @@ type Options struct {
 
 	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores, whose
 	// storages are storage classes. They also say what VMs are called.
-	Maps mapping.Map
+	Maps namemap.Map
 
 	// Plugins decides whether the kubeconfig may start a command to log in.
 	Plugins kube.PluginPolicy
@@ -110,7 +110,7 @@ type address struct {
 // New returns the place that an address names, and whether images are to stay on the stage, as they are
 // not anywhere else. Of o the maps and the policy of plugins
 // count; the address has the rest. No request is sent yet. What cannot be understood is fault.Invalid.
-func New(to string, o Options) (place staged.Place, keep bool, err error) {
+func New(to string, o Options) (place platform.Place, keep bool, err error) {
 	a, err := parse(to)
 	if err != nil {
 		return nil, false, err
@@ -168,7 +168,7 @@ func parse(text string) (address, error) {
 // check refuses networks that are named in no way that is known.
 func (o Options) check() error {
 	for source, to := range o.Maps.Networks {
-		if mapping.IsPattern(source) { // what it comes to is seen when cards are
+		if namemap.IsPattern(source) { // what it comes to is seen when cards are
 			continue
 		}
 		if err := joinable(source, to); err != nil {
@@ -182,7 +182,7 @@ func (o Options) check() error {
 }
 
 // joinable refuses what no card of KubeVirt's can join.
-func joinable(source string, to mapping.Network) error {
+func joinable(source string, to namemap.Network) error {
 	switch {
 	case to.To != "" && !networkName.MatchString(to.To):
 		return fault.New(fault.Invalid, "network %q of the source cannot become %q", source, to.To).

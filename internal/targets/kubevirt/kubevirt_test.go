@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 func TestParse(t *testing.T) {
@@ -41,13 +41,13 @@ func TestNewRefuses(t *testing.T) {
 	if place, _, err := New("/x?kubeconfig=/not/there", Options{}); !fault.Is(err, fault.NotFound) || place != nil {
 		t.Errorf("no kubeconfig: %v, %v", place, err)
 	}
-	if _, _, err := New("/x", Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "br0"}}}}); !fault.Is(err, fault.Invalid) {
+	if _, _, err := New("/x", Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "br0"}}}}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a network of libvirt's: %v", err)
 	}
 }
 
 func TestNewKeepsImagesThatGoNowhere(t *testing.T) {
-	place, keep, err := New("/srv/out?namespace=vms", Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"dmz": {To: "multus:dmz"}}}})
+	place, keep, err := New("/srv/out?namespace=vms", Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"dmz": {To: "multus:dmz"}}}})
 	if f, ok := place.(*Folder); err != nil || !keep || !ok || f.root != "/srv/out" || f.opts.Maps.Network("dmz").To != "multus:dmz" {
 		t.Errorf("%+v, %v, %v", place, keep, err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -165,7 +165,7 @@ func TestManifestsRefuse(t *testing.T) {
 		says string
 	}{
 		"two in the pod network": {definition(second), Options{}, fault.Invalid, `{"VLAN 20": "multus:NAMESPACE/NAME"}`},
-		"an odd network":         {definition(biosVM()), Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"x": {To: "bridge:br0"}}}}, fault.Invalid, "maps.networks"},
+		"an odd network":         {definition(biosVM()), Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"x": {To: "bridge:br0"}}}}, fault.Invalid, "maps.networks"},
 		"an odd default":         {definition(biosVM()), Options{Network: "multus:A/b"}, fault.Invalid, "multus:NAMESPACE/NAME"},
 		"a disk without image":   {noImage, Options{}, fault.Internal, ""},
 	} {
@@ -174,7 +174,7 @@ func TestManifestsRefuse(t *testing.T) {
 			t.Errorf("%s: %v (%v), hint %q", name, err, fault.KindOf(err), fault.HintOf(err))
 		}
 	}
-	if _, _, err := Manifests(definition(second), Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VLAN 20": {To: "multus:vlan20"}}}}); err != nil {
+	if _, _, err := Manifests(definition(second), Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VLAN 20": {To: "multus:vlan20"}}}}); err != nil {
 		t.Errorf("a card of its own network: %v", err)
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 func TestManifestsByAMap(t *testing.T) {
 	vm := biosVM()
 	vm.Disks[0].Path.Datastore = "ssd1"
-	maps := mapping.Map{
-		Networks: map[string]mapping.Network{"VM *": {To: "multus:vms/lan", Model: "virtio"}},
+	maps := namemap.Map{
+		Networks: map[string]namemap.Network{"VM *": {To: "multus:vms/lan", Model: "virtio"}},
 		Storages: map[string]string{"ssd*": "fast"},
 		Names:    map[string]string{"web 01": "Shop"},
 	}
@@ -32,17 +32,17 @@ func TestManifestsByAMap(t *testing.T) {
 
 func TestMapsThatKubeVirtCannotFollow(t *testing.T) {
 	for name, c := range map[string]struct {
-		maps mapping.Map
+		maps namemap.Map
 		kind fault.Kind
 		says string
 	}{
-		"a tag":          {mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: Pod, VLAN: 20}}}, fault.Unsupported, "vlan: 20"},
-		"a tag for all":  {mapping.Map{Networks: map[string]mapping.Network{"*": {To: Pod, VLAN: 20}}}, fault.Unsupported, "NetworkAttachmentDefinition"},
-		"a model":        {mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: Pod, Model: "vmxnet3"}}}, fault.Unsupported, "e1000e"},
-		"a bridge":       {mapping.Map{Networks: map[string]mapping.Network{"*": {To: "vmbr0"}}}, fault.Invalid, "multus:"},
-		"no class":       {mapping.Map{Storages: map[string]string{"*": "Local LVM"}}, fault.Invalid, "kubectl get storageclass"},
-		"no class by *":  {mapping.Map{Storages: map[string]string{"d*": "s_*"}}, fault.Invalid, "kubectl get storageclass"},
-		"a bad net by *": {mapping.Map{Networks: map[string]mapping.Network{"VM*": {To: "multus:*"}}}, fault.Invalid, "multus:"},
+		"a tag":          {namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: Pod, VLAN: 20}}}, fault.Unsupported, "vlan: 20"},
+		"a tag for all":  {namemap.Map{Networks: map[string]namemap.Network{"*": {To: Pod, VLAN: 20}}}, fault.Unsupported, "NetworkAttachmentDefinition"},
+		"a model":        {namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: Pod, Model: "vmxnet3"}}}, fault.Unsupported, "e1000e"},
+		"a bridge":       {namemap.Map{Networks: map[string]namemap.Network{"*": {To: "vmbr0"}}}, fault.Invalid, "multus:"},
+		"no class":       {namemap.Map{Storages: map[string]string{"*": "Local LVM"}}, fault.Invalid, "kubectl get storageclass"},
+		"no class by *":  {namemap.Map{Storages: map[string]string{"d*": "s_*"}}, fault.Invalid, "kubectl get storageclass"},
+		"a bad net by *": {namemap.Map{Networks: map[string]namemap.Network{"VM*": {To: "multus:*"}}}, fault.Invalid, "multus:"},
 	} {
 		vm := biosVM()
 		vm.Disks[0].Path.Datastore = "ds1"

@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 var (
-	_ staged.Outliner = (*Folder)(nil)
-	_ staged.Outliner = (*Cluster)(nil)
+	_ platform.Outliner = (*Folder)(nil)
+	_ platform.Outliner = (*Cluster)(nil)
 )
 
 // Outline says what def becomes.

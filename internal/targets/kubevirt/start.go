@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ staged.Starter = (*Cluster)(nil)
+var _ platform.Starter = (*Cluster)(nil)
 
 // The run strategies that count here. Halted becomes Always, which is what virtctl start and consoles make of
 // it: virtctl stop then makes it Halted again, by which Withdraw knows a VM that is off. Of RerunOnFailure and

@@ -7,11 +7,11 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/lab/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // delivered is a cluster with a VM in it that is off.
-func delivered(t *testing.T, config kube.Config, change ...func(*address)) (*kube.Cluster, *Cluster, staged.Delivery) {
+func delivered(t *testing.T, config kube.Config, change ...func(*address)) (*kube.Cluster, *Cluster, platform.Delivery) {
 	t.Helper()
 	lab, c := start(t, config, change...)
 	d, _ := cargo(t)
@@ -216,7 +216,7 @@ func TestStartGoesOn(t *testing.T) {
 }
 
 func TestFolderStartsNothing(t *testing.T) {
-	if _, ok := any(&Folder{}).(staged.Starter); ok {
+	if _, ok := any(&Folder{}).(platform.Starter); ok {
 		t.Error("a folder of manifests starts VMs")
 	}
 }
@@ -225,7 +225,7 @@ func TestFolderStartsNothing(t *testing.T) {
 func TestExamineSaysWhoMayNotStart(t *testing.T) {
 	for _, denied := range []bool{false, true} {
 		_, c := start(t, kube.Config{Denied: map[string]bool{"patch virtualmachines": denied}})
-		looks := c.Examine(t.Context(), staged.Rights)
+		looks := c.Examine(t.Context(), platform.Rights)
 		last := looks[len(looks)-1]
 		if (last.Err != nil) != denied || last.Mild != denied || denied && !strings.Contains(fault.HintOf(last.Err), "--verb=patch") {
 			t.Errorf("denied %v: %+v", denied, last)

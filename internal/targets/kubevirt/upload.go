@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets/kubevirt/kube"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // An upload brings one image into its DataVolume. It looks at what the DataVolume is at, and does what is
@@ -20,7 +20,7 @@ type upload struct {
 	want     dataVolume
 	vm       *inventory.VM
 	open     func(context.Context) (*stream, error)
-	progress *staged.Progress
+	progress *platform.Progress
 
 	failures int   // transfers that ended in the middle
 	last     error // what is wrong, while it may pass

@@ -6,7 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -62,7 +62,7 @@ func bigVM() *inventory.VM {
 func bigOptions() Options {
 	return Options{
 		Namespace: "vms", StorageClass: "fast.example.com", AccessMode: "ReadWriteMany", VolumeMode: "Block",
-		Network: "multus:default-net", Maps: mapping.Map{Networks: map[string]mapping.Network{"R&D <dmz>": {To: "multus:infra/dmz.20"}, "on": {To: Pod}}},
+		Network: "multus:default-net", Maps: namemap.Map{Networks: map[string]namemap.Network{"R&D <dmz>": {To: "multus:infra/dmz.20"}, "on": {To: Pod}}},
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -36,13 +36,13 @@ func webVM(size int64) *inventory.VM {
 }
 
 // onStage writes vm's disk to a stage, as the steps before commit do.
-func onStage(t *testing.T, vm *inventory.VM, p staged.Place, data []byte) (*dir.Target, *staged.Target, targets.Definition) {
+func onStage(t *testing.T, vm *inventory.VM, p platform.Place, data []byte) (*dir.Target, *platform.Target, targets.Definition) {
 	t.Helper()
 	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	to := staged.New(stage, p, staged.Options{})
+	to := platform.New(stage, p, platform.Options{})
 	images, err := to.Plan(t.Context(), vm)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestDeliveredVMBoots(t *testing.T) {
 }
 
 // stateOf is what an image offers as boot entries.
-func stateOf(t *testing.T, to *staged.Target, img targets.Image) *efi.State {
+func stateOf(t *testing.T, to *platform.Target, img targets.Image) *efi.State {
 	t.Helper()
 	src, err := to.Read(t.Context(), img)
 	if err != nil {
@@ -190,7 +190,7 @@ func TestLibvirtdDiesDuringAnUpload(t *testing.T) {
 	data := bytes.Repeat([]byte("all but nothing "), 4<<20)
 	vm := webVM(int64(len(data)))
 	stage, to, def := onStage(t, vm, s.place, data)
-	whole := staged.Delivery{Definition: def, Open: to.Read}
+	whole := platform.Delivery{Definition: def, Open: to.Read}
 	var err error
 	if whole.Domain, err = stage.Domain(def); err != nil {
 		t.Fatal(err)

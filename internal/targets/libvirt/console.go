@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ staged.Consoler = (*Place)(nil)
+var _ platform.Consoler = (*Place)(nil)
 
 // Console attaches to the serial console of the domain that Deliver made of the VM. One that somebody else has is
 // a fault.Conflict, and so is a VM that is off; a VM without a serial port is fault.Unsupported. ctx bounds the

@@ -7,17 +7,17 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // A job is one Deliver.
 type job struct {
-	staged.Delivery
+	platform.Delivery
 	at      address
-	maps    mapping.Map
+	maps    namemap.Map
 	connect func(context.Context) (*rpc.Client, error)
 	finder  poolFinder
 	domains domains
@@ -38,23 +38,23 @@ type volume struct {
 	room   int64 // of the device, which is no less
 }
 
-func (j *job) run(ctx context.Context) (staged.Receipt, error) {
+func (j *job) run(ctx context.Context) (platform.Receipt, error) {
 	c, err := j.connect(ctx)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	defer c.Close()
 	j.client = c
 	if err := j.findPools(ctx); err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	x, err := parseDomain(j.Domain)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	warnings, err := missingNetworks(ctx, c, j.at, x)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	warnings = append(warnings, j.leavesVariables(x)...)
 	there, err := j.domains.find(ctx, c, j.VM, x.Name)
@@ -65,9 +65,9 @@ func (j *job) run(ctx context.Context) (staged.Receipt, error) {
 		there, err = j.make(ctx)
 	}
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
-	return staged.Receipt{Place: j.at.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
+	return platform.Receipt{Place: j.at.name(), ID: there.UUID.String(), Name: there.Name, Warnings: warnings}, j.release()
 }
 
 // findPools finds where each image goes, in the order of images.

@@ -5,68 +5,68 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/recall"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
 
-var _ staged.Examiner = (*Place)(nil)
+var _ platform.Examiner = (*Place)(nil)
 
 // Examine is Check by aspects. Who may do what is known only once it is done: there is nothing to ask.
-func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
-	look := map[staged.Aspect]func(context.Context, *rpc.Client) []staged.Look{
-		staged.Login: func(context.Context, *rpc.Client) []staged.Look {
-			return []staged.Look{{Seen: "it answers, and lets us in"}}
+func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
+	look := map[platform.Aspect]func(context.Context, *rpc.Client) []platform.Look{
+		platform.Login: func(context.Context, *rpc.Client) []platform.Look {
+			return []platform.Look{{Seen: "it answers, and lets us in"}}
 		},
-		staged.Parts: p.seeType, staged.Storage: p.seePools, staged.Network: p.seeNetworks,
+		platform.Parts: p.seeType, platform.Storage: p.seePools, platform.Network: p.seeNetworks,
 	}[a]
 	if look == nil {
 		return nil
 	}
 	c, release, err := recall.Keep(ctx, p, p.connect, func(c *rpc.Client) { _ = c.Close() }) // asked only
 	if err != nil {
-		return []staged.Look{{Err: err}}
+		return []platform.Look{{Err: err}}
 	}
 	defer release()
 	return look(ctx, c)
 }
 
-func (p *Place) seeType(ctx context.Context, c *rpc.Client) []staged.Look {
+func (p *Place) seeType(ctx context.Context, c *rpc.Client) []platform.Look {
 	if p.opts.Type == "" {
 		return nil
 	}
-	return []staged.Look{staged.See("", "it runs domains of type "+p.opts.Type, p.checkType(ctx, c))}
+	return []platform.Look{platform.See("", "it runs domains of type "+p.opts.Type, p.checkType(ctx, c))}
 }
 
-func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []staged.Look) {
+func (p *Place) seePools(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
-	for _, d := range staged.StandIn(p.opts.Maps).Disks {
-		name := cmp.Or(p.opts.Maps.Storage(mapping.Datastore(d)), p.at.pool)
+	for _, d := range platform.StandIn(p.opts.Maps).Disks {
+		name := cmp.Or(p.opts.Maps.Storage(namemap.Datastore(d)), p.at.pool)
 		if seen[name] {
 			continue
 		}
 		seen[name] = true
 		found, err := p.pools().find(ctx, c, name)
-		looks = append(looks, staged.See("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
+		looks = append(looks, platform.See("pool "+name, fmt.Sprintf("%d MiB are free", found.available>>20), err))
 	}
 	return looks
 }
 
 // seeNetworks looks for libvirt's networks that cards join. Bridges are the host's, and not known to libvirt.
-func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []staged.Look) {
+func (p *Place) seeNetworks(ctx context.Context, c *rpc.Client) (looks []platform.Look) {
 	seen := map[string]bool{}
-	for _, card := range staged.StandIn(p.opts.Maps).NICs {
+	for _, card := range platform.StandIn(p.opts.Maps).NICs {
 		name, bridge := dir.DomainOptions{Maps: p.opts.Maps}.Joins(card)
 		if bridge || seen[name] {
 			continue
 		}
 		seen[name] = true
 		missing, err := missingNetwork(ctx, c, p.at, name)
-		look := staged.Warned("network "+name, "", missing)
+		look := platform.Warned("network "+name, "", missing)
 		if err != nil {
-			look = staged.Look{On: "network " + name, Err: libvirtFault(err)}
+			look = platform.Look{On: "network " + name, Err: libvirtFault(err)}
 		}
 		looks = append(looks, look)
 	}

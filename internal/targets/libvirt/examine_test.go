@@ -6,20 +6,20 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/namemap"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 func TestExamine(t *testing.T) {
 	s := newSite(t, sharedDaemon(t), false)
 	s.place.opts.Type = "qemu"
-	for _, a := range []staged.Aspect{staged.Login, staged.Parts, staged.Storage} {
+	for _, a := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage} {
 		looks := s.place.Examine(t.Context(), a)
 		if len(looks) != 1 || looks[0].Err != nil || looks[0].Seen == "" {
 			t.Errorf("%s: %+v", a, looks)
 		}
 	}
-	for _, a := range []staged.Aspect{staged.Rights, staged.Clock} { // libvirt does not tell
+	for _, a := range []platform.Aspect{platform.Rights, platform.Clock} { // libvirt does not tell
 		if looks := s.place.Examine(t.Context(), a); len(looks) > 0 {
 			t.Errorf("%s: %+v", a, looks)
 		}
@@ -29,18 +29,18 @@ func TestExamine(t *testing.T) {
 func TestExamineTellsWhatIsMissing(t *testing.T) {
 	s := newSite(t, sharedDaemon(t), false)
 	s.place.opts.Type = "vmware"
-	s.place.opts.Maps = mapping.Map{
-		Networks: map[string]mapping.Network{"prod": {To: "nowhere"}, "dmz": {To: "bridge:br9"}, "*": {To: "bridge:br0"}},
+	s.place.opts.Maps = namemap.Map{
+		Networks: map[string]namemap.Network{"prod": {To: "nowhere"}, "dmz": {To: "bridge:br9"}, "*": {To: "bridge:br0"}},
 		Storages: map[string]string{"ssd1": "gold", "ssd2": "gold"},
 	}
-	if looks := s.place.Examine(t.Context(), staged.Parts); !fault.Is(looks[0].Err, fault.Unsupported) {
+	if looks := s.place.Examine(t.Context(), platform.Parts); !fault.Is(looks[0].Err, fault.Unsupported) {
 		t.Errorf("type: %+v", looks)
 	}
-	pools := s.place.Examine(t.Context(), staged.Storage)
+	pools := s.place.Examine(t.Context(), platform.Storage)
 	if len(pools) != 2 || pools[0].Err != nil || pools[1].On != "pool gold" || !fault.Is(pools[1].Err, fault.NotFound) {
 		t.Errorf("pools: %+v", pools)
 	}
-	networks := s.place.Examine(t.Context(), staged.Network)
+	networks := s.place.Examine(t.Context(), platform.Network)
 	if len(networks) != 1 || networks[0].On != "network nowhere" || !networks[0].Mild || !strings.Contains(fault.HintOf(networks[0].Err), "net-list") {
 		t.Errorf("networks: %+v", networks)
 	}
@@ -48,7 +48,7 @@ func TestExamineTellsWhatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if looks := none.Examine(t.Context(), staged.Login); len(looks) != 1 || !fault.Is(looks[0].Err, fault.Unreachable) {
+	if looks := none.Examine(t.Context(), platform.Login); len(looks) != 1 || !fault.Is(looks[0].Err, fault.Unreachable) {
 		t.Errorf("nobody: %+v", looks)
 	}
 }

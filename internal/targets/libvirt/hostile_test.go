@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/decamp/decamp/internal/inventory/inventorytest"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -20,7 +20,7 @@ func TestHostileInventoryInVolumes(t *testing.T) {
 	for i := range inventorytest.Runs {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
-		name := volumeName(mapping.Map{}, vm, i%4, targets.Raw)
+		name := volumeName(namemap.Map{}, vm, i%4, targets.Raw)
 		if !lvName.MatchString(name) || reserved.MatchString(name) || reservedPrefix.MatchString(name) {
 			t.Fatalf("LVM does not take the name %q of %q", name, vm.Name)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/decamp/decamp/internal/durable"
+	"github.com/decamp/decamp/internal/atomicfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
@@ -34,7 +34,7 @@ func (j *job) linkAll(ctx context.Context) ([]rpc.Volume, error) {
 		if err := link(img.Path, j.linked(i)); err != nil {
 			return nil, errors.Join(ignoreUnable(err), j.unlinkAll())
 		}
-		if err := durable.Sync(j.into[i].folder); err != nil {
+		if err := atomicfile.Sync(j.into[i].folder); err != nil {
 			return nil, err
 		}
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // twoStores is a VM with its disks on two datastores.
@@ -29,10 +29,10 @@ func TestDisksOnTwoPools(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprint("remote ", remote), func(t *testing.T) {
 			s, other := newSite(t, d, remote), newSite(t, d, remote)
-			maps := mapping.Map{Storages: map[string]string{"nfs": other.place.at.pool, "gone": "no-such-pool"}, Names: map[string]string{"web *": "www *"}}
+			maps := namemap.Map{Storages: map[string]string{"nfs": other.place.at.pool, "gone": "no-such-pool"}, Names: map[string]string{"web *": "www *"}}
 			s.place.opts.Maps = maps
 			vm := twoStores()
-			to := staged.New(stageFor(t, maps), s.place, staged.Options{})
+			to := platform.New(stageFor(t, maps), s.place, platform.Options{})
 			def := copiedTo(t, to, vm)
 			if err := to.Publish(t.Context(), def); err != nil {
 				t.Fatal(err)
@@ -69,7 +69,7 @@ func TestPoolOfAMapThatIsNotThere(t *testing.T) {
 }
 
 // stageFor is a stage as one that a place with the same map has it.
-func stageFor(t *testing.T, maps mapping.Map) *dir.Target {
+func stageFor(t *testing.T, maps namemap.Map) *dir.Target {
 	t.Helper()
 	maps.Storages = nil
 	stage, err := dir.New(t.TempDir(), dir.Options{Domain: dir.DomainOptions{Type: "qemu", Maps: maps}})
@@ -80,7 +80,7 @@ func stageFor(t *testing.T, maps mapping.Map) *dir.Target {
 }
 
 // copiedTo writes all of vm's disks, as the steps before commit do.
-func copiedTo(t *testing.T, to *staged.Target, vm *inventory.VM) targets.Definition {
+func copiedTo(t *testing.T, to *platform.Target, vm *inventory.VM) targets.Definition {
 	t.Helper()
 	images, err := to.Plan(t.Context(), vm)
 	if err != nil {

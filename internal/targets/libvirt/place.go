@@ -23,13 +23,13 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/recall"
-	"github.com/decamp/decamp/internal/targets/staged"
 )
 
 // Options are what an address does not say.
@@ -43,10 +43,10 @@ type Options struct {
 	Type string
 
 	// Maps say which pool disks of some datastores go to, in place of the address's, and what VMs are called.
-	Maps mapping.Map
+	Maps namemap.Map
 }
 
-// A Place is a libvirt, with the pools that images go to. It satisfies staged.Place.
+// A Place is a libvirt, with the pools that images go to. It satisfies platform.Place.
 type Place struct {
 	at   address
 	opts Options
@@ -56,7 +56,7 @@ type Place struct {
 	linked atomic.Bool // the last VM that was checked has its images on its pools' file systems
 }
 
-var _ staged.Place = (*Place)(nil)
+var _ platform.Place = (*Place)(nil)
 
 // New returns the place at an address such as qemu:///system?pool=default or
 // qemu+ssh://root@kvm1/system?pool=vms. It connects to nobody yet. An address that makes no sense is
@@ -160,7 +160,7 @@ func (p *Place) checkRoom(vm *inventory.VM, into []pool) error {
 	return nil
 }
 
-// Sends is part of staged.Sender: images on a pool's own file system get a name there. That is known once a
+// Sends is part of platform.Sender: images on a pool's own file system get a name there. That is known once a
 // VM was checked.
 func (p *Place) Sends(held, _ int64) int64 {
 	if p.linked.Load() {
@@ -176,7 +176,7 @@ func sameDevice(a, b string) bool {
 }
 
 // Deliver makes the VM: its volumes, then its domain. A VM that is there is left as it is.
-func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	j := &job{Delivery: d, at: p.at, maps: p.opts.Maps, connect: p.connect, finder: p.pools(), domains: p.domains()}
 	r, err := j.run(ctx)
 	if err == nil {
@@ -185,7 +185,7 @@ func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt,
 	if j.begun {
 		err = errors.Join(err, j.tidy(ctx))
 	}
-	return staged.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.at.name(), libvirtFault(err))
+	return platform.Receipt{}, fmt.Errorf("deliver VM %s to %s: %w", d.VM.Name, p.at.name(), libvirtFault(err))
 }
 
 // Withdraw removes the domain with its EFI variables and TPM, and its volumes. A domain that runs is a
@@ -233,7 +233,7 @@ func libvirtFault(err error) error {
 	return fault.New(fault.Unsupported, "%w", err).WithHint("see what libvirt makes of it: journalctl -u libvirtd -u virtqemud; then run the same command again, or migrate to a folder and define domain.xml by hand")
 }
 
-var _ staged.Outliner = (*Place)(nil)
+var _ platform.Outliner = (*Place)(nil)
 
 // Outline is the stage's domain, with its disks in their pools. Those that are uploaded are raw, and
 // called so: which are is known when they are delivered.
@@ -243,7 +243,7 @@ func (p *Place) Outline(def targets.Definition, stage targets.Outline) (targets.
 	o.Disks = slices.Clone(stage.Disks)
 	for at := range o.Disks {
 		i := slices.IndexFunc(def.VM.Disks, func(d inventory.Disk) bool { return d.Key == o.Disks[at].Key })
-		o.Disks[at].On = "pool " + cmp.Or(p.opts.Maps.Storage(mapping.Datastore(def.VM.Disks[i])), p.at.pool)
+		o.Disks[at].On = "pool " + cmp.Or(p.opts.Maps.Storage(namemap.Datastore(def.VM.Disks[i])), p.at.pool)
 		o.Disks[at].As = volumeName(p.opts.Maps, def.VM, i, targets.Raw)
 	}
 	return o, nil

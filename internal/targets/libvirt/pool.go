@@ -10,7 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
 )
 
@@ -33,7 +33,7 @@ var kinds = map[string]struct{ block bool }{"dir": {}, "fs": {}, "netfs": {}, "l
 // A poolFinder finds the pools that VMs go to, over any connection to the libvirt at an address.
 type poolFinder struct {
 	at   address
-	maps mapping.Map
+	maps namemap.Map
 }
 
 // forDisks finds the pools that disks go to, one for each disk: that of the map, or else the address's.
@@ -41,7 +41,7 @@ func (f poolFinder) forDisks(ctx context.Context, c *rpc.Client, disks []invento
 	found := map[string]pool{}
 	into := make([]pool, len(disks))
 	for i, d := range disks {
-		name := cmp.Or(f.maps.Storage(mapping.Datastore(d)), f.at.pool)
+		name := cmp.Or(f.maps.Storage(namemap.Datastore(d)), f.at.pool)
 		if _, ok := found[name]; !ok {
 			var err error
 			if found[name], err = f.find(ctx, c, name); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -101,8 +101,8 @@ func (s *site) site() targettest.Site {
 }
 
 func harness(d *daemon, remote bool) targettest.Harness {
-	at := func(url func(t *testing.T) string) func(t *testing.T) staged.Place {
-		return func(t *testing.T) staged.Place {
+	at := func(url func(t *testing.T) string) func(t *testing.T) platform.Place {
+		return func(t *testing.T) platform.Place {
 			p, err := New(url(t), Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -12,10 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ staged.Starter = (*Place)(nil)
+var _ platform.Starter = (*Place)(nil)
 
 // A domain is looked at so many times after it was started, with a pause before each look: QEMU that does
 // not come to terms with its host or its disks ends in its first moments.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
-var _ staged.Carrier = (*Place)(nil)
+var _ platform.Carrier = (*Place)(nil)
 
 // CarriesEFI reports whether a VM's boot entries are taken: only by a libvirt of this machine. They are in variables
 // that are made for one build of the firmware, and which another machine has is not known here.

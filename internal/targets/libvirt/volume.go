@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
 	"github.com/decamp/decamp/internal/targets/libvirt/rpc"
@@ -30,12 +30,12 @@ func identity(vm *inventory.VM) string {
 const nameMost = 40
 
 // volumeName is that of vm's n-th disk: plain letters of its name, its identity and the format.
-func volumeName(maps mapping.Map, vm *inventory.VM, n int, format targets.Format) string {
+func volumeName(maps namemap.Map, vm *inventory.VM, n int, format targets.Format) string {
 	return fmt.Sprintf("%s-disk%d.%s", volumePrefix(maps, vm), n, format)
 }
 
 // volumePrefix is the front of the names of all of vm's volumes. It is such that LVM takes it, too.
-func volumePrefix(maps mapping.Map, vm *inventory.VM) string {
+func volumePrefix(maps namemap.Map, vm *inventory.VM) string {
 	plain := strings.Map(func(r rune) rune {
 		if r > 127 {
 			return '_'

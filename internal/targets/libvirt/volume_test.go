@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -60,7 +60,7 @@ func TestVolumeNames(t *testing.T) {
 		"a-very-long-name-that-goes-on-and-on-for-the-sake-of-it": "a-very-long-name-that-goes-on-and-on-for-6c61edc1332f1bf4-disk3.raw",
 	} {
 		vm.Name = name
-		if got := volumeName(mapping.Map{}, vm, 3, targets.Raw); got != want {
+		if got := volumeName(namemap.Map{}, vm, 3, targets.Raw); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	lab "github.com/decamp/decamp/internal/lab/openstack"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // What lacks is told before anything is copied, with what there is, or what to do.
@@ -81,7 +81,7 @@ func TestExamineTellsOfTheQuotaOfServers(t *testing.T) {
 		if full {
 			cloud.AddServer("other")
 		}
-		looks := place(t, cloud, "lab").Examine(t.Context(), staged.Storage)
+		looks := place(t, cloud, "lab").Examine(t.Context(), platform.Storage)
 		last := looks[len(looks)-1]
 		if (last.Err != nil) != full || last.Mild != full || full && !strings.Contains(last.Err.Error(), "1 servers are needed") {
 			t.Errorf("full %v: %+v", full, last)
@@ -92,7 +92,7 @@ func TestExamineTellsOfTheQuotaOfServers(t *testing.T) {
 func TestMapOfNetworks(t *testing.T) {
 	cloud := serve(t, lab.Config{})
 	environmentOf(t, cloud)
-	p, err := New("lab", Options{Wait: quick, Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "dmz"}}}})
+	p, err := New("lab", Options{Wait: quick, Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "dmz"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	lab "github.com/decamp/decamp/internal/lab/openstack"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -50,7 +50,7 @@ func conforms(t *testing.T, config lab.Config) {
 				},
 			}
 		},
-		Denied: func(t *testing.T) staged.Place {
+		Denied: func(t *testing.T) platform.Place {
 			cloud := serve(t, config)
 			environmentOf(t, cloud)
 			path := os.Getenv("OS_CLIENT_CONFIG_FILE")
@@ -65,7 +65,7 @@ func conforms(t *testing.T, config lab.Config) {
 			}
 			return p
 		},
-		Unreachable: func(t *testing.T) staged.Place {
+		Unreachable: func(t *testing.T) platform.Place {
 			cloud := serve(t, config)
 			p := place(t, cloud, "lab")
 			cloud.Close()

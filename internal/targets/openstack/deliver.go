@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // undoTimeout bounds what is done after an error, also after somebody asked to stop.
@@ -34,7 +34,7 @@ type delivery struct {
 	finder  finder
 	remover remover
 
-	staged.Delivery
+	platform.Delivery
 	session *session
 	machine *machine
 	flavor  flavors.Flavor
@@ -42,7 +42,7 @@ type delivery struct {
 
 	zone     string // of volumes
 	contents string
-	progress *staged.Progress
+	progress *platform.Progress
 	warnings []inventory.Warning
 	ports    []ports.Port // of the cards
 	volumes  []string     // IDs, by disk
@@ -55,25 +55,25 @@ func (w *delivery) warn(code, remedy, format string, args ...any) {
 
 // Deliver makes ports and volumes, or the image. After a crash it finds what it made by
 // their marks. What an earlier delivery completed stays as it is, also if this one fails.
-func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	w, err := prepareDelivery(ctx, p.chooser(), d)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	there, err := w.finder.find(ctx, w.session, d.VM)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	id, of := there.record()
 	if id != "" && of != w.contents {
-		return staged.Receipt{}, w.outdated(id)
+		return platform.Receipt{}, w.outdated(id)
 	}
 	if id != "" {
 		if err := w.adopt(there, id); err != nil {
-			return staged.Receipt{}, err
+			return platform.Receipt{}, err
 		}
 	} else if err := w.carryOut(ctx); err != nil {
-		return staged.Receipt{}, w.abandon(ctx, err)
+		return platform.Receipt{}, w.abandon(ctx, err)
 	}
 	return w.receipt(), nil
 }
@@ -85,7 +85,7 @@ func (w *delivery) outdated(record string) error {
 }
 
 // prepareDelivery finds out what the VM is to become and what it is to join, before anything is made.
-func prepareDelivery(ctx context.Context, c chooser, d staged.Delivery) (*delivery, error) {
+func prepareDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery, error) {
 	w, err := newDelivery(ctx, c, d)
 	if err != nil {
 		return nil, err
@@ -98,14 +98,14 @@ func prepareDelivery(ctx context.Context, c chooser, d staged.Delivery) (*delive
 }
 
 // newDelivery finds out what the VM is to become.
-func newDelivery(ctx context.Context, c chooser, d staged.Delivery) (*delivery, error) {
+func newDelivery(ctx context.Context, c chooser, d platform.Delivery) (*delivery, error) {
 	m, err := machineOf(d.Definition, c.opts)
 	if err != nil {
 		return nil, err
 	}
 	w := &delivery{
 		cloud: c.cloud, opts: c.opts, finder: finder{c.cloud}, remover: remover{finder{c.cloud}},
-		Delivery: d, machine: m, contents: contents(d.Images), progress: staged.NewProgress(d), warnings: m.warnings,
+		Delivery: d, machine: m, contents: contents(d.Images), progress: platform.NewProgress(d), warnings: m.warnings,
 	}
 	if w.session, err = c.cloud.session(ctx); err != nil {
 		return nil, err
@@ -214,8 +214,8 @@ func (w *delivery) abandon(ctx context.Context, why error) error {
 }
 
 // receipt says what there is now, and how a server is made of it. It does not know whether Start makes one.
-func (w *delivery) receipt() staged.Receipt {
-	return staged.Receipt{
+func (w *delivery) receipt() platform.Receipt {
+	return platform.Receipt{
 		Place: "openstack " + w.cloud.name, ID: w.record, Name: w.machine.name, Warnings: append(w.warnings, inventory.Warning{
 			Code: targets.NotStarted, Text: "OpenStack has no server that was never on: this one is made when it is started", Remedy: w.command(),
 		}),

@@ -21,7 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	lab "github.com/decamp/decamp/internal/lab/openstack"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // web is a VM with two disks and a card.
@@ -44,9 +44,9 @@ func with(vm *inventory.VM, change func(*inventory.VM)) *inventory.VM {
 }
 
 // delivery is one of vm, with images that say where each of their words is, but in a hole.
-func deliveryOf(t *testing.T, vm *inventory.VM) staged.Delivery {
+func deliveryOf(t *testing.T, vm *inventory.VM) platform.Delivery {
 	t.Helper()
-	d := staged.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
+	d := platform.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
 	for _, each := range vm.Disks {
 		path := filepath.Join(t.TempDir(), "disk.raw")
 		write(t, path, contentOf(t, each))
@@ -68,7 +68,7 @@ func contentOf(t *testing.T, d inventory.Disk) []byte {
 	return data
 }
 
-func deliver(t *testing.T, p *Place, d staged.Delivery) staged.Receipt {
+func deliver(t *testing.T, p *Place, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := p.Deliver(t.Context(), d)
 	if err != nil {
@@ -78,7 +78,7 @@ func deliver(t *testing.T, p *Place, d staged.Delivery) staged.Receipt {
 }
 
 // checkDelivered asserts that the volumes of d are there with its bytes, and nothing of the way is left.
-func checkDelivered(t *testing.T, cloud *lab.Cloud, d staged.Delivery) {
+func checkDelivered(t *testing.T, cloud *lab.Cloud, d platform.Delivery) {
 	t.Helper()
 	there := cloud.Volumes()
 	if len(there) != len(d.VM.Disks) || len(cloud.Images()) > 0 || len(cloud.Ports()) != len(d.VM.NICs) {

@@ -6,48 +6,48 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // examine is check by aspects, for a VM that stands in for all.
-func (c checker) examine(ctx context.Context, a staged.Aspect) []staged.Look {
+func (c checker) examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	s, err := c.cloud.knock(ctx)
-	if a == staged.Login {
-		return []staged.Look{staged.See("", "Keystone answers, knows us, and names the services", err)}
+	if a == platform.Login {
+		return []platform.Look{platform.See("", "Keystone answers, knows us, and names the services", err)}
 	}
 	if err != nil {
-		return []staged.Look{{Err: err}}
+		return []platform.Look{{Err: err}}
 	}
-	vm := staged.StandIn(c.opts.Maps)
+	vm := platform.StandIn(c.opts.Maps)
 	switch a {
-	case staged.Parts:
+	case platform.Parts:
 		flavor, flavorErr := c.flavor(ctx, s, vm)
 		_, zoneErr := c.zones(ctx, s)
-		return []staged.Look{
-			staged.See("flavors", "there is "+fault.Line(flavor.Name), flavorErr),
-			staged.See("availability zone", cmp.Or(fault.Line(c.opts.AvailabilityZone), "the cloud chooses it"), zoneErr),
+		return []platform.Look{
+			platform.See("flavors", "there is "+fault.Line(flavor.Name), flavorErr),
+			platform.See("availability zone", cmp.Or(fault.Line(c.opts.AvailabilityZone), "the cloud chooses it"), zoneErr),
 		}
-	case staged.Storage:
+	case platform.Storage:
 		return append(c.seeTypes(ctx, s, vm),
-			staged.See("quota of volumes", "it leaves room for one", c.checkVolumes(ctx, s, vm)),
+			platform.See("quota of volumes", "it leaves room for one", c.checkVolumes(ctx, s, vm)),
 			c.seeServers(ctx, s, vm))
-	case staged.Network:
+	case platform.Network:
 		return c.seeNetworks(ctx, s, vm)
-	case staged.Rights:
-		return []staged.Look{staged.See("", "a role of the token's may do more than read", c.checkRole(s))}
+	case platform.Rights:
+		return []platform.Look{platform.See("", "a role of the token's may do more than read", c.checkRole(s))}
 	}
 	return nil
 }
 
 // seeServers is no reason to refuse a VM: it is for those who have decamp start it.
-func (c checker) seeServers(ctx context.Context, s *session, vm *inventory.VM) staged.Look {
-	look := staged.See("quota of servers", "it leaves room for one", c.checkServers(ctx, s, vm))
+func (c checker) seeServers(ctx context.Context, s *session, vm *inventory.VM) platform.Look {
+	look := platform.See("quota of servers", "it leaves room for one", c.checkServers(ctx, s, vm))
 	look.Mild = fault.Is(look.Err, fault.Full)
 	return look
 }
 
 // seeTypes looks at the types of volumes that are named.
-func (c checker) seeTypes(ctx context.Context, s *session, vm *inventory.VM) (looks []staged.Look) {
+func (c checker) seeTypes(ctx context.Context, s *session, vm *inventory.VM) (looks []platform.Look) {
 	seen := map[string]bool{"": true} // the project's default has no name here
 	for _, d := range vm.Disks {
 		name := c.opts.volumeType(d)
@@ -55,20 +55,20 @@ func (c checker) seeTypes(ctx context.Context, s *session, vm *inventory.VM) (lo
 			continue
 		}
 		seen[name] = true
-		looks = append(looks, staged.See("volume type "+name, "", c.checkTypes(ctx, s, &inventory.VM{Disks: []inventory.Disk{d}})))
+		looks = append(looks, platform.See("volume type "+name, "", c.checkTypes(ctx, s, &inventory.VM{Disks: []inventory.Disk{d}})))
 	}
 	return looks
 }
 
 // seeNetworks looks at those that cards join. Where nothing is said of a network, each VM tells by itself
 // that it has none.
-func (c checker) seeNetworks(ctx context.Context, s *session, vm *inventory.VM) (looks []staged.Look) {
+func (c checker) seeNetworks(ctx context.Context, s *session, vm *inventory.VM) (looks []platform.Look) {
 	for _, card := range vm.NICs {
 		if card.Network == "" && c.opts.Network == "" && c.opts.Maps.Network("").To == "" {
 			continue
 		}
 		_, err := c.networks(ctx, s, &inventory.VM{NICs: []inventory.NIC{card}})
-		looks = append(looks, staged.See(staged.Cards(card), "there is a network for cards", err))
+		looks = append(looks, platform.See(platform.Cards(card), "there is a network for cards", err))
 	}
 	return looks
 }

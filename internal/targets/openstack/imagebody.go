@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/qcow2"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // step is how much of an image is read at once, in bytes, and span how much is described at once.
@@ -40,14 +40,14 @@ type body struct {
 }
 
 // openBody opens an image to be sent.
-func openBody(ctx context.Context, d staged.Delivery, img targets.Image, format string, tell func(int64)) (*body, error) {
+func openBody(ctx context.Context, d platform.Delivery, img targets.Image, format string, tell func(int64)) (*body, error) {
 	src, err := d.Open(ctx, img)
 	if err != nil {
 		return nil, err
 	}
 	b := &body{format: "raw", ctx: ctx, src: src, sums: map[string]hash.Hash{"sha512": sha512.New(), "sha256": sha256.New()}}
 	if format == "raw" {
-		if err := staged.CheckRaw(ctx, src, "the cloud", "send it as qcow2, which is the default: leave format=raw out"); err != nil {
+		if err := platform.CheckRaw(ctx, src, "the cloud", "send it as qcow2, which is the default: leave format=raw out"); err != nil {
 			return nil, errors.Join(err, src.Close())
 		}
 		b.in = &rawReader{ctx: ctx, src: src, buf: disk.AlignedMemory(step), tell: tell}

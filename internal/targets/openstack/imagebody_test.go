@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Glance and Nova look at the first bytes of a raw image, which are the guest's.
@@ -20,7 +20,7 @@ func TestDiskThatTheCloudWouldMistakeIsNotSentAsRaw(t *testing.T) {
 	if err := os.WriteFile(path, append([]byte("QFI\xfb\x00\x00\x00\x03"), make([]byte, 1<<20-8)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := staged.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) {
+	d := platform.Delivery{Open: func(context.Context, targets.Image) (disk.Source, error) {
 		return rawfile.OpenSource(path, rawfile.SourceOptions{})
 	}}
 	if _, err := openBody(t.Context(), d, targets.Image{}, "raw", func(int64) {}); !fault.Is(err, fault.Unsupported) || fault.HintOf(err) == "" {

@@ -35,9 +35,9 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Options say how VMs are delivered. What New's address says of the same goes before.
@@ -53,7 +53,7 @@ type Options struct {
 
 	// Maps say what networks cards join, and of which types the volumes of disks are, by datastore. They also
 	// say what servers are called.
-	Maps mapping.Map
+	Maps namemap.Map
 
 	// Getenv reads the environment. Nil: os.Getenv.
 	Getenv func(string) string
@@ -69,17 +69,17 @@ const (
 	newMACs    = "new"
 )
 
-// Place is a project of an OpenStack cloud. It satisfies staged.Place.
+// Place is a project of an OpenStack cloud. It satisfies platform.Place.
 type Place struct {
 	cloud *cloud
 	opts  Options
 }
 
 var (
-	_ staged.Place    = (*Place)(nil)
-	_ staged.Starter  = (*Place)(nil)
-	_ staged.Examiner = (*Place)(nil)
-	_ staged.Outliner = (*Place)(nil)
+	_ platform.Place    = (*Place)(nil)
+	_ platform.Starter  = (*Place)(nil)
+	_ platform.Examiner = (*Place)(nil)
+	_ platform.Outliner = (*Place)(nil)
 )
 
 // New returns the project at an address such as
@@ -111,7 +111,7 @@ func New(address string, o Options) (*Place, error) {
 
 // volumeType is that of a disk's volume; "" is the project's default.
 func (o Options) volumeType(d inventory.Disk) string {
-	return cmp.Or(o.Maps.Storage(mapping.Datastore(d)), o.VolumeType)
+	return cmp.Or(o.Maps.Storage(namemap.Datastore(d)), o.VolumeType)
 }
 
 // choices are the keys of an address, each with what it may be.
@@ -165,7 +165,7 @@ func (p *Place) checker() checker { return checker{p.chooser(), finder{p.cloud}}
 func (p *Place) Check(ctx context.Context, vm *inventory.VM) error { return p.checker().check(ctx, vm) }
 
 // Examine is Check by aspects, for a VM that stands in for all.
-func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
+func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	return p.checker().examine(ctx, a)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	lab "github.com/decamp/decamp/internal/lab/openstack"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -15,7 +15,7 @@ func TestOutlineIsWhatIsDelivered(t *testing.T) {
 	cloud := serve(t, lab.Config{})
 	environmentOf(t, cloud)
 	vm := with(web(), func(vm *inventory.VM) { vm.NICs[0].Connected, vm.NICs[0].StartConnected = false, false })
-	p, err := New("lab?network=lan", Options{Wait: quick, Maps: mapping.Map{Names: map[string]string{vm.Name: "renamed"}}})
+	p, err := New("lab?network=lan", Options{Wait: quick, Maps: namemap.Map{Names: map[string]string{vm.Name: "renamed"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

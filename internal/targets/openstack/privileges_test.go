@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	lab "github.com/decamp/decamp/internal/lab/openstack"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // An accessRule is one of Keystone's: it lets an application credential send one kind of request.
@@ -67,7 +67,7 @@ func TestPublishedAccessRulesSuffice(t *testing.T) {
 	r.next = p.cloud.http.Transport
 	p.cloud.http.Transport = r
 	d := deliveryOf(t, web())
-	for _, aspect := range []staged.Aspect{staged.Login, staged.Parts, staged.Storage, staged.Network, staged.Rights, staged.Clock} {
+	for _, aspect := range []platform.Aspect{platform.Login, platform.Parts, platform.Storage, platform.Network, platform.Rights, platform.Clock} {
 		for _, look := range p.Examine(t.Context(), aspect) {
 			if look.Err != nil {
 				t.Errorf("%s: %s: %v", aspect, look.On, look.Err)

@@ -11,14 +11,14 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // Start makes the server of what was delivered, once, or powers on the one that it made before, and returns
 // when it is active. A server that Nova could not bring up is removed again: it has the volumes and ports, and
 // would be in the way of the next.
 func (p *Place) Start(ctx context.Context, def targets.Definition) (targets.Started, error) {
-	d, err := newDelivery(ctx, p.chooser(), staged.Delivery{Definition: def})
+	d, err := newDelivery(ctx, p.chooser(), platform.Delivery{Definition: def})
 	if err != nil {
 		return targets.Started{}, err
 	}

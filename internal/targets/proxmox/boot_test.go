@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -40,7 +40,7 @@ func TestDeliveredGuestsBoot(t *testing.T) {
 			image := tinyguest.Image(t, tt.guest)
 			s := serve(t, pve.Config{})
 			p := place(t, s, Options{Storage: tt.storage})
-			d := staged.Delivery{Definition: targets.Definition{VM: tt.vm, Hardware: tt.hardware, Images: []targets.Image{
+			d := platform.Delivery{Definition: targets.Definition{VM: tt.vm, Hardware: tt.hardware, Images: []targets.Image{
 				{Key: 2000, Path: image, Format: targets.Raw, Size: tinyguest.Size, Root: "aa55"},
 			}}}
 			receipt, err := p.Deliver(t.Context(), d)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -141,12 +141,12 @@ func (c checker) shares(vm *inventory.VM, list []storage) ([]share, error) {
 		return nil
 	}
 	for _, d := range vm.Disks {
-		if err := add(mapping.Datastore(d), d); err != nil {
+		if err := add(namemap.Datastore(d), d); err != nil {
 			return nil, err
 		}
 	}
 	if vm.Firmware == inventory.EFI || len(vm.Disks) == 0 {
-		return into, add(mapping.Home(vm))
+		return into, add(namemap.Home(vm))
 	}
 	return into, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 func TestCheck(t *testing.T) {
@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 		},
 		{name: "a controller that there is not", vm: func(vm *inventory.VM) { vm.Controllers[0].Bus = inventory.BusLogic }, kind: fault.Unsupported, remedy: "vSphere"},
 		{name: "its name is taken", vm: func(vm *inventory.VM) { vm.Name = "older" }, kind: fault.Conflict, remedy: "qm set 150 --name"},
-		{name: "no such bridge", opts: Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "vmbr9"}}}}, kind: fault.NotFound, remedy: "bridge="},
+		{name: "no such bridge", opts: Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "vmbr9"}}}}, kind: fault.NotFound, remedy: "bridge="},
 		{name: "another certificate", opts: Options{Fingerprint: strings.Repeat("AA", 32)}, kind: fault.Denied, remedy: "pvenode cert info"},
 		{name: "another token", opts: Options{Token: "root@pam!other=11111111"}, kind: fault.Denied, remedy: "pveum user token list"},
 	}
@@ -82,7 +82,7 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 		"/vms": {"VM.Audit"}, "/storage": {"Datastore.Audit"}, "/nodes": {"Sys.Audit"},
 	}
 	s := serve(t, pve.Config{Tokens: []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: acl}}})
-	p := place(t, s, Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "vmbr3,7"}}}})
+	p := place(t, s, Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "vmbr3,7"}}}})
 	err := p.Check(t.Context(), vm)
 	if !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "pveum acl modify /vms --tokens 'mover@pve!t' --roles Decamp-vms") {
 		t.Fatalf("%v, hint %q", err, fault.HintOf(err))
@@ -119,7 +119,7 @@ func TestCheckTellsEachPrivilege(t *testing.T) {
 	for _, without := range append([]string{""}, "VM.Allocate", "VM.Config.CPU", "VM.Config.CDROM", "Datastore.AllocateSpace",
 		"Datastore.AllocateTemplate", "Datastore.Allocate", "SDN.Use") {
 		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: grant(without)}}})
-		p := place(t, s, Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "vmbr3,7"}}}})
+		p := place(t, s, Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "vmbr3,7"}}}})
 		err := p.Check(t.Context(), vm)
 		if (err == nil) != (without == "") {
 			t.Errorf("without %q: %v", without, err)
@@ -137,7 +137,7 @@ func TestVNetsAreUsedByTheRightInTheirZone(t *testing.T) {
 		Networks: []pve.Network{{Name: "vmbr0"}, {Name: "web", Zone: "prod"}, {Name: "db", Zone: "prod"}},
 		Tokens:   []pve.Token{{User: "mover@pve", ID: "t", Secret: "s3cret-0001", ACL: acl}},
 	})
-	p := place(t, s, Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: "web"}}}})
+	p := place(t, s, Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: "web"}}}})
 	if err := p.Check(t.Context(), biosVM()); err != nil {
 		t.Error(err)
 	}
@@ -145,7 +145,7 @@ func TestVNetsAreUsedByTheRightInTheirZone(t *testing.T) {
 		t.Error(err)
 	}
 	for _, other := range []string{"db", "vmbr0"} {
-		p := place(t, s, Options{Maps: mapping.Map{Networks: map[string]mapping.Network{"VM Network": {To: other}}}})
+		p := place(t, s, Options{Maps: namemap.Map{Networks: map[string]namemap.Network{"VM Network": {To: other}}}})
 		if err := p.Check(t.Context(), biosVM()); !fault.Is(err, fault.Denied) {
 			t.Errorf("%s: %v", other, err)
 		}

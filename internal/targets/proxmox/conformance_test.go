@@ -17,7 +17,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -28,10 +28,10 @@ func TestConformance(t *testing.T) {
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,
 		New:      newSite,
-		Denied: func(t *testing.T) staged.Place {
+		Denied: func(t *testing.T) platform.Place {
 			return place(t, serve(t, pve.Config{}), Options{Token: "root@pam!decamp=wrong"})
 		},
-		Unreachable: func(t *testing.T) staged.Place {
+		Unreachable: func(t *testing.T) platform.Place {
 			p := place(t, serve(t, pve.Config{}), Options{})
 			p.api.host = loopback.Reserve(t)
 			return p

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // A delivery is one VM on its way into a guest: what both ways have in common. It is not safe for concurrent use.
 type delivery struct {
 	clients
-	staged.Delivery
+	platform.Delivery
 	machine  Machine
 	images   string // contents
 	plan     string
@@ -39,8 +39,8 @@ type delivery struct {
 	behind   string // why boot entries were not taken along, for whoever comes after a crash
 }
 
-func (w *delivery) receipt(g *found) staged.Receipt {
-	return staged.Receipt{
+func (w *delivery) receipt(g *found) platform.Receipt {
+	return platform.Receipt{
 		Place: "proxmox " + g.node, ID: fmt.Sprint(g.vmid), Name: w.machine.Name, Warnings: w.warnings,
 	}
 }

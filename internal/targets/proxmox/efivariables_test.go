@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -36,7 +36,7 @@ func fresh(t *testing.T) []byte {
 }
 
 // withEntry is a delivery of an EFI VM with a boot entry, and one disk that is empty.
-func withEntry(t *testing.T) staged.Delivery {
+func withEntry(t *testing.T) platform.Delivery {
 	t.Helper()
 	vm := with(sparseVM(1<<20), func(vm *inventory.VM) { vm.Firmware = inventory.EFI })
 	d := deliver(t, vm)
@@ -53,7 +53,7 @@ func withEntry(t *testing.T) staged.Delivery {
 }
 
 // entered are the variables that d's guest is to have.
-func entered(t *testing.T, d staged.Delivery) []byte {
+func entered(t *testing.T, d platform.Delivery) []byte {
 	t.Helper()
 	store, err := efi.OpenStore(fresh(t))
 	if err == nil {
@@ -66,7 +66,7 @@ func entered(t *testing.T, d staged.Delivery) []byte {
 }
 
 // variablesAre compares the EFI disk of d's guest, which is complete, and has a disk and an EFI disk.
-func variablesAre(t *testing.T, s *pve.Server, d staged.Delivery, want []byte) {
+func variablesAre(t *testing.T, s *pve.Server, d platform.Delivery, want []byte) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
 	if is := read(config["description"], d.VM, vmid); is.plan != "" {
@@ -291,7 +291,7 @@ func TestBootEntriesAfterACrashAnywhere(t *testing.T) {
 }
 
 // callsOf counts the calls of a delivery.
-func callsOf(t *testing.T, d staged.Delivery) (n int) {
+func callsOf(t *testing.T, d platform.Delivery) (n int) {
 	t.Helper()
 	site, _, _ := entrySite(t)
 	site.Tap(func(call int) targettest.Fate { n = call; return targettest.Pass })
@@ -444,7 +444,7 @@ func TestDirectGuestBootsByItsEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	def.EFI = new(guest.EFIState([]guest.Report{report}, efi.State{}))
-	receipt, err := p.Deliver(t.Context(), staged.Delivery{Open: open, Definition: def})
+	receipt, err := p.Deliver(t.Context(), platform.Delivery{Open: open, Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"os"
 
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // An importDelivery uploads each image to a storage of the node, and has it imported from there.
@@ -18,7 +18,7 @@ type importDelivery struct {
 	uploadStorage string // the one that is used
 }
 
-func newImportDelivery(c clients, o Options, d staged.Delivery) (*importDelivery, error) {
+func newImportDelivery(c clients, o Options, d platform.Delivery) (*importDelivery, error) {
 	machine, err := Config(d.Definition, o)
 	if err != nil {
 		return nil, err
@@ -28,13 +28,13 @@ func newImportDelivery(c clients, o Options, d staged.Delivery) (*importDelivery
 }
 
 // deliver makes the guest. It removes what it made after an error.
-func (w *importDelivery) deliver(ctx context.Context) (staged.Receipt, error) {
+func (w *importDelivery) deliver(ctx context.Context) (platform.Receipt, error) {
 	if err := w.prepare(ctx); err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	g, err := w.guests.find(ctx, w.VM)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
 		return w.receipt(g), w.done(g)
@@ -42,7 +42,7 @@ func (w *importDelivery) deliver(ctx context.Context) (staged.Receipt, error) {
 	if g, err = w.carryOut(ctx, g); err != nil {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 		defer cancel()
-		return staged.Receipt{}, errors.Join(err, w.abandon(late, false))
+		return platform.Receipt{}, errors.Join(err, w.abandon(late, false))
 	}
 	return w.receipt(g), nil
 }

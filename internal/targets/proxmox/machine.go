@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -134,7 +134,7 @@ func (b *builder) firmware() error {
 	if b.vm.SecureBoot {
 		keys = "1"
 	}
-	home, err := b.opts.storage(mapping.Home(b.vm))
+	home, err := b.opts.storage(namemap.Home(b.vm))
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/guest"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write testdata anew")
 func testOptions() Options {
 	return Options{
 		Storage: "local-lvm", Bridge: "vmbr0", CPU: "x86-64-v2-AES",
-		Maps: mapping.Map{Networks: map[string]mapping.Network{"dmz": {To: "vmbr1,20"}, "R&D": {To: "vmbr2"}}},
+		Maps: namemap.Map{Networks: map[string]namemap.Network{"dmz": {To: "vmbr1,20"}, "R&D": {To: "vmbr2"}}},
 	}
 }
 

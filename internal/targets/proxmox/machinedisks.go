@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 )
 
@@ -190,7 +190,7 @@ func (b *builder) disk(i int, seat bus, model string) error {
 	if image < 0 && len(b.def.Images) > 0 {
 		return fault.New(fault.Internal, "disk %d has no image", d.Key)
 	}
-	on, err := b.opts.storage(mapping.Datastore(d))
+	on, err := b.opts.storage(namemap.Datastore(d))
 	if err != nil {
 		return err
 	}

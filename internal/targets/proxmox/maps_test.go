@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 // mappedVM has its two disks on two datastores, and boots by EFI.
@@ -20,8 +20,8 @@ func mappedVM() *inventory.VM {
 	})
 }
 
-var mapped = mapping.Map{
-	Networks: map[string]mapping.Network{"VM *": {To: "vmbr2", VLAN: 30, Model: "e1000e"}},
+var mapped = namemap.Map{
+	Networks: map[string]namemap.Network{"VM *": {To: "vmbr2", VLAN: 30, Model: "e1000e"}},
 	Storages: map[string]string{"ssd*": "local"},
 	Names:    map[string]string{"web *": "www-*"},
 }
@@ -62,16 +62,16 @@ func TestCheckOfMaps(t *testing.T) {
 		{ID: "small", Type: "lvm", Content: []string{"images"}, Size: 1 << 20},
 	}
 	for name, c := range map[string]struct {
-		maps   mapping.Map
+		maps   namemap.Map
 		kind   fault.Kind
 		remedy string
 	}{
-		"no such storage":   {mapping.Map{Storages: map[string]string{"nfs": "tank"}}, fault.NotFound, "map of storages"},
-		"no name":           {mapping.Map{Storages: map[string]string{"nfs": "a,b"}}, fault.Invalid, "pvesm status"},
-		"no room on one":    {mapping.Map{Storages: map[string]string{"nfs": "small"}}, fault.Full, "storage="},
-		"two tags":          {mapping.Map{Networks: map[string]mapping.Network{"VM*": {To: "vmbr1,20", VLAN: 30}}}, fault.Invalid, "vlan: 30"},
-		"no bridge at all":  {mapping.Map{Networks: map[string]mapping.Network{"*": {To: "multus:*"}}}, fault.Invalid, "vmbr0,20"},
-		"the name is taken": {mapping.Map{Names: map[string]string{"*": "older"}}, fault.Conflict, "qm set 150"},
+		"no such storage":   {namemap.Map{Storages: map[string]string{"nfs": "tank"}}, fault.NotFound, "map of storages"},
+		"no name":           {namemap.Map{Storages: map[string]string{"nfs": "a,b"}}, fault.Invalid, "pvesm status"},
+		"no room on one":    {namemap.Map{Storages: map[string]string{"nfs": "small"}}, fault.Full, "storage="},
+		"two tags":          {namemap.Map{Networks: map[string]namemap.Network{"VM*": {To: "vmbr1,20", VLAN: 30}}}, fault.Invalid, "vlan: 30"},
+		"no bridge at all":  {namemap.Map{Networks: map[string]namemap.Network{"*": {To: "multus:*"}}}, fault.Invalid, "vmbr0,20"},
+		"the name is taken": {namemap.Map{Names: map[string]string{"*": "older"}}, fault.Conflict, "qm set 150"},
 	} {
 		s := serve(t, pve.Config{Storages: small})
 		s.AddGuest(150, map[string]string{"name": "older"})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 )
 
 // A network is what a card joins: a bridge or a VNet, and on it a VLAN if tag is not 0.
@@ -33,7 +33,7 @@ func parseNetwork(s string) (network, error) {
 }
 
 // joined is what a map says of a network, with a bridge for where it names none.
-func joined(to mapping.Network, bridge string) (network, error) {
+func joined(to namemap.Network, bridge string) (network, error) {
 	n, err := parseNetwork(cmp.Or(to.To, bridge))
 	if err != nil || to.VLAN == 0 {
 		return n, err

@@ -6,7 +6,7 @@ import (
 
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // clients are the clients of one node, by object. They share one connection and hold no other state.
@@ -20,20 +20,20 @@ type clients struct {
 	shell    nodeShell
 }
 
-// Place is a node of Proxmox VE. It satisfies staged.Place.
+// Place is a node of Proxmox VE. It satisfies platform.Place.
 type Place struct {
 	clients
 	opts Options
 }
 
 var (
-	_ staged.Place    = (*Place)(nil)
-	_ staged.Preparer = (*Place)(nil)
-	_ staged.Sender   = (*Place)(nil)
-	_ staged.Carrier  = (*Place)(nil)
-	_ staged.Starter  = (*Place)(nil)
-	_ staged.Examiner = (*Place)(nil)
-	_ staged.Outliner = (*Place)(nil)
+	_ platform.Place    = (*Place)(nil)
+	_ platform.Preparer = (*Place)(nil)
+	_ platform.Sender   = (*Place)(nil)
+	_ platform.Carrier  = (*Place)(nil)
+	_ platform.Starter  = (*Place)(nil)
+	_ platform.Examiner = (*Place)(nil)
+	_ platform.Outliner = (*Place)(nil)
 )
 
 func newPlace(api *client, node string, o Options) *Place {
@@ -58,11 +58,11 @@ func (p *Place) Check(ctx context.Context, vm *inventory.VM) error {
 }
 
 // Examine is Check by aspects, for a VM that stands in for all.
-func (p *Place) Examine(ctx context.Context, a staged.Aspect) []staged.Look {
+func (p *Place) Examine(ctx context.Context, a platform.Aspect) []platform.Look {
 	return p.checker().examine(ctx, a)
 }
 
-// Sends is part of staged.Sender.
+// Sends is part of platform.Sender.
 func (p *Place) Sends(held, changed int64) int64 {
 	if p.opts.direct() {
 		return changed
@@ -76,7 +76,7 @@ func (p *Place) CarriesEFI() bool { return p.opts.direct() }
 
 // Prepare makes the guest, without disks, and brings its volumes up to what is known of the images. After an error,
 // Prepare or Deliver continues with what it left.
-func (p *Place) Prepare(ctx context.Context, d staged.Delivery) error {
+func (p *Place) Prepare(ctx context.Context, d platform.Delivery) error {
 	if !p.opts.direct() {
 		return nil
 	}
@@ -88,17 +88,17 @@ func (p *Place) Prepare(ctx context.Context, d staged.Delivery) error {
 }
 
 // Deliver makes the guest, powered off.
-func (p *Place) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
+func (p *Place) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
 	if p.opts.direct() {
 		w, err := newSSHDelivery(p.clients, p.opts, d)
 		if err != nil {
-			return staged.Receipt{}, err
+			return platform.Receipt{}, err
 		}
 		return w.deliver(ctx)
 	}
 	w, err := newImportDelivery(p.clients, p.opts, d)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	return w.deliver(ctx)
 }

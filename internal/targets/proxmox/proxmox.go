@@ -42,7 +42,7 @@ import (
 	"time"
 
 	"github.com/decamp/decamp/internal/fault"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets/ssh"
 )
@@ -60,7 +60,7 @@ type Options struct {
 
 	// Maps say otherwise for cards of some networks of VMware's, and for disks of some datastores. They
 	// also say what guests are called.
-	Maps mapping.Map
+	Maps namemap.Map
 
 	CPU string // the model that guests see; x86-64-v2-AES if empty, which every host has since 2011
 
@@ -165,7 +165,7 @@ func (o *Options) check() error {
 		return fault.New(fault.Invalid, "%q is no name of a storage", o.Import)
 	}
 	for from, to := range o.Maps.Networks {
-		if mapping.IsPattern(from) { // what it comes to is seen when cards are
+		if namemap.IsPattern(from) { // what it comes to is seen when cards are
 			continue
 		}
 		if _, err := joined(to, o.Bridge); err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // referee is what scripts/setup.sh installs: a stranger's fake of Proxmox VE, which holds each
@@ -65,7 +65,7 @@ func askAll(t *testing.T, p *Place, def targets.Definition) {
 	m, err := Config(def, p.opts)
 	must(err)
 	w := &importDelivery{
-		delivery:      &delivery{clients: p.clients, Delivery: staged.Delivery{Definition: def}, machine: m, plan: "abcd"},
+		delivery:      &delivery{clients: p.clients, Delivery: platform.Delivery{Definition: def}, machine: m, plan: "abcd"},
 		uploadStorage: "local",
 	}
 	version, err := p.api.version(ctx)
@@ -107,7 +107,7 @@ func askDirect(t *testing.T, p *Place, def targets.Definition, g *found) {
 	t.Helper()
 	opts := p.opts
 	opts.SSH = "root@pve1"
-	w, err := newSSHDelivery(p.clients, opts, staged.Delivery{Definition: def})
+	w, err := newSSHDelivery(p.clients, opts, platform.Delivery{Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // biosVM has two disks and a card.
@@ -71,9 +71,9 @@ func place(t *testing.T, s *pve.Server, o Options) *Place {
 }
 
 // deliver is a delivery of vm with images that say where each of their words is.
-func deliver(t *testing.T, vm *inventory.VM) staged.Delivery {
+func deliver(t *testing.T, vm *inventory.VM) platform.Delivery {
 	t.Helper()
-	d := staged.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
+	d := platform.Delivery{Definition: targets.Definition{VM: vm, Decamp: "v0.0.0-test"}}
 	folder := t.TempDir()
 	for _, each := range vm.Disks {
 		data := make([]byte, each.Capacity)
@@ -132,7 +132,7 @@ func checkGone(t *testing.T, s *pve.Server, others ...int) {
 }
 
 // checkDelivered asserts that the guest of d is complete, with d's bytes.
-func checkDelivered(t *testing.T, s *pve.Server, d staged.Delivery) {
+func checkDelivered(t *testing.T, s *pve.Server, d platform.Delivery) {
 	t.Helper()
 	vmid, config := guestOf(t, s, d.VM)
 	if got := read(config["description"], d.VM, vmid); got != (standing{ours: true, images: contents(d.Images)}) {

@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/test/boot"
 	tinyguest "github.com/decamp/decamp/test/guest"
 )
@@ -95,7 +95,7 @@ func TestDirectGuestBoots(t *testing.T) {
 	def := targets.Definition{VM: vm, Images: []targets.Image{
 		{Key: 2000, Path: path, Manifest: t.TempDir() + "/m", Format: targets.Raw, Size: tinyguest.Size, Root: "aa55"},
 	}}
-	receipt, err := p.Deliver(t.Context(), staged.Delivery{Open: open, Definition: def})
+	receipt, err := p.Deliver(t.Context(), platform.Delivery{Open: open, Definition: def})
 	if err != nil {
 		t.Fatal(err)
 	}

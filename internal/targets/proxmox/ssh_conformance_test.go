@@ -19,7 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/sleep"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 	"github.com/decamp/decamp/internal/targets/targettest"
 )
 
@@ -32,11 +32,11 @@ func TestDirectConformance(t *testing.T) {
 	targettest.Place(t, targettest.Harness{
 		Parallel: true,
 		New:      newDirectSite,
-		Denied: func(t *testing.T) staged.Place {
+		Denied: func(t *testing.T) platform.Place {
 			s, d := serveSSH(t, pve.Config{})
 			return directPlace(t, s, d, Options{Token: "root@pam!decamp=wrong"})
 		},
-		Unreachable: func(t *testing.T) staged.Place {
+		Unreachable: func(t *testing.T) platform.Place {
 			s, d := serveSSH(t, pve.Config{})
 			p := directPlace(t, s, d, Options{})
 			p.api.host = loopback.Reserve(t)

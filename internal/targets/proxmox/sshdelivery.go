@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // An sshDelivery allocates a volume for each disk, and fills it by a program on the node.
@@ -22,7 +22,7 @@ type sshDelivery struct {
 	*delivery
 }
 
-func newSSHDelivery(c clients, o Options, d staged.Delivery) (*sshDelivery, error) {
+func newSSHDelivery(c clients, o Options, d platform.Delivery) (*sshDelivery, error) {
 	machine, err := Config(d.Definition, o)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func newSSHDelivery(c clients, o Options, d staged.Delivery) (*sshDelivery, erro
 }
 
 // receipt adds that the boot entries were carried.
-func (w *sshDelivery) receipt(g *found) staged.Receipt {
+func (w *sshDelivery) receipt(g *found) platform.Receipt {
 	r := w.delivery.receipt(g)
 	r.EFI = w.carries()
 	return r
@@ -59,10 +59,10 @@ func (w *sshDelivery) prepare(ctx context.Context) error {
 
 // deliver makes the guest over SSH. What Prepare brought there stays after an error, as it would have
 // to be brought again while the VM is off; all else is removed.
-func (w *sshDelivery) deliver(ctx context.Context) (staged.Receipt, error) {
+func (w *sshDelivery) deliver(ctx context.Context) (platform.Receipt, error) {
 	g, err := w.guests.find(ctx, w.VM)
 	if err != nil {
-		return staged.Receipt{}, err
+		return platform.Receipt{}, err
 	}
 	w.noteClock()
 	if g != nil && g.plan == "" { // it was delivered: whatever is wrong, it stays
@@ -74,11 +74,11 @@ func (w *sshDelivery) deliver(ctx context.Context) (staged.Receipt, error) {
 	early := g != nil && g.plan == earlyPlan
 	if g, err = w.carryOut(ctx, g); err != nil {
 		if early {
-			return staged.Receipt{}, err
+			return platform.Receipt{}, err
 		}
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 		defer cancel()
-		return staged.Receipt{}, errors.Join(err, w.abandon(late, true))
+		return platform.Receipt{}, errors.Join(err, w.abandon(late, true))
 	}
 	return w.receipt(g), w.forget()
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/manifest"
-	"github.com/decamp/decamp/internal/mapping"
+	"github.com/decamp/decamp/internal/namemap"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // node is what the tests of a kind of storage have.
@@ -49,7 +49,7 @@ func sparseVM(size int64) *inventory.VM {
 // onStage is a VM of which a run has copied what data says, not finished.
 type onStage struct {
 	*testing.T
-	target *staged.Target
+	target *platform.Target
 	def    targets.Definition
 	data   []byte
 }
@@ -60,7 +60,7 @@ func stage(t *testing.T, p *Place, vm *inventory.VM) *onStage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &onStage{T: t, target: staged.New(folder, p, staged.Options{}), data: make([]byte, vm.Disks[0].Capacity)}
+	s := &onStage{T: t, target: platform.New(folder, p, platform.Options{}), data: make([]byte, vm.Disks[0].Capacity)}
 	s.def = targets.Definition{VM: vm, Decamp: "v0.0.0-test"}
 	if s.def.Images, err = s.target.Plan(t.Context(), vm); err != nil {
 		t.Fatalf("%v (%s)", err, fault.HintOf(err))
@@ -128,7 +128,7 @@ func (s *onStage) finish() {
 
 // place1 is one image's.
 type place1 struct {
-	*staged.Target
+	*platform.Target
 	img targets.Image
 }
 
@@ -283,7 +283,7 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 	for name, second := range map[string]func(*pve.Server, *pve.SSH) *Place{
 		"storage": func(n *pve.Server, d *pve.SSH) *Place { return directPlace(t, n, d, Options{Storage: "local"}) },
 		"map": func(n *pve.Server, d *pve.SSH) *Place {
-			return directPlace(t, n, d, Options{Maps: mapping.Map{Storages: map[string]string{"ssd*": "local"}}})
+			return directPlace(t, n, d, Options{Maps: namemap.Map{Storages: map[string]string{"ssd*": "local"}}})
 		},
 		"no ssh": func(n *pve.Server, _ *pve.SSH) *Place { return place(t, n, Options{Storage: "local"}) },
 	} {
@@ -296,7 +296,7 @@ func TestEarlyVolumesFollowThePlan(t *testing.T) {
 			s.must(s.target.Prepare(t.Context(), s.def))
 			s.finish()
 			p := second(server, d)
-			_, err := p.Deliver(t.Context(), staged.Delivery{Open: open, Definition: s.def})
+			_, err := p.Deliver(t.Context(), platform.Delivery{Open: open, Definition: s.def})
 			s.must(err)
 			s.same(server)
 			if _, config := guestOf(t, server, s.def.VM); !strings.HasPrefix(config["scsi0"], "local:") {

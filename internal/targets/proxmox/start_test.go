@@ -14,11 +14,11 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab/pve"
 	"github.com/decamp/decamp/internal/sleep"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // delivered is a guest that is there, off, and the place that made it.
-func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, staged.Delivery) {
+func delivered(t *testing.T, c pve.Config) (*pve.Server, *Place, platform.Delivery) {
 	t.Helper()
 	s, d := serve(t, c), deliver(t, with(biosVM(), func(vm *inventory.VM) { vm.MemoryMiB = 64 }))
 	p := place(t, s, Options{})
@@ -165,7 +165,7 @@ func TestExamineSaysWhoMayNotStart(t *testing.T) {
 		looks int
 	}{{pve.ACL{"/": pve.All()}, 1}, {acl, 2}} {
 		s := serve(t, pve.Config{Tokens: []pve.Token{{User: "a@pve", ID: "t", Secret: "s", ACL: tt.acl}}})
-		looks := place(t, s, Options{}).Examine(t.Context(), staged.Rights)
+		looks := place(t, s, Options{}).Examine(t.Context(), platform.Rights)
 		if len(looks) != tt.looks || looks[0].Err != nil {
 			t.Fatalf("%+v", looks)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 func checksOnly(t *testing.T, h Harness) {
@@ -160,7 +160,7 @@ func (s spoilt) ReadAt(ctx context.Context, p []byte, off int64) error {
 func (s spoilt) Hints() disk.Hints { return disk.Hints{} }
 
 // deliver delivers d and sees that all of it is there.
-func deliver(t *testing.T, site Site, d staged.Delivery) staged.Receipt {
+func deliver(t *testing.T, site Site, d platform.Delivery) platform.Receipt {
 	t.Helper()
 	r, err := site.Place.Deliver(t.Context(), d)
 	if err != nil {
@@ -179,7 +179,7 @@ func deliver(t *testing.T, site Site, d staged.Delivery) staged.Receipt {
 }
 
 // verify finds the one VM with d's identity and compares it with d.
-func verify(t *testing.T, site Site, d staged.Delivery) Seen {
+func verify(t *testing.T, site Site, d platform.Delivery) Seen {
 	t.Helper()
 	var found []Seen
 	for _, s := range site.Seen(t) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 func refusesCredentials(t *testing.T, h Harness) {
@@ -26,7 +26,7 @@ func nobodyAnswers(t *testing.T, h Harness) {
 }
 
 // refuses: each method ends with the same kind of error.
-func refuses(t *testing.T, p staged.Place, kinds ...fault.Kind) {
+func refuses(t *testing.T, p platform.Place, kinds ...fault.Kind) {
 	d := staging(t, newVM(), targets.Raw)
 	hasRemedy(t, "Check", p.Check(t.Context(), d.VM), kinds...)
 	_, err := p.Deliver(t.Context(), d)
@@ -37,7 +37,7 @@ func refuses(t *testing.T, p staged.Place, kinds ...fault.Kind) {
 // callsFail: one call is lost, or its answer is. A place that does not get over it leaves nothing.
 func callsFail(t *testing.T, h Harness) {
 	for _, fate := range []Fate{Lost, Unanswered} {
-		eachCall(t, h, func(t *testing.T, site Site, d staged.Delivery, n int) {
+		eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 			before := site.Things(t)
 			site.Tap(func(call int) Fate {
 				if call == n {
@@ -58,7 +58,7 @@ func callsFail(t *testing.T, h Harness) {
 
 // callsAreCanceled: somebody asks to stop while a call is under way.
 func callsAreCanceled(t *testing.T, h Harness) {
-	eachCall(t, h, func(t *testing.T, site Site, d staged.Delivery, n int) {
+	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 		before := site.Things(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -83,7 +83,7 @@ func callsAreCanceled(t *testing.T, h Harness) {
 // dies: after a call nothing more of us arrives, as if we had died. The next delivery completes the
 // VM, or Withdraw takes away all there is of it.
 func dies(t *testing.T, h Harness) {
-	eachCall(t, h, func(t *testing.T, site Site, d staged.Delivery, n int) {
+	eachCall(t, h, func(t *testing.T, site Site, d platform.Delivery, n int) {
 		before := site.Things(t)
 		cut := func(call int) Fate {
 			switch {
@@ -116,7 +116,7 @@ func dies(t *testing.T, h Harness) {
 }
 
 // eachCall has try at a fresh place for each call that a delivery makes.
-func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d staged.Delivery, n int)) {
+func eachCall(t *testing.T, h Harness, try func(t *testing.T, site Site, d platform.Delivery, n int)) {
 	if testing.Short() {
 		t.Skip("delivers once for each call")
 	}

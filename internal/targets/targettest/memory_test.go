@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // memory is the smallest place there is: VMs in a map. bug is what is wrong with it.
@@ -85,8 +85,8 @@ func (m *memory) Check(ctx context.Context, vm *inventory.VM) error {
 	return err
 }
 
-func (m *memory) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt, error) {
-	r := staged.Receipt{Place: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
+func (m *memory) Deliver(ctx context.Context, d platform.Delivery) (platform.Receipt, error) {
+	r := platform.Receipt{Place: "memory", ID: "id of " + m.name(d.VM), Name: m.name(d.VM)}
 	k, err := m.own(ctx, d.VM)
 	if err != nil || k != nil && k.ready {
 		return r, err
@@ -98,7 +98,7 @@ func (m *memory) Deliver(ctx context.Context, d staged.Delivery) (staged.Receipt
 	return r, err
 }
 
-func (m *memory) make(ctx context.Context, d staged.Delivery) error {
+func (m *memory) make(ctx context.Context, d platform.Delivery) error {
 	k := &kept{vm: d.VM, ours: true, ready: m.bug == "hasty"}
 	err := m.call(ctx, func() { m.vms[m.name(d.VM)] = k })
 	for _, img := range d.Images {
@@ -109,7 +109,7 @@ func (m *memory) make(ctx context.Context, d staged.Delivery) error {
 	return cmp.Or(err, m.call(ctx, func() { k.ready = true }))
 }
 
-func (m *memory) read(ctx context.Context, d staged.Delivery, img targets.Image, err error) ([]byte, error) {
+func (m *memory) read(ctx context.Context, d platform.Delivery, img targets.Image, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-// Package targettest has the conformance suite for staged.Place. A new place is done when it
+// Package targettest has the conformance suite for platform.Place. A new place is done when it
 // passes; calling the suite takes one function that makes an empty place, and ways to look at it
 // and to trouble it:
 //
@@ -21,7 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // A Harness makes places for the suite.
@@ -32,7 +32,7 @@ type Harness struct {
 
 	// Denied returns a place that refuses the credentials it is given, Unreachable one at which
 	// nobody answers. Nil where there is no such thing, as in a folder.
-	Denied, Unreachable func(t *testing.T) staged.Place
+	Denied, Unreachable func(t *testing.T) platform.Place
 
 	// Parallel says that places have nothing in common: cases may run side by side.
 	Parallel bool
@@ -43,7 +43,7 @@ type Harness struct {
 
 // A Site is one place, and what a test can do there behind decamp's back.
 type Site struct {
-	Place staged.Place
+	Place platform.Place
 
 	// Seen lists the VMs that are there, whoever made them.
 	Seen func(t *testing.T) []Seen

@@ -8,7 +8,7 @@ import (
 
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 // bugEnv has TestSoundPlacePasses suffer from a bug.
@@ -21,10 +21,10 @@ func TestSoundPlacePasses(t *testing.T) {
 			m := &memory{bug: bug, vms: map[string]*kept{}}
 			return Site{Place: m, Seen: m.seen, Things: m.things, Occupy: m.occupy, Tap: m.tap}
 		},
-		Denied: func(*testing.T) staged.Place {
+		Denied: func(*testing.T) platform.Place {
 			return closed{fault.New(fault.Denied, "wrong token").WithHint("make a new one")}
 		},
-		Unreachable: func(*testing.T) staged.Place {
+		Unreachable: func(*testing.T) platform.Place {
 			return closed{fault.New(fault.Unreachable, "nobody answers").WithHint("ping it")}
 		},
 	})
@@ -51,7 +51,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 type closed struct{ err error }
 
 func (c closed) Check(context.Context, *inventory.VM) error { return c.err }
-func (c closed) Deliver(context.Context, staged.Delivery) (staged.Receipt, error) {
-	return staged.Receipt{}, c.err
+func (c closed) Deliver(context.Context, platform.Delivery) (platform.Receipt, error) {
+	return platform.Receipt{}, c.err
 }
 func (c closed) Withdraw(context.Context, *inventory.VM) error { return c.err }

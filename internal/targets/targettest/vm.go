@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/targets"
 	"github.com/decamp/decamp/internal/targets/dir"
-	"github.com/decamp/decamp/internal/targets/staged"
+	"github.com/decamp/decamp/internal/targets/platform"
 )
 
 const mib = 1 << 20
@@ -64,7 +64,7 @@ func content(vm *inventory.VM, n int) []byte {
 }
 
 // staging writes vm's images into a folder of their own, as a run has them when it commits.
-func staging(t *testing.T, vm *inventory.VM, format targets.Format) staged.Delivery {
+func staging(t *testing.T, vm *inventory.VM, format targets.Format) platform.Delivery {
 	t.Helper()
 	folder, name := t.TempDir(), dir.SafeName(vm.Name)
 	def := targets.Definition{VM: vm, Decamp: "v0.0.0-test"}
@@ -78,7 +78,7 @@ func staging(t *testing.T, vm *inventory.VM, format targets.Format) staged.Deliv
 	if err != nil {
 		t.Fatal(err)
 	}
-	return staged.Delivery{Definition: def, Domain: domain, Open: open}
+	return platform.Delivery{Definition: def, Domain: domain, Open: open}
 }
 
 func file(img targets.Image) image.File {

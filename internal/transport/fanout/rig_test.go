@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 const (
@@ -83,8 +83,8 @@ func (p push) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Re
 		return res, err
 	}
 	defer back.Close()
-	pool := behind.NewPool(behind.MinBudget)
-	f, err := behind.New(job.Target, job.Manifest, pool, behind.Options{
+	pool := writebehind.NewPool(writebehind.MinBudget)
+	f, err := writebehind.New(job.Target, job.Manifest, pool, writebehind.Options{
 		Source: back, Size: job.Target.Size(), CheckpointBytes: 4 * mib,
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func (p push) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Re
 	return res, f.Finish(ctx)
 }
 
-func (p push) send(ctx context.Context, f *behind.File, pool *behind.Pool) error {
+func (p push) send(ctx context.Context, f *writebehind.File, pool *writebehind.Pool) error {
 	const piece = 192 << 10
 	rnd := rand.New(rand.NewPCG(p.seed, 1))
 	pieces := rnd.Perm(int((p.src.Size() + piece - 1) / piece))

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 )
 
 // WithShell is a host whose datastores are mounted by SSH where the API may not do it: a
@@ -54,8 +54,8 @@ func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over f
 	if s.Leftovers == nil {
 		return func(bool) error { return nil }, nil
 	}
-	id, err := s.Leftovers.Add(leftover.Record{
-		Kind: leftover.ShellJob, Server: s.Server, Host: host,
+	id, err := s.Leftovers.Add(cleanup.Record{
+		Kind: cleanup.ShellJob, Server: s.Server, Host: host,
 		What: map[string]string{"job": job},
 		Text: "a copy of " + c.From.String() + " that goes on",
 		// what vmkfstools runs as there is not to be ended by its name: others use it too
@@ -72,4 +72,4 @@ func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over f
 }
 
 // RecordedJob returns the name of the job of a record.
-func RecordedJob(r leftover.Record) string { return r.What["job"] }
+func RecordedJob(r cleanup.Record) string { return r.What["job"] }

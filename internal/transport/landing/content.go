@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/blockcopy"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // content is one disk that lands: what the host believes to be a -flat.vmdk.
 type content struct {
-	*behind.File
+	*writebehind.File
 	job        transport.Job
 	source     disk.Source // reads the target; nil if the job has no way to
 	folder     string      // in the export, used once
@@ -62,7 +62,7 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, er
 	}()
 	c.percent.Store(unbegun.percent)
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
-	o := behind.Options{CheckpointBytes: t.opts.CheckpointBytes}
+	o := writebehind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {
 		if c.source, err = job.ReadBack(ctx); err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, er
 			o.Size = job.Target.Size()
 		}
 	}
-	if c.File, err = behind.New(job.Target, job.Manifest, t.pool, o); err != nil {
+	if c.File, err = writebehind.New(job.Target, job.Manifest, t.pool, o); err != nil {
 		return nil, errors.Join(err, c.closeSource())
 	}
 	if err := os.Mkdir(filepath.Join(t.opts.Dir, c.folder), 0o700); err != nil {

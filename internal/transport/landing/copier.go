@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/esx/shell"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 )
 
 // A Copier has a host copy a disk to another of its datastores, thin, and waits for the end.
@@ -47,7 +47,7 @@ type SSH struct {
 
 	// Leftovers is where a copy is recorded as a job of a host of Server before it begins.
 	// Nil records nothing.
-	Leftovers *leftover.Store
+	Leftovers *cleanup.Store
 	Server    string
 
 	mu    sync.Mutex

@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/image"
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
-	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
@@ -109,7 +109,7 @@ func runDoomed(text string) error {
 		return err
 	}
 	t := landing.New(doomedHost{s, d.Point}, landing.Options{
-		Dir: d.Dir, Ports: d.Ports, Memory: 64 << 20, Leftovers: leftover.NewStore(d.State), Server: d.Addr,
+		Dir: d.Dir, Ports: d.Ports, Memory: 64 << 20, Leftovers: cleanup.NewStore(d.State), Server: d.Addr,
 	})
 	_, job := jobOf(d.Image, &vm.Disks[0], image.Raw)
 	_, _, err = job.Fill(ctx, func(ctx context.Context, c *image.Copying) error {
@@ -192,8 +192,8 @@ func (r *rig) kill(point, path string) {
 // putBack does what the next run begins with.
 func (r *rig) putBack() {
 	r.Helper()
-	_, err := r.leftovers().PutBack(r.Context(), r.lab.Addr(), map[leftover.Kind]leftover.Undo{
-		leftover.NFSDatastore: func(ctx context.Context, rec leftover.Record) error {
+	_, err := r.leftovers().PutBack(r.Context(), r.lab.Addr(), map[cleanup.Kind]cleanup.Undo{
+		cleanup.NFSDatastore: func(ctx context.Context, rec cleanup.Record) error {
 			return r.session.UnmountNAS(ctx, rec.Host, landing.Recorded(rec))
 		},
 	})

@@ -6,7 +6,7 @@
 // # How a byte gets here
 //
 //	Transfer -> Copier.CopyDisk                        the host is asked, and followed
-//	            nfs WRITE -> content -> behind.File    what it sends, hashed while hot
+//	            nfs WRITE -> content -> writebehind.File    what it sends, hashed while hot
 //	                                    -> Target      in large runs
 //
 // The -flat.vmdk that the host believes to write is a name without bytes: they go straight
@@ -41,14 +41,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/decamp/decamp/internal/behind"
 	"github.com/decamp/decamp/internal/blockcopy"
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
+	"github.com/decamp/decamp/internal/writebehind"
 )
 
 // Host is what this package needs of a logged-in ESXi or vCenter.
@@ -87,7 +87,7 @@ type Options struct {
 	// Leftovers is where a mount is recorded, as one of the ESXi or vCenter at Server, which
 	// is its host:port. Stays is told of one that could not be taken away and stays on
 	// record; nil makes that an error of Close. A nil Leftovers records nothing.
-	Leftovers *leftover.Store
+	Leftovers *cleanup.Store
 	Server    string
 	Stays     func(error)
 
@@ -112,7 +112,7 @@ const defaultMemory = 1 << 30
 type Transport struct {
 	host Host
 	opts Options
-	pool *behind.Pool
+	pool *writebehind.Pool
 
 	mu      sync.Mutex // held while a host mounts
 	served  *served    // nil before the first Transfer
@@ -133,7 +133,7 @@ func New(host Host, o Options) *Transport {
 		o.Copier = API{host}
 	}
 	return &Transport{
-		host: host, opts: o, pool: behind.NewPool(o.Memory),
+		host: host, opts: o, pool: writebehind.NewPool(o.Memory),
 		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/disk"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
@@ -20,7 +21,6 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 	"github.com/decamp/decamp/internal/lab"
 	"github.com/decamp/decamp/internal/lab/loopback"
-	"github.com/decamp/decamp/internal/leftover"
 	"github.com/decamp/decamp/internal/manifest"
 	"github.com/decamp/decamp/internal/nfs"
 	"github.com/decamp/decamp/internal/transport"
@@ -108,7 +108,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-func (r *rig) leftovers() *leftover.Store { return leftover.NewStore(r.state) }
+func (r *rig) leftovers() *cleanup.Store { return cleanup.NewStore(r.state) }
 
 func (r *rig) options() landing.Options {
 	return landing.Options{

@@ -11,10 +11,10 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/decamp/decamp/internal/cleanup"
 	"github.com/decamp/decamp/internal/esx"
 	"github.com/decamp/decamp/internal/fault"
 	"github.com/decamp/decamp/internal/inventory"
-	"github.com/decamp/decamp/internal/leftover"
 )
 
 const (
@@ -34,9 +34,9 @@ type mount struct {
 }
 
 // record is what the next run is told if this one is killed.
-func (t *Transport) record(host inventory.MoRef, n esx.NAS) leftover.Record {
-	return leftover.Record{
-		Kind: leftover.NFSDatastore, Server: t.opts.Server, Host: host,
+func (t *Transport) record(host inventory.MoRef, n esx.NAS) cleanup.Record {
+	return cleanup.Record{
+		Kind: cleanup.NFSDatastore, Server: t.opts.Server, Host: host,
 		What:   map[string]string{"server": n.Server, "path": n.Path, "name": n.Name},
 		Text:   fmt.Sprintf("datastore %s (%s:%s)", n.Name, n.Server, n.Path),
 		ByHand: "esxcli storage nfs remove -v " + n.Name,
@@ -45,7 +45,7 @@ func (t *Transport) record(host inventory.MoRef, n esx.NAS) leftover.Record {
 }
 
 // Recorded returns the datastore of a record of ours.
-func Recorded(r leftover.Record) esx.NAS {
+func Recorded(r cleanup.Record) esx.NAS {
 	return esx.NAS{Server: r.What["server"], Path: r.What["path"], Name: r.What["name"]}
 }
 
@@ -128,7 +128,7 @@ func (t *Transport) forget(m mount) error {
 // for it, so where it is on record the owner is told, and it is no error.
 func (t *Transport) stays(m mount, why error) error {
 	r := t.record(m.host, m.nas)
-	err := leftover.Stays(r, why)
+	err := cleanup.Stays(r, why)
 	if t.opts.Leftovers != nil {
 		t.opts.Leftovers.Release(r.ID())
 	}

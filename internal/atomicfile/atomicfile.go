@@ -1,0 +1,62 @@
+// Package atomicfile puts small files in place so that a crash or a power cut leaves the old
+// one or the new one, whole.
+//
+// Errors are those of the operating system, with their paths. What they mean for the user is
+// the caller's to say.
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Replace puts a file with content and mode at path, in place of what is there. When it returns
+// without error, that survives a power cut. It may be called concurrently, also by several
+// processes: one of them wins. A crash may leave a file whose name begins with path's and
+// ".new".
+func Replace(path string, content []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return Sync(filepath.Dir(path))
+}
+
+// Sync makes the content of the file at path durable, or of a folder the names in it: those
+// that were made, changed and removed.
+func Sync(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// IsAt reports whether path still names the file that f has open: another may have taken its
+// place since.
+func IsAt(f *os.File, path string) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, there)
+}
+
+// Unlock gives the flock of f back and closes it. Closing alone would leave the lock with a program that
+// this process is just starting, which has all open files until it runs.
+func Unlock(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
+}

@@ -1,0 +1,280 @@
+// Package cleanup remembers what decamp changed on hosts until it is put back: a datastore
+// that was mounted, a service that was started.
+//
+// # The order of things
+//
+//	Add     the record is durable      before the host is asked
+//	        the host is changed, used, and changed back
+//	Remove  the record goes            after the host has confirmed
+//
+// Killed at any point, what is on record is all that may be left on a host, and perhaps a
+// record of something that never happened. So whoever puts back takes "there is no such
+// thing" for done. PutBack does it for all records of one server: the next decamp of the
+// same state folder that logs in there calls it, whatever it came for.
+//
+// The package talks to no host: what to do about a kind of record is the caller's. It has no
+// lock either: those who change hosts hold the state folder's, or share the records (NewShared).
+package cleanup
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// Kind says what was changed, and with that how it is put back.
+type Kind string
+
+// What is changed on hosts.
+const (
+	NFSDatastore Kind = "nfs-datastore" // an export of ours that a host has mounted; What has server, path and name
+	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
+	SSHService   Kind = "ssh-service"   // SSH that was off and was started
+	Snapshot     Kind = "snapshot"      // of a VM that is copied while it runs. What has vm and name
+)
+
+// Record is one change of one host.
+type Record struct {
+	Version int               `json:"version"`
+	Kind    Kind              `json:"kind"`
+	Server  string            `json:"server"` // host:port that was logged in to
+	Host    inventory.MoRef   `json:"host"`   // as that server calls it; empty for what moves with its VM
+	What    map[string]string `json:"what,omitempty"`
+	Text    string            `json:"text"`             // for people: "datastore decamp-12ab34cd"
+	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
+	Since   time.Time         `json:"since"`
+	Owner   string            `json:"owner,omitempty"` // of those who share the records: who did it
+}
+
+// Where names the host, or the server of what is on no host of its own, for people.
+func (r Record) Where() string { return cmp.Or(string(r.Host), r.Server) }
+
+// version is that of the records' format.
+const version = 1
+
+// ID names a record: the same change of the same host has the same one.
+type ID string
+
+// idBytes of a SHA-256 are plenty for the handful of records there ever are.
+const idBytes = 8
+
+// ID returns the record's.
+func (r Record) ID() ID {
+	parts := []string{string(r.Kind), r.Server, string(r.Host)}
+	for name, value := range r.What {
+		parts = append(parts, name+"="+value)
+	}
+	slices.Sort(parts[3:])
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return ID(hex.EncodeToString(sum[:idBytes]))
+}
+
+// Store is what is on record.
+type Store struct {
+	keeper   Keeper
+	patience time.Duration // with a keeper that is out of reach
+
+	// Where others share the records; else empty.
+	owner string
+	gone  func(owner string) bool
+
+	mu      sync.Mutex
+	used    map[ID]bool          // what this process changed, and did not put back or give up
+	undoing map[ID]chan struct{} // what it puts back; closed when that is over
+}
+
+// NewStore returns the store in the state directory dir, which need not exist.
+func NewStore(dir string) *Store {
+	return &Store{keeper: Folder(dir), patience: patience}
+}
+
+// Folder keeps records in the state directory dir, which need not exist.
+func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) }
+
+// Add records a change that is about to be made. It is durable on return. Recorded before,
+// the record stays as it is, but is ours now.
+func (s *Store) Add(r Record) (ID, error) {
+	id := r.ID()
+	before := s.use(id, true) // from here on nobody else puts it back
+	if err := s.claim(id, r); err != nil {
+		s.use(id, before)
+		return "", err
+	}
+	return id, nil
+}
+
+// claim writes r, unless it is on record as ours.
+func (s *Store) claim(id ID, r Record) error {
+	before, err := s.read(id)
+	if err == nil {
+		r = before
+	}
+	if err != nil || before.Owner != s.owner {
+		r.Version, r.Owner = version, s.owner
+		err = s.write(id, r)
+	}
+	switch {
+	case fault.Is(err, fault.Unreachable), fault.Is(err, fault.Full):
+		return fmt.Errorf("record %s, so that nothing was changed on the host: %w", r.Text, err)
+	case err != nil:
+		return fault.New(fault.Denied, "record %s: %w", r.Text, err).
+			WithHint("nothing was changed on the host; make room in the state directory, or name another with --state DIR")
+	}
+	return nil
+}
+
+func (s *Store) write(id ID, r Record) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return s.keep(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
+}
+
+// Remove forgets a change that was put back. One that is not on record is no error.
+func (s *Store) Remove(id ID) error {
+	if err := s.keep(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
+		return fmt.Errorf("forget record %s: %w", id, err)
+	}
+	s.use(id, false)
+	return nil
+}
+
+// List returns the records, oldest first. Those that cannot be read are in the error, each
+// by where it is, and stay.
+func (s *Store) List() ([]Record, error) {
+	all, err := s.all()
+	list, unread := s.parseAll(all)
+	return list, errors.Join(err, unread)
+}
+
+func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
+	var errs []error
+	for id, doc := range all {
+		r, err := s.parse(id, doc)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b Record) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID(), b.ID())) })
+	return list, errors.Join(errs...)
+}
+
+func (s *Store) all() (all map[ID][]byte, err error) {
+	err = s.keep(func(ctx context.Context) (err error) {
+		all, err = s.keeper.All(ctx)
+		return err
+	})
+	return all, err
+}
+
+func (s *Store) read(id ID) (Record, error) {
+	all, err := s.all()
+	doc, found := all[id]
+	switch {
+	case found:
+		return s.parse(id, doc)
+	case err != nil:
+		return Record{}, err
+	}
+	return Record{}, fs.ErrNotExist
+}
+
+func (s *Store) parse(id ID, doc []byte) (Record, error) {
+	r, err := parse(doc)
+	if err == nil && r.ID() != id {
+		err = fault.New(fault.Corrupt, "it is of another change (%s)", r.ID()).WithHint("%s", byHand)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read record %s: %w", s.keeper.Where(id), err)
+	}
+	return r, nil
+}
+
+const byHand = "it tells of something changed on a host: see what it says, put that back by hand, and delete it"
+
+func parse(text []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fault.New(fault.Corrupt, "%w", err).WithHint("%s", byHand)
+	}
+	switch {
+	case r.Version != version:
+		return r, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", r.Version, version).
+			WithHint("use the decamp that made it, or a newer one")
+	case r.Kind == "" || r.Server == "" || r.Host == "" && r.Kind != Snapshot:
+		return r, fault.New(fault.Corrupt, "it does not say what was changed where").WithHint("%s", byHand)
+	}
+	return r, nil
+}
+
+// Undo puts one change back. What is not there any more is put back.
+type Undo func(ctx context.Context, r Record) error
+
+// PutBack undoes what is on record for a server, the newest first: a file is closed before
+// its datastore goes. It returns what it undid. What it could
+// not undo stays on record and is in the error, and so is every record that cannot be read. What
+// is in use stays, too (NewShared).
+func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
+	list, err := s.List()
+	errs := []error{err}
+	for _, r := range slices.Backward(list) {
+		if r.Server != server {
+			continue
+		}
+		was, err := s.putBack(ctx, r, undo[r.Kind])
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if was {
+			done = append(done, r)
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// putBack undoes one change, unless it is in use.
+func (s *Store) putBack(ctx context.Context, r Record, undo Undo) (was bool, err error) {
+	over, free := s.take(r)
+	if !free {
+		return false, nil
+	}
+	defer over()
+	if undo == nil {
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
+			WithHint("use the decamp that made it, or a newer one")
+	}
+	if err := undo(ctx, r); err != nil {
+		return false, Stays(r, err)
+	}
+	err = s.Remove(r.ID())
+	return err == nil, err
+}
+
+// Stays is the error for a change that could not be put back, and why.
+func Stays(r Record, why error) error {
+	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
+	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"
+	if r.ByHand != "" {
+		remedy += "; by hand, on the host: " + r.ByHand
+	}
+	if why := fault.HintOf(why); why != "" {
+		remedy = why + "; " + remedy
+	}
+	return e.WithHint("%s", remedy)
+}

@@ -1,0 +1,88 @@
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Keeper is where records are kept: a folder, or a database that processes share.
+type Keeper interface {
+	// Put keeps a record. It is durable on return.
+	Put(ctx context.Context, id ID, doc []byte) error
+
+	// Drop forgets one. One that is not there is no error.
+	Drop(ctx context.Context, id ID) error
+
+	// All returns them as they were put. Those that cannot be read are in the error, and the
+	// others are returned with it.
+	All(ctx context.Context) (map[ID][]byte, error)
+
+	// Where says where to find one, for people.
+	Where(id ID) string
+}
+
+// folder keeps each record in a file of its own.
+type folder string
+
+const suffix = ".json"
+
+func (f folder) Where(id ID) string { return filepath.Join(string(f), string(id)+suffix) }
+
+func (f folder) Put(_ context.Context, id ID, doc []byte) error {
+	return fault.Room(filepath.Dir(string(f)), f.put(id, doc))
+}
+
+func (f folder) put(id ID, doc []byte) error {
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return err
+	}
+	if err := atomicfile.Sync(filepath.Dir(string(f))); err != nil {
+		return err
+	}
+	return atomicfile.Replace(f.Where(id), doc, 0o600)
+}
+
+func (f folder) Drop(_ context.Context, id ID) error {
+	err := os.Remove(f.Where(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = atomicfile.Sync(string(f))
+	}
+	return err
+}
+
+func (f folder) All(context.Context) (map[ID][]byte, error) {
+	entries, err := os.ReadDir(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list records of changed hosts: %w", err)
+	}
+	all := map[ID][]byte{}
+	var errs []error
+	for _, e := range entries {
+		id, isRecord := strings.CutSuffix(e.Name(), suffix)
+		if !isRecord {
+			continue // a crash came while it was written: nothing was changed yet
+		}
+		doc, err := os.ReadFile(f.Where(ID(id)))
+		switch {
+		case err == nil:
+			all[ID(id)] = doc
+		case !errors.Is(err, fs.ErrNotExist): // it went meanwhile
+			errs = append(errs, fmt.Errorf("read record: %w", err))
+		}
+	}
+	return all, errors.Join(errs...)
+}

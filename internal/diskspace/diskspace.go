@@ -1,0 +1,35 @@
+// Package diskspace says how much room a file system has. Blocks are counted in its fragments, as df
+// counts them: on NFS and FUSE, what statfs calls the block size is how much it likes to be sent at
+// once, which may be a thousand times as much.
+package diskspace
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Space is what a file system has, in bytes.
+type Space struct {
+	Size      int64
+	Free      int64
+	Available int64 // of that, without what is kept for root
+}
+
+// At returns the space of the file system that folder is on.
+func At(folder string) (Space, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(folder, &st); err != nil {
+		return Space{}, fmt.Errorf("free space of %s: %w", folder, err)
+	}
+	return Of(&st), nil
+}
+
+// Of returns the space that a statfs tells of.
+func Of(st *unix.Statfs_t) Space {
+	block := int64(st.Frsize)
+	if block == 0 { // of file systems that know no fragments
+		block = int64(st.Bsize)
+	}
+	return Space{Size: int64(st.Blocks) * block, Free: int64(st.Bfree) * block, Available: int64(st.Bavail) * block}
+}

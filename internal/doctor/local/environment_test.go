@@ -1,0 +1,15 @@
+package local
+
+import (
+	"testing"
+
+	"github.com/decamp/decamp/internal/childenv/childenvtest"
+)
+
+func TestQEMUsVersionNeedsListedVariablesOnly(t *testing.T) {
+	check := childenvtest.Replace(t, "qemu-system-x86_64")
+	if _, err := version(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check()
+}

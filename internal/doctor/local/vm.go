@@ -1,0 +1,112 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/convert/virtv2v"
+	"github.com/decamp/decamp/internal/doctor"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// kvm starts a virtual CPU. That the device is there says little: it is there too where the
+// machine is a VM itself whose CPU cannot be divided again.
+func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
+	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	f := doctor.Finding{Seen: "a virtual CPU was started, and did what it was told", Want: "hardware virtualization: emulated, VMs are 10 to 100 times slower"}
+	err := e.Start(ctx, e.KVM)
+	if err == nil {
+		return []doctor.Finding{f}
+	}
+	f.Status = doctor.Warning
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Seen = e.KVM + " is not there" + e.virtualization()
+		f.Remedy = "modprobe -a kvm kvm_intel || modprobe -a kvm kvm_amd   # and turn on VT-x or AMD-V in the firmware, or nested virtualization in the host of this VM"
+	case errors.Is(err, fs.ErrPermission):
+		f.Seen, f.Remedy = err.Error(), `sudo usermod -aG kvm "$(id -un)"   # and log in again`
+	case errors.Is(err, errors.ErrUnsupported):
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-$(uname -m) -accel kvm -M none -display none -S"
+	default:
+		f.Seen = fmt.Sprintf("%s is there, and runs no guest: %v", e.KVM, err)
+		f.Remedy = "run the VMs elsewhere, or emulated: <domain type='qemu'>; is this a VM itself? systemd-detect-virt"
+	}
+	return []doctor.Finding{f}
+}
+
+// virtualization says whether the CPU offers it.
+func (e *examiner) virtualization() string {
+	text, err := fs.ReadFile(e.Root, "proc/cpuinfo")
+	switch {
+	case err != nil:
+		return ""
+	case regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`).Match(text):
+		return "; the CPU has virtualization"
+	}
+	return "; the CPU shows no virtualization: it is turned off in the firmware, or this is a VM"
+}
+
+// oldest is the QEMU of the oldest distribution with long-term support, Debian 11.
+var oldest = [2]int{5, 2}
+
+var qemuVersion = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})`)
+
+func (e *examiner) qemu(ctx context.Context) []doctor.Finding {
+	const limit = 10 * time.Second // it loads a hundred libraries, from a cold disk perhaps
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	f := doctor.Finding{Want: fmt.Sprintf("QEMU %d.%d or newer, to try VMs out here", oldest[0], oldest[1])}
+	const install = "apt install qemu-system-x86   # dnf install qemu-kvm; zypper install qemu-x86"
+	text, err := e.QEMU(ctx)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		f.Status, f.Seen, f.Remedy = doctor.Advice, "qemu-system-x86_64 is not installed: VMs can be moved here, and not run", install
+		return []doctor.Finding{f}
+	case err != nil:
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "qemu-system-x86_64 --version"
+		return []doctor.Finding{f}
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	f.Seen = line
+	switch m := qemuVersion.FindStringSubmatch(line); {
+	case m == nil:
+		f.Status, f.Remedy = doctor.Unknown, "qemu-system-x86_64 --version"
+	case older(m[1], m[2]):
+		f.Status, f.Remedy = doctor.Advice, install
+	}
+	return []doctor.Finding{f}
+}
+
+// older compares with oldest. Both are short runs of digits.
+func older(major, minor string) bool {
+	a, _ := strconv.Atoi(major)
+	b, _ := strconv.Atoi(minor)
+	return a < oldest[0] || a == oldest[0] && b < oldest[1]
+}
+
+// v2v looks for virt-v2v, which nothing but the conversion of some guests depends on.
+func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
+	f := doctor.Finding{Want: "virt-v2v-in-place, to convert Windows, and Linux that linux-append does not take, for virtio"}
+	tool, err := e.V2V(ctx)
+	switch lacks := tool.Lacks(); {
+	case fault.Is(err, fault.NotFound):
+		f.Status, f.Seen, f.Remedy = doctor.Advice, err.Error()+": such guests keep the hardware they had", virtv2v.InstallHint
+	case err != nil:
+		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "virt-v2v-in-place --version"
+	case len(lacks) > 0:
+		f.Status, f.Seen = doctor.Advice, tool.String()+" has "+strings.Join(lacks, "; ")
+		f.Remedy = "take virt-v2v 2.12 or newer where Windows is to be converted, or much is free in guests; else this one does"
+	default:
+		f.Seen = tool.String()
+	}
+	return []doctor.Finding{f}
+}

@@ -1,0 +1,53 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Entry is one line of the audit trail: who did what.
+type Entry struct {
+	ID   int64     `json:"id"`
+	Time time.Time `json:"time"`          // by the database's clock
+	Who  string    `json:"who"`           // the token's or certificate's name, or the local user's
+	Role string    `json:"role"`          // view, operate, admin
+	From string    `json:"from"`          // the address, or "local"
+	What string    `json:"what"`          // "cutover", "plan submit", "set limit"
+	On   string    `json:"on"`            // the plan, VM, limit
+	Err  string    `json:"err,omitempty"` // why it was refused or failed
+}
+
+// AuditTrail is the list of what people changed, and of what they were refused.
+type AuditTrail struct{ db *database }
+
+// Add appends an entry; the database sets ID and Time. It takes no revision.
+func (s *AuditTrail) Add(ctx context.Context, e Entry) error {
+	return s.db.write(ctx, "write the audit trail", 0, func(x *tx) error {
+		if err := x.row(`UPDATE meta SET entry = entry + 1 WHERE id = 1 RETURNING entry`, nil, &e.ID); err != nil {
+			return err
+		}
+		e.Time = moment(x.now)
+		_, err := x.exec(`INSERT INTO audit (id, at, doc) VALUES ($1, $2, $3)`, e.ID, x.now, text(e))
+		return err
+	})
+}
+
+func scanEntry(row scanner) (Entry, error) {
+	var doc string
+	if err := row.Scan(&doc); err != nil {
+		return Entry{}, err
+	}
+	return parse[Entry](doc)
+}
+
+// List returns at most limit entries older than the one of that ID, the newest first; before
+// 0 begins at the newest.
+func (s *AuditTrail) List(ctx context.Context, before int64, limit int) ([]Entry, error) {
+	var all []Entry
+	err := s.db.see(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = query(ctx, t, scanEntry, `SELECT doc FROM audit WHERE id < $1 OR $1 = 0 ORDER BY id DESC LIMIT $2`, before, limit)
+		return err
+	})
+	return all, err
+}

@@ -1,0 +1,201 @@
+package fleetdb
+
+import (
+	"database/sql"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/lab/postgres"
+)
+
+// patient is how long a test waits for what should be there at once.
+const patient = time.Minute
+
+// place is an empty database.
+type place struct {
+	t   testing.TB
+	url string
+	now func() time.Time
+}
+
+// onBoth runs a test on each kind of database, which it finds empty.
+func onBoth(t *testing.T, test func(*testing.T, *place)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, sqlitePlace(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, postgresPlace(t)) })
+}
+
+func sqlitePlace(t testing.TB) *place {
+	return &place{t: t, url: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")}
+}
+
+// postgresPlace makes a database on a server that all tests share: those that stop it start
+// their own.
+func postgresPlace(t testing.TB) *place {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		shared.server = postgres.Start(untilTheEnd{t})
+	}
+	shared.places++
+	return databaseOf(t, shared.server, fmt.Sprintf("place%d", shared.places))
+}
+
+func databaseOf(t testing.TB, s *postgres.Server, name string) *place {
+	t.Helper()
+	db, err := sql.Open("pgx", s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("CREATE DATABASE " + name); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(s.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return &place{t: t, url: u.String()}
+}
+
+var shared struct {
+	sync.Mutex
+	server *postgres.Server
+	places int
+	ends   []func()
+}
+
+// untilTheEnd is a test whose cleanups wait for the last one.
+type untilTheEnd struct{ testing.TB }
+
+func (untilTheEnd) Cleanup(f func()) { shared.ends = append(shared.ends, f) }
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		os.Exit(child(url))
+	}
+	code := m.Run()
+	for i := len(shared.ends) - 1; i >= 0; i-- {
+		shared.ends[i]()
+	}
+	os.Exit(code)
+}
+
+// open is one process of the fleet.
+func (p *place) open() *Roster {
+	p.t.Helper()
+	r, err := Open(p.t.Context(), Config{URL: p.url, Now: p.now})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.db.patience = patient // the race detector is slow
+	p.t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			p.t.Error(err)
+		}
+	})
+	return r
+}
+
+// clock is one that tests turn.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newClock() *clock { return &clock{at: time.Unix(1_800_000_000, 0)} }
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ok[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// someVMs are the first n of a plan.
+func someVMs(plan string, n int) []VM {
+	vms := make([]VM, n)
+	for i := range vms {
+		vms[i] = VM{
+			Key: Key{plan, fmt.Sprintf("vm-%d", i+1)}, Name: fmt.Sprintf("web%04d", i+1), Seq: int64(i + 1),
+			Source: "esx1:443", Host: "esx1", Datastore: "ds1", To: []string{"dir:/srv/vm"}, Runs: []string{"0123abcd"},
+			Warm: i%2 == 1, Disks: 2, Bytes: 40 << 30, Spec: []byte(`{"to":["dir:/srv/vm"]}`),
+		}
+	}
+	return vms
+}
+
+// fleet is a plan with VMs, a scheduler and workers w1, w2 that last for a minute.
+type fleet struct {
+	*Roster
+	t       testing.TB
+	sched   Lease
+	workers map[string]Lease
+}
+
+const aMinute = time.Minute
+
+func newFleet(t testing.TB, r *Roster, vms int) *fleet {
+	t.Helper()
+	ctx := t.Context()
+	ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1\n", By: "ann"}))(t)
+	must(t, r.VMs.Add(ctx, someVMs("p", vms)))
+	f := &fleet{Roster: r, t: t, workers: map[string]Lease{}}
+	f.sched = ok(r.Leases.Acquire(ctx, "scheduler", "s1", aMinute))(t)
+	for _, w := range []string{"w1", "w2"} {
+		f.workers[w] = ok(r.Workers.Join(ctx, Worker{Name: w, Version: "1", VMs: 10, Offers: map[string]string{"/srv/vm": "id-" + w}}, aMinute))(t)
+	}
+	return f
+}
+
+func key(n int) Key { return Key{"p", fmt.Sprintf("vm-%d", n)} }
+
+// grant gives VM n to a worker, and returns its claim.
+func (f *fleet) grant(n int, worker string) Claim {
+	f.t.Helper()
+	vms := ok(f.Scheduling.Grant(f.t.Context(), f.sched, []Granted{{Key: key(n), Worker: worker, Expected: time.Hour}}))(f.t)
+	if len(vms) != 1 || vms[0].State != Assigned || !vms[0].Holds || vms[0].Worker != worker {
+		f.t.Fatalf("granted %+v", vms)
+	}
+	return Claim{key(n), worker, vms[0].Epoch}
+}
+
+// run grants and begins.
+func (f *fleet) run(n int, worker string) Claim {
+	f.t.Helper()
+	c := f.grant(n, worker)
+	must(f.t, f.Claims.Begin(f.t.Context(), c, []string{"id-" + worker}))
+	return c
+}
+
+func (f *fleet) vm(n int) VM {
+	f.t.Helper()
+	return ok(f.VMs.Get(f.t.Context(), key(n)))(f.t)
+}

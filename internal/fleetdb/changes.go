@@ -1,0 +1,137 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"time"
+)
+
+// Changes is what is newer than a revision.
+type Changes struct {
+	Rev     int64    // up to which all is here: what to ask with next
+	Dropped []string // plans, to be forgotten with their VMs before the rest is read: it may be there anew
+	Plans   []Plan   // whose own row changed; without Text and Counts
+	VMs     []VM     // without Spec
+	Workers []Worker
+	Limits  []Limit // also those that were taken back
+}
+
+// Feed reports what changed in the database, and waits for more.
+type Feed struct {
+	db   *database
+	page int // VMs that Changes returns at most, unless more changed in one transaction
+}
+
+const pageSize = 2000
+
+// Changes returns what changed since a revision; since 0 is everything. A caller that asks until Rev
+// stays the same has missed nothing.
+func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {
+	var c Changes
+	err := s.db.see(ctx, "read changes", func(ctx context.Context, t *sql.Tx) (err error) {
+		c, err = s.changes(ctx, t, since)
+		return err
+	})
+	if err != nil {
+		return Changes{}, err
+	}
+	return c, nil
+}
+
+func (s *Feed) changes(ctx context.Context, t *sql.Tx, since int64) (c Changes, err error) {
+	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&c.Rev); err != nil || c.Rev <= since {
+		return c, err
+	}
+	if c.VMs, err = changedVMs(ctx, t, since, s.page+1); err != nil {
+		return c, err
+	}
+	if len(c.VMs) > s.page { // one more than fits, or all of one revision
+		if c.VMs, err = whole(ctx, t, c.VMs); err != nil {
+			return c, err
+		}
+		c.Rev = c.VMs[len(c.VMs)-1].Rev
+	}
+	return c, s.changedRest(ctx, t, since, &c)
+}
+
+func changedVMs(ctx context.Context, t *sql.Tx, since int64, most int) ([]VM, error) {
+	return query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev > $1 ORDER BY rev LIMIT $2`, since, most)
+}
+
+// whole cuts a page behind the last revision that is complete. A revision that does not fit on
+// a page is one.
+func whole(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
+	last := vms[len(vms)-1].Rev
+	if vms[0].Rev == last {
+		return query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev = $1 ORDER BY plan, seq`, last)
+	}
+	for vms[len(vms)-1].Rev == last {
+		vms = vms[:len(vms)-1]
+	}
+	return vms, nil
+}
+
+// changedRest reads all that is newer, also than c.Rev: to read a row twice does no harm. VMs of a
+// plan that was dropped and exists again are not on earlier pages.
+func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Changes) (err error) {
+	name := func(row scanner) (s string, err error) { return s, row.Scan(&s) }
+	if c.Dropped, err = query(ctx, t, name, `SELECT name FROM dropped WHERE rev > $1`, since); err != nil {
+		return err
+	}
+	if c.Plans, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans WHERE rev > $1 ORDER BY created, name`, since); err != nil {
+		return err
+	}
+	now, err := s.db.readClock(ctx, t)
+	if err != nil {
+		return err
+	}
+	if c.Workers, err = workersSince(ctx, t, now, since); err != nil {
+		return err
+	}
+	c.Limits, err = query(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE rev > $1 ORDER BY name`, since)
+	return err
+}
+
+// Await returns when there is a revision newer than since. It sees the changes of this Roster at
+// once and others within pollEvery: one of all waiters asks the database.
+func (s *Feed) Await(ctx context.Context, since int64) error {
+	for {
+		rev, newer := s.db.revisions.known()
+		if rev > since {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errorf("wait for changes", ctx.Err())
+		case <-newer:
+		case s.db.revisions.poll <- struct{}{}:
+			err := s.poll(ctx, newer)
+			<-s.db.revisions.poll
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// poll waits until it is due, and asks the database for its revision.
+func (s *Feed) poll(ctx context.Context, newer <-chan struct{}) error {
+	wait := time.NewTimer(s.db.revisions.untilPoll())
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return errorf("wait for changes", ctx.Err())
+	case <-newer:
+		return nil
+	case <-wait.C:
+	}
+	s.db.revisions.setPolled()
+	var rev int64
+	limited, cancel := context.WithTimeout(ctx, s.db.patience)
+	defer cancel()
+	if err := s.db.read.QueryRowContext(limited, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
+		return s.db.told(ctx, "wait for changes", err)
+	}
+	s.db.revisions.announce(rev)
+	return nil
+}

@@ -1,0 +1,123 @@
+package fleetdb
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Claim is a worker's right to drive a VM. What is written with a claim that somebody else has
+// a newer one than is refused.
+type Claim struct {
+	Key
+	Worker string
+	Epoch  int64
+}
+
+// Claims is what workers write of the VMs that they drive. Each write checks the claim in the same
+// transaction.
+type Claims struct{ db *database }
+
+// held is the condition under which a claim, $1 to $4, is the newest of its VM.
+const held = ` WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state IN ('assigned', 'running')`
+
+// drive changes the VM of a claim, or nothing.
+func (x *tx) drive(c Claim, set string, args ...any) error {
+	n, err := x.exec(`UPDATE vms SET `+set+held, append([]any{c.Plan, c.VM, c.Worker, c.Epoch}, args...)...)
+	if err != nil || n > 0 {
+		return err
+	}
+	return fenced(c)
+}
+
+func fenced(c Claim) error {
+	return fault.New(fault.Conflict, "%s is no longer %s's: %w", c.Key, c.Worker, ErrFenced).
+		WithHint("nothing: whoever has it now goes on with it")
+}
+
+// Begin sets the claim's VM to Running, and records the storages of its images. Call it before
+// anything is written there.
+func (s *Claims) Begin(ctx context.Context, c Claim, storage []string) error {
+	return s.db.write(ctx, "begin "+c.Key.String(), 1, func(x *tx) error {
+		return x.drive(c, `state = 'running', began = CASE WHEN began = 0 THEN $5 ELSE began END, storage = CASE WHEN $6 = '' THEN storage ELSE $6 END, rev = $7`,
+			x.now, text(storage), x.rev)
+	})
+}
+
+// SetStep records the step of the VM's migration, and why it waits if it does.
+func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error {
+	return s.db.jot(ctx, "update "+c.Key.String(), 1, func(x *tx) error {
+		var same int
+		err := x.row(`SELECT count(*) FROM vms`+held+` AND step = $5 AND waits = $6`, []any{c.Plan, c.VM, c.Worker, c.Epoch, step, waits}, &same)
+		if err != nil {
+			return err
+		}
+		if same > 0 {
+			return errSame
+		}
+		return x.drive(c, `step = $5, waits = $6, rev = $7`, step, waits, x.rev)
+	})
+}
+
+// Ask requests a transfer for the VM, of the expected duration. The scheduler answers with Holds.
+func (s *Claims) Ask(ctx context.Context, c Claim, stage Stage, expected time.Duration) error {
+	return s.db.jot(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
+		return x.drive(c, `asks = $5, expected = $6, holds = FALSE, since = 0, rev = $7`, stage, length(expected), x.rev)
+	})
+}
+
+// GiveBack ends the transfer of the VM, or its request.
+func (s *Claims) GiveBack(ctx context.Context, c Claim) error {
+	return s.db.jot(ctx, "give back for "+c.Key.String(), 1, func(x *tx) error {
+		return x.drive(c, `asks = '', expected = 0, holds = FALSE, since = 0, rev = $5`, x.rev)
+	})
+}
+
+// End is how a claim ended.
+type End struct {
+	State     State     // Done, Failed, Canceled; Queued: it is to be tried again, or goes on elsewhere
+	Failure   *Failure  // of this attempt. None: it does not count as one
+	NotBefore time.Time // of the next one, by the database's clock
+	Further   bool      // it got further than those before: their failures do not count any more
+	Uncounted bool      // Failure is told, and does not count
+}
+
+// Finish ends a claim and records the outcome. A second call changes nothing.
+func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
+	if end.State != Queued && !end.State.Over() {
+		return fmt.Errorf("finish %s: %s is no end", c.Key, end.State)
+	}
+	return s.db.write(ctx, "finish "+c.Key.String(), 1, func(x *tx) error {
+		said, err := x.said(c, end.State)
+		if err != nil {
+			return err
+		}
+		if said {
+			return errSame
+		}
+		failed, ended := 0, x.now
+		if end.Failure != nil && !end.Uncounted {
+			failed = 1
+		}
+		if end.State == Queued {
+			ended = 0
+		}
+		if _, err := x.exec(`DELETE FROM progress WHERE plan = $1 AND vm = $2`, c.Plan, c.VM); err != nil { // of what goes on only
+			return err
+		}
+		return x.drive(c, `state = $5, asks = CASE WHEN $5 <> 'queued' THEN '' WHEN began > 0 THEN 'again' ELSE 'first' END, expected = 0, holds = FALSE, since = 0, waits = '', rehearse = '',
+			storage = CASE WHEN $5 = 'canceled' THEN '' ELSE storage END, attempts = CASE WHEN $11 THEN 0 ELSE attempts END + $6, ended = $7, failure = $8, not_before = $9, rev = $10`,
+			end.State, failed, ended, text(end.Failure), micros(end.NotBefore), x.rev, end.Further)
+	})
+}
+
+// said reports whether a claim ended so already: its worker asks again after an answer that got
+// lost.
+func (x *tx) said(c Claim, state State) (bool, error) {
+	var n int
+	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state = $5`,
+		[]any{c.Plan, c.VM, c.Worker, c.Epoch, state}, &n)
+	return n > 0, err
+}

@@ -1,0 +1,69 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/decamp/decamp/internal/fleetkey"
+)
+
+// Roster is an open fleet database, divided by purpose. Pass on the part that is needed. All parts
+// share the connections, and their methods are safe for concurrent use until Close.
+type Roster struct {
+	Plans      *Plans           // submitted plans
+	VMs        *VMs             // the VMs of all plans, and orders to them
+	Claims     *Claims          // what workers write of the VMs that they drive
+	Scheduling *Scheduling      // what the scheduler decides
+	Workers    *Workers         // the processes that drive VMs
+	Leases     *Leases          // rights that one process at a time has
+	Limits     *Limits          // capacities and rates that operators set
+	Progress   *ProgressReports // how far transfers are
+	Rehearsals *Rehearsals      // boots of warm VMs before their cutover
+	Records    *Records         // small documents of all other kinds
+	Board      *Board           // what the scheduler shows
+	Audit      *AuditTrail      // who did what
+	Feed       *Feed            // what changed since a revision
+
+	db   *database
+	keys *fleetkey.Keys
+}
+
+// Open opens the fleet database, and creates its tables if they do not exist. Several processes
+// may open the same one.
+func Open(ctx context.Context, cfg Config) (*Roster, error) {
+	d, err := openDatabase(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.told(ctx, "open the fleet's database", d.prepare(ctx)); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	signer := signer{cfg.Keys}
+	return &Roster{
+		Plans: &Plans{db: d, signer: signer}, VMs: &VMs{d, signer}, Claims: &Claims{d}, Scheduling: &Scheduling{d},
+		Workers: &Workers{d}, Leases: &Leases{d}, Limits: &Limits{d}, Progress: &ProgressReports{d},
+		Rehearsals: &Rehearsals{d}, Records: &Records{d, signer}, Board: &Board{d}, Audit: &AuditTrail{d},
+		Feed: &Feed{d, pageSize}, db: d, keys: cfg.Keys,
+	}, nil
+}
+
+// Close closes the connections. Leases last until they expire.
+func (r *Roster) Close() error { return r.db.close() }
+
+// Keys returns the keys that the database was opened with; nil if it was opened without.
+func (r *Roster) Keys() *fleetkey.Keys { return r.keys }
+
+// Now returns the time by the database's clock.
+func (r *Roster) Now(ctx context.Context) (time.Time, error) {
+	var now int64
+	err := r.db.see(ctx, "ask for the time", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err = r.db.readClock(ctx, t)
+		return err
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return moment(now), nil
+}

@@ -1,0 +1,278 @@
+package fleetdb
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Order is what operators want of a VM, or of all VMs of a plan. It stands until the next one;
+// Retry and Rollback are carried out once.
+type Order string
+
+// Orders.
+const (
+	GoOn     Order = ""         // also: resume
+	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
+	CutOver  Order = "cutover"  // of warm VMs: switch over as soon as the round is done
+	Cancel   Order = "cancel"   // stop, and undo what is not published
+	Retry    Order = "retry"    // of failed and canceled ones: begin again where they stopped
+	Rollback Order = "rollback" // of those that are not published: as cancel; the source runs again if it ran
+	Withdraw Order = "withdraw" // of one VM: as rollback, also of one that is published, which is removed from its target
+)
+
+// Under returns what stands for a VM that has order o, of a plan that has another: to give up is
+// never overruled, else what was said of the VM alone is meant.
+func (o Order) Under(plan Order) Order {
+	if plan.Undoes() && !o.Undoes() || o == GoOn {
+		return plan
+	}
+	return o
+}
+
+// Undoes reports whether an order removes what was made of a VM, unless it is published.
+func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
+
+// again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
+// One that was undone has nothing left.
+const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
+	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
+	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
+
+// undone is how VMs end of which nothing was ever begun: $1 is the revision, $2 the time.
+const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
+
+// undo is how failed VMs are queued for somebody to take away what they left.
+const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
+
+// withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
+const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
+
+// Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
+// that contradicts its state is fault.Conflict.
+func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
+	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
+		v, err := x.vm(k)
+		if err != nil {
+			return err
+		}
+		p, err := x.need(k.Plan)
+		if err != nil {
+			return err
+		}
+		if err := o.fits(v, p.Order); err != nil {
+			return err
+		}
+		if err := x.orderVM(v, o); err != nil {
+			return err
+		}
+		return x.revive(p, k.VM)
+	})
+}
+
+// Word returns the word that users type for an order.
+func (o Order) Word() string {
+	if o == GoOn {
+		return "resume"
+	}
+	return string(o)
+}
+
+// OrderOf returns the order that a word means. It does not check that there is such an order.
+func OrderOf(word string) Order {
+	if word == GoOn.Word() {
+		return GoOn
+	}
+	return Order(word)
+}
+
+func (x *tx) orderVM(v VM, o Order) error {
+	if o == Retry {
+		_, err := x.exec(again+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+		return err
+	}
+	if v.State == Canceled || v.Order == o && !v.State.Over() {
+		return errSame
+	}
+	_, err := x.exec(`UPDATE vms SET ord = $1, rev = $2 WHERE plan = $3 AND vm = $4`, o, x.rev, v.Plan, v.VM)
+	if err != nil || !o.Undoes() {
+		return err
+	}
+	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
+		return err
+	}
+	if o == Withdraw {
+		if _, err := x.exec(withdraw+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
+			return err
+		}
+	}
+	_, err = x.exec(undo+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+	return err
+}
+
+// revive has an ended plan run again when one of its VMs does.
+func (x *tx) revive(p Plan, vm string) error {
+	if !p.State.Over() {
+		return nil
+	}
+	var alive int
+	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
+	if err != nil || alive == 0 {
+		return err
+	}
+	return x.reopen(p)
+}
+
+// reopen has a plan go on where it stood before it ended.
+func (x *tx) reopen(p Plan) error {
+	state := PlanRunning
+	if p.Listed.IsZero() {
+		state = PlanListing
+	}
+	_, err := x.exec(`UPDATE plans SET state = $1, failure = '', ended = 0, rev = $2 WHERE name = $3`, state, x.rev, p.Name)
+	return err
+}
+
+// fits reports what of a VM contradicts the order. of is its plan's.
+func (o Order) fits(v VM, of Order) error {
+	no := func(why, hint string, args ...any) error {
+		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
+	}
+	plan, at := fault.Quote(v.Plan), fault.Quote(v.Key.String())
+	ending := v.Order.Undoes() && !v.State.Over()
+	switch {
+	case o == Retry && v.State == Done:
+		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
+	case o.Undoes() && o != Withdraw && v.State == Done:
+		return no("is published", "decamp rollback %s --withdraw removes it from %s, with what was written to it since", at, strings.Join(v.To, ", "))
+	case o == Retry && of.Undoes() && !v.State.Over(), o == Retry && ending:
+		return no("is being canceled", "wait until it is: decamp watch %s", plan)
+	case o == Retry && of.Undoes():
+		return no("is of a plan that is canceled", "decamp retry %s takes up all of it", plan)
+	case o == Retry && v.State == Stranded:
+		return no("waits for worker "+v.Worker+", which has its images", "start that worker")
+	case o == Retry && (v.State == Assigned || v.State == Running):
+		return no("is "+string(v.State), "pause it, or cancel it and retry then")
+	case o == Retry || o.Undoes():
+		return nil
+	case v.State.Over():
+		return no("is "+string(v.State), "decamp retry %s begins again", at)
+	case of.Undoes() || ending:
+		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
+	case o == CutOver && !v.Warm:
+		return no("is moved cold: it is switched off before its copy", "nothing: it is cut over as soon as it is copied")
+	}
+	return nil
+}
+
+// Order gives all VMs of a plan an order. Retry, and what ends VMs that never began, is done at
+// once. An order that contradicts the state of the plan is fault.Conflict.
+func (s *Plans) Order(ctx context.Context, name string, o Order) error {
+	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
+		p, err := x.need(name)
+		if err != nil {
+			return err
+		}
+		if o == Retry {
+			return x.retryPlan(p)
+		}
+		if err := x.fitsPlan(p, o); err != nil {
+			return err
+		}
+		if p.Order == o && !p.State.Over() {
+			return errSame
+		}
+		if _, err := x.exec(`UPDATE plans SET ord = $1, rev = $2 WHERE name = $3`, o, x.rev, name); err != nil || !o.Undoes() {
+			return err
+		}
+		return x.endPlan(p)
+	})
+}
+
+// endPlan cancels what never began, and has what failed be undone.
+func (x *tx) endPlan(p Plan) error {
+	canceled, err := x.exec(undone+`AND plan = $3`, x.rev, x.now, p.Name)
+	if err != nil {
+		return err
+	}
+	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
+	switch {
+	case err != nil || !p.State.Over():
+		return err
+	case queued > 0:
+		return x.reopen(p)
+	case canceled == 0:
+		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
+			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with what was written to it since", fault.Quote(p.Name))
+	}
+	return nil
+}
+
+// retryPlan queues all that did not come to a good end. What an order to give up has not undone
+// yet is waited for, but for VMs whose worker is gone.
+func (x *tx) retryPlan(p Plan) error {
+	if err := x.undoneYet(p); err != nil {
+		return err
+	}
+	n, err := x.exec(again+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
+	if err != nil {
+		return err
+	}
+	if n == 0 && p.Failure == nil && !p.Order.Undoes() {
+		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s says where each stands", fault.Quote(p.Name))
+	}
+	if p.Order.Undoes() {
+		if _, err := x.exec(`UPDATE plans SET ord = '', rev = $1 WHERE name = $2`, x.rev, p.Name); err != nil {
+			return err
+		}
+	}
+	if p.State.Over() {
+		return x.reopen(p)
+	}
+	return nil
+}
+
+func (x *tx) undoneYet(p Plan) error {
+	if !p.Order.Undoes() {
+		return nil
+	}
+	var left int
+	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
+	if err == nil && left > 0 {
+		err = fault.New(fault.Conflict, "plan %s is being canceled: %d of its VMs are not undone yet", p.Name, left).
+			WithHint("wait until they are: decamp watch %s", fault.Quote(p.Name))
+	}
+	return err
+}
+
+func (x *tx) fitsPlan(p Plan, o Order) error {
+	no := func(why, hint string, args ...any) error {
+		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)
+	}
+	name := fault.Quote(p.Name)
+	switch {
+	case o == Withdraw:
+		return no("has many VMs, and they are withdrawn one by one", "name one of them: decamp rollback %s/VM --withdraw", name)
+	case o.Undoes():
+		return nil
+	case p.State.Over():
+		var left int
+		err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
+		if err != nil || left > 0 || p.Failure != nil {
+			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
+		}
+		return no("has ended with all of its VMs published", "it takes no more orders: decamp status %s --all lists its VMs", name)
+	case p.Order.Undoes():
+		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
+	case o == CutOver:
+		var warm int
+		err := x.row(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
+		if err == nil && warm == 0 && p.State != PlanListing {
+			err = no("has no VM that is moved while it runs", "nothing: each is cut over as soon as it is copied")
+		}
+		return err
+	}
+	return nil
+}

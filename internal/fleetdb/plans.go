@@ -1,0 +1,268 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Plan is a plan file that is to be carried out. Its text never changes.
+type Plan struct {
+	Name    string    `json:"name"`
+	Text    string    `json:"text,omitempty"`   // the file; left out of lists
+	Folder  string    `json:"folder,omitempty"` // what its relative paths begin from
+	By      string    `json:"by,omitempty"`     // who submitted it
+	Role    string    `json:"role,omitempty"`   // of By when it was submitted: what the plan may do
+	Created time.Time `json:"created"`          // by the database's clock
+	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
+	Order   Order     `json:"order,omitempty"`  // to all of its VMs
+	State   PlanState `json:"state"`
+	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed; of one that is over: why it failed
+	Ended   time.Time `json:"ended,omitzero"`
+	Counts  Counts    `json:"counts"`
+	Rev     int64     `json:"rev"`
+
+	signature string // of the row; only Plans.Get reads it
+}
+
+// PlanState is where a plan stands.
+type PlanState string
+
+// The states of a plan.
+const (
+	PlanListing PlanState = "listing" // its VMs are being found; those that were found go on already
+	PlanRunning PlanState = "running"
+	PlanEnded   PlanState = "ended"  // every VM has ended; the counts show how
+	PlanFailed  PlanState = "failed" // it ended with a Failure: its VMs were never all found, or a hook failed
+)
+
+// Over reports whether nothing more happens to the plan unless it is retried.
+func (s PlanState) Over() bool { return s == PlanEnded || s == PlanFailed }
+
+// Failure is why something ended, as it is shown.
+type Failure struct {
+	Kind string `json:"kind"` // fault.Kind's name
+	Text string `json:"text"`
+	Hint string `json:"hint,omitempty"`
+
+	// Ours says that the source and its host had no part in it.
+	Ours bool `json:"ours,omitempty"`
+}
+
+// Plans are the submitted plans.
+type Plans struct {
+	db     *database
+	signer signer
+	counts counts
+}
+
+const planColumns = `name, folder, author, role, created, listed, ord, state, failure, ended, rev`
+
+func scanPlan(row scanner) (Plan, error) {
+	var p Plan
+	var created, listed, ended int64
+	var failure string
+	err := row.Scan(&p.Name, &p.Folder, &p.By, &p.Role, &created, &listed, &p.Order, &p.State, &failure, &ended, &p.Rev)
+	if err != nil {
+		return Plan{}, err
+	}
+	p.Created, p.Listed, p.Ended = moment(created), moment(listed), moment(ended)
+	p.Failure, err = parse[*Failure](failure)
+	if p.State == PlanEnded && p.Failure != nil { // the table has one state for both
+		p.State = PlanFailed
+	}
+	return p, err
+}
+
+// Add submits a plan: its name, text, folder, and who did in which role. The same text again
+// changes nothing, and returns what is there; another text under that name is fault.Conflict. If
+// the plan that is there cannot be verified, the same text again replaces its signature, author,
+// role and folder, and has its VMs listed again.
+func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
+	err := s.db.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
+		old, err := x.plan(p.Name)
+		if err == nil {
+			return s.addAgain(x, old, p)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		p.Created = moment(x.now)
+		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.sign(planUse, planFields(p)...))
+		return err
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	return s.Get(ctx, p.Name)
+}
+
+func (s *Plans) addAgain(x *tx, old, p Plan) error {
+	if err := samePlan(old, p); err != nil {
+		return err
+	}
+	if s.signer.keys == nil || s.Verify(old) == nil {
+		return errSame
+	}
+	p.Created = old.Created // it names the records of its hooks
+	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
+		p.Folder, p.By, p.Role, s.signer.sign(planUse, planFields(p)...), PlanListing, x.rev, p.Name)
+	if err != nil {
+		return err
+	}
+	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // to be signed when they are listed
+	return err
+}
+
+func samePlan(old, submitted Plan) error {
+	if old.Text == submitted.Text {
+		return nil
+	}
+	return fault.New(fault.Conflict, "there is another plan %s, submitted %s", old.Name, old.Created.Format("2006-01-02 15:04")).
+		WithHint("give this one another name; or drop that one, once it has ended")
+}
+
+// plan selects one with its text and signature, without its counts.
+func (x *tx) plan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
+
+func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
+	p, err := scanPlan(t.QueryRowContext(ctx, `SELECT `+planColumns+` FROM plans WHERE name = $1`, name))
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, t.QueryRowContext(ctx, `SELECT text, signature FROM plans WHERE name = $1`, name).Scan(&p.Text, &p.signature)
+}
+
+// need is plan, whose absence is the caller's error.
+func (x *tx) need(name string) (Plan, error) {
+	p, err := x.plan(name)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = noPlan(name)
+	}
+	return p, err
+}
+
+func noPlan(name string) error {
+	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists those that there are")
+}
+
+// Get returns a plan with its text and counts.
+func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
+	var p Plan
+	err := s.db.see(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
+		if p, err = onePlan(ctx, t, name); err != nil {
+			return err
+		}
+		p.Counts, err = countOne(ctx, t, name)
+		return err
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = noPlan(name)
+	}
+	return p, err
+}
+
+// List returns all plans, the oldest first, with counts and without texts.
+func (s *Plans) List(ctx context.Context) ([]Plan, error) {
+	var all []Plan
+	err := s.db.see(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
+		if all, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
+			return err
+		}
+		return s.count(ctx, t, all)
+	})
+	return all, err
+}
+
+// count fills in the counts of plans.
+func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
+	var rev int64
+	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
+		return err
+	}
+	of, err := s.counts.at(ctx, t, rev)
+	if err != nil {
+		return err
+	}
+	for i := range plans {
+		plans[i].Counts = Counts{}
+		for state, n := range of[plans[i].Name] {
+			plans[i].Counts[state] = n
+		}
+	}
+	return nil
+}
+
+// SetState sets the state of a plan. Once it runs without a failure, all its VMs were found. A plan that
+// ends with a failure is PlanFailed.
+func (s *Plans) SetState(ctx context.Context, name string, state PlanState, failure *Failure) error {
+	return s.db.write(ctx, "update plan "+name, 1, func(x *tx) error {
+		p, err := x.need(name)
+		if err != nil {
+			return err
+		}
+		listed, ended := micros(p.Listed), int64(0)
+		if listed == 0 && failure == nil && state != PlanListing {
+			listed = x.now
+		}
+		if state.Over() {
+			state, ended = PlanEnded, x.now
+		}
+		_, err = x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
+			state, text(failure), listed, ended, x.rev, name)
+		return err
+	})
+}
+
+// Drop removes a plan that has ended, with its VMs.
+func (s *Plans) Drop(ctx context.Context, name string) error {
+	return s.db.write(ctx, "drop plan "+name, 1, func(x *tx) error {
+		p, err := x.need(name)
+		if err != nil {
+			return err
+		}
+		if !p.State.Over() {
+			return fault.New(fault.Conflict, "plan %s is %s", name, p.State).WithHint("cancel it first: decamp cancel %s", fault.Quote(name))
+		}
+		for _, s := range []string{`DELETE FROM progress WHERE plan = $1`, `DELETE FROM vms WHERE plan = $1`, `DELETE FROM plans WHERE name = $1`} {
+			if _, err := x.exec(s, name); err != nil {
+				return err
+			}
+		}
+		if _, err := x.exec(`DELETE FROM records WHERE kind IN ($1, $3) AND substr(id, 1, length($2)) = $2`, HooksOfVM, Key{Plan: name}.String(), rehearsals); err != nil {
+			return err
+		}
+		_, err = x.exec(`INSERT INTO dropped (name, rev) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET rev = excluded.rev`, name, x.rev)
+		return err
+	})
+}
+
+// planUse is the use of the fleet key for plans.
+const planUse = "plan"
+
+// planFields are what a plan's signature covers: all that steers what workers do. State and Order
+// change, and are not among them.
+func planFields(p Plan) []string {
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
+}
+
+// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a
+// key of ours and was not changed since.
+func (s *Plans) Verify(p Plan) error {
+	if s.signer.keys == nil {
+		return noKeys()
+	}
+	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
+		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).
+			WithHint("if its text is what you expect, submit the same file again with the fleet's key: decamp plan run FILE --detach; else see who can write to the database")
+	}
+	return nil
+}
+
+// SameSignature reports whether p and q have the same signature, and any.
+func (p Plan) SameSignature(q Plan) bool { return p.signature != "" && p.signature == q.signature }

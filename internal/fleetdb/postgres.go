@@ -1,0 +1,145 @@
+package fleetdb
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/postgres"
+)
+
+const (
+	postgresConns   = 8
+	postgresIdle    = 4
+	postgresConnect = 5 * time.Second
+
+	// postgresKey is of the lock under which the tables are made: "fleet" in ASCII. It is not
+	// package flow's: who has that builds indexes, which wait for whoever waits for it here.
+	postgresKey = 0x666c656574
+)
+
+var postgresDialect = dialect{
+	now:     `CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)`,
+	each:    `json_array_elements($1::json)`,
+	reading: &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead},
+	relax:   `SET LOCAL synchronous_commit = off`,
+	found:   postgresFound,
+	fault:   postgresFault,
+}
+
+// postgresParams are what a session begins with, unless the URL says otherwise.
+var postgresParams = map[string]string{
+	"application_name": "decamp",
+
+	// A process that stands still amid a transaction would stop all others.
+	"idle_in_transaction_session_timeout": "5s",
+}
+
+// openPostgres makes the pool; nothing is connected yet.
+func (d *database) openPostgres(url string) error {
+	if !d.insecure {
+		url = postgres.WithMode(url)
+	}
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil { // whose text has no password: pgx sees to that
+		return fault.New(fault.Invalid, "read the database's address: %w", err).WithHint("as in postgres://USER@HOST/DATABASE, with the password in ~/.pgpass")
+	}
+	if !d.insecure {
+		if err := postgres.Check(&cfg.Config); err != nil {
+			return err
+		}
+	}
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = postgresConnect
+	}
+	for name, value := range postgresParams {
+		if cfg.RuntimeParams[name] == "" {
+			cfg.RuntimeParams[name] = value
+		}
+	}
+	cfg.RuntimeParams["search_path"] = "decamp"
+	db := stdlib.OpenDB(*cfg)
+	db.SetMaxOpenConns(postgresConns)
+	db.SetMaxIdleConns(postgresIdle)
+	d.kind, d.durable, d.loose, d.read = &postgresDialect, db, db, db
+	return nil
+}
+
+func postgresFound(ctx context.Context, t *sql.Tx) (bool, error) {
+	if _, err := t.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, postgresKey); err != nil {
+		return false, err
+	}
+	var schema, meta bool
+	err := t.QueryRowContext(ctx, `SELECT to_regnamespace('decamp') IS NOT NULL, to_regclass('decamp.meta') IS NOT NULL`).Scan(&schema, &meta)
+	if err != nil || meta {
+		return meta, err
+	}
+	if schema {
+		var tables int
+		err := t.QueryRowContext(ctx, `SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('decamp')`).Scan(&tables)
+		if err != nil || tables == 0 {
+			return false, err
+		}
+		return false, foreign("its schema decamp has tables of something else")
+	}
+	_, err = t.ExecContext(ctx, `CREATE SCHEMA decamp`)
+	return false, err
+}
+
+// postgresFault knows PostgreSQL's error codes, appendix A of its manual. The first two
+// letters are the class.
+func postgresFault(err error) (failing, bool) {
+	var e *pgconn.PgError
+	var connecting *pgconn.ConnectError
+	switch {
+	case errors.As(err, &e):
+	case errors.As(err, &connecting) && unverified(err):
+		return failing{kind: fault.Unreachable, hint: postgresUnverified}, true // waited for, as a database that is away
+	case errors.As(err, &connecting):
+		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+	case pgconn.SafeToRetry(err):
+		return failing{kind: fault.Unreachable, hint: postgresAway, again: true}, true
+	default:
+		return failing{}, false
+	}
+	switch code := e.Code; {
+	case code == "40001", code == "40P01", code == "55P03":
+		return failing{kind: fault.Unreachable, hint: "try again", again: true}, true
+	case code == "25P03": // idle_in_transaction_session_timeout
+		return failing{kind: fault.Unreachable, hint: "this process stood still; try again", again: true}, true
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57"):
+		return failing{kind: fault.Unreachable, hint: postgresAway, again: true}, true
+	case strings.HasPrefix(code, "53") && code != "53100", strings.HasPrefix(code, "58"):
+		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+	case code == "53100":
+		return failing{kind: fault.Full, hint: "make room for PostgreSQL's data; all goes on then"}, true
+	case code == "25006":
+		return failing{kind: fault.Unreachable, hint: "this PostgreSQL is a standby: name the primary, or add target_session_attrs=read-write"}, true
+	case strings.HasPrefix(code, "28"), code == "42501":
+		return failing{kind: fault.Denied, hint: "look at the user and the password in ~/.pgpass; the user must be able to create a schema in the database"}, true
+	case code == "3D000":
+		return failing{kind: fault.NotFound, hint: "make it: createdb decamp"}, true
+	case strings.HasPrefix(code, "XX"):
+		return failing{kind: fault.Corrupt, hint: "look in PostgreSQL's log"}, true
+	case strings.HasPrefix(code, "22"):
+		return failing{kind: fault.Invalid}, true
+	}
+	return failing{}, false
+}
+
+// unverified reports whether a connection failed because TLS did not prove who the server is. The
+// driver has no error value for a server without TLS, only a text.
+func unverified(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
+}
+
+const postgresUnverified = "turn TLS on in PostgreSQL, with a certificate for the host name of the URL; for a private CA add sslrootcert=FILE to the URL"

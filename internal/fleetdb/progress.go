@@ -1,0 +1,99 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/decamp/decamp/internal/bottleneck"
+)
+
+// Progress is how far a VM's disks are, as its worker told last.
+type Progress struct {
+	Key
+	Total  int64         `json:"total"`            // bytes
+	Done   int64         `json:"done"`             // held or proven, data and zeros
+	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
+	Rate   int64         `json:"rate"`             // Moved per second, lately
+	Reread int64         `json:"reread,omitempty"` // bytes a second that verify reads back from images, lately
+	Round  int           `json:"round,omitempty"`  // of a warm run
+	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
+	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
+	At     time.Time     `json:"at"`               // by the database's clock
+	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate and Reread are 0
+
+	Busy bottleneck.Busy `json:"busy,omitzero"` // what was, lately
+}
+
+// ProgressReports is what workers reported last of the VMs that they drive. A report takes no revision.
+type ProgressReports struct{ db *database }
+
+// Report records the progress of a worker's VMs. It ignores VMs that another worker drives by now
+// and VMs that have ended.
+func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progress) error {
+	if len(all) == 0 {
+		return nil
+	}
+	rows := make([][]any, len(all))
+	for i, p := range all {
+		rows[i] = []any{p.Plan, p.VM, text(p)}
+	}
+	return s.db.aside(ctx, "report progress", func(x *tx) error {
+		if err := errors.Join(x.relax(), x.fence(worker)); err != nil {
+			return err
+		}
+		// SQLite joins in this order then: the other way round it reads all rows for each VM.
+		_, err := x.exec(`INSERT INTO progress (plan, vm, at, doc)
+			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+s.db.kind.each+` AS e CROSS JOIN vms
+			WHERE vms.plan = value->>0 AND vms.vm = value->>1 AND vms.worker = $3 AND vms.state IN ('assigned', 'running') ON CONFLICT (plan, vm) DO UPDATE SET at = excluded.at, doc = excluded.doc`,
+			text(rows), x.now, worker.Owner)
+		return err
+	})
+}
+
+// silentAfter is how long a worker may tell nothing of a VM before what it told last says nothing
+// of now. While bytes move it tells once a second.
+const silentAfter = 10 * time.Second
+
+// scanProgress reads what was told, at a moment: who is dead does not say that nothing moves.
+func scanProgress(now int64) func(scanner) (Progress, error) {
+	return func(row scanner) (Progress, error) {
+		var at int64
+		var doc string
+		if err := row.Scan(&at, &doc); err != nil {
+			return Progress{}, err
+		}
+		p, err := parse[Progress](doc)
+		p.At = moment(at)
+		if p.Silent = now-at >= silentAfter.Microseconds(); p.Silent {
+			p.Rate, p.Reread = 0, 0
+		}
+		return p, err
+	}
+}
+
+// List returns the last reports of a plan's VMs that are not over; of all plans', if
+// plan is "".
+func (s *ProgressReports) List(ctx context.Context, plan string) ([]Progress, error) {
+	var all []Progress
+	err := s.db.see(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
+			return err
+		}
+		all, err = query(ctx, t, scanProgress(now), `SELECT p.at, p.doc FROM progress AS p JOIN vms AS v ON v.plan = p.plan AND v.vm = p.vm
+			WHERE (p.plan = $1 OR $1 = '') AND v.state NOT IN ('done', 'failed', 'canceled') ORDER BY p.plan, p.vm`, plan)
+		return err
+	})
+	return all, err
+}
+
+// BusyOf is what transfers were busy with lately, each counted by its rate.
+func BusyOf(all []Progress) bottleneck.Busy {
+	var m bottleneck.Mean
+	for _, p := range all {
+		m.Add(p.Busy, p.Rate)
+	}
+	return m.Busy()
+}

@@ -1,0 +1,123 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Record is a small document that processes of the fleet share, of a kind that its writers
+// know.
+type Record struct {
+	Kind string
+	ID   string
+	Doc  json.RawMessage
+}
+
+// HooksOfVM is the kind of records whose id is a Key: they go with its plan.
+const HooksOfVM = "vm-hook"
+
+// Records are the documents that processes of the fleet share. A record takes no revision.
+type Records struct {
+	db     *database
+	signer signer
+}
+
+// Put writes a record, durably.
+func (s *Records) Put(ctx context.Context, kind, id string, doc json.RawMessage) error {
+	return s.db.write(ctx, "record "+kind, 0, func(x *tx) error {
+		return x.record(kind, id, string(doc))
+	})
+}
+
+func (x *tx) record(kind, id, doc string) error {
+	_, err := x.exec(`INSERT INTO records (kind, id, doc) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc`, kind, id, doc)
+	return err
+}
+
+// Drop removes a record. A missing one is no error.
+func (s *Records) Drop(ctx context.Context, kind, id string) error {
+	return s.db.write(ctx, "drop record of "+kind, 0, func(x *tx) error {
+		_, err := x.exec(`DELETE FROM records WHERE kind = $1 AND id = $2`, kind, id)
+		return err
+	})
+}
+
+// Get returns the document of a record; nil if it does not exist.
+func (s *Records) Get(ctx context.Context, kind, id string) (json.RawMessage, error) {
+	var doc string
+	err := s.db.see(ctx, "read record of "+kind, func(ctx context.Context, t *sql.Tx) error {
+		return t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, kind, id).Scan(&doc)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	return json.RawMessage(doc), err
+}
+
+// List returns all records of a kind, by id.
+func (s *Records) List(ctx context.Context, kind string) ([]Record, error) {
+	scan := func(row scanner) (rec Record, err error) {
+		var doc string
+		err = row.Scan(&rec.Kind, &rec.ID, &doc)
+		rec.Doc = json.RawMessage(doc)
+		return rec, err
+	}
+	var all []Record
+	err := s.db.see(ctx, "read records", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = query(ctx, t, scan, `SELECT kind, id, doc FROM records WHERE kind = $1 ORDER BY id`, kind)
+		return err
+	})
+	return all, err
+}
+
+// recordUse is followed by the kind of record.
+const recordUse = "record "
+
+// signedRecord is a record's document as the database has it.
+type signedRecord struct {
+	Doc       string `json:"doc"`
+	Signature string `json:"signature"`
+}
+
+// PutSigned writes a record with a signature. Use it for documents that other processes act on.
+func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
+	if s.signer.keys == nil {
+		return noKeys()
+	}
+	sealed := signedRecord{Doc: string(doc), Signature: s.signer.keys.Sign(recordUse+kind, id, string(doc))}
+	return s.Put(ctx, kind, id, json.RawMessage(text(sealed)))
+}
+
+// ListSigned returns the documents of a kind, by id, whose signature is of our key. The error names
+// the others.
+func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string][]byte, err error) {
+	records, err := s.List(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	if s.signer.keys == nil {
+		return nil, noKeys()
+	}
+	docs = map[string][]byte{}
+	var refused []error
+	for _, rec := range records {
+		var sealed signedRecord
+		if json.Unmarshal(rec.Doc, &sealed) != nil {
+			sealed = signedRecord{}
+		}
+		if err := s.signer.keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
+			refused = append(refused, fault.New(fault.Denied, "record %s (%s) of the database is refused: %w", rec.ID, kind, err).
+				WithHint("it is of an older decamp, or was changed: see what it says, do that by hand, and delete it from the table records"))
+			continue
+		}
+		docs[rec.ID] = []byte(sealed.Doc)
+	}
+	return docs, errors.Join(refused...)
+}
+
+// rehearsals is the kind of records of those that were answered: the last of each VM, by its Key.
+const rehearsals = "vm-rehearsal"

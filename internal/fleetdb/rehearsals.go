@@ -1,0 +1,178 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Rehearsed is how far a Rehearsal is.
+type Rehearsed struct {
+	Rehearsal
+	Worker  string          `json:"worker,omitempty"`  // that is to boot it, or did
+	Ended   time.Time       `json:"ended,omitzero"`    // by the database's clock; zero: it stands
+	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted; its files are the worker's
+	Tail    string          `json:"tail,omitempty"`    // the end of what the serial port said
+	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
+}
+
+// Rehearsals are requests to boot warm VMs, and the answers of workers.
+type Rehearsals struct{ db *database }
+
+// Request has the worker that drives a VM boot it. A second call with the same ID changes nothing. It
+// is fault.Conflict if the VM cannot be booted now, or if another rehearsal is requested.
+func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
+	return s.db.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
+		v, err := x.vm(k)
+		if err != nil {
+			return err
+		}
+		last, err := answered(x.ctx, x.Tx, k)
+		switch {
+		case err != nil:
+			return err
+		case v.Rehearse != nil && v.Rehearse.ID == ask.ID, last != nil && last.ID == ask.ID:
+			return errSame
+		}
+		if err := x.rehearsable(v); err != nil {
+			return err
+		}
+		_, err = x.exec(`UPDATE vms SET rehearse = $1, rev = $2 WHERE plan = $3 AND vm = $4`, text(ask), x.rev, k.Plan, k.VM)
+		return err
+	})
+}
+
+// rehearsable reports what keeps a VM from being rehearsed.
+func (x *tx) rehearsable(v VM) error {
+	no := func(why, hint string, args ...any) error {
+		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
+	}
+	p, err := x.need(v.Plan)
+	if err != nil {
+		return err
+	}
+	driven, err := driven(x.ctx, x.Tx, v, x.now)
+	order, at := v.Order.Under(p.Order), fault.Quote(v.Key.String())
+	switch {
+	case err != nil:
+		return err
+	case !v.Warm:
+		return no("is not moved warm", "trial: true in its plan boots it before it is published; decamp trial any time after that")
+	case v.State == Done:
+		return no("is done", "decamp trial boots what is published")
+	case v.State.Over():
+		return no("is "+string(v.State)+": nobody drives it", "decamp retry %s begins again; rehearse it then", at)
+	case order.Undoes():
+		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
+	case order == CutOver:
+		return no("is being cut over", "nothing: what is published can be tried any time, with decamp trial")
+	case v.State == Queued:
+		return no("is queued: nobody drives it", "decamp status %s says what it waits for; rehearse it when a worker drives it", fault.Quote(v.Plan))
+	case !driven:
+		return no("is of worker "+v.Worker+", which is gone: nobody drives it", "start that worker; or rehearse it there, with its --state")
+	case v.Rehearse != nil:
+		return no("is being rehearsed already", "wait for its end")
+	}
+	return nil
+}
+
+// driven reports whether somebody is there to hear what is asked of a VM.
+func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
+	if v.State != Assigned && v.State != Running {
+		return false, nil
+	}
+	var alive int
+	err := t.QueryRowContext(ctx, `SELECT count(*) FROM leases WHERE name = $1 AND until > $2`, workerLease(v.Worker), now).Scan(&alive)
+	return alive > 0, err
+}
+
+// TakeBack removes the request for a rehearsal, if it is not answered yet.
+func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) error {
+	return s.db.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
+		v, err := x.vm(k)
+		switch {
+		case err != nil:
+			return err
+		case v.Rehearse == nil || v.Rehearse.ID != rehearsal:
+			return errSame
+		}
+		_, err = x.exec(`UPDATE vms SET rehearse = '', rev = $1 WHERE plan = $2 AND vm = $3`, x.rev, k.Plan, k.VM)
+		return err
+	})
+}
+
+// Answer records the result of the rehearsal that is requested of the claim's VM, and ends the
+// request. It ignores a rehearsal that was taken back.
+func (s *Rehearsals) Answer(ctx context.Context, c Claim, done Rehearsed) error {
+	return s.db.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
+		v, err := x.vm(c.Key)
+		switch {
+		case err != nil:
+			return err
+		case v.Rehearse == nil || v.Rehearse.ID != done.ID:
+			return errSame
+		}
+		if err := x.drive(c, `rehearse = '', rev = $5`, x.rev); err != nil {
+			return err
+		}
+		done.Rehearsal, done.Worker, done.Ended = *v.Rehearse, c.Worker, moment(x.now)
+		return x.record(rehearsals, c.Key.String(), text(done))
+	})
+}
+
+// List returns the requested rehearsal of a VM and the last answered one, if they exist. A request
+// that no worker will answer has a Failure.
+func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err error) {
+	err = s.db.see(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
+		all = []Rehearsed{}
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
+			return err
+		}
+		v, err := oneVM(ctx, t, k)
+		if err != nil {
+			return err
+		}
+		there, err := driven(ctx, t, v, now)
+		if v.Rehearse != nil {
+			stands := Rehearsed{Rehearsal: *v.Rehearse, Worker: v.Worker}
+			if !there {
+				stands.Failure = &Failure{
+					Kind: fault.Canceled.String(), Text: "the worker that drove VM " + v.Name + " does not any more",
+					Hint: "see decamp status " + fault.Quote(k.Plan) + "; where it goes on, rehearse it again",
+				}
+			}
+			all = append(all, stands)
+		}
+		last, lastErr := answered(ctx, t, k)
+		if last != nil {
+			all = append(all, *last)
+		}
+		return errors.Join(err, lastErr)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		err = noVM(k)
+	}
+	return all, err
+}
+
+// answered returns the last rehearsal of a VM that was; nil: none.
+func answered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
+	var doc string
+	err := t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, rehearsals, k.String()).Scan(&doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	last, err := parse[*Rehearsed](doc)
+	if err != nil {
+		return nil, fault.New(fault.Corrupt, "the record of the rehearsal of %s: %w", k, err)
+	}
+	return last, nil
+}

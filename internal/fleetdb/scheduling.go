@@ -1,0 +1,100 @@
+package fleetdb
+
+import (
+	"context"
+	"time"
+)
+
+// Scheduling is what the scheduler decides. Each write checks the scheduler's lease in the same
+// transaction.
+type Scheduling struct{ db *database }
+
+// Granted is what the scheduler gives: a VM that was queued to a worker, or its transfer to
+// one that asked.
+type Granted struct {
+	Key
+	Worker   string
+	Expected time.Duration // of the transfer
+}
+
+// Grant carries out what the scheduler decided, and returns the VMs for which it came true:
+// those that have changed meanwhile, or whose worker is gone, are left out. A queued VM becomes
+// Assigned, with a new epoch; one that asks gets its slots. l is the scheduler's lease.
+func (s *Scheduling) Grant(ctx context.Context, l Lease, given []Granted) ([]VM, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	rows := make([][]any, len(given))
+	for i, g := range given {
+		rows[i] = []any{g.Plan, g.VM, g.Worker, length(g.Expected)}
+	}
+	var granted []VM
+	err := s.db.write(ctx, "grant", 1, func(x *tx) (err error) {
+		if err := x.fence(l); err != nil {
+			return err
+		}
+		if err := x.grant(text(rows)); err != nil {
+			return err
+		}
+		granted, err = query(x.ctx, x.Tx, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev = $1 ORDER BY plan, seq`, x.rev)
+		if err == nil && len(granted) == 0 {
+			err = errSame
+		}
+		return err
+	})
+	return granted, err
+}
+
+func (x *tx) grant(rows string) error {
+	given := ` FROM (SELECT value->>0 AS gplan, value->>1 AS gvm, value->>2 AS gworker, CAST(value->>3 AS BIGINT) AS gexpected FROM ` + x.kind.each + ` AS e) AS g
+		WHERE vms.plan = gplan AND vms.vm = gvm AND vms.ord <> 'pause'
+			AND (vms.ord <> '' OR NOT EXISTS (SELECT 1 FROM plans WHERE plans.name = gplan AND plans.ord = 'pause'))
+			AND EXISTS (SELECT 1 FROM leases WHERE leases.name = 'worker:' || gworker AND until > $2) `
+	hold := ` holds = TRUE, asks = '', since = $2, expected = gexpected, waits = '', rev = $3 `
+	idle := ` AND NOT EXISTS (SELECT 1 FROM workers WHERE workers.name = gworker AND drains) `
+	_, err := x.exec(`UPDATE vms SET state = 'assigned', worker = gworker, epoch = epoch + 1, `+hold+given+idle+` AND state = 'queued'`, rows, x.now, x.rev)
+	if err != nil {
+		return err
+	}
+	_, err = x.exec(`UPDATE vms SET `+hold+given+` AND state IN ('assigned', 'running') AND worker = gworker AND asks <> '' AND rev <> $3`, rows, x.now, x.rev)
+	return err
+}
+
+// Requeue gives up on a dead worker: its VMs wait for another one. Those whose worker is back
+// are left out; stranded ones are queued in any case.
+func (s *Scheduling) Requeue(ctx context.Context, l Lease, keys []Key, why string) error {
+	return s.leave(ctx, l, keys, why, "requeue",
+		`state = 'queued', asks = CASE WHEN began > 0 THEN 'again' ELSE 'first' END`,
+		` AND (state = 'stranded' OR state IN ('assigned', 'running') AND `+dead+`)`)
+}
+
+// Strand has VMs of a dead worker wait for it: only that worker has their images.
+func (s *Scheduling) Strand(ctx context.Context, l Lease, keys []Key, why string) error {
+	return s.leave(ctx, l, keys, why, "strand",
+		`state = 'stranded', asks = ''`, ` AND state IN ('assigned', 'running') AND `+dead)
+}
+
+// dead is the condition that the VM's worker has no lease at $3.
+const dead = `NOT EXISTS (SELECT 1 FROM leases WHERE leases.name = 'worker:' || vms.worker AND until > $3)`
+
+func (s *Scheduling) leave(ctx context.Context, l Lease, keys []Key, why, verb, set, which string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{k.Plan, k.VM}
+	}
+	return s.db.write(ctx, verb, 1, func(x *tx) error {
+		if err := x.fence(l); err != nil {
+			return err
+		}
+		n, err := x.exec(`UPDATE vms SET `+set+`, holds = FALSE, since = 0, waits = $2, rev = $4
+			FROM (SELECT value->>0 AS gplan, value->>1 AS gvm FROM `+x.kind.each+` AS e) AS g
+			WHERE vms.plan = gplan AND vms.vm = gvm`+which, text(rows), why, x.now, x.rev)
+		if err == nil && n == 0 {
+			err = errSame
+		}
+		return err
+	})
+}

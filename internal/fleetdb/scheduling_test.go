@@ -1,0 +1,105 @@
+package fleetdb
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+func TestOnlyWhatStillWaitsIsGranted(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx := t.Context()
+		f := newFleet(t, p.open(), 6)
+		f.run(1, "w1")
+		must(t, f.VMs.Order(ctx, key(2), Pause))
+		must(t, f.Workers.Leave(ctx, f.workers["w2"]))
+		must(t, f.VMs.Order(ctx, key(4), Cancel))
+		given := []Granted{
+			{Key: key(1), Worker: "w1"}, // runs, and asks for nothing
+			{Key: key(2), Worker: "w1"}, // paused meanwhile
+			{Key: key(3), Worker: "w2"}, // whose worker is gone
+			{Key: key(4), Worker: "w1"}, // canceled
+			{Key: key(5), Worker: "w1"},
+			{Key: key(7), Worker: "w1"}, // is not there
+		}
+		vms := ok(f.Scheduling.Grant(ctx, f.sched, given))(t)
+		if len(vms) != 1 || vms[0].Key != key(5) || vms[0].Epoch != 1 {
+			t.Errorf("granted %+v", vms)
+		}
+		must(t, f.Workers.Drain(ctx, "w1", true))
+		if vms := ok(f.Scheduling.Grant(ctx, f.sched, []Granted{{Key: key(6), Worker: "w1"}}))(t); len(vms) != 0 {
+			t.Errorf("granted to one that drains: %+v", vms)
+		}
+		old := f.sched
+		old.Epoch--
+		if _, err := f.Scheduling.Grant(ctx, old, given); !errors.Is(err, ErrFenced) || !fault.Is(err, fault.Conflict) {
+			t.Errorf("a former scheduler grants: %v", err)
+		}
+	})
+}
+
+func TestTheVMsOfADeadWorkerAreAnothers(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		clock := newClock()
+		p.now = clock.Now
+		ctx := t.Context()
+		f := newFleet(t, p.open(), 4)
+		begun, waits, stays := f.run(1, "w1"), f.grant(2, "w1"), f.run(3, "w1")
+		keys := []Key{key(1), key(2), key(3), key(4)}
+		must(t, f.Scheduling.Requeue(ctx, f.sched, keys, "w1 is gone"))
+		if v := f.vm(1); v.State != Running {
+			t.Fatalf("taken from a worker that lives: %+v", v)
+		}
+		clock.pass(2 * aMinute)
+		must(t, f.Scheduling.Requeue(ctx, f.sched, []Key{key(1), key(2), key(4)}, "w1 is gone"))
+		must(t, f.Scheduling.Strand(ctx, f.sched, []Key{key(3), key(4)}, "only w1 has its images"))
+		if v := f.vm(1); v.State != Queued || v.Asks != Again || v.Holds || v.Waits != "w1 is gone" || v.Storage[0] != "id-w1" {
+			t.Errorf("it began: %+v", v)
+		}
+		if v := f.vm(2); v.State != Queued || v.Asks != First {
+			t.Errorf("it did not begin: %+v", v)
+		}
+		if v := f.vm(3); v.State != Stranded || v.Holds || v.Worker != "w1" {
+			t.Errorf("stranded: %+v", v)
+		}
+		if v := f.vm(4); v.State != Queued || v.Waits != "" {
+			t.Errorf("it was nobody's: %+v", v)
+		}
+		for _, c := range []Claim{begun, waits, stays} {
+			if err := f.Claims.Finish(ctx, c, End{State: Done}); !errors.Is(err, ErrFenced) {
+				t.Errorf("%s: the zombie ends it: %v", c.VM, err)
+			}
+		}
+		ok(f.Workers.Join(ctx, Worker{Name: "w1", VMs: 10}, aMinute))(t)
+		if v := f.vm(3); v.State != Queued || v.Asks != Again {
+			t.Errorf("its worker is back: %+v", v)
+		}
+	})
+}
+
+func TestAnAttemptThatFailedIsMadeAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx := t.Context()
+		f := newFleet(t, p.open(), 1)
+		later := ok(f.Now(ctx))(t).Add(time.Hour).Truncate(time.Millisecond)
+		for attempt := 1; attempt <= 2; attempt++ {
+			c := f.run(1, "w1")
+			must(t, f.Claims.Finish(ctx, c, End{State: Queued, Failure: &Failure{Kind: "unreachable", Text: "no route"}, NotBefore: later}))
+			must(t, f.Claims.Finish(ctx, c, End{State: Queued, NotBefore: later})) // the answer got lost
+			v := f.vm(1)
+			if v.State != Queued || v.Attempts != attempt || v.Asks != Again || !v.NotBefore.Equal(later) || v.Failure.Text != "no route" || !v.Ended.IsZero() {
+				t.Fatalf("attempt %d: %+v", attempt, v)
+			}
+		}
+		must(t, f.Claims.Finish(ctx, f.run(1, "w1"), End{State: Failed, Failure: &Failure{Text: "no such disk"}}))
+		if v := f.vm(1); v.State != Failed || v.Attempts != 3 || v.Asks != NoStage || v.Ended.IsZero() {
+			t.Fatalf("failed: %+v", v)
+		}
+		must(t, f.VMs.Order(ctx, key(1), Retry))
+		if v := f.vm(1); v.State != Queued || v.Attempts != 0 || v.Asks != Again || v.Failure != nil || !v.NotBefore.IsZero() {
+			t.Fatalf("retried: %+v", v)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// changes are what made the tables what they are, oldest first: a database of version n has
+// the first n of them. What was released is never edited, only added to. Both databases read
+// the same words: times are microseconds since 1970 by the database's clock, 0 is never;
+// lists and what nobody selects by are JSON.
+var changes = [][]string{{
+	`CREATE TABLE plans (
+		name    TEXT   PRIMARY KEY,
+		text    TEXT   NOT NULL,
+		folder  TEXT   NOT NULL,
+		author  TEXT   NOT NULL,
+		created BIGINT NOT NULL,
+		listed  BIGINT NOT NULL DEFAULT 0,
+		ord     TEXT   NOT NULL DEFAULT '',
+		state   TEXT   NOT NULL,
+		failure TEXT   NOT NULL DEFAULT '',
+		ended   BIGINT NOT NULL DEFAULT 0,
+		rev     BIGINT NOT NULL)`,
+
+	// What followers have to forget.
+	`CREATE TABLE dropped (name TEXT PRIMARY KEY, rev BIGINT NOT NULL)`,
+
+	`CREATE TABLE vms (
+		plan       TEXT    NOT NULL,
+		vm         TEXT    NOT NULL,
+		seq        BIGINT  NOT NULL,
+		warm       BOOLEAN NOT NULL,
+		listing    TEXT    NOT NULL,
+		spec       TEXT    NOT NULL,
+		state      TEXT    NOT NULL,
+		step       TEXT    NOT NULL DEFAULT '',
+		waits      TEXT    NOT NULL DEFAULT '',
+		worker     TEXT    NOT NULL DEFAULT '',
+		storage    TEXT    NOT NULL DEFAULT '',
+		epoch      BIGINT  NOT NULL DEFAULT 0,
+		asks       TEXT    NOT NULL DEFAULT '',
+		holds      BOOLEAN NOT NULL DEFAULT FALSE,
+		since      BIGINT  NOT NULL DEFAULT 0,
+		expected   BIGINT  NOT NULL DEFAULT 0,
+		ord        TEXT    NOT NULL DEFAULT '',
+		attempts   BIGINT  NOT NULL DEFAULT 0,
+		not_before BIGINT  NOT NULL DEFAULT 0,
+		began      BIGINT  NOT NULL DEFAULT 0,
+		ended      BIGINT  NOT NULL DEFAULT 0,
+		failure    TEXT    NOT NULL DEFAULT '',
+		rev        BIGINT  NOT NULL,
+		PRIMARY KEY (plan, vm))`,
+	`CREATE INDEX vms_rev ON vms (rev)`,
+	`CREATE INDEX vms_state ON vms (state, plan)`,
+	`CREATE INDEX vms_seq ON vms (plan, seq)`,
+
+	`CREATE TABLE leases (
+		name  TEXT   PRIMARY KEY,
+		owner TEXT   NOT NULL,
+		epoch BIGINT NOT NULL,
+		until BIGINT NOT NULL)`,
+	`CREATE TABLE workers (
+		name    TEXT    PRIMARY KEY,
+		version TEXT    NOT NULL,
+		offers  TEXT    NOT NULL,
+		vms     BIGINT  NOT NULL,
+		drains  BOOLEAN NOT NULL,
+		rev     BIGINT  NOT NULL)`,
+	`CREATE TABLE limits (name TEXT PRIMARY KEY, units BIGINT NOT NULL, rev BIGINT NOT NULL)`,
+	`CREATE TABLE progress (
+		plan TEXT   NOT NULL,
+		vm   TEXT   NOT NULL,
+		at   BIGINT NOT NULL,
+		doc  TEXT   NOT NULL,
+		PRIMARY KEY (plan, vm))`,
+	`CREATE TABLE audit (id BIGINT PRIMARY KEY, at BIGINT NOT NULL, doc TEXT NOT NULL)`,
+	`CREATE TABLE records (
+		kind TEXT NOT NULL,
+		id   TEXT NOT NULL,
+		doc  TEXT NOT NULL,
+		PRIMARY KEY (kind, id))`,
+	`CREATE TABLE board (id BIGINT PRIMARY KEY, at BIGINT NOT NULL, doc TEXT NOT NULL, looked BIGINT NOT NULL)`,
+	`INSERT INTO board VALUES (1, 0, '', 0)`,
+}, {
+	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
+}, {
+	// What is there from before has no signature, and is refused until it is submitted again.
+	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
+	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
+}}
+
+// meta has one row, which every transaction that writes takes first: see tx.
+var meta = []string{
+	`CREATE TABLE meta (id BIGINT PRIMARY KEY, version BIGINT NOT NULL, rev BIGINT NOT NULL, entry BIGINT NOT NULL)`,
+	`INSERT INTO meta VALUES (1, 0, 0, 0)`,
+}
+
+// prepare brings the tables to this version. Several processes may do so at once: the first
+// does it.
+func (d *database) prepare(ctx context.Context) error {
+	return d.transact(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+		found, err := d.kind.found(ctx, t)
+		if err != nil {
+			return err
+		}
+		if !found {
+			if err := execAll(ctx, t, meta); err != nil {
+				return err
+			}
+		}
+		return upgrade(ctx, t)
+	})
+}
+
+func upgrade(ctx context.Context, t *sql.Tx) error {
+	var version int
+	if err := t.QueryRowContext(ctx, `SELECT version FROM meta WHERE id = 1`).Scan(&version); err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
+			return foreign("its table meta is empty")
+		}
+		return err
+	}
+	if version > len(changes) {
+		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(changes)).
+			WithHint("use the decamp that the other processes of the fleet are of, or a newer one")
+	}
+	if version == len(changes) {
+		return nil
+	}
+	for _, change := range changes[version:] {
+		if err := execAll(ctx, t, change); err != nil {
+			return err
+		}
+	}
+	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(changes))
+	return err
+}
+
+func execAll(ctx context.Context, t *sql.Tx, statements []string) error {
+	for _, s := range statements {
+		if _, err := t.ExecContext(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}

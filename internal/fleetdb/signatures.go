@@ -1,0 +1,22 @@
+package fleetdb
+
+import (
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+)
+
+// signer signs what other processes of the fleet act on. keys is nil if this process has no key of
+// the fleet: it signs nothing then, and can verify nothing.
+type signer struct{ keys *fleetkey.Keys }
+
+// sign returns the signature of fields for a use; "" without keys.
+func (s signer) sign(use string, fields ...string) string {
+	if s.keys == nil {
+		return ""
+	}
+	return s.keys.Sign(use, fields...)
+}
+
+func noKeys() error {
+	return fault.New(fault.Denied, "this process has no fleet key").WithHint("start it with --fleet-key FILE")
+}

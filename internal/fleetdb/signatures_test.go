@@ -1,0 +1,195 @@
+package fleetdb
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+)
+
+func someKeys(t *testing.T) *fleetkey.Keys {
+	t.Helper()
+	return ok(fleetkey.Create(filepath.Join(t.TempDir(), fleetkey.FileName)))(t)
+}
+
+// openWith opens the place's database with keys, which may be nil.
+func (p *place) openWith(keys *fleetkey.Keys) *Roster {
+	p.t.Helper()
+	r := ok(Open(p.t.Context(), Config{URL: p.url, Keys: keys}))(p.t)
+	p.t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// columns returns the names of a table's columns.
+func columns(t *testing.T, r *Roster, table string) []string {
+	t.Helper()
+	rows := ok(r.db.durable.Query(`SELECT * FROM ` + table + ` WHERE 1 = 0`))(t)
+	defer rows.Close()
+	return ok(rows.Columns())(t)
+}
+
+// Every column of a plan and of a VM is signed, or listed here as one that is not: those say how
+// far it is and who works on it.
+func TestChangedRowsAreRefused(t *testing.T) {
+	unsigned := map[string][]string{
+		"plans": {"listed", "ord", "state", "failure", "ended", "rev"},
+		"vms": {"seq", "state", "step", "waits", "worker", "storage", "epoch", "asks", "holds", "since", "expected", "ord", "rehearse",
+			"attempts", "not_before", "began", "ended", "failure", "rev"},
+	}
+	changes := map[string]string{ // of columns that are not text
+		"created": "created + 1", "warm": "NOT warm", "listing": `'{"name":"web1","to":["dir:/etc"]}'`,
+	}
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx, r := t.Context(), p.openWith(someKeys(t))
+		add := func(name string) (Plan, VM) {
+			ok(r.Plans.Add(ctx, Plan{Name: name, Text: "version: 1", Folder: "/srv", By: "ann", Role: "admin"}))(t)
+			must(t, r.VMs.Add(ctx, []VM{{Key: Key{name, "vm-1"}, Name: "web1", To: []string{"dir:/srv/vm"}, Spec: []byte(`{"mode":"cold"}`)}}))
+			return ok(r.Plans.Get(ctx, name))(t), ok(r.VMs.Get(ctx, Key{name, "vm-1"}))(t)
+		}
+		whole, vm := add("whole")
+		must(t, r.Plans.Verify(whole))
+		must(t, r.VMs.Verify(whole, vm))
+		if whole.Role != "admin" {
+			t.Errorf("role %q", whole.Role)
+		}
+		for table, free := range unsigned {
+			for _, column := range columns(t, r, table) {
+				if slices.Contains(free, column) {
+					continue
+				}
+				name := "p-" + table + "-" + strings.ReplaceAll(column, "_", "-")
+				before, _ := add(name)
+				key, now := map[string]string{"plans": "name", "vms": "plan"}[table], name
+				change := changes[column]
+				switch {
+				case column == "vm":
+					change = "'vm-2'"
+				case column == key:
+					now = name + "-x"
+					change = "'" + now + "'"
+				case change == "":
+					change = column + " || 'x'"
+				}
+				ok(r.db.durable.Exec(`UPDATE ` + table + ` SET ` + column + ` = ` + change + ` WHERE ` + key + ` = '` + name + `'`))(t)
+				var err error
+				switch {
+				case table == "plans":
+					err = r.Plans.Verify(ok(r.Plans.Get(ctx, now))(t))
+				case column == "vm":
+					err = r.VMs.Verify(before, ok(r.VMs.Get(ctx, Key{now, "vm-2"}))(t))
+				default:
+					err = r.VMs.Verify(before, ok(r.VMs.Get(ctx, Key{now, "vm-1"}))(t))
+				}
+				if !fault.Is(err, fault.Denied) || fault.HintOf(err) == "" {
+					t.Errorf("column %s of %s was changed: %v, want Denied with a remedy", column, table, err)
+				}
+			}
+		}
+	})
+}
+
+// A VM that was signed for one plan counts for no other one, not even for a plan of the same name
+// that was submitted later.
+func TestSignedRowsAreNotReplayed(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx, r := t.Context(), p.openWith(someKeys(t))
+		var plans []Plan
+		var vms []VM
+		for range 2 {
+			ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1"}))(t)
+			must(t, r.VMs.Add(ctx, someVMs("p", 1)))
+			plans, vms = append(plans, ok(r.Plans.Get(ctx, "p"))(t)), append(vms, ok(r.VMs.Get(ctx, key(1)))(t))
+			must(t, r.Plans.SetState(ctx, "p", PlanEnded, nil))
+			must(t, r.Plans.Drop(ctx, "p"))
+		}
+		must(t, r.VMs.Verify(plans[0], vms[0]))
+		must(t, r.VMs.Verify(plans[1], vms[1]))
+		for i, vm := range []VM{vms[1], vms[0]} {
+			if err := r.VMs.Verify(plans[i], vm); !fault.Is(err, fault.Denied) {
+				t.Errorf("a VM of the other plan: %v", err)
+			}
+		}
+		other := p.openWith(someKeys(t))
+		if err := other.Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) {
+			t.Errorf("a plan of a fleet with another key: %v", err)
+		}
+		if err := p.openWith(nil).Plans.Verify(plans[0]); !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--fleet-key") {
+			t.Errorf("without a key: %v", err)
+		}
+	})
+}
+
+// A plan from before signatures, or whose key was removed, goes on when it is submitted again.
+func TestUnsignedPlanIsSignedWhenItIsSubmittedAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		ctx, old, r := t.Context(), p.openWith(nil), p.openWith(someKeys(t))
+		submitted := ok(old.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/old", By: "eve"}))(t)
+		must(t, old.VMs.Add(ctx, someVMs("p", 2)))
+		must(t, old.Plans.SetState(ctx, "p", PlanRunning, &Failure{Text: "refused"}))
+		if err := r.Plans.Verify(ok(r.Plans.Get(ctx, "p"))(t)); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "no signature") {
+			t.Fatalf("without a signature: %v", err)
+		}
+
+		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/srv", By: "ann", Role: "operate"}))(t)
+		plan := ok(r.Plans.Get(ctx, "p"))(t)
+		must(t, r.Plans.Verify(plan))
+		if plan.State != PlanListing || plan.Failure != nil || plan.By != "ann" || plan.Role != "operate" || plan.Folder != "/srv" || plan.Created != submitted.Created {
+			t.Errorf("plan %+v", plan)
+		}
+		if err := r.VMs.Verify(plan, ok(r.VMs.Get(ctx, key(1)))(t)); !fault.Is(err, fault.Denied) {
+			t.Errorf("a VM before it is listed again: %v", err)
+		}
+		again := someVMs("p", 3)
+		again[0].To = []string{"dir:/srv/new"}
+		must(t, r.VMs.Add(ctx, again))
+		for n := range 3 {
+			must(t, r.VMs.Verify(plan, ok(r.VMs.Get(ctx, key(n+1)))(t)))
+		}
+		again[0].To = []string{"dir:/srv/newer"}
+		must(t, r.VMs.Add(ctx, again))
+		if vm := ok(r.VMs.Get(ctx, key(1)))(t); vm.To[0] != "dir:/srv/new" {
+			t.Errorf("a signed VM was replaced: %q", vm.To)
+		}
+
+		// A role is not changed by submitting a plan that is in order once more.
+		ok(r.Plans.Add(ctx, Plan{Name: "p", Text: "version: 1", Folder: "/x", By: "bob", Role: "view"}))(t)
+		if same := ok(r.Plans.Get(ctx, "p"))(t); same.Role != "operate" || same.By != "ann" {
+			t.Errorf("submitted by %s as %s", same.By, same.Role)
+		}
+	})
+}
+
+// Records that workers act on count only as they were put, under the id that they were put under.
+func TestChangedRecordsAreRefused(t *testing.T) {
+	onBoth(t, func(t *testing.T, p *place) {
+		const doc = "{\n \"what\": \"a<b\"}\n"
+		ctx, r := t.Context(), p.openWith(someKeys(t))
+		for _, id := range []string{"whole", "changed", "moved"} {
+			must(t, r.Records.PutSigned(ctx, "leftover", id, []byte(doc)))
+		}
+		must(t, r.Records.Put(ctx, "leftover", "unsigned", []byte(`{"what":"snapshot"}`)))
+		must(t, r.Records.PutSigned(ctx, "other", "kind", []byte(doc)))
+		for _, change := range []string{
+			`UPDATE records SET doc = replace(doc, 'a', 'b') WHERE id = 'changed'`,
+			`UPDATE records SET id = 'elsewhere' WHERE id = 'moved'`,
+			`UPDATE records SET kind = 'leftover' WHERE id = 'kind'`,
+		} {
+			ok(r.db.durable.Exec(change))(t)
+		}
+		docs, err := r.Records.ListSigned(ctx, "leftover")
+		if len(docs) != 1 || string(docs["whole"]) != doc {
+			t.Errorf("records %q, want the one that was not changed", docs)
+		}
+		for _, id := range []string{"changed", "elsewhere", "unsigned", "kind"} {
+			if err == nil || !strings.Contains(err.Error(), "record "+id+" ") {
+				t.Errorf("error %v, want one that names %s", err, id)
+			}
+		}
+		if !fault.Is(err, fault.Denied) {
+			t.Errorf("error %v, want Denied", err)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+)
+
+// tries of a transaction that met others, or a connection that is no more.
+const tries = 3
+
+// tx is a transaction that writes. It has the one row of meta, so it is alone: what it reads
+// stays true until it ends, and whoever sees revision n sees all before it. PostgreSQL alone
+// would hand out numbers that are committed in another order.
+type tx struct {
+	*sql.Tx
+	ctx  context.Context
+	kind *dialect
+	rev  int64 // of what is changed here; if there are several, the last
+	now  int64 // by the database's clock, in microseconds
+}
+
+// write runs fn in a transaction that takes revs revisions. When fn returns errSame nothing is
+// written.
+func (d *database) write(ctx context.Context, what string, revs int, fn func(*tx) error) error {
+	return d.writeTo(ctx, d.durable, what, revs, fn)
+}
+
+// jot is write for what may be lost when the power is cut, with all processes: it does not
+// wait for the disk. PostgreSQL's processes live on, so there it is the same.
+func (d *database) jot(ctx context.Context, what string, revs int, fn func(*tx) error) error {
+	return d.writeTo(ctx, d.loose, what, revs, fn)
+}
+
+func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs int, fn func(*tx) error) error {
+	var rev int64
+	err := d.transact(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
+		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
+		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, ` + d.kind.now
+		if err := t.QueryRowContext(ctx, take, revs).Scan(&x.rev, &x.now); err != nil {
+			return err
+		}
+		rev, x.now = x.rev, d.clock(x.now)
+		return fn(x)
+	})
+	if err == nil && revs > 0 {
+		d.revisions.announce(rev)
+	}
+	return d.told(ctx, what, err)
+}
+
+// aside runs fn in a transaction that takes no revision and need not be alone. SQLite may lose it
+// with the power.
+func (d *database) aside(ctx context.Context, what string, fn func(*tx) error) error {
+	return d.told(ctx, what, d.transact(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
+		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
+		if err := x.row(`SELECT `+d.kind.now, nil, &x.now); err != nil {
+			return err
+		}
+		x.now = d.clock(x.now)
+		return fn(x)
+	}))
+}
+
+// see runs fn in a transaction that reads what was so at one moment.
+func (d *database) see(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
+	return d.told(ctx, what, d.transact(ctx, d.read, d.kind.reading, fn))
+}
+
+// transact runs fn in a transaction, and again where that cannot do harm: before Commit.
+func (d *database) transact(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.patience)
+	defer cancel()
+	for try := 1; ; try++ {
+		committing, err := once(ctx, db, opts, fn)
+		if err == nil || committing || try == tries || ctx.Err() != nil {
+			return err
+		}
+		if f, ok := d.look(err); !ok || !f.again {
+			return err
+		}
+	}
+}
+
+func once(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) (committing bool, err error) {
+	t, err := db.BeginTx(ctx, opts)
+	if err != nil {
+		return false, err
+	}
+	if err := fn(ctx, t); err != nil {
+		_ = t.Rollback() // what does not end so ends with its connection
+		return false, err
+	}
+	return true, t.Commit()
+}
+
+// exec changes rows, and returns how many.
+func (x *tx) exec(query string, args ...any) (int64, error) {
+	done, err := x.ExecContext(x.ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return done.RowsAffected()
+}
+
+// relax lets PostgreSQL, too, lose the transaction with the power.
+func (x *tx) relax() error {
+	if x.kind.relax == "" {
+		return nil
+	}
+	_, err := x.exec(x.kind.relax)
+	return err
+}
+
+// row scans the one row that query selects.
+func (x *tx) row(query string, args []any, into ...any) error {
+	return x.QueryRowContext(x.ctx, query, args...).Scan(into...)
+}
+
+// query collects the rows of a query.
+func query[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
+	rows, err := t.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := []T{}
+	for rows.Next() {
+		one, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// scanner is a row.
+type scanner interface{ Scan(...any) error }

@@ -1,0 +1,73 @@
+package fleetdb
+
+import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/lab/postgres"
+)
+
+func TestUnverifiedDatabaseIsNotOpened(t *testing.T) {
+	const url = "postgres://decamp:secret@db.invalid/x?sslmode=require"
+	r, err := Open(t.Context(), Config{URL: url})
+	if r != nil || !fault.Is(err, fault.Denied) || !strings.Contains(fault.HintOf(err), "--insecure-database") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("error %v (remedy %q), want Denied with the remedy", err, fault.HintOf(err))
+	}
+	if _, err := Open(t.Context(), Config{URL: url, Insecure: true}); !fault.Is(err, fault.Unreachable) {
+		t.Errorf("with Insecure: %v, want Unreachable: nobody has that name", err)
+	}
+}
+
+// impostor is a server with TLS and a certificate that no CA of ours signed. It returns how many
+// bytes clients sent inside TLS.
+func impostor(t *testing.T) (addr string, received *atomic.Int64) {
+	t.Helper()
+	unused := httptest.NewUnstartedServer(nil)
+	unused.StartTLS() // makes the certificate
+	conf := unused.TLS.Clone()
+	unused.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	received = &atomic.Int64{}
+	done := make(chan struct{})
+	t.Cleanup(func() { l.Close(); <-done })
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			request := make([]byte, 8) // SSLRequest
+			if _, err := io.ReadFull(conn, request); err == nil {
+				conn.Write([]byte("S"))
+				n, _ := io.Copy(io.Discard, tls.Server(conn, conf))
+				received.Add(n)
+			}
+			conn.Close()
+		}
+	}()
+	return l.Addr().String(), received
+}
+
+func TestDatabaseWithoutProofIsNotLoggedInTo(t *testing.T) {
+	addr, received := impostor(t)
+	plain := postgres.Start(t).Addr()
+	for _, addr := range []string{addr, plain} {
+		_, err := Open(t.Context(), Config{URL: "postgres://decamp:secret@" + addr + "/postgres?sslmode=verify-full"})
+		if !fault.Is(err, fault.Unreachable) || !strings.Contains(fault.HintOf(err), "sslrootcert") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v (remedy %q)", addr, err, fault.HintOf(err))
+		}
+	}
+	if n := received.Load(); n != 0 {
+		t.Errorf("%d bytes were sent to a server that is not verified", n)
+	}
+}

@@ -1,0 +1,127 @@
+package fleetdb
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Worker is a process that drives VMs.
+type Worker struct {
+	Name    string            `json:"name"`             // the same after a restart; by it its VMs are found again
+	Version string            `json:"version"`          // of decamp
+	Offers  map[string]string `json:"offers"`           // folder -> id of the storage behind it. The same id on two workers is shared storage
+	VMs     int               `json:"vms"`              // that it drives at once, at most
+	Drains  bool              `json:"drains,omitempty"` // is given nothing more
+	Epoch   int64             `json:"epoch"`            // of this process: a second one of that name takes the place of the first
+	Until   time.Time         `json:"until"`            // of its lease, by the database's clock
+	Alive   bool              `json:"alive"`            // Until is not over, by the database's clock
+	Rev     int64             `json:"rev"`
+}
+
+// Workers are the processes that drive VMs, those that ended too. A worker that runs has a lease,
+// which it renews with Leases.Renew.
+type Workers struct{ db *database }
+
+// workerLease returns the name of a worker's lease.
+func workerLease(name string) string { return "worker:" + name }
+
+// Join makes this process the worker of that name, whoever was before: a former process is
+// fenced, also from its VMs. They are the new one's at once, Assigned and with a new epoch, with
+// the slots that they hold; those that waited for the worker are queued.
+func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
+	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
+	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
+		had, _, err := x.stopLease(l.Name)
+		if err != nil {
+			return err
+		}
+		l.Epoch = had.Epoch + 1
+		return errors.Join(x.setLease(l, ttl), x.setWorker(w), x.inherit(w.Name))
+	})
+	if err != nil {
+		return Lease{}, err
+	}
+	return l, nil
+}
+
+func (x *tx) setWorker(w Worker) error {
+	_, err := x.exec(`INSERT INTO workers (name, version, offers, vms, drains, rev) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (name) DO UPDATE SET version = excluded.version, offers = excluded.offers, vms = excluded.vms, drains = excluded.drains, rev = excluded.rev`,
+		w.Name, w.Version, text(w.Offers), w.VMs, w.Drains, x.rev)
+	return err
+}
+
+func (x *tx) inherit(worker string) error {
+	_, err := x.exec(`UPDATE vms SET state = 'assigned', epoch = epoch + 1, asks = '', waits = '', rev = $2
+		WHERE worker = $1 AND state IN ('assigned', 'running')`, worker, x.rev)
+	if err != nil {
+		return err
+	}
+	_, err = x.exec(`UPDATE vms SET state = 'queued', asks = CASE WHEN began > 0 THEN 'again' ELSE 'first' END, waits = '', rev = $2
+		WHERE worker = $1 AND state = 'stranded'`, worker, x.rev)
+	return err
+}
+
+// Leave ends a worker's lease at once. Its row stays, for what it did; what it drives is as a
+// dead worker's.
+func (s *Workers) Leave(ctx context.Context, l Lease) error {
+	return s.db.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
+		if err := x.free(l); err != nil {
+			return err
+		}
+		_, err := x.exec(`UPDATE workers SET rev = $1 WHERE name = $2`, x.rev, l.Owner)
+		return err
+	})
+}
+
+const workerColumns = `w.name, w.version, w.offers, w.vms, w.drains, w.rev, l.epoch, l.until`
+
+// scanWorker returns a function that reads a worker. It is alive if its lease lasts longer than now.
+func scanWorker(now int64) func(scanner) (Worker, error) {
+	return func(row scanner) (Worker, error) {
+		var w Worker
+		var offers string
+		var until int64
+		err := row.Scan(&w.Name, &w.Version, &offers, &w.VMs, &w.Drains, &w.Rev, &w.Epoch, &until)
+		if err != nil {
+			return Worker{}, err
+		}
+		w.Until, w.Alive = moment(until), until > now
+		w.Offers, err = parse[map[string]string](offers)
+		return w, err
+	}
+}
+
+func workersSince(ctx context.Context, t *sql.Tx, now, rev int64) ([]Worker, error) {
+	return query(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
+		WHERE w.rev > $1 ORDER BY w.name`, rev)
+}
+
+// List returns all there ever were, by name. Those that left have no Until.
+func (s *Workers) List(ctx context.Context) ([]Worker, error) {
+	var all []Worker
+	err := s.db.see(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
+		now, err := s.db.readClock(ctx, t)
+		if err != nil {
+			return err
+		}
+		all, err = workersSince(ctx, t, now, -1)
+		return err
+	})
+	return all, err
+}
+
+// Drain has a worker be given nothing more, or again. A worker that joins says itself which.
+func (s *Workers) Drain(ctx context.Context, name string, on bool) error {
+	return s.db.write(ctx, "drain "+name, 1, func(x *tx) error {
+		n, err := x.exec(`UPDATE workers SET drains = $1, rev = $2 WHERE name = $3`, on, x.rev, name)
+		if err == nil && n == 0 {
+			err = fault.New(fault.NotFound, "there is no worker %s", name).WithHint("decamp status lists those that there are")
+		}
+		return err
+	})
+}

@@ -1,0 +1,150 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A Journal appends events to a file, one JSON object a line. Its methods may be called
+// concurrently.
+type Journal struct {
+	mu   sync.Mutex
+	f    *os.File
+	dir  string // whose room it takes, for people
+	size int64  // of whole lines
+	torn bool   // something may be behind them
+}
+
+// OpenJournal opens the journal at path for appending. What a crash left behind the last event is
+// cut off.
+func OpenJournal(path string) (*Journal, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	whole, err := cutTornLine(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open journal %s: %w", path, err), f.Close())
+	}
+	return &Journal{f: f, dir: filepath.Dir(path), size: whole}, nil
+}
+
+// cutTornLine truncates f behind its last event, and returns how long it is then: what a crash left
+// there may be a part of a line, and anything else.
+func cutTornLine(f *os.File) (whole int64, err error) {
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return 0, err
+	}
+	off := int64(0)
+	for line := range bytes.Lines(text) {
+		off += int64(len(line))
+		if _, err := parseEvent(line); err == nil {
+			whole = off
+		}
+	}
+	return whole, f.Truncate(whole)
+}
+
+// elsewhere are the kinds of events that flow has on record, too, in the steps they are of: what
+// began is seen to go on, and what was found, warned of or copied is in the facts of its step. A
+// power cut may take the last of them out of a journal.
+var elsewhere = map[EventKind]bool{
+	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
+}
+
+// Append writes e, durably, with all before it, unless it is of a kind that is on record elsewhere:
+// a small VM has some fifteen of those, and each would wait for the disk. A line that found no room
+// to its end is cut off before the next one. Progress and outlooks are not journaled.
+func (j *Journal) Append(e Event) error {
+	if e.Kind == Progressed || e.Kind == Projected {
+		return nil
+	}
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("append to journal: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.write(append(line, '\n'), !elsewhere[e.Kind]); err != nil {
+		return fmt.Errorf("append to journal: %w", fault.Room(j.dir, err))
+	}
+	return nil
+}
+
+// write puts a line behind the others. j.mu is held.
+func (j *Journal) write(line []byte, durable bool) error {
+	if j.torn {
+		if err := j.f.Truncate(j.size); err != nil {
+			return err
+		}
+		j.torn = false
+	}
+	_, err := j.f.WriteAt(line, j.size)
+	if err == nil && durable {
+		err = j.f.Sync()
+	}
+	if err != nil {
+		j.torn = true
+		return err
+	}
+	j.size += int64(len(line))
+	return nil
+}
+
+// Close releases the file.
+func (j *Journal) Close() error { return j.f.Close() }
+
+// ReadJournal returns the events at path, oldest first; none if there is no journal. A
+// torn last line, and garbage behind the last event, are left out. Anything else that is no event
+// is fault.Corrupt.
+func ReadJournal(path string) ([]Event, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	events, err := parseJournal(text)
+	if err != nil {
+		return nil, fmt.Errorf("read journal %s: %w", path, err)
+	}
+	return events, nil
+}
+
+func parseJournal(text []byte) ([]Event, error) {
+	var events []Event
+	var bad error
+	off := 0
+	for line := range bytes.Lines(text) {
+		e, err := parseEvent(line)
+		switch {
+		case err == nil && bad != nil:
+			return nil, bad
+		case err == nil:
+			events = append(events, e)
+		case bad == nil:
+			bad = fault.New(fault.Corrupt, "line at byte %d is no event: %w", off, err)
+		}
+		off += len(line)
+	}
+	return events, nil
+}
+
+// parseEvent reads one line with its end.
+func parseEvent(line []byte) (e Event, err error) {
+	if !bytes.HasSuffix(line, []byte{'\n'}) {
+		return e, io.ErrUnexpectedEOF
+	}
+	return e, json.Unmarshal(line, &e)
+}

@@ -1,0 +1,160 @@
+// Package journal has the words for what is to be done and what was done: a Plan is the
+// intent, a Run its execution, an Event one thing that happened in it.
+//
+// A plan never changes once its run began. Its ID follows from what it is about (source,
+// VM, target), so that the same command finds the run it left unfinished. What only
+// permits something (powering the VM off) is not part of the plan and may differ from
+// one start to the next.
+//
+// A Store keeps a folder for each run, readable without any lock while decamp works:
+//
+//	runs/web01-3f9a1c/plan.json       the plan
+//	runs/web01-3f9a1c/journal.jsonl   one Event a line, append only; progress is left out
+//	runs/web01-3f9a1c/order           what the operator of a warm run wants: pause, cutover, cancel
+//	runs/web01-3f9a1c/rehearse        a rehearsal that is asked of a warm run
+//	runs/web01-3f9a1c/rehearsed.json  how the last one ended
+//
+// Which step comes next is not read from the journal: package flow remembers that. The
+// journal is for people, for status and for the audit. Nothing here holds a secret.
+package journal
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/inventory"
+	"github.com/decamp/decamp/internal/namemap"
+)
+
+// ID names a run: readable, deterministic, fit for a file name.
+type ID string
+
+// VM is which machine is meant. The name is for people; Ref and UUIDs decide.
+type VM struct {
+	Ref          inventory.MoRef `json:"ref"`
+	Name         string          `json:"name"`
+	UUID         string          `json:"uuid"`
+	InstanceUUID string          `json:"instanceUuid"`
+}
+
+// Plan is the intent to move one VM.
+type Plan struct {
+	Version   int      `json:"version"` // of this format: 1
+	ID        ID       `json:"id"`
+	Source    string   `json:"source"` // esxi://root@esx1; never with a password
+	VM        VM       `json:"vm"`
+	Target    string   `json:"target"`         // dir:/srv/vm
+	Format    string   `json:"format"`         // of the images: raw, qcow2
+	Transport string   `json:"transport"`      // https, landing
+	Warm      bool     `json:"warm,omitempty"` // copied in rounds while the VM runs
+	Hardware  Hardware `json:"hardware,omitempty"`
+	Engine    Engine   `json:"engine,omitempty"`
+
+	// Kernel is the image of the kernel that mounts guests' file systems; "" has one looked for. Which one
+	// it is makes no other intent.
+	Kernel string `json:"applianceKernel,omitempty"`
+
+	// GuestAgent has a guest that is changed install QEMU's guest agent at its first boot.
+	GuestAgent bool `json:"guestAgent,omitempty"`
+
+	// Maps is what of a map is about the VM: where it went is found again by it.
+	Maps namemap.Map `json:"maps,omitzero"`
+
+	Created time.Time `json:"created"`
+}
+
+// Hardware is what the VM is to have on the target. The empty one is Compat.
+type Hardware string
+
+const (
+	Compat       Hardware = "compat" // what VMware gave it, as far as QEMU has that
+	Virtio       Hardware = "virtio" // for which the guest is changed
+	AutoHardware Hardware = "auto"   // virtio if the guest can be changed, else compat
+)
+
+// Engine is what changes the guest for Virtio. The empty one is AutoEngine.
+type Engine string
+
+const (
+	AutoEngine  Engine = "auto"         // the first of these that is there and takes the guest
+	LinuxAppend Engine = "linux-append" // ours
+	VirtV2V     Engine = "virt-v2v"     // the program of that name
+)
+
+const version = 1
+
+// New returns the plan to move vm from source to target.
+func New(source *url.URL, vm *inventory.VM, target, format, transport string, now time.Time) Plan {
+	p := Plan{
+		Version: version, Source: withoutPassword(source), Target: target, Format: format, Transport: transport,
+		VM:      VM{Ref: vm.Ref, Name: vm.Name, UUID: vm.UUID, InstanceUUID: vm.InstanceUUID},
+		Created: now.UTC().Truncate(time.Second),
+	}
+	p.ID = p.id(source.Host)
+	return p
+}
+
+func withoutPassword(u *url.URL) string {
+	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	if u.User != nil {
+		clean.User = url.User(u.User.Username())
+	}
+	return clean.String()
+}
+
+// id is the VM's name as far as it is letters and digits, and six digits that tell it
+// from any other source, VM or target. The user's name is left out: it may change.
+func (p Plan) id(host string) ID {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", strings.ToLower(host), p.VM.Ref, p.VM.InstanceUUID, p.Target))
+	return ID(slug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
+}
+
+// valid reports whether the id names a folder of its own: ids come from command lines.
+func (id ID) valid() bool {
+	name := string(id)
+	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
+}
+
+// slug keeps a name's ASCII letters and digits, in lower case, with single dashes
+// where others were; "vm" if nothing is left.
+func slug(name string) string {
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+	s := strings.Join(words, "-")
+	if s == "" {
+		return "vm"
+	}
+	return strings.TrimRight(s[:min(len(s), 40)], "-")
+}
+
+// Same reports whether q is the same intent, and if not, names the first difference as
+// a fault.Conflict. When and by whom it was made does not count.
+func (p Plan) Same(q Plan) error {
+	for _, f := range []struct{ word, p, q string }{
+		{"VM", string(p.VM.Ref) + " " + p.VM.UUID, string(q.VM.Ref) + " " + q.VM.UUID},
+		{"target", p.Target, q.Target},
+		{"format", p.Format, q.Format},
+		{"transport", p.Transport, q.Transport},
+		{"warm", fmt.Sprint(p.Warm), fmt.Sprint(q.Warm)},
+		{"hardware", string(cmp.Or(p.Hardware, Compat)), string(cmp.Or(q.Hardware, Compat))},
+		{"engine", string(cmp.Or(p.Engine, AutoEngine)), string(cmp.Or(q.Engine, AutoEngine))},
+		{"guest agent", fmt.Sprint(p.GuestAgent), fmt.Sprint(q.GuestAgent)},
+		{"name", p.Maps.Name(p.VM.Name), q.Maps.Name(p.VM.Name)},
+		{"storages", fmt.Sprint(p.Maps.Storages), fmt.Sprint(q.Maps.Storages)},
+	} {
+		if f.p != f.q {
+			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).
+				WithHint("give the same options again, or add --discard to give up what was copied")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Rehearsal is what somebody asked of a warm run: to boot its VM from the images as they are. It is
+// a file beside the plan, as an Order is, but one that is carried out once, by whichever process
+// drives the run. It stands until it is answered or taken back, which ends it where it is under way.
+type Rehearsal struct {
+	ID       string        `json:"id"`                 // another one for each that is asked
+	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
+	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
+	Fleet    bool          `json:"fleet,omitempty"`    // asked by the worker that drives a plan's VM: it asks again when it drives it anew
+}
+
+// Rehearsed is how a Rehearsal ended.
+type Rehearsed struct {
+	Rehearsal
+	Began   time.Time       `json:"began,omitzero"`
+	Ended   time.Time       `json:"ended"`
+	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted
+	Failure *Failure        `json:"failure,omitempty"` // why there is none
+}
+
+// Files beside the plan.
+const (
+	rehearsalFile = "rehearse"
+	rehearsedFile = "rehearsed.json"
+)
+
+// AskRehearsal puts one on record for whoever drives the run. The same again changes nothing;
+// another one that stands is fault.Conflict.
+func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
+	if _, err := s.Plan(id); err != nil {
+		return err
+	}
+	switch had, err := s.Rehearsal(id); {
+	case err != nil:
+		return err
+	case had != nil && had.ID == r.ID:
+		return nil
+	case had != nil:
+		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
+			WithHint("wait for its end; if whoever asked is gone: rm %s", fault.Quote(s.path(id, rehearsalFile)))
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Replace(s.path(id, rehearsalFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("ask for a rehearsal of run %s: %w", id, s.room(err))
+	}
+	return s.markOrders()
+}
+
+// Rehearsal returns the one that is asked of a run, or nil.
+func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
+	r, err := readJSON[Rehearsal](s.path(id, rehearsalFile))
+	if err != nil {
+		return nil, fmt.Errorf("what is asked of run %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// TakeBack forgets the rehearsal that is asked of a run, if it is that one.
+func (s *Store) TakeBack(id ID, rehearsal string) error {
+	r, err := s.Rehearsal(id)
+	if err == nil && (r == nil || r.ID != rehearsal) {
+		return nil
+	}
+	if err := os.Remove(s.path(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("take a rehearsal of run %s back: %w", id, err)
+	}
+	return s.markOrders()
+}
+
+// AnswerRehearsal puts on record how a rehearsal ended. It does not stand any more.
+func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Replace(s.path(id, rehearsedFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("record the rehearsal of run %s: %w", id, s.room(err))
+	}
+	return s.TakeBack(id, r.ID)
+}
+
+// Rehearsed returns how the last rehearsal of a run ended; nil if there was none.
+func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
+	r, err := readJSON[Rehearsed](s.path(id, rehearsedFile))
+	if err != nil {
+		return nil, fmt.Errorf("the rehearsal of run %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// readJSON reads a small file; nil where there is none. What cannot be understood is fault.Corrupt.
+func readJSON[T any](path string) (*T, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(text, v); err != nil {
+		return nil, fault.New(fault.Corrupt, "%s: %w", path, err).WithHint("remove it: rm %s", fault.Quote(path))
+	}
+	return v, nil
+}

@@ -1,0 +1,157 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Store keeps the folders of runs below a state directory.
+type Store struct {
+	root  string
+	given atomic.Int64 // orders and removals by this Store
+}
+
+// NewStore returns the store in the state directory dir, which need not exist.
+func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs")} }
+
+func (s *Store) path(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
+
+// Folder is where what is kept of a run lies. It may not be there yet.
+func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
+
+// Create records p durably, or returns the plan that is on record under its ID. It is
+// fault.Conflict if that is another intent.
+func (s *Store) Create(p Plan) (Plan, error) {
+	old, err := s.Plan(p.ID)
+	if err == nil {
+		return old, old.Same(p)
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return Plan{}, err
+	}
+	if err := s.write(p); err != nil {
+		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	}
+	return p, nil
+}
+
+// Change records p in the place of another intent under its ID. The journal stays.
+func (s *Store) Change(p Plan) error {
+	if err := s.write(p); err != nil {
+		return fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	}
+	return nil
+}
+
+// room says of an error of writing that there is no room, if that is what it is.
+func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
+
+func (s *Store) write(p Plan) error {
+	if err := os.MkdirAll(s.path(p.ID, ""), 0o700); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(s.path(p.ID, "plan.json"), append(text, '\n'), private)
+}
+
+// private is the mode of all files of a run.
+const private = 0o600
+
+// Plan returns the plan of a run. A plan that a newer decamp wrote is fault.Unsupported.
+func (s *Store) Plan(id ID) (Plan, error) {
+	if !id.valid() {
+		return Plan{}, fault.New(fault.Invalid, "%q is no run id", id).WithHint("decamp runs lists them")
+	}
+	text, err := os.ReadFile(s.path(id, "plan.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Plan{}, fault.New(fault.NotFound, "there is no run %s", id).WithHint("decamp runs lists them")
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("read plan %s: %w", id, err)
+	}
+	p, err := parsePlan(text)
+	if err != nil {
+		return Plan{}, fmt.Errorf("read plan %s: %w", id, err)
+	}
+	return p, nil
+}
+
+func parsePlan(text []byte) (Plan, error) {
+	var p Plan
+	if err := json.Unmarshal(text, &p); err != nil {
+		return Plan{}, fault.Wrap(fault.Corrupt, err)
+	}
+	if p.Version != version {
+		return Plan{}, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", p.Version, version).
+			WithHint("use the decamp that made it, or a newer one")
+	}
+	return p, nil
+}
+
+// Run returns a run as plan and journal tell it.
+func (s *Store) Run(id ID) (Run, error) {
+	p, err := s.Plan(id)
+	if err != nil {
+		return Run{}, err
+	}
+	events, err := s.Events(id)
+	return newRun(p, events), err
+}
+
+// Events returns what the run's journal says, oldest first.
+func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.path(id, "journal.jsonl")) }
+
+// Journal opens the run's journal for appending.
+func (s *Store) Journal(id ID) (*Journal, error) {
+	j, err := OpenJournal(s.path(id, "journal.jsonl"))
+	if err != nil {
+		return nil, s.room(err)
+	}
+	j.dir = filepath.Dir(s.root)
+	return j, nil
+}
+
+// Runs returns all runs in the order of their ids.
+func (s *Store) Runs() ([]Run, error) {
+	entries, err := os.ReadDir(s.root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	var runs []Run
+	for _, e := range entries {
+		r, err := s.Run(ID(e.Name()))
+		if fault.Is(err, fault.NotFound) {
+			continue // a crash came between folder and plan
+		}
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// Remove forgets a run: plan and journal.
+func (s *Store) Remove(id ID) error {
+	if !id.valid() {
+		return fault.New(fault.Invalid, "%q is no run id", id)
+	}
+	if err := os.RemoveAll(s.path(id, "")); err != nil {
+		return fmt.Errorf("forget run %s: %w", id, err)
+	}
+	return s.markOrders()
+}

@@ -1,0 +1,118 @@
+package selector
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A token is a word, a quoted text, or one of the marks.
+type token struct {
+	kind   tokenKind
+	text   string // without its quotes
+	column int    // from 1, in characters
+}
+
+type tokenKind uint8
+
+const (
+	end  tokenKind = iota
+	word           // a field or a value
+	text           // a value in quotes
+	mark           // an operator or a parenthesis
+)
+
+// marks are tried in this order: the longer ones first.
+var marks = []string{"&&", "||", "!=", "<=", ">=", "=", "<", ">", "~", "!", "(", ")"}
+
+// mistaken are marks of other languages, and what is written here.
+var mistaken = map[string]string{"==": "=", "=~": "~", "!~": "!(field ~ pattern)", "<>": "!=", "&": "&&", "|": "||"}
+
+// lex splits an expression into tokens, the last of which is the end.
+func lex(s string) ([]token, error) {
+	if len(s) > longest {
+		return nil, wrong(1, "the expression is longer than %d bytes", longest)
+	}
+	var tokens []token
+	column := 1
+	for {
+		blanks := len(s) - len(strings.TrimLeftFunc(s, unicode.IsSpace))
+		column += utf8.RuneCountInString(s[:blanks])
+		s = s[blanks:]
+		if s == "" {
+			return append(tokens, token{end, "", column}), nil
+		}
+		t, n, err := next(s, column)
+		if err != nil {
+			return nil, err
+		}
+		tokens = append(tokens, t)
+		column += utf8.RuneCountInString(s[:n])
+		s = s[n:]
+	}
+}
+
+// next reads the token that s begins with, and returns its length in bytes.
+func next(s string, column int) (token, int, error) {
+	for wrote, want := range mistaken {
+		if len(wrote) == 2 && strings.HasPrefix(s, wrote) {
+			return token{}, 0, wrong(column, "%s is not an operator", wrote).remedy("write %s", want)
+		}
+	}
+	for _, m := range marks {
+		if strings.HasPrefix(s, m) {
+			return token{mark, m, column}, len(m), nil
+		}
+	}
+	switch s[0] {
+	case '"', '\'':
+		return quoted(s, column)
+	case '&', '|':
+		return token{}, 0, wrong(column, "%s is not an operator", s[:1]).remedy("write %s", mistaken[s[:1]])
+	}
+	n := strings.IndexFunc(s, func(r rune) bool { return !isWord(r) })
+	if n < 0 {
+		n = len(s)
+	}
+	if n == 0 {
+		r, _ := utf8.DecodeRuneInString(s)
+		return token{}, 0, wrong(column, "%q cannot stand here", r).remedy("put values with such characters in quotes")
+	}
+	return token{word, s[:n], column}, n, nil
+}
+
+// isWord reports whether a character needs no quotes in a word.
+func isWord(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.*?/:@+%,#[]{}$", r)
+}
+
+// quoted reads text up to its closing quote. Within it a backslash takes the quote, or
+// another backslash, as it is.
+func quoted(s string, column int) (token, int, error) {
+	quote, escaped := s[0], false
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case escaped && c != quote && c != '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+			escaped = false
+		case !escaped && c == '\\':
+			escaped = true
+		case !escaped && c == quote:
+			return token{text, b.String(), column}, i + 1, nil
+		default:
+			b.WriteByte(c)
+			escaped = false
+		}
+	}
+	return token{}, 0, wrong(column, "the quote that begins here is not closed").remedy("close it with another %c", quote)
+}
+
+// quote writes a value so that lex reads it as it is.
+func quote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !isWord(r) }) < 0 {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}

@@ -1,0 +1,233 @@
+package selector
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/decamp/decamp/internal/inventory"
+)
+
+// fleet is looked at by name in the tests below.
+var fleet = []inventory.VM{
+	{
+		Ref: "vm-1", Name: "web01", UUID: "4220aaaa-0000-0000-0000-000000000001", Folder: "prod/web", Datacenter: "DC1", Cluster: "blue",
+		HostName: "esx1", Power: inventory.PoweredOn, CPUs: 2, MemoryMiB: 4096, Provisioned: 40 << 30, Used: 10 << 30, GuestName: "Debian GNU/Linux 12 (64-bit)",
+		GuestID: "debian12_64Guest", Firmware: inventory.EFI, ChangeTracking: true, ToolsRunning: true, VMX: inventory.Path{Datastore: "ssd"},
+		Disks: []inventory.Disk{{Path: inventory.Path{Datastore: "ssd"}}, {Path: inventory.Path{Datastore: "hdd"}}},
+		NICs:  []inventory.NIC{{Network: "VM Network"}, {Network: "backup"}}, Warnings: []inventory.Warning{{Code: "running", Blocks: true}},
+	},
+	{Ref: "vm-2", Name: "db01", Folder: "production", Power: inventory.PoweredOff, CPUs: 8, MemoryMiB: 65536, Provisioned: 2 << 40, Snapshots: 2, Disks: []inventory.Disk{{}}, Firmware: inventory.BIOS},
+	{Ref: "vm-3", Name: "old *?", Folder: "", Power: inventory.Suspended, Template: true},
+}
+
+func chosen(t *testing.T, expression string) string {
+	t.Helper()
+	e, err := Parse(expression)
+	if err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	var names []string
+	for _, vm := range choose(e, fleet) {
+		names = append(names, vm.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestExpressions(t *testing.T) {
+	for expression, want := range map[string]string{
+		"folder=prod":                          "web01", // in one below it, and not in what begins alike
+		"folder = PROD/web":                    "web01",
+		`folder=""`:                            "old *?",
+		"folder ~ prod*":                       "web01 db01",
+		"poweredOn":                            "web01",
+		"!poweredOn":                           "db01 old *?",
+		"poweredOn=false":                      "db01 old *?",
+		"poweredOn != true":                    "db01 old *?",
+		"POWEREDON":                            "web01",
+		"power=suspended":                      "old *?",
+		"!!template":                           "old *?",
+		"name=web01 || name=db01":              "web01 db01",
+		"name ~ *01 && !(cpus >= 8)":           "web01",
+		"name=web01 || name=db01 && poweredOn": "web01", // && binds tighter
+		"(name=web01 || name=db01) && cpus>2":  "db01",
+		`name ~ "web??"`:                       "web01",
+		`name ~ '* *'`:                         "old *?",
+		`name = "old *?"`:                      "old *?",
+		`name="OLD *?"`:                        "old *?",
+		"cpus<2":                               "old *?",
+		"cpus<=2":                              "web01 old *?",
+		"cpus!=8":                              "web01 old *?",
+		"memory=4GiB":                          "web01",
+		"memory = 4096M":                       "web01",
+		"size > 100GiB":                        "db01",
+		"used>0":                               "web01",
+		"disks=2":                              "web01",
+		"snapshots>0":                          "db01",
+		"datastore=HDD":                        "web01",
+		"datastore!=hdd":                       "db01 old *?",
+		`network="VM Network" && network = backup`: "web01",
+		"os ~ debian*":        "web01",
+		"os=debian12_64Guest": "web01",
+		"warning=running":     "web01",
+		"cluster=blue && host=esx1 && datacenter=dc1 && ref=vm-1 && uuid ~ 4220* && firmware=efi && cbt && tools": "web01",
+		"firmware=bios":  "db01",
+		`name="\"quo\\"`: "",
+	} {
+		if got := chosen(t, expression); got != want {
+			t.Errorf("%s chooses %q, want %q", expression, got, want)
+		}
+	}
+}
+
+// What has to be known to choose by an expression: facts, or all of a description.
+func TestFacts(t *testing.T) {
+	for expression, want := range map[string]string{
+		"!template":                               "roll",
+		"folder=prod && !poweredOn":               "roll power",
+		"(os ~ win* || !(os ~ deb*)) && !tools":   "guest tools",
+		"cpus > 2 && memory > 1G || firmware=efi": "hardware firmware",
+		"cbt && disks=1 && power=on":              "tracking roll power",
+		"poweredOn && !(size > 1T)":               "description",
+		"network=a":                               "description",
+		"datastore=a || name=b":                   "description",
+	} {
+		e, err := Parse(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts, enough := e.Facts()
+		got := strings.Trim(strings.ReplaceAll(fmt.Sprint(facts), "  ", " "), "[]")
+		if !enough {
+			got = "description"
+		}
+		if got != want {
+			t.Errorf("%s needs %s, want %s", expression, got, want)
+		}
+	}
+	if facts, enough := (Expr{}).Facts(); len(facts) > 0 || !enough {
+		t.Errorf("no expression needs %v, %v", facts, enough)
+	}
+}
+
+func TestMistakesAreNamedWithTheirColumn(t *testing.T) {
+	for _, c := range []struct {
+		expression string
+		column     int
+		says       string
+		remedy     string
+	}{
+		{"", 1, "no expression", "folder=prod"},
+		{"  ", 1, "no expression", "folder=prod"},
+		{"poweredon && fodler=prod", 14, `"fodler" is not a field`, "did you mean folder?"},
+		{"tag=gold", 1, `"tag" is not a field`, "there are: name"},
+		{"name==web", 5, "== is not an operator", "write ="},
+		{"name=~web", 5, "=~ is not an operator", "write ~"},
+		{"name ~ a & cbt", 10, "& is not an operator", "write &&"},
+		{"name=a and cbt", 8, `"and" is not an operator`, "write &&"},
+		{"name=a or cbt", 8, `"or" is not an operator`, "write ||"},
+		{"name=my vm", 9, `"vm" cannot stand here`, "quotes"},
+		{"name", 1, "not true or false", "name ~"},
+		{"name=", 6, "a value is missing", "name ~"},
+		{"name=web*", 6, "is a pattern", "name ~ web*"},
+		{"name<b", 5, "cannot be compared by <", "name ~"},
+		{"cpus ~ 4", 6, "cannot be compared by ~", "cpus >= 8"},
+		{"cpus=four", 6, "not a whole number", "cpus >= 8"},
+		{"memory=4", 8, "not a size with its unit", "100GiB"},
+		{"memory>4GB", 8, "not a size with its unit", "100GiB"},
+		{"cbt=yes", 5, "true or false", "cbt"},
+		{"(cbt", 5, "a ) is missing", ""},
+		{"cbt)", 4, "without its (", ""},
+		{"cbt &&", 7, "ends too early", ""},
+		{"!", 2, "ends too early", ""},
+		{"&& cbt", 1, "&& cannot stand here", ""},
+		{"(cbt (", 6, "( cannot stand here", ""},
+		{`"web01"`, 1, "a field is wanted", "name=web01"},
+		{`name="web01`, 6, "not closed", `another "`},
+		{"näme=ä && cbt=1", 1, "not a field", "name"},
+		{"name=ä && cbt=1", 15, "true or false", ""}, // columns are characters
+		{"name=a;b", 7, `';' cannot stand here`, "quotes"},
+		{strings.Repeat("(", 200) + "cbt", 102, "more than 100 levels", ""},
+		{strings.Repeat("!", 200) + "cbt", 102, "more than 100 levels", ""},
+		{strings.Repeat("cbt||", 2000) + "cbt", 1, "longer than 4096 bytes", ""},
+	} {
+		_, err := Parse(c.expression)
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Column != c.column || !strings.Contains(e.Text, c.says) || !strings.Contains(RemedyOf(err), c.remedy) {
+			t.Errorf("%.60s: error %v, remedy %q; want column %d, %q, remedy %q", c.expression, err, RemedyOf(err), c.column, c.says, c.remedy)
+		}
+	}
+}
+
+func TestNoExpressionChoosesNothing(t *testing.T) {
+	var e Expr
+	if !e.IsZero() || e.String() != "" || choose(e, fleet) != nil {
+		t.Errorf("the empty expression is %q and chooses %d VMs", e, len(choose(e, fleet)))
+	}
+}
+
+// The help lists the fields, and each example is one.
+func TestExamplesOfFields(t *testing.T) {
+	for _, f := range Fields() {
+		if _, err := Parse(f.Example); err != nil || f.Means == "" || !strings.Contains(f.Example, f.Name) {
+			t.Errorf("%s (%s): %q: %v", f.Name, f.Means, f.Example, err)
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, s string
+		want       bool
+	}{
+		{"", "", true}, {"*", "", true}, {"?", "", false}, {"a*b*c", "aXXbYYc", true}, {"a*b*c", "aXXcYYb", false},
+		{"*a", "aaab", false}, {"*ab", "aaab", true}, {"??", "äö", true}, {"a**", "a", true}, {"[a]", "a", false},
+	} {
+		if got := glob(c.pattern, c.s); got != c.want {
+			t.Errorf("%q fits %q: %v", c.pattern, c.s, got)
+		}
+	}
+	if glob(strings.Repeat("*a", 500), strings.Repeat("a", 2000)+"b") { // takes for ever where each * tries all there is
+		t.Error("a pattern fits what does not end like it")
+	}
+}
+
+// What is read is written so that it is read as the same, and columns are within the text.
+func FuzzParse(f *testing.F) {
+	for _, field := range Fields() {
+		f.Add(field.Example)
+	}
+	for _, s := range []string{"folder=prod && !poweredOn", `!(a="b\\" || cbt) && !!tools`, "name='\xff'", "(((", "!(", `name ~ "*\"?"`, "cpus=-1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := Parse(s)
+		if err != nil {
+			at, ok := errors.AsType[*Error](err)
+			if !ok || at.Column < 1 || at.Column > len([]rune(s))+1 || at.Text == "" {
+				t.Fatalf("%q: error %#v", s, err)
+			}
+			return
+		}
+		again, err := Parse(e.String())
+		if len(e.String()) <= longest && (err != nil || again.String() != e.String()) {
+			t.Fatalf("%q is written %q and read as %q, %v", s, e, again, err)
+		}
+		if err == nil && !slices.Equal(choose(again, fleet), choose(e, fleet)) {
+			t.Fatalf("%q chooses others than %q", s, e)
+		}
+	})
+}
+
+// choose returns the VMs that are chosen, in their order.
+func choose(e Expr, vms []inventory.VM) []*inventory.VM {
+	var chosen []*inventory.VM
+	for i := range vms {
+		if e.Match(&vms[i]) {
+			chosen = append(chosen, &vms[i])
+		}
+	}
+	return chosen
+}

@@ -1,0 +1,127 @@
+package sqlitedb
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+)
+
+// plainConn is what the driver's connections are.
+type plainConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn is a connection that keeps its statements compiled. As all connections it is used by one
+// goroutine at a time.
+type conn struct {
+	plainConn
+	pool connector
+	idle map[string]driver.Stmt // compiled, and not in use
+	tx   *tx                    // under way; nil: each statement is a transaction of its own
+}
+
+// errPrepare: what is prepared by hand would be durable for nobody.
+var errPrepare = errors.New("statements are compiled as they are used: call Exec or Query")
+
+func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errPrepare }
+
+func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) { return nil, errPrepare }
+
+// Close closes the statements first: they keep the file open.
+func (c *conn) Close() error {
+	var errs []error
+	for _, s := range c.idle {
+		errs = append(errs, s.Close())
+	}
+	clear(c.idle)
+	return errors.Join(append(errs, c.plainConn.Close())...)
+}
+
+// ExecContext is part of driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer c.give(query, s)
+	done, err := c.enter(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.(driver.StmtExecContext).ExecContext(ctx, args)
+	if err := done(err); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// QueryContext is part of driver.QueryerContext. What a query writes is written when its rows
+// are closed.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	done, err := c.enter(ctx, query)
+	if err != nil {
+		c.give(query, s)
+		return nil, err
+	}
+	r, err := s.(driver.StmtQueryContext).QueryContext(ctx, args)
+	if err != nil {
+		c.give(query, s)
+		return nil, done(err)
+	}
+	return &rows{Rows: r, done: func(err error) error { c.give(query, s); return done(err) }}, nil
+}
+
+// rows hand their statement back.
+type rows struct {
+	driver.Rows
+	done func(error) error // nil once it was called
+}
+
+func (r *rows) Close() error {
+	err := r.Rows.Close()
+	if r.done == nil {
+		return err
+	}
+	done := r.done
+	r.done = nil
+	return done(err)
+}
+
+// enter begins a statement. Done ends it, and returns what it came to: a statement that writes
+// and is a transaction of its own waits in line before, and for the medium behind.
+func (c *conn) enter(ctx context.Context, query string) (done func(error) error, err error) {
+	if reads(query) {
+		return func(err error) error { return err }, nil
+	}
+	if c.tx != nil {
+		c.tx.wrote = true
+		return func(err error) error { return err }, nil
+	}
+	leave, err := c.pool.file.line.enter(ctx)
+	return func(err error) error {
+		leave()
+		if err != nil {
+			return err
+		}
+		return c.settle()
+	}, err
+}
+
+// settle returns once what was committed is as durable as the pool promises.
+func (c *conn) settle() error {
+	if !c.pool.durable {
+		return nil
+	}
+	return c.pool.file.syncer.sync()
+}

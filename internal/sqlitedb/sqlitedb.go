@@ -1,0 +1,94 @@
+// Package sqlitedb opens SQLite files in WAL mode for the many goroutines of one process.
+//
+// # What it adds to the driver
+//
+//   - A statement is compiled once for each connection, and not each time.
+//   - Writers of this process stand in line. SQLite's own way is to sleep and to try again, for
+//     up to 100 ms at a time.
+//   - Writers that wait for the medium wait together: one sync is that of all who committed
+//     before it began.
+//
+// # What is promised
+//
+// What was committed by a Durable pool is on the medium when the call returns. SQLite itself is
+// told synchronous=NORMAL, which keeps a file whole through a power cut, and loses the
+// transactions since the last sync of the log (https://sqlite.org/pragma.html#pragma_synchronous).
+// That sync is made here, of the log as a whole, before Commit, Exec or Rows.Close return. Once
+// one failed all that follow do: the kernel tells of lost pages once.
+//
+// # What is not
+//
+// Others may read what was committed a moment before it is durable: with a power cut in that
+// moment they go, too, as long as they are on this machine. Nothing is promised to Prepare,
+// which is refused.
+package sqlitedb
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+
+	_ "modernc.org/sqlite" // registers "sqlite"
+)
+
+// A File is an SQLite database as this process has it open.
+type File struct {
+	path   string
+	line   line
+	syncer syncer
+}
+
+// At returns the file at path, which is created if it is not there, readable by its owner only.
+// A process has one File for each.
+func At(path string) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return &File{path: path, line: newLine(), syncer: newSyncer(path + "-wal")}, f.Close()
+}
+
+// Options say what a pool is for.
+type Options struct {
+	Conns   int      // open at a time, and kept
+	Pragmas []string // beside those that every pool has, as in "foreign_keys(ON)"
+	Durable bool     // what is committed survives the power
+}
+
+// Open returns a pool. Nothing is read yet.
+func (f *File) Open(o Options) (*sql.DB, error) {
+	dsn := url.URL{Scheme: "file", Path: f.path, RawQuery: url.Values{
+		"_pragma": slices.Concat([]string{"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(NORMAL)"}, o.Pragmas),
+		"_txlock": {"immediate"}, // readers that turn writers deadlock
+	}.Encode()}
+	plain, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", f.path, err)
+	}
+	db := sql.OpenDB(connector{file: f, durable: o.Durable, driver: plain.Driver(), dsn: dsn.String()})
+	db.SetMaxOpenConns(o.Conns)
+	db.SetMaxIdleConns(o.Conns)
+	return db, plain.Close()
+}
+
+// connector makes the connections of a pool.
+type connector struct {
+	file    *File
+	durable bool
+	driver  driver.Driver
+	dsn     string
+}
+
+func (c connector) Driver() driver.Driver { return c.driver }
+
+func (c connector) Connect(context.Context) (driver.Conn, error) {
+	plain, err := c.driver.Open(c.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{plainConn: plain.(plainConn), pool: c, idle: map[string]driver.Stmt{}}, nil
+}

@@ -1,0 +1,120 @@
+package testboot
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Agent is what QEMU's guest agent told of its guest. All of it is the guest's own word.
+type Agent struct {
+	OS       string      `json:"os,omitempty"` // "Debian GNU/Linux 12 (bookworm)"
+	Kernel   string      `json:"kernel,omitempty"`
+	HostName string      `json:"hostName,omitempty"`
+	Cards    []AgentCard `json:"cards,omitempty"` // nil: it does not tell
+}
+
+// AgentCard is a network interface of the guest's: a card, or what is built on one and has its MAC.
+type AgentCard struct {
+	Name      string         `json:"name"`
+	MAC       string         `json:"mac,omitempty"` // lower case
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+}
+
+// String says what the agent told, as far as people ask for it first.
+func (a Agent) String() string {
+	var words []string
+	add := func(before, text string) {
+		if text != "" {
+			words = append(words, before+text)
+		}
+	}
+	add("", a.OS)
+	add("kernel ", a.Kernel)
+	add("host name ", a.HostName)
+	for _, c := range a.Cards {
+		for _, p := range c.Addresses {
+			if !p.Addr().IsLinkLocalUnicast() {
+				add(c.Name+" ", p.Addr().String())
+			}
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// agentAnswers begins what is said of a guest whose agent answers.
+const agentAnswers = "its agent answers"
+
+// answers says that it does, and what.
+func (a Agent) answers() string {
+	if told := a.String(); told != "" {
+		return agentAnswers + ": " + told
+	}
+	return agentAnswers
+}
+
+// What is kept of an agent's word: a guest may have a thousand containers, or lie.
+const (
+	maxCards     = 64
+	maxAddresses = 16 // of a card
+)
+
+// takeOS reads what guest-get-osinfo returns.
+func (a *Agent) takeOS(text json.RawMessage) {
+	var os struct {
+		Pretty  string `json:"pretty-name"`
+		Name    string `json:"name"`
+		Version string `json:"version"`
+		Kernel  string `json:"kernel-release"` // Windows': its build
+	}
+	if json.Unmarshal(text, &os) != nil {
+		return
+	}
+	if os.Pretty == "" {
+		os.Pretty = os.Name + " " + os.Version
+	}
+	a.OS, a.Kernel = fault.Line(os.Pretty), fault.Line(os.Kernel)
+}
+
+// takeName reads what guest-get-host-name returns.
+func (a *Agent) takeName(text json.RawMessage) {
+	var host struct {
+		Name string `json:"host-name"`
+	}
+	if json.Unmarshal(text, &host) == nil {
+		a.HostName = fault.Line(host.Name)
+	}
+}
+
+// takeCards reads what guest-network-get-interfaces returns, but for the loopback.
+func (a *Agent) takeCards(text json.RawMessage) {
+	var all []struct {
+		Name string `json:"name"`
+		MAC  string `json:"hardware-address"`
+		IPs  []struct {
+			IP     string `json:"ip-address"`
+			Prefix int    `json:"prefix"`
+		} `json:"ip-addresses"`
+	}
+	if json.Unmarshal(text, &all) != nil {
+		return
+	}
+	a.Cards = []AgentCard{}
+	for _, one := range all {
+		c := AgentCard{Name: fault.Line(one.Name), MAC: strings.ToLower(fault.Line(one.MAC))}
+		loop := c.Name == "lo"
+		for _, ip := range one.IPs {
+			addr, err := netip.ParseAddr(ip.IP)
+			p := netip.PrefixFrom(addr.Unmap().WithZone(""), ip.Prefix) // Windows has zones in link-local ones
+			loop = loop || addr.IsLoopback()
+			if err == nil && p.IsValid() && len(c.Addresses) < maxAddresses {
+				c.Addresses = append(c.Addresses, p)
+			}
+		}
+		if !loop && len(a.Cards) < maxCards {
+			a.Cards = append(a.Cards, c)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package testboot_test
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/testboot"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// withAgent gives a domain the channel of the guest's agent.
+func withAgent(xml string) string {
+	return strings.Replace(xml, "</devices>", "  <channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>\n</devices>", 1)
+}
+
+// QEMU's own agent is asked, in a guest that shows no other sign, and tells who it is and which
+// addresses it has. Those that it is to have and has not are missing.
+func TestAgentAnswers(t *testing.T) {
+	t.Parallel()
+	const mac = "00:50:56:ab:cd:01"
+	has, lost := netip.MustParseAddr(guest.AgentAddress), netip.MustParseAddr("192.0.2.77")
+	image := guest.Image(t, guest.Agent)
+	want := []testboot.Static{{MAC: mac, Addresses: []netip.Addr{has, lost}}}
+	r := try(t, withAgent(domain("bios", "virtio-scsi", "virtio", image)), testboot.Options{Static: want, Deadline: 10 * time.Minute})
+	if !r.Booted() || r.Agent == nil || r.Agent.OS != guest.OSName || r.Agent.HostName != "tiny" || r.Agent.Kernel == "" {
+		t.Fatalf("%+v, agent %+v", r, r.Agent)
+	}
+	if want := "its agent answers: " + guest.OSName + ", kernel " + r.Agent.Kernel + ", host name tiny, " + guest.AgentCard + " " + guest.AgentAddress; r.Why != want {
+		t.Errorf("%q, want %q", r.Why, want)
+	}
+	if len(r.Agent.Cards) != 1 || r.Agent.Cards[0].MAC != mac || r.Agent.Cards[0].Name != guest.AgentCard {
+		t.Errorf("cards %+v", r.Agent.Cards)
+	}
+	if want[0].Addresses = want[0].Addresses[1:]; !reflect.DeepEqual(r.Missing, want) {
+		t.Errorf("missing %v, want %v", r.Missing, want)
+	}
+}
+
+// Without its channel an agent has nobody to answer, and a channel makes no agent: guests are judged as ever.
+func TestGuestsThatNoAgentAnswersFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		xml  string
+		o    testboot.Options
+		want testboot.Verdict
+	}{
+		"an agent without a channel": {domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.Agent)), testboot.Options{}, testboot.Stopped},
+		"a channel without an agent": {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{}, testboot.Stopped},
+		"its marker":                 {withAgent(domain("bios", "virtio-scsi", "virtio", guest.Image(t, guest.BIOS))), testboot.Options{Expect: marker}, testboot.Booted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.o.Deadline = 10 * time.Minute
+			if r := try(t, c.xml, c.o); r.Verdict != c.want || r.Agent != nil || strings.Contains(r.Why, "agent") || r.Missing != nil {
+				t.Errorf("%+v, want %s", r, c.want)
+			}
+		})
+	}
+}

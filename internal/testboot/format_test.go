@@ -1,0 +1,79 @@
+package testboot_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/testboot"
+	"github.com/decamp/decamp/test/guest"
+)
+
+// qemuImg runs qemu-img.
+func qemuImg(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("qemu-img", args...).CombinedOutput(); err != nil {
+		t.Fatalf("qemu-img %v: %v: %s", args, err, out)
+	}
+}
+
+// A domain that contradicts its image, or leaves QEMU to guess, is refused before it runs.
+func TestFormatsThatContradictTheDomain(t *testing.T) {
+	dir := t.TempDir()
+	qcow2, guessed, raw := filepath.Join(dir, "a.img"), filepath.Join(dir, "guessed.qcow2"), filepath.Join(dir, "b.raw")
+	qemuImg(t, "create", "-q", "-f", "qcow2", qcow2, "4M")
+	if err := os.WriteFile(raw, bytes.Repeat([]byte("raw "), 1024), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	qemuImg(t, "create", "-q", "-f", "qcow2", guessed, "4M")
+	qemuImg(t, "rebase", "-u", "-b", raw, "-F", "raw", guessed)
+	b, err := os.ReadFile(guessed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without its header extension QEMU would guess the format of the backing file.
+	if err := os.WriteFile(guessed, bytes.Replace(b, []byte("\xe2\x79\x2a\xca"), []byte("\x12\x34\x56\x78"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ driver, image, says string }{
+		"qcow2 without a word":   {"<driver name='qemu'/>", qcow2, "its content is qcow2"},
+		"raw as qcow2":           {"<driver name='qemu' type='qcow2'/>", raw, "no qcow2 header"},
+		"a backing file at will": {"<driver name='qemu' type='qcow2'/>", guessed, "does not say what format its backing file"},
+	} {
+		xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", c.image), "<driver name='qemu' type='raw'/>", c.driver, 1)
+		_, err := testboot.Boot(t.Context(), xml, testboot.Options{Accel: testboot.TCG, Deadline: time.Second})
+		if err == nil || !strings.Contains(err.Error(), c.says) || fault.HintOf(err) == "" {
+			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+		}
+	}
+}
+
+// A guest can boot from a disk that begins like a qcow2 image: the signature and the version are
+// harmless instructions, and a jump into GRUB's boot sector follows. A domain that says raw is
+// obeyed. QEMU refuses this disk if it has to guess.
+func TestGuestThatImitatesAnImageBoots(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(guest.Image(t, guest.BIOS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(b, []byte{0xeb, 0x63}) {
+		t.Fatalf("the boot sector begins with % x, not with GRUB's jump", b[:2])
+	}
+	copy(b, "QFI\xfb\x00\x00\x00\x03\xeb\x5b")
+	image := filepath.Join(t.TempDir(), "disk.img")
+	if err := os.WriteFile(image, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("qemu-img", "check", image).CombinedOutput(); err == nil || !strings.Contains(string(out), "Could not open") {
+		t.Errorf("where formats are guessed this is no attack: %s", out)
+	}
+	if r := try(t, domain("bios", "vmpvscsi", "vmxnet3", image), testboot.Options{Expect: marker, Deadline: 3 * time.Minute}); !r.Booted() {
+		t.Errorf("%+v", r)
+	}
+}

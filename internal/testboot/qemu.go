@@ -1,0 +1,240 @@
+package testboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/decamp/decamp/internal/confine"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/kvm"
+)
+
+// The descriptors that QEMU inherits, beside the standard three. Those of its folder and of images follow.
+const (
+	monitorFD = 3
+	cardFD    = 4 // the first of: a pipe for each network card, a socket for each disk that is served, the agent's
+)
+
+// A qemu is a running emulator.
+type qemu struct {
+	cmd     *confine.Command
+	dir     string // the folder that QEMU writes to
+	theirs  string // the path of that folder for QEMU
+	monitor *monitor
+	serial  io.Reader
+	cards   []io.ReadCloser // what each network card sends, as pcap
+	said    console         // its standard error
+	disks   []net.Conn      // our ends of those that are served
+	serving sync.WaitGroup
+	agent   net.Conn // to the guest's agent; nil: the VM has no channel for it
+}
+
+func (o Options) program() (string, error) {
+	if o.QEMU != "" {
+		return o.QEMU, nil
+	}
+	program, err := kvm.QEMU()
+	if err != nil {
+		return "", fmt.Errorf("VMs cannot be tried: %w", err)
+	}
+	return program, nil
+}
+
+// start runs the machine. It is killed with us, and with ctx.
+func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
+	program, err := m.opts.program()
+	if err != nil {
+		return nil, err
+	}
+	q := &qemu{}
+	if q.cmd, err = confine.New(ctx, program, m.args...); err != nil {
+		return nil, err
+	}
+	if m.accel == KVM {
+		q.cmd.UseKVM()
+	}
+	q.cmd.Stderr = &q.said
+	stdin, err := q.cmd.StdinPipe() // open and silent: nobody types
+	if err != nil {
+		return nil, err
+	}
+	if q.serial, err = q.cmd.StdoutPipe(); err != nil {
+		return nil, errors.Join(err, stdin.Close())
+	}
+	defer func() {
+		q.cmd.Close()
+		if err != nil {
+			q.hangUp()
+		}
+	}()
+	if err := errors.Join(q.connect(m.cards, m.opts.After), q.serve(m.served), q.call(m.agent), q.makeFolder(m.dir)); err != nil {
+		return nil, err
+	}
+	q.cmd.AddSets(m.sets)
+	m.sets = nil // closed by the command
+	if err := q.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return q, nil
+}
+
+// connect makes the monitor's socket and the cards' pipes.
+func (q *qemu) connect(cards int, after func(time.Duration) <-chan time.Time) error {
+	conn, err := q.pass("monitor")
+	if err != nil {
+		return err
+	}
+	q.monitor = newMonitor(conn, after)
+	for range cards {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		q.cards = append(q.cards, r)
+		if _, err := q.cmd.Own(w); err != nil { // QEMU opens it by its path
+			return err
+		}
+	}
+	return nil
+}
+
+// serve has disks answer at the other ends of sockets.
+func (q *qemu) serve(disks []func(io.ReadWriter)) error {
+	for _, disk := range disks {
+		conn, err := q.pass("disk")
+		if err != nil {
+			return err
+		}
+		q.disks = append(q.disks, conn)
+		q.serving.Go(func() {
+			defer conn.Close()
+			disk(conn)
+		})
+	}
+	return nil
+}
+
+// call makes the socket that leads to the guest's agent, of a VM that has a channel for it.
+func (q *qemu) call(agent bool) (err error) {
+	if agent {
+		q.agent, err = q.pass("agent")
+	}
+	return err
+}
+
+// pass makes a socket of which QEMU inherits one end, and returns the other.
+func (q *qemu) pass(name string) (net.Conn, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours := os.NewFile(uintptr(pair[0]), name)
+	defer ours.Close()
+	q.cmd.Inherit(os.NewFile(uintptr(pair[1]), name))
+	return net.FileConn(ours)
+}
+
+// makeFolder makes the folder that QEMU writes to, in one that its user cannot enter: QEMU cannot replace it.
+func (q *qemu) makeFolder(dir string) (err error) {
+	if q.dir, err = os.MkdirTemp(dir, "qemu-"); err != nil {
+		return err
+	}
+	q.theirs, err = q.cmd.Folder(q.dir)
+	return err
+}
+
+// hangUp closes what leads to QEMU, which is gone. Nobody reads a disk any more when it returns.
+func (q *qemu) hangUp() {
+	if q.monitor != nil {
+		_ = q.monitor.conn.Close() // nobody is at the other end any more
+	}
+	for _, c := range q.cards {
+		_ = c.Close()
+	}
+	for _, c := range q.disks {
+		_ = c.Close() // it may have ended by itself
+	}
+	if q.agent != nil {
+		_ = q.agent.Close()
+	}
+	q.serving.Wait()
+}
+
+// kill ends the emulator. What its pipes have left can be read then.
+func (q *qemu) kill() {
+	if err := q.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		q.said.add([]byte(err.Error()))
+	}
+}
+
+// wait returns why QEMU ended by itself, after all its pipes were read to their ends.
+func (q *qemu) wait() error {
+	err := q.cmd.Wait()
+	q.hangUp()
+	var exit *exec.ExitError
+	if err == nil || errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return nil
+	}
+	text := q.cmd.Explain(lastLines(q.said.text(), 3))
+	if strings.Contains(text, "lock") {
+		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
+			WithHint("the VM runs, or somebody writes its images: shut it down first")
+	}
+	if strings.Contains(text, "KVM") && strings.Contains(text, "Permission denied") {
+		return fault.New(fault.Denied, "QEMU cannot open /dev/kvm: %s", text).
+			WithHint("QEMU does not run as root: let the group kvm use the device: chgrp kvm /dev/kvm && chmod 660 /dev/kvm")
+	}
+	if strings.Contains(text, "Permission denied") {
+		return fault.New(fault.Denied, "QEMU cannot open the VM's files: %s", text).WithHint("run this as root, or as the owner of the images")
+	}
+	return fault.New(fault.Unsupported, "QEMU does not run the VM: %s (%w)", text, err).
+		WithHint("start it where it is defined: virsh start NAME")
+}
+
+// lastLines are those that say something, joined.
+func lastLines(text string, n int) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], "; ")
+}
+
+// readBack reads a file that QEMU wrote into its folder, and removes it. QEMU may have made a link of it, a
+// pipe, or a file without end.
+func (q *qemu) readBack(name string, limit int64) (text []byte, err error) {
+	path := filepath.Join(q.dir, name)
+	defer func() {
+		if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}()
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // nothing was written
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > limit) {
+		err = fmt.Errorf("QEMU's file %s is no regular file of %d bytes at most", name, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
+}

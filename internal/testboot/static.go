@@ -1,0 +1,48 @@
+package testboot
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Static are addresses that a guest's configuration gives to one of its network cards.
+type Static struct {
+	MAC       string       `json:"mac,omitempty"` // lower case; "": it is not known which card's
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// String says that the card has not got them.
+func (s Static) String() string {
+	card := "no network card has"
+	if s.MAC != "" {
+		card = "network card " + s.MAC + " has not"
+	}
+	var all []string
+	for _, a := range s.Addresses {
+		all = append(all, a.String())
+	}
+	return fmt.Sprintf("%s got %s, which the guest's configuration gives it", card, strings.Join(all, " and "))
+}
+
+// missing are those of want that the guest has not got where they belong. What is built on a card, a
+// bridge or a bond, may have a MAC of its own; only what another card of the VM's has is wrong there.
+func missing(want []Static, have []AgentCard, nics []string) (all []Static) {
+	for _, w := range want {
+		lacks := Static{MAC: w.MAC}
+		for _, a := range w.Addresses {
+			got := slices.ContainsFunc(have, func(c AgentCard) bool {
+				others := w.MAC != "" && c.MAC != w.MAC && slices.Contains(nics, c.MAC)
+				return !others && slices.ContainsFunc(c.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+			})
+			if !got {
+				lacks.Addresses = append(lacks.Addresses, a)
+			}
+		}
+		if len(lacks.Addresses) > 0 {
+			all = append(all, lacks)
+		}
+	}
+	return all
+}

@@ -1,0 +1,101 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// dialTimeout is for one attempt to reach the database's port.
+	dialTimeout = 5 * time.Second
+
+	// dialPause is between two attempts. The engine's own pause grows to half a minute, and no run
+	// would go on for that time after an outage.
+	dialPause = 250 * time.Millisecond
+
+	// silence is how long a database may leave sent bytes or probes unacknowledged before its
+	// connection is taken for cut. One that is only slow acknowledges.
+	silence     = 30 * time.Second
+	probeEvery  = 5 * time.Second
+	probesAfter = 15 * time.Second
+	probes      = 3
+)
+
+// dialer opens the pool's connections. While it is patient a database that is not there is waited
+// for: whoever needs a connection waits, and nothing fails.
+type dialer struct {
+	net.Dialer
+	patient atomic.Bool
+}
+
+func newDialer() *dialer {
+	return &dialer{Dialer: net.Dialer{
+		Timeout:         dialTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probesAfter, Interval: probeEvery, Count: probes},
+		Control:         giveUpOnSilence,
+	}}
+}
+
+func giveUpOnSilence(_, _ string, c syscall.RawConn) error {
+	var err error
+	if cerr := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	}); cerr != nil {
+		return cerr
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOPROTOOPT) { // a socket file
+		return nil
+	}
+	return err
+}
+
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	for {
+		c, err := d.DialContext(ctx, network, addr)
+		if err == nil {
+			return conn{c}, nil
+		}
+		if !d.patient.Load() || !pause(ctx, dialPause) {
+			return nil, unreachable(ctx, network, err)
+		}
+	}
+}
+
+// unreachable returns the error of an attempt. One that timed out by itself would pass for the end of
+// the caller's patience, after which the engine does not try again.
+func unreachable(ctx context.Context, network string, err error) error {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return &net.OpError{Op: "dial", Net: network, Err: syscall.ETIMEDOUT}
+	}
+	return err
+}
+
+// conn is a connection that says of an end without goodbye, as of a server that was killed, that
+// it was cut. The engine waits and repeats what met a cut connection, but an io.EOF in the middle
+// of an answer it takes for the answer, and the run for failed.
+type conn struct{ net.Conn }
+
+func (c conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = &net.OpError{Op: "read", Net: "tcp", Addr: c.RemoteAddr(), Err: syscall.ECONNRESET}
+	}
+	return n, err
+}
+
+// pause reports whether ctx lasted for d.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

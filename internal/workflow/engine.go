@@ -1,0 +1,133 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// An Engine executes runs. Register all flows and steps, then Launch.
+type Engine struct {
+	cfg      Config
+	lock     *os.File
+	record   *record
+	attempts *attempts
+	watcher  *watcher
+	flows    map[string]flowFunc
+	steps    map[string]stepFunc
+
+	recordTimeout time.Duration // see recorded
+
+	closing atomic.Bool
+}
+
+// Open locks the state directory and opens the state in it. It fails with
+// fault.Conflict, naming the process, if another one has it.
+func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
+	cfg = cfg.withDefaults()
+	if err := errors.Join(checkEnvironment(os.Environ()), cfg.check()); err != nil {
+		return nil, err
+	}
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // SQLite takes a relative one for a host
+		return nil, fmt.Errorf("find state directory: %w", err)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make state directory: %w", err)
+	}
+	l, err := lock(filepath.Join(cfg.Dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("open state %s: %w", cfg.Dir, err)
+	}
+	e := &Engine{
+		lock: l, cfg: cfg, flows: map[string]flowFunc{}, steps: map[string]stepFunc{},
+		record:        &record{dir: cfg.Dir, executor: cfg.Executor, signer: signer{cfg.Keys}},
+		attempts:      &attempts{latest: map[string]*attempt{}},
+		recordTimeout: recordTimeout,
+	}
+	e.watcher = newWatcher(e.record, e.attempts, cfg.Log)
+	if cfg.URL == "" {
+		e.recordTimeout = localRecordTimeout
+	}
+	if err := e.open(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, told(e.cfg.Dir, err)), e.release())
+	}
+	return e, nil
+}
+
+// open starts the engine on a context of its own: if the caller's were to end, the
+// engine would record every pending run as canceled. Close ends it the right way.
+func (e *Engine) open(ctx context.Context) error {
+	cfg := dbos.Config{
+		AppName:            appName,
+		Logger:             slog.New(quiet{e.cfg.Log.Handler(), &e.closing}),
+		ApplicationVersion: version,
+	}
+	if err := e.record.open(ctx, e.cfg, cfg); err != nil {
+		return err
+	}
+	// 0 is "no limit": a run may be killed and continued any number of times.
+	dbos.RegisterWorkflow(e.record.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
+	return nil
+}
+
+// checkEnvironment refuses the engine's own environment variables: they override the
+// version and executor above, and DBOS__CLOUD makes it dial out.
+func checkEnvironment(environ []string) error {
+	for _, kv := range environ {
+		if name, _, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "DBOS__") {
+			return fault.New(fault.Invalid, "environment variable %s would redirect the engine", name).
+				WithHint("unset %s", name)
+		}
+	}
+	return nil
+}
+
+// Launch begins to execute. Runs that were pending when the last process ended are
+// picked up within about a second of being admitted (Config.Resume, Start).
+func (e *Engine) Launch() error {
+	if err := e.record.root.Launch(); err != nil {
+		return fmt.Errorf("launch engine: %w", err)
+	}
+	if e.record.shared() {
+		e.watcher.start()
+	}
+	return nil
+}
+
+// Close ends the contexts of running steps, waits for them, and releases the state
+// directory. Unfinished runs stay pending. If a step does not end within Config.Grace
+// the directory stays locked until the process ends, because that step still writes.
+func (e *Engine) Close() error {
+	e.closing.Store(true)
+	if e.record.shared() {
+		e.record.pg.wait(false)
+	}
+	if err := dbos.Shutdown(e.record.root, e.cfg.Grace); err != nil {
+		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
+	}
+	return e.release()
+}
+
+func (e *Engine) release() error {
+	e.watcher.wait()
+	return errors.Join(e.record.close(), atomicfile.Unlock(e.lock))
+}
+
+// Status reads the record of a run.
+func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
+	st, err := e.record.current(ctx, run)
+	if err != nil || st.State == None {
+		return st, err
+	}
+	return st, e.record.readSteps(ctx, &st)
+}

@@ -1,0 +1,55 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Result codes of SQLite, https://sqlite.org/rescode.html.
+const (
+	sqlitePrimary   = 0xff
+	sqliteCorrupt   = 11
+	sqliteFull      = 13
+	sqliteNoFile    = 26   // it is no database
+	sqliteShortRead = 522  // the file ends early
+	sqliteShmSize   = 4874 // the index of its log could not grow
+)
+
+// told returns SQLite's error as a fault with a remedy, of the state directory dir. PostgreSQL's are waited for (postgres.go).
+func told(dir string, err error) error {
+	var of interface {
+		error
+		Code() int
+	}
+	if !errors.As(err, &of) {
+		return fault.Room(dir, err) // what syncs the file is not SQLite
+	}
+	switch code := of.Code(); {
+	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
+		return fault.NoRoom(dir, err)
+	case code&sqlitePrimary == sqliteCorrupt, code&sqlitePrimary == sqliteNoFile, code == sqliteShortRead:
+		return corrupt(dir, err)
+	}
+	return err
+}
+
+// corrupt says what to do about a state file that is damaged.
+func corrupt(dir string, err error) error {
+	return fault.New(fault.Corrupt, "%w", err).
+		WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(dir, localName))
+}
+
+// unrecorded is the error of an attempt that ended because the engine could not record it.
+func unrecorded(dir, what string, err error) error {
+	if known := told(dir, err); known != err {
+		return fmt.Errorf("%s: %w", what, known)
+	}
+	return fault.New(fault.Transient, "%s: %w", what, err).
+		WithHint("what was recorded before stands: see that the database can be written to, and start the run again")
+}
+
+// errClosed is the error of a call that the end of the engine interrupted.
+func errClosed() error { return fault.New(fault.Canceled, "engine was closed") }

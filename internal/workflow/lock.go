@@ -1,0 +1,70 @@
+package workflow
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/decamp/decamp/internal/atomicfile"
+	"github.com/decamp/decamp/internal/fault"
+	"golang.org/x/sys/unix"
+)
+
+const lockName = "lock" // in the state directory
+
+// lock takes the exclusive lock on path and writes our pid into it. The lock dies with
+// the process; the file stays. It is taken before anything else is opened because two
+// processes migrating one fresh SQLite file corrupt nothing but fail at random.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		err = writePID(f)
+	} else if errors.Is(err, unix.EWOULDBLOCK) {
+		err = heldBy(f)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func writePID(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return fmt.Errorf("write lock: %w", err)
+	}
+	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return fmt.Errorf("write lock: %w", err)
+	}
+	return nil
+}
+
+// heldBy names the process that holds the lock. Its pid may not be in the file yet.
+func heldBy(f *os.File) error {
+	text, err := io.ReadAll(io.LimitReader(f, 32))
+	pid := strings.TrimSpace(string(text))
+	if err != nil || pid == "" {
+		pid = "unknown"
+	}
+	return fault.New(fault.Conflict, "state directory is in use by process %s", pid).
+		WithHint("wait for process %s to end, or give another --state directory", pid)
+}
+
+// InUse reports whether a process has the state directory open.
+func InUse(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if err != nil {
+		return false
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	_ = atomicfile.Unlock(f)
+	return err != nil
+}

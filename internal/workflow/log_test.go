@@ -1,0 +1,23 @@
+package workflow
+
+import (
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+func TestOnlyTheEnginesErrorsReachTheScreen(t *testing.T) {
+	var screen strings.Builder
+	var closing atomic.Bool
+	log := slog.New(quiet{slog.NewTextHandler(&screen, &slog.HandlerOptions{Level: slog.LevelWarn}), &closing})
+	log.Info("hello")
+	log.Warn("no longer owned by this execution")
+	if screen.String() != "" {
+		t.Errorf("the operator reads %q", screen.String())
+	}
+	log.Error("disk on fire")
+	if !strings.Contains(screen.String(), "disk on fire") {
+		t.Error("an error was kept back")
+	}
+}

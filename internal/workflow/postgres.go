@@ -1,0 +1,160 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/postgres"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// schema keeps the engine's tables apart from others in the same database.
+	schema = "decamp_flow"
+
+	// poolSize is how many connections an executor has at most, unless the URL says
+	// pool_max_conns. One of them listens; the others are busy for milliseconds at a time.
+	poolSize = 8
+
+	// openTimeout is how long Open waits for the database. Later it is waited for without end.
+	openTimeout = 10 * time.Second
+
+	// connectTimeout bounds a patient dial: the pool takes zero for two minutes.
+	connectTimeout = 24 * time.Hour
+
+	// connectionFailure is the SQLSTATE of a lost connection, which the engine waits for.
+	connectionFailure = "08006"
+)
+
+// database is the one that several executors share.
+type database struct {
+	*pgxpool.Pool
+	dialer *dialer
+	hosts  int // that the URL names
+}
+
+// openPostgres opens the database at url. It fails with fault.Unreachable if that does not answer
+// soon, with fault.Invalid if url is none, and unless insecure is set with fault.Denied if the server
+// would not be verified.
+func openPostgres(ctx context.Context, url, executor string, insecure bool) (*database, error) {
+	if !insecure {
+		url = postgres.WithMode(url)
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err == nil && !strings.HasPrefix(url, "postgres") {
+		err = errors.New("it is not of PostgreSQL")
+	}
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "read the database's URL: %w", err).
+			WithHint("it looks like postgres://USER@HOST:5432/DATABASE?sslmode=verify-full")
+	}
+	if !insecure {
+		if err := postgres.Check(&cfg.ConnConfig.Config); err != nil {
+			return nil, err
+		}
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		cfg.MaxConns = poolSize
+	}
+	p := &database{dialer: newDialer()}
+	p.configure(&cfg.ConnConfig.Config, executor)
+	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := p.ping(ctx, cfg.ConnConfig.Host); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// configure has connections opened and judged our way. The dialer resolves names itself, so that it
+// tries all addresses of a host before it waits.
+func (p *database) configure(c *pgconn.Config, executor string) {
+	c.RuntimeParams["application_name"] = appName + " " + executor
+	c.DialFunc = p.dialer.dial
+	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	c.OnPgError = judge
+	c.ConnectTimeout = connectTimeout
+	hosts := map[string]bool{c.Host: true}
+	for _, f := range c.Fallbacks {
+		hosts[f.Host] = true
+	}
+	p.hosts = len(hosts)
+}
+
+func (p *database) ping(ctx context.Context, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	if err := p.Ping(ctx); err != nil {
+		return fault.New(fault.Unreachable, "open database on %s: %w", host, err).
+			WithHint("see that PostgreSQL runs on %s, and that this machine and user may log in", host)
+	}
+	return nil
+}
+
+// wait has a lost database waited for, or not any more. Where the URL names several hosts they are
+// tried in turn instead, with the engine's pauses.
+func (p *database) wait(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
+
+// judge cuts the connection on errors that say nothing about what was asked: they are handed on as
+// lost connections, so that it is asked again instead of failing a run. Otherwise it closes on fatal
+// ones only, as the driver does.
+func judge(_ *pgconn.PgConn, e *pgconn.PgError) bool {
+	if passes(e.Code) {
+		e.Code = connectionFailure
+		return false
+	}
+	return !strings.EqualFold(e.Severity, "FATAL")
+}
+
+// passes reports whether an error is of the server's state and not of the statement, by its
+// SQLSTATE (PostgreSQL's documentation, appendix A).
+func passes(code string) bool {
+	switch code {
+	case "25006", // read-only: it was made a standby
+		"40001", "40P01", // serialization, deadlock
+		"57014": // canceled by an administrator or a timeout
+		return true
+	}
+	for _, class := range []string{"53", "57P", "58"} { // resources, shutdown, input and output
+		if strings.HasPrefix(code, class) {
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// migrationLock is the key of the advisory lock under which the tables are made.
+	migrationLock = 0x6465_6361_6d70 // "decamp"
+
+	lockPause = 100 * time.Millisecond
+)
+
+// alone runs fn while no other process of this database does: the engine's own migrations fail
+// where two begin at once. The lock is tried for, not waited for: a waiting statement would hold up
+// the indexes that are built meanwhile.
+func (p *database) alone(ctx context.Context, fn func() error) error {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	for got := false; !got; {
+		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", migrationLock).Scan(&got); err != nil {
+			return err
+		}
+		if !got && !pause(ctx, lockPause) {
+			return ctx.Err()
+		}
+	}
+	err = fn()
+	_, uerr := c.Exec(ctx, "SELECT pg_advisory_unlock($1)", migrationLock)
+	return errors.Join(err, uerr)
+}

@@ -1,0 +1,74 @@
+package workflow
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+)
+
+const (
+	// queuePrefix and the executor's name are the queue that its runs go through. The engine's own
+	// queue is everybody's: what lies there any executor takes.
+	queuePrefix = "decamp-"
+
+	// queuePoll is how often an executor looks into its queue, and how late a run begins.
+	queuePoll = 250 * time.Millisecond
+
+	// coalesce is how long the engine gathers notifications that we use none of; its own 10 ms
+	// are a hundred wake-ups a second for nothing.
+	coalesce = time.Second
+)
+
+// shared reports whether other executors have the same record.
+func (r *record) shared() bool { return r.pg != nil }
+
+// openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
+func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (err error) {
+	if r.pg, err = openPostgres(ctx, at.URL, r.executor, at.Insecure); err != nil {
+		return err
+	}
+	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = r.pg.Pool, schema, r.executor
+	cfg.NotificationCoalesceInterval, cfg.SystemDBStartupTimeout = coalesce, time.Minute
+	if err := r.pg.alone(ctx, func() error { return r.start(ctx, cfg) }); err != nil {
+		return err
+	}
+	r.queue, err = dbos.RegisterQueue(r.root, queuePrefix+r.executor,
+		dbos.WithQueueBasePollingInterval(queuePoll), dbos.WithQueueOnConflict(dbos.QueueConflictAlwaysUpdate))
+	if err != nil {
+		return err
+	}
+	dbos.ListenQueues(r.root, r.queueName())
+	r.pg.wait(true)
+	return nil
+}
+
+// queueName returns this executor's; "" is the engine's own, which is enough for one alone.
+func (r *record) queueName() string {
+	if r.queue == nil {
+		return ""
+	}
+	return r.queue.GetName()
+}
+
+// owner returns whose attempt it is, or was when it was canceled: that takes it off its queue.
+func (r *record) owner(w dbos.WorkflowStatus) string {
+	if !r.shared() {
+		return ""
+	}
+	name, _ := strings.CutPrefix(w.QueueName, queuePrefix)
+	return cmp.Or(name, w.ExecutorID)
+}
+
+// own reports whether the run's current attempt is this executor's.
+func (r *record) own(st Status) bool { return !r.shared() || st.Executor == r.executor }
+
+// caller is a context of somebody else's for calls of the engine: it ends when theirs does, but
+// does not hand on whose step they may come from, which the engine would take for a call by that.
+type caller struct{ context.Context }
+
+func (caller) Value(any) any { return nil }
+
+func (r *record) client(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }

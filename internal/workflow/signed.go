@@ -1,0 +1,53 @@
+package workflow
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/fleetkey"
+)
+
+// ErrRefused is in the tree of errors about a record that no executor with our key wrote.
+var ErrRefused = errors.New("refused record")
+
+// signedDoc is a document of a record that several executors share, with its signature: whoever can write
+// to the database would decide what the steps of a run work on.
+type signedDoc struct {
+	Doc       string `json:"doc"`
+	Signature string `json:"signature"`
+}
+
+// Uses of the fleet key: the input of a run, and the result of a step.
+const (
+	inputUse  = "flow input"
+	resultUse = "flow result"
+)
+
+// signer signs and verifies the documents of a record. Without keys it does neither.
+type signer struct{ keys *fleetkey.Keys }
+
+// sign signs a document of a run. name is of the flow or the step. Without keys it returns doc.
+func (s signer) sign(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
+	if s.keys == nil {
+		return doc, nil
+	}
+	return json.Marshal(signedDoc{string(doc), s.keys.Sign(use, run, name, string(doc))})
+}
+
+// verify returns the document that sign signed for the same use, run and name, and fault.Denied for any
+// other. Without keys it returns doc.
+func (s signer) verify(use, run, name string, doc json.RawMessage) (json.RawMessage, error) {
+	if s.keys == nil {
+		return doc, nil
+	}
+	var d signedDoc
+	if err := json.Unmarshal(doc, &d); err != nil {
+		d = signedDoc{} // of a version that signed nothing, or changed
+	}
+	if err := s.keys.Verify(d.Signature, use, run, name, d.Doc); err != nil {
+		return nil, fault.New(fault.Denied, "%w of run %s (%s): %w", ErrRefused, run, name, err).
+			WithHint("cancel it and begin it again: what was copied is found in its images")
+	}
+	return json.RawMessage(d.Doc), nil
+}

@@ -1,0 +1,94 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// Cancel records that the run is to stop, then ends the context of the step it is in.
+// Wait tells when it has; another executor, if it is there that it goes on, needs about a second to
+// learn of it. Canceling a run that is over does nothing.
+func (e *Engine) Cancel(ctx context.Context, run string) error {
+	st, err := e.record.current(ctx, run)
+	if err != nil || st.State != Pending {
+		return err
+	}
+	if err := e.record.cancel(ctx, run, st.Attempt); err != nil {
+		return fmt.Errorf("cancel run %s: %w", run, told(e.cfg.Dir, err))
+	}
+	if e.record.own(st) {
+		e.attempts.get(attemptID(run, st.Attempt)).stop()
+	}
+	return nil
+}
+
+// haltWait is how long Halt waits for the record, before it ends the step all the same and after
+// that: a part of what a worker whose lease is over has to stop in.
+const haltWait = 500 * time.Millisecond
+
+// Halt ends what this process does of a run, whether or not the record can be reached, and
+// returns what that came to once its step has returned: nil if it was done before, fault.Canceled
+// if what it came to cannot be recorded at once. What another executor does of the run is left
+// alone. That it was canceled is put on record if that can be done at once.
+func (e *Engine) Halt(run string) error {
+	a := e.attempts.known(run)
+	if a == nil {
+		return fault.New(fault.Canceled, "run %s is not driven here", run)
+	}
+	if !a.over() {
+		e.recordHalt(a)
+		a.stop()
+	}
+	select {
+	case <-a.ended:
+		return a.err
+	case <-a.still():
+		return e.halted(a)
+	case <-e.record.root.Done():
+		return errClosed()
+	}
+}
+
+// halted returns how an attempt ended that does nothing any more. While the record is out of reach
+// it does not end: who is cut off from it must not keep the images from those who are not.
+func (e *Engine) halted(a *attempt) error {
+	select {
+	case <-a.ended:
+		return a.err
+	case <-e.record.root.Done():
+		return errClosed()
+	case <-time.After(haltWait):
+		return fault.New(fault.Canceled, "run %s was stopped, and that is not on record", a.run)
+	}
+}
+
+func (e *Engine) recordHalt(a *attempt) {
+	ctx, cancel := context.WithTimeout(context.Background(), haltWait)
+	defer cancel()
+	if err := e.record.cancel(ctx, a.run, a.number); err != nil {
+		e.cfg.Log.Info("a run is stopped without its record", "run", a.run, "err", err)
+	}
+}
+
+// Forget removes every record of a run that is over, so that its id starts afresh.
+func (e *Engine) Forget(ctx context.Context, run string) error {
+	st, err := e.record.current(ctx, run)
+	if err != nil || st.State == None {
+		return err
+	}
+	if st.State == Pending {
+		return fault.New(fault.Conflict, "forget run %s: it is pending", run)
+	}
+	var ids []string
+	for n := 1; n <= st.Attempt; n++ {
+		ids = append(ids, attemptID(run, n))
+	}
+	err = errors.Join(e.unwound(ctx, st), dbos.DeleteWorkflows(e.record.client(ctx), ids))
+	e.attempts.forget(run)
+	return told(e.cfg.Dir, err)
+}

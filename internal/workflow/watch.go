@@ -1,0 +1,180 @@
+package workflow
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// watchPause is between two looks at what other executors did: one query for everything that
+	// goes on here or is waited for here.
+	watchPause = time.Second
+
+	// watchAtOnce bounds a query.
+	watchAtOnce = 2000
+
+	// sendAgain is how long after it was admitted an attempt that was taken off the queue must have
+	// begun. A claim whose answer was lost with the connection is one that nobody knows of.
+	sendAgain = 10 * time.Second
+)
+
+// watcher learns what other executors did: they end attempts that go on here, and attempts that a caller
+// here waits for. It is safe for concurrent use.
+type watcher struct {
+	record   *record
+	attempts *attempts
+	log      *slog.Logger
+	done     chan struct{} // closed when watch returns; nil: it was not started
+
+	mu      sync.Mutex
+	awaited map[string]*await // attempts of other executors that callers wait for, by id
+}
+
+func newWatcher(r *record, all *attempts, log *slog.Logger) *watcher {
+	return &watcher{record: r, attempts: all, log: log, awaited: map[string]*await{}}
+}
+
+// await is an attempt at another executor that callers here wait for.
+type await struct {
+	over    chan struct{} // closed by settle
+	waiters int
+}
+
+// await waits until the attempt of another executor is over on record.
+func (w *watcher) await(ctx context.Context, st Status) error {
+	id := attemptID(st.Run, st.Attempt)
+	awaited := w.expect(id)
+	defer w.unexpect(id, awaited)
+	select {
+	case <-awaited.over:
+		return nil
+	case <-w.record.root.Done():
+		return errClosed()
+	case <-ctx.Done():
+		return fault.New(fault.Canceled, "wait for run %s: %w", st.Run, ctx.Err())
+	}
+}
+
+func (w *watcher) expect(id string) *await {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	awaited := w.awaited[id]
+	if awaited == nil {
+		awaited = &await{over: make(chan struct{})}
+		w.awaited[id] = awaited
+	}
+	awaited.waiters++
+	return awaited
+}
+
+func (w *watcher) unexpect(id string, awaited *await) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if awaited.waiters--; awaited.waiters == 0 && w.awaited[id] == awaited {
+		delete(w.awaited, id)
+	}
+}
+
+// start begins to watch, until the engine is closed.
+func (w *watcher) start() {
+	w.done = make(chan struct{})
+	go w.watch()
+}
+
+// wait waits until the watcher has ended, if it was started.
+func (w *watcher) wait() {
+	if w.done != nil {
+		<-w.done
+	}
+}
+
+func (w *watcher) watch() {
+	defer close(w.done)
+	root := w.record.root
+	for pause(root, watchPause) {
+		if err := w.look(root); err != nil && root.Err() == nil {
+			w.log.Debug("look for what others ended", "err", err)
+		}
+	}
+}
+
+// look reads which attempts are over on record, and acts on them.
+func (w *watcher) look(ctx context.Context) error {
+	ids, late := w.underWay(time.Now())
+	for some := range slices.Chunk(ids, watchAtOnce) {
+		over, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(some...), dbos.WithFilterLoadOutput(false), dbos.WithFilterStatus(
+			dbos.WorkflowStatusCancelled, dbos.WorkflowStatusSuccess, dbos.WorkflowStatusError, dbos.WorkflowStatusMaxRecoveryAttemptsExceeded))
+		if err != nil {
+			return err
+		}
+		for _, status := range over {
+			w.settle(status)
+		}
+	}
+	return w.sendFor(ctx, late)
+}
+
+// underWay returns the attempts that go on or are to begin here, or are waited for, and those of
+// them that should have begun by now.
+func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
+	for _, a := range w.attempts.underWay() {
+		ids = append(ids, a.id())
+		if sent := a.since.Load(); sent != 0 && a.phase.Load() == waits && now.Sub(time.UnixMilli(sent)) > sendAgain {
+			late = append(late, a)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.AppendSeq(ids, maps.Keys(w.awaited)), late
+}
+
+// settle wakes those who wait for an attempt that is over on record. What goes on here ends only if it
+// was canceled, by another executor or by this one.
+func (w *watcher) settle(status dbos.WorkflowStatus) {
+	w.release(status.ID)
+	run, number := splitAttempt(status.ID)
+	if a := w.attempts.known(run); a != nil && a.number == number && status.Status == dbos.WorkflowStatusCancelled {
+		a.stop()
+	}
+}
+
+// release wakes the callers that wait for an attempt.
+func (w *watcher) release(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if awaited := w.awaited[id]; awaited != nil {
+		close(awaited.over)
+		delete(w.awaited, id)
+	}
+}
+
+// sendFor puts attempts back on our queue that were taken off it and did not begin. If one begins at
+// this moment, the engine executes it a second time: see execution.
+func (w *watcher) sendFor(ctx context.Context, late []*attempt) error {
+	if len(late) == 0 {
+		return nil
+	}
+	var ids []string
+	for _, a := range late {
+		a.since.Store(time.Now().UnixMilli())
+		ids = append(ids, a.id())
+	}
+	taken, err := w.record.list(ctx, dbos.WithFilterWorkflowIDs(ids...), dbos.WithFilterLoadOutput(false),
+		dbos.WithFilterStatus(dbos.WorkflowStatusPending), dbos.WithFilterQueueName(w.record.queueName()))
+	if err != nil || len(taken) == 0 {
+		return err
+	}
+	ids = ids[:0]
+	for _, status := range taken {
+		ids = append(ids, status.ID)
+	}
+	_, err = dbos.ResumeWorkflows[struct{}](w.record.client(ctx), ids, dbos.WithResumeQueue(w.record.queueName()))
+	return err
+}

@@ -1,0 +1,376 @@
+package workflow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// open returns a launched engine with the flows that setup registers.
+func open(t *testing.T, dir string, setup func(*Engine)) *Engine {
+	t.Helper()
+	e, err := Open(t.Context(), Config{Dir: dir, Grace: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setup(e)
+	if err := e.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func containsAll(s string, parts ...string) bool {
+	return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(s, part) })
+}
+
+// pair registers a flow of two steps, "first" and "second".
+func pair(first, second func(context.Context, int) (int, error)) func(*Engine) {
+	return func(e *Engine) {
+		RegisterStep(e, "first", first)
+		RegisterStep(e, "second", second)
+		Register(e, "pair", func(c *Context, n int) error {
+			return errors.Join(c.Step("first", n, &n), c.Step("second", n, &n))
+		})
+	}
+}
+
+func addOne(_ context.Context, n int) (int, error) { return n + 1, nil }
+
+func TestStepsPassPlainDataAndAreOnRecord(t *testing.T) {
+	t.Parallel()
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "r1", "pair", 40))
+	ok(t, e.Wait(t.Context(), "r1"))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	if found, err := st.Result("second", &n); !found || err != nil || n != 42 {
+		t.Fatalf("result of second: %d, found %v, %v", n, found, err)
+	}
+	if found, err := st.Last(&n); !found || err != nil || n != 42 {
+		t.Fatalf("last result: %d, found %v, %v", n, found, err)
+	}
+	if st.State != Done || st.Attempt != 1 || len(st.Steps) != 2 {
+		t.Fatalf("status %+v", st)
+	}
+}
+
+// A step that was done before and fails now does not count with what it returned then: what is
+// known last is what the step before it returned.
+func TestLastResultIsNotThatOfAStepThatFailed(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	e := open(t, t.TempDir(), func(e *Engine) {
+		RegisterStep(e, "again", func(_ context.Context, n int) (int, error) {
+			if calls++; calls == 2 {
+				return 0, fault.New(fault.Full, "not now")
+			}
+			return n + 1, nil
+		})
+		RegisterStep(e, "other", addOne)
+		Register(e, "loop", func(c *Context, n int) error {
+			for _, step := range []string{"again", "other", "again"} {
+				if err := c.Step(step, n, &n); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	ok(t, e.Start(t.Context(), "r1", "loop", 40))
+	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) {
+		t.Fatal(err)
+	}
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	if found, err := st.Last(&n); !found || err != nil || n != 42 {
+		t.Fatalf("last result: %d, found %v, %v", n, found, err)
+	}
+	var none Status
+	if found, err := none.Last(&n); found || err != nil {
+		t.Fatalf("found a result of no step: %v", err)
+	}
+}
+
+func TestFailedRunContinuesAfterTheLastGoodStep(t *testing.T) {
+	t.Parallel()
+	firsts, seconds := 0, 0
+	broken := true
+	e := open(t, t.TempDir(), pair(
+		func(context.Context, int) (int, error) { firsts++; return 7, nil },
+		func(_ context.Context, n int) (int, error) {
+			if seconds++; broken {
+				return 0, fault.New(fault.Full, "no space left on %s", "/srv").WithHint("free 3 GiB")
+			}
+			return n * 6, nil
+		}))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	err := e.Wait(t.Context(), "r1")
+	if fault.KindOf(err) != fault.Full || fault.HintOf(err) != "free 3 GiB" {
+		t.Fatalf("error %v, kind %v, hint %q", err, fault.KindOf(err), fault.HintOf(err))
+	}
+	broken = false
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	var n int
+	st.Result("second", &n)
+	if st.Attempt != 2 || n != 42 || firsts != 1 || seconds != 2 {
+		t.Fatalf("attempt %d, result %d, first ran %d times, second %d", st.Attempt, n, firsts, seconds)
+	}
+}
+
+func TestRecordedErrorKeepsKindAndRemedy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fail := func(context.Context, int) (int, error) {
+		return 0, fault.New(fault.Corrupt, "chunk 7 differs").WithHint("run the same command again")
+	}
+	e := open(t, dir, pair(addOne, fail))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	if err := e.Wait(t.Context(), "r1"); err == nil {
+		t.Fatal("run did not fail")
+	}
+	ok(t, e.Close())
+	e = open(t, dir, pair(addOne, fail))
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	if fault.KindOf(st.Err) != fault.Corrupt || fault.HintOf(st.Err) == "" || st.Err.Error() != "chunk 7 differs" {
+		t.Fatalf("recorded %v, kind %v, hint %q", st.Err, fault.KindOf(st.Err), fault.HintOf(st.Err))
+	}
+}
+
+// A step that waits for its context, and says when it began.
+func hang(began chan<- struct{}) func(context.Context, int) (int, error) {
+	return func(ctx context.Context, _ int) (int, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+}
+
+func TestCancelEndsTheStepAndTheNextStartGoesOn(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{}, 1)
+	second := hang(began)
+	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, n int) (int, error) { return second(ctx, n) }))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Cancel(t.Context(), "r1"))
+	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
+		t.Fatalf("canceled run ended with %v", err)
+	}
+	second = addOne
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+}
+
+func TestWaitReturnsAfterTheCanceledStep(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	e := open(t, t.TempDir(), pair(addOne, func(ctx context.Context, _ int) (int, error) {
+		close(began)
+		<-ctx.Done()
+		<-release // cleaning up
+		return 0, ctx.Err()
+	}))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Cancel(t.Context(), "r1"))
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := e.Wait(short, "r1"); short.Err() == nil {
+		t.Fatalf("Wait returned %v while the step was running", err)
+	}
+	close(release)
+	if err := e.Wait(t.Context(), "r1"); fault.KindOf(err) != fault.Canceled {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseLeavesTheRunPending(t *testing.T) {
+	t.Parallel()
+	dir, began := t.TempDir(), make(chan struct{}, 1)
+	e := open(t, dir, pair(addOne, hang(began)))
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	<-began
+	ok(t, e.Close())
+	e = open(t, dir, pair(hang(began), addOne)) // first would hang if it ran again
+	st, err := e.Status(t.Context(), "r1")
+	ok(t, err)
+	if st.State != Pending {
+		t.Fatalf("state %s", st.State)
+	}
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+}
+
+func TestPendingRunsWaitUntilTheyAreStartedOrResumed(t *testing.T) {
+	t.Parallel()
+	dir, began := t.TempDir(), make(chan struct{}, 2)
+	e := open(t, dir, pair(addOne, hang(began)))
+	for _, run := range []string{"asked", "unasked"} {
+		ok(t, e.Start(t.Context(), run, "pair", 0))
+		<-began
+	}
+	ok(t, e.Close())
+
+	e = open(t, dir, pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "asked", "pair", 0))
+	ok(t, e.Wait(t.Context(), "asked"))
+	if st, err := e.Status(t.Context(), "unasked"); err != nil || st.State != Pending || len(st.Steps) != 1 {
+		t.Fatalf("unasked run: %+v, %v", st, err)
+	}
+	ok(t, e.Close())
+
+	e, err := Open(t.Context(), Config{Dir: dir, Resume: func(string) bool { return true }})
+	ok(t, err)
+	defer e.Close()
+	pair(addOne, addOne)(e)
+	ok(t, e.Launch())
+	ok(t, e.Wait(t.Context(), "unasked"))
+}
+
+func TestSecondProcessIsRefusedByPid(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open(t, dir, pair(addOne, addOne))
+	_, err := Open(t.Context(), Config{Dir: dir})
+	if fault.KindOf(err) != fault.Conflict || !strings.Contains(err.Error(), pid()) {
+		t.Fatalf("second open: %v", err)
+	}
+}
+
+func TestEveryConnectionKeepsTheFileWhole(t *testing.T) {
+	t.Parallel()
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	for range connections { // held at once they are so many
+		c, err := e.record.db.Conn(t.Context())
+		ok(t, err)
+		defer c.Close()
+		var journal string
+		var sync int
+		ok(t, c.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&journal))
+		ok(t, c.QueryRowContext(t.Context(), "PRAGMA synchronous").Scan(&sync))
+		if journal != "wal" || sync != 1 { // the rest of it is lite's
+			t.Fatalf("journal_mode %s, synchronous %d; want wal, 1 (NORMAL)", journal, sync)
+		}
+	}
+}
+
+func TestStateDirectoryMayHaveAnyName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, dir := range []string{"relative", "a b/c%20d", "q?x=1#y&_pragma=synchronous(OFF)"} {
+		e := open(t, dir, pair(addOne, addOne))
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+		ok(t, e.Close())
+		if _, err := os.Stat(filepath.Join(dir, "state.db")); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestStateIsPrivate(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	open(t, dir, pair(addOne, addOne))
+	for _, name := range []string{".", "state.db", "lock"} {
+		fi, err := os.Stat(filepath.Join(dir, name))
+		ok(t, err)
+		if fi.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", name, fi.Mode())
+		}
+	}
+}
+
+func TestForgottenRunStartsAfresh(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	for range 2 {
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+		ok(t, e.Forget(t.Context(), "r1"))
+	}
+	if st, err := e.Status(t.Context(), "r1"); err != nil || st.State != None || runs != 2 {
+		t.Fatalf("status %+v, %v; first ran %d times", st, err, runs)
+	}
+}
+
+func TestDoneRunIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	runs := 0
+	e := open(t, t.TempDir(), pair(func(context.Context, int) (int, error) { runs++; return 0, nil }, addOne))
+	for range 2 {
+		ok(t, e.Start(t.Context(), "r1", "pair", 0))
+		ok(t, e.Wait(t.Context(), "r1"))
+	}
+	if runs != 1 {
+		t.Fatalf("first ran %d times", runs)
+	}
+}
+
+func TestRunsThatShareAPrefixAreApart(t *testing.T) {
+	t.Parallel()
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	ok(t, e.Start(t.Context(), "web-10", "pair", 0))
+	ok(t, e.Wait(t.Context(), "web-10"))
+	for _, run := range []string{"web-1", "web_10"} { // the engine's look-up is a LIKE
+		if st, err := e.Status(t.Context(), run); err != nil || st.State != None {
+			t.Errorf("%s: %+v, %v", run, st, err)
+		}
+	}
+}
+
+func TestBadRunIDsAreRefused(t *testing.T) {
+	t.Parallel()
+	e := open(t, t.TempDir(), pair(addOne, addOne))
+	for _, id := range []string{"", "a/2", "../x", "A b", strings.Repeat("x", 200)} {
+		if err := e.Start(t.Context(), id, "pair", 0); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("run id %q: %v", id, err)
+		}
+	}
+}
+
+func TestEngineVariablesAreRefused(t *testing.T) {
+	t.Setenv("DBOS__APPVERSION", "other")
+	_, err := Open(t.Context(), Config{Dir: t.TempDir()})
+	if fault.KindOf(err) != fault.Invalid || fault.HintOf(err) != "unset DBOS__APPVERSION" {
+		t.Fatalf("got %v, hint %q", err, fault.HintOf(err))
+	}
+}
+
+func TestEngineIsQuietAtInfo(t *testing.T) {
+	t.Parallel()
+	var buf strings.Builder
+	e, err := Open(t.Context(), Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&buf, nil))})
+	ok(t, err)
+	pair(addOne, addOne)(e)
+	ok(t, e.Launch())
+	ok(t, e.Start(t.Context(), "r1", "pair", 0))
+	ok(t, e.Wait(t.Context(), "r1"))
+	ok(t, e.Close())
+	if buf.Len() > 0 {
+		t.Fatalf("logged at Info or above:\n%s", buf.String())
+	}
+}

@@ -1,0 +1,140 @@
+package writebehind
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A checkpointer makes safe what is written: it syncs the target, and then lists in the log
+// what was written before. It does so when enough was written, when the timer ends, and for
+// Commit. syncing is locked before mu, and is the only lock that is held during I/O.
+type checkpointer struct {
+	image   *image
+	table   *chunkTable
+	hashes  *pendingHashes
+	life    *lifecycle
+	writers *writers
+
+	bytes     int64 // written since the last checkpoint, that make another one due
+	every     time.Duration
+	afterFunc func(d time.Duration, f func()) (stop func() bool)
+
+	syncing chan struct{} // has a token while a caller syncs, lists or cuts; never closed
+
+	mu    *sync.Mutex // the file's; it guards what follows
+	armed bool
+	stop  func() bool // the timer
+	made  int         // checkpoints since New
+}
+
+// newCheckpointer returns a checkpointer of what w writes.
+func newCheckpointer(w *writers, o Options) checkpointer {
+	return checkpointer{
+		image: w.image, table: w.table, hashes: w.hashes, life: w.life, writers: w, mu: w.mu,
+		bytes: o.CheckpointBytes, every: o.CheckpointEvery, afterFunc: o.AfterFunc,
+		syncing: make(chan struct{}, 1),
+	}
+}
+
+// lockSyncing waits for its turn to sync, to list, or to cut.
+func (c *checkpointer) lockSyncing(ctx context.Context) error {
+	select {
+	case c.syncing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *checkpointer) unlockSyncing() { <-c.syncing }
+
+// run makes what is written safe, while writing goes on: what it lists was written
+// before the sync, and did not change since.
+func (c *checkpointer) run(ctx context.Context) error {
+	if err := c.lockSyncing(ctx); err != nil {
+		return err
+	}
+	defer c.unlockSyncing()
+	c.mu.Lock()
+	begun := c.hashes.begin()
+	c.mu.Unlock()
+	if !begun {
+		return nil
+	}
+	err := c.makeSafe()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hashes.end()
+	if err != nil {
+		c.life.fail(err)
+		return err
+	}
+	c.made++
+	c.writers.kick()
+	return nil
+}
+
+func (c *checkpointer) makeSafe() error {
+	if err := c.image.sync(c.image.ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	runs := c.hashes.append()
+	c.mu.Unlock()
+	if len(runs) == 0 {
+		return nil
+	}
+	return c.image.list(c.image.ctx, runs)
+}
+
+// runIfDue starts a checkpoint once enough was written. It needs mu.
+func (c *checkpointer) runIfDue() {
+	if c.hashes.bytes < c.bytes && !c.hashes.full() {
+		return
+	}
+	c.hashes.bytes = 0
+	c.life.inBackground(func() { _ = c.run(c.image.ctx) }) // its error sticks
+}
+
+// arm sets the timer, unless it is set. It needs mu.
+func (c *checkpointer) arm() {
+	if c.armed {
+		return
+	}
+	c.armed = true
+	c.stop = c.afterFunc(c.every, c.tick)
+}
+
+// tick writes what waited in vain for its neighbours, and makes safe what is written. The
+// timer goes on as long as there is anything of that kind.
+func (c *checkpointer) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = false
+	if c.life.over() {
+		return
+	}
+	c.table.urgeIdle()
+	c.writers.kick()
+	c.life.inBackground(c.tock)
+}
+
+func (c *checkpointer) tock() {
+	_ = c.run(c.image.ctx) // its error sticks
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.over() {
+		return
+	}
+	if !c.table.empty() || c.hashes.dirty {
+		c.arm()
+	}
+}
+
+// disarm stops the timer. It needs mu.
+func (c *checkpointer) disarm() {
+	if c.armed {
+		c.stop()
+	}
+}

@@ -1,0 +1,135 @@
+package writebehind
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// Commit returns once all that Write had returned for is on the medium, and the manifest
+// lists it. If ctx ends before that, it goes on without anybody waiting for it.
+func (f *File) Commit(ctx context.Context) error {
+	b, err := f.flush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-b.done:
+	case <-f.life.failed:
+		f.stopWaiting(b)
+		return f.reason()
+	case <-ctx.Done():
+		f.stopWaiting(b)
+		return ctx.Err()
+	}
+	return f.checkpoints.run(ctx)
+}
+
+// flush makes all that is held urgent, and returns a barrier before which it lies.
+func (f *File) flush() (*barrier, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.life.readable(); err != nil {
+		return nil, err
+	}
+	b := f.table.urgeAll()
+	if b.left == 0 {
+		return b, nil
+	}
+	for range f.o.Writers {
+		f.writers.kick()
+	}
+	return b, nil
+}
+
+// stopWaiting takes a barrier away whose Commit does not wait any more.
+func (f *File) stopWaiting(b *barrier) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.table.lift(b)
+}
+
+// reason returns why nothing is written any more.
+func (f *File) reason() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.life.readable()
+}
+
+// zeroStep is how much is zeroed at once, and zeroRuns how many runs are listed at once:
+// both bound how long ctx is not looked at, and the memory.
+const (
+	zeroStep = 1 << 30
+	zeroRuns = 4096
+)
+
+// Finish ends the writing: all that is held becomes safe, and chunks that nobody wrote are
+// made zeros and listed as such. After it the manifest is complete, the target is synced
+// but not finished, and nothing can be written. If it fails because ctx ended, it can be
+// called again.
+func (f *File) Finish(ctx context.Context) error {
+	if err := f.seal(ctx); err != nil {
+		return err
+	}
+	if err := f.Commit(ctx); err != nil {
+		return err
+	}
+	if err := f.checkpoints.lockSyncing(ctx); err != nil {
+		return err
+	}
+	defer f.checkpoints.unlockSyncing()
+	if err := f.fillBlank(ctx); err != nil {
+		return f.stick(ctx, err)
+	}
+	return f.image.checkComplete()
+}
+
+// seal lets nothing be written any more. A Truncate that has begun ends before.
+func (f *File) seal(ctx context.Context) error {
+	if err := f.checkpoints.lockSyncing(ctx); err != nil {
+		return err
+	}
+	defer f.checkpoints.unlockSyncing()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.life.sealed = true
+	return nil
+}
+
+// stick makes err stick, unless the caller's ctx is the reason for it.
+func (f *File) stick(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.life.fail(err)
+	return err
+}
+
+// fillBlank makes zeros of what nobody wrote, and then lists them. It needs syncing.
+func (f *File) fillBlank(ctx context.Context) error {
+	var any bool
+	for r := range f.table.blankRuns() {
+		any = true
+		if err := f.image.unlist(r); err != nil {
+			return err
+		}
+		if err := f.image.zero(ctx, r); err != nil {
+			return err
+		}
+	}
+	if !any {
+		return nil
+	}
+	if err := f.image.sync(ctx); err != nil {
+		return err
+	}
+	if err := f.image.listZeros(ctx, f.table.blankRuns()); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.table.blank.Clear(disk.Range{Len: f.image.size()})
+	return nil
+}

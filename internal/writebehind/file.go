@@ -1,0 +1,280 @@
+package writebehind
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/bitmap"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Options say how a disk is landed. The zero value of each field means its default.
+type Options struct {
+	// Fresh says that the target reads as zeros, and that the log lists nothing. Otherwise
+	// the chunks that the log lists are what the target holds, and all others are zeros
+	// that are not there yet, whatever the target has.
+	Fresh bool
+
+	// Size is how many bytes the disk has at the beginning, for one that is resumed.
+	Size int64
+
+	// Source reads the target. It is needed where a chunk that was written is written to
+	// again in part, and by reads of what is not held; without one these fail. It must see
+	// what WriteAt and Zero of the target did as soon as they returned.
+	Source Reader
+
+	// Writers is how many runs are written at once. Default: what the target hints, but 2
+	// to 4: more did not help (two to four were enough in every measurement we have).
+	Writers int
+
+	// CheckpointBytes and CheckpointEvery bound what a crash costs: after so many bytes
+	// written, or so long, the target is synced and the manifest written. What waited in
+	// vain for its neighbours for that long is written, too. Defaults 1 GiB and 5 s.
+	CheckpointBytes int64
+	CheckpointEvery time.Duration
+
+	// AfterFunc calls f in a goroutine of its own after d, unless stop is called before. It
+	// must return without waiting for f.
+	// Default time.AfterFunc.
+	AfterFunc func(d time.Duration, f func()) (stop func() bool)
+}
+
+// A Reader reads what a target holds. It is the part of a disk.Source that File needs.
+type Reader interface {
+	// ReadAt fills p from off.
+	ReadAt(ctx context.Context, p []byte, off int64) error
+}
+
+const (
+	minWriters             = 2
+	maxWriters             = 4
+	defaultCheckpointBytes = 1 << 30
+	defaultCheckpointEvery = 5 * time.Second
+
+	// lastSync is how long Close lets the target take for what is under way and for the
+	// last checkpoint, before it leaves without them.
+	lastSync = 2 * time.Minute
+)
+
+// Stats count bytes of a disk since New, and what its writers did.
+type Stats struct {
+	Held        int64 // taken by Write
+	Written     int64 // given to Target.WriteAt
+	Zeroed      int64 // given to Target.Zero
+	Left        int64 // not written, because the target has the same bytes
+	Runs        int   // written in so many runs
+	Checkpoints int
+
+	Writers   int           // at once, at the most
+	HashTime  time.Duration // of all of them: gathering runs, looking for zeros, hashing
+	WriteTime time.Duration // waiting for the target, and for the log to drop what changes
+}
+
+// A File is one disk that lands. Its methods may be called concurrently. The target, the
+// log and the pool stay the caller's: Finish and Close do not close them.
+//
+// Its parts are an image (the target and the log), a chunkTable (what is in memory), writers
+// (from memory to the image), a checkpointer (what makes the image safe) and a lifecycle
+// (whether it may still be used). One mutex, mu, guards what they keep; "needs mu" means
+// that the caller holds it. The lock order is: the checkpointer's syncing, mu, the pool's
+// mutex. The pool calls press without its mutex. No lock but syncing is held during I/O.
+type File struct {
+	pool    *Pool
+	account *account
+	o       Options
+	cancel  context.CancelFunc // of all calls of the target
+
+	mu     sync.Mutex
+	size   int64
+	held   int64 // bytes taken by Write since New
+	hashes pendingHashes
+
+	table       chunkTable
+	writers     writers
+	checkpoints checkpointer
+	life        lifecycle
+	image       image
+}
+
+// New begins to land a disk on target, listing what is safe in log, with memory from pool.
+// A nil log keeps no hashes: for files that are not proven, and benchmarks.
+func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File, error) {
+	if err := o.check(target, log); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults(target)
+	f := &File{pool: pool, o: o, size: o.Size, hashes: newPendingHashes()}
+	f.image = image{target: target, log: log, source: o.Source}
+	f.image.ctx, f.cancel = context.WithCancel(context.Background())
+	f.table = chunkTable{
+		image: &f.image, taken: sync.Cond{L: &f.mu}, chunks: map[int64]*chunk{},
+		blank: bitmap.New(target.Size(), manifest.ChunkSize),
+	}
+	f.table.blank.Set(disk.Range{Len: target.Size()})
+	f.life = lifecycle{table: &f.table, pool: pool, failed: make(chan struct{})}
+	f.writers = writers{
+		mu: &f.mu, image: &f.image, table: &f.table, hashes: &f.hashes, life: &f.life, pool: pool, most: o.Writers,
+	}
+	f.mu.Lock() // once it has joined, the pool may press it
+	defer f.mu.Unlock()
+	f.account = pool.join(f.writers.press)
+	f.life.account, f.writers.account = f.account, f.account
+	f.checkpoints = newCheckpointer(&f.writers, o)
+	f.writers.due = f.checkpoints.runIfDue
+	f.trust()
+	return f, nil
+}
+
+func (o Options) check(target disk.Target, log manifest.Ledger) error {
+	size := target.Size()
+	switch {
+	case log != nil && log.Info().Size != size:
+		return fault.New(fault.Conflict, "the manifest is of a disk of %d bytes, the target has %d", log.Info().Size, size).
+			WithHint("delete the manifest to copy the disk again")
+	case o.Size < 0 || o.Size > size:
+		return fault.New(fault.Invalid, "%d bytes on a target of %d", o.Size, size).
+			WithHint("make the target as large as the disk")
+	case o.Fresh && log != nil && log.Missing() != log.Chunks():
+		return fault.New(fault.Conflict, "the manifest of a fresh target lists %d chunks", log.Chunks()-log.Missing()).
+			WithHint("delete the manifest to copy the disk again")
+	}
+	return nil
+}
+
+func (o Options) withDefaults(target disk.Target) Options {
+	o.Writers = cmp.Or(o.Writers, min(max(target.Hints().Streams, minWriters), maxWriters))
+	o.CheckpointBytes = cmp.Or(o.CheckpointBytes, defaultCheckpointBytes)
+	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, defaultCheckpointEvery)
+	if o.AfterFunc == nil {
+		o.AfterFunc = func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+	}
+	return o
+}
+
+// trust takes what the target has for good where the log lists it, or everywhere without
+// a log. What lies behind the disk's size is zeros. It needs mu.
+func (f *File) trust() {
+	if f.o.Fresh {
+		return
+	}
+	for n := int64(0); n*manifest.ChunkSize < f.size; n++ {
+		if f.image.trusts(n) {
+			f.table.blank.Clear(f.image.rangeOf(n))
+		}
+	}
+	f.cutChunk(f.size)
+}
+
+// Size returns how many bytes the disk has: what Truncate said, or more once more was
+// written. The target has its full size from the beginning.
+func (f *File) Size() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.size
+}
+
+// Err returns the first error of the target or the log. What was held and not written is
+// lost with it, and every method that needs it fails.
+func (f *File) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.life.err
+}
+
+// Stats returns what happened so far.
+func (f *File) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.writers.stats
+	s.Held, s.Checkpoints, s.Writers = f.held, f.checkpoints.made, f.o.Writers
+	return s
+}
+
+// Write takes b over, also if it fails, and returns when its bytes are held: whatever is
+// read from now on has them. It waits while the file has its share of the pool.
+func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
+	r := disk.Range{Off: off, Len: int64(b.n)}
+	if err := f.image.check(r); err != nil {
+		b.Release()
+		return err
+	}
+	admitted, err := f.pool.admit(ctx, f.account, b)
+	if err != nil {
+		b.Release()
+		return err
+	}
+	return f.accept(b, r, admitted)
+}
+
+// TryWrite is Write where that takes no waiting. Otherwise it reports false, without an
+// error, and b is still the caller's.
+func (f *File) TryWrite(b *Buffer, off int64) (taken bool, err error) {
+	r := disk.Range{Off: off, Len: int64(b.n)}
+	if f.image.check(r) != nil || !f.pool.tryAdmit(f.account, b) {
+		return false, nil
+	}
+	return true, f.accept(b, r, true)
+}
+
+// accept holds the bytes of b, which is released in any case.
+func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer b.Release() // the pieces have references of their own
+	if err := f.life.writable(); err != nil {
+		return err
+	}
+	if !admitted {
+		return fault.New(fault.Internal, "write %v: the account is shut and the file is not", r)
+	}
+	f.put(b, r)
+	return nil
+}
+
+// put holds the bytes of b, which are r of the disk. It needs mu.
+func (f *File) put(b *Buffer, r disk.Range) {
+	if r.Empty() {
+		return
+	}
+	f.size = max(f.size, r.End())
+	f.held += r.Len
+	for off := r.Off; off < r.End(); {
+		c := f.table.at(off / manifest.ChunkSize)
+		p := piece{Range: r.Intersect(f.image.rangeOf(c.number)), from: b, at: off - r.Off}
+		p.retain()
+		f.table.hold(c, p)
+		f.table.settle(c)
+		off = p.End()
+	}
+	f.checkpoints.arm()
+	f.writers.kick()
+}
+
+// Close stops writing. What is held and not written is lost; what is written becomes safe
+// if the target can still sync. After Commit or Finish nothing is lost.
+func (f *File) Close() error {
+	f.mu.Lock()
+	if f.life.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.life.closed = true
+	f.life.abandon()
+	f.checkpoints.disarm()
+	f.mu.Unlock()
+	end := time.AfterFunc(lastSync, f.cancel)
+	defer end.Stop()
+	defer f.cancel()
+	f.life.group.Wait()
+	told := f.Err()
+	err := f.checkpoints.run(f.image.ctx)
+	f.pool.part(f.account)
+	if told != nil {
+		return nil // the checkpoint was worth a try, no more
+	}
+	return err
+}

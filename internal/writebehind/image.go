@@ -1,0 +1,150 @@
+package writebehind
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// An image is the target and the log that lists what is safe in it. It reads and changes
+// both and decides what of a run the target needs. It has no lock: a run belongs to one
+// writer, and the rules of the package comment keep readers and writers of a chunk apart.
+type image struct {
+	target disk.Target
+	log    manifest.Ledger // nil keeps no hashes
+	source Reader          // nil if the target cannot be read
+
+	ctx context.Context // of the calls of the target that have no caller to wait for them
+}
+
+// size returns the bytes of the target.
+func (m *image) size() int64 { return m.target.Size() }
+
+// trusts reports whether the target holds a chunk: the log lists it, or there is no log.
+func (m *image) trusts(number int64) bool { return m.log == nil || m.log.Has(number) }
+
+// listed reports whether the log lists a chunk.
+func (m *image) listed(number int64) bool { return m.log != nil && m.log.Has(number) }
+
+// hashed reports whether there is a log.
+func (m *image) hashed() bool { return m.log != nil }
+
+// check refuses what does not lie within the target.
+func (m *image) check(r disk.Range) error {
+	if err := disk.CheckRange(m.size(), r); err != nil {
+		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
+	}
+	return nil
+}
+
+func (m *image) sync(ctx context.Context) error {
+	if err := m.target.Sync(ctx); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}
+
+// list appends runs to the log, which must not be nil.
+func (m *image) list(ctx context.Context, runs []manifest.Run) error { return m.log.Append(ctx, runs) }
+
+func (m *image) zero(ctx context.Context, r disk.Range) error {
+	if err := m.target.Zero(ctx, r); err != nil {
+		return fmt.Errorf("zero %v: %w", r, err)
+	}
+	return nil
+}
+
+// checkComplete fails if the log lacks chunks.
+func (m *image) checkComplete() error {
+	if m.log != nil && !m.log.Complete() {
+		return fault.New(fault.Internal, "the manifest of a finished disk lacks %d chunks", m.log.Missing())
+	}
+	return nil
+}
+
+// rangeOf returns the bytes of the disk that a chunk is.
+func (m *image) rangeOf(number int64) disk.Range {
+	off := number * manifest.ChunkSize
+	return disk.Range{Off: off, Len: min(manifest.ChunkSize, m.size()-off)}
+}
+
+// chunksAfter returns the chunks of which nothing lies before size.
+func (m *image) chunksAfter(size int64) disk.Range {
+	off := min((size+manifest.ChunkSize-1)/manifest.ChunkSize*manifest.ChunkSize, m.size())
+	return disk.Range{Off: off, Len: m.size() - off}
+}
+
+// readBack reads what the target has.
+func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
+	r := disk.Range{Off: off, Len: int64(len(p))}
+	if m.source == nil {
+		return fault.New(fault.Unsupported, "read back %v: the target cannot be read", r).
+			WithHint("land the disk on a target that can be read while it is written")
+	}
+	if err := m.source.ReadAt(ctx, p, off); err != nil {
+		return fmt.Errorf("read back %v: %w", r, err)
+	}
+	return nil
+}
+
+// fill fills b with a part of a view.
+func (m *image) fill(ctx context.Context, b []byte, p part) error {
+	err := p.pieces.gaps(p.Range, func(g disk.Range) error {
+		to := b[g.Off-p.Off : g.End()-p.Off]
+		if p.blank {
+			clear(to)
+			return nil
+		}
+		return m.readBack(ctx, to, g.Off)
+	})
+	if err != nil {
+		return err
+	}
+	p.pieces.copyTo(b, p.Off)
+	return nil
+}
+
+// listZeros appends the blank chunks to the log, if there is one.
+func (m *image) listZeros(ctx context.Context, blank iter.Seq[disk.Range]) error {
+	if m.log == nil {
+		return nil
+	}
+	var runs []manifest.Run
+	for r := range blank {
+		runs = append(runs, manifest.Run{First: r.Off / manifest.ChunkSize, Zeros: chunksIn(r)})
+		if len(runs) < zeroRuns {
+			continue
+		}
+		if err := m.log.Append(ctx, runs); err != nil {
+			return err
+		}
+		runs = runs[:0]
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	return m.log.Append(ctx, runs)
+}
+
+// unlist drops the chunks of r from the log if it lists any.
+func (m *image) unlist(r disk.Range) error {
+	if m.log == nil || r.Empty() || m.log.Missing() == m.log.Chunks() {
+		return nil
+	}
+	first, n := r.Off/manifest.ChunkSize, chunksIn(r)
+	for c := first; c < first+n; c++ {
+		if m.log.Has(c) {
+			return m.log.Drop(first, n)
+		}
+	}
+	return nil
+}
+
+// chunksIn returns how many chunks r has, which begins with one and ends with one.
+func chunksIn(r disk.Range) int64 {
+	return (r.Len + manifest.ChunkSize - 1) / manifest.ChunkSize
+}

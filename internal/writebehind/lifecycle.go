@@ -1,0 +1,80 @@
+package writebehind
+
+import (
+	"sync"
+
+	"github.com/decamp/decamp/internal/fault"
+)
+
+// A lifecycle knows whether the file may still be read and written, and the goroutines that
+// Close waits for. The file's mu guards all but failed, which may be received from at any
+// time. fail and abandon take the pool's mutex.
+type lifecycle struct {
+	table   *chunkTable
+	pool    *Pool
+	account *account
+
+	failed chan struct{} // closed with mu once nothing is written any more
+	group  sync.WaitGroup
+	sealed bool  // by Finish
+	closed bool  // by Close
+	err    error // the first one of the target or the log
+}
+
+// over reports whether nothing is written any more.
+func (l *lifecycle) over() bool {
+	select {
+	case <-l.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// readable returns why nothing can be read, if so. It needs mu.
+func (l *lifecycle) readable() error {
+	switch {
+	case l.err != nil:
+		return l.err
+	case l.closed:
+		return fault.New(fault.Conflict, "the disk is closed").WithHint("open it again")
+	}
+	return nil
+}
+
+// writable returns why nothing can be written, if so. It needs mu.
+func (l *lifecycle) writable() error {
+	if err := l.readable(); err != nil {
+		return err
+	}
+	if l.sealed {
+		return fault.New(fault.Conflict, "the disk is finished").WithHint("write to another one")
+	}
+	return nil
+}
+
+// fail makes err stick. It needs mu.
+func (l *lifecycle) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+	l.abandon()
+}
+
+// abandon lets go of what is held, and of all who wait. It needs mu.
+func (l *lifecycle) abandon() {
+	if l.over() {
+		return
+	}
+	close(l.failed)
+	l.table.dropAll()
+	l.pool.shut(l.account)
+}
+
+// inBackground runs do in a goroutine that Close waits for. It needs mu.
+func (l *lifecycle) inBackground(do func()) {
+	if l.closed {
+		return
+	}
+	l.group.Go(do)
+}

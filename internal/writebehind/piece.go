@@ -1,0 +1,131 @@
+package writebehind
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/decamp/decamp/internal/disk"
+)
+
+// A piece is a part of a chunk that somebody wrote: bytes of a buffer, or zeros.
+type piece struct {
+	disk.Range
+	from *Buffer // holds a reference; nil stands for zeros
+	at   int64   // of the piece's first byte in from
+}
+
+// bytes returns what the piece shows of its buffer, nil for zeros.
+func (p piece) bytes() []byte {
+	if p.from == nil {
+		return nil
+	}
+	return p.from.memory[p.at : p.at+p.Len]
+}
+
+// blockOff returns where the piece begins in the block of its buffer, which it must have.
+func (p piece) blockOff() int64 { return p.from.start + p.at }
+
+// part returns the part of p within r, without a reference of its own.
+func (p piece) part(r disk.Range) piece {
+	r = p.Intersect(r)
+	return piece{Range: r, from: p.from, at: p.at + r.Off - p.Off}
+}
+
+func (p piece) retain() {
+	if p.from != nil {
+		p.from.retain()
+	}
+}
+
+func (p piece) release() {
+	if p.from != nil {
+		p.from.Release()
+	}
+}
+
+// pieces are in order and do not overlap: where they did, the one that came last has won.
+type pieces []piece
+
+// add puts p in, over whatever was there, and takes its reference over. It returns how
+// many bytes more are covered now.
+func (ps *pieces) add(p piece) int64 {
+	if n := len(*ps); n == 0 || (*ps)[n-1].End() <= p.Off { // the usual case
+		*ps = append(*ps, p)
+		return p.Len
+	}
+	return p.Len - ps.addOver(p)
+}
+
+// addOver puts p in and returns how many bytes it hides. A piece that reaches beyond p
+// keeps what lies outside.
+func (ps *pieces) addOver(p piece) (hidden int64) {
+	old := *ps
+	first := sort.Search(len(old), func(i int) bool { return old[i].End() > p.Off })
+	end := first
+	var room [3]piece
+	now := room[:0]
+	for ; end < len(old) && old[end].Off < p.End(); end++ {
+		hidden += old[end].Intersect(p.Range).Len
+	}
+	if first < end {
+		now = old[first].keep(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
+	}
+	now = append(now, p)
+	if first < end {
+		now = old[end-1].keep(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
+	}
+	for _, o := range old[first:end] {
+		o.release()
+	}
+	*ps = slices.Replace(old, first, end, now...)
+	return hidden
+}
+
+// keep appends the part of p that is r, if that is any, with a reference of its own.
+func (p piece) keep(to []piece, r disk.Range) []piece {
+	if r.Empty() {
+		return to
+	}
+	kept := p.part(r)
+	kept.retain()
+	return append(to, kept)
+}
+
+// release gives all references back and empties ps.
+func (ps *pieces) release() {
+	for _, p := range *ps {
+		p.release()
+	}
+	clear(*ps)
+	*ps = (*ps)[:0]
+}
+
+// copyTo copies all pieces into b, whose first byte is the disk's byte off. They must lie
+// within it.
+func (ps pieces) copyTo(b []byte, off int64) {
+	for _, p := range ps {
+		to := b[p.Off-off : p.End()-off]
+		if p.from == nil {
+			clear(to)
+			continue
+		}
+		copy(to, p.bytes())
+	}
+}
+
+// gaps calls do for every part of r that no piece covers, in order, until that fails.
+func (ps pieces) gaps(r disk.Range, do func(disk.Range) error) error {
+	at := r.Off
+	for _, p := range ps {
+		if p.Off > at {
+			if err := do(disk.Range{Off: at, Len: p.Off - at}); err != nil {
+				return err
+			}
+		}
+		at = max(at, p.End())
+	}
+	if at < r.End() {
+		return do(disk.Range{Off: at, Len: r.End() - at})
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package writebehind
+
+import (
+	"context"
+	"sync"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+)
+
+const (
+	// MaxBuffer is the largest Buffer in bytes: what one write may carry.
+	MaxBuffer = blockLen
+
+	// MinBudget is the least a Pool works with, in bytes. One with less gets this much.
+	MinBudget = 8 << 20
+
+	// smallSlot is the size up to which a buffer is small: the renewal of a lock, a
+	// descriptor. Small ones stand in a line of their own and have a block in reserve.
+	smallSlot    = 4 << 10
+	smallReserve = 1
+
+	windowShare = 4 // one in so many bytes of the budget is for windows
+	maxWindows  = 32
+	maxWindow   = 4 << 20 // two huge pages: longer writes are not faster
+)
+
+// A Pool lends memory under a hard budget that all files share. See the package comment
+// for how it is divided.
+type Pool struct {
+	budget    int64
+	windowLen int64 // bytes of a window, whole chunks
+	floor     int64 // what every file may hold, whatever the others do
+
+	mu       sync.Mutex
+	blocks   blocks
+	free     int64     // bytes of blocks that nobody has
+	lent     int64     // bytes of blocks that somebody has
+	buffers  []*Buffer // idle ones, without memory
+	tickets  []*ticket // idle ones
+	windows  [][]byte  // idle ones
+	unmade   int       // windows not allocated yet
+	small    line      // for buffers up to smallSlot
+	large    line      // for the others
+	wide     line      // for windows
+	accounts []*account
+	turn     int // the account that admit begins with
+}
+
+// NewPool returns a Pool that never has more than budget bytes.
+func NewPool(budget int64) *Pool {
+	budget = max(budget, MinBudget) / blockLen * blockLen
+	p := &Pool{budget: budget, blocks: newBlocks()}
+	p.windowLen = min(max(budget/windowShare/maxWindows/blockLen*blockLen, blockLen), maxWindow)
+	p.unmade = int(min(budget/windowShare/p.windowLen, maxWindows))
+	p.free = budget - int64(p.unmade)*p.windowLen
+	p.blocks.uncut = int(p.free / blockLen)
+	p.floor = p.free / 8
+	return p
+}
+
+// Budget returns the bytes that the pool never exceeds.
+func (p *Pool) Budget() int64 { return p.budget }
+
+// Lent returns how many bytes are out in buffers. It is zero when every buffer was
+// released and all that was held is written.
+func (p *Pool) Lent() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lent
+}
+
+// A Place says what a buffer is for: bytes of a disk, which any number other than 0 tells
+// from others, from an offset on. It is a hint. Writes of a power of two that begin at a
+// multiple of it then lie in memory as they do on the disk, whatever their order, and are
+// written from there.
+type Place struct {
+	Disk uint64
+	Off  int64
+}
+
+func (l Place) home() (home, int) {
+	return home{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
+}
+
+// Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up,
+// which slows whoever sends down to the speed of the targets.
+func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
+
+// GetAt is Get for bytes of which it is known where they belong.
+func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
+	if n < 0 || n > MaxBuffer {
+		return nil, fault.New(fault.Unsupported, "a write of %d bytes", n).
+			WithHint("send at most %d bytes in one write", MaxBuffer)
+	}
+	b, t := p.lendOrQueue(classOf(n), at)
+	if t != nil {
+		p.press()
+		var err error
+		if b, err = p.waitForBuffer(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	b.n = n
+	return b, nil
+}
+
+// lendOrQueue returns a buffer, or else a ticket for one.
+func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lineFor(class)
+	if l.empty() {
+		if b := p.lend(class, at); b != nil {
+			return b, nil
+		}
+	}
+	t := p.ticket()
+	t.class, t.place = class, at
+	l.join(t)
+	return nil, t
+}
+
+func (p *Pool) lineFor(class int) *line {
+	if slotLen(class) <= smallSlot {
+		return &p.small
+	}
+	return &p.large
+}
+
+func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
+	select {
+	case <-t.ready:
+		return p.redeem(t).buffer, nil
+	case <-ctx.Done():
+	}
+	if p.abandon(p.lineFor(t.class), t) {
+		return nil, ctx.Err()
+	}
+	<-t.ready
+	p.redeem(t).buffer.Release()
+	return nil, ctx.Err()
+}
+
+// lend returns a buffer of a class, nil if there is none. It needs mu.
+func (p *Pool) lend(class int, at Place) *Buffer {
+	reserve := smallReserve
+	if slotLen(class) <= smallSlot {
+		reserve = 0
+	}
+	h, off := at.home()
+	block, slot := p.blocks.lendAt(class, reserve, h, off)
+	if block == nil {
+		return nil
+	}
+	p.free -= slotLen(class)
+	p.lent += slotLen(class)
+	b := p.idleBuffer()
+	b.block, b.slot, b.memory = block, slot, block.slotMemory(slot)
+	b.start = int64(slot) * slotLen(class)
+	b.refs.Store(1)
+	return b
+}
+
+func (p *Pool) idleBuffer() *Buffer {
+	if n := len(p.buffers); n > 0 {
+		b := p.buffers[n-1]
+		p.buffers = p.buffers[:n-1]
+		return b
+	}
+	return &Buffer{pool: p}
+}
+
+// put takes a buffer back that nobody refers to, and serves those who wait.
+func (p *Pool) put(b *Buffer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := int64(len(b.memory))
+	p.blocks.give(b.block, b.slot)
+	p.free += n
+	p.lent -= n
+	if b.account != nil {
+		b.account.held -= n
+	}
+	b.memory, b.block, b.account = nil, nil, nil
+	p.buffers = append(p.buffers, b)
+	p.serve()
+}
+
+// serve answers whoever can be answered now. Only the first in each line for buffers is
+// looked at: a large one would else wait for ever behind small ones. It needs mu.
+func (p *Pool) serve() {
+	for _, l := range [...]*line{&p.small, &p.large} {
+		if l.empty() {
+			continue
+		}
+		refused := false
+		l.answer(func(t *ticket) bool {
+			if !refused {
+				t.buffer = p.lend(t.class, t.place)
+				refused = t.buffer == nil
+			}
+			return !refused
+		})
+	}
+	p.admitWaiting()
+}
+
+// ticket returns an idle ticket. It needs mu.
+func (p *Pool) ticket() *ticket {
+	if n := len(p.tickets); n > 0 {
+		t := p.tickets[n-1]
+		p.tickets = p.tickets[:n-1]
+		return t
+	}
+	return &ticket{ready: make(chan struct{}, 1)}
+}
+
+// redeem takes an answered ticket back and returns what it said.
+func (p *Pool) redeem(t *ticket) ticket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answer := *t
+	*t = ticket{ready: t.ready}
+	p.tickets = append(p.tickets, t)
+	return answer
+}
+
+// abandon takes a ticket off its line and reports whether it was not answered yet. Those
+// behind it may be easier to serve.
+func (p *Pool) abandon(l *line, t *ticket) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := l.leave(t)
+	p.serve()
+	return left
+}
+
+// starved reports whether somebody waits for a buffer.
+func (p *Pool) starved() bool { return p.small.long() || p.large.long() }
+
+// press makes all files write what they hold incomplete: somebody needs the memory.
+func (p *Pool) press() {
+	p.mu.Lock()
+	accounts := p.accounts // join and part make a new slice
+	p.mu.Unlock()
+	for _, a := range accounts {
+		a.press()
+	}
+}
+
+// takeWindow lends windowLen bytes to gather a run in, until giveWindow. It waits for its
+// turn. It returns nil once the account is shut.
+func (p *Pool) takeWindow(a *account) []byte {
+	p.mu.Lock()
+	if a.shut {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.wide.empty() {
+		if w := p.lendWindow(a); w != nil {
+			p.mu.Unlock()
+			return w
+		}
+	}
+	t := p.ticket()
+	t.account = a
+	p.wide.join(t)
+	p.mu.Unlock()
+	<-t.ready
+	return p.redeem(t).window
+}
+
+// lendWindow lends an idle window unless the file has more than its share: as many as are
+// left for all others. It needs mu.
+func (p *Pool) lendWindow(a *account) []byte {
+	left := len(p.windows) + p.unmade
+	if left == 0 || a.windows > 0 && a.windows >= left {
+		return nil
+	}
+	a.windows++
+	if len(p.windows) == 0 {
+		p.unmade--
+		return disk.AlignedMemory(p.windowLen)
+	}
+	w := p.windows[len(p.windows)-1]
+	p.windows = p.windows[:len(p.windows)-1]
+	return w
+}
+
+func (p *Pool) giveWindow(a *account, w []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.windows--
+	p.windows = append(p.windows, w)
+	p.wide.answer(func(t *ticket) bool {
+		t.window = p.lendWindow(t.account)
+		return t.window != nil
+	})
+}

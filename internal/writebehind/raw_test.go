@@ -1,0 +1,144 @@
+package writebehind
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/disk/disktest"
+	"github.com/decamp/decamp/internal/disk/rawfile"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+func TestMain(m *testing.M) { disktest.MainWithVictim(m, landUntilKilled) }
+
+const victimSize = 24<<20 + 512
+
+// A landing is a disk that lands on a raw image in a folder.
+type landing struct {
+	*File
+	pool   *Pool
+	log    *manifest.Log
+	target *rawfile.File
+	source *rawfile.Source
+}
+
+// land begins to land on the image at path, or goes on.
+func land(path string, o Options) (*landing, error) {
+	target, err := rawfile.Create(path, victimSize, rawfile.Options{})
+	o.Fresh = err == nil
+	if fault.Is(err, fault.Conflict) {
+		target, err = rawfile.Open(path, rawfile.Options{})
+		o.Size = victimSize
+	}
+	if err != nil {
+		return nil, err
+	}
+	log, err := manifest.Open(path + ".manifest")
+	if fault.Is(err, fault.NotFound) {
+		log, err = manifest.Create(path+".manifest", manifest.Info{Disk: "2000", Size: victimSize})
+	}
+	if err != nil {
+		return nil, errors.Join(err, target.Close())
+	}
+	source, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
+	if err != nil {
+		return nil, errors.Join(err, log.Close(), target.Close())
+	}
+	o.Source = source
+	pool := NewPool(MinBudget)
+	f, err := New(target, log, pool, o)
+	return &landing{f, pool, log, target, source}, err
+}
+
+func (l *landing) Close() error {
+	return errors.Join(l.File.Close(), l.source.Close(), l.log.Close(), l.target.Close())
+}
+
+// send writes want, 64 KiB at a time, some of it twice and a little out of order.
+func (l *landing) send(ctx context.Context, want *disk.Pattern, step func()) error {
+	const size = 64 << 10
+	for off := int64(0); off < want.Size(); off += size {
+		for _, at := range []int64{off ^ size, max(off-size, 0)} { // neighbours change places
+			if at >= want.Size() {
+				continue
+			}
+			r := disk.Range{Off: at, Len: min(size, want.Size()-at)}
+			if err := sendOne(ctx, l.File, l.pool, want, r); err != nil {
+				return err
+			}
+		}
+		step()
+	}
+	return nil
+}
+
+// landUntilKilled lands a disk over and over.
+func landUntilKilled(path string) error {
+	ctx := context.Background()
+	l, err := land(path, Options{CheckpointBytes: 2 << 20})
+	if err != nil {
+		return err
+	}
+	for seed := uint64(0); ; seed++ {
+		want := disk.NewSparsePattern(victimSize, 0.7, seed)
+		if err := errors.Join(l.Truncate(ctx, 0), l.Truncate(ctx, victimSize)); err != nil {
+			return err
+		}
+		if err := l.send(ctx, want, disktest.Step); err != nil {
+			return err
+		}
+	}
+}
+
+// Killed at any time, a landing leaves a manifest that lists nothing but what is in the
+// image; sent again from its beginning, the disk is right.
+func TestKilledLandingResumes(t *testing.T) {
+	for _, steps := range []int{1, 40, 300, 500} {
+		path := filepath.Join(t.TempDir(), "disk.raw")
+		disktest.KillVictim(t, path, steps)
+		l, err := land(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		image, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantListed(t, l.log, image)
+		want := disk.NewSparsePattern(victimSize, 0.4, 77)
+		ctx := t.Context()
+		if err := errors.Join(l.Truncate(ctx, 0), l.Truncate(ctx, victimSize),
+			l.send(ctx, want, func() {}), l.Finish(ctx), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		wantRaw(t, path, want)
+	}
+}
+
+// wantRaw fails unless the image at path and its manifest are want.
+func wantRaw(t *testing.T, path string, want disk.Source) {
+	t.Helper()
+	b := make([]byte, want.Size())
+	if err := want.ReadAt(t.Context(), b, 0); err != nil {
+		t.Fatal(err)
+	}
+	image, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantBytes(t, "image", image, b, 0)
+	log, err := manifest.Open(path + ".manifest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if !log.Complete() {
+		t.Fatalf("the manifest lacks %d chunks", log.Missing())
+	}
+	wantListed(t, log, image)
+}

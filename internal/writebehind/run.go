@@ -1,0 +1,212 @@
+package writebehind
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// grain is the smallest run of zeros that is kept out of the image, and the least that is
+// written of a chunk that is written again: a qcow2 cluster, and a length any file system
+// can leave as a hole.
+const grain = 64 << 10
+
+// chunkGrains is the grains of a whole chunk; the last grain of a disk may be shorter.
+const chunkGrains = manifest.ChunkSize / grain
+
+var zeros [grain]byte
+
+// what to do with a grain
+type action uint8
+
+const (
+	leave action = iota // the target has it
+	write
+	zero
+)
+
+// A run is neighbouring chunks on their way to the target. One writer has it.
+type run struct {
+	disk.Range
+	chunks  []*chunk
+	written []written // of each chunk
+	memory  []byte    // the bytes of Range
+	actions []action  // of each grain
+
+	gathered bool // memory is a window; else it is where the only chunk lies
+
+	hashing, writing time.Duration // that the writer spent with it
+}
+
+// written is what a writer finds out about one chunk.
+type written struct {
+	blank bool // it read as zeros when it was taken
+	safe  bool // the log lists it
+	same  bool // with the very same bytes, so that it is not written
+	hash  manifest.Hash
+}
+
+// write brings a run to the target. What the log lists is taken off it, durably, before
+// its bytes change.
+func (m *image) write(r *run) error {
+	began := time.Now()
+	r.actions, r.writing = r.actions[:0], 0
+	err := m.ready(r)
+	r.hashing = time.Since(began)
+	if err != nil {
+		return err
+	}
+	defer func() { r.writing = time.Since(began) - r.hashing }()
+	if err := m.unlistRun(r); err != nil {
+		return err
+	}
+	return m.apply(r)
+}
+
+// ready finds out what of a run is to be written.
+func (m *image) ready(r *run) error {
+	for i := range r.chunks {
+		if err := m.gather(r, i); err != nil {
+			return err
+		}
+		m.inspect(r, i)
+	}
+	return nil
+}
+
+// gather makes the whole chunk of its pieces, and of what lies between them.
+func (m *image) gather(r *run, i int) error {
+	c, within := r.chunks[i], m.rangeOf(r.chunks[i].number)
+	if !r.gathered {
+		return nil
+	}
+	to := r.chunkMemory(within)
+	err := c.writing.gaps(within, func(g disk.Range) error {
+		p := to[g.Off-within.Off : g.End()-within.Off]
+		if r.written[i].blank {
+			clear(p)
+			return nil
+		}
+		return m.readBack(m.ctx, p, g.Off)
+	})
+	if err != nil {
+		return err
+	}
+	c.writing.copyTo(to, within.Off)
+	return nil
+}
+
+func (r *run) chunkMemory(within disk.Range) []byte {
+	return r.memory[within.Off-r.Off : within.End()-r.Off]
+}
+
+// inspect decides what to do with each grain of a chunk, and hashes it, while it is in the
+// processor's cache. Zeros are zeroed, what the target has is left alone.
+func (m *image) inspect(r *run, i int) {
+	within := m.rangeOf(r.chunks[i].number)
+	memory := r.chunkMemory(within)
+	first := len(r.actions)
+	for off := 0; off < len(memory); off += grain {
+		g := memory[off:min(off+grain, len(memory))]
+		if bytes.Equal(g, zeros[:len(g)]) {
+			r.actions = append(r.actions, zero)
+		} else {
+			r.actions = append(r.actions, write)
+		}
+	}
+	actions := r.actions[first:]
+	w := &r.written[i]
+	if m.log != nil {
+		w.hash = hashOf(memory, actions)
+		w.same = w.safe && m.lists(r.chunks[i].number, w.hash)
+	}
+	if w.same || !w.blank {
+		keep(actions, within, r.chunks[i].writing, w.same)
+	}
+}
+
+// hashOf spares zeros the arithmetic.
+func hashOf(memory []byte, actions []action) manifest.Hash {
+	if !slices.Contains(actions, write) {
+		return manifest.ZeroHash(len(memory))
+	}
+	return manifest.HashOf(memory)
+}
+
+// lists reports whether the log has a chunk with that hash. If that cannot be read, the
+// chunk is written again, which is never wrong.
+func (m *image) lists(number int64, h manifest.Hash) bool {
+	had, ok, err := m.log.Hash(number)
+	return err == nil && ok && had == h
+}
+
+// keep leaves alone the grains that no piece touches.
+func keep(actions []action, within disk.Range, touched pieces, all bool) {
+	var changed [chunkGrains]bool
+	if !all {
+		for _, p := range touched {
+			for g := (p.Off - within.Off) / grain; g*grain < p.End()-within.Off; g++ {
+				changed[g] = true
+			}
+		}
+	}
+	for g := range actions {
+		if !changed[g] {
+			actions[g] = leave
+		}
+	}
+}
+
+// unlistRun drops the chunks from the log that are listed and will change.
+func (m *image) unlistRun(r *run) error {
+	for i := 0; i < len(r.written); i++ {
+		n := 0
+		for i+n < len(r.written) && r.written[i+n].safe && !r.written[i+n].same {
+			n++
+		}
+		if n == 0 {
+			continue
+		}
+		if err := m.log.Drop(r.chunks[i].number, int64(n)); err != nil {
+			return err
+		}
+		i += n
+	}
+	return nil
+}
+
+// apply gives the target the run, neighbouring grains at once.
+func (m *image) apply(r *run) error {
+	for g := 0; g < len(r.actions); {
+		end := g + 1
+		for end < len(r.actions) && r.actions[end] == r.actions[g] {
+			end++
+		}
+		off := int64(g) * grain
+		part := disk.Range{Off: r.Off + off, Len: min(int64(end)*grain, r.Len) - off}
+		if err := m.act(r.actions[g], part, r.memory[off:off+part.Len]); err != nil {
+			return err
+		}
+		g = end
+	}
+	return nil
+}
+
+func (m *image) act(a action, r disk.Range, p []byte) error {
+	switch a {
+	case write:
+		if err := m.target.WriteAt(m.ctx, p, r.Off); err != nil {
+			return fmt.Errorf("write behind at %v: %w", r, err)
+		}
+	case zero:
+		if err := m.target.Zero(m.ctx, r); err != nil {
+			return fmt.Errorf("zero behind at %v: %w", r, err)
+		}
+	case leave:
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package writebehind
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// A ticket is one caller's place in a line of the pool. Only its caller waits for it; the
+// pool answers once, with what was asked for or, to an account that is shut, with nothing.
+type ticket struct {
+	ready   chan struct{} // room for the one answer
+	account *account
+	class   int     // of the buffer asked for
+	place   Place   // what for
+	buffer  *Buffer // to be admitted, or the answer
+	window  []byte
+	ok      bool // admitted
+}
+
+// A line is tickets in the order they came. All but long needs the pool's mu.
+type line struct {
+	tickets []*ticket
+	n       atomic.Int32 // of tickets
+}
+
+// long reports whether anybody waits.
+func (l *line) long() bool { return l.n.Load() > 0 }
+
+func (l *line) join(t *ticket) {
+	l.tickets = append(l.tickets, t)
+	l.n.Add(1)
+}
+
+func (l *line) empty() bool { return len(l.tickets) == 0 }
+
+// answer passes over the tickets in order. serve tells whether a ticket was answered;
+// those that were leave the line.
+func (l *line) answer(serve func(*ticket) bool) {
+	waiting := l.tickets[:0]
+	for _, t := range l.tickets {
+		if serve(t) {
+			l.n.Add(-1)
+			t.ready <- struct{}{}
+			continue
+		}
+		waiting = append(waiting, t)
+	}
+	clear(l.tickets[len(waiting):])
+	l.tickets = waiting
+}
+
+// leave takes t off the line and reports whether it was still there.
+func (l *line) leave(t *ticket) bool {
+	for i := range l.tickets {
+		if l.tickets[i] == t {
+			l.tickets = slices.Delete(l.tickets, i, i+1)
+			l.n.Add(-1)
+			return true
+		}
+	}
+	return false
+}

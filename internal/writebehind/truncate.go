@@ -1,0 +1,88 @@
+package writebehind
+
+import (
+	"context"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/fault"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// Truncate sets the disk's size. What was cut off reads as zeros when the disk grows
+// again; on the target it becomes zeros when it is written again, or with Finish. Growing
+// costs nothing, cutting what is held and one record of the manifest.
+func (f *File) Truncate(ctx context.Context, size int64) error {
+	if size < 0 || size > f.image.size() {
+		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.image.size()).
+			WithHint("make the target as large as the disk")
+	}
+	if grown, err := f.grow(size); grown || err != nil {
+		return err
+	}
+	if err := f.checkpoints.lockSyncing(ctx); err != nil {
+		return err
+	}
+	defer f.checkpoints.unlockSyncing()
+	if err := f.mayWrite(); err != nil {
+		return err
+	}
+	// First the manifest: a crash from here on must not find chunks that are zeros by now
+	// listed with what they were. No checkpoint lists them again while we have syncing.
+	if err := f.image.unlist(f.image.chunksAfter(size)); err != nil {
+		return f.stick(ctx, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.life.readable(); err != nil {
+		return err
+	}
+	f.cut(size)
+	return nil
+}
+
+func (f *File) mayWrite() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.life.writable()
+}
+
+// grow sets the size unless that cuts something off.
+func (f *File) grow(size int64) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.life.writable(); err != nil {
+		return false, err
+	}
+	if size < f.size {
+		return false, nil
+	}
+	f.size = size
+	return true, nil
+}
+
+// cut makes everything from size on zeros. It needs syncing and mu.
+func (f *File) cut(size int64) {
+	f.size = size
+	gone := f.image.chunksAfter(size)
+	f.table.blank.Set(gone)
+	f.table.dropFrom(chunksIn(disk.Range{Len: gone.Off}))
+	f.hashes.cut(gone.Off / manifest.ChunkSize)
+	f.cutChunk(size)
+}
+
+// cutChunk makes zeros of the end of the chunk that size lies in. It needs mu.
+func (f *File) cutChunk(size int64) {
+	within := f.image.rangeOf(size / manifest.ChunkSize)
+	if size == within.Off || size >= f.image.size() {
+		return
+	}
+	_, exists := f.table.chunks[size/manifest.ChunkSize]
+	if !exists && f.table.blank.Has(size) {
+		return
+	}
+	c := f.table.at(size / manifest.ChunkSize)
+	f.table.hold(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
+	f.table.settle(c)
+	f.checkpoints.arm()
+	f.writers.kick()
+}

@@ -1,0 +1,244 @@
+package writebehind
+
+import (
+	"sync"
+
+	"github.com/decamp/decamp/internal/disk"
+	"github.com/decamp/decamp/internal/manifest"
+)
+
+// maxPartial is how many incomplete chunks a stream may have, reordered as it is. With more
+// it is no stream.
+const maxPartial = 8
+
+// writers bring what is in memory to the image, in as many goroutines as there is work for
+// and most allows. They end when there is none. The file's mu guards their state: press, take
+// and done lock it, writer and writeNext run without it, the other methods need it.
+type writers struct {
+	image   *image
+	table   *chunkTable
+	hashes  *pendingHashes
+	life    *lifecycle
+	pool    *Pool
+	account *account
+	most    int    // that run at once
+	due     func() // called with mu after each run: a checkpoint may be due
+
+	mu      *sync.Mutex // the file's
+	running int
+	busy    int // chunks they have
+	runs    []*run
+	stats   Stats
+}
+
+// press makes the file give back memory, now that somebody waits for it.
+func (ws *writers) press() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.kick()
+}
+
+// pressed reports whether chunks must be written although they are not complete: because
+// the pool is used up, or the file's share is and what waits for it will not help. It
+// needs mu.
+func (ws *writers) pressed() bool {
+	return ws.pool.starved() || ws.account.waiting.long() && ws.table.partial.n > maxPartial
+}
+
+// relax admits all that waits for the file's share if the file has nothing to write: what
+// completes its chunks must be among them, and their memory is taken already. It needs mu.
+func (ws *writers) relax() {
+	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.long() {
+		ws.pool.admitAll(ws.account)
+	}
+}
+
+// backlog is how many ripe chunks there are for each writer before another one begins. Two
+// that take turns at single chunks mostly wait for the file's lock in the kernel. A Commit
+// does not wait for a writer that is busy with something else.
+const backlog = 1
+
+// kick starts another writer if there is work for it. Writers end when there is none, so a
+// file that is idle costs nothing. It needs mu.
+func (ws *writers) kick() {
+	if ws.running == ws.most || ws.running > 0 && ws.table.ripe.n <= backlog*ws.running && len(ws.table.barriers) == 0 {
+		return
+	}
+	if ws.first() == nil {
+		ws.relax()
+		return
+	}
+	if ws.life.over() {
+		return
+	}
+	r := &run{}
+	if n := len(ws.runs); n > 0 {
+		r, ws.runs = ws.runs[n-1], ws.runs[:n-1]
+	}
+	ws.running++
+	ws.life.group.Add(1)
+	go ws.writer(r)
+}
+
+// writer writes runs until none is ripe.
+func (ws *writers) writer(r *run) {
+	defer ws.life.group.Done()
+	for ws.writeNext(r) {
+	}
+}
+
+// writeNext waits for a window first, and takes what to write second: a run that waits
+// grows.
+func (ws *writers) writeNext(r *run) bool {
+	window := ws.pool.takeWindow(ws.account)
+	if window != nil {
+		defer ws.pool.giveWindow(ws.account, window)
+	}
+	if !ws.take(r, window) {
+		return false
+	}
+	ws.done(r, ws.image.write(r))
+	return true
+}
+
+// first returns the first chunk that can be written now. Under pressure, when nothing else
+// will give memory back, that may be one that is not complete. Ripe chunks that are being
+// read are wanted from now on: else readers that follow each other could keep them from
+// being written for ever. It needs mu.
+func (ws *writers) first() *chunk {
+	if ws.hashes.full() {
+		return nil
+	}
+	for c := ws.table.ripe.first; c != nil; c = c.next {
+		if ws.free(c) {
+			return c
+		}
+		if c.pins > 0 {
+			c.wanted = true
+		} else {
+			ws.table.unwant(c) // no reader is in the way: a checkpoint lists it
+		}
+	}
+	if ws.busy > 0 || !ws.pressed() {
+		return nil
+	}
+	for c := ws.table.partial.first; c != nil; c = c.next {
+		if ws.free(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// free reports whether a writer may begin with c: nobody reads the target there, and the
+// log is not just about to list what it held before. It needs mu.
+func (ws *writers) free(c *chunk) bool { return c.pins == 0 && !ws.hashes.lists(c.number) }
+
+// take gives r the next run, and reports false if there is none: then the writer is booked
+// out, in the same breath, so that whoever brings work next starts another. A nil window
+// says that nothing is to be written any more.
+func (ws *writers) take(r *run, window []byte) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	c := ws.first()
+	if c == nil || window == nil {
+		ws.relax()
+		ws.running--
+		ws.runs = append(ws.runs, r)
+		return false
+	}
+	r.Range = disk.Range{Off: c.number * manifest.ChunkSize}
+	r.chunks, r.written, r.gathered = r.chunks[:0], r.written[:0], false
+	ws.takeChunk(r, c)
+	if r.memory = c.whole(r.Len); r.memory == nil || ws.table.ripe.n >= lagging {
+		ws.extend(r, window)
+	}
+	ws.kick()
+	return true
+}
+
+// lagging is how many ripe chunks mean that the target is what everybody waits for: then
+// long writes are worth their copying. A target that keeps up has a few waiting.
+const lagging = 64
+
+// extend takes the chunks that follow too, as many as the window holds. It needs mu.
+func (ws *writers) extend(r *run, window []byte) {
+	r.gathered = true
+	for room := int64(len(window))/manifest.ChunkSize - 1; room > 0; room-- {
+		c := ws.table.chunks[r.chunks[len(r.chunks)-1].number+1]
+		if c == nil || c.in != &ws.table.ripe || !ws.free(c) {
+			break
+		}
+		ws.takeChunk(r, c)
+	}
+	r.memory = window[:r.Len]
+}
+
+// takeChunk makes what is held of a chunk what is being written. It needs mu.
+func (ws *writers) takeChunk(r *run, c *chunk) {
+	c.unlink()
+	c.held, c.writing = c.writing, c.held
+	c.started, c.covered = c.began, 0
+	c.busy, c.void, c.urgent = true, false, false
+	ws.busy++
+	ws.hashes.forget(c.number)
+	ws.table.unwant(c)
+	r.chunks = append(r.chunks, c)
+	r.written = append(r.written, written{
+		blank: ws.table.blank.Has(c.number * manifest.ChunkSize),
+		safe:  ws.image.listed(c.number),
+	})
+	r.Len += ws.image.rangeOf(c.number).Len
+}
+
+// done books a run: it is what the target has now, unless err says that it is not.
+func (ws *writers) done(r *run, err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if err != nil {
+		ws.life.fail(err)
+	}
+	for i, c := range r.chunks {
+		ws.doneChunk(c, r.written[i], err == nil)
+	}
+	ws.busy -= len(r.chunks)
+	ws.count(r)
+	ws.due()
+	ws.kick()
+}
+
+// doneChunk needs mu.
+func (ws *writers) doneChunk(c *chunk, w written, ok bool) {
+	if ok && !w.same {
+		ws.hashes.dirty = true
+	}
+	if ok && !c.void {
+		ws.table.blank.Clear(ws.image.rangeOf(c.number))
+		if ws.image.hashed() && !w.same {
+			ws.hashes.hold(c.number, w.hash)
+		}
+	}
+	c.writing.release()
+	c.busy, c.void = false, false
+	ws.table.ended(c.started)
+	ws.table.settle(c)
+}
+
+// count needs mu.
+func (ws *writers) count(r *run) {
+	ws.stats.Runs++
+	ws.stats.HashTime += r.hashing
+	ws.stats.WriteTime += r.writing
+	for g, a := range r.actions {
+		n := min(grain, r.Len-int64(g)*grain)
+		switch a {
+		case write:
+			ws.stats.Written += n
+			ws.hashes.bytes += n
+		case zero:
+			ws.stats.Zeroed += n
+		case leave:
+			ws.stats.Left += n
+		}
+	}
+}
