@@ -178,3 +178,26 @@ func readFile() string { return "where it is, somebody asks" } // the content of
 		t.Errorf("%d of %d trailing comments, %d of %d functions", p.fragments, p.trailing, p.oneWord, p.functions)
 	}
 }
+
+// minComments is the lowest accepted share of lines of internal/ that are comments, in percent. It may only rise.
+const minComments = 10.0
+
+func TestCodeIsCommented(t *testing.T) {
+	lines, comments := 0, 0
+	for _, file := range tracked(t, "internal/*.go") {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for line := range strings.Lines(read(t, file)) {
+			lines++
+			if strings.HasPrefix(strings.TrimSpace(line), "//") {
+				comments++
+			}
+		}
+	}
+	share := percent(comments, lines)
+	t.Logf("%.1f %% of %d lines are comments", share, lines)
+	if share < minComments {
+		t.Errorf("%.1f %% of the lines of internal/ are comments, the lowest accepted share is %.1f", share, minComments)
+	}
+}

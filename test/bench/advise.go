@@ -19,7 +19,7 @@ func adviseFigures(_ context.Context, b *bench) error {
 	var async, sync []float64
 	for i, r := range matrix {
 		known := matrix
-		if r.Export == rows.Async || r.Contradicts() { // of the third synchronous row there is no other
+		if r.Export == rows.Async || r.Contradicts() { // the advice has no synchronous row to compare with
 			known = slices.Delete(slices.Clone(matrix), i, i+1)
 		}
 		m, err := advise.Fit(known)
@@ -57,7 +57,7 @@ vms:
   - {count: 1000, hosts: 500, allocated: 2T, disks: 4}
 `
 
-// simulateFigures measures the simulation of a fleet larger than anybody's.
+// simulateFigures measures the simulation of a fleet larger than any known one.
 func simulateFigures(ctx context.Context, b *bench) error {
 	d, err := b.makeBed(ctx)
 	if err != nil {

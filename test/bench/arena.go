@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// An arena is a network of its own with a port mapper, where a server may take the ports
-// that belong to NFS without meeting this machine's. It needs root.
+// An arena is a network namespace with a port mapper. A server in it can use NFS's ports without a
+// conflict with servers of this machine. It needs root.
 type arena struct {
 	rpcbind *exec.Cmd
-	dir     string // for ganesha's configuration, log and pid
+	dir     string // directory for ganesha's configuration, log and pid file
 }
 
-// arenaScript sets up what unshare made, says so, and becomes the port mapper.
+// arenaScript sets up the new namespaces, prints a line, and becomes the port mapper.
 const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p /run/rpcbind && echo up && exec rpcbind -w -f`
 
 // arenaPatience is how long servers may take to come up.
@@ -39,7 +39,7 @@ func newArena(ctx context.Context, dir string) (*arena, error) {
 	if err := a.rpcbind.Start(); err != nil {
 		return nil, err
 	}
-	// Before it has a network of its own, who follows it would stay in this machine's.
+	// A process that joins before the namespace exists stays in the namespace of this machine.
 	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
 		a.close()
 		return nil, fmt.Errorf("start a network of one's own (needs root): %w", err)
@@ -48,7 +48,7 @@ func newArena(ctx context.Context, dir string) (*arena, error) {
 }
 
 func (a *arena) close() {
-	_ = a.rpcbind.Process.Kill() // it has nothing to lose
+	_ = a.rpcbind.Process.Kill() // rpcbind has no state to lose
 	_ = a.rpcbind.Wait()
 }
 
@@ -85,10 +85,10 @@ func (a *arena) role(ctx context.Context, role string, job any) (*exec.Cmd, erro
 	return cmd, nil
 }
 
-// An nfsServer is a server in a process of its own.
+// An nfsServer is a server in a separate process.
 type nfsServer struct {
 	serverFacts
-	path string // of the export
+	path string // path of the export
 	cmd  *exec.Cmd
 	end  func()
 }
@@ -106,7 +106,7 @@ func (a *arena) serve(ctx context.Context, role string, job any) (*nfsServer, er
 	return s, nil
 }
 
-// startServer starts a command of a role that serves, and waits until it says that it does.
+// startServer starts a command of a role that serves, and waits until it prints that it serves.
 func startServer(cmd *exec.Cmd) (*nfsServer, error) {
 	s := &nfsServer{path: landExport, cmd: cmd}
 	stdin, err := s.cmd.StdinPipe()
@@ -149,7 +149,7 @@ func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	s.end = func() { _ = s.cmd.Process.Kill() } // it may have ended
+	s.end = func() { _ = s.cmd.Process.Kill() } // fails if the process has ended
 	if err := a.await(ctx, s); err != nil {
 		s.stop()
 		said, _ := os.ReadFile(log) // the first error counts
@@ -183,7 +183,7 @@ func cpuOf(pid int) (float64, error) {
 	}
 	_, rest, ok := strings.Cut(string(text), ") ")
 	f := strings.Fields(rest)
-	const utime, stime = 11, 12 // proc_pid_stat(5): fields 14 and 15, of which two are cut off
+	const utime, stime = 11, 12 // fields 14 and 15 of proc_pid_stat(5), without the two fields that are cut off
 	if !ok || len(f) <= stime {
 		return 0, fmt.Errorf("%q is no /proc/PID/stat", text)
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bench is one run: where it works and what it has found.
+// bench is one run: its folder and its rows.
 type bench struct {
 	dir     string
 	part    string

@@ -30,16 +30,16 @@ import (
 
 const (
 	budgetVMs   = 4
-	budgetSize  = 8 << 30         // of each VM's disk: more than comes in the time, of which 4 s are without a budget
+	budgetSize  = 8 << 30         // size of each VM's disk: more than is copied in the time; 4 s of it run without a budget
 	budgetSpan  = 6 * time.Second // each rate is measured over
-	budgetStart = 2 * time.Second // from the first byte, for connections to come
-	budgetTurn  = time.Second     // from a change, which must count by then
+	budgetStart = 2 * time.Second // wait from the first byte until all connections are open
+	budgetTurn  = time.Second     // wait from a change until it must be in effect
 	budgetFree  = 2 * time.Second // without a budget: what this machine moves at all
 	budgetName  = "link:bench"
 
 	narrowBudget = 50e6  // bytes/s
-	wideBudget   = 300e6 // bytes/s, where the machine moves twice that without a budget
-	budgetStep   = 10e6  // that a lesser one is a multiple of
+	wideBudget   = 300e6 // bytes per second; the machine copies twice that without a budget
+	budgetStep   = 10e6  // smaller budgets are multiples of it, in bytes per second
 )
 
 // budgetFigures moves four VMs under one budget, by each transport, and changes it meanwhile.
@@ -51,7 +51,7 @@ func budgetFigures(ctx context.Context, b *bench) error {
 	return errors.Join(errs...)
 }
 
-// budgetJob is what childBudget is told.
+// budgetJob is the input of childBudget.
 type budgetJob struct {
 	Lab     labFacts `json:"lab"`
 	By      string   `json:"by"`
@@ -60,7 +60,7 @@ type budgetJob struct {
 	Portmap string   `json:"portmap"`
 }
 
-// budgetResult is what came under each budget.
+// budgetResult has the rate and the fairness under each budget.
 type budgetResult struct {
 	taken
 	Free  float64   `json:"free"`  // bytes/s of all, without a budget
@@ -109,7 +109,7 @@ func budgetRows(b *bench, by string, r budgetResult) {
 	}
 	b.atMost(5, Row{Figure: by + ", 4 VMs under one budget, changed live: worst deviation of their rate", Value: worst, Unit: "%",
 		Note: note + fmt.Sprintf("each over %v, from %v after the change; %.0f MB/s without a budget", budgetSpan, budgetTurn, r.Free/1e6)})
-	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: what the slowest gets of what the fastest gets", Value: r.Whole, Unit: "x"})
+	b.atLeast(0.8, Row{Figure: by + ", 4 VMs under one budget: slowest divided by fastest", Value: r.Whole, Unit: "x"})
 }
 
 // childBudget moves the first disk of each VM to nowhere, and changes their budget meanwhile.
@@ -153,7 +153,7 @@ func (p *paced) set(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
-// all runs until all rates were measured, and then stops what is under way.
+// all runs until all rates were measured, and then stops the transfers.
 func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -185,12 +185,12 @@ func (p *paced) move(ctx context.Context, t transport.Transport, i int, vm *inve
 	defer flow.Leave()
 	_, err := t.Transfer(ctx, transport.Job{
 		Disk: transport.Disk{VM: vm, Disk: d}, Target: nowhere{disk.NewNull(d.Capacity), &p.came[i]}, Pace: flow.Wait,
-		ReadBack: func(context.Context) (disk.Source, error) { return disk.NewPattern(d.Capacity), nil }, // nobody looks
+		ReadBack: func(context.Context) (disk.Source, error) { return disk.NewPattern(d.Capacity), nil }, // the result is not used
 	})
 	return err
 }
 
-// nowhere counts what it is given.
+// nowhere discards data and counts its bytes.
 type nowhere struct {
 	disk.Null
 	came *atomic.Int64
@@ -201,8 +201,8 @@ func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
 	return n.Null.WriteAt(ctx, b, off)
 }
 
-// measure sees what comes without a budget, sets one after the other, and sees what comes then.
-// One that the machine cannot fill would say nothing of budgets.
+// measure measures the rate without a budget, then under each budget in turn. A budget above the rate
+// of the machine is left out: the row would not show an effect of the budget.
 func (p *paced) measure(ctx context.Context) error {
 	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
@@ -233,8 +233,7 @@ func (p *paced) measure(ctx context.Context) error {
 	return nil
 }
 
-// share returns what came of the VM of which least came, of that of which most did, and what
-// came of all.
+// share returns the smallest share of a VM divided by the largest, and the sum of all.
 func share(before, after []int64) (fair float64, all int64) {
 	came := slices.Clone(after)
 	for i := range came {

@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// A cable is two networks of their own with one wire between them, whose rate and MTU are set: a
-// host at one end, and this machine at the other. It needs root. The networks go with the processes
-// that hold them.
+// A cable is two network namespaces with one wire between them, whose rate and MTU are set: a host at
+// one end, and this machine at the other. It needs root. The namespaces end with the processes that
+// hold them.
 type cable struct {
 	host, here *end
 }
@@ -95,7 +95,7 @@ func (e *end) close() {
 		return
 	}
 	e.stdin.Close()
-	_ = e.holder.Wait() // it ends when its input does
+	_ = e.holder.Wait() // the process ends when its input is closed
 }
 
 func (w *cable) close() {

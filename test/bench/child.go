@@ -15,8 +15,8 @@ import (
 
 // taken is what one role of this program did and cost, printed as JSON by child.
 type taken struct {
-	Bytes   int64   `json:"bytes"`   // of data, as the figure counts them
-	Seconds float64 `json:"seconds"` // of wall time, without the process's start
+	Bytes   int64   `json:"bytes"`   // bytes of data, as the figure counts them
+	Seconds float64 `json:"seconds"` // wall time without the start of the process
 	CPU     float64 `json:"cpu"`     // processor seconds of the same stretch
 	Peak    int64   `json:"peak"`    // bytes resident at most, of the whole process
 	Wire    int64   `json:"wire"`    // bytes of answers taken from the network

@@ -12,17 +12,17 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// clonesJob is what childClones is told: to have a host clone a disk onto an NFS export, as people
-// do it by hand.
+// clonesJob is the input of childClones: a host clones a disk to an NFS export, as an administrator
+// does manually.
 type clonesJob struct {
 	Lab    labFacts `json:"lab"`
 	VM     string   `json:"vm"`     // its first disk
-	Server string   `json:"server"` // of the export, as the host sees it
+	Server string   `json:"server"` // server of the export, as the host addresses it
 	Path   string   `json:"path"`
 }
 
-// cloneLook is how often a host is asked whether the clone has ended: decamp asks seldom, and its
-// copies take hours.
+// cloneLook is the interval of status requests during a clone. decamp itself uses a longer interval,
+// because its copies take hours.
 const cloneLook = 10 * time.Millisecond
 
 // childClones times one clone, from the order to the end of the host's task.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// contenders are servers that write to one file system, each a process of its own.
+// contenders are servers in separate processes that write to one file system.
 type contenders struct {
 	arena   *arena
 	dir     string
@@ -46,7 +46,7 @@ func (c *contenders) start(ctx context.Context, name string) (*nfsServer, error)
 		}
 		s, err := c.arena.serve(ctx, "sink", job)
 		if err == nil {
-			s.path = "" // it knows no names
+			s.path = "" // the server has no files to name
 		}
 		return s, err
 	}

@@ -27,8 +27,8 @@ func disksOf(n int) (disks []lab.Disk) {
 	return disks
 }
 
-// countMoved has decamp carry out plans of one emulated vCenter and says that all VMs of them are
-// published, and after how long. Steer is called once it works; it may be nil.
+// countMoved runs decamp with plans of one emulated vCenter, and reports the time until all VMs of them
+// are published. steer is called once decamp works; it may be nil.
 func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, plans []moveSpec, steer func(*bed, *program) error) error {
 	s, err := b.openScene(ctx, cfg)
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// emulated is an ESXi in a process of its own with one VM of one disk.
+// emulated is an ESXi in a separate process, with one VM of one disk.
 type emulated struct {
 	facts labFacts
 	cmd   *exec.Cmd
 	stdin io.Closer // closing it ends the process
 }
 
-// labFacts is what the lab's process says once it listens.
+// labFacts is the output of the lab's process once it listens.
 type labFacts struct {
 	Addr        string `json:"addr"`
 	User        string `json:"user"`
@@ -64,7 +64,7 @@ func startLabOf(ctx context.Context, disks []lab.Disk, limits lab.Limits) (*emul
 // labPatience is how long an emulated ESXi may take to end.
 const labPatience = 10 * time.Second
 
-// startLabWith starts what config says, which has a VM with a disk.
+// startLabWith starts a lab with the configuration, which must have a VM with a disk.
 func startLabWith(ctx context.Context, config lab.Config) (*emulated, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -86,7 +86,7 @@ func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 		return nil, err
 	}
 	e.stdin = stdin
-	e.cmd.Cancel, e.cmd.WaitDelay = stdin.Close, labPatience // it has folders to remove
+	e.cmd.Cancel, e.cmd.WaitDelay = stdin.Close, labPatience // the lab removes its folders
 	if err := e.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func startLabBy(cmd *exec.Cmd, config lab.Config) (*emulated, error) {
 
 func (e *emulated) stop() {
 	e.stdin.Close()
-	_ = e.cmd.Wait() // it ends when its input does; its errors are on stderr
+	_ = e.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
 // url is the disk's flat file as any HTTP client would ask for it.
@@ -131,7 +131,7 @@ func (f labFacts) write(ctx context.Context, vm string, count int64) error {
 	return f.control(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
 }
 
-// control asks the lab's control API, and decodes what it answers into answer.
+// control calls the lab's control API, and decodes the response into answer.
 func (f labFacts) control(ctx context.Context, method, path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
@@ -158,15 +158,15 @@ func (f labFacts) control(ctx context.Context, method, path string, body, answer
 	return json.Unmarshal(text, answer)
 }
 
-// childLab is the lab's process: it is told its Config on its input (ten thousand VMs are too
-// long for an argument), and serves until that ends.
+// childLab is the lab's process. It reads its Config from its input, because ten thousand VMs are too
+// long for an argument, and serves until the input ends.
 func childLab(ctx context.Context, _ []string) error {
 	var cfg lab.Config
 	if err := json.NewDecoder(os.Stdin).Decode(&cfg); err != nil {
 		return err
 	}
-	signal.Ignore(os.Interrupt) // that is for who closes its input then
-	log.SetOutput(io.Discard)   // the simulator tells of every snapshot file that is there already
+	signal.Ignore(os.Interrupt) // the parent handles the signal and closes the input
+	log.SetOutput(io.Discard)   // the simulator logs each existing snapshot file
 	l, err := lab.Start(ctx, cfg)
 	if err != nil {
 		return err

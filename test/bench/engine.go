@@ -88,7 +88,7 @@ func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manife
 	return t, err
 }
 
-// tempManifest creates a manifest in a folder of its own; done removes it.
+// tempManifest creates a manifest in a temporary folder; done removes it.
 func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err error) {
 	if !wanted {
 		return nil, func() {}, nil

@@ -24,14 +24,14 @@ import (
 const (
 	eventVMs       = 10_000
 	eventTransfers = 200
-	eventTime      = 20 * time.Second // of each measurement
+	eventTime      = 20 * time.Second // time of each measurement
 	eventClients   = 1000
 	oldestEvent    = 1.0 // seconds, that a browser may be behind
 	mostEventCPU   = 2.0 // percent of a core, for a browser
 )
 
-// eventFigures measures the event stream of a server whose plan has 10,000 VMs, of which 200
-// move: how old what clients are told is, and what telling them costs.
+// eventFigures measures the event stream of a server whose plan has 10,000 VMs, of which 200 transfer:
+// the age of events at the client, and the processor time of sending them.
 func eventFigures(ctx context.Context, b *bench) error {
 	s, err := startEvents(ctx, filepath.Join(b.dir, "events"))
 	if err != nil {
@@ -50,9 +50,9 @@ func eventFigures(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(Row{Figure: "processor of the server while 200 transfers are reported and nobody follows", Value: alone.cpu, Unit: "% of a core"})
+	b.add(Row{Figure: "processor of the server with 200 reported transfers and no client", Value: alone.cpu, Unit: "% of a core"})
 	b.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.note()})
-	b.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, more than with nobody", Value: one.cpu - alone.cpu, Unit: "% of a core",
+	b.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, in addition to no client", Value: one.cpu - alone.cpu, Unit: "% of a core",
 		Note: fmt.Sprintf("%.1f %% with it", one.cpu)})
 	b.atMost(oldestEvent, Row{Figure: "1,000 clients with 200 live transfers: oldest event, 99 of 100", Value: many.p99, Unit: "s",
 		Note: many.note() + "; the clients share the machine"})
@@ -61,7 +61,7 @@ func eventFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// eventFacts is what the server's process says, first and at every line that it is sent.
+// eventFacts is the output of the server's process: first at its start, then for each input line.
 type eventFacts struct {
 	URL      string  `json:"url,omitempty"`
 	Token    string  `json:"token,omitempty"`
@@ -110,7 +110,7 @@ func startEvents(ctx context.Context, dir string) (*eventServer, error) {
 
 func (s *eventServer) stop() {
 	s.stdin.Close()
-	_ = s.cmd.Wait() // it ends when its input does; its errors are on stderr
+	_ = s.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
 func (s *eventServer) hear(f *eventFacts) error {
@@ -121,7 +121,7 @@ func (s *eventServer) hear(f *eventFacts) error {
 	return json.Unmarshal(line, f)
 }
 
-// cost asks the server what it has used until now.
+// cost requests the processor time that the server has used so far.
 func (s *eventServer) cost() (f eventFacts, err error) {
 	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
 		return f, err
@@ -142,7 +142,7 @@ func (f followed) note() string {
 	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
 }
 
-// measure has clients follow the events for a while, each on a connection of its own.
+// measure follows the events with some clients for a while, each on a separate connection.
 func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,7 +151,7 @@ func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err
 	for i := range seen {
 		all.Go(func() { seen[i].follow(ctx, s) })
 	}
-	wait(ctx, eventTime/4) // until all are there, and have what was before
+	wait(ctx, eventTime/4) // wait until all clients are connected and have received the earlier events
 	before, err := s.cost()
 	if err != nil {
 		return f, err
@@ -168,7 +168,7 @@ func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err
 	f = addUp(seen)
 	f.cpu, f.resident = 100*(after.CPU-before.CPU)/took, after.Resident
 	if err == nil && clients > 0 && f.events == 0 {
-		err = errors.New("no client was told anything")
+		err = errors.New("no client received an event")
 	}
 	return f, err
 }
@@ -199,7 +199,7 @@ func addUp(seen []eventClient) (f followed) {
 	return f
 }
 
-// eventClient is one client, and how old what it was told was.
+// eventClient is one client with the ages of the events that it received.
 type eventClient struct {
 	mu    sync.Mutex
 	ages  []float64
@@ -252,8 +252,7 @@ func (c *eventClient) read(ctx context.Context, s *eventServer) error {
 	}
 }
 
-// note looks at the time of the first transfer that an event tells of: all of them are
-// reported together.
+// note records the age of the first transfer of an event: all of them are reported together.
 func (c *eventClient) note(line []byte) {
 	_, rest, found := bytes.Cut(line, []byte(`"at":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -269,8 +268,8 @@ func (c *eventClient) note(line []byte) {
 	}
 }
 
-// childEvents is the server, and a worker that reports 200 transfers each second. It says what
-// it used at every line that it is sent, and ends with its input.
+// childEvents is the server, and a worker that reports 200 transfers each second. It prints its
+// processor time for each input line, and ends with its input.
 func childEvents(ctx context.Context, args []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -301,7 +300,7 @@ func childEvents(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return nil // the process ends with what it served
+	return nil // the process ends with its server
 }
 
 // resident returns VmRSS in bytes.

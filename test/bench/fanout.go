@@ -88,7 +88,7 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []place) er
 	return nil
 }
 
-// fanOut runs childFan, and removes what it wrote.
+// fanOut runs childFan, and removes its files.
 func fanOut(ctx context.Context, places []place) (t taken, err error) {
 	job, err := json.Marshal(places)
 	if err != nil {
@@ -102,8 +102,8 @@ func fanOut(ctx context.Context, places []place) (t taken, err error) {
 	return t, runChild(ctx, &t, "fan", string(job))
 }
 
-// childFan copies a Pattern into all places at once, with a manifest for each. Wire is
-// what was read of it.
+// childFan copies a Pattern into all places at once, with a manifest for each. Wire is the number of
+// bytes read from it.
 func childFan(ctx context.Context, args []string) (t taken, err error) {
 	var places []place
 	if err := json.Unmarshal([]byte(args[0]), &places); err != nil {
@@ -177,7 +177,7 @@ type slowed struct {
 	rate int64
 
 	mu   sync.Mutex
-	free time.Time // when the disk is done with what it has
+	free time.Time // time when the disk has completed its queue
 }
 
 func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {

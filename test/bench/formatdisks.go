@@ -54,7 +54,7 @@ func flatDisk(_ context.Context, dir string) (string, error) {
 	return chain(dir, vmdktest.Layer{Sectors: formatSectors, Data: 0.6, Run: 64})
 }
 
-// rawDisk is the bytes of flatDisk under a name that says so.
+// rawDisk has the bytes of flatDisk in a file with the suffix of a raw image.
 func rawDisk(ctx context.Context, dir string) (string, error) {
 	if _, err := flatDisk(ctx, dir); err != nil {
 		return "", err
@@ -110,7 +110,7 @@ func writePrograms(path string, size int64) (err error) {
 const (
 	hugeDeltaSize = 62 << 40
 	hugeSpan      = 4096 * 4096 // bytes of disk a seSparse table maps
-	hugeEvery     = 100         // of so many tables one is there, full
+	hugeEvery     = 100         // one of so many tables exists, and it is full
 )
 
 // makeHugeDelta writes a seSparse file of the largest disk VMware has, one part in a

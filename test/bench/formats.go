@@ -77,7 +77,7 @@ func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 type formatRun struct {
 	formatCase
 	in, out           string
-	ours, bare, piped []taken   // with a manifest, without, and from a pipe with one
+	ours, bare, piped []taken   // runs with a manifest, without one, and from a pipe with one
 	peer              []float64 // MB/s
 }
 
@@ -113,7 +113,7 @@ func (f *formatRun) convert(ctx context.Context, to *[]taken, args ...string) er
 	return err
 }
 
-// convertPeer runs qemu-img as shipped, and syncs what it wrote: ours is durable too.
+// convertPeer runs qemu-img with its defaults, and syncs the result: decamp's result is durable too.
 func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	defer os.Remove(f.out)
 	from := "vmdk"
@@ -126,7 +126,7 @@ func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 	return err
 }
 
-// row compares the median of ours with that of qemu-img.
+// row compares the median of decamp with that of qemu-img.
 func (f *formatRun) row(figure string, ours []taken) Row {
 	peer := median(f.peer)
 	return Row{Figure: figure, Value: medianRate(ours) / peer, Unit: "x",

@@ -18,12 +18,12 @@ import (
 
 const (
 	cappedHosts = 8
-	cappedVMs   = 10 // of each host
-	// Eight hosts of 300 MB/s are more than two cores encrypt, decrypt and hash. Rates are scaled
-	// by 75 to what they send here, and disks of 1.2 GB alike: small ones, so that what a VM and
-	// a plan cost beside their bytes weighs more than it does where disks are of 60 GB.
-	hostRate = 4e6      // bytes/s of each host
-	hostDisk = 16 << 20 // of each VM, all of it data
+	cappedVMs   = 10 // VMs of each host
+	// Eight hosts of 300 MB/s are more than two cores can encrypt, decrypt and hash. Rates and disks
+	// (1.2 GB) are divided by 75. The disks are small, so the fixed cost of a VM and a plan weighs more
+	// than with disks of 60 GB.
+	hostRate = 4e6      // bytes per second of each host
+	hostDisk = 16 << 20 // size of each VM's disk, all of it data
 
 	lookPause = 50 * time.Millisecond
 )
@@ -56,7 +56,7 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 	b.atLeast(least, Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each, whole pipeline: from the first byte to the last", n, hostRate/1e6, cappedVMs),
 		Value:  moved.rate() / caps, Unit: "x the sum of the caps",
-		Note: fmt.Sprintf("%.0f MB/s, %.0f ms of CPU for each VM; all proven and published %.1f s after the last byte; %.3f of what was read alone",
+		Note: fmt.Sprintf("%.0f MB/s, %.0f ms of CPU for each VM; all verified and published %.1f s after the last byte; %.3f of the rate of reading alone",
 			moved.rate()/1e6, 1000*moved.cpu/float64(n*cappedVMs), verified, moved.rate()/alone.rate())})
 	return nil
 }
@@ -69,7 +69,7 @@ func cappedLabs(ctx context.Context, n int) (fleet, error) {
 	}
 	var f fleet
 	for i := range n {
-		for k := range cfg.VMs { // they go to one folder
+		for k := range cfg.VMs { // all VMs go to one folder
 			cfg.VMs[k].Name = fmt.Sprintf("host%d-vm%02d", i, k)
 		}
 		e, err := startLabWith(ctx, cfg)
@@ -86,7 +86,7 @@ func cappedLabs(ctx context.Context, n int) (fleet, error) {
 type sent struct {
 	bytes       int64
 	first, last time.Time
-	cpu         float64 // seconds, of whoever took it
+	cpu         float64 // processor seconds of the measured process
 }
 
 func (s sent) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }

@@ -32,10 +32,10 @@ func httpsFigures(ctx context.Context, b *bench) error {
 	)
 }
 
-// pullJob is what childPull is told.
+// pullJob is the input of childPull.
 type pullJob struct {
 	Lab      labFacts `json:"lab"`
-	Path     string   `json:"path"` // of the image; empty pulls to Null
+	Path     string   `json:"path"` // path of the image; empty discards the data
 	Format   string   `json:"format"`
 	Manifest bool     `json:"manifest"`
 }
@@ -172,7 +172,7 @@ func childPull(ctx context.Context, args []string) (taken, error) {
 	return job.into(ctx, src)
 }
 
-// into copies src to where the job says.
+// into copies src to the destination of the job.
 func (job pullJob) into(ctx context.Context, src *https.Source) (t taken, err error) {
 	var dst disk.Target = disk.NewNull(src.Size())
 	if job.Path != "" {

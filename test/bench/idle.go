@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	idleEach = 10_000 // VMs that are done, and VMs that nobody began
+	idleEach = 10_000 // number of completed VMs, and number of VMs that never started
 	idleSpan = 30 * time.Second
 )
 
@@ -35,7 +35,7 @@ func idleFigures(ctx context.Context, b *bench) error {
 	defer d.remove()
 	stock := stockJob{State: d.state(), URL: d.rosterURL(), Folder: d.vms}
 	for _, name := range []string{"done", "later"} {
-		path, err := d.plan(nobody, "esxi", moveSpec{name: name})
+		path, err := d.plan(unusedHost, "esxi", moveSpec{name: name})
 		if err != nil {
 			return err
 		}
@@ -69,10 +69,10 @@ func idleFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// nobody is a host that is not dialed.
-var nobody = labFacts{Addr: "192.0.2.1:443", User: "root", Fingerprint: strings.TrimSuffix(strings.Repeat("00:", 32), ":")}
+// unusedHost is a host that is not dialed.
+var unusedHost = labFacts{Addr: "192.0.2.1:443", User: "root", Fingerprint: strings.TrimSuffix(strings.Repeat("00:", 32), ":")}
 
-// stockJob is what childStock is told.
+// stockJob is the input of childStock.
 type stockJob struct {
 	State  string   `json:"state"`
 	URL    string   `json:"url"`
@@ -80,8 +80,8 @@ type stockJob struct {
 	Plans  []string `json:"plans"` // texts: of the VMs that are done, and of those that are not
 }
 
-// childStock fills a state directory: rows by the calls that a scheduler and a worker make,
-// records by the engine, with the steps of a cold run and what they found out.
+// childStock fills a state directory: rows by the calls of a scheduler and a worker, records by the
+// engine, with the steps of a cold run and their results.
 func childStock(ctx context.Context, args []string) (taken, error) {
 	var job stockJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {

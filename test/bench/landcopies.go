@@ -23,13 +23,12 @@ const (
 	eightDisks = 8
 	eightSize  = 512 << 20
 
-	// landCeiling is what docs/architecture.md allows a landing: what is held, package nfs,
-	// and a quarter of both for the garbage collector.
+	// landCeiling is the limit of docs/architecture.md for a landing, in MiB: the landing's memory,
+	// package nfs, and a quarter of both for the garbage collector.
 	landCeiling = 1.25 * (1024 + 100)
 )
 
-// landThin has an emulated host clone a thin disk onto the landing, and counts what is
-// written.
+// landThin clones a thin disk from an emulated host to the landing, and counts the bytes written.
 func landThin(ctx context.Context, b *bench) error {
 	size := int64(thinSize)
 	if os.Getenv(fullEnv) != "" {
@@ -69,7 +68,7 @@ func landEight(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: what the slowest gets of what the fastest gets", Value: l.Fair, Unit: "x",
+	b.atLeast(0.9, Row{Figure: "8 copies at once from 4 emulated hosts: slowest divided by fastest", Value: l.Fair, Unit: "x",
 		Note: fmt.Sprintf("over the %.1f s when all ran; together %.0f MB/s with the lab on the same cores, %.2f CPU s/GiB", l.Together, l.rate(), l.cpuPerGiB())})
 	b.atMost(landCeiling, Row{Figure: "8 copies at once: peak memory", Value: float64(l.Peak) / (1 << 20), Unit: "MiB",
 		Note: "1 GiB held, 100 MiB of package nfs, a quarter for the collector; docs/architecture.md"})
@@ -96,8 +95,7 @@ func landVMs(ctx context.Context, parent string, cfg lab.Config, scheme string, 
 	return l, e.facts, runJob(ctx, &l, "land", landJob{Lab: e.facts, Scheme: scheme, VMs: vms, Dir: dir, Portmap: portmap})
 }
 
-// freeAddr returns an address that nobody listens on: the lab must know the port mapper's
-// before there is one.
+// freeAddr returns an unused address: the lab needs the port mapper's address before it starts.
 func freeAddr(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")

@@ -26,12 +26,12 @@ const (
 
 	landSize   = 1 << 30 // bytes of one file
 	landRounds = 5       // odd; the median counts
-	diskRounds = 3       // of those that wait for a disk
+	diskRounds = 3       // rounds of rows that wait for a disk
 
-	small, large = 64 * kib, 1024 * kib // what vmkfstools writes at a time, and the most that the server takes
+	small, large = 64 * kib, 1024 * kib // request sizes of vmkfstools, and the server's maximum
 
-	commitTime = 10 * time.Millisecond // of a disk with a plate; a RAID of them takes as long
-	syncSize   = 32 << 20              // what is written to the server that waits for it
+	commitTime = 10 * time.Millisecond // commit time of a disk with platters; a RAID takes as long
+	syncSize   = 32 << 20              // bytes written to the server that syncs each write
 )
 
 // who takes part, as the table shows it
@@ -45,7 +45,7 @@ const (
 	syncing  = "a server on sync, 10 ms a commit"
 )
 
-// landIntoMemory writes into a tmpfs: what is measured is the servers.
+// landIntoMemory writes into a tmpfs, so that the servers are the limit.
 func landIntoMemory(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp("/dev/shm", "decamp-bench")
 	if err != nil {
@@ -113,7 +113,7 @@ func landingEnds(m Machine, r results) Peer {
 		Note: fmt.Sprintf("%d cores, %.2f + %.2f + %.2f CPU s/GiB: %.0f MB/s", m.Cores, client, server, file, rate)}
 }
 
-// published is what somebody else measured: the word sync in an export, on real hosts.
+// published are measurements of others on real hosts: exports with sync and async.
 var published = []Peer{
 	{Name: "published: async against sync, SSD to NVMe, 25G", Value: 289.7 / 12.3, Note: "cipeople/esx-migration, February 2026: 289.7 and 12.3 MiB/s"},
 	{Name: "published: async against sync, HDD to HDD, 1G", Value: 82.4 / 6.5, Note: "same: 82.4 and 6.5 MiB/s (by its duration, 19 GiB in 10198 s, the latter is 1.9)"},
@@ -168,8 +168,8 @@ func (r results) against(other, figure string) Row {
 			median(ours.rate), median(theirs.rate), median(ours.server), median(theirs.server))}
 }
 
-// ratio is one's rate as a multiple of another's: the median over the rounds, each of which
-// met the same minute of the machine.
+// ratio returns the rate of one server divided by that of another: the median over the rounds. Both ran
+// within the same minute in each round.
 func (r results) ratio(name, other string) float64 {
 	rates, others := r[name].rate, r[other].rate
 	ratios := make([]float64, len(rates))

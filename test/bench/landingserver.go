@@ -25,10 +25,10 @@ import (
 // landExport is what our own servers export.
 const landExport = "/land"
 
-// serverJob is what childServe is told.
+// serverJob is the input of childServe.
 type serverJob struct {
-	Dir      string `json:"dir"`      // of the names and the images
-	Size     int64  `json:"size"`     // of every image
+	Dir      string `json:"dir"`      // directory of the names and the images
+	Size     int64  `json:"size"`     // size of each image
 	Manifest bool   `json:"manifest"` // hash every chunk
 
 	// Commit makes it a server that flushes each WRITE on a disk that takes so long for it.
@@ -51,13 +51,13 @@ func (j serverJob) ports() nfs.Ports {
 	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
 }
 
-// admits are those whom it talks to: who comes by a network of its own is no stranger.
+// admits accepts loopback clients, and all clients if the server runs in a separate network namespace.
 func (j serverJob) admits(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
-// serverFacts is what a server's process says once it listens.
+// serverFacts is the output of a server's process once it listens.
 type serverFacts struct {
-	Addr    string `json:"addr"`    // of NFS
-	Portmap string `json:"portmap"` // of the port mapper
+	Addr    string `json:"addr"`    // address of the NFS server
+	Portmap string `json:"portmap"` // address of the port mapper
 }
 
 // childServe serves NFS until its input ends, with the contents that a landing has.
@@ -92,7 +92,7 @@ func childServe(ctx context.Context, args []string) (err error) {
 // landMemory is what decamp holds as shipped, in bytes.
 const landMemory = 1 << 30
 
-// lander gives every file whose name says that it is a disk an image of its own.
+// lander opens an image for each file whose name is that of a disk.
 type lander struct {
 	job  serverJob
 	pool *writebehind.Pool
@@ -122,7 +122,7 @@ func (l *lander) land(path string) (nfs.Content, error) {
 	if l.job.Rate > 0 {
 		c.target = &slowed{Target: c.target, rate: l.job.Rate}
 	}
-	var log manifest.Ledger // nil keeps no hashes
+	var log manifest.Ledger // no manifest if nil
 	if l.job.Manifest {
 		if c.log, err = manifest.Create(path+".manifest", manifest.Info{Disk: "bench", Size: l.job.Size}); err != nil {
 			return nil, errors.Join(err, c.Close())
@@ -139,7 +139,7 @@ func (l *lander) land(path string) (nfs.Content, error) {
 type landed struct {
 	*writebehind.File
 	target disk.Target
-	log    *manifest.Log // nil without hashes
+	log    *manifest.Log // manifest of the image; nil without hashes
 	path   string
 }
 
@@ -197,8 +197,8 @@ func (s *synced) Size() int64 {
 	return info.Size()
 }
 
-// childSink is the least a server can do: it reads WRITEs from one connection after the
-// other, says that they were written, and throws them away or writes them behind.
+// childSink is the minimal server: it reads WRITEs from one connection after the other, acknowledges
+// them, and discards the data or writes it behind.
 func childSink(_ context.Context, args []string) error {
 	var job sinkJob
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
@@ -218,7 +218,7 @@ func childSink(_ context.Context, args []string) error {
 			if err != nil {
 				return
 			}
-			_ = job.sink(conn.(*net.TCPConn)) // it ends when its client does
+			_ = job.sink(conn.(*net.TCPConn)) // ends when its client closes the connection
 		}
 	}()
 	_, err = io.Copy(io.Discard, os.Stdin)

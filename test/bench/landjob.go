@@ -21,7 +21,7 @@ import (
 	"github.com/decamp/decamp/internal/transport/landing"
 )
 
-// landJob is what childLand is told.
+// landJob is the input of childLand.
 type landJob struct {
 	Lab     labFacts `json:"lab"`
 	Scheme  string   `json:"scheme"`
@@ -68,7 +68,7 @@ type lands struct {
 	began     time.Time
 
 	mu      sync.Mutex
-	samples [][]sample // of each disk
+	samples [][]sample // samples of each disk
 	done    landedDisks
 }
 
@@ -124,7 +124,7 @@ func (l *lands) one(ctx context.Context, i int, vm *inventory.VM) error {
 	return nil
 }
 
-const sectorSize = 512 // what stat counts blocks in
+const sectorSize = 512 // unit of st_blocks, in bytes
 
 // sample notes how far a copy is, once something of it has come.
 func (l *lands) sample(i int, got int64) {

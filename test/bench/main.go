@@ -1,13 +1,12 @@
-// Bench measures decamp beside its peers and prints a table of figures, each with what it
-// must reach. The rows also go to a JSON file, where a run of one part replaces that
-// part's rows only.
+// Bench measures decamp beside its peers and prints a table of figures, each with its limit. The rows
+// also go to a JSON file. A run of one part replaces only the rows of that part.
 //
 //	go run ./test/bench [-only https,engine] [-out build/bench.json]
 //
-// Every part measures the two ends alone before the pair: the pair cannot beat the slower
-// end. Whatever is measured runs in a process of its own, so that its processor time and
-// peak memory are its own: the emulated ESXi in one, decamp's code or the peer in another.
-// docs/benchmarking.md says what makes the numbers meaningless.
+// Each part measures the two ends alone before the pair: the pair cannot beat the slower end. Every
+// measured side runs in a separate process, with its own processor time and peak memory: the emulated
+// ESXi in one, decamp's code or the peer in another. docs/benchmarking.md lists conditions that make
+// the numbers meaningless.
 package main
 
 import (

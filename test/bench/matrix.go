@@ -20,14 +20,14 @@ import (
 // counts is which layer is how much faster than which.
 const (
 	matrixDisk = 40 << 20 // bytes, all of it data
-	matrixSync = 2 << 20  // of the disk that is written to a server on sync
+	matrixSync = 2 << 20  // bytes of the disk that is written to a server with sync
 	serverHas  = 4 << 20  // bytes that the server holds and its storage has not taken
 )
 
 var (
 	sourceRate  = map[string]lab.Bytes{"hdd": 16 << 20, "ssd": 45 << 20}                                 // bytes/s
 	landRate    = map[string]int64{"hdd": 22 << 20, "nvme": 100 << 20}                                   // bytes/s
-	landCommit  = map[string]time.Duration{"hdd": 200 * time.Millisecond, "nvme": 32 * time.Millisecond} // of one WRITE, on a server on sync
+	landCommit  = map[string]time.Duration{"hdd": 200 * time.Millisecond, "nvme": 32 * time.Millisecond} // commit time of one WRITE, on a server with sync
 	wireRate    = map[string]int64{"1g": 115e6, "25g": 2875e6}                                           // bits/s
 	matrixOrder = []rows.Variable{rows.ByExport, rows.ByNIC, rows.BySource, rows.ByDestination, rows.ByMTU}
 )
@@ -41,9 +41,9 @@ const (
 	matrixRounds = 3
 )
 
-// matrixFigures measures the setups of the published matrix between an emulated host and a server
-// of ours, with a cable of the rate and MTU, storage that is throttled, and a server on sync. It
-// asks for the published shape, not for the rates: which variable matters how much more than which.
+// matrixFigures measures the setups of the published matrix between an emulated host and a server of
+// decamp, with a cable of the rate and MTU, throttled storage, and a server with sync. It checks the
+// shape of the published rates, not the rates: the relative effect of each variable.
 func matrixFigures(ctx context.Context, b *bench) error {
 	began := time.Now()
 	m, err := newMatrix(ctx, b)

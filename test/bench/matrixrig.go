@@ -16,7 +16,7 @@ import (
 type matrix struct {
 	b     *bench
 	cable *cable
-	dir   string // of the images
+	dir   string // directory of the images
 	labs  map[string]*emulated
 }
 
@@ -110,7 +110,7 @@ func (m *matrix) serve(ctx context.Context, job serverJob) (*nfsServer, error) {
 	return startServer(cmd)
 }
 
-// empty removes what was written for a row.
+// empty removes the images of a row.
 func (m *matrix) empty() error {
 	left, err := filepath.Glob(filepath.Join(m.dir, "*"))
 	for _, path := range left {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	mountShare = 0.9 // of the cap that each reader must reach
+	mountShare = 0.9 // share of the cap that each reader must reach
 	mountDisk  = 2 << 30
 	mountFiles = 4 // read at once
 	randomDisk = 8 << 30
@@ -193,7 +193,7 @@ func readRandomly(name string) error {
 	return nil
 }
 
-// mountedLab is a lab, and decamp's mount of it in a process of its own.
+// mountedLab is a lab, and decamp's mount of it in a separate process.
 type mountedLab struct {
 	lab   *emulated
 	dir   string
@@ -202,7 +202,7 @@ type mountedLab struct {
 	out   *json.Decoder
 }
 
-// mountJob is what childMount is told.
+// mountJob is the input of childMount.
 type mountJob struct {
 	Lab labFacts `json:"lab"`
 	Dir string   `json:"dir"`
@@ -270,7 +270,7 @@ func (m *mountedLab) file(n int) string {
 	return filepath.Join(m.dir, "ha-datacenter", "datastore1", benchVM, name+"-flat.vmdk")
 }
 
-// usage asks the mount's process what it has taken so far.
+// usage requests the resources that the mount's process has used so far.
 func (m *mountedLab) usage() (t taken, err error) {
 	if _, err := fmt.Fprintln(m.stdin); err != nil {
 		return t, err

@@ -31,7 +31,7 @@ func nfcFigures(ctx context.Context, b *bench) error {
 	)
 }
 
-// nfcJob is what childNFC is told.
+// nfcJob is the input of childNFC.
 type nfcJob struct {
 	Lab     labFacts `json:"lab"`
 	Plain   bool     `json:"plain"`

@@ -82,8 +82,8 @@ func uncappedPeers(ctx context.Context) []Peer {
 	})
 }
 
-// peersOn runs every peer once. A peer that is not installed or fails stays in the table
-// with the reason, so that nobody takes its absence for a result.
+// peersOn runs each peer once. A peer that is not installed or fails stays in the table with the
+// reason, so that a missing row cannot be taken for a result.
 func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64, string)) []Peer {
 	var peers []Peer
 	for _, p := range httpPeers {
@@ -99,8 +99,7 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	return peers
 }
 
-// measure runs the peer against a lab of its own, so that none meets the sessions that
-// another left behind.
+// measure runs the peer against a separate lab, without the sessions of the previous peer.
 func (p httpPeer) measure(ctx context.Context, limits lab.Limits) (usage, error) {
 	if err := available(p.needs...); err != nil {
 		return usage{}, err

@@ -19,8 +19,8 @@ const (
 	overheadVMs = 1000
 )
 
-// planFigures measures how soon a large plan moves. Its disks come slowly: what is measured is
-// the way there. The vCenter works on the same processors: what it takes is told.
+// planFigures measures the time until a large plan copies. Its disks are slow, so that the preparation
+// dominates. The vCenter uses the same processors; the note has its share.
 func planFigures(ctx context.Context, b *bench) error {
 	cfg := vcenterOf(planHosts, vmsOf(planVMs, planHosts, lab.VM{Disks: []lab.Disk{{Capacity: 64 << 20, Fill: 100}}}))
 	cfg.Limits.DatastoreRate = 1 << 20
@@ -37,7 +37,7 @@ func planFigures(ctx context.Context, b *bench) error {
 		beginningFigures(ctx, b, e, "each is named", moveSpec{name: "named", vms: namedVMs(cfg.VMs)}))
 }
 
-// listAlone measures the source alone: how soon it tells of all VMs, to a client that only reads.
+// listAlone measures the source alone: the time until a read-only client has all VMs.
 func listAlone(ctx context.Context, b *bench, e *emulated) error {
 	c, err := newRawClient(e.facts)
 	if err != nil {
@@ -90,11 +90,11 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 	b.atMost(2, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to the first transfer", Value: t.first.at.Sub(p.began).Seconds(), Unit: "s",
 		Note: t.first.String()})
 	b.atMost(10, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to all of them queued", Value: t.last.at.Sub(p.began).Seconds(), Unit: "s",
-		Note: fmt.Sprintf("as its own output tells; %s; decamp took %d MiB at most", t.last, peak>>20)})
+		Note: fmt.Sprintf("times of its output; %s; decamp took %d MiB at most", t.last, peak>>20)})
 	return nil
 }
 
-// beginning is what plan run tells until all VMs are there.
+// beginning is the output of plan run until all VMs are listed.
 type beginning struct {
 	vcenter int     // process
 	before  float64 // processor seconds that the vCenter took by then

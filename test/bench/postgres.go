@@ -8,7 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/postgres"
 )
 
-// database is a real PostgreSQL of our own. Where none is installed it is an error that says so.
+// database is a real PostgreSQL started for the benchmark. It returns an error if PostgreSQL is not
+// installed.
 type database struct {
 	url      string
 	server   *postgres.Server
@@ -33,7 +34,7 @@ func startDatabase() (d *database, err error) {
 func (d *database) usage() map[int]float64 {
 	taken := map[int]float64{}
 	for _, pid := range d.server.Processes() {
-		if s, err := cpuOf(pid); err == nil { // it may have ended meanwhile
+		if s, err := cpuOf(pid); err == nil { // fails if the process has ended
 			taken[pid] = s
 		}
 	}
@@ -54,7 +55,7 @@ func (d *database) stop() {
 	}
 }
 
-// harness is as much of a test as package postgres asks for.
+// harness implements the parts of testing.TB that package postgres uses.
 type harness struct {
 	testing.TB
 	d *database

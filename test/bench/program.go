@@ -85,7 +85,7 @@ func (d *bed) roster(ctx context.Context) (*fleetdb.Roster, error) {
 type moveSpec struct {
 	name string
 	warm bool
-	vms  string // YAML that says which; "": all
+	vms  string // YAML of the plan's selection; empty selects all VMs
 }
 
 // plan writes a plan file and returns its path. Nothing is read a second time: the disks are scaled down
@@ -119,11 +119,10 @@ type program struct {
 	log    string // file with its standard error
 	began  time.Time
 	waited func() error
-	addr   string // of one that serves
+	addr   string // address of the API; empty if the program does not serve
 }
 
-// start starts decamp on the bed's state. Each line that it prints goes to told, which may be
-// nil.
+// start starts decamp on the bed's state. It passes each output line to told, which may be nil.
 func (d *bed) start(ctx context.Context, told func([]byte), args ...string) (*program, error) {
 	args = append(args, "--state", d.state())
 	if d.database != "" && args[0] != "worker" {
@@ -189,7 +188,7 @@ func (p *program) wait() error { return p.waited() }
 
 // stop ends it as an operator does.
 func (p *program) stop() {
-	_ = p.cmd.Process.Signal(os.Interrupt) // it may have ended
+	_ = p.cmd.Process.Signal(os.Interrupt) // fails if the process has ended
 	_ = p.waited()                         // stopped: that is an error
 }
 
@@ -202,7 +201,7 @@ func (p *program) kill() {
 // cpu returns the processor seconds that it took so far; 0 if it has ended.
 func (p *program) cpu() float64 { return processCPU(p.cmd.Process.Pid) }
 
-// processCPU returns the processor seconds that a process took so far; 0 if there is none.
+// processCPU returns the processor seconds that a process has used so far; 0 if it does not exist.
 func processCPU(pid int) float64 {
 	taken, err := cpuOf(pid)
 	if err != nil {
@@ -225,7 +224,7 @@ func kibibytes(s string) int64 {
 	return n << 10
 }
 
-// share measures what of one core it takes in a span.
+// share measures the used share of one core in a span.
 func (p *program) share(ctx context.Context, span time.Duration) (float64, error) {
 	before, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
@@ -252,8 +251,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// until waits until is says so, and fails if the program ends before or it takes longer than
-// patience.
+// until waits until is returns true. It fails if the program ends first, or after patience.
 func (p *program) until(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
 	for end := time.Now().Add(patience); ; {
 		ok, err := is()
@@ -279,12 +277,12 @@ func (p *program) gone() bool {
 	return state == "" || state[0] == 'Z' || p.cmd.Process.Signal(syscall.Signal(0)) != nil
 }
 
-// vmTold is what plan run --json tells of a VM.
+// vmTold is a VM in the output of plan run --json.
 type vmTold struct {
 	VM *fleetdb.VM `json:"vm"`
 }
 
-// told decodes lines of plan run --json, and hands VMs on.
+// told decodes lines of plan run --json, and passes on VMs.
 func told(each func(fleetdb.VM)) func([]byte) {
 	return func(line []byte) {
 		var t vmTold

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A rawClient asks a vCenter for what decamp puts VMs in line by, and does nothing with it: no
-// client can have it sooner. It writes and reads no XML but by pattern.
+// A rawClient requests the properties that decamp needs to queue VMs, and discards them. It is the
+// lower bound for any client. It writes and reads XML by patterns only.
 type rawClient struct {
 	http *http.Client
 	url  string
@@ -26,7 +26,7 @@ func newRawClient(at labFacts) (*rawClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	anyone := &tls.Config{InsecureSkipVerify: true} // it is told nothing that it does not know
+	anyone := &tls.Config{InsecureSkipVerify: true} // the request contains no secret
 	return &rawClient{&http.Client{Jar: jar, Transport: &http.Transport{TLSClientConfig: anyone}}, "https://" + at.Addr + "/sdk"}, nil
 }
 

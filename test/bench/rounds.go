@@ -21,15 +21,15 @@ import (
 
 const (
 	fleetHosts = 8
-	fleetRuns  = 3    // of each size, in turns; odd: the median counts
+	fleetRuns  = 3    // rounds of each size, in turns; odd, because the median counts
 	fleetSlack = 1.05 // two runs of the same size differ by as much
 	atOnce     = 4    // disks of one host that are read at the same time: the rest wait, frozen
 )
 
-// fleet is some emulated hosts, each in a process of its own, whose guests write.
+// fleet is a set of emulated hosts in separate processes, whose guests write.
 type fleet struct {
 	hosts  []*emulated
-	writes int64 // of each guest in a round
+	writes int64 // bytes that each guest writes in a round
 }
 
 // fleetOf starts hosts with so many VMs each, of one disk.
@@ -70,7 +70,7 @@ func (f fleet) round(ctx context.Context) (t taken, err error) {
 	return t, err
 }
 
-// warmRound is one round of a disk of which 1 % changed.
+// warmRound measures one round of a disk with 1 % changes.
 func warmRound(ctx context.Context, b *bench) error {
 	f, err := fleetOf(ctx, 1, 1, 100<<30, (1<<30)/guestWrite)
 	if err != nil {
@@ -116,10 +116,10 @@ func fleetFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// roundsJob is what childRounds is told.
+// roundsJob is the input of childRounds.
 type roundsJob struct {
-	Labs   []labFacts `json:"labs"`   // whose VMs have one disk each
-	Writes int64      `json:"writes"` // of each guest, between the two snapshots
+	Labs   []labFacts `json:"labs"`   // labs whose VMs have one disk each
+	Writes int64      `json:"writes"` // bytes that each guest writes between the two snapshots
 }
 
 // childRounds does one round of every VM at the same time, into nothing.

@@ -76,8 +76,8 @@ func runJob(ctx context.Context, result any, role string, job any) error {
 	return runChild(ctx, result, role, string(spec))
 }
 
-// available reports whether the programs are installed; peers that are not get a row
-// that says so.
+// available returns an error unless the programs are installed. A peer that is not installed gets a row
+// with the error.
 func available(names ...string) error {
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {

@@ -12,7 +12,7 @@ type scene struct {
 	lab *emulated
 }
 
-// openScene starts what cfg says, and makes a bed. Close ends both.
+// openScene starts a lab with the configuration, and creates a bed. Close ends both.
 func (b *bench) openScene(ctx context.Context, cfg lab.Config) (*scene, error) {
 	e, err := startLabWith(ctx, cfg)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	writeHead    = 512 // bytes of a WRITE that its count is among, at least
 )
 
-// sinkJob is what childSink is told.
+// sinkJob is the input of childSink.
 type sinkJob struct {
 	// File makes it write all that it receives to this file, behind its answers. Empty
 	// throws it away.
@@ -57,7 +57,7 @@ type sinkConn struct {
 	fd     int
 	buf    []byte
 	n      int       // bytes in buf
-	behind *sinkFile // nil throws away
+	behind *sinkFile // file to write behind; nil discards the data
 }
 
 // next reads one record, and answers it.
@@ -103,7 +103,7 @@ func (s *sinkConn) fill(n int) error {
 	return nil
 }
 
-// sinkReply says that all of a WRITE was written, and returns its offset and length.
+// sinkReply returns a reply that acknowledges a WRITE, and the WRITE's offset and length.
 func sinkReply(head []byte) (reply []byte, off int64, count int) {
 	d := xdr.NewDecoder(head)
 	call := xdr.ReadCall(d)
@@ -133,7 +133,7 @@ type sinkFile struct {
 
 type sinkWrite struct {
 	buf        []byte
-	start, end int // of the payload
+	start, end int // offsets of the payload
 	off        int64
 }
 
@@ -162,7 +162,7 @@ func (s *sinkFile) write(buf []byte, start, end int, off int64) []byte {
 func (s *sinkFile) run() (err error) {
 	for w := range s.full {
 		if _, e := s.file.WriteAt(w.buf[w.start:w.end], w.off); e != nil && err == nil {
-			err = e // it goes on, so that nobody waits for buffers
+			err = e // continue, so that senders do not wait for buffers
 		}
 		s.free <- w.buf
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// streamJob is what childStream is told.
+// streamJob is the input of childStream.
 type streamJob struct {
 	Server   serverFacts `json:"server"`
-	Path     string      `json:"path"` // of the export; empty writes to Server.Addr without mounting
-	PID      int         `json:"pid"`  // of the server
+	Path     string      `json:"path"` // path of the export; empty writes to Server.Addr without mounting
+	PID      int         `json:"pid"`  // process ID of the server
 	Size     int64       `json:"size"`
 	Block    int         `json:"block"`    // bytes of one WRITE
 	InFlight int         `json:"inFlight"` // WRITEs not answered at a time
@@ -109,7 +109,7 @@ func (job streamJob) timed(write func() error) (taken, error) {
 	return t, err
 }
 
-// pwriteJob is what childPwrite is told.
+// pwriteJob is the input of childPwrite.
 type pwriteJob struct {
 	Path  string `json:"path"`
 	Size  int64  `json:"size"`

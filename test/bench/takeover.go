@@ -17,8 +17,8 @@ import (
 const (
 	takeoverVMs   = 20
 	takeoverKills = 3               // how long it takes depends on when leases were renewed last
-	takeoverRate  = 200e6           // bytes/s of all: a source that is slow lets those that begin anew wait long for their first byte
-	takeoverDisk  = 2 << 30         // of each VM, all zeros that are asked for: they do not end meanwhile, and fill no disk
+	takeoverRate  = 200e6           // bytes per second of all; with a slow source, restarted VMs wait long for their first byte
+	takeoverDisk  = 2 << 30         // size of each VM's disk, all of it zeros that are read: VMs do not end meanwhile, and fill no disk
 	takeoverLong  = 3 * time.Minute // until all go on
 	takeoverPlan  = "taken"
 )
@@ -88,7 +88,7 @@ func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
 
 // takeover is one of them, from the kill.
 type takeover struct {
-	vms     int           // that the killed worker had
+	vms     int           // VMs of the killed worker
 	noticed time.Duration // until the first of them was not its any more
 	moved   time.Duration // until another had copied something of each
 }
@@ -97,7 +97,7 @@ func (t takeover) String() string {
 	return fmt.Sprintf("%d VMs noticed after %.1f s, copied on after %.1f", t.vms, t.noticed.Seconds(), t.moved.Seconds())
 }
 
-// killing is workers of one folder, some of which are killed.
+// killing is a set of workers of one folder, some of which are killed.
 type killing struct {
 	*scene
 	roster  *fleetdb.Roster
@@ -110,7 +110,7 @@ func (k *killing) stop() {
 	}
 }
 
-// join starts a worker with a state directory of its own, and returns once it is one.
+// join starts a worker with a separate state directory, and returns once it is registered.
 func (k *killing) join(ctx context.Context, name string) error {
 	own := *k.bed
 	own.dir = filepath.Join(own.dir, name)
@@ -155,8 +155,8 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 	return t, err
 }
 
-// moving waits until of each VM something was copied after since, by one of the workers. What is
-// reported of a VM was just copied, and by whoever has it.
+// moving waits until data of each VM was copied after since, by one of the workers. A report on a VM
+// means that its worker copied data just before.
 func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ...string) error {
 	err := p.until(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
 		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
@@ -195,7 +195,7 @@ func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 	return n
 }
 
-// standing says where the VMs are, for an error.
+// standing returns the states of the VMs, for an error.
 func (k *killing) standing(ctx context.Context) string {
 	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {

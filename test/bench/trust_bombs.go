@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/bombs"
 )
 
-// bombFigures examines each disk of the corpus of hostile guests in a process of its own.
+// bombFigures examines each disk of the corpus of hostile guests in a separate process.
 func bombFigures(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp(b.dir, "bombs")
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 // What docs/architecture.md states of the whole process, as ps shows it: MiB.
 const (
 	migrateMemory     = 160 // one disk at a time, over https
-	migrateDiskMemory = 48  // for each further disk that is copied at the same time
+	migrateDiskMemory = 48  // MiB for each further disk that is copied at the same time
 	mountMemory       = 256
 
-	memoryRuns = 3 // what the collector frees, and when, differs between runs: the largest counts
+	memoryRuns = 3 // the largest of several runs counts, because garbage collection differs between runs
 	memoryDisk = 1 << 30
 )
 
-// memoryFigures measures the real program as a process of its own: its libraries, its state and all of its
-// steps count.
+// memoryFigures measures the real program in a separate process, with its libraries, its state and all
+// of its steps.
 func memoryFigures(ctx context.Context, b *bench) error {
 	return errors.Join(migrateResident(ctx, b, 1), migrateResident(ctx, b, 4), mountResident(ctx, b))
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	rereadDisk = 100 << 30 // whose sample is read a second time
-	rereadPart = 4 << 30   // that is copied to measure the rate of a copy
+	rereadDisk = 100 << 30 // size of the disk whose sample is read a second time
+	rereadPart = 4 << 30   // bytes that are copied to measure the rate of a copy
 )
 
 // rereadShare measures what the default second reading of the source adds to the copy of a disk of
@@ -102,7 +102,7 @@ func onDisk(ctx context.Context, limits lab.Limits, do func(*https.Source) error
 	return do(src)
 }
 
-// writeSample writes the manifest of a disk of which only the chunks of a sample are known.
+// writeSample writes the manifest of a disk that contains only the chunks of a sample.
 func writeSample(ctx context.Context, path string, info manifest.Info, sample manifest.Sample, src *https.Source) error {
 	log, err := manifest.Create(path, info)
 	if err != nil {

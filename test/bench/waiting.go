@@ -13,7 +13,7 @@ import (
 const (
 	waitingVMs   = 1000
 	waitingHosts = 8
-	waitingSpan  = 30 * time.Second // that is measured
+	waitingSpan  = 30 * time.Second // time of the measurement
 	waitingLong  = 15 * time.Minute // until all are there: two on a machine without other work
 )
 
@@ -47,7 +47,7 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 		return err
 	}
 	took := time.Since(p.began)
-	if err := rest(ctx, 5*time.Second); err != nil { // what the last ones left to be written
+	if err := rest(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
 		return err
 	}
 	note := ""

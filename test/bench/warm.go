@@ -75,7 +75,7 @@ func (m *warmRun) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// outage runs it, and says what took how long while the VM was off.
+// outage cuts the VM over, and returns the time of each stage while the VM was off.
 func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {

@@ -68,8 +68,8 @@ func (c *command) memory(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// processors uses TCG's best CPU whatever the domain asks for: a trial boot has no host
-// CPU to pass through.
+// processors uses TCG's best CPU in place of the domain's: a trial boot has no host CPU to pass
+// through.
 func (c *command) processors(d *libvirtxml.Domain) error {
 	if d.VCPU == nil {
 		return fmt.Errorf("no <vcpu>")
@@ -167,7 +167,7 @@ func (c *command) flash(code, template, nvram string, secure bool) error {
 	return nil
 }
 
-// screen gives the guest the display adapter it expects, shown to nobody.
+// screen gives the guest the expected display adapter, without a display.
 func (c *command) screen(d *libvirtxml.Domain) error {
 	for _, v := range d.Devices.Videos {
 		if v.Model.Type != "vga" {

@@ -1,12 +1,10 @@
-// Package boot starts a VM from its libvirt domain XML and reads what the test guest
-// inside says about itself. It is the judge of what decamp writes, so it knows nothing
-// of how decamp writes it.
-//
-// The XML becomes a QEMU command line as libvirt would make it, with four exceptions:
-// the CPU is always emulated (TCG), disks are opened with snapshot=on so that a trial
-// boot changes no image, network cards reach nothing (restrict=on), and the serial port
-// comes to us. XML that is not understood is refused, not ignored: a domain that boots
-// here without its odd element proves nothing about the domain.
+// Package boot starts a VM from its libvirt domain XML and reads the report of the test guest inside.
+// It verifies the output of decamp, and therefore shares no code with decamp's writers. The XML becomes
+// a QEMU command line as libvirt would build it, with four exceptions: the CPU is always emulated
+// (TCG), disks are opened with snapshot=on so that a trial boot changes no image, network cards have no
+// outside connection (restrict=on), and the serial port is connected to the test. XML that is not
+// understood is refused, not ignored: a boot without an unknown element would prove nothing about the
+// domain.
 package boot
 
 import (
@@ -20,7 +18,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ErrNoMarker means that the VM ran, but its guest never said that it is up.
+// ErrNoMarker means that the VM ran, but its guest did not report that it is up.
 var ErrNoMarker = errors.New("no marker")
 
 // Options say how a trial boot is run. The zero value is right for the test guests.

@@ -124,7 +124,7 @@ func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error)
 		}
 		return fmt.Sprintf("ide-hd,bus=sata%d.%d", index, unit), nil
 	case "scsi":
-		if model == "lsilogic" { // it has no targets in libvirt, units are its SCSI ids
+		if model == "lsilogic" { // libvirt has no targets for lsilogic; units are its SCSI ids
 			target, unit = unit, 0
 		}
 		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,channel=%d,scsi-id=%d,lun=%d", index, bus, target, unit), nil
@@ -149,7 +149,7 @@ func number(p *uint) uint {
 	return *p
 }
 
-// cards connects every network card to a network of its own that leads nowhere.
+// cards connects each network card to a separate network without other members.
 func (c *command) cards(d *libvirtxml.Domain) error {
 	models := map[string]string{"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet"}
 	for i, card := range d.Devices.Interfaces {

@@ -12,11 +12,11 @@ type Marker struct {
 	Boots    int           // how often this disk was booted
 	Root     string        // "/dev/sda1"
 	Disk     string        // "sda", the disk that holds Root
-	Driver   string        // of that disk's controller: "vmw_pvscsi"
+	Driver   string        // driver of that disk's controller: "vmw_pvscsi"
 	Cards    []Card        // network cards, in the kernel's order
 	UUID     string        // SMBIOS system UUID, lower case
-	By       string        // what the kernel was told its root is, if the guest says so: "UUID=…"
-	IPs      []IP          // fixed addresses, if the guest says so
+	By       string        // root parameter of the kernel, if the guest reports it: "UUID=…"
+	IPs      []IP          // fixed addresses, if the guest reports them
 	Firmware string        // "bios" or "efi"
 	Uptime   time.Duration // since the kernel started
 }
@@ -31,14 +31,14 @@ type Card struct {
 // An IP is an address that a guest has on a card.
 type IP struct {
 	Address string // "192.0.2.11/24"
-	Name    string // of the card: "ens192"
+	Name    string // name of the card: "ens192"
 	MAC     string
 }
 
 const markerWord = "DECAMP-MARKER "
 
-// ParseMarker finds a marker in a line from the serial port. ok is false where there is
-// none; err is not nil where the marker tells of a failure, or is damaged.
+// ParseMarker finds a marker in a line from the serial port. ok is false if the line has no marker. err
+// is not nil if the marker reports a failure or is damaged.
 func ParseMarker(line string) (m Marker, ok bool, err error) {
 	_, text, found := strings.Cut(strings.TrimRight(line, "\r\n"), markerWord)
 	if !found {

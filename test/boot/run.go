@@ -50,9 +50,9 @@ func run(ctx context.Context, args []string, log string) (Marker, error) {
 	return m, err
 }
 
-// watch reads lines until one is a marker. It returns what it read.
+// watch reads lines until one is a marker. It returns the marker and the text read.
 func watch(serial io.Reader) (Marker, string, error) {
-	const limit = 4 << 20 // a guest that prints for ever is not one of ours
+	const limit = 4 << 20 // bytes; a guest that prints more is not a test guest
 	lines := bufio.NewReader(io.LimitReader(serial, limit))
 	var text strings.Builder
 	for {

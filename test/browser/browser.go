@@ -35,8 +35,8 @@ type Browser struct {
 	next    int
 	answers map[int]chan message
 	session string
-	errors  []string // of the page: exceptions, console errors, refusals by its policy
-	asked   []string // by dialogs, which are all accepted
+	errors  []string // errors of the page: exceptions, console errors, violations of its security policy
+	asked   []string // texts of dialogs, which are all accepted
 }
 
 // message is one of the protocol: a command, its answer or an event.
@@ -86,7 +86,7 @@ func (b *Browser) stop(cmd *exec.Cmd) {
 	_ = b.send(message{ID: -1, Method: "Browser.close"})
 	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
-	_ = cmd.Wait() // how it ends says nothing about the page
+	_ = cmd.Wait() // the exit status does not depend on the page
 	b.in.Close()
 	<-b.done
 }
@@ -134,7 +134,7 @@ func (b *Browser) call(method string, params, result any) {
 	case <-b.done:
 		b.t.Fatalf("%s: the browser is gone", method)
 	case <-ctx.Done():
-		b.t.Fatalf("%s: no answer; the page said %v", method, b.Errors())
+		b.t.Fatalf("%s: no answer; errors of the page: %v", method, b.Errors())
 	}
 }
 
@@ -151,7 +151,7 @@ func (b *Browser) take(method string, m message, result any) {
 	}
 }
 
-// read hands out what the browser says, until it ends.
+// read passes on the browser's messages until they end.
 func (b *Browser) read(out io.ReadCloser) {
 	defer close(b.done)
 	defer out.Close()
@@ -191,7 +191,7 @@ func (b *Browser) heard(m message, params json.RawMessage) {
 	}
 }
 
-// wrong returns what an event says that no page of ours should.
+// wrong returns the error that an event reports; empty if it reports no error.
 func wrong(method string, params json.RawMessage) string {
 	var p struct {
 		Type  string
@@ -238,11 +238,11 @@ func (b *Browser) Open(url string) {
 func (b *Browser) Look(width, height int, scheme string) {
 	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // they would take width away
+	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars take width away
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// Screenshot is the whole page as it looks, also what is below the screen.
+// Screenshot returns the whole page, including the part below the screen.
 func (b *Browser) Screenshot() image.Image {
 	b.t.Helper()
 	var shot struct{ Data []byte }
@@ -270,7 +270,7 @@ func (b *Browser) Wait(condition string) {
 	b.t.Fatalf("%s does not come true; errors %v; the page:\n%s", condition, b.Errors(), page)
 }
 
-// Eval runs a script and reads what it comes to; result may be nil.
+// Eval runs a script and decodes its result into result, which may be nil.
 func (b *Browser) Eval(script string, result any) {
 	b.t.Helper()
 	if err := b.try(script, result); err != nil {

@@ -1,6 +1,6 @@
-// Command govc is VMware's govc, built from the pinned govmomi module with the commands the
-// cross-checks use. The lab is written from facts about ESXi; a client that is not ours
-// must find in it what it finds in a host.
+// Command govc is VMware's govc, built from the pinned govmomi module with the commands that the
+// cross-checks use. The lab is written from facts about ESXi; an independent client must find in it the
+// same as in a host.
 package main
 
 import (

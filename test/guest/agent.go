@@ -68,7 +68,7 @@ func library(name string) (string, error) {
 	return "", fmt.Errorf("no %s, which QEMU's guest agent needs: run scripts/setup.sh demo", name)
 }
 
-// key names what it is made of.
+// key returns a hash of the agent's inputs.
 func (a agent) key() (string, error) {
 	var key string
 	for _, place := range slices.Sorted(maps.Keys(a)) {

@@ -49,7 +49,7 @@ const (
 	RootUUID = "8d1a40a3-9a52-4b93-a2cc-5a4dd15c4d2b"
 	DiskID   = "0b6a2d36-61a9-4b86-8f04-3e1b7c0d5e11"
 
-	// OSID and OSName are what every image's os-release says.
+	// OSID and OSName are the values in the os-release of each image.
 	OSID   = "decamp-tiny"
 	OSName = "decamp tiny guest 1"
 
@@ -63,10 +63,10 @@ type variant struct {
 	name    Name
 	gpt     bool     // GPT with an ESP instead of an MBR
 	root    string   // the kernel's root=
-	modules []string // in the initramfs, without what they depend on
+	modules []string // modules in the initramfs, without their dependencies
 	kept    bool     // the kernel's modules are in the root file system, too
-	folder  string   // of the ESP, for its loader; default BOOT
-	agent   bool     // it has QEMU's guest agent, and an address of its own
+	folder  string   // folder of the ESP with its loader; default BOOT
+	agent   bool     // whether it has QEMU's guest agent and a separate address
 }
 
 func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }

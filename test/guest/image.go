@@ -17,7 +17,7 @@ type builder struct {
 	ctx     context.Context
 	dir     string
 	kernel  kernel
-	agent   agent  // nil: it is not here
+	agent   agent  // guest agent; nil if it is not installed
 	init    string // the init program's path
 	variant variant
 }

@@ -23,7 +23,7 @@ func (k kernel) image() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+
 // modulesDir is where the kernel's modules are, under the root of any tree.
 func (k kernel) modulesDir() string { return path.Join("lib/modules", k.release) }
 
-// index returns modules.dep for modules, as depmod writes it: what is needed first comes last.
+// index returns modules.dep for modules as depmod writes it: the deepest dependency is last.
 func (k kernel) index(modules []string) (string, error) {
 	var lines strings.Builder
 	for _, m := range modules {

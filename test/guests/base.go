@@ -27,7 +27,7 @@ func dracut() base {
 	return base{append(common(), "dracut", "shim-signed", "grub-efi-amd64-signed", "qemu-guest-agent")}
 }
 
-// arguments are mmdebstrap's. What nobody reads on a guest is left out.
+// arguments returns mmdebstrap's arguments. Documentation is left out of the guest.
 func (b base) arguments() []string {
 	args := []string{"--variant=minbase", "--include=" + strings.Join(b.packages, ","), `--aptopt=APT::Install-Recommends "false"`}
 	for _, path := range []string{"man", "locale", "doc"} {
@@ -36,7 +36,7 @@ func (b base) arguments() []string {
 	return append(args, suite)
 }
 
-// file is where the base is kept: a name of its own for each set of packages.
+// file returns the path of the base, which is different for each set of packages.
 func (b base) file(dir string) string {
 	sum := sha256.Sum256([]byte(strings.Join(b.arguments(), "\n")))
 	return filepath.Join(dir, fmt.Sprintf("base-%x.tar", sum[:6]))

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-const espEnd = 33 * mib // of the EFI system partition, which begins at 1 MiB
+const espEnd = 33 * mib // end of the EFI system partition, which begins at 1 MiB
 
 // cut makes an empty disk with its partitions.
 func (b builder) cut() error {
@@ -61,7 +61,8 @@ func (b builder) makeExt4(dir, uuid string, at FileSystem) error {
 		"-d", dir, b.image(), fmt.Sprintf("%dK", at.Len/1024))
 }
 
-// fill runs a script that mounts a file system in a namespace of its own and fills it from the root.
+// fill runs a script that mounts a file system in a separate mount namespace and fills it from the
+// root.
 func (b builder) fill(script, part string) error {
 	if err := os.MkdirAll(b.in("mnt"), 0o700); err != nil {
 		return err
@@ -95,8 +96,8 @@ func (b builder) installBIOS(uuid, module string) error {
 	return tool(b.ctx, "", "dd", "if="+b.in("core.img"), "of="+b.image(), "bs=512", "seek=1", "conv=notrunc", "status=none")
 }
 
-// makeESP makes the EFI system partition as Debian does, with its signed loaders, where a firmware
-// that does not know the guest looks, too.
+// makeESP creates the EFI system partition as Debian does, with its signed loaders, including the
+// fallback path of firmware without boot entries.
 func (b builder) makeESP() error {
 	esp, cfg := b.in("esp"), b.in("esp.cfg")
 	shim := filepath.Join(b.root(), "usr/lib/shim/shimx64.efi.signed")

@@ -1,14 +1,12 @@
-// Package guests builds real guests: Debian, as people have it on VMware and as a conversion has to
-// cope with. Each has root=/dev/sda1 or the like, an initramfs that knows VMware's hardware only, a
-// fixed address on ens192, and other ways of keeping all that than the next one.
-//
-// A unit in each prints one marker line on the serial port when its network is up; package boot has
-// its form. The systems are Debian's packages (mmdebstrap), kept in build/guests as one archive for
-// each set of packages; images are kept beside them, and made anew when this package changes.
-//
-// Building takes root: owners of files are kept, file systems that no tool fills from a folder are
-// mounted. Mounts are in a namespace of their own and loop devices end with their last user, so
-// nothing is left of a build that is killed but a folder.
+// Package guests builds real guests: Debian as it is installed on VMware, with the properties that a
+// conversion must handle. Each has root=/dev/sda1 or similar, an initramfs with VMware's drivers only,
+// and a fixed address on ens192. They differ in partitions, file systems and boot loaders. A unit in
+// each prints one marker line on the serial port when its network is up; package boot defines its
+// format. The systems are Debian's packages (mmdebstrap), kept in build/guests as one archive for each
+// set of packages. Images are kept beside them, and built again when this package changes. The build
+// requires root: it keeps the owners of files, and mounts file systems that no tool fills from a
+// folder. Mounts are in a separate mount namespace, and loop devices end with their last user, so a
+// killed build leaves only a folder.
 package guests
 
 import (
@@ -42,10 +40,10 @@ func folder(repo string) string { return filepath.Join(repo, "build", "guests") 
 // A Facts is what a guest was made with, for its judges.
 type Facts struct {
 	Address string // fixed, of ens192, with its prefix
-	SysRoot string // what the kernel is told its root is
-	UUID    string // of the root file system
+	SysRoot string // root parameter of the kernel
+	UUID    string // UUID of the root file system
 	EFI     bool   // and Secure Boot
-	Agent   bool   // it has QEMU's guest agent
+	Agent   bool   // whether it has QEMU's guest agent
 
 	// FileSystems are those that a conversion may write to.
 	FileSystems []FileSystem
@@ -83,15 +81,15 @@ type variant struct {
 	base        base
 	address     string
 	root        string // the kernel's root=
-	arguments   string // of the kernel, further ones
+	arguments   string // further kernel arguments
 	fstab       string
 	network     map[string]string // files that give ens192 its address
 	enabled     []string          // units
 	masked      []string
-	modules     string // in the initramfs, by name
+	modules     string // names of modules in the initramfs
 	efi         bool
 	table       string // sfdisk's script
-	size        int64  // of the disk, MiB
+	size        int64  // size of the disk in MiB
 	fileSystems []FileSystem
 	lay         func(builder) error // fills the partitions
 	grub        string              // where GRUB's folder is on its file system
@@ -145,7 +143,8 @@ func onBtrfs() variant {
 	}
 }
 
-// byDracut is Dracut. A dracut that finds no root waits for three minutes unless it is told less.
+// byDracut returns the Dracut variant. Dracut waits three minutes for a missing root unless a shorter
+// time is set.
 func byDracut() variant {
 	const address = "192.0.2.14/24"
 	return variant{

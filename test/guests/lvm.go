@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// Where things are on the disk of XFSOnLVM, in bytes. LVM is told to put them there.
+// Offsets on the disk of XFSOnLVM, in bytes. LVM gets them as parameters.
 const (
 	bootSize   = 256 * mib
 	pvAt       = mib + bootSize

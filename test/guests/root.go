@@ -16,7 +16,7 @@ type builder struct {
 	archive string // the base
 	name    Name
 	variant variant
-	release string // of the kernel, once it is unpacked
+	release string // release of the kernel, set once it is unpacked
 }
 
 func (b builder) image() string            { return filepath.Join(b.dir, "image") }
@@ -44,8 +44,8 @@ func (b builder) build() error {
 	return nil
 }
 
-// configure writes what this guest has of its own. The machine has its ID, as on its first boot
-// systemd would enable whatever is installed.
+// configure writes the files that differ between guests. The machine has its ID already: on its first
+// boot systemd would enable all installed units.
 func (b builder) configure() error {
 	marker, err := sources.ReadFile("files/marker.sh")
 	if err != nil {
@@ -125,7 +125,7 @@ func (b builder) makeInitramfs() error {
 	return b.run("update-initramfs", "-c", "-k", b.release)
 }
 
-// run runs a program of the guest's in its root, with what it needs mounted for as long.
+// run runs a program of the guest in its root, with the required mounts during the run.
 func (b builder) run(name string, args ...string) error {
 	const script = `mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$0" "$@"`
 	return tool(b.ctx, "", "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, b.root(), name}, args...)...)

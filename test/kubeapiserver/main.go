@@ -1,5 +1,5 @@
-// Kubeapiserver is the API server of Kubernetes, unchanged. It is a module of its own, so that decamp
-// does not depend on Kubernetes.
+// Kubeapiserver is the unchanged API server of Kubernetes. It is a separate module, so that decamp does
+// not depend on Kubernetes.
 package main
 
 import (

@@ -33,8 +33,8 @@ const runtimePath = "github.com/decamp/decamp/internal/mutant"
 var runtimeText []byte
 
 type options struct {
-	pkg     string   // as go list takes it
-	files   []string // of the package; none means all
+	pkg     string   // import path, as go list accepts it
+	files   []string // files of the package; empty means all
 	short   bool
 	skip    string // tests that are left out
 	workers int

@@ -1,5 +1,5 @@
-// Package program has what tests of the real decamp binary share: how it is built, and how
-// what it published is compared with a lab's disks.
+// Package program has the shared parts of tests of the real decamp binary: its build, and the
+// comparison of published images with a lab's disks.
 package program
 
 import (
@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// Main builds decamp, says where it is in binary, runs the tests and returns their exit code.
+// Main builds decamp, stores its path in binary, runs the tests and returns their exit code.
 // The binary goes with them.
 // Under -short it runs no test: all of them start the program.
 func Main(m *testing.M, binary *string) int {
@@ -23,8 +23,8 @@ func Main(m *testing.M, binary *string) int {
 		fmt.Println("left out under -short: these tests start decamp")
 		return 0
 	}
-	// Tests that run under nohup, as some CI does, ignore SIGHUP, and what they start
-	// inherits that. A signal that is taken is given to children with its default action.
+	// Under nohup, as in some CI systems, SIGHUP is ignored, also by child processes. After Notify,
+	// children get the signal's default action.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	dir, err := os.MkdirTemp("", "decamp-built-")
 	if err != nil {
@@ -43,9 +43,9 @@ func Main(m *testing.M, binary *string) int {
 	return m.Run()
 }
 
-// Wide lets so many tests run at a time, for packages whose tests mostly wait: for a host that
-// is slow on purpose, a checkpoint, a retry. Go's default, the number of processors, leaves those
-// idle. It is to be called before Main; -parallel on the command line counts more.
+// Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a
+// checkpoint or a retry. Go's default, the number of processors, leaves the processors idle. Call it
+// before Main; -parallel on the command line takes precedence.
 func Wide(tests int) {
 	const name = "test.parallel"
 	flag.Parse()

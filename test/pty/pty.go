@@ -1,5 +1,5 @@
-// Package pty plays the person at a terminal: tests type, and read what is shown. It
-// is for tests only; every failure ends the test.
+// Package pty acts as the user of a terminal: tests type, and read the output. It is for tests only;
+// each failure ends the test.
 package pty
 
 import (
@@ -64,7 +64,7 @@ func (p *Person) Open() *os.File {
 	return f
 }
 
-// Sees reads what is shown until it ends in text.
+// Sees reads output until it ends in text.
 func (p *Person) Sees(text string) {
 	p.t.Helper()
 	for !strings.HasSuffix(string(p.seen), text) {

@@ -14,8 +14,8 @@ import (
 // agentProgram is QEMU's guest agent, of a guest that has it.
 const agentProgram = "/usr/sbin/qemu-ga"
 
-// serveAgent runs the agent, of a guest that has it in a VM that has a channel for it, with the network
-// as /etc/network/interfaces says. It returns when there is none, or when it ends.
+// serveAgent runs the guest agent, if the guest has it and the VM has a channel for it, with the
+// network of /etc/network/interfaces. It returns at once without one, or when the agent ends.
 func serveAgent() error {
 	port := agentPort()
 	if _, err := os.Stat(agentProgram); err != nil || port == "" {
@@ -25,7 +25,7 @@ func serveAgent() error {
 		return err
 	}
 	if err := configure("/etc/network/interfaces"); err != nil {
-		fmt.Printf("network: %v\n", err) // as of a card that is not there: the guest goes on
+		fmt.Printf("network: %v\n", err) // such as a missing card: the guest continues
 	}
 	args := []string{agentProgram, "--method=virtio-serial", "--path=" + port, "--statedir=/run"}
 	p, err := os.StartProcess(agentProgram, args, &os.ProcAttr{Files: []*os.File{nil, os.Stdout, os.Stderr}})

@@ -40,7 +40,7 @@ func waitFor(root string) (string, error) {
 			return dev, nil
 		}
 	}
-	fmt.Printf("ALERT!  %s does not exist.  Dropping to a shell!\n", root) // as initramfs-tools say it
+	fmt.Printf("ALERT!  %s does not exist.  Dropping to a shell!\n", root) // message of initramfs-tools
 	return "", fmt.Errorf("no root device %s", root)
 }
 

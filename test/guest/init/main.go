@@ -42,7 +42,7 @@ func fail(err error) {
 // powerOff does not return: PID 1 that exits is a kernel panic. What was printed is in
 // the console's buffer at best; on a busy machine the power was off before it came out.
 func powerOff() {
-	const tcsbrk, waitUntilSent = 0x5409, 1 // what tcdrain asks for
+	const tcsbrk, waitUntilSent = 0x5409, 1 // ioctl of tcdrain
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, os.Stdout.Fd(), tcsbrk, waitUntilSent)
 	syscall.Sync()
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)

@@ -14,9 +14,8 @@ import (
 // modulesList names the modules that the initramfs is to load, as initramfs-tools has it.
 const modulesList = "/conf/modules"
 
-// loadModules loads the modules of modulesList, each after those that modules.dep says it
-// needs. As with modprobe, one that is not there is passed over, and one that finds no device
-// is not an error.
+// loadModules loads the modules of modulesList, each after its dependencies in modules.dep. As with
+// modprobe, a missing module is skipped, and a module that finds no device is not an error.
 func loadModules() error {
 	names, err := os.ReadFile(modulesList)
 	if err != nil {
@@ -42,8 +41,8 @@ func loadModules() error {
 	return nil
 }
 
-// withNeeds returns a module's file after those of what it needs. A line of modules.dep has
-// what is needed first last.
+// withNeeds returns a module's file after the files of its dependencies. A line of modules.dep lists
+// the deepest dependency last.
 func withNeeds(index, name string) []string {
 	for line := range strings.Lines(index) {
 		file, needs, _ := strings.Cut(strings.TrimSpace(line), ":")

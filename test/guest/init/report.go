@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// secondHalf runs on the root file system: it says what the machine looks like.
+// secondHalf runs on the root file system: it reports the hardware that the guest found.
 func secondHalf() error {
 	n, err := countBoot("/var/lib/boots")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package upstream reads what KubeVirt and CDI install in a cluster out of their own sources.
+// Package upstream reads the resources that KubeVirt and CDI install in a cluster from their source
+// code.
 package upstream
 
 import (
@@ -96,7 +97,7 @@ func (m module) definition(key string, out any) error {
 func constant(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
-		value, _ := strconv.Unquote(e.Value) // what is no string is no key
+		value, _ := strconv.Unquote(e.Value) // a value that is no string is not a key
 		return value
 	case *ast.BinaryExpr:
 		return constant(e.X) + constant(e.Y)

@@ -1,5 +1,5 @@
 // Command bootvm boots the VM of a libvirt domain XML and prints what its guest reports.
-// Flags say what it must report; anything else is exit status 1.
+// Flags set the expected report; a difference is exit status 1.
 //
 //	bootvm -mac 00:50:56:00:00:01 -uuid 564d… -driver vmw_pvscsi domain.xml
 package main
@@ -57,7 +57,7 @@ func bootVM(ctx context.Context, args []string) error {
 	)
 }
 
-// expect compares what the guest reported with a flag; an empty flag asks for nothing.
+// expect compares a value that the guest reported with a flag; an empty flag accepts any value.
 func expect(what, got, want string) error {
 	if want == "" || strings.EqualFold(got, want) {
 		return nil

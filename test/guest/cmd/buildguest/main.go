@@ -19,7 +19,7 @@ func main() {
 		os.Exit(1)
 	}
 	for _, name := range guest.Names() {
-		if _, err := os.Stat(guest.File(".", name)); err == nil { // one may need what is not here
+		if _, err := os.Stat(guest.File(".", name)); err == nil { // an image can need a program that is not installed
 			fmt.Println(guest.File(".", name))
 		}
 	}
