@@ -122,7 +122,7 @@ func (b *builder) setDatastores(m *machine, vm *mo.VirtualMachine) {
 	}
 }
 
-// setTools says whether VMware Tools answer in the guest; the caller holds the VM's lock.
+// setTools sets whether VMware Tools run in the guest. The VM's lock must be held.
 func (m *machine) setTools(vm *mo.VirtualMachine, running bool) {
 	status, runs := types.VirtualMachineToolsStatusToolsNotRunning, types.VirtualMachineToolsRunningStatusGuestToolsNotRunning
 	switch {

@@ -70,10 +70,10 @@ func (e *endpoint) send(w *recorder, r *http.Request, b body, f *injected) error
 	return nil
 }
 
-// A head is what the head of a reply says and what follows it. Faults make them differ.
+// A head describes the header of a reply and the length of its body. Faults change them.
 type head struct {
 	status       int
-	first        int64 // of the bytes sent
+	first        int64 // range of bytes to send
 	length       int64 // bytes sent
 	shown        int64 // Content-Length
 	contentRange string
@@ -84,7 +84,7 @@ type sender struct {
 	lab   *Lab
 	w     *recorder
 	wire  *wire
-	hold  *wire // nil for HTTP/2, where one connection has many writers
+	hold  *wire // connection of HTTP/1.1; nil for HTTP/2, whose connections have many writers
 	path  string
 	body  body
 	fault *injected
@@ -138,7 +138,7 @@ func (s *sender) write(p []byte) error {
 	}
 	n, err := s.w.Write(p)
 	s.lab.stats.sent(s.path, int64(n))
-	if s.fault != nil && err == nil { // what precedes a fault must arrive
+	if s.fault != nil && err == nil { // bytes before a fault must reach the client
 		err = http.NewResponseController(s.w.ResponseWriter).Flush()
 	}
 	if s.hold != nil {
@@ -147,8 +147,8 @@ func (s *sender) write(p []byte) error {
 	return err
 }
 
-// parseRange reads a Range header. No header, several ranges and what is not understood
-// mean the whole file; ok is false when the range lies outside it.
+// parseRange parses a Range header. A missing header, several ranges and an unknown syntax select the
+// whole file. ok is false if the range is outside the file.
 func parseRange(header string, size int64) (first, length int64, partial, ok bool) {
 	spec, found := strings.CutPrefix(header, "bytes=")
 	from, to, dash := strings.Cut(strings.TrimSpace(spec), "-")

@@ -16,8 +16,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A builder fills the simulator's inventory. It calls the simulator's methods as the server
-// would, on a context of its own, and then corrects what they leave out or make up.
+// A builder fills the simulator's inventory. It calls the simulator's methods as the server would, on a
+// separate context, and then corrects missing or invented values.
 type builder struct {
 	lab *Lab
 	ctx *simulator.Context
@@ -173,7 +173,7 @@ func (b *builder) addDatastore(spec Datastore) error {
 	return nil
 }
 
-// setDatastoreTypes comes last: the simulator refuses to create VMs on what it takes for a
+// setDatastoreTypes runs last: the simulator refuses to create VMs on a datastore that looks like a
 // vSAN of fewer than three hosts.
 func (b *builder) setDatastoreTypes() {
 	for _, dc := range b.lab.datacenters {

@@ -2,15 +2,15 @@ package vsphere
 
 import "errors"
 
-// chainView is a disk as one link of its chain shows it: the base's content, and over it what was
-// written to the links up to this one. It implements content.
+// chainView is a disk as one link of its chain shows it: the base's content, overlaid with the writes
+// to the links up to this one. It implements content.
 type chainView struct {
 	base   content
 	size   int64
-	layers []*layer // from the base up
+	layers []*layer // layers from the base up
 }
 
-// errStale is reading through a link whose file is no longer what it was.
+// errStale is the error of a read through a link whose file has changed.
 var errStale = errors.New("the disk's link was merged while it was open")
 
 func (v *chainView) Size() int64  { return v.size }

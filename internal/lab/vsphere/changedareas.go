@@ -7,9 +7,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// QueryChangedDiskAreas answers for one page of a disk, beginning at the given offset.
-// With "*" it reports allocated areas; with a change id of this disk, what was written since,
-// up to the snapshot asked about.
+// QueryChangedDiskAreas returns one page of the areas of a disk from the given offset. With "*" it
+// returns allocated areas; with a change ID of this disk, areas written since then, up to the snapshot
+// in the request.
 func (v *virtualMachine) QueryChangedDiskAreas(ctx *simulator.Context, req *types.QueryChangedDiskAreas) soap.HasFault {
 	body := &methods.QueryChangedDiskAreasBody{}
 	page, fault := v.changedAreas(ctx, req)
@@ -129,8 +129,8 @@ func asArea(start, end int64) []types.DiskChangeExtent {
 	return []types.DiskChangeExtent{{Start: start, Length: end - start}}
 }
 
-// page collects areas of c from off on, as shown tells of them. It returns how far they
-// describe the disk.
+// page collects areas of c from off on, as shown reports them. It returns the length of the disk that
+// they describe.
 func (d *vdisk) page(c content, off int64, cfg CBT, shown func(start, end int64) []types.DiskChangeExtent) (areas []types.DiskChangeExtent, length int64, err error) {
 	at := off
 	for at < c.Size() {
@@ -169,7 +169,7 @@ func (d *vdisk) shown(start, end int64) []types.DiskChangeExtent {
 	return visible
 }
 
-// subtract returns what of a lies outside h.
+// subtract returns the parts of a outside h.
 func subtract(a types.DiskChangeExtent, h Span) (rest []types.DiskChangeExtent) {
 	aEnd, hEnd := a.Start+a.Length, h.Offset+h.Length
 	if hEnd <= a.Start || h.Offset >= aEnd {

@@ -13,10 +13,10 @@ import (
 type changeLog struct {
 	mu      sync.Mutex
 	on      bool
-	log     int     // counts how often tracking was enabled: each has a log, and so ids, of its own
+	log     int     // number of times that tracking was enabled: each time has a separate log and separate change IDs
 	epoch   int64   // the current one, from 1
 	since   int64   // the first epoch that was tracked as a whole
-	broken  bool    // enabled while there was a snapshot: answers are wrong and nothing says so
+	broken  bool    // enabled while a snapshot existed: answers are wrong without an error
 	grown   []int64 // the epochs in which the disk grew; answers across them are wrong
 	changed map[int64]*granules
 }
@@ -100,8 +100,8 @@ func (c *changeLog) moment() (epoch int64, log int, on bool) {
 	return c.epoch, c.log, c.on
 }
 
-// between unites the epochs after from, up to to. Where the log is known to be wrong, every
-// other granule is missing.
+// between unites the epochs after from, up to to. If the log is known to be wrong, every other granule
+// is missing.
 func (c *changeLog) between(from, to int64) *granules {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +154,7 @@ func (d *vdisk) epochOf(id string) (int64, bool) {
 	return epoch, id == d.idAt(log, epoch) && epoch >= since && epoch <= now
 }
 
-// changeMap is a set of changes as a content, of which only the places count.
+// changeMap is a set of changes as a content. Only the positions are meaningful.
 type changeMap struct {
 	content
 	set  *granules

@@ -23,7 +23,7 @@ type collector struct {
 
 	mu    sync.Mutex
 	token int
-	rest  map[string]*retrieval // what is left of answers, by token
+	rest  map[string]*retrieval // remaining pages of answers by token
 }
 
 // RetrievePropertiesEx leaves to the simulator what only few callers ask for.
@@ -79,7 +79,7 @@ func (c *collector) page(ctx *simulator.Context, r *retrieval) types.RetrieveRes
 	return page
 }
 
-// unusual reports whether a filter asks for all properties, or for one item of a list.
+// unusual reports whether a filter requests all properties, or one item of a list.
 func unusual(specs []types.PropertyFilterSpec) bool {
 	for _, s := range specs {
 		for _, p := range s.PropSet {
@@ -93,7 +93,7 @@ func unusual(specs []types.PropertyFilterSpec) bool {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// A retrieval is one answer: what is chosen, and what of it was not told yet.
+// A retrieval is one answer: the selected objects, and those that no page contained yet.
 type retrieval struct {
 	specs []types.PropertyFilterSpec
 	named map[string]*types.TraversalSpec
@@ -245,8 +245,8 @@ func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) 
 	}
 }
 
-// managed returns an object as package mo has it: of the simulator's own types that is what they
-// embed first.
+// managed returns an object as the type of package mo: the simulator's types embed it as their first
+// field.
 func managed(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
 	obj := ctx.Session.Get(ref)
 	if obj == nil {

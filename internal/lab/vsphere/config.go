@@ -21,7 +21,7 @@ type Config struct {
 
 	VCenter       bool         `json:"vcenter,omitempty"`       // a vCenter in place of an ESXi
 	Datacenters   []Datacenter `json:"datacenters,omitempty"`   // vCenter only; default one with two hosts in a folder
-	HostListeners bool         `json:"hostListeners,omitempty"` // vCenter only: each ESXi serves /folder at an address of its own
+	HostListeners bool         `json:"hostListeners,omitempty"` // vCenter only: each ESXi serves /folder at a separate address
 	Datastores    []Datastore  `json:"datastores,omitempty"`
 	VMs           []VM         `json:"vms,omitempty"`
 
@@ -38,12 +38,12 @@ type Config struct {
 
 	ReadOnlyLicence bool      `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
 	LicenceEdition  string    `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
-	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`   // of an ESXi without that licence; zero: not told
+	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`   // end of the evaluation of an ESXi without that licence; not reported if zero
 	Lacks           []string  `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
 	HTTP2           bool      `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
 
-	Clock func() time.Time `json:"-"` // for sessions, lockout and guest shutdown; nil is the real one
-	Log   *slog.Logger     `json:"-"` // nil discards
+	Clock func() time.Time `json:"-"` // clock of sessions, lockout and guest shutdown; the real one if nil
+	Log   *slog.Logger     `json:"-"` // log of the lab; discarded if nil
 }
 
 // Limits shape the wire. Zero is no limit, except MaxConns. They can be changed while the
@@ -69,10 +69,10 @@ type CBT struct {
 	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
 	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
 	GrowthFails bool  `json:"growthFails,omitempty"` // a disk that grew is not answered for across that, instead of wrong
-	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a page of its own for each hole, with no area: legal, and known to end careless callers' loops early
+	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a separate page without an area for each hole: legal, and known to end loops of careless callers early
 }
 
-// LockMode says which files of a running VM /folder refuses.
+// LockMode selects the files of a running VM that /folder refuses.
 type LockMode string
 
 const (

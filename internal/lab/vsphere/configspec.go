@@ -20,11 +20,11 @@ type Datastore struct {
 	Datacenter string  `json:"datacenter,omitempty"` // vCenter only; default the first
 	Type       string  `json:"type,omitempty"`       // VMFS (default), NFS or vsan
 	Capacity   Bytes   `json:"capacity,omitempty"`   // default 2 TiB
-	Map        MapKind `json:"map,omitempty"`        // what "*" answers here; default by Type
+	Map        MapKind `json:"map,omitempty"`        // answer to "*" on this datastore; default by Type
 
 	Full        Bytes `json:"full,omitempty"`        // bytes of it that others than the VMs take
-	Maintenance bool  `json:"maintenance,omitempty"` // in maintenance mode
-	Lost        bool  `json:"lost,omitempty"`        // said to be inaccessible; what is on it is read all the same
+	Maintenance bool  `json:"maintenance,omitempty"` // the host is in maintenance mode
+	Lost        bool  `json:"lost,omitempty"`        // reported as inaccessible; its files are still readable
 }
 
 // MapKind is what QueryChangedDiskAreas("*") answers for disks of a datastore.
@@ -78,14 +78,14 @@ type VM struct {
 type Guest struct {
 	NoTools         bool     `json:"noTools,omitempty"`         // VMware Tools absent: ShutdownGuest fails with ToolsUnavailable
 	IgnoresShutdown bool     `json:"ignoresShutdown,omitempty"` // the request is accepted and nothing happens
-	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // from the request to power off, on the lab's clock
-	Writes          Writes   `json:"writes,omitzero"`           // what it changes on its disks while it runs
-	Volumes         []Volume `json:"volumes,omitempty"`         // what VMware Tools tell of its file systems while they run
+	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // time from the request to power-off, on the lab's clock
+	Writes          Writes   `json:"writes,omitzero"`           // changes to its disks while it runs
+	Volumes         []Volume `json:"volumes,omitempty"`         // file systems that VMware Tools report while they run
 }
 
 // Volume is a file system of a guest.
 type Volume struct {
-	Path     string `json:"path"` // where it is mounted: "/boot", `C:\`
+	Path     string `json:"path"` // mount point: "/boot", `C:\`
 	Capacity Bytes  `json:"capacity"`
 	Free     Bytes  `json:"free"`
 }

@@ -39,14 +39,14 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hold keeps what is written until flush.
+// hold buffers writes until flush.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holding = true
 }
 
-// flush sends what was held and stops holding.
+// flush sends the buffered data and ends buffering.
 func (w *wire) flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	pageSize = 4 << 10 // what guests write in; also a grain of seSparse
+	pageSize = 4 << 10 // unit of guest writes in bytes; also a grain of seSparse
 	// granuleSize is how finely layers and change logs say where something is.
 	granuleSize = 64 << 10
 )
@@ -24,13 +24,13 @@ type page struct {
 // zero reports whether the guest discarded the page or wrote zeros to it.
 func (p page) zero() bool { return p.stamp == 0 && p.data == nil }
 
-// layer is what was written to one link of a chain: on top of the base's content, or a
-// delta. It grows while its link is the one a guest writes to.
+// layer contains the writes to one link of a chain: to the base or to a delta. It grows while the guest
+// writes to its link.
 type layer struct {
 	noise []byte
 
 	mu      sync.RWMutex
-	pages   map[int64]page // by number
+	pages   map[int64]page // pages by number
 	where   granules
 	version int64 // counts writes
 
@@ -70,7 +70,7 @@ func (y *layer) snapshot() (numbers []int64, pages map[int64]page, version int64
 	return slices.Sorted(maps.Keys(pages)), pages, y.version
 }
 
-// merged returns a layer that holds both; what is in upper wins.
+// merged returns a layer that holds both; upper takes precedence.
 func merged(lower, upper *layer) *layer {
 	both := newLayer(lower.noise)
 	for _, y := range []*layer{lower, upper} {
@@ -111,7 +111,7 @@ func (g *granules) add(off, length int64) {
 	}
 }
 
-// union adds what is in other.
+// union adds the granules of other.
 func (g *granules) union(other *granules) {
 	for len(g.words) < len(other.words) {
 		g.words = append(g.words, 0)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// control is the JSON API by which another process drives the lab. It asks for no password
-// and therefore listens on loopback alone.
+// control is the JSON API by which another process controls the lab. It requires no password and
+// therefore listens on loopback only.
 type control struct {
 	lab    *Lab
 	server *http.Server
@@ -51,7 +51,7 @@ func (c *control) close() error {
 	return err
 }
 
-// Info is what GET / of the control API says about the lab.
+// Info is the response to GET / of the control API.
 type Info struct {
 	URL         string            `json:"url"`
 	Fingerprint string            `json:"fingerprint"`
@@ -66,7 +66,7 @@ type Info struct {
 
 // SSHInfo is where one host takes SSH connections.
 type SSHInfo struct {
-	Host    string `json:"host"`           // as the inventory names it
+	Host    string `json:"host"`           // name of the host in the inventory
 	Addr    string `json:"addr,omitempty"` // empty while the service is off
 	HostKey string `json:"hostKey"`
 }
@@ -132,7 +132,7 @@ func respond(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any,
 		w.WriteHeader(http.StatusBadRequest)
 		v = map[string]string{"error": err.Error()}
 	}
-	_ = json.NewEncoder(w).Encode(v) // the client has gone; nobody to tell
+	_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 }
 
 func decode(r *http.Request, v any) error {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// deltaFile is the data file of a delta, as bytes: made from its layer when somebody reads
-// it, and again when the layer has changed. It implements content.
+// deltaFile is the data file of a delta as bytes. It is generated from its layer at the first read, and
+// again when the layer has changed. It implements content.
 type deltaFile struct {
 	d     *vdisk
 	layer *layer
@@ -41,13 +41,13 @@ func (f *deltaFile) nextData(off int64) (start, end int64, err error) {
 	if off >= size {
 		return size, size, nil
 	}
-	return off, size, nil // what of it is allocated does not matter to anybody
+	return off, size, nil // its allocation is not reported
 }
 
-// sparseFile is a file made of pieces; what lies between reads as zeros.
+// sparseFile is a file made of pieces; the gaps read as zeros.
 type sparseFile struct {
 	size   int64
-	pieces []filePiece // in order, not overlapping
+	pieces []filePiece // pieces in order of their offsets, without overlaps
 }
 
 // filePiece is bytes at an offset: data, or a page to be computed.
@@ -56,7 +56,7 @@ type filePiece struct {
 	length int64
 	data   []byte
 	page   page
-	number int64 // of the page
+	number int64 // number of the page
 	noise  []byte
 }
 
@@ -108,7 +108,7 @@ func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 // sectors. Source: the layout that Xen Orchestra, qemu and dissect read.
 const (
 	cowdHeader   = 4    // sectors
-	cowdEntries  = 4096 // of a table: 2 MiB of disk
+	cowdEntries  = 4096 // entries of a table: 2 MiB of disk
 	cowdTable    = cowdEntries * 4
 	cowdSpan     = cowdEntries * sector
 	cowdZero     = 1 // a grain that reads as zeros, whatever the parent holds
@@ -190,7 +190,7 @@ const (
 	seJournal    = 0x00000000DEAFC0DE
 	seGrain      = 8    // sectors
 	seTable      = 64   // sectors
-	seEntries    = 4096 // of a table: 16 MiB of disk
+	seEntries    = 4096 // entries of a table: 16 MiB of disk
 	seRegion     = 2048 // sectors; regions begin at multiples of it
 	seUnmapped   = 1 << 60
 	seZero       = 2 << 60

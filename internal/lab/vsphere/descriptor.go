@@ -12,7 +12,7 @@ type chainLink struct {
 	name   string // x.vmdk, x-000001.vmdk
 	parent string // empty for the base
 	data   string // name of the data file: x-flat.vmdk, x-000001-sesparse.vmdk
-	layer  *layer // what was written to it
+	layer  *layer // writes to the link
 }
 
 // baseLink is the first link of a disk.

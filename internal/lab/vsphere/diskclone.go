@@ -16,8 +16,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// cloneBlock is what vmkfstools reads and writes at a time, and what it leaves out if it is
-// all zero and the copy is thin (device counters of a published benchmark).
+// cloneBlock is the size of vmkfstools' reads and writes, and the unit of zeros that it leaves out of
+// thin copies, in bytes (device counters of a published benchmark).
 const cloneBlock = 64 << 10
 
 var zeroBlock [cloneBlock]byte
@@ -38,11 +38,11 @@ var (
 // eagerzeroedthick is not documented for NFS without VAAI; users report that it works.
 var cloneFormats = map[string]bool{"thin": false, "zeroedthick": true, "thick": true, "eagerzeroedthick": true}
 
-// A clone is one `vmkfstools -i SRC DST -d FORMAT`: what it is made of, and how far it is.
+// A clone is one `vmkfstools -i SRC DST -d FORMAT`: its source, its destination and its progress.
 type clone struct {
 	source diskLink
 	to     *nas
-	path   string // of the descriptor on to
+	path   string // path of the descriptor on to
 	zeros  bool   // write blocks of zeros too
 	report func(percent int)
 	fault  *injected
@@ -50,7 +50,7 @@ type clone struct {
 	depth  int // WRITEs in flight; 0 is up to the client
 }
 
-// newClone checks what can be checked before anything is written.
+// newClone performs the checks that need no write.
 func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, format string, report func(int)) (*clone, error) {
 	zeros, known := cloneFormats[format]
 	if !known {
@@ -77,8 +77,8 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	}, nil
 }
 
-// run copies. The flat file comes first and the descriptor last. One that fails removes
-// what it made; one that is killed leaves it.
+// run copies the flat file first and the descriptor last. If it fails, it removes its files; if it is
+// killed, they stay.
 func (c *clone) run(ctx context.Context) error {
 	if _, err := c.client.Stat(ctx, c.path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
@@ -102,7 +102,7 @@ func (c *clone) run(ctx context.Context) error {
 	defer cancel()
 	err = errors.Join(err, f.Close(after))
 	if err != nil && !errors.Is(err, errKilled) && !errors.Is(err, errHostGone) {
-		_ = c.client.Remove(after, flat) // the first error says what is wrong
+		_ = c.client.Remove(after, flat) // the first error has the cause
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 	return w.WriteAt(block, off)
 }
 
-// describe writes the descriptor: a base disk of its own, whatever the source was.
+// describe writes the descriptor of a base disk, regardless of the source.
 func (c *clone) describe(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec

@@ -23,7 +23,7 @@ type content interface {
 // disk. Capacity beyond the file reads as zeros.
 type rawContent struct {
 	f        *os.File
-	size     int64 // of the file
+	size     int64 // size of the file in bytes
 	capacity int64
 
 	mu sync.Mutex // the file position, which SEEK_DATA and SEEK_HOLE move
@@ -111,8 +111,8 @@ func allocated(c content, granularity int64) (int64, error) {
 	return sum, nil
 }
 
-// nextArea returns the next data at or after off, rounded out to granularity and merged
-// with the runs that touch it; Size, Size when there is none.
+// nextArea returns the next data at or after off, rounded out to granularity and merged with the runs
+// that touch it; Size, Size if no data follows.
 func nextArea(c content, off, granularity int64) (start, end int64, err error) {
 	start, end, err = nextRounded(c, off, granularity)
 	for err == nil && end < c.Size() {

@@ -1,21 +1,21 @@
-// Package vsphere is an emulated ESXi host or vCenter: the API of govmomi's simulator with the
-// parts added that a mover of disks depends on. Package lab starts it.
+// Package vsphere is an emulated ESXi host or vCenter: the API of govmomi's simulator, extended by the
+// parts that decamp depends on. Package lab starts it.
 //
-// # What is emulated
+// # Emulated services
 //
-//   - /sdk: logins, inventory, power, tasks (the simulator), snapshots with deltas,
-//     QueryChangedDiskAreas, guests that write and shut down as they will, sessions that expire,
-//     accounts that lock or lack privileges, service tickets, a read-only licence (ours).
+//   - /sdk: logins, inventory, power and tasks (the simulator); snapshots with deltas,
+//     QueryChangedDiskAreas, guests that write and that shut down late or never, sessions that
+//     expire, accounts that lock or lack privileges, service tickets, a read-only licence.
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
-//     files a running VM holds open, 503 when busy.
-//   - NFS datastores that are really mounted (package nfsclient), and copies of disks to
-//     them: CopyVirtualDisk_Task and Clone.
-//   - SSH, once TSM-SSH was started: a shell (package shell) with vmkfstools, esxcli storage
-//     nfs, md5sum, esxtop and what it takes to run them detached.
+//     files that a running VM holds open, 503 when busy.
+//   - NFS datastores with real mounts (package nfsclient), and copies of disks to them:
+//     CopyVirtualDisk_Task and Clone.
+//   - SSH, once TSM-SSH is started: a shell (package shell) with vmkfstools, esxcli storage
+//     nfs, md5sum, esxtop, and the commands that run them detached.
 //   - NFC on a port of each host (package nfchost), with tickets over SOAP, for reading
-//     disks, the frozen disk of a running VM among them.
-//   - the wire: caps per connection and per datastore, latency, limits on requests and
-//     connections, and faults switched on and off at run time (Faults, or the JSON API at
+//     disks, including the frozen disk of a running VM.
+//   - the network: caps per connection and per datastore, latency, limits on requests and
+//     connections, and faults that are switched at run time (Faults, or the JSON API at
 //     ControlURL for another process).
 //
 // The behaviour comes from documentation, knowledge-base articles and reports about real
@@ -28,37 +28,35 @@
 // An endpoint is one listening address with its own certificate, sessions and limits: the
 // ESXi or the vCenter, and, if asked for, each ESXi of a vCenter.
 //
-// # What it does not do
+// # Limits
 //
-// It writes nothing a client could ask it to write into a datastore: PUT and DELETE answer
-// 405. Nothing goes back to a snapshot. Export leases are not emulated, nor is writing over
-// NFC.
+// The lab accepts no writes to a datastore: PUT and DELETE return 405. Reverting to a snapshot,
+// export leases and writing over NFC are not emulated.
 //
 // # Disks that change
 //
 // A disk is a base content and a chain of links, each with a layer of what a guest wrote to
 // it. A snapshot freezes the last link and adds one; removing it merges the two. Guests write
-// when Guest.Writes.Rate says so, or Lab.GuestWrites does. Compare an image with the truth
-// like this:
+// at Guest.Writes.Rate, and when a test calls Lab.GuestWrites. To compare an image with the
+// disk:
 //
 //	l.GuestWrites("web01", 100)
-//	now, _ := l.Disk("web01", 0)           // what the disk holds, now
-//	then, _ := l.DiskAt("web01", 0, "s1") // what it held at a snapshot
+//	now, _ := l.Disk("web01", 0)           // content of the disk now
+//	then, _ := l.DiskAt("web01", 0, "s1") // content at a snapshot
 //
 // # NFC
 //
-// Config.NFC is how the hosts answer on port 902; its zero value is what hosts of
-// Config.Version were seen to do. Ports are free ones: the ticket names them (and, of a
-// vCenter, the host). What a test sets most often:
+// Config.NFC configures the hosts' answers on port 902. Its zero value is the observed behaviour of
+// hosts of Config.Version. Ports are free ones: the ticket names them and, for a vCenter, the host. The
+// usual settings of tests:
 //
-//	NFC{Hold: 8}                                    // a client with fewer reads in flight is told apart by Stats().NFC.HoldsMissed
+//	NFC{Hold: 8}                                    // Stats().NFC.HoldsMissed counts clients with fewer reads in flight
 //	NFC{Order: nfchost.Mixed, Fragments: []int{1000, 65536, 7}}
-//	NFC{SessionRate: 142 << 20, HostRate: 505 << 20} // what VDDK tools get from one handle, and the best from a host
+//	NFC{SessionRate: 142 << 20, HostRate: 505 << 20} // measured rates of VDDK tools on one handle, and of a host
 //	NFC{Memory: 48 << 20, Exhausted: nfchost.Queue}
 //
-// Lab.SetNFC changes it for new connections, Lab.DropNFC breaks those there are, Faults
-// whose kinds begin with "nfc-" happen to them, Lab.NFCAddr says where a host listens, and
-// Stats().NFC what it did.
+// Lab.SetNFC changes it for new connections, Lab.DropNFC breaks existing ones, Faults whose kinds begin
+// with "nfc-" affect them, Lab.NFCAddr returns the address of a host, and Stats().NFC the counters.
 //
 // Rates and latency use real time; sessions, lockout and guest shutdown use Config.Clock.
 package vsphere

@@ -21,7 +21,7 @@ import (
 type endpoint struct {
 	lab   *Lab
 	name  string
-	sdk   http.Handler // nil: /folder only
+	sdk   http.Handler // handler of the API; nil serves /folder only
 	dcs   []*datacenter
 	door  *door
 	cert  atomic.Pointer[certificate]
@@ -30,7 +30,7 @@ type endpoint struct {
 
 	mu     sync.Mutex
 	ln     net.Listener // bound and not served yet
-	server *http.Server // nil while down
+	server *http.Server // running server; nil while down
 	ctx    context.Context
 	cancel context.CancelFunc // ends sleeping requests
 	served chan error         // one value when the server ends
@@ -127,8 +127,8 @@ func (e *endpoint) close() error {
 	return err
 }
 
-// ServeHTTP dispatches by hand: http.ServeMux would clean paths and redirect, where a real
-// host answers.
+// ServeHTTP dispatches without http.ServeMux, which would clean paths and redirect. A real host
+// answers.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.lab.serving.RLock()
 	defer e.lab.serving.RUnlock()

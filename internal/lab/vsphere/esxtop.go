@@ -56,10 +56,10 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 type topper struct {
 	host string
 	was  []flow
-	at   time.Time // of the sample before; zero: none was
+	at   time.Time // time of the previous sample; zero if none
 }
 
-// flow is what was read of a datastore so far.
+// flow counts the reads of a datastore so far.
 type flow struct{ reads, bytes int64 }
 
 // perAdapter are the counters of one, in their order.

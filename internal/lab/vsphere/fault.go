@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// FaultKind says what goes wrong.
+// FaultKind selects the kind of fault.
 type FaultKind string
 
 // The kinds. At counts bytes of the reply's body.
@@ -25,7 +25,7 @@ const (
 	FaultStall       FaultKind = "stall"        // nothing after At bytes, until Release
 	FaultReset       FaultKind = "reset"        // TCP reset after At bytes
 	FaultShort       FaultKind = "short"        // the connection ends cleanly after At bytes, before Content-Length
-	FaultShortLength FaultKind = "short-length" // At bytes and a Content-Length that says so, whatever Content-Range promises
+	FaultShortLength FaultKind = "short-length" // At bytes and the matching Content-Length, whatever Content-Range promises
 	FaultWrongRange  FaultKind = "wrong-range"  // the right bytes, a Content-Range that is At bytes off
 	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
 	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
@@ -34,9 +34,9 @@ const (
 
 	// These happen to copies of disks on the host. At counts bytes of the disk, Path is part
 	// of the destination's path.
-	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; what it wrote stays
-	FaultCloneFail  FaultKind = "clone-fail"  // it fails with an I/O error
-	FaultCloneStall FaultKind = "clone-stall" // it goes no further until Release
+	FaultCloneKill  FaultKind = "clone-kill"  // the process is killed; its files stay
+	FaultCloneFail  FaultKind = "clone-fail"  // the clone fails with an I/O error
+	FaultCloneStall FaultKind = "clone-stall" // the clone makes no progress until Release
 	FaultCloneFlip  FaultKind = "clone-flip"  // the copy has one bit of the byte at At flipped
 
 	// These happen to snapshots and change tracking. Path is part of the VM's name.
@@ -47,10 +47,10 @@ const (
 	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
 	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
 
-	// And these to what vim-cmd does to VMs. Method is what it is told, as snapshot.create.
-	FaultVimCmdQuiet FaultKind = "vim-cmd-quiet" // it ends with status 0, whatever came of it
-	FaultVimCmdStall FaultKind = "vim-cmd-stall" // it does nothing until Release
-	FaultVimCmdLate  FaultKind = "vim-cmd-late"  // it returns at once; what it asked for is done after Delay
+	// The following faults affect vim-cmd. Method is its command, such as snapshot.create.
+	FaultVimCmdQuiet FaultKind = "vim-cmd-quiet" // vim-cmd ends with status 0 regardless of the result
+	FaultVimCmdStall FaultKind = "vim-cmd-stall" // vim-cmd does nothing until Release
+	FaultVimCmdLate  FaultKind = "vim-cmd-late"  // vim-cmd returns at once; its work is done after Delay
 
 	// These happen to the REST service of a vCenter. Path is part of the URL's path.
 	FaultREST        FaultKind = "rest-status"  // Status in place of the answer: 503 is the busy service
@@ -80,7 +80,7 @@ const (
 	FaultNFCRun       FaultKind = "nfc-run"        // SkipZ with a run past the end
 	FaultNFCFalling   FaultKind = "nfc-falling"    // SkipZ with runs in falling order
 	FaultNFCMatch     FaultKind = "nfc-match"      // FastLZ with a match from before the start
-	FaultNFCFlip      FaultKind = "nfc-flip"       // one bit is wrong and nothing says so
+	FaultNFCFlip      FaultKind = "nfc-flip"       // one bit is wrong, without an error
 )
 
 // nfcKinds are the kinds that happen to NFC connections, with the operation each is meant
@@ -119,11 +119,11 @@ type Fault struct {
 	Skip        int       `json:"skip,omitempty"`        // let so many matching requests pass first
 	Count       int       `json:"count,omitempty"`       // then hit so many; 0 is all
 	Probability float64   `json:"probability,omitempty"` // chance of each; 0 is certain
-	Status      int       `json:"status,omitempty"`      // for "status"; default 503
+	Status      int       `json:"status,omitempty"`      // HTTP status of "status"; default 503
 	At          int64     `json:"at,omitempty"`
-	Delay       Duration  `json:"delay,omitempty"` // for "slow"
-	Code        uint64    `json:"code,omitempty"`  // for "nfc-error" and "nfc-status"
-	Text        string    `json:"text,omitempty"`  // for "nfc-error"
+	Delay       Duration  `json:"delay,omitempty"` // delay of "slow"
+	Code        uint64    `json:"code,omitempty"`  // code of "nfc-error" and "nfc-status"
+	Text        string    `json:"text,omitempty"`  // text of "nfc-error"
 }
 
 func (f Fault) check() error {
@@ -181,7 +181,7 @@ func (fs *Faults) Remove(id int) {
 	fs.active = slices.DeleteFunc(fs.active, func(f *Fault) bool { return f.ID == id })
 }
 
-// Clear ends every fault and releases what is stalled.
+// Clear ends all faults and releases stalled requests.
 func (fs *Faults) Clear() {
 	fs.mu.Lock()
 	fs.active = nil
@@ -372,7 +372,7 @@ func (f *injected) flip(p []byte, from int64) {
 	}
 }
 
-// wait returns when what is stalled is released, or ctx ends.
+// wait returns when stalled requests are released, or ctx ends.
 func (f *injected) wait(ctx context.Context) error {
 	select {
 	case <-f.release:

@@ -13,7 +13,7 @@ import (
 // snapshotData is what vSphere calls a file of state that a snapshot made.
 const snapshotData = string(types.VirtualMachineFileLayoutExFileTypeSnapshotData)
 
-// layout lists a VM's files with their sizes, and what they take on each datastore.
+// layout lists a VM's files with their sizes, and their space on each datastore.
 type layout struct {
 	ex    types.VirtualMachineFileLayoutEx
 	usage map[*datastore]*types.VirtualMachineUsageOnDatastore
@@ -47,9 +47,9 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 // noFile is the key of a file that there is not: the memory of a snapshot without it.
 const noFile = -1
 
-// addSnapshots says what each snapshot consists of. The simulator removes a snapshot's data by
-// its key, and gives the files new keys whenever it looks for them: with the keys it has, the data
-// stay and the VM's log goes.
+// addSnapshots lists the files of each snapshot. The simulator removes a snapshot's data by its key,
+// and gives the files new keys at each refresh. With the old keys, it would keep the data and remove
+// the VM's log.
 func (l *layout) addSnapshots(m *machine, named []types.VirtualMachineFileLayoutSnapshotLayout) {
 	for i, s := range m.snaps {
 		if s.ref.Value == "" {

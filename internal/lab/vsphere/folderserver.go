@@ -27,8 +27,8 @@ var (
 	errMethod = &reply{http.StatusMethodNotAllowed, "The lab's datastores are read-only"}
 	errDotDot = &reply{http.StatusBadRequest, "The request path is not allowed"}
 	errAbsent = &reply{http.StatusNotFound, "The requested object was not found"}
-	// errLocked is how a file held open by a running VM answers, whatever the reader asks
-	// for (reports from vCenter 8.0.3 and ESXi 8 on VMFS6).
+	// errLocked is the answer for a file that a running VM holds open, for every kind of request
+	// (reports from vCenter 8.0.3 and ESXi 8 on VMFS6).
 	errLocked = &reply{http.StatusInternalServerError, "Unable to access file since it is locked"}
 )
 

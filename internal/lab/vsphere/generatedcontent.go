@@ -8,7 +8,7 @@ import (
 const (
 	noiseSize  = 1 << 20  // reused all over a disk: it stays in cache, and stamps make every block different
 	blockSize  = 4 << 10  // one stamp in each
-	regionSize = 64 << 20 // data and holes are laid out anew in each region
+	regionSize = 64 << 20 // data and holes have a new layout in each region
 	runAlign   = 64 << 10
 )
 
@@ -111,7 +111,7 @@ func (g *generated) nextData(off int64) (start, end int64, err error) {
 	return g.size, g.size, nil
 }
 
-// slots says into how many equal slots a region is cut: each holds one run.
+// slots returns the number and length of the equal slots of a region: each holds one run.
 func (g *generated) slots(region int64) (n, length int64) {
 	n = int64(1) << (mix(g.seed+uint64(region)) % 5) // 1 to 16 runs
 	return n, regionSize / n

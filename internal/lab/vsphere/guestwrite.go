@@ -13,7 +13,7 @@ import (
 // depends on Rate and on time, or on Lab.GuestWrites.
 type Writes struct {
 	Seed   uint64 `json:"seed,omitempty"`
-	Rate   Bytes  `json:"rate,omitempty"`   // bytes a second of real time; 0: only what Lab.GuestWrites asks for
+	Rate   Bytes  `json:"rate,omitempty"`   // bytes per second of real time; 0 allows only Lab.GuestWrites
 	Spread int    `json:"spread,omitempty"` // percent of each disk that is written to; default 10
 	AtStop int    `json:"atStop,omitempty"` // writes more when it is switched off: caches are written back
 }
@@ -71,10 +71,10 @@ func (g *guestWriter) write() int64 {
 		switch {
 		case kind < 2: // zeros, or a discard: tracking takes both for changes
 			p = page{}
-		case kind == 2: // the same bytes again: a change that is none
+		case kind == 2: // the same bytes again: a write that changes nothing
 			var known bool
 			if p, known = d.top().find(n); !known {
-				continue // they are the base's
+				continue // these bytes belong to the base
 			}
 		}
 		d.put(n, p)
@@ -140,7 +140,7 @@ func (g *guestWriter) halt() {
 	}
 }
 
-// switched is told when the machine is switched on or off, before anybody can see it.
+// switched is called when the machine is switched on or off, before the new state is visible.
 func (g *guestWriter) switched(on bool) {
 	if on {
 		g.start()

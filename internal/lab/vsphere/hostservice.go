@@ -19,8 +19,8 @@ const (
 
 var servicePolicies = []string{"on", "automatic", "off"}
 
-// serviceSystem is a host's HostServiceSystem, which the simulator has none of. Both
-// services are off until somebody starts them.
+// serviceSystem is a host's HostServiceSystem, which the simulator lacks. Both services are off until a
+// client starts them.
 type serviceSystem struct {
 	mo.HostServiceSystem
 	lab  *Lab
@@ -87,7 +87,7 @@ func (s *serviceSystem) RestartService(ctx *simulator.Context, req *types.Restar
 	return body
 }
 
-// UpdateServicePolicy says whether a service starts with the host.
+// UpdateServicePolicy sets whether a service starts with the host.
 func (s *serviceSystem) UpdateServicePolicy(ctx *simulator.Context, req *types.UpdateServicePolicy) soap.HasFault {
 	body := &methods.UpdateServicePolicyBody{}
 	if oneOf("policy", req.Policy, servicePolicies) != nil {

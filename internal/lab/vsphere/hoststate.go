@@ -17,7 +17,7 @@ import (
 type HostState struct {
 	Power       string           `json:"power,omitempty"`       // power policy: static (High Performance), dynamic (Balanced, default), low or custom
 	Lockdown    string           `json:"lockdown,omitempty"`    // lockdownDisabled (default), lockdownNormal or lockdownStrict; logins are let in all the same
-	Maintenance bool             `json:"maintenance,omitempty"` // in maintenance mode
+	Maintenance bool             `json:"maintenance,omitempty"` // the host is in maintenance mode
 	Skew        Duration         `json:"skew,omitempty"`        // how far its clock is ahead of the lab's
 	Settings    map[string]int64 `json:"settings,omitempty"`    // advanced settings, in place of defaults
 }
@@ -59,7 +59,7 @@ func (c Config) settings() map[string]int64 {
 	return all
 }
 
-// addState keeps a host as the configuration says, and gives it a clock.
+// addState applies the configuration to a host, and gives it a clock.
 func (b *builder) addState(h *simulator.HostSystem) error {
 	state := b.lab.cfg.Host
 	clock := &dateTimeSystem{lab: b.lab}
@@ -99,7 +99,7 @@ type dateTimeSystem struct {
 	lab *Lab
 }
 
-// QueryDateTime tells the host's time.
+// QueryDateTime returns the host's time.
 func (s *dateTimeSystem) QueryDateTime(*types.QueryDateTime) soap.HasFault {
 	now := s.lab.now().Add(time.Duration(s.lab.cfg.Host.Skew))
 	return &methods.QueryDateTimeBody{Res: &types.QueryDateTimeResponse{Returnval: now.UTC()}}

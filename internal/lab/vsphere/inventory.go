@@ -23,7 +23,7 @@ type inventory struct {
 	datacenters []*datacenter
 	machines    map[types.ManagedObjectReference]*machine
 	contents    []content // closed at the end
-	noiseBytes  []byte    // nil until a generated disk needs it
+	noiseBytes  []byte    // noise of generated disks; nil until the first one needs it
 }
 
 func (inv *inventory) makeDir() (err error) {
@@ -36,8 +36,8 @@ func (inv *inventory) makeDir() (err error) {
 	return os.MkdirAll(inv.dir, 0o700)
 }
 
-// context returns a simulator context of its own: the simulator lets a context that holds
-// a lock pass, so two goroutines must never share one.
+// context returns a separate simulator context. The simulator lets a context that holds a lock pass, so
+// two goroutines must not share one.
 func (inv *inventory) context() *simulator.Context {
 	ctx := *inv.model.Service.Context
 	return &ctx
@@ -173,7 +173,7 @@ func (inv *inventory) usedOn(ds *datastore) (used int64) {
 	return used
 }
 
-// datastoreReads are what was read of all datastores so far.
+// datastoreReads returns the counters of reads of all datastores so far.
 func (inv *inventory) datastoreReads() (all []flow) {
 	for _, dc := range inv.datacenters {
 		for _, ds := range dc.datastores {
@@ -283,9 +283,8 @@ func (inv *inventory) ResetCBT(vm string) error {
 	return inv.refresh(m)
 }
 
-// GrowDisk makes a disk larger. Change tracking across it is wrong from then on, in the way
-// of KB 2090639: nothing says so, and changes are missing. With CBT.GrowthFails such questions
-// fail. A disk with snapshots cannot grow.
+// GrowDisk makes a disk larger. From then on change tracking is wrong as in KB 2090639: changes are
+// missing without an error. With CBT.GrowthFails such queries fail. A disk with snapshots cannot grow.
 func (inv *inventory) GrowDisk(vm string, n int, size int64) error {
 	d, err := inv.disk(vm, n)
 	if err != nil {
@@ -299,7 +298,7 @@ func (inv *inventory) refresh(m *machine) error {
 	return inv.reconfigure(m, func() error { return nil })
 }
 
-// reconfigure changes a machine's disks and shows what became of them, with no snapshot in
+// reconfigure changes a machine's disks and publishes the new configuration, without a snapshot in
 // between.
 func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
 	ctx := inv.context()

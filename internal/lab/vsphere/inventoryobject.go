@@ -13,12 +13,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// datacenter is one datacenter with what it holds.
+// datacenter is one datacenter with its objects.
 type datacenter struct {
 	spec       Datacenter
 	path       string // inventory path without the leading slash: Lab/DC1
 	ref        types.ManagedObjectReference
-	hosts      []types.ManagedObjectReference // in the order of the config
+	hosts      []types.ManagedObjectReference // hosts in the order of the config
 	datastores []*datastore
 }
 
@@ -33,7 +33,7 @@ type datastore struct {
 	ref  types.ManagedObjectReference
 
 	mu   sync.RWMutex
-	data map[string]*dataFile // by path inside the datastore
+	data map[string]*dataFile // files by path inside the datastore
 }
 
 // dataFile is the data of one link of a disk's chain.
@@ -46,7 +46,7 @@ type dataFile struct {
 // machine is one VM.
 type machine struct {
 	spec  VM
-	name  string // as the inventory shows it, with escapes
+	name  string // name in the inventory, with escapes
 	home  *datastore
 	ref   types.ManagedObjectReference
 	disks []*vdisk
@@ -68,9 +68,9 @@ type vdisk struct {
 	vm        *machine
 	ds        *datastore
 	key       int32                       // device key
-	links     atomic.Pointer[[]chainLink] // from the base up
-	base      content                     // what the disk held at first
-	content   content                     // what it holds now
+	links     atomic.Pointer[[]chainLink] // links from the base up
+	base      content                     // original content of the disk
+	content   content                     // current content
 	size      atomic.Int64
 	changes   *changeLog
 	noise     []byte

@@ -106,7 +106,7 @@ func (l *Lab) close() error {
 	if l.control != nil {
 		errs = append(errs, l.control.close())
 	}
-	for _, e := range l.endpoints() { // before what is stalled goes on: it is cut off, and not sent to its end
+	for _, e := range l.endpoints() { // before stalled requests continue: they are cut off, and not sent to their end
 		errs = append(errs, e.close())
 	}
 	l.faults.Release()

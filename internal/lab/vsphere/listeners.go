@@ -16,7 +16,7 @@ type listeners struct {
 	cfg   *Config
 	ports *ports
 	main  *endpoint
-	hosts map[string]*endpoint // by inventory name; empty unless Config.HostListeners
+	hosts map[string]*endpoint // endpoints by inventory name; empty unless Config.HostListeners
 
 	serving sync.RWMutex // held for reading by each request
 	closed  bool         // guarded by serving
@@ -146,8 +146,8 @@ type ports struct {
 	kept []*socket.Kept
 }
 
-// keep returns addr, with a port that is the lab's. One that cannot be had is left to whoever
-// listens there to explain.
+// keep returns addr with a port that the lab has reserved. An unavailable port is returned unchanged:
+// the listener then reports the error.
 func (p *ports) keep(addr string) string {
 	k, err := socket.Keep(addr)
 	if err != nil {

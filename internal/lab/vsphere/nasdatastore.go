@@ -56,7 +56,7 @@ func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasData
 	return n.ref, nil
 }
 
-// check finds what is wrong before the server is asked.
+// check returns errors of the request that need no contact to the server.
 func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolumeSpec) types.BaseMethodFault {
 	switch {
 	case spec.RemoteHost == "":
@@ -121,7 +121,7 @@ func (s *datastoreSystem) register(ctx *simulator.Context, spec types.HostNasVol
 	return e.Reference(), nil
 }
 
-// describeNAS puts what the server said into the inventory.
+// describeNAS copies the server's answers into the inventory.
 func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nas) {
 	obj, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {

@@ -22,12 +22,12 @@ import (
 // lab, without caps. All but Off and Addr can be changed while the lab runs (Lab.SetNFC);
 // caps and memory then change at once, the rest counts for new connections.
 type NFC struct {
-	Off  bool   `json:"off,omitempty"`  // nothing listens; tickets name a port nobody answers at
+	Off  bool   `json:"off,omitempty"`  // no listener; tickets name a port that does not answer
 	Addr string `json:"addr,omitempty"` // host:port; default the IP of Config.Addr and a free port. Hosts of a vCenter share the IP, the first has the port
 
 	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC, the next ones of a vCenter's further hosts: NFC listens there and not at Addr, and a vCenter's tickets name it
 
-	LibVersion   uint32   `json:"libVersion,omitempty"`   // of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
+	LibVersion   uint32   `json:"libVersion,omitempty"`   // version of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
 	NoSHA256     bool     `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
 	NoTLS        bool     `json:"noTls,omitempty"`        // the banner lacks "NFCSSL supported"
 	TLS13        bool     `json:"tls13,omitempty"`        // offer TLS 1.3 too
@@ -39,17 +39,17 @@ type NFC struct {
 	MaxBuffer     Bytes          `json:"maxBuffer,omitempty"`     // default 2 MiB
 	SessionMemory Bytes          `json:"sessionMemory,omitempty"` // size x count of one session; default 16 MiB
 	MaxRead       Bytes          `json:"maxRead,omitempty"`       // a longer read gets error 5; default 23 MiB, through vCenter 2 MiB
-	Memory        Bytes          `json:"memory,omitempty"`        // of one host; default 48 MiB up to 7, 96 MiB from 8 on; -1 is no limit
+	Memory        Bytes          `json:"memory,omitempty"`        // memory of one host for NFC; default 48 MiB up to 7, 96 MiB from 8 on; -1 is no limit
 	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" lets sessions wait
 
 	SessionRate Bytes    `json:"sessionRate,omitempty"` // bytes of disk a second of one session; VDDK gets 141 to 145 MB/s from real hosts
-	HostRate    Bytes    `json:"hostRate,omitempty"`    // of all sessions of a host; 505 MB/s was reported
+	HostRate    Bytes    `json:"hostRate,omitempty"`    // rate of all sessions of a host; 505 MB/s was reported
 	LinkRate    Bytes    `json:"linkRate,omitempty"`    // bytes on the wire a second of all sessions of a host
-	Latency     Duration `json:"latency,omitempty"`     // of each read
+	Latency     Duration `json:"latency,omitempty"`     // latency of each read
 
-	Order     nfchost.Order   `json:"order,omitempty"`     // of fragments: "", reversed, odd-first, mixed
+	Order     nfchost.Order   `json:"order,omitempty"`     // order of fragments: "", reversed, odd-first, mixed
 	Fragments []int           `json:"fragments,omitempty"` // sizes of fragments in turn, up to the buffer's
-	Hold      int             `json:"hold,omitempty"`      // of each session the first so many reads are held until all are there, then answered newest first
+	Hold      int             `json:"hold,omitempty"`      // number of first reads of each session that are held until all have arrived, then answered newest first
 	HoldFor   Duration        `json:"holdFor,omitempty"`   // how long to wait for them; default 3s
 	Packing   nfchost.Packing `json:"packing,omitempty"`   // compression: "" as asked, "stored" never, "mixed" every third fragment stored
 
@@ -121,7 +121,7 @@ type nfcHosts struct {
 	listeners *listeners
 
 	rules atomic.Pointer[NFC]
-	all   []*nfcHost // as the hosts were added
+	all   []*nfcHost // hosts in the order in which they were added
 
 	mu      sync.Mutex
 	tickets map[string]nfcTicket
@@ -132,9 +132,9 @@ type nfcHost struct {
 	hosts  *nfcHosts
 	name   string
 	ref    types.ManagedObjectReference
-	cert   *certificate // nil: that of the host's endpoint
+	cert   *certificate // certificate of the port; that of the host's endpoint if nil
 	server *nfchost.Server
-	addr   string // where a server is, or would be
+	addr   string // address of the server, also before it starts
 }
 
 func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHosts {
@@ -176,7 +176,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 // backupNIC is the tag of the vmknic that NFC goes over (vSphere 7 and later).
 const backupNIC = "vSphereBackupNFC"
 
-// tagBackupNIC shows a vmknic of the host as tagged, at both places the API tells it.
+// tagBackupNIC marks a vmknic of the host as tagged, at both places of the API.
 func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 	if b.lab.cfg.NFC.Network == "" {
 		return
@@ -202,7 +202,7 @@ func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 	}
 }
 
-// nfcAddr is where the nth host listens. Only the first may have a port of its own choice.
+// nfcAddr returns the address of the nth host. Only the first can have a fixed port.
 func (n *nfcHosts) nfcAddr(nth int) string {
 	if n.cfg.NFC.Network != "" {
 		return net.JoinHostPort(n.nfcNetwork(nth), "0")

@@ -134,8 +134,8 @@ func (s *nfcService) NfcRandomAccessOpenReadonly(ctx *simulator.Context, req *nf
 	return &nfcOpenReadonlyBody{Res: &nfcTicketResponse{Returnval: *ticket}}
 }
 
-// NfcGetServerNfcLibVersion says how new the NFC library of a host is. A vCenter wants to
-// know which host; 6.0 does not know the method.
+// NfcGetServerNfcLibVersion returns the version of a host's NFC library. A vCenter requires the host;
+// 6.0 does not have the method.
 func (s *nfcService) NfcGetServerNfcLibVersion(_ *simulator.Context, req *nfcLibVersionRequest) soap.HasFault {
 	body := &nfcLibVersionBody{}
 	switch {

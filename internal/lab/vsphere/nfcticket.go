@@ -13,7 +13,7 @@ import (
 type nfcTicket struct {
 	host    *nfcHost
 	machine *machine
-	disk    *vdisk // nil: all
+	disk    *vdisk // disk of the ticket; all disks if nil
 	service string
 	issued  time.Time
 }

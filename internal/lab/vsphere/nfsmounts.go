@@ -16,11 +16,11 @@ import (
 // as far as that is known (package nfsclient).
 type NFS struct {
 	Portmap     string `json:"portmap,omitempty"`     // host:port of every server's portmapper; default port 111 of the server
-	Connections int    `json:"connections,omitempty"` // per datastore, where the mount asks for no number; default 1
+	Connections int    `json:"connections,omitempty"` // connections per datastore if the mount sets no number; default 1
 	Unstable    bool   `json:"unstable,omitempty"`    // WRITE UNSTABLE and COMMIT in place of FILE_SYNC
 	WriteSize   Bytes  `json:"writeSize,omitempty"`   // bytes in one WRITE; default 64 KiB
 	InFlight    int    `json:"inFlight,omitempty"`    // WRITEs in flight for one file; default 11 to 30 by Seed
-	Seed        uint64 `json:"seed,omitempty"`        // of the order of WRITEs
+	Seed        uint64 `json:"seed,omitempty"`        // seed of the order of WRITEs
 	MaxVolumes  int    `json:"maxVolumes,omitempty"`  // NFS datastores of one host; default 32 (NFS.MaxVolumes since 7.0)
 
 	Times nfsclient.Times `json:"-"` // how long they wait for what
@@ -41,7 +41,7 @@ type nas struct {
 	host   types.ManagedObjectReference
 	spec   types.HostNasVolumeSpec
 	client *nfsclient.Datastore
-	ref    types.ManagedObjectReference // of the datastore; hosts share it
+	ref    types.ManagedObjectReference // datastore of the mount; hosts share it
 
 	machine string // the host's name
 }
@@ -53,7 +53,7 @@ type nasMounts struct {
 
 	mu   sync.Mutex
 	all  []*nas
-	lost []*nas // of hosts that lost power: configured, and not mounted
+	lost []*nas // mounts of hosts that lost power: configured, and not mounted
 }
 
 func (t *nasMounts) find(host types.ManagedObjectReference, name string) *nas {
@@ -152,7 +152,7 @@ func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, 
 	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
-// unmount takes a datastore off its host. The server is told, and need not answer.
+// unmount removes a datastore from its host. The server gets the request, and need not answer.
 func (t *nasMounts) unmount(n *nas) {
 	t.remove(n)
 	ctx, cancel := t.jobs.context(context.Background())
@@ -196,8 +196,8 @@ func (l *Lab) PowerCutHost() {
 	}
 }
 
-// BootHost has the hosts mount anew what a power cut took: NFS datastores are part of a host's
-// configuration. One whose server does not answer stays inaccessible, and is in the error.
+// BootHost mounts the datastores again that a power cut unmounted: NFS datastores are part of a host's
+// configuration. A datastore whose server does not answer stays inaccessible, and is in the error.
 func (t *nasMounts) BootHost() error {
 	var errs []error
 	for _, n := range t.takeLost(func(*nas) bool { return true }) {

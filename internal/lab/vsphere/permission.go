@@ -39,8 +39,8 @@ func (a *vimAPI) denied(method *simulator.Method) types.BaseMethodFault {
 	return &types.NoPermission{Object: &method.This, PrivilegeId: needed}
 }
 
-// authorizationManager is the simulator's, for an account that lacks privileges: that one
-// grants everything to everybody.
+// authorizationManager replaces the simulator's for an account that lacks privileges: the simulator's
+// grants all privileges to all accounts.
 type authorizationManager struct {
 	*simulator.AuthorizationManager
 	lab *Lab
@@ -63,7 +63,7 @@ func (m *authorizationManager) HasPrivilegeOnEntities(req *types.HasPrivilegeOnE
 // is not known.
 const freeEdition = "esxBasic"
 
-// license shows the free licence, where the lab has it, and when one for evaluation ends.
+// license sets the free licence, if the lab has it, and the end of an evaluation licence.
 func (a *vimAPI) license(reg *simulator.Registry) {
 	m, ok := reg.Get(types.ManagedObjectReference{Type: "LicenseManager", Value: "ha-license-manager"}).(*simulator.LicenseManager)
 	if !ok {

@@ -20,11 +20,12 @@ type guestPower struct {
 	mu      sync.Mutex
 	pending int // machines with shutdownAt set
 	stopped bool
-	timers  []*time.Timer // real clock only: nobody may be asking
+	timers  []*time.Timer // timers of the real clock: a request may never come
 	firing  sync.WaitGroup
 }
 
-// ShutdownGuest asks the guest, which may have no tools, may ignore it, and takes its time.
+// ShutdownGuest requests a shutdown from the guest, which may have no tools, may ignore it, and takes
+// time.
 func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.ShutdownGuest) soap.HasFault {
 	body := &methods.ShutdownGuestBody{Fault_: v.lab.busy(v.machine)}
 	if body.Fault_ != nil {
@@ -71,8 +72,8 @@ func (g *guestPower) scheduleShutdown(m *machine) {
 	}
 }
 
-// Tick lets what is due on the lab's clock happen. Every request does so too; a test that
-// moves an injected clock calls it to wake clients that wait without asking.
+// Tick executes the events that are due on the lab's clock. Each request does so too; a test that moves
+// an injected clock calls it to wake clients that wait without requests.
 func (g *guestPower) Tick() { g.settle() }
 
 // settle powers off the guests whose shutdown is due.

@@ -10,7 +10,7 @@ import (
 )
 
 // members are the fields that were looked for. To look takes longer than all the rest of an answer.
-var members sync.Map // of memberKey to *member
+var members sync.Map // cache of *member by memberKey
 
 type memberKey struct {
 	of   reflect.Type
@@ -20,7 +20,7 @@ type memberKey struct {
 // A member is a field of a type.
 type member struct {
 	index []int // none: there is no such field
-	base  bool  // it is embedded: the type is derived from it
+	base  bool  // embedded field: the type is derived from it
 }
 
 // memberOf finds a field by its name in the API.
@@ -103,7 +103,7 @@ func listKind(t reflect.Type) string {
 	case "string":
 		return "String"
 	}
-	return strings.TrimPrefix(t.Name(), "Base") // which govmomi puts before the names of interfaces
+	return strings.TrimPrefix(t.Name(), "Base") // prefix of govmomi's interface names
 }
 
 var timeType = reflect.TypeFor[time.Time]()

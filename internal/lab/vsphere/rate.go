@@ -16,7 +16,7 @@ type bucket struct {
 	mu   sync.Mutex
 	rate int64     // bytes/s; 0 is no cap
 	free time.Time // when everything granted so far has been sent
-	sum  flow      // of what was asked for
+	sum  flow      // counters of requested bytes
 }
 
 // total is all that was asked for.

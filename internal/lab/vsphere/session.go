@@ -32,9 +32,9 @@ type door struct {
 	cfg *Config
 
 	mu       sync.Mutex
-	sessions map[string]time.Time // by id: when a SOAP call last used it
+	sessions map[string]time.Time // time of the last SOAP call by session ID
 	tickets  map[string]ticket
-	failures int       // in a row, for the account
+	failures int       // consecutive failed logins of the account
 	locked   time.Time // until when
 	expired  bool      // the password is refused as a wrong one
 }

@@ -21,7 +21,7 @@ type shellText string
 
 func (e shellText) Error() string { return string(e) }
 
-// What a host's shell says when a file cannot be had.
+// Messages of a host's shell for a file that cannot be opened.
 const (
 	errNoFile   = shellText("No such file or directory")
 	errBusyFile = shellText("Device or resource busy")
@@ -178,7 +178,7 @@ type readerAt func(p []byte, off int64) (int, error)
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r(p, off) }
 
-// shellError puts what a file system says into the shell's words.
+// shellError returns the shell's message for an error of a file system.
 func shellError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errNoFile
@@ -219,7 +219,7 @@ func (f *hostFiles) isDir(ctx context.Context, name string) bool {
 	return false
 }
 
-// list returns what is in a folder, sorted.
+// list returns the names in a folder, sorted.
 func (f *hostFiles) list(ctx context.Context, name string) (names []string, err error) {
 	ds, n, rest, ok := f.volume(name)
 	switch {
@@ -366,7 +366,7 @@ func (f *hostFiles) mkdir(ctx context.Context, name string, parents bool) error 
 	return nil
 }
 
-// background is the context of what nobody waits for in particular.
+// background is the context of work that belongs to no session.
 func (h *shellHost) background() context.Context {
 	h.lab.jobs.mu.Lock()
 	defer h.lab.jobs.mu.Unlock()

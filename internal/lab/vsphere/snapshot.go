@@ -252,7 +252,7 @@ func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types
 	return &methods.ConsolidateVMDisks_TaskBody{Res: &types.ConsolidateVMDisks_TaskResponse{Returnval: ref}}
 }
 
-// consolidate merges what was left behind; the caller holds the VM's lock.
+// consolidate merges left-over deltas. The VM's lock must be held.
 func (m *machine) consolidate(l *Lab, vm *mo.VirtualMachine) {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -272,13 +272,13 @@ type vmSnapshot struct {
 	machine *machine
 }
 
-// RemoveSnapshotTask is the simulator's, unless a fault happens to it. A delta is left behind
-// if the caller asks for that, or a fault does.
+// RemoveSnapshotTask calls the simulator unless a fault is active. A delta is left behind if the caller
+// or a fault requests that.
 func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
 	if f := s.lab.busy(s.machine); f != nil {
 		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
 	}
-	if ctx.Session != nil { // which would go on showing it after its end
+	if ctx.Session != nil { // the simulator would show it after its end
 		defer ctx.Session.Registry.Remove(ctx, req.This)
 	}
 	if s.lab.snapshotFault(s.machine, FaultSnapshotRemove) {
@@ -295,8 +295,9 @@ func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.Remov
 	return s.VirtualMachineSnapshot.RemoveSnapshotTask(ctx, req)
 }
 
-// removeOnce is the fault of who removes what somebody else removes already, or did: a machine does
-// not know that another one, which it takes for dead, is still at it. The simulator crashes there.
+// removeOnce returns the fault for a snapshot that another client is removing or has removed: a machine
+// does not know that another one, which it considers dead, is still working. The simulator crashes
+// there.
 func (m *machine) removeOnce(ctx *simulator.Context, ref types.ManagedObjectReference) *soap.Fault {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -325,7 +326,7 @@ func (v *virtualMachine) RemoveAllSnapshotsTask(ctx *simulator.Context, req *typ
 	return v.VirtualMachine.RemoveAllSnapshotsTask(ctx, req)
 }
 
-// setLeaveDelta says what becomes of the delta of the next snapshot that is removed.
+// setLeaveDelta sets whether the delta of the next removed snapshot stays.
 func (m *machine) setLeaveDelta(leave bool) {
 	m.writing.Lock()
 	defer m.writing.Unlock()

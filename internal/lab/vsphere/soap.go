@@ -185,7 +185,7 @@ func (a *vimAPI) override(ctx *simulator.Context, method *simulator.Method) mo.R
 		if s, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachineSnapshot); ok && a.lab.machines[s.Vm] != nil {
 			return &vmSnapshot{VirtualMachineSnapshot: s, lab: a.lab, machine: a.lab.machines[s.Vm]}
 		}
-		if ctx.Session != nil { // it is gone: what took an earlier call must not outlive it
+		if ctx.Session != nil { // the session has ended: objects of an earlier call must not outlive it
 			ctx.Session.Registry.Remove(ctx, method.This)
 		}
 	case "CreateNasDatastore", "RemoveDatastore":
@@ -218,7 +218,7 @@ func (a *vimAPI) override(ctx *simulator.Context, method *simulator.Method) mo.R
 type virtualMachine struct {
 	*simulator.VirtualMachine
 	lab     *Lab
-	machine *machine // nil for a VM made at run time
+	machine *machine // machine of the lab; nil for a VM made at run time
 }
 
 // readOnly are beginnings of the names of calls that change nothing on the host.

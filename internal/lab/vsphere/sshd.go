@@ -21,22 +21,22 @@ import (
 // SSH is the hosts' SSH server. It is off until TSM-SSH is started through the API.
 type SSH struct {
 	Enabled        bool     `json:"enabled,omitempty"`        // TSM-SSH runs from the start
-	Unavailable    bool     `json:"unavailable,omitempty"`    // it cannot be started at all
-	Addr           string   `json:"addr,omitempty"`           // of the first host's server; default 127.0.0.1:0
+	Unavailable    bool     `json:"unavailable,omitempty"`    // the server cannot be started
+	Addr           string   `json:"addr,omitempty"`           // address of the first host's server; default 127.0.0.1:0
 	AuthorizedKeys []string `json:"authorizedKeys,omitempty"` // keys that log in, as authorized_keys has them
 	PasswordAuth   bool     `json:"passwordAuth,omitempty"`   // offer "password" beside keyboard-interactive
 	NoPasswords    bool     `json:"noPasswords,omitempty"`    // keys only
 	MaxClones      int      `json:"maxClones,omitempty"`      // vmkfstools at a time, one more is killed: the memory of hostd-tmp; 0 is no limit
-	Lockdown       bool     `json:"lockdown,omitempty"`       // lockdown mode without exception users: nobody logs in
+	Lockdown       bool     `json:"lockdown,omitempty"`       // lockdown mode without exception users: every login fails
 	MaxSessions    int      `json:"maxSessions,omitempty"`    // commands at a time on one connection, default 10 as with OpenSSH
 	SecretKey      bool     `json:"secretKey,omitempty"`      // the API does not tell the host key
 	SHA256Sum      bool     `json:"sha256sum,omitempty"`      // the host has sha256sum; it is not known which do
 }
 
-// shellHost is one ESXi as somebody who logs in by SSH sees it.
+// shellHost is one ESXi as an SSH user sees it.
 type shellHost struct {
 	lab      *Lab
-	name     string // in the inventory
+	name     string // name in the inventory
 	ref      types.ManagedObjectReference
 	key      ssh.Signer
 	machine  *shell.Machine
@@ -47,7 +47,7 @@ type shellHost struct {
 
 	mu     sync.Mutex
 	addr   string       // fixed once it listened
-	ln     net.Listener // nil while SSH is off
+	ln     net.Listener // listener of the server; nil while SSH is off
 	conns  map[net.Conn]bool
 	clones int
 	down   bool
@@ -64,7 +64,7 @@ type sshHosts struct {
 	cfg       *Config
 	ports     *ports
 	inventory *inventory
-	all       []*shellHost // as the hosts were added
+	all       []*shellHost // hosts in the order in which they were added
 }
 
 func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
@@ -112,12 +112,12 @@ func (s *sshHosts) SSHAddr(host string) string {
 	return ""
 }
 
-// SSHServer is one host's SSH server, for whoever is to log in there.
+// SSHServer describes one host's SSH server, for clients.
 type SSHServer struct {
-	Host        string `json:"host"`           // as the inventory names it
-	Addr        string `json:"addr,omitempty"` // where it listens, or will; empty: that is known once it is started
+	Host        string `json:"host"`           // name of the host in the inventory
+	Addr        string `json:"addr,omitempty"` // address of the server; empty until the server is started for the first time
 	Running     bool   `json:"running"`
-	Fingerprint string `json:"fingerprint"` // of its key, as SHA256:…
+	Fingerprint string `json:"fingerprint"` // fingerprint of its key, as SHA256:…
 }
 
 // SSHServers are those of all hosts.
@@ -153,7 +153,7 @@ const maxSessions = 10
 // one key, of another kind, since RSA takes its time to make.
 const hostKeyPath = "/host/ssh_host_rsa_key_pub"
 
-// serveHostKey tells the key to whoever is logged in.
+// serveHostKey returns the host key to authenticated clients.
 func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
 	e.lab.stats.request(r)
 	if err := e.admit(w, r); err != nil {
@@ -208,7 +208,7 @@ func (h *shellHost) accept(ln net.Listener) {
 		}
 		h.mu.Unlock()
 		if !taken {
-			_ = c.Close() // nobody will miss it
+			_ = c.Close() // the connection is already lost
 		}
 	}
 }
@@ -241,8 +241,8 @@ func (s *sshHosts) DropSSH() {
 	}
 }
 
-// SetSSH starts or stops every host's SSH server, as somebody at its console would. Sessions
-// that are open go on.
+// SetSSH starts or stops each host's SSH server, as a user of its console would. Open sessions
+// continue.
 func (s *sshHosts) SetSSH(on bool) error {
 	var errs []error
 	for _, h := range s.all {
@@ -272,10 +272,10 @@ func (h *shellHost) serve(c net.Conn) {
 	for ch := range channels {
 		switch {
 		case ch.ChannelType() != "session":
-			_ = ch.Reject(ssh.Prohibited, "only sessions") // the connection tells if it fails
+			_ = ch.Reject(ssh.Prohibited, "only sessions") // a failure appears at the connection
 			continue
 		case open.Load() >= int64(h.lab.cfg.SSH.MaxSessions):
-			_ = ch.Reject(ssh.Prohibited, "open failed") // as above; the words are OpenSSH's
+			_ = ch.Reject(ssh.Prohibited, "open failed") // a failure appears at the connection; the message is OpenSSH's
 			continue
 		}
 		channel, requests, err := ch.Accept()
@@ -288,12 +288,12 @@ func (h *shellHost) serve(c net.Conn) {
 			h.session(channel, requests)
 		})
 	}
-	_ = conn.Close() // it has ended
+	_ = conn.Close() // fails if the connection has ended
 	sessions.Wait()
 }
 
-// serverConfig asks as ESXi's sshd does: keyboard-interactive through PAM, and keys. The
-// account is that of the API, with the same lock after wrong passwords.
+// serverConfig accepts the authentication methods of ESXi's sshd: keyboard-interactive through PAM, and
+// keys. The account is that of the API, with the same lock after wrong passwords.
 func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
 	open := !h.lab.cfg.SSH.Lockdown // else right keys and passwords are refused as wrong ones are
@@ -350,8 +350,8 @@ func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
 	return errNoLogin
 }
 
-// session runs one command. It lasts until the command and whoever else has its output
-// open has ended, or the client goes.
+// session runs one command. It lasts until the command and all other holders of its output have ended,
+// or the client disconnects.
 func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 	s := &sshSession{host: h, ch: ch, ended: make(chan struct{})}
 	for {
@@ -375,9 +375,9 @@ func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 type sshSession struct {
 	host   *shellHost
 	ch     ssh.Channel
-	proc   *shell.Proc // nil until the command is known
+	proc   *shell.Proc // process of the session; nil until the command is known
 	output sessionOutput
-	ended  chan struct{} // closed when the command has ended and nobody writes any more
+	ended  chan struct{} // closed when the command has ended and all writers are closed
 }
 
 // request answers what a client may ask of a session.
@@ -398,7 +398,7 @@ func (s *sshSession) request(r *ssh.Request) {
 
 func answerRequest(r *ssh.Request, good bool) {
 	if r.WantReply {
-		_ = r.Reply(good, nil) // the channel tells if it fails
+		_ = r.Reply(good, nil) // a failure appears at the channel
 	}
 }
 
@@ -408,7 +408,7 @@ func (s *sshSession) start(command string) {
 	s.host.serving.Go(s.finish)
 }
 
-// finish sends the exit status and closes the channel when nobody writes to it any more.
+// finish sends the exit status, and closes the channel after its last writer.
 func (s *sshSession) finish() {
 	defer close(s.ended)
 	<-s.proc.Done()
@@ -416,7 +416,7 @@ func (s *sshSession) finish() {
 	_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(&status)) // the client may have gone
 	s.output.Drop()
 	s.output.Wait()
-	_ = s.ch.Close() // as above
+	_ = s.ch.Close() // a failure appears at the channel
 }
 
 func (h *shellHost) signal(p *shell.Proc, name string) {

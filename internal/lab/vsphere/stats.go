@@ -11,7 +11,7 @@ import (
 // maxPaths bounds the memory that requests for ever new paths can take.
 const maxPaths = 10_000
 
-// Stats says what the lab was asked for and what it sent.
+// Stats counts the requests to the lab and the data sent.
 type Stats struct {
 	Conns        int64                `json:"conns"`        // TLS connections accepted
 	ConnsRefused int64                `json:"connsRefused"` // reset above the limit
@@ -21,10 +21,10 @@ type Stats struct {
 	Status       map[int]int64        `json:"status"`       // /folder replies by status
 	SOAP         map[string]int64     `json:"soap"`         // SOAP calls by method
 	REST         map[string]int64     `json:"rest"`         // calls to the tagging service by operation
-	VimCmd       map[string]int64     `json:"vimCmd"`       // vim-cmd by what it was told, with all hosts
-	Paths        map[string]PathStats `json:"paths"`        // by decoded URL path
+	VimCmd       map[string]int64     `json:"vimCmd"`       // calls of vim-cmd by command, for all hosts
+	Paths        map[string]PathStats `json:"paths"`        // counters by decoded URL path
 	SSHRefused   int64                `json:"sshRefused"`   // logins by SSH with a password that was refused
-	NFC          nfchost.Stats        `json:"nfc"`          // of all hosts
+	NFC          nfchost.Stats        `json:"nfc"`          // counters of all hosts
 }
 
 // PathStats is what happened to one path.
@@ -48,7 +48,7 @@ func newCounters() *counters {
 func (c *counters) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	open := c.s.NFC.SessionsOpen // they go on
+	open := c.s.NFC.SessionsOpen // open sessions continue
 	c.s = Stats{Status: map[int]int64{}, SOAP: map[string]int64{}, REST: map[string]int64{}, VimCmd: map[string]int64{}, Paths: map[string]PathStats{}}
 	c.s.NFC.SessionsOpen, c.s.NFC.SessionsPeak = open, open
 }

@@ -26,7 +26,7 @@ type Tagging struct {
 	Spare []Tag    `json:"spare,omitempty"` // tags that no VM has
 }
 
-// TagPaths says which forms of the service there are.
+// TagPaths selects the available forms of the service.
 type TagPaths string
 
 // Forms. VMware's reference has /api as of 7.0 U2 and marks /rest as deprecated since; the tagging
@@ -81,9 +81,9 @@ type tagService struct {
 	lab *Lab
 
 	mu         sync.Mutex
-	sessions   map[string]time.Time // by ID: when it was last used
-	tags       map[string]Tag       // by ID
-	categories map[string]string    // by ID
+	sessions   map[string]time.Time // time of the last use by session ID
+	tags       map[string]Tag       // tags by ID
+	categories map[string]string    // categories by ID
 	attached   map[string][]string  // IDs of tags, by the VM's reference
 	hidden     map[string]bool      // VMs that the account may not read
 }
@@ -124,9 +124,9 @@ func (s *tagService) killAll() {
 
 // A tagCall is one of the service's operations, whatever form it came in.
 type tagCall struct {
-	name    string // as Stats.REST has it
+	name    string // name of the call in Stats.REST
 	wrapped bool   // /rest: answers are within "value"
-	id      string // in the path
+	id      string // ID in the path
 }
 
 const (
@@ -137,7 +137,7 @@ const (
 	categoryGet = "category"
 )
 
-// parse finds out what is asked; false: there is no such thing here.
+// parse parses a request; known is false if the service does not have it.
 func (s *tagService) parse(r *http.Request) (c tagCall, known bool) {
 	paths := s.lab.cfg.Tagging.Paths
 	path, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
@@ -200,7 +200,7 @@ func (e *endpoint) serveTags(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 	switch {
 	case status >= 300:
-		_ = json.NewEncoder(w).Encode(refusalOf(status, c.wrapped)) // the client has gone; nobody to tell
+		_ = json.NewEncoder(w).Encode(refusalOf(status, c.wrapped)) // fails if the client has disconnected
 	case answer != nil:
 		_ = json.NewEncoder(w).Encode(answer)
 	}
@@ -289,7 +289,7 @@ func (s *tagService) list(r *http.Request) (int, any) {
 			out = append(out, map[string]any{"object_id": map[string]string{"id": o.ID, "type": o.Type}, "tag_ids": ids})
 		}
 	}
-	slices.Reverse(out) // nothing says that the answer has the order of the question
+	slices.Reverse(out) // the order of the response is not documented
 	return http.StatusOK, out
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// labTask is a task of the lab's own. The simulator keeps the lock of a task's entity while
-// the task runs, which would make every copy of a disk wait for the one before; so each of
-// these has a lock of its own, and the entity is named once it runs.
+// labTask is a task of the lab. The simulator keeps the lock of a task's entity while the task runs, so
+// each copy of a disk would wait for the previous one. Therefore each labTask has a separate lock, and
+// its entity is set once it runs.
 type labTask struct {
 	lab  *Lab
 	task *simulator.Task
@@ -35,7 +35,7 @@ func (l *Lab) startTask(ctx *simulator.Context, entity types.ManagedObjectRefere
 	})
 	ref := t.task.Run(ctx)
 	own := l.context()
-	own.WithLock(t.task, func() { t.task.Info.Entity = &entity }) // nobody knows the task yet
+	own.WithLock(t.task, func() { t.task.Info.Entity = &entity }) // the task is not visible to clients yet
 	return ref
 }
 
@@ -51,8 +51,8 @@ func (t *labTask) progress(percent int) {
 	})
 }
 
-// watch cancels f's context when a client cancels the task. The simulator tells nobody, so
-// it looks now and then.
+// watch cancels f's context when a client cancels the task. The simulator sends no notification, so
+// watch polls.
 func (t *labTask) watch() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	done := make(chan struct{})

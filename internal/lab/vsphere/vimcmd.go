@@ -17,11 +17,11 @@ import (
 	"github.com/decamp/decamp/internal/lab/shell"
 )
 
-// vim-cmd asks the host's agent from within: what the licence forbids the API it does all the
-// same. What it prints is from transcripts that people published; with which status it fails
-// is not documented (ghettoVCB, the oldest user of it, looks at none).
+// vim-cmd calls the host's agent locally: calls that the licence forbids to the API succeed. Its output
+// is from published transcripts. Its exit status after failures is not documented (ghettoVCB, its
+// oldest user, ignores it).
 
-// vimCmd knows the listings, the SSH service, and what is done to one VM.
+// vimCmd implements the listings, the SSH service, and the commands on one VM.
 func (h *shellHost) vimCmd(c *shell.Call) int {
 	if len(c.Args) < 2 {
 		return 1
@@ -98,7 +98,7 @@ func (h *shellHost) vmCommand(c *shell.Call, name string, do func(*vmCall) error
 	call := &vmCall{host: h, vm: &virtualMachine{VirtualMachine: vm, lab: h.lab, machine: m}, args: c.Args[3:], out: c.Out}
 	if late := h.lab.vimCmdFault(m, FaultVimCmdLate, verb); late != nil && changesVM(name) {
 		call.out = io.Discard
-		h.later(time.Duration(late.Delay), func() { _ = do(call) }) // nobody is told
+		h.later(time.Duration(late.Delay), func() { _ = do(call) }) // the result is not reported
 		return 0
 	}
 	err := do(call)

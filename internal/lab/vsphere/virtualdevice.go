@@ -11,7 +11,7 @@ const (
 	ideKey = 200 // its two IDE controllers are 200 and 201
 	tpmKey = 11000
 
-	oddityKey = 13000 // of the first device that stays behind
+	oddityKey = 13000 // key of the first device that stays behind
 )
 
 // oddities are the devices of VM.Devices, by their labels.
@@ -21,8 +21,8 @@ var oddities = map[string]string{
 
 // controllerKind gives the numbers a real host uses for a kind of controller.
 type controllerKind struct {
-	key      int32 // of bus 0
-	diskKey  int32 // of unit 0 on bus 0
+	key      int32 // key of bus 0
+	diskKey  int32 // key of unit 0 on bus 0
 	units    int32 // device keys per bus
 	reserved int32 // the unit that is the controller itself, or -1
 }
@@ -53,7 +53,7 @@ type deviceList struct {
 	used    map[[2]int32]bool // controller key, unit
 }
 
-// devices adds to the default devices what the spec asks for, and sets each disk's key.
+// devices adds the devices of the spec to the default devices, and sets each disk's key.
 func (m *machine) devices(defaults []types.BaseVirtualDevice, networks map[string]types.ManagedObjectReference) []types.BaseVirtualDevice {
 	l := &deviceList{ctrls: map[int32]*types.VirtualController{}, used: map[[2]int32]bool{}}
 	for _, d := range defaults {

@@ -46,7 +46,7 @@ func parseVolumePath(s string) (p volumePath, err error) {
 // diskLink is one link of a disk's chain as a source of copies.
 type diskLink struct {
 	disk  *vdisk
-	links []chainLink // from the base up to this one, as they were when it was found
+	links []chainLink // links from the base up to this one, at the time of the lookup
 }
 
 // name is that of the link's descriptor.
