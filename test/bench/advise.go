@@ -68,7 +68,7 @@ func simulateFigures(ctx context.Context, b *bench) error {
 	if err := os.WriteFile(file, []byte(manyHosts), 0o600); err != nil {
 		return err
 	}
-	u, err := measure(ctx, d.decamp, "plan", "simulate", "--hosts", file)
+	u, err := measureCommand(ctx, d.decamp, "plan", "simulate", "--hosts", file)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ const (
 // applianceFigures measures an appliance from nothing to unmounted: what a guest on XFS waits
 // longer than one on ext4.
 func applianceFigures(ctx context.Context, b *bench) error {
-	program, err := b.program(ctx)
+	program, err := b.buildProgram(ctx)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ const arenaScript = `ip link set lo up && mount -t tmpfs tmpfs /run && mkdir -p 
 const arenaPatience = 30 * time.Second
 
 func newArena(ctx context.Context, dir string) (*arena, error) {
-	if err := available("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
+	if err := requirePrograms("unshare", "nsenter", "ip", "mount", "rpcbind", "ganesha.nfsd"); err != nil {
 		return nil, err
 	}
 	a := &arena{dir: dir, rpcbind: exec.CommandContext(ctx, "unshare", "--net", "--mount", "sh", "-c", arenaScript)}
@@ -58,9 +58,9 @@ func (a *arena) command(ctx context.Context, name string, args ...string) *exec.
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + ns + "net", "--mount=" + ns + "mnt", name}, args...)...)
 }
 
-// child runs one of this program's roles there; see runChild.
-func (a *arena) child(ctx context.Context, result any, role string, job any) error {
-	cmd, err := a.role(ctx, role, job)
+// runRole runs one of this program's roles there; see runChild.
+func (a *arena) runRole(ctx context.Context, result any, role string, job any) error {
+	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (a *arena) child(ctx context.Context, result any, role string, job any) err
 	return json.Unmarshal(out, result)
 }
 
-func (a *arena) role(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+func (a *arena) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ type nfsServer struct {
 	end  func()
 }
 
-// serve starts one of this program's servers.
-func (a *arena) serve(ctx context.Context, role string, job any) (*nfsServer, error) {
-	cmd, err := a.role(ctx, role, job)
+// startServer starts one of this program's servers.
+func (a *arena) startServer(ctx context.Context, role string, job any) (*nfsServer, error) {
+	cmd, err := a.roleCommand(ctx, role, job)
 	if err != nil {
 		return nil, err
 	}
@@ -138,8 +138,8 @@ NFS_CORE_PARAM { Protocols = 3; Enable_NLM = false; Enable_RQUOTA = false; mount
 EXPORT { Export_Id = 1; Path = %s; Pseudo = /x; Access_Type = RW; Squash = No_Root_Squash; SecType = sys; Protocols = 3; FSAL { Name = VFS; } }
 `
 
-// ganesha starts nfs-ganesha on a folder.
-func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
+// startGanesha starts nfs-ganesha on a folder.
+func (a *arena) startGanesha(ctx context.Context, dir string) (*nfsServer, error) {
 	conf, log := filepath.Join(a.dir, "ganesha.conf"), filepath.Join(a.dir, "ganesha.log")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, ganeshaConf, dir), 0o600); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
 		return nil, err
 	}
 	s.end = func() { _ = s.cmd.Process.Kill() } // fails if the process has ended
-	if err := a.await(ctx, s); err != nil {
+	if err := a.awaitMount(ctx, s); err != nil {
 		s.stop()
 		said, _ := os.ReadFile(log) // the first error counts
 		return nil, fmt.Errorf("start ganesha: %w: %s", err, lastLine(string(said)))
@@ -158,10 +158,10 @@ func (a *arena) ganesha(ctx context.Context, dir string) (*nfsServer, error) {
 	return s, nil
 }
 
-// await waits until a server can be mounted.
-func (a *arena) await(ctx context.Context, s *nfsServer) error {
+// awaitMount waits until a server can be mounted.
+func (a *arena) awaitMount(ctx context.Context, s *nfsServer) error {
 	var t taken
-	return a.child(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
+	return a.runRole(ctx, &t, "mounts", streamJob{Server: s.serverFacts, Path: s.path})
 }
 
 func (s *nfsServer) stop() {

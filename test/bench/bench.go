@@ -41,10 +41,10 @@ func newBench(dir string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bench{dir: abs, commit: commit(), machine: machine(abs)}, nil
+	return &bench{dir: abs, commit: headCommit(), machine: describeMachine(abs)}, nil
 }
 
-func commit() string {
+func headCommit() string {
 	out, err := exec.Command("git", "describe", "--always", "--dirty").Output()
 	if err != nil {
 		return "unknown"
@@ -52,8 +52,8 @@ func commit() string {
 	return strings.TrimSpace(string(out))
 }
 
-func machine(dir string) Machine {
-	m := Machine{CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+func describeMachine(dir string) Machine {
+	m := Machine{CPU: readField("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])
@@ -68,8 +68,8 @@ func machine(dir string) Machine {
 	return m
 }
 
-// field returns the value of the first "name : value" line of a file.
-func field(path, name string) string {
+// readField returns the value of the first "name : value" line of a file.
+func readField(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -82,20 +82,20 @@ func field(path, name string) string {
 	return ""
 }
 
-// add books a row.
-func (b *bench) add(r Row) {
+// addRow books a row.
+func (b *bench) addRow(r Row) {
 	r.Part, r.Commit, r.Machine, r.Time = b.part, b.commit, b.machine, time.Now().UTC()
 	b.report.rows = append(b.report.rows, r)
-	fmt.Fprintf(os.Stderr, "  %s: %s %s %s\n", r.Figure, number(r.Value), r.Unit, r.verdict())
+	fmt.Fprintf(os.Stderr, "  %s: %s %s %s\n", r.Figure, formatNumber(r.Value), r.Unit, r.verdictText())
 }
 
 // atLeast and atMost book a row with a bound.
-func (b *bench) atLeast(bound float64, r Row) { b.bounded(">=", bound, r.Value >= bound, r) }
-func (b *bench) atMost(bound float64, r Row)  { b.bounded("<=", bound, r.Value <= bound, r) }
+func (b *bench) atLeast(bound float64, r Row) { b.addBounded(">=", bound, r.Value >= bound, r) }
+func (b *bench) atMost(bound float64, r Row)  { b.addBounded("<=", bound, r.Value <= bound, r) }
 
-func (b *bench) bounded(sign string, bound float64, holds bool, r Row) {
+func (b *bench) addBounded(sign string, bound float64, holds bool, r Row) {
 	r.Must, r.Holds = fmt.Sprintf("%s %v", sign, bound), &holds
-	b.add(r)
+	b.addRow(r)
 }
 
 // median returns the middle of the values.

@@ -118,21 +118,21 @@ func childBudget(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	host, err := job.Lab.dial(ctx, "esxi")
+	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
 		return err
 	}
 	defer host.Close()
 	p := &paced{budgets: budget.New(budget.Wall()), came: make([]atomic.Int64, len(job.VMs))}
-	t := job.transport(host)
-	err = p.all(ctx, host, t, job.VMs)
+	t := job.newTransport(host)
+	err = p.runAll(ctx, host, t, job.VMs)
 	if err := errors.Join(err, t.Close()); err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(p.done)
 }
 
-func (job budgetJob) transport(host *esx.Session) transport.Transport {
+func (job budgetJob) newTransport(host *esx.Session) transport.Transport {
 	switch job.By {
 	case "nfc":
 		return nfc.New(host, nfcJob{Plain: true, Stored: true}.options())
@@ -149,12 +149,12 @@ type paced struct {
 	done    budgetResult
 }
 
-func (p *paced) set(rate int64) error {
+func (p *paced) setBudget(rate int64) error {
 	return p.budgets.Set(budgetName, budget.Week{Rate: rate, Zone: time.UTC})
 }
 
-// all runs until all rates were measured, and then stops the transfers.
-func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
+// runAll runs until all rates were measured, and then stops the transfers.
+func (p *paced) runAll(ctx context.Context, host *esx.Session, t transport.Transport, vms []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var moving errgroup.Group
@@ -163,10 +163,10 @@ func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transpor
 		if err != nil {
 			return err
 		}
-		moving.Go(func() error { return p.move(ctx, t, i, vm) })
+		moving.Go(func() error { return p.copyDisk(ctx, t, i, vm) })
 	}
 	var err error
-	p.done.taken, err = timed(func() error { return p.measure(ctx) })
+	p.done.taken, err = timeWork(func() error { return p.measureBudgets(ctx) })
 	stop()
 	stopped := moving.Wait()
 	switch {
@@ -179,7 +179,7 @@ func (p *paced) all(ctx context.Context, host *esx.Session, t transport.Transpor
 	return err
 }
 
-func (p *paced) move(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
+func (p *paced) copyDisk(ctx context.Context, t transport.Transport, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	flow := p.budgets.Join(vm.Name, 1, budgetName)
 	defer flow.Leave()
@@ -201,40 +201,40 @@ func (n nowhere) WriteAt(ctx context.Context, b []byte, off int64) error {
 	return n.Null.WriteAt(ctx, b, off)
 }
 
-// measure measures the rate without a budget, then under each budget in turn. A budget above the rate
+// measureBudgets measures the rate without a budget, then under each budget in turn. A budget above the rate
 // of the machine is left out: the row would not show an effect of the budget.
-func (p *paced) measure(ctx context.Context) error {
+func (p *paced) measureBudgets(ctx context.Context) error {
 	if err := sleep.For(ctx, budgetStart); err != nil {
 		return err
 	}
-	_, free, err := p.over(ctx, budgetFree)
+	_, free, err := p.measureFor(ctx, budgetFree)
 	if err != nil {
 		return err
 	}
 	p.done.Free = free
 	wide := min(wideBudget, int64(free/2/budgetStep)*budgetStep)
 	p.done.Set = []int64{narrowBudget, max(wide, 2*narrowBudget), narrowBudget}
-	first := p.count()
+	first := p.countBytes()
 	for _, rate := range p.done.Set {
-		if err := p.set(rate); err != nil {
+		if err := p.setBudget(rate); err != nil {
 			return err
 		}
 		if err := sleep.For(ctx, budgetTurn); err != nil {
 			return err
 		}
-		fair, came, err := p.over(ctx, budgetSpan)
+		fair, came, err := p.measureFor(ctx, budgetSpan)
 		if err != nil {
 			return err
 		}
 		p.done.Rates = append(p.done.Rates, came)
 		p.done.Fair = append(p.done.Fair, fair)
 	}
-	p.done.Whole, _ = share(first, p.count())
+	p.done.Whole, _ = fairShare(first, p.countBytes())
 	return nil
 }
 
-// share returns the smallest share of a VM divided by the largest, and the sum of all.
-func share(before, after []int64) (fair float64, all int64) {
+// fairShare returns the smallest share of a VM divided by the largest, and the sum of all.
+func fairShare(before, after []int64) (fair float64, all int64) {
 	came := slices.Clone(after)
 	for i := range came {
 		came[i] -= before[i]
@@ -243,19 +243,19 @@ func share(before, after []int64) (fair float64, all int64) {
 	return float64(slices.Min(came)) / float64(slices.Max(came)), all
 }
 
-// over returns how fairly and at what rate, in bytes/s, bytes come for so long.
-func (p *paced) over(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
-	before, began := p.count(), time.Now()
+// measureFor returns how fairly and at what rate, in bytes/s, bytes come for so long.
+func (p *paced) measureFor(ctx context.Context, span time.Duration) (fair, rate float64, err error) {
+	before, began := p.countBytes(), time.Now()
 	if err := sleep.For(ctx, span); err != nil {
 		return 0, 0, err
 	}
 	took := time.Since(began).Seconds()
-	fair, all := share(before, p.count())
+	fair, all := fairShare(before, p.countBytes())
 	p.done.Bytes += all
 	return fair, float64(all) / took, nil
 }
 
-func (p *paced) count() []int64 {
+func (p *paced) countBytes() []int64 {
 	list := make([]int64, len(p.came))
 	for i := range p.came {
 		list[i] = p.came[i].Load()

@@ -38,7 +38,7 @@ const (
 )
 
 func newCable(ctx context.Context) (w *cable, err error) {
-	if err := available("unshare", "nsenter", "ip", "tc"); err != nil {
+	if err := requirePrograms("unshare", "nsenter", "ip", "tc"); err != nil {
 		return nil, err
 	}
 	w = &cable{}
@@ -53,14 +53,14 @@ func newCable(ctx context.Context) (w *cable, err error) {
 	if w.here, err = newEnd(ctx); err != nil {
 		return nil, err
 	}
-	if err := w.host.do(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
+	if err := w.host.runCommand(ctx, "ip", "link", "add", wireName, "type", "veth", "peer", "name", wireName, "netns", strconv.Itoa(w.here.holder.Process.Pid)); err != nil {
 		return nil, err
 	}
 	for _, e := range []struct {
 		*end
 		addr string
 	}{{w.host, hostAddr}, {w.here, hereAddr}} {
-		if err := e.do(ctx, "ip", "addr", "add", e.addr+wireNet, "dev", wireName); err != nil {
+		if err := e.runCommand(ctx, "ip", "addr", "add", e.addr+wireNet, "dev", wireName); err != nil {
 			return nil, err
 		}
 	}
@@ -103,14 +103,14 @@ func (w *cable) close() {
 	w.here.close()
 }
 
-// set gives the cable a rate, in bits a second of the frames that the host sends, and an MTU.
-func (w *cable) set(ctx context.Context, bits int64, mtu int) error {
+// setRate gives the cable a rate, in bits a second of the frames that the host sends, and an MTU.
+func (w *cable) setRate(ctx context.Context, bits int64, mtu int) error {
 	for _, e := range []*end{w.host, w.here} {
-		if err := e.do(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
+		if err := e.runCommand(ctx, "ip", "link", "set", wireName, "mtu", strconv.Itoa(mtu), "up"); err != nil {
 			return err
 		}
 	}
-	return w.host.do(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", itoa(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
+	return w.host.runCommand(ctx, "tc", "qdisc", "replace", "dev", wireName, "root", "tbf", "rate", itoa(bits)+"bit", "burst", wireBurst, "latency", wireLatency)
 }
 
 // command runs a program in the network, as the very process that is started.
@@ -119,16 +119,16 @@ func (e *end) command(ctx context.Context, name string, args ...string) *exec.Cm
 	return exec.CommandContext(ctx, "nsenter", append([]string{ns, name}, args...)...)
 }
 
-// do runs a command to its end.
-func (e *end) do(ctx context.Context, name string, args ...string) error {
+// runCommand runs a command to its end.
+func (e *end) runCommand(ctx context.Context, name string, args ...string) error {
 	if out, err := e.command(ctx, name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %q: %w: %s", name, args, err, lastLine(string(out)))
 	}
 	return nil
 }
 
-// role is one of this program's roles in the network.
-func (e *end) role(ctx context.Context, role string, job any) (*exec.Cmd, error) {
+// roleCommand is one of this program's roles in the network.
+func (e *end) roleCommand(ctx context.Context, role string, job any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

@@ -27,9 +27,9 @@ type taken struct {
 func (t taken) rate() float64      { return float64(t.Bytes) / 1e6 / t.Seconds }
 func (t taken) cpuPerGiB() float64 { return t.CPU / (float64(t.Bytes) / (1 << 30)) }
 
-// child is the other side of runChild: one role, one measurement, JSON on stdout. The
+// runRole is the other side of runChild: one role, one measurement, JSON on stdout. The
 // collector and the scheduler are set as in decamp.
-func child(args []string) error {
+func runRole(args []string) error {
 	tuning.Apply()
 	roles := map[string]func(context.Context, []string) (taken, error){
 		"pull":    childPull,
@@ -73,8 +73,8 @@ func child(args []string) error {
 	return json.NewEncoder(os.Stdout).Encode(t)
 }
 
-// timed runs f between two readings of the clocks.
-func timed(f func() error) (taken, error) {
+// timeWork runs f between two readings of the clocks.
+func timeWork(f func() error) (taken, error) {
 	runtime.GC()
 	cpu, began := cpuSeconds(), time.Now()
 	err := f()
@@ -93,7 +93,7 @@ func cpuSeconds() float64 {
 // parent's between fork and exec.)
 func peakResident() int64 {
 	var kib int64
-	if _, err := fmt.Sscan(strings.Fields(field("/proc/self/status", "VmHWM"))[0], &kib); err != nil {
+	if _, err := fmt.Sscan(strings.Fields(readField("/proc/self/status", "VmHWM"))[0], &kib); err != nil {
 		return 0
 	}
 	return kib << 10

@@ -51,7 +51,7 @@ func childClones(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, host.UnmountNAS(context.WithoutCancel(ctx), vm.Host, nas)) }()
-	t, err := timed(func() error {
+	t, err := timeWork(func() error {
 		return host.CopyDisk(ctx, esx.DiskCopy{From: vm.Disks[0].Path, To: inventory.Path{Datastore: name, File: vm.Name + ".vmdk"}})
 	})
 	if err != nil {

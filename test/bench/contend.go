@@ -15,15 +15,15 @@ type contenders struct {
 	servers map[string]*nfsServer
 }
 
-// contend starts servers on folders below dir.
-func contend(ctx context.Context, dir string, names ...string) (*contenders, error) {
+// startContenders starts servers on folders below dir.
+func startContenders(ctx context.Context, dir string, names ...string) (*contenders, error) {
 	c := &contenders{dir: dir, servers: map[string]*nfsServer{}}
 	var err error
 	if c.arena, err = newArena(ctx, dir); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if c.servers[name], err = c.start(ctx, name); err != nil {
+		if c.servers[name], err = c.startServer(ctx, name); err != nil {
 			c.stop()
 			return nil, err
 		}
@@ -31,20 +31,20 @@ func contend(ctx context.Context, dir string, names ...string) (*contenders, err
 	return c, nil
 }
 
-func (c *contenders) start(ctx context.Context, name string) (*nfsServer, error) {
+func (c *contenders) startServer(ctx context.Context, name string) (*nfsServer, error) {
 	dir, err := os.MkdirTemp(c.dir, "export")
 	if err != nil {
 		return nil, err
 	}
 	switch name {
 	case ganesha:
-		return c.arena.ganesha(ctx, dir)
+		return c.arena.startGanesha(ctx, dir)
 	case throwing, barely:
 		var job sinkJob
 		if name == barely {
 			job.File = filepath.Join(dir, "file")
 		}
-		s, err := c.arena.serve(ctx, "sink", job)
+		s, err := c.arena.startServer(ctx, "sink", job)
 		if err == nil {
 			s.path = "" // the server has no files to name
 		}
@@ -54,7 +54,7 @@ func (c *contenders) start(ctx context.Context, name string) (*nfsServer, error)
 	if name == syncing {
 		job.Commit = commitTime
 	}
-	return c.arena.serve(ctx, "serve", job)
+	return c.arena.startServer(ctx, "serve", job)
 }
 
 func (c *contenders) stop() {
@@ -80,23 +80,23 @@ type results map[string]*reached
 // reached is what one contender did in each round.
 type reached struct{ rate, server, client []float64 } // MB/s, and CPU s/GiB of either side
 
-func (r *reached) cost() string {
+func (r *reached) costNote() string {
 	if len(r.client) == 0 {
 		return fmt.Sprintf("%.2f CPU s/GiB", median(r.server))
 	}
 	return fmt.Sprintf("server %.2f, client %.2f CPU s/GiB", median(r.server), median(r.client))
 }
 
-// compete has contenders write in turn. The longest that anything may take is bounded: a
+// runRounds has contenders write in turn. The longest that anything may take is bounded: a
 // server that hangs must not hang the rest.
-func (c *contenders) compete(ctx context.Context, rounds int, w writing, names ...string) (results, error) {
+func (c *contenders) runRounds(ctx context.Context, rounds int, w writing, names ...string) (results, error) {
 	r := results{}
 	for range rounds {
 		for _, name := range names {
 			if r[name] == nil {
 				r[name] = &reached{}
 			}
-			if err := c.once(ctx, name, w, r[name]); err != nil {
+			if err := c.runOnce(ctx, name, w, r[name]); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -107,13 +107,13 @@ func (c *contenders) compete(ctx context.Context, rounds int, w writing, names .
 // writePatience bounds one file.
 const writePatience = 2 * time.Minute
 
-func (c *contenders) once(ctx context.Context, name string, w writing, r *reached) error {
+func (c *contenders) runOnce(ctx context.Context, name string, w writing, r *reached) error {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
 	var t taken
 	if name == plainly {
 		job := pwriteJob{Path: filepath.Join(c.dir, "pwrite"), Size: w.size, Block: w.block}
-		if err := c.arena.child(ctx, &t, "pwrite", job); err != nil {
+		if err := c.arena.runRole(ctx, &t, "pwrite", job); err != nil {
 			return err
 		}
 		r.rate, r.server = append(r.rate, t.rate()), append(r.server, t.cpuPerGiB())
@@ -122,7 +122,7 @@ func (c *contenders) once(ctx context.Context, name string, w writing, r *reache
 	s := c.servers[name]
 	job := streamJob{Server: s.serverFacts, Path: s.path, PID: s.cmd.Process.Pid,
 		Size: w.size, Block: w.block, InFlight: w.inFlight, Commit: w.commit}
-	if err := c.arena.child(ctx, &t, "stream", job); err != nil {
+	if err := c.arena.runRole(ctx, &t, "stream", job); err != nil {
 		return err
 	}
 	server := taken{Bytes: t.Bytes, CPU: t.Server}

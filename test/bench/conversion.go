@@ -41,7 +41,7 @@ func conversionFigures(ctx context.Context, b *bench) error {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", m.decamp, "./cmd/decamp").CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, lastLine(string(out)))
 	}
-	took, whole, err := m.converted(ctx)
+	took, whole, err := m.runConversion(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func conversionFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// converted runs the migration, and returns what each step took.
-func (m *warmRun) converted(ctx context.Context) (took map[string]time.Duration, whole time.Duration, err error) {
+// runConversion runs the migration, and returns what each step took.
+func (m *warmRun) runConversion(ctx context.Context) (took map[string]time.Duration, whole time.Duration, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {
 		return nil, 0, err

@@ -36,15 +36,15 @@ func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, pl
 	}
 	defer s.close()
 	for _, m := range plans {
-		path, err := s.plan(m)
+		path, err := s.writePlan(m)
 		if err == nil {
-			err = s.run(ctx, "plan", "run", path, "--detach")
+			err = s.runProgram(ctx, "plan", "run", path, "--detach")
 		}
 		if err != nil {
 			return err
 		}
 	}
-	p, err := s.serve(ctx, "--offer", s.vms)
+	p, err := s.startServe(ctx, "--offer", s.vms)
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func countMoved(ctx context.Context, b *bench, figure string, cfg lab.Config, pl
 			return err
 		}
 	}
-	if err := s.ended(ctx, p, len(plans)); err != nil {
+	if err := s.waitPlans(ctx, p, len(plans)); err != nil {
 		return err
 	}
-	_, peak := p.resident()
+	_, peak := p.memoryBytes()
 	b.atMost(endedBy.Seconds(), Row{Figure: figure + ": all published", Value: time.Since(p.began).Seconds(), Unit: "s",
-		Note: fmt.Sprintf("%d VMs in %d plans; %.1f CPU s, %d MiB at most", len(cfg.VMs), len(plans), p.cpu(), peak>>20)})
+		Note: fmt.Sprintf("%d VMs in %d plans; %.1f CPU s, %d MiB at most", len(cfg.VMs), len(plans), p.cpuSeconds(), peak>>20)})
 	return nil
 }
 
@@ -96,6 +96,6 @@ func moveManyWarmVMs(ctx context.Context, b *bench) error {
 		if err := d.allWait(ctx, p, vms); err != nil {
 			return err
 		}
-		return d.run(ctx, "cutover", "warm")
+		return d.runProgram(ctx, "cutover", "warm")
 	})
 }

@@ -37,8 +37,8 @@ type labFacts struct {
 	Allocated   int64  `json:"allocated"`
 }
 
-// dial logs in as decamp does. scheme is "esxi" or "vcenter".
-func (f labFacts) dial(ctx context.Context, scheme string) (*esx.Session, error) {
+// logIn logs in as decamp does. scheme is "esxi" or "vcenter".
+func (f labFacts) logIn(ctx context.Context, scheme string) (*esx.Session, error) {
 	return esx.Dial(ctx, esx.Config{
 		URL:         &url.URL{Scheme: scheme, Host: f.Addr, User: url.User(f.User)},
 		Password:    func(context.Context) (esx.Secret, error) { return esx.Secret(f.Password), nil },
@@ -115,24 +115,24 @@ func (e *emulated) url() string {
 	return fmt.Sprintf("https://%s/folder/%s/%s-flat.vmdk?dcPath=ha-datacenter&dsName=datastore1", e.facts.Addr, benchVM, benchVM)
 }
 
-// sent returns the bytes of files the lab has sent since it started.
-func (e *emulated) sent(ctx context.Context) (int64, error) {
-	s, err := e.facts.stats(ctx)
+// bytesSent returns the bytes of files the lab has sent since it started.
+func (e *emulated) bytesSent(ctx context.Context) (int64, error) {
+	s, err := e.facts.readStats(ctx)
 	return s.BodyBytes, err
 }
 
-// stats returns what the lab has counted since it started.
-func (f labFacts) stats(ctx context.Context) (s lab.Stats, err error) {
-	return s, f.control(ctx, http.MethodGet, "/stats", nil, &s)
+// readStats returns what the lab has counted since it started.
+func (f labFacts) readStats(ctx context.Context) (s lab.Stats, err error) {
+	return s, f.callControl(ctx, http.MethodGet, "/stats", nil, &s)
 }
 
-// write has a guest make its next writes.
-func (f labFacts) write(ctx context.Context, vm string, count int64) error {
-	return f.control(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
+// writeGuest has a guest make its next writes.
+func (f labFacts) writeGuest(ctx context.Context, vm string, count int64) error {
+	return f.callControl(ctx, http.MethodPost, "/writes/"+url.PathEscape(vm), map[string]int64{"count": count}, nil)
 }
 
-// control calls the lab's control API, and decodes the response into answer.
-func (f labFacts) control(ctx context.Context, method, path string, body, answer any) error {
+// callControl calls the lab's control API, and decodes the response into answer.
+func (f labFacts) callControl(ctx context.Context, method, path string, body, answer any) error {
 	b, err := json.Marshal(body)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ func engineFigures(ctx context.Context, b *bench) error {
 		if err := runChild(ctx, &t, "check", args...); err != nil {
 			return err
 		}
-		b.add(Row{Figure: f.name, Value: t.cpuPerGiB(), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.0f MB/s", t.rate())})
+		b.addRow(Row{Figure: f.name, Value: t.cpuPerGiB(), Unit: "CPU s/GiB", Note: fmt.Sprintf("%.0f MB/s", t.rate())})
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func hugeFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	const mib = 1 << 20
-	b.add(Row{Figure: "6 TiB disk: data copied and checked", Value: float64(huge.Bytes) / (1 << 40), Unit: "TiB",
+	b.addRow(Row{Figure: "6 TiB disk: data copied and checked", Value: float64(huge.Bytes) / (1 << 40), Unit: "TiB",
 		Note: fmt.Sprintf("every byte right, %.0f MB/s", huge.rate())})
 	b.atMost(128, Row{Figure: "6 TiB disk: peak memory", Value: float64(huge.Peak) / mib, Unit: "MiB",
 		Note: fmt.Sprintf("%.0f MiB for 16 GiB; Check keeps 4 bytes per MiB, 24 MiB, the manifest up to as much", float64(small.Peak)/mib)})
@@ -72,13 +72,13 @@ func childCheck(ctx context.Context, args []string) (taken, error) {
 		return taken{}, err
 	}
 	defer done()
-	return copyTimed(ctx, src, dst, ledger(log))
+	return copyTimed(ctx, src, dst, ledgerOf(log))
 }
 
 // copyTimed copies and finishes; the figure counts the bytes that were data.
 func copyTimed(ctx context.Context, src disk.Source, dst disk.Target, log manifest.Ledger) (taken, error) {
 	var res blockcopy.Result
-	t, err := timed(func() (err error) {
+	t, err := timeWork(func() (err error) {
 		if res, err = blockcopy.Copy(ctx, src, dst, blockcopy.Options{Manifest: log}); err != nil {
 			return err
 		}
@@ -101,8 +101,8 @@ func tempManifest(wanted bool, size int64) (log *manifest.Log, done func(), err 
 	return log, func() { log.Close(); os.RemoveAll(dir) }, err
 }
 
-// ledger keeps a nil Log from becoming a Ledger that is not nil.
-func ledger(log *manifest.Log) manifest.Ledger {
+// ledgerOf keeps a nil Log from becoming a Ledger that is not nil.
+func ledgerOf(log *manifest.Log) manifest.Ledger {
 	if log == nil {
 		return nil
 	}

@@ -38,25 +38,25 @@ func eventFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer s.stop()
-	alone, err := s.measure(ctx, 0)
+	alone, err := s.measureEvents(ctx, 0)
 	if err != nil {
 		return err
 	}
-	one, err := s.measure(ctx, 1)
+	one, err := s.measureEvents(ctx, 1)
 	if err != nil {
 		return err
 	}
-	many, err := s.measure(ctx, eventClients)
+	many, err := s.measureEvents(ctx, eventClients)
 	if err != nil {
 		return err
 	}
-	b.add(Row{Figure: "processor of the server with 200 reported transfers and no client", Value: alone.cpu, Unit: "% of a core"})
-	b.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.note()})
+	b.addRow(Row{Figure: "processor of the server with 200 reported transfers and no client", Value: alone.cpu, Unit: "% of a core"})
+	b.atMost(oldestEvent, Row{Figure: "a browser with 200 live transfers: oldest event", Value: one.oldest, Unit: "s", Note: one.describeAges()})
 	b.atMost(mostEventCPU, Row{Figure: "a browser with 200 live transfers: processor, in addition to no client", Value: one.cpu - alone.cpu, Unit: "% of a core",
 		Note: fmt.Sprintf("%.1f %% with it", one.cpu)})
 	b.atMost(oldestEvent, Row{Figure: "1,000 clients with 200 live transfers: oldest event, 99 of 100", Value: many.p99, Unit: "s",
-		Note: many.note() + "; the clients share the machine"})
-	b.add(Row{Figure: "1,000 clients with 200 live transfers: processor of the server", Value: many.cpu, Unit: "% of a core",
+		Note: many.describeAges() + "; the clients share the machine"})
+	b.addRow(Row{Figure: "1,000 clients with 200 live transfers: processor of the server", Value: many.cpu, Unit: "% of a core",
 		Note: fmt.Sprintf("%.0f MiB resident, %d clients dropped", float64(many.resident)/(1<<20), many.dropped)})
 	return nil
 }
@@ -101,7 +101,7 @@ func startEvents(ctx context.Context, dir string) (*eventServer, error) {
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := s.hear(&s.eventFacts); err != nil {
+	if err := s.readFacts(&s.eventFacts); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("start the server: %w", err)
 	}
@@ -113,7 +113,7 @@ func (s *eventServer) stop() {
 	_ = s.cmd.Wait() // the process ends when its input is closed; its errors are on stderr
 }
 
-func (s *eventServer) hear(f *eventFacts) error {
+func (s *eventServer) readFacts(f *eventFacts) error {
 	line, err := s.said.ReadBytes('\n')
 	if err != nil {
 		return err
@@ -121,12 +121,12 @@ func (s *eventServer) hear(f *eventFacts) error {
 	return json.Unmarshal(line, f)
 }
 
-// cost requests the processor time that the server has used so far.
-func (s *eventServer) cost() (f eventFacts, err error) {
+// readUsage requests the processor time that the server has used so far.
+func (s *eventServer) readUsage() (f eventFacts, err error) {
 	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
 		return f, err
 	}
-	return f, s.hear(&f)
+	return f, s.readFacts(&f)
 }
 
 // followed is what some clients saw.
@@ -138,30 +138,30 @@ type followed struct {
 	dropped     int
 }
 
-func (f followed) note() string {
+func (f followed) describeAges() string {
 	return fmt.Sprintf("%d events, 99 of 100 within %.2f s, the oldest %.2f s", f.events, f.p99, f.oldest)
 }
 
-// measure follows the events with some clients for a while, each on a separate connection.
-func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err error) {
+// measureEvents follows the events with some clients for a while, each on a separate connection.
+func (s *eventServer) measureEvents(ctx context.Context, clients int) (f followed, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all sync.WaitGroup
 	seen := make([]eventClient, clients)
 	for i := range seen {
-		all.Go(func() { seen[i].follow(ctx, s) })
+		all.Go(func() { seen[i].followEvents(ctx, s) })
 	}
-	wait(ctx, eventTime/4) // wait until all clients are connected and have received the earlier events
-	before, err := s.cost()
+	waitFor(ctx, eventTime/4) // wait until all clients are connected and have received the earlier events
+	before, err := s.readUsage()
 	if err != nil {
 		return f, err
 	}
 	for i := range seen {
-		seen[i].begin()
+		seen[i].startMeasuring()
 	}
 	began := time.Now()
-	wait(ctx, eventTime)
-	after, err := s.cost()
+	waitFor(ctx, eventTime)
+	after, err := s.readUsage()
 	took := time.Since(began).Seconds()
 	cancel()
 	all.Wait()
@@ -173,7 +173,7 @@ func (s *eventServer) measure(ctx context.Context, clients int) (f followed, err
 	return f, err
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func waitFor(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -207,14 +207,14 @@ type eventClient struct {
 	broke bool
 }
 
-func (c *eventClient) begin() {
+func (c *eventClient) startMeasuring() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count = true
 }
 
-func (c *eventClient) follow(ctx context.Context, s *eventServer) {
-	err := c.read(ctx, s)
+func (c *eventClient) followEvents(ctx context.Context, s *eventServer) {
+	err := c.readStream(ctx, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.broke = ctx.Err() == nil
@@ -223,7 +223,7 @@ func (c *eventClient) follow(ctx context.Context, s *eventServer) {
 	}
 }
 
-func (c *eventClient) read(ctx context.Context, s *eventServer) error {
+func (c *eventClient) readStream(ctx context.Context, s *eventServer) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/v1/events", nil)
 	if err != nil {
 		return err
@@ -247,13 +247,13 @@ func (c *eventClient) read(ctx context.Context, s *eventServer) error {
 		case bytes.HasPrefix(line, []byte("event: ")):
 			progress = bytes.HasPrefix(line, []byte("event: progress"))
 		case progress && bytes.HasPrefix(line, []byte("data: ")):
-			c.note(line)
+			c.recordAge(line)
 		}
 	}
 }
 
-// note records the age of the first transfer of an event: all of them are reported together.
-func (c *eventClient) note(line []byte) {
+// recordAge records the age of the first transfer of an event: all of them are reported together.
+func (c *eventClient) recordAge(line []byte) {
 	_, rest, found := bytes.Cut(line, []byte(`"at":"`))
 	text, _, _ := bytes.Cut(rest, []byte(`"`))
 	at, err := time.Parse(time.RFC3339Nano, string(text))
@@ -289,13 +289,13 @@ func childEvents(ctx context.Context, args []string) error {
 			if err := f.Report(ctx, claims, part); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "report:", err)
 			}
-			wait(ctx, time.Second)
+			waitFor(ctx, time.Second)
 		}
 	}()
 	facts := eventFacts{URL: f.URL, Token: f.Tokens[server.View]}
 	out, orders := json.NewEncoder(os.Stdout), bufio.NewScanner(os.Stdin)
 	for more := true; more; more = orders.Scan() {
-		facts.CPU, facts.Resident = cpuSeconds(), resident()
+		facts.CPU, facts.Resident = cpuSeconds(), residentBytes()
 		if err := out.Encode(facts); err != nil {
 			return err
 		}
@@ -303,10 +303,10 @@ func childEvents(ctx context.Context, args []string) error {
 	return nil // the process ends with its server
 }
 
-// resident returns VmRSS in bytes.
-func resident() int64 {
+// residentBytes returns VmRSS in bytes.
+func residentBytes() int64 {
 	var kib int64
-	if _, err := fmt.Sscan(field("/proc/self/status", "VmRSS"), &kib); err != nil {
+	if _, err := fmt.Sscan(readField("/proc/self/status", "VmRSS"), &kib); err != nil {
 		return 0
 	}
 	return kib << 10

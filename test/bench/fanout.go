@@ -79,7 +79,7 @@ func fanoutFigure(ctx context.Context, b *bench, name string, places []place) er
 		peers = append(peers, Peer{Name: p.Name + " alone", Value: median(alone[i])})
 	}
 	b.atMost(1, Row{Figure: "fan-out to " + name + ": source read", Value: median(wire), Unit: "x"})
-	b.add(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
+	b.addRow(Row{Figure: "fan-out to " + name, Value: median(all), Unit: "MB/s", Peers: peers,
 		Note: fmt.Sprintf("%.2f CPU s/GiB of source; median of %d", median(cpu), fanRuns)})
 	busy := float64(b.machine.Cores) / median(cpu) * (1 << 30) / 1e6
 	b.atLeast(0.85, Row{Figure: "fan-out to " + name + ", against the slowest alone", Value: median(all) / slowest, Unit: "x",
@@ -111,10 +111,10 @@ func childFan(ctx context.Context, args []string) (t taken, err error) {
 	}
 	src := &patternTransport{src: disk.NewPattern(fanSize)}
 	group := fanout.New(src, len(places))
-	t, err = timed(func() error {
+	t, err = timeWork(func() error {
 		var g errgroup.Group
 		for i, p := range places {
-			g.Go(func() error { return p.fill(ctx, group.Member(i)) })
+			g.Go(func() error { return p.copyDisk(ctx, group.Member(i)) })
 		}
 		return g.Wait()
 	})
@@ -122,8 +122,8 @@ func childFan(ctx context.Context, args []string) (t taken, err error) {
 	return t, err
 }
 
-// fill moves the disk into the place.
-func (p place) fill(ctx context.Context, m *fanout.Member) (err error) {
+// copyDisk moves the disk into the place.
+func (p place) copyDisk(ctx context.Context, m *fanout.Member) (err error) {
 	dst, err := createImage(p.Format, p.Path, fanSize)
 	if err != nil {
 		return err
@@ -182,13 +182,13 @@ type slowed struct {
 
 func (s *slowed) WriteAt(ctx context.Context, p []byte, off int64) error {
 	if s.rate > 0 {
-		time.Sleep(time.Until(s.book(len(p))))
+		time.Sleep(time.Until(s.reserveTime(len(p))))
 	}
 	return s.Target.WriteAt(ctx, p, off)
 }
 
-// book returns when a disk would have n more bytes.
-func (s *slowed) book(n int) time.Time {
+// reserveTime returns when a disk would have n more bytes.
+func (s *slowed) reserveTime(n int) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := time.Now(); s.free.Before(now) {

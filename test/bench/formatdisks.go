@@ -21,8 +21,8 @@ const (
 	streamSize    = 2 << 30
 )
 
-// chain makes the files of a chain and returns its top.
-func chain(dir string, layers ...vmdktest.Layer) (string, error) {
+// writeChain makes the files of a chain and returns its top.
+func writeChain(dir string, layers ...vmdktest.Layer) (string, error) {
 	d, err := vmdktest.Chain{Seed: 1, Layers: layers}.Write(dir)
 	if err != nil {
 		return "", err
@@ -36,22 +36,22 @@ func cowdChain(_ context.Context, dir string) (string, error) {
 	l := vmdktest.Layer{Format: vmdktest.COWD, Sectors: formatSectors, Data: 0.5}
 	base := l
 	base.Data = 1
-	return chain(dir, base, l, l)
+	return writeChain(dir, base, l, l)
 }
 
 func seSparseChain(_ context.Context, dir string) (string, error) {
 	l := vmdktest.Layer{Format: vmdktest.SESparse, Sectors: formatSectors, Data: 0.5}
 	base := l
 	base.Data = 1
-	return chain(dir, base, l)
+	return writeChain(dir, base, l)
 }
 
 func sparseDisk(_ context.Context, dir string) (string, error) {
-	return chain(dir, vmdktest.Layer{Format: vmdktest.Sparse, Sectors: formatSectors, Data: 0.6, Run: 64, InOrder: true})
+	return writeChain(dir, vmdktest.Layer{Format: vmdktest.Sparse, Sectors: formatSectors, Data: 0.6, Run: 64, InOrder: true})
 }
 
 func flatDisk(_ context.Context, dir string) (string, error) {
-	return chain(dir, vmdktest.Layer{Sectors: formatSectors, Data: 0.6, Run: 64})
+	return writeChain(dir, vmdktest.Layer{Sectors: formatSectors, Data: 0.6, Run: 64})
 }
 
 // rawDisk has the bytes of flatDisk in a file with the suffix of a raw image.
@@ -71,7 +71,7 @@ func streamDisk(ctx context.Context, dir string) (string, error) {
 	if err := writePrograms(raw, streamSize); err != nil {
 		return "", err
 	}
-	_, err := measure(ctx, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized", "-m", "16", raw, path)
+	_, err := measureCommand(ctx, "qemu-img", "convert", "-f", "raw", "-O", "vmdk", "-o", "subformat=streamOptimized", "-m", "16", raw, path)
 	return path, err
 }
 

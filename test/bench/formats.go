@@ -39,7 +39,7 @@ var formatCases = []formatCase{
 // formatFigures measures what decamp convert does, hashing into a manifest as it does,
 // beside qemu-img converting the same files from the page cache.
 func formatFigures(ctx context.Context, b *bench) error {
-	if err := available("qemu-img"); err != nil {
+	if err := requirePrograms("qemu-img"); err != nil {
 		return err
 	}
 	var failed []error
@@ -64,11 +64,11 @@ func formatFigure(ctx context.Context, b *bench, c formatCase) error {
 	if err := f.takeTurns(ctx); err != nil {
 		return fmt.Errorf("%s: %w", c.figure, err)
 	}
-	row := f.row(c.figure, f.ours)
+	row := f.compareRow(c.figure, f.ours)
 	row.Note += fmt.Sprintf("; %.0f without", medianRate(f.bare))
 	b.atLeast(c.must, row)
 	if c.pipe {
-		b.atLeast(c.must, f.row(c.figure+", forward-only from a pipe", f.piped))
+		b.atLeast(c.must, f.compareRow(c.figure+", forward-only from a pipe", f.piped))
 	}
 	return nil
 }
@@ -84,14 +84,14 @@ type formatRun struct {
 // takeTurns measures both in turn, so that a slow minute of the machine meets both.
 func (f *formatRun) takeTurns(ctx context.Context) error {
 	for i := range formatRuns {
-		if err := f.convert(ctx, &f.ours, "-manifest"); err != nil {
+		if err := f.runConvert(ctx, &f.ours, "-manifest"); err != nil {
 			return err
 		}
-		if err := f.convert(ctx, &f.bare); err != nil {
+		if err := f.runConvert(ctx, &f.bare); err != nil {
 			return err
 		}
 		if f.pipe {
-			if err := f.convert(ctx, &f.piped, "-manifest", "-pipe"); err != nil {
+			if err := f.runConvert(ctx, &f.piped, "-manifest", "-pipe"); err != nil {
 				return err
 			}
 		}
@@ -105,7 +105,7 @@ func (f *formatRun) takeTurns(ctx context.Context) error {
 	return nil
 }
 
-func (f *formatRun) convert(ctx context.Context, to *[]taken, args ...string) error {
+func (f *formatRun) runConvert(ctx context.Context, to *[]taken, args ...string) error {
 	defer os.Remove(f.out)
 	var t taken
 	err := runChild(ctx, &t, "convert", append([]string{"-in", f.in, "-out", f.out, "-format", f.to}, args...)...)
@@ -121,13 +121,13 @@ func (f *formatRun) convertPeer(ctx context.Context, size int64) error {
 		from = "raw"
 	}
 	script := fmt.Sprintf("qemu-img convert -f %s -O %s %q %q && sync %q", from, f.to, f.in, f.out, f.out)
-	u, err := measure(ctx, "sh", "-c", script)
+	u, err := measureCommand(ctx, "sh", "-c", script)
 	f.peer = append(f.peer, u.rate(size))
 	return err
 }
 
-// row compares the median of decamp with that of qemu-img.
-func (f *formatRun) row(figure string, ours []taken) Row {
+// compareRow compares the median of decamp with that of qemu-img.
+func (f *formatRun) compareRow(figure string, ours []taken) Row {
 	peer := median(f.peer)
 	return Row{Figure: figure, Value: medianRate(ours) / peer, Unit: "x",
 		Note:  fmt.Sprintf("%.0f MB/s of data, synced, with manifest", medianRate(ours)),
@@ -175,7 +175,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 		return taken{}, err
 	}
 	var res blockcopy.Result
-	t, err = timed(func() (err error) {
+	t, err = timeWork(func() (err error) {
 		src, err := openFormat(ctx, *in, *pipe)
 		if err != nil {
 			return err
@@ -191,7 +191,7 @@ func childConvert(ctx context.Context, args []string) (t taken, err error) {
 			return err
 		}
 		defer done()
-		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: ledger(log)}); err != nil {
+		if res, err = src.copy(ctx, dst, blockcopy.Options{Manifest: ledgerOf(log)}); err != nil {
 			return err
 		}
 		if err = dst.Finish(ctx); err != nil || log == nil {

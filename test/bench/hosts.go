@@ -45,7 +45,7 @@ func hostsFigure(ctx context.Context, b *bench, n int, least float64) error {
 		return err
 	}
 	caps := float64(n) * hostRate
-	b.add(Row{
+	b.addRow(Row{
 		Figure: fmt.Sprintf("%d emulated hosts of %.0f MB/s, %d VMs each: read alone, into nothing", n, hostRate/1e6, cappedVMs),
 		Value:  alone.rate() / caps, Unit: "x the sum of the caps",
 		Note: fmt.Sprintf("%.0f MB/s, %.2f CPU s/GiB: below 1 this machine is the bound, and no pipeline can do better", alone.rate()/1e6, alone.cpu/(float64(alone.bytes)/(1<<30)))})
@@ -91,15 +91,15 @@ type sent struct {
 
 func (s sent) rate() float64 { return float64(s.bytes) / s.last.Sub(s.first).Seconds() }
 
-// follow looks at what the hosts send until done is closed. What they sent before does not
+// followSending looks at what the hosts send until done is closed. What they sent before does not
 // count.
-func (f fleet) follow(ctx context.Context, done <-chan struct{}) (s sent, err error) {
-	before, err := f.bodies(ctx)
+func (f fleet) followSending(ctx context.Context, done <-chan struct{}) (s sent, err error) {
+	before, err := f.bytesSent(ctx)
 	if err != nil {
 		return s, err
 	}
 	for {
-		now, err := f.bodies(ctx)
+		now, err := f.bytesSent(ctx)
 		if err != nil {
 			return s, err
 		}
@@ -118,10 +118,10 @@ func (f fleet) follow(ctx context.Context, done <-chan struct{}) (s sent, err er
 	}
 }
 
-// bodies returns the bytes of disks that the hosts have sent.
-func (f fleet) bodies(ctx context.Context) (n int64, err error) {
+// bytesSent returns the bytes of disks that the hosts have sent.
+func (f fleet) bytesSent(ctx context.Context) (n int64, err error) {
 	for _, e := range f.hosts {
-		sent, err := e.sent(ctx)
+		sent, err := e.bytesSent(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -130,12 +130,12 @@ func (f fleet) bodies(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// while follows what the hosts send while do does something.
-func (f fleet) while(ctx context.Context, do func() error) (s sent, err error) {
+// followDuring follows what the hosts send while do does something.
+func (f fleet) followDuring(ctx context.Context, do func() error) (s sent, err error) {
 	done := make(chan struct{})
 	var following sync.WaitGroup
 	var followErr error
-	following.Go(func() { s, followErr = f.follow(ctx, done) })
+	following.Go(func() { s, followErr = f.followSending(ctx, done) })
 	err = do()
 	close(done)
 	following.Wait()
@@ -149,7 +149,7 @@ func (f fleet) intoNothing(ctx context.Context) (sent, error) {
 		job.Labs = append(job.Labs, e.facts)
 	}
 	var t taken
-	s, err := f.while(ctx, func() error { return runJob(ctx, &t, "drain", job) })
+	s, err := f.followDuring(ctx, func() error { return runJob(ctx, &t, "drain", job) })
 	s.cpu = t.CPU
 	return s, err
 }
@@ -163,24 +163,24 @@ func moveByServe(ctx context.Context, b *bench, f fleet) (s sent, after float64,
 	}
 	defer d.remove()
 	for i, e := range f.hosts {
-		path, err := d.plan(e.facts, "esxi", moveSpec{name: fmt.Sprintf("host%d", i)})
+		path, err := d.writePlan(e.facts, "esxi", moveSpec{name: fmt.Sprintf("host%d", i)})
 		if err != nil {
 			return s, 0, err
 		}
-		if err := d.run(ctx, "plan", "run", path, "--detach"); err != nil {
+		if err := d.runProgram(ctx, "plan", "run", path, "--detach"); err != nil {
 			return s, 0, err
 		}
 	}
 	var published time.Time
 	var cpu float64
-	s, err = f.while(ctx, func() error {
-		p, err := d.serve(ctx, "--offer", d.vms)
+	s, err = f.followDuring(ctx, func() error {
+		p, err := d.startServe(ctx, "--offer", d.vms)
 		if err != nil {
 			return err
 		}
 		defer p.stop()
-		err = d.ended(ctx, p, len(f.hosts))
-		published, cpu = time.Now(), p.cpu()
+		err = d.waitPlans(ctx, p, len(f.hosts))
+		published, cpu = time.Now(), p.cpuSeconds()
 		return err
 	})
 	s.cpu = cpu
@@ -193,17 +193,17 @@ func childDrain(ctx context.Context, args []string) (taken, error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return taken{}, err
 	}
-	return timed(func() error {
+	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)
 		for _, facts := range job.Labs {
-			g.Go(func() error { return drain(ctx, facts) })
+			g.Go(func() error { return drainHost(ctx, facts) })
 		}
 		return g.Wait()
 	})
 }
 
-func drain(ctx context.Context, facts labFacts) error {
-	host, err := facts.dial(ctx, "esxi")
+func drainHost(ctx context.Context, facts labFacts) error {
+	host, err := facts.logIn(ctx, "esxi")
 	if err != nil {
 		return err
 	}

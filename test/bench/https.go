@@ -55,14 +55,14 @@ func pullHTTPS(ctx context.Context, e *emulated, job pullJob) (taken, error) {
 
 // pullHTTPSRepeatedly repeats a pull and returns the medians of rate and processor time.
 func pullHTTPSRepeatedly(ctx context.Context, e *emulated, job pullJob) (rate, cpu float64, err error) {
-	return repeat(func() (rate, cpu float64, err error) {
+	return repeatMedian(func() (rate, cpu float64, err error) {
 		t, err := pullHTTPS(ctx, e, job)
 		return t.rate(), t.cpuPerGiB(), err
 	})
 }
 
-// repeat measures httpsRuns times, and returns the medians: MB/s and CPU seconds per GiB.
-func repeat(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
+// repeatMedian measures httpsRuns times, and returns the medians: MB/s and CPU seconds per GiB.
+func repeatMedian(measure func() (rate, cpu float64, err error)) (rate, cpu float64, err error) {
 	var rates, cpus []float64
 	for range httpsRuns {
 		rate, cpu, err := measure()
@@ -97,7 +97,7 @@ func httpsUncapped(ctx context.Context, b *bench) error {
 	if rate, cpu, err = pullHTTPSRepeatedly(ctx, e, pullJob{Path: image, Format: "qcow2", Manifest: true}); err != nil {
 		return err
 	}
-	b.add(Row{Figure: "https with manifest, into a qcow2 file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
+	b.addRow(Row{Figure: "https with manifest, into a qcow2 file: client CPU", Value: cpu, Unit: "CPU s/GiB", Note: note(rate)})
 	return nil
 }
 
@@ -127,7 +127,7 @@ func httpsSparse(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer e.stop()
-	before, err := e.sent(ctx)
+	before, err := e.bytesSent(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func httpsSparse(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	after, err := e.sent(ctx)
+	after, err := e.bytesSent(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func childPull(ctx context.Context, args []string) (taken, error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return taken{}, err
 	}
-	host, err := job.Lab.dial(ctx, "esxi")
+	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
 		return taken{}, err
 	}
@@ -169,11 +169,11 @@ func childPull(ctx context.Context, args []string) (taken, error) {
 		return taken{}, err
 	}
 	defer src.Close()
-	return job.into(ctx, src)
+	return job.pullInto(ctx, src)
 }
 
-// into copies src to the destination of the job.
-func (job pullJob) into(ctx context.Context, src *https.Source) (t taken, err error) {
+// pullInto copies src to the destination of the job.
+func (job pullJob) pullInto(ctx context.Context, src *https.Source) (t taken, err error) {
 	var dst disk.Target = disk.NewNull(src.Size())
 	if job.Path != "" {
 		if dst, err = createImage(job.Format, job.Path, src.Size()); err != nil {
@@ -186,7 +186,7 @@ func (job pullJob) into(ctx context.Context, src *https.Source) (t taken, err er
 		return taken{}, err
 	}
 	defer done()
-	t, err = copyTimed(ctx, src, dst, ledger(log))
+	t, err = copyTimed(ctx, src, dst, ledgerOf(log))
 	t.Wire = src.Report().Body
 	t.Note = fmt.Sprintf("%d requests, map %s", src.Report().Requests, src.Report().Map)
 	return t, err

@@ -33,9 +33,9 @@ func idleFigures(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer d.remove()
-	stock := stockJob{State: d.state(), URL: d.rosterURL(), Folder: d.vms}
+	stock := stockJob{State: d.stateDir(), URL: d.rosterURL(), Folder: d.vms}
 	for _, name := range []string{"done", "later"} {
-		path, err := d.plan(unusedHost, "esxi", moveSpec{name: name})
+		path, err := d.writePlan(unusedHost, "esxi", moveSpec{name: name})
 		if err != nil {
 			return err
 		}
@@ -49,20 +49,20 @@ func idleFigures(ctx context.Context, b *bench) error {
 	if err := runJob(ctx, &filled, "stock", stock); err != nil {
 		return err
 	}
-	p, err := d.serve(ctx, "--offer", d.vms)
+	p, err := d.startServe(ctx, "--offer", d.vms)
 	if err != nil {
 		return err
 	}
 	defer p.stop()
 	up := time.Since(p.began)
-	if err := rest(ctx, 10*time.Second); err != nil { // until it has read everything
+	if err := pause(ctx, 10*time.Second); err != nil { // until it has read everything
 		return err
 	}
-	share, err := p.share(ctx, idleSpan)
+	share, err := p.coreShare(ctx, idleSpan)
 	if err != nil {
 		return err
 	}
-	now, peak := p.resident()
+	now, peak := p.memoryBytes()
 	note := fmt.Sprintf("10,000 finished runs with their records, 10,000 VMs of a paused plan; serves %.1f s after its start", up.Seconds())
 	b.atMost(150, Row{Figure: "idle server: resident", Value: float64(now) / (1 << 20), Unit: "MiB", Note: fmt.Sprintf("%s; %d MiB at most", note, peak>>20)})
 	b.atMost(3, Row{Figure: "idle server: of one core", Value: 100 * share, Unit: "%", Note: fmt.Sprintf("over %v; records made in %.0f s", idleSpan, filled.Seconds)})
@@ -90,16 +90,16 @@ func childStock(ctx context.Context, args []string) (taken, error) {
 	if err := os.MkdirAll(job.State, 0o700); err != nil {
 		return taken{}, err
 	}
-	return timed(func() error {
+	return timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() error { return job.rows(ctx) })
-		g.Go(func() error { return job.records(ctx) })
+		g.Go(func() error { return job.addRows(ctx) })
+		g.Go(func() error { return job.addRecords(ctx) })
 		return g.Wait()
 	})
 }
 
-// vms are the rows of a plan.
-func (job stockJob) vms(plan string) []fleetdb.VM {
+// planVMs are the rows of a plan.
+func (job stockJob) planVMs(plan string) []fleetdb.VM {
 	vms := make([]fleetdb.VM, idleEach)
 	for i := range vms {
 		vms[i] = fleetdb.VM{
@@ -115,8 +115,8 @@ func stockRun(i int) string { return fmt.Sprintf("vm%05d-abcdef", i) }
 
 const stockTTL = time.Hour
 
-// rows makes a plan that is done and one that is paused.
-func (job stockJob) rows(ctx context.Context) error {
+// addRows makes a plan that is done and one that is paused.
+func (job stockJob) addRows(ctx context.Context) error {
 	keys, err := fleetkey.Ensure(filepath.Join(job.State, fleetkey.FileName))
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (job stockJob) rows(ctx context.Context) error {
 		if _, err := r.Plans.Add(ctx, fleetdb.Plan{Name: name, Text: job.Plans[i], Folder: job.State, Role: "admin"}); err != nil {
 			return err
 		}
-		if err := r.VMs.Add(ctx, job.vms(name)); err != nil {
+		if err := r.VMs.Add(ctx, job.planVMs(name)); err != nil {
 			return err
 		}
 		if err := r.Plans.SetState(ctx, name, fleetdb.PlanRunning, nil); err != nil {
@@ -140,7 +140,7 @@ func (job stockJob) rows(ctx context.Context) error {
 	if err := r.Plans.Order(ctx, "later", fleetdb.Pause); err != nil {
 		return err
 	}
-	if err := publish(ctx, r, "done"); err != nil {
+	if err := publishPlan(ctx, r, "done"); err != nil {
 		return err
 	}
 	return r.Plans.SetState(ctx, "done", fleetdb.PlanEnded, nil)
@@ -166,8 +166,8 @@ func grantAll(ctx context.Context, r *fleetdb.Roster, plan string) (worker, sche
 	return worker, scheduler, granted, err
 }
 
-// publish has the VMs of a plan driven to their end, on record.
-func publish(ctx context.Context, r *fleetdb.Roster, plan string) error {
+// publishPlan has the VMs of a plan driven to their end, on record.
+func publishPlan(ctx context.Context, r *fleetdb.Roster, plan string) error {
 	worker, scheduler, granted, err := grantAll(ctx, r, plan)
 	if err != nil {
 		return err
@@ -195,8 +195,8 @@ func publish(ctx context.Context, r *fleetdb.Roster, plan string) error {
 // stockSteps are those of a cold run.
 var stockSteps = []string{"preflight", "copy", "detect", "convert", "verify", "commit"}
 
-// records has the engine execute runs.
-func (job stockJob) records(ctx context.Context) error {
+// addRecords has the engine execute runs.
+func (job stockJob) addRecords(ctx context.Context) error {
 	e, err := workflow.Open(ctx, workflow.Config{Dir: job.State})
 	if err != nil {
 		return err

@@ -130,13 +130,13 @@ func fairness(copies [][]sample) (share, seconds float64) {
 	}
 	var came []float64
 	for _, c := range copies {
-		came = append(came, at(c, to)-at(c, from))
+		came = append(came, bytesAt(c, to)-bytesAt(c, from))
 	}
 	return slices.Min(came) / slices.Max(came), to - from
 }
 
-// at returns how much had come at a moment, between two samples in proportion.
-func at(c []sample, t float64) float64 {
+// bytesAt returns how much had come at a moment, between two samples in proportion.
+func bytesAt(c []sample, t float64) float64 {
 	i := slices.IndexFunc(c, func(s sample) bool { return s.at >= t })
 	switch i {
 	case -1:

@@ -52,7 +52,7 @@ func landIntoMemory(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, dir, decamp, hashed, ganesha, throwing, barely)
+	c, err := startContenders(ctx, dir, decamp, hashed, ganesha, throwing, barely)
 	if err != nil {
 		return err
 	}
@@ -61,12 +61,12 @@ func landIntoMemory(ctx context.Context, b *bench) error {
 }
 
 func smallWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
+	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: small, inFlight: 8}, decamp, hashed, ganesha, throwing)
 	if err != nil {
 		return err
 	}
 	landingRates(b, "64 KiB x 8 in flight, FILE_SYNC, into tmpfs", r, hashed, ganesha, throwing)
-	b.atLeast(1.7, r.against(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
+	b.atLeast(1.7, r.compareWith(ganesha, "64 KiB x 8 into tmpfs, against ganesha"))
 	extra := make([]float64, landRounds)
 	for i := range extra {
 		extra[i] = r[hashed].server[i] - r[decamp].server[i]
@@ -77,12 +77,12 @@ func smallWrites(ctx context.Context, b *bench, c *contenders) error {
 }
 
 func singleWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
+	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: small, inFlight: 1}, decamp, ganesha, barely, throwing)
 	if err != nil {
 		return err
 	}
 	landingRates(b, "64 KiB x 1 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely)
-	row := r.against(ganesha, "64 KiB x 1 into tmpfs, against ganesha")
+	row := r.compareWith(ganesha, "64 KiB x 1 into tmpfs, against ganesha")
 	row.Peers = []Peer{
 		{Name: throwing + ", against ganesha", Value: r.ratio(throwing, ganesha)},
 		{Name: barely + ", against ganesha", Value: r.ratio(barely, ganesha)},
@@ -92,13 +92,13 @@ func singleWrites(ctx context.Context, b *bench, c *contenders) error {
 }
 
 func largeWrites(ctx context.Context, b *bench, c *contenders) error {
-	r, err := c.compete(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
+	r, err := c.runRounds(ctx, landRounds, writing{size: landSize, block: large, inFlight: 8}, decamp, ganesha, barely, throwing, plainly)
 	if err != nil {
 		return err
 	}
 	landingRates(b, "1 MiB x 8 in flight, FILE_SYNC, into tmpfs", r, ganesha, throwing, barely, plainly)
-	b.atLeast(1.2, r.against(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
-	row := r.against(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server")
+	b.atLeast(1.2, r.compareWith(ganesha, "1 MiB x 8 into tmpfs, against ganesha"))
+	row := r.compareWith(plainly, "1 MiB x 8 into tmpfs, against pwrite without a server")
 	row.Peers = []Peer{landingEnds(b.machine, r), {Name: barely + ", against pwrite", Value: r.ratio(barely, plainly)}}
 	b.atLeast(0.85, row)
 	return nil
@@ -126,26 +126,26 @@ func landDisk(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	c, err := contend(ctx, dir, decamp, ganesha, syncing)
+	c, err := startContenders(ctx, dir, decamp, ganesha, syncing)
 	if err != nil {
 		return err
 	}
 	defer c.stop()
 	l := writing{size: landSize, block: small, inFlight: 8, commit: true}
-	r, err := c.compete(ctx, diskRounds, l, decamp, ganesha)
+	r, err := c.runRounds(ctx, diskRounds, l, decamp, ganesha)
 	if err != nil {
 		return err
 	}
 	l.size = syncSize
-	slow, err := c.compete(ctx, 1, l, syncing) // a rate that the clock makes
+	slow, err := c.runRounds(ctx, 1, l, syncing) // a rate that the clock makes
 	if err != nil {
 		return err
 	}
 	r[syncing] = slow[syncing]
 	onto := "64 KiB x 8 onto " + b.machine.FS + ", until synced"
 	landingRates(b, onto, r, ganesha, syncing)
-	b.atLeast(2.5, r.against(ganesha, onto+", against ganesha"))
-	row := r.against(syncing, onto+", against a server on sync whose disk commits in 10 ms")
+	b.atLeast(2.5, r.compareWith(ganesha, onto+", against ganesha"))
+	row := r.compareWith(syncing, onto+", against a server on sync whose disk commits in 10 ms")
 	row.Peers = published
 	b.atLeast(100, row)
 	return nil
@@ -153,15 +153,15 @@ func landDisk(ctx context.Context, b *bench) error {
 
 // landingRates books what all reached, decamp first.
 func landingRates(b *bench, figure string, r results, peers ...string) {
-	row := Row{Figure: figure, Value: median(r[decamp].rate), Unit: "MB/s", Note: r[decamp].cost() + fmt.Sprintf("; median of %d", len(r[decamp].rate))}
+	row := Row{Figure: figure, Value: median(r[decamp].rate), Unit: "MB/s", Note: r[decamp].costNote() + fmt.Sprintf("; median of %d", len(r[decamp].rate))}
 	for _, name := range peers {
-		row.Peers = append(row.Peers, Peer{Name: name, Value: median(r[name].rate), Note: r[name].cost()})
+		row.Peers = append(row.Peers, Peer{Name: name, Value: median(r[name].rate), Note: r[name].costNote()})
 	}
-	b.add(row)
+	b.addRow(row)
 }
 
-// against returns decamp's rate as a multiple of another's.
-func (r results) against(other, figure string) Row {
+// compareWith returns decamp's rate as a multiple of another's.
+func (r results) compareWith(other, figure string) Row {
 	ours, theirs := r[decamp], r[other]
 	return Row{Figure: figure, Value: r.ratio(decamp, other), Unit: "x",
 		Note: fmt.Sprintf("%.0f against %.0f MB/s; server %.2f against %.2f CPU s/GiB",

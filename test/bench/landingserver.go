@@ -43,16 +43,16 @@ type serverJob struct {
 	At string `json:"at"`
 }
 
-// ports are where it listens.
-func (j serverJob) ports() nfs.Ports {
+// listenPorts are where it listens.
+func (j serverJob) listenPorts() nfs.Ports {
 	if j.At == "" {
 		return nfs.Ports{NFS: "127.0.0.1:0", Portmap: "127.0.0.1:0"}
 	}
 	return nfs.Ports{NFS: net.JoinHostPort(j.At, "2049"), Portmap: net.JoinHostPort(j.At, "111")}
 }
 
-// admits accepts loopback clients, and all clients if the server runs in a separate network namespace.
-func (j serverJob) admits(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
+// admitsClient accepts loopback clients, and all clients if the server runs in a separate network namespace.
+func (j serverJob) admitsClient(who netip.Addr) bool { return who.IsLoopback() || j.At != "" }
 
 // serverFacts is the output of a server's process once it listens.
 type serverFacts struct {
@@ -68,13 +68,13 @@ func childServe(ctx context.Context, args []string) (err error) {
 	}
 	lander := &lander{job: job, pool: writebehind.NewPool(cmp.Or(job.Memory, landMemory))}
 	s, err := nfs.New(nfs.Options{
-		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.open}},
-		Admit:   job.admits, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Exports: []nfs.Export{{Path: landExport, Dir: job.Dir, Open: lander.openFile}},
+		Admit:   job.admitsClient, Pool: lander.pool, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return err
 	}
-	l, err := nfs.Listen(ctx, job.ports())
+	l, err := nfs.Listen(ctx, job.listenPorts())
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -99,7 +99,7 @@ type lander struct {
 	disk sync.Mutex // held for as long as a commit takes
 }
 
-func (l *lander) open(name string) (nfs.Content, error) {
+func (l *lander) openFile(name string) (nfs.Content, error) {
 	if !strings.HasSuffix(name, diskSuffix) {
 		return nil, nil
 	}
@@ -107,13 +107,13 @@ func (l *lander) open(name string) (nfs.Content, error) {
 		f, err := os.OpenFile(filepath.Join(l.job.Dir, name), os.O_RDWR, 0)
 		return &synced{File: f, lander: l}, err
 	}
-	return l.land(filepath.Join(l.job.Dir, name+".image"))
+	return l.createImage(filepath.Join(l.job.Dir, name+".image"))
 }
 
 const diskSuffix = "-flat.vmdk"
 
-// land creates an image.
-func (l *lander) land(path string) (nfs.Content, error) {
+// createImage creates an image.
+func (l *lander) createImage(path string) (nfs.Content, error) {
 	c := &landed{path: path}
 	var err error
 	if c.target, err = rawfile.Create(path, l.job.Size, rawfile.Options{}); err != nil {
@@ -218,7 +218,7 @@ func childSink(_ context.Context, args []string) error {
 			if err != nil {
 				return
 			}
-			_ = job.sink(conn.(*net.TCPConn)) // ends when its client closes the connection
+			_ = job.serveConn(conn.(*net.TCPConn)) // ends when its client closes the connection
 		}
 	}()
 	_, err = io.Copy(io.Discard, os.Stdin)

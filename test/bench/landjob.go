@@ -45,7 +45,7 @@ func childLand(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &l.job); err != nil {
 		return err
 	}
-	host, err := l.job.Lab.dial(ctx, l.job.Scheme)
+	host, err := l.job.Lab.logIn(ctx, l.job.Scheme)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func childLand(ctx context.Context, args []string) error {
 	l.transport = landing.New(host, landing.Options{
 		Dir: filepath.Join(l.job.Dir, "names"), Ports: nfs.Ports{NFS: "127.0.0.1:0", Portmap: l.job.Portmap},
 	})
-	if err := l.all(ctx, host); err != nil {
+	if err := l.copyAll(ctx, host); err != nil {
 		return err
 	}
 	l.done.Peak = peakResident()
@@ -72,7 +72,7 @@ type lands struct {
 	done    landedDisks
 }
 
-func (l *lands) all(ctx context.Context, host *esx.Session) (err error) {
+func (l *lands) copyAll(ctx context.Context, host *esx.Session) (err error) {
 	var vms []*inventory.VM
 	for _, name := range l.job.VMs {
 		vm, err := host.VM(ctx, name)
@@ -82,10 +82,10 @@ func (l *lands) all(ctx context.Context, host *esx.Session) (err error) {
 		vms = append(vms, vm)
 	}
 	l.samples = make([][]sample, len(vms))
-	l.done.taken, err = timed(func() error {
+	l.done.taken, err = timeWork(func() error {
 		group, ctx := errgroup.WithContext(ctx)
 		for i, vm := range vms {
-			group.Go(func() error { return l.one(ctx, i, vm) })
+			group.Go(func() error { return l.copyOne(ctx, i, vm) })
 		}
 		return group.Wait()
 	})
@@ -98,7 +98,7 @@ func (l *lands) all(ctx context.Context, host *esx.Session) (err error) {
 	return err
 }
 
-func (l *lands) one(ctx context.Context, i int, vm *inventory.VM) error {
+func (l *lands) copyOne(ctx context.Context, i int, vm *inventory.VM) error {
 	d := &vm.Disks[0]
 	f := image.File{Path: filepath.Join(l.job.Dir, vm.Name+".raw"), Format: image.Raw, Size: d.Capacity}
 	job := image.Job{Place: f, Path: f.Path, Manifest: f.Path + ".manifest", Info: manifest.Info{Disk: vm.Name, Size: d.Capacity}}
@@ -106,7 +106,7 @@ func (l *lands) one(ctx context.Context, i int, vm *inventory.VM) error {
 	_, _, err := job.Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 		res, err = l.transport.Transfer(ctx, transport.Job{
 			Disk: transport.Disk{VM: vm, Disk: d}, Target: c.Target, Manifest: c.Log, ReadBack: f.ReadUnfinished,
-			Progress: func(p blockcopy.Progress) { l.sample(i, p.Read) },
+			Progress: func(p blockcopy.Progress) { l.recordSample(i, p.Read) },
 		})
 		return err
 	})
@@ -126,8 +126,8 @@ func (l *lands) one(ctx context.Context, i int, vm *inventory.VM) error {
 
 const sectorSize = 512 // unit of st_blocks, in bytes
 
-// sample notes how far a copy is, once something of it has come.
-func (l *lands) sample(i int, got int64) {
+// recordSample notes how far a copy is, once something of it has come.
+func (l *lands) recordSample(i int, got int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if got > 0 {

@@ -59,7 +59,7 @@ var parts = []part{
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "child" {
-		exitOn(child(os.Args[2:]))
+		exitOn(runRole(os.Args[2:]))
 		return
 	}
 	only := flag.String("only", "", "parts to run, separated by commas; default all")
@@ -76,7 +76,7 @@ func runParts(ctx context.Context, only, out, dir string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(only)
+	chosen, err := chooseParts(only)
 	if err != nil {
 		return err
 	}
@@ -88,12 +88,12 @@ func runParts(ctx context.Context, only, out, dir string) error {
 			failed = append(failed, fmt.Errorf("%s: %w", p.name, err))
 		}
 	}
-	b.report.print(os.Stdout)
-	return errors.Join(append(failed, b.report.save(out, chosen))...)
+	b.report.printTable(os.Stdout)
+	return errors.Join(append(failed, b.report.writeJSON(out, chosen))...)
 }
 
-// choose returns the parts named in only, in the table's order.
-func choose(only string) ([]part, error) {
+// chooseParts returns the parts named in only, in the table's order.
+func chooseParts(only string) ([]part, error) {
 	if only == "" {
 		return parts, nil
 	}

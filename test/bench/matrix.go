@@ -52,11 +52,11 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	}
 	defer m.close()
 	published := rows.Seed().Matrix
-	measured, err := m.all(ctx, published)
+	measured, err := m.measureAll(ctx, published)
 	if err != nil {
 		return err
 	}
-	if err := m.save(measured); err != nil {
+	if err := m.saveRows(measured); err != nil {
 		return err
 	}
 	addShape(b, measured, published)
@@ -64,15 +64,15 @@ func matrixFigures(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// all measures the setups of rows. A server on sync is bound by the clock: once is enough.
-func (m *matrix) all(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
+// measureAll measures the setups of rows. A server on sync is bound by the clock: once is enough.
+func (m *matrix) measureAll(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 	best := make([]rows.Row, len(like))
 	for round := range matrixRounds {
 		for i, p := range like {
 			if p.Export == rows.Sync && round > 0 {
 				continue
 			}
-			row, err := m.measure(ctx, p.Setup)
+			row, err := m.measureSetup(ctx, p.Setup)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", p.Name(), err)
 			}
@@ -87,10 +87,10 @@ func (m *matrix) all(ctx context.Context, like []rows.Row) ([]rows.Row, error) {
 
 // addShape compares the rows with the published ones.
 func addShape(b *bench, measured, published []rows.Row) {
-	ours, theirs := effects(measured), effects(published)
+	ours, theirs := variableEffects(measured), variableEffects(published)
 	var inOrder float64
 	for i, v := range matrixOrder {
-		b.add(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
+		b.addRow(Row{Figure: "matrix: what " + string(v) + " does alone", Value: ours[v], Unit: "x", Note: "geometric mean of its pairs; fastest of 3",
 			Peers: []Peer{{Name: "published", Value: theirs[v]}}})
 		if i > 0 && ours[matrixOrder[i-1]] > ours[v] {
 			inOrder++
@@ -100,11 +100,11 @@ func addShape(b *bench, measured, published []rows.Row) {
 		Note: "sync, NIC, source, destination, MTU"})
 	b.atLeast(1.01, Row{Figure: "matrix: what the least of the effects does", Value: ours[rows.ByMTU], Unit: "x", Note: "large frames are of use"})
 	b.atLeast(10, Row{Figure: "matrix: what async is to sync", Value: ours[rows.ByExport], Unit: "x", Peers: []Peer{{Name: "published", Value: theirs[rows.ByExport]}}})
-	b.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: ranked(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
+	b.atLeast(0.85, Row{Figure: "matrix: rank correlation with the published rates", Value: rankCorrelation(measured, published), Unit: "Spearman", Note: "19 rows; those within 2 % share a rank"})
 }
 
-// effects is what each variable does, as the geometric mean of its pairs' factors.
-func effects(list []rows.Row) map[rows.Variable]float64 {
+// variableEffects is what each variable does, as the geometric mean of its pairs' factors.
+func variableEffects(list []rows.Row) map[rows.Variable]float64 {
 	all := map[rows.Variable]float64{}
 	for _, e := range rows.Effects(list) {
 		var sum float64
@@ -116,9 +116,9 @@ func effects(list []rows.Row) map[rows.Variable]float64 {
 	return all
 }
 
-// ranked is Spearman's correlation of the rates of two lists of the same setups.
-func ranked(a, b []rows.Row) float64 {
-	x, y := ranks(a), ranks(b)
+// rankCorrelation is Spearman's correlation of the rates of two lists of the same setups.
+func rankCorrelation(a, b []rows.Row) float64 {
+	x, y := rankRates(a), rankRates(b)
 	var sum float64
 	for i := range x {
 		sum += (x[i] - y[i]) * (x[i] - y[i])
@@ -127,8 +127,8 @@ func ranked(a, b []rows.Row) float64 {
 	return 1 - 6*sum/(n*(n*n-1))
 }
 
-// ranks are the places of the rates; those that are nearly alike share one.
-func ranks(list []rows.Row) []float64 {
+// rankRates are the places of the rates; those that are nearly alike share one.
+func rankRates(list []rows.Row) []float64 {
 	const alike = 1.02
 	all := make([]float64, len(list))
 	for i, r := range list {
@@ -145,8 +145,8 @@ func ranks(list []rows.Row) []float64 {
 	return all
 }
 
-// save writes the rows, and a page that shows them beside the published ones.
-func (m *matrix) save(measured []rows.Row) error {
+// saveRows writes the rows, and a page that shows them beside the published ones.
+func (m *matrix) saveRows(measured []rows.Row) error {
 	dir := filepath.Dir(m.b.dir)
 	log, err := os.Create(filepath.Join(dir, "matrix.jsonl"))
 	if err != nil {

@@ -30,7 +30,7 @@ func newMatrix(ctx context.Context, b *bench) (m *matrix, err error) {
 	if m.cable, err = newCable(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.cable.set(ctx, wireRate["25g"], 1500); err != nil { // labs listen on it
+	if err := m.cable.setRate(ctx, wireRate["25g"], 1500); err != nil { // labs listen on it
 		return nil, err
 	}
 	if m.dir, err = os.MkdirTemp("/dev/shm", "decamp-bench"); err != nil {
@@ -70,9 +70,9 @@ func (m *matrix) close() {
 	_ = os.RemoveAll(m.dir) // "" removes nothing
 }
 
-// measure has the host of a setup clone its disk onto the server of it.
-func (m *matrix) measure(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
-	if err := m.cable.set(ctx, wireRate[s.NIC], s.MTU); err != nil {
+// measureSetup has the host of a setup clone its disk onto the server of it.
+func (m *matrix) measureSetup(ctx context.Context, s rows.Setup) (row rows.Row, err error) {
+	if err := m.cable.setRate(ctx, wireRate[s.NIC], s.MTU); err != nil {
 		return row, err
 	}
 	vm, size := matrixVM, int64(matrixDisk)
@@ -82,18 +82,18 @@ func (m *matrix) measure(ctx context.Context, s rows.Setup) (row rows.Row, err e
 		job.Commit = landCommit[s.Destination]
 	}
 	job.Size = size
-	server, err := m.serve(ctx, job)
+	server, err := m.startServer(ctx, job)
 	if err != nil {
 		return row, err
 	}
 	defer server.stop()
-	cmd, err := m.cable.here.role(ctx, "clones", clonesJob{Lab: m.labs[s.Source].facts, VM: vm, Server: hereAddr, Path: landExport})
+	cmd, err := m.cable.here.roleCommand(ctx, "clones", clonesJob{Lab: m.labs[s.Source].facts, VM: vm, Server: hereAddr, Path: landExport})
 	if err != nil {
 		return row, err
 	}
 	out, err := cmd.Output()
 	var t taken
-	if err = errors.Join(err, json.Unmarshal(out, &t), m.empty()); err != nil {
+	if err = errors.Join(err, json.Unmarshal(out, &t), m.removeImages()); err != nil {
 		return row, err
 	}
 	row = rows.Row{Setup: s, Origin: "the lab, on " + m.b.machine.CPU, Seconds: t.Seconds, Allocated: size, Wire: float64(size) / rows.MiB / t.Seconds, At: time.Now().UTC()}
@@ -101,17 +101,17 @@ func (m *matrix) measure(ctx context.Context, s rows.Setup) (row rows.Row, err e
 	return row, nil
 }
 
-// serve starts a server at the end of the cable that is here.
-func (m *matrix) serve(ctx context.Context, job serverJob) (*nfsServer, error) {
-	cmd, err := m.cable.here.role(ctx, "serve", job)
+// startServer starts a server at the end of the cable that is here.
+func (m *matrix) startServer(ctx context.Context, job serverJob) (*nfsServer, error) {
+	cmd, err := m.cable.here.roleCommand(ctx, "serve", job)
 	if err != nil {
 		return nil, err
 	}
 	return startServer(cmd)
 }
 
-// empty removes the images of a row.
-func (m *matrix) empty() error {
+// removeImages removes the images of a row.
+func (m *matrix) removeImages() error {
 	left, err := filepath.Glob(filepath.Join(m.dir, "*"))
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))

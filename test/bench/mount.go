@@ -64,9 +64,9 @@ func mountCapped(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer m.stop()
-	for _, reader := range mountReaders(m.file(0)) {
-		rate, cpu, err := m.reads(ctx, reader.argv)
+	defer m.unmount()
+	for _, reader := range mountReaders(m.filePath(0)) {
+		rate, cpu, err := m.repeatReader(ctx, reader.argv)
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func mountCapped(ctx context.Context, b *bench) error {
 		row.Peers = []Peer{{Name: "Proxmox's importer, its read path rebuilt", Value: 100 * 48 / (datastoreCap / 1e6), Note: "45 to 48 MB/s, measured when this was designed"}}
 		b.atLeast(100*mountShare, row)
 	}
-	u, err := m.usage()
+	u, err := m.readUsage()
 	if err != nil {
 		return err
 	}
@@ -89,9 +89,9 @@ func mountUncapped(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer m.stop()
-	for _, reader := range mountReaders(m.file(0)) {
-		rate, cpu, err := m.reads(ctx, reader.argv)
+	defer m.unmount()
+	for _, reader := range mountReaders(m.filePath(0)) {
+		rate, cpu, err := m.repeatReader(ctx, reader.argv)
 		if err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func mountUncapped(ctx context.Context, b *bench) error {
 			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores", rate)}
 		b.atMost(1.3, row)
 	}
-	u, err := m.usage()
+	u, err := m.readUsage()
 	if err != nil {
 		return err
 	}
@@ -115,14 +115,14 @@ func mountFair(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer m.stop()
+	defer m.unmount()
 	ctx, cancel := context.WithTimeout(ctx, 8*time.Second)
 	defer cancel()
 	got := make([]float64, mountFiles)
 	var readers sync.WaitGroup
 	began := time.Now()
 	for i := range got {
-		readers.Go(func() { got[i] = float64(readUntil(ctx, m.file(i))) })
+		readers.Go(func() { got[i] = float64(readUntil(ctx, m.filePath(i))) })
 	}
 	readers.Wait()
 	var sum float64
@@ -158,17 +158,17 @@ func mountRandom(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	defer m.stop()
-	before, err := m.lab.sent(ctx)
+	defer m.unmount()
+	before, err := m.lab.bytesSent(ctx)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := readRandomly(m.file(0)); err != nil {
+	if err := readRandomly(m.filePath(0)); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	after, err := m.lab.sent(ctx)
+	after, err := m.lab.bytesSent(ctx)
 	if err != nil {
 		return err
 	}
@@ -214,14 +214,14 @@ func startMount(ctx context.Context, dir string, limits lab.Limits, disks ...lab
 		return nil, err
 	}
 	m := &mountedLab{lab: e, dir: filepath.Join(dir, "mnt")}
-	if err := m.start(ctx); err != nil {
-		m.stop()
+	if err := m.startMount(ctx); err != nil {
+		m.unmount()
 		return nil, fmt.Errorf("start mount: %w", err)
 	}
 	return m, nil
 }
 
-func (m *mountedLab) start(ctx context.Context) error {
+func (m *mountedLab) startMount(ctx context.Context) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
@@ -246,12 +246,12 @@ func (m *mountedLab) start(ctx context.Context) error {
 		return err
 	}
 	m.out = json.NewDecoder(out)
-	_, err = m.usage()
+	_, err = m.readUsage()
 	return err
 }
 
-// stop unmounts, whatever became of the process.
-func (m *mountedLab) stop() {
+// unmount unmounts, whatever became of the process.
+func (m *mountedLab) unmount() {
 	if m.stdin != nil {
 		m.stdin.Close()
 		_ = m.cmd.Wait() // its errors are on stderr
@@ -261,8 +261,8 @@ func (m *mountedLab) stop() {
 	m.lab.stop()
 }
 
-// file is the flat file of the VM's nth disk.
-func (m *mountedLab) file(n int) string {
+// filePath is the flat file of the VM's nth disk.
+func (m *mountedLab) filePath(n int) string {
 	name := benchVM
 	if n > 0 {
 		name = fmt.Sprintf("%s_%d", benchVM, n)
@@ -270,33 +270,33 @@ func (m *mountedLab) file(n int) string {
 	return filepath.Join(m.dir, "ha-datacenter", "datastore1", benchVM, name+"-flat.vmdk")
 }
 
-// usage requests the resources that the mount's process has used so far.
-func (m *mountedLab) usage() (t taken, err error) {
+// readUsage requests the resources that the mount's process has used so far.
+func (m *mountedLab) readUsage() (t taken, err error) {
 	if _, err := fmt.Fprintln(m.stdin); err != nil {
 		return t, err
 	}
 	return t, m.out.Decode(&t)
 }
 
-// read runs a reader, and counts the mount's processor time with the reader's.
-func (m *mountedLab) read(ctx context.Context, argv []string) (usage, error) {
-	before, err := m.usage()
+// runReader runs a reader, and counts the mount's processor time with the reader's.
+func (m *mountedLab) runReader(ctx context.Context, argv []string) (usage, error) {
+	before, err := m.readUsage()
 	if err != nil {
 		return usage{}, err
 	}
-	u, err := measure(ctx, argv[0], argv[1:]...)
+	u, err := measureCommand(ctx, argv[0], argv[1:]...)
 	if err != nil {
 		return usage{}, err
 	}
-	after, err := m.usage()
+	after, err := m.readUsage()
 	u.CPU += time.Duration((after.CPU - before.CPU) * float64(time.Second))
 	return u, err
 }
 
-// reads reads several times, and returns the medians: MB/s and CPU seconds per GiB.
-func (m *mountedLab) reads(ctx context.Context, argv []string) (rate, cpu float64, err error) {
-	return repeat(func() (rate, cpu float64, err error) {
-		u, err := m.read(ctx, argv)
+// repeatReader reads several times, and returns the medians: MB/s and CPU seconds per GiB.
+func (m *mountedLab) repeatReader(ctx context.Context, argv []string) (rate, cpu float64, err error) {
+	return repeatMedian(func() (rate, cpu float64, err error) {
+		u, err := m.runReader(ctx, argv)
 		return u.rate(mountDisk), u.cpuPerGiB(mountDisk), err
 	})
 }
@@ -308,7 +308,7 @@ func childMount(ctx context.Context, args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return err
 	}
-	host, err := job.Lab.dial(ctx, "esxi")
+	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
 		return err
 	}

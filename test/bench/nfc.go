@@ -124,7 +124,7 @@ func nfcUncapped(ctx context.Context, b *bench) error {
 		}
 		b.atMost(f.most, Row{Figure: f.figure, Value: t.cpuPerGiB(), Unit: "CPU s/GiB",
 			Note: fmt.Sprintf("%.0f MB/s with the lab on the same cores, %s", t.rate(), t.Note)})
-		b.add(Row{Figure: f.figure + ", peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
+		b.addRow(Row{Figure: f.figure + ", peak memory", Value: float64(t.Peak) / (1 << 20), Unit: "MiB"})
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func childNFC(ctx context.Context, args []string) (taken, error) {
 	if err := json.Unmarshal([]byte(args[0]), &job); err != nil {
 		return taken{}, err
 	}
-	host, err := job.Lab.dial(ctx, "esxi")
+	host, err := job.Lab.logIn(ctx, "esxi")
 	if err != nil {
 		return taken{}, err
 	}

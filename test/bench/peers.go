@@ -25,15 +25,15 @@ type httpPeer struct {
 // nowhere where they can, which favours them.
 var httpPeers = []httpPeer{
 	{"curl", []string{"curl"}, "one connection", func(e *emulated, dir string) []string {
-		return []string{"curl", "-fsSk", "-u", e.login(), "-o", "/dev/null", e.url()}
+		return []string{"curl", "-fsSk", "-u", e.userPassword(), "-o", "/dev/null", e.url()}
 	}},
 	{"govc datastore.download", []string{"govc"}, "one connection", func(e *emulated, dir string) []string {
-		return []string{"env", "GOVC_INSECURE=1", "GOVC_URL=https://" + e.login() + "@" + e.facts.Addr + "/sdk",
+		return []string{"env", "GOVC_INSECURE=1", "GOVC_URL=https://" + e.userPassword() + "@" + e.facts.Addr + "/sdk",
 			"govc", "datastore.download", "-ds", "datastore1", benchVM + "/" + benchVM + "-flat.vmdk", "/dev/null"}
 	}},
 	{"rclone copyurl", []string{"rclone"}, "as shipped; its parallel mode cannot pass the dsName query", func(e *emulated, dir string) []string {
 		return []string{"rclone", "copyurl", "--config", "/dev/null", "--no-check-certificate",
-			"https://" + e.login() + "@" + e.url()[len("https://"):], filepath.Join(dir, "peer")}
+			"https://" + e.userPassword() + "@" + e.url()[len("https://"):], filepath.Join(dir, "peer")}
 	}},
 	{"aria2c", []string{"aria2c"}, "as shipped", func(e *emulated, dir string) []string {
 		return aria2c(e, dir)
@@ -55,7 +55,7 @@ var httpPeers = []httpPeer{
 // cookieScript has nbdkit log in once, as virt-v2v does. With a password it would log in
 // for each request and use up the host's sessions.
 func (e *emulated) cookieScript() string {
-	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.login(), e.url())
+	return fmt.Sprintf(`cookie-script=curl -fsSk -I -u '%s' '%s' | sed -n 's/^[Ss]et-[Cc]ookie: \([^;]*\).*/\1/p'`, e.userPassword(), e.url())
 }
 
 // aria2c can only write files; a tmpfs costs it least.
@@ -65,7 +65,7 @@ func aria2c(e *emulated, dir string) []string {
 		"-d", dir, "-o", "peer", e.url()}
 }
 
-func (e *emulated) login() string { return e.facts.User + ":" + e.facts.Password }
+func (e *emulated) userPassword() string { return e.facts.User + ":" + e.facts.Password }
 
 // cappedPeers gives each peer's share of the datastore's cap, in per cent.
 func cappedPeers(ctx context.Context, limits lab.Limits) []Peer {
@@ -88,7 +88,7 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	var peers []Peer
 	for _, p := range httpPeers {
 		row := Peer{Name: p.name, Note: p.note}
-		if u, err := p.measure(ctx, limits); err != nil {
+		if u, err := p.measurePeer(ctx, limits); err != nil {
 			row.Note = "no figure: " + err.Error()
 		} else {
 			value, note := figure(u)
@@ -99,9 +99,9 @@ func peersOn(ctx context.Context, limits lab.Limits, figure func(usage) (float64
 	return peers
 }
 
-// measure runs the peer against a separate lab, without the sessions of the previous peer.
-func (p httpPeer) measure(ctx context.Context, limits lab.Limits) (usage, error) {
-	if err := available(p.needs...); err != nil {
+// measurePeer runs the peer against a separate lab, without the sessions of the previous peer.
+func (p httpPeer) measurePeer(ctx context.Context, limits lab.Limits) (usage, error) {
+	if err := requirePrograms(p.needs...); err != nil {
 		return usage{}, err
 	}
 	e, err := startLab(ctx, lab.Disk{Capacity: peerSize, Fill: 100, Thick: true}, limits)
@@ -115,5 +115,5 @@ func (p httpPeer) measure(ctx context.Context, limits lab.Limits) (usage, error)
 	}
 	defer os.RemoveAll(dir)
 	argv := p.argv(e, dir)
-	return measure(ctx, argv[0], argv[1:]...)
+	return measureCommand(ctx, argv[0], argv[1:]...)
 }

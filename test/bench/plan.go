@@ -44,14 +44,14 @@ func listAlone(ctx context.Context, b *bench, e *emulated) error {
 		return err
 	}
 	cpu := processCPU(e.cmd.Process.Pid)
-	first, last, vms, err := c.roll(ctx, e.facts)
+	first, last, vms, err := c.listVMs(ctx, e.facts)
 	if err == nil && vms != planVMs {
 		err = fmt.Errorf("the emulated vCenter lists %d VMs", vms)
 	}
 	if err != nil {
 		return err
 	}
-	b.add(Row{Figure: "plan of 10,000 VMs: the emulated vCenter alone lists them, into nothing", Value: last, Unit: "s",
+	b.addRow(Row{Figure: "plan of 10,000 VMs: the emulated vCenter alone lists them, into nothing", Value: last, Unit: "s",
 		Note: fmt.Sprintf("the first page of 500 after %.2f s; %.1f CPU s of the vCenter", first, processCPU(e.cmd.Process.Pid)-cpu)})
 	return nil
 }
@@ -72,21 +72,21 @@ func beginningFigures(ctx context.Context, b *bench, e *emulated, how string, sp
 		return err
 	}
 	defer d.remove()
-	path, err := d.plan(e.facts, "vcenter", spec)
+	path, err := d.writePlan(e.facts, "vcenter", spec)
 	if err != nil {
 		return err
 	}
 	t := &beginning{seen: map[fleetdb.Key]bool{}, vcenter: e.cmd.Process.Pid, before: processCPU(e.cmd.Process.Pid)}
-	p, err := d.start(ctx, told(t.vm), "plan", "run", path, "--json")
+	p, err := d.startProgram(ctx, vmLines(t.addVM), "plan", "run", path, "--json")
 	if err != nil {
 		return err
 	}
 	defer p.stop()
-	t.by(p)
-	if err := p.until(ctx, time.Minute, "all VMs are queued", t.complete); err != nil {
-		return fmt.Errorf("%w (%d VMs)", err, t.count())
+	t.readOutput(p)
+	if err := p.waitUntil(ctx, time.Minute, "all VMs are queued", t.complete); err != nil {
+		return fmt.Errorf("%w (%d VMs)", err, t.countListed())
 	}
-	_, peak := p.resident()
+	_, peak := p.memoryBytes()
 	b.atMost(2, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to the first transfer", Value: t.first.at.Sub(p.began).Seconds(), Unit: "s",
 		Note: t.first.String()})
 	b.atMost(10, Row{Figure: "plan of 10,000 VMs, " + how + ": from plan run to all of them queued", Value: t.last.at.Sub(p.began).Seconds(), Unit: "s",
@@ -115,33 +115,33 @@ func (s spent) String() string {
 	return fmt.Sprintf("until then %.1f CPU s of decamp, %.1f of the emulated vCenter", s.decamp, s.vcenter)
 }
 
-func (t *beginning) by(p *program) {
+func (t *beginning) readOutput(p *program) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.decamp = p
 }
 
-// now is called with t.mu.
-func (t *beginning) now() spent {
+// spentNow is called with t.mu.
+func (t *beginning) spentNow() spent {
 	s := spent{at: time.Now(), vcenter: processCPU(t.vcenter) - t.before}
 	if t.decamp != nil {
-		s.decamp = t.decamp.cpu()
+		s.decamp = t.decamp.cpuSeconds()
 	}
 	return s
 }
 
-func (t *beginning) vm(vm fleetdb.VM) {
+func (t *beginning) addVM(vm fleetdb.VM) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if vm.Step == "copy" && t.first.at.IsZero() {
-		t.first = t.now()
+		t.first = t.spentNow()
 	}
 	if t.seen[vm.Key] {
 		return
 	}
 	t.seen[vm.Key] = true
 	if len(t.seen) == planVMs {
-		t.last = t.now()
+		t.last = t.spentNow()
 	}
 }
 
@@ -151,7 +151,7 @@ func (t *beginning) complete() (bool, error) {
 	return !t.first.at.IsZero() && !t.last.at.IsZero(), nil
 }
 
-func (t *beginning) count() int {
+func (t *beginning) countListed() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.seen)
@@ -171,11 +171,11 @@ func overheadFigures(ctx context.Context, b *bench) error {
 	}
 	defer d.remove()
 	d.wrapped = []string{"taskset", "-c", fmt.Sprint(runtime.NumCPU() - 1)}
-	path, err := d.plan(e.facts, "vcenter", moveSpec{name: "small"})
+	path, err := d.writePlan(e.facts, "vcenter", moveSpec{name: "small"})
 	if err != nil {
 		return err
 	}
-	p, err := d.start(ctx, nil, "plan", "run", path)
+	p, err := d.startProgram(ctx, nil, "plan", "run", path)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ func startDatabase() (d *database, err error) {
 	return d, nil
 }
 
-// usage is the processor seconds that each of its processes has taken.
-func (d *database) usage() map[int]float64 {
+// processorUse is the processor seconds that each of its processes has taken.
+func (d *database) processorUse() map[int]float64 {
 	taken := map[int]float64{}
 	for _, pid := range d.server.Processes() {
 		if s, err := cpuOf(pid); err == nil { // fails if the process has ended
@@ -41,9 +41,9 @@ func (d *database) usage() map[int]float64 {
 	return taken
 }
 
-// since adds up what its processes have taken since before.
-func (d *database) since(before map[int]float64) (sum float64) {
-	for pid, now := range d.usage() {
+// usedSince adds up what its processes have taken since before.
+func (d *database) usedSince(before map[int]float64) (sum float64) {
+	for pid, now := range d.processorUse() {
 		sum += now - before[pid]
 	}
 	return sum

@@ -40,15 +40,15 @@ func (b *bench) makeBed(ctx context.Context) (*bed, error) {
 		return nil, err
 	}
 	d := &bed{dir: dir, vms: filepath.Join(dir, "vms"), key: filepath.Join(dir, fleetkey.FileName)}
-	if d.decamp, err = b.program(ctx); err != nil {
+	if d.decamp, err = b.buildProgram(ctx); err != nil {
 		d.remove()
 		return nil, err
 	}
 	return d, os.Mkdir(d.vms, 0o755)
 }
 
-// program builds decamp as it is, once for each run of this program.
-func (b *bench) program(ctx context.Context) (string, error) {
+// buildProgram builds decamp as it is, once for each run of this program.
+func (b *bench) buildProgram(ctx context.Context) (string, error) {
 	path, err := filepath.Abs(filepath.Join(b.dir, "decamp"))
 	if err != nil || b.built {
 		return path, err
@@ -63,19 +63,19 @@ func (b *bench) program(ctx context.Context) (string, error) {
 
 func (d *bed) remove() { os.RemoveAll(d.dir) }
 
-func (d *bed) state() string { return filepath.Join(d.dir, "state") }
+func (d *bed) stateDir() string { return filepath.Join(d.dir, "state") }
 
 // rosterURL is where the fleet of the bed meets.
 func (d *bed) rosterURL() string {
 	if d.database != "" {
 		return d.database
 	}
-	return "sqlite:" + filepath.Join(d.state(), "fleet.db")
+	return "sqlite:" + filepath.Join(d.stateDir(), "fleet.db")
 }
 
-// roster opens it beside decamp.
-func (d *bed) roster(ctx context.Context) (*fleetdb.Roster, error) {
-	if err := os.MkdirAll(d.state(), 0o700); err != nil {
+// openFleetDB opens it beside decamp.
+func (d *bed) openFleetDB(ctx context.Context) (*fleetdb.Roster, error) {
+	if err := os.MkdirAll(d.stateDir(), 0o700); err != nil {
 		return nil, err
 	}
 	return fleetdb.Open(ctx, fleetdb.Config{URL: d.rosterURL()})
@@ -88,9 +88,9 @@ type moveSpec struct {
 	vms  string // YAML of the plan's selection; empty selects all VMs
 }
 
-// plan writes a plan file and returns its path. Nothing is read a second time: the disks are scaled down
+// writePlan writes a plan file and returns its path. Nothing is read a second time: the disks are scaled down
 // to less than a sample. Part trust measures what that costs.
-func (d *bed) plan(at labFacts, scheme string, s moveSpec) (string, error) {
+func (d *bed) writePlan(at labFacts, scheme string, s moveSpec) (string, error) {
 	password := filepath.Join(d.dir, s.name+".password")
 	mode := "cold, transport: https"
 	if s.warm {
@@ -122,9 +122,9 @@ type program struct {
 	addr   string // address of the API; empty if the program does not serve
 }
 
-// start starts decamp on the bed's state. It passes each output line to told, which may be nil.
-func (d *bed) start(ctx context.Context, told func([]byte), args ...string) (*program, error) {
-	args = append(args, "--state", d.state())
+// startProgram starts decamp on the bed's state. It passes each output line to told, which may be nil.
+func (d *bed) startProgram(ctx context.Context, told func([]byte), args ...string) (*program, error) {
+	args = append(args, "--state", d.stateDir())
 	if d.database != "" && args[0] != "worker" {
 		args = append(args, "--db", d.database)
 	}
@@ -198,8 +198,8 @@ func (p *program) kill() {
 	_ = p.waited()
 }
 
-// cpu returns the processor seconds that it took so far; 0 if it has ended.
-func (p *program) cpu() float64 { return processCPU(p.cmd.Process.Pid) }
+// cpuSeconds returns the processor seconds that it took so far; 0 if it has ended.
+func (p *program) cpuSeconds() float64 { return processCPU(p.cmd.Process.Pid) }
 
 // processCPU returns the processor seconds that a process has used so far; 0 if it does not exist.
 func processCPU(pid int) float64 {
@@ -210,13 +210,13 @@ func processCPU(pid int) float64 {
 	return taken
 }
 
-// resident returns the bytes of memory that it has now, and had at most.
-func (p *program) resident() (now, peak int64) {
+// memoryBytes returns the bytes of memory that it has now, and had at most.
+func (p *program) memoryBytes() (now, peak int64) {
 	status := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
-	return kibibytes(field(status, "VmRSS")), kibibytes(field(status, "VmHWM"))
+	return parseKiB(readField(status, "VmRSS")), parseKiB(readField(status, "VmHWM"))
 }
 
-func kibibytes(s string) int64 {
+func parseKiB(s string) int64 {
 	var n int64
 	if _, err := fmt.Sscan(s, &n); err != nil {
 		return 0
@@ -224,25 +224,25 @@ func kibibytes(s string) int64 {
 	return n << 10
 }
 
-// share measures the used share of one core in a span.
-func (p *program) share(ctx context.Context, span time.Duration) (float64, error) {
+// coreShare measures the used share of one core in a span.
+func (p *program) coreShare(ctx context.Context, span time.Duration) (float64, error) {
 	before, err := cpuOf(p.cmd.Process.Pid)
 	if err != nil {
 		return 0, err
 	}
 	began := time.Now()
-	if err := rest(ctx, span); err != nil {
+	if err := pause(ctx, span); err != nil {
 		return 0, err
 	}
-	if p.gone() {
+	if p.hasEnded() {
 		return 0, fmt.Errorf("it ended while it was measured: %w", p.wait())
 	}
 	after, err := cpuOf(p.cmd.Process.Pid)
 	return (after - before) / time.Since(began).Seconds(), err
 }
 
-// rest waits.
-func rest(ctx context.Context, d time.Duration) error {
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -251,8 +251,8 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// until waits until is returns true. It fails if the program ends first, or after patience.
-func (p *program) until(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
+// waitUntil waits until is returns true. It fails if the program ends first, or after patience.
+func (p *program) waitUntil(ctx context.Context, patience time.Duration, what string, is func() (bool, error)) error {
 	for end := time.Now().Add(patience); ; {
 		ok, err := is()
 		switch {
@@ -262,18 +262,18 @@ func (p *program) until(ctx context.Context, patience time.Duration, what string
 			return nil
 		case time.Now().After(end):
 			return fmt.Errorf("%s: not after %v: %s", what, patience, p.lastWords())
-		case p.gone():
+		case p.hasEnded():
 			return fmt.Errorf("%s: %w", what, p.wait())
 		}
-		if err := rest(ctx, 100*time.Millisecond); err != nil {
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
-// gone reports whether the process has ended.
-func (p *program) gone() bool {
-	state := field(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid), "State")
+// hasEnded reports whether the process has ended.
+func (p *program) hasEnded() bool {
+	state := readField(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid), "State")
 	return state == "" || state[0] == 'Z' || p.cmd.Process.Signal(syscall.Signal(0)) != nil
 }
 
@@ -282,8 +282,8 @@ type vmTold struct {
 	VM *fleetdb.VM `json:"vm"`
 }
 
-// told decodes lines of plan run --json, and passes on VMs.
-func told(each func(fleetdb.VM)) func([]byte) {
+// vmLines decodes lines of plan run --json, and passes on VMs.
+func vmLines(each func(fleetdb.VM)) func([]byte) {
 	return func(line []byte) {
 		var t vmTold
 		if json.Unmarshal(line, &t) == nil && t.VM != nil {
@@ -322,19 +322,19 @@ func vcenterOf(hosts int, vms []lab.VM) lab.Config {
 	return lab.Config{VCenter: true, Datacenters: []lab.Datacenter{dc}, VMs: vms}
 }
 
-// run has decamp do something that ends by itself.
-func (d *bed) run(ctx context.Context, args ...string) error {
-	p, err := d.start(ctx, nil, args...)
+// runProgram has decamp do something that ends by itself.
+func (d *bed) runProgram(ctx context.Context, args ...string) error {
+	p, err := d.startProgram(ctx, nil, args...)
 	if err != nil {
 		return err
 	}
 	return p.wait()
 }
 
-// serve starts decamp serve and returns once it answers.
-func (d *bed) serve(ctx context.Context, more ...string) (*program, error) {
+// startServe starts decamp serve and returns once it answers.
+func (d *bed) startServe(ctx context.Context, more ...string) (*program, error) {
 	serving := make(chan string, 1)
-	p, err := d.start(ctx, func(line []byte) {
+	p, err := d.startProgram(ctx, func(line []byte) {
 		var t struct{ Serving string }
 		if json.Unmarshal(line, &t) == nil && t.Serving != "" {
 			serving <- t.Serving
@@ -343,7 +343,7 @@ func (d *bed) serve(ctx context.Context, more ...string) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = p.until(ctx, time.Minute, "decamp serves", func() (bool, error) {
+	err = p.waitUntil(ctx, time.Minute, "decamp serves", func() (bool, error) {
 		select {
 		case p.addr = <-serving:
 			return true, nil
@@ -358,21 +358,21 @@ func (d *bed) serve(ctx context.Context, more ...string) (*program, error) {
 	return p, nil
 }
 
-// ended waits until so many plans ended, with all of their VMs published.
-func (d *bed) ended(ctx context.Context, p *program, plans int) error {
-	r, err := d.roster(ctx)
+// waitPlans waits until so many plans ended, with all of their VMs published.
+func (d *bed) waitPlans(ctx context.Context, p *program, plans int) error {
+	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return p.until(ctx, endedBy, "all plans end", func() (bool, error) {
+	return p.waitUntil(ctx, endedBy, "all plans end", func() (bool, error) {
 		all, err := r.Plans.List(ctx)
 		over := 0
 		for _, pl := range all {
 			if pl.State != fleetdb.PlanEnded {
 				continue
 			}
-			if over++; pl.Counts[fleetdb.Done] != sum(pl.Counts) {
+			if over++; pl.Counts[fleetdb.Done] != sumCounts(pl.Counts) {
 				return false, fmt.Errorf("plan %s: %v", pl.Name, pl.Counts)
 			}
 		}
@@ -383,7 +383,7 @@ func (d *bed) ended(ctx context.Context, p *program, plans int) error {
 // endedBy is how long plans may take.
 const endedBy = 10 * time.Minute
 
-func sum(n fleetdb.Counts) (all int) {
+func sumCounts(n fleetdb.Counts) (all int) {
 	for _, each := range n {
 		all += each
 	}

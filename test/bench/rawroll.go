@@ -33,8 +33,8 @@ func newRawClient(at labFacts) (*rawClient, error) {
 // managers are what a vCenter calls its own.
 var managers = map[string]string{"SessionManager": "SessionManager", "ViewManager": "ViewManager", "PropertyCollector": "propertyCollector"}
 
-// call makes one SOAP call and returns the answer as it came.
-func (c *rawClient) call(ctx context.Context, method, this, more string) ([]byte, error) {
+// callSOAP makes one SOAP call and returns the answer as it came.
+func (c *rawClient) callSOAP(ctx context.Context, method, this, more string) ([]byte, error) {
 	body := fmt.Sprintf(`<Envelope xmlns="http://schemas.xmlsoap.org/soap/envelope/" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><Body>`+
 		`<%s xmlns="urn:vim25"><_this type="%s">%s</_this>%s</%[1]s></Body></Envelope>`, method, this, managers[this], more)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(body))
@@ -62,15 +62,15 @@ var (
 	tokenAnswered = regexp.MustCompile(`<token>([^<]+)</token>`)
 )
 
-// roll lists all VMs in pages. It returns the seconds until the first and the last page, and how
+// listVMs lists all VMs in pages. It returns the seconds until the first and the last page, and how
 // many VMs there were.
-func (c *rawClient) roll(ctx context.Context, at labFacts) (first, last float64, vms int, err error) {
+func (c *rawClient) listVMs(ctx context.Context, at labFacts) (first, last float64, vms int, err error) {
 	began := time.Now()
 	login := fmt.Sprintf("<userName>%s</userName><password>%s</password>", html.EscapeString(at.User), html.EscapeString(at.Password))
-	if _, err := c.call(ctx, "Login", "SessionManager", login); err != nil {
+	if _, err := c.callSOAP(ctx, "Login", "SessionManager", login); err != nil {
 		return 0, 0, 0, err
 	}
-	text, err := c.call(ctx, "CreateContainerView", "ViewManager", `<container type="Folder">group-d1</container><type>VirtualMachine</type><recursive>true</recursive>`)
+	text, err := c.callSOAP(ctx, "CreateContainerView", "ViewManager", `<container type="Folder">group-d1</container><type>VirtualMachine</type><recursive>true</recursive>`)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -82,7 +82,7 @@ func (c *rawClient) roll(ctx context.Context, at labFacts) (first, last float64,
 		`<selectSet xsi:type="TraversalSpec"><type>ContainerView</type><path>view</path></selectSet></objectSet></specSet><options><maxObjects>500</maxObjects></options>`,
 		strings.Join(rawProps, "</pathSet><pathSet>"), view[1])
 	for method := "RetrievePropertiesEx"; ; method = "ContinueRetrievePropertiesEx" {
-		if text, err = c.call(ctx, method, "PropertyCollector", ask); err != nil {
+		if text, err = c.callSOAP(ctx, method, "PropertyCollector", ask); err != nil {
 			return 0, 0, 0, err
 		}
 		vms += bytes.Count(text, []byte("<objects>"))

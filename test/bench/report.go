@@ -39,9 +39,9 @@ type Peer struct {
 // Report is the rows of one run.
 type Report struct{ rows []Row }
 
-// save writes the rows, keeping those of parts that did not run from the file before.
-func (r *Report) save(path string, ran []part) error {
-	before, err := load(path)
+// writeJSON writes the rows, keeping those of parts that did not run from the file before.
+func (r *Report) writeJSON(path string, ran []part) error {
+	before, err := loadRows(path)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (r *Report) save(path string, ran []part) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-func load(path string) ([]Row, error) {
+func loadRows(path string) ([]Row, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -73,20 +73,20 @@ func load(path string) ([]Row, error) {
 	return rows, nil
 }
 
-// print writes the table that people read.
-func (r *Report) print(w io.Writer) {
+// printTable writes the table that people read.
+func (r *Report) printTable(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "\nPART\tFIGURE\tVALUE\tUNIT\tMUST\tHOLDS\tNOTE")
 	for _, row := range r.rows {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Part, row.Figure, number(row.Value), row.Unit, row.Must, row.verdict(), row.Note)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Part, row.Figure, formatNumber(row.Value), row.Unit, row.Must, row.verdictText(), row.Note)
 		for _, p := range row.Peers {
-			fmt.Fprintf(tw, "\t    %s\t%s\t%s\t\t\t%s\n", p.Name, number(p.Value), row.Unit, p.Note)
+			fmt.Fprintf(tw, "\t    %s\t%s\t%s\t\t\t%s\n", p.Name, formatNumber(p.Value), row.Unit, p.Note)
 		}
 	}
 	tw.Flush()
 }
 
-func (r Row) verdict() string {
+func (r Row) verdictText() string {
 	switch {
 	case r.Holds == nil:
 		return ""
@@ -96,7 +96,7 @@ func (r Row) verdict() string {
 	return "NO"
 }
 
-func number(v float64) string {
+func formatNumber(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.0f", v)
 	}

@@ -60,8 +60,8 @@ func (f fleet) stop() {
 	}
 }
 
-// round does a round of every VM at the same time, into nothing.
-func (f fleet) round(ctx context.Context) (t taken, err error) {
+// runRound does a round of every VM at the same time, into nothing.
+func (f fleet) runRound(ctx context.Context) (t taken, err error) {
 	job := roundsJob{Writes: f.writes}
 	for _, e := range f.hosts {
 		job.Labs = append(job.Labs, e.facts)
@@ -77,7 +77,7 @@ func warmRound(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer f.stop()
-	t, err := f.round(ctx)
+	t, err := f.runRound(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,10 +102,10 @@ func fleetFigures(ctx context.Context, b *bench) error {
 	var ratios []float64
 	var one, two taken
 	for range fleetRuns {
-		if one, err = few.round(ctx); err != nil {
+		if one, err = few.runRound(ctx); err != nil {
 			return err
 		}
-		if two, err = many.round(ctx); err != nil {
+		if two, err = many.runRound(ctx); err != nil {
 			return err
 		}
 		ratios = append(ratios, two.Seconds/one.Seconds/2)
@@ -145,7 +145,7 @@ func childRounds(ctx context.Context, args []string) (t taken, err error) {
 		for i := range vms {
 			r := &roundOf{host: h, vm: &vms[i]}
 			all = append(all, r)
-			g.Go(func() error { return r.prepare(gctx, job.Writes) })
+			g.Go(func() error { return r.prepareRound(gctx, job.Writes) })
 		}
 	}
 	if err := g.Wait(); err != nil {
@@ -155,10 +155,10 @@ func childRounds(ctx context.Context, args []string) (t taken, err error) {
 	if err != nil {
 		return t, err
 	}
-	t, err = timed(func() error {
+	t, err = timeWork(func() error {
 		g, ctx := errgroup.WithContext(ctx)
 		for _, r := range all {
-			g.Go(func() error { return r.run(ctx) })
+			g.Go(func() error { return r.runRound(ctx) })
 		}
 		return g.Wait()
 	})
@@ -173,7 +173,7 @@ func childRounds(ctx context.Context, args []string) (t taken, err error) {
 // readOver returns how many bytes of disks the hosts have sent over NFC.
 func readOver(ctx context.Context, hosts []*roundsHost) (n int64, err error) {
 	for _, h := range hosts {
-		s, err := h.facts.stats(ctx)
+		s, err := h.facts.readStats(ctx)
 		if err != nil {
 			return 0, err
 		}
@@ -191,7 +191,7 @@ type roundsHost struct {
 }
 
 func dialRounds(ctx context.Context, facts labFacts) (*roundsHost, error) {
-	s, err := facts.dial(ctx, "esxi")
+	s, err := facts.logIn(ctx, "esxi")
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +212,8 @@ type roundOf struct {
 	changed int64 // bytes of grains that changed, by change tracking
 }
 
-// prepare notes a moment, and has the guest write.
-func (r *roundOf) prepare(ctx context.Context, writes int64) error {
+// prepareRound notes a moment, and has the guest write.
+func (r *roundOf) prepareRound(ctx context.Context, writes int64) error {
 	s := r.host.session
 	first, err := s.CreateSnapshot(ctx, r.vm.Ref, esx.SnapshotSpec{Name: "first"})
 	if err != nil {
@@ -225,11 +225,11 @@ func (r *roundOf) prepare(ctx context.Context, writes int64) error {
 	if err := s.RemoveSnapshot(ctx, r.vm.Ref, first, nil); err != nil {
 		return err
 	}
-	return r.host.facts.write(ctx, r.vm.Name, writes)
+	return r.host.facts.writeGuest(ctx, r.vm.Name, writes)
 }
 
-// run is a round as package migrate does it: freeze, ask what changed, copy that, thaw.
-func (r *roundOf) run(ctx context.Context) error {
+// runRound is a round as package migrate does it: freeze, ask what changed, copy that, thaw.
+func (r *roundOf) runRound(ctx context.Context) error {
 	s, d := r.host.session, &r.vm.Disks[0]
 	snapshot, err := s.CreateSnapshot(ctx, r.vm.Ref, esx.SnapshotSpec{Name: "round"})
 	if err != nil {

@@ -28,8 +28,8 @@ func (u usage) cpuPerGiB(bytes int64) float64 {
 	return u.CPU.Seconds() / (float64(bytes) / (1 << 30))
 }
 
-// measure runs a command to its end. Its output is kept for the error only.
-func measure(ctx context.Context, name string, args ...string) (usage, error) {
+// measureCommand runs a command to its end. Its output is kept for the error only.
+func measureCommand(ctx context.Context, name string, args ...string) (usage, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -76,9 +76,9 @@ func runJob(ctx context.Context, result any, role string, job any) error {
 	return runChild(ctx, result, role, string(spec))
 }
 
-// available returns an error unless the programs are installed. A peer that is not installed gets a row
+// requirePrograms returns an error unless the programs are installed. A peer that is not installed gets a row
 // with the error.
-func available(names ...string) error {
+func requirePrograms(names ...string) error {
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
 			return fmt.Errorf("%s is not installed", name)

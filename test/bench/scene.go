@@ -31,5 +31,7 @@ func (s *scene) close() {
 	s.lab.stop()
 }
 
-// plan writes a plan file for VMs of the scene's vCenter.
-func (s *scene) plan(m moveSpec) (string, error) { return s.bed.plan(s.lab.facts, "vcenter", m) }
+// writePlan writes a plan file for VMs of the scene's vCenter.
+func (s *scene) writePlan(m moveSpec) (string, error) {
+	return s.bed.writePlan(s.lab.facts, "vcenter", m)
+}

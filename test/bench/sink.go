@@ -28,8 +28,8 @@ type sinkJob struct {
 	File string `json:"file"`
 }
 
-// sink answers the WRITEs of one connection. It blocks in the system, as streams do.
-func (job sinkJob) sink(conn *net.TCPConn) error {
+// serveConn answers the WRITEs of one connection. It blocks in the system, as streams do.
+func (job sinkJob) serveConn(conn *net.TCPConn) error {
 	file, err := conn.File()
 	conn.Close()
 	if err != nil {
@@ -44,7 +44,7 @@ func (job sinkJob) sink(conn *net.TCPConn) error {
 		defer s.behind.close()
 	}
 	for err == nil {
-		err = s.next()
+		err = s.serveRecord()
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -60,17 +60,17 @@ type sinkConn struct {
 	behind *sinkFile // file to write behind; nil discards the data
 }
 
-// next reads one record, and answers it.
-func (s *sinkConn) next() error {
+// serveRecord reads one record, and answers it.
+func (s *sinkConn) serveRecord() error {
 	var mark [4]byte
-	if err := s.fill(len(mark)); err != nil {
+	if err := s.fillBuffer(len(mark)); err != nil {
 		return err
 	}
 	size := int(binary.BigEndian.Uint32(s.buf)&^lastFragment) + len(mark)
 	if size > len(s.buf) {
 		return fmt.Errorf("record of %d bytes", size)
 	}
-	if err := s.fill(size); err != nil {
+	if err := s.fillBuffer(size); err != nil {
 		return err
 	}
 	reply, off, count := sinkReply(s.buf[len(mark):min(size, writeHead)])
@@ -79,7 +79,7 @@ func (s *sinkConn) next() error {
 	}
 	next := s.buf
 	if s.behind != nil {
-		next = s.behind.write(s.buf, size-count, size, off)
+		next = s.behind.queueWrite(s.buf, size-count, size, off)
 	}
 	s.n = copy(next, s.buf[size:s.n])
 	s.buf = next
@@ -87,7 +87,7 @@ func (s *sinkConn) next() error {
 	return err
 }
 
-func (s *sinkConn) fill(n int) error {
+func (s *sinkConn) fillBuffer(n int) error {
 	for s.n < n {
 		got, err := unix.Read(s.fd, s.buf[s.n:])
 		switch {
@@ -149,17 +149,17 @@ func newSinkFile(path string) (*sinkFile, error) {
 	for range sinkBuffers {
 		s.free <- disk.AlignedMemory(2 * 1 << 20)[:sinkBuffer]
 	}
-	go func() { s.done <- s.run() }()
+	go func() { s.done <- s.runWrites() }()
 	return s, nil
 }
 
-// write takes buf over, and returns another one.
-func (s *sinkFile) write(buf []byte, start, end int, off int64) []byte {
+// queueWrite takes buf over, and returns another one.
+func (s *sinkFile) queueWrite(buf []byte, start, end int, off int64) []byte {
 	s.full <- sinkWrite{buf, start, end, off}
 	return <-s.free
 }
 
-func (s *sinkFile) run() (err error) {
+func (s *sinkFile) runWrites() (err error) {
 	for w := range s.full {
 		if _, e := s.file.WriteAt(w.buf[w.start:w.end], w.off); e != nil && err == nil {
 			err = e // continue, so that senders do not wait for buffers

@@ -55,12 +55,12 @@ func sizeFigures(ctx context.Context, b *bench) error {
 	var small float64
 	for _, name := range sortedBySize(areas) {
 		if mb := areas[name] / 1e6; mb >= minAreaMB {
-			b.add(Row{Figure: "size: " + name, Value: mb, Unit: "MB"})
+			b.addRow(Row{Figure: "size: " + name, Value: mb, Unit: "MB"})
 		} else {
 			small += mb
 		}
 	}
-	b.add(Row{Figure: "size: all smaller areas", Value: small, Unit: "MB"})
+	b.addRow(Row{Figure: "size: all smaller areas", Value: small, Unit: "MB"})
 
 	lines, err := linesOfFolder("cmd/decamp")
 	if err != nil {
@@ -185,7 +185,7 @@ func methodsByType(roots ...string) (map[string]float64, error) {
 			}
 			for _, d := range file.Decls {
 				if f, is := d.(*ast.FuncDecl); is && f.Recv != nil {
-					methods[filepath.ToSlash(filepath.Dir(path))+"."+receiver(f.Recv.List[0].Type)]++
+					methods[filepath.ToSlash(filepath.Dir(path))+"."+receiverName(f.Recv.List[0].Type)]++
 				}
 			}
 			return nil
@@ -200,15 +200,15 @@ func methodsByType(roots ...string) (map[string]float64, error) {
 	return methods, nil
 }
 
-// receiver returns the name of a receiver's type, without pointer and type parameters.
-func receiver(e ast.Expr) string {
+// receiverName returns the name of a receiver's type, without pointer and type parameters.
+func receiverName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return receiver(e.X)
+		return receiverName(e.X)
 	case *ast.IndexExpr:
-		return receiver(e.X)
+		return receiverName(e.X)
 	case *ast.IndexListExpr:
-		return receiver(e.X)
+		return receiverName(e.X)
 	case *ast.Ident:
 		return e.Name
 	}

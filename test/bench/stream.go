@@ -36,17 +36,17 @@ func childStream(ctx context.Context, args []string) (t taken, err error) {
 	block := bytes.Repeat([]byte{0xdc}, job.Block)
 	if job.Path == "" {
 		s := nfsclient.Stream{Addr: job.Server.Addr, Handle: "none", Size: job.Size, Block: block, InFlight: job.InFlight}
-		return job.timed(func() error { return s.Write(ctx) })
+		return job.timeWrites(func() error { return s.Write(ctx) })
 	}
-	d, err := job.mount(ctx)
+	d, err := job.mountExport(ctx)
 	if err != nil {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, d.Unmount(ctx)) }()
-	return job.write(ctx, d, block)
+	return job.writeBlocks(ctx, d, block)
 }
 
-func (job streamJob) mount(ctx context.Context) (*nfsclient.Datastore, error) {
+func (job streamJob) mountExport(ctx context.Context) (*nfsclient.Datastore, error) {
 	return nfsclient.Mount(ctx, nfsclient.Config{
 		Host: "127.0.0.1", Path: job.Path, PortmapAddr: job.Server.Portmap, Times: nfsclient.Times{Mount: streamMount},
 	})
@@ -61,7 +61,7 @@ func childMounts(ctx context.Context, args []string) (t taken, err error) {
 	ctx, cancel := context.WithTimeout(ctx, arenaPatience)
 	defer cancel()
 	for {
-		d, err := job.mount(ctx)
+		d, err := job.mountExport(ctx)
 		if err == nil {
 			return t, d.Unmount(ctx)
 		}
@@ -76,7 +76,7 @@ func childMounts(ctx context.Context, args []string) (t taken, err error) {
 // mountPause is between two attempts to mount.
 const mountPause = 100 * time.Millisecond
 
-func (job streamJob) write(ctx context.Context, d *nfsclient.Datastore, block []byte) (t taken, err error) {
+func (job streamJob) writeBlocks(ctx context.Context, d *nfsclient.Datastore, block []byte) (t taken, err error) {
 	const name = "bench" + diskSuffix
 	f, err := d.Create(ctx, name)
 	if err != nil {
@@ -86,7 +86,7 @@ func (job streamJob) write(ctx context.Context, d *nfsclient.Datastore, block []
 	if err := f.Truncate(ctx, job.Size); err != nil {
 		return t, err
 	}
-	return job.timed(func() error {
+	return job.timeWrites(func() error {
 		if err := f.Stream(block, job.InFlight, job.Size).Write(ctx); err != nil || !job.Commit {
 			return err
 		}
@@ -94,13 +94,13 @@ func (job streamJob) write(ctx context.Context, d *nfsclient.Datastore, block []
 	})
 }
 
-// timed counts what the server takes, too.
-func (job streamJob) timed(write func() error) (taken, error) {
+// timeWrites counts what the server takes, too.
+func (job streamJob) timeWrites(write func() error) (taken, error) {
 	before, err := cpuOf(job.PID)
 	if err != nil {
 		return taken{}, err
 	}
-	t, err := timed(write)
+	t, err := timeWork(write)
 	if err != nil {
 		return t, err
 	}
@@ -131,7 +131,7 @@ func childPwrite(_ context.Context, args []string) (t taken, err error) {
 	for i := range block {
 		block[i] = 0xdc
 	}
-	t, err = timed(func() error {
+	t, err = timeWork(func() error {
 		for off := int64(0); off < job.Size; off += int64(job.Block) {
 			if _, err := f.WriteAt(block, off); err != nil {
 				return err

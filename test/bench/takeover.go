@@ -39,11 +39,11 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	}
 	defer s.close()
 	s.database = db.url
-	path, err := s.plan(moveSpec{name: takeoverPlan})
+	path, err := s.writePlan(moveSpec{name: takeoverPlan})
 	if err != nil {
 		return err
 	}
-	r, err := s.roster(ctx)
+	r, err := s.openFleetDB(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,11 +51,11 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 	k := &killing{scene: s, roster: r, workers: map[string]*program{}}
 	defer k.stop()
 	for _, name := range []string{"first", "second"} { // the first one schedules
-		if err := k.join(ctx, name); err != nil {
+		if err := k.startWorker(ctx, name); err != nil {
 			return err
 		}
 	}
-	if err := s.run(ctx, "plan", "run", path, "--detach"); err != nil {
+	if err := s.runProgram(ctx, "plan", "run", path, "--detach"); err != nil {
 		return err
 	}
 	return takeOverRepeatedly(ctx, b, k)
@@ -63,19 +63,19 @@ func takeoverFigures(ctx context.Context, b *bench) error {
 
 func takeOverRepeatedly(ctx context.Context, b *bench, k *killing) error {
 	moving := time.Now()
-	if err := k.moving(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
+	if err := k.waitCopying(ctx, k.workers["first"], time.Time{}, "first", "second"); err != nil {
 		return err
 	}
 	took := time.Since(moving)
 	var all []takeover
 	victim, heir := "first", "second"
 	for range takeoverKills {
-		t, err := k.kill(ctx, victim, heir)
+		t, err := k.killWorker(ctx, victim, heir)
 		if err != nil {
 			return err
 		}
 		all = append(all, t)
-		if err := k.join(ctx, victim); err != nil {
+		if err := k.startWorker(ctx, victim); err != nil {
 			return err
 		}
 		victim, heir = heir, victim
@@ -110,32 +110,32 @@ func (k *killing) stop() {
 	}
 }
 
-// join starts a worker with a separate state directory, and returns once it is registered.
-func (k *killing) join(ctx context.Context, name string) error {
+// startWorker starts a worker with a separate state directory, and returns once it is registered.
+func (k *killing) startWorker(ctx context.Context, name string) error {
 	own := *k.bed
 	own.dir = filepath.Join(own.dir, name)
 	if err := os.MkdirAll(own.dir, 0o700); err != nil {
 		return err
 	}
-	p, err := own.start(ctx, nil, "worker", "--join", k.database, "--offer", k.vms, "--name", name, "--log-file", filepath.Join(own.dir, "worker.log"))
+	p, err := own.startProgram(ctx, nil, "worker", "--join", k.database, "--offer", k.vms, "--name", name, "--log-file", filepath.Join(own.dir, "worker.log"))
 	if err != nil {
 		return err
 	}
 	k.workers[name] = p
-	return p.until(ctx, time.Minute, name+" joins", func() (bool, error) {
+	return p.waitUntil(ctx, time.Minute, name+" joins", func() (bool, error) {
 		all, err := k.roster.Workers.List(ctx)
 		return slices.ContainsFunc(all, func(w fleetdb.Worker) bool { return w.Name == name && w.Alive }), err
 	})
 }
 
-// kill kills a worker, and waits until another copies the VMs that it had.
-func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, err error) {
+// killWorker kills a worker, and waits until another copies the VMs that it had.
+func (k *killing) killWorker(ctx context.Context, victim, heir string) (t takeover, err error) {
 	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return t, err
 	}
 	if t.vms = ownedBy(vms, victim); t.vms == 0 {
-		return t, fmt.Errorf("%s has no VM; %s", victim, k.standing(ctx))
+		return t, fmt.Errorf("%s has no VM; %s", victim, k.describeVMs(ctx))
 	}
 	since, err := k.roster.Now(ctx)
 	if err != nil {
@@ -143,22 +143,22 @@ func (k *killing) kill(ctx context.Context, victim, heir string) (t takeover, er
 	}
 	killed := time.Now()
 	k.workers[victim].kill()
-	err = k.workers[heir].until(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
+	err = k.workers[heir].waitUntil(ctx, takeoverLong, heir+" takes over", func() (bool, error) {
 		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		return ownedBy(vms, victim) < t.vms, err
 	})
 	t.noticed = time.Since(killed)
 	if err == nil {
-		err = k.moving(ctx, k.workers[heir], since, heir)
+		err = k.waitCopying(ctx, k.workers[heir], since, heir)
 	}
 	t.moved = time.Since(killed)
 	return t, err
 }
 
-// moving waits until data of each VM was copied after since, by one of the workers. A report on a VM
+// waitCopying waits until data of each VM was copied after since, by one of the workers. A report on a VM
 // means that its worker copied data just before.
-func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ...string) error {
-	err := p.until(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
+func (k *killing) waitCopying(ctx context.Context, p *program, since time.Time, by ...string) error {
+	err := p.waitUntil(ctx, takeoverLong, "all VMs are copied", func() (bool, error) {
 		vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 		if err != nil {
 			return false, err
@@ -180,7 +180,7 @@ func (k *killing) moving(ctx context.Context, p *program, since time.Time, by ..
 		return n == takeoverVMs, err
 	})
 	if err != nil {
-		return fmt.Errorf("%w; %s", err, k.standing(ctx))
+		return fmt.Errorf("%w; %s", err, k.describeVMs(ctx))
 	}
 	return nil
 }
@@ -195,8 +195,8 @@ func ownedBy(vms []fleetdb.VM, worker string) (n int) {
 	return n
 }
 
-// standing returns the states of the VMs, for an error.
-func (k *killing) standing(ctx context.Context) string {
+// describeVMs returns the states of the VMs, for an error.
+func (k *killing) describeVMs(ctx context.Context) string {
 	vms, err := k.roster.VMs.List(ctx, fleetdb.Query{Plan: takeoverPlan})
 	if err != nil {
 		return err.Error()

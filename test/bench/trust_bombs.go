@@ -66,7 +66,7 @@ func childBomb(ctx context.Context, args []string) (t taken, err error) {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	return timed(func() error {
+	return timeWork(func() error {
 		r, err := guest.Detect(ctx, src)
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func migrateOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err er
 	if err := os.WriteFile(password, []byte(e.facts.Password+"\n"), 0o600); err != nil {
 		return 0, err
 	}
-	p, err := d.start(ctx, nil, "migrate", "esxi://"+e.facts.User+"@"+e.facts.Addr, benchVM, "--to", "dir:"+d.vms,
+	p, err := d.startProgram(ctx, nil, "migrate", "esxi://"+e.facts.User+"@"+e.facts.Addr, benchVM, "--to", "dir:"+d.vms,
 		"--password-file", password, "--fingerprint", e.facts.Fingerprint, "--json")
 	if err != nil {
 		return 0, err
@@ -81,7 +81,7 @@ func (p *program) peakUntilEnd(ctx context.Context) (peak int64, err error) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.wait() }()
 	for {
-		_, now := p.resident()
+		_, now := p.memoryBytes()
 		peak = max(peak, now)
 		select {
 		case err := <-ended:
@@ -128,14 +128,14 @@ func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err erro
 	if err := errors.Join(os.WriteFile(password, []byte(e.facts.Password+"\n"), 0o600), os.Mkdir(dir, 0o755)); err != nil {
 		return 0, err
 	}
-	p, err := d.start(ctx, nil, "mount", "esxi://"+e.facts.User+"@"+e.facts.Addr, dir,
+	p, err := d.startProgram(ctx, nil, "mount", "esxi://"+e.facts.User+"@"+e.facts.Addr, dir,
 		"--password-file", password, "--fingerprint", e.facts.Fingerprint, "--json")
 	if err != nil {
 		return 0, err
 	}
 	defer p.stop()
 	var files []string
-	err = p.until(ctx, 30*time.Second, "the files are there", func() (bool, error) {
+	err = p.waitUntil(ctx, 30*time.Second, "the files are there", func() (bool, error) {
 		files, _ = filepath.Glob(filepath.Join(dir, "*", "*", benchVM, "*-flat.vmdk")) // the pattern is right
 		return len(files) == 2, nil
 	})
@@ -154,6 +154,6 @@ func mountOnce(ctx context.Context, b *bench, e *emulated) (peak int64, err erro
 		}()
 	}
 	err = errors.Join(<-readers, <-readers)
-	_, peak = p.resident()
+	_, peak = p.memoryBytes()
 	return peak, err
 }

@@ -22,11 +22,11 @@ func unclassifiedFields(_ context.Context, b *bench) error {
 		missing = append(missing, planfile.UnclassifiedParameters(kind, names)...)
 	}
 	b.atMost(0, Row{Figure: "unclassified fields of submitted plans", Value: float64(len(missing)),
-		Note: fmt.Sprintf("all keys of the schema, and %d parameters of destinations%s", parameters, listed(missing))})
+		Note: fmt.Sprintf("all keys of the schema, and %d parameters of destinations%s", parameters, joinNames(missing))})
 	return nil
 }
 
-func listed(names []string) string {
+func joinNames(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}

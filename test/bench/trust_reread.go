@@ -83,7 +83,7 @@ func onDisk(ctx context.Context, limits lab.Limits, do func(*https.Source) error
 		return err
 	}
 	defer e.stop()
-	host, err := e.facts.dial(ctx, "esxi")
+	host, err := e.facts.logIn(ctx, "esxi")
 	if err != nil {
 		return err
 	}

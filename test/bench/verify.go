@@ -33,13 +33,13 @@ func verifyFigures(ctx context.Context, b *bench) error {
 	row := Row{Figure: "verify: manifest, sha256 and md5, from the medium", Value: t.rate(), Unit: "MB/s",
 		Note: fmt.Sprintf("%.2f CPU s/GiB, %.0f MiB at most; MD5 is the slowest part and cannot be split", t.cpuPerGiB(), float64(t.Peak)/(1<<20))}
 	for _, sum := range []string{"sha256sum", "md5sum"} {
-		u, err := measure(ctx, "sh", "-c", fmt.Sprintf("dd if=%q iflag=nocache count=0 status=none && %s %q", image, sum, image))
+		u, err := measureCommand(ctx, "sh", "-c", fmt.Sprintf("dd if=%q iflag=nocache count=0 status=none && %s %q", image, sum, image))
 		if err != nil {
 			return err
 		}
 		row.Peers = append(row.Peers, Peer{Name: sum, Value: u.rate(verifySize), Note: "one sum, cache dropped before"})
 	}
-	b.add(row)
+	b.addRow(row)
 	return nil
 }
 
@@ -79,7 +79,7 @@ func childVerify(ctx context.Context, args []string) (_ taken, err error) {
 		return taken{}, err
 	}
 	defer src.Close()
-	t, err := timed(func() error {
+	t, err := timeWork(func() error {
 		_, err := manifest.Verify(ctx, src, sealed, manifest.VerifyOptions{})
 		return err
 	})

@@ -47,22 +47,22 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 		return err
 	}
 	took := time.Since(p.began)
-	if err := rest(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
+	if err := pause(ctx, 5*time.Second); err != nil { // remaining writes of the last VMs
 		return err
 	}
 	note := ""
 	before := map[int]float64{}
 	if db != nil {
-		before = db.usage()
+		before = db.processorUse()
 	}
-	share, err := p.share(ctx, waitingSpan)
+	share, err := p.coreShare(ctx, waitingSpan)
 	if err != nil {
 		return err
 	}
 	if db != nil {
-		note = fmt.Sprintf("; the database's own %.1f %%", 100*db.since(before)/waitingSpan.Seconds())
+		note = fmt.Sprintf("; the database's own %.1f %%", 100*db.usedSince(before)/waitingSpan.Seconds())
 	}
-	now, _ := p.resident()
+	now, _ := p.memoryBytes()
 	b.atMost(most, Row{Figure: "1,000 warm runs that wait for their cutover, " + on + ": of one core", Value: 100 * share, Unit: "%",
 		Note: fmt.Sprintf("over %v%s; %d MiB resident; all of them waited %.0f s after its start", waitingSpan, note, now>>20, took.Seconds())})
 	return nil
@@ -70,29 +70,29 @@ func waitingFigure(ctx context.Context, b *bench, on string, most float64, db *d
 
 // beginWaiting has decamp carry a warm plan out.
 func (s *scene) beginWaiting(ctx context.Context, db *database) (*program, error) {
-	path, err := s.plan(moveSpec{name: "warm", warm: true})
+	path, err := s.writePlan(moveSpec{name: "warm", warm: true})
 	if err != nil {
 		return nil, err
 	}
 	if db == nil {
-		return s.start(ctx, nil, "plan", "run", path)
+		return s.startProgram(ctx, nil, "plan", "run", path)
 	}
 	s.database = db.url
-	if err := s.run(ctx, "plan", "run", path, "--detach"); err != nil {
+	if err := s.runProgram(ctx, "plan", "run", path, "--detach"); err != nil {
 		return nil, err
 	}
-	return s.start(ctx, nil, "worker", "--join", db.url, "--offer", s.vms)
+	return s.startProgram(ctx, nil, "worker", "--join", db.url, "--offer", s.vms)
 }
 
 // allWait returns once so many VMs are in the step in which they wait.
 func (d *bed) allWait(ctx context.Context, p *program, vms int) error {
-	r, err := d.roster(ctx)
+	r, err := d.openFleetDB(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	waiting, rev := map[fleetdb.Key]bool{}, int64(0)
-	return p.until(ctx, waitingLong, "all wait", func() (bool, error) {
+	return p.waitUntil(ctx, waitingLong, "all wait", func() (bool, error) {
 		c, err := r.Feed.Changes(ctx, rev)
 		for _, vm := range c.VMs {
 			waiting[vm.Key] = vm.State == fleetdb.Running && vm.Step == "wait"

@@ -49,7 +49,7 @@ func warmOutage(ctx context.Context, b *bench, format image.Format) error {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", m.decamp, "./cmd/decamp").CombinedOutput(); err != nil {
 		return fmt.Errorf("build decamp: %w: %s", err, lastLine(string(out)))
 	}
-	stages, err := m.outage(ctx)
+	stages, err := m.measureOutage(ctx)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (m *warmRun) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// outage cuts the VM over, and returns the time of each stage while the VM was off.
-func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
+// measureOutage cuts the VM over, and returns the time of each stage while the VM was off.
+func (m *warmRun) measureOutage(ctx context.Context) (stages string, err error) {
 	vms := filepath.Join(m.dir, "vms")
 	if err := errors.Join(os.Mkdir(vms, 0o755), os.WriteFile(filepath.Join(m.dir, "password"), []byte(m.lab.Password()+"\n"), 0o600)); err != nil {
 		return "", err
@@ -97,7 +97,7 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 		if err := json.Unmarshal(events.Bytes(), &o); err != nil {
 			return "", err
 		}
-		if err := m.follow(ctx, o.Event, &stages); err != nil {
+		if err := m.handleEvent(ctx, o.Event, &stages); err != nil {
 			return "", errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 		}
 	}
@@ -107,8 +107,8 @@ func (m *warmRun) outage(ctx context.Context) (stages string, err error) {
 	return stages, nil
 }
 
-// follow has the guest write and the run cut over once it waits, and takes the times.
-func (m *warmRun) follow(ctx context.Context, e journal.Event, stages *string) error {
+// handleEvent has the guest write and the run cut over once it waits, and takes the times.
+func (m *warmRun) handleEvent(ctx context.Context, e journal.Event, stages *string) error {
 	switch {
 	case e.Kind == journal.StepBegan && e.Step == "wait":
 		if err := m.lab.GuestWrites(benchVM, lastDelta/guestWrite); err != nil {

@@ -49,7 +49,7 @@ func qemuImgArgs(i int, format, src, out string) []string {
 // writerFigures measures image formats alone: a Pattern into an image, synced, beside
 // qemu-img converting the same content from the page cache.
 func writerFigures(ctx context.Context, b *bench) error {
-	if err := available("qemu-img"); err != nil {
+	if err := requirePrograms("qemu-img"); err != nil {
 		return err
 	}
 	src := filepath.Join(b.dir, "writers.raw")
@@ -101,7 +101,7 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 			if err := os.Remove(out); err != nil {
 				return err
 			}
-			u, err := measure(ctx, "sh", qemuImgArgs(i, format, src, out)...)
+			u, err := measureCommand(ctx, "sh", qemuImgArgs(i, format, src, out)...)
 			if err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func writerFigure(ctx context.Context, b *bench, format, src string) error {
 	for i, q := range qemuImg {
 		row.Peers = append(row.Peers, Peer{Name: q.name, Value: median(peers[i]), Note: q.note})
 	}
-	b.add(row)
+	b.addRow(row)
 	b.atLeast(1, Row{Figure: format + " writer alone, against qemu-img as shipped, both synced", Value: median(ours) / median(peers[1]), Unit: "x",
 		Note: fmt.Sprintf("%.2f x if qemu-img may leave its output in the page cache", median(ours)/median(peers[0]))})
 	return nil

@@ -14,7 +14,7 @@ import (
 // addVM creates one VM through the simulator and then puts in place what the simulator
 // would have made otherwise: devices, file layout, snapshots' chains.
 func (b *builder) addVM(spec VM) error {
-	dc := b.lab.datacenter(spec.Datacenter)
+	dc := b.lab.findDatacenter(spec.Datacenter)
 	m, err := b.lab.newMachine(spec, dc)
 	if err != nil {
 		return err
@@ -25,14 +25,14 @@ func (b *builder) addVM(spec VM) error {
 	}
 	m.ref = vm.Self
 	b.lab.machines[m.ref] = m
-	if err := m.remember(); err != nil {
+	if err := m.setVariables(); err != nil {
 		return err
 	}
-	networks, err := b.networks(dc, spec)
+	networks, err := b.addNetworks(dc, spec)
 	if err != nil {
 		return err
 	}
-	b.ctx.WithLock(vm, func() { b.configure(m, &vm.VirtualMachine, networks) })
+	b.ctx.WithLock(vm, func() { b.configureVM(m, &vm.VirtualMachine, networks) })
 	for _, name := range spec.Snapshots {
 		if err := b.addSnapshot(vm, name); err != nil {
 			return fmt.Errorf("snapshot %q: %w", name, err)
@@ -46,8 +46,8 @@ func (b *builder) addVM(spec VM) error {
 	return err
 }
 
-// remember gives the VM's firmware the variables that it is to have.
-func (m *machine) remember() error {
+// setVariables gives the VM's firmware the variables that it is to have.
+func (m *machine) setVariables() error {
 	if m.spec.NVRAM == "" {
 		return nil
 	}
@@ -59,12 +59,12 @@ func (m *machine) remember() error {
 }
 
 func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachine, error) {
-	host := b.hosts(dc)[0]
+	host := b.listHosts(dc)[0]
 	if b.lab.cfg.VCenter {
-		host = b.host(dc, m.spec.Host)
+		host = b.findHost(dc, m.spec.Host)
 	}
 	cr := b.reg.Get(*host.Parent).(*mo.ComputeResource)
-	folder := b.reg.Get(b.datacenter(dc).VmFolder).(*simulator.Folder)
+	folder := b.reg.Get(b.findDatacenter(dc).VmFolder).(*simulator.Folder)
 	res := folder.CreateVMTask(b.ctx, &types.CreateVM_Task{
 		This: folder.Self, Config: m.createSpec(), Pool: *cr.ResourcePool, Host: &host.Self,
 	})
@@ -93,9 +93,9 @@ func (m *machine) createSpec() types.VirtualMachineConfigSpec {
 	return spec
 }
 
-// configure corrects the VM's properties; the caller holds its lock.
-func (b *builder) configure(m *machine, vm *mo.VirtualMachine, networks map[string]types.ManagedObjectReference) {
-	vm.Config.Hardware.Device = m.devices(vm.Config.Hardware.Device, networks)
+// configureVM corrects the VM's properties; the caller holds its lock.
+func (b *builder) configureVM(m *machine, vm *mo.VirtualMachine, networks map[string]types.ManagedObjectReference) {
+	vm.Config.Hardware.Device = m.addDevices(vm.Config.Hardware.Device, networks)
 	vm.Config.KeyId = m.keyID()
 	vm.Network = nil
 	for _, n := range m.spec.NICs {
@@ -141,14 +141,14 @@ func (m *machine) setTools(vm *mo.VirtualMachine, running bool) {
 	vm.Summary.Guest.GuestId, vm.Summary.Guest.ToolsStatus, vm.Summary.Guest.ToolsRunningStatus = m.spec.GuestID, status, string(runs)
 }
 
-// networks returns the networks of v's NICs, adding port groups for those not there yet.
-func (b *builder) networks(dc *datacenter, v VM) (map[string]types.ManagedObjectReference, error) {
+// addNetworks returns the networks of v's NICs, adding port groups for those not there yet.
+func (b *builder) addNetworks(dc *datacenter, v VM) (map[string]types.ManagedObjectReference, error) {
 	found := map[string]types.ManagedObjectReference{}
 	for _, n := range v.NICs {
 		if err := b.addNetwork(dc, n.Network); err != nil {
 			return nil, fmt.Errorf("network %q: %w", n.Network, err)
 		}
-		if e := b.reg.FindByName(n.Network, b.datacenter(dc).Network); e != nil {
+		if e := b.reg.FindByName(n.Network, b.findDatacenter(dc).Network); e != nil {
 			found[n.Network] = e.Reference()
 		}
 	}
@@ -156,10 +156,10 @@ func (b *builder) networks(dc *datacenter, v VM) (map[string]types.ManagedObject
 }
 
 func (b *builder) addNetwork(dc *datacenter, name string) error {
-	if b.reg.FindByName(name, b.datacenter(dc).Network) != nil {
+	if b.reg.FindByName(name, b.findDatacenter(dc).Network) != nil {
 		return nil
 	}
-	for _, h := range b.hosts(dc) {
+	for _, h := range b.listHosts(dc) {
 		system := b.reg.Get(*h.ConfigManager.NetworkSystem).(*simulator.HostNetworkSystem)
 		res := system.AddPortGroup(b.ctx, &types.AddPortGroup{
 			This: system.Self, Portgrp: types.HostPortGroupSpec{Name: name, VswitchName: "vSwitch0"},

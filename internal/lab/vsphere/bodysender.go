@@ -35,9 +35,9 @@ func (p *bufferPool) put(b *[bufferSize]byte) {
 	p.pool.Put(b)
 }
 
-// send answers with a file or a range of it. Hosts send every file as octet-stream, with
+// sendBody answers with a file or a range of it. Hosts send every file as octet-stream, with
 // Accept-Ranges and without Last-Modified.
-func (e *endpoint) send(w *recorder, r *http.Request, b body, f *injected) error {
+func (e *endpoint) sendBody(w *recorder, r *http.Request, b body, f *injected) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Accept-Ranges", "bytes")
@@ -51,7 +51,7 @@ func (e *endpoint) send(w *recorder, r *http.Request, b body, f *injected) error
 		a.status = http.StatusPartialContent
 		a.contentRange = fmt.Sprintf("bytes %d-%d/%d", first, first+length-1, b.size)
 	}
-	f.bend(a, b.size)
+	f.changeLength(a, b.size)
 	if a.contentRange != "" {
 		h.Set("Content-Range", a.contentRange)
 	}
@@ -64,7 +64,7 @@ func (e *endpoint) send(w *recorder, r *http.Request, b body, f *injected) error
 	if r.ProtoMajor == 1 {
 		s.hold = s.wire
 	}
-	if err := s.run(r.Context(), a.first, a.length); err != nil && !errors.Is(err, errShort) {
+	if err := s.sendRange(r.Context(), a.first, a.length); err != nil && !errors.Is(err, errShort) {
 		panic(http.ErrAbortHandler) // the status line is out; only the connection can tell
 	}
 	return nil
@@ -90,14 +90,14 @@ type sender struct {
 	fault *injected
 }
 
-func (s *sender) run(ctx context.Context, off, length int64) error {
+func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 	buf := s.lab.buffers.get()
 	defer s.lab.buffers.put(buf)
 	if err := s.flushHead(); err != nil {
 		return err
 	}
 	for sent := int64(0); sent < length; {
-		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.piece()))
+		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.pieceSize()))
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (s *sender) run(ctx context.Context, off, length int64) error {
 		if got, err := s.body.ReadAt(p, off+sent); got < len(p) {
 			return fmt.Errorf("read at %d: %w", off+sent, err)
 		}
-		s.fault.spoil(p, sent, off+sent)
+		s.fault.flipSent(p, sent, off+sent)
 		if err := s.write(p); err != nil {
 			return err
 		}
@@ -125,11 +125,13 @@ func (s *sender) flushHead() error {
 	return http.NewResponseController(s.w.ResponseWriter).Flush()
 }
 
-func (s *sender) piece() int64 { return int64(min(s.wire.rate.piece(), s.body.ds.rate.piece())) }
+func (s *sender) pieceSize() int64 {
+	return int64(min(s.wire.rate.pieceSize(), s.body.ds.rate.pieceSize()))
+}
 
 func (s *sender) throttle(ctx context.Context, n int) error {
 	now := time.Now()
-	return pause(ctx, max(s.wire.rate.reserve(n, now), s.body.ds.rate.reserve(n, now)))
+	return pause(ctx, max(s.wire.rate.reserveBytes(n, now), s.body.ds.rate.reserveBytes(n, now)))
 }
 
 func (s *sender) write(p []byte) error {
@@ -137,7 +139,7 @@ func (s *sender) write(p []byte) error {
 		s.hold.hold()
 	}
 	n, err := s.w.Write(p)
-	s.lab.stats.sent(s.path, int64(n))
+	s.lab.stats.countSent(s.path, int64(n))
 	if s.fault != nil && err == nil { // bytes before a fault must reach the client
 		err = http.NewResponseController(s.w.ResponseWriter).Flush()
 	}

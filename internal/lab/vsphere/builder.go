@@ -47,8 +47,8 @@ func newModel(cfg Config) (*simulator.Model, error) {
 // which the process has one.
 var creating sync.Mutex
 
-// build creates datacenters, hosts, datastores and VMs in this order: each needs the last.
-func (b *builder) build() error {
+// buildInventory creates datacenters, hosts, datastores and VMs in this order: each needs the last.
+func (b *builder) buildInventory() error {
 	for _, spec := range b.lab.cfg.Datacenters {
 		dc := &datacenter{spec: spec, path: strings.TrimPrefix(escapeName(spec.Folder)+"/"+escapeName(spec.Name), "/")}
 		b.lab.datacenters = append(b.lab.datacenters, dc)
@@ -80,7 +80,7 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 		b.setProduct(host)
 		return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 	}
-	parent, err := b.folder(dc.spec.Folder)
+	parent, err := b.ensureFolder(dc.spec.Folder)
 	if err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 	return nil
 }
 
-// folder returns the named folder below the root, creating it if need be.
-func (b *builder) folder(name string) (*simulator.Folder, error) {
+// ensureFolder returns the named folder below the root, creating it if need be.
+func (b *builder) ensureFolder(name string) (*simulator.Folder, error) {
 	root := b.reg.Get(b.lab.model.ServiceContent.RootFolder).(*simulator.Folder)
 	if name == "" {
 		return root, nil
@@ -114,7 +114,7 @@ func (b *builder) folder(name string) (*simulator.Folder, error) {
 }
 
 func (b *builder) addHost(dc *datacenter, name string) error {
-	folder := b.reg.Get(b.datacenter(dc).HostFolder).(*simulator.Folder)
+	folder := b.reg.Get(b.findDatacenter(dc).HostFolder).(*simulator.Folder)
 	res := folder.AddStandaloneHostTask(b.ctx, &types.AddStandaloneHost_Task{
 		This: folder.Self, Spec: types.HostConnectSpec{HostName: b.lab.hostName(name)}, AddConnected: true,
 	})
@@ -125,7 +125,7 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	if err != nil {
 		return err
 	}
-	host := b.host(dc, name)
+	host := b.findHost(dc, name)
 	dc.hosts = append(dc.hosts, host.Self)
 	b.setProduct(host)
 	return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
@@ -147,7 +147,7 @@ func (b *builder) setProduct(h *simulator.HostSystem) {
 }
 
 func (b *builder) addDatastore(spec Datastore) error {
-	dc := b.lab.datacenter(spec.Datacenter)
+	dc := b.lab.findDatacenter(spec.Datacenter)
 	ds := &datastore{spec: spec, dc: dc, data: map[string]*dataFile{}, rate: newBucket(int64(b.lab.cfg.Limits.DatastoreRate))}
 	ds.dir = filepath.Join(b.lab.dir, "vmfs", "volumes", uuidOf(dc.path+"/"+spec.Name))
 	if err := os.MkdirAll(ds.dir, 0o700); err != nil {
@@ -158,14 +158,14 @@ func (b *builder) addDatastore(spec Datastore) error {
 		return err
 	}
 	dc.datastores = append(dc.datastores, ds)
-	for _, h := range b.hosts(dc) {
+	for _, h := range b.listHosts(dc) {
 		system := b.reg.Get(*h.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
 		res := system.CreateLocalDatastore(b.ctx, &types.CreateLocalDatastore{This: system.Self, Name: spec.Name, Path: ds.dir})
 		if err := faultOf(res); err != nil {
 			return err
 		}
 	}
-	ref := b.reg.FindByName(spec.Name, b.datacenter(dc).Datastore)
+	ref := b.reg.FindByName(spec.Name, b.findDatacenter(dc).Datastore)
 	if ref == nil {
 		return errors.New("not attached to its datacenter")
 	}
@@ -179,12 +179,12 @@ func (b *builder) setDatastoreTypes() {
 	for _, dc := range b.lab.datacenters {
 		for _, ds := range dc.datastores {
 			obj := b.reg.Get(ds.ref).(*simulator.Datastore)
-			b.ctx.WithLock(obj, func() { ds.describe(obj, b.lab.usedOn(ds)) })
+			b.ctx.WithLock(obj, func() { ds.describeSummary(obj, b.lab.usedOn(ds)) })
 		}
 	}
 }
 
-func (ds *datastore) describe(obj *simulator.Datastore, used int64) {
+func (ds *datastore) describeSummary(obj *simulator.Datastore, used int64) {
 	capacity := max(int64(ds.spec.Capacity), used)
 	used = min(capacity, used+int64(ds.spec.Full))
 	obj.Summary.Type, obj.Summary.Capacity, obj.Summary.FreeSpace = ds.spec.Type, capacity, capacity-used
@@ -209,24 +209,24 @@ func (ds *datastore) describe(obj *simulator.Datastore, used int64) {
 	}
 }
 
-func (b *builder) datacenter(dc *datacenter) *simulator.Datacenter {
+func (b *builder) findDatacenter(dc *datacenter) *simulator.Datacenter {
 	return b.reg.Get(dc.ref).(*simulator.Datacenter)
 }
 
-// hosts returns the hosts of dc in the order of the config.
-func (b *builder) hosts(dc *datacenter) []*simulator.HostSystem {
+// listHosts returns the hosts of dc in the order of the config.
+func (b *builder) listHosts(dc *datacenter) []*simulator.HostSystem {
 	if !b.lab.cfg.VCenter {
 		return []*simulator.HostSystem{b.reg.Any("HostSystem").(*simulator.HostSystem)}
 	}
 	var all []*simulator.HostSystem
 	for _, name := range dc.spec.Hosts {
-		all = append(all, b.host(dc, name))
+		all = append(all, b.findHost(dc, name))
 	}
 	return all
 }
 
-func (b *builder) host(dc *datacenter, name string) *simulator.HostSystem {
-	folder := b.reg.Get(b.datacenter(dc).HostFolder).(*simulator.Folder)
+func (b *builder) findHost(dc *datacenter, name string) *simulator.HostSystem {
+	folder := b.reg.Get(b.findDatacenter(dc).HostFolder).(*simulator.Folder)
 	cr := b.reg.FindByName(b.lab.hostName(name), folder.ChildEntity).(*mo.ComputeResource)
 	return b.reg.Get(cr.Host[0]).(*simulator.HostSystem)
 }

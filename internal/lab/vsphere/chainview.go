@@ -16,8 +16,8 @@ var errStale = errors.New("the disk's link was merged while it was open")
 func (v *chainView) Size() int64  { return v.size }
 func (v *chainView) Close() error { return nil }
 
-// stale reports whether a layer has been merged since the view was made.
-func (v *chainView) stale() bool {
+// isStale reports whether a layer has been merged since the view was made.
+func (v *chainView) isStale() bool {
 	for _, y := range v.layers {
 		if y.stale.Load() {
 			return true
@@ -27,7 +27,7 @@ func (v *chainView) stale() bool {
 }
 
 func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
-	n, eof := clip(p, off, v.size)
+	n, eof := clipRead(p, off, v.size)
 	if err := v.readBase(p[:n], off); err != nil {
 		return 0, err
 	}
@@ -40,7 +40,7 @@ func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 		for stop = min(stop, end); at < stop; {
 			number := at / pageSize
 			until := min(stop, (number+1)*pageSize)
-			v.overlay(p[at-off:until-off], number, at-number*pageSize)
+			v.overlayPage(p[at-off:until-off], number, at-number*pageSize)
 			at = until
 		}
 	}
@@ -60,21 +60,21 @@ func (v *chainView) readBase(p []byte, off int64) error {
 	return nil
 }
 
-// overlay puts the topmost version of a page over dst, which begins inside it.
-func (v *chainView) overlay(dst []byte, number, inside int64) {
-	p, ok := v.find(number)
+// overlayPage puts the topmost version of a page over dst, which begins inside it.
+func (v *chainView) overlayPage(dst []byte, number, inside int64) {
+	p, ok := v.findPage(number)
 	if !ok {
 		return
 	}
 	var whole [pageSize]byte
-	p.fill(whole[:], v.layers[0].noise, number)
+	p.fillBytes(whole[:], v.layers[0].noise, number)
 	copy(dst, whole[inside:])
 }
 
-// find returns the topmost version of a page; without one the base has it.
-func (v *chainView) find(number int64) (page, bool) {
+// findPage returns the topmost version of a page; without one the base has it.
+func (v *chainView) findPage(number int64) (page, bool) {
 	for i := len(v.layers) - 1; i >= 0; i-- {
-		if p, ok := v.layers[i].get(number); ok {
+		if p, ok := v.layers[i].findPage(number); ok {
 			return p, true
 		}
 	}
@@ -84,7 +84,7 @@ func (v *chainView) find(number int64) (page, bool) {
 // nextLayered returns the first granule that any layer has a page in.
 func (v *chainView) nextLayered(off int64) (start, end int64, ok bool) {
 	for _, y := range v.layers {
-		if s, e, there := y.next(off); there && (!ok || s < start) {
+		if s, e, there := y.nextGranule(off); there && (!ok || s < start) {
 			start, end, ok = s, e, true
 		}
 	}
@@ -110,22 +110,24 @@ func (v *chainView) nextData(off int64) (start, end int64, err error) {
 // live is a disk as its guest sees it now. It implements content.
 type live struct{ d *vdisk }
 
-func (v live) Size() int64                                      { return v.d.top().Size() }
-func (v live) Close() error                                     { return nil }
-func (v live) ReadAt(p []byte, off int64) (int, error)          { return v.d.top().ReadAt(p, off) }
-func (v live) nextData(off int64) (start, end int64, err error) { return v.d.top().nextData(off) }
+func (v live) Size() int64                             { return v.d.activeView().Size() }
+func (v live) Close() error                            { return nil }
+func (v live) ReadAt(p []byte, off int64) (int, error) { return v.d.activeView().ReadAt(p, off) }
+func (v live) nextData(off int64) (start, end int64, err error) {
+	return v.d.activeView().nextData(off)
+}
 
-// chain returns the links of the disk as they are now.
-func (d *vdisk) chain() []chainLink { return *d.links.Load() }
+// currentLinks returns the links of the disk as they are now.
+func (d *vdisk) currentLinks() []chainLink { return *d.links.Load() }
 
-// last is the index of the link a guest writes to.
-func (d *vdisk) last() int { return len(d.chain()) - 1 }
+// lastLink is the index of the link a guest writes to.
+func (d *vdisk) lastLink() int { return len(d.currentLinks()) - 1 }
 
-// top is the disk through its last link.
-func (d *vdisk) top() *chainView { return d.through(d.chain()) }
+// activeView is the disk through its last link.
+func (d *vdisk) activeView() *chainView { return d.viewThrough(d.currentLinks()) }
 
-// through is the disk read through the last of links.
-func (d *vdisk) through(links []chainLink) *chainView {
+// viewThrough is the disk read through the last of links.
+func (d *vdisk) viewThrough(links []chainLink) *chainView {
 	v := &chainView{base: d.base, size: d.size.Load()}
 	for _, link := range links {
 		if link.layer != nil {
@@ -136,4 +138,4 @@ func (d *vdisk) through(links []chainLink) *chainView {
 }
 
 // view is the disk through this link.
-func (k diskLink) view() *chainView { return k.disk.through(k.links) }
+func (k diskLink) view() *chainView { return k.disk.viewThrough(k.links) }

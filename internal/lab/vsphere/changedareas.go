@@ -38,8 +38,8 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 		if !ok || from > q.epoch || v.lab.cfg.CBT.GrowthFails && d.changes.grewIn(from, q.epoch) {
 			return page, fileFault(d)
 		}
-		changed := &changeMap{set: d.changes.between(from, q.epoch), size: q.view.Size()}
-		page.ChangedArea, page.Length, err = d.page(changed, req.StartOffset, v.lab.cfg.CBT, asArea)
+		changed := &changeMap{set: d.changes.changesBetween(from, q.epoch), size: q.view.Size()}
+		page.ChangedArea, page.Length, err = d.collectAreas(changed, req.StartOffset, v.lab.cfg.CBT, asArea)
 		if v.lab.snapshotFault(v.machine, FaultCBTLose) {
 			page.ChangedArea = everyOther(page.ChangedArea)
 		}
@@ -49,7 +49,7 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 		page.Length = q.view.Size() - req.StartOffset
 		page.ChangedArea = []types.DiskChangeExtent{{Start: req.StartOffset, Length: page.Length}}
 	default:
-		page.ChangedArea, page.Length, err = d.page(q.view, req.StartOffset, v.lab.cfg.CBT, d.shown)
+		page.ChangedArea, page.Length, err = d.collectAreas(q.view, req.StartOffset, v.lab.cfg.CBT, d.shownAreas)
 	}
 	if err != nil {
 		v.lab.cfg.Log.Error("changed areas", "vm", d.vm.spec.Name, "err", err)
@@ -76,19 +76,19 @@ type queried struct {
 // queriedDisk applies the rules of the call: changes must be tracked, and have been when the
 // snapshot was taken; a running VM needs a snapshot; the disk and the offset must exist.
 func (v *virtualMachine) queriedDisk(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (queried, types.BaseMethodFault) {
-	if v.machine == nil || v.machine.disk(req.DeviceKey) == nil {
+	if v.machine == nil || v.machine.findDisk(req.DeviceKey) == nil {
 		return queried{}, &types.InvalidArgument{InvalidProperty: "deviceKey"}
 	}
-	q := queried{disk: v.machine.disk(req.DeviceKey)}
-	q.view = q.disk.top()
+	q := queried{disk: v.machine.findDisk(req.DeviceKey)}
+	q.view = q.disk.activeView()
 	on := false
-	q.epoch, _, on = q.disk.changes.moment()
+	q.epoch, _, on = q.disk.changes.currentEpoch()
 	if req.Snapshot != nil {
 		snapshot, ok := ctx.Map.Get(*req.Snapshot).(*simulator.VirtualMachineSnapshot)
 		if !ok || snapshot.Vm != v.Self {
 			return q, &types.InvalidArgument{InvalidProperty: "snapshot"}
 		}
-		on = q.at(*req.Snapshot) && on
+		on = q.selectSnapshot(*req.Snapshot) && on
 	}
 	switch {
 	case req.StartOffset < 0 || req.StartOffset >= q.view.Size():
@@ -101,8 +101,8 @@ func (v *virtualMachine) queriedDisk(ctx *simulator.Context, req *types.QueryCha
 	return q, nil
 }
 
-// at moves the question to a snapshot, and reports whether changes were tracked then.
-func (q *queried) at(ref types.ManagedObjectReference) bool {
+// selectSnapshot moves the question to a snapshot, and reports whether changes were tracked then.
+func (q *queried) selectSnapshot(ref types.ManagedObjectReference) bool {
 	m := q.disk.vm
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -112,8 +112,8 @@ func (q *queried) at(ref types.ManagedObjectReference) bool {
 	}
 	t := m.snaps[i].epochs[q.disk]
 	q.epoch = t.epoch
-	links := q.disk.chain()
-	q.view = q.disk.through(links[:min(i+1, len(links))])
+	links := q.disk.currentLinks()
+	q.view = q.disk.viewThrough(links[:min(i+1, len(links))])
 	return t.on
 }
 
@@ -129,9 +129,9 @@ func asArea(start, end int64) []types.DiskChangeExtent {
 	return []types.DiskChangeExtent{{Start: start, Length: end - start}}
 }
 
-// page collects areas of c from off on, as shown reports them. It returns the length of the disk that
+// collectAreas collects areas of c from off on, as shown reports them. It returns the length of the disk that
 // they describe.
-func (d *vdisk) page(c content, off int64, cfg CBT, shown func(start, end int64) []types.DiskChangeExtent) (areas []types.DiskChangeExtent, length int64, err error) {
+func (d *vdisk) collectAreas(c content, off int64, cfg CBT, shown func(start, end int64) []types.DiskChangeExtent) (areas []types.DiskChangeExtent, length int64, err error) {
 	at := off
 	for at < c.Size() {
 		start, end, err := nextArea(c, at, int64(cfg.Granularity))
@@ -153,8 +153,8 @@ func (d *vdisk) page(c content, off int64, cfg CBT, shown func(start, end int64)
 	return areas, at - off, nil
 }
 
-// shown is the part of an allocated area that the map admits to.
-func (d *vdisk) shown(start, end int64) []types.DiskChangeExtent {
+// shownAreas is the part of an allocated area that the map admits to.
+func (d *vdisk) shownAreas(start, end int64) []types.DiskChangeExtent {
 	if start >= end {
 		return nil
 	}
@@ -162,15 +162,15 @@ func (d *vdisk) shown(start, end int64) []types.DiskChangeExtent {
 	for _, h := range *d.hide.Load() {
 		var rest []types.DiskChangeExtent
 		for _, a := range visible {
-			rest = append(rest, subtract(a, h)...)
+			rest = append(rest, subtractSpan(a, h)...)
 		}
 		visible = rest
 	}
 	return visible
 }
 
-// subtract returns the parts of a outside h.
-func subtract(a types.DiskChangeExtent, h Span) (rest []types.DiskChangeExtent) {
+// subtractSpan returns the parts of a outside h.
+func subtractSpan(a types.DiskChangeExtent, h Span) (rest []types.DiskChangeExtent) {
 	aEnd, hEnd := a.Start+a.Length, h.Offset+h.Length
 	if hEnd <= a.Start || h.Offset >= aEnd {
 		return []types.DiskChangeExtent{a}

@@ -25,8 +25,8 @@ func newChangeLog(on bool) *changeLog {
 	return &changeLog{on: on, epoch: 1, since: 1, changed: map[int64]*granules{}}
 }
 
-// record notes a write, whether it changed anything or not.
-func (c *changeLog) record(off, length int64) {
+// recordWrite notes a write, whether it changed anything or not.
+func (c *changeLog) recordWrite(off, length int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.on {
@@ -37,12 +37,12 @@ func (c *changeLog) record(off, length int64) {
 		g = &granules{}
 		c.changed[c.epoch] = g
 	}
-	g.add(off, length)
+	g.addRange(off, length)
 }
 
-// stun is what happens when the disk is closed and opened again: a change of the setting
+// reopenDisk is what happens when the disk is closed and opened again: a change of the setting
 // takes effect.
-func (c *changeLog) stun(wanted, snapshots bool) {
+func (c *changeLog) reopenDisk(wanted, snapshots bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if wanted == c.on {
@@ -50,24 +50,24 @@ func (c *changeLog) stun(wanted, snapshots bool) {
 	}
 	c.on, c.broken = wanted, wanted && snapshots
 	if wanted {
-		c.restart()
+		c.startLog()
 	}
 }
 
-// restart begins a log whose ids are new. The caller holds the lock.
-func (c *changeLog) restart() {
+// startLog begins a log whose ids are new. The caller holds the lock.
+func (c *changeLog) startLog() {
 	c.log++
 	c.since, c.changed, c.grown = c.epoch, map[int64]*granules{}, nil
 }
 
-// reset is what a move of the disk or a crash does: ids handed out so far are worth nothing.
-func (c *changeLog) reset() {
+// invalidateIDs is what a move of the disk or a crash does: ids handed out so far are worth nothing.
+func (c *changeLog) invalidateIDs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.restart()
+	c.startLog()
 }
 
-func (c *changeLog) grow() {
+func (c *changeLog) growDisk() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.grown = append(c.grown, c.epoch)
@@ -85,30 +85,30 @@ func (c *changeLog) grewBetween(from, to int64) bool {
 	return slices.ContainsFunc(c.grown, func(epoch int64) bool { return epoch > from && epoch <= to })
 }
 
-// end closes the current epoch and returns it.
-func (c *changeLog) end() int64 {
+// endEpoch closes the current epoch and returns it.
+func (c *changeLog) endEpoch() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
 	return c.epoch - 1
 }
 
-// moment returns the current epoch, and the log it is of.
-func (c *changeLog) moment() (epoch int64, log int, on bool) {
+// currentEpoch returns the current epoch, and the log it is of.
+func (c *changeLog) currentEpoch() (epoch int64, log int, on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch, c.log, c.on
 }
 
-// between unites the epochs after from, up to to. If the log is known to be wrong, every other granule
+// changesBetween unites the epochs after from, up to to. If the log is known to be wrong, every other granule
 // is missing.
-func (c *changeLog) between(from, to int64) *granules {
+func (c *changeLog) changesBetween(from, to int64) *granules {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := &granules{}
 	for epoch, g := range c.changed {
 		if epoch > from && epoch <= to {
-			all.union(g)
+			all.addAll(g)
 		}
 	}
 	if c.broken || c.grewBetween(from, to) {
@@ -133,7 +133,7 @@ func (d *vdisk) idAt(log int, epoch int64) string {
 // changeID is the id of the current epoch, as the VM's config shows it. It is empty while
 // changes are not tracked.
 func (d *vdisk) changeID() string {
-	epoch, log, on := d.changes.moment()
+	epoch, log, on := d.changes.currentEpoch()
 	if !on {
 		return ""
 	}
@@ -147,7 +147,7 @@ func (d *vdisk) epochOf(id string) (int64, bool) {
 	if !ok || err != nil {
 		return 0, false
 	}
-	now, log, _ := d.changes.moment()
+	now, log, _ := d.changes.currentEpoch()
 	d.changes.mu.Lock()
 	since := d.changes.since
 	d.changes.mu.Unlock()
@@ -164,7 +164,7 @@ type changeMap struct {
 func (m *changeMap) Size() int64 { return m.size }
 
 func (m *changeMap) nextData(off int64) (start, end int64, err error) {
-	start, end, ok := m.set.next(off)
+	start, end, ok := m.set.nextGranule(off)
 	if !ok || start >= m.size {
 		return m.size, m.size, nil
 	}

@@ -28,16 +28,16 @@ type collector struct {
 
 // RetrievePropertiesEx leaves to the simulator what only few callers ask for.
 func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
-	if ctx.Session == nil || unusual(req.SpecSet) {
+	if ctx.Session == nil || isUnusual(req.SpecSet) {
 		return c.PropertyCollector.RetrievePropertiesEx(ctx, req)
 	}
 	body := &methods.RetrievePropertiesExBody{}
 	r := &retrieval{specs: req.SpecSet, named: map[string]*types.TraversalSpec{}, seen: map[types.ManagedObjectReference]bool{}, most: int(req.Options.MaxObjects)}
-	if f := r.choose(ctx); f != nil {
+	if f := r.selectObjects(ctx); f != nil {
 		body.Fault_ = simulator.Fault("", f)
 		return body
 	}
-	page := c.page(ctx, r)
+	page := c.readPage(ctx, r)
 	body.Res = &types.RetrievePropertiesExResponse{Returnval: &page}
 	return body
 }
@@ -51,7 +51,7 @@ func (c *collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 	if r == nil {
 		return c.PropertyCollector.ContinueRetrievePropertiesEx(ctx, req)
 	}
-	return &methods.ContinueRetrievePropertiesExBody{Res: &types.ContinueRetrievePropertiesExResponse{Returnval: c.page(ctx, r)}}
+	return &methods.ContinueRetrievePropertiesExBody{Res: &types.ContinueRetrievePropertiesExResponse{Returnval: c.readPage(ctx, r)}}
 }
 
 // CancelRetrievePropertiesEx drops the rest of an answer.
@@ -62,9 +62,9 @@ func (c *collector) CancelRetrievePropertiesEx(_ *simulator.Context, req *types.
 	return &methods.CancelRetrievePropertiesExBody{Res: &types.CancelRetrievePropertiesExResponse{}}
 }
 
-// page reads the next page, and keeps the rest under a new token.
-func (c *collector) page(ctx *simulator.Context, r *retrieval) types.RetrieveResult {
-	page := types.RetrieveResult{Objects: r.page(ctx)}
+// readPage reads the next page, and keeps the rest under a new token.
+func (c *collector) readPage(ctx *simulator.Context, r *retrieval) types.RetrieveResult {
+	page := types.RetrieveResult{Objects: r.nextPage(ctx)}
 	if len(r.left) == 0 {
 		return page
 	}
@@ -79,8 +79,8 @@ func (c *collector) page(ctx *simulator.Context, r *retrieval) types.RetrieveRes
 	return page
 }
 
-// unusual reports whether a filter requests all properties, or one item of a list.
-func unusual(specs []types.PropertyFilterSpec) bool {
+// isUnusual reports whether a filter requests all properties, or one item of a list.
+func isUnusual(specs []types.PropertyFilterSpec) bool {
 	for _, s := range specs {
 		for _, p := range s.PropSet {
 			if isTrue(p.All) || strings.Contains(strings.Join(p.PathSet, ""), "[") {
@@ -102,8 +102,8 @@ type retrieval struct {
 	most  int // objects of a page; 0: all
 }
 
-// choose finds the objects that the filters select.
-func (r *retrieval) choose(ctx *simulator.Context) types.BaseMethodFault {
+// selectObjects finds the objects that the filters select.
+func (r *retrieval) selectObjects(ctx *simulator.Context) types.BaseMethodFault {
 	for _, spec := range r.specs {
 		for _, o := range spec.ObjectSet {
 			if f := r.chooseFrom(ctx, o, isTrue(spec.ReportMissingObjectsInResults)); f != nil {
@@ -115,7 +115,7 @@ func (r *retrieval) choose(ctx *simulator.Context) types.BaseMethodFault {
 }
 
 func (r *retrieval) chooseFrom(ctx *simulator.Context, o types.ObjectSpec, maybe bool) (f types.BaseMethodFault) {
-	obj, there := managed(ctx, o.Obj)
+	obj, there := managedObject(ctx, o.Obj)
 	if !there && maybe {
 		return nil
 	}
@@ -123,20 +123,20 @@ func (r *retrieval) chooseFrom(ctx *simulator.Context, o types.ObjectSpec, maybe
 		return &types.ManagedObjectNotFound{Obj: o.Obj}
 	}
 	if !isTrue(o.Skip) {
-		r.add(o.Obj)
+		r.addObject(o.Obj)
 	}
-	ctx.WithLock(o.Obj, func() { f = r.walk(ctx, obj, o.SelectSet) })
+	ctx.WithLock(o.Obj, func() { f = r.walkPaths(ctx, obj, o.SelectSet) })
 	return f
 }
 
-func (r *retrieval) add(ref types.ManagedObjectReference) {
+func (r *retrieval) addObject(ref types.ManagedObjectReference) {
 	if !r.seen[ref] {
 		r.seen[ref], r.left = true, append(r.left, ref)
 	}
 }
 
-// walk follows paths from an object.
-func (r *retrieval) walk(ctx *simulator.Context, obj reflect.Value, paths []types.BaseSelectionSpec) types.BaseMethodFault {
+// walkPaths follows paths from an object.
+func (r *retrieval) walkPaths(ctx *simulator.Context, obj reflect.Value, paths []types.BaseSelectionSpec) types.BaseMethodFault {
 	for _, p := range paths {
 		if t, ok := p.(*types.TraversalSpec); ok && t.Name != "" {
 			r.named[t.Name] = t
@@ -150,24 +150,24 @@ func (r *retrieval) walk(ctx *simulator.Context, obj reflect.Value, paths []type
 		if t == nil {
 			return &types.InvalidArgument{InvalidProperty: "undefined TraversalSpec name"}
 		}
-		if f := r.follow(ctx, obj, t); f != nil {
+		if f := r.followTraversal(ctx, obj, t); f != nil {
 			return f
 		}
 	}
 	return nil
 }
 
-func (r *retrieval) follow(ctx *simulator.Context, obj reflect.Value, t *types.TraversalSpec) types.BaseMethodFault {
+func (r *retrieval) followTraversal(ctx *simulator.Context, obj reflect.Value, t *types.TraversalSpec) types.BaseMethodFault {
 	val, _ := propertyAt(obj, t.Path) // an object of another type has no such path
 	for _, ref := range refsIn(val) {
 		if !isTrue(t.Skip) {
-			r.add(ref)
+			r.addObject(ref)
 		}
-		next, there := managed(ctx, ref)
+		next, there := managedObject(ctx, ref)
 		if !there || len(t.SelectSet) == 0 {
 			continue
 		}
-		if f := r.walk(ctx, next, t.SelectSet); f != nil {
+		if f := r.walkPaths(ctx, next, t.SelectSet); f != nil {
 			return f
 		}
 	}
@@ -189,16 +189,16 @@ func refsIn(val reflect.Value) []types.ManagedObjectReference {
 	return nil
 }
 
-// page reads the next objects. What was destroyed since it was chosen is left out.
-func (r *retrieval) page(ctx *simulator.Context) (objects []types.ObjectContent) {
+// nextPage reads the next objects. What was destroyed since it was chosen is left out.
+func (r *retrieval) nextPage(ctx *simulator.Context) (objects []types.ObjectContent) {
 	n := len(r.left)
 	if r.most > 0 {
 		n = min(n, r.most)
 	}
 	for _, ref := range r.left[:n] {
 		ctx.WithLock(ref, func() {
-			if obj, there := managed(ctx, ref); there {
-				objects = r.read(obj, ref, objects)
+			if obj, there := managedObject(ctx, ref); there {
+				objects = r.appendObject(obj, ref, objects)
 			}
 		})
 	}
@@ -206,12 +206,12 @@ func (r *retrieval) page(ctx *simulator.Context) (objects []types.ObjectContent)
 	return objects
 }
 
-// read appends an object, if any of the filters names its type.
-func (r *retrieval) read(obj reflect.Value, ref types.ManagedObjectReference, to []types.ObjectContent) []types.ObjectContent {
+// appendObject appends an object, if any of the filters names its type.
+func (r *retrieval) appendObject(obj reflect.Value, ref types.ManagedObjectReference, to []types.ObjectContent) []types.ObjectContent {
 	content, wanted := types.ObjectContent{Obj: ref}, false
 	for _, spec := range r.specs {
 		for _, p := range spec.PropSet {
-			if is(obj.Type(), ref, p.Type) {
+			if isKind(obj.Type(), ref, p.Type) {
 				wanted = true
 				readPaths(&content, obj, p.PathSet)
 			}
@@ -223,8 +223,8 @@ func (r *retrieval) read(obj reflect.Value, ref types.ManagedObjectReference, to
 	return append(to, content)
 }
 
-// is reports whether an object is of a type, or of one derived from it.
-func is(t reflect.Type, ref types.ManagedObjectReference, kind string) bool {
+// isKind reports whether an object is of a type, or of one derived from it.
+func isKind(t reflect.Type, ref types.ManagedObjectReference, kind string) bool {
 	if kind == ref.Type || kind == t.Name() {
 		return true
 	}
@@ -245,9 +245,9 @@ func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) 
 	}
 }
 
-// managed returns an object as the type of package mo: the simulator's types embed it as their first
+// managedObject returns an object as the type of package mo: the simulator's types embed it as their first
 // field.
-func managed(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
+func managedObject(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
 	obj := ctx.Session.Get(ref)
 	if obj == nil {
 		return reflect.Value{}, false

@@ -47,7 +47,7 @@ func TestCollectorAnswersAsTheSimulatorDoes(t *testing.T) {
 			{Name: "a", Disks: []Disk{{Capacity: 1 << 20}, {Capacity: 1 << 20, Thick: true}}, NICs: []NIC{{}}, Snapshots: []string{"s"}},
 			{Name: "b", PoweredOn: true, Firmware: "efi", ExtraConfig: map[string]string{"a": "b"}, Annotation: "<&>"},
 		}})
-		ctx := l.context()
+		ctx := l.newContext()
 		ctx.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: ctx.Map}
 		req := &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{asked(l.model.ServiceContent.RootFolder)}}
 		ours := answer(t, new(collector).RetrievePropertiesEx(ctx, req))
@@ -77,7 +77,7 @@ func answer(t *testing.T, body soap.HasFault) []byte {
 // What was answered stays what it was when its object changes.
 func TestAnswersAreCopies(t *testing.T) {
 	l := start(t, Config{VMs: []VM{{Name: "a", Annotation: "before"}}})
-	ctx := l.context()
+	ctx := l.newContext()
 	ctx.Session = &simulator.Session{Registry: simulator.NewRegistry(), Map: ctx.Map}
 	vm := ctx.Map.Any("VirtualMachine").(*simulator.VirtualMachine)
 	body := new(collector).RetrievePropertiesEx(ctx, &types.RetrievePropertiesEx{SpecSet: []types.PropertyFilterSpec{{

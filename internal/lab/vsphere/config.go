@@ -105,7 +105,7 @@ func parseConfig(data []byte) (Config, error) {
 		return Config{}, err
 	}
 	full := cfg.withDefaults()
-	return cfg, full.check()
+	return cfg, full.validate()
 }
 
 // withDefaults fills every field that has a default.
@@ -133,9 +133,9 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Datacenters = c.datacenters()
-	c.Datastores = c.datastores()
-	c.VMs = c.vms()
+	c.Datacenters = c.allDatacenters()
+	c.Datastores = c.allDatastores()
+	c.VMs = c.allVMs()
 	return c
 }
 

@@ -85,7 +85,7 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := cfg.withDefaults().check(); err != nil {
+		if err := cfg.withDefaults().validate(); err != nil {
 			t.Errorf("taken and then refused: %v", err)
 		}
 	})

@@ -16,8 +16,8 @@ var (
 	rdmModes        = []string{"", "physicalMode", "virtualMode"}
 )
 
-// check reports everything that is wrong with a config whose defaults are filled in.
-func (c Config) check() error {
+// validate reports everything that is wrong with a config whose defaults are filled in.
+func (c Config) validate() error {
 	var errs []error
 	for _, ds := range c.Datastores {
 		errs = append(errs, c.checkDatastore(ds))
@@ -31,9 +31,9 @@ func (c Config) check() error {
 		errs = append(errs, c.checkVM(v))
 	}
 	for _, f := range c.Faults {
-		errs = append(errs, f.check())
+		errs = append(errs, f.validate())
 	}
-	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.check(), c.Host.check(), c.Tagging.check(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
+	errs = append(errs, c.checkNumbers(), c.checkNFS(), c.NFC.validate(), c.Host.validate(), c.Tagging.validate(), oneOf("locks", string(c.Locks), []string{string(LockAll), string(LockActive)}))
 	return errors.Join(errs...)
 }
 
@@ -69,7 +69,7 @@ func (c Config) checkDatastore(ds Datastore) error {
 		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
 	case ds.Full < 0:
 		return fmt.Errorf("datastore %q: full %d: want nothing negative", ds.Name, ds.Full)
-	case c.datacenter(ds.Datacenter) == nil:
+	case c.findDatacenter(ds.Datacenter) == nil:
 		return fmt.Errorf("datastore %q: no datacenter %q", ds.Name, ds.Datacenter)
 	}
 	return errors.Join(oneOf("datastore "+ds.Name+" type", ds.Type, datastoreTypes), oneOf("datastore "+ds.Name+" map", string(ds.Map), mapKinds))
@@ -77,7 +77,7 @@ func (c Config) checkDatastore(ds Datastore) error {
 
 func (c Config) checkVM(v VM) error {
 	where := fmt.Sprintf("VM %q", v.Name)
-	dc := c.datacenter(v.Datacenter)
+	dc := c.findDatacenter(v.Datacenter)
 	switch {
 	case v.Name == "":
 		return errors.New("a VM without a name")
@@ -93,7 +93,7 @@ func (c Config) checkVM(v VM) error {
 	}
 	errs := []error{oneOf(where+" firmware", v.Firmware, []string{"bios", "efi"})}
 	for _, tag := range v.Tags {
-		errs = append(errs, tag.check())
+		errs = append(errs, tag.validate())
 	}
 	if !c.VCenter && len(v.Tags)+len(v.Attributes) > 0 {
 		errs = append(errs, fmt.Errorf("%s: an ESXi host has neither tags nor custom attributes", where))

@@ -125,7 +125,7 @@ type NIC struct {
 	Disconnected bool   `json:"disconnected,omitempty"`
 }
 
-func (c Config) datacenters() []Datacenter {
+func (c Config) allDatacenters() []Datacenter {
 	if !c.VCenter {
 		return []Datacenter{{Name: "ha-datacenter", Hosts: []string{"localhost.localdomain"}}}
 	}
@@ -135,7 +135,7 @@ func (c Config) datacenters() []Datacenter {
 	return slices.Clone(c.Datacenters)
 }
 
-func (c Config) datastores() []Datastore {
+func (c Config) allDatastores() []Datastore {
 	all := slices.Clone(c.Datastores)
 	if len(all) == 0 {
 		all = []Datastore{{Name: "datastore1"}}
@@ -162,7 +162,7 @@ func defaultMap(datastoreType string) MapKind {
 	return MapWhole
 }
 
-func (c Config) vms() []VM {
+func (c Config) allVMs() []VM {
 	all := slices.Clone(c.VMs)
 	for i := range all {
 		all[i].setDefaults(c)
@@ -173,7 +173,7 @@ func (c Config) vms() []VM {
 func (v *VM) setDefaults(c Config) {
 	setDefault(&v.Folder, strings.NewReplacer("/", "_", `\`, "_").Replace(v.Name))
 	setDefault(&v.Datacenter, c.Datacenters[0].Name)
-	if dc := c.datacenter(v.Datacenter); dc != nil && len(dc.Hosts) > 0 {
+	if dc := c.findDatacenter(v.Datacenter); dc != nil && len(dc.Hosts) > 0 {
 		setDefault(&v.Host, dc.Hosts[0])
 	}
 	setDefault(&v.Datastore, c.firstDatastore(v.Datacenter))
@@ -207,7 +207,7 @@ func (d *Disk) setDefaults(v *VM, i int) {
 	setDefault(&d.Sharing, "sharingNone")
 }
 
-func (c Config) datacenter(name string) *Datacenter {
+func (c Config) findDatacenter(name string) *Datacenter {
 	for i := range c.Datacenters {
 		if c.Datacenters[i].Name == name {
 			return &c.Datacenters[i]

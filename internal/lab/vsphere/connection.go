@@ -59,8 +59,8 @@ func (w *wire) flush() error {
 	return err
 }
 
-// reset drops the connection with a TCP reset: the client sees "connection reset by peer".
-func (w *wire) reset() {
+// resetTCP drops the connection with a TCP reset: the client sees "connection reset by peer".
+func (w *wire) resetTCP() {
 	if tcp, ok := w.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // the close below reports what matters
 	}
@@ -90,11 +90,11 @@ func (g *gate) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		limits := g.lab.limits()
+		limits := g.lab.currentLimits()
 		w := &wire{Conn: c, rate: newBucket(int64(limits.ConnRate)), onDone: func() { g.open.Add(-1) }}
 		if n := g.open.Add(1); limits.MaxConns > 0 && n > int64(limits.MaxConns) {
 			g.lab.stats.refuseConn()
-			w.reset()
+			w.resetTCP()
 			continue
 		}
 		g.lab.stats.acceptConn(g.open.Load())

@@ -21,8 +21,8 @@ type page struct {
 	data  *[pageSize]byte // not nil: these bytes, never changed
 }
 
-// zero reports whether the guest discarded the page or wrote zeros to it.
-func (p page) zero() bool { return p.stamp == 0 && p.data == nil }
+// isZero reports whether the guest discarded the page or wrote zeros to it.
+func (p page) isZero() bool { return p.stamp == 0 && p.data == nil }
 
 // layer contains the writes to one link of a chain: to the base or to a delta. It grows while the guest
 // writes to its link.
@@ -39,51 +39,51 @@ type layer struct {
 
 func newLayer(noise []byte) *layer { return &layer{noise: noise, pages: map[int64]page{}} }
 
-// put writes one page.
-func (y *layer) put(number int64, p page) {
+// putPage writes one page.
+func (y *layer) putPage(number int64, p page) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.pages[number] = p
-	y.where.add(number*pageSize, pageSize)
+	y.where.addRange(number*pageSize, pageSize)
 	y.version++
 }
 
-func (y *layer) get(number int64) (page, bool) {
+func (y *layer) findPage(number int64) (page, bool) {
 	y.mu.RLock()
 	defer y.mu.RUnlock()
 	p, ok := y.pages[number]
 	return p, ok
 }
 
-// next returns the first granule with a page that ends after off.
-func (y *layer) next(off int64) (start, end int64, ok bool) {
+// nextGranule returns the first granule with a page that ends after off.
+func (y *layer) nextGranule(off int64) (start, end int64, ok bool) {
 	y.mu.RLock()
 	defer y.mu.RUnlock()
-	return y.where.next(off)
+	return y.where.nextGranule(off)
 }
 
-// snapshot copies the pages, sorted by number.
-func (y *layer) snapshot() (numbers []int64, pages map[int64]page, version int64) {
+// copyPages copies the pages, sorted by number.
+func (y *layer) copyPages() (numbers []int64, pages map[int64]page, version int64) {
 	y.mu.RLock()
 	defer y.mu.RUnlock()
 	pages = maps.Clone(y.pages)
 	return slices.Sorted(maps.Keys(pages)), pages, y.version
 }
 
-// merged returns a layer that holds both; upper takes precedence.
-func merged(lower, upper *layer) *layer {
+// mergeLayers returns a layer that holds both; upper takes precedence.
+func mergeLayers(lower, upper *layer) *layer {
 	both := newLayer(lower.noise)
 	for _, y := range []*layer{lower, upper} {
-		_, pages, _ := y.snapshot()
+		_, pages, _ := y.copyPages()
 		for number, p := range pages {
-			both.put(number, p)
+			both.putPage(number, p)
 		}
 	}
 	return both
 }
 
-// fill computes a page.
-func (p page) fill(dst []byte, noise []byte, number int64) {
+// fillBytes computes a page.
+func (p page) fillBytes(dst []byte, noise []byte, number int64) {
 	switch {
 	case p.data != nil:
 		copy(dst, p.data[:])
@@ -102,7 +102,7 @@ type granules struct {
 	words []uint64
 }
 
-func (g *granules) add(off, length int64) {
+func (g *granules) addRange(off, length int64) {
 	for i := off / granuleSize; i*granuleSize < off+length; i++ {
 		for int64(len(g.words)) <= i/64 {
 			g.words = append(g.words, 0)
@@ -111,8 +111,8 @@ func (g *granules) add(off, length int64) {
 	}
 }
 
-// union adds the granules of other.
-func (g *granules) union(other *granules) {
+// addAll adds the granules of other.
+func (g *granules) addAll(other *granules) {
 	for len(g.words) < len(other.words) {
 		g.words = append(g.words, 0)
 	}
@@ -121,8 +121,8 @@ func (g *granules) union(other *granules) {
 	}
 }
 
-// next returns the first granule that ends after off.
-func (g *granules) next(off int64) (start, end int64, ok bool) {
+// nextGranule returns the first granule that ends after off.
+func (g *granules) nextGranule(off int64) (start, end int64, ok bool) {
 	i := off / granuleSize
 	for word := i / 64; word < int64(len(g.words)); word++ {
 		w := g.words[word]

@@ -34,7 +34,7 @@ func startControl(l *Lab) (*control, error) {
 		return nil, errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
 	}
 	c := &control{lab: l, addr: ln.Addr().String(), served: make(chan error, 1)}
-	c.server = &http.Server{Handler: c.mux(), ReadHeaderTimeout: 10 * time.Second}
+	c.server = &http.Server{Handler: c.newMux(), ReadHeaderTimeout: 10 * time.Second}
 	go func() { c.served <- c.server.Serve(ln) }()
 	return c, nil
 }
@@ -71,8 +71,8 @@ type SSHInfo struct {
 	HostKey string `json:"hostKey"`
 }
 
-func (c *control) info() Info {
-	i := Info{URL: c.lab.URL(), Fingerprint: c.lab.Fingerprint(), User: c.lab.cfg.User, Limits: c.lab.limits(), Hosts: map[string]string{}, NFC: map[string]string{}}
+func (c *control) labInfo() Info {
+	i := Info{URL: c.lab.URL(), Fingerprint: c.lab.Fingerprint(), User: c.lab.cfg.User, Limits: c.lab.currentLimits(), Hosts: map[string]string{}, NFC: map[string]string{}}
 	for name, e := range c.lab.hosts {
 		i.Hosts[name] = e.addr
 	}
@@ -89,15 +89,15 @@ func (c *control) info() Info {
 	return i
 }
 
-func (c *control) mux() *http.ServeMux {
+func (c *control) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { respond(w, r, f) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { writeResponse(w, r, f) })
 	}
 	act := func(pattern string, f func() error) {
 		handle(pattern, func(*http.Request) (any, error) { return struct{}{}, f() })
 	}
-	handle("GET /{$}", func(*http.Request) (any, error) { return c.info(), nil })
+	handle("GET /{$}", func(*http.Request) (any, error) { return c.labInfo(), nil })
 	handle("GET /stats", func(*http.Request) (any, error) { return c.lab.Stats(), nil })
 	act("DELETE /stats", func() error { c.lab.ResetStats(); return nil })
 	handle("GET /faults", func(*http.Request) (any, error) { return c.lab.faults.List(), nil })
@@ -124,8 +124,8 @@ func (c *control) mux() *http.ServeMux {
 	return mux
 }
 
-// respond writes what f returns as JSON; an error becomes 400 and its text.
-func respond(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
+// writeResponse writes what f returns as JSON; an error becomes 400 and its text.
+func writeResponse(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
 	v, err := f(r)
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
@@ -135,7 +135,7 @@ func respond(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any,
 	_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 }
 
-func decode(r *http.Request, v any) error {
+func decodeBody(r *http.Request, v any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -146,7 +146,7 @@ func decode(r *http.Request, v any) error {
 
 func (c *control) postFault(r *http.Request) (any, error) {
 	var f Fault
-	if err := decode(r, &f); err != nil {
+	if err := decodeBody(r, &f); err != nil {
 		return nil, err
 	}
 	id, err := c.lab.faults.Add(f)
@@ -164,8 +164,8 @@ func (c *control) deleteFault(r *http.Request) (any, error) {
 
 // putLimits changes the limits named in the request and keeps the others.
 func (c *control) putLimits(r *http.Request) (any, error) {
-	limits := c.lab.limits()
-	if err := decode(r, &limits); err != nil {
+	limits := c.lab.currentLimits()
+	if err := decodeBody(r, &limits); err != nil {
 		return nil, err
 	}
 	c.lab.SetLimits(limits)
@@ -176,7 +176,7 @@ func (c *control) putPower(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
 	}
-	if err := decode(r, &want); err != nil {
+	if err := decodeBody(r, &want); err != nil {
 		return nil, err
 	}
 	return want, c.lab.SetPower(r.PathValue("vm"), want.On)
@@ -186,7 +186,7 @@ func (c *control) putSSH(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
 	}
-	if err := decode(r, &want); err != nil {
+	if err := decodeBody(r, &want); err != nil {
 		return nil, err
 	}
 	return want, c.lab.SetSSH(want.On)
@@ -197,7 +197,7 @@ func (c *control) postWrites(r *http.Request) (any, error) {
 	var want struct {
 		Count int `json:"count"`
 	}
-	if err := decode(r, &want); err != nil {
+	if err := decodeBody(r, &want); err != nil {
 		return nil, err
 	}
 	return want, c.lab.GuestWrites(r.PathValue("vm"), want.Count)
@@ -206,7 +206,7 @@ func (c *control) postWrites(r *http.Request) (any, error) {
 // putNFC changes the NFC rules named in the request and keeps the others.
 func (c *control) putNFC(r *http.Request) (any, error) {
 	rules := c.lab.NFC()
-	if err := decode(r, &rules); err != nil {
+	if err := decodeBody(r, &rules); err != nil {
 		return nil, err
 	}
 	return rules, c.lab.SetNFC(rules)

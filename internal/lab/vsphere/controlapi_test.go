@@ -61,7 +61,7 @@ func TestControlAPI(t *testing.T) {
 	}
 
 	ask(t, l, "PUT", "/limits", `{"connRate": "10MiB"}`, nil)
-	if got := l.limits(); got.ConnRate != 10<<20 || got.MaxConns != 128 {
+	if got := l.currentLimits(); got.ConnRate != 10<<20 || got.MaxConns != 128 {
 		t.Errorf("limits %+v", got)
 	}
 

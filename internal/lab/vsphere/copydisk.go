@@ -22,21 +22,21 @@ type diskManager struct {
 // ignored, as it is on a real host.
 func (m *diskManager) CopyVirtualDiskTask(ctx *simulator.Context, req *types.CopyVirtualDisk_Task) soap.HasFault {
 	body := &methods.CopyVirtualDisk_TaskBody{}
-	format, fault := m.format(req)
+	format, fault := m.copyFormat(req)
 	if fault != nil {
 		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
 		return body
 	}
 	task := m.lab.startTask(ctx, m.Self, "copyVirtualDisk", func(t *labTask) (types.AnyType, types.BaseMethodFault) {
-		return nil, m.copy(t, req, format)
+		return nil, m.copyDisk(t, req, format)
 	})
 	body.Res = &types.CopyVirtualDisk_TaskResponse{Returnval: task}
 	return body
 }
 
-// format is what the copy becomes. vCenter does not implement destSpec (govmomi issues 1036
+// copyFormat is what the copy becomes. vCenter does not implement destSpec (govmomi issues 1036
 // and 3758); without one a disk is preallocated.
-func (m *diskManager) format(req *types.CopyVirtualDisk_Task) (string, types.BaseMethodFault) {
+func (m *diskManager) copyFormat(req *types.CopyVirtualDisk_Task) (string, types.BaseMethodFault) {
 	if req.DestSpec == nil {
 		return "thick", nil
 	}
@@ -50,7 +50,7 @@ func (m *diskManager) format(req *types.CopyVirtualDisk_Task) (string, types.Bas
 	return "", &types.InvalidArgument{InvalidProperty: "destSpec.diskType"}
 }
 
-func (m *diskManager) copy(t *labTask, req *types.CopyVirtualDisk_Task, format string) types.BaseMethodFault {
+func (m *diskManager) copyDisk(t *labTask, req *types.CopyVirtualDisk_Task, format string) types.BaseMethodFault {
 	src, err := parseVolumePath(req.SourceName)
 	if err != nil {
 		return &types.InvalidDatastorePath{DatastorePath: req.SourceName}
@@ -62,15 +62,15 @@ func (m *diskManager) copy(t *labTask, req *types.CopyVirtualDisk_Task, format s
 	if src == dst {
 		return nil
 	}
-	host, fault := m.host(req, dst)
+	host, fault := m.findHost(req, dst)
 	if fault != nil {
 		return fault
 	}
-	ctx, done := t.watch()
+	ctx, done := t.watchCancel()
 	defer done()
-	c, err := m.lab.newClone(host, src, dst, format, t.progress)
+	c, err := m.lab.newClone(host, src, dst, format, t.showProgress)
 	if err == nil {
-		err = c.run(ctx)
+		err = c.copyFiles(ctx)
 	}
 	if err != nil {
 		m.lab.cfg.Log.Debug("copy disk", "disk", src.String(), "err", err)
@@ -78,16 +78,16 @@ func (m *diskManager) copy(t *labTask, req *types.CopyVirtualDisk_Task, format s
 	return copyFault(src, dst, err)
 }
 
-// host finds one that has the destination mounted, in the datacenter asked for.
-func (m *diskManager) host(req *types.CopyVirtualDisk_Task, dst volumePath) (host types.ManagedObjectReference, _ types.BaseMethodFault) {
-	for _, n := range m.lab.nasMounts.of(host) {
+// findHost finds one that has the destination mounted, in the datacenter asked for.
+func (m *diskManager) findHost(req *types.CopyVirtualDisk_Task, dst volumePath) (host types.ManagedObjectReference, _ types.BaseMethodFault) {
+	for _, n := range m.lab.nasMounts.mountsOf(host) {
 		dc := m.lab.hostDatacenter(n.host)
 		if n.spec.LocalPath == dst.datastore && dc != nil && (req.DestDatacenter == nil || *req.DestDatacenter == dc.ref) {
 			return n.host, nil
 		}
 	}
 	for _, dc := range m.lab.datacenters {
-		if dc.datastore(dst.datastore) != nil {
+		if dc.findDatastore(dst.datastore) != nil {
 			return host, &types.NotSupported{} // the lab's own datastores are read-only
 		}
 	}

@@ -20,7 +20,7 @@ type deltaFile struct {
 	version int64
 }
 
-func (f *deltaFile) current() *sparseFile {
+func (f *deltaFile) currentBytes() *sparseFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.layer.mu.RLock()
@@ -32,9 +32,9 @@ func (f *deltaFile) current() *sparseFile {
 	return f.file
 }
 
-func (f *deltaFile) Size() int64                             { return f.current().size }
+func (f *deltaFile) Size() int64                             { return f.currentBytes().size }
 func (f *deltaFile) Close() error                            { return nil }
-func (f *deltaFile) ReadAt(p []byte, off int64) (int, error) { return f.current().ReadAt(p, off) }
+func (f *deltaFile) ReadAt(p []byte, off int64) (int, error) { return f.currentBytes().ReadAt(p, off) }
 
 func (f *deltaFile) nextData(off int64) (start, end int64, err error) {
 	size := f.Size()
@@ -60,7 +60,7 @@ type filePiece struct {
 	noise  []byte
 }
 
-func (s *sparseFile) add(off int64, data []byte) {
+func (s *sparseFile) addPiece(off int64, data []byte) {
 	s.pieces = append(s.pieces, filePiece{off: off, length: int64(len(data)), data: data})
 }
 
@@ -68,8 +68,8 @@ func (s *sparseFile) addPage(off, number int64, p page, noise []byte) {
 	s.pieces = append(s.pieces, filePiece{off: off, length: pageSize, page: p, number: number, noise: noise})
 }
 
-// done sorts the pieces and sets the size.
-func (s *sparseFile) done(size int64) *sparseFile {
+// finish sorts the pieces and sets the size.
+func (s *sparseFile) finish(size int64) *sparseFile {
 	slices.SortFunc(s.pieces, func(a, b filePiece) int { return cmp.Compare(a.off, b.off) })
 	s.size = size
 	return s
@@ -77,7 +77,7 @@ func (s *sparseFile) done(size int64) *sparseFile {
 
 // ReadAt is part of io.ReaderAt.
 func (s *sparseFile) ReadAt(p []byte, off int64) (int, error) {
-	n, eof := clip(p, off, s.size)
+	n, eof := clipRead(p, off, s.size)
 	p = p[:n]
 	clear(p)
 	first, _ := slices.BinarySearchFunc(s.pieces, off, func(c filePiece, at int64) int { return cmp.Compare(c.off+c.length, at+1) })
@@ -88,7 +88,7 @@ func (s *sparseFile) ReadAt(p []byte, off int64) (int, error) {
 		data := c.data
 		if data == nil {
 			var whole [pageSize]byte
-			c.page.fill(whole[:], c.noise, c.number)
+			c.page.fillBytes(whole[:], c.noise, c.number)
 			data = whole[:]
 		}
 		from := max(0, off-c.off)
@@ -120,7 +120,7 @@ const (
 
 // makeCOWD writes a layer as a COWD file.
 func makeCOWD(capacity int64, y *layer) *sparseFile {
-	numbers, pages, _ := y.snapshot()
+	numbers, pages, _ := y.copyPages()
 	le, s := binary.LittleEndian, &sparseFile{}
 	entries := (capacity + cowdSpan - 1) / cowdSpan
 	directory := make([]byte, roundUp(entries*4, sector))
@@ -137,26 +137,26 @@ func makeCOWD(capacity int64, y *layer) *sparseFile {
 					break
 				}
 				entry := uint32(cowdZero)
-				if !pages[number].zero() {
+				if !pages[number].isZero() {
 					entry = uint32(free + i)
 				}
 				le.PutUint32(table[(inside+i)*4:], entry)
 			}
-			if !pages[number].zero() {
+			if !pages[number].isZero() {
 				s.addPage(free*sector, number, pages[number], y.noise)
 				free += pageSectors
 			}
 		}
-		s.add(at, table)
+		s.addPiece(at, table)
 	}
 	header := make([]byte, cowdHeader*sector)
 	copy(header, "COWD")
 	for i, v := range []int64{cowdVersion, cowdFlags, capacity / sector, 1, cowdHeader, entries, free} {
 		le.PutUint32(header[4+4*i:], uint32(v))
 	}
-	s.add(0, header)
-	s.add(cowdHeader*sector, directory)
-	return s.done(free * sector)
+	s.addPiece(0, header)
+	s.addPiece(cowdHeader*sector, directory)
+	return s.finish(free * sector)
 }
 
 // pageTable is the pages that one table of a delta's file covers.
@@ -205,12 +205,12 @@ func seIndex(index uint64) uint64 { return index>>12 | index&0xfff<<48 }
 
 // makeSESparse writes a layer as an seSparse file, its journal clean.
 func makeSESparse(capacity int64, y *layer) *sparseFile {
-	numbers, pages, _ := y.snapshot()
+	numbers, pages, _ := y.copyPages()
 	tables := tableOrder(numbers, seEntries)
 	covered := (capacity + seEntries*pageSize - 1) / (seEntries * pageSize)
 	used := int64(0)
 	for _, n := range numbers {
-		if !pages[n].zero() {
+		if !pages[n].isZero() {
 			used++
 		}
 	}
@@ -223,7 +223,7 @@ func makeSESparse(capacity int64, y *layer) *sparseFile {
 		table := make([]byte, seTable*sector)
 		for _, number := range t.pages {
 			entry := uint64(seZero)
-			switch zero := pages[number].zero(); {
+			switch zero := pages[number].isZero(); {
 			case zero && number%2 == 1:
 				entry = seUnmapped | seIndex(next) // the grain it once had stays in the entry
 			case !zero:
@@ -235,13 +235,13 @@ func makeSESparse(capacity int64, y *layer) *sparseFile {
 			}
 			le.PutUint64(table[(number%seEntries)*8:], entry)
 		}
-		s.add((r.tables+int64(i)*seTable)*sector, table)
+		s.addPiece((r.tables+int64(i)*seTable)*sector, table)
 	}
-	s.add(0, r.header(capacity))
-	s.add(r.directory*sector, directory)
-	s.add(r.bitmap*sector, bitmap)
-	s.add(r.backmap*sector, backmap)
-	return s.done((r.grains + max(1, used)*seGrain) * sector)
+	s.addPiece(0, r.headerBytes(capacity))
+	s.addPiece(r.directory*sector, directory)
+	s.addPiece(r.bitmap*sector, bitmap)
+	s.addPiece(r.backmap*sector, backmap)
+	return s.finish((r.grains + max(1, used)*seGrain) * sector)
 }
 
 // seLayout is where the regions of an seSparse file begin, in sectors.
@@ -261,8 +261,8 @@ func layoutSESparse(covered, used int64) seLayout {
 	return r
 }
 
-// header writes both headers and that of the journal.
-func (r seLayout) header(capacity int64) []byte {
+// headerBytes writes both headers and that of the journal.
+func (r seLayout) headerBytes(capacity int64) []byte {
 	le, p := binary.LittleEndian, make([]byte, 4*sector)
 	for i, v := range []uint64{seMagic, seVersion, uint64(capacity / sector), seGrain, seTable} {
 		le.PutUint64(p[i*8:], v)

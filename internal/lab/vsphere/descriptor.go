@@ -25,27 +25,27 @@ func baseLink(d Disk) chainLink {
 	return base
 }
 
-// snapshotted reports whether snapshots include d: independent disks and physical RDMs are
+// isSnapshotted reports whether snapshots include d: independent disks and physical RDMs are
 // left out.
-func snapshotted(d Disk) bool {
+func isSnapshotted(d Disk) bool {
 	return !strings.HasPrefix(d.Mode, "independent") && d.RDM != "physicalMode"
 }
 
-// descriptor writes the text of one link of the chain.
-func (d *vdisk) descriptor(l chainLink) string {
+// descriptorText writes the text of one link of the chain.
+func (d *vdisk) descriptorText(l chainLink) string {
 	var b strings.Builder
 	cid, parentCID := cidOf(d.id), "ffffffff"
 	if l.parent != "" {
 		parentCID = cid // a fresh delta repeats its parent's CID
 	}
 	fmt.Fprintf(&b, "# Disk DescriptorFile\nversion=1\nencoding=\"UTF-8\"\nCID=%s\nparentCID=%s\n", cid, parentCID)
-	createType, kind, file := d.extent(l)
+	createType, kind, file := d.extentLine(l)
 	fmt.Fprintf(&b, "createType=\"%s\"\n", createType)
 	if l.parent != "" {
 		fmt.Fprintf(&b, "parentFileNameHint=\"%s\"\n", l.parent)
 	}
 	fmt.Fprintf(&b, "\n# Extent description\nRW %d %s \"%s\"\n", d.content.Size()/512, kind, file)
-	if d.tracked() && l.parent == "" {
+	if d.isTracked() && l.parent == "" {
 		fmt.Fprintf(&b, "\n# Change Tracking File\nchangeTrackPath=\"%s\"\n", ctkName(l.name))
 	}
 	b.WriteString("\n# The Disk Data Base\n#DDB\n\n")
@@ -53,7 +53,7 @@ func (d *vdisk) descriptor(l chainLink) string {
 	return b.String()
 }
 
-func (d *vdisk) extent(l chainLink) (createType, kind, file string) {
+func (d *vdisk) extentLine(l chainLink) (createType, kind, file string) {
 	switch {
 	case l.parent != "" && strings.HasSuffix(l.data, "-sesparse.vmdk"):
 		return "seSparse", "SESPARSE", l.data

@@ -6,8 +6,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// backing describes the nth link of the disk, with its parents, as the active one.
-func (d *vdisk) backing(n int) types.BaseVirtualDeviceBackingInfo {
+// linkBacking describes the nth link of the disk, with its parents, as the active one.
+func (d *vdisk) linkBacking(n int) types.BaseVirtualDeviceBackingInfo {
 	return d.backingWith(n, d.changeID())
 }
 
@@ -16,28 +16,28 @@ func (d *vdisk) backingWith(n int, id string) types.BaseVirtualDeviceBackingInfo
 	if d.spec.RDM != "" {
 		return d.rdmBacking()
 	}
-	if links := d.chain(); n > 0 && strings.HasSuffix(links[n].data, "-sesparse.vmdk") {
+	if links := d.currentLinks(); n > 0 && strings.HasSuffix(links[n].data, "-sesparse.vmdk") {
 		return d.seSparse(n, id)
 	}
-	return d.flat(n, id)
+	return d.flatBacking(n, id)
 }
 
-func (d *vdisk) file(n int) types.VirtualDeviceFileBackingInfo {
+func (d *vdisk) fileBacking(n int) types.VirtualDeviceFileBackingInfo {
 	ref := d.ds.ref
 	return types.VirtualDeviceFileBackingInfo{
-		FileName:  datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.chain()[n].name),
+		FileName:  datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.currentLinks()[n].name),
 		Datastore: &ref,
 	}
 }
 
-func (d *vdisk) flat(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
+func (d *vdisk) flatBacking(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
 	b := &types.VirtualDiskFlatVer2BackingInfo{
-		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
+		VirtualDeviceFileBackingInfo: d.fileBacking(n), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
 		ThinProvisioned: types.NewBool(!d.spec.Thick), Uuid: diskUUID(d.id, 0), ContentId: strings.ReplaceAll(d.contentID(), "-", ""),
 		ChangeId: id, KeyId: d.vm.keyID(), DigestEnabled: types.NewBool(false),
 	}
 	if n > 0 {
-		b.Parent = d.flat(n-1, d.parentID(n-1))
+		b.Parent = d.flatBacking(n-1, d.parentID(n-1))
 	}
 	return b
 }
@@ -45,7 +45,7 @@ func (d *vdisk) flat(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
 // seSparse is the delta of VMFS6; its parent is another, or the flat base.
 func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	b := &types.VirtualDiskSeSparseBackingInfo{
-		VirtualDeviceFileBackingInfo: d.file(n), DiskMode: d.spec.Mode, Uuid: diskUUID(d.id, 0),
+		VirtualDeviceFileBackingInfo: d.fileBacking(n), DiskMode: d.spec.Mode, Uuid: diskUUID(d.id, 0),
 		ContentId: strings.ReplaceAll(d.contentID(), "-", ""), ChangeId: id, KeyId: d.vm.keyID(),
 	}
 	// The API types the parent as seSparse too, down to the base, whose file name is
@@ -59,7 +59,7 @@ func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
 func (d *vdisk) rdmBacking() types.BaseVirtualDeviceBackingInfo {
 	naa := "naa.6000" + strings.ReplaceAll(uuidOf(d.id+"lun"), "-", "")[:28]
 	return &types.VirtualDiskRawDiskMappingVer1BackingInfo{
-		VirtualDeviceFileBackingInfo: d.file(0), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
+		VirtualDeviceFileBackingInfo: d.fileBacking(0), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
 		CompatibilityMode: d.spec.RDM, DeviceName: "vml." + naa[4:], LunUuid: naa[4:], Uuid: diskUUID(d.id, 0),
 	}
 }
@@ -76,9 +76,9 @@ func (d *vdisk) parentID(n int) string {
 	return d.idAt(at.log, at.epoch)
 }
 
-// tracked reports whether changes are tracked now.
-func (d *vdisk) tracked() bool {
-	_, _, on := d.changes.moment()
+// isTracked reports whether changes are tracked now.
+func (d *vdisk) isTracked() bool {
+	_, _, on := d.changes.currentEpoch()
 	return on
 }
 

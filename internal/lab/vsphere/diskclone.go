@@ -61,12 +61,12 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	if !found {
 		return nil, fmt.Errorf("%s: %w", src, errNoSource)
 	}
-	if source.written() {
+	if source.isActive() {
 		return nil, fmt.Errorf("%s: %w", src, errInUse)
 	}
-	to := l.nasMounts.find(host, dst.datastore)
+	to := l.nasMounts.findMount(host, dst.datastore)
 	if to == nil {
-		if dc.datastore(dst.datastore) != nil {
+		if dc.findDatastore(dst.datastore) != nil {
 			return nil, fmt.Errorf("%s: %w", dst, errReadOnly)
 		}
 		return nil, fmt.Errorf("%s: %w", dst, errNoTarget)
@@ -77,9 +77,9 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	}, nil
 }
 
-// run copies the flat file first and the descriptor last. If it fails, it removes its files; if it is
+// copyFiles copies the flat file first and the descriptor last. If it fails, it removes its files; if it is
 // killed, they stay.
-func (c *clone) run(ctx context.Context) error {
+func (c *clone) copyFiles(ctx context.Context) error {
 	if _, err := c.client.Stat(ctx, c.path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
 			err = fmt.Errorf("%s: %w", c.path, errExists)
@@ -94,9 +94,9 @@ func (c *clone) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = c.fill(ctx, f)
+	err = c.writeFlat(ctx, f)
 	if err == nil {
-		err = c.describe(ctx, path.Base(flat))
+		err = c.writeDescriptor(ctx, path.Base(flat))
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmountTimeout)
 	defer cancel()
@@ -107,8 +107,8 @@ func (c *clone) run(ctx context.Context) error {
 	return err
 }
 
-// fill writes the flat file.
-func (c *clone) fill(ctx context.Context, f *nfsclient.File) error {
+// writeFlat writes the flat file.
+func (c *clone) writeFlat(ctx context.Context, f *nfsclient.File) error {
 	data := c.source.view()
 	if err := f.Truncate(ctx, data.Size()); err != nil {
 		return err
@@ -148,22 +148,22 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 		return nil
 	}
 	if !hole {
-		if err := pause(ctx, c.source.disk.ds.rate.reserve(len(block), time.Now())); err != nil {
+		if err := pause(ctx, c.source.disk.ds.rate.reserveBytes(len(block), time.Now())); err != nil {
 			return context.Cause(ctx)
 		}
 	}
 	if n, err := data.ReadAt(block, off); n != len(block) && err != nil && err != io.EOF {
 		return err
 	}
-	c.fault.spoil(block, off, off)
+	c.fault.flipSent(block, off, off)
 	if !c.zeros && bytes.Equal(block, zeroBlock[:len(block)]) {
 		return nil
 	}
 	return w.WriteAt(block, off)
 }
 
-// describe writes the descriptor of a base disk, regardless of the source.
-func (c *clone) describe(ctx context.Context, flat string) error {
+// writeDescriptor writes the descriptor of a base disk, regardless of the source.
+func (c *clone) writeDescriptor(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec
 	spec.Thick, spec.RDM = c.zeros, ""
@@ -172,7 +172,7 @@ func (c *clone) describe(ctx context.Context, flat string) error {
 	if err != nil {
 		return err
 	}
-	err = f.WriteAt(ctx, []byte(copied.descriptor(chainLink{name: path.Base(c.path), data: flat})), 0)
+	err = f.WriteAt(ctx, []byte(copied.descriptorText(chainLink{name: path.Base(c.path), data: flat})), 0)
 	c.report(100)
 	return errors.Join(err, f.Close(ctx))
 }
@@ -183,10 +183,10 @@ func (l *Lab) Clone(ctx context.Context, src, dst, format string, report func(pe
 	if report == nil {
 		report = func(int) {}
 	}
-	return l.clone(ctx, l.datacenters[0].hosts[0], src, dst, format, report)
+	return l.runClone(ctx, l.datacenters[0].hosts[0], src, dst, format, report)
 }
 
-func (l *Lab) clone(ctx context.Context, host types.ManagedObjectReference, src, dst, format string, report func(int)) error {
+func (l *Lab) runClone(ctx context.Context, host types.ManagedObjectReference, src, dst, format string, report func(int)) error {
 	from, err := parseVolumePath(src)
 	if err != nil {
 		return err
@@ -199,9 +199,9 @@ func (l *Lab) clone(ctx context.Context, host types.ManagedObjectReference, src,
 	if err != nil {
 		return fmt.Errorf("clone %s: %w", src, err)
 	}
-	ctx, cancel := l.jobs.context(ctx)
+	ctx, cancel := l.jobs.jobContext(ctx)
 	defer cancel()
-	if err := c.run(ctx); err != nil {
+	if err := c.copyFiles(ctx); err != nil {
 		return fmt.Errorf("clone %s to %s: %w", src, dst, err)
 	}
 	return nil

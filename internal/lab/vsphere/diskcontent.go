@@ -53,7 +53,7 @@ func (c *rawContent) Size() int64  { return c.capacity }
 func (c *rawContent) Close() error { return c.f.Close() }
 
 func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
-	n, eof := clip(p, off, c.capacity)
+	n, eof := clipRead(p, off, c.capacity)
 	got, err := 0, error(nil)
 	if off < c.size {
 		got, err = c.f.ReadAt(p[:min(int64(n), c.size-off)], off)
@@ -85,8 +85,8 @@ func (c *rawContent) nextData(off int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// clip returns how much of a read of p at off lies inside size, and io.EOF if not all does.
-func clip(p []byte, off, size int64) (int, error) {
+// clipRead returns how much of a read of p at off lies inside size, and io.EOF if not all does.
+func clipRead(p []byte, off, size int64) (int, error) {
 	if off >= size {
 		return 0, io.EOF
 	}
@@ -96,8 +96,8 @@ func clip(p []byte, off, size int64) (int, error) {
 	return len(p), nil
 }
 
-// allocated sums the data runs of c, each rounded out to granularity.
-func allocated(c content, granularity int64) (int64, error) {
+// allocatedBytes sums the data runs of c, each rounded out to granularity.
+func allocatedBytes(c content, granularity int64) (int64, error) {
 	var sum, reached int64
 	for off := int64(0); off < c.Size(); {
 		start, end, err := nextArea(c, off, granularity)

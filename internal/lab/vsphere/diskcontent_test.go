@@ -58,7 +58,7 @@ func TestGeneratedDiskIsTheSameEachTimeAndUniqueInEachBlock(t *testing.T) {
 func TestGeneratedDiskIsAsFullAsAsked(t *testing.T) {
 	for _, fill := range []int{0, 1, 10, 50, 90, 100} {
 		g := &generated{size: 64 << 30, seed: 9, fill: fill}
-		got, err := allocated(g, runAlign)
+		got, err := allocatedBytes(g, runAlign)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestRawFileInPlace(t *testing.T) {
 		}
 		at = end
 	}
-	if n, _ := allocated(c, 64<<10); n > 1<<20 {
+	if n, _ := allocatedBytes(c, 64<<10); n > 1<<20 {
 		t.Errorf("%d bytes allocated of 192 KiB written", n)
 	}
 }

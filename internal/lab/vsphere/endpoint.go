@@ -38,16 +38,16 @@ type endpoint struct {
 
 // newEndpoint binds addr without serving it.
 func (n *listeners) newEndpoint(name, addr string) (*endpoint, error) {
-	e := &endpoint{lab: n.lab, name: name, addr: n.ports.keep(addr), door: newDoor(n.cfg)}
+	e := &endpoint{lab: n.lab, name: name, addr: n.ports.reservePort(addr), door: newDoor(n.cfg)}
 	cert, err := newCertificate(name)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", name, err)
 	}
 	e.cert.Store(cert)
-	return e, e.bind(func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
+	return e, e.bindAddress(func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
 }
 
-func (e *endpoint) bind(listen func(addr string) (net.Listener, error)) (err error) {
+func (e *endpoint) bindAddress(listen func(addr string) (net.Listener, error)) (err error) {
 	if e.ln, err = listen(e.addr); err != nil {
 		return fmt.Errorf("listen for %s: %w", e.name, err)
 	}
@@ -63,7 +63,7 @@ func (e *endpoint) open() error {
 		return errors.New("open " + e.name + ": already open")
 	}
 	if e.ln == nil {
-		if err := e.bind(socket.Listen); err != nil {
+		if err := e.bindAddress(socket.Listen); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.lab.closed {
 		panic(http.ErrAbortHandler)
 	}
-	e.lab.settle()
+	e.lab.powerOffDue()
 	switch path := r.URL.Path; {
 	case path == "/folder" || strings.HasPrefix(path, "/folder/"):
 		e.serveFolder(w, r)
@@ -146,7 +146,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.sdk != nil:
 		e.serveSDK(w, r)
 	default:
-		e.lab.stats.request(r)
+		e.lab.stats.countRequest(r)
 		http.NotFound(w, r)
 	}
 }

@@ -38,14 +38,14 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 		return 1
 	}
 	t := topper{host: h.name, was: h.lab.datastoreReads()}
-	if _, err := fmt.Fprintln(c.Out, t.names()); err != nil {
+	if _, err := fmt.Fprintln(c.Out, t.columnNames()); err != nil {
 		return 1
 	}
 	for n := 0; times == 0 || n < times; n++ {
 		if n > 0 && pause(c.Ctx, time.Duration(every)*time.Second) != nil {
 			return 1
 		}
-		if _, err := fmt.Fprintln(c.Out, t.sample(time.Now(), h.lab.datastoreReads())); err != nil {
+		if _, err := fmt.Fprintln(c.Out, t.sampleLine(time.Now(), h.lab.datastoreReads())); err != nil {
 			return 1
 		}
 	}
@@ -65,7 +65,7 @@ type flow struct{ reads, bytes int64 }
 // perAdapter are the counters of one, in their order.
 var perAdapter = []string{"Number of Paths", "Commands/sec", "Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec"}
 
-func (t *topper) names() string {
+func (t *topper) columnNames() string {
 	all := []string{"(PDH-CSV 4.0) (UTC)(0)"}
 	add := func(group, name string) { all = append(all, `\\`+t.host+`\`+group+`\`+name) }
 	add("Memory", "Memory Overcommit (1 Minute Avg)")
@@ -80,8 +80,8 @@ func (t *topper) names() string {
 	return csvLine(all)
 }
 
-// sample is of the time since the one before. The first is of none.
-func (t *topper) sample(now time.Time, is []flow) string {
+// sampleLine is of the time since the one before. The first is of none.
+func (t *topper) sampleLine(now time.Time, is []flow) string {
 	all := []string{now.UTC().Format("01/02/2006 15:04:05"), "0.00", "12.50", "12.50"}
 	took := now.Sub(t.at).Seconds()
 	for i, f := range is {

@@ -126,7 +126,7 @@ type Fault struct {
 	Text        string    `json:"text,omitempty"`  // text of "nfc-error"
 }
 
-func (f Fault) check() error {
+func (f Fault) validate() error {
 	switch {
 	case !slices.Contains(faultKinds, f.Kind) && nfcKinds[f.Kind] == "":
 		return fmt.Errorf("fault %q: unknown kind", f.Kind)
@@ -151,20 +151,20 @@ type Faults struct {
 func newFaults(initial []Fault) *Faults {
 	fs := &Faults{release: make(chan struct{})}
 	for _, f := range initial {
-		fs.insert(f)
+		fs.insertFault(f)
 	}
 	return fs
 }
 
 // Add activates a fault and returns its id. It reports a fault that makes no sense.
 func (fs *Faults) Add(f Fault) (int, error) {
-	if err := f.check(); err != nil {
+	if err := f.validate(); err != nil {
 		return 0, err
 	}
-	return fs.insert(f), nil
+	return fs.insertFault(f), nil
 }
 
-func (fs *Faults) insert(f Fault) int {
+func (fs *Faults) insertFault(f Fault) int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.lastID++
@@ -208,14 +208,16 @@ func (fs *Faults) Release() {
 	fs.release = make(chan struct{})
 }
 
-// take returns the fault that happens to r, or nil.
-func (fs *Faults) take(r *http.Request) *injected {
-	return fs.takeIf(func(f *Fault) bool { return f.ofFolder() && f.reads(r) && f.hits(r.URL.Path, r.Method) })
+// takeFor returns the fault that happens to r, or nil.
+func (fs *Faults) takeFor(r *http.Request) *injected {
+	return fs.takeIf(func(f *Fault) bool {
+		return f.ofFolder() && f.readsFaultyByte(r) && f.matchesPath(r.URL.Path, r.Method)
+	})
 }
 
-// reads reports whether a request reads the byte of the file that the fault happens to, if it happens
+// readsFaultyByte reports whether a request reads the byte of the file that the fault happens to, if it happens
 // to one.
-func (f *Fault) reads(r *http.Request) bool {
+func (f *Fault) readsFaultyByte(r *http.Request) bool {
 	if f.Kind != FaultReadFlip {
 		return true
 	}
@@ -230,18 +232,18 @@ func (f *Fault) ofFolder() bool {
 
 // takeREST returns the fault that happens to a request to the REST service, or nil.
 func (fs *Faults) takeREST(r *http.Request) *injected {
-	return fs.takeIf(func(f *Fault) bool { return slices.Contains(restFaults, f.Kind) && f.hits(r.URL.Path, r.Method) })
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(restFaults, f.Kind) && f.matchesPath(r.URL.Path, r.Method) })
 }
 
 // takeClone returns the fault that happens to a copy, or nil.
 func (fs *Faults) takeClone(path string) *injected {
-	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.hits(path, "") })
+	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.matchesPath(path, "") })
 }
 
 // takeTicket returns the fault that happens to a ticket for NFC, or nil.
 func (fs *Faults) takeTicket(vm string) *injected {
 	return fs.takeIf(func(f *Fault) bool {
-		return (f.Kind == FaultNFCTicket || f.Kind == FaultNFCThumbprint) && f.hits(vm, "")
+		return (f.Kind == FaultNFCTicket || f.Kind == FaultNFCThumbprint) && f.matchesPath(vm, "")
 	})
 }
 
@@ -253,7 +255,7 @@ func (fs *Faults) takeNFC(op nfchost.Op) *nfchost.Fault {
 		if meant == "" || f.Method == "" && meant != op.Name || wrongPlace {
 			return false
 		}
-		return f.hits(op.Path, op.Name)
+		return f.matchesPath(op.Path, op.Name)
 	})
 	if hit == nil {
 		return nil
@@ -280,7 +282,7 @@ func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {
 	return nil
 }
 
-func (f *Fault) hits(path, method string) bool {
+func (f *Fault) matchesPath(path, method string) bool {
 	if !strings.Contains(path, f.Path) || f.Method != "" && f.Method != method {
 		return false
 	}
@@ -300,14 +302,14 @@ type injected struct {
 // errShort ends a body early, on purpose and cleanly.
 var errShort = errors.New("short body")
 
-func (f *injected) is(kind FaultKind) bool { return f != nil && f.Kind == kind }
+func (f *injected) isKind(kind FaultKind) bool { return f != nil && f.Kind == kind }
 
 // beforeReply delays or replaces the whole reply.
 func (f *injected) beforeReply(ctx context.Context) error {
-	if f.is(FaultSlow) {
+	if f.isKind(FaultSlow) {
 		return pause(ctx, time.Duration(f.Delay))
 	}
-	if f.is(FaultStatus) {
+	if f.isKind(FaultStatus) {
 		status := f.Status
 		setDefault(&status, http.StatusServiceUnavailable)
 		return &reply{status, http.StatusText(status)}
@@ -315,17 +317,17 @@ func (f *injected) beforeReply(ctx context.Context) error {
 	return nil
 }
 
-// bend makes head and body of the reply disagree.
-func (f *injected) bend(a *head, size int64) {
+// changeLength makes head and body of the reply disagree.
+func (f *injected) changeLength(a *head, size int64) {
 	switch {
-	case f.is(FaultIgnoreRange):
+	case f.isKind(FaultIgnoreRange):
 		*a = head{status: http.StatusOK, length: size, shown: size}
-	case f.is(FaultShortLength):
+	case f.isKind(FaultShortLength):
 		a.length = min(a.length, f.At)
 		a.shown = a.length
-	case f.is(FaultWrongRange) && a.contentRange != "":
+	case f.isKind(FaultWrongRange) && a.contentRange != "":
 		a.contentRange = fmt.Sprintf("bytes %d-%d/%d", a.first+f.At, a.first+f.At+a.length-1, size)
-	case f.is(FaultOtherBytes):
+	case f.isKind(FaultOtherBytes):
 		a.first = min(a.first+f.At, size-a.length)
 	}
 }
@@ -333,7 +335,7 @@ func (f *injected) bend(a *head, size int64) {
 // atByte is asked before each piece of a body. It returns how much of the next n bytes to
 // send, having cut the piece so that the next one begins at the fault.
 func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, error) {
-	if !f.is(FaultReset) && !f.is(FaultShort) && !f.is(FaultStall) {
+	if !f.isKind(FaultReset) && !f.isKind(FaultShort) && !f.isKind(FaultStall) {
 		return n, nil
 	}
 	if sent < f.At {
@@ -341,7 +343,7 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 	switch f.Kind {
 	case FaultReset:
-		w.reset()
+		w.resetTCP()
 		return 0, fmt.Errorf("reset at byte %d", sent)
 	case FaultShort:
 		return 0, errShort
@@ -355,25 +357,25 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 }
 
-// spoil flips one bit if it lies in p, which is at sent in the body and at off in the file.
-func (f *injected) spoil(p []byte, sent, off int64) {
+// flipSent flips one bit if it lies in p, which is at sent in the body and at off in the file.
+func (f *injected) flipSent(p []byte, sent, off int64) {
 	switch {
-	case f.is(FaultFlip):
-		f.flip(p, sent)
-	case f.is(FaultReadFlip), f.is(FaultCloneFlip):
-		f.flip(p, off)
+	case f.isKind(FaultFlip):
+		f.flipBit(p, sent)
+	case f.isKind(FaultReadFlip), f.isKind(FaultCloneFlip):
+		f.flipBit(p, off)
 	}
 }
 
-// flip flips a bit of the byte at At if it lies in p, which begins at from.
-func (f *injected) flip(p []byte, from int64) {
+// flipBit flips a bit of the byte at At if it lies in p, which begins at from.
+func (f *injected) flipBit(p []byte, from int64) {
 	if f.At >= from && f.At < from+int64(len(p)) {
 		p[f.At-from] ^= 1
 	}
 }
 
-// wait returns when stalled requests are released, or ctx ends.
-func (f *injected) wait(ctx context.Context) error {
+// waitRelease returns when stalled requests are released, or ctx ends.
+func (f *injected) waitRelease(ctx context.Context) error {
 	select {
 	case <-f.release:
 		return nil
@@ -384,7 +386,7 @@ func (f *injected) wait(ctx context.Context) error {
 
 // atBlock is asked before each block of a copy.
 func (f *injected) atBlock(ctx context.Context, off int64) error {
-	if f == nil || off < f.At || f.is(FaultCloneFlip) {
+	if f == nil || off < f.At || f.isKind(FaultCloneFlip) {
 		return nil
 	}
 	switch f.Kind {
@@ -393,7 +395,7 @@ func (f *injected) atBlock(ctx context.Context, off int64) error {
 	case FaultCloneFail:
 		return errInjected
 	}
-	if err := f.wait(ctx); err != nil {
+	if err := f.waitRelease(ctx); err != nil {
 		return err
 	}
 	f.At = 1 << 62

@@ -29,7 +29,7 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 	disks := []types.VirtualMachineFileLayoutDiskLayout{}
 	for _, d := range m.disks {
 		l.addDisk(d)
-		disks = append(disks, types.VirtualMachineFileLayoutDiskLayout{Key: d.key, DiskFile: []string{d.file(d.last()).FileName}})
+		disks = append(disks, types.VirtualMachineFileLayoutDiskLayout{Key: d.key, DiskFile: []string{d.fileBacking(d.lastLink()).FileName}})
 	}
 	l.addSnapshots(m, vm.Layout.Snapshot)
 	vm.Layout.Disk, vm.LayoutEx = disks, &l.ex
@@ -83,43 +83,43 @@ func (l *layout) addHome(m *machine) {
 	for _, e := range entries {
 		info, err := e.Info()
 		if kind := kinds[filepath.Ext(e.Name())]; kind != "" && err == nil {
-			l.add(ds, datastorePath(ds.spec.Name, m.spec.Folder, e.Name()), kind, info.Size())
+			l.addFile(ds, datastorePath(ds.spec.Name, m.spec.Folder, e.Name()), kind, info.Size())
 		}
 	}
 }
 
 func (l *layout) addDisk(d *vdisk) {
 	chain := types.VirtualMachineFileLayoutExDiskLayout{Key: d.key}
-	for i, link := range d.chain() {
+	for i, link := range d.currentLinks() {
 		unit := types.VirtualMachineFileLayoutExDiskUnit{}
 		name := func(file string) string { return datastorePath(d.ds.spec.Name, d.vm.spec.Folder, file) }
-		unit.FileKey = append(unit.FileKey, l.add(d.ds, name(link.name), "diskDescriptor", 512))
+		unit.FileKey = append(unit.FileKey, l.addFile(d.ds, name(link.name), "diskDescriptor", 512))
 		size := d.allocated
 		if i > 0 {
 			size = d.fileSize(link)
 		}
 		if d.spec.RDM == "" {
-			unit.FileKey = append(unit.FileKey, l.add(d.ds, name(link.data), "diskExtent", size))
+			unit.FileKey = append(unit.FileKey, l.addFile(d.ds, name(link.data), "diskExtent", size))
 		}
 		chain.Chain = append(chain.Chain, unit)
 	}
 	l.ex.Disk = append(l.ex.Disk, chain)
 	if d.spec.RDM == "" {
-		l.on(d.ds).Uncommitted += d.content.Size() - d.allocated
-		l.on(d.ds).Unshared += d.allocated
+		l.usageOn(d.ds).Uncommitted += d.content.Size() - d.allocated
+		l.usageOn(d.ds).Unshared += d.allocated
 	}
 }
 
-func (l *layout) add(ds *datastore, name, kind string, size int64) int32 {
+func (l *layout) addFile(ds *datastore, name, kind string, size int64) int32 {
 	key := int32(len(l.ex.File))
 	l.ex.File = append(l.ex.File, types.VirtualMachineFileLayoutExFileInfo{
 		Key: key, Name: name, Type: kind, Size: size, UniqueSize: size, Accessible: types.NewBool(true),
 	})
-	l.on(ds).Committed += size
+	l.usageOn(ds).Committed += size
 	return key
 }
 
-func (l *layout) on(ds *datastore) *types.VirtualMachineUsageOnDatastore {
+func (l *layout) usageOn(ds *datastore) *types.VirtualMachineUsageOnDatastore {
 	if l.usage[ds] == nil {
 		l.usage[ds] = &types.VirtualMachineUsageOnDatastore{Datastore: ds.ref}
 		l.order = append(l.order, ds)
@@ -129,7 +129,7 @@ func (l *layout) on(ds *datastore) *types.VirtualMachineUsageOnDatastore {
 
 // fileSize is the size of a link's data file.
 func (d *vdisk) fileSize(link chainLink) int64 {
-	if f := d.ds.file(filepath.Join(d.vm.spec.Folder, link.data)); f != nil {
+	if f := d.ds.findFile(filepath.Join(d.vm.spec.Folder, link.data)); f != nil {
 		return f.content.Size()
 	}
 	return 0

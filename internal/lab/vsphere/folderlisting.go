@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// list sends a page of links: datacenters, the datastores of one, or a folder's entries.
-func (e *endpoint) list(w http.ResponseWriter, r *http.Request, p place) error {
-	entries, err := e.entries(p)
+// sendListing sends a page of links: datacenters, the datastores of one, or a folder's entries.
+func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p place) error {
+	entries, err := e.listEntries(p)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (p place) title() string {
 	return "datacenters"
 }
 
-func (e *endpoint) entries(p place) (all []entry, err error) {
+func (e *endpoint) listEntries(p place) (all []entry, err error) {
 	switch {
 	case p.dc == nil:
 		for _, dc := range e.dcs {
@@ -51,16 +51,16 @@ func (e *endpoint) entries(p place) (all []entry, err error) {
 		}
 	case p.ds == nil:
 		for _, ds := range p.dc.datastores {
-			all = append(all, entry{ds.spec.Name, "/folder" + p.query(ds)})
+			all = append(all, entry{ds.spec.Name, "/folder" + p.queryString(ds)})
 		}
 	default:
-		return p.files()
+		return p.listFiles()
 	}
 	return all, nil
 }
 
-// files merges the real files of a folder with the data files, which only the lab knows.
-func (p place) files() (all []entry, err error) {
+// listFiles merges the real files of a folder with the data files, which only the lab knows.
+func (p place) listFiles() (all []entry, err error) {
 	dir := p.path
 	if dir == "" {
 		dir = "."
@@ -69,7 +69,7 @@ func (p place) files() (all []entry, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, file := range p.ds.files() {
+	for _, file := range p.ds.filePaths() {
 		if path.Dir(file) == dir {
 			names = append(names, path.Base(file))
 		}
@@ -77,7 +77,7 @@ func (p place) files() (all []entry, err error) {
 	slices.Sort(names)
 	for _, name := range names {
 		href := (&url.URL{Path: path.Join("/folder", p.path) + "/" + name}).EscapedPath()
-		all = append(all, entry{name, href + p.query(p.ds)})
+		all = append(all, entry{name, href + p.queryString(p.ds)})
 	}
 	return all, nil
 }
@@ -99,6 +99,6 @@ func readNames(root *os.Root, dir string) (names []string, err error) {
 	return names, err
 }
 
-func (p place) query(ds *datastore) string {
+func (p place) queryString(ds *datastore) string {
 	return "?" + url.Values{"dcPath": {p.dc.path}, "dsName": {ds.spec.Name}}.Encode()
 }

@@ -37,20 +37,20 @@ func (e *endpoint) serveFolder(w http.ResponseWriter, r *http.Request) {
 	defer e.slots.Add(-1)
 	busy := e.slots.Add(1)
 	rec := &recorder{ResponseWriter: w}
-	e.lab.stats.request(r)
-	defer func() { e.lab.stats.answered(rec.status) }()
-	if limit := e.lab.limits().MaxRequests; limit > 0 && busy > int64(limit) {
-		fail(rec, r, errBusy)
+	e.lab.stats.countRequest(r)
+	defer func() { e.lab.stats.countReply(rec.status) }()
+	if limit := e.lab.currentLimits().MaxRequests; limit > 0 && busy > int64(limit) {
+		writeError(rec, r, errBusy)
 		return
 	}
-	f := e.lab.faults.take(r)
-	if err := e.answer(rec, r, f); err != nil {
-		fail(rec, r, err)
+	f := e.lab.faults.takeFor(r)
+	if err := e.answerFolder(rec, r, f); err != nil {
+		writeError(rec, r, err)
 	}
 }
 
-// answer serves the request, or returns the reply to send in place of it.
-func (e *endpoint) answer(w *recorder, r *http.Request, f *injected) error {
+// answerFolder serves the request, or returns the reply to send in place of it.
+func (e *endpoint) answerFolder(w *recorder, r *http.Request, f *injected) error {
 	if err := f.beforeReply(r.Context()); err != nil {
 		return err
 	}
@@ -60,17 +60,17 @@ func (e *endpoint) answer(w *recorder, r *http.Request, f *injected) error {
 	if slices.Contains(strings.Split(r.URL.Path, "/"), "..") {
 		return errDotDot
 	}
-	if err := e.admit(w, r); err != nil {
+	if err := e.authenticate(w, r); err != nil {
 		return err
 	}
-	if err := pause(r.Context(), time.Duration(e.lab.limits().Latency)); err != nil {
+	if err := pause(r.Context(), time.Duration(e.lab.currentLimits().Latency)); err != nil {
 		return err
 	}
-	where, err := e.locate(r)
+	where, err := e.locatePlace(r)
 	if err != nil {
 		return err
 	}
-	return e.serve(w, r, where, f)
+	return e.sendPlace(w, r, where, f)
 }
 
 // place is what a /folder URL names.
@@ -80,9 +80,9 @@ type place struct {
 	path string // inside the datastore, without slashes at the ends
 }
 
-// locate finds the datacenter and datastore of a request. ESXi takes ha-datacenter for
+// locatePlace finds the datacenter and datastore of a request. ESXi takes ha-datacenter for
 // granted; vCenter knows a datastore only in its own datacenter.
-func (e *endpoint) locate(r *http.Request) (place, error) {
+func (e *endpoint) locatePlace(r *http.Request) (place, error) {
 	query := r.URL.Query()
 	p := place{path: strings.Trim(strings.TrimPrefix(r.URL.Path, "/folder"), "/")}
 	dcPath, dsName := strings.Trim(query.Get("dcPath"), "/"), query.Get("dsName")
@@ -101,7 +101,7 @@ func (e *endpoint) locate(r *http.Request) (place, error) {
 }
 
 func (e *endpoint) datacenterAt(path string) *datacenter {
-	i := slices.IndexFunc(e.dcs, func(dc *datacenter) bool { return named(path, dc.path) })
+	i := slices.IndexFunc(e.dcs, func(dc *datacenter) bool { return matchesName(path, dc.path) })
 	if i < 0 {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (e *endpoint) datacenterAt(path string) *datacenter {
 }
 
 func (dc *datacenter) datastoreNamed(name string) *datastore {
-	i := slices.IndexFunc(dc.datastores, func(ds *datastore) bool { return named(name, ds.spec.Name) })
+	i := slices.IndexFunc(dc.datastores, func(ds *datastore) bool { return matchesName(name, ds.spec.Name) })
 	if i < 0 {
 		return nil
 	}
@@ -118,9 +118,9 @@ func (dc *datacenter) datastoreNamed(name string) *datastore {
 
 func (e *endpoint) needsDatacenter() bool { return e == e.lab.main && e.lab.cfg.VCenter }
 
-// named compares a query value with a name. Clients of libvirt's school encode dcPath and
+// matchesName compares a query value with a name. Clients of libvirt's school encode dcPath and
 // dsName twice, so the value may still be encoded.
-func named(value, name string) bool {
+func matchesName(value, name string) bool {
 	if value == name {
 		return true
 	}
@@ -128,18 +128,18 @@ func named(value, name string) bool {
 	return err == nil && strings.Trim(decoded, "/") == name
 }
 
-// serve sends the file or the listing.
-func (e *endpoint) serve(w *recorder, r *http.Request, p place, f *injected) error {
+// sendPlace sends the file or the listing.
+func (e *endpoint) sendPlace(w *recorder, r *http.Request, p place, f *injected) error {
 	if p.ds == nil {
-		return e.list(w, r, p)
+		return e.sendListing(w, r, p)
 	}
-	if d := p.ds.file(p.path); d != nil {
+	if d := p.ds.findFile(p.path); d != nil {
 		if e.lab.isLocked(d) {
 			return errLocked
 		}
 		d.disk.served.Add(1)
 		defer d.disk.served.Add(-1)
-		return e.send(w, r, body{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
+		return e.sendBody(w, r, body{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
 	}
 	return e.serveSmall(w, r, p, f)
 }
@@ -163,19 +163,19 @@ func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected
 		return err
 	}
 	if info.IsDir() {
-		return e.list(w, r, p)
+		return e.sendListing(w, r, p)
 	}
-	return e.send(w, r, body{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
+	return e.sendBody(w, r, body{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
 }
 
-// written reports whether the file is of the link that its VM writes to.
-func (f *dataFile) written() bool {
-	links := f.disk.chain()
+// isActive reports whether the file is of the link that its VM writes to.
+func (f *dataFile) isActive() bool {
+	links := f.disk.currentLinks()
 	return links[len(links)-1].name == f.link
 }
 
-// fail sends err as hosts do: a status and a short HTML page.
-func fail(w http.ResponseWriter, r *http.Request, err error) {
+// writeError sends err as hosts do: a status and a short HTML page.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	var page *reply
 	switch {
 	case errors.As(err, &page):

@@ -46,7 +46,7 @@ func (g *generated) Size() int64  { return g.size }
 func (g *generated) Close() error { return nil }
 
 func (g *generated) ReadAt(p []byte, off int64) (int, error) {
-	n, eof := clip(p, off, g.size)
+	n, eof := clipRead(p, off, g.size)
 	for done := int64(0); done < int64(n); {
 		at := off + done
 		start, end, _ := g.nextData(at)
@@ -70,12 +70,12 @@ func (g *generated) fillData(p []byte, off int64) {
 		done += copy(p[done:], g.noise[at:])
 	}
 	for block := off / blockSize * blockSize; block < off+int64(len(p)); block += blockSize {
-		g.stamp(p, off, block)
+		g.stampBlock(p, off, block)
 	}
 }
 
-// stamp writes the 16 bytes that make the block unique, or the part of them inside p.
-func (g *generated) stamp(p []byte, off, block int64) {
+// stampBlock writes the 16 bytes that make the block unique, or the part of them inside p.
+func (g *generated) stampBlock(p []byte, off, block int64) {
 	if block >= off && block+16 <= off+int64(len(p)) {
 		g.putStamp(p[block-off:], block)
 		return
@@ -100,9 +100,9 @@ func (g *generated) nextData(off int64) (start, end int64, err error) {
 		return g.size, g.size, nil
 	}
 	for region := off / regionSize * regionSize; region < g.size; region += regionSize {
-		slots, length := g.slots(region)
+		slots, length := g.slotLayout(region)
 		for i := range slots {
-			start, end := g.run(region+i*length, min(length, g.size-region-i*length))
+			start, end := g.slotData(region+i*length, min(length, g.size-region-i*length))
 			if end > off && end > start {
 				return start, end, nil
 			}
@@ -111,14 +111,14 @@ func (g *generated) nextData(off int64) (start, end int64, err error) {
 	return g.size, g.size, nil
 }
 
-// slots returns the number and length of the equal slots of a region: each holds one run.
-func (g *generated) slots(region int64) (n, length int64) {
+// slotLayout returns the number and length of the equal slots of a region: each holds one run.
+func (g *generated) slotLayout(region int64) (n, length int64) {
 	n = int64(1) << (mix(g.seed+uint64(region)) % 5) // 1 to 16 runs
 	return n, regionSize / n
 }
 
-// run places the data of one slot: fill percent of it on average, anywhere inside.
-func (g *generated) run(slot, length int64) (start, end int64) {
+// slotData places the data of one slot: fill percent of it on average, anywhere inside.
+func (g *generated) slotData(slot, length int64) (start, end int64) {
 	if length <= 0 {
 		return slot, slot
 	}

@@ -45,8 +45,8 @@ func hashSeed(s string) (n uint64) {
 	return n
 }
 
-// write makes the next write and returns its length. The caller holds the machine's writing.
-func (g *guestWriter) write() int64 {
+// writeOnce makes the next write and returns its length. The caller holds the machine's writing.
+func (g *guestWriter) writeOnce() int64 {
 	m := g.m
 	if len(m.disks) == 0 {
 		return 0
@@ -73,24 +73,24 @@ func (g *guestWriter) write() int64 {
 			p = page{}
 		case kind == 2: // the same bytes again: a write that changes nothing
 			var known bool
-			if p, known = d.top().find(n); !known {
+			if p, known = d.activeView().findPage(n); !known {
 				continue // these bytes belong to the base
 			}
 		}
-		d.put(n, p)
+		d.putPage(n, p)
 	}
-	d.changes.record(first*pageSize, length*pageSize)
+	d.changes.recordWrite(first*pageSize, length*pageSize)
 	return length * pageSize
 }
 
-// put writes a page to the active link.
-func (d *vdisk) put(number int64, p page) {
-	links := d.chain()
-	links[len(links)-1].layer.put(number, p)
+// putPage writes a page to the active link.
+func (d *vdisk) putPage(number int64, p page) {
+	links := d.currentLinks()
+	links[len(links)-1].layer.putPage(number, p)
 }
 
-// start begins to write by the clock.
-func (g *guestWriter) start() {
+// startClock begins to write by the clock.
+func (g *guestWriter) startClock() {
 	rate := int64(g.m.spec.Guest.Writes.Rate)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,11 +101,11 @@ func (g *guestWriter) start() {
 	g.stop, g.done = stop, done
 	go func() {
 		defer close(done)
-		g.run(rate, stop)
+		g.writeByClock(rate, stop)
 	}()
 }
 
-func (g *guestWriter) run(rate int64, stop <-chan struct{}) {
+func (g *guestWriter) writeByClock(rate int64, stop <-chan struct{}) {
 	tick := time.NewTicker(guestTick)
 	defer tick.Stop()
 	began, written := time.Now(), int64(0)
@@ -118,7 +118,7 @@ func (g *guestWriter) run(rate int64, stop <-chan struct{}) {
 		due := int64(float64(rate) * time.Since(began).Seconds())
 		for written < due {
 			g.m.writing.Lock()
-			written += g.write()
+			written += g.writeOnce()
 			g.m.writing.Unlock()
 			select {
 			case <-stop:
@@ -129,8 +129,8 @@ func (g *guestWriter) run(rate int64, stop <-chan struct{}) {
 	}
 }
 
-// halt ends writing by the clock and waits for the last write.
-func (g *guestWriter) halt() {
+// stopClock ends writing by the clock and waits for the last write.
+func (g *guestWriter) stopClock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stop != nil {
@@ -140,31 +140,31 @@ func (g *guestWriter) halt() {
 	}
 }
 
-// switched is called when the machine is switched on or off, before the new state is visible.
-func (g *guestWriter) switched(on bool) {
+// onPower is called when the machine is switched on or off, before the new state is visible.
+func (g *guestWriter) onPower(on bool) {
 	if on {
-		g.start()
+		g.startClock()
 		return
 	}
-	g.halt()
+	g.stopClock()
 	g.m.writing.Lock()
 	defer g.m.writing.Unlock()
 	for range g.m.spec.Guest.Writes.AtStop {
-		g.write()
+		g.writeOnce()
 	}
 }
 
-// grow needs the machine's writing.
-func (d *vdisk) grow(size int64) error {
+// growTo needs the machine's writing.
+func (d *vdisk) growTo(size int64) error {
 	switch {
 	case size%growUnit != 0 || size <= d.size.Load():
 		return fmt.Errorf("grow to %d: want more than %d, a multiple of 1 KiB", size, d.size.Load())
-	case len(d.chain()) > 1:
+	case len(d.currentLinks()) > 1:
 		return errors.New("a disk with snapshots cannot grow")
 	}
 	d.size.Store(size)
-	d.changes.grow()
-	return d.writeLink(d.chain()[0])
+	d.changes.growDisk()
+	return d.writeLink(d.currentLinks()[0])
 }
 
 // growUnit is what the API counts capacities in.

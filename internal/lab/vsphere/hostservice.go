@@ -49,7 +49,7 @@ func (b *builder) addServices(h *simulator.HostSystem) error {
 	b.reg.Put(s)
 	b.ctx.WithLock(h, func() { h.ConfigManager.ServiceSystem = &s.Self })
 	if b.lab.cfg.SSH.Enabled {
-		return s.start(b.ctx, serviceSSH)
+		return s.startService(b.ctx, serviceSSH)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (b *builder) addServices(h *simulator.HostSystem) error {
 // StartService starts a service; one that runs is left running.
 func (s *serviceSystem) StartService(ctx *simulator.Context, req *types.StartService) soap.HasFault {
 	body := &methods.StartServiceBody{}
-	if body.Fault_ = s.serviceFault(ctx, req.Id, s.start); body.Fault_ == nil {
+	if body.Fault_ = s.serviceFault(ctx, req.Id, s.startService); body.Fault_ == nil {
 		body.Res = &types.StartServiceResponse{}
 	}
 	return body
@@ -66,7 +66,7 @@ func (s *serviceSystem) StartService(ctx *simulator.Context, req *types.StartSer
 // StopService stops a service. SSH sessions that are open go on.
 func (s *serviceSystem) StopService(ctx *simulator.Context, req *types.StopService) soap.HasFault {
 	body := &methods.StopServiceBody{}
-	if body.Fault_ = s.serviceFault(ctx, req.Id, s.stop); body.Fault_ == nil {
+	if body.Fault_ = s.serviceFault(ctx, req.Id, s.stopService); body.Fault_ == nil {
 		body.Res = &types.StopServiceResponse{}
 	}
 	return body
@@ -76,10 +76,10 @@ func (s *serviceSystem) StopService(ctx *simulator.Context, req *types.StopServi
 func (s *serviceSystem) RestartService(ctx *simulator.Context, req *types.RestartService) soap.HasFault {
 	body := &methods.RestartServiceBody{}
 	restart := func(ctx *simulator.Context, id string) error {
-		if err := s.stop(ctx, id); err != nil {
+		if err := s.stopService(ctx, id); err != nil {
 			return err
 		}
-		return s.start(ctx, id)
+		return s.startService(ctx, id)
 	}
 	if body.Fault_ = s.serviceFault(ctx, req.Id, restart); body.Fault_ == nil {
 		body.Res = &types.RestartServiceResponse{}
@@ -95,7 +95,7 @@ func (s *serviceSystem) UpdateServicePolicy(ctx *simulator.Context, req *types.U
 		return body
 	}
 	set := func(ctx *simulator.Context, id string) error {
-		s.change(ctx, id, func(v *types.HostService) { v.Policy = req.Policy })
+		s.changeService(ctx, id, func(v *types.HostService) { v.Policy = req.Policy })
 		return nil
 	}
 	if body.Fault_ = s.serviceFault(ctx, req.Id, set); body.Fault_ == nil {
@@ -120,33 +120,33 @@ func (s *serviceSystem) serviceFault(ctx *simulator.Context, id string, do func(
 	return nil
 }
 
-func (s *serviceSystem) start(ctx *simulator.Context, id string) error {
+func (s *serviceSystem) startService(ctx *simulator.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id == serviceSSH {
-		if err := s.host.listen(); err != nil {
+		if err := s.host.startListening(); err != nil {
 			return fmt.Errorf("start SSH: %w", err)
 		}
 	}
-	s.change(ctx, id, func(v *types.HostService) { v.Running = true })
+	s.changeService(ctx, id, func(v *types.HostService) { v.Running = true })
 	return nil
 }
 
-func (s *serviceSystem) stop(ctx *simulator.Context, id string) error {
+func (s *serviceSystem) stopService(ctx *simulator.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if id == serviceSSH {
-		if err := s.host.unlisten(); err != nil {
+		if err := s.host.stopListening(); err != nil {
 			return fmt.Errorf("stop SSH: %w", err)
 		}
 	}
-	s.change(ctx, id, func(v *types.HostService) { v.Running = false })
+	s.changeService(ctx, id, func(v *types.HostService) { v.Running = false })
 	return nil
 }
 
-// change edits one service; its readers see the list before or the one after. ctx is the
+// changeService edits one service; its readers see the list before or the one after. ctx is the
 // caller's: it may hold the object's lock.
-func (s *serviceSystem) change(ctx *simulator.Context, id string, edit func(*types.HostService)) {
+func (s *serviceSystem) changeService(ctx *simulator.Context, id string, edit func(*types.HostService)) {
 	next := append([]types.HostService(nil), s.ServiceInfo.Service...)
 	for i := range next {
 		if next[i].Key == id {

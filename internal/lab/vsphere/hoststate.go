@@ -32,7 +32,7 @@ func (s *HostState) setDefaults() {
 	setDefault(&s.Lockdown, "lockdownDisabled")
 }
 
-func (s HostState) check() error {
+func (s HostState) validate() error {
 	if err := oneOf("power", s.Power, powerPolicies); err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func (s HostState) check() error {
 // the settings of 6.7U3 and 7.0).
 const firstCountingSessions = 7
 
-// settings are those of a host that the lab's own rules follow.
-func (c Config) settings() map[string]int64 {
+// advancedSettings are those of a host that the lab's own rules follow.
+func (c Config) advancedSettings() map[string]int64 {
 	all := map[string]int64{
 		"Security.AccountLockFailures": int64(c.Sessions.LockAfter),
 		"Security.AccountUnlockTime":   int64(time.Duration(c.Sessions.LockFor) / time.Second),
@@ -77,7 +77,7 @@ func (b *builder) addState(h *simulator.HostSystem) error {
 		return fmt.Errorf("host %s has no advanced settings", h.Name)
 	}
 	set := &types.UpdateOptions{This: options.Self}
-	for name, value := range b.lab.cfg.settings() {
+	for name, value := range b.lab.cfg.advancedSettings() {
 		set.ChangedValue = append(set.ChangedValue, &types.OptionValue{Key: name, Value: value})
 	}
 	return faultOf(options.UpdateOptions(set))
@@ -87,7 +87,7 @@ func (b *builder) addState(h *simulator.HostSystem) error {
 // run while it is on its way there.
 func (b *builder) setMaintenance() {
 	for _, dc := range b.lab.datacenters {
-		for _, h := range b.hosts(dc) {
+		for _, h := range b.listHosts(dc) {
 			b.ctx.WithLock(h, func() { h.Runtime.InMaintenanceMode = b.lab.cfg.Host.Maintenance })
 		}
 	}

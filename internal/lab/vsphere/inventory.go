@@ -36,9 +36,9 @@ func (inv *inventory) makeDir() (err error) {
 	return os.MkdirAll(inv.dir, 0o700)
 }
 
-// context returns a separate simulator context. The simulator lets a context that holds a lock pass, so
+// newContext returns a separate simulator context. The simulator lets a context that holds a lock pass, so
 // two goroutines must not share one.
-func (inv *inventory) context() *simulator.Context {
+func (inv *inventory) newContext() *simulator.Context {
 	ctx := *inv.model.Service.Context
 	return &ctx
 }
@@ -46,7 +46,7 @@ func (inv *inventory) context() *simulator.Context {
 // now reads the lab's clock.
 func (inv *inventory) now() time.Time { return inv.cfg.now() }
 
-func (inv *inventory) datacenter(name string) *datacenter {
+func (inv *inventory) findDatacenter(name string) *datacenter {
 	for _, dc := range inv.datacenters {
 		if dc.spec.Name == name {
 			return dc
@@ -55,7 +55,7 @@ func (inv *inventory) datacenter(name string) *datacenter {
 	return nil
 }
 
-func (inv *inventory) machine(name string) (*machine, error) {
+func (inv *inventory) findMachine(name string) (*machine, error) {
 	for _, m := range inv.machines {
 		if m.spec.Name == name {
 			return m, nil
@@ -64,9 +64,9 @@ func (inv *inventory) machine(name string) (*machine, error) {
 	return nil, fmt.Errorf("no VM %q in the lab", name)
 }
 
-// disk returns the nth disk of a VM.
-func (inv *inventory) disk(vm string, n int) (*vdisk, error) {
-	m, err := inv.machine(vm)
+// findDisk returns the nth disk of a VM.
+func (inv *inventory) findDisk(vm string, n int) (*vdisk, error) {
+	m, err := inv.findMachine(vm)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (inv *inventory) disk(vm string, n int) (*vdisk, error) {
 
 // newMachine opens the contents of v's disks and writes its descriptors.
 func (inv *inventory) newMachine(v VM, dc *datacenter) (*machine, error) {
-	m := &machine{spec: v, name: escapeName(v.Name), home: dc.datastore(v.Datastore)}
+	m := &machine{spec: v, name: escapeName(v.Name), home: dc.findDatastore(v.Datastore)}
 	m.writer = newGuestWriter(m)
 	if m.home == nil {
 		return nil, fmt.Errorf("no datastore %q in %s", v.Datastore, dc.path)
@@ -94,7 +94,7 @@ func (inv *inventory) newMachine(v VM, dc *datacenter) (*machine, error) {
 }
 
 func (inv *inventory) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, error) {
-	d := &vdisk{spec: spec, vm: m, ds: dc.datastore(spec.Datastore), id: dc.path + "/" + m.spec.Name + "/" + spec.Name}
+	d := &vdisk{spec: spec, vm: m, ds: dc.findDatastore(spec.Datastore), id: dc.path + "/" + m.spec.Name + "/" + spec.Name}
 	d.hide.Store(&spec.Hide)
 	if err := inv.openContent(d); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (inv *inventory) openContent(d *vdisk) (err error) {
 	d.size.Store(d.base.Size())
 	d.allocated = d.base.Size()
 	if !d.spec.Thick {
-		d.allocated, err = allocated(d.base, int64(inv.cfg.CBT.Granularity))
+		d.allocated, err = allocatedBytes(d.base, int64(inv.cfg.CBT.Granularity))
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (inv *inventory) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
 			if d.ds.dc != dc || d.ds.spec.Name != p.datastore {
 				continue
 			}
-			links := d.chain()
+			links := d.currentLinks()
 			for i, link := range links {
 				if path.Join(m.spec.Folder, link.name) == p.path {
 					return diskLink{d, links[:i+1]}, true
@@ -177,7 +177,7 @@ func (inv *inventory) usedOn(ds *datastore) (used int64) {
 func (inv *inventory) datastoreReads() (all []flow) {
 	for _, dc := range inv.datacenters {
 		for _, ds := range dc.datastores {
-			all = append(all, ds.rate.total())
+			all = append(all, ds.rate.totalRequested())
 		}
 	}
 	return all
@@ -185,7 +185,7 @@ func (inv *inventory) datastoreReads() (all []flow) {
 
 // isLocked reports whether a running VM, or a reader over NFC, keeps others from the file.
 func (inv *inventory) isLocked(f *dataFile) bool {
-	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (inv.cfg.Locks == LockAll || f.written())
+	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (inv.cfg.Locks == LockAll || f.isActive())
 }
 
 // DiskContent is what a disk of the lab holds.
@@ -199,7 +199,7 @@ type DiskContent struct {
 // Disk returns what the nth disk of a VM holds, to compare copies with. While the guest
 // writes, each read sees the disk as it is then.
 func (inv *inventory) Disk(vm string, n int) (DiskContent, error) {
-	d, err := inv.disk(vm, n)
+	d, err := inv.findDisk(vm, n)
 	if err != nil {
 		return DiskContent{}, err
 	}
@@ -208,15 +208,15 @@ func (inv *inventory) Disk(vm string, n int) (DiskContent, error) {
 
 // DiskAt returns what the nth disk of a VM held when a snapshot was taken.
 func (inv *inventory) DiskAt(vm string, n int, snapshot string) (DiskContent, error) {
-	d, err := inv.disk(vm, n)
+	d, err := inv.findDisk(vm, n)
 	if err != nil {
 		return DiskContent{}, err
 	}
 	d.vm.writing.Lock()
 	defer d.vm.writing.Unlock()
 	for i, s := range d.vm.snaps {
-		if s.name == snapshot && s.ref.Value != "" && snapshotted(d.spec) {
-			v := d.through(d.chain()[:i+1])
+		if s.name == snapshot && s.ref.Value != "" && isSnapshotted(d.spec) {
+			v := d.viewThrough(d.currentLinks()[:i+1])
 			return DiskContent{ReaderAt: v, Size: v.Size(), Allocated: d.allocated, Key: d.key}, nil
 		}
 	}
@@ -226,7 +226,7 @@ func (inv *inventory) DiskAt(vm string, n int, snapshot string) (DiskContent, er
 // HideFromMap makes the allocation map of a disk leave out ranges from now on, whether they
 // hold data or not: a lying map.
 func (inv *inventory) HideFromMap(vm string, n int, spans ...Span) error {
-	d, err := inv.disk(vm, n)
+	d, err := inv.findDisk(vm, n)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (inv *inventory) HideFromMap(vm string, n int, spans ...Span) error {
 
 // GuestWrites lets the guest of a running VM make its next n writes.
 func (inv *inventory) GuestWrites(vm string, n int) error {
-	m, err := inv.machine(vm)
+	m, err := inv.findMachine(vm)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (inv *inventory) GuestWrites(vm string, n int) error {
 	}
 	for range n {
 		m.writing.Lock()
-		m.writer.write()
+		m.writer.writeOnce()
 		m.writing.Unlock()
 	}
 	return nil
@@ -253,7 +253,7 @@ func (inv *inventory) GuestWrites(vm string, n int) error {
 
 // WriteDisk makes a guest write p at off, in whole pages of 4 KiB.
 func (inv *inventory) WriteDisk(vm string, n int, p []byte, off int64) error {
-	d, err := inv.disk(vm, n)
+	d, err := inv.findDisk(vm, n)
 	if err != nil {
 		return err
 	}
@@ -265,43 +265,43 @@ func (inv *inventory) WriteDisk(vm string, n int, p []byte, off int64) error {
 	for at := 0; at < len(p); at += pageSize {
 		var data [pageSize]byte
 		copy(data[:], p[at:])
-		d.put(off/pageSize+int64(at/pageSize), page{data: &data})
+		d.putPage(off/pageSize+int64(at/pageSize), page{data: &data})
 	}
-	d.changes.record(off, int64(len(p)))
+	d.changes.recordWrite(off, int64(len(p)))
 	return nil
 }
 
 // ResetCBT makes every change id of a VM's disks worthless, as a move of its files does.
 func (inv *inventory) ResetCBT(vm string) error {
-	m, err := inv.machine(vm)
+	m, err := inv.findMachine(vm)
 	if err != nil {
 		return err
 	}
 	for _, d := range m.disks {
-		d.changes.reset()
+		d.changes.invalidateIDs()
 	}
-	return inv.refresh(m)
+	return inv.refreshConfig(m)
 }
 
 // GrowDisk makes a disk larger. From then on change tracking is wrong as in KB 2090639: changes are
 // missing without an error. With CBT.GrowthFails such queries fail. A disk with snapshots cannot grow.
 func (inv *inventory) GrowDisk(vm string, n int, size int64) error {
-	d, err := inv.disk(vm, n)
+	d, err := inv.findDisk(vm, n)
 	if err != nil {
 		return err
 	}
-	return inv.reconfigure(d.vm, func() error { return d.grow(size) })
+	return inv.reconfigure(d.vm, func() error { return d.growTo(size) })
 }
 
-// refresh shows the disks' ids and sizes of now in the VM's config.
-func (inv *inventory) refresh(m *machine) error {
+// refreshConfig shows the disks' ids and sizes of now in the VM's config.
+func (inv *inventory) refreshConfig(m *machine) error {
 	return inv.reconfigure(m, func() error { return nil })
 }
 
 // reconfigure changes a machine's disks and publishes the new configuration, without a snapshot in
 // between.
 func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
-	ctx := inv.context()
+	ctx := inv.newContext()
 	vm, ok := inv.model.Map().Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
 		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
@@ -314,8 +314,8 @@ func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
 		}
 		m.showBackings(&vm.VirtualMachine)
 		for _, dev := range vm.Config.Hardware.Device {
-			if disk, ok := dev.(*types.VirtualDisk); ok && m.disk(disk.Key) != nil {
-				disk.CapacityInBytes = m.disk(disk.Key).size.Load()
+			if disk, ok := dev.(*types.VirtualDisk); ok && m.findDisk(disk.Key) != nil {
+				disk.CapacityInBytes = m.findDisk(disk.Key).size.Load()
 				disk.CapacityInKB = disk.CapacityInBytes / growUnit
 			}
 		}

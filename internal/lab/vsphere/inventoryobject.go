@@ -84,11 +84,11 @@ type vdisk struct {
 // vSAN objects have none.
 func (d *vdisk) writeLink(link chainLink) error {
 	folder := d.vm.spec.Folder
-	if err := d.ds.write(filepath.Join(folder, link.name), d.descriptor(link)); err != nil {
+	if err := d.ds.writeFile(filepath.Join(folder, link.name), d.descriptorText(link)); err != nil {
 		return err
 	}
-	if d.tracked() {
-		if err := d.ds.write(filepath.Join(folder, ctkName(link.name)), ""); err != nil {
+	if d.isTracked() {
+		if err := d.ds.writeFile(filepath.Join(folder, ctkName(link.name)), ""); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (d *vdisk) registerData(link chainLink) {
 	f := &dataFile{disk: d, link: link.name}
 	switch {
 	case link.parent == "":
-		f.content = d.through([]chainLink{link})
+		f.content = d.viewThrough([]chainLink{link})
 	case strings.HasSuffix(link.data, "-sesparse.vmdk"):
 		f.content = &deltaFile{d: d, layer: link.layer, make: makeSESparse}
 	default:
@@ -124,28 +124,28 @@ func (ds *datastore) setFile(path string, f *dataFile) {
 	ds.data[path] = f
 }
 
-// file returns the data file at a path, or nil.
-func (ds *datastore) file(path string) *dataFile {
+// findFile returns the data file at a path, or nil.
+func (ds *datastore) findFile(path string) *dataFile {
 	ds.mu.RLock()
 	defer ds.mu.RUnlock()
 	return ds.data[path]
 }
 
-// files lists the paths of the data files.
-func (ds *datastore) files() []string {
+// filePaths lists the paths of the data files.
+func (ds *datastore) filePaths() []string {
 	ds.mu.RLock()
 	defer ds.mu.RUnlock()
 	return slices.Collect(maps.Keys(ds.data))
 }
 
-func (ds *datastore) write(name, text string) error {
+func (ds *datastore) writeFile(name, text string) error {
 	if err := os.MkdirAll(filepath.Join(ds.dir, filepath.Dir(name)), 0o700); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(ds.dir, name), []byte(text), 0o600)
 }
 
-func (dc *datacenter) datastore(name string) *datastore {
+func (dc *datacenter) findDatastore(name string) *datastore {
 	for _, ds := range dc.datastores {
 		if ds.spec.Name == name {
 			return ds
@@ -154,7 +154,7 @@ func (dc *datacenter) datastore(name string) *datastore {
 	return nil
 }
 
-func (m *machine) disk(key int32) *vdisk {
+func (m *machine) findDisk(key int32) *vdisk {
 	for _, d := range m.disks {
 		if d.key == key {
 			return d

@@ -42,7 +42,7 @@ type Lab struct {
 // Start builds the inventory and listens. The lab runs until Close, or until ctx ends.
 func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	l := &Lab{cfg: cfg.withDefaults(), stats: newCounters()}
-	if err := l.cfg.check(); err != nil {
+	if err := l.cfg.validate(); err != nil {
 		return nil, fmt.Errorf("lab config: %w", err)
 	}
 	l.shape.Store(&l.cfg.Limits)
@@ -74,12 +74,12 @@ func (l *Lab) start() error {
 	if l.model, err = newModel(l.cfg); err != nil {
 		return fmt.Errorf("create model: %w", err)
 	}
-	if err := l.listen(); err != nil {
+	if err := l.reserveAddresses(); err != nil {
 		return err
 	}
-	b := &builder{lab: l, ctx: l.context(), reg: l.model.Map()}
+	b := &builder{lab: l, ctx: l.newContext(), reg: l.model.Map()}
 	b.reg.AddHandler(&watcher{lab: l})
-	if err := b.build(); err != nil {
+	if err := b.buildInventory(); err != nil {
 		return err
 	}
 	l.tags = newTagService(l)
@@ -106,21 +106,21 @@ func (l *Lab) close() error {
 	if l.control != nil {
 		errs = append(errs, l.control.close())
 	}
-	for _, e := range l.endpoints() { // before stalled requests continue: they are cut off, and not sent to their end
+	for _, e := range l.allEndpoints() { // before stalled requests continue: they are cut off, and not sent to their end
 		errs = append(errs, e.close())
 	}
 	l.faults.Release()
-	l.guestPower.stop()
-	l.nasMounts.abandon() // nothing waits for a server that is gone
+	l.guestPower.stopTimers()
+	l.nasMounts.dropAll() // nothing waits for a server that is gone
 	for _, h := range l.sshHosts.all {
 		errs = append(errs, h.close())
 	}
 	l.jobs.close()
-	l.nasMounts.abandon()
-	errs = append(errs, l.nfcHosts.each((*nfchost.Server).Close))
-	l.drain()
+	l.nasMounts.dropAll()
+	errs = append(errs, l.nfcHosts.eachServer((*nfchost.Server).Close))
+	l.drainRequests()
 	for _, m := range l.machines {
-		m.writer.halt()
+		m.writer.stopClock()
 	}
 	errs = append(errs, l.closeStorage(), l.ports.close())
 	if l.model != nil {
@@ -134,7 +134,7 @@ func (l *Lab) close() error {
 
 // KillSessions ends every session: cookies handed out so far stop working.
 func (l *Lab) KillSessions() {
-	for _, e := range l.endpoints() {
+	for _, e := range l.allEndpoints() {
 		e.door.killAll()
 	}
 	if l.tags != nil {
@@ -145,8 +145,8 @@ func (l *Lab) KillSessions() {
 // Stop closes every connection and the listening port; sessions end. Resume brings the lab
 // back at the same address.
 func (l *Lab) Stop() error {
-	errs := []error{l.nfcHosts.each((*nfchost.Server).Close)}
-	for _, e := range l.endpoints() {
+	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Close)}
+	for _, e := range l.allEndpoints() {
 		errs = append(errs, e.close())
 	}
 	l.KillSessions()
@@ -155,8 +155,8 @@ func (l *Lab) Stop() error {
 
 // Resume listens again after Stop.
 func (l *Lab) Resume() error {
-	errs := []error{l.nfcHosts.each((*nfchost.Server).Open)}
-	for _, e := range l.endpoints() {
+	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Open)}
+	for _, e := range l.allEndpoints() {
 		errs = append(errs, e.open())
 	}
 	return errors.Join(errs...)
@@ -179,8 +179,8 @@ func (l *Lab) Password() string { return l.cfg.Password }
 // Faults injects faults into /folder.
 func (l *Lab) Faults() *Faults { return l.faults }
 
-// limits returns the limits in force.
-func (l *Lab) limits() Limits { return *l.shape.Load() }
+// currentLimits returns the limits in force.
+func (l *Lab) currentLimits() Limits { return *l.shape.Load() }
 
 // SetLimits changes the limits; a rate per connection takes effect on new connections.
 func (l *Lab) SetLimits(limits Limits) {

@@ -14,7 +14,7 @@ func TestBucketKeepsTheRate(t *testing.T) {
 	b := newBucket(1 << 20) // 1 MiB/s
 	var waited time.Duration
 	for range 64 { // 4 MiB in pieces
-		w := b.reserve(64<<10, now)
+		w := b.reserveBytes(64<<10, now)
 		waited += w
 		now = now.Add(w)
 	}
@@ -24,10 +24,10 @@ func TestBucketKeepsTheRate(t *testing.T) {
 		t.Errorf("4 MiB took %v, want %v", waited, want)
 	}
 	now = now.Add(time.Hour)
-	if w := b.reserve(1<<20, now); w != 0 {
+	if w := b.reserveBytes(1<<20, now); w != 0 {
 		t.Errorf("after an idle hour: wait %v", w)
 	}
-	if w := b.reserve(1, now); w < 900*time.Millisecond {
+	if w := b.reserveBytes(1, now); w < 900*time.Millisecond {
 		t.Errorf("the idle hour was credited: wait %v", w)
 	}
 }
@@ -44,7 +44,7 @@ func TestBucketIsShared(t *testing.T) {
 				who = name
 			}
 		}
-		at[who] = at[who].Add(b.reserve(64<<10, at[who]) + time.Microsecond)
+		at[who] = at[who].Add(b.reserveBytes(64<<10, at[who]) + time.Microsecond)
 		sent[who] += 64 << 10
 	}
 	for who, n := range sent {

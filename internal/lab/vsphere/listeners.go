@@ -23,8 +23,8 @@ type listeners struct {
 	waits   waits
 }
 
-// listen reserves the addresses: the inventory names some of them. Nothing is served yet.
-func (n *listeners) listen() error {
+// reserveAddresses reserves the addresses: the inventory names some of them. Nothing is served yet.
+func (n *listeners) reserveAddresses() error {
 	var err error
 	if n.main, err = n.newEndpoint("localhost.localdomain", n.cfg.Addr); err != nil || !n.cfg.HostListeners {
 		return err
@@ -39,7 +39,7 @@ func (n *listeners) listen() error {
 	return nil
 }
 
-func (n *listeners) endpoints() []*endpoint {
+func (n *listeners) allEndpoints() []*endpoint {
 	var all []*endpoint
 	if n.main != nil {
 		all = append(all, n.main)
@@ -84,9 +84,9 @@ func (n *listeners) CertificatePEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.main.cert.Load().pair.Certificate[0]})
 }
 
-// issue makes a ticket known at every endpoint.
-func (n *listeners) issue(t ticket) string {
-	id := n.main.door.issue(t)
+// issueTicket makes a ticket known at every endpoint.
+func (n *listeners) issueTicket(t ticket) string {
+	id := n.main.door.issueTicket(t)
 	for _, e := range n.hosts {
 		e.door.mu.Lock()
 		e.door.tickets[id] = t
@@ -98,15 +98,15 @@ func (n *listeners) issue(t ticket) string {
 // ExpirePassword has the password be refused from now on, as one that was changed. Sessions go
 // on.
 func (n *listeners) ExpirePassword() {
-	for _, e := range n.endpoints() {
-		e.door.refuse(true)
+	for _, e := range n.allEndpoints() {
+		e.door.refuseLogins(true)
 	}
 }
 
 // RenewPassword ends ExpirePassword.
 func (n *listeners) RenewPassword() {
-	for _, e := range n.endpoints() {
-		e.door.refuse(false)
+	for _, e := range n.allEndpoints() {
+		e.door.refuseLogins(false)
 	}
 }
 
@@ -118,19 +118,19 @@ func (n *listeners) ChangeCertificate() error {
 		return fmt.Errorf("new certificate: %w", err)
 	}
 	n.main.cert.Store(cert)
-	return n.restart(n.main)
+	return n.restartEndpoint(n.main)
 }
 
-func (n *listeners) restart(e *endpoint) error {
+func (n *listeners) restartEndpoint(e *endpoint) error {
 	if err := e.close(); err != nil {
 		return err
 	}
 	return e.open()
 }
 
-// drain waits for the requests being served. A WaitForUpdates that its client gave up on
+// drainRequests waits for the requests being served. A WaitForUpdates that its client gave up on
 // would go on for ever; it is cancelled until it hears.
-func (n *listeners) drain() {
+func (n *listeners) drainRequests() {
 	for !n.serving.TryLock() {
 		n.waits.cancelAll()
 		time.Sleep(time.Millisecond)
@@ -146,9 +146,9 @@ type ports struct {
 	kept []*socket.Kept
 }
 
-// keep returns addr with a port that the lab has reserved. An unavailable port is returned unchanged:
+// reservePort returns addr with a port that the lab has reserved. An unavailable port is returned unchanged:
 // the listener then reports the error.
-func (p *ports) keep(addr string) string {
+func (p *ports) reservePort(addr string) string {
 	k, err := socket.Keep(addr)
 	if err != nil {
 		return addr

@@ -28,7 +28,7 @@ type datastoreSystem struct {
 // CreateNasDatastore mounts an export and puts the datastore into the inventory.
 func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.CreateNasDatastore) soap.HasFault {
 	body := &methods.CreateNasDatastoreBody{}
-	ref, fault := s.create(ctx, *req)
+	ref, fault := s.createNAS(ctx, *req)
 	if fault != nil {
 		body.Fault_ = simulator.Fault(fmt.Sprintf("%T", fault), fault)
 		return body
@@ -37,9 +37,9 @@ func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.
 	return body
 }
 
-func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
+func (s *datastoreSystem) createNAS(ctx *simulator.Context, req types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
 	spec := req.Spec
-	if fault := s.check(ctx, spec); fault != nil {
+	if fault := s.checkSpec(ctx, spec); fault != nil {
 		return ref, fault
 	}
 	n, err := s.lab.mountNAS(s.Host.Self, s.Host.Name, spec)
@@ -47,17 +47,17 @@ func (s *datastoreSystem) create(ctx *simulator.Context, req types.CreateNasData
 		s.lab.cfg.Log.Debug("mount", "datastore", spec.LocalPath, "err", err)
 		return ref, mountFault(spec, err)
 	}
-	if n.ref, err = s.register(ctx, spec); err != nil {
+	if n.ref, err = s.registerDatastore(ctx, spec); err != nil {
 		n.client.Abandon()
 		return ref, &types.HostConfigFault{}
 	}
-	s.lab.nasMounts.add(n)
+	s.lab.nasMounts.addMount(n)
 	s.lab.describeNAS(ctx, n)
 	return n.ref, nil
 }
 
-// check returns errors of the request that need no contact to the server.
-func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolumeSpec) types.BaseMethodFault {
+// checkSpec returns errors of the request that need no contact to the server.
+func (s *datastoreSystem) checkSpec(ctx *simulator.Context, spec types.HostNasVolumeSpec) types.BaseMethodFault {
 	switch {
 	case spec.RemoteHost == "":
 		return &types.InvalidArgument{InvalidProperty: "spec.remoteHost"}
@@ -71,7 +71,7 @@ func (s *datastoreSystem) check(ctx *simulator.Context, spec types.HostNasVolume
 	if e := ctx.Map.FindByName(spec.LocalPath, s.Datastore); e != nil {
 		return &types.DuplicateName{Name: spec.LocalPath, Object: e.Reference()}
 	}
-	mounted := s.lab.nasMounts.of(s.Host.Self)
+	mounted := s.lab.nasMounts.mountsOf(s.Host.Self)
 	for _, n := range mounted {
 		if n.spec.RemoteHost == spec.RemoteHost && n.spec.RemotePath == spec.RemotePath {
 			return &types.AlreadyExists{Name: n.spec.LocalPath}
@@ -102,8 +102,8 @@ func mountFault(spec types.HostNasVolumeSpec, err error) types.BaseMethodFault {
 	return &types.NasVolumeNotMounted{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
 }
 
-// register makes the simulator list the datastore: to it, one is a local folder.
-func (s *datastoreSystem) register(ctx *simulator.Context, spec types.HostNasVolumeSpec) (ref types.ManagedObjectReference, err error) {
+// registerDatastore makes the simulator list the datastore: to it, one is a local folder.
+func (s *datastoreSystem) registerDatastore(ctx *simulator.Context, spec types.HostNasVolumeSpec) (ref types.ManagedObjectReference, err error) {
 	dir := filepath.Join(s.lab.dir, "vmfs", "nas", uuidOf(spec.RemoteHost+":"+spec.RemotePath), spec.LocalPath)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return ref, err
@@ -127,7 +127,7 @@ func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nas) {
 	if !ok {
 		return
 	}
-	ask, cancel := t.jobs.context(context.Background())
+	ask, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	space, err := n.client.Space(ask)
 	if err != nil {
@@ -173,11 +173,11 @@ func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.Destroy
 
 // DestroyTask is the other one.
 func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
-	if len(d.lab.nasMounts.at(d.Self)) == 0 {
+	if len(d.lab.nasMounts.mountsAt(d.Self)) == 0 {
 		return d.Datastore.DestroyTask(ctx, req)
 	}
 	task := d.lab.startTask(ctx, d.Self, "destroy", func(*labTask) (types.AnyType, types.BaseMethodFault) {
-		return nil, d.lab.removeNAS(d.lab.context(), d.Self, types.ManagedObjectReference{})
+		return nil, d.lab.removeNAS(d.lab.newContext(), d.Self, types.ManagedObjectReference{})
 	})
 	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: task}}
 }
@@ -185,10 +185,10 @@ func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Ta
 // removeNAS unmounts a datastore from a host, or from all if host is zero. A datastore that
 // was not mounted at run time, or that has open files, is left as it is.
 func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
-	found := slices.DeleteFunc(t.at(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
+	found := slices.DeleteFunc(t.mountsAt(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
 	lost := t.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
 	for _, n := range lost {
-		t.unlist(ctx, n)
+		t.unlistMount(ctx, n)
 	}
 	if len(found) == 0 && len(lost) > 0 {
 		return nil
@@ -205,15 +205,15 @@ func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObj
 		}
 	}
 	for _, n := range found {
-		t.unmount(n)
-		t.unlist(ctx, n)
+		t.unmountOne(n)
+		t.unlistMount(ctx, n)
 	}
 	return nil
 }
 
-// unlist takes a host off a datastore in the inventory, and the datastore out of it with
+// unlistMount takes a host off a datastore in the inventory, and the datastore out of it with
 // the last one.
-func (t *nasMounts) unlist(ctx *simulator.Context, n *nas) {
+func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nas) {
 	ds, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {
 		return

@@ -104,7 +104,7 @@ func (n NFC) forVersion(c *Config) NFC {
 	return n
 }
 
-func (n NFC) rules() nfchost.Rules {
+func (n NFC) serverRules() nfchost.Rules {
 	return nfchost.Rules{
 		LibVersion: n.LibVersion, NoSHA256: n.NoSHA256, NoTLS: n.NoTLS, TLS13: n.TLS13, LateAck: n.LateAck, NoVersion: n.NoVersion, LooseRecords: n.LooseRecords,
 		MaxBuffer: int64(n.MaxBuffer), SessionMemory: int64(n.SessionMemory), MaxRead: int64(n.MaxRead), Memory: max(0, int64(n.Memory)), Exhausted: n.Exhausted,
@@ -147,7 +147,7 @@ func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHo
 // addNFC gives a host its port 902.
 func (b *builder) addNFC(h *simulator.HostSystem) error {
 	l := b.lab
-	host := &nfcHost{hosts: l.nfcHosts, name: h.Name, ref: h.Self, addr: l.ports.keep(l.nfcAddr(len(l.nfcHosts.all)))}
+	host := &nfcHost{hosts: l.nfcHosts, name: h.Name, ref: h.Self, addr: l.ports.reservePort(l.nfcAddr(len(l.nfcHosts.all)))}
 	if l.cfg.VCenter && !l.cfg.HostListeners {
 		cert, err := newCertificate(h.Name)
 		if err != nil {
@@ -162,9 +162,9 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	}
 	var err error
 	host.server, err = nfchost.Listen(nfchost.Config{
-		Addr: host.addr, Certificate: func() *tls.Certificate { return &host.certificate().pair }, Tickets: host,
+		Addr: host.addr, Certificate: func() *tls.Certificate { return &host.tlsCertificate().pair }, Tickets: host,
 		Pacer: func(rate int64) nfchost.Pacer { return newBucket(rate) },
-		Fault: l.faults.takeNFC, Count: l.stats.nfc, Rules: l.nfcHosts.rules.Load().rules(), Log: l.cfg.Log,
+		Fault: l.faults.takeNFC, Count: l.stats.countNFC, Rules: l.nfcHosts.rules.Load().serverRules(), Log: l.cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -229,8 +229,8 @@ func (n *nfcHosts) nfcNetwork(nth int) string {
 	return ip.String()
 }
 
-// certificate is the one a host shows on 443 too.
-func (h *nfcHost) certificate() *certificate {
+// tlsCertificate is the one a host shows on 443 too.
+func (h *nfcHost) tlsCertificate() *certificate {
 	switch e := h.hosts.listeners.hosts[h.endpointName()]; {
 	case h.cert != nil:
 		return h.cert
@@ -250,7 +250,7 @@ func (h *nfcHost) endpointName() string {
 	return h.name
 }
 
-func (n *nfcHosts) host(ref types.ManagedObjectReference) *nfcHost {
+func (n *nfcHosts) findHost(ref types.ManagedObjectReference) *nfcHost {
 	for _, h := range n.all {
 		if h.ref == ref {
 			return h
@@ -259,8 +259,8 @@ func (n *nfcHosts) host(ref types.ManagedObjectReference) *nfcHost {
 	return nil
 }
 
-// each does something with every server and returns the first error.
-func (n *nfcHosts) each(do func(*nfchost.Server) error) error {
+// eachServer does something with every server and returns the first error.
+func (n *nfcHosts) eachServer(do func(*nfchost.Server) error) error {
 	for _, h := range n.all {
 		if h.server == nil {
 			continue
@@ -288,20 +288,20 @@ func (n *nfcHosts) NFC() NFC { return *n.rules.Load() }
 
 // SetNFC changes how the hosts answer on port 902.
 func (n *nfcHosts) SetNFC(want NFC) error {
-	if err := want.check(); err != nil {
+	if err := want.validate(); err != nil {
 		return err
 	}
 	rules := want.forVersion(n.cfg)
 	n.rules.Store(&rules)
-	return n.each(func(s *nfchost.Server) error {
-		s.SetRules(rules.rules())
+	return n.eachServer(func(s *nfchost.Server) error {
+		s.SetRules(rules.serverRules())
 		return nil
 	})
 }
 
 // DropNFC breaks every NFC connection. Tickets that were not used stay good.
 func (n *nfcHosts) DropNFC() {
-	_ = n.each(func(s *nfchost.Server) error {
+	_ = n.eachServer(func(s *nfchost.Server) error {
 		s.Drop()
 		return nil
 	})
@@ -310,7 +310,7 @@ func (n *nfcHosts) DropNFC() {
 // MoveVM moves a running or idle VM to another host of a vCenter, as vMotion does. NFC
 // sessions go on; tickets asked for from then on are for the new host.
 func (n *nfcHosts) MoveVM(vm, host string) error {
-	m, err := n.inventory.machine(vm)
+	m, err := n.inventory.findMachine(vm)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (n *nfcHosts) MoveVM(vm, host string) error {
 	if i < 0 {
 		return fmt.Errorf("no host %q in the lab", host)
 	}
-	ctx, reg := n.inventory.context(), n.inventory.model.Map()
+	ctx, reg := n.inventory.newContext(), n.inventory.model.Map()
 	moved, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
 		return fmt.Errorf("VM %q is no longer registered", vm)
@@ -332,7 +332,7 @@ func (n *nfcHosts) MoveVM(vm, host string) error {
 	return err
 }
 
-func (n NFC) check() error {
+func (n NFC) validate() error {
 	switch {
 	case n.MaxBuffer < 0 || n.SessionMemory < 0 || n.MaxRead < 0 || n.Memory < nfcUnlimited || n.SessionRate < 0 || n.HostRate < 0 || n.LinkRate < 0 ||
 		n.Latency < 0 || n.Hold < 0 || n.HoldFor < 0 || n.TicketFor < 0:
@@ -357,4 +357,4 @@ func (n NFC) check() error {
 }
 
 // Reserve is part of nfchost.Pacer.
-func (b *bucket) Reserve(n int, now time.Time) time.Duration { return b.reserve(n, now) }
+func (b *bucket) Reserve(n int, now time.Time) time.Duration { return b.reserveBytes(n, now) }

@@ -19,7 +19,7 @@ type nfcDisk struct {
 // ReadAt is part of nfchost.Disk. What a host does when the file is merged under a reader is
 // not known; here the read fails, and never mixes two states.
 func (d *nfcDisk) ReadAt(p []byte, off int64) (int, error) {
-	if d.stale() {
+	if d.isStale() {
 		return 0, errStale
 	}
 	return d.chainView.ReadAt(p, off)
@@ -39,12 +39,12 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	}
 	granularity := int64(d.hosts.cfg.CBT.Granularity)
 	for at, end := off, off+length; at < end; {
-		start, stop, err := nextArea(d.mapped(), at, granularity)
+		start, stop, err := nextArea(d.mappedContent(), at, granularity)
 		if err != nil {
 			return nil, err
 		}
 		start, stop = max(start, at), min(stop, end)
-		for _, a := range v.shown(start, stop) {
+		for _, a := range v.shownAreas(start, stop) {
 			list = append(list, nfchost.Area{Offset: a.Start, Length: a.Length})
 		}
 		at = max(stop, at+1)
@@ -52,8 +52,8 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	return list, nil
 }
 
-// mapped is what the allocation map speaks of.
-func (d *nfcDisk) mapped() content {
+// mappedContent is what the allocation map speaks of.
+func (d *nfcDisk) mappedContent() content {
 	if !d.hosts.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
 		return d.chainView
 	}

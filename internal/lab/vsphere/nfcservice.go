@@ -118,7 +118,7 @@ func (s *nfcService) Reference() types.ManagedObjectReference { return s.Self }
 
 // NfcGetVmFiles gives a ticket for all disks of a VM.
 func (s *nfcService) NfcGetVmFiles(ctx *simulator.Context, req *nfcGetVMFiles) soap.HasFault {
-	ticket, fault := s.ticket(ctx, req.VM, 0)
+	ticket, fault := s.makeTicket(ctx, req.VM, 0)
 	if fault != nil {
 		return &nfcGetVMFilesBody{Fault_: simulator.Fault("", fault)}
 	}
@@ -127,7 +127,7 @@ func (s *nfcService) NfcGetVmFiles(ctx *simulator.Context, req *nfcGetVMFiles) s
 
 // NfcRandomAccessOpenReadonly gives a ticket for one disk of a VM.
 func (s *nfcService) NfcRandomAccessOpenReadonly(ctx *simulator.Context, req *nfcOpenReadonly) soap.HasFault {
-	ticket, fault := s.ticket(ctx, req.VM, req.DeviceKey)
+	ticket, fault := s.makeTicket(ctx, req.VM, req.DeviceKey)
 	if fault != nil {
 		return &nfcOpenReadonlyBody{Fault_: simulator.Fault("", fault)}
 	}
@@ -143,7 +143,7 @@ func (s *nfcService) NfcGetServerNfcLibVersion(_ *simulator.Context, req *nfcLib
 		body.Fault_ = simulator.Fault("Unable to resolve WSDL method name NfcGetServerNfcLibVersion", &types.InvalidRequest{})
 	case s.lab.cfg.VCenter && req.Host == nil:
 		body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "hostForAccess"})
-	case req.Host != nil && s.lab.nfcHosts.host(*req.Host) == nil:
+	case req.Host != nil && s.lab.nfcHosts.findHost(*req.Host) == nil:
 		body.Fault_ = simulator.Fault("", &types.ManagedObjectNotFound{Obj: *req.Host})
 	default:
 		body.Res = &nfcLibVersionResponse{Returnval: int32(s.lab.nfcHosts.rules.Load().LibVersion)}
@@ -154,8 +154,8 @@ func (s *nfcService) NfcGetServerNfcLibVersion(_ *simulator.Context, req *nfcLib
 	return body
 }
 
-// ticket makes a ticket for the host a VM runs on; key 0 is every disk.
-func (s *nfcService) ticket(ctx *simulator.Context, ref types.ManagedObjectReference, key int32) (*types.HostServiceTicket, types.BaseMethodFault) {
+// makeTicket makes a ticket for the host a VM runs on; key 0 is every disk.
+func (s *nfcService) makeTicket(ctx *simulator.Context, ref types.ManagedObjectReference, key int32) (*types.HostServiceTicket, types.BaseMethodFault) {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
 	if !ok {
 		return nil, &types.ManagedObjectNotFound{Obj: ref}
@@ -164,19 +164,19 @@ func (s *nfcService) ticket(ctx *simulator.Context, ref types.ManagedObjectRefer
 	if m == nil || vm.Runtime.Host == nil {
 		return nil, &types.InvalidArgument{InvalidProperty: "vm"}
 	}
-	t := nfcTicket{machine: m, host: s.lab.nfcHosts.host(*vm.Runtime.Host), service: nfcServiceESXi}
-	if t.disk = m.disk(key); t.disk == nil && key != 0 {
+	t := nfcTicket{machine: m, host: s.lab.nfcHosts.findHost(*vm.Runtime.Host), service: nfcServiceESXi}
+	if t.disk = m.findDisk(key); t.disk == nil && key != 0 {
 		return nil, &types.InvalidArgument{InvalidProperty: "diskDeviceKey"}
 	}
 	f := s.lab.faults.takeTicket(m.spec.Name)
-	if f.is(FaultNFCTicket) {
+	if f.isKind(FaultNFCTicket) {
 		return nil, &types.NoPermission{Object: &ref, PrivilegeId: "VirtualMachine.Provisioning.GetVmFiles"}
 	}
-	return s.describe(t, f.is(FaultNFCThumbprint))
+	return s.describeTicket(t, f.isKind(FaultNFCThumbprint))
 }
 
-// describe writes the ticket as a vCenter or an ESXi does. A lie names another certificate.
-func (s *nfcService) describe(t nfcTicket, lie bool) (*types.HostServiceTicket, types.BaseMethodFault) {
+// describeTicket writes the ticket as a vCenter or an ESXi does. A lie names another certificate.
+func (s *nfcService) describeTicket(t nfcTicket, lie bool) (*types.HostServiceTicket, types.BaseMethodFault) {
 	host, port, err := net.SplitHostPort(t.host.addr)
 	number, portErr := strconv.Atoi(port)
 	if err != nil || portErr != nil {
@@ -187,7 +187,7 @@ func (s *nfcService) describe(t nfcTicket, lie bool) (*types.HostServiceTicket, 
 		t.service = nfcServiceVPXA
 		ticket.Host, ticket.Service = host, nfcServiceVPXA
 	}
-	der := t.host.certificate().pair.Certificate[0]
+	der := t.host.tlsCertificate().pair.Certificate[0]
 	if major, _, _ := strings.Cut(s.lab.cfg.Version, "."); len(major) > 1 || major >= "9" {
 		ticket.SslCertificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	} else {
@@ -196,7 +196,7 @@ func (s *nfcService) describe(t nfcTicket, lie bool) (*types.HostServiceTicket, 
 	if lie {
 		ticket.SslCertificate, ticket.SslThumbprint = "", sha1Of([]byte("another certificate"))
 	}
-	ticket.SessionId = s.lab.nfcHosts.issue(t)
+	ticket.SessionId = s.lab.nfcHosts.issueTicket(t)
 	return ticket, nil
 }
 

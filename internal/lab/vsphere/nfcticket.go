@@ -18,8 +18,8 @@ type nfcTicket struct {
 	issued  time.Time
 }
 
-// issue makes a ticket. Two calls make two.
-func (n *nfcHosts) issue(t nfcTicket) string {
+// issueTicket makes a ticket. Two calls make two.
+func (n *nfcHosts) issueTicket(t nfcTicket) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	id := "52" + newID() // begins as those of real hosts do
@@ -69,7 +69,7 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 	switch {
 	case !found || link.disk.vm != g.ticket.machine || g.ticket.disk != nil && link.disk != g.ticket.disk:
 		return nil, denied
-	case link.written():
+	case link.isActive():
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextMultiwriter)
 	case link.disk.served.Load() > 0:
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextLocked)

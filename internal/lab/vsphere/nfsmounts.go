@@ -56,7 +56,7 @@ type nasMounts struct {
 	lost []*nas // mounts of hosts that lost power: configured, and not mounted
 }
 
-func (t *nasMounts) find(host types.ManagedObjectReference, name string) *nas {
+func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *nas {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -67,8 +67,8 @@ func (t *nasMounts) find(host types.ManagedObjectReference, name string) *nas {
 	return nil
 }
 
-// of lists the mounts of one host; a zero reference is all.
-func (t *nasMounts) of(host types.ManagedObjectReference) (all []*nas) {
+// mountsOf lists the mounts of one host; a zero reference is all.
+func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -79,9 +79,9 @@ func (t *nasMounts) of(host types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-// at lists the mounts of one datastore.
-func (t *nasMounts) at(ref types.ManagedObjectReference) (all []*nas) {
-	for _, n := range t.of(types.ManagedObjectReference{}) {
+// mountsAt lists the mounts of one datastore.
+func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nas) {
+	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		if n.ref == ref {
 			all = append(all, n)
 		}
@@ -89,28 +89,28 @@ func (t *nasMounts) at(ref types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-func (t *nasMounts) add(n *nas) {
+func (t *nasMounts) addMount(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = append(t.all, n)
 }
 
-func (t *nasMounts) remove(n *nas) {
+func (t *nasMounts) removeMount(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
 }
 
-// abandon drops every mount without a word to the servers.
-func (t *nasMounts) abandon() {
-	for _, n := range t.of(types.ManagedObjectReference{}) {
+// dropAll drops every mount without a word to the servers.
+func (t *nasMounts) dropAll() {
+	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		n.client.Abandon()
-		t.remove(n)
-		t.lose(n)
+		t.removeMount(n)
+		t.loseMount(n)
 	}
 }
 
-func (t *nasMounts) lose(n *nas) {
+func (t *nasMounts) loseMount(n *nas) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, n)
@@ -132,7 +132,7 @@ func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
 
 // mountNAS mounts an export on a host as its name in the inventory.
 func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
-	ctx, cancel := t.jobs.context(context.Background())
+	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	cfg := t.cfg.NFS
 	connections := int(spec.Connections)
@@ -152,10 +152,10 @@ func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, 
 	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
-// unmount removes a datastore from its host. The server gets the request, and need not answer.
-func (t *nasMounts) unmount(n *nas) {
-	t.remove(n)
-	ctx, cancel := t.jobs.context(context.Background())
+// unmountOne removes a datastore from its host. The server gets the request, and need not answer.
+func (t *nasMounts) unmountOne(n *nas) {
+	t.removeMount(n)
+	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	if err := n.client.Unmount(ctx); err != nil {
 		t.cfg.Log.Debug("unmount", "datastore", n.spec.LocalPath, "err", err)
@@ -164,7 +164,7 @@ func (t *nasMounts) unmount(n *nas) {
 
 // Mounts lists what the hosts have mounted: host, datastore name and server:path.
 func (t *nasMounts) Mounts() (all []Mount) {
-	for _, n := range t.of(types.ManagedObjectReference{}) {
+	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		all = append(all, Mount{
 			Host: n.host.Value, Datastore: n.spec.LocalPath, Server: n.spec.RemoteHost, Path: n.spec.RemotePath,
 			OpenFiles: n.client.OpenFiles(), Down: n.client.Down(),
@@ -187,8 +187,8 @@ type Mount struct {
 // power does: locks stay behind, copies end nowhere, and so do processes and SSH sessions.
 // The inventory keeps the datastores; see BootHost.
 func (l *Lab) PowerCutHost() {
-	l.jobs.cut()
-	l.nasMounts.abandon()
+	l.jobs.cutJobs()
+	l.nasMounts.dropAll()
 	l.DropNFC()
 	for _, h := range l.sshHosts.all {
 		h.machine.KillAll()
@@ -203,12 +203,12 @@ func (t *nasMounts) BootHost() error {
 	for _, n := range t.takeLost(func(*nas) bool { return true }) {
 		again, err := t.mountNAS(n.host, n.machine, n.spec)
 		if err != nil {
-			t.lose(n)
+			t.loseMount(n)
 			errs = append(errs, err)
 			continue
 		}
 		again.ref = n.ref
-		t.add(again)
+		t.addMount(again)
 	}
 	return errors.Join(errs...)
 }
@@ -221,7 +221,7 @@ func (t *nasMounts) CutNFS() { t.severNFS(true) }
 func (t *nasMounts) HealNFS() { t.severNFS(false) }
 
 func (t *nasMounts) severNFS(cut bool) {
-	for _, n := range t.of(types.ManagedObjectReference{}) {
+	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		n.client.Sever(cut)
 	}
 }
@@ -239,8 +239,8 @@ var errHostGone = errors.New("the host is gone")
 
 func (j *jobs) init() { j.ctx, j.cancel = context.WithCancelCause(context.Background()) }
 
-// context returns one that ends with ctx and with the host.
-func (j *jobs) context(ctx context.Context) (context.Context, context.CancelFunc) {
+// jobContext returns one that ends with ctx and with the host.
+func (j *jobs) jobContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	j.mu.Lock()
 	host := j.ctx
 	j.mu.Unlock()
@@ -252,8 +252,8 @@ func (j *jobs) context(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// cut ends every job; those that come later run again.
-func (j *jobs) cut() {
+// cutJobs ends every job; those that come later run again.
+func (j *jobs) cutJobs() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.cancel(errHostGone)

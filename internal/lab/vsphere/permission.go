@@ -30,8 +30,8 @@ var privilegeOf = map[string]string{
 	"StopService":           "Host.Config.NetService",
 }
 
-// denied is the fault of a call that the account has no privilege for; nil of others.
-func (a *vimAPI) denied(method *simulator.Method) types.BaseMethodFault {
+// deniedFault is the fault of a call that the account has no privilege for; nil of others.
+func (a *vimAPI) deniedFault(method *simulator.Method) types.BaseMethodFault {
 	needed := privilegeOf[method.Name]
 	if needed == "" || !slices.Contains(a.lab.cfg.Lacks, needed) {
 		return nil
@@ -63,8 +63,8 @@ func (m *authorizationManager) HasPrivilegeOnEntities(req *types.HasPrivilegeOnE
 // is not known.
 const freeEdition = "esxBasic"
 
-// license sets the free licence, if the lab has it, and the end of an evaluation licence.
-func (a *vimAPI) license(reg *simulator.Registry) {
+// setLicence sets the free licence, if the lab has it, and the end of an evaluation licence.
+func (a *vimAPI) setLicence(reg *simulator.Registry) {
 	m, ok := reg.Get(types.ManagedObjectReference{Type: "LicenseManager", Value: "ha-license-manager"}).(*simulator.LicenseManager)
 	if !ok {
 		return // a vCenter: its hosts are never free ones

@@ -27,7 +27,7 @@ type guestPower struct {
 // ShutdownGuest requests a shutdown from the guest, which may have no tools, may ignore it, and takes
 // time.
 func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.ShutdownGuest) soap.HasFault {
-	body := &methods.ShutdownGuestBody{Fault_: v.lab.busy(v.machine)}
+	body := &methods.ShutdownGuestBody{Fault_: v.lab.busyFault(v.machine)}
 	if body.Fault_ != nil {
 		return body
 	}
@@ -67,17 +67,17 @@ func (g *guestPower) scheduleShutdown(m *machine) {
 		g.firing.Add(1)
 		g.timers = append(g.timers, time.AfterFunc(delay, func() {
 			defer g.firing.Done()
-			g.settle()
+			g.powerOffDue()
 		}))
 	}
 }
 
 // Tick executes the events that are due on the lab's clock. Each request does so too; a test that moves
 // an injected clock calls it to wake clients that wait without requests.
-func (g *guestPower) Tick() { g.settle() }
+func (g *guestPower) Tick() { g.powerOffDue() }
 
-// settle powers off the guests whose shutdown is due.
-func (g *guestPower) settle() {
+// powerOffDue powers off the guests whose shutdown is due.
+func (g *guestPower) powerOffDue() {
 	for _, m := range g.dueShutdowns() {
 		if err := g.setPower(m, false); err != nil {
 			g.cfg.Log.Warn("guest shutdown", "vm", m.spec.Name, "err", err)
@@ -101,8 +101,8 @@ func (g *guestPower) dueShutdowns() (due []*machine) {
 	return due
 }
 
-// stop forgets pending shutdowns and waits for those under way.
-func (g *guestPower) stop() {
+// stopTimers forgets pending shutdowns and waits for those under way.
+func (g *guestPower) stopTimers() {
 	g.mu.Lock()
 	g.stopped = true
 	for _, t := range g.timers {
@@ -116,7 +116,7 @@ func (g *guestPower) stop() {
 
 // SetPower turns a VM on or off from outside, as an administrator at another console would.
 func (g *guestPower) SetPower(vm string, on bool) error {
-	m, err := g.inventory.machine(vm)
+	m, err := g.inventory.findMachine(vm)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (g *guestPower) setPower(m *machine, on bool) error {
 	if m.running.Load() == on {
 		return nil
 	}
-	ctx, reg := g.inventory.context(), g.inventory.model.Map()
+	ctx, reg := g.inventory.newContext(), g.inventory.model.Map()
 	vm, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
 	if !ok {
 		return fmt.Errorf("VM %q is no longer registered", m.spec.Name)
@@ -174,12 +174,12 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 		switch c.Name {
 		case "runtime.powerState":
 			on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
-			m.switched(vm, on)
+			m.onPower(vm, on)
 			m.setTools(vm, on)
 			w.lab.cancelShutdown(m)
 		case "snapshot", "snapshot.rootSnapshotList", "snapshot.currentSnapshot":
 			if !followed {
-				m.follow(w.lab, vm)
+				m.syncChains(w.lab, vm)
 				followed = true
 			}
 		}
@@ -196,16 +196,16 @@ func (g *guestPower) cancelShutdown(m *machine) {
 	}
 }
 
-// switched is what a machine being switched on or off does to its disks. Being switched on
+// onPower is what a machine being switched on or off does to its disks. Being switched on
 // opens them: a change of tracking takes effect, and an epoch of changes begins.
-func (m *machine) switched(vm *mo.VirtualMachine, on bool) {
+func (m *machine) onPower(vm *mo.VirtualMachine, on bool) {
 	if on == m.running.Swap(on) {
 		return
 	}
 	if on {
 		m.openDisks(vm)
 	}
-	m.writer.switched(on)
+	m.writer.onPower(on)
 }
 
 func (m *machine) openDisks(vm *mo.VirtualMachine) {
@@ -213,8 +213,8 @@ func (m *machine) openDisks(vm *mo.VirtualMachine) {
 	defer m.writing.Unlock()
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
 	for _, d := range m.disks {
-		d.changes.stun(wanted, len(m.snaps) > 0)
-		d.changes.end()
+		d.changes.reopenDisk(wanted, len(m.snaps) > 0)
+		d.changes.endEpoch()
 	}
 	m.showBackings(vm)
 }

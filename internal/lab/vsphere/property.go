@@ -53,14 +53,14 @@ func propertyAt(v reflect.Value, path string) (reflect.Value, bool) {
 		if m.index == nil {
 			return reflect.Value{}, false
 		}
-		if v = v.FieldByIndex(m.index); unset(v) {
+		if v = v.FieldByIndex(m.index); isUnset(v) {
 			return reflect.Value{}, true
 		}
 	}
 	return v, v.IsValid()
 }
 
-func unset(v reflect.Value) bool {
+func isUnset(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
 		return v.IsNil()
@@ -75,7 +75,7 @@ func asAnswered(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	v = copied(v)
+	v = deepCopy(v)
 	if v.Kind() != reflect.Slice {
 		return v.Interface()
 	}
@@ -108,32 +108,32 @@ func listKind(t reflect.Type) string {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// copied copies a value with all that it points to: it is written to the wire when its object is
+// deepCopy copies a value with all that it points to: it is written to the wire when its object is
 // not locked any more.
-func copied(v reflect.Value) reflect.Value {
+func deepCopy(v reflect.Value) reflect.Value {
 	to := reflect.New(v.Type()).Elem()
 	to.Set(v)
-	if unset(v) || v.Type() == timeType {
+	if isUnset(v) || v.Type() == timeType {
 		return to
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		p := reflect.New(v.Type().Elem())
-		p.Elem().Set(copied(v.Elem()))
+		p.Elem().Set(deepCopy(v.Elem()))
 		to.Set(p)
 	case reflect.Interface:
-		to.Set(copied(v.Elem()))
+		to.Set(deepCopy(v.Elem()))
 	case reflect.Slice:
 		if !v.IsNil() {
 			to.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 		}
 		for i := range v.Len() {
-			to.Index(i).Set(copied(v.Index(i)))
+			to.Index(i).Set(deepCopy(v.Index(i)))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				to.Field(i).Set(copied(v.Field(i)))
+				to.Field(i).Set(deepCopy(v.Field(i)))
 			}
 		}
 	}

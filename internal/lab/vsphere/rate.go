@@ -19,8 +19,8 @@ type bucket struct {
 	sum  flow      // counters of requested bytes
 }
 
-// total is all that was asked for.
-func (b *bucket) total() flow {
+// totalRequested is all that was asked for.
+func (b *bucket) totalRequested() flow {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sum
@@ -34,8 +34,8 @@ func (b *bucket) setRate(rate int64) {
 	b.rate, b.free = rate, time.Time{}
 }
 
-// reserve grants n bytes and returns how long to wait before sending them.
-func (b *bucket) reserve(n int, now time.Time) time.Duration {
+// reserveBytes grants n bytes and returns how long to wait before sending them.
+func (b *bucket) reserveBytes(n int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sum.reads, b.sum.bytes = b.sum.reads+1, b.sum.bytes+int64(n)
@@ -50,8 +50,8 @@ func (b *bucket) reserve(n int, now time.Time) time.Duration {
 	return max(0, wait)
 }
 
-// piece is how much to send at a time: a quarter of the burst, within bounds.
-func (b *bucket) piece() int {
+// pieceSize is how much to send at a time: a quarter of the burst, within bounds.
+func (b *bucket) pieceSize() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rate == 0 {

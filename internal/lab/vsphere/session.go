@@ -51,9 +51,9 @@ func newDoor(cfg *Config) *door {
 	return &door{cfg: cfg, sessions: map[string]time.Time{}, tickets: map[string]ticket{}}
 }
 
-// password checks a login. Five wrong ones in a row lock the account for 900 s, also for
+// checkPassword checks a login. Five wrong ones in a row lock the account for 900 s, also for
 // the right password (Security.AccountLockFailures, AccountUnlockTime).
-func (d *door) password(user, pass string) bool {
+func (d *door) checkPassword(user, pass string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if subtle.ConstantTimeCompare([]byte(user), []byte(d.cfg.User)) != 1 {
@@ -73,42 +73,42 @@ func (d *door) password(user, pass string) bool {
 	return false
 }
 
-func (d *door) refuse(expired bool) {
+func (d *door) refuseLogins(expired bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expired = expired
 }
 
-// add registers a session that was opened elsewhere (a SOAP login).
-func (d *door) add(id string) {
+// addSession registers a session that was opened elsewhere (a SOAP login).
+func (d *door) addSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sessions[id] = d.cfg.now()
 }
 
-// full reports whether another session would exceed the limit.
-func (d *door) full() bool {
+// isFull reports whether another session would exceed the limit.
+func (d *door) isFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.expire()
+	d.expireSessions()
 	return len(d.sessions) >= d.cfg.Sessions.Max
 }
 
-// alive reports whether id is a session. Looking does not keep it alive: data transfer on
+// isSession reports whether id is a session. Looking does not keep it alive: data transfer on
 // /folder does not count as use.
-func (d *door) alive(id string) bool {
+func (d *door) isSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.expire()
+	d.expireSessions()
 	_, ok := d.sessions[id]
 	return ok
 }
 
-// touch marks a session as used by a SOAP call, and reports whether it is one.
-func (d *door) touch(id string) bool {
+// touchSession marks a session as used by a SOAP call, and reports whether it is one.
+func (d *door) touchSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.expire()
+	d.expireSessions()
 	_, ok := d.sessions[id]
 	if ok {
 		d.sessions[id] = d.cfg.now()
@@ -116,7 +116,7 @@ func (d *door) touch(id string) bool {
 	return ok
 }
 
-func (d *door) remove(id string) {
+func (d *door) removeSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.sessions, id)
@@ -129,7 +129,7 @@ func (d *door) killAll() {
 	clear(d.sessions)
 }
 
-func (d *door) expire() {
+func (d *door) expireSessions() {
 	now := d.cfg.now()
 	for id, used := range d.sessions {
 		if now.Sub(used) >= time.Duration(d.cfg.Sessions.Idle) {
@@ -138,8 +138,8 @@ func (d *door) expire() {
 	}
 }
 
-// issue makes a ticket for one request.
-func (d *door) issue(t ticket) string {
+// issueTicket makes a ticket for one request.
+func (d *door) issueTicket(t ticket) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	id := newID()
@@ -147,9 +147,9 @@ func (d *door) issue(t ticket) string {
 	return id
 }
 
-// redeem takes a ticket out if it is for this request. A ticket shown for another request
+// redeemTicket takes a ticket out if it is for this request. A ticket shown for another request
 // is spent as well.
-func (d *door) redeem(id string, r *http.Request) bool {
+func (d *door) redeemTicket(id string, r *http.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, ok := d.tickets[id]
@@ -163,32 +163,32 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// admit lets a /folder request in by cookie, ticket or Basic login, and sets the session
+// authenticate lets a /folder request in by cookie, ticket or Basic login, and sets the session
 // cookie after a Basic login.
-func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) error {
-	if c, err := r.Cookie(sessionCookie); err == nil && e.door.alive(c.Value) {
+func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) error {
+	if c, err := r.Cookie(sessionCookie); err == nil && e.door.isSession(c.Value) {
 		return nil
 	}
-	if c, err := r.Cookie(ticketCookie); err == nil && e.door.redeem(c.Value, r) {
+	if c, err := r.Cookie(ticketCookie); err == nil && e.door.redeemTicket(c.Value, r) {
 		return nil
 	}
 	user, pass, ok := r.BasicAuth()
-	if !ok || !e.door.password(user, pass) {
+	if !ok || !e.door.checkPassword(user, pass) {
 		return errLogin
 	}
-	if e.door.full() {
+	if e.door.isFull() {
 		return errSessions
 	}
-	return e.login(w)
+	return e.startSession(w)
 }
 
-// login opens a session and hands out its cookie.
-func (e *endpoint) login(w http.ResponseWriter) error {
+// startSession opens a session and hands out its cookie.
+func (e *endpoint) startSession(w http.ResponseWriter) error {
 	id, err := e.openSession()
 	if err != nil {
 		return err
 	}
-	e.door.add(id)
+	e.door.addSession(id)
 	http.SetCookie(w, newCookie(id))
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *sessionManager) AcquireGenericServiceTicket(ctx *simulator.Context, req
 		body.Fault_ = simulator.Fault(err.Error(), &types.InvalidArgument{InvalidProperty: "spec.url"})
 		return body
 	}
-	id := s.lab.listeners.issue(t)
+	id := s.lab.listeners.issueTicket(t)
 	body.Res = &types.AcquireGenericServiceTicketResponse{Returnval: types.SessionManagerGenericServiceTicket{
 		Id: id, HostName: s.lab.main.addr,
 	}}

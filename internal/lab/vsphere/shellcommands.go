@@ -25,23 +25,23 @@ type ratedReader struct {
 }
 
 func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
-	if err := pause(r.ctx, r.rate.reserve(len(p), time.Now())); err != nil {
+	if err := pause(r.ctx, r.rate.reserveBytes(len(p), time.Now())); err != nil {
 		return 0, err
 	}
 	return r.src.ReadAt(p, off)
 }
 
-// commands are the programs of a host. What they share with real ones is what callers rely
+// hostCommands are the programs of a host. What they share with real ones is what callers rely
 // on: arguments, output, exit status.
-func (h *shellHost) commands() map[string]shell.Command {
+func (h *shellHost) hostCommands() map[string]shell.Command {
 	t := &fileCommands{files: h.files}
 	all := map[string]shell.Command{
 		"vmkfstools": h.vmkfstools, "esxcli": h.esxcli, "localcli": h.esxcli, "vim-cmd": h.vimCmd,
 		"cat": t.cat, "ls": t.ls, "rm": t.rm, "mv": t.mv, "printf": printfCmd, "mkdir": t.mkdirCmd, "touch": t.touch, "stat": t.stat, "head": t.head, "tail": t.tail, "wc": t.wc,
 		"md5sum": t.sum(md5.New), "openssl": t.openssl, "kill": h.kill, "ps": h.ps, "sleep": sleepCmd, "test": t.test, "[": t.test,
-		"hostname": h.print(h.name), "vmware": h.print("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.print("VMkernel"),
+		"hostname": h.printLine(h.name), "vmware": h.printLine("VMware ESXi " + h.lab.cfg.Version + " build-24022510"), "uname": h.printLine("VMkernel"),
 		"esxtop": h.esxtop,
-		"id":     h.print("uid=0(root) gid=0(root)"), "sync": h.print(""),
+		"id":     h.printLine("uid=0(root) gid=0(root)"), "sync": h.printLine(""),
 	}
 	if h.lab.cfg.SSH.SHA256Sum {
 		all["sha256sum"] = t.sum(sha256.New)
@@ -49,7 +49,7 @@ func (h *shellHost) commands() map[string]shell.Command {
 	return all
 }
 
-func (h *shellHost) print(line string) shell.Command {
+func (h *shellHost) printLine(line string) shell.Command {
 	return func(c *shell.Call) int {
 		if line != "" {
 			fmt.Fprintln(c.Out, line)
@@ -58,8 +58,8 @@ func (h *shellHost) print(line string) shell.Command {
 	}
 }
 
-// flags takes options off the arguments: single letters, in any grouping.
-func flags(args []string) (set map[byte]bool, rest []string) {
+// splitFlags takes options off the arguments: single letters, in any grouping.
+func splitFlags(args []string) (set map[byte]bool, rest []string) {
 	set = map[byte]bool{}
 	for i, a := range args {
 		if a == "--" {
@@ -76,7 +76,7 @@ func flags(args []string) (set map[byte]bool, rest []string) {
 	return set, rest
 }
 
-func abs(c *shell.Call, name string) string {
+func absPath(c *shell.Call, name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}
@@ -86,7 +86,7 @@ func abs(c *shell.Call, name string) string {
 // forEachPath runs f for every path and counts a failure as status 1.
 func forEachPath(c *shell.Call, names []string, f func(name string) error) (status int) {
 	for _, name := range names {
-		if err := f(abs(c, name)); err != nil {
+		if err := f(absPath(c, name)); err != nil {
 			fmt.Fprintf(c.Err, "%s: %s: %v\n", c.Args[0], name, err)
 			status = 1
 		}
@@ -99,7 +99,7 @@ type fileCommands struct{ files *hostFiles }
 
 // copyOut writes a file to w.
 func (t *fileCommands) copyOut(c *shell.Call, w io.Writer, name string) error {
-	r, size, err := t.files.reader(c.Ctx, name)
+	r, size, err := t.files.openReader(c.Ctx, name)
 	if err != nil {
 		return fmt.Errorf("can't open '%s': %w", name, err)
 	}
@@ -172,7 +172,7 @@ func (t *fileCommands) openssl(c *shell.Call) int {
 }
 
 func (t *fileCommands) ls(c *shell.Call) int {
-	set, names := flags(c.Args[1:])
+	set, names := splitFlags(c.Args[1:])
 	if len(names) == 0 {
 		names = []string{"."}
 	}
@@ -180,7 +180,7 @@ func (t *fileCommands) ls(c *shell.Call) int {
 		if set['d'] || !t.files.isDir(c.Ctx, name) {
 			return t.lsOne(c, set['l'], name, name)
 		}
-		entries, err := t.files.list(c.Ctx, name)
+		entries, err := t.files.listFolder(c.Ctx, name)
 		if err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func (t *fileCommands) ls(c *shell.Call) int {
 }
 
 func (t *fileCommands) lsOne(c *shell.Call, long bool, name, show string) error {
-	f, err := t.files.stat(c.Ctx, name)
+	f, err := t.files.statFile(c.Ctx, name)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (t *fileCommands) lsOne(c *shell.Call, long bool, name, show string) error 
 }
 
 func (t *fileCommands) rm(c *shell.Call) int {
-	set, names := flags(c.Args[1:])
+	set, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
 		err := t.rmTree(c, name, set['r'] || set['R'])
 		if set['f'] && errors.Is(err, errNoFile) {
@@ -229,7 +229,7 @@ func (t *fileCommands) rmTree(c *shell.Call, name string, recursive bool) error 
 		if !recursive {
 			return errIsDir
 		}
-		entries, err := t.files.list(c.Ctx, name)
+		entries, err := t.files.listFolder(c.Ctx, name)
 		if err != nil {
 			return err
 		}
@@ -239,20 +239,20 @@ func (t *fileCommands) rmTree(c *shell.Call, name string, recursive bool) error 
 			}
 		}
 	}
-	return t.files.remove(c.Ctx, name)
+	return t.files.removeFile(c.Ctx, name)
 }
 
 func (t *fileCommands) mkdirCmd(c *shell.Call) int {
-	set, names := flags(c.Args[1:])
+	set, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
-		return t.files.mkdir(c.Ctx, name, set['p'])
+		return t.files.makeFolder(c.Ctx, name, set['p'])
 	})
 }
 
 func (t *fileCommands) touch(c *shell.Call) int {
-	_, names := flags(c.Args[1:])
+	_, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
-		_, err := t.files.create(name, false)
+		_, err := t.files.createFile(name, false)
 		return err
 	})
 }
@@ -265,7 +265,7 @@ func (t *fileCommands) stat(c *shell.Call) int {
 		format, args = args[1], args[2:]
 	}
 	return forEachPath(c, args, func(name string) error {
-		f, err := t.files.stat(c.Ctx, name)
+		f, err := t.files.statFile(c.Ctx, name)
 		if err == nil {
 			fmt.Fprintln(c.Out, strings.NewReplacer("%s", strconv.FormatInt(f.size, 10), "%n", name).Replace(format))
 		}
@@ -280,12 +280,12 @@ func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 		_, err := io.Copy(&b, io.LimitReader(c.In, maxMemFile))
 		return []byte(b.String()), err
 	}
-	f, err := t.files.stat(c.Ctx, abs(c, names[0]))
+	f, err := t.files.statFile(c.Ctx, absPath(c, names[0]))
 	if err == nil && f.size > maxMemFile {
 		err = errors.New("file is too large for the lab")
 	}
 	if err == nil {
-		err = t.copyOut(c, &b, abs(c, names[0]))
+		err = t.copyOut(c, &b, absPath(c, names[0]))
 	}
 	return []byte(b.String()), err
 }
@@ -313,14 +313,14 @@ func countArgs(args []string) (n int, bytes bool, rest []string) {
 }
 
 func (t *fileCommands) head(c *shell.Call) int {
-	return t.part(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
+	return t.printPart(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
 }
 
 func (t *fileCommands) tail(c *shell.Call) int {
-	return t.part(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
+	return t.printPart(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
 }
 
-func (t *fileCommands) part(c *shell.Call, choose func([]string, int) []string) int {
+func (t *fileCommands) printPart(c *shell.Call, choose func([]string, int) []string) int {
 	n, byBytes, names := countArgs(c.Args[1:])
 	text, err := t.textOf(c, names)
 	if err != nil {
@@ -338,7 +338,7 @@ func (t *fileCommands) part(c *shell.Call, choose func([]string, int) []string) 
 }
 
 func (t *fileCommands) wc(c *shell.Call) int {
-	set, names := flags(c.Args[1:])
+	set, names := splitFlags(c.Args[1:])
 	text, err := t.textOf(c, names)
 	if err != nil {
 		fmt.Fprintf(c.Err, "wc: %v\n", err)
@@ -363,12 +363,12 @@ func (t *fileCommands) test(c *shell.Call) int {
 		args = args[:len(args)-1]
 	}
 	if len(args) > 0 && args[0] == "!" {
-		return boolStatus(!t.holds(c, args[1:]))
+		return boolStatus(!t.evaluate(c, args[1:]))
 	}
-	return boolStatus(t.holds(c, args))
+	return boolStatus(t.evaluate(c, args))
 }
 
-func (t *fileCommands) holds(c *shell.Call, args []string) bool {
+func (t *fileCommands) evaluate(c *shell.Call, args []string) bool {
 	switch len(args) {
 	case 1:
 		return args[0] != ""
@@ -379,7 +379,7 @@ func (t *fileCommands) holds(c *shell.Call, args []string) bool {
 		case "-z":
 			return args[1] == ""
 		}
-		f, err := t.files.stat(c.Ctx, abs(c, args[1]))
+		f, err := t.files.statFile(c.Ctx, absPath(c, args[1]))
 		return err == nil && map[string]bool{"-e": true, "-f": !f.dir, "-d": f.dir, "-s": f.size > 0}[args[0]]
 	case 3:
 		a, _ := strconv.Atoi(args[0])
@@ -469,10 +469,10 @@ func printfCmd(c *shell.Call) int {
 
 // mv renames one file of the RAM disk.
 func (t *fileCommands) mv(c *shell.Call) int {
-	_, names := flags(c.Args[1:])
+	_, names := splitFlags(c.Args[1:])
 	if len(names) != 2 {
 		fmt.Fprintln(c.Err, "mv: the lab knows mv FROM TO")
 		return 1
 	}
-	return forEachPath(c, names[:1], func(name string) error { return t.files.rename(name, abs(c, names[1])) })
+	return forEachPath(c, names[:1], func(name string) error { return t.files.renameFile(name, absPath(c, names[1])) })
 }

@@ -59,26 +59,26 @@ type hostFile struct {
 	dir  bool
 }
 
-// text returns a file of the RAM disk, or nothing.
-func (f *hostFiles) text(name string) []byte {
+// fileText returns a file of the RAM disk, or nothing.
+func (f *hostFiles) fileText(name string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return bytes.Clone(f.mem[name])
 }
 
-// open is how redirections reach files.
-func (f *hostFiles) open(name string, mode shell.Mode) (io.ReadWriteCloser, error) {
+// openFile is how redirections reach files.
+func (f *hostFiles) openFile(name string, mode shell.Mode) (io.ReadWriteCloser, error) {
 	if mode == shell.Read {
-		r, size, err := f.reader(f.h.background(), name)
+		r, size, err := f.openReader(f.h.jobContext(), name)
 		if err != nil {
 			return nil, err
 		}
 		return &memWriter{Reader: io.NewSectionReader(r, 0, size)}, nil
 	}
-	return f.create(name, mode == shell.Write)
+	return f.createFile(name, mode == shell.Write)
 }
 
-func (f *hostFiles) create(name string, truncate bool) (io.ReadWriteCloser, error) {
+func (f *hostFiles) createFile(name string, truncate bool) (io.ReadWriteCloser, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -117,23 +117,23 @@ func (w *memWriter) Write(p []byte) (int, error) {
 
 func (w *memWriter) Close() error { return nil }
 
-// volume finds the datastore a path lies on; ok is false for other paths.
-func (f *hostFiles) volume(name string) (ds *datastore, n *nas, rest string, ok bool) {
+// findVolume finds the datastore a path lies on; ok is false for other paths.
+func (f *hostFiles) findVolume(name string) (ds *datastore, n *nas, rest string, ok bool) {
 	p, err := parseVolumePath(name)
 	if err != nil {
 		return nil, nil, "", false
 	}
-	if n = f.h.lab.nasMounts.find(f.h.ref, p.datastore); n == nil {
+	if n = f.h.lab.nasMounts.findMount(f.h.ref, p.datastore); n == nil {
 		if dc := f.h.lab.hostDatacenter(f.h.ref); dc != nil {
-			ds = dc.datastore(p.datastore)
+			ds = dc.findDatastore(p.datastore)
 		}
 	}
 	return ds, n, p.path, true
 }
 
-// reader opens a file. What a running VM holds is busy, whatever the reader is.
-func (f *hostFiles) reader(ctx context.Context, name string) (io.ReaderAt, int64, error) {
-	ds, n, rest, ok := f.volume(name)
+// openReader opens a file. What a running VM holds is busy, whatever the reader is.
+func (f *hostFiles) openReader(ctx context.Context, name string) (io.ReaderAt, int64, error) {
+	ds, n, rest, ok := f.findVolume(name)
 	switch {
 	case !ok:
 		f.mu.Lock()
@@ -150,7 +150,7 @@ func (f *hostFiles) reader(ctx context.Context, name string) (io.ReaderAt, int64
 	case ds == nil:
 		return nil, 0, errNoFile
 	}
-	if d := ds.file(rest); d != nil {
+	if d := ds.findFile(rest); d != nil {
 		if f.h.lab.isLocked(d) {
 			return nil, 0, errBusyFile
 		}
@@ -186,22 +186,22 @@ func shellError(err error) error {
 	return err
 }
 
-// stat describes a file or folder.
-func (f *hostFiles) stat(ctx context.Context, name string) (hostFile, error) {
+// statFile describes a file or folder.
+func (f *hostFiles) statFile(ctx context.Context, name string) (hostFile, error) {
 	if f.isDir(ctx, name) {
 		return hostFile{name: path.Base(name), dir: true}, nil
 	}
-	if ds, _, rest, ok := f.volume(name); ok && ds != nil {
-		if d := ds.file(rest); d != nil { // also one that cannot be opened
+	if ds, _, rest, ok := f.findVolume(name); ok && ds != nil {
+		if d := ds.findFile(rest); d != nil { // also one that cannot be opened
 			return hostFile{name: path.Base(name), size: d.content.Size()}, nil
 		}
 	}
-	_, size, err := f.reader(ctx, name)
+	_, size, err := f.openReader(ctx, name)
 	return hostFile{name: path.Base(name), size: size}, err
 }
 
 func (f *hostFiles) isDir(ctx context.Context, name string) bool {
-	ds, n, rest, ok := f.volume(name)
+	ds, n, rest, ok := f.findVolume(name)
 	switch {
 	case !ok:
 		f.mu.Lock()
@@ -219,12 +219,12 @@ func (f *hostFiles) isDir(ctx context.Context, name string) bool {
 	return false
 }
 
-// list returns the names in a folder, sorted.
-func (f *hostFiles) list(ctx context.Context, name string) (names []string, err error) {
-	ds, n, rest, ok := f.volume(name)
+// listFolder returns the names in a folder, sorted.
+func (f *hostFiles) listFolder(ctx context.Context, name string) (names []string, err error) {
+	ds, n, rest, ok := f.findVolume(name)
 	switch {
 	case name == volumesRoot:
-		names = f.volumes()
+		names = f.volumeNames()
 	case !ok:
 		names = f.inMemory(name)
 	case n != nil:
@@ -236,7 +236,7 @@ func (f *hostFiles) list(ctx context.Context, name string) (names []string, err 
 			names = append(names, e.Name)
 		}
 	case ds != nil:
-		entries, err := place{dc: ds.dc, ds: ds, path: rest}.files()
+		entries, err := place{dc: ds.dc, ds: ds, path: rest}.listFiles()
 		if err != nil {
 			return nil, errNoFile
 		}
@@ -250,11 +250,11 @@ func (f *hostFiles) list(ctx context.Context, name string) (names []string, err 
 	return names, nil
 }
 
-func (f *hostFiles) volumes() (names []string) {
+func (f *hostFiles) volumeNames() (names []string) {
 	for _, ds := range f.h.lab.hostDatacenter(f.h.ref).datastores {
 		names = append(names, ds.spec.Name)
 	}
-	for _, n := range f.h.lab.nasMounts.of(f.h.ref) {
+	for _, n := range f.h.lab.nasMounts.mountsOf(f.h.ref) {
 		names = append(names, n.spec.LocalPath)
 	}
 	return names
@@ -263,11 +263,11 @@ func (f *hostFiles) volumes() (names []string) {
 func (f *hostFiles) inMemory(dir string) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.below(dir)
+	return f.namesBelow(dir)
 }
 
-// below is called with mu held.
-func (f *hostFiles) below(dir string) (names []string) {
+// namesBelow is called with mu held.
+func (f *hostFiles) namesBelow(dir string) (names []string) {
 	for _, all := range []func(func(string) bool){maps.Keys(f.mem), maps.Keys(f.dirs)} {
 		for name := range all {
 			if path.Dir(name) == dir && name != "/" {
@@ -278,9 +278,9 @@ func (f *hostFiles) below(dir string) (names []string) {
 	return names
 }
 
-// remove removes a file, or an empty folder.
-func (f *hostFiles) remove(ctx context.Context, name string) error {
-	ds, n, rest, ok := f.volume(name)
+// removeFile removes a file, or an empty folder.
+func (f *hostFiles) removeFile(ctx context.Context, name string) error {
+	ds, n, rest, ok := f.findVolume(name)
 	switch {
 	case ok && n != nil:
 		return shellError(n.client.Remove(ctx, rest))
@@ -292,7 +292,7 @@ func (f *hostFiles) remove(ctx context.Context, name string) error {
 	if _, there := f.mem[name]; !there && !f.dirs[name] {
 		return errNoFile
 	}
-	if len(f.below(name)) > 0 {
+	if len(f.namesBelow(name)) > 0 {
 		return shellText("Directory not empty")
 	}
 	delete(f.mem, name)
@@ -300,8 +300,8 @@ func (f *hostFiles) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// rename replaces the file that has the new name. A folder goes with all that is in it.
-func (f *hostFiles) rename(from, to string) error {
+// renameFile replaces the file that has the new name. A folder goes with all that is in it.
+func (f *hostFiles) renameFile(from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	data, isFile := f.mem[from]
@@ -339,10 +339,10 @@ func (f *hostFiles) renameDir(from, to string) {
 	}
 }
 
-// mkdir makes a folder that is not there yet, of several who try for one of them only; or, with
+// makeFolder makes a folder that is not there yet, of several who try for one of them only; or, with
 // parents, one that may be there, and those above it.
-func (f *hostFiles) mkdir(ctx context.Context, name string, parents bool) error {
-	ds, n, rest, ok := f.volume(name)
+func (f *hostFiles) makeFolder(ctx context.Context, name string, parents bool) error {
+	ds, n, rest, ok := f.findVolume(name)
 	switch {
 	case ok && n != nil:
 		return n.client.MkdirAll(ctx, rest)
@@ -366,8 +366,8 @@ func (f *hostFiles) mkdir(ctx context.Context, name string, parents bool) error 
 	return nil
 }
 
-// background is the context of work that belongs to no session.
-func (h *shellHost) background() context.Context {
+// jobContext is the context of work that belongs to no session.
+func (h *shellHost) jobContext() context.Context {
 	h.lab.jobs.mu.Lock()
 	defer h.lab.jobs.mu.Unlock()
 	return h.lab.jobs.ctx

@@ -43,24 +43,24 @@ func (h *shellHost) vmkfstools(c *shell.Call) int {
 		case a == "-U" || a == "--deletevirtualdisk":
 			remove, args = value, args[1:]
 		case strings.HasPrefix(a, "-") || len(names) == 2:
-			return usage(c)
+			return printUsage(c)
 		default:
-			names = append(names, abs(c, a))
+			names = append(names, absPath(c, a))
 		}
 		if len(args) == 0 {
-			return usage(c)
+			return printUsage(c)
 		}
 	}
 	switch {
 	case remove != "" && !clone:
-		return h.deleteDisk(c, abs(c, remove))
+		return h.deleteDisk(c, absPath(c, remove))
 	case clone && len(names) == 2:
 		return h.cloneDisk(c, names[0], names[1], format)
 	}
-	return usage(c)
+	return printUsage(c)
 }
 
-func usage(c *shell.Call) int {
+func printUsage(c *shell.Call) int {
 	fmt.Fprintln(c.Err, "vmkfstools: the lab knows -i SRC DST [-d FORMAT] and -U DISK")
 	return 1
 }
@@ -77,7 +77,7 @@ func (h *shellHost) cloneDisk(c *shell.Call, src, dst, format string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	defer context.AfterFunc(c.Ctx, func() { cancel(errKilled) })()
-	err := h.lab.clone(ctx, h.ref, src, dst, format, func(percent int) {
+	err := h.lab.runClone(ctx, h.ref, src, dst, format, func(percent int) {
 		if _, err := fmt.Fprintf(c.Out, "\rClone: %d%% done.", percent); err != nil {
 			cancel(errKilled) // SIGPIPE
 		}
@@ -134,7 +134,7 @@ func cloneText(err error) (text string, code int) {
 // deleteDisk removes a descriptor and its flat file.
 func (h *shellHost) deleteDisk(c *shell.Call, name string) int {
 	for _, file := range []string{name, strings.TrimSuffix(name, ".vmdk") + "-flat.vmdk"} {
-		if err := h.files.remove(c.Ctx, file); err != nil {
+		if err := h.files.removeFile(c.Ctx, file); err != nil {
 			fmt.Fprintf(c.Err, "Failed to delete virtual disk: %v\n", err)
 			return vmkfstoolsFailed
 		}
@@ -149,7 +149,7 @@ func (h *shellHost) esxcli(c *shell.Call) int {
 		fmt.Fprintf(c.Err, "Error: Unknown command or namespace %s\n", strings.Join(args, " "))
 		return 1
 	}
-	opts, err := options(args[3:])
+	opts, err := parseOptions(args[3:])
 	if err == nil {
 		switch args[2] {
 		case "add":
@@ -173,8 +173,8 @@ func (h *shellHost) esxcli(c *shell.Call) int {
 // optionNames are the short forms of what storage nfs takes.
 var optionNames = map[string]string{"-H": "host", "-s": "share", "-v": "volume-name", "-c": "connections", "-r": "readonly"}
 
-// options reads -H X, --host X and --host=X.
-func options(args []string) (map[string]string, error) {
+// parseOptions reads -H X, --host X and --host=X.
+func parseOptions(args []string) (map[string]string, error) {
 	opts := map[string]string{}
 	for i := 0; i < len(args); i++ {
 		name, value, found := strings.Cut(args[i], "=")
@@ -197,7 +197,7 @@ func options(args []string) (map[string]string, error) {
 
 // asHost calls the host's HostDatastoreSystem as hostd does for a local command.
 func (h *shellHost) asHost(f func(ctx *simulator.Context, s *datastoreSystem) types.BaseMethodFault) types.BaseMethodFault {
-	ctx := h.lab.context()
+	ctx := h.lab.newContext()
 	host := ctx.Map.Get(h.ref).(*simulator.HostSystem)
 	dss := ctx.Map.Get(*host.ConfigManager.DatastoreSystem).(*simulator.HostDatastoreSystem)
 	var fault types.BaseMethodFault
@@ -212,7 +212,7 @@ func (h *shellHost) addNFS(opts map[string]string) error {
 		AccessMode: "readWrite", Type: "NFS", Connections: int32(connections),
 	}
 	fault := h.asHost(func(ctx *simulator.Context, s *datastoreSystem) types.BaseMethodFault {
-		_, fault := s.create(ctx, types.CreateNasDatastore{Spec: spec})
+		_, fault := s.createNAS(ctx, types.CreateNasDatastore{Spec: spec})
 		return fault
 	})
 	if fault != nil {
@@ -223,7 +223,7 @@ func (h *shellHost) addNFS(opts map[string]string) error {
 
 func (h *shellHost) removeNFS(opts map[string]string) error {
 	name := opts["volume-name"]
-	n := h.lab.nasMounts.find(h.ref, name)
+	n := h.lab.nasMounts.findMount(h.ref, name)
 	if n == nil {
 		return shellText("Unknown volume: " + name)
 	}
@@ -240,7 +240,7 @@ func (h *shellHost) listNFS(c *shell.Call) {
 	const row = "%-20s  %-15s  %-30s  %10s  %7s  %9s\n"
 	fmt.Fprintf(c.Out, row, "Volume Name", "Host", "Share", "Accessible", "Mounted", "Read-Only")
 	fmt.Fprintf(c.Out, row, dashes(20), dashes(15), dashes(30), dashes(10), dashes(7), dashes(9))
-	for _, n := range h.lab.nasMounts.of(h.ref) {
+	for _, n := range h.lab.nasMounts.mountsOf(h.ref) {
 		fmt.Fprintf(c.Out, row, n.spec.LocalPath, n.spec.RemoteHost, n.spec.RemotePath, strconv.FormatBool(!n.client.Down()), "true", "false")
 	}
 }

@@ -29,9 +29,9 @@ type tick struct {
 	on    bool
 }
 
-// follow makes the disks' chains agree with the snapshot tree. The caller holds the VM's
+// syncChains makes the disks' chains agree with the snapshot tree. The caller holds the VM's
 // lock. The lab knows chains, no branches: nothing in it goes back to a snapshot.
-func (m *machine) follow(l *Lab, vm *mo.VirtualMachine) {
+func (m *machine) syncChains(l *Lab, vm *mo.VirtualMachine) {
 	tree := snapshotsOf(vm.Snapshot)
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -72,14 +72,14 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 	added := &snap{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]tick{}}
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
 	for _, d := range m.disks {
-		if !snapshotted(d.spec) {
+		if !isSnapshotted(d.spec) {
 			continue
 		}
-		d.changes.stun(wanted, len(m.snaps) > 0)
-		_, log, on := d.changes.moment()
-		added.epochs[d] = tick{d.changes.end(), log, on}
+		d.changes.reopenDisk(wanted, len(m.snaps) > 0)
+		_, log, on := d.changes.currentEpoch()
+		added.epochs[d] = tick{d.changes.endEpoch(), log, on}
 		m.showFrozen(l, s.Snapshot, d, added.epochs[d])
-		if err := d.push(); err != nil {
+		if err := d.addDelta(); err != nil {
 			l.cfg.Log.Error("write delta", "vm", m.spec.Name, "err", err)
 		}
 	}
@@ -99,7 +99,7 @@ func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk,
 	}
 	for _, dev := range s.Config.Hardware.Device {
 		if dev.GetVirtualDevice().Key == d.key {
-			dev.GetVirtualDevice().Backing = d.backingWith(d.last(), id)
+			dev.GetVirtualDevice().Backing = d.backingWith(d.lastLink(), id)
 			if disk, ok := dev.(*types.VirtualDisk); ok {
 				disk.CapacityInBytes = d.size.Load()
 				disk.CapacityInKB = disk.CapacityInBytes / growUnit
@@ -123,29 +123,29 @@ func (m *machine) mergeSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 	m.snaps = slices.Delete(m.snaps, i, i+1)
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
 	for _, d := range m.disks {
-		if !snapshotted(d.spec) {
+		if !isSnapshotted(d.spec) {
 			continue
 		}
-		if err := d.merge(i + 1); err != nil {
+		if err := d.mergeLink(i + 1); err != nil {
 			l.cfg.Log.Error("merge delta", "vm", m.spec.Name, "err", err)
 		}
-		d.changes.stun(wanted, len(m.snaps) > 0)
+		d.changes.reopenDisk(wanted, len(m.snaps) > 0)
 	}
 }
 
 // showBackings puts the disks' active links into the VM's config.
 func (m *machine) showBackings(vm *mo.VirtualMachine) {
 	for _, dev := range vm.Config.Hardware.Device {
-		if d := m.disk(dev.GetVirtualDevice().Key); d != nil {
-			dev.GetVirtualDevice().Backing = d.backing(d.last())
+		if d := m.findDisk(dev.GetVirtualDevice().Key); d != nil {
+			dev.GetVirtualDevice().Backing = d.linkBacking(d.lastLink())
 		}
 	}
 }
 
-// push adds a delta above the last link. Its number is the lowest that is free, as hosts
+// addDelta adds a delta above the last link. Its number is the lowest that is free, as hosts
 // choose it: names come again.
-func (d *vdisk) push() error {
-	links := d.chain()
+func (d *vdisk) addDelta() error {
+	links := d.currentLinks()
 	number := 1
 	for slices.ContainsFunc(links, func(k chainLink) bool { return k.name == d.deltaName(number) }) {
 		number++
@@ -168,15 +168,15 @@ func (d *vdisk) deltaName(number int) string {
 	return fmt.Sprintf("%s-%06d.vmdk", strings.TrimSuffix(d.spec.Name, ".vmdk"), number)
 }
 
-// merge folds link n into the one below and removes its files. Whoever reads through either
+// mergeLink folds link n into the one below and removes its files. Whoever reads through either
 // of them, or through those above, sees an error from then on.
-func (d *vdisk) merge(n int) error {
-	links := slices.Clone(d.chain())
+func (d *vdisk) mergeLink(n int) error {
+	links := slices.Clone(d.currentLinks())
 	if n < 1 || n >= len(links) {
 		return fmt.Errorf("disk %s has no link %d", d.spec.Name, n)
 	}
 	lower, upper := links[n-1], links[n]
-	links[n-1].layer = merged(lower.layer, upper.layer)
+	links[n-1].layer = mergeLayers(lower.layer, upper.layer)
 	lower.layer.stale.Store(true)
 	upper.layer.stale.Store(true)
 	links = slices.Delete(links, n, n+1)
@@ -208,7 +208,7 @@ const (
 
 // CreateSnapshotTask is the simulator's, unless a fault happens to it.
 func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.CreateSnapshot_Task) soap.HasFault {
-	if f := v.lab.busy(v.machine); f != nil {
+	if f := v.lab.busyFault(v.machine); f != nil {
 		return &methods.CreateSnapshot_TaskBody{Fault_: f}
 	}
 	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
@@ -220,7 +220,7 @@ func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.C
 
 // CreateSnapshotExTask is the simulator's, unless a fault happens to it.
 func (v *virtualMachine) CreateSnapshotExTask(ctx *simulator.Context, req *types.CreateSnapshotEx_Task) soap.HasFault {
-	if f := v.lab.busy(v.machine); f != nil {
+	if f := v.lab.busyFault(v.machine); f != nil {
 		return &methods.CreateSnapshotEx_TaskBody{Fault_: f}
 	}
 	if v.lab.snapshotFault(v.machine, FaultSnapshotCreate) {
@@ -240,10 +240,10 @@ func (v *virtualMachine) failTask(ctx *simulator.Context, name, reason string) t
 // ConsolidateVMDisksTask merges the deltas that removed snapshots left behind.
 func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types.ConsolidateVMDisks_Task) soap.HasFault {
 	ref := v.lab.startTask(ctx, v.Self, "consolidateDisks", func(*labTask) (types.AnyType, types.BaseMethodFault) {
-		own := v.lab.context()
+		own := v.lab.newContext()
 		own.WithLock(v.VirtualMachine, func() {
 			if v.machine != nil {
-				v.machine.consolidate(v.lab, &v.VirtualMachine.VirtualMachine)
+				v.machine.mergeLeftovers(v.lab, &v.VirtualMachine.VirtualMachine)
 			}
 			own.Update(v.VirtualMachine, []types.PropertyChange{{Name: "runtime.consolidationNeeded", Val: false}})
 		})
@@ -252,8 +252,8 @@ func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types
 	return &methods.ConsolidateVMDisks_TaskBody{Res: &types.ConsolidateVMDisks_TaskResponse{Returnval: ref}}
 }
 
-// consolidate merges left-over deltas. The VM's lock must be held.
-func (m *machine) consolidate(l *Lab, vm *mo.VirtualMachine) {
+// mergeLeftovers merges left-over deltas. The VM's lock must be held.
+func (m *machine) mergeLeftovers(l *Lab, vm *mo.VirtualMachine) {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	for i := len(m.snaps) - 1; i >= 0; i-- {
@@ -275,7 +275,7 @@ type vmSnapshot struct {
 // RemoveSnapshotTask calls the simulator unless a fault is active. A delta is left behind if the caller
 // or a fault requests that.
 func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
-	if f := s.lab.busy(s.machine); f != nil {
+	if f := s.lab.busyFault(s.machine); f != nil {
 		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
 	}
 	if ctx.Session != nil { // the simulator would show it after its end
@@ -334,12 +334,12 @@ func (m *machine) setLeaveDelta(leave bool) {
 }
 
 func (l *Lab) snapshotFault(m *machine, kind FaultKind) bool {
-	return m != nil && l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.hits(m.spec.Name, "") }) != nil
+	return m != nil && l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.matchesPath(m.spec.Name, "") }) != nil
 }
 
-// busy is the fault of a VM that something else is done to: "TaskInProgress: if the virtual
+// busyFault is the fault of a VM that something else is done to: "TaskInProgress: if the virtual
 // machine is busy" (API reference, CreateSnapshot_Task and others). Nil: it is not.
-func (l *Lab) busy(m *machine) *soap.Fault {
+func (l *Lab) busyFault(m *machine) *soap.Fault {
 	if !l.snapshotFault(m, FaultVMBusy) {
 		return nil
 	}

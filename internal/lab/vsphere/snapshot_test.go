@@ -314,7 +314,7 @@ func TestDeltasAreRealFiles(t *testing.T) {
 func (r *rig) listed(stem string) (names []string) {
 	r.t.Helper()
 	ds := r.lab.datacenters[0].datastores[0]
-	for _, path := range ds.files() {
+	for _, path := range ds.filePaths() {
 		names = append(names, filepath.Base(path))
 	}
 	entries, err := os.ReadDir(filepath.Join(ds.dir, "web01"))

@@ -19,8 +19,8 @@ import (
 // the cookie of an expired session never reaches the simulator, and the cookie of a new one
 // is written as hosts write it.
 func (e *endpoint) serveSDK(w http.ResponseWriter, r *http.Request) {
-	e.lab.stats.request(r)
-	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touch(c.Value) {
+	e.lab.stats.countRequest(r)
+	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touchSession(c.Value) {
 		r.Header.Del("Cookie")
 	}
 	defer e.watchWait(r)()
@@ -35,22 +35,22 @@ type cookieWriter struct {
 }
 
 func (w *cookieWriter) WriteHeader(status int) {
-	w.learn()
+	w.learnSession()
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *cookieWriter) Write(p []byte) (int, error) {
-	w.learn()
+	w.learnSession()
 	return w.ResponseWriter.Write(p)
 }
 
-func (w *cookieWriter) learn() {
+func (w *cookieWriter) learnSession() {
 	if w.done {
 		return
 	}
 	w.done = true
 	if id := sessionOf(w.Header()); id != "" {
-		w.door.add(id)
+		w.door.addSession(id)
 		w.Header().Del("Set-Cookie")
 		http.SetCookie(w.ResponseWriter, newCookie(id))
 	}
@@ -105,11 +105,11 @@ func (a *vimAPI) serveModel() {
 	svc := a.lab.model.Service
 	svc.Listen = &url.URL{Scheme: "https", Host: a.lab.main.addr, Path: "/sdk", User: url.UserPassword(a.lab.cfg.User, a.lab.cfg.Password)}
 	reg := a.lab.model.Map()
-	reg.Handler = a.hook
+	reg.Handler = a.hookCall
 	sm := reg.SessionManager()
 	sm.ServiceHostName = a.lab.main.addr
-	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.password(req.UserName, req.Password) }
-	a.license(reg)
+	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.checkPassword(req.UserName, req.Password) }
+	a.setLicence(reg)
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
 	pc := &collector{}
 	pc.Self = a.lab.model.ServiceContent.PropertyCollector
@@ -127,26 +127,26 @@ func (a *vimAPI) serveModel() {
 	}
 }
 
-// hook sees every SOAP call before the simulator does. It may refuse the call or name
+// hookCall sees every SOAP call before the simulator does. It may refuse the call or name
 // another object to take it.
 //
 // The object it names replaces the real one for this session only: an object put into the
 // global registry makes the simulator's own tasks panic on a type assertion, and one merely
 // returned is overridden by the session's view.
-func (a *vimAPI) hook(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
-	a.lab.stats.soap(method.Name)
+func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	a.lab.stats.countSOAP(method.Name)
 	if ctx.Session == nil {
-		return a.override(ctx, method), a.checkLogin(method)
+		return a.overrideFor(ctx, method), a.checkLogin(method)
 	}
-	if a.lab.cfg.ReadOnlyLicence && changes(method.Name) {
+	if a.lab.cfg.ReadOnlyLicence && needsLicence(method.Name) {
 		return nil, &types.RestrictedVersion{}
 	}
-	if fault := a.denied(method); fault != nil {
+	if fault := a.deniedFault(method); fault != nil {
 		return nil, fault
 	}
 	a.followSessions(ctx, method)
-	a.lab.waits.add(ctx, method)
-	obj := a.override(ctx, method)
+	a.lab.waits.addWait(ctx, method)
+	obj := a.overrideFor(ctx, method)
 	if obj == nil {
 		return nil, nil
 	}
@@ -157,7 +157,7 @@ func (a *vimAPI) hook(ctx *simulator.Context, method *simulator.Method) (mo.Refe
 // checkLogin refuses a login above the session limit. What a host answers then is not
 // documented for SOAP; the lab makes it a plain system error.
 func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
-	if method.Name == "Login" && a.lab.main.door.full() {
+	if method.Name == "Login" && a.lab.main.door.isFull() {
 		return &types.SystemError{Reason: errSessions.Error()}
 	}
 	return nil
@@ -166,16 +166,16 @@ func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
 func (a *vimAPI) followSessions(ctx *simulator.Context, method *simulator.Method) {
 	switch req := method.Body.(type) {
 	case *types.Logout:
-		a.lab.main.door.remove(ctx.Session.Key)
+		a.lab.main.door.removeSession(ctx.Session.Key)
 	case *types.TerminateSession:
 		for _, id := range req.SessionId {
-			a.lab.main.door.remove(id)
+			a.lab.main.door.removeSession(id)
 		}
 	}
 }
 
-// override returns the lab's object for the methods the lab implements itself.
-func (a *vimAPI) override(ctx *simulator.Context, method *simulator.Method) mo.Reference {
+// overrideFor returns the lab's object for the methods the lab implements itself.
+func (a *vimAPI) overrideFor(ctx *simulator.Context, method *simulator.Method) mo.Reference {
 	switch method.Name {
 	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
 		if vm, ok := ctx.Map.Get(method.This).(*simulator.VirtualMachine); ok {
@@ -228,9 +228,9 @@ var readOnly = []string{
 	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "Nfc", "SetCollectorPageSize",
 }
 
-// changes reports whether a call needs more than the free licence allows. DestroyView and
+// needsLicence reports whether a call needs more than the free licence allows. DestroyView and
 // the like are for what a session made itself; two calls remove real things.
-func changes(method string) bool {
+func needsLicence(method string) bool {
 	if method == "Destroy_Task" || method == "DestroyDatastore" {
 		return true
 	}

@@ -393,7 +393,7 @@ func TestControlTellsOfSSHAndMounts(t *testing.T) {
 	l := start(t, withSSH(withNFS(Config{}, s)))
 	c := dialSSH(t, l)
 	must(t, c, addLanding)
-	i := l.control.info()
+	i := l.control.labInfo()
 	if len(i.SSH) != 1 || i.SSH[0].Addr != l.SSHAddr("") || !strings.HasPrefix(i.SSH[0].HostKey, "ssh-ed25519 ") || len(i.Mounts) != 1 {
 		t.Errorf("%+v %+v", i.SSH, i.Mounts)
 	}
@@ -454,13 +454,13 @@ func FuzzArguments(f *testing.F) {
 	f.Add("-c -5 -n x --")
 	f.Fuzz(func(t *testing.T, line string) {
 		args := strings.Fields(line)
-		if opts, err := options(args); err == nil && len(opts) > len(args) {
+		if opts, err := parseOptions(args); err == nil && len(opts) > len(args) {
 			t.Errorf("%q: %v", args, opts)
 		}
 		if n, _, rest := countArgs(args); n < 0 || len(rest) > len(args) {
 			t.Errorf("%q: %d, %q", args, n, rest)
 		}
-		if _, rest := flags(args); len(rest) > len(args) {
+		if _, rest := splitFlags(args); len(rest) > len(args) {
 			t.Errorf("%q: %q", args, rest)
 		}
 	})

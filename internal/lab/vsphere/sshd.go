@@ -82,13 +82,13 @@ func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 		setDefault(&s.cfg.SSH.MaxSessions, maxSessions)
 		host.addr = s.cfg.SSH.Addr
 	}
-	host.addr = s.ports.keep(host.addr)
+	host.addr = s.ports.reservePort(host.addr)
 	host.files = newHostFiles(host)
 	host.machine = &shell.Machine{
-		Open: host.files.open, Commands: host.commands(),
-		IsDir: func(name string) bool { return host.files.isDir(host.background(), name) },
+		Open: host.files.openFile, Commands: host.hostCommands(),
+		IsDir: func(name string) bool { return host.files.isDir(host.jobContext(), name) },
 		Files: func(name string) []string {
-			list, _ := host.files.list(host.background(), name) // no folder: no files
+			list, _ := host.files.listFolder(host.jobContext(), name) // no folder: no files
 			return list
 		},
 	}
@@ -155,16 +155,16 @@ const hostKeyPath = "/host/ssh_host_rsa_key_pub"
 
 // serveHostKey returns the host key to authenticated clients.
 func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
-	e.lab.stats.request(r)
-	if err := e.admit(w, r); err != nil {
-		fail(&recorder{ResponseWriter: w}, r, err)
+	e.lab.stats.countRequest(r)
+	if err := e.authenticate(w, r); err != nil {
+		writeError(&recorder{ResponseWriter: w}, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, _ = io.WriteString(w, e.lab.SSHHostKey("")) // the client may have gone
 }
 
-func (h *shellHost) listen() error {
+func (h *shellHost) startListening() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.lab.cfg.SSH.Unavailable || h.down {
@@ -178,12 +178,12 @@ func (h *shellHost) listen() error {
 		return err
 	}
 	h.ln, h.addr = ln, ln.Addr().String()
-	h.serving.Go(func() { h.accept(ln) })
+	h.serving.Go(func() { h.acceptConns(ln) })
 	return nil
 }
 
-// unlisten stops taking connections; those there are go on.
-func (h *shellHost) unlisten() error {
+// stopListening stops taking connections; those there are go on.
+func (h *shellHost) stopListening() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ln == nil {
@@ -194,7 +194,7 @@ func (h *shellHost) unlisten() error {
 	return err
 }
 
-func (h *shellHost) accept(ln net.Listener) {
+func (h *shellHost) acceptConns(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
@@ -204,7 +204,7 @@ func (h *shellHost) accept(ln net.Listener) {
 		taken := !h.down
 		if taken {
 			h.conns[c] = true
-			h.serving.Go(func() { h.serve(c) })
+			h.serving.Go(func() { h.serveConn(c) })
 		}
 		h.mu.Unlock()
 		if !taken {
@@ -226,7 +226,7 @@ func (h *shellHost) close() error {
 	h.mu.Lock()
 	h.down = true
 	h.mu.Unlock()
-	err := h.unlisten()
+	err := h.stopListening()
 	h.dropConns()
 	h.machine.Close()
 	h.serving.Wait()
@@ -246,16 +246,16 @@ func (s *sshHosts) DropSSH() {
 func (s *sshHosts) SetSSH(on bool) error {
 	var errs []error
 	for _, h := range s.all {
-		switched := h.services.stop
+		switched := h.services.stopService
 		if on {
-			switched = h.services.start
+			switched = h.services.startService
 		}
-		errs = append(errs, switched(s.inventory.context(), serviceSSH))
+		errs = append(errs, switched(s.inventory.newContext(), serviceSSH))
 	}
 	return errors.Join(errs...)
 }
 
-func (h *shellHost) serve(c net.Conn) {
+func (h *shellHost) serveConn(c net.Conn) {
 	defer func() {
 		h.mu.Lock()
 		delete(h.conns, c)
@@ -285,7 +285,7 @@ func (h *shellHost) serve(c net.Conn) {
 		open.Add(1)
 		sessions.Go(func() {
 			defer open.Add(-1)
-			h.session(channel, requests)
+			h.runSession(channel, requests)
 		})
 	}
 	_ = conn.Close() // fails if the connection has ended
@@ -304,7 +304,7 @@ func (h *shellHost) serverConfig() *ssh.ServerConfig {
 		return nil, h.checkKey(meta.User(), key)
 	}
 	password := func(user, pass string) error {
-		if open && h.lab.main.door.password(user, pass) {
+		if open && h.lab.main.door.checkPassword(user, pass) {
 			return nil
 		}
 		h.lab.stats.refusedSSH()
@@ -333,7 +333,7 @@ func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
 	if user != h.lab.cfg.User && user != "root" {
 		return errNoLogin
 	}
-	rest := h.files.text("/etc/ssh/keys-root/authorized_keys")
+	rest := h.files.fileText("/etc/ssh/keys-root/authorized_keys")
 	for _, line := range h.lab.cfg.SSH.AuthorizedKeys {
 		rest = append(rest, (line + "\n")...)
 	}
@@ -350,9 +350,9 @@ func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
 	return errNoLogin
 }
 
-// session runs one command. It lasts until the command and all other holders of its output have ended,
+// runSession runs one command. It lasts until the command and all other holders of its output have ended,
 // or the client disconnects.
-func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
+func (h *shellHost) runSession(ch ssh.Channel, requests <-chan *ssh.Request) {
 	s := &sshSession{host: h, ch: ch, ended: make(chan struct{})}
 	for {
 		select {
@@ -364,7 +364,7 @@ func (h *shellHost) session(ch ssh.Channel, requests <-chan *ssh.Request) {
 				}
 				return
 			}
-			s.request(r)
+			s.handleRequest(r)
 		case <-s.ended:
 			ssh.DiscardRequests(requests) // until the client closes its side
 			return
@@ -380,16 +380,16 @@ type sshSession struct {
 	ended  chan struct{} // closed when the command has ended and all writers are closed
 }
 
-// request answers what a client may ask of a session.
-func (s *sshSession) request(r *ssh.Request) {
+// handleRequest answers what a client may ask of a session.
+func (s *sshSession) handleRequest(r *ssh.Request) {
 	var cmd struct{ Command string }
 	var sig struct{ Name string }
 	switch {
 	case r.Type == "exec" && s.proc == nil && ssh.Unmarshal(r.Payload, &cmd) == nil:
 		answerRequest(r, true) // first: the command may end, and close the channel, at once
-		s.start(cmd.Command)
+		s.startCommand(cmd.Command)
 	case r.Type == "signal" && s.proc != nil && ssh.Unmarshal(r.Payload, &sig) == nil:
-		s.host.signal(s.proc, sig.Name)
+		s.host.signalProc(s.proc, sig.Name)
 		answerRequest(r, true)
 	default:
 		answerRequest(r, r.Type == "pty-req")
@@ -402,7 +402,7 @@ func answerRequest(r *ssh.Request, good bool) {
 	}
 }
 
-func (s *sshSession) start(command string) {
+func (s *sshSession) startCommand(command string) {
 	s.output.Hold()
 	s.proc = s.host.machine.Start(command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
 	s.host.serving.Go(s.finish)
@@ -419,7 +419,7 @@ func (s *sshSession) finish() {
 	_ = s.ch.Close() // a failure appears at the channel
 }
 
-func (h *shellHost) signal(p *shell.Proc, name string) {
+func (h *shellHost) signalProc(p *shell.Proc, name string) {
 	if s, ok := map[string]shell.Signal{"HUP": shell.HUP, "INT": shell.INT, "KILL": shell.KILL, "TERM": shell.TERM}[name]; ok {
 		_ = h.machine.Signal(-p.PID, s) // gone already
 	}

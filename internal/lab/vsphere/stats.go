@@ -78,7 +78,7 @@ func (c *counters) refuseConn() {
 	c.s.ConnsRefused++
 }
 
-func (c *counters) request(r *http.Request) {
+func (c *counters) countRequest(r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Requests++
@@ -93,7 +93,7 @@ func (c *counters) request(r *http.Request) {
 	c.s.Paths[r.URL.Path] = p
 }
 
-func (c *counters) sent(path string, n int64) {
+func (c *counters) countSent(path string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.BodyBytes += n
@@ -103,20 +103,20 @@ func (c *counters) sent(path string, n int64) {
 	}
 }
 
-// answered counts a /folder reply; 0 is a connection broken before any.
-func (c *counters) answered(status int) {
+// countReply counts a /folder reply; 0 is a connection broken before any.
+func (c *counters) countReply(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Status[status]++
 }
 
-func (c *counters) soap(method string) {
+func (c *counters) countSOAP(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SOAP[method]++
 }
 
-func (c *counters) rest(operation string) {
+func (c *counters) countREST(operation string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.REST[operation]++
@@ -135,7 +135,7 @@ func (c *counters) refusedSSH() {
 	c.s.SSHRefused++
 }
 
-func (c *counters) nfc(change func(*nfchost.Stats)) {
+func (c *counters) countNFC(change func(*nfchost.Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.s.NFC)

@@ -51,15 +51,15 @@ func (t *Tagging) setDefaults(version string) {
 	}
 }
 
-func (t Tagging) check() error {
+func (t Tagging) validate() error {
 	var errs []error
 	for _, tag := range t.Spare {
-		errs = append(errs, tag.check())
+		errs = append(errs, tag.validate())
 	}
 	return errors.Join(append(errs, oneOf("tagging paths", string(t.Paths), []string{string(TagsBoth), string(TagsRest), string(TagsMixed), string(TagsNone)}))...)
 }
 
-func (t Tag) check() error {
+func (t Tag) validate() error {
 	if t.Category == "" || t.Name == "" {
 		return fmt.Errorf("tag %+v: want a category and a name", t)
 	}
@@ -95,11 +95,11 @@ func newTagService(l *Lab) *tagService {
 		attached: map[string][]string{}, hidden: map[string]bool{},
 	}
 	for _, t := range l.cfg.Tagging.Spare {
-		s.add(t)
+		s.addTag(t)
 	}
 	for ref, m := range l.machines {
 		for _, t := range m.spec.Tags {
-			s.attached[ref.Value] = append(s.attached[ref.Value], s.add(t))
+			s.attached[ref.Value] = append(s.attached[ref.Value], s.addTag(t))
 		}
 		s.hidden[ref.Value] = m.spec.TagsHidden
 	}
@@ -110,7 +110,7 @@ func tagURN(kind, name string) string { return "urn:vmomi:" + kind + ":" + uuidO
 
 func (t Tag) categoryID() string { return tagURN("InventoryServiceCategory", t.Category) }
 
-func (s *tagService) add(t Tag) string {
+func (s *tagService) addTag(t Tag) string {
 	id := tagURN("InventoryServiceTag", t.Category+"\x00"+t.Name)
 	s.tags[id], s.categories[t.categoryID()] = t, t.Category
 	return id
@@ -137,8 +137,8 @@ const (
 	categoryGet = "category"
 )
 
-// parse parses a request; known is false if the service does not have it.
-func (s *tagService) parse(r *http.Request) (c tagCall, known bool) {
+// parseCall parses a request; known is false if the service does not have it.
+func (s *tagService) parseCall(r *http.Request) (c tagCall, known bool) {
 	paths := s.lab.cfg.Tagging.Paths
 	path, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
 	session, tagging, action, before := "session", "cis/tagging/", "action", ""
@@ -177,11 +177,11 @@ func isREST(path string) bool {
 
 // serveTags answers a request to the REST service.
 func (e *endpoint) serveTags(w http.ResponseWriter, r *http.Request) {
-	e.lab.stats.request(r)
+	e.lab.stats.countRequest(r)
 	s := e.lab.tags
-	c, known := s.parse(r)
+	c, known := s.parseCall(r)
 	if known {
-		e.lab.stats.rest(c.name)
+		e.lab.stats.countREST(c.name)
 	}
 	if hit := e.lab.faults.takeREST(r); hit != nil {
 		hit.answerREST(w)
@@ -189,7 +189,7 @@ func (e *endpoint) serveTags(w http.ResponseWriter, r *http.Request) {
 	}
 	status, answer := http.StatusNotFound, any(nil)
 	if known {
-		status, answer = s.answer(e, c, r)
+		status, answer = s.answerCall(e, c, r)
 	}
 	if c.wrapped && status < 300 {
 		if status = http.StatusOK; answer != nil {
@@ -209,7 +209,7 @@ func (e *endpoint) serveTags(w http.ResponseWriter, r *http.Request) {
 // answerREST answers what a fault has it.
 func (f *injected) answerREST(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
-	if f.is(FaultRESTGarbage) {
+	if f.isKind(FaultRESTGarbage) {
 		_, _ = w.Write([]byte(`{"value":[{"object_id":`))
 		return
 	}
@@ -227,7 +227,7 @@ func refusalOf(status int, wrapped bool) any {
 	return map[string]any{"error_type": name, "messages": []any{}}
 }
 
-func (s *tagService) answer(e *endpoint, c tagCall, r *http.Request) (status int, answer any) {
+func (s *tagService) answerCall(e *endpoint, c tagCall, r *http.Request) (status int, answer any) {
 	if c.name == tagLogin {
 		return s.logIn(e, r)
 	}
@@ -245,7 +245,7 @@ func (s *tagService) answer(e *endpoint, c tagCall, r *http.Request) (status int
 		delete(s.sessions, id)
 		return http.StatusNoContent, nil
 	case tagList:
-		return s.list(r)
+		return s.listTags(r)
 	case tagGet:
 		if t, ok := s.tags[c.id]; ok {
 			return http.StatusOK, map[string]any{"id": c.id, "name": t.Name, "category_id": t.categoryID(), "description": "", "used_by": []string{}}
@@ -261,7 +261,7 @@ func (s *tagService) answer(e *endpoint, c tagCall, r *http.Request) (status int
 // logIn opens a session for user and password, which one directory judges for all services.
 func (s *tagService) logIn(e *endpoint, r *http.Request) (int, any) {
 	user, pass, ok := r.BasicAuth()
-	if !ok || !e.door.password(user, pass) {
+	if !ok || !e.door.checkPassword(user, pass) {
 		return http.StatusUnauthorized, nil
 	}
 	s.mu.Lock()
@@ -271,9 +271,9 @@ func (s *tagService) logIn(e *endpoint, r *http.Request) (int, any) {
 	return http.StatusCreated, id
 }
 
-// list answers which tags some objects have. Those without any are not in the answer; one that is not
+// listTags answers which tags some objects have. Those without any are not in the answer; one that is not
 // there, or not to be read, has the whole call refused (seen with 6.7 U3: govmomi, pull request 2211).
-func (s *tagService) list(r *http.Request) (int, any) {
+func (s *tagService) listTags(r *http.Request) (int, any) {
 	var ask struct {
 		Objects []struct{ ID, Type string } `json:"object_ids"`
 	}

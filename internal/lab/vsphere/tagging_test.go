@@ -24,7 +24,7 @@ func taggedLab(t *testing.T, change func(*Config)) (*Lab, types.ManagedObjectRef
 	}}
 	change(&cfg)
 	l := start(t, cfg)
-	m, err := l.machine("web")
+	m, err := l.findMachine("web")
 	if err != nil {
 		t.Fatal(err)
 	}

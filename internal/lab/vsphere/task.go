@@ -24,7 +24,7 @@ var taskLock atomic.Int64
 // startTask runs f as a task and returns its reference.
 func (l *Lab) startTask(ctx *simulator.Context, entity types.ManagedObjectReference, name string, f func(*labTask) (types.AnyType, types.BaseMethodFault)) types.ManagedObjectReference {
 	t := &labTask{lab: l}
-	run, cancel := l.jobs.context(context.Background())
+	run, cancel := l.jobs.jobContext(context.Background())
 	t.ctx = run
 	lock := types.ManagedObjectReference{Type: entity.Type, Value: fmt.Sprintf("%s-%d", entity.Value, taskLock.Add(1))}
 	l.jobs.running.Add(1)
@@ -34,15 +34,15 @@ func (l *Lab) startTask(ctx *simulator.Context, entity types.ManagedObjectRefere
 		return f(t)
 	})
 	ref := t.task.Run(ctx)
-	own := l.context()
+	own := l.newContext()
 	own.WithLock(t.task, func() { t.task.Info.Entity = &entity }) // the task is not visible to clients yet
 	return ref
 }
 
-// progress shows a percentage. It replaces the task's info as a whole: for a change of a
+// showProgress shows a percentage. It replaces the task's info as a whole: for a change of a
 // part, the simulator reads the rest without a lock when a client waits for all of it.
-func (t *labTask) progress(percent int) {
-	ctx := t.lab.context()
+func (t *labTask) showProgress(percent int) {
+	ctx := t.lab.newContext()
 	ctx.WithLock(t.task, func() {
 		if info := t.task.Info; !info.Cancelled {
 			info.Progress = int32(percent)
@@ -51,9 +51,9 @@ func (t *labTask) progress(percent int) {
 	})
 }
 
-// watch cancels f's context when a client cancels the task. The simulator sends no notification, so
+// watchCancel cancels f's context when a client cancels the task. The simulator sends no notification, so
 // watch polls.
-func (t *labTask) watch() (context.Context, context.CancelFunc) {
+func (t *labTask) watchCancel() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	done := make(chan struct{})
 	t.lab.jobs.running.Go(func() {
@@ -65,7 +65,7 @@ func (t *labTask) watch() (context.Context, context.CancelFunc) {
 			case <-done:
 				return
 			}
-			look := t.lab.context()
+			look := t.lab.newContext()
 			look.WithLock(t.task, func() {
 				if t.task.Info.Cancelled {
 					cancel(errKilled)

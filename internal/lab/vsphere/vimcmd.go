@@ -32,14 +32,14 @@ func (h *shellHost) vimCmd(c *shell.Call) int {
 	case "vmsvc/getallvms":
 		return h.listVMs(c)
 	case "hostsvc/start_ssh":
-		return boolStatus(h.services.start(h.lab.context(), serviceSSH) == nil)
+		return boolStatus(h.services.startService(h.lab.newContext(), serviceSSH) == nil)
 	case "hostsvc/stop_ssh":
-		return boolStatus(h.services.stop(h.lab.context(), serviceSSH) == nil)
+		return boolStatus(h.services.stopService(h.lab.newContext(), serviceSSH) == nil)
 	case "hostsvc/enable_ssh":
-		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "on" })
+		h.services.changeService(h.lab.newContext(), serviceSSH, func(v *hostService) { v.Policy = "on" })
 		return 0
 	case "hostsvc/disable_ssh":
-		h.services.change(h.lab.context(), serviceSSH, func(v *hostService) { v.Policy = "off" })
+		h.services.changeService(h.lab.newContext(), serviceSSH, func(v *hostService) { v.Policy = "off" })
 		return 0
 	}
 	if do := vmCommands[name]; do != nil {
@@ -69,11 +69,11 @@ type vmCall struct {
 
 // vmCommands are those that are given the number of a VM.
 var vmCommands = map[string]func(*vmCall) error{
-	"vmsvc/power.getstate":  (*vmCall).state,
+	"vmsvc/power.getstate":  (*vmCall).printState,
 	"vmsvc/power.on":        (*vmCall).powerOn,
 	"vmsvc/power.off":       (*vmCall).powerOff,
 	"vmsvc/power.shutdown":  (*vmCall).shutDown,
-	"vmsvc/snapshot.get":    (*vmCall).snapshots,
+	"vmsvc/snapshot.get":    (*vmCall).printSnapshots,
 	"vmsvc/snapshot.create": (*vmCall).createSnapshot,
 	"vmsvc/snapshot.remove": (*vmCall).removeSnapshot,
 }
@@ -92,13 +92,13 @@ func (h *shellHost) vmCommand(c *shell.Call, name string, do func(*vmCall) error
 		return 1
 	}
 	verb := strings.TrimPrefix(name, "vmsvc/")
-	if stall := h.lab.vimCmdFault(m, FaultVimCmdStall, verb); stall != nil && stall.wait(c.Ctx) != nil {
+	if stall := h.lab.vimCmdFault(m, FaultVimCmdStall, verb); stall != nil && stall.waitRelease(c.Ctx) != nil {
 		return 1
 	}
 	call := &vmCall{host: h, vm: &virtualMachine{VirtualMachine: vm, lab: h.lab, machine: m}, args: c.Args[3:], out: c.Out}
 	if late := h.lab.vimCmdFault(m, FaultVimCmdLate, verb); late != nil && changesVM(name) {
 		call.out = io.Discard
-		h.later(time.Duration(late.Delay), func() { _ = do(call) }) // the result is not reported
+		h.runLater(time.Duration(late.Delay), func() { _ = do(call) }) // the result is not reported
 		return 0
 	}
 	err := do(call)
@@ -112,9 +112,9 @@ func changesVM(name string) bool {
 	return name != "vmsvc/power.getstate" && name != "vmsvc/snapshot.get"
 }
 
-// later runs f after a delay, unless the lab ends before.
-func (h *shellHost) later(delay time.Duration, f func()) {
-	ctx, cancel := h.lab.jobs.context(h.background())
+// runLater runs f after a delay, unless the lab ends before.
+func (h *shellHost) runLater(delay time.Duration, f func()) {
+	ctx, cancel := h.lab.jobs.jobContext(h.jobContext())
 	h.lab.jobs.running.Go(func() {
 		defer cancel()
 		if pause(ctx, delay) == nil {
@@ -124,36 +124,36 @@ func (h *shellHost) later(delay time.Duration, f func()) {
 }
 
 func (l *Lab) vimCmdFault(m *machine, kind FaultKind, verb string) *injected {
-	return l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.hits(m.spec.Name, verb) })
+	return l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.matchesPath(m.spec.Name, verb) })
 }
 
-func (c *vmCall) state() error {
+func (c *vmCall) printState() error {
 	words := map[types.VirtualMachinePowerState]string{
 		types.VirtualMachinePowerStatePoweredOn: "Powered on", types.VirtualMachinePowerStatePoweredOff: "Powered off", types.VirtualMachinePowerStateSuspended: "Suspended",
 	}
 	var now types.VirtualMachinePowerState
-	c.host.lab.context().WithLock(c.vm.VirtualMachine, func() { now = c.vm.Runtime.PowerState })
+	c.host.lab.newContext().WithLock(c.vm.VirtualMachine, func() { now = c.vm.Runtime.PowerState })
 	fmt.Fprintf(c.out, "Retrieved runtime info\n%s\n", words[now])
 	return nil
 }
 
 func (c *vmCall) powerOn() error {
 	fmt.Fprintln(c.out, "Powering on VM:")
-	return c.task("Power on failed", func(ctx *simulator.Context) soap.HasFault {
+	return c.runTask("Power on failed", func(ctx *simulator.Context) soap.HasFault {
 		return c.vm.PowerOnVMTask(ctx, &types.PowerOnVM_Task{This: c.vm.Self})
 	})
 }
 
 func (c *vmCall) powerOff() error {
 	fmt.Fprintln(c.out, "Powering off VM:")
-	return c.task("Power off failed", func(ctx *simulator.Context) soap.HasFault {
+	return c.runTask("Power off failed", func(ctx *simulator.Context) soap.HasFault {
 		return c.vm.PowerOffVMTask(ctx, &types.PowerOffVM_Task{This: c.vm.Self})
 	})
 }
 
 func (c *vmCall) shutDown() error {
 	var res soap.HasFault
-	ctx := c.host.lab.context()
+	ctx := c.host.lab.newContext()
 	ctx.WithLock(c.vm.VirtualMachine, func() { res = c.vm.ShutdownGuest(ctx, &types.ShutdownGuest{This: c.vm.Self}) })
 	return vimFaultText(res)
 }
@@ -168,15 +168,15 @@ func (c *vmCall) createSnapshot() error {
 		}
 		return ""
 	}
-	return c.task("Create snapshot failed", func(ctx *simulator.Context) soap.HasFault {
+	return c.runTask("Create snapshot failed", func(ctx *simulator.Context) soap.HasFault {
 		return c.vm.CreateSnapshotTask(ctx, &types.CreateSnapshot_Task{
-			This: c.vm.Self, Name: word(0), Description: word(1), Memory: yes(word(2)), Quiesce: yes(word(3)),
+			This: c.vm.Self, Name: word(0), Description: word(1), Memory: parseSwitch(word(2)), Quiesce: parseSwitch(word(3)),
 		})
 	})
 }
 
-// yes is how vim-cmd reads a switch.
-func yes(s string) bool { return s == "1" || s == "true" }
+// parseSwitch is how vim-cmd reads a switch.
+func parseSwitch(s string) bool { return s == "1" || s == "true" }
 
 // removeSnapshot is given a snapshot's number. Those below it stay.
 func (c *vmCall) removeSnapshot() error {
@@ -184,11 +184,11 @@ func (c *vmCall) removeSnapshot() error {
 	if len(c.args) == 0 {
 		return shellText("Usage: snapshot.remove vmid snapId")
 	}
-	snapshot := c.numbered(c.args[0])
+	snapshot := c.findSnapshot(c.args[0])
 	if snapshot == nil {
 		return notFound("Unable to find the snapshot")
 	}
-	err := c.task("Remove snapshot failed", func(ctx *simulator.Context) soap.HasFault {
+	err := c.runTask("Remove snapshot failed", func(ctx *simulator.Context) soap.HasFault {
 		s := &vmSnapshot{VirtualMachineSnapshot: snapshot, lab: c.host.lab, machine: c.vm.machine}
 		return s.RemoveSnapshotTask(ctx, &types.RemoveSnapshot_Task{This: snapshot.Self})
 	})
@@ -198,9 +198,9 @@ func (c *vmCall) removeSnapshot() error {
 	return err
 }
 
-// numbered finds a snapshot by its number.
-func (c *vmCall) numbered(id string) (found *simulator.VirtualMachineSnapshot) {
-	for _, s := range c.tree() {
+// findSnapshot finds a snapshot by its number.
+func (c *vmCall) findSnapshot(id string) (found *simulator.VirtualMachineSnapshot) {
+	for _, s := range c.listSnapshots() {
 		if strconv.Itoa(int(s.Id)) == id {
 			found, _ = c.host.lab.model.Map().Get(s.Snapshot).(*simulator.VirtualMachineSnapshot)
 		}
@@ -208,13 +208,13 @@ func (c *vmCall) numbered(id string) (found *simulator.VirtualMachineSnapshot) {
 	return found
 }
 
-// tree lists the snapshots, parents first.
-func (c *vmCall) tree() (all []types.VirtualMachineSnapshotTree) {
-	c.host.lab.context().WithLock(c.vm.VirtualMachine, func() { all = snapshotsOf(c.vm.Snapshot) })
+// listSnapshots lists the snapshots, parents first.
+func (c *vmCall) listSnapshots() (all []types.VirtualMachineSnapshotTree) {
+	c.host.lab.newContext().WithLock(c.vm.VirtualMachine, func() { all = snapshotsOf(c.vm.Snapshot) })
 	return all
 }
 
-func (c *vmCall) snapshots() error {
+func (c *vmCall) printSnapshots() error {
 	fmt.Fprintln(c.out, "Get Snapshot:")
 	c.writeTree()
 	return nil
@@ -223,7 +223,7 @@ func (c *vmCall) snapshots() error {
 // writeTree shows a chain of snapshots: the lab knows no branches. The word Desciption is
 // VMware's.
 func (c *vmCall) writeTree() {
-	for depth, s := range c.tree() {
+	for depth, s := range c.listSnapshots() {
 		indent, node := strings.Repeat("--", depth), "|-CHILD"
 		if depth == 0 {
 			node = "|-ROOT"
@@ -244,10 +244,10 @@ func (c *vmCall) writeTree() {
 	}
 }
 
-// task starts a task of the VM and waits for its end.
-func (c *vmCall) task(failed string, start func(*simulator.Context) soap.HasFault) error {
+// runTask starts a task of the VM and waits for its end.
+func (c *vmCall) runTask(failed string, start func(*simulator.Context) soap.HasFault) error {
 	var res soap.HasFault
-	b := &builder{lab: c.host.lab, ctx: c.host.lab.context(), reg: c.host.lab.model.Map()}
+	b := &builder{lab: c.host.lab, ctx: c.host.lab.newContext(), reg: c.host.lab.model.Map()}
 	b.ctx.WithLock(c.vm.VirtualMachine, func() { res = start(b.ctx) })
 	if err := vimFaultText(res); err != nil {
 		return err

@@ -53,26 +53,26 @@ type deviceList struct {
 	used    map[[2]int32]bool // controller key, unit
 }
 
-// devices adds the devices of the spec to the default devices, and sets each disk's key.
-func (m *machine) devices(defaults []types.BaseVirtualDevice, networks map[string]types.ManagedObjectReference) []types.BaseVirtualDevice {
+// addDevices adds the devices of the spec to the default devices, and sets each disk's key.
+func (m *machine) addDevices(defaults []types.BaseVirtualDevice, networks map[string]types.ManagedObjectReference) []types.BaseVirtualDevice {
 	l := &deviceList{ctrls: map[int32]*types.VirtualController{}, used: map[[2]int32]bool{}}
 	for _, d := range defaults {
-		l.add(d)
+		l.addDevice(d)
 	}
 	for i, d := range m.disks {
 		l.addDisk(d, i)
 	}
 	for i, n := range m.spec.NICs {
-		l.add(newNIC(n, int32(i), networks))
+		l.addDevice(newNIC(n, int32(i), networks))
 	}
 	if m.spec.CDROM {
 		l.addCDROM()
 	}
 	if m.spec.TPM {
-		l.add(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: label("Virtual TPM")}})
+		l.addDevice(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: newLabel("Virtual TPM")}})
 	}
 	for i, name := range m.spec.Devices {
-		l.add(newOddity(name, int32(i)))
+		l.addDevice(newOddity(name, int32(i)))
 	}
 	return l.devices
 }
@@ -80,7 +80,7 @@ func (m *machine) devices(defaults []types.BaseVirtualDevice, networks map[strin
 // newOddity is a device that no disk mover takes along.
 func newOddity(name string, i int32) types.BaseVirtualDevice {
 	d := types.VirtualDevice{
-		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: label(oddities[name]),
+		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: newLabel(oddities[name]),
 		Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, Connected: true},
 	}
 	switch name {
@@ -100,7 +100,7 @@ func newOddity(name string, i int32) types.BaseVirtualDevice {
 	return &types.VirtualPCIPassthrough{VirtualDevice: d}
 }
 
-func (l *deviceList) add(d types.BaseVirtualDevice) {
+func (l *deviceList) addDevice(d types.BaseVirtualDevice) {
 	l.devices = append(l.devices, d)
 	dev := d.GetVirtualDevice()
 	if c, ok := d.(types.BaseVirtualController); ok {
@@ -114,13 +114,13 @@ func (l *deviceList) add(d types.BaseVirtualDevice) {
 	}
 }
 
-// place returns the controller and the unit for a device, adding the controller if it is
+// assignUnit returns the controller and the unit for a device, adding the controller if it is
 // not there yet.
-func (l *deviceList) place(controller string, bus int32, unit *int32) (ctrl, at int32) {
+func (l *deviceList) assignUnit(controller string, bus int32, unit *int32) (ctrl, at int32) {
 	kind := kindOf(controller)
 	ctrl = kind.key + bus
 	if l.ctrls[ctrl] == nil {
-		l.add(newController(controller, ctrl, bus))
+		l.addDevice(newController(controller, ctrl, bus))
 	}
 	if unit != nil {
 		return ctrl, *unit
@@ -133,7 +133,7 @@ func (l *deviceList) place(controller string, bus int32, unit *int32) (ctrl, at 
 
 func newController(name string, key, bus int32) types.BaseVirtualDevice {
 	c := types.VirtualController{BusNumber: bus, VirtualDevice: types.VirtualDevice{
-		Key: key, ControllerKey: pciKey, DeviceInfo: label(fmt.Sprintf("%s controller %d", name, bus)),
+		Key: key, ControllerKey: pciKey, DeviceInfo: newLabel(fmt.Sprintf("%s controller %d", name, bus)),
 	}}
 	scsi := types.VirtualSCSIController{
 		VirtualController: c, SharedBus: types.VirtualSCSISharingNoSharing, HotAddRemove: types.NewBool(true), ScsiCtlrUnitNumber: scsiKind.reserved,
@@ -156,13 +156,13 @@ func newController(name string, key, bus int32) types.BaseVirtualDevice {
 }
 
 func (l *deviceList) addDisk(d *vdisk, i int) {
-	ctrl, unit := l.place(d.spec.Controller, d.spec.Bus, d.spec.Unit)
+	ctrl, unit := l.assignUnit(d.spec.Controller, d.spec.Bus, d.spec.Unit)
 	kind := kindOf(d.spec.Controller)
 	d.key = kind.diskKey + d.spec.Bus*kind.units + unit
-	l.add(&types.VirtualDisk{
+	l.addDevice(&types.VirtualDisk{
 		VirtualDevice: types.VirtualDevice{
 			Key: d.key, ControllerKey: ctrl, UnitNumber: &unit,
-			DeviceInfo: label(fmt.Sprintf("Hard disk %d", i+1)), Backing: d.backing(d.last()),
+			DeviceInfo: newLabel(fmt.Sprintf("Hard disk %d", i+1)), Backing: d.linkBacking(d.lastLink()),
 		},
 		CapacityInKB: d.content.Size() / 1024, CapacityInBytes: d.content.Size(),
 		VDiskId: nil, DiskObjectId: fmt.Sprintf("%d-%d", 1, d.key),
@@ -170,9 +170,9 @@ func (l *deviceList) addDisk(d *vdisk, i int) {
 }
 
 func (l *deviceList) addCDROM() {
-	ctrl, unit := l.place("ide", 0, nil)
-	l.add(&types.VirtualCdrom{VirtualDevice: types.VirtualDevice{
-		Key: ideKind.diskKey + unit, ControllerKey: ctrl, UnitNumber: &unit, DeviceInfo: label("CD/DVD drive 1"),
+	ctrl, unit := l.assignUnit("ide", 0, nil)
+	l.addDevice(&types.VirtualCdrom{VirtualDevice: types.VirtualDevice{
+		Key: ideKind.diskKey + unit, ControllerKey: ctrl, UnitNumber: &unit, DeviceInfo: newLabel("CD/DVD drive 1"),
 		Backing:     &types.VirtualCdromRemoteAtapiBackingInfo{},
 		Connectable: &types.VirtualDeviceConnectInfo{AllowGuestControl: true},
 	}})
@@ -189,7 +189,7 @@ func newNIC(n NIC, i int32, networks map[string]types.ManagedObjectReference) ty
 		AddressType: n.AddressType, MacAddress: n.MAC, WakeOnLanEnabled: types.NewBool(true),
 		VirtualDevice: types.VirtualDevice{
 			Key: 4000 + i, ControllerKey: pciKey, UnitNumber: &unit,
-			DeviceInfo: label(fmt.Sprintf("Network adapter %d", i+1)), Backing: backing,
+			DeviceInfo: newLabel(fmt.Sprintf("Network adapter %d", i+1)), Backing: backing,
 			Connectable: &types.VirtualDeviceConnectInfo{StartConnected: !n.Disconnected, Connected: !n.Disconnected, AllowGuestControl: true},
 		},
 	}
@@ -206,4 +206,4 @@ func newNIC(n NIC, i int32, networks map[string]types.ManagedObjectReference) ty
 	return &types.VirtualVmxnet3{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: card}}
 }
 
-func label(s string) *types.Description { return &types.Description{Label: s, Summary: s} }
+func newLabel(s string) *types.Description { return &types.Description{Label: s, Summary: s} }

@@ -52,8 +52,8 @@ type diskLink struct {
 // name is that of the link's descriptor.
 func (k diskLink) name() string { return k.links[len(k.links)-1].name }
 
-// written reports whether a running VM writes to the link. The base below a snapshot is
+// isActive reports whether a running VM writes to the link. The base below a snapshot is
 // frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
-func (k diskLink) written() bool {
-	return k.disk.vm.running.Load() && k.name() == k.disk.chain()[k.disk.last()].name
+func (k diskLink) isActive() bool {
+	return k.disk.vm.running.Load() && k.name() == k.disk.currentLinks()[k.disk.lastLink()].name
 }

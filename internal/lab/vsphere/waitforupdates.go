@@ -34,15 +34,15 @@ func (e *endpoint) watchWait(r *http.Request) func() {
 		return func() {}
 	}
 	key := waitKey{cookie.Value, string(match[1])}
-	stop := context.AfterFunc(r.Context(), func() { e.lab.waits.cancel(key) })
+	stop := context.AfterFunc(r.Context(), func() { e.lab.waits.cancelWait(key) })
 	return func() {
 		stop()
-		e.lab.waits.remove(key)
+		e.lab.waits.removeWait(key)
 	}
 }
 
-// add notes the collector of a WaitForUpdates call.
-func (w *waits) add(ctx *simulator.Context, method *simulator.Method) {
+// addWait notes the collector of a WaitForUpdates call.
+func (w *waits) addWait(ctx *simulator.Context, method *simulator.Method) {
 	if method.Name != "WaitForUpdatesEx" && method.Name != "WaitForUpdates" {
 		return
 	}
@@ -63,13 +63,13 @@ func (w *waits) add(ctx *simulator.Context, method *simulator.Method) {
 	w.open[waitKey{ctx.Session.Key, method.This.Value}] = pc
 }
 
-func (w *waits) remove(key waitKey) {
+func (w *waits) removeWait(key waitKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.open, key)
 }
 
-func (w *waits) cancel(key waitKey) {
+func (w *waits) cancelWait(key waitKey) {
 	w.mu.Lock()
 	pc := w.open[key]
 	w.mu.Unlock()
