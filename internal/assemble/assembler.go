@@ -11,13 +11,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Prompts ask and tell whoever runs decamp.
+// Prompts are the functions for questions and messages to the user.
 type Prompts struct {
-	Terminal func() (Terminal, error)         // whom to ask; an error if nobody is there
+	Terminal func() (Terminal, error)         // returns the terminal for questions; an error if there is none
 	Command  func(more ...string) string      // the command as it was typed, with more flags: a remedy to paste
-	Warn     func(format string, args ...any) // what does not stop the command
-	Tell     func(format string, args ...any) // what was chosen, and why
-	Found    func([]doctor.Finding)           // what will fail or go slowly, before a move begins
+	Warn     func(format string, args ...any) // prints a problem that does not stop the command
+	Tell     func(format string, args ...any) // prints a choice that was made, with the reason
+	Found    func([]doctor.Finding)           // reports problems that will fail or slow a migration, before it begins
 	Log      *slog.Logger
 }
 
@@ -34,7 +34,7 @@ type Assembler struct {
 	Version    string // decamp's
 	Env        func(string) string
 	State      string   // state directory; empty: the default
-	AccessFile string   // of --access; empty: see accessPath
+	AccessFile string   // value of --access; if empty see accessPath
 	secrets    sync.Map // passwords that were given, by account: SSH takes the same one
 }
 
@@ -57,7 +57,7 @@ func (a *Assembler) DefaultState() string {
 		return "/var/lib/decamp"
 	}
 	base := a.Env("XDG_STATE_HOME")
-	if !filepath.IsAbs(base) { // the XDG specification: a relative one is to be ignored
+	if !filepath.IsAbs(base) { // the XDG specification requires ignoring relative paths
 		base = filepath.Join(a.Env("HOME"), ".local", "state")
 	}
 	return filepath.Join(base, "decamp")

@@ -24,13 +24,13 @@ type certificate struct {
 	NotAfter    time.Time
 }
 
-// whereToLook tells how to see the right fingerprint without the network in between.
+// whereToLook is the command that prints the fingerprint on the host itself.
 const whereToLook = "openssl x509 -in /etc/vmware/ssl/rui.crt -noout -fingerprint -sha256"
 
-// trust decides whether addr may show that certificate, and remembers a yes. given is
-// the fingerprint from the command line: whoever states one has made the decision, also
-// about a certificate that changed. A fingerprint in a submitted plan counts only for a host that is not known
-// yet. For a named credential the fingerprint that it is bound to decides alone, and nothing is remembered.
+// trust decides whether addr may have the shown certificate, and records the acceptance. given is the
+// fingerprint from the command line: it decides, also if the certificate changed. A fingerprint in a
+// submitted plan counts only for an unknown host. For a named credential only its bound fingerprint
+// counts, and nothing is recorded.
 func (a *Assembler) trust(ctx context.Context, addr string, shown certificate, l Login) error {
 	given := l.Fingerprint
 	if l.bound != "" {
@@ -51,7 +51,7 @@ func (a *Assembler) trust(ctx context.Context, addr string, shown certificate, l
 			WithHint("correct or remove the fingerprint in the plan; if the certificate changed, an administrator accepts it on this machine: decamp ls URL --fingerprint SHA-256")
 	case given != "" && !sameFingerprint(given, shown.Fingerprint):
 		return fault.New(fault.Denied, "the certificate of %s is not the one given: given %s, shown %s", addr, given, shown.Fingerprint).
-			WithHint("compare both with what the host itself says: %s", whereToLook)
+			WithHint("compare both with the fingerprint on the host: %s", whereToLook)
 	case given != "":
 		return known.remember(addr, shown)
 	case seen && pinned.SHA256 == shown.Fingerprint:
@@ -69,14 +69,14 @@ func sameFingerprint(a, b string) bool {
 func (p *Prompts) changed(addr string, pinned knownHost, shown certificate) error {
 	return fault.New(fault.Denied, "the certificate of %s changed: known since %s is %s, shown is %s",
 		addr, pinned.Since.Format(time.DateOnly), pinned.SHA256, shown.Fingerprint).
-		WithHint("find out why (renewed, or somebody in between; on the host: %s); if the new one is right, run: %s",
+		WithHint("find out the cause (renewal, or an attack; on the host: %s); if the new one is right, run: %s",
 			whereToLook, p.Command("--fingerprint", shown.Fingerprint))
 }
 
-// confirm shows an unknown certificate to the operator and asks.
+// confirm shows an unknown certificate to the operator and requests a confirmation.
 func (p *Prompts) confirm(ctx context.Context, known *knownHosts, addr string, shown certificate) error {
 	refused := fault.New(fault.Denied, "the certificate of %s is not known: it shows %s", addr, shown.Fingerprint).
-		WithHint("compare it with what the host itself says (%s), then run: %s", whereToLook, p.Command("--fingerprint", shown.Fingerprint))
+		WithHint("compare it with the fingerprint on the host (%s), then run: %s", whereToLook, p.Command("--fingerprint", shown.Fingerprint))
 	t, err := p.Terminal()
 	if err != nil {
 		return refused
@@ -133,7 +133,7 @@ func (a *Assembler) knownHosts() (*knownHosts, error) {
 	}
 	if err := json.Unmarshal(text, &k.hosts); err != nil {
 		return nil, fault.New(fault.Corrupt, "read known hosts %s: %w", k.path, err).
-			WithHint("remove %s; decamp asks about each certificate again", fault.Quote(k.path))
+			WithHint("remove %s; decamp requests a confirmation of each certificate again", fault.Quote(k.path))
 	}
 	return k, nil
 }

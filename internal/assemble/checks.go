@@ -19,8 +19,8 @@ import (
 	"github.com/decamp/decamp/internal/preflight"
 )
 
-// Groups are all checks that there is something to look at for. Of what is equally bad, this side is
-// told first: its mistakes cost every VM.
+// Groups returns all checks that have an object. Among equally severe findings those of this machine
+// come first: they affect every VM.
 func (d *Diagnosis) Groups() []doctor.Check {
 	if d.Parts.Session == nil {
 		return d.ofThisSide()
@@ -38,7 +38,7 @@ func (d *Diagnosis) ofThisSide() []doctor.Check {
 	)
 }
 
-// places are those that take VMs out of a folder. A move asks them by itself.
+// places returns the platforms that receive VMs from a folder. A migration checks them as well.
 func (d *Diagnosis) places() []placecheck.Options {
 	var all []placecheck.Options
 	for _, to := range d.Parts.To {
@@ -76,7 +76,7 @@ func (d *Diagnosis) folders() []string {
 
 func (d *Diagnosis) hereOptions(folder string) local.Options {
 	o := local.Options{Folder: folder, Tmpfs: d.Move.Tmpfs}
-	if d.survey { // nobody said that all of them come here
+	if d.survey { // the user did not select all of them
 		return o
 	}
 	for i := range d.vms {
@@ -109,8 +109,8 @@ func (d *Diagnosis) exportOptions(folder string) export.Options {
 	return o
 }
 
-// ways are those that data takes: to what is logged in to, and to the hosts of a vCenter where they send
-// disks themselves.
+// ways returns the network paths of data: to the logged-in host, and to the hosts of a vCenter that
+// send their disks.
 func (d *Diagnosis) ways() []path.Options {
 	if d.Parts.Session == nil {
 		return []path.Options{{}}
@@ -169,7 +169,7 @@ func (d *Diagnosis) vmOptions() vmcheck.Options {
 		Source: d.Parts.Session, VMs: d.vms, All: d.all, Transport: d.Parts.Transport,
 		Permit: preflight.PermitOf(d.Move.Options), Warm: d.Move.Mode == planfile.Warmly, Survey: d.survey, Refused: d.beside,
 	}
-	if !d.survey { // of those that nobody chose there may be thousands
+	if !d.survey { // an unselected list can have thousands of VMs
 		o.Look = d.Parts.Look
 	}
 	for _, to := range d.Parts.To {

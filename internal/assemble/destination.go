@@ -26,11 +26,11 @@ import (
 	"github.com/decamp/decamp/internal/transport/fanout"
 )
 
-// Destination is one --to: a place with a run of its own.
+// Destination is one --to: a target with a separate run.
 type Destination struct {
-	Name   string // as it was given, a folder without its dir:
+	Name   string // name as the user wrote it; a folder without its dir:
 	To     planfile.Destination
-	At     planfile.Destination // what to stands for, if it is a named place; to otherwise
+	At     planfile.Destination // destination behind a named place; otherwise equal to to
 	Target Resident
 	Plan   journal.Plan
 }
@@ -40,11 +40,11 @@ type Resident interface {
 	targets.Target
 	preflight.Place
 
-	// Outline says what a VM would be defined as.
+	// Outline returns the definition that a VM would get.
 	Outline(def targets.Definition) (targets.Outline, error)
 }
 
-// DestinationOf reads what --to says. Folders may be relative here.
+// DestinationOf parses a value of --to. Folders may be relative here.
 func DestinationOf(to, stage string) (planfile.Destination, error) {
 	folder, err := os.Getwd()
 	if err != nil {
@@ -53,7 +53,7 @@ func DestinationOf(to, stage string) (planfile.Destination, error) {
 	return planfile.ParseDestination(to, planfile.Here{Folder: folder, Stage: stage})
 }
 
-// OpenTargets opens what is to take the VMs of a plan with a role.
+// OpenTargets opens the targets of a plan with a role.
 func (a *Assembler) OpenTargets(w *Parts, m Move, role planfile.Role) error {
 	for _, to := range m.To {
 		d := &Destination{Name: strings.TrimPrefix(string(to), "dir:")}
@@ -118,8 +118,8 @@ func (w *Parts) Plan(vm *inventory.VM, m Move) {
 	}
 }
 
-// MigrateAll does all runs at once. They share what is read of the source. What a fleet asks of
-// runs is in bounds: Turn, Pace, Free and Epoch.
+// MigrateAll executes all runs in parallel. They share reads of the source. bounds has the fleet's
+// functions: Turn, Pace, Free and Epoch.
 func (w *Parts) MigrateAll(ctx context.Context, permit migrate.Permit, bounds migrate.Rig) []Ended {
 	ends := make([]Ended, len(w.To))
 	group := fanout.New(w.Transport, len(w.To))
@@ -157,8 +157,8 @@ func (w *Parts) source(off *sync.Mutex) planned {
 	return planned{w.Session, w.Shells.hands, off, w.Leftovers, ServerOf(w.URL)}
 }
 
-// openPlace opens what takes whole VMs; nil for a folder, which is where they live. It says whether
-// images are to stay on the stage.
+// openPlace opens a platform; nil for a folder. It also reports whether images stay in the staging
+// folder.
 func openPlace(to planfile.Destination, m Move, plugins bool) (place platform.Place, keep bool, err error) {
 	switch to.Kind() {
 	case planfile.KubeVirt:

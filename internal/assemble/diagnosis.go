@@ -21,22 +21,22 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// Diagnosis is a move that is to be looked at, and what it is between.
+// Diagnosis is a planned migration under examination, with its source and targets.
 type Diagnosis struct {
 	Move  Move
 	Parts *Parts // its session is nil where there is no source to look at
 
 	vms    []inventory.VM
-	Ground                // that they stand on
-	all    []inventory.VM // of the source, where they were listed
-	wires                 // of the hosts
-	doors  nfcDoors       // of the hosts
+	Ground                // network of the VMs
+	all    []inventory.VM // all VMs of the source, if they were listed
+	wires                 // network cards of the hosts
+	doors  nfcDoors       // NFC addresses of the hosts
 
-	survey bool // nobody named the VMs
-	beside bool // the move goes on: what it refuses by itself is left to it
+	survey bool // the user named no VMs
+	beside bool // a migration follows, which reports its own refusals
 }
 
-// LogIn opens the source, and reads what is there of the VMs that are named; of all, if none is.
+// LogIn opens the source, and reads the named VMs; all VMs if none is named.
 func (a *Assembler) LogIn(ctx context.Context, d *Diagnosis, rawURL string, names []string) error {
 	p := &SourceParts{Assembler: a, Parts: d.Parts, Login: d.Move.Login, SSH: d.Move.SSH}
 	if err := a.OpenURL(ctx, p, rawURL); err != nil {
@@ -77,12 +77,12 @@ func (d *Diagnosis) list(ctx context.Context, names []string) error {
 	return nil
 }
 
-// Moved are the VMs that stand in a folder, as they were described when they were moved. One that
-// cannot be read is left out: decamp verify says why.
+// Moved returns the VMs in a folder with their descriptions at migration. An unreadable one is left
+// out: decamp verify reports it.
 func Moved(folder string) (vms []inventory.VM) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil // told by whoever needs the folder
+		return nil // the user of the folder reports the error
 	}
 	for _, e := range entries {
 		if r, err := dir.ReadRecord(filepath.Join(folder, e.Name())); err == nil {
@@ -132,8 +132,8 @@ type wires struct {
 // hostsAtOnce are asked for their wires.
 const hostsAtOnce = 8
 
-// readWires asks hosts that are connected. What the others have is not known, nor what an account may
-// not see.
+// readWires reads the network cards of connected hosts. Those of other hosts stay unknown, also if the
+// account may not read them.
 func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []inventory.Host) wires {
 	w := wires{map[inventory.MoRef][]inventory.VMkernelNIC{}, map[inventory.MoRef][]inventory.Mount{}}
 	var mu sync.Mutex
@@ -164,7 +164,7 @@ func readWires(ctx context.Context, log *slog.Logger, s *esx.Session, hosts []in
 // ticket, to this account or at all, is not among them.
 type nfcDoors map[inventory.MoRef][]string
 
-// readDoors asks for one ticket of each host that is connected. Nothing is opened with it.
+// readDoors requests one ticket from each connected host, and does not use it.
 func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 	doors := nfcDoors{}
 	if d.Move.Transport != path.NFC {
@@ -190,8 +190,8 @@ func (d *Diagnosis) readDoors(ctx context.Context, log *slog.Logger) nfcDoors {
 	return doors
 }
 
-// doorsOf is where a ticket leads. Where it names no interface, those that are tagged for backups are
-// tried before the one that is logged in to.
+// doorsOf returns the addresses of a ticket. If it names no interface, those tagged for backups precede
+// the address of the login.
 func (d *Diagnosis) doorsOf(host inventory.MoRef, t nfc.Ticket) (all []string) {
 	port := strconv.Itoa(cmp.Or(t.Port, path.NFCPort))
 	if t.Host != "" {

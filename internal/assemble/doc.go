@@ -1,15 +1,17 @@
-// Package assemble opens what the migration of a VM needs: the session, logins to hosts by SSH, transports, and
-// destinations. It is the only package that names concrete types of them all.
+// Package assemble opens the parts of a VM's migration: the session, SSH logins to hosts, transports,
+// and destinations. It is the only package that names all concrete types.
 //
 //	Open       a Move, which has planfile.Options -> Parts, for decamp migrate
 //	OpenPlan   a plan file                        -> SourceParts, for checks
 //	mover      rows of a fleet's plans            -> Parts, for workers
 //
-// planfile.Options describe the migration of one VM. Commands, checks and workers hand the same Options to the
-// same functions: preflight.PermitOf returns what is permitted, and Assembler.NewTransport what moves the disks.
+// planfile.Options describe the migration of one VM. Commands, checks and workers pass the same Options
+// to the same functions: preflight.PermitOf returns the permissions, and Assembler.NewTransport the
+// transport.
 //
-// An Assembler has what belongs to this machine: the state directory, the access file, known certificates, refused
-// logins, and passwords that were given. It enforces here what a submitted plan may not do: use another password
-// or certificate than its own, replace a known certificate, or log in to a host that its credential is not bound to.
-// Prompts ask and tell whoever runs decamp; package assemble knows no flags and no terminal.
+// An Assembler has the state of this machine: the state directory, the access file, known certificates,
+// refused logins, and entered passwords. It enforces the limits of submitted plans: they cannot use
+// another password or certificate, replace a known certificate, or log in to a host that their
+// credential is not bound to. Prompts are the connection to the user; package assemble depends on no
+// flags and no terminal.
 package assemble

@@ -22,7 +22,7 @@ import (
 type EngineOptions struct {
 	name    string   // journal.Engine
 	drivers string   // virtio-win
-	keys    []string // of encrypted volumes: [ID=]PATH
+	keys    []string // keys of encrypted volumes: [ID=]PATH
 	Kernel  string   // image of the appliance's; "" has one looked for
 }
 
@@ -35,7 +35,7 @@ func EngineOf(m Move) EngineOptions {
 	return o.in(m.base)
 }
 
-// plan is the engine as plans have it, where the guest is changed at all.
+// plan returns the engine for the plan, if the guest is changed at all.
 func (o EngineOptions) plan(hardware planfile.VMHardware) journal.Engine {
 	if hardware == "compat" || o.name == string(journal.AutoEngine) {
 		return ""
@@ -72,7 +72,7 @@ func (o EngineOptions) in(folder string) EngineOptions {
 	return o
 }
 
-// Appended changes a guest on overlays, with an appliance for what is not written from outside.
+// Appended changes a guest on overlays, with an appliance for file systems that decamp cannot write.
 func (o EngineOptions) Appended(ctx context.Context, disks []convert.Disk, c convert.Options) (convert.Result, error) {
 	c.Appliance = appliance.New(appliance.Options{Kernel: o.Kernel})
 	return convert.LinuxAppend(ctx, disks, c)
@@ -99,8 +99,7 @@ func (o EngineOptions) CheckFiles(keyWord, kernelWord string) error {
 	return nil
 }
 
-// planKernel is the kernel as plans have it, where the guest is changed at all: it is found from
-// everywhere.
+// planKernel returns the absolute path of the kernel for the plan, if the guest is changed at all.
 func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
 	if hardware == "compat" || o.Kernel == "" {
 		return ""
@@ -112,7 +111,8 @@ func (o EngineOptions) planKernel(hardware planfile.VMHardware) string {
 	return path
 }
 
-// v2v runs virt-v2v; nil where it is neither asked for nor there, or no guest is to be changed.
+// v2v returns a function that runs virt-v2v; nil if it is neither requested nor installed, or no guest
+// will be changed.
 func (w *Parts) v2v(ctx context.Context) func(context.Context, virtv2v.Job) (virtv2v.Report, error) {
 	if h := w.To[0].Plan.Hardware; h == "" || h == journal.Compat {
 		return nil
@@ -131,9 +131,9 @@ func (w *Parts) CheckEngine(ctx context.Context, m Move, vm *inventory.VM) error
 	return m.CheckEngine(ctx, vm, func() []guest.Report { return w.glance(ctx, vm) })
 }
 
-// CheckEngine refuses, before anything is copied, what is sure to be missed after hours: virt-v2v
-// itself, the drivers of a Windows, the key of a volume. Where look finds nothing it goes by what VMware
-// was told of the guest.
+// CheckEngine returns an error for missing requirements that would otherwise appear hours later:
+// virt-v2v itself, drivers for Windows, the key of a volume. If look finds no system, the guest type
+// configured in VMware counts.
 func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []guest.Report) error {
 	engine := EngineOf(m)
 	if !m.ChangesGuest() || engine.name == string(journal.LinuxAppend) {
@@ -144,7 +144,7 @@ func (m Move) CheckEngine(ctx context.Context, vm *inventory.VM, look func() []g
 	tool, err := e.Find(ctx)
 	switch chosen := engine.name == string(journal.VirtV2V); {
 	case err != nil && (chosen || windows && m.Hardware == "virtio"):
-		return fault.New(fault.KindOf(err), "VM %s is to be converted by virt-v2v: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
+		return fault.New(fault.KindOf(err), "VM %s cannot be converted by virt-v2v: %w", vm.Name, err).WithHint("%s", fault.HintOf(err))
 	case err != nil, !chosen && !windows, !chosen && m.Hardware == "auto" && e.Drivers() == "":
 		return nil
 	}

@@ -18,8 +18,8 @@ import (
 // beforehand bounds what the short form takes from a move.
 const beforehand = 30 * time.Second
 
-// Forewarn tells what the doctor knows of a VM's move that is about to begin, in the short form. It
-// keeps nothing from moving: what the move cannot do it refuses by itself.
+// Forewarn reports the doctor's findings on a VM's migration before it begins, in the short form. It
+// stops nothing: the migration refuses by itself.
 func (a *Assembler) Forewarn(ctx context.Context, d *Diagnosis, checks []doctor.Check) {
 	ctx, cancel := context.WithTimeout(ctx, beforehand)
 	defer cancel()
@@ -33,7 +33,7 @@ func DiagnoseOne(w *Parts, m Move, vm *inventory.VM, g Ground) *Diagnosis {
 	return d
 }
 
-// ForewarnVM tells it of one VM.
+// ForewarnVM reports them for one VM.
 func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *inventory.VM) {
 	g, err := ReadGround(ctx, w.Session)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *Assembler) ForewarnVM(ctx context.Context, w *Parts, m Move, vm *invent
 	a.Forewarn(ctx, d, d.Groups())
 }
 
-// refused are codes of what a move refuses by itself, with what it is about to do.
+// refused are codes of findings that a migration refuses by itself.
 var refused = []string{"host-connected", "host-ssh", "here-folder", "here-space", "path-route", "path-ports", "path-landing"}
 
 // pressing are findings that are worth stopping for, without those that others tell.
@@ -60,13 +60,13 @@ func (p *Prompts) tellBeforehand(found []doctor.Finding) {
 	p.Found(found)
 }
 
-// checked are codes of what decamp plan check has findings of its own for.
+// checked are codes for which decamp plan check has separate findings.
 var checked = append([]string{"vm-warm", "vm-tracking"}, refused...)
 
-// foresee tells of a plan what forewarn would tell of each of its moves, as notes.
+// foresee reports the findings of all migrations of a plan, as notes.
 func (p *SourceParts) foresee(ctx context.Context, s preflight.Sight) (notes planfile.Findings) {
 	var order []string
-	alike := map[string][]planfile.Move{} // by what they take of the source
+	alike := map[string][]planfile.Move{} // migrations by their use of the source
 	for _, m := range s.Moves {
 		o := m.Options
 		key := fmt.Sprint(o.Transport, o.Mode, o.PowerOff, o.SourceHash, o.NFC, o.Landing)
@@ -75,15 +75,15 @@ func (p *SourceParts) foresee(ctx context.Context, s preflight.Sight) (notes pla
 		}
 		alike[key] = append(alike[key], m)
 	}
-	told := map[doctor.Finding]bool{} // of a host, say, by moves of another kind
+	told := map[doctor.Finding]bool{} // findings that were reported by migrations of another group, for example of a host
 	for _, key := range order {
 		notes = append(notes, p.foreseen(ctx, s, alike[key], told)...)
 	}
 	return append(notes, p.foreseeEngines(ctx, s.Moves)...)
 }
 
-// foreseeEngines tells of guests that this machine could not change as they are to be. A worker may be
-// another machine, so they are notes; disks are not looked into, a plan may have hundreds.
+// foreseeEngines reports guests that this machine could not convert. A worker may be another machine,
+// so they are notes. Disks are not read, because a plan may have hundreds.
 func (p *SourceParts) foreseeEngines(ctx context.Context, moves []planfile.Move) (notes planfile.Findings) {
 	for _, m := range moves {
 		o := p.MoveOf(m.Options)
@@ -104,7 +104,7 @@ func (p *SourceParts) foreseeEngines(ctx context.Context, moves []planfile.Move)
 // foreseen looks at moves that are alike.
 func (p *SourceParts) foreseen(ctx context.Context, s preflight.Sight, moves []planfile.Move, told map[doctor.Finding]bool) (notes planfile.Findings) {
 	d := &Diagnosis{Move: p.MoveOf(moves[0].Options), Parts: &Parts{URL: p.URL, Session: p.Session}, all: s.VMs, beside: true}
-	of := map[string]planfile.Move{} // by what findings call the VM
+	of := map[string]planfile.Move{} // migrations by the name of the VM in findings
 	for _, m := range moves {
 		d.vms = append(d.vms, *m.VM)
 		of["VM "+m.VM.Name] = m

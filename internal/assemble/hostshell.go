@@ -33,7 +33,7 @@ type SSHOptions struct {
 	PasswordFile string
 	hostKeys     map[string]string // SHA256:… of the keys to accept, by the lower-case name of the host
 	credential   string            // named credential that all of this is of, and bound to the hosts in hostKeys; empty: none
-	submitted    bool              // for a submitted plan: nothing is asked for, and no key replaces a known one
+	submitted    bool              // for a submitted plan: no question is asked, and no key replaces a known one
 	noAgent      bool              // the agent at $SSH_AUTH_SOCK is not used
 	Enable       bool
 }
@@ -46,11 +46,11 @@ type HostShells struct {
 	login   sourceLogin
 	opts    SSHOptions
 	store   *cleanup.Store
-	hands   *hands // that change VMs, by these logins if need be
+	hands   *hands // changes VMs over these logins if necessary
 
 	mu      sync.Mutex // held while one is opened
 	open    map[inventory.MoRef]*shell.Shell
-	denied  map[inventory.MoRef]error // for good: a password that was refused is not sent for each disk
+	denied  map[inventory.MoRef]error // permanent errors: a refused password is not sent again for each disk
 	started []cleanup.Record          // SSH that was off
 }
 
@@ -62,7 +62,7 @@ type sourceLogin struct {
 	user         string
 	passwordFile string
 	vcenter      bool
-	onHost       func(host string) *login.Limiter // of a fleet; nil: of this command alone
+	onHost       func(host string) *login.Limiter // login limits of a fleet by host; nil limits this command alone
 }
 
 // loginOf returns the login that a session at u was opened with.
@@ -70,7 +70,7 @@ func loginOf(u *url.URL, l Login) sourceLogin {
 	return sourceLogin{ServerOf(u), u.User.Username() + "@" + fleet.Endpoint(u), u.Hostname(), u.User.Username(), l.PasswordFile, u.Scheme == "vcenter", l.OnHost}
 }
 
-// tellCopier says that a host is asked to copy by SSH, and why.
+// tellCopier prints that a host copies disks over SSH, with the reason.
 func (p *Prompts) tellCopier(host inventory.MoRef, why error) {
 	p.Log.Info("disks are copied by SSH", "host", host, "err", why)
 	p.Tell("Disks are copied by SSH (vmkfstools on host %s): the API may not (%s).", host, why.Error())
@@ -184,8 +184,8 @@ func (h *HostShells) user() string {
 	return h.login.user
 }
 
-// password gives the session's password if it is for the same account, else one of its own.
-// Refusals add up with those of the API: the host counts both for one lock.
+// password uses the session's password for the same account, else a separate one. Refusals count
+// together with those of the API: the host locks the account for both.
 func (h *HostShells) password(cfg *shell.Config, host string) error {
 	state, err := h.a.StateDir()
 	if err != nil {
@@ -231,10 +231,9 @@ func (h *HostShells) password(cfg *shell.Config, host string) error {
 	return nil
 }
 
-// pin returns the keys that a host may show: the one that was stated; else the one that the
-// host itself tells over the API, whose certificate is pinned, and the one that was believed
-// before; else the user is asked.
-// A named credential has the keys of its hosts, and no other host is logged in to.
+// pin returns the keys that a host may present: the given one; else the one that the host reports over
+// the API with its pinned certificate, and the one accepted before; else the user confirms one. A named
+// credential has the keys of its hosts, and no other host is logged in to.
 func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error) {
 	stated := cmp.Or(h.opts.HostKey, h.opts.hostKeys[strings.ToLower(name)])
 	if h.opts.credential != "" {
@@ -280,7 +279,8 @@ func (h *HostShells) pin(ctx context.Context, name, addr string) (string, error)
 	return h.a.confirmSSH(ctx, known, addr, shown)
 }
 
-// noSSHPassword is the error for a submitted plan without a password for SSH: nobody is asked for one.
+// noSSHPassword is the error for a submitted plan without a password for SSH: there is no user to enter
+// one.
 func noSSHPassword(who string) error {
 	return fault.New(fault.Denied, "the plan has no credentials for SSH as %s", who).
 		WithHint("add source: {ssh: {credentials: {name: NAME}}} to the plan; an administrator adds NAME to the access file")
@@ -294,16 +294,16 @@ func (h *HostShells) told(ctx context.Context) (shell.HostKey, error) {
 	return shell.FingerprintOf(public)
 }
 
-// confirmSSH shows unknown keys to the operator and asks.
+// confirmSSH shows unknown keys to the operator and requests a confirmation.
 func (p *Prompts) confirmSSH(ctx context.Context, known *knownHosts, addr string, shown []shell.HostKey) (string, error) {
 	refused := fault.New(fault.Denied, "the SSH host key of %s is not known: it shows %s", addr, shell.Describe(shown)).
-		WithHint("compare it with what the host itself says (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
+		WithHint("compare it with the fingerprint on the host (%s), then run: %s", shell.WhereToLook, p.Command("--ssh-host-key", shown[0].Fingerprint))
 	t, err := p.Terminal()
 	if err != nil {
 		return "", refused
 	}
 	defer t.Close()
-	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with what the host itself says: %s\nIs it the right one? Type yes to go on: ",
+	answer, err := t.Ask(ctx, fmt.Sprintf("%s shows an SSH host key that is not known yet:\n  %s\nCompare it with the fingerprint on the host: %s\nIs it the right one? Type yes to continue:  ",
 		addr, shell.Describe(shown), shell.WhereToLook))
 	if err != nil {
 		return "", err
@@ -320,7 +320,7 @@ func (h *HostShells) stop(ctx context.Context, host inventory.MoRef) error {
 	defer h.mu.Unlock()
 	err := h.session.StopSSH(ctx, host)
 	if s := h.open[host]; s != nil && err == nil {
-		delete(h.open, host) // who needs one more has to ask for SSH first
+		delete(h.open, host) // the next use must request SSH first
 		return s.Close()
 	}
 	return err

@@ -10,11 +10,11 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// ServerOf is how records of changed hosts name what was logged in to.
+// ServerOf returns the name of a server in records of changed hosts.
 func ServerOf(u *url.URL) string { return strings.ToLower(fleet.Endpoint(u)) }
 
-// Tidy puts back what an earlier run left on the host, and says so. What stays is no reason
-// not to go on: it is tried once more in the end.
+// Tidy reverts the changes of an earlier run on the host, and reports that. Failures do not stop the
+// command: it tries again at the end.
 func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	done, err := PutBack(ctx, shells)
 	for _, r := range done {
@@ -25,7 +25,7 @@ func (a *Assembler) Tidy(ctx context.Context, shells *HostShells) (left bool) {
 	return err != nil
 }
 
-// WarnStays tells of what could not be put back.
+// WarnStays reports the changes that could not be reverted.
 func (p *Prompts) WarnStays(err error) {
 	if err == nil {
 		return

@@ -20,12 +20,12 @@ import (
 // itself is never taken from the environment: /proc shows it to others.
 const PasswordEnv = "DECAMP_PASSWORD_FILE"
 
-// longestPassword bounds what is read from a password file, in bytes.
+// longestPassword is the limit of a password file, in bytes.
 const longestPassword = 4096
 
-// Password returns what gives the password of who ("root@esx1"): from the file named by
-// the flag or the environment, read again each time, or from the terminal, once. A host
-// that changes its mind in mid-run must not stop it with a question nobody sees.
+// Password returns a function that returns the password of who ("root@esx1"): from the file of the flag
+// or the environment, read again each time, or from the terminal, once. A host that requests the
+// password again during a run must not stop it with a question.
 func (a *Assembler) Password(who, file string) func(context.Context) (string, error) {
 	if file == "" {
 		file = a.Env(PasswordEnv)
@@ -37,7 +37,7 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 	return func(ctx context.Context) (string, error) {
 		if asked.Swap(true) {
 			return "", fault.New(fault.Denied, "the password of %s is not accepted any more", who).OfLogin().
-				WithHint("run the same command again: it asks for the password and continues")
+				WithHint("run the same command again: it requests the password and continues")
 		}
 		return a.askPassword(ctx, who)
 	}
@@ -46,7 +46,7 @@ func (a *Assembler) Password(who, file string) func(context.Context) (string, er
 // remember keeps a password for the rest of this command; account is user@host:port.
 func (a *Assembler) remember(account, password string) { a.secrets.Store(account, password) }
 
-// typed returns what was remembered, or nothing.
+// typed returns the entered password, or an empty string.
 func (a *Assembler) typed(account string) string {
 	text, _ := a.secrets.Load(account)
 	password, _ := text.(string)
@@ -92,8 +92,8 @@ func (p *Prompts) warnIfShared(path string) {
 }
 
 const (
-	refusalsWindow = 15 * time.Minute // in which a host adds up wrong passwords
-	mostRefusals   = 3                // of the five that lock an account: two are left for others
+	refusalsWindow = 15 * time.Minute // time in which a host adds up wrong passwords
+	mostRefusals   = 3                // of the five that lock an account, two are left for others
 )
 
 // refusals is the file in the state directory that remembers when a host refused a
@@ -106,7 +106,7 @@ type refusals struct {
 	now  func() time.Time
 }
 
-// load returns the refusals of everybody, without those that no longer count.
+// load returns the refusals of all processes that still count.
 func (r *refusals) load() (map[string][]time.Time, error) {
 	all := map[string][]time.Time{}
 	text, err := os.ReadFile(r.path)

@@ -27,8 +27,8 @@ type Mounted struct {
 // it, and a read has its own deadline, before which another connection should be tried.
 const mountStall = 20 * time.Second
 
-// Mount mounts the host of session at dir, and takes the session over. Where stores is
-// not nil, the root is what it says and not what the host says. The caller sets o.Log.
+// Mount mounts the host of session at dir, and takes ownership of the session. If stores is not nil, it
+// determines the root folder instead of the host. The caller sets o.Log.
 func Mount(ctx context.Context, session *esx.Session, stores []inventory.Datastore, dir string, connections int, o mount.Options) (*Mounted, error) {
 	m := &Mounted{session: session}
 	m.transport = https.New(session, https.Options{MaxConnections: connections, Stall: mountStall, Log: o.Log})

@@ -11,7 +11,7 @@ type Move struct {
 	planfile.Options
 	Login Login
 	SSH   SSHOptions
-	Maps  namemap.Map // what names of the source become
+	Maps  namemap.Map // maps names of the source to names of the target
 	base  string      // folder of relative paths; empty: the working directory
 	Tmpfs int64       // bytes of a landing in RAM that was named as such; 0: none was
 }
@@ -32,8 +32,8 @@ func Destinations(to []string) []planfile.Destination {
 type Login struct {
 	PasswordFile string
 	Fingerprint  string
-	submitted    bool                             // for a submitted plan: no password but its own, and no certificate in place of a known one
+	submitted    bool                             // for a submitted plan: no password but its own, and no certificate replaces a known one
 	bound        string                           // fingerprint that the access file binds to the credential; no other one counts
-	Logins       *login.Limiter                   // of a fleet's source; nil: of this command alone
-	OnHost       func(host string) *login.Limiter // by SSH at one of its hosts; nil: of this command alone
+	Logins       *login.Limiter                   // login limits of a fleet's source; nil limits this command alone
+	OnHost       func(host string) *login.Limiter // SSH login limits of its hosts; nil limits this command alone
 }

@@ -22,8 +22,8 @@ import (
 // Outlined is what a VM would become at one destination.
 type Outlined struct {
 	To      string           `json:"to"`
-	Outline *targets.Outline `json:"outline,omitempty"` // nil: it cannot be defined there
-	Failure *journal.Failure `json:"failure,omitempty"` // what stands in the way
+	Outline *targets.Outline `json:"outline,omitempty"` // definition; nil if it cannot be defined there
+	Failure *journal.Failure `json:"failure,omitempty"` // obstacle; nil if none
 	err     error
 }
 
@@ -43,17 +43,17 @@ func (a *Assembler) Foresee(ctx context.Context, w *Parts, vm *inventory.VM, o p
 	if o.Hardware == "virtio" {
 		def.Hardware = targets.Virtio
 		if o.GuestAgent && !slices.ContainsFunc(def.Guest, isWindows) {
-			def.Converted = &convert.Result{GuestAgent: true} // as far as it is foreseen
+			def.Converted = &convert.Result{GuestAgent: true} // the expected result
 		}
 	}
 	if o.Hardware == "auto" {
-		r.note("hardware auto: what is shown is compat; it is virtio if the guest can be changed, which is known once it is copied")
+		r.note("hardware auto: the definition shows compat; it becomes virtio if the guest can be changed, which is known after the copy")
 	}
-	if vm.Power == inventory.PoweredOn { // as it is found by who shuts it down
+	if vm.Power == inventory.PoweredOn { // the state after a shutdown
 		def.VM = new(*vm)
 		def.Warnings = migrate.Pulled(vm, def.VM)
 	}
-	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // what the firmware holds is asked when the VM is off
+	def.EFI = new(guest.EFIState(def.Guest, efi.State{})) // the firmware's state is read when the VM is off
 	return def, r
 }
 
@@ -64,12 +64,12 @@ func (r *DryRun) note(format string, args ...any) {
 // foreseeGuest looks into the disks where they are. Of a VM that runs they are locked.
 func foreseeGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []guest.Report {
 	if vm.Power != inventory.PoweredOff {
-		r.note("the VM is %s, so its disks were not looked into: what depends on the guest is by what VMware was told of it (%s)", vm.Power, vm.GuestID)
+		r.note("the VM is %s, so its disks were not examined: the definition uses the guest type configured in VMware (%s)", vm.Power, vm.GuestID)
 		return nil
 	}
 	reports, err := w.Look(ctx, vm)
 	if err != nil {
-		r.note("its disks could not be looked into, so what depends on the guest is by what VMware was told of it (%s): %v", vm.GuestID, err)
+		r.note("its disks could not be examined, so the definition uses the guest type configured in VMware (%s): %v", vm.GuestID, err)
 		return nil
 	}
 	for _, g := range reports {
@@ -83,8 +83,8 @@ func foreseeGuest(ctx context.Context, w *Parts, vm *inventory.VM, r *DryRun) []
 // isWindows reports whether Windows was found. It is left alone where Linux gets the guest agent.
 func isWindows(g guest.Report) bool { return g.Windows != nil }
 
-// Outline asks a destination what it makes of the VM, and whether it could. refused is what stands in the
-// way wherever it goes, as obstacles are.
+// Outline returns a destination's definition of the VM, or its obstacles. refused has obstacles that
+// apply to all destinations.
 func Outline(ctx context.Context, d *Destination, def targets.Definition, obstacles []inventory.Warning, refused error) Outlined {
 	out, err := outlineAt(d.To, d.Target, def)
 	if err == nil {
@@ -102,7 +102,7 @@ func Outline(ctx context.Context, d *Destination, def targets.Definition, obstac
 	return out
 }
 
-// outlineAt returns what a destination would make of a VM. It asks nobody.
+// outlineAt returns a destination's definition of a VM without any connection.
 func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Outlined, error) {
 	out := Outlined{To: string(to)}
 	o, err := at.Outline(def)
@@ -115,7 +115,7 @@ func outlineAt(to planfile.Destination, at Resident, def targets.Definition) (Ou
 	return out, nil
 }
 
-// Err returns what stands in the way of any destination.
+// Err returns an error if any destination has an obstacle.
 func (r *DryRun) Err() error {
 	var errs []error
 	for _, d := range r.Destinations {
@@ -129,9 +129,9 @@ func (r *DryRun) Err() error {
 	return fmt.Errorf("migrate %s: %w", r.VM, errors.Join(errs...))
 }
 
-// Outlines are what the VMs of a plan would be defined as. Nil: nobody asked for them.
+// Outlines are the definitions of a plan's VMs; nil if they were not requested.
 type Outlines struct {
-	VMs []*OutlinedVM // in the order of the plan
+	VMs []*OutlinedVM // VMs in the order of the plan
 
 	by  map[inventory.MoRef]*OutlinedVM
 	all *SourceParts

@@ -20,5 +20,5 @@ func (t *OutputTail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what is kept, without white space at its ends.
+// String returns the kept output without white space at its ends.
 func (t *OutputTail) String() string { return strings.ToValidUTF8(string(bytes.TrimSpace(t.text)), "") }

@@ -82,8 +82,8 @@ func NoCredentials(rawURL string) error {
 		WithHint("add source: {credentials: {name: NAME}} to the plan; an administrator adds NAME to the access file")
 }
 
-// admit has logins of a fleet, by the API and by SSH, wait for each other, and for people once
-// one was refused. What they said counts more than what was refused before.
+// admit makes logins of a fleet, by API and SSH, wait for each other, and for the user after a refusal.
+// A decision of the user takes precedence over earlier refusals.
 func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.Context) (func(error), error) {
 	if l == nil {
 		return nil
@@ -103,21 +103,21 @@ func admit(log *slog.Logger, l *login.Limiter, refused *refusals) func(context.C
 type Parts struct {
 	URL        *url.URL
 	Session    *esx.Session
-	Reader     *https.Transport    // of disks that are looked at a second time
-	Rereader   *https.Transport    // of samples that are compared; it has connections of its own
-	Transport  transport.Transport // that moves them
+	Reader     *https.Transport    // reader of disks for a second look
+	Rereader   *https.Transport    // reader of samples for the comparison, over separate connections
+	Transport  transport.Transport // transport of the disks
 	To         []*Destination
 	Store      *journal.Store
 	engine     *workflow.Engine
 	Migrator   *migrate.Migrator
-	Leftovers  *cleanup.Store // what was changed on hosts
+	Leftovers  *cleanup.Store // records of changes on hosts
 	Shells     *HostShells
 	sums       sums
-	Expect     string // of a trial boot
+	Expect     string // text that a trial boot expects
 	Conversion EngineOptions
 	Trials     chan struct{}       // has room for as many as may be under way; nil: for any number
 	left       func()              // tries once more to put back what an earlier run left; nil: it left nothing
-	Shown      func(journal.Event) // is told the events; nil until there is something to show
+	Shown      func(journal.Event) // receives the events; nil until a display exists
 }
 
 // Open opens the parts in the order in which they are cheap to refuse: the folder,
@@ -225,7 +225,7 @@ func (w *Parts) notify(e journal.Event) {
 	}
 }
 
-// Close closes what is open, in reverse.
+// Close closes the open parts in reverse order.
 func (w *Parts) Close() error {
 	var errs []error
 	if w.engine != nil {
@@ -252,7 +252,7 @@ func (w *Parts) Close() error {
 	return errors.Join(errs...)
 }
 
-// PutBack undoes what is on record of the server of a session.
+// PutBack reverts the recorded changes on the server of a session.
 func PutBack(ctx context.Context, shells *HostShells) ([]cleanup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, putBackWait)
 	defer cancel()
@@ -285,7 +285,7 @@ func (w *Parts) open(ctx context.Context, d transport.Disk) (disk.Source, error)
 	return OpenDisk(ctx, w.Reader, d)
 }
 
-// Look reads what is on the disks of a VM that is off.
+// Look reads the disks of a VM that is off.
 func (w *Parts) Look(ctx context.Context, vm *inventory.VM) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(vm.Disks), func(i int) (disk.Source, error) {
 		src, err := w.open(ctx, transport.Disk{VM: vm, Disk: &vm.Disks[i]})
@@ -390,7 +390,7 @@ func reachHost(ctx context.Context, h inventory.Host) error {
 	return err
 }
 
-// OpenPlan logs in to the source of a plan; what l has stands above what the plan says.
+// OpenPlan logs in to the source of a plan. Values of l take precedence over the plan.
 func (a *Assembler) OpenPlan(ctx context.Context, l Login, f *planfile.File, folder string) (*SourceParts, error) {
 	p := &SourceParts{Assembler: a, Parts: &Parts{}, Login: l, Base: folder, Role: planfile.Local}
 	var err error

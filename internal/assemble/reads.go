@@ -67,7 +67,7 @@ func (w *Parts) enterTrial(ctx context.Context, waits func(why string)) (leave f
 func (w *Parts) Rehearse(ctx context.Context, what migrate.Rehearsing) (testboot.Report, error) {
 	served := map[string]func(io.ReadWriter){}
 	for path, src := range what.Disks {
-		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest is told of what fails
+		served[path] = func(conn io.ReadWriter) { _ = nbd.Serve(conn, unwritten{ctx, src}) } // the guest receives the errors
 	}
 	return testboot.Boot(ctx, what.Domain, testboot.Options{
 		Expect: cmp.Or(what.Expect, w.Expect), Deadline: what.Deadline, Keep: what.Keep, Scratch: what.Scratch, Served: served, Static: what.Static,

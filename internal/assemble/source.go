@@ -22,7 +22,7 @@ type planned struct {
 	hands  *hands
 	off    *sync.Mutex // held by the run that powers the VM off; the others find it off
 	store  *cleanup.Store
-	server string // as records name it
+	server string // name of the server in records
 }
 
 var _ warm.Live = planned{}
@@ -148,15 +148,15 @@ var (
 type hands struct {
 	api  *esx.Session
 	ssh  *vimcmd.Host
-	tell func(why error) // told once, that it is by SSH
+	tell func(why error) // called once with the reason for SSH
 
 	mu    sync.Mutex // held while it is found out by whom
-	asked bool       // for the licence
-	free  bool       // which is the free one
+	asked bool       // the licence was requested
+	free  bool       // the licence is the free one
 	bySSH bool
 }
 
-// use has a VM changed by whoever may. Where nobody may, the error is warm.ErrReadOnly.
+// use changes a VM by API or SSH. If neither is permitted, the error is warm.ErrReadOnly.
 func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) error) error {
 	bySSH, err := h.choose(ctx, vm)
 	if err != nil {
@@ -175,13 +175,13 @@ func (h *hands) use(ctx context.Context, vm inventory.MoRef, do func(changer) er
 	return do(h.ssh)
 }
 
-// dropSnapshot removes a snapshot of ours, and what it left.
+// dropSnapshot removes a snapshot of decamp and its delta.
 func (h *hands) dropSnapshot(ctx context.Context, vm inventory.MoRef, name string) error {
 	return h.use(ctx, vm, func(c changer) error { return c.DropSnapshot(ctx, vm, name) })
 }
 
-// choose finds out by the licence who may change a VM. One that cannot be read, or has a name
-// that nobody knows, shows by what the host refuses.
+// choose determines from the licence whether the API or SSH changes VMs. With an unreadable or unknown
+// licence the host's refusal decides.
 func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,7 +195,7 @@ func (h *hands) choose(ctx context.Context, vm inventory.MoRef) (bySSH bool, err
 	return h.takeSSH(ctx, vm, warm.ErrReadOnly)
 }
 
-// refused is told that the API may not change a VM. Nil: it is done by SSH from now on.
+// refused handles a refusal of the API to change a VM. If it returns nil, SSH is used from now on.
 func (h *hands) refused(ctx context.Context, vm inventory.MoRef, why error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +216,7 @@ func (h *hands) takeSSH(ctx context.Context, vm inventory.MoRef, why error) (boo
 	return true, nil
 }
 
-// tellHands says that VMs are changed by SSH, and why.
+// tellHands prints that VMs are changed over SSH, with the reason.
 func (p *Prompts) tellHands(why error) {
 	p.Log.Info("VMs are frozen and switched by SSH", "err", why)
 	p.Tell("Snapshots are taken and VMs switched by SSH (vim-cmd): %s.", why.Error())

@@ -19,8 +19,7 @@ import (
 	"github.com/decamp/decamp/internal/units"
 )
 
-// FitsMemory refuses to hold more than this machine can. Where that is unknown, it is up
-// to the user.
+// FitsMemory returns an error if n exceeds this machine's memory. If that is unknown, the user decides.
 func FitsMemory(n int64) error {
 	free, known := availableMemory()
 	if !known || n <= free {
@@ -97,7 +96,7 @@ func groupMemory(dir string) (int64, bool) {
 	return max(limit-used, 0), ok && usedOK
 }
 
-// readNumber reads a file that holds a number; "max" is none.
+// readNumber reads a file that holds a number; "max" means no number.
 func readNumber(path string) (int64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -107,7 +106,8 @@ func readNumber(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// BuffersOf returns the buffers that a session asks for where a plan or a flag sets one of the two values.
+// BuffersOf returns the buffer sizes that a session requests if a plan or a flag sets one of the two
+// values.
 func BuffersOf(o planfile.NFC) wire.Buffers {
 	return wire.Buffers{Size: cmp.Or(int64(o.Buffer), 1<<20), Count: o.Buffers}
 }
@@ -124,7 +124,7 @@ func (a *Assembler) newNFC(w *Parts, o planfile.NFC) *nfc.Transport {
 	return nfc.New(w.Session, opts)
 }
 
-// tellNFC says which address of a host its disks are read from, and why that one.
+// tellNFC prints the host address from which disks are read, with the reason.
 func (p *Prompts) tellNFC(host inventory.MoRef, where string) {
 	p.Log.Info("disks are read over NFC", "host", host, "addr", where)
 	p.Tell("Disks are read over NFC from %s.", where)

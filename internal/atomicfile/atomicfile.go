@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Replace puts a file with content and mode at path, in place of what is there. When it returns
-// without error, that survives a power cut. It may be called concurrently, also by several
-// processes: one of them wins. A crash may leave a file whose name begins with path's and
-// ".new".
+// Replace writes a file with content and mode to path, in place of an existing one. When it returns
+// without error, the file survives a power cut. It may be called concurrently, also by several
+// processes: one of them wins. A crash may leave a file whose name begins with path's and ".new".
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
 	if err != nil {

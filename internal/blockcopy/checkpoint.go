@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// checkpointer keeps what is held and turns it into what is safe.
+// checkpointer keeps the written chunks and makes them durable.
 type checkpointer struct {
 	o     Options
 	dst   disk.Target
@@ -43,8 +43,8 @@ func (l *checkpointer) skip(n int64) {
 	l.report()
 }
 
-// hold books those parts of the window as written, all of it as done, reports progress,
-// and makes a checkpoint when one is due and nobody else is at it.
+// hold records those parts of the window as written, all of it as done, reports progress, and makes a
+// checkpoint if one is due and none is running.
 func (l *checkpointer) hold(ctx context.Context, w *window, parts []disk.Range) error {
 	if !l.book(w, parts) || !l.syncing.TryLock() {
 		return nil
@@ -101,7 +101,8 @@ func (l *checkpointer) checkpoint(ctx context.Context) error {
 	return l.makeSafe(ctx)
 }
 
-// makeSafe syncs the image, then lists what was held before the sync. It needs syncing.
+// makeSafe syncs the image, then lists the chunks that were written before the sync. syncing must be
+// held.
 func (l *checkpointer) makeSafe(ctx context.Context) error {
 	runs, began := l.takeHeld()
 	if len(runs) == 0 {

@@ -1,14 +1,13 @@
-// Package blockcopy is the engine that copies one disk: from any disk.Source to any
-// disk.Target, hashing every chunk into a manifest on the way. A disk that passes by once,
-// a disk.Feed, takes the same way behind another front: see Receive. A disk that changed
-// since it was copied is brought up to date by Patch.
+// Package blockcopy copies one disk from any disk.Source to any disk.Target, and hashes each chunk into a
+// manifest. Receive copies from a disk.Feed, which delivers a disk once. Patch updates an image to a later
+// state of its disk.
 //
-//	describe   one goroutine     asks the source for extents a window at a time, leaves out
-//	                             what the manifest has, cuts the rest into spans
-//	read       Readers in turn   takes a span, streams its data into windows
-//	hash       (in the reader)   looks for zeros and hashes each chunk while it is hot
+//	describe   one goroutine     requests extents from the source, a window at a time; leaves
+//	                             out chunks of the manifest; cuts the rest into spans
+//	read       Readers in turn   takes a span, reads its data into windows
+//	hash       (in the reader)   checks for zeros and hashes each chunk while it is cached
 //	write      Writers in turn   writes the data of a window, zeroes the rest
-//	checkpoint one writer at a time syncs the image, then lists the chunks as safe
+//	checkpoint one writer at a time syncs the image, then lists the chunks as durable
 //
 // # Terms
 //
@@ -20,16 +19,14 @@
 //
 // (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk held since
 // the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
-// disks of any size. Every reader can always have a window, which is what keeps a
-// source with fewer connections than readers from locking up.
+// disks of any size. Each reader can always get a window: otherwise
+// a source with fewer connections than readers could block for ever.
 //
-// # What is promised
+// # Guarantees
 //
-// Zero runs of at least zeroGrain bytes are handed to Target.Zero, never to WriteAt.
-// Chunks the manifest has are neither read nor written. However Copy ends, every chunk
-// that was held and could be synced is in the manifest, so that a later Copy goes on.
-//
-// Not promised: any order of reads and writes.
+// Zero runs of at least zeroGrain bytes are passed to Target.Zero, never to WriteAt.
+// Chunks of the manifest are neither read nor written. After any end of Copy, all chunks
+// that were written and synced are in the manifest, so that a later Copy continues.
 package blockcopy
 
 import (
@@ -49,13 +46,12 @@ import (
 
 // Options say how to copy. The zero value of each field means its default.
 type Options struct {
-	// Manifest is where chunk hashes go and what was copied before is known from. Nil
-	// copies everything and keeps no hashes: for benchmarks of an end alone.
+	// Manifest receives chunk hashes, and lists the chunks of an earlier copy. nil copies everything
+	// and keeps no hashes: for benchmarks of one end alone.
 	Manifest manifest.Ledger
 
-	// Compare reads chunks also where the manifest lists them, and writes them if their
-	// hashes differ: for a disk of which nobody knows what changed since. It needs a
-	// Manifest.
+	// Compare also reads chunks that the manifest lists, and writes them if their hashes differ: for a
+	// disk with unknown changes. It requires a Manifest.
 	Compare bool
 
 	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
@@ -77,13 +73,13 @@ type Options struct {
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
-	// Pace returns when so many bytes may be asked of the source: a budget of bandwidth. It is
-	// called by many readers at once. Nil asks at once. Receive does not ask: its feed comes as
-	// it comes.
+	// Pace returns when so many bytes may be requested from the source, within a bandwidth budget.
+	// Readers call it concurrently. nil sets no limit. Receive does not call it, because it does not
+	// control the rate of its feed.
 	Pace func(ctx context.Context, bytes int64) error
 
-	// Progress is told the totals after every window, one call at a time. It must be
-	// quick. Nil is fine.
+	// Progress receives the totals after each window, one call at a time. It must be quick. It may be
+	// nil.
 	Progress func(Progress)
 
 	// Now is the clock. Default time.Now.
@@ -100,17 +96,17 @@ type Progress struct {
 	Times
 }
 
-// Times is where the time of a copy's workers went, added up: it tells which end is slow.
+// Times are the sums of the times of a copy's workers: they show which end is slow.
 type Times struct {
 	ReadTime   time.Duration `json:"readTime"`   // readers waiting for the source
 	PaceWait   time.Duration `json:"paceWait"`   // readers waiting for Options.Pace
 	HashTime   time.Duration `json:"hashTime"`   // readers checking for zeros and hashing
 	WindowWait time.Duration `json:"windowWait"` // readers waiting for an empty window, or to hand on a full one: the target is slow
 	WriteTime  time.Duration `json:"writeTime"`  // writers waiting for the target
-	Writers    int           `json:"writers"`    // at once
+	Writers    int           `json:"writers"`    // number of concurrent writers
 
-	// WriterHash is writers checking for zeros and hashing, where they do that in the readers' place:
-	// in a landing, whose only reader is the host. WindowWait is then for both that they do.
+	// WriterHash is the time in which writers check for zeros and hash, instead of the readers: in a
+	// landing, whose only reader is the host. WindowWait then includes both tasks.
 	WriterHash time.Duration `json:"writerHash,omitempty"`
 }
 
@@ -174,8 +170,8 @@ func (c *copier) run(ctx context.Context) (Result, error) {
 // copier is one Copy under way.
 type copier struct {
 	Options
-	size    int64       // of the disk
-	src     disk.Source // nil for a feed
+	size    int64       // bytes of the disk
+	src     disk.Source // source of the disk; nil for a feed
 	dst     disk.Target
 	windows *windowPool
 	ledger  *checkpointer
@@ -189,7 +185,7 @@ func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
 	return c
 }
 
-// newCopier is for a disk of size bytes that likes to be read as from says.
+// newCopier is for a disk of size bytes. from are the source's preferences.
 func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier {
 	to := dst.Hints()
 	o.Window = roundUp(min(cmp.Or(o.Window, defaultWindow), max(size, 1)), manifest.ChunkSize)
@@ -207,8 +203,8 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 	return c
 }
 
-// windowsOf is how many windows are of use: a disk of fewer never fills more, and memory that
-// the collector gave back before is cleared, whoever uses it.
+// windowsOf returns the number of useful windows: a disk of fewer never fills more, and memory that the
+// collector gave back before is cleared for any user.
 func windowsOf(size int64, o Options) int {
 	return int(min(int64(o.Readers+o.Writers), max(1, roundUp(size, o.Window)/o.Window)))
 }
@@ -225,7 +221,8 @@ const (
 	lastSync = 2 * time.Minute
 )
 
-// finish makes what is held safe, whatever ended the copy, and adds up the result.
+// finish makes the written chunks durable after the end of the copy, also after an error, and adds up
+// the result.
 func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
 	defer cancel()

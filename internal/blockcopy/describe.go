@@ -12,14 +12,14 @@ import (
 // chunk is short at the end of the disk.
 type span struct {
 	disk.Range
-	data []disk.Range // in order, within Range; the rest is zero
+	data []disk.Range // ranges with data, in order, within Range; the rest is zero
 }
 
 // describeWindow is how much of the disk the source is asked to describe at once.
 const describeWindow = 4 << 30
 
-// describe walks the disk and hands out what must be copied: spans with data to the
-// readers, zero runs straight to the writers.
+// describe walks the disk and distributes the parts to copy: spans with data to the readers, zero runs
+// directly to the writers.
 func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- *window) error {
 	for off := int64(0); off < c.size; {
 		todo, ok := c.nextMissing(off, c.size)

@@ -25,22 +25,22 @@ type Reader interface {
 	ReadAt(ctx context.Context, p []byte, off int64) error
 }
 
-// Patch brings an image that holds an earlier state of a disk up to src, a later one.
-// Changed has a bit for every PatchGrain of the disk that may differ; image reads dst.
+// Patch brings an image with an earlier state of a disk up to src, a later one. changed has a bit for
+// each PatchGrain of the disk that may differ; image reads dst.
 //
-// Only grains that changed are asked of src and written, where the manifest proves the
-// chunk around them. Chunks it lacks are copied as a whole, so Patch also completes what
-// Copy began. A chunk is off the manifest before the first of its bytes changes, and back,
-// with its new hash, once it is synced: a crash leaves chunks that are missing, never ones
-// that are wrong. To go on after one, Patch is called again with all that changed since the
-// state that was complete, from the same src or a later one.
+// Patch requests and writes only changed grains if the manifest covers their chunk. Missing chunks are
+// copied as a whole, so Patch also completes an interrupted Copy. A chunk leaves the manifest before
+// its first byte changes, and returns with its new hash after the sync: a crash leaves missing chunks,
+// never wrong ones. To continue after a crash, call Patch again with all changes since the last
+// complete state, with the same src or a later one.
 //
-// What of such a chunk did not change is read from the image and becomes part of the new
-// hash. So it is held against the old hash first: a chunk that is not what its manifest said
-// is taken from src as a whole, and counted in Result.Rotten. Otherwise a byte that rotted on
-// the target would be proven from then on.
+// The unchanged part of such a chunk is read from the image and becomes part of the new hash. Therefore
+// it is first compared with the old hash: a chunk that differs from its manifest is copied from src as
+// a whole, and counted in Result.Rotten. Otherwise a damaged byte of the target would count as verified
+// from then on.
 //
-// Result.Read counts bytes of src alone, Result.Written those given to dst. Memory is Copy's,
+// Result.Read counts only bytes of src, Result.Written the bytes written to dst. The memory is that of
+// Copy, plus
 // 1 bit for each chunk, and keptWhole chunks.
 func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
 	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
@@ -104,15 +104,15 @@ func (p *patch) touched(m manifest.Ledger) (list []int64) {
 type patch struct {
 	disk.Source
 	image   Reader
-	changed *bitmap.Bitmap // by grain
-	kept    *bitmap.Bitmap // by chunk: proven when Patch began
+	changed *bitmap.Bitmap // changed grains
+	kept    *bitmap.Bitmap // chunks that the manifest covered when Patch began
 	read    atomic.Int64   // bytes of Source
 	written atomic.Int64   // bytes given to the target
-	rotten  atomic.Int64   // chunks of the image that were not what they had been
+	rotten  atomic.Int64   // number of chunks of the image that differed from their hashes
 	pace    func(ctx context.Context, bytes int64) error
-	waited  stopwatch // for pace
+	waited  stopwatch // time of waits in pace
 
-	hashes map[int64]manifest.Hash // of the chunks under way, before; only read while they are
+	hashes map[int64]manifest.Hash // earlier hashes of the chunks in work; read-only during the work
 
 	mu    sync.Mutex
 	whole map[int64][]byte // chunks of the image that are being read piece by piece
@@ -124,7 +124,7 @@ type patch struct {
 const keptWhole = 32
 
 func (p *patch) options(o Options, before Result) Options {
-	o.Pace = nil // what comes from the image is not asked of the source: see readSource
+	o.Pace = nil // reads of the image need no budget: see readSource
 	if tell := o.Progress; tell != nil {
 		o.Progress = func(now Progress) {
 			now.Done += before.Done
@@ -188,7 +188,7 @@ func (p *patch) readSource(ctx context.Context, b []byte, off int64) error {
 	return p.Source.ReadAt(ctx, b, off)
 }
 
-// readKept reads what did not change, from chunks of the image that are what they were.
+// readKept reads unchanged parts from verified chunks of the image.
 func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
 	for len(b) > 0 {
 		chunk := off / manifest.ChunkSize
@@ -210,8 +210,8 @@ func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
 	return nil
 }
 
-// chunk returns a chunk of the image; nil if it is not what it was, in which case all of it
-// comes from the source from now on. One goroutine at a time asks for a chunk.
+// chunk returns a chunk of the image; nil if it differs from its hash, in which case all of it comes
+// from the source from now on. One goroutine at a time requests a chunk.
 func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
 	p.mu.Lock()
 	have := p.whole[c]
@@ -252,7 +252,7 @@ func (p *patch) memory() []byte {
 	return disk.AlignedMemory(manifest.ChunkSize)
 }
 
-// wasRead says that r is being written: nobody reads its chunks of the image any more.
+// wasRead reports that r is being written: its chunks of the image are not read any more.
 func (p *patch) wasRead(r disk.Range) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *patch) Extents(ctx context.Context, r disk.Range) (list []disk.Extent, 
 	return list, err
 }
 
-// patchTarget leaves alone what did not come from the source.
+// patchTarget writes only the parts that came from the source.
 type patchTarget struct {
 	disk.Target
 	p *patch

@@ -92,7 +92,7 @@ func newPass(c *copier, s span) *pass {
 	return &pass{c: c, stream: c.src.Hints().Stream, todo: s.data}
 }
 
-// dataIn returns how many bytes of r are to be read.
+// dataIn returns the number of bytes of r to read.
 func (p *pass) dataIn(r disk.Range) (n int64) {
 	for _, d := range p.todo {
 		n += d.Intersect(r).Len
@@ -171,8 +171,8 @@ const zeroGrain = 64 << 10
 
 var zeros [zeroGrain]byte
 
-// inspect finds what of the window is not zero, and hashes its chunks, while they are
-// still in the processor's cache.
+// inspect finds the parts of the window that are not zero, and hashes its chunks, while they are in the
+// processor's cache.
 func (c *copier) inspect(w *window) {
 	defer c.times.hash.since(time.Now())
 	for off := int64(0); off < w.Len; off += manifest.ChunkSize {

@@ -15,21 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Receive writes a disk that passes by once into dst, which must be of the same size. It
-// is Copy with another front:
+// Receive writes a disk that is delivered once into dst, which must be of the same size. It is Copy with
+// another input:
 //
-//	receive    one goroutine     takes parts from the feed, leaves out what the manifest
-//	                             has, makes zero runs of what lies between
-//	fill       Readers in turn   fills a window from a part (inflates it, say)
-//	hash, write, checkpoint      as Copy does
+//	receive    one goroutine     takes parts from the feed, leaves out those that the
+//	                             manifest has, turns the gaps into zero runs
+//	fill       Readers in turn   fills a window from a part, for example inflates it
+//	hash, write, checkpoint      as in Copy
 //
-// To resume, the feed is sent again from its start: parts that are safe are passed over
-// without being filled. It must be the same disk at the same moment, which only the
-// caller can know. Options.Span means nothing here; Readers default to one for each
-// processor. At most 2 x Readers + 1 parts are held at once; their memory is the feed's.
+// To resume, the feed is delivered again from its start: parts that are durable are skipped without being
+// filled. The caller ensures that it is the same disk at the same point in time. Options.Span is ignored;
+// Readers default to one for each processor. At most 2 x Readers + 1 parts are held at once; the feed owns
+// their memory.
 //
-// If the feed recalls what it delivered (disk.ErrRecalled), all chunks are dropped from
-// the manifest: nothing of the image is known to be right.
+// If the feed recalls its data (disk.ErrRecalled), all chunks are dropped from the manifest: no part of the
+// image is known to be correct.
 func Receive(ctx context.Context, feed disk.Feed, dst disk.Target, o Options) (Result, error) {
 	if feed.Size() != dst.Size() {
 		return Result{}, fmt.Errorf("source has %d bytes, target %d", feed.Size(), dst.Size())

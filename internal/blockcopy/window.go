@@ -13,8 +13,8 @@ import (
 type window struct {
 	disk.Range
 	buf    []byte          // the bytes of Range; nil for zeros
-	data   []disk.Range    // what of Range is not zero, found by looking
-	hashes []manifest.Hash // of each chunk; nil when nothing keeps them
+	data   []disk.Range    // ranges that are not zero, determined from the content
+	hashes []manifest.Hash // hashes of the chunks; nil if they are not needed
 }
 
 // hash returns that of one of its chunks.

@@ -41,9 +41,8 @@ func (c *copier) empty(ctx context.Context, w *window) error {
 	return err
 }
 
-// wanted returns the chunks of the window that are to be written, as runs: all of them,
-// unless Compare leaves out those that the manifest lists with the same hash. What it lists
-// otherwise is taken off it.
+// wanted returns the runs of chunks of the window to write: all of them, or with Compare those whose
+// hash differs from the manifest. Those are removed from the manifest first.
 func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
 	if !c.Compare {
 		return []disk.Range{w.Range}, nil

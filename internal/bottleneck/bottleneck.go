@@ -1,31 +1,31 @@
-// Package bottleneck says what limits copies that are under way, by how much, and what comes next:
-// from what their workers waited for.
+// Package bottleneck determines the resource that limits running copies, by how much, and the next
+// limit, from the waits of their workers.
 //
-// It knows what was measured, not what could be bought: that is package advise's. What it calls the
-// source is all from the disk at the host to this machine's memory, the network too.
+// It uses measurements only; package advise estimates the effect of changes. The source includes the
+// disk at the host, the host, and the network up to this machine's memory.
 package bottleneck
 
 import "fmt"
 
-// Busy is for what part of some time each part of a copy was busy: 1 is all of it. What is busy
-// nearly all the time is what limits. The zero Busy says that nobody knows.
+// Busy has the share of time that each part of a copy was busy: 1 is all of it. The part that is busy
+// nearly all the time is the limit. The zero Busy means unknown.
 type Busy struct {
 	Source    float64 `json:"source"`    // the host, its datastore, and the way from there
 	Target    float64 `json:"target"`    // the image's storage
-	Processor float64 `json:"processor"` // of this machine
+	Processor float64 `json:"processor"` // processor of this machine
 	Budget    float64 `json:"budget"`    // the rate that was allowed
 }
 
-// Limit is what limits a copy, and what comes next once that is mended.
+// Limit is the limit of a copy, and the next limit after its removal.
 type Limit struct {
 	What string  `json:"what"` // source, target, processor, budget
-	Part float64 `json:"part"` // of the time that it is busy
+	Part float64 `json:"part"` // share of the time that it is busy
 	Next string  `json:"next"`
 	Gain float64 `json:"gain"` // how many times as fast at most, until Next limits; 0: more than mostGain
 }
 
 const (
-	mostGain  = 10   // beyond this, the little that is measured of the next says nothing
+	mostGain  = 10   // beyond this gain the measurement of the next limit is too uncertain
 	leastPart = 0.01 // less than that is no measurement
 )
 
@@ -51,7 +51,7 @@ func (b Busy) Limit() Limit {
 	return l
 }
 
-// String is one line: what limits, by how much, and what comes next.
+// String returns one line: the limit, its effect, and the next limit.
 func (l Limit) String() string {
 	if l.What == "" {
 		return ""

@@ -1,19 +1,18 @@
-// Package cleanup remembers what decamp changed on hosts until it is put back: a datastore
-// that was mounted, a service that was started.
+// Package cleanup records changes that decamp makes on hosts until they are reverted, such as a mounted
+// datastore or a started service.
 //
-// # The order of things
+// # Order
 //
-//	Add     the record is durable      before the host is asked
+//	Add     makes the record durable   before the request to the host
 //	        the host is changed, used, and changed back
-//	Remove  the record goes            after the host has confirmed
+//	Remove  removes the record         after the host has confirmed
 //
-// Killed at any point, what is on record is all that may be left on a host, and perhaps a
-// record of something that never happened. So whoever puts back takes "there is no such
-// thing" for done. PutBack does it for all records of one server: the next decamp of the
-// same state folder that logs in there calls it, whatever it came for.
+// After a crash at any point, the records include all remaining changes on hosts, and perhaps one that
+// was never made. Therefore reverting treats a missing object as success. PutBack reverts all records of
+// one server: each decamp process of the same state folder that logs in there calls it.
 //
-// The package talks to no host: what to do about a kind of record is the caller's. It has no
-// lock either: those who change hosts hold the state folder's, or share the records (NewShared).
+// The package has no connection to hosts: the caller reverts each kind of change. It has no lock either:
+// callers hold that of the state folder, or share the records (NewShared).
 package cleanup
 
 import (
@@ -35,15 +34,15 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Kind says what was changed, and with that how it is put back.
+// Kind is the kind of change. It determines how the change is reverted.
 type Kind string
 
 // What is changed on hosts.
 const (
-	NFSDatastore Kind = "nfs-datastore" // an export of ours that a host has mounted; What has server, path and name
+	NFSDatastore Kind = "nfs-datastore" // an export of decamp that a host has mounted; What has server, path and name
 	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
 	SSHService   Kind = "ssh-service"   // SSH that was off and was started
-	Snapshot     Kind = "snapshot"      // of a VM that is copied while it runs. What has vm and name
+	Snapshot     Kind = "snapshot"      // a snapshot of a VM that is copied while it runs; What has vm and name
 )
 
 // Record is one change of one host.
@@ -51,15 +50,15 @@ type Record struct {
 	Version int               `json:"version"`
 	Kind    Kind              `json:"kind"`
 	Server  string            `json:"server"` // host:port that was logged in to
-	Host    inventory.MoRef   `json:"host"`   // as that server calls it; empty for what moves with its VM
+	Host    inventory.MoRef   `json:"host"`   // host by its MoRef on that server; empty for a change that moves with its VM
 	What    map[string]string `json:"what,omitempty"`
-	Text    string            `json:"text"`             // for people: "datastore decamp-12ab34cd"
+	Text    string            `json:"text"`             // description: "datastore decamp-12ab34cd"
 	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
 	Since   time.Time         `json:"since"`
-	Owner   string            `json:"owner,omitempty"` // of those who share the records: who did it
+	Owner   string            `json:"owner,omitempty"` // process that made the change, among those that share the records
 }
 
-// Where names the host, or the server of what is on no host of its own, for people.
+// Where returns the name of the host, or of the server if the change belongs to no host.
 func (r Record) Where() string { return cmp.Or(string(r.Host), r.Server) }
 
 // version is that of the records' format.
@@ -82,18 +81,18 @@ func (r Record) ID() ID {
 	return ID(hex.EncodeToString(sum[:idBytes]))
 }
 
-// Store is what is on record.
+// Store is a store of records.
 type Store struct {
 	keeper   Keeper
-	patience time.Duration // with a keeper that is out of reach
+	patience time.Duration // limit of the wait for an unreachable keeper
 
 	// Where others share the records; else empty.
 	owner string
 	gone  func(owner string) bool
 
 	mu      sync.Mutex
-	used    map[ID]bool          // what this process changed, and did not put back or give up
-	undoing map[ID]chan struct{} // what it puts back; closed when that is over
+	used    map[ID]bool          // changes of this process that it neither reverted nor released
+	undoing map[ID]chan struct{} // changes that this process is reverting; closed at the end
 }
 
 // NewStore returns the store in the state directory dir, which need not exist.
@@ -108,7 +107,7 @@ func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) 
 // the record stays as it is, but is ours now.
 func (s *Store) Add(r Record) (ID, error) {
 	id := r.ID()
-	before := s.use(id, true) // from here on nobody else puts it back
+	before := s.use(id, true) // from here on no other process reverts it
 	if err := s.claim(id, r); err != nil {
 		s.use(id, before)
 		return "", err
@@ -206,7 +205,7 @@ func (s *Store) parse(id ID, doc []byte) (Record, error) {
 	return r, nil
 }
 
-const byHand = "it tells of something changed on a host: see what it says, put that back by hand, and delete it"
+const byHand = "it records a change on a host: read it, revert the change manually, and delete the file"
 
 func parse(text []byte) (Record, error) {
 	var r Record
@@ -218,7 +217,7 @@ func parse(text []byte) (Record, error) {
 		return r, fault.New(fault.Unsupported, "its format is version %d, this decamp knows %d", r.Version, version).
 			WithHint("use the decamp that made it, or a newer one")
 	case r.Kind == "" || r.Server == "" || r.Host == "" && r.Kind != Snapshot:
-		return r, fault.New(fault.Corrupt, "it does not say what was changed where").WithHint("%s", byHand)
+		return r, fault.New(fault.Corrupt, "it does not contain the change and its host").WithHint("%s", byHand)
 	}
 	return r, nil
 }
@@ -226,10 +225,9 @@ func parse(text []byte) (Record, error) {
 // Undo puts one change back. What is not there any more is put back.
 type Undo func(ctx context.Context, r Record) error
 
-// PutBack undoes what is on record for a server, the newest first: a file is closed before
-// its datastore goes. It returns what it undid. What it could
-// not undo stays on record and is in the error, and so is every record that cannot be read. What
-// is in use stays, too (NewShared).
+// PutBack reverts the recorded changes on a server, the newest first: a file is closed before its
+// datastore is removed. It returns the reverted records. Failed ones stay recorded and are in the
+// error, as are unreadable records. Changes in use stay as well (NewShared).
 func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}

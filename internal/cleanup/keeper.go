@@ -25,11 +25,11 @@ type Keeper interface {
 	// others are returned with it.
 	All(ctx context.Context) (map[ID][]byte, error)
 
-	// Where says where to find one, for people.
+	// Where returns the location of a record.
 	Where(id ID) string
 }
 
-// folder keeps each record in a file of its own.
+// folder stores each record in a separate file.
 type folder string
 
 const suffix = ".json"
@@ -80,7 +80,7 @@ func (f folder) All(context.Context) (map[ID][]byte, error) {
 		switch {
 		case err == nil:
 			all[ID(id)] = doc
-		case !errors.Is(err, fs.ErrNotExist): // it went meanwhile
+		case !errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
 			errs = append(errs, fmt.Errorf("read record: %w", err))
 		}
 	}

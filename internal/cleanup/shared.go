@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// NewShared returns a store whose records processes share, so that what one changed on a host
-// another can put back. owner is this process's name among them, the same after a restart; gone
-// reports whether one of them will not put back its own: it is nil where only owner's are to be.
+// NewShared returns a store whose records processes share, so that one can revert the changes of
+// another. owner is this process's name, the same after a restart. gone reports whether a process will
+// not revert its own changes; nil reverts only those of owner.
 //
-// PutBack leaves alone what is in use: what others that are not gone changed, and what this process
-// did itself and has not given up (Release).
+// PutBack leaves changes in use alone: those of other processes that are not gone, and those of this
+// process that it has not released (Release).
 func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	if gone == nil {
 		gone = func(string) bool { return false }
@@ -22,12 +22,12 @@ func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	return &Store{keeper: k, patience: patience, owner: owner, gone: gone, used: map[ID]bool{}, undoing: map[ID]chan struct{}{}}
 }
 
-// Release says that this process is done with a change, but could not put it back. It stays on
-// record, and is PutBack's from now on.
+// Release reports that this process is done with a change, but could not revert it. The record stays,
+// and PutBack reverts it from now on.
 func (s *Store) Release(id ID) { s.use(id, false) }
 
-// Abandoned returns the servers of which something is on record that PutBack would undo. It does not
-// wait for a database that is out of reach.
+// Abandoned returns the servers with records that PutBack would revert. It does not wait for an
+// unreachable database.
 func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	all, err := s.keeper.All(ctx)
 	list, unread := s.parseAll(all)
@@ -42,12 +42,12 @@ func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	return slices.Compact(servers), err
 }
 
-// take reports whether nobody uses what r tells of. It is the caller's to undo until done is called.
+// take reports whether the change of r is unused. The caller may revert it until it calls done.
 func (s *Store) take(r Record) (done func(), free bool) {
 	if s.owner == "" {
-		return func() {}, true // the state folder's lock says so
+		return func() {}, true // the lock of the state folder ensures it
 	}
-	ours := s.ours(r) // asks before anything is locked
+	ours := s.ours(r) // queries before anything is locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := r.ID()
@@ -64,7 +64,7 @@ func (s *Store) take(r Record) (done func(), free bool) {
 	}, true
 }
 
-// free reports whether nobody uses what r tells of.
+// free reports whether the change of r is unused.
 func (s *Store) free(r Record) bool {
 	if !s.ours(r) {
 		return false
@@ -80,9 +80,8 @@ func (s *Store) ours(r Record) bool { return r.Owner == "" || r.Owner == s.owner
 // busy reports whether this process uses a change, or is putting it back. The caller has mu.
 func (s *Store) busy(id ID) bool { return s.used[id] || s.undoing[id] != nil }
 
-// use marks what this process changes, or does not any more, and returns what was marked before.
-// What is being undone is over by then: a record that goes after the host was changed once more
-// would hide that.
+// use marks or unmarks a change of this process, and returns the previous mark. It waits for the end of
+// a revert: otherwise a record removed after a new change would hide it.
 func (s *Store) use(id ID, on bool) (before bool) {
 	if s.owner == "" {
 		return false
@@ -104,8 +103,8 @@ func (s *Store) use(id ID, on bool) (before bool) {
 }
 
 const (
-	// patience is how long a lost database is waited for. What changes a host may be stopped by
-	// then, and puts it back all the same: so it is nobody's context that ends this.
+	// patience limits the wait for a lost database. It applies also when the caller's context has
+	// ended, because a stopped process still reverts its changes.
 	patience = 30 * time.Second
 
 	retryPause = 500 * time.Millisecond

@@ -1,6 +1,6 @@
-// Package diskspace says how much room a file system has. Blocks are counted in its fragments, as df
-// counts them: on NFS and FUSE, what statfs calls the block size is how much it likes to be sent at
-// once, which may be a thousand times as much.
+// Package diskspace returns the space of a file system. Blocks are counted in its fragments, as df
+// counts them: on NFS and FUSE, the block size of statfs is the preferred size of transfers, up to a
+// thousand times as much.
 package diskspace
 
 import (
@@ -13,7 +13,7 @@ import (
 type Space struct {
 	Size      int64
 	Free      int64
-	Available int64 // of that, without what is kept for root
+	Available int64 // part of Free that is not reserved for root
 }
 
 // At returns the space of the file system that folder is on.
@@ -25,10 +25,10 @@ func At(folder string) (Space, error) {
 	return Of(&st), nil
 }
 
-// Of returns the space that a statfs tells of.
+// Of returns the space in the result of a statfs.
 func Of(st *unix.Statfs_t) Space {
 	block := int64(st.Frsize)
-	if block == 0 { // of file systems that know no fragments
+	if block == 0 { // the file system has no fragments
 		block = int64(st.Bsize)
 	}
 	return Space{Size: int64(st.Blocks) * block, Free: int64(st.Bfree) * block, Available: int64(st.Bavail) * block}

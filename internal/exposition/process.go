@@ -87,7 +87,7 @@ func processNetwork() []Family {
 			continue
 		}
 		for i, name := range names[:min(len(names), len(fields))] {
-			v, _ := strconv.ParseFloat(fields[i], 64) // of the first field, which is text, 0
+			v, _ := strconv.ParseFloat(fields[i], 64) // 0 for the first field, which is text
 			switch name {
 			case "InOctets":
 				octets.in = v

@@ -1,8 +1,8 @@
-// Package fault gives errors a Kind and a remedy.
+// Package fault adds a Kind and a remedy to errors.
 //
-// The Kind is a closed list. Retry loops, exit codes and colours look at it; nobody
-// matches error strings. The Hint is for the operator: what to do, as a command to
-// paste where there is one. Both survive wrapping with %w.
+// The kinds are a closed list. Retry loops, exit codes and colours depend on the Kind, and no code
+// matches error strings. The Hint is for the operator: a sentence or a command to paste. Both survive
+// wrapping with %w.
 package fault
 
 import (
@@ -16,17 +16,17 @@ import (
 type Kind uint8
 
 const (
-	Internal    Kind = iota // a broken invariant of ours; the zero value is the honest one
+	Internal    Kind = iota // a broken invariant of decamp; also the zero value
 	Transient               // may succeed if tried again: a reset, a 503, a timeout
-	Unreachable             // nobody answers at that address
+	Unreachable             // the address does not answer
 	Denied                  // wrong password, missing privilege, changed certificate
 	NotFound                // the VM, disk, file or run is not there
 	Conflict                // something is in the way: VM running, image exists, run in progress
-	Unsupported             // decamp cannot do this; the remedy says what can
-	Corrupt                 // bytes are not what they must be
+	Unsupported             // decamp cannot do this; the remedy has an alternative
+	Corrupt                 // data differs from its required content
 	Full                    // no space left
 	Invalid                 // the user's input is wrong
-	Canceled                // somebody asked to stop
+	Canceled                // a user requested the end
 	Changed                 // a published image was written to since, as by a VM that was started
 )
 
@@ -43,7 +43,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", k)
 }
 
-// KindNamed returns the kind of that name; Internal if there is none.
+// KindNamed returns the kind of that name; Internal if the name is unknown.
 func KindNamed(name string) Kind {
 	for k, each := range kindNames {
 		if each == name {
@@ -53,17 +53,17 @@ func KindNamed(name string) Kind {
 	return Internal
 }
 
-// ErrLogin is in the tree of what is Denied because a login was refused, or was not tried since
-// one was: nothing is said of what the account may do. More logins make it worse.
+// ErrLogin is wrapped by Denied errors of a refused login, or of one that was not tried after a
+// refusal. The permissions of the account are unknown then. More logins can lock the account.
 var ErrLogin = errors.New("login refused")
 
-// Error is an error with a Kind and, where there is one, a remedy.
+// Error is an error with a Kind and usually a remedy.
 type Error struct {
 	Kind Kind
-	Hint string // what to do, as a sentence or a command; may be empty
-	Err  error  // what happened
+	Hint string // remedy: a sentence or a command; may be empty
+	Err  error  // cause
 
-	login bool // it is an ErrLogin
+	login bool // whether the error wraps ErrLogin
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -146,7 +146,7 @@ func ExitCode(err error) int {
 
 var exitCodes = map[Kind]int{
 	Internal:    1,
-	Invalid:     2, // as shells and cobra use it: wrong usage
+	Invalid:     2, // the exit code of shells and cobra for wrong usage
 	NotFound:    3,
 	Denied:      4,
 	Unreachable: 5,

@@ -9,9 +9,9 @@ import (
 // cannot be put on record. That is no VM's fault: where many are moved they wait for room.
 var ErrNoRoom = errors.New("no room")
 
-// NoRoom says that nothing can be written under dir because of err.
+// NoRoom returns the error for a full file system under dir, caused by err.
 func NoRoom(dir string, err error) *Error {
-	return New(Full, "%w under %s: %w", ErrNoRoom, dir, err).WithHint("free some under %s: what waits goes on by itself, a command is to be given again", dir)
+	return New(Full, "%w under %s: %w", ErrNoRoom, dir, err).WithHint("free space under %s: waiting runs continue by themselves; repeat a failed command", dir)
 }
 
 // Room returns err, as NoRoom if the file system of dir was full.

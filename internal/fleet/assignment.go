@@ -24,7 +24,7 @@ type assignment struct {
 // Why an attempt is stopped.
 var (
 	errTaken = errors.New("another worker has the VM")
-	errUndo  = errors.New("the VM is to be undone")
+	errUndo  = errors.New("the VM must be undone")
 )
 
 func newAssignment(w *worker, v fleetdb.VM, plan fleetdb.Order) *assignment {

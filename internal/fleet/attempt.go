@@ -111,8 +111,8 @@ func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// undo removes what is not published. A failure that can pass is tried again here: until the undo is done, the VM
-// is neither canceled nor begun again.
+// undo removes unpublished results. Temporary failures are repeated here: until the undo is done, the
+// VM is neither canceled nor started again.
 func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	for tries := 1; ; tries++ {
 		err := a.undoOnce(ctx)
@@ -131,7 +131,7 @@ func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
 		}
 		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
-		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next look at ctx tells
+		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next check of ctx ends the loop
 	}
 }
 

@@ -22,7 +22,7 @@ func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) er
 	}
 	err = c.Roster.Plans.Order(ctx, plan, o)
 	if unblocked && fault.Is(err, fault.Conflict) {
-		return nil // no VM of it was to be begun again, but it goes on
+		return nil // the command affects no VM that starts again, but the plan continues
 	}
 	return err
 }

@@ -17,12 +17,12 @@ const (
 	reportEvery = time.Second
 )
 
-// A driver is the Driver of one Move. A goroutine of its own exchanges steps, orders and rehearsals with the fleet
-// database (exchange), so that the Move does not wait for the database where it need not.
+// A driver is the Driver of one Move. A separate goroutine exchanges steps, commands and rehearsals
+// with the fleet database (exchange), so that the Move waits for the database only where necessary.
 type driver struct {
 	*attempt
-	ctx context.Context // of the worker
-	try context.Context // of the attempt
+	ctx context.Context // context of the worker
+	try context.Context // context of the attempt
 	vm  fleetdb.VM
 
 	slotToken chan struct{} // holds one token; the caller that took it may use granted and slots

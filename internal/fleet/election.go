@@ -74,9 +74,10 @@ func (n *Node) schedule(ctx context.Context, l *heldLease, grace time.Duration) 
 // their leases since then.
 type contact struct{ since, last time.Time }
 
-// answered notes an answer of the database. The contact begins anew after a gap in which leases of live processes may
-// have expired: a lease of length ttl is renewed three times in ttl, so none expires in a gap of half of it. The
-// wall clock counts, too: the monotonic clock stops while a machine is suspended.
+// answered records an answer of the database. The contact starts again after a gap in which leases of
+// live processes may have expired: a lease of length ttl is renewed three times in ttl, so none expires
+// in a gap of half of it. The wall clock counts as well, because the monotonic clock stops while a
+// machine is suspended.
 func (c *contact) answered(now time.Time, ttl time.Duration) {
 	if gap := max(now.Sub(c.last), now.Round(0).Sub(c.last.Round(0))); gap > ttl/2 {
 		c.since = now

@@ -9,7 +9,7 @@ import (
 func (d *driver) wakeExchange() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // it is about to wake
+	default: // a wake-up is pending already
 	}
 }
 

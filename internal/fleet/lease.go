@@ -16,14 +16,14 @@ var errOverdue = fault.New(fault.Unreachable, "the lease could not be renewed in
 type heldLease struct {
 	lease fleetdb.Lease
 	renew func(context.Context, *fleetdb.Lease) error
-	safe  time.Time // by our own clock: until then the lease is ours, and there is time to stop what it permits
+	safe  time.Time // end of the lease by the local clock, minus the time to stop the permitted work
 }
 
 const (
 	// renewals is how often a lease is renewed within its length.
 	renewals = 3
 
-	// stopShare is the part of a lease's length, as a divisor, that is left to stop what it permits.
+	// stopShare is the part of a lease's length, as a divisor, that remains to stop the permitted work.
 	stopShare = 5
 )
 

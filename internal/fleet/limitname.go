@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// limitable are the kinds of what may be limited, with the units that each is counted in.
+// limitable lists the kinds of limits with their units.
 var limitable = map[string][]string{
 	"fleet": {"rate"}, "plan": {"rate"},
 	"host": {"vms", "disks", "nfc", "rate"}, "datastore": {"vms"},

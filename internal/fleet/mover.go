@@ -44,8 +44,8 @@ type Mover interface {
 	// TakeBack ends a rehearsal that is not requested any more, if it has not ended.
 	TakeBack(vm fleetdb.VM, rehearsal string) error
 
-	// Undo removes what is not published: images, snapshots, change tracking. It powers the source on again if it was
-	// on. No Move of the VM is under way.
+	// Undo removes unpublished results: images, snapshots, change tracking. It powers the source on
+	// again if it was on. No Move of the VM runs meanwhile.
 	Undo(ctx context.Context, vm fleetdb.VM) error
 
 	// Hook runs the plan's hook, "pre" or "post", if it has one.

@@ -107,7 +107,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 		return nil, err
 	case began && run.Ended.IsZero():
 		cut := fault.New(fault.Conflict, "the plan's %s hook was begun %s and cut off with its process", when, run.Began.UTC().Format(time.DateTime)).
-			WithHint("look what it did, then decamp resume %s begins it again", fault.Quote(row.Name))
+			WithHint("check its effects, then start it again: decamp resume %s", fault.Quote(row.Name))
 		return failureOf(cut), nil
 	case began:
 		return run.Failure, nil

@@ -33,12 +33,12 @@ type planRunner struct {
 // An activePlan is a plan that has not ended.
 type activePlan struct {
 	fleetdb.Plan
-	source     string           // what it logs in to, host:port
+	source     string           // address of its source, host:port
 	weight     int              // its weight
 	capacities map[string]int64 // its limits
 
 	opened bool // the fields above are read from its text
-	ready  bool // it is admitted, and its hook before the first VM has succeeded
+	ready  bool // the plan is admitted, and its hook before the first VM has succeeded
 	failed bool // one of them failed: no VM begins until an operator resumes the plan
 	busy   bool // a goroutine runs for it
 
@@ -233,7 +233,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 	return nil
 }
 
-// refusalOf returns the refused login that a plan waits for, as its failure; nil if there is none.
+// refusalOf returns the refused login that a plan waits for, as its failure; nil if it waits for none.
 func (r *planRunner) refusalOf(p *activePlan) *fleetdb.Failure {
 	refusal, refused := r.admission.Refusal(p.source)
 	if !refused {

@@ -107,7 +107,7 @@ func (s *scheduler) load(ctx context.Context) error {
 	return nil
 }
 
-// readOthers reads what is not among the changes: which workers live, the time, and the refused logins.
+// readOthers reads the other inputs of decisions: live workers, the time, and refused logins.
 func (s *scheduler) readOthers(ctx context.Context) error {
 	workers, err := s.Roster.Workers.List(ctx)
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	return s.Roster.Board.Put(ctx, s.lease, text)
 }
 
-// grant records what can be granted now.
+// grant records the possible grants.
 func (s *scheduler) grant(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))

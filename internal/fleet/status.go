@@ -18,12 +18,12 @@ type Status struct {
 	Rate  int64         `json:"rate"`          // bytes a second that are read from the source, of all that is under way
 	Left  time.Duration `json:"left,omitzero"` // until all is read at this rate; 0: unknown
 
-	toMove int64 // bytes that are still to be read, as far as the inventory knows what is allocated
+	toMove int64 // bytes still to read, as far as the allocation is known
 
-	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // of what is under way
-	Limit bottleneck.Limit `json:"limit,omitzero"` // what limits that
+	Busy  bottleneck.Busy  `json:"busy,omitzero"`  // load of the running copies
+	Limit bottleneck.Limit `json:"limit,omitzero"` // limit of the running copies
 
-	VMs      []VMStatus          `json:"vms"` // in the order of the plan
+	VMs      []VMStatus          `json:"vms"` // VMs in the order of the plan
 	Breakers []admission.Breaker `json:"breakers,omitempty"`
 }
 
@@ -31,7 +31,7 @@ type Status struct {
 type VMStatus struct {
 	fleetdb.VM
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"why,omitempty"` // it waits, or failed
+	Why      string            `json:"why,omitempty"` // reason of a wait or a failure
 }
 
 // StatusOf returns the status of a plan, by its rows in the fleet database and the state of the scheduler, which is empty
@@ -77,13 +77,13 @@ func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[str
 	}
 }
 
-// leftToMove returns the bytes that are still to be read from the source, as far as the inventory has
-// what is allocated.
+// leftToMove returns the bytes still to read from the source, as far as the inventory has the
+// allocation.
 func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
-// add counts a VM. A VM that has not begun counts with what it has allocated.
+// add counts a VM. A VM that has not started counts with its allocated bytes.
 func (s *Status) add(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
@@ -106,8 +106,8 @@ func (s *Status) add(v VMStatus) {
 	s.toMove += toMove
 }
 
-// Silence says since when nothing is known of a transfer: its worker is cut off, or dead, or the
-// source gives it nothing. "" is of one that goes on, and of a VM that holds nothing.
+// Silence describes since when a transfer has no news: its worker is disconnected or dead, or the
+// source sends nothing. It is empty for a transfer in progress, and for a VM without a transfer.
 func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
 	if p == nil || !p.Silent || !v.Holds || v.State != fleetdb.Running {
 		return ""
@@ -115,7 +115,7 @@ func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
 	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
 }
 
-// reason is why a VM waits or ended, as far as its row says.
+// reason returns why a VM waits or ended, as far as its row contains that.
 func reason(v fleetdb.VM) string {
 	switch {
 	case v.Waits != "":

@@ -7,8 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// minReadInterval is the least time between two reads of what has changed. A VM changes its row a dozen times on its
-// way: under load, with eighty VMs, a process that reads each change by itself would do little else.
+// minReadInterval is the minimum time between two reads of changes. A VM changes its row a dozen times
+// during its migration: with eighty VMs, a process that reads each change separately would do little
+// else.
 const minReadInterval = 20 * time.Millisecond
 
 // A throttle keeps one reader from reading more often than that. It uses the real time also where a Node has a

@@ -9,9 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// VMHooks runs the hooks of a VM once each, however often and wherever the VM is tried: pre before the first attempt,
-// post after the last. A hook that was cut off with its process runs again, so hooks must be safe to run twice. Both
-// run anew for a VM that begins again after its post hook ran with a failure. They never run again for a published VM.
+// VMHooks runs each hook of a VM once, regardless of the number of attempts and workers: pre before the
+// first attempt, post after the last. A hook that was interrupted with its process runs again, so hooks
+// must be safe to run twice. Both run again for a VM that is started again after its post hook ran with
+// a failure. They never run again for a published VM.
 type VMHooks struct {
 	Records *fleetdb.Records
 	VM      fleetdb.Key
@@ -24,7 +25,7 @@ type hooked struct {
 	Published bool      `json:"published,omitempty"`
 }
 
-// Pre runs the hook before the VM, if it was not run for what is under way.
+// Pre runs the hook before the VM, unless it ran for the current execution.
 func (h VMHooks) Pre(ctx context.Context, run func() error) error {
 	on, err := h.read(ctx)
 	if err != nil || on.Published || !on.Pre.IsZero() && on.Post.IsZero() {

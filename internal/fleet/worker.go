@@ -31,7 +31,7 @@ type worker struct {
 	over        map[fleetdb.Key]int64            // last epoch of each VM that was driven to its end here
 	unreported  map[fleetdb.Key]fleetdb.Progress // progress since the last report
 	group       *errgroup.Group                  // goroutines of the assignments
-	ctx         context.Context                  // of the assignments: ends when the lease permits nothing more
+	ctx         context.Context                  // context of the assignments: ends when the lease expires
 }
 
 // logFull logs, once, that the database's disk is full: an operator can make room.
@@ -69,7 +69,7 @@ func runWorker(ctx context.Context, c Config) error {
 		if !errors.Is(err, errOverdue) && !isTransient(err) {
 			return explainFenced(name, err)
 		}
-		w.Log.Warn("worker stopped what it drives: its lease was not renewed in time", "worker", name)
+		w.Log.Warn("worker stopped its VMs: its lease was not renewed in time", "worker", name)
 		if err := w.rejoin(ctx); err != nil {
 			return explainFenced(name, err)
 		}
@@ -83,7 +83,7 @@ func explainFenced(name string, err error) error {
 		return err
 	}
 	return fault.New(fault.Conflict, "another process joined as worker %s: %w", name, err).
-		WithHint("give each worker a name of its own")
+		WithHint("give each worker a unique name")
 }
 
 // rejoin renews the lease that was overdue. It is still ours unless another process joined with this name.
@@ -138,8 +138,8 @@ func (w *worker) reset(ctx context.Context) {
 
 func (w *worker) keepHeldLease(ctx context.Context) error { return w.keepLease(ctx, &w.held) }
 
-// follow reads what has changed and passes it to the assignments. While the database is away it tries again: the lease
-// bounds that.
+// follow reads changes and passes them to the assignments. While the database is unreachable it tries
+// again until the lease ends.
 func (w *worker) follow(ctx context.Context) error {
 	var t throttle
 	for rev := int64(0); ; {

@@ -33,9 +33,9 @@ const (
 	// FileName is the name of a key file in a state directory.
 	FileName = "fleet.key"
 
-	linePrefix = "decamp-fleet-key-1:" // of a line with a key
+	linePrefix = "decamp-fleet-key-1:" // prefix of a line with a key
 	keyBytes   = 32
-	idBytes    = 4 // of a key's hash
+	idBytes    = 4 // bytes of a key's hash in its ID
 	maxKeys    = 16
 	maxFile    = 64 << 10 // bytes
 )
@@ -44,7 +44,7 @@ const (
 type Keys struct{ keys []key }
 
 type key struct {
-	id     string // names the key in signatures; says nothing about it
+	id     string // name of the key in signatures; it reveals nothing about the key
 	secret [keyBytes]byte
 }
 

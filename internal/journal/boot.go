@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// BootTime returns how long an operator said that the guest takes to boot; 0 if nobody did.
+// BootTime returns the boot time of the guest that an operator entered; 0 if none.
 func (s *Store) BootTime(id ID) (time.Duration, error) {
 	text, err := os.ReadFile(s.path(id, "boot-time"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -28,8 +28,7 @@ func (s *Store) BootTime(id ID) (time.Duration, error) {
 	return d, nil
 }
 
-// SetBootTime puts it on record beside the plan, durably: whoever continues the run counts
-// with it.
+// SetBootTime records it beside the plan, durably: later processes of the run use it.
 func (s *Store) SetBootTime(id ID, d time.Duration) error {
 	if err := atomicfile.Replace(s.path(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
 		return fmt.Errorf("record boot time of run %s: %w", id, s.room(err))

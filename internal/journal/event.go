@@ -9,34 +9,34 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// EventKind says what happened. The words are part of the --json output and of
-// journals; they never change meaning.
+// EventKind is the kind of an event. The values are part of the --json output and of journals; their
+// meaning never changes.
 type EventKind string
 
 const (
 	RunBegan      EventKind = "run-began"     // also when a run continues
 	RunDone       EventKind = "run-done"      // the VM is published
-	RunFailed     EventKind = "run-failed"    // Failure says why; the run can be started again
-	RunStopped    EventKind = "run-stopped"   // somebody asked; the run can be started again
+	RunFailed     EventKind = "run-failed"    // Failure has the reason; the run can be started again
+	RunStopped    EventKind = "run-stopped"   // a user stopped the run; it can be started again
 	RunDiscarded  EventKind = "run-discarded" // everything that was not published is gone
 	Withdrawing   EventKind = "withdrawing"   // the removal of the published VM begins; Failure is what holds unless it ends
 	StepBegan     EventKind = "step-began"
 	StepDone      EventKind = "step-done"
-	StepRetried   EventKind = "step-retried" // Failure says what went wrong this time
-	DiskBegan     EventKind = "disk-began"   // Message says whether anew or from where
+	StepRetried   EventKind = "step-retried" // Failure has the error of this attempt
+	DiskBegan     EventKind = "disk-began"   // Message has the starting point of the copy
 	DiskDone      EventKind = "disk-done"    // Message is the manifest's root
-	DiskAnew      EventKind = "disk-anew"    // what was copied could not be trusted: all of it again
-	RoundDone     EventKind = "round-done"   // of a warm run; Message and Outlook
+	DiskAnew      EventKind = "disk-anew"    // the copied data is not reliable: the disk is copied again
+	RoundDone     EventKind = "round-done"   // end of a round of a warm run; Message and Outlook
 	Projected     EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
 	ChunkBad      EventKind = "chunk-bad"    // verify found a chunk that differs
 	SourceReread  EventKind = "reread"       // Reread: the chunks that are read from the source again, then the result
 	Progressed    EventKind = "progress"     // not journaled
 	Waits         EventKind = "waits"        // Message is for what; empty: it does not any more
-	RehearsalDone EventKind = "rehearsed"    // Message; Failure, where it came to no verdict
+	RehearsalDone EventKind = "rehearsed"    // Message; Failure if it had no result
 	Noted         EventKind = "note"         // Message
 	Warned        EventKind = "warning"      // Warning
 	PowerChanged  EventKind = "power"        // the one thing that may change at the source
-	Summarized    EventKind = "summary"      // Stages: where the time went
+	Summarized    EventKind = "summary"      // Stages: the time of each stage
 )
 
 // Event is one thing that happened in a run.
@@ -52,29 +52,29 @@ type Event struct {
 	Failure *Failure           `json:"failure,omitempty"`
 	Stages  []Stage            `json:"stages,omitempty"`
 	Outlook *Outlook           `json:"outlook,omitempty"`
-	Reread  *manifest.Reread   `json:"reread,omitempty"` // of a reread
-	Outage  *Outage            `json:"outage,omitempty"` // of a summary, where it is known
+	Reread  *manifest.Reread   `json:"reread,omitempty"` // result of a reread
+	Outage  *Outage            `json:"outage,omitempty"` // outage of a summary, if known
 }
 
-// Outlook is what it would mean to cut a warm run over now.
+// Outlook is an estimate of a warm run's cutover now.
 type Outlook struct {
 	Dirty  int64         `json:"dirty"`  // bytes that the guest changes in a second; 0: not known yet
 	Rate   int64         `json:"rate"`   // bytes copied in a second
 	Delta  int64         `json:"delta"`  // bytes that changed since the last round
-	Boot   time.Duration `json:"boot"`   // what the guest takes to boot, as the operator said; 0: not known, and not counted
+	Boot   time.Duration `json:"boot"`   // boot time of the guest, as the operator entered it; 0 is unknown, and not counted
 	Outage time.Duration `json:"outage"` // from the shutdown to the VM defined at its target, and Boot
 
 	// Delivery is how much of Outage is the sending of images to where the VM is to live; 0: they are there.
 	Delivery time.Duration `json:"delivery,omitempty"`
 }
 
-// Outage is how long a warm run's VM was off, as far as that is decamp's doing: how long its guest boots
-// nobody here knows.
+// Outage is the time that a warm run's VM was off, without the boot time of its guest, which is unknown
+// here.
 type Outage struct {
 	Began    time.Time     `json:"began"`              // the guest was asked to shut down
-	Took     time.Duration `json:"took"`               // from there until the VM was defined at its target, or ran there
-	Started  bool          `json:"started,omitempty"`  // it ran there
-	Delivery time.Duration `json:"delivery,omitempty"` // of that, until its images were there, once they were proven
+	Took     time.Duration `json:"took"`               // time until the VM was defined at its target, or ran there
+	Started  bool          `json:"started,omitempty"`  // the VM ran at its target
+	Delivery time.Duration `json:"delivery,omitempty"` // part of Took for the delivery of verified images
 }
 
 // Bytes is how far a disk is. Done + Skipped reaches Total.
@@ -110,7 +110,7 @@ func FailureOf(err error) *Failure {
 // workers, so they may exceed Elapsed.
 type Stage struct {
 	Name    string        `json:"name"`            // "copy", "copy 2000" …
-	Bytes   int64         `json:"bytes"`           // of the disk, zeros included
+	Bytes   int64         `json:"bytes"`           // bytes of the disk, zeros included
 	Moved   int64         `json:"moved,omitempty"` // read from the source, or from the image by verify
 	Elapsed time.Duration `json:"elapsed"`
 	Working time.Duration `json:"working"` // own work: hashing, comparing
@@ -118,5 +118,5 @@ type Stage struct {
 	Target  time.Duration `json:"target"`  // waiting for the target
 }
 
-// Subscriber is told events, one call at a time. It must be quick and must not block.
+// Subscriber receives events, one call at a time. It must be quick and must not block.
 type Subscriber func(Event)

@@ -19,8 +19,8 @@ import (
 type Journal struct {
 	mu   sync.Mutex
 	f    *os.File
-	dir  string // whose room it takes, for people
-	size int64  // of whole lines
+	dir  string // folder whose file system it uses, for messages
+	size int64  // bytes of complete lines
 	torn bool   // something may be behind them
 }
 
@@ -55,9 +55,9 @@ func cutTornLine(f *os.File) (whole int64, err error) {
 	return whole, f.Truncate(whole)
 }
 
-// elsewhere are the kinds of events that flow has on record, too, in the steps they are of: what
-// began is seen to go on, and what was found, warned of or copied is in the facts of its step. A
-// power cut may take the last of them out of a journal.
+// elsewhere lists the kinds of events that the workflow engine records as well, in their steps. Other
+// events show whether a step continued, and the facts of its step have findings, warnings and copies. A
+// power cut may remove the last of them from a journal.
 var elsewhere = map[EventKind]bool{
 	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
 }

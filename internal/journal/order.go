@@ -56,19 +56,19 @@ func (s *Store) Give(id ID, o Order) error {
 // Given counts the orders that came by this Store, and the runs that it removed.
 func (s *Store) Given() int64 { return s.given.Load() }
 
-// OrderMark is another one after any order was given, by whichever process, and after any run
-// was removed. It need not be durable: nobody who would compare it lives on.
+// OrderMark changes after each command of any process, and after the removal of a run. It need not be
+// durable: no process that compares it survives a power cut.
 func (s *Store) OrderMark() string {
 	text, err := os.ReadFile(s.markPath())
 	if err != nil {
-		return "" // as before the first order
+		return "" // same value as before the first command
 	}
 	return string(text)
 }
 
 func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "orders") }
 
-// markOrders comes after what it tells of. Without a state directory there is nobody to tell.
+// markOrders runs after the change that it marks. Without a state directory it does nothing.
 func (s *Store) markOrders() error {
 	s.given.Add(1)
 	mark := strconv.FormatUint(rand.Uint64(), 16)

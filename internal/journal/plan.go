@@ -1,21 +1,20 @@
-// Package journal has the words for what is to be done and what was done: a Plan is the
-// intent, a Run its execution, an Event one thing that happened in it.
+// Package journal records runs: a Plan is the intent of a run, a Run its execution, an Event one thing that
+// happened in it.
 //
-// A plan never changes once its run began. Its ID follows from what it is about (source,
-// VM, target), so that the same command finds the run it left unfinished. What only
-// permits something (powering the VM off) is not part of the plan and may differ from
-// one start to the next.
+// A plan does not change once its run has begun. Its ID is derived from its source, VM and target, so that
+// the same command finds its unfinished run. Permissions, such as powering the VM off, are not part of the
+// plan and may differ between starts.
 //
-// A Store keeps a folder for each run, readable without any lock while decamp works:
+// A Store has a folder for each run, readable without a lock while decamp works:
 //
 //	runs/web01-3f9a1c/plan.json       the plan
-//	runs/web01-3f9a1c/journal.jsonl   one Event a line, append only; progress is left out
-//	runs/web01-3f9a1c/order           what the operator of a warm run wants: pause, cutover, cancel
-//	runs/web01-3f9a1c/rehearse        a rehearsal that is asked of a warm run
-//	runs/web01-3f9a1c/rehearsed.json  how the last one ended
+//	runs/web01-3f9a1c/journal.jsonl   one Event per line, append-only; progress is left out
+//	runs/web01-3f9a1c/order           the operator's command to a warm run: pause, cutover, cancel
+//	runs/web01-3f9a1c/rehearse        the request for a rehearsal of a warm run
+//	runs/web01-3f9a1c/rehearsed.json  the result of the last rehearsal
 //
-// Which step comes next is not read from the journal: package flow remembers that. The
-// journal is for people, for status and for the audit. Nothing here holds a secret.
+// The journal does not determine the next step: package workflow records the steps. The journal serves
+// users, status displays and audits. It contains no secrets.
 package journal
 
 import (
@@ -47,12 +46,12 @@ type VM struct {
 
 // Plan is the intent to move one VM.
 type Plan struct {
-	Version   int      `json:"version"` // of this format: 1
+	Version   int      `json:"version"` // version of this format: 1
 	ID        ID       `json:"id"`
 	Source    string   `json:"source"` // esxi://root@esx1; never with a password
 	VM        VM       `json:"vm"`
 	Target    string   `json:"target"`         // dir:/srv/vm
-	Format    string   `json:"format"`         // of the images: raw, qcow2
+	Format    string   `json:"format"`         // format of the images: raw, qcow2
 	Transport string   `json:"transport"`      // https, landing
 	Warm      bool     `json:"warm,omitempty"` // copied in rounds while the VM runs
 	Hardware  Hardware `json:"hardware,omitempty"`
@@ -65,7 +64,7 @@ type Plan struct {
 	// GuestAgent has a guest that is changed install QEMU's guest agent at its first boot.
 	GuestAgent bool `json:"guestAgent,omitempty"`
 
-	// Maps is what of a map is about the VM: where it went is found again by it.
+	// Maps has the entries of a map for the VM: they locate it at the target.
 	Maps namemap.Map `json:"maps,omitzero"`
 
 	Created time.Time `json:"created"`
@@ -75,8 +74,8 @@ type Plan struct {
 type Hardware string
 
 const (
-	Compat       Hardware = "compat" // what VMware gave it, as far as QEMU has that
-	Virtio       Hardware = "virtio" // for which the guest is changed
+	Compat       Hardware = "compat" // VMware's hardware, as far as QEMU supports it
+	Virtio       Hardware = "virtio" // hardware that requires changes in the guest
 	AutoHardware Hardware = "auto"   // virtio if the guest can be changed, else compat
 )
 
@@ -117,7 +116,7 @@ func (p Plan) id(host string) ID {
 	return ID(slug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
 }
 
-// valid reports whether the id names a folder of its own: ids come from command lines.
+// valid reports whether the ID is the name of a single folder: IDs come from command lines.
 func (id ID) valid() bool {
 	name := string(id)
 	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
@@ -153,7 +152,7 @@ func (p Plan) Same(q Plan) error {
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).
-				WithHint("give the same options again, or add --discard to give up what was copied")
+				WithHint("give the same options again, or add --discard to discard the copy")
 		}
 	}
 	return nil

@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsal is what somebody asked of a warm run: to boot its VM from the images as they are. It is
-// a file beside the plan, as an Order is, but one that is carried out once, by whichever process
-// drives the run. It stands until it is answered or taken back, which ends it where it is under way.
+// Rehearsal is a user's request to boot the VM of a warm run from its current images. Like an Order it
+// is a file beside the plan. The process that executes the run carries it out once. It is valid until
+// it is answered or withdrawn; withdrawing it ends a running rehearsal.
 type Rehearsal struct {
 	ID       string        `json:"id"`                 // another one for each that is asked
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
-	Fleet    bool          `json:"fleet,omitempty"`    // asked by the worker that drives a plan's VM: it asks again when it drives it anew
+	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 is the default
+	Fleet    bool          `json:"fleet,omitempty"`    // requested by the worker of a plan's VM, which requests it again when it takes the VM again
 }
 
 // Rehearsed is how a Rehearsal ended.
@@ -28,7 +28,7 @@ type Rehearsed struct {
 	Began   time.Time       `json:"began,omitzero"`
 	Ended   time.Time       `json:"ended"`
 	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted
-	Failure *Failure        `json:"failure,omitempty"` // why there is none
+	Failure *Failure        `json:"failure,omitempty"` // reason without a result
 }
 
 // Files beside the plan.
@@ -37,8 +37,8 @@ const (
 	rehearsedFile = "rehearsed.json"
 )
 
-// AskRehearsal puts one on record for whoever drives the run. The same again changes nothing;
-// another one that stands is fault.Conflict.
+// AskRehearsal records a request for the process that executes the run. The same request again changes
+// nothing; another pending one is fault.Conflict.
 func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 		return nil
 	case had != nil:
 		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
-			WithHint("wait for its end; if whoever asked is gone: rm %s", fault.Quote(s.path(id, rehearsalFile)))
+			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.path(id, rehearsalFile)))
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
 	r, err := readJSON[Rehearsal](s.path(id, rehearsalFile))
 	if err != nil {
-		return nil, fmt.Errorf("what is asked of run %s: %w", id, err)
+		return nil, fmt.Errorf("request to run %s: %w", id, err)
 	}
 	return r, nil
 }
@@ -104,7 +104,7 @@ func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
 	return r, nil
 }
 
-// readJSON reads a small file; nil where there is none. What cannot be understood is fault.Corrupt.
+// readJSON reads a small file; nil if it does not exist. Unreadable content is fault.Corrupt.
 func readJSON[T any](path string) (*T, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

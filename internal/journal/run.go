@@ -2,7 +2,7 @@ package journal
 
 import "time"
 
-// State is where a run stands, as its journal tells.
+// State is the state of a run according to its journal.
 type State string
 
 const (
@@ -21,12 +21,12 @@ type Run struct {
 	Step    string    `json:"step,omitempty"` // the last one that began
 	Starts  int       `json:"starts"`         // how often it began or continued
 	Began   time.Time `json:"began,omitzero"`
-	Ended   time.Time `json:"ended,omitzero"` // of the last start, unless State is Open
+	Ended   time.Time `json:"ended,omitzero"` // end of the last start, unless State is Open
 	Failure *Failure  `json:"failure,omitempty"`
 	Stages  []Stage   `json:"stages,omitempty"`
 }
 
-// newRun tells a run from its events.
+// newRun returns the state of a run from its events.
 func newRun(p Plan, events []Event) Run {
 	r := Run{Plan: p, State: Planned}
 	for _, e := range events {

@@ -24,7 +24,7 @@ func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs"
 
 func (s *Store) path(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
 
-// Folder is where what is kept of a run lies. It may not be there yet.
+// Folder returns the folder of a run. It may not exist yet.
 func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
 
 // Create records p durably, or returns the plan that is on record under its ID. It is
@@ -51,7 +51,7 @@ func (s *Store) Change(p Plan) error {
 	return nil
 }
 
-// room says of an error of writing that there is no room, if that is what it is.
+// room adds a remedy to an error of writing if the file system is full.
 func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 
 func (s *Store) write(p Plan) error {
@@ -109,7 +109,7 @@ func (s *Store) Run(id ID) (Run, error) {
 	return newRun(p, events), err
 }
 
-// Events returns what the run's journal says, oldest first.
+// Events returns the events of the run's journal, oldest first.
 func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.path(id, "journal.jsonl")) }
 
 // Journal opens the run's journal for appending.

@@ -14,10 +14,10 @@ type attendance struct {
 	rig     Rig
 	permit  Permit
 	journal *journal.Journal
-	telling sync.Mutex // held while one event is journaled and told: they come in order
+	telling sync.Mutex // held while one event is journaled and reported, so that events keep their order
 	turn    *Turn
 	sight   sight
-	warm    WarmRun // nil of a cold run
+	warm    WarmRun // warm part of the run; nil for a cold run
 
 	mu   sync.Mutex
 	late bool // commit has begun: the run cannot be given up any more
@@ -74,7 +74,6 @@ type WarmRun interface {
 	// that context when the run is ordered to be given up.
 	Drive(ctx context.Context, drive func(context.Context) error) error
 
-	// Guard is called for an image of a disk that is opened to be written to. Writes go through what it
-	// returns.
+	// Guard is called for an image that is opened for writing. Writes go through the returned target.
 	Guard(key int32, t disk.Target) disk.Target
 }

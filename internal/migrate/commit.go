@@ -34,7 +34,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 	if err := r.VM.unchanged(ctx); err != nil {
 		return err
 	}
-	for _, img := range r.Record.Facts.Images { // what is published is proven as a whole, or anew
+	for _, img := range r.Record.Facts.Images { // a published image is verified as a whole, or copied again
 		if err := image.ForgetProven(img.Manifest); err != nil {
 			return err
 		}
@@ -59,9 +59,10 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 // left goes with the images, by copy's Undo.
 func (commitStep) Undo(context.Context, *Run) error { return nil }
 
-// damagedSince reports whether a manifest is there that is not whole any more: a machine that crashed
-// between verify and commit may have left anything behind its end. One that is not there was
-// published already, or Publish says what is gone; one that commit itself has opened goes on.
+// damagedSince reports whether a manifest exists that is not complete any more: a machine that crashed
+// between verify and commit may have left incomplete data. A missing manifest means that its image was
+// published already, or Publish reports what is missing. A manifest that commit itself has opened is
+// used as it is.
 func damagedSince(ctx context.Context, r *Run) bool {
 	return slices.ContainsFunc(r.Record.Facts.Images, func(img targets.Image) bool {
 		return (there(img.Manifest) || there(overlayOf(img))) && !newOverlays(r).unconverted(ctx, img) && !newOverlays(r).amending(ctx, img)
@@ -80,8 +81,9 @@ func proven(r *Record) error {
 	return nil
 }
 
-// outage is how long the VM was off until now, when it is published or runs again; began and published are
-// when its publication was. Nil: it was not switched off by this run, or nobody knows when.
+// outage returns how long the VM was off until it is published or runs again; began and published are
+// the times of its publication. It returns nil if this run did not switch the VM off, or if the time is
+// not recorded.
 func outage(r *Run, began, published time.Time) *journal.Outage {
 	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
 		return nil
@@ -93,9 +95,9 @@ func outage(r *Run, began, published time.Time) *journal.Outage {
 	return o
 }
 
-// start powers the published VM on, where that is wanted. It is part of commit: of a run that was killed
-// before it was on record, it finds a VM that runs. One that does not start stays published, and the run
-// is not done.
+// start powers the published VM on, if the run requests it. It is part of commit: if the run was killed
+// before the start was recorded, it finds a running VM. A VM that does not start stays published, and
+// the run is not done.
 func start(ctx context.Context, r *Run) error {
 	if !r.Permit.Start {
 		return nil
@@ -123,7 +125,7 @@ func start(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// notStarted says what is left by a start that failed.
+// notStarted adds the state of the VM to the error of a failed start.
 func notStarted(err error) error {
 	return fault.New(fault.KindOf(err), "the VM is published, and does not start: %w", err).
 		WithHint("%s; the same command starts it again, and without --start ends the run with the VM off", fault.HintOf(err))

@@ -46,15 +46,15 @@ type converter struct {
 	overlays *overlays
 	rig      *Rig
 	opts     *Options
-	folder   string // for logs
+	folder   string // folder of the engines' logs
 }
 
 func newConverter(r *Run) *converter {
 	return &converter{record: r.Record, overlays: newOverlays(r), rig: r.Rig, opts: r.Options, folder: r.Store.Folder(r.Record.Plan.ID)}
 }
 
-// toVirtio has the guest changed so that it boots from virtio, by the first engine that takes it. One
-// that cannot be changed gets the compat profile, where the plan leaves that open.
+// toVirtio changes the guest so that it boots from virtio, with the first engine that accepts it. A
+// guest that cannot be changed gets the compat profile, if the plan permits that.
 func (c *converter) toVirtio(ctx context.Context) error {
 	err := convertible(c.record.Facts.Guest)
 	if err == nil {
@@ -90,15 +90,15 @@ func (c *converter) byEngines(ctx context.Context) error {
 	return err
 }
 
-// bothRefuse tells of two engines what each has against the guest. The remedy is that of the one that
-// can do more.
+// bothRefuse combines the errors of two engines. The remedy is that of the engine that supports more
+// guests.
 func bothRefuse(appends, v2v error) error {
 	return fault.New(fault.KindOf(v2v), "linux-append: %w; %w", appends, v2v).WithHint("%s", fault.HintOf(v2v))
 }
 
-// engines says which the plan allows. Without a choice virt-v2v is one where it is there, for a
-// system that was found, or is behind a key that was given: it takes minutes to say that it found
-// none, either.
+// engines returns the engines that the plan permits. Without a choice virt-v2v is used if it is
+// installed, and a system was found or an encryption key was given: virt-v2v takes minutes to find that
+// there is no system.
 func (c *converter) engines() (appends, v2v bool) {
 	switch c.record.Plan.Engine {
 	case journal.LinuxAppend:
@@ -133,7 +133,7 @@ func (c *converter) byAppending(ctx context.Context) (err error) {
 // appendOn has linux-append change the guest on overlays.
 func (c *converter) appendOn(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if c.rig.Convert == nil {
-		return convert.Result{}, fault.New(fault.Internal, "a conversion is asked for, and nobody makes one")
+		return convert.Result{}, fault.New(fault.Internal, "a conversion was requested, and no converter is set")
 	}
 	return c.rig.Convert(ctx, disks, c.options())
 }
@@ -147,7 +147,7 @@ func (c *converter) options() convert.Options {
 	}
 }
 
-// keepConverted keeps what an engine changed, and tells of it.
+// keepConverted stores the changes of an engine, and reports them.
 func (c *converter) keepConverted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
 	if c.record.Facts.Conversion, err = c.overlays.keep(ctx, result, disks); err != nil {
 		return err
@@ -163,15 +163,15 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 }
 
 func cannotConvert(err error, warm bool) error {
-	next := "Nothing is published, and what is copied is kept: the same command with --hardware compat, or auto, goes on with it"
+	next := "Nothing is published, and the copy is kept: continue it with the same command and --hardware compat, or auto"
 	if warm {
-		next = "Nothing is published: give the run up with --discard, which powers the VM on again, and begin anew with --hardware auto"
+		next = "Nothing is published: discard the run with --discard, which powers the VM on again, and start again with --hardware auto"
 	}
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)
 }
 
-// report tells what was changed in the guest.
+// report reports the changes in the guest.
 func (r *converter) report(result convert.Result) {
 	for _, c := range result.Changes {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})

@@ -92,7 +92,7 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, e
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
-// settle says that a disk needs no transfer any more, for now.
+// settle records that a disk needs no transfer for now.
 func settle(r *Run, key int32) {
 	if r.Rig.Settled != nil {
 		r.Rig.Settled(key)

@@ -96,9 +96,9 @@ func (c *chunkRecorder) record(off, n int64) {
 	}
 }
 
-// firmware is what of the VM's firmware goes with it: its boot entries as its .nvram file has them, or made
-// of the loaders that detect found. That the file cannot be had ends no run: a guest is started by what is
-// on its disks, too.
+// firmware returns the state of the VM's firmware that is transferred: its boot entries from its .nvram
+// file, or entries for the boot loaders that detect found. An unreadable file does not end the run: a
+// guest also starts from the fallback loader on its disks.
 func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
 	if r.Record.Facts.VM.Firmware != inventory.EFI {
 		return nil, nil
@@ -109,7 +109,7 @@ func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, 
 	}
 	if err != nil {
 		r.Record.Warn(inventory.Warning{Code: "efi-nvram", Text: fmt.Sprintf("the file with the variables of the VM's EFI firmware is not read: %v", err),
-			Remedy: "none is needed if its boot entry is told from its disks; keys enrolled with mokutil are to be enrolled again"})
+			Remedy: "none if its boot entry was found on its disks; enroll keys again that were enrolled with mokutil"})
 	}
 	state := guest.EFIState(reports, held)
 	if state.Empty() {
@@ -130,7 +130,7 @@ func held(ctx context.Context, r *Run) (s efi.State, err error) {
 		file, err = r.Rig.NVRAM(ctx, vm)
 		return false, err
 	})
-	if err != nil || len(file) == 0 { // it was never on
+	if err != nil || len(file) == 0 { // the VM was never on
 		return s, err
 	}
 	vars, err := efi.ReadVMware(file)

@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Discard gives up a run: every step is undone in reverse, then the run is forgotten. Its VM is as it
-// was found: without our snapshots, and on if the run shut it down. A run that is done is a Conflict:
-// what is published is Rollback's to remove. A run that does not exist is fault.NotFound.
+// Discard ends a run: every step is undone in reverse, then its record is removed. Its VM is restored:
+// without snapshots of decamp, and on if the run shut it down. A run that is done is a Conflict:
+// Rollback removes published VMs. A run that does not exist is fault.NotFound.
 func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	p, err := m.undoable(ctx, id)
 	if err != nil {
@@ -32,7 +32,7 @@ func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	}
 	if st.State == workflow.Done {
 		return fault.New(fault.Conflict, "run %s is done and its VM published", id).
-			WithHint("decamp rollback %s --withdraw removes the VM from %s, with what was written to it since", id, p.Target)
+			WithHint("decamp rollback %s --withdraw removes the VM from %s, and all data written to it since", id, p.Target)
 	}
 	facts, err := factsOf(st)
 	if err != nil {
@@ -51,9 +51,9 @@ func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	return m.forget(ctx, id)
 }
 
-// undoable returns the plan of a run. A run that neither this machine nor the record of the runs knows is
-// fault.NotFound: it never began, or was undone. One whose journal is on another machine is a Conflict:
-// only the journal tells whether the run shut its VM down.
+// undoable returns the plan of a run. A run that neither this machine nor the record of the runs
+// contains is fault.NotFound: it never began, or was undone. A run whose journal is on another machine
+// is a Conflict: only the journal shows whether the run shut its VM down.
 func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, error) {
 	p, err := m.store.Plan(id)
 	if !fault.Is(err, fault.NotFound) {
@@ -83,8 +83,8 @@ func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, e
 		WithHint("give the order again while only the worker that began the run is up; or remove the files by hand and power the VM on at the source")
 }
 
-// isPublished is a Conflict if the point of no return was passed, or nobody can rule it out:
-// a source that is powered on again would run twice.
+// isPublished returns a Conflict if the VM was published, or may have been: a source that is powered on
+// again would run twice.
 func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts, rig Rig) error {
 	var after Facts
 	committed, err := st.Result(StepCommit, &after)
@@ -96,7 +96,7 @@ func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts,
 	}
 	if _, taken := rig.Target.Plan(ctx, f.VM); committed || fault.Is(taken, fault.Conflict) {
 		return fault.New(fault.Conflict, "VM %s was published", f.VM.Name).
-			WithHint("the same command that began the run ends it; if what is at the target is another VM, move it away and cancel again")
+			WithHint("run the same migration again to complete it; if the target has another VM, move it away and cancel again")
 	}
 	return nil
 }
@@ -138,8 +138,8 @@ func (m *Migrator) restore(ctx context.Context, r *Run) error {
 	return errors.Join(errs...)
 }
 
-// switchedOff reports whether the run found its VM running and shut it down. A cold run told so
-// before it did: nothing else is told as a change of power.
+// switchedOff reports whether the run found its VM running and shut it down. A cold run records that
+// before it does so. No other event records a change of power.
 func switchedOff(s *journal.Store, id journal.ID, f Facts) (bool, error) {
 	if f.Warm != nil {
 		return f.Warm.WasOn, nil

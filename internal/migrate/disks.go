@@ -67,8 +67,8 @@ func Larger(was, is *inventory.VM) map[int32]int64 {
 	return grown
 }
 
-// GrownTo is was with its disks as large as they are in is, where they became larger. Their
-// change ids are those of is, too: whatever was written to them will be compared.
+// GrownTo returns was with the larger disks of is. Their change IDs are those of is as well: all of
+// these disks will be compared.
 func GrownTo(was, is *inventory.VM) *inventory.VM {
 	vm := *was
 	vm.Disks = slices.Clone(was.Disks)

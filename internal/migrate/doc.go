@@ -1,39 +1,38 @@
-// Package migrate moves one VM: it is the pipeline, and reading Steps is reading the
-// product.
+// Package migrate migrates one VM in a list of steps (Steps):
 //
-//	preflight   refuse what cannot work, before anything is created; power off if asked
-//	copy        every disk into an image, in parallel, each chunk hashed into a manifest
-//	detect      what is inside the images
-//	convert     decide the hardware; the compat profile leaves the guest as it is
-//	verify      read the images back from the medium and compare every chunk
-//	commit      publish: the point of no return
+//	preflight   refuses a migration that cannot work; powers the VM off if permitted
+//	copy        copies each disk into an image, in parallel; hashes each chunk into a manifest
+//	detect      reads the contents of the images: partitions, operating system
+//	convert     chooses the hardware; the compat profile leaves the guest unchanged
+//	verify      reads the images back from the medium and compares each chunk
+//	commit      publishes the VM; it cannot be undone by Discard
 //
 // # Terms
 //
-// A Rig is what one run works with: source, transport and target, logged in and open. A
-// Permit is what the user allowed this time, such as powering the VM off. Facts are what
-// the steps found out; flow keeps them after each step and hands them to the next, so
-// that a process that was killed goes on where it was. A Record has plan, facts and events of
-// a run: what is stored. A Run is a record with what a step needs beside it.
+// A Rig has the open connections of one run: source, transport and target. A Permit has the
+// permissions of this call, such as powering the VM off. Facts are the results of the steps;
+// package workflow stores them after each step and passes them to the next, so that a run
+// continues after its process was killed. A Record is the stored data of a run: plan, facts
+// and events. A Run is a record with the other parts that a step needs.
 //
-// A VM that runs is moved by package warm, which adds its own steps to a Migrator.
+// Package warm migrates running VMs; it adds its steps to a Migrator.
 //
-// # What is promised
+// # Guarantees
 //
-//   - The source VM is powered off if the Permit says so. Nothing else about it changes.
-//   - A chunk that is safe in a manifest is not copied again, unless the image turns out
-//     not to hold it. A resumed copy checks a sample of each image against its manifest
-//     and against the source first.
-//   - Nothing is published that verify did not read back and find right.
-//   - Until commit begins, Discard leaves neither image nor record. After it, nothing is
-//     undone.
-//   - Whatever fails is continued by the same command: the run finds itself by its plan.
-//   - While a run is driven, nobody else has its images: another process is refused, also one
-//     with records of its own, until this one is dead.
-//   - A run that waits for its turn (Rig.Turn) has no snapshot, and its VM is not off for it.
+//   - The source VM is powered off only if the Permit allows it. The run changes nothing else
+//     about it.
+//   - A durable chunk of a manifest is not copied again, unless the image does not contain it.
+//     A resumed copy first compares a sample of each image with its manifest and the source.
+//   - Only images that verify read back and compared are published.
+//   - Until commit begins, Discard removes all images and records. After that, it refuses.
+//   - The same command continues a failed run: its plan identifies it.
+//   - While a process executes a run, other processes cannot use its images, even with a
+//     separate state directory, until the process has ended.
+//   - A run that waits for its transfer slot (Rig.Turn) has no snapshot, and its VM is not off
+//     because of the wait.
 //
-// # What is not
+// # Limits
 //
-// That the VM was not powered on and off between two attempts can only be sampled; what
-// the sample finds is a Conflict. Cancelling stops within the requests in flight.
+// Whether the VM was powered on and off between two attempts is only sampled; a difference in
+// the sample is a Conflict. Cancelling stops within the requests in flight.
 package migrate

@@ -63,7 +63,7 @@ func (e *events) record(id journal.ID, ev journal.Event) error {
 // may have been killed before, or had no room.
 func (e *events) recordDone(id journal.ID) error {
 	r, err := e.store.Run(id)
-	if fault.Is(err, fault.NotFound) || r.State == journal.Done { // it was done on another machine: its journal is there
+	if fault.Is(err, fault.NotFound) || r.State == journal.Done { // the run was done on another machine, which has its journal
 		return nil
 	}
 	if err != nil {

@@ -23,13 +23,13 @@ type Facts struct {
 	EFI      *efi.State          `json:"efi,omitempty"`      // detect, what goes with the VM of its firmware
 	Profile  targets.Hardware    `json:"profile,omitempty"`  // convert
 	Verified []Verified          `json:"verified,omitempty"` // verify, in the order of Images
-	Trial    *testboot.Report    `json:"trial,omitempty"`    // verify, where a trial boot was asked for
-	Warnings []inventory.Warning `json:"warnings,omitempty"` // from all steps
-	Stages   []journal.Stage     `json:"stages,omitempty"`   // where the time went
-	Warm     *Warm               `json:"warm,omitempty"`     // of a warm run
+	Trial    *testboot.Report    `json:"trial,omitempty"`    // result of verify's trial boot; nil if none was requested
+	Warnings []inventory.Warning `json:"warnings,omitempty"` // warnings of all steps
+	Stages   []journal.Stage     `json:"stages,omitempty"`   // time of each stage
+	Warm     *Warm               `json:"warm,omitempty"`     // state of a warm run; nil for a cold run
 	Outage   *journal.Outage     `json:"outage,omitempty"`   // commit, of a warm run; nil where it is not known when it began
 
-	Started *targets.Started `json:"started,omitempty"` // commit, where that was asked for
+	Started *targets.Started `json:"started,omitempty"` // result of commit's start of the VM; nil if none was requested
 
 	Conversion *Conversion `json:"conversion,omitempty"` // convert, for virtio
 }
@@ -48,11 +48,11 @@ type Warm struct {
 	Cutover bool                         `json:"cutover,omitempty"` // no further round while the VM runs
 	WasOn   bool                         `json:"wasOn,omitempty"`   // before it was switched off for the last round
 	Off     time.Time                    `json:"off,omitzero"`      // when it was; not known if a crash came between
-	Found   bool                         `json:"found,omitempty"`   // images that are not of this record: nobody knows of which moment
+	Found   bool                         `json:"found,omitempty"`   // images that this record did not create: their point in time is unknown
 	Grown   map[int32]int64              `json:"grown,omitempty"`   // bytes that disks had, which became larger since the last round
 
-	// ToLook says that the images are still to be looked into. It is not set in what was recorded
-	// before there was such a step.
+	// ToLook reports that the images must still be inspected. Records of releases without that step do
+	// not have it.
 	ToLook bool `json:"toLook,omitempty"`
 
 	Approached bool `json:"approached,omitempty"` // the round before the cutover is done, or to be
@@ -61,14 +61,14 @@ type Warm struct {
 // Round is one pass over the disks.
 type Round struct {
 	Began  time.Time     `json:"began"`  // when the disks were frozen
-	Took   time.Duration `json:"took"`   // from there until the images were up to date
+	Took   time.Duration `json:"took"`   // time from there until the images were up to date
 	Read   int64         `json:"read"`   // bytes of the source
 	Copied int64         `json:"copied"` // bytes that were written
 
-	Compared bool          `json:"compared,omitempty"` // a disk that changed nobody knew where, as it will again
-	Proved   time.Duration `json:"proved,omitempty"`   // reading back what was written
+	Compared bool          `json:"compared,omitempty"` // a disk was compared because its changes were unknown, and will be compared again
+	Proved   time.Duration `json:"proved,omitempty"`   // time of reading back the written data
 
-	Delivered time.Duration `json:"delivered,omitempty"` // bringing the target up to it, where that can be done early
+	Delivered time.Duration `json:"delivered,omitempty"` // time of delivering the changes to the target early; zero if the target cannot do that
 }
 
 // copied returns facts to which another goroutine may add.
@@ -102,13 +102,13 @@ const (
 type Verified struct {
 	Key    int32            `json:"key"`
 	Root   string           `json:"root"`
-	SHA256 string           `json:"sha256"` // of the logical disk; empty if not all of it was read now
+	SHA256 string           `json:"sha256"` // hash of the logical disk; empty if not all of it was read
 	MD5    string           `json:"md5"`
 	Proven int64            `json:"proven,omitempty"` // bytes that were read back by earlier rounds, and not now
 	Read   int64            `json:"read,omitempty"`   // bytes that were read back now; the rest are holes, or Proven
 	Medium string           `json:"medium"`           // where the bytes were read from
-	Reread *manifest.Reread `json:"reread,omitempty"` // what was read from the source again; nil if verified by an older decamp
-	Source *SourceSum       `json:"source,omitempty"` // what the host says the disk's hash is
+	Reread *manifest.Reread `json:"reread,omitempty"` // second reading of the source; nil if an older decamp verified the disk
+	Source *SourceSum       `json:"source,omitempty"` // hash of the disk that the host computed; nil if none
 }
 
 // SourceSum is the hash of a disk as the host itself read it.
@@ -135,26 +135,26 @@ func (f Facts) Checks() []targets.Check {
 	return checks
 }
 
-// Conversion is what was changed in the guest, and where that is kept until it is published.
+// Conversion records the changes in the guest, and their location until publication.
 //
-// The image is left alone until commit. Beside it lies an overlay: a qcow2 image above it with
-// all chunks that change, whole. The trial boot starts from that, commit writes it into the
-// image. Which of the two an image is can be told from its manifest at any time:
+// The image does not change before commit. Beside it lies an overlay: a qcow2 image on top of it with
+// all changed chunks, whole. The trial boot starts from the overlay, and commit writes it into the
+// image. The image's manifest always shows its state:
 //
 //	sealed with the root of the copy      not changed yet
 //	not sealed, and lacks no other chunk  being changed: the overlay has all that it lacks
 //	sealed with the root of the overlay   changed
 type Conversion struct {
 	convert.Result
-	Images []ConvertedImage `json:"images,omitempty"` // those that change
+	Images []ConvertedImage `json:"images,omitempty"` // images that the conversion changes
 }
 
 // ConvertedImage is an image with its overlay.
 type ConvertedImage struct {
 	Key     int32   `json:"key"`
 	Overlay string  `json:"overlay"` // path
-	Chunks  []int64 `json:"chunks"`  // those that change, in order
-	Sum     string  `json:"sum"`     // of their hashes, one after the other
+	Chunks  []int64 `json:"chunks"`  // numbers of the changed chunks, in order
+	Sum     string  `json:"sum"`     // hash of their hashes in order
 	Root    string  `json:"root"`    // the manifest's, once they are in the image
 }
 

@@ -13,9 +13,8 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// convertible refuses a guest that was not examined in full, and one that would go on from a
-// hibernation: what it has in memory knows the hardware it had. All else the conversion itself
-// finds out.
+// convertible refuses a guest that was not examined in full, and one that would resume from
+// hibernation: its memory image depends on the old hardware. The conversion finds all other obstacles.
 func convertible(reports []guest.Report) error {
 	if err := guest.Examined(reports); err != nil {
 		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
@@ -39,7 +38,7 @@ func refused(err error) bool {
 // BootWarnings compares the firmware with what the images offer to boot.
 func BootWarnings(firmware inventory.Firmware, reports []guest.Report) []inventory.Warning {
 	if guest.Examined(reports) != nil {
-		return nil // what was not found may be there
+		return nil // an undetected system may still exist
 	}
 	var mbr, esp bool
 	for _, r := range reports {
@@ -86,8 +85,8 @@ func TakenByV2V(reports []guest.Report, keys []virtv2v.Key) error {
 	return nil
 }
 
-// WindowsOf is the Windows that drivers are for; nil if there is none. Of one within BitLocker nothing
-// is known.
+// WindowsOf returns the Windows that drivers are required for; nil if there is none. A Windows
+// encrypted by BitLocker is unknown.
 func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 	for _, g := range reports {
 		if w := g.Windows; w != nil {
@@ -122,8 +121,8 @@ func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 
 func encrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
 
-// noKey refuses a guest with a volume that nobody gave a key of: virt-v2v wants one for each that it
-// sees, also where the system is on none of them.
+// noKey refuses a guest with an encrypted volume that has no key: virt-v2v requires one for each such
+// volume, even if the system is on none of them.
 func noKey(l virtv2v.Locked) error {
 	what, undone := "LUKS, and its passphrase is wanted", ""
 	if l.Kind == string(guest.BitLocker) {

@@ -19,10 +19,10 @@ import (
 type placed struct {
 	target targets.Target
 	img    targets.Image
-	warm   WarmRun // nil of a cold run
+	warm   WarmRun // warm part of the run; nil for a cold run
 }
 
-// Open opens the image to be written to. A rehearsal that reads it goes on reading what it was.
+// Open opens the image for writing. A running rehearsal continues to read the earlier content.
 func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
 	t, created, err := p.target.Open(ctx, p.img)
 	if err != nil {
@@ -44,13 +44,13 @@ func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 type Images struct {
 	record *Record
 	target targets.Target
-	warm   WarmRun // nil unless this process drives a warm run
+	warm   WarmRun // warm part of the run; nil unless this process executes a warm run
 	rig    *Rig
 	permit Permit
 	opts   *Options
 }
 
-// Job is what is to become of img.
+// Job returns the job that creates or continues img.
 func (m *Images) Job(img targets.Image) image.Job {
 	j := image.Job{
 		Place: placed{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
@@ -82,14 +82,14 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 	return m.rig.Open(ctx, transport.Disk{VM: m.record.Facts.VM, Disk: d})
 }
 
-// anew tells that an image is copied again from its beginning, and why.
+// anew reports that an image is copied again from the start, with the reason.
 func (m *Images) anew(img targets.Image, why string) {
-	m.opts.Log.Warn("image is copied anew", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
+	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
 	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
 }
 
-// Place asks the target for images and holds it to its contract: one for each disk, in
-// order and of its size. A target that starts no VMs is not asked, if one is to be started.
+// Place requests images from the target and checks its contract: one for each disk, in order and of its
+// size. If the VM must be started, a target that cannot start VMs is refused first.
 func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
 	if err := m.startable(); err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func (m *Meter) show(b journal.Bytes, t blockcopy.Times) {
 	m.record.Tell(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
 }
 
-// lately sets what is known from the readings of the last meterWindow.
+// lately sets the rates of the readings within the last meterWindow.
 func (m *Meter) lately(b *journal.Bytes, now reading) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
@@ -84,8 +84,8 @@ func (m *Meter) lately(b *journal.Bytes, now reading) {
 	b.Busy = busyOf(first.times, now.times, d)
 }
 
-// busyOf says what kept a copy's readers, and what its writers, within d. It is zero where nobody
-// reads. Of a landing the host is the reader.
+// busyOf returns how busy the readers and the writers of a copy were within d. It is zero without
+// readers. For a landing the host is the reader.
 func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
 	source, budget := max(float64(is.ReadTime-was.ReadTime), 0), float64(is.PaceWait-was.PaceWait)
 	processor, target := float64(is.HashTime-was.HashTime), float64(is.WindowWait-was.WindowWait)
@@ -94,7 +94,7 @@ func busyOf(was, is blockcopy.Times, d time.Duration) (busy bottleneck.Busy) {
 		return busy
 	}
 	hash, write := float64(is.WriterHash-was.WriterHash), float64(is.WriteTime-was.WriteTime)
-	if hash > 0 { // who waits for writers that hash waits for both
+	if hash > 0 { // a reader that waits for writers that hash waits for both
 		part := target * hash / (hash + write)
 		processor, target = processor+part, target-part
 	}

@@ -14,7 +14,7 @@ import (
 type Outcome struct {
 	Run      journal.ID `json:"run"`
 	Facts    Facts      `json:"facts"`
-	Repeated bool       `json:"repeated,omitempty"` // it was done before, and nothing was done now
+	Repeated bool       `json:"repeated,omitempty"` // the run was done before, and this call changed nothing
 }
 
 // Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
@@ -50,9 +50,9 @@ func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit 
 	return Outcome{Run: p.ID, Facts: facts}, err
 }
 
-// admit records the plan. A run that is done begins afresh if what it published is gone,
-// and so does one that is not the same intent but got no further than preflight, or is to have
-// other hardware: what it copied is found by its manifests. A run whose withdrawal did not end is a Conflict.
+// admit records the plan. Three kinds of runs begin again: a run that is done whose published VM is
+// missing, a run with another intent that got no further than preflight, and a run that gets other
+// hardware. Manifests keep their copied data. A run with an incomplete withdrawal is a Conflict.
 func (m *Migrator) admit(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
@@ -80,8 +80,8 @@ func (m *Migrator) admit(ctx context.Context, p journal.Plan, rig Rig) (_ journa
 	return recorded, false, err
 }
 
-// otherHardware reports whether a recorded run may go on as p, which differs from it by the
-// hardware and what is done in the guest only: no image was changed yet, and its VM is not known by how it was found.
+// otherHardware reports whether a recorded run can continue as p, which differs only in hardware and in
+// changes to the guest: no image was changed yet, and the VM is not identified by the old values.
 func (m *Migrator) otherHardware(p journal.Plan, f Facts) bool {
 	was, err := m.store.Plan(p.ID)
 	if err != nil || f.Verified != nil || p.Warm {
@@ -91,8 +91,8 @@ func (m *Migrator) otherHardware(p journal.Plan, f Facts) bool {
 	return was.Same(p) == nil
 }
 
-// change begins a run again as another intent, with what it has on disk. Its journal still knows how
-// the VM was found.
+// change starts a run again with another intent and its existing images. Its journal keeps the original
+// state of the VM.
 func (m *Migrator) change(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
 	err := m.halt(ctx, st)
 	if err == nil {
@@ -104,8 +104,8 @@ func (m *Migrator) change(ctx context.Context, p journal.Plan, st workflow.Statu
 	return p, false, err
 }
 
-// anew forgets a run whose record is refused, so that it begins again. What it copied is found by
-// its manifests. Of a run that is done the VM is published, so it does not begin again.
+// anew removes a run whose record is refused, so that it starts again. Manifests keep its copied data.
+// A run that is done does not start again, because its VM is published.
 func (m *Migrator) anew(ctx context.Context, p journal.Plan, why error) (journal.Plan, error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	switch {
@@ -119,7 +119,7 @@ func (m *Migrator) anew(ctx context.Context, p journal.Plan, why error) (journal
 	return p, err
 }
 
-// replace forgets a run of which nothing is left but its record.
+// replace removes a run that has only a record.
 func (m *Migrator) replace(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
 	if err := m.halt(ctx, st); err != nil {
 		return p, false, err
@@ -131,7 +131,7 @@ func (m *Migrator) replace(ctx context.Context, p journal.Plan, st workflow.Stat
 	return p, false, err
 }
 
-// repeat is what is left of a run that was done before: to say so, and to start the VM if that is wanted.
+// repeat handles a run that was done before: it reports that, and starts the VM if requested.
 func (m *Migrator) repeat(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
 	if err := m.events.recordDone(p.ID); err != nil {
 		return Outcome{}, err

@@ -16,9 +16,9 @@ type Migrator struct {
 	engine *workflow.Engine
 	store  *journal.Store
 	opts   Options
-	runs   *attendances // by Migrate, while it is there
+	runs   *attendances // runs in progress in Migrate
 	events *events
-	warm   WarmRuns // nil: there are cold runs only
+	warm   WarmRuns // package warm; nil supports cold runs only
 
 	pipeline *pipeline
 }
@@ -49,7 +49,7 @@ func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release f
 		return nil, err
 	}
 	return func() {
-		if err := free(); err != nil { // whoever died has no lock either
+		if err := free(); err != nil { // a dead process has no lock either
 			m.opts.Log.Warn("lock of the images is left", "run", p.ID, "err", err)
 		}
 	}, nil
@@ -100,7 +100,7 @@ func errNoWarm(id journal.ID) error {
 // on without us.
 const letGoWait = 2 * time.Minute
 
-// letGo has a run that stops remove what would burden its source until the run goes on.
+// letGo makes a stopping run remove its load on the source until the run continues.
 func (m *Migrator) letGo(ctx context.Context, p journal.Plan, a *attendance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
 	defer cancel()
@@ -168,9 +168,8 @@ func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
 	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
 }
 
-// stop ends what is done of a run here, and waits until its step has returned. Another process
-// may have taken the run over, and the record may be out of reach: neither keeps it from
-// stopping.
+// stop ends the work of a run here, and waits until its step has returned. Neither a takeover by
+// another process nor an unreachable database prevents it.
 func (m *Migrator) stop(run string) error {
 	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
 		return err
@@ -210,7 +209,7 @@ type WarmRuns interface {
 	// is on record.
 	Ready(r *Run, p *Permit) (WarmRun, error)
 
-	// LetGo removes what would burden the source while the run is stopped.
+	// LetGo removes the run's load on the source while it is stopped.
 	LetGo(ctx context.Context, r *Run)
 
 	// Restore leaves the VM at the source as it was found, but for its power.

@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Obstacles returns what stands in the way of moving vm by t, which may be nil where it is
-// not known by what, with what p permits.
+// Obstacles returns the reasons why vm cannot be migrated by t with the permissions of p. t may be nil
+// if the transport is unknown.
 func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
 	return slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
 		switch {
@@ -34,8 +34,8 @@ func WarnedOf(vm *inventory.VM, code string) bool {
 // clearable are the states that pass, as opposed to ways a VM is built.
 var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
 
-// blockers joins the warnings that block with our own look at the facts behind the worst
-// of them. A code that was warned of is not told twice.
+// blockers joins the warnings that block with a check of the facts behind the most severe ones. A code
+// that has a warning is not reported twice.
 func blockers(vm *inventory.VM) []inventory.Warning {
 	var all []inventory.Warning
 	add := func(when bool, w inventory.Warning) {
@@ -62,13 +62,14 @@ func blockers(vm *inventory.VM) []inventory.Warning {
 	}
 	for i := range vm.Disks {
 		w, blocks := diskBlocker(&vm.Disks[i])
-		told := w.Code == string(inventory.RDM) && WarnedOf(vm, "rdm-physical") // of the same disk, by a code of its own
+		told := w.Code == string(inventory.RDM) && WarnedOf(vm, "rdm-physical") // a warning of the same disk with another code
 		add(blocks && !told, w)
 	}
 	return all
 }
 
-// diskBlocker: only flat disks that nobody else writes can be copied by reading a file.
+// diskBlocker returns a warning unless the disk is flat and no other VM writes it: only such disks can
+// be copied as files.
 func diskBlocker(d *inventory.Disk) (inventory.Warning, bool) {
 	name := fmt.Sprintf("disk %d", d.Key)
 	switch {

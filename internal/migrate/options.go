@@ -15,12 +15,12 @@ type Options struct {
 	Version  string             // decamp's, for the record of a published VM
 	Disks    int                // copied at once; default 4
 	Log      *slog.Logger       // default discards
-	Notify   journal.Subscriber // told everything; nil is fine
-	Shared   bool               // with other processes: one of their runs is taken over by Migrate
-	Attempts int                // at a disk that fails for a passing reason without getting further; default 6
+	Notify   journal.Subscriber // receives all events; may be nil
+	Shared   bool               // other processes share the database: Migrate may take over one of their runs
+	Attempts int                // attempts at a disk that fails temporarily without progress; default 6
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
-	Seed     uint64 // of samples; default random
+	Seed     uint64 // seed of samples; random if zero
 }
 
 func (o Options) withDefaults() Options {

@@ -32,7 +32,7 @@ const (
 // A changedDisk is an image with what an engine changed of it.
 type changedDisk struct {
 	disk.Source
-	chunks []int64 // that may be others now, in order
+	chunks []int64 // chunks that may have changed, in order
 }
 
 func overlayOf(img targets.Image) string { return img.Path + ".overlay" }
@@ -81,7 +81,7 @@ func (o *overlays) keep(ctx context.Context, result convert.Result, disks []chan
 func keepOverlay(ctx context.Context, img targets.Image, o changedDisk, info manifest.Info) (ConvertedImage, error) {
 	c := ConvertedImage{Key: img.Key, Overlay: overlayOf(img), Chunks: o.chunks}
 	if len(c.Chunks) > maxConverted {
-		return c, fault.New(fault.Unsupported, "%d MiB of the disk are to be changed, more than %d", len(c.Chunks), maxConverted)
+		return c, fault.New(fault.Unsupported, "%d MiB of the disk would be changed, more than %d", len(c.Chunks), maxConverted)
 	}
 	hashes, err := hashesOf(ctx, o, info, c.Chunks)
 	if err != nil {

@@ -6,11 +6,11 @@ import "time"
 type Permit struct {
 	PowerOff bool          // shut the VM down if it runs
 	Warm     bool          // the VM is moved while it runs; a suspended VM is refused, whatever Force permits
-	Wait     time.Duration // for the guest to shut down; 0 is the source's default
+	Wait     time.Duration // wait for the guest to shut down; 0 is the source's default
 	Force    bool          // then pull the plug
 
-	Cutover  Cutover // of a warm run
-	Paranoid bool    // a warm run compares all of every disk in the end, whatever the host says changed
+	Cutover  Cutover // cutover of a warm run
+	Paranoid bool    // a warm run compares all of every disk in the end, regardless of reported changes
 
 	Spot       Spot // how much of each disk verify reads from the source a second time
 	SourceHash bool // verify has the host hash each disk, and compares
@@ -18,21 +18,21 @@ type Permit struct {
 	Start      bool // commit starts the VM once it is published
 }
 
-// Cutover says when a warm run switches the VM off. Whatever comes first counts; with none
-// of them the operator says so (journal.Order).
+// Cutover determines when a warm run switches the VM off. The first condition that holds counts.
+// Without a condition the operator decides (journal.Order).
 type Cutover struct {
 	At       time.Time     // zero: no time is set
 	Budget   time.Duration // once the outage is expected to be at most so long; 0: no budget
 	Interval time.Duration // between the beginnings of two rounds; default an hour
 
-	// Open says whether the VM may be switched off at t, and when that changes next; zero is
-	// never. The outage has to be over before it closes, as far as anybody can tell. Without At
-	// and Budget the VM is switched off as soon as that holds. Nil: at any time. Who says so
-	// himself (journal.Order) may do it at any time, too.
+	// Open reports whether the VM may be switched off at t, and when that changes next; zero is never.
+	// The estimated outage must end before the window closes. Without At and Budget the VM is switched
+	// off as soon as a window fits. nil permits any time. A command of the operator (journal.Order) is
+	// also valid at any time.
 	Open func(t time.Time) (open bool, turns time.Time)
 
-	// Boot is how long the guest takes to boot, which counts as outage. Nil: what was said
-	// when the run was begun or continued before, else nothing.
+	// Boot is the boot time of the guest, which counts as outage. nil keeps the value of an earlier
+	// start of the run, or zero.
 	Boot *time.Duration
 }
 
@@ -48,8 +48,8 @@ type Spot struct {
 // RandomChunks is how many random chunks of a disk are read again by default.
 const RandomChunks = 64
 
-// RereadConnections is how many connections to a source are enough for the second reading: two with
-// 55 MB/s each, as hosts give, read what is read of a disk of 100 GiB in 3 s.
+// RereadConnections is the number of connections for the second reading: two connections with 55 MB/s
+// each, the usual limit of a host, read the sample of a disk of 100 GiB in 3 s.
 const RereadConnections = 2
 
 // MostMetadata bounds the chunks with metadata that are read again: one chunk in 512, but at least 64

@@ -81,7 +81,7 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 	return func(ctx context.Context, s state) (Facts, error) {
 		a := l.runs.of(s.Plan.ID)
 		if a == nil {
-			return Facts{}, fault.New(fault.Internal, "run %s goes on without anybody attending it", s.Plan.ID)
+			return Facts{}, fault.New(fault.Internal, "run %s continues without a process that executes it", s.Plan.ID)
 		}
 		a.begin(name)
 		r := l.newRun(s.Plan, s.Facts, a, name)
@@ -96,7 +96,7 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 	}
 }
 
-// newRun returns a run as a step sees it, or what is done outside of steps: its name is empty then.
+// newRun returns a run for a step, or for work outside of steps if its name is empty.
 func (l *pipeline) newRun(p journal.Plan, f Facts, a *attendance, step string) *Run {
 	return newRun(&Record{Plan: p, Facts: f, step: step, events: l.events}, a, l.store, l.opts)
 }

@@ -21,7 +21,7 @@ func runPreflight(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	if vm.Power != inventory.PoweredOff { // it is not to be off while it stands in line
+	if vm.Power != inventory.PoweredOff { // the VM stays on while the run waits for a transfer slot
 		if err := r.Turn.Take(ctx, First); err != nil {
 			return err
 		}

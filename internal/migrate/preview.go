@@ -13,17 +13,17 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A Preview is what a warm run's images would be published as, if that was now: what is inside, and
-// a conversion that is not kept. The images are as the VM would find its disks after a power cut,
-// so a journal that is to be replayed is nothing unusual.
+// A Preview is the expected result of publishing a warm run's images now: their contents, and a
+// temporary conversion. The images are in the state of a VM after a power cut, so a journal that must
+// be replayed is normal.
 type Preview struct {
 	Guest    []guest.Report
 	Disks    []convert.Disk // overlays above the images; with the conversion, if there is one
 	Hardware targets.Hardware
-	Refused  error // why the guest is not converted, where the plan wants that
-	Unsure   bool  // that it would be refused when it was shut down, too
+	Refused  error // reason not to convert a guest that the plan requires to be converted; nil if none
+	Unsure   bool  // the refusal may not apply after a shutdown
 
-	Converted *convert.Result // nil: nothing is
+	Converted *convert.Result // result of the conversion; nil if none
 }
 
 // PreviewGuest looks into images that srcs read. Closing those is left to the caller.
@@ -39,7 +39,7 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 		return p, nil
 	}
 	facts := r.Record.Facts.copied()
-	facts.Guest = p.Guest // what is found now is not what will be published
+	facts.Guest = p.Guest // the contents may differ at publication
 	c := newConverter(r.With(facts))
 	_, v2v := c.engines()
 	switch result, err := c.tryAppending(ctx, p.Disks); {
@@ -53,8 +53,8 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 	return p, nil
 }
 
-// tryAppending has linux-append change the guest, where the plan lets it. virt-v2v is not tried out: it
-// takes minutes, and wants a guest that was shut down.
+// tryAppending changes the guest with linux-append, if the plan permits it. virt-v2v is not tried: it
+// takes minutes and requires a guest that was shut down.
 func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if err := convertible(c.record.Facts.Guest); err != nil {
 		return convert.Result{}, err
@@ -66,7 +66,7 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 	return c.appendOn(ctx, disks)
 }
 
-// lent is a source that is closed by whoever lent it.
+// lent is a source that its owner closes.
 type lent struct{ disk.Source }
 
 func (lent) Close() error { return nil }

@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A Record is what is stored of a run: its plan, what its steps found out, and its events. One step has it
-// at a time. That step may add warnings, tell events and meter disks in parallel; what else it adds to
-// Facts, it adds alone, or each disk to its own element.
+// A Record is the stored data of a run: its plan, its events, and the results of its steps. One step at
+// a time uses it. That step may add warnings, report events and meter disks in parallel. It adds other
+// Facts alone, or each disk to a separate element.
 type Record struct {
 	Plan  journal.Plan
 	Facts Facts
@@ -44,7 +44,7 @@ func (r *Record) Warn(w inventory.Warning) {
 	r.Tell(journal.Event{Kind: journal.Warned, Warning: &w})
 }
 
-// Foretell tells a warning that is true now, and does not record it: it may not be true when the VM is
+// Foretell reports a warning that applies now, without recording it: it may not apply when the VM is
 // published.
 func (r *Record) Foretell(code, remedy, format string, args ...any) {
 	r.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{Code: code, Text: fmt.Sprintf(format, args...), Remedy: remedy}})

@@ -16,14 +16,14 @@ import (
 
 // Source is what a run needs of the host a VM lives on.
 type Source interface {
-	// VM reads a VM's description anew, by its reference.
+	// VM reads a VM's current description by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
 
 	// BareVM is VM without what people put on it in a vCenter (inventory.VM.Adorn), which may take
 	// more calls.
 	BareVM(ctx context.Context, ref string) (*inventory.VM, error)
 
-	// PowerOff asks the guest to shut down, waits, and only with force pulls the plug. A
+	// PowerOff requests a shutdown of the guest and waits; with force it then switches the power off. A
 	// VM that stays on is fault.Conflict.
 	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
 }
@@ -56,19 +56,19 @@ type Rig struct {
 	// holds byte for byte is fault.Unsupported. Nil: hosts are not asked.
 	Sum func(ctx context.Context, d transport.Disk) (SourceSum, error)
 
-	// NVRAM reads the file VM.NVRAM of a VM that is off. Nil: nobody asks for it.
+	// NVRAM reads the file VM.NVRAM of a VM that is off. It may be nil.
 	NVRAM func(ctx context.Context, vm *inventory.VM) ([]byte, error)
 
 	// Boot starts the VM that a libvirt domain defines, sees how far it comes, and leaves no trace
 	// on its images. static are the addresses that its guest is to have. Nil: there are no trial boots.
 	Boot func(ctx context.Context, domain string, static []testboot.Static) (testboot.Report, error)
 
-	// Rehearse boots the VM of a warm run from its images as they are, while it goes on. Nil: nobody
-	// rehearses.
+	// Rehearse boots the VM of a warm run from its current images while the run continues. nil permits
+	// no rehearsals.
 	Rehearse func(ctx context.Context, what Rehearsing) (testboot.Report, error)
 
-	// Trials returns when the VM may boot here, and what says that it is over; waits is told why it
-	// has to wait first. Nil: at once.
+	// Trials returns when the VM may boot here, with a function to call after the trial; waits is
+	// called with the reason before a wait. nil permits trials at once.
 	Trials func(ctx context.Context, waits func(why string)) (leave func(), err error)
 
 	// Convert changes a guest on overlays so that it boots from virtio: convert.LinuxAppend. Nil:
@@ -85,18 +85,19 @@ type Rig struct {
 	// Keys open encrypted volumes of guests for virt-v2v.
 	Keys []virtv2v.Key
 
-	// Settled is told when the run needs no transfer of a disk, or no other one, by the
-	// disk's key; it may be told so more than once, and change its mind. Nil: nobody asks.
+	// Settled is called with a disk's key when the run needs no transfer of that disk, or no other
+	// transfer. It may be called several times, and a disk may need a transfer later after all. It may
+	// be nil.
 	Settled func(disk int32)
 
 	// Pace returns when so many bytes may be asked of the source (transport.Job). Nil: at once.
 	Pace func(ctx context.Context, bytes int64) error
 
-	// Free reports whether Pace need not be asked now (transport.Job). Nil: nobody knows.
+	// Free reports whether Pace need not be called now (transport.Job). nil means unknown.
 	Free func() bool
 
-	// Epoch goes up with each process that takes the run over from another. It is part of its
-	// snapshots' names. 0: nobody counts.
+	// Epoch increases with each takeover of the run by another process. It is part of the names of its
+	// snapshots. 0 means that takeovers are not counted.
 	Epoch int64
 
 	// Turn returns when the run may transfer, and what gives the right back. It is asked by one
@@ -104,12 +105,12 @@ type Rig struct {
 	Turn func(ctx context.Context, s Stage) (giveBack func(), err error)
 }
 
-// Rehearsing is what is booted.
+// Rehearsing describes the VM to boot.
 type Rehearsing struct {
 	journal.Rehearsal
-	Domain  string                 // as libvirt would define it
+	Domain  string                 // libvirt domain XML
 	Static  []testboot.Static      // addresses that the guest is to have
-	Disks   map[string]disk.Source // by the files that the domain names; they are not to be closed
-	Keep    string                 // folder for what was seen
+	Disks   map[string]disk.Source // disks by the files in the domain; the callee does not close them
+	Keep    string                 // folder for screens and logs
 	Scratch string                 // folder for what the guest writes; it is removed afterwards
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Rollback takes a run back: what it made at the target is removed, also a published VM, and then the
-// VM at the source is as it was found, running if the run shut it down. In this order: it never runs
-// twice. What was written to the published VM is lost; one that runs is a Conflict. A run that does
-// not exist is fault.NotFound. After an error it may be called again.
+// Rollback reverts a run: it removes the results at the target, including a published VM, and then
+// restores the VM at the source, running if the run shut it down. This order prevents two running
+// instances. Data written to the published VM is lost; a running published VM is a Conflict. A run that
+// does not exist is fault.NotFound. After an error it may be called again.
 func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
 	p, err := m.undoable(ctx, id)
 	if err != nil {

@@ -18,7 +18,7 @@ type Run struct {
 	Turn   *Turn
 	Retry  *Retrier
 
-	Warm    WarmRun // nil unless this process drives a warm run
+	Warm    WarmRun // warm part of the run; nil unless this process executes a warm run
 	Rig     *Rig
 	Permit  Permit
 	Options *Options
@@ -45,7 +45,8 @@ func newRun(rec *Record, a *attendance, store *journal.Store, o *Options) *Run {
 // With returns the run with other facts.
 func (r *Run) With(f Facts) *Run { return r.with(f, r.Record.step) }
 
-// Beside returns the run with a copy of its facts, for what is done beside its steps. Its events are those
+// Beside returns the run with a copy of its facts, for work beside its steps. Its events have the given
+// name.
 // of name.
 func (r *Run) Beside(name string) *Run { return r.with(r.Record.Facts.copied(), name) }
 
@@ -73,8 +74,8 @@ func (r *Run) Definition() targets.Definition {
 type Step interface {
 	Name() string
 
-	// Run does the step and adds what it found to r.Record.Facts. It may run again after a crash
-	// at any point of itself, and then does only what is left.
+	// Run executes the step and adds its results to r.Record.Facts. It may run again after a crash at
+	// any point, and then does only the remaining work.
 	Run(ctx context.Context, r *Run) error
 
 	// Undo removes what Run left. It is right also if Run never ran.

@@ -7,9 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// momentAgo is how old a description of the VM may be where a copy begins. To read it anew takes
-// a host some milliseconds, and a vCenter of thousands more; what changes within that time
-// changes as well right behind a second look, and commit looks again.
+// momentAgo is the maximum age of a description of the VM when a copy begins. A new one takes a host
+// some milliseconds, and a vCenter of thousands of VMs more. A change within that time could also
+// follow directly after a newer description, and commit checks again.
 const momentAgo = 10 * time.Second
 
 // A sight is the VM as this process read it last.

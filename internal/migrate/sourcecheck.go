@@ -17,7 +17,8 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// A sourceCheck compares what was copied with the source, read a second time or hashed by its host.
+// A sourceCheck compares the copied data with the source, which is read a second time or hashed by its
+// host.
 type sourceCheck struct {
 	record *Record
 	vm     *SourceVM
@@ -115,7 +116,7 @@ func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d trans
 	return report, err
 }
 
-// A differsError says that the source has other bytes than were copied.
+// A differsError reports that the source differs from the copy.
 type differsError struct{ error }
 
 func (e *differsError) Unwrap() error { return e.error }
@@ -134,7 +135,7 @@ func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
 	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
 		return errors.Join(found, err)
 	}
-	c.images.anew(img, "the source differs from what was copied")
+	c.images.anew(img, "the source differs from the copy")
 	return fault.New(fault.Corrupt, "%w", found).
 		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// A SourceVM is the VM of a run at its source: it is read, compared with what was planned, and powered
-// off.
+// A SourceVM is the VM of a run at its source: it can be read, compared with the plan, and powered off.
 type SourceVM struct {
 	record *Record
 	retry  *Retrier
@@ -24,9 +23,9 @@ type SourceVM struct {
 	opts   *Options
 }
 
-// Planned reads the VM anew and makes sure that its reference still means it: after a
-// host was set up again, reference 12 is another machine. What people put on it is as it was
-// when the run saw it first: no round and no outage waits for tags.
+// Planned reads the VM and checks that its reference still identifies it: after a host was reinstalled,
+// reference 12 can be another VM. Tags and attributes are those of the run's first description: neither
+// a round nor an outage waits for them.
 func (s *SourceVM) Planned(ctx context.Context) (*inventory.VM, error) {
 	known, read := cmp.Or(s.record.Facts.VM, s.sight.last()), s.rig.Source.BareVM
 	if known == nil {
@@ -93,7 +92,7 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	if s.record.Facts.Warm != nil {
 		vm = GrownTo(vm, off) // disks of a warm run may grow
 	}
-	if err := SameShape(vm, off); err != nil { // what the guest wrote last may have moved the change ids
+	if err := SameShape(vm, off); err != nil { // the guest's last writes may have changed the change IDs
 		return nil, err
 	}
 	for _, w := range Pulled(vm, off) {
@@ -102,7 +101,7 @@ func (s *SourceVM) PowerOff(ctx context.Context, vm *inventory.VM) (*inventory.V
 	return off, s.Refuse(off, Permit{})
 }
 
-// Probe asks the transport whether it can move every disk, at a snapshot if there is one.
+// Probe checks that the transport can copy every disk, at a snapshot if there is one.
 func (s *SourceVM) Probe(ctx context.Context, vm *inventory.VM, snapshot inventory.MoRef) error {
 	for i := range vm.Disks {
 		var offer transport.Offer
@@ -115,16 +114,15 @@ func (s *SourceVM) Probe(ctx context.Context, vm *inventory.VM, snapshot invento
 		}
 		if !offer.Usable {
 			return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", s.rig.Transport.Name(), vm.Disks[i].Key, offer.Reason).
-				WithHint("move the VM with another transport, or change the disk as said")
+				WithHint("move the VM with another transport, or change the disk as described")
 		}
 	}
 	return nil
 }
 
-// Refuse returns everything that stands in the way of moving vm, as one error: what the
-// inventory warns of, and what would silently make a wrong copy even if it did not. It
-// is a Conflict if the operator can clear all of it on the VM as it is, else Unsupported.
-// What the transport lifts does not count.
+// Refuse returns all obstacles to migrating vm as one error: warnings of the inventory, and conditions
+// that would silently produce a wrong copy. It is a Conflict if the operator can remove all of them on
+// this VM, else Unsupported. Obstacles that do not apply to the transport do not count.
 func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
 	blocking := Obstacles(vm, s.rig.Transport, p)
 	if len(blocking) == 0 {
@@ -142,8 +140,8 @@ func (s *SourceVM) Refuse(vm *inventory.VM, p Permit) error {
 		WithHint("%s", strings.Join(remedies, "; "))
 }
 
-// unchanged makes sure that the VM is still off and is what it was when the run began:
-// days may lie between two attempts, and hours between copy and commit.
+// unchanged checks that the VM is still off and the same as at the start of the run: days may pass
+// between two attempts, and hours between copy and commit.
 func (s *SourceVM) unchanged(ctx context.Context) error {
 	vm, err := s.Planned(ctx)
 	if err != nil {
@@ -160,20 +158,20 @@ func (s *SourceVM) unchangedLately(ctx context.Context) error {
 	return s.unchanged(ctx)
 }
 
-// UnchangedSince makes sure that the VM is off, and what it was.
+// UnchangedSince checks that the VM is off and unchanged.
 func (s *SourceVM) UnchangedSince(was, vm *inventory.VM) error {
 	if err := sameDisks(was, vm); err != nil {
 		return err
 	}
 	if err := s.Refuse(vm, Permit{}); err != nil {
 		e := fault.New(fault.KindOf(err), "the VM changed since this run began: %w", err)
-		return e.WithHint("%s; what was copied so far may be stale: give this run up with --discard and begin again", fault.HintOf(err))
+		return e.WithHint("%s; the copy may be outdated: discard this run with --discard and start again", fault.HintOf(err))
 	}
 	return nil
 }
 
-// checkOff makes sure that there will not be two: a delivery may take hours, in which somebody may
-// have started the VM at its source.
+// checkOff prevents two running instances: a user may have started the VM at its source during a
+// delivery of hours.
 func (s *SourceVM) checkOff(ctx context.Context) error {
 	vm, err := s.Planned(ctx)
 	if err != nil {
@@ -186,8 +184,8 @@ func (s *SourceVM) checkOff(ctx context.Context) error {
 	return nil
 }
 
-// Pulled marks the cards that somebody had disconnected while the VM ran: once it is off that is not
-// told any more, and a VM that was taken off a network is not to come back on it unasked.
+// Pulled marks the cards that were disconnected while the VM ran: a powered-off VM does not report
+// that, and a disconnected VM must not reappear on its network.
 func Pulled(running, off *inventory.VM) (warnings []inventory.Warning) {
 	off.NICs = slices.Clone(off.NICs)
 	for _, was := range running.NICs {

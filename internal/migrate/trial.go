@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// tryBoot boots the VM from its images, on overlays that are thrown away, where that is asked for.
-// A guest that does not boot is not published: the images are kept, and the same run may go on.
+// tryBoot boots the VM from its images on temporary overlays, if requested. A guest that does not boot
+// is not published: the images are kept, and the same run can continue.
 func tryBoot(ctx context.Context, r *Run) error {
 	if !r.Permit.Trial {
 		return nil
 	}
 	if r.Rig.Boot == nil {
-		return fault.New(fault.Internal, "a trial boot is asked for, and nobody makes one")
+		return fault.New(fault.Internal, "a trial boot was requested, and no trial is set")
 	}
 	domain, err := r.Rig.Target.Domain(tried(r))
 	if err != nil {
@@ -45,7 +45,7 @@ func tryBoot(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// EnterTrial returns when the VM may boot here. Why it waits is told, and when it does not any more.
+// EnterTrial returns when the VM may boot here. It reports the reason of a wait, and its end.
 func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	if r.Rig.Trials == nil {
 		return func() {}, nil
@@ -61,7 +61,7 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	return leave, err
 }
 
-// tried is the VM as it will be published: with what is converted, which is not in its images yet.
+// tried returns the VM as it will be published, with the conversion that its images do not contain yet.
 func tried(r *Run) targets.Definition {
 	def := r.Definition()
 	for i := range def.Images {
@@ -78,10 +78,10 @@ func didNotBoot(r testboot.Report) error {
 		seen = fmt.Sprintf("; its screen is in %s, its serial port in %s", r.Screen, r.Serial)
 	}
 	return fault.New(fault.Unsupported, "the copy does not boot (%s): %s%s", r.Verdict, r.Why, seen).
-		WithHint("%s. Nothing is published, and what is copied is kept: the same command tries again, and without --trial publishes it as it is", r.Remedy)
+		WithHint("%s. Nothing is published, and the copy is kept: the same command tries again, and without --trial publishes the VM unchanged", r.Remedy)
 }
 
-// warnMissing tells of addresses that a guest which booted has not got.
+// warnMissing reports configured addresses that the booted guest does not have.
 func warnMissing(r *Record, report testboot.Report) {
 	for _, s := range report.Missing {
 		r.Warn(missingWarning(s))

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/journal"
 )
 
-// Stage is the kind of transfer that a run asks its turn for. The words are sched's.
+// Stage is the kind of transfer for which a run requests a slot. The values are those of package sched.
 type Stage string
 
 // LookEvery is how often a waiting run looks for orders and at the clock.
@@ -20,16 +20,15 @@ const LookEvery = time.Second
 const (
 	First     Stage = "first"   // nothing of the VM was copied yet
 	Again     Stage = "again"   // a warm round, or a copy that goes on
-	AtCutover Stage = "cutover" // of a warm run: the VM is about to be switched off, or is
+	AtCutover Stage = "cutover" // warm run: the VM is about to be switched off, or is off
 )
 
-// A Turn is a run's right to transfer, while it has it. It is asked for before anything at the
-// source waits for the transfer (a snapshot, a VM that is off), and given back as soon as the
-// bytes are here: what follows reads only our images. All steps of a run that this process drives
-// share one.
+// A Turn is a run's transfer slot. A run requests it before the source waits for the transfer (with a
+// snapshot, or a VM that is off), and returns it as soon as the data is here: later work reads only
+// local images. All steps of a run in this process share one Turn.
 //
-// A step that transfers asks if the run does not have its turn: after a crash it is the first
-// to do so.
+// A step that transfers requests the slot if the run does not have it: after a crash it is the first
+// one to do so.
 type Turn struct {
 	run   journal.ID
 	ask   func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
@@ -48,8 +47,8 @@ func (t *Turn) had() bool {
 	return t.giveBack != nil
 }
 
-// keep holds what was granted until Back. Once the run is left it is given back at once, and
-// the step has to end.
+// keep holds the granted slot until Back. When the run ends, the slot is returned at once, and the step
+// must end.
 func (t *Turn) keep(giveBack func()) error {
 	t.mu.Lock()
 	over := t.over
@@ -83,8 +82,8 @@ func (t *Turn) end() {
 	t.Back()
 }
 
-// Take returns when the run may transfer. A run that is paused asks for nothing, and one
-// that was paused while it stood in line gives back what it is granted.
+// Take returns when the run may transfer. A paused run requests no slot, and a run that was paused
+// during its wait returns the granted slot.
 func (t *Turn) Take(ctx context.Context, s Stage) error {
 	for t.ask != nil && !t.had() {
 		if err := t.whilePaused(ctx); err != nil {

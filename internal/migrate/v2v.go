@@ -28,7 +28,7 @@ type v2vEngine struct {
 	overlays *overlays
 	rig      *Rig
 	opts     *Options
-	folder   string // for its log
+	folder   string // folder of its log
 }
 
 // keepFunc keeps what an engine changed on disks, for the hardware that boots it.
@@ -109,8 +109,8 @@ func (e *v2vEngine) job() virtv2v.Job {
 	return j
 }
 
-// takeWork keeps what is different in virt-v2v's overlays, for the hardware that boots it: unseen where
-// that cannot be seen.
+// takeWork keeps the changes in virt-v2v's overlays, for the hardware that boots the result; unseen is
+// used if that cannot be determined.
 func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
 	began := e.opts.Now()
 	var disks []changedDisk
@@ -147,8 +147,8 @@ func changedMiB(disks []changedDisk) (n int) {
 	return n * (manifest.ChunkSize >> 20)
 }
 
-// hardwareOf looks into the disks for what they boot from. What cannot be looked into gets what
-// virt-v2v itself defines, unseen.
+// hardwareOf reads from the disks which hardware they boot from. If that fails it returns unseen, the
+// hardware that virt-v2v itself defines.
 func hardwareOf(ctx context.Context, disks []changedDisk, unseen targets.Hardware) (targets.Hardware, error) {
 	var srcs []disk.Source
 	for _, d := range disks {
@@ -196,8 +196,8 @@ func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedD
 	return changedDisk{src, chunks}, err
 }
 
-// differing returns those of the chunks that are others than the image's manifest lists: much of what
-// is written to a file system is what was there.
+// differing returns the chunks that differ from the image's manifest: a large part of the writes to a
+// file system repeats existing data.
 func differing(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
 	sealed, err := manifest.Load(img.Manifest)
 	if err != nil {
@@ -205,7 +205,7 @@ func differing(ctx context.Context, src disk.Source, info manifest.Info, img tar
 	}
 	defer sealed.Close()
 	listed, old := sealed.Hashes(), make([]manifest.Hash, 1)
-	next := int64(0) // whose hash is read next
+	next := int64(0) // chunk whose hash is read next
 	for _, c := range chunks {
 		for ; next <= c; next++ {
 			if err := listed.Next(old); err != nil {

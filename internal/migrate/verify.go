@@ -64,7 +64,7 @@ func mend(ctx context.Context, r *Run) error {
 		}
 		return nil
 	}
-	for _, img := range r.Record.Facts.Images { // what is written now is proven by nobody yet
+	for _, img := range r.Record.Facts.Images { // data that is written now is not verified yet
 		if err := image.ForgetProven(img.Manifest); err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func (r *verifier) readBack(ctx context.Context, img targets.Image) (Verified, e
 		r.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: b.String()})
 	}
 	if err != nil {
-		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // that storage is not to be trusted
+		return Verified{}, errors.Join(err, image.ForgetProven(img.Manifest)) // the storage is not reliable
 	}
 	v := Verified{Key: img.Key, Root: report.Root.String(), Medium: report.Medium, Proven: report.Proven, Read: report.Read()}
 	if report.SHA256 == "" { // not all of it was read
@@ -134,9 +134,9 @@ func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
 	return image.OpenProven(img.Manifest, v.record.Info(img))
 }
 
-// auditName is the file the audit lines name: the published image where it is byte for
-// byte the disk, else the flat file on the host that has the same sum. That is so, too, where the
-// image is still to be converted: the sums are those of the copy.
+// auditName returns the file name of the audit lines: the published image if it is byte-identical with
+// the disk, else the flat file on the host with the same sum. The sums are those of the copy, also if
+// the image is converted later.
 func (v *verifier) auditName(img targets.Image) string {
 	changes := img.Format != targets.Raw || v.record.Facts.Conversion.of(img.Key) != nil
 	if d, ok := v.record.Facts.VM.Disk(img.Key); ok && changes {

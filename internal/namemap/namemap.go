@@ -1,8 +1,8 @@
-// Package namemap says what names of the source become at a target: networks, datastores and VMs. It
-// is plain data and pure functions; package planfile reads it from text, targets are given it as a value.
+// Package namemap maps names of the source to names of a target: networks, datastores and VMs. It is plain
+// data with pure functions; package planfile parses it, and targets receive it as a value.
 //
-// A key with one * in it is a pattern, which stands for all that no key names exactly; of several the
-// one with the most letters counts. What the * stood for goes where the value has one:
+// A key with one * is a pattern for all names without an exact key. The pattern with the most letters wins.
+// The text that matched * replaces the * of the value:
 //
 //	names: {db01: database, "prod-*": "*", "*": "vmw-*"}    prod-web becomes web, and test vmw-test
 package namemap
@@ -18,16 +18,16 @@ import (
 // Map is one VM's, or that of all VMs of a plan. What it does not name is as the target has it by
 // itself: its usual network, its usual storage, the VM's own name.
 type Map struct {
-	Networks map[string]Network `json:"networks,omitempty"` // by the name of VMware's network
-	Storages map[string]string  `json:"storages,omitempty"` // by the name of the datastore
-	Names    map[string]string  `json:"names,omitempty"`    // by the VM's name
+	Networks map[string]Network `json:"networks,omitempty"` // networks by the name of VMware's network
+	Storages map[string]string  `json:"storages,omitempty"` // storages by the name of the datastore
+	Names    map[string]string  `json:"names,omitempty"`    // names by the VM's name
 }
 
 // Network is what cards of a network of VMware's join, and as what. How it is written is the target's.
 type Network struct {
 	To    string `json:"to,omitempty"`    // empty: the target's usual one
 	VLAN  int    `json:"vlan,omitempty"`  // tag, 1 to 4094; 0: none
-	Model string `json:"model,omitempty"` // of the cards; empty: as it was, or as the guest's hardware has it
+	Model string `json:"model,omitempty"` // model of the cards; empty keeps the model, or uses that of the guest's hardware
 }
 
 // Wildcard is the sign that makes a key a pattern.
@@ -64,8 +64,8 @@ func Has[V any](m map[string]V, name string) bool {
 	return ok
 }
 
-// Of returns what of the map is about vm, with its own names as keys and no patterns: what has to be
-// kept to know again what became of it.
+// Of returns the entries of the map for vm, with its names as keys and no patterns. They must be stored
+// to find its networks and disks at the target again.
 func (m Map) Of(vm *inventory.VM) Map {
 	var own Map
 	for _, n := range vm.NICs {

@@ -15,10 +15,10 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Bounds of what is asked of hosts.
+// Bounds of requests to hosts.
 const (
-	mostProbes = 4           // at a time
-	probeWait  = time.Minute // for the answer of one
+	mostProbes = 4           // probes at a time
+	probeWait  = time.Minute // limit of one probe
 )
 
 // onHosts looks at what the hosts of the plan must let in.
@@ -32,7 +32,7 @@ func (c *check) onHosts(ctx context.Context) {
 	hosts, of := c.hostsOf(c.bySSH)
 	remedy := "say source: {ssh: {enable: true}}: it is started, and stopped again in the end; or start the service TSM-SSH by hand"
 	switch {
-	case c.free: // which starts nothing by its API
+	case c.free: // the free licence starts nothing by its API
 		remedy = "start the service TSM-SSH by hand: on the host's console (F2, Troubleshooting Options), or in the host client"
 	case c.file.Source.SSH.Enable:
 		return
@@ -46,7 +46,7 @@ func (c *check) onHosts(ctx context.Context) {
 	})
 }
 
-// each asks hosts side by side, and tells the answers in their order.
+// each probes hosts in parallel, and reports the results in their order.
 func (c *check) each(ctx context.Context, hosts []inventory.Host, of map[inventory.MoRef]int, code string, ask func(context.Context, inventory.Host) error) {
 	answers := make([]error, len(hosts))
 	var g errgroup.Group
@@ -96,7 +96,7 @@ func (c *check) probes(ctx context.Context) error {
 	}
 	tried := map[pair]bool{}
 	var g errgroup.Group
-	var mu sync.Mutex // of failed
+	var mu sync.Mutex // guards failed
 	failed := map[int]error{}
 	g.SetLimit(mostProbes)
 	for i, m := range c.moves {
@@ -142,7 +142,7 @@ func probe(ctx context.Context, t transport.Transport, vm *inventory.VM) error {
 		return fmt.Errorf("try disk %d over %s: %w", d.Key, t.Name(), err)
 	case !offer.Usable:
 		return fault.New(fault.Unsupported, "%s cannot move disk %d: %s", t.Name(), d.Key, offer.Reason).
-			WithHint("give it another transport, or change the disk as said")
+			WithHint("select another transport, or change the disk as described")
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ type local struct {
 	file     *planfile.File
 	folder   string
 	env      func(string) string
-	programs map[planfile.Text]bool // that were looked for
+	programs map[planfile.Text]bool // results of earlier checks
 	found    planfile.Findings
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// firstLocking is the ESXi since which nobody was seen to read a running VM's disk on VMFS over
-// https, be there a snapshot above it or not (reports of three projects, of ESXi 7 and 8 with
-// VMFS6). Older ones let the disk below a snapshot be read, and of other datastores nobody told.
+// firstLocking is the first ESXi release whose running VMs' disks on VMFS were reported as unreadable
+// over https, with or without a snapshot (reports of three projects, of ESXi 7 and 8 with VMFS6). Older
+// releases permit reading the disk below a snapshot. Other datastores have no reports.
 const firstLocking = 7
 
 // overHTTPS looks for VMs that https is to read while they run.
@@ -24,7 +24,7 @@ func (c *check) overHTTPS(i int) {
 	h := c.hosts[m.VM.Host]
 	if major(h.Version) >= firstLocking && c.onVMFS(m.VM) {
 		c.add(i, planfile.Found("warm-https", m.Pos, m.VM.Name, fault.New(fault.Unsupported,
-			"it runs, and is to be read over https: host %s (ESXi %s) keeps the disks of a running VM locked, also below a snapshot", h.Name, h.Version).
+			"it runs, and https cannot read it: host %s (ESXi %s) locks the disks of a running VM, also below a snapshot", h.Name, h.Version).
 			WithHint("%s; or have it shut down: mode: cold", remedy)))
 		return
 	}

@@ -41,7 +41,7 @@ func (c *check) unknown(path string, names []string, have map[string]bool, forma
 	}
 }
 
-// unmapped tells each network once. A plan without a map of networks means none.
+// unmapped reports each unmapped network once. A plan without a map of networks keeps their names.
 func (c *check) unmapped() {
 	told := map[string]bool{}
 	for _, m := range c.moves {

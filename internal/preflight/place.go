@@ -15,12 +15,12 @@ type settler struct {
 	*check
 	spaces map[uint64]*Space
 	order  []uint64
-	at     map[uint64]planfile.Pos // of the first move there
+	at     map[uint64]planfile.Pos // position of the first migration there
 	taken  map[string]*inventory.VM
 	failed map[planfile.Destination]bool
 }
 
-// settle looks at the places of all moves, and at what they take of each file system.
+// settle checks the targets of all migrations, and their use of each file system.
 func (c *check) settle(ctx context.Context) []Space {
 	s := &settler{c, map[uint64]*Space{}, nil, map[uint64]planfile.Pos{}, map[string]*inventory.VM{}, map[planfile.Destination]bool{}}
 	for i := range c.moves {
@@ -38,7 +38,7 @@ func (c *check) settle(ctx context.Context) []Space {
 
 func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
 	m := s.moves[i]
-	if s.failed[to] { // told, and asked, once and not for each VM
+	if s.failed[to] { // reported once, not for each VM
 		s.bad[i] = true
 		return
 	}
@@ -51,7 +51,7 @@ func (s *settler) one(ctx context.Context, i int, to planfile.Destination) {
 	folder := p.Folder(m.VM)
 	if first := s.taken[folder]; first != nil {
 		s.add(i, planfile.Found("name", m.Pos, m.VM.Name, fault.New(fault.Conflict, "it and %s (%s) of this plan both come to %s", first.Name, first.Ref, folder).
-			WithHint("move one of them to another folder with a to of its own, or rename it")))
+			WithHint("move one of them to another folder with a separate to, or rename it")))
 		return
 	}
 	s.taken[folder] = m.VM
@@ -91,7 +91,7 @@ func (s *settler) count(i int, to planfile.Destination, p Place) {
 	}
 }
 
-// fits compares what is needed on one file system with what is free.
+// fits compares the required space of one file system with its free space.
 func (s *settler) fits(device uint64) {
 	space, at := s.spaces[device], s.at[device]
 	where := fmt.Sprintf("%d VMs of the plan need %%d MiB in %s, %d MiB are free", space.VMs, space.Folders[0], space.Free>>20)
@@ -103,7 +103,7 @@ func (s *settler) fits(device uint64) {
 		s.found = append(s.found, planfile.Found("space", at, "", fault.New(fault.Full, where+" at least", space.Least>>20).
 			WithHint("free %d MiB, or have some of them moved to another folder", (space.Least-space.Free)>>20+1)))
 	case space.Most > space.Free:
-		s.found = append(s.found, planfile.Noted("space", at, "", "watch it, or make room: images take only what is not zeros, which nobody knows before the disks are read", where+" if all disks are full", space.Most>>20))
+		s.found = append(s.found, planfile.Noted("space", at, "", "monitor it, or free space: images take only the data that is not zero, which is unknown before the disks are read", where+" if all disks are full", space.Most>>20))
 	}
 }
 

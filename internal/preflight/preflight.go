@@ -1,13 +1,12 @@
-// Package preflight says of a whole plan what would fail, before anything is done: VMs that
-// are gone or cannot be moved, folders without room or with the name taken, hosts that do not
-// answer. It only looks: it changes nothing on hosts, and makes nothing at targets.
+// Package preflight examines a whole plan before it starts: missing VMs and VMs that cannot be migrated,
+// folders without space or with the name in use, hosts that do not answer. It is read-only: it changes
+// nothing on hosts and creates nothing at targets.
 //
-// What one VM's own run looks at before it begins is package migrate's; preflight asks the
-// same questions by the same functions, and adds those that only the VMs of a plan together
-// have an answer to: two that come to one name, all of them in one file system.
+// Package migrate performs the checks of a single VM's run. preflight calls the same functions, and adds
+// checks that need all VMs of the plan: two VMs with one name, the space of one file system for all.
 //
-// A plan that passes may still fail: a VM may be changed in between, a disk hold more than it
-// takes, a network break.
+// A plan that passes may still fail: a VM may change later, a disk may need more space than allocated,
+// a network may break.
 package preflight
 
 import (
@@ -40,7 +39,7 @@ type Source interface {
 
 // Place is where VMs of the plan are to live.
 type Place interface {
-	// Plan names the images of a VM, or says why it cannot live there.
+	// Plan names the images of a VM, or returns why the target cannot take it.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
 	// Folder is where a VM will stand. It is another's if their names come to the same.
@@ -65,16 +64,16 @@ type Rig struct {
 	Reach     func(ctx context.Context, host inventory.Host) error // whether it answers from here
 	Now       func() time.Time
 
-	// Settled, if not nil, is told of each move that a place was asked about, and what it said. It is
-	// called in the order of the plan, destination by destination.
+	// Settled, if not nil, is called for each migration that a target was checked for, with the result.
+	// The calls are in the order of the plan, destination by destination.
 	Settled func(ctx context.Context, m planfile.Move, to planfile.Destination, p Place, err error)
 
-	// Examine, if not nil, tells what else there is to know of the plan's moves before they
-	// begin, and of what they stand on. It tells nothing that is told here.
+	// Examine, if not nil, returns further findings on the plan's migrations and their hosts. It does
+	// not repeat findings of this package.
 	Examine func(context.Context, Sight) planfile.Findings
 }
 
-// Sight is a plan with what was read of its source.
+// Sight is a plan with the data read from its source.
 type Sight struct {
 	Hosts      []inventory.Host
 	Datastores []inventory.Datastore
@@ -86,7 +85,7 @@ type Sight struct {
 type Report struct {
 	VMs      int               `json:"vms"`
 	Disks    int               `json:"disks"`
-	Bytes    int64             `json:"bytes"` // of all disks
+	Bytes    int64             `json:"bytes"` // bytes of all disks
 	Places   []Space           `json:"places"`
 	Findings planfile.Findings `json:"findings"`
 }
@@ -117,7 +116,7 @@ type check struct {
 	bad        map[int]bool    // moves that something stands in the way of
 }
 
-// Check looks at all of a plan. Its error says that the source could not be asked.
+// Check examines a whole plan. It returns an error if the source could not be queried.
 func Check(ctx context.Context, f *planfile.File, rig Rig) (Report, error) {
 	c := &check{rig: rig, file: f, hosts: map[inventory.MoRef]inventory.Host{}, stores: map[store]string{}, places: map[string]Place{}, transports: map[string]transport.Transport{}, lacking: map[string]bool{}, bad: map[int]bool{}}
 	defer c.close()
@@ -178,7 +177,7 @@ func (c *check) look(ctx context.Context) error {
 	return nil
 }
 
-// add notes what was found of a move; what blocks keeps it from being looked at further.
+// add records a finding on a migration; a blocking one ends further checks of it.
 func (c *check) add(i int, f planfile.Finding) {
 	c.bad[i] = c.bad[i] || f.Blocks
 	c.found = append(c.found, f)

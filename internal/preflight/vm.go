@@ -57,7 +57,7 @@ func (c *check) bySSH(m planfile.Move) bool {
 	return o.SourceHash || lands || c.free && (o.Mode == planfile.Warmly || switches)
 }
 
-// unmovable tells a transport that cannot be had once, not for each VM.
+// unmovable reports an unavailable transport once, not for each VM.
 func (c *check) unmovable(i int, err error) {
 	m := c.moves[i]
 	c.bad[i] = true

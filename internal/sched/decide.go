@@ -15,7 +15,7 @@ type Grant struct {
 	Asked time.Time `json:"asked,omitzero"` // when it was asked for
 }
 
-// decide grants what can be granted now, in the order of the decisions.
+// decide returns the possible grants in the order of the decisions.
 func (q *queue) decide() []Grant {
 	q.placeFresh()
 	var grants []Grant
@@ -45,9 +45,9 @@ func (q *queue) placeFresh() {
 	q.fresh = nil
 }
 
-// next returns the first candidate of all wait queues that have changed; nil if it only worked one out anew. Candidates
-// only get worse during a decision: room shrinks and shares grow. So a stale one is an upper bound, and only the one on
-// top has to be worked out anew.
+// next returns the first candidate of all changed wait queues; nil if it only computed one again.
+// Candidates only get worse during a decision: free capacity shrinks and shares grow. So a stale one is
+// an upper bound, and only the top one must be computed again.
 func (q *queue) next() *run {
 	r := q.dirty[0]
 	if r.dirty.version == q.version {
@@ -76,7 +76,7 @@ func (q *queue) candidate(r *resource) claim {
 	return claimOf(fit)
 }
 
-// begin grants x what it needs, or moves it to the wait queue of a resource that it lacks.
+// begin grants x its resources, or moves it to the wait queue of a missing resource.
 func (q *queue) begin(x *run) bool {
 	q.touch(x.at.lane.at)
 	if !x.open(q.now) {
@@ -126,8 +126,8 @@ func narrowest(needs []need) *resource {
 	return best
 }
 
-// A claim is a candidate with what it is compared by. Between wait queues, a plan's share is that of the resource that
-// the candidate waits for.
+// A claim is a candidate with its sort keys. Between wait queues, a plan's share is that of the
+// resource that the candidate waits for.
 type claim struct {
 	run *run
 	precedence

@@ -1,83 +1,77 @@
-// Package sched is the one place that decides which waiting run may use which resources
-// now, and that says why the others wait. It does no I/O, has no clock and no goroutine:
-// its caller, the fleet runner, tells it what happened and when, and starts what it grants.
+// Package sched decides which waiting runs may use which resources now, and explains why the others wait.
+// It does no I/O and has no clock and no goroutine. Its caller, the fleet's scheduler, passes in events and
+// times, and starts the granted transfers.
 //
 // # Use
 //
 //	s := sched.New(sched.Options{})
-//	s.SetCapacity("host:esx3/vms", 20)           // at any time; 0 closes, Unlimited counts only
-//	s.Restore(holdings...)                       // after a start: what the journal says is held
-//	s.Submit(now, requests...)                   // one for each transfer that is to begin
-//	for _, g := range s.Decide(now) { start(g) } // after every change, or several
-//	s.Release(run)                               // the transfer ended, however it did; then Decide
-//	s.Wake()                                     // when to Decide although nothing changed
+//	s.SetCapacity("host:esx3/vms", 20)           // at any time; 0 closes, Unlimited only counts
+//	s.Restore(holdings...)                       // after a start: resources held according to the journal
+//	s.Submit(now, requests...)                   // one for each transfer that will begin
+//	for _, g := range s.Decide(now) { start(g) } // after one or several changes
+//	s.Release(run)                               // after the end of the transfer; then Decide
+//	s.Wake()                                     // time to call Decide without a change
 //
-// One goroutine owns a Scheduler. A change is cheap and decides nothing; Decide looks at
-// what changed and returns each grant once. A caller that crashed between a grant and its
-// journal does not restore it, submits again and is granted again; one that submits what
-// is held is told so by Holds. Resources are held from the grant to Release, for one
-// transfer and nothing else: not while a run converts, waits for its next round, or for a
-// cutover. Each of those that needs resources is a request of its own.
+// One goroutine owns a Scheduler. A change is cheap and decides nothing; Decide checks the changes and
+// returns each grant once. A caller that crashed between a grant and its journal does not restore it: it
+// submits again and gets another grant. Holds reports whether a run holds its request already. Resources are
+// held from the grant to Release, for one transfer only: not while a run converts, waits for its next round,
+// or waits for a cutover. Each of those that needs resources is a separate request.
 //
-// A server that dies wakes up with an empty scheduler: SetCapacity, then Restore with the
-// holders that the journal names (their sessions may still be open on the host), then
-// Submit for the rest. Nothing is guessed, and nothing of the scheduler itself is stored.
+// After a crash the scheduler is empty. The server calls SetCapacity, then Restore with the holders in the
+// journal (their sessions may still be open on the host), then Submit for the rest. The scheduler itself
+// stores nothing.
 //
 // # Resources
 //
-// A resource is a name and a capacity in units of its own; a request names weights of
-// several and is granted all of them or none. The part of the name before the slash says
-// what it belongs to. By convention:
+// A resource is a name and a capacity in units. A request names weights of several resources and is granted
+// all of them or none. The part of the name before the slash is the owner. By convention:
 //
-//	host:esx3/vms       transfers of VMs at once, 20 by default
-//	host:esx3/disks     disks at once
+//	host:esx3/vms       concurrent transfers of VMs, 20 by default
+//	host:esx3/disks     concurrent disks
 //	host:esx3/nfc       bytes of NFC memory
 //	datastore:ds1/reads   vcenter:vc1/tasks   link:wan/streams   target:kvm1/disks
-//	worker:w2/runs      a worker is a resource like any other: a limiter of its own, beside
-//	                    this one, would fill up with runs that wait here
+//	worker:w2/runs      a worker is a resource like any other: a second limiter would fill up with
+//	                    runs that wait in this one
 //
-// Limits are resources, and there are no others. Rates (MB/s) are package budget's: they
-// slow transfers down, they do not keep them from beginning.
+// All limits are resources. Rates (MB/s) belong to package budget: they slow transfers down, they do not
+// delay their start.
 //
-// A weight above the capacity is granted when no other run has any of that resource, and
-// then no other run gets any. Capacity 0 is the exception: it is closed to all.
+// A weight above the capacity is granted when no other run holds any of that resource, and then no other run
+// gets any. Capacity 0 is the exception: it is closed to all.
 //
 // # Order
 //
-//  1. Cutover before all else: the VM is off. Then higher priorities. Nothing of a lower
-//     rank is ever granted while something higher fits.
-//  2. Elders, those that were passed for too long; see below.
-//  3. The plan with the smallest share, in units in use of the resource that is waited for,
-//     over the plan's weight; within a plan the stage, First or Again, that has less. So no
-//     plan waits for another's queue, first copies do not wait for all rounds, nor rounds
-//     for all first copies. Where only one run fits at a time all shares are nothing when it
-//     ends, and the plan that came first goes on.
-//  4. Where many hosts and datastores meet at one resource: who has most work left for each
-//     run under way, so that all of them are used and end together.
-//  5. The longest expected, if nothing was copied yet; rounds go as they come.
+//  1. Cutovers first: their VMs are off. Then higher priorities. A lower rank gets nothing while a request
+//     of a higher rank fits.
+//  2. Elders, which were passed for too long; see below.
+//  3. The plan with the smallest share: units in use of the requested resource, divided by the plan's
+//     weight. Within a plan the stage, First or Again, with less use. So no plan waits for another's queue,
+//     and neither first copies nor rounds wait for all of the other kind. If only one run fits at a time,
+//     all shares are zero when it ends, and the oldest plan continues.
+//  4. If many hosts and datastores share one resource: the one with the most remaining work for each
+//     running transfer, so that all of them are used and end together.
+//  5. The longest expected transfer, if nothing was copied yet; rounds in the order of their requests.
 //
-// Whatever fits is granted, also before runs that come first and do not fit: no resource
-// is idle that an eligible run waits for, except what is set aside.
+// Each request that fits is granted, also before earlier requests that do not fit: a resource is idle only
+// if no eligible run waits for it, or if it is reserved.
 //
-// # No run starves
+// # Starvation
 //
-// A request whose turn it was at a resource with room, and that still could not begin (for
-// too little of it, or eight times for want of something else), is an elder once that was
-// Options.Patience ago. Then it goes before all of its rank, and what
-// it lacks is set aside. The most senior elder begins at the latest when those have ended
-// who hold what it lacks, one resource after the other: after patience, until something is
-// given back next, plus, for each of its needs, the longest transfer then under way. The
-// next elder follows it. In practice the needs drain together and it is one longest
-// transfer. Meanwhile what is set aside is lent to runs that are expected to be gone by the
-// time that the elder was expected to begin as it became one.
+// A request becomes an elder Options.Patience after it was first at a resource with free units and could not
+// begin (for lack of units there, or eight times for lack of another resource). It then precedes all others
+// of its rank, and its missing units are reserved. The most senior elder begins at the latest when the
+// holders of its missing units have ended, one resource after the other: after patience, until the next
+// release, plus, for each of its needs, the longest transfer then running. The next elder follows it. In
+// practice the resources drain together, within one longest transfer. Meanwhile reserved units are lent to
+// runs that are expected to end before the expected start of the elder.
 //
-// This holds within a rank. Higher ranks may keep lower ones out for ever, plans that are
-// added for ever may keep a plan at its share, which is never nothing.
+// This holds within a rank. Higher ranks may delay lower ones for ever. Plans that are added continuously
+// may keep a plan at its share, which is never zero.
 //
 // # Cost
 //
-// A waiting run stands in the line of one resource that has no room for it, and costs
-// nothing until something is given back there. A decision costs, for each resource that
-// changed, the plans, and the hosts or datastores, that wait in its line, and the logarithm
-// of the runs; a run that turns out to lack something else is moved to that line once.
+// A waiting run is in the queue of one full resource, and costs nothing until units are released there. The
+// cost of a decision is, for each changed resource, the number of plans, hosts and datastores in its queue,
+// and the logarithm of the runs. A run that lacks another resource moves to that queue once.
 package sched

@@ -11,9 +11,9 @@ type Reason uint8
 
 const (
 	Undecided Reason = iota // asked for, or given back, since the last Decide
-	Full                    // too little is left of what it needs
-	Aside                   // what is left is set aside for a run that waited too long
-	Closed                  // it needs a resource of capacity 0
+	Full                    // too little of the required resource is free
+	Aside                   // the free part is reserved for a run that waited too long
+	Closed                  // it requires a resource of capacity 0
 	Paused                  // the run or its plan is paused
 	Shut                    // outside its windows
 )
@@ -44,7 +44,7 @@ type Waiting struct {
 	// Blocks are the resources that it lacks now, the one that is free last first.
 	Blocks []Block `json:"blocks,omitempty"`
 
-	Paused string    `json:"paused,omitempty"` // what is: "run r1", "plan p1"
+	Paused string    `json:"paused,omitempty"` // paused object: "run r1", "plan p1"
 	Opens  time.Time `json:"opens,omitzero"`   // when its next window opens; zero when none does
 }
 
@@ -151,7 +151,7 @@ func why(blocks []Block) Reason {
 	return reason
 }
 
-// freeFor returns when weight fits, by what is expected of the holders. Zero is unknown.
+// freeFor returns when weight fits, from the expected ends of the holders. Zero is unknown.
 func (r *resource) freeFor(weight int64, holders []Holder) time.Time {
 	used := r.used
 	for _, h := range holders {

@@ -1,7 +1,7 @@
 package sched
 
-// PauseRun keeps a run out of line until ResumeRun; what it holds it keeps. It may be
-// paused before it asks for anything.
+// PauseRun excludes a run from grants until ResumeRun; it keeps its resources. It may be paused before
+// its first request.
 func (s *Scheduler) PauseRun(name string) {
 	s.paused[name] = true
 	s.reviewRun(name)

@@ -47,7 +47,7 @@ func (q *queue) leave(x *run, to state) {
 	q.dropReservations(x)
 }
 
-// hold counts x as holding what it needs from now on.
+// hold counts the resources of x as held from now on.
 func (q *queue) hold(x *run) {
 	q.version++
 	x.since, x.until = q.now, time.Time{}
@@ -85,7 +85,7 @@ func (q *queue) touch(r *resource) {
 type dirtyEntry struct {
 	claim
 	version uint64 // version of the queue when claim was worked out; 0 is never
-	index   int    // in the heap, from 1; 0: not in it
+	index   int    // position in the heap, from 1; 0 if it is not in it
 }
 
 // A dirtyHeap has the resources without a claim on top, then those with the first claim.

@@ -79,7 +79,7 @@ func (g *registry) remove(x *run) {
 	g.tidy(x.plan)
 }
 
-// check returns what is wrong with a request, also with its resources.
+// check returns an error if a request or its resources are invalid.
 func (g *registry) check(q Request) error {
 	if err := q.check(); err != nil {
 		return err

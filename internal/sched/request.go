@@ -18,12 +18,12 @@ const maxPriority = 1_000_000
 
 // A Need is a weighted share of one resource.
 type Need struct {
-	Resource string `json:"resource"` // as "host:esx3/vms"
+	Resource string `json:"resource"` // name of the resource, such as "host:esx3/vms"
 	Weight   int64  `json:"weight"`   // units of the resource, 1 to MaxWeight
 }
 
-// Stage says where in its run a transfer stands. It decides who goes first where a plan's
-// runs that never began meet those that did.
+// Stage is the kind of a transfer. It determines the order between first copies and later rounds of a
+// plan.
 type Stage uint8
 
 const (
@@ -47,8 +47,8 @@ func (s Stage) String() string {
 // MarshalText writes the fixed name, for JSON.
 func (s Stage) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// A Window is a span of time in which a run may begin: From until before To. A zero end
-// is open. It says nothing about when the run has to end.
+// A Window is a span of time in which a run may begin: From until before To. A zero end is open. It
+// does not limit the end of the run.
 type Window struct {
 	From, To time.Time
 }
@@ -56,10 +56,10 @@ type Window struct {
 func (w Window) begun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
 func (w Window) over(now time.Time) bool  { return !w.To.IsZero() && !now.Before(w.To) }
 
-// A Request asks for everything that one transfer needs, all or nothing.
+// A Request lists everything that one transfer requires, all or nothing.
 type Request struct {
-	Run  string // who asks; one request for each run at a time
-	Plan string // whose share it counts to
+	Run  string // run of the request; one request for each run at a time
+	Plan string // plan to whose share it counts
 
 	// Priority goes before everything but Cutover: while a request of a higher priority
 	// fits, none of a lower one is granted.
@@ -79,7 +79,7 @@ type Request struct {
 	Windows []Window
 }
 
-// check returns what is wrong with q itself.
+// check returns an error if q itself is invalid.
 func (q Request) check() error {
 	switch {
 	case q.Run == "" || q.Plan == "":

@@ -23,8 +23,8 @@ type resource struct {
 	waiting int     // runs that are in any line and need it
 	backlog float64 // seconds of work of those
 
-	// What an elder needs here is set aside for it: other runs of its rank and below get
-	// what is left. Nil for none.
+	// aside is the elder whose missing units are reserved here: other runs of its rank and below get
+	// the remaining units. nil if there is none.
 	aside *run
 
 	waitQueue
@@ -81,8 +81,8 @@ func (r *resource) fits(x *run, weight int64) bool {
 	return weight <= r.limit(x.rank(), x) || weight <= r.loan(x.rank()) && x.brief(r.aside, *r.now)
 }
 
-// loan is the largest weight that a run of this rank may take of what is set aside, if it
-// is brief: the elder is not there yet.
+// loan returns the largest weight that a run of this rank may use of the reserved units, if it is
+// short: the elder cannot start yet.
 func (r *resource) loan(rank int64) int64 {
 	if y := r.aside; y == nil || r.closed() || !y.binds(rank, nil) {
 		return 0

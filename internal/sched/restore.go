@@ -18,9 +18,9 @@ type Holding struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Restore counts what was held before a crash. It is a fact and not a request: capacities
-// do not matter, nor pauses, nor whether the resources are known yet. It is idempotent,
-// and comes before Submit: a run that waits already is in conflict.
+// Restore counts resources that were held before a crash. It is a fact and not a request: capacities,
+// pauses and unknown resources do not matter. It is idempotent, and must precede Submit: a waiting run
+// is a conflict.
 func (s *Scheduler) Restore(holdings ...Holding) error {
 	var errs []error
 	for _, h := range holdings {

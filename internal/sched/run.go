@@ -11,13 +11,13 @@ type state uint8
 const (
 	gone    state = iota // released, or not asked for yet
 	fresh                // asked for since the last decision
-	parked               // in line at one resource
+	parked               // waits at one resource
 	shut                 // outside its windows
 	stopped              // paused
 	holding              // granted
 )
 
-// A run is one request on its way, or what was granted to it.
+// A run is one request or grant.
 type run struct {
 	req   Request
 	needs []need

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// DefaultPatience is how long a request that is first in line is passed by smaller ones
-// before what it lacks is set aside for it. Transfers take minutes to hours: below that,
-// resources would often drain for nothing; far above, a night would be over.
+// DefaultPatience is how long smaller requests may pass the first one in a queue before its missing
+// units are reserved. Transfers take minutes to hours: with less, resources would often drain without
+// need; with much more, a night would be over.
 const DefaultPatience = 5 * time.Minute
 
 // A Scheduler decides which run may use which resources. It is not safe for concurrent use: one goroutine owns it. The
@@ -35,9 +35,8 @@ func New(o Options) *Scheduler {
 	return &Scheduler{registry: newRegistry(&q.now), queue: q, paused: map[string]bool{}}
 }
 
-// SetCapacity sets how many units there are of a resource: 0 closes it, Unlimited counts
-// only. Below what is in use, nothing is taken away; nothing more is given out until
-// there is room again.
+// SetCapacity sets the number of units of a resource: 0 closes it, Unlimited only counts. Below the
+// current use, nothing is taken away; nothing is granted until units are free again.
 func (s *Scheduler) SetCapacity(name string, units int64) error {
 	if name == "" || units < 0 {
 		return fault.New(fault.Invalid, "resource %q with %d units", name, units)
@@ -67,10 +66,9 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 	return nil
 }
 
-// Submit asks for what the requests need, at once or as soon as Decide finds room. It is
-// idempotent: a request of a run that waits takes the place of the one before, in line
-// where that was; of a run that holds the same already, it changes nothing. A request
-// that is wrong is left out and in the error; the others are taken.
+// Submit requests resources, granted at once or as soon as Decide finds free ones. It is idempotent: a
+// request of a waiting run replaces the previous one at the same position; a request equal to the run's
+// grant changes nothing. Invalid requests are left out and are in the error; the others are accepted.
 func (s *Scheduler) Submit(now time.Time, requests ...Request) error {
 	var errs []error
 	for _, q := range requests {
@@ -114,7 +112,7 @@ func sameNeeds(x *run, q Request) error {
 	if q.Plan == x.req.Plan && slices.Equal(sorted(q.Needs), x.req.Needs) {
 		return nil
 	}
-	return fault.New(fault.Conflict, "run %s holds %v and asks for %v", q.Run, x.req.Needs, q.Needs).WithHint("release what it holds first")
+	return fault.New(fault.Conflict, "run %s holds %v and requests %v", q.Run, x.req.Needs, q.Needs).WithHint("release its resources first")
 }
 
 // Release gives back all that the run holds, or takes it out of line where it waits. It
@@ -133,9 +131,8 @@ func (s *Scheduler) Release(name string) bool {
 	return true
 }
 
-// Decide grants what can be granted now, in the order in which it was decided. Call it
-// after any change, or after several: it looks at what changed only. Also call it when
-// Wake says so. Without a change it returns nothing.
+// Decide returns the possible grants in the order of the decisions. Call it after any change, or after
+// several, and at the time of Wake: it checks changes only. Without a change it returns nothing.
 func (s *Scheduler) Decide(now time.Time) []Grant {
 	s.queue.now = now
 	for x := s.queue.windows.pop(now); x != nil; x = s.queue.windows.pop(now) {
@@ -156,7 +153,7 @@ func (s *Scheduler) Expect(name string, until time.Time) {
 	}
 }
 
-// Holds reports whether the run was granted what it asked for and has not released it.
+// Holds reports whether the run was granted its request and has not released it.
 func (s *Scheduler) Holds(name string) bool {
 	x := s.registry.runs[name]
 	return x != nil && x.state == holding

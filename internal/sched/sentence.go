@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Sentence says why the run waits, as one line for people: "host esx3: 20 of 20 vms; next
-// in about 4 min".
+// Sentence returns the reason of the run's wait as one line: "host esx3: 20 of 20 vms; next in about 4
+// min".
 func (w Waiting) Sentence(now time.Time) string {
 	switch w.Why {
 	case Paused:
@@ -23,7 +23,7 @@ func (w Waiting) Sentence(now time.Time) string {
 	return w.worst().sentence(now)
 }
 
-// worst returns the block that the line is about: what is closed, else what is free last.
+// worst returns the block for the line: a closed resource, else the one that is free last.
 func (w Waiting) worst() Block {
 	for _, b := range w.Blocks {
 		if b.Closed {
@@ -86,7 +86,7 @@ func amount(units int64) string {
 	return fmt.Sprint(units)
 }
 
-// inAbout says how far t is from now, no finer than an estimate is good for.
+// inAbout returns the time from now to t, rounded to the precision of an estimate.
 func inAbout(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {

@@ -9,7 +9,7 @@ import (
 // A Snapshot is everything at once, for a status page. It shares nothing with the
 // scheduler. Waiting is in the order of arrival, the rest by name.
 type Snapshot struct {
-	At        time.Time       `json:"at"` // of the last decision
+	At        time.Time       `json:"at"` // time of the last decision
 	Resources []ResourceState `json:"resources"`
 	Plans     []PlanState     `json:"plans"`
 	Waiting   []Waiting       `json:"waiting"`
@@ -30,7 +30,7 @@ type PlanState struct {
 	Name    string  `json:"name"`
 	Weight  float64 `json:"weight"`
 	Paused  bool    `json:"paused,omitempty"`
-	Holding int     `json:"holding"` // runs that were granted what they need
+	Holding int     `json:"holding"` // number of runs with a grant
 	Waiting int     `json:"waiting"`
 }
 
@@ -42,7 +42,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 	for _, x := range s.registry.waiting() {
 		w := explain(x, s.queue.now, s.paused, seen)
 		for i := range w.Blocks {
-			w.Blocks[i].Holders = nil // they are with the resource
+			w.Blocks[i].Holders = nil // the resource has the list
 		}
 		snap.Waiting = append(snap.Waiting, w)
 	}

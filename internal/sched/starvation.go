@@ -2,13 +2,13 @@ package sched
 
 import "time"
 
-// pass notes that x was first at a resource with room and could not begin. Once that has lasted for the queue's patience,
-// x is an elder: it goes before others of its rank wherever it waits, and what it lacks is set aside for it. It reports
-// whether that changed anything.
+// pass records that x was first at a resource with free units and could not begin. Once that has lasted
+// for the queue's patience, x is an elder: it precedes others of its rank at all resources, and its
+// missing units are reserved. It reports whether that changed anything.
 //
-// What x does not lack is not set aside: it would be idle while x waits for the rest. If another run takes it in the
-// meantime, x lacks it the next time, and it is set aside, too. Setting aside holds nothing, and seniors are not bound
-// by what is set aside for juniors, so elders cannot deadlock.
+// Units that x does not lack are not reserved: they would be idle while x waits for the others. If
+// another run takes them meanwhile, x lacks them the next time, and they are reserved as well. A
+// reservation holds nothing, and seniors ignore reservations for juniors, so elders cannot deadlock.
 func (q *queue) pass(x *run) bool {
 	if x.due.IsZero() {
 		x.due = q.now
@@ -50,13 +50,12 @@ func (x *run) grow() bool {
 	return true
 }
 
-// binds reports whether what is set aside for y is out of bounds for a run of this rank.
+// binds reports whether the reservation for y excludes a run of this rank.
 func (y *run) binds(rank int64, x *run) bool {
 	return y != x && y.rank() >= rank && (x == nil || !x.elder || !x.senior(y))
 }
 
-// barred reports whether x needs something of which nothing is given out at all: waiting
-// for it must not keep others from anything.
+// barred reports whether x requires a closed resource: its wait must not delay other runs.
 func (x *run) barred() bool {
 	for _, n := range x.needs {
 		if n.res.closed() {
@@ -87,7 +86,7 @@ func (x *run) senior(y *run) bool {
 	return x.seq < y.seq
 }
 
-// dropReservations ends what is set aside for x.
+// dropReservations ends all reservations for x.
 func (q *queue) dropReservations(x *run) {
 	for _, n := range x.needs {
 		if n.res.aside == x {

@@ -9,7 +9,7 @@ type tree struct{ root *run }
 type node struct {
 	left, right *run
 	prio        uint64
-	weight      int64 // what the run needs of the resource whose line this is
+	weight      int64 // units that the run requires of the queue's resource
 	least       int64 // least weight of the node and all below
 }
 
@@ -83,7 +83,7 @@ func (x *run) pull() {
 	x.node.least = min(x.node.weight, least(x.node.left), least(x.node.right))
 }
 
-// split parts the tree at x: what stands ahead of at, and the rest.
+// split divides the tree at x: runs before x, and the others.
 func split(x, at *run) (left, right *run) {
 	if x == nil {
 		return nil, nil
@@ -99,7 +99,7 @@ func split(x, at *run) (left, right *run) {
 	return left, right
 }
 
-// merge joins two trees of which all of the first stands ahead of all of the second.
+// merge joins two trees, of which all runs of the first precede all of the second.
 func merge(left, right *run) *run {
 	switch {
 	case left == nil:
@@ -131,8 +131,8 @@ func without(x, gone *run) *run {
 	return x
 }
 
-// mix spreads a counter over 64 bits (splitmix64): a treap needs priorities that have
-// nothing to do with the order, not random ones, and decisions are to be repeatable.
+// mix spreads a counter over 64 bits (splitmix64): a treap requires priorities that are independent of
+// the order. They are not random, so decisions are repeatable.
 func mix(v uint64) uint64 {
 	v += 0x9e3779b97f4a7c15
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9

@@ -1,10 +1,10 @@
 package sched
 
-// A waitQueue is the runs that wait at one resource: lanes by rank, plan and stage, in each a
-// bucket for every home, in each a tree. A home is the resource that sets a run apart, as a
-// rule its host or datastore. So the first that fits is found by looking at plans and homes,
-// of which there are few, and not at runs, of which there are many. Elders have one lane for
-// each rank, whatever their plan and home, before all others.
+// A waitQueue has the runs that wait at one resource: lanes by rank, plan and stage, in each a bucket
+// for each home, in each a tree. A home is the resource that distinguishes a run, usually its host or
+// datastore. Therefore the first run that fits is found by checking plans and homes, which are few, and
+// not runs, which are many. Elders have one lane for each rank, regardless of plan and home, before all
+// others.
 type waitQueue struct {
 	lanes []*lane
 	byKey map[laneKey]*lane
@@ -27,16 +27,16 @@ func (x *run) laneKey() laneKey {
 type lane struct {
 	laneKey
 	at      *resource
-	use     *use // nil for elders
-	index   int  // in waitQueue.lanes
+	use     *use // use of the plan; nil for elders
+	index   int  // position in waitQueue.lanes
 	buckets []*bucket
 	byHome  map[*resource]*bucket
 }
 
 type bucket struct {
 	lane  *lane
-	home  *resource // nil for elders
-	index int       // in lane.buckets
+	home  *resource // home of the bucket; nil for elders
+	index int       // position in lane.buckets
 	tree  tree
 }
 
@@ -151,8 +151,8 @@ func (l *lane) pick(find func(*tree) *run) *run {
 // unknown is a score that was not worked out: most are not needed.
 const unknown = -1.0
 
-// A precedence orders lanes: rank, then elders, then the plan with the smallest share of what it waits for, then the
-// stage of the plan with the smaller one.
+// A precedence orders lanes: rank, then elders, then the plan with the smallest share of the resource,
+// then the stage of the plan with the smaller one.
 type precedence struct {
 	rank         int64
 	elder        bool
@@ -216,8 +216,8 @@ func (r *resource) serves(l *lane) bool {
 	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
 }
 
-// serve returns the first run of the lane for which there is room, nil for none. The first elder may take what is set
-// aside for juniors.
+// serve returns the first run of the lane that fits; nil if none does. The first elder may use
+// reservations for juniors.
 func (r *resource) serve(l *lane) *run {
 	if l.elder {
 		if x := l.first(MaxWeight); r.fits(x, x.node.weight) {
@@ -230,7 +230,7 @@ func (r *resource) serve(l *lane) *run {
 	return r.lend(l)
 }
 
-// lend returns the first run of the lane that may use what is set aside in the meantime.
+// lend returns the first run of the lane that may use reserved units meanwhile.
 func (r *resource) lend(l *lane) *run {
 	limit := r.loan(l.rank)
 	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {

@@ -14,18 +14,18 @@ type field struct {
 	name    string
 	means   string
 	example string
-	fact    inventory.Fact // that it is of
+	fact    inventory.Fact // kind of property that the field needs
 
 	texts func(*inventory.VM) []string
 	count func(*inventory.VM) int64
 	bytes func(*inventory.VM) int64
 	truth func(*inventory.VM) bool
-	below bool // a text is a path: = is also true of what is in it
+	below bool // the text is a path: = also matches objects below it
 }
 
-// fields are in the order in which they are told.
+// fields in the order of the help.
 var fields = []field{
-	{name: "name", fact: inventory.OnRoll, means: "what it is called", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
+	{name: "name", fact: inventory.OnRoll, means: "name of the VM", example: `name ~ "web*"`, texts: func(v *inventory.VM) []string { return []string{v.Name} }},
 	{name: "ref", fact: inventory.OnRoll, means: "its reference", example: "ref=vm-42", texts: func(v *inventory.VM) []string { return []string{string(v.Ref)} }},
 	{name: "uuid", fact: inventory.OnRoll, means: "its BIOS or instance UUID", example: "uuid ~ 4220*", texts: func(v *inventory.VM) []string { return []string{v.UUID, v.InstanceUUID} }},
 	{name: "folder", fact: inventory.OnRoll, means: "the inventory folder it is in, or in one below", example: "folder=prod/web", below: true, texts: func(v *inventory.VM) []string { return []string{v.Folder} }},

@@ -10,7 +10,7 @@ import (
 type token struct {
 	kind   tokenKind
 	text   string // without its quotes
-	column int    // from 1, in characters
+	column int    // column, from 1, in characters
 }
 
 type tokenKind uint8
@@ -25,10 +25,10 @@ const (
 // marks are tried in this order: the longer ones first.
 var marks = []string{"&&", "||", "!=", "<=", ">=", "=", "<", ">", "~", "!", "(", ")"}
 
-// mistaken are marks of other languages, and what is written here.
+// mistaken maps operators of other languages to those of selectors.
 var mistaken = map[string]string{"==": "=", "=~": "~", "!~": "!(field ~ pattern)", "<>": "!=", "&": "&&", "|": "||"}
 
-// lex splits an expression into tokens, the last of which is the end.
+// lex splits an expression into tokens, the last of which marks the end.
 func lex(s string) ([]token, error) {
 	if len(s) > longest {
 		return nil, wrong(1, "the expression is longer than %d bytes", longest)

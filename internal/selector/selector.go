@@ -2,18 +2,18 @@
 //
 //	folder=prod && !poweredOn && (size < 500GiB || name ~ "db*")
 //
-// A term is a field alone, where it is true or false (poweredOn), or a field, an operator and
-// a value. Terms are joined by && and ||, negated by ! and grouped by (); && binds tighter
-// than ||. fields lists the fields, in which people find the words of decamp ls.
+// A term is a boolean field alone (poweredOn), or a field, an operator and a value. Terms are joined by &&
+// and ||, negated by ! and grouped by (); && binds tighter than ||. fields lists the fields; their values
+// are those that decamp ls prints.
 //
 //	=  !=             text, numbers, sizes; text without regard to case
 //	~                 text against a pattern: * is any text, ? any one character
 //	<  <=  >  >=      numbers and sizes
 //
-// A value is a word, or text in " or ' quotes. A field with several values, such as the
-// networks of a VM, is what one of them is; != says that none is. Sizes have a unit: 100GiB.
+// A value is a word, or text in " or ' quotes. A field with several values, such as the networks of a VM,
+// matches if one of them does; != matches if none is equal. Sizes have a unit: 100GiB.
 //
-// What cannot be read is an *Error that knows the column. Nothing here asks a host.
+// A syntax error is an *Error with its column. The package makes no requests to hosts.
 package selector
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Bounds on what is read: expressions come from files that anybody may have written.
+// Bounds on input: expressions come from untrusted files.
 const (
 	longest = 4 << 10 // bytes of an expression
 	deepest = 100     // levels of ( and !
@@ -39,8 +39,8 @@ type Expr struct {
 // Match reports whether vm is chosen.
 func (e Expr) Match(vm *inventory.VM) bool { return e.root != nil && e.root.match(vm) }
 
-// Facts lists what must be known of a VM to match it; false: that is more than facts, and it has
-// to be described.
+// Facts lists the properties that are required to match a VM; false means that only a full description
+// suffices.
 func (e Expr) Facts() (facts []inventory.Fact, enough bool) {
 	enough = true
 	if e.root == nil {
@@ -68,11 +68,11 @@ func (e Expr) String() string {
 	return e.root.String()
 }
 
-// Error is what is wrong with an expression, and where.
+// Error is an invalid expression, with the position.
 type Error struct {
-	Column int    // of the first character of what is wrong, from 1
-	Text   string // what is wrong
-	Remedy string // what to write instead; may be empty
+	Column int    // first character of the error, from 1
+	Text   string // description of the error
+	Remedy string // correct form; may be empty
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Text) }
@@ -141,7 +141,7 @@ func join(parts []node, by string) string {
 	return strings.Join(texts, by)
 }
 
-// group puts parentheses around what binds less tightly than what it stands in.
+// group adds parentheses around an operand that binds less tightly than its operator.
 func group(n node) string {
 	switch n.(type) {
 	case and, or:

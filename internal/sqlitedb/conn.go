@@ -24,10 +24,10 @@ type conn struct {
 	plainConn
 	pool connector
 	idle map[string]driver.Stmt // compiled, and not in use
-	tx   *tx                    // under way; nil: each statement is a transaction of its own
+	tx   *tx                    // running transaction; nil if each statement is a transaction
 }
 
-// errPrepare: what is prepared by hand would be durable for nobody.
+// errPrepare is the error of Prepare: statements prepared by the caller would not be durable.
 var errPrepare = errors.New("statements are compiled as they are used: call Exec or Query")
 
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errPrepare }
@@ -85,7 +85,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // rows hand their statement back.
 type rows struct {
 	driver.Rows
-	done func(error) error // nil once it was called
+	done func(error) error // ends the statement; nil once it was called
 }
 
 func (r *rows) Close() error {
@@ -98,8 +98,8 @@ func (r *rows) Close() error {
 	return done(err)
 }
 
-// enter begins a statement. Done ends it, and returns what it came to: a statement that writes
-// and is a transaction of its own waits in line before, and for the medium behind.
+// enter begins a statement. done ends it, and returns its result: a statement that writes and is a
+// separate transaction waits in line first, and for the disk afterwards.
 func (c *conn) enter(ctx context.Context, query string) (done func(error) error, err error) {
 	if reads(query) {
 		return func(err error) error { return err }, nil
@@ -118,7 +118,7 @@ func (c *conn) enter(ctx context.Context, query string) (done func(error) error,
 	}, err
 }
 
-// settle returns once what was committed is as durable as the pool promises.
+// settle returns once the committed data is as durable as the pool promises.
 func (c *conn) settle() error {
 	if !c.pool.durable {
 		return nil

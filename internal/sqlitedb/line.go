@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// patience is how long somebody waits in line before SQLite is asked all the same: whoever has
-// the place may wait for a place, too. It is SQLite's own (busy_timeout).
+// patience is the maximum wait in line before SQLite is called anyway: the first in line may itself
+// wait for a place. The value is SQLite's busy_timeout.
 const patience = 5 * time.Second
 
 // line is where writers of this process wait, first come first served: the file has one at a

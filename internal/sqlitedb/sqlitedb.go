@@ -8,19 +8,18 @@
 //   - Writers that wait for the medium wait together: one sync is that of all who committed
 //     before it began.
 //
-// # What is promised
+// # Durability
 //
-// What was committed by a Durable pool is on the medium when the call returns. SQLite itself is
-// told synchronous=NORMAL, which keeps a file whole through a power cut, and loses the
-// transactions since the last sync of the log (https://sqlite.org/pragma.html#pragma_synchronous).
-// That sync is made here, of the log as a whole, before Commit, Exec or Rows.Close return. Once
-// one failed all that follow do: the kernel tells of lost pages once.
+// Data committed by a Durable pool is on the disk when the call returns. SQLite itself runs with
+// synchronous=NORMAL, which keeps a file consistent through a power cut, and loses the transactions since
+// the last sync of the log (https://sqlite.org/pragma.html#pragma_synchronous). This package syncs the
+// whole log before Commit, Exec or Rows.Close return. After one failure all later commits fail, because the
+// kernel reports lost pages only once.
 //
-// # What is not
+// # Limits
 //
-// Others may read what was committed a moment before it is durable: with a power cut in that
-// moment they go, too, as long as they are on this machine. Nothing is promised to Prepare,
-// which is refused.
+// Other processes may read committed data just before it is durable: a power cut at that moment removes
+// it for them as well, as they run on the same machine. Prepare is refused.
 package sqlitedb
 
 import (
@@ -56,7 +55,7 @@ func At(path string) (*File, error) {
 type Options struct {
 	Conns   int      // open at a time, and kept
 	Pragmas []string // beside those that every pool has, as in "foreign_keys(ON)"
-	Durable bool     // what is committed survives the power
+	Durable bool     // commits survive a power cut
 }
 
 // Open returns a pool. Nothing is read yet.

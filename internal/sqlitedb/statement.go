@@ -10,7 +10,7 @@ import (
 // that are put together as they are needed (lists of parameters) may take the rest.
 const kept = 256
 
-// take returns the compiled statement of a query, which is nobody else's until give.
+// take returns the compiled statement of a query, for exclusive use until give.
 func (c *conn) take(ctx context.Context, query string) (driver.Stmt, error) {
 	if s, ok := c.idle[query]; ok {
 		delete(c.idle, query)
@@ -22,7 +22,7 @@ func (c *conn) take(ctx context.Context, query string) (driver.Stmt, error) {
 // give keeps it, unless another of the same words was given back meanwhile.
 func (c *conn) give(query string, s driver.Stmt) {
 	if _, there := c.idle[query]; there || len(c.idle) >= kept || !lasting(query) {
-		_ = s.Close() // what it did is done
+		_ = s.Close() // its effects are complete
 		return
 	}
 	c.idle[query] = s

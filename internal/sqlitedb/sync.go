@@ -18,7 +18,7 @@ type syncer struct {
 	turn sync.Mutex // held by the one who syncs
 
 	mu     sync.Mutex
-	next   *batch // those whose sync has not begun
+	next   *batch // batch whose sync has not begun
 	broken error  // the first sync that failed
 }
 
@@ -66,8 +66,8 @@ func (s *syncer) lead(b *batch) {
 	}
 }
 
-// datasync makes the content of a file durable. No file is an empty log: the last connection to
-// be closed took over what was in it, durably.
+// datasync makes the content of a file durable. A missing file is an empty log: the last connection
+// that closed made its content durable.
 func datasync(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

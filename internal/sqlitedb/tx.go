@@ -31,7 +31,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	return c.tx, nil
 }
 
-// Commit returns once what was written is durable, where that is promised.
+// Commit returns once the data is durable, if the pool promises that.
 func (t *tx) Commit() error {
 	err := t.Tx.Commit()
 	t.end()

@@ -30,12 +30,12 @@ import (
 type Benchmark struct {
 	Assembler *assemble.Assembler
 	Spec      *planfile.Matrix
-	Folder    string // of the spec, for its relative paths
+	Folder    string // folder of the spec, for its relative paths
 	Login     assemble.Login
 	Top       bool // esxtop counts what hosts read
 
 	link  planfile.Link
-	works *assemble.SourceParts // nil before the first link
+	works *assemble.SourceParts // source of the measurements; nil before the first link
 	nic   string                // the interface towards the source
 	vms   map[string]*inventory.VM
 }
@@ -102,7 +102,7 @@ func (b *Benchmark) prepare(ctx context.Context) error {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = b.Folder, childenv.Of(os.Environ()), said, said
 	if err := cmd.Run(); err != nil {
 		return fault.New(fault.Conflict, "prepare link %s, MTU %d: %q: %w: %s", b.link.NIC, b.link.MTU, words, err, fault.OneLine(said.String())).
-			WithHint("run it by hand in %s and see what it wants", fault.Quote(b.Folder))
+			WithHint("run it manually in %s to see the cause", fault.Quote(b.Folder))
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (b *Benchmark) prepare(ctx context.Context) error {
 // interfaceTo returns the interface by which addr is reached. Rows of an MTU that it has not would
 // be named wrongly.
 func interfaceTo(ctx context.Context, addr string, mtu int) (string, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr) // sends nothing, and asks the kernel for the way
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", addr) // sends nothing, and returns the route's local address
 	if err != nil {
 		return "", fault.New(fault.Unreachable, "find the way to %s: %w", addr, err)
 	}
@@ -156,7 +156,7 @@ func (b *Benchmark) find(ctx context.Context) error {
 			case err != nil:
 				return err
 			case vm.Power != inventory.PoweredOff:
-				return fault.New(fault.Conflict, "VM %s is %s", vm.Name, vm.Power).WithHint("power it off on the host, or name a VM that is off: one with the disks of which a copy is to be timed")
+				return fault.New(fault.Conflict, "VM %s is %s", vm.Name, vm.Power).WithHint("power it off on the host, or name a powered-off VM with disks for the measurement")
 			case len(vm.Disks) == 0:
 				return fault.New(fault.Invalid, "VM %s has no disk", vm.Name).WithHint("name one that has")
 			}
@@ -225,7 +225,7 @@ func (b *Benchmark) reads(ctx context.Context, vms []*inventory.VM, began, ended
 	return sum, nil
 }
 
-// options are those of a plan's VM that is moved as a cell says.
+// options returns the options of a plan's VM for a cell.
 func (b *Benchmark) options(c matrix.Cell) planfile.Options {
 	o := planfile.Options{Transport: planfile.Transport(c.Transport), Format: "raw", NFC: b.Spec.NFC, Landing: b.Spec.Landing, Connections: defaultConnections}
 	if b.link.Advertise.IsValid() {
@@ -237,7 +237,7 @@ func (b *Benchmark) options(c matrix.Cell) planfile.Options {
 	return o
 }
 
-// defaultConnections are as many as --connections says if nobody does.
+// defaultConnections is the default of --connections.
 const defaultConnections = 8
 
 func about(a inventory.About) string { return fmt.Sprintf("%s %s", a.Name, a.Version) }

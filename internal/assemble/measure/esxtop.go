@@ -23,10 +23,10 @@ type topWatch struct {
 	hosts map[inventory.MoRef]*topHost
 }
 
-// topHost is what was told of one.
+// topHost is the output of one host.
 type topHost struct {
 	loads []shell.Load
-	err   error // that ended it before it was to
+	err   error // error that ended it early; nil if none
 }
 
 // watch begins on the hosts of VMs. Who cannot log in there learns it before a row is measured.

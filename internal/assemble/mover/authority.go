@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// acceptedSource returns a new source of p, as the database has it. It returns fault.Denied if p may
-// not be carried out: a process with the fleet's key must have submitted it, and the role of its
-// author must permit what its text asks for. A mover without a database only reads plans of the
-// user's own, and accepts all.
+// acceptedSource returns a new source of p, as stored in the database. It returns fault.Denied if p
+// must not be executed: a process with the fleet's key must have submitted it, and the role of its
+// author must permit its text. A mover without a database only reads the user's own plans, and accepts
+// all.
 func (m *Mover) acceptedSource(p fleetdb.Plan) (*planSource, error) {
 	if m.roster == nil {
 		return m.newPlanSource(p)

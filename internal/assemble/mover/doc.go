@@ -1,11 +1,12 @@
-// Package mover is the fleet's Mover: it carries out the VMs of plans as decamp migrate does one.
+// Package mover is the fleet's Mover: it migrates the VMs of plans as decamp migrate migrates one.
 //
 //	Mover       implements fleet.Mover
-//	planSource  a plan with its session and transports, which VMs of the plan share
+//	planSource  a plan with its session and transports, which its VMs share
 //	pacer       keeps transfers within the rates of plans and operators
 //	drive       turns events of runs into the fleet's progress
-//	tidier      puts back what is left on hosts that no VM is moved from any more
+//	tidier      reverts changes on hosts from which no VM is migrated any more
 //
-// What a plan may do is checked here again, on the machine that carries it out: its signature, the role of its author,
-// the access file, the folders that the worker offers, and whether its hooks are run. See authority.go.
+// The permissions of a plan are checked again on the machine that executes it: its signature, the role
+// of its author, the access file, the folders that the worker offers, and whether its hooks are run.
+// See authority.go.
 package mover

@@ -21,7 +21,7 @@ type drive struct {
 	step  string
 	disks map[diskStep]journal.Bytes
 	read  map[diskStep]int64 // bytes read in this step, over all attempts
-	past  []moment           // of the last rateWindow, oldest first
+	past  []moment           // points of the last rateWindow, oldest first
 	again int64              // bytes read back from images
 	last  fleetdb.Progress
 }
@@ -39,8 +39,8 @@ type moment struct {
 	moved, again int64
 }
 
-// rateWindow is the time that rates of VMs are over. It is the same for all of them, and for those that
-// just began: so the sum of rates is no more than what was moved.
+// rateWindow is the time over which rates of VMs are averaged. It is the same for all, also for those
+// that just began: therefore the sum of rates does not exceed the copied bytes.
 const rateWindow = 5 * time.Second
 
 func newDrive(row fleetdb.VM, d fleet.Driver) *drive {
@@ -52,7 +52,7 @@ func (dr *drive) turn(ctx context.Context, s migrate.Stage) (func(), error) {
 	return dr.to.Turn(ctx, fleetdb.Stage(s), 0)
 }
 
-// event passes on what is told of a run.
+// event handles an event of a run.
 func (dr *drive) event(e journal.Event) {
 	dr.mu.Lock()
 	defer dr.mu.Unlock()
@@ -93,7 +93,7 @@ func (dr *drive) event(e journal.Event) {
 	}
 }
 
-// stand says that what moved until now does not any more.
+// stand resets the rates of a transfer that stopped.
 func (dr *drive) stand() {
 	dr.past = nil
 	if dr.last.Rate+dr.last.Reread > 0 {
@@ -102,8 +102,8 @@ func (dr *drive) stand() {
 	}
 }
 
-// count adds what was read since the last event of the same disk. An attempt counts from zero. Several
-// destinations read a source once: what the run that is furthest has read counts.
+// count adds the bytes read since the last event of the same disk. An attempt counts from zero. Several
+// destinations share reads of a source: the run with the most bytes counts.
 func (dr *drive) count(e journal.Event) {
 	k := diskStep{e.Run, e.Step, e.Disk}
 	more := e.Bytes.Read - dr.disks[k].Read
@@ -147,7 +147,7 @@ func (dr *drive) tell(now time.Time) {
 	dr.to.Progress(*p)
 }
 
-// rates sets what was moved and read back per second of the last rateWindow.
+// rates sets the bytes copied and read back per second over the last rateWindow.
 func (dr *drive) rates(now time.Time) {
 	dr.past = append(dr.past, moment{now, dr.last.Moved, dr.again})
 	for len(dr.past) > 2 && now.Sub(dr.past[1].at) >= rateWindow {

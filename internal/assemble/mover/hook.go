@@ -104,7 +104,7 @@ const hookDrain = 5 * time.Second
 
 func hookError(ctx context.Context, hook planfile.Hook, err error, said string) error {
 	switch {
-	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it ended well, and left something running
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // it succeeded, and left a process running
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("it took longer than %v", time.Duration(hook.Timeout))

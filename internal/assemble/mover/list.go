@@ -16,7 +16,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// lister makes rows of what a source tells.
+// lister turns descriptions of a source into rows.
 type lister struct {
 	source *planSource
 	plan   string
@@ -25,9 +25,9 @@ type lister struct {
 	seq    int64
 }
 
-// List tells the VMs that the plan moves; those that it names and the source does not have last.
-// They need not be described for that, which takes a vCenter a millisecond or two each, unless the
-// plan chooses by what only a description says.
+// List reports the VMs that the plan selects. Named VMs that the source does not have come last. VMs
+// are not described for that, which takes a vCenter one or two milliseconds each, unless a selection
+// requires it.
 func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) error {
 	facts, enough := s.file.Select.Facts()
 	l := &lister{source: s, plan: s.name, tell: tell}
@@ -43,14 +43,14 @@ func (s *planSource) List(ctx context.Context, tell func([]fleetdb.VM) error) er
 	return tell(l.missing())
 }
 
-// pages tells of what is chosen as it comes: there are no names that could be two VMs'.
+// pages reports the selected VMs as they arrive: there are no names that could match two VMs.
 func (l *lister) pages(ctx context.Context, facts []inventory.Fact) error {
 	l.choice = l.source.file.Resolver(esx.NewIndex(nil))
 	return l.source.Session.Roll(ctx, facts, l.tellOf)
 }
 
-// named looks names up among those of all VMs, and then asks for what else there is to know, of
-// those that are named first. A name that is two VMs' is known before anything moves.
+// named looks up names among all VMs, and then requests further properties of those that are named
+// first. An ambiguous name is reported before any transfer.
 func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool) error {
 	s := l.source
 	names, err := s.Session.Names(ctx, s.file.Called())
@@ -68,7 +68,7 @@ func (l *lister) named(ctx context.Context, facts []inventory.Fact, enough bool)
 	return s.Session.RollOf(ctx, vms, facts, l.tellOf)
 }
 
-// tellOf tells of those that the plan moves.
+// tellOf reports the VMs that the plan selects.
 func (l *lister) tellOf(vms []inventory.VM) error {
 	all := make([]*inventory.VM, len(vms))
 	for i := range vms {

@@ -43,9 +43,9 @@ type Mover struct {
 	Hooks bool // hooks of plans are run
 
 	mu      sync.Mutex
-	sources map[string]*planSource    // by plan
-	former  []*planSource             // of plans that were submitted anew under the same name
-	logins  map[string]*login.Limiter // by source, and by host of it
+	sources map[string]*planSource    // sources by plan
+	former  []*planSource             // sources of plans that were submitted again under the same name
+	logins  map[string]*login.Limiter // login limits by source, and by host
 	drives  map[journal.ID]*drive     // runs under way here
 }
 
@@ -159,7 +159,7 @@ func (m *Mover) Known(p fleetdb.Plan) (*planSource, error) {
 		s.Login.OnHost = func(host string) *login.Limiter {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			if s.URL.Scheme != "vcenter" { // it is the host, and counts logins of both kinds together
+			if s.URL.Scheme != "vcenter" { // an ESXi host counts logins of both kinds together
 				host = ""
 			}
 			return m.loginsAt(source, host)
@@ -199,7 +199,7 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 	if err != nil {
 		return err
 	}
-	if o.SourceHash { // what it needs is to be missed now, not after hours of copying
+	if o.SourceHash { // a missing requirement must appear now, not after hours of copying
 		if _, err := w.Shells.Open(ctx, vm.Host); err != nil {
 			return fmt.Errorf("sourceHash: %w", err)
 		}
@@ -209,7 +209,7 @@ func (m *Mover) Move(ctx context.Context, row fleetdb.VM, d fleet.Driver) (err e
 		return fmt.Errorf("hook before the VM: %w", err)
 	}
 	seen := vm
-	if len(o.Hooks.Pre.Command) > 0 { // it may have done anything to the VM, and have taken its time
+	if len(o.Hooks.Pre.Command) > 0 { // the hook may have changed the VM, and may have taken long
 		seen = nil
 	}
 	err = m.drive(ctx, w, row, d, preflight.PermitOf(o), seen)
@@ -244,15 +244,15 @@ func (m *Mover) drive(ctx context.Context, w *assemble.Parts, row fleetdb.VM, d 
 	return errors.Join(errs...)
 }
 
-// resume tells warm runs the order that stands now: the one on record may be older. A rehearsal that is
-// on record is asked again if it still stands.
+// resume passes the current command to warm runs: the recorded one may be older. A recorded rehearsal
+// is requested again if it is still wanted.
 func (m *Mover) resume(w *assemble.Parts, o fleetdb.Order) error {
 	for _, d := range w.To {
 		if !d.Plan.Warm {
 			continue
 		}
 		if _, err := m.store.Create(d.Plan); err != nil && !fault.Is(err, fault.Conflict) {
-			return err // Migrate tells more of a conflict
+			return err // Migrate explains a conflict better
 		}
 		if err := m.store.Give(d.Plan.ID, orderOf(o)); err != nil && !fault.Is(err, fault.NotFound) {
 			return err
@@ -280,7 +280,7 @@ func (m *Mover) leave(w *assemble.Parts) {
 	}
 }
 
-// notify passes on what a run tells.
+// notify passes on an event of a run.
 func (m *Mover) notify(e journal.Event) {
 	m.mu.Lock()
 	dr := m.drives[e.Run]
@@ -317,7 +317,7 @@ func orderOf(o fleetdb.Order) journal.Order {
 	return journal.GoOn
 }
 
-// Undo is part of fleet.Mover. Only a VM that is to be withdrawn is removed where it is published.
+// Undo implements fleet.Mover. It removes a published VM only if its withdrawal was requested.
 func (m *Mover) Undo(ctx context.Context, row fleetdb.VM) error {
 	s, leave, err := m.rowSource(ctx, row)
 	if err != nil {
@@ -368,8 +368,8 @@ func (m *Mover) storages(to []string) []string {
 	return ids
 }
 
-// List is part of fleet.Mover. VMs that the plan names and the source does not have are told
-// last, as failed.
+// List implements fleet.Mover. VMs that the plan names and the source does not have come last, as
+// failed.
 func (m *Mover) List(ctx context.Context, p fleetdb.Plan, tell func([]fleetdb.VM) error) error {
 	s, err := m.sourceOf(ctx, p)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// Limits that hold where a plan says nothing.
+// Default limits of plans.
 const (
 	VMsPerHost   = 20       // Forklift's controller_max_vm_inflight
 	disksPerHost = 40       // two for each VM: the mean of its published fleets

@@ -23,10 +23,10 @@ func (n *Node) Close() error { return n.mover.Close() }
 
 // NodeOptions describe this process as a worker of a fleet.
 type NodeOptions struct {
-	Name     string   // of the worker; empty: this machine's name
-	Folders  []string // that it offers
-	VMs      int      // at a time
-	Trials   int      // boots at a time, of VMs whose plan asks for them
+	Name     string   // name of the worker; this machine's name if empty
+	Folders  []string // folders that it offers
+	VMs      int      // VMs that it migrates at a time
+	Trials   int      // trial boots at a time, of VMs whose plan requests them
 	Idle     bool     // drives nothing
 	Command  bool     // the user runs it: plans of administrators are the user's own
 	Hooks    bool     // hooks of plans are run

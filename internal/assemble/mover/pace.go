@@ -12,17 +12,16 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// pacer keeps the transfers of this process within the rates that plans and operators say:
+// pacer keeps the transfers of this process within the rates of plans and operators:
 //
-//	fleet:all/rate        of all that is moved
-//	plan:wave-1/rate      of one plan: its limits.bandwidth, or what an operator says
-//	source:vc1:443/rate   of one ESXi or vCenter that is logged in to
-//	host:esx1/rate        of one ESXi host
+//	fleet:all/rate        all transfers
+//	plan:wave-1/rate      one plan: its limits.bandwidth, or an operator's value
+//	source:vc1:443/rate   one ESXi or vCenter of a login
+//	host:esx1/rate        one ESXi host
 //	target:dir:/srv/vm/rate
-//	worker:rack2/rate     of one machine
+//	worker:rack2/rate     one machine
 //
-// Where several machines move VMs within one rate, each has the part that its transfers are of
-// all.
+// If several machines migrate VMs within one rate, each gets the share of its transfers among all.
 type pacer struct {
 	m       *Mover
 	worker  string
@@ -31,7 +30,7 @@ type pacer struct {
 	ended   sync.WaitGroup
 
 	mu     sync.Mutex
-	moving []fleetdb.VM  // that have joined
+	moving []fleetdb.VM  // VMs that have joined
 	some   chan struct{} // has a token while there is one
 	joined map[string]bool
 }
@@ -108,7 +107,7 @@ func (p *pacer) busy() bool {
 	return len(p.moving) > 0
 }
 
-// look sets the rates that are said now. While they cannot be read, they stay as they were.
+// look updates the rates. If they cannot be read, the old ones stay.
 func (p *pacer) look(ctx context.Context) {
 	rates, err := p.rates(ctx)
 	var parts map[string]float64
@@ -191,7 +190,7 @@ func count1(counts map[string]float64, names []string) {
 	}
 }
 
-// times is a part of a rate. A rate of which nothing is ours stays whole: nothing passes it.
+// times scales a rate. A rate without local transfers stays whole: no transfer uses it.
 func times(w budget.Week, part float64) budget.Week {
 	if part <= 0 || part >= 1 {
 		return w

@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// A VM of a plan is rehearsed by the worker that drives it: what is asked is in its row, and what came
-// of it in a record beside.
+// The worker that migrates a VM also rehearses it: the request is in the VM's row, and the result in a
+// separate record.
 
 // Rehearse is part of fleet.Mover. One that was answered before this process began is answered again.
 func (m *Mover) Rehearse(row fleetdb.VM, ask fleetdb.Rehearsal) error {
@@ -33,7 +33,7 @@ func (m *Mover) Rehearse(row fleetdb.VM, ask fleetdb.Rehearsal) error {
 func (m *Mover) forgetRehearsal(id journal.ID) error {
 	had, err := m.store.Rehearsal(id)
 	if err != nil || had == nil || !had.Fleet {
-		return nil // what is asked there nobody knows: whoever asks next is told
+		return nil // an unreadable request is ignored; the next request reports an error
 	}
 	return m.store.TakeBack(id, had.ID)
 }
@@ -79,7 +79,7 @@ func tailOf(path string) string {
 		return ""
 	}
 	from := max(0, size-tailBytes)
-	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes)) // as far as it can be read
+	text, _ := io.ReadAll(io.NewSectionReader(f, from, tailBytes)) // reads as much as possible
 	if _, rest, found := bytes.Cut(text, []byte("\n")); found && from > 0 {
 		text = rest
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// AddPlan reads the VMs of a plan and what it limits into s. It logs in to the plan's source.
+// AddPlan adds the VMs of a plan and its limits to s. It logs in to the plan's source.
 func AddPlan(ctx context.Context, a *assemble.Assembler, l assemble.Login, p fleetdb.Plan, s *simulate.Config) (err error) {
 	m := New(a)
 	source, err := m.Known(p)
@@ -58,7 +58,7 @@ func groups(all []planfile.Group) (vms []fleetdb.VM) {
 // Simulated is a simulation with the bounds of its end.
 type Simulated struct {
 	simulate.Result
-	Least time.Duration `json:"least,omitempty"` // if all rates are as much higher as the file says they may be
+	Least time.Duration `json:"least,omitempty"` // duration with all rates at their upper bounds in the file
 	Most  time.Duration `json:"most,omitempty"`  // or lower
 }
 

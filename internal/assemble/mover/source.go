@@ -26,21 +26,21 @@ type planSource struct {
 	*assemble.SourceParts
 	m       *Mover
 	name    string
-	plan    fleetdb.Plan // as it was read; verified, unless the mover only reads plans
+	plan    fleetdb.Plan // plan as it was read; verified, unless the mover only reads plans
 	file    *planfile.File
-	folder  string                        // of the plan's relative paths
-	entries map[planfile.Pos]*planfile.VM // of the plan, by where they begin
+	folder  string                        // folder of the plan's relative paths
+	entries map[planfile.Pos]*planfile.VM // entries of the plan by their position
 
 	mu         sync.Mutex // held while it is opened, or rests
 	opened     bool
 	begun      map[inventory.MoRef]bool // hosts that VMs were moved from
-	ground     *assemble.Ground         // that VMs stand on; nil until it is wanted
+	ground     *assemble.Ground         // network of the VMs; nil until it is needed
 	users      int                      // moves and the like that are under way
 	resting    *time.Timer              // until it rests; nil: it was never left
 	tidying    sync.WaitGroup
-	tidies     bool                           // it is under way
+	tidies     bool                           // a cleanup is running
 	hurry      context.CancelFunc             // ends the tidying; nil before there is any
-	transports map[string]transport.Transport // by the options that they are made with
+	transports map[string]transport.Transport // transports by their options
 }
 
 // newPlanSource reads a plan. Nothing is logged in to yet.
@@ -62,8 +62,8 @@ func (m *Mover) newPlanSource(p fleetdb.Plan) (*planSource, error) {
 	return s, err
 }
 
-// enter logs in, once, and keeps what it is moved by there until leave is called. A login that
-// failed is tried again by the next who asks.
+// enter logs in once, and keeps the transports until leave is called. The next caller repeats a failed
+// login.
 func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *planSource) enter(ctx context.Context) (leave func(), err error) {
 	return s.leave, nil
 }
 
-// restsAfter is how long nobody uses a source until what it is moved by is ended.
+// restsAfter is the idle time of a source after which its transports are closed.
 const restsAfter = 15 * time.Second
 
 func (s *planSource) leave() {
@@ -90,9 +90,9 @@ func (s *planSource) leave() {
 	}
 }
 
-// rest gives hosts back what they lend for moving: a server lives for months after a plan's end,
-// and would have its datastore mounted there and sessions open. The login stays: whoever typed a
-// password is gone by then.
+// rest returns the resources that hosts provide for transfers: a server lives for months after a plan's
+// end, and would keep datastores mounted and sessions open. The login stays, because the entered
+// password is not available any more.
 func (s *planSource) rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *planSource) rest() {
 	}
 	err := s.endTransports()
 	s.Assembler.WarnStays(err)
-	s.tidy() // what a host would not give back
+	s.tidy() // reverts changes that a host refused to revert
 }
 
 // endTransports closes all but the one that reads files. The caller has mu.
@@ -134,19 +134,19 @@ func (s *planSource) open(ctx context.Context) error {
 	return nil
 }
 
-// How long it is until what a host would not give back is asked for again: a copy that it goes on with
+// Pause before another attempt to revert changes that a host refused to revert: the copy of a killed
+// process may hold them for a while. It doubles.
 // for somebody who was killed holds it for a while. It doubles.
 const (
 	tidyAgain  = 5 * time.Second
 	tidySeldom = 10 * time.Minute
 )
 
-// tidy puts back what earlier runs left, beside what is moved meanwhile: a host that is busy with
-// it would hold up all of its VMs. What is in use is left alone.
-// The caller has mu.
+// tidy reverts the changes of earlier runs in the background: a busy host would otherwise delay all of
+// its VMs. Resources in use stay. mu must be held.
 func (s *planSource) tidy() {
 	if s.tidies {
-		return // it comes to what is left now, too
+		return // the running cleanup handles the new changes as well
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.hurry, s.tidies = cancel, true
@@ -204,7 +204,7 @@ func (s *planSource) logIn(ctx context.Context) error {
 	return s.Assembler.OpenSource(ctx, s.SourceParts)
 }
 
-// Look logs in only to see what is there. What l has stands above what the plan says.
+// Look logs in only to examine the source. Values of l take precedence over the plan.
 func (s *planSource) Look(ctx context.Context, l assemble.Login) error {
 	s.Login = l
 	return s.logIn(ctx)
@@ -232,7 +232,7 @@ func (s *planSource) end() {
 	}
 }
 
-// optionsFor says how the plan moves a VM of its: as its entry says, or as the defaults do.
+// optionsFor returns the options of a VM: those of its entry, or the defaults.
 func (s *planSource) optionsFor(row fleetdb.VM) planfile.Options {
 	if entry := s.entries[planfile.Pos{Line: row.Line, Column: row.Column}]; entry != nil {
 		return entry.Options
@@ -297,8 +297,8 @@ func (s *planSource) transport(ctx context.Context, w *assemble.Parts, o planfil
 	return t, err
 }
 
-// forewarn tells it of a host, once, before the first VM of a plan is moved from there. VMs are looked
-// at by decamp plan check: there may be thousands.
+// forewarn reports findings on a host once, before the first VM of a plan is migrated from it. decamp
+// plan check examines VMs: there may be thousands.
 func (s *planSource) forewarn(ctx context.Context, w *assemble.Parts, o planfile.Options, vm *inventory.VM) {
 	if !s.isFirst(vm.Host) {
 		return

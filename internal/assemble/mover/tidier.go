@@ -14,16 +14,16 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// tidier has what is left on hosts taken off where nothing is moved from any more: whoever was
-// killed with the last VMs of a plan finds nothing to do when it is started again, and would not log
-// in there for anything else.
+// tidier reverts changes on hosts from which no VM is migrated any more: a process that was killed with
+// the last VMs of a plan has no further work there after its restart, and would not log in.
 type tidier struct {
 	m     *Mover
 	end   context.CancelFunc
 	ended sync.WaitGroup
 }
 
-// How long it is between looks. Who moves VMs from a source tidies up there as it logs in; this is
+// Pause between checks. A process that migrates VMs from a source reverts leftovers when it logs in;
+// this one handles unused sources. After a failure the pause doubles.
 // for what nobody comes by. Where it fails, the pause doubles.
 const (
 	tidierFirst  = 5 * time.Second
@@ -46,7 +46,7 @@ func (t *tidier) close() {
 func (t *tidier) follow(ctx context.Context) {
 	for pause := tidierFirst; sleep.For(ctx, pause) == nil; {
 		if err := t.look(ctx); err != nil {
-			t.m.a.Log.Warn("what is left on hosts stays for now", "err", err)
+			t.m.a.Log.Warn("leftover changes on hosts stay for now", "err", err)
 			pause = min(2*pause, tidierSeldom)
 			continue
 		}
@@ -54,7 +54,7 @@ func (t *tidier) follow(ctx context.Context) {
 	}
 }
 
-// look has every source tidied up that something is left on, and nobody uses.
+// look reverts the changes on each unused source that has any.
 func (t *tidier) look(ctx context.Context) error {
 	servers, err := t.m.leftovers.Abandoned(ctx)
 	if len(servers) == 0 {
@@ -84,14 +84,14 @@ func (t *tidier) tidy(ctx context.Context, server string, plans []fleetdb.Plan) 
 		}
 		s, err := t.m.Known(whole)
 		if err != nil || assemble.ServerOf(s.URL) != server {
-			continue // of a plan that cannot be read, its own commands tell
+			continue // the plan cannot be read, and its own commands report that
 		}
 		return s.visit(ctx)
 	}
 	return nil
 }
 
-// visit logs in if nobody is, and tidies up.
+// visit logs in if necessary, and reverts changes.
 func (s *planSource) visit(ctx context.Context) error {
 	leave, err := s.enter(ctx)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *planSource) visit(ctx context.Context) error {
 	return nil
 }
 
-// sharedRecords keeps what was changed on hosts in the database that machines share. The records are
-// signed: they say what is undone on hosts, which snapshot is removed.
+// sharedRecords stores changes on hosts in the shared database. The records are signed, because they
+// determine changes on hosts, such as the removal of a snapshot.
 type sharedRecords struct{ records *fleetdb.Records }
 
 var _ cleanup.Keeper = sharedRecords{}
@@ -137,7 +137,7 @@ func (s sharedRecords) Where(id cleanup.ID) string {
 // goneWait bounds the question whether a worker is there.
 const goneWait = 10 * time.Second
 
-// gone reports whether a worker is known to be gone: what it left is anybody's to put back.
+// gone reports whether a worker is known to have ended: any worker may revert its changes.
 func (m *Mover) gone(worker string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
 	defer cancel()

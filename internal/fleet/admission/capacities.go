@@ -13,8 +13,8 @@ import (
 type capacities struct {
 	sched  *sched.Scheduler
 	log    *slog.Logger
-	units  func(resource string) int64 // what the capacity has to be
-	known  map[string]int64            // what it is
+	units  func(resource string) int64 // required capacity of a resource
+	known  map[string]int64            // current capacity of each resource
 	limits map[string]int64            // limits that operators set; "host:*/vms" is that of every host without one
 }
 
@@ -22,7 +22,7 @@ func newCapacities(s *sched.Scheduler, log *slog.Logger, units func(string) int6
 	return &capacities{sched: s, log: log, units: units, known: map[string]int64{}, limits: map[string]int64{}}
 }
 
-// update sets the capacity of a resource to what it has to be.
+// update sets the capacity of a resource to the required one.
 func (c *capacities) update(resource string) {
 	units := c.units(resource)
 	if known, ok := c.known[resource]; ok && known == units {

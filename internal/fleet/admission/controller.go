@@ -65,8 +65,8 @@ func New(o Options) *Controller {
 // Hosts returns the health of hosts, for its owner to restore and to save.
 func (c *Controller) Hosts() *HostHealth { return c.hosts }
 
-// Start submits the VMs in the order in which they were listed, and counts what they hold. Before it,
-// rows are only collected: nothing may be decided until all holders are counted.
+// Start submits the VMs in their listed order, and counts the resources that they hold. Before it, rows
+// are only collected: all holders must be counted before the first decision.
 func (c *Controller) Start() {
 	c.started = true
 	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b fleetdb.VM) int {
@@ -117,7 +117,8 @@ func (c *Controller) count(plan string, n int) {
 	}
 }
 
-// submit makes the sched.Scheduler agree with the row of a VM: it holds what it needs, it waits, or neither.
+// submit updates the sched.Scheduler from the row of a VM: it holds its resources, it waits, or
+// neither.
 func (c *Controller) submit(v fleetdb.VM) {
 	c.workers.unassign(v.Key)
 	delete(c.unassignable, v.Key)
@@ -205,7 +206,7 @@ func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 	}
 	needs, expected := c.Needs(v, stage)
 	if v.Expected > 0 && v.Asks != fleetdb.NoStage && v.State != fleetdb.Queued {
-		expected = v.Expected // the worker that asks knows it better
+		expected = v.Expected // the requesting worker has the better estimate
 	}
 	needs = append(needs, sched.Need{Resource: workerSlots(v.Worker), Weight: 1}, sched.Need{Resource: hostTrials(v.Host), Weight: 1})
 	if v.State == fleetdb.Queued {

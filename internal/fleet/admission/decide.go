@@ -4,8 +4,8 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Decide returns what can be granted now: VMs to undo first, then transfers. The caller records the grants and
-// passes the rows that came of it to Recorded.
+// Decide returns the possible grants: VMs to undo first, then transfers. The caller records the grants
+// and passes the resulting rows to Recorded.
 func (c *Controller) Decide() []fleetdb.Granted {
 	grants := c.grantUndo()
 	for _, g := range c.sched.Decide(c.Now()) {
@@ -23,8 +23,8 @@ func (c *Controller) Decide() []fleetdb.Granted {
 	return grants
 }
 
-// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have changed in the
-// meantime: they release what they were granted, and their new rows follow.
+// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have
+// changed meanwhile: they release their grants, and their new rows follow.
 func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
 	recorded := make(map[fleetdb.Key]bool, len(rows))
 	for _, v := range rows {
@@ -41,8 +41,7 @@ func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
 	}
 }
 
-// grantUndo grants VMs that are to be undone to workers that can take them: at a time as many as the worker has
-// slots.
+// grantUndo grants VMs to undo to workers that can take them, within the slots of each worker.
 func (c *Controller) grantUndo() []fleetdb.Granted {
 	if len(c.undo) == 0 {
 		return nil

@@ -13,7 +13,7 @@ const (
 	// the host rests.
 	failuresInARow = 3
 
-	firstRest   = 30 * time.Second // of a host that failed; each further rest is twice as long
+	firstRest   = 30 * time.Second // rest of a host after a failure; each further rest is twice as long
 	longestRest = 10 * time.Minute
 
 	// forgetAfter is how long after its last failure the health of a host is forgotten.
@@ -31,11 +31,11 @@ type HostHealth struct {
 	unsaved map[string]bool // hosts whose health differs from its record
 }
 
-// A health is what is known of a host that failed lately. The fleet database keeps it for the next scheduler.
-// Times are by the database's clock.
+// A health is the state of a host that failed lately. The fleet database keeps it for the next
+// scheduler. Times are by the database's clock.
 type health struct {
-	Failures int       `json:"failures"`       // in a row
-	Rests    int       `json:"rests"`          // in a row
+	Failures int       `json:"failures"`       // consecutive failures
+	Rests    int       `json:"rests"`          // consecutive rests
 	Until    time.Time `json:"until,omitzero"` // end of the rest; zero: the host does not rest
 	Tried    time.Time `json:"tried,omitzero"` // when the trial after the rest began; zero: it has not begun
 	Why      string    `json:"why"`            // last failure
@@ -138,8 +138,8 @@ func (hh *HostHealth) Restore(host string, record []byte) error {
 	return nil
 }
 
-// Save calls save for each host whose health differs from its record. A nil record is to be dropped. Save stops
-// at the first error; the next call saves the rest.
+// Save calls save for each host whose health differs from its record. A nil record means that the
+// record must be deleted. Save stops at the first error; the next call saves the rest.
 func (hh *HostHealth) Save(save func(host string, record []byte) error) error {
 	for host := range hh.unsaved {
 		var record []byte

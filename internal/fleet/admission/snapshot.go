@@ -12,10 +12,10 @@ import (
 // A Snapshot is the state of the scheduler at one moment: what each resource has, who holds it, and why each
 // VM waits. The fleet database and the API call it the board.
 type Snapshot struct {
-	At        time.Time             `json:"at"` // by the database's clock
+	At        time.Time             `json:"at"` // time by the database's clock
 	Resources []sched.ResourceState `json:"resources"`
 	Plans     []sched.PlanState     `json:"plans"`
-	Waiting   []Waiting             `json:"waiting"` // in the order of their requests
+	Waiting   []Waiting             `json:"waiting"` // requests in their order
 	Breakers  []Breaker             `json:"breakers,omitempty"`
 }
 

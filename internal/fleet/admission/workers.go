@@ -77,9 +77,9 @@ func (ws *workers) reasonForNone(v fleetdb.VM) string {
 		switch {
 		case !offers(w, v):
 		case !w.Alive:
-			return "worker " + w.Name + " offers what it needs, and is gone: start it again"
+			return "worker " + w.Name + " offers the required resources, and has ended: start it again"
 		case w.Drains:
-			return "worker " + w.Name + " offers what it needs, and is drained"
+			return "worker " + w.Name + " offers the required resources, and is drained"
 		}
 	}
 	if len(v.Storage) > 0 {

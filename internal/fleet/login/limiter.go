@@ -41,7 +41,7 @@ type Limiter struct {
 	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below
 	lease   *fleetdb.Lease // held while logins of this process follow each other; else nil
 	refused bool           // a refusal was returned, and no login was permitted since
-	unsaved *Refusal       // a refusal that is not recorded yet; nil if there is none
+	unsaved *Refusal       // a refusal that is not recorded yet; nil if all are recorded
 }
 
 // NewLimiter returns the limiter of logins at source, host:port, or at one of its hosts unless host is "".

@@ -18,7 +18,7 @@ type limit struct {
 	place int     // index in the heap of limits; -1: not in it
 }
 
-// part returns the rate of each flow without a rate if they shared what is left equally.
+// part returns the rate of each flow without a rate if they shared the remaining rate equally.
 func (l *limit) part() float64 { return l.left / float64(l.open) }
 
 // begin counts the flows that share the limit.
@@ -35,8 +35,8 @@ func (l *limit) begin() {
 	}
 }
 
-// share sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts of it, and
-// what they leave of other limits is shared by the rest.
+// share sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts
+// of it, and the others share the remaining rates of other limits.
 func share(a *area) {
 	for _, s := range a.streams {
 		s.rate = -1

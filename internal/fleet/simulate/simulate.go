@@ -19,10 +19,10 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A Config describes what is simulated.
+// A Config describes a simulation.
 type Config struct {
-	VMs        []fleetdb.VM     // as fleet.Mover.List reports them
-	Workers    []fleetdb.Worker // nil: one worker that takes every VM
+	VMs        []fleetdb.VM     // VMs as fleet.Mover.List reports them
+	Workers    []fleetdb.Worker // workers; nil means one worker that takes each VM
 	Capacities map[string]int64 // limits of every plan, as fleet.Mover.Capacities returns them
 
 	// Needs returns what a transfer holds, and how long it takes if no rate bounds it.
@@ -46,7 +46,7 @@ type Config struct {
 type Result struct {
 	Makespan time.Duration  `json:"makespan"`
 	Bytes    int64          `json:"bytes"`
-	VMs      []VM           `json:"vms"` // in the order in which they began
+	VMs      []VM           `json:"vms"` // VMs in the order of their starts
 	Loads    []Load         `json:"loads"`
 	Never    []NeverStarted `json:"never,omitempty"`
 }
@@ -59,7 +59,7 @@ type VM struct {
 	Worker string        `json:"worker"`
 	Began  time.Duration `json:"began"`
 	Ended  time.Duration `json:"ended"`
-	Waited string        `json:"waited,omitempty"` // what it waited for at the beginning
+	Waited string        `json:"waited,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
@@ -109,7 +109,7 @@ type simulation struct {
 	changed   []*stream // streams whose rates are out of date
 	result    Result
 	loads     map[string]*load
-	waits     map[fleetdb.Key]string // what each VM waited for after the first decision
+	waits     map[fleetdb.Key]string // reason of each VM's wait after the first decision
 }
 
 func newSimulation(c Config) *simulation {
@@ -185,8 +185,9 @@ func (s *simulation) enter(to *stream, f *flow, bytes float64) {
 	}
 }
 
-// With more streams than manyStreams, all transfers that end within a part of the time that has passed end
-// together: to compute all rates anew for each of them would take minutes, and the input is not that exact.
+// With more streams than manyStreams, all transfers that end within a part of the elapsed time end
+// together: computing all rates again for each of them would take minutes, and the input is not that
+// exact.
 const (
 	manyStreams = 1000
 	finestStep  = 1000 // a thousandth

@@ -31,7 +31,7 @@ type flow struct {
 	then func()  // begins the next flow of the VM; nil: the VM is done then
 }
 
-// advance adds what was served until now.
+// advance adds the bytes served until now.
 func (s *stream) advance(now time.Time) {
 	s.served += s.rate * now.Sub(s.at).Seconds()
 	s.at = now

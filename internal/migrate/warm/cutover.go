@@ -20,7 +20,7 @@ const (
 	// the VM is switched off: another takes about as long.
 	freshFor = time.Minute
 
-	// tellEvery is how often a waiting run tells what a cutover now would mean.
+	// tellEvery is the interval at which a waiting run reports the estimate of a cutover.
 	tellEvery = 10 * time.Second
 )
 
@@ -47,7 +47,7 @@ func wait(ctx context.Context, m *migration) error {
 		case order == journal.CutOver, m.due(now):
 			return m.cutOver(ctx)
 		case order != journal.Pause && !now.Before(next):
-			w.Approached = false // it came to nothing
+			w.Approached = false // the cutover was not carried out
 			return nil
 		}
 		if now := m.run.Options.Now(); now.Sub(told) >= tellEvery {
@@ -61,9 +61,9 @@ func wait(ctx context.Context, m *migration) error {
 	}
 }
 
-// approaches reports whether one more round is to be done at once: the cutover is to come, and
-// what gathered since the last round is better copied while the VM runs. Where all is compared
-// anyway it would save nothing.
+// approaches reports whether one more round follows at once: the cutover is due, and the changes since
+// the last round are better copied while the VM runs. If the whole disk is compared anyway, a round
+// would save nothing.
 func (m *migration) approaches(order journal.Order, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
@@ -86,8 +86,8 @@ func (m *migration) cutOver(ctx context.Context) error {
 	return nil
 }
 
-// completeCutover puts on record how long the guest takes to boot, or finds what is there. It refuses a
-// budget that no outage fits.
+// completeCutover records the guest's boot time, or reads the recorded one. It refuses a budget that is
+// shorter than any outage.
 func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error {
 	if c.Boot != nil {
 		if err := s.SetBootTime(id, *c.Boot); err != nil {
@@ -107,7 +107,7 @@ func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error 
 	return nil
 }
 
-// due reports whether the clock or the budget says cutover, and the outage fits the window.
+// due reports whether the clock or the budget requests the cutover, and the outage fits the window.
 func (m *migration) due(now time.Time) bool {
 	c := m.run.Permit.Cutover
 	if !comes(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
@@ -135,20 +135,20 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	return open && (closes.IsZero() || !now.Add(outage).After(closes))
 }
 
-// missed reports whether what said cutover does no more, because the run stood in line in
-// between. There is another round then.
+// missed reports whether the condition of the cutover does not hold any more after the wait for a
+// transfer slot. Another round follows then.
 func (m *migration) missed(vm *inventory.VM) (bool, error) {
 	order, err := m.run.Store.Order(m.record.Plan.ID)
 	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
-	m.record.Tell(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: what said so does no more (its window closes too soon, the outage would be too long)"})
+	m.record.Tell(journal.Event{Kind: journal.Noted, Message: "the VM is not switched off now: the condition of the cutover does not hold any more (its window closes too soon, or the outage would be too long)"})
 	return true, nil
 }
 
-// lastRound brings the images up to the VM as it is now, off, and completes them. If a disk
-// turns out to have grown it is not done: it is to be done again.
+// lastRound brings the images up to the powered-off VM, and completes them. If a disk has grown
+// meanwhile, the round is not complete and must be repeated.
 func lastRound(ctx context.Context, m *migration) error {
 	m.driven.rehearsals.stop(errCutover)
 	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
@@ -183,7 +183,7 @@ func lastRound(ctx context.Context, m *migration) error {
 	})
 	for _, d := range done.missed {
 		if d.n > 0 {
-			m.record.Warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking had not told of %d bytes of disk %d that changed; they were copied by comparing all of it", d.n, d.disk)})
+			m.record.Warn(inventory.Warning{Code: "changes-missed", Text: fmt.Sprintf("change tracking did not report %d changed bytes of disk %d; they were copied after a comparison of the whole disk", d.n, d.disk)})
 		}
 	}
 	done.Took = m.run.Options.Now().Sub(began)
@@ -192,10 +192,9 @@ func lastRound(ctx context.Context, m *migration) error {
 	return err
 }
 
-// doubt compares all of a disk with the image that is to be the same, for people who do not
-// take the host's word for what changed.
+// doubt compares all of a disk with its image, for users who do not rely on the host's change tracking.
 func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) error {
-	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that was compared a moment ago
+	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that disk was compared just before
 		return nil
 	}
 	missed := tally{}
@@ -253,9 +252,9 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	return m.run.VM.Refuse(off, migrate.Permit{})
 }
 
-// toCompareFirst reports whether there is to be another round before the cutover, because a
-// disk of a VM that runs has grown, and the facts say so then. That round takes long: what
-// gathers meanwhile is better copied by yet another.
+// toCompareFirst reports whether another round must precede the cutover, because a disk of the running
+// VM has grown; the facts record that. That round takes long, so yet another one should copy the
+// changes made during it.
 func (m *migration) toCompareFirst(vm *inventory.VM) bool {
 	if vm.Power != inventory.PoweredOn || len(migrate.Larger(m.record.Facts.VM, vm)) == 0 {
 		return false

@@ -1,31 +1,28 @@
-// Package warm moves a VM while it runs: it copies in rounds, rehearses in between, and switches the VM off
+// Package warm migrates a running VM: it copies in rounds, rehearses between them, and switches the VM off
 // for the last round.
 //
-//	prepare    preflight for a VM that runs
-//	track      change tracking on, if it was off
-//	freeze     a snapshot of ours; the first one's moment is what the images begin with
-//	round      bring the images up to the snapshot, remove it
-//	prove      read back what the round wrote
-//	look       after the first round: what is inside, and whether it can be converted
+//	prepare    preflight for a running VM
+//	track      turns change tracking on, if it was off
+//	freeze     takes a snapshot; the first one is the starting point of the images
+//	round      brings the images up to the snapshot, removes it
+//	prove      reads back the chunks that the round wrote
+//	look       after the first round: inspects the guest, and checks that it can be converted
 //	wait       for the next round, or for the cutover
 //	...        freeze, round, prove, wait
 //	power off  the outage begins
-//	last       bring the images up to the VM as it is now, finish and seal them
+//	last       brings the images up to the powered-off VM, completes and seals them
 //	detect, convert, verify, commit, as in a cold run
-//	put back   change tracking as it was found
+//	put back   restores change tracking
 //
-// A step that finds a disk larger than it is on record does nothing but put that on record
-// (see grow.go): freeze and round are done again then, so is the last round, and instead of
-// powering off a VM that runs there is another round.
+// A step that finds a disk larger than recorded only records the new size (see grow.go). Then freeze and
+// round are repeated, also the last round, and a running VM gets another round instead of the power-off.
 //
-// What is changed on the host was found out, and recorded, by an earlier step: prepare says
-// whether changes were tracked, wait whether the VM ran, and a snapshot's name follows from
-// the number of rounds. So there is no moment at which a crash makes decamp forget how it
-// found the VM.
+// An earlier step records the state of the host before a later step changes it: prepare records whether
+// changes were tracked, wait whether the VM ran, and the number of rounds determines a snapshot's name.
+// Therefore a crash at any moment cannot lose the original state of the VM.
 //
-// What the images hold is never older than the moment on record (Warm.Since): so whatever
-// dies in between, a round that takes all that changed since then makes them right. The
-// moment moves on when a round is on record, not before.
+// The images are never older than the recorded point in time (Warm.Since). After a crash, a round that
+// copies all changes since then makes them correct. The point in time advances only when a round is recorded.
 //
 // The package builds on migrate, which has the record of a run, the steps of a cold run and the Migrator.
 // Register adds warm runs to a Migrator.

@@ -13,11 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// A disk may become larger while its VM is moved warm. What change tracking tells across that
-// is not to be trusted (KB 2090639), so the next round compares all of that disk. Its new size
-// is on record before an image grows: by a step that does nothing else after it found out. A
-// disk that has a snapshot does not grow, so what a snapshot of ours says of sizes stays true
-// while it is there.
+// A disk may grow during a warm migration. Change tracking is not reliable across that (KB 2090639), so
+// the next round compares all of that disk. A separate step records its new size before an image grows.
+// A disk with a snapshot cannot grow, so sizes in a snapshot of decamp stay valid while it exists.
 
 // follow puts the disks of vm that became larger into the facts, if they fit the target, and
 // reports whether there are any. The step is to end then, and with it the facts are on record.
@@ -46,8 +44,8 @@ func samePlace(a, b targets.Image) bool {
 	return a.Key == b.Key && a.Path == b.Path && a.Format == b.Format
 }
 
-// noteGrown says which disks are to be compared, and remembers it. A disk that grows again
-// before that was compared as little since it had its first size.
+// noteGrown records the disks that must be compared. A disk that grows again before its comparison
+// keeps its first size there.
 func (m *migration) noteGrown(had map[int32]int64) {
 	w := m.record.Facts.Warm
 	if w.Grown == nil {
@@ -65,7 +63,7 @@ func (m *migration) noteGrown(had map[int32]int64) {
 	}
 }
 
-// afterGrowth says in words what becomes of a disk that grew.
+// afterGrowth describes the handling of a disk that grew.
 func afterGrowth(r *migrate.Record, key int32) string {
 	d, _ := r.Facts.VM.Disk(key)
 	text := fmt.Sprintf("has grown from %d to %d MiB", r.Facts.Warm.Grown[key]>>20, d.Capacity>>20)

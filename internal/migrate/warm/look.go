@@ -15,13 +15,12 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// look says what will become of the guest, long before the VM is switched off for it: after the first
-// round is proven its images are looked into, and converted on overlays of which nothing is kept.
-// Only a guest that surely cannot be converted, and was to be, ends the run. Whatever else goes
-// wrong is known in the outage, as it would be without this.
+// look inspects the guest long before the VM is switched off: after the first round is verified, it
+// reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
+// converted, and must be, ends the run. Other errors appear in the outage as well.
 //
-// A run that goes on after that was perhaps mended at the source: it has another round first, so that
-// the images have what was done. Then the look is not done, and is to be done again.
+// A run that continues after that was perhaps repaired at the source. It first runs another round, so
+// that the images contain the repair, and then repeats the inspection.
 func look(ctx context.Context, m *migration) error {
 	if !m.driven.fresh {
 		return nil
@@ -55,7 +54,8 @@ func lookNow(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error)
 // usual are warnings of a guest that runs: its file systems are mounted, its registry is open.
 var usual = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
 
-// tellGuest tells what was found inside. It is on record when it is found in what is published.
+// tellGuest reports the contents of the guest. They are recorded only when the published images are
+// examined.
 func tellGuest(r *migrate.Run, reports []guest.Report) {
 	for _, w := range migrate.BootWarnings(r.Record.Facts.VM.Firmware, reports) {
 		r.Record.Foretell(w.Code, w.Remedy, "%s", w.Text)
@@ -72,11 +72,11 @@ func tellGuest(r *migrate.Run, reports []guest.Report) {
 	}
 }
 
-// judge says what a conversion came to. It ends a run that cannot end well.
+// judge reports the result of a conversion. It ends a run that cannot succeed.
 func judge(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
-		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio: it was, on overlays of which nothing is kept"})
+		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
 	case g.Refused == nil:
 	case g.Unsure:
 		r.Record.Foretell("not-looked", fault.HintOf(g.Refused), "whether the guest can be converted is known only in the outage, when it is shut down: %v", g.Refused)
@@ -91,21 +91,20 @@ func judge(r *migrate.Run, g migrate.Preview) error {
 // cannotConvertYet is cannotConvert before the outage.
 func cannotConvertYet(err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
-		WithHint("%s. The VM was not switched off, and runs on: mend the guest, and the same command looks again after another round; or give the run up with --discard, and begin anew with --hardware auto",
+		WithHint("%s. The VM was not switched off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",
 			strings.TrimSuffix(fault.HintOf(err), "."))
 }
 
-// deliverEarly has a target that has more to do with the images begin with it, after a round that was
-// proven: in the outage only what the last round changed is left to be done. That it fails is told, and
-// no reason to stop: after the next round it is tried again, and in the outage by commit, which says why
-// then.
+// deliverEarly lets a target start its work on the images after a verified round, so that the outage
+// handles only the changes of the last round. A failure is reported and does not end the run: the next
+// round tries again, and finally commit in the outage, which returns the error.
 func deliverEarly(ctx context.Context, r *migrate.Run) error {
 	early, ok := r.Rig.Target.(targets.Preparer)
 	if !ok {
 		return nil
 	}
 	def := r.Definition()
-	def.Progress = nil // it is not what the run waits for
+	def.Progress = nil // the run does not wait for the delivery
 	began := r.Options.Now()
 	err := early.Prepare(ctx, def)
 	if ctx.Err() != nil {
@@ -120,7 +119,7 @@ func deliverEarly(ctx context.Context, r *migrate.Run) error {
 	r.Options.Log.Warn("not delivered early", "run", r.Record.Plan.ID, "err", err)
 	r.Record.Tell(journal.Event{Kind: journal.Warned, Warning: &inventory.Warning{
 		Code:   "early-delivery",
-		Text:   fmt.Sprintf("what is copied could not be delivered before the outage (%v): it is tried again after the next round, else the outage waits for it", err),
+		Text:   fmt.Sprintf("the copied data could not be delivered before the outage (%v): decamp tries again after the next round, or during the outage", err),
 		Remedy: fault.HintOf(err),
 	}})
 	return nil

@@ -15,18 +15,18 @@ import (
 // migrate.WarmRun.
 type drivenRun struct {
 	run        *migrate.Run // outside of steps
-	orders     *orders      // by the clock of the options
-	watched    *orders      // by the real clock
+	orders     *orders      // commands, read at intervals of the options' clock
+	watched    *orders      // commands, read at intervals of the real clock
 	rehearsals *rehearsals
 
-	swept bool // what others may have left at the source is gone
+	swept bool // leftovers of other processes at the source are removed
 	fresh bool // this process has done a round: the images are of it
 }
 
 // watchEvery is how often one looks, in whichever step it is, whether it is given up.
 const watchEvery = 3 * time.Second
 
-// Drive is part of migrate.WarmRun. What is to be undone of a run that is given up is Discard's.
+// Drive implements migrate.WarmRun. Discard undoes the changes of a discarded run.
 func (d *drivenRun) Drive(ctx context.Context, drive func(context.Context) error) error {
 	id := d.run.Record.Plan.ID
 	defer d.watched.forget(id)
@@ -41,7 +41,7 @@ func (d *drivenRun) Drive(ctx context.Context, drive func(context.Context) error
 	return drive(ctx)
 }
 
-// Guard is part of migrate.WarmRun: what is written leaves the rehearsal under way alone.
+// Guard implements migrate.WarmRun: writes do not affect the running rehearsal.
 func (d *drivenRun) Guard(key int32, t disk.Target) disk.Target { return d.rehearsals.guard(key, t) }
 
 // watch calls stop when the run is ordered to be given up, and begins the rehearsals that are asked

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// Unfrozen returns the first disk of vm that no snapshot holds, so that it cannot be moved
-// while the VM runs; nil if there is none.
+// Unfrozen returns the first disk of vm that snapshots exclude, so that it cannot be copied while the
+// VM runs; nil if there is none.
 func Unfrozen(vm *inventory.VM) *inventory.Disk {
 	for i, d := range vm.Disks {
 		if d.Mode != "" && d.Mode != "persistent" {
@@ -22,8 +22,7 @@ func Unfrozen(vm *inventory.VM) *inventory.Disk {
 // guide).
 const OldestTracked = 7
 
-// Thawed says what of vm no snapshot holds while it runs, so that it can be moved powered off
-// only: nothing, if there is nothing of the kind.
+// Thawed returns the reasons why vm can be copied only while it is powered off; empty if there is none.
 func Thawed(vm *inventory.VM) (why []string) {
 	if d := Unfrozen(vm); d != nil {
 		why = append(why, fmt.Sprintf("disk %d is %s: no snapshot holds it", d.Key, d.Mode))

@@ -8,25 +8,25 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// orderAge is after how long an order is read again although nobody gave any: whoever did may
-// have died before it could say so, or be a decamp that does not.
+// orderAge is the interval after which a command file is read again without a notification: the process
+// that wrote it may have died before it could notify, or may be a release without notifications.
 const orderAge = 30 * time.Second
 
-// orders are what was ordered of the runs that wait, read from their files only if anybody gave
-// an order since: a thousand runs that look each second are a thousand files else.
+// orders caches the commands for waiting runs. It reads their files only after a new command: otherwise
+// a thousand runs that check each second would read a thousand files.
 type orders struct {
 	store *journal.Store
 
 	mu     sync.Mutex
 	looked time.Time // when the mark was read last
 	mark   string
-	given  int64 // by our own Store
+	given  int64 // number of commands given through this Store
 	known  map[journal.ID]knownOrder
 }
 
 type knownOrder struct {
 	order     journal.Order
-	rehearsal *journal.Rehearsal // nil: none is asked for
+	rehearsal *journal.Rehearsal // requested rehearsal; nil if none
 	read      time.Time
 }
 
@@ -47,7 +47,7 @@ func (o *orders) all(id journal.ID, now time.Time) (knownOrder, error) {
 	}
 	asked, err := o.store.Rehearsal(id)
 	if err != nil {
-		return knownOrder{order: order}, nil // what is asked there nobody knows
+		return knownOrder{order: order}, nil // an unreadable request is ignored
 	}
 	o.known[id] = knownOrder{order, asked, now}
 	return o.known[id], nil

@@ -11,15 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// shutdownGuess is what a guest takes to shut down, before anybody measured it.
+// shutdownGuess is the assumed shutdown time of a guest before the first measurement.
 const shutdownGuess = 30 * time.Second
 
-// outlook is what a cutover now would mean, from what the rounds showed. How long its
-// guest takes to boot is what the operator said.
+// outlook estimates a cutover now from the rounds so far. The user sets the boot time of the guest.
 //
-// As much changes in a second as did between the last two moments; it is copied at the best
-// rate of all rounds (that of a small one tells of its fixed costs, which are the shortest
-// round's), and read back at the rate of the last. The second reading of the source goes on beside that.
+// It assumes the rate of changes between the last two points in time, the best copy rate of all rounds
+// (a small round mostly shows its fixed costs, which are those of the shortest round), and the last
+// rate of reading back. The second reading of the source runs at the same time.
 func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 	rounds := r.Record.Facts.Warm.Rounds
 	o := journal.Outlook{Boot: bootTime(r.Permit.Cutover)}
@@ -34,7 +33,7 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 	for _, d := range rounds {
 		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
 	}
-	if len(rounds) == 1 { // nobody knows what changes: at most all of it
+	if len(rounds) == 1 { // the rate of changes is unknown: at most everything changes
 		o.Delivery = delivery(r, last.Copied)
 		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
 		return o
@@ -55,9 +54,9 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 	return o
 }
 
-// delivery is how long the images take to get where the VM is to live, once so many bytes of them changed
-// since the last round. A target that took what there was early does so again at the best rate of
-// those times, and in no less than the shortest of them; of another nobody knows how fast it is.
+// delivery returns the estimated time until the images are at their target after so many bytes changed.
+// A target with early deliveries is assumed to reach the best rate of those, and to take at least their
+// shortest time. For other targets the rate is unknown.
 func delivery(r *migrate.Run, changed int64) time.Duration {
 	s, ok := r.Rig.Target.(targets.Sender)
 	if !ok {
@@ -78,11 +77,11 @@ func delivery(r *migrate.Run, changed int64) time.Duration {
 	return max(migrate.TimeFor(s.Sends(held, changed), rate), shortest)
 }
 
-// passRate is how fast a full pass is said to be before one was measured, in bytes per second:
-// what one disk of a host gives on a common network.
+// passRate is the assumed rate of a full pass before the first measurement, in bytes per second: that
+// of one disk of a host in a common network.
 const passRate = 100 << 20
 
-// FullPass says how much a round reads that compares all of a VM, and how long that takes.
+// FullPass describes the bytes and the time of a round that compares all of a VM.
 func FullPass(vm *inventory.VM) string {
 	var n int64
 	for _, d := range vm.Disks {

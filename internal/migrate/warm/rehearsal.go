@@ -29,13 +29,13 @@ import (
 
 // The errors that end a rehearsal before it has a verdict.
 var (
-	errCutover  = fault.New(fault.Canceled, "the cutover ended it").WithHint("nothing: what is published can be tried any time, with decamp trial")
-	errTaken    = fault.New(fault.Canceled, "whoever asked for it took it back")
+	errCutover  = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
+	errTaken    = fault.New(fault.Canceled, "the request was withdrawn")
 	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
 )
 
-// answer puts on record how a rehearsal ended, and then tells it: who hears it may read it. A run that ends leaves what is asked to
-// the next who drives it.
+// answer records the result of a rehearsal and then reports it, so that a subscriber can read the
+// record. A run that ends leaves its request to the next process that executes the run.
 func answer(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
 	done.Ended, done.Failure = r.Options.Now(), journal.FailureOf(err)
 	if err == nil {
@@ -68,8 +68,8 @@ func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
 }
 
-// scratch makes an empty folder for one rehearsal. It is in the run's folder: what is left of one that
-// was killed goes when the run goes on.
+// scratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
+// rehearsal are removed when the run continues.
 func scratch(r *migrate.Run) (string, error) {
 	path := scratchOf(r)
 	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700)); err != nil {
@@ -82,10 +82,10 @@ func scratchOf(r *migrate.Run) string {
 	return filepath.Join(r.Store.Folder(r.Record.Plan.ID), "scratch")
 }
 
-// bootNow converts the guest of some images on overlays, as the plan says, and boots it from them.
+// bootNow converts the guest of some images on overlays, as the plan requires, and boots it from them.
 func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
 	if r.Rig.Rehearse == nil {
-		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal is asked for, and nobody makes one")
+		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, and no trial is set")
 	}
 	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("rehearsal: the VM boots from its images as of round %d, on overlays that are thrown away", len(r.Record.Facts.Warm.Rounds))})
 	leave, err := migrate.EnterTrial(ctx, r)
@@ -132,8 +132,8 @@ func cannotRehearse(g migrate.Preview) error {
 // atRest are the steps after which the images hold one moment.
 var atRest = []string{stepRound, stepProve, stepLook, stepWait}
 
-// Rehearse boots a warm run that no process drives from its images as the last round left them. Where a
-// round was broken off they hold no one moment: fault.Conflict. A guest that does not boot is no
+// Rehearse boots a warm run without a process from its images of the last round. Images of an
+// incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
 // error.
 func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Rig, ask journal.Rehearsal) (report testboot.Report, err error) {
 	err = m.Visit(ctx, id, rig, rehearsalStep, func(r *migrate.Run, st workflow.Status) error {
@@ -149,7 +149,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migra
 	return report, err
 }
 
-// rehearseIdle is one rehearsal of a run whose images nobody writes to.
+// rehearseIdle executes one rehearsal of a run whose images are not written.
 func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (report testboot.Report, err error) {
 	dir, err := scratch(r)
 	if err != nil {
@@ -185,7 +185,7 @@ func lastStep(st workflow.Status) string {
 	return ""
 }
 
-// notAtRest is a fault for whoever asks for images that hold no one moment.
+// notAtRest is the error for images without a single point in time.
 func notAtRest() error {
 	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
 		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")

@@ -16,19 +16,19 @@ import (
 	"github.com/decamp/decamp/internal/testboot"
 )
 
-// rehearsals are those of one warm run while this process drives it, one at a time: steps report when
-// the images hold one moment, and what is written meanwhile is kept from the rehearsal under way.
+// rehearsals executes the rehearsals of one warm run in this process, one at a time. Steps report when
+// the images have a single point in time; later writes are hidden from the running rehearsal.
 type rehearsals struct {
 	run     *migrate.Run // outside of steps
 	watched *orders
 
 	mu    sync.Mutex
-	rest  *migrate.Run            // whose images hold one moment; nil: a round writes to them, or has begun to
-	views map[int32]*image.View   // of the rehearsal under way, by disk
+	rest  *migrate.Run            // run whose images have a single point in time; nil while a round writes to them
+	views map[int32]*image.View   // views of the running rehearsal by disk
 	end   context.CancelCauseFunc // ends it; nil: none is under way
 	last  string                  // the id of the last that was begun: each is carried out once
-	root  context.Context         // of all of them: the run's
-	all   sync.WaitGroup          // of them
+	root  context.Context         // context of all rehearsals: the run's
+	all   sync.WaitGroup          // running rehearsals
 }
 
 // errMoves is for those who want to look at images while a round writes to them.
@@ -41,7 +41,7 @@ func (s *rehearsals) begin(ctx context.Context) {
 	s.root = ctx
 }
 
-// still says that the images hold one moment from now on, that of r's facts.
+// still reports that the images have a single point in time from now on, that of r's facts.
 func (s *rehearsals) still(r *migrate.Run) {
 	rest := r.Beside(rehearsalStep)
 	s.mu.Lock()
@@ -49,7 +49,7 @@ func (s *rehearsals) still(r *migrate.Run) {
 	s.rest = rest
 }
 
-// moves says that a round is about to write to the images.
+// moves reports that a round is about to write to the images.
 func (s *rehearsals) moves() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *rehearsals) consider(k knownOrder) {
 // carryOut does one rehearsal, and answers.
 func (s *rehearsals) carryOut(ctx context.Context, end context.CancelCauseFunc, ask journal.Rehearsal) {
 	if now, err := s.run.Store.Rehearsal(s.run.Record.Plan.ID); err == nil && (now == nil || now.ID != ask.ID) {
-		return // it was answered a moment ago
+		return // the request was answered just before
 	}
 	var watching sync.WaitGroup
 	defer watching.Wait()
@@ -157,7 +157,7 @@ func (s *rehearsals) rehearse(ctx context.Context, ask journal.Rehearsal, end co
 	return bootNow(ctx, r, srcs, dir, ask)
 }
 
-// guard has what is written to an image leave the rehearsal that is under way alone.
+// guard hides writes to an image from the running rehearsal.
 func (s *rehearsals) guard(key int32, t disk.Target) disk.Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +167,8 @@ func (s *rehearsals) guard(key int32, t disk.Target) disk.Target {
 	return t
 }
 
-// look returns the images as they are, to be read while rounds go on. In dir is kept what they
-// overwrite. torn is told if that cannot be.
+// look returns the current images, readable while rounds continue. dir stores the data that they
+// overwrite. torn is called if that fails.
 func (s *rehearsals) look(ctx context.Context, dir string, torn func(error)) (*migrate.Run, []disk.Source, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,9 +57,9 @@ func freeze(ctx context.Context, m *migration) error {
 	return m.run.VM.Probe(ctx, m.record.Facts.VM, frozen.Snapshot)
 }
 
-// freezeRound finds the round's snapshot, or takes it. It reports whether disks became larger, which
-// is in the facts then. Whether there is room for them is seen before anything is frozen; those
-// that grew in between are what the snapshot says.
+// freezeRound finds the round's snapshot, or takes it. It reports whether disks grew, and records that
+// in the facts. Free space is checked before the snapshot is taken; the snapshot shows disks that grew
+// in between.
 func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, err error) {
 	vm, err := m.run.VM.Planned(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, 
 	return frozen, before || since, err
 }
 
-// round brings the images up to the snapshot, and removes it. If a disk turns out to have grown
-// the round is not done: it is to be done again, in the same turn.
+// round brings the images up to the snapshot, and removes it. If a disk has grown meanwhile, the round
+// is not complete: it must be repeated with the same transfer slot.
 func round(ctx context.Context, m *migration) error {
 	if err := m.takeTurnToFreeze(ctx); err != nil {
 		return err
@@ -110,9 +110,9 @@ var errGrew = errors.New("a disk has grown")
 // snapshotsLost is how many snapshots may be removed under one round before it gives up.
 const snapshotsLost = 3
 
-// catchUp brings the images up to the snapshot. If that is gone, because somebody removed it
-// or cleaned up after a crash, there is another of a later moment, which is as good: what
-// changed is asked for since the moment on record.
+// catchUp brings the images up to the snapshot. If the snapshot was removed by a user or by a cleanup
+// after a crash, a later snapshot serves as well: changes are requested since the recorded point in
+// time.
 func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round, err error) {
 	m.driven.rehearsals.moves()
 	for lost := 0; ; lost++ {
@@ -138,7 +138,7 @@ func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round
 		if there, terr := live.Frozen(ctx, m.record.Facts.VM.Ref, m.snapshots.name()); terr != nil || there == frozen.Snapshot {
 			return frozen, migrate.Round{}, err
 		}
-		m.run.Options.Log.Warn("snapshot was removed by somebody else", "run", m.record.Plan.ID, "snapshot", m.snapshots.name(), "err", err)
+		m.run.Options.Log.Warn("snapshot was removed by another user or process", "run", m.record.Plan.ID, "snapshot", m.snapshots.name(), "err", err)
 	}
 }
 
@@ -158,7 +158,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 	var total blockcopy.Result
 	missing := int64(-1)
 	job := m.run.Images.Job(*img)
-	job.Source = nil // what is proven is of an earlier moment: it may well differ
+	job.Source = nil // verified chunks belong to an earlier point in time and may differ
 	err := m.run.Retry.Do(ctx, img.Key, func() (bool, error) {
 		left, err := job.Advance(ctx, func(ctx context.Context, c *image.Copying) (err error) {
 			ledger, saved, err := m.proving(*img, c)
@@ -170,7 +170,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 			if err != nil {
 				return err
 			}
-			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // those are for once
+			if m.record.Facts.Warm.Blind || !m.record.Facts.Warm.Grew(img.Key) && !m.record.Facts.Warm.Found { // full comparisons that are needed once
 				done.compares(job)
 			}
 			m.record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: m.fromWhat(job, c)})
@@ -185,7 +185,7 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 	done.add(total)
 	if total.Rotten > 0 {
 		m.record.Tell(journal.Event{Kind: journal.ChunkBad, Disk: img.Key, Message: fmt.Sprintf(
-			"%d chunks of the image were not what was written there; they were copied again: look at the target's storage (dmesg, smartctl)", total.Rotten)})
+			"%d chunks of the image differed from the data written; they were copied again: check the target's storage (dmesg, smartctl)", total.Rotten)})
 	}
 	if err != nil {
 		return fmt.Errorf("disk %d: %w", img.Key, err)
@@ -193,8 +193,8 @@ func (m *migration) advance(ctx context.Context, img *targets.Image, frozen Froz
 	return nil
 }
 
-// proving returns the manifest for somebody who writes to the image, and what saves the record
-// of what is proven when that is over.
+// proving returns the manifest for a writer to the image, and a function that saves the record of
+// verified chunks at the end.
 func (m *migration) proving(img targets.Image, c *image.Copying) (_ manifest.Ledger, saved func(), err error) {
 	p, err := image.OpenProven(img.Manifest, m.record.Info(img))
 	if err != nil {
@@ -203,14 +203,14 @@ func (m *migration) proving(img targets.Image, c *image.Copying) (_ manifest.Led
 	ledger, err := p.Ledger(c.Log)
 	return ledger, func() {
 		if err := p.Save(); err != nil { // without it more is read back, nothing worse
-			m.run.Options.Log.Warn("record of what is proven", "run", m.record.Plan.ID, "disk", img.Key, "err", err)
+			m.run.Options.Log.Warn("record of verified chunks", "run", m.record.Plan.ID, "disk", img.Key, "err", err)
 		}
 	}, err
 }
 
-// prove reads back what was written since the last time, while the VM still runs: in the
-// outage only what the last round wrote is left to be read. What is found wrong is copied
-// again by the next round. What is not looked into yet is not delivered: the look may end the run.
+// prove reads the newly written chunks back while the VM still runs, so that the outage reads only the
+// chunks of the last round. The next round copies wrong chunks again. Images that were not inspected
+// yet are not delivered: the inspection may end the run.
 func prove(ctx context.Context, m *migration) error {
 	began := m.run.Options.Now()
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
@@ -232,14 +232,14 @@ func prove(ctx context.Context, m *migration) error {
 	return deliverEarly(ctx, m.run)
 }
 
-// tally sums up what is done to disks in parallel.
+// tally sums up work on disks in parallel.
 type tally struct {
 	mu     sync.Mutex
 	missed []missedOf
 	migrate.Round
 }
 
-// missedOf is how much of a disk had changed without being told.
+// missedOf counts the changes of a disk that change tracking did not report.
 type missedOf struct {
 	disk int32
 	n    int64 // bytes
@@ -282,8 +282,8 @@ func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.
 	return job, err
 }
 
-// whereNow is the VM on the host that it is on now: one that runs may be moved at any time, and
-// each host has networks and memory of its own.
+// whereNow returns the VM on its current host: a running VM can move at any time, and each host has
+// separate networks and memory.
 func (m *migration) whereNow(ctx context.Context) (*inventory.VM, error) {
 	now, err := m.run.VM.Planned(ctx)
 	if err != nil {
@@ -294,22 +294,22 @@ func (m *migration) whereNow(ctx context.Context) (*inventory.VM, error) {
 	return &vm, nil
 }
 
-// fromWhat says in words what a transfer begins with.
+// fromWhat describes the start of a transfer.
 func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	switch {
 	case job.Compare && m.record.Facts.Warm.Grew(job.Disk.Disk.Key):
 		return afterGrowth(m.record, job.Disk.Disk.Key)
 	case job.Compare && len(m.record.Facts.Warm.Rounds) > 0:
-		return fmt.Sprintf("all of it is read and compared: nobody knows what changed; the first round took %v", m.record.Facts.Warm.Rounds[0].Took.Round(time.Second))
+		return fmt.Sprintf("the whole disk is read and compared, because its changes are unknown; the first round took %v", m.record.Facts.Warm.Rounds[0].Took.Round(time.Second))
 	case job.Compare:
-		return "all of it is read and compared: nobody knows what changed"
+		return "the whole disk is read and compared, because its changes are unknown"
 	case job.Changed != nil && c.Log.Complete():
 		return "with what changed"
 	}
 	return c.From()
 }
 
-// changed returns the grains of a disk that changed since Warm.Since; nil if nobody knows.
+// changed returns the grains of a disk that changed since Warm.Since; nil if they are unknown.
 func (m *migration) changed(ctx context.Context, d *inventory.Disk, snapshot inventory.MoRef) (*bitmap.Bitmap, error) {
 	live, err := liveOf(m.run)
 	if err != nil {

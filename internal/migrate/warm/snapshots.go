@@ -16,9 +16,9 @@ import (
 // snapshots are ours of the VM of a run at its source.
 type snapshots struct{ run *migrate.Run }
 
-// name is that of the next round's: it is known before there is one, and which one
-// it is, is on record. Who took the run over from somebody else names his by his epoch: so
-// what the other one has on record as left over, and removes one day, is never a later one's.
+// name returns the name of the next round's snapshot: it is known before the snapshot exists, and the
+// record shows which one it is. A process that took the run over includes its epoch, so that the
+// recorded leftovers of the previous process never have the name of a later snapshot.
 func (s *snapshots) name() string {
 	name := fmt.Sprintf("%s%d", snapshotsOf(s.run.Record.Plan.ID), len(s.run.Record.Facts.Warm.Rounds)+1)
 	if s.run.Rig.Epoch > 0 {
@@ -41,8 +41,8 @@ func (s *snapshots) remove(ctx context.Context, snapshot string) error {
 	return s.run.Retry.DoBusy(ctx, func() error { return live.Thaw(ctx, s.run.Record.Facts.VM.Ref, snapshot) })
 }
 
-// thawAll removes all snapshots of the run but the one to keep: whoever drove it before, and
-// however far he came, he does not any more.
+// thawAll removes all snapshots of the run except keep: an earlier process, however far it came, does
+// not execute the run any more.
 func (s *snapshots) thawAll(ctx context.Context, keep string) error {
 	live, err := liveOf(s.run)
 	if err != nil {

@@ -16,38 +16,37 @@ import (
 type Live interface {
 	migrate.PowerOner
 
-	// MayChange returns ErrReadOnly where it is known that nobody may freeze or switch the VM
-	// for us. Nil: somebody may, or nobody knows.
+	// MayChange returns ErrReadOnly if snapshots and power changes of the VM are known to be
+	// impossible. nil means that they are possible or unknown.
 	MayChange(ctx context.Context, vm inventory.MoRef) error
 
 	// Track turns change tracking on or off. fault.Unsupported: it cannot be had, be it for
 	// the VM or for the role. ErrReadOnly: nor can anything else.
 	Track(ctx context.Context, vm inventory.MoRef, on bool) error
 
-	// Freeze takes a snapshot of that name, or finds the one that is there. ErrReadOnly: the
-	// licence allows none. What it makes is removed by Thaw, or by whoever cleans up after a
-	// run that was given up.
+	// Freeze takes a snapshot of that name, or finds the existing one. It returns ErrReadOnly if the
+	// licence allows none. Thaw removes the snapshot, or a cleanup after a discarded run.
 	Freeze(ctx context.Context, vm inventory.MoRef, name string) (Frozen, error)
 
-	// Frozen returns the snapshot of that name; empty if there is none.
+	// Frozen returns the snapshot of that name; empty if it does not exist.
 	Frozen(ctx context.Context, vm inventory.MoRef, name string) (inventory.MoRef, error)
 
-	// Thaw removes our snapshot of that name, and merges what it left. None is no error.
+	// Thaw removes the snapshot of that name and merges its delta. A missing snapshot is not an error.
 	Thaw(ctx context.Context, vm inventory.MoRef, name string) error
 
 	// SnapshotNames lists all snapshots of the VM, others' too.
 	SnapshotNames(ctx context.Context, vm inventory.MoRef) ([]string, error)
 
-	// Changed tells the areas of a disk that were written between the moment since and a
-	// snapshot, or with an empty one, the powered-off VM. fault.Unsupported: nobody knows.
+	// Changed returns the areas of a disk that were written between since and a snapshot, or until now
+	// for a powered-off VM if snapshot is empty. It returns fault.Unsupported if they are unknown.
 	Changed(ctx context.Context, vm, snapshot inventory.MoRef, disk *inventory.Disk, since inventory.ChangeID, tell func(disk.Range)) error
 }
 
 // Frozen is the disks of a VM at one moment.
 type Frozen struct {
 	Snapshot inventory.MoRef              `json:"snapshot"`
-	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // by disk; none without change tracking
-	Sizes    map[int32]int64              `json:"sizes,omitempty"` // by disk, in bytes
+	IDs      map[int32]inventory.ChangeID `json:"ids,omitempty"`   // change IDs by disk; empty without change tracking
+	Sizes    map[int32]int64              `json:"sizes,omitempty"` // sizes by disk, in bytes
 }
 
 // liveOf returns the host of a warm run.
@@ -63,7 +62,7 @@ func liveOf(r *migrate.Run) (Live, error) {
 // else may freeze or switch a VM. There are no rounds then; change tracking is the least of it.
 var ErrReadOnly = errors.New("the host's licence (free ESXi) lets its API change nothing")
 
-// ReadOnly is ErrReadOnly with why it cannot be done by SSH either, and what can be done.
+// ReadOnly returns ErrReadOnly with the reason why SSH is not possible either, and a remedy.
 func ReadOnly(why error) error {
 	remedy := "shut the VM down on the host and run the command without --warm and --power-off, or give the host an evaluation or paid licence for as long as it takes"
 	return fault.New(fault.KindOf(why), "%w, and it cannot be done by SSH: %w", ErrReadOnly, why).

@@ -26,8 +26,8 @@ func Register(m *migrate.Migrator) {
 
 // runs are all warm runs of a process. It implements migrate.WarmRuns.
 type runs struct {
-	orders  orders // by the clock of the options
-	watched orders // by the real one, for those who watch
+	orders  orders // commands, read at intervals of the options' clock
+	watched orders // commands, read at intervals of the real clock, for watchers
 }
 
 // Ready is part of migrate.WarmRuns. It removes what a rehearsal left that was killed.
@@ -43,8 +43,8 @@ func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error)
 	return d, nil
 }
 
-// LetGo is part of migrate.WarmRuns. It removes the snapshot: it would grow until somebody comes back,
-// and the next round takes another. Where that fails it is on record as left over.
+// LetGo implements migrate.WarmRuns. It removes the snapshot, which would grow until the run continues;
+// the next round takes another one. If that fails, the snapshot is recorded as a leftover.
 func (w *runs) LetGo(ctx context.Context, r *migrate.Run) {
 	s := &snapshots{run: r}
 	live, err := liveOf(r)
@@ -56,7 +56,7 @@ func (w *runs) LetGo(ctx context.Context, r *migrate.Run) {
 	}
 }
 
-// Restore is part of migrate.WarmRuns: no snapshot of ours, and tracking as it was.
+// Restore implements migrate.WarmRuns: it removes the snapshots of decamp and restores change tracking.
 func (w *runs) Restore(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {
@@ -101,7 +101,7 @@ func prepare(ctx context.Context, r *migrate.Run) error {
 	return nil
 }
 
-// track turns change tracking on. Where it cannot be had the run goes on without.
+// track turns change tracking on. If that is impossible, the run continues without it.
 func track(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil || r.Record.Facts.Warm.Tracked {
@@ -109,19 +109,19 @@ func track(ctx context.Context, r *migrate.Run) error {
 	}
 	err = r.Retry.Do(ctx, 0, func() (bool, error) { return false, live.Track(ctx, r.Record.Facts.VM.Ref, true) })
 	if errors.Is(err, ErrReadOnly) || !fault.Is(err, fault.Unsupported) {
-		return err // a login that was refused says nothing of what can be had
+		return err // a refused login does not show that tracking is impossible
 	}
 	r.Record.Facts.Warm.Blind = true
 	r.Record.Warn(inventory.Warning{
-		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, and the last one in the outage, reads all that the disks have allocated: %s; the first round shows what it takes",
+		Code: "no-change-tracking", Text: fmt.Sprintf("changes cannot be tracked (%v): every round, including the last one in the outage, reads all allocated data of the disks: %s; the first round shows the time",
 			err, FullPass(r.Record.Facts.VM)),
 		Remedy: fault.HintOf(err),
 	})
 	return nil
 }
 
-// putBack leaves the source as it was found, but off. The VM is published: what cannot be
-// put back now is told, and no reason to fail.
+// putBack restores the source, powered off. The VM is published: a failure is reported and does not
+// fail the run.
 func putBack(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Burst is how much of a second's rate may gather while nobody waits: enough that a timer
-// that fires late loses nothing, little enough that it is no jump on the wire.
+// Burst is the share of a second's rate that accumulates while no run waits: enough that a late timer
+// loses nothing, and too little for a visible peak on the network.
 const Burst = 50 * time.Millisecond
 
 // Piece is the most bytes that are let through at once. It bounds what one run is ahead
 // of another.
 const Piece = 1 << 20
 
-// A bucket is one budget: tokens that come with time, and who waits for them. It may go
-// into debt by one piece; the next waits until that is paid. So it is exact in the long
-// run for pieces of any size. It has no clock; Budgets tells it the time.
+// A bucket is one budget: tokens that accumulate with time, and the runs that wait for them. It may be
+// overdrawn by one piece; the next piece waits until that is repaid. So it is exact in the long run for
+// pieces of any size. It has no clock; Budgets passes it the time.
 type bucket struct {
 	name   string
 	week   Week
-	rate   int64     // as of tokens' time
+	rate   int64     // rate at the time of tokens
 	tokens float64   // bytes; below zero is debt
-	when   time.Time // of tokens
-	virt   float64   // virtual time: where the fairest queue has got to
+	when   time.Time // time of tokens
+	virt   float64   // virtual time of the queue with the lowest one
 	queue  queue
 	runs   map[string]*account
 	passed int64 // bytes let through since ever
@@ -42,7 +42,7 @@ type ticket struct {
 	start  float64 // virtual times: who finishes first is served first
 	finish float64
 	seq    uint64
-	index  int // in the queue, -1 once it is not there
+	index  int // position in the queue; -1 if it is not queued
 	pass   chan struct{}
 }
 
@@ -65,8 +65,8 @@ func (b *bucket) cancel(t *ticket) {
 	}
 }
 
-// advance brings the tokens up to now, a minute at a time, and lets through what they
-// cover. It returns when to do so again; the zero time if nobody waits.
+// advance brings the tokens up to now, a minute at a time, and releases the pieces that they cover. It
+// returns the time of the next call; the zero time if no run waits.
 func (b *bucket) advance(now time.Time) time.Time {
 	b.earn(now)
 	for len(b.queue) > 0 && (b.rate == Unlimited || b.tokens > 0) {
@@ -82,8 +82,8 @@ func (b *bucket) advance(now time.Time) time.Time {
 	return b.next(now)
 }
 
-// earn adds what came in since, minute by minute. A clock that was set back earns nothing, and
-// one that was idle for a day starts from there: all the rest would be above the burst.
+// earn adds the tokens since the last call, minute by minute. A clock that was set back earns nothing.
+// After a day without use it starts from now: everything else would exceed the burst.
 func (b *bucket) earn(now time.Time) {
 	if past := now.Add(-day * time.Minute); b.when.Before(past) {
 		b.when, b.rate = past, b.week.At(past)

@@ -14,7 +14,7 @@ import (
 type Clock struct {
 	Now func() time.Time
 
-	// AfterFunc calls f once after d, in a goroutine of its own, unless it was stopped.
+	// AfterFunc calls f once after d, in a separate goroutine, unless it was stopped.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
 
@@ -34,7 +34,7 @@ type Budgets struct {
 // A timed bucket has a timer set for when it lets the next piece through.
 type timed struct {
 	bucket
-	stop func() bool // nil while nobody waits
+	stop func() bool // stops the timer; nil while no run waits
 }
 
 // New returns budgets without any limits.
@@ -157,7 +157,7 @@ func (f *Flow) Free() bool {
 	return true
 }
 
-// free reports whether the rate is unlimited at any time, and nobody waits from before it was.
+// free reports whether the rate is unlimited at any time, and no run waits from an earlier limit.
 func (b *bucket) free() bool {
 	return b.week.Rate == Unlimited && len(b.week.Rules) == 0 && len(b.queue) == 0
 }
@@ -182,9 +182,9 @@ func (f *Flow) pass(ctx context.Context, b *timed, piece int64) error {
 // State is one budget, for a status page.
 type State struct {
 	Name    string `json:"name"`
-	Rate    int64  `json:"rate"`    // bytes/s now; Unlimited is none
+	Rate    int64  `json:"rate"`    // current rate in bytes per second; Unlimited is no limit
 	Passed  int64  `json:"passed"`  // bytes since the process began, of those who asked
-	Runs    int    `json:"runs"`    // that pass it
+	Runs    int    `json:"runs"`    // number of runs that use it
 	Waiting int    `json:"waiting"` // pieces
 }
 

@@ -20,9 +20,9 @@ const (
 
 // A Week is a rate by the minute of the week.
 type Week struct {
-	Rate  int64          // bytes per second where no rule says otherwise; 0 lets nothing through, Unlimited all
+	Rate  int64          // bytes per second outside of all rules; 0 permits nothing, Unlimited sets no limit
 	Rules []Rule         // the last that matches counts
-	Zone  *time.Location // whose clock the rules' times are of; nil is the local one
+	Zone  *time.Location // time zone of the rules; nil is the local one
 }
 
 // A Rule is the rate from From to To on some days, in minutes since midnight: 0 <= From, To <=
@@ -32,7 +32,7 @@ type Rule struct {
 	Days     Days
 	From, To int
 	Rate     int64
-	Zone     *time.Location // nil: that of the Week
+	Zone     *time.Location // time zone; nil is that of the Week
 }
 
 // Hour is an hour of a Rule's times.
@@ -40,7 +40,7 @@ const Hour = 60
 
 const day = 24 * Hour
 
-// check returns what is wrong with w.
+// check returns an error if w is invalid.
 func (w Week) check() error {
 	if w.Rate < Unlimited {
 		return fault.New(fault.Invalid, "a rate of %d bytes/s", w.Rate)
