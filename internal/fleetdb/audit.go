@@ -9,7 +9,7 @@ import (
 // Entry is one line of the audit trail: who did what.
 type Entry struct {
 	ID   int64     `json:"id"`
-	Time time.Time `json:"time"`          // by the database's clock
+	Time time.Time `json:"time"`          // time by the database's clock
 	Who  string    `json:"who"`           // the token's or certificate's name, or the local user's
 	Role string    `json:"role"`          // view, operate, admin
 	From string    `json:"from"`          // the address, or "local"
@@ -18,7 +18,7 @@ type Entry struct {
 	Err  string    `json:"err,omitempty"` // why it was refused or failed
 }
 
-// AuditTrail is the list of what people changed, and of what they were refused.
+// AuditTrail is the list of users' changes and refused requests.
 type AuditTrail struct{ db *database }
 
 // Add appends an entry; the database sets ID and Time. It takes no revision.

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Changes is what is newer than a revision.
+// Changes are the rows that are newer than a revision.
 type Changes struct {
 	Rev     int64    // up to which all is here: what to ask with next
-	Dropped []string // plans, to be forgotten with their VMs before the rest is read: it may be there anew
-	Plans   []Plan   // whose own row changed; without Text and Counts
+	Dropped []string // plans to forget with their VMs before the other fields are read: a plan may exist again under its name
+	Plans   []Plan   // plans with a changed row; without Text and Counts
 	VMs     []VM     // without Spec
 	Workers []Worker
 	Limits  []Limit // also those that were taken back
@@ -24,8 +24,8 @@ type Feed struct {
 
 const pageSize = 2000
 
-// Changes returns what changed since a revision; since 0 is everything. A caller that asks until Rev
-// stays the same has missed nothing.
+// Changes returns the changes since a revision; since 0 returns everything. A caller that repeats the
+// call until Rev stays the same has all changes.
 func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {
 	var c Changes
 	err := s.db.see(ctx, "read changes", func(ctx context.Context, t *sql.Tx) (err error) {
@@ -92,8 +92,8 @@ func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Chang
 	return err
 }
 
-// Await returns when there is a revision newer than since. It sees the changes of this Roster at
-// once and others within pollEvery: one of all waiters asks the database.
+// Await returns when a revision newer than since exists. It sees the changes of this Roster at once and
+// others within pollEvery: one of all waiters queries the database.
 func (s *Feed) Await(ctx context.Context, since int64) error {
 	for {
 		rev, newer := s.db.revisions.known()
@@ -114,7 +114,7 @@ func (s *Feed) Await(ctx context.Context, since int64) error {
 	}
 }
 
-// poll waits until it is due, and asks the database for its revision.
+// poll waits for the next poll, and queries the database's revision.
 func (s *Feed) poll(ctx context.Context, newer <-chan struct{}) error {
 	wait := time.NewTimer(s.db.revisions.untilPoll())
 	defer wait.Stop()

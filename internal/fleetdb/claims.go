@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Claim is a worker's right to drive a VM. What is written with a claim that somebody else has
-// a newer one than is refused.
+// Claim is a worker's right to migrate a VM. Writes with a claim are refused if another worker has a
+// newer one.
 type Claim struct {
 	Key
 	Worker string
@@ -34,7 +34,7 @@ func (x *tx) drive(c Claim, set string, args ...any) error {
 
 func fenced(c Claim) error {
 	return fault.New(fault.Conflict, "%s is no longer %s's: %w", c.Key, c.Worker, ErrFenced).
-		WithHint("nothing: whoever has it now goes on with it")
+		WithHint("none needed: another worker continues it")
 }
 
 // Begin sets the claim's VM to Running, and records the storages of its images. Call it before
@@ -77,11 +77,11 @@ func (s *Claims) GiveBack(ctx context.Context, c Claim) error {
 
 // End is how a claim ended.
 type End struct {
-	State     State     // Done, Failed, Canceled; Queued: it is to be tried again, or goes on elsewhere
-	Failure   *Failure  // of this attempt. None: it does not count as one
-	NotBefore time.Time // of the next one, by the database's clock
-	Further   bool      // it got further than those before: their failures do not count any more
-	Uncounted bool      // Failure is told, and does not count
+	State     State     // Done, Failed or Canceled; Queued if it will be tried again, or continues elsewhere
+	Failure   *Failure  // failure of this attempt; nil does not count as a failure
+	NotBefore time.Time // earliest time of the next attempt, by the database's clock
+	Further   bool      // the attempt made more progress than earlier ones: their failures do not count any more
+	Uncounted bool      // Failure is reported, and does not count
 }
 
 // Finish ends a claim and records the outcome. A second call changes nothing.
@@ -104,7 +104,7 @@ func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 		if end.State == Queued {
 			ended = 0
 		}
-		if _, err := x.exec(`DELETE FROM progress WHERE plan = $1 AND vm = $2`, c.Plan, c.VM); err != nil { // of what goes on only
+		if _, err := x.exec(`DELETE FROM progress WHERE plan = $1 AND vm = $2`, c.Plan, c.VM); err != nil { // progress exists only during an attempt
 			return err
 		}
 		return x.drive(c, `state = $5, asks = CASE WHEN $5 <> 'queued' THEN '' WHEN began > 0 THEN 'again' ELSE 'first' END, expected = 0, holds = FALSE, since = 0, waits = '', rehearse = '',
@@ -113,8 +113,8 @@ func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 	})
 }
 
-// said reports whether a claim ended so already: its worker asks again after an answer that got
-// lost.
+// said reports whether a claim already ended like this: its worker repeats the call after a lost
+// answer.
 func (x *tx) said(c Claim, state State) (bool, error) {
 	var n int
 	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state = $5`,

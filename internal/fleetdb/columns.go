@@ -21,11 +21,11 @@ func moment(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// text is v as the tables hold what is not selected by; nothing is "".
+// text returns the JSON of v for columns that are not selected by; empty for a nil v.
 func text(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("roster: %v", err)) // our own types, and what is JSON already
+		panic(fmt.Sprintf("roster: %v", err)) // values of this program always have a JSON form
 	}
 	if s := string(b); s != "null" {
 		return s

@@ -13,7 +13,7 @@ type Counts map[State]int
 // the index of all VMs.
 type counts struct {
 	mu  sync.Mutex
-	rev int64 // that they are of; 0: none
+	rev int64 // revision of the counts; 0 if there are none
 	of  map[string]Counts
 }
 

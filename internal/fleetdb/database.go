@@ -18,7 +18,7 @@ type database struct {
 	now      func() time.Time // see Config; nil: the database's clock
 
 	kind      *dialect
-	file      string    // of SQLite; "" of PostgreSQL
+	file      string    // path of the SQLite file; empty for PostgreSQL
 	durable   *sql.DB   // writes that are durable once they are committed
 	loose     *sql.DB   // writes that a power loss may undo
 	read      *sql.DB   // transactions that only read

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// dialect is where the two databases differ. All else is said in words that both know:
-// parameters are $1, a list of rows is one JSON array.
+// dialect has the differences between the two databases. All other SQL is common: parameters are $1,
+// and a list of rows is one JSON array.
 type dialect struct {
 	// now is the database's clock, in microseconds since 1970.
 	now string
@@ -19,22 +19,23 @@ type dialect struct {
 	// reading is how a transaction begins that only reads, and sees one moment.
 	reading *sql.TxOptions
 
-	// relax is said first in a transaction that may be lost with the power; "" is none.
+	// relax is the first statement of a transaction that may be lost in a power cut; empty if none is
+	// needed.
 	relax string
 
 	// found locks the database against others that prepare it, and reports whether it was
 	// prepared ever. One that others made is foreign.
 	found func(context.Context, *sql.Tx) (bool, error)
 
-	// fault tells what is wrong, by the database's own numbers.
+	// fault classifies an error by the database's error code.
 	fault func(error) (failing, bool)
 }
 
-// failing is what is known of an error of the database.
+// failing is the class of a database error.
 type failing struct {
 	kind  fault.Kind
 	hint  string
-	again bool // what was not committed may be tried again at once
+	again bool // the transaction may be repeated at once
 }
 
 const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"

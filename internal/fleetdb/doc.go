@@ -1,26 +1,26 @@
-// Package fleetdb is the fleet database, in which the processes of a fleet meet: which plans there
-// are, the state of each of their VMs, which worker drives it, the orders of operators, and the
-// progress of transfers. It is one file (SQLite) if one process does everything, and PostgreSQL if
-// several machines take part. Both use the same tables and the same code.
+// Package fleetdb is the database that all processes of a fleet share: the plans, the state of each
+// of their VMs with its worker, the commands of operators, and the progress of transfers. It is one
+// file (SQLite) for a single process, and PostgreSQL for several machines. Both use the same tables
+// and the same code.
 //
 // # Who writes
 //
 //	operators   Plans, VMs.Order, Rehearsals, Limits, Workers.Drain, Audit
 //	scheduler   Plans.SetState, VMs.Add, Scheduling and Board; one process at a time has its lease
-//	worker      Workers, Claims and Progress, of the VMs that it drives; fenced by the claim's epoch
+//	worker      Workers, Claims and Progress, of its VMs; fenced by the claim's epoch
 //
-// Every change of a VM, plan, worker, order or limit takes the next revision. A follower asks for
-// what changed since a revision (Feed.Changes) and waits for more (Feed.Await).
+// Each change of a VM, plan, worker, command or limit gets the next revision. A follower reads the
+// changes since a revision (Feed.Changes) and waits for more (Feed.Await).
 //
 // # Files
 //
 // References point down this list.
 //
-//	roster.go                                 opens the database and hands out its parts
+//	fleetdb.go                                opens the database and hands out its parts
 //	changes.go                                the feed
 //	rehearsals.go claims.go scheduling.go progress.go workers.go board.go
-//	                                          what workers and the scheduler write
-//	plans.go vms.go orders.go counts.go       plans and VMs, and what operators want of them
+//	                                          writes of workers and the scheduler
+//	plans.go vms.go orders.go counts.go       plans and VMs, and the commands of operators
 //	limits.go audit.go leases.go records.go signatures.go
 //	schema.go tx.go faults.go                 tables, transactions and errors
 //	database.go sqlite.go postgres.go         connections

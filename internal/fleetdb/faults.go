@@ -43,8 +43,8 @@ func lost(err error) (failing, bool) {
 	return failing{}, false
 }
 
-// told makes of a database's error what callers decide by. ctx is the caller's: who gave up
-// hears so.
+// told converts a database error into a fault that callers can handle. ctx is the caller's: its
+// cancellation takes precedence.
 func (d *database) told(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errSame) {
 		return nil

@@ -14,17 +14,17 @@ import (
 type Roster struct {
 	Plans      *Plans           // submitted plans
 	VMs        *VMs             // the VMs of all plans, and orders to them
-	Claims     *Claims          // what workers write of the VMs that they drive
-	Scheduling *Scheduling      // what the scheduler decides
+	Claims     *Claims          // writes of workers about their VMs
+	Scheduling *Scheduling      // decisions of the scheduler
 	Workers    *Workers         // the processes that drive VMs
 	Leases     *Leases          // rights that one process at a time has
 	Limits     *Limits          // capacities and rates that operators set
 	Progress   *ProgressReports // how far transfers are
 	Rehearsals *Rehearsals      // boots of warm VMs before their cutover
 	Records    *Records         // small documents of all other kinds
-	Board      *Board           // what the scheduler shows
-	Audit      *AuditTrail      // who did what
-	Feed       *Feed            // what changed since a revision
+	Board      *Board           // state of the scheduler for display
+	Audit      *AuditTrail      // changes by users
+	Feed       *Feed            // changes since a revision
 
 	db   *database
 	keys *fleetkey.Keys

@@ -66,8 +66,8 @@ func (x *tx) setLease(l Lease, ttl time.Duration) error {
 	return err
 }
 
-// fence refuses what a former holder of a lease would do. Over, but nobody else's, it is good:
-// nobody has acted since.
+// fence refuses writes of a former holder of a lease. An expired lease that has no new holder is still
+// valid: no other process has acted since.
 func (x *tx) fence(l Lease) error {
 	var his int
 	err := x.row(`SELECT count(*) FROM leases WHERE name = $1 AND owner = $2 AND epoch = $3`, []any{l.Name, l.Owner, l.Epoch}, &his)

@@ -9,7 +9,7 @@ import (
 // "host:esx1/vms" 20, "host:esx1/rate" 100000000 bytes a second.
 type Limit struct {
 	Name  string `json:"name"`
-	Units int64  `json:"units"` // less than 0: as if nobody had said anything
+	Units int64  `json:"units"` // value; less than 0 removes the limit
 	Rev   int64  `json:"rev"`
 }
 

@@ -16,15 +16,15 @@ type Order string
 const (
 	GoOn     Order = ""         // also: resume
 	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
-	CutOver  Order = "cutover"  // of warm VMs: switch over as soon as the round is done
-	Cancel   Order = "cancel"   // stop, and undo what is not published
-	Retry    Order = "retry"    // of failed and canceled ones: begin again where they stopped
-	Rollback Order = "rollback" // of those that are not published: as cancel; the source runs again if it ran
-	Withdraw Order = "withdraw" // of one VM: as rollback, also of one that is published, which is removed from its target
+	CutOver  Order = "cutover"  // warm VMs: switch over as soon as the round is done
+	Cancel   Order = "cancel"   // stop, and undo unpublished results
+	Retry    Order = "retry"    // failed and canceled VMs: continue
+	Rollback Order = "rollback" // unpublished VMs: as cancel; the source runs again if it ran
+	Withdraw Order = "withdraw" // one VM: as rollback, also if it is published; it is removed from its target
 )
 
-// Under returns what stands for a VM that has order o, of a plan that has another: to give up is
-// never overruled, else what was said of the VM alone is meant.
+// Under returns the effective command of a VM with command o in a plan with another one: commands that
+// undo always win, else the VM's own command counts.
 func (o Order) Under(plan Order) Order {
 	if plan.Undoes() && !o.Undoes() || o == GoOn {
 		return plan
@@ -32,7 +32,7 @@ func (o Order) Under(plan Order) Order {
 	return o
 }
 
-// Undoes reports whether an order removes what was made of a VM, unless it is published.
+// Undoes reports whether a command removes the results of a VM, unless it is published.
 func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
 // again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
@@ -41,10 +41,10 @@ const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_befo
 	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
 	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
 
-// undone is how VMs end of which nothing was ever begun: $1 is the revision, $2 the time.
+// undone ends VMs that never started: $1 is the revision, $2 the time.
 const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
 
-// undo is how failed VMs are queued for somebody to take away what they left.
+// undo queues failed VMs, so that a worker removes their results.
 const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
 
 // withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
@@ -135,7 +135,7 @@ func (x *tx) reopen(p Plan) error {
 	return err
 }
 
-// fits reports what of a VM contradicts the order. of is its plan's.
+// fits returns an error if the state of a VM contradicts the command. of is the command of its plan.
 func (o Order) fits(v VM, of Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
@@ -146,7 +146,7 @@ func (o Order) fits(v VM, of Order) error {
 	case o == Retry && v.State == Done:
 		return no("is published already", "nothing is left to do: decamp status %s shows where it is", at)
 	case o.Undoes() && o != Withdraw && v.State == Done:
-		return no("is published", "decamp rollback %s --withdraw removes it from %s, with what was written to it since", at, strings.Join(v.To, ", "))
+		return no("is published", "decamp rollback %s --withdraw removes it from %s, with all data written to it since", at, strings.Join(v.To, ", "))
 	case o == Retry && of.Undoes() && !v.State.Over(), o == Retry && ending:
 		return no("is being canceled", "wait until it is: decamp watch %s", plan)
 	case o == Retry && of.Undoes():
@@ -205,7 +205,7 @@ func (x *tx) endPlan(p Plan) error {
 		return x.reopen(p)
 	case canceled == 0:
 		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
-			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with what was written to it since", fault.Quote(p.Name))
+			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with all data written to it since", fault.Quote(p.Name))
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (x *tx) retryPlan(p Plan) error {
 		return err
 	}
 	if n == 0 && p.Failure == nil && !p.Order.Undoes() {
-		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s says where each stands", fault.Quote(p.Name))
+		return fault.New(fault.Conflict, "no VM of plan %s has failed or was canceled", p.Name).WithHint("decamp status %s lists their states", fault.Quote(p.Name))
 	}
 	if p.Order.Undoes() {
 		if _, err := x.exec(`UPDATE plans SET ord = '', rev = $1 WHERE name = $2`, x.rev, p.Name); err != nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Plan is a plan file that is to be carried out. Its text never changes.
+// Plan is a submitted plan file. Its text never changes.
 type Plan struct {
 	Name    string    `json:"name"`
 	Text    string    `json:"text,omitempty"`   // the file; left out of lists
-	Folder  string    `json:"folder,omitempty"` // what its relative paths begin from
-	By      string    `json:"by,omitempty"`     // who submitted it
-	Role    string    `json:"role,omitempty"`   // of By when it was submitted: what the plan may do
-	Created time.Time `json:"created"`          // by the database's clock
+	Folder  string    `json:"folder,omitempty"` // folder for its relative paths
+	By      string    `json:"by,omitempty"`     // user who submitted it
+	Role    string    `json:"role,omitempty"`   // role of By at submission, which determines the plan's permissions
+	Created time.Time `json:"created"`          // time by the database's clock
 	Listed  time.Time `json:"listed,omitzero"`  // when all its VMs were found; zero: not yet
-	Order   Order     `json:"order,omitempty"`  // to all of its VMs
+	Order   Order     `json:"order,omitempty"`  // command for all of its VMs
 	State   PlanState `json:"state"`
 	Failure *Failure  `json:"failure,omitempty"` // why its VMs could not be listed, or its hook failed; of one that is over: why it failed
 	Ended   time.Time `json:"ended,omitzero"`
 	Counts  Counts    `json:"counts"`
 	Rev     int64     `json:"rev"`
 
-	signature string // of the row; only Plans.Get reads it
+	signature string // signature of the row; only Plans.Get reads it
 }
 
 // PlanState is where a plan stands.
@@ -37,7 +37,7 @@ const (
 	PlanListing PlanState = "listing" // its VMs are being found; those that were found go on already
 	PlanRunning PlanState = "running"
 	PlanEnded   PlanState = "ended"  // every VM has ended; the counts show how
-	PlanFailed  PlanState = "failed" // it ended with a Failure: its VMs were never all found, or a hook failed
+	PlanFailed  PlanState = "failed" // the plan ended with a Failure: its list of VMs is incomplete, or a hook failed
 )
 
 // Over reports whether nothing more happens to the plan unless it is retried.
@@ -49,7 +49,7 @@ type Failure struct {
 	Text string `json:"text"`
 	Hint string `json:"hint,omitempty"`
 
-	// Ours says that the source and its host had no part in it.
+	// Ours reports that neither the source nor its host caused the failure.
 	Ours bool `json:"ours,omitempty"`
 }
 
@@ -78,10 +78,10 @@ func scanPlan(row scanner) (Plan, error) {
 	return p, err
 }
 
-// Add submits a plan: its name, text, folder, and who did in which role. The same text again
-// changes nothing, and returns what is there; another text under that name is fault.Conflict. If
-// the plan that is there cannot be verified, the same text again replaces its signature, author,
-// role and folder, and has its VMs listed again.
+// Add submits a plan: its name, text, folder, author and role. The same text again changes nothing, and
+// returns the existing plan; another text under that name is fault.Conflict. If the existing plan
+// cannot be verified, the same text again replaces its signature, author, role and folder, and its VMs
+// are listed again.
 func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
 	err := s.db.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
 		old, err := x.plan(p.Name)
@@ -115,7 +115,7 @@ func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	if err != nil {
 		return err
 	}
-	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // to be signed when they are listed
+	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // they are signed when they are listed again
 	return err
 }
 
@@ -251,8 +251,8 @@ func planFields(p Plan) []string {
 	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
 }
 
-// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a
-// key of ours and was not changed since.
+// Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a key of
+// this fleet and is unchanged.
 func (s *Plans) Verify(p Plan) error {
 	if s.signer.keys == nil {
 		return noKeys()

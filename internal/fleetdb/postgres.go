@@ -21,8 +21,9 @@ const (
 	postgresIdle    = 4
 	postgresConnect = 5 * time.Second
 
-	// postgresKey is of the lock under which the tables are made: "fleet" in ASCII. It is not
-	// package flow's: who has that builds indexes, which wait for whoever waits for it here.
+	// postgresKey is the advisory lock for the creation of the tables: "fleet" in ASCII. Package
+	// workflow uses another one: its holder builds indexes, which would wait for the waiters of this
+	// lock.
 	postgresKey = 0x666c656574
 )
 
@@ -35,11 +36,11 @@ var postgresDialect = dialect{
 	fault:   postgresFault,
 }
 
-// postgresParams are what a session begins with, unless the URL says otherwise.
+// postgresParams are the session parameters, unless the URL sets them.
 var postgresParams = map[string]string{
 	"application_name": "decamp",
 
-	// A process that stands still amid a transaction would stop all others.
+	// A process that is suspended within a transaction would stop all others.
 	"idle_in_transaction_session_timeout": "5s",
 }
 
@@ -49,7 +50,7 @@ func (d *database) openPostgres(url string) error {
 		url = postgres.WithMode(url)
 	}
 	cfg, err := pgx.ParseConfig(url)
-	if err != nil { // whose text has no password: pgx sees to that
+	if err != nil { // pgx keeps the password out of the error's text
 		return fault.New(fault.Invalid, "read the database's address: %w", err).WithHint("as in postgres://USER@HOST/DATABASE, with the password in ~/.pgpass")
 	}
 	if !d.insecure {

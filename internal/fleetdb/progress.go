@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 )
 
-// Progress is how far a VM's disks are, as its worker told last.
+// Progress is the progress of a VM's disks, from the last report of its worker.
 type Progress struct {
 	Key
 	Total  int64         `json:"total"`            // bytes
@@ -17,13 +17,13 @@ type Progress struct {
 	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
 	Rate   int64         `json:"rate"`             // Moved per second, lately
 	Reread int64         `json:"reread,omitempty"` // bytes a second that verify reads back from images, lately
-	Round  int           `json:"round,omitempty"`  // of a warm run
+	Round  int           `json:"round,omitempty"`  // round of a warm run
 	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
 	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
-	At     time.Time     `json:"at"`               // by the database's clock
-	Silent bool          `json:"silent,omitempty"` // nothing was told since At, for silentAfter or longer: Rate and Reread are 0
+	At     time.Time     `json:"at"`               // time by the database's clock
+	Silent bool          `json:"silent,omitempty"` // no report since At for silentAfter or longer: Rate and Reread are 0
 
-	Busy bottleneck.Busy `json:"busy,omitzero"` // what was, lately
+	Busy bottleneck.Busy `json:"busy,omitzero"` // recent load of the copy
 }
 
 // ProgressReports is what workers reported last of the VMs that they drive. A report takes no revision.
@@ -52,11 +52,11 @@ func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progre
 	})
 }
 
-// silentAfter is how long a worker may tell nothing of a VM before what it told last says nothing
-// of now. While bytes move it tells once a second.
+// silentAfter is the time after which the last report on a VM is outdated. While bytes move, reports
+// come once per second.
 const silentAfter = 10 * time.Second
 
-// scanProgress reads what was told, at a moment: who is dead does not say that nothing moves.
+// scanProgress reads a report, and judges its age at a given time: a dead worker does not reset it.
 func scanProgress(now int64) func(scanner) (Progress, error) {
 	return func(row scanner) (Progress, error) {
 		var at int64

@@ -111,7 +111,7 @@ func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string]
 		}
 		if err := s.signer.keys.Verify(sealed.Signature, recordUse+kind, rec.ID, sealed.Doc); err != nil {
 			refused = append(refused, fault.New(fault.Denied, "record %s (%s) of the database is refused: %w", rec.ID, kind, err).
-				WithHint("it is of an older decamp, or was changed: see what it says, do that by hand, and delete it from the table records"))
+				WithHint("an older decamp wrote it, or it was changed: read it, revert the change manually, and delete it from the table records"))
 			continue
 		}
 		docs[rec.ID] = []byte(sealed.Doc)

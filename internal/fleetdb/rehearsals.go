@@ -13,10 +13,10 @@ import (
 // Rehearsed is how far a Rehearsal is.
 type Rehearsed struct {
 	Rehearsal
-	Worker  string          `json:"worker,omitempty"`  // that is to boot it, or did
-	Ended   time.Time       `json:"ended,omitzero"`    // by the database's clock; zero: it stands
+	Worker  string          `json:"worker,omitempty"`  // worker that will boot it, or did
+	Ended   time.Time       `json:"ended,omitzero"`    // time by the database's clock; zero while it is pending
 	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted; its files are the worker's
-	Tail    string          `json:"tail,omitempty"`    // the end of what the serial port said
+	Tail    string          `json:"tail,omitempty"`    // last output of the serial port
 	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
 }
 
@@ -63,24 +63,24 @@ func (x *tx) rehearsable(v VM) error {
 	case !v.Warm:
 		return no("is not moved warm", "trial: true in its plan boots it before it is published; decamp trial any time after that")
 	case v.State == Done:
-		return no("is done", "decamp trial boots what is published")
+		return no("is done", "boot the published VM with decamp trial")
 	case v.State.Over():
-		return no("is "+string(v.State)+": nobody drives it", "decamp retry %s begins again; rehearse it then", at)
+		return no("is "+string(v.State)+": no worker executes it", "start it again with decamp retry %s, then rehearse it", at)
 	case order.Undoes():
 		return no("is being canceled", "wait until it is, then: decamp retry %s", at)
 	case order == CutOver:
-		return no("is being cut over", "nothing: what is published can be tried any time, with decamp trial")
+		return no("is being cut over", "boot the published VM with decamp trial")
 	case v.State == Queued:
-		return no("is queued: nobody drives it", "decamp status %s says what it waits for; rehearse it when a worker drives it", fault.Quote(v.Plan))
+		return no("is queued: no worker executes it", "see the reason with decamp status %s; rehearse it when a worker executes it", fault.Quote(v.Plan))
 	case !driven:
-		return no("is of worker "+v.Worker+", which is gone: nobody drives it", "start that worker; or rehearse it there, with its --state")
+		return no("belongs to worker "+v.Worker+", which has ended", "start that worker, or rehearse it there with its --state")
 	case v.Rehearse != nil:
 		return no("is being rehearsed already", "wait for its end")
 	}
 	return nil
 }
 
-// driven reports whether somebody is there to hear what is asked of a VM.
+// driven reports whether a live worker executes a VM.
 func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	if v.State != Assigned && v.State != Running {
 		return false, nil
@@ -143,7 +143,7 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 			if !there {
 				stands.Failure = &Failure{
 					Kind: fault.Canceled.String(), Text: "the worker that drove VM " + v.Name + " does not any more",
-					Hint: "see decamp status " + fault.Quote(k.Plan) + "; where it goes on, rehearse it again",
+					Hint: "see decamp status " + fault.Quote(k.Plan) + "; rehearse it again when it continues",
 				}
 			}
 			all = append(all, stands)

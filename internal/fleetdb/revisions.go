@@ -16,7 +16,7 @@ type revisions struct {
 	newer  chan struct{} // closed, and replaced, by announce
 	polled time.Time     // when the database was last asked for its revision
 
-	poll chan struct{} // held by the one waiter that asks the database for all of them
+	poll chan struct{} // held by the one waiter that queries the database for all
 }
 
 func newRevisions() revisions {

@@ -14,12 +14,12 @@ type Scheduling struct{ db *database }
 type Granted struct {
 	Key
 	Worker   string
-	Expected time.Duration // of the transfer
+	Expected time.Duration // expected duration of the transfer
 }
 
-// Grant carries out what the scheduler decided, and returns the VMs for which it came true:
-// those that have changed meanwhile, or whose worker is gone, are left out. A queued VM becomes
-// Assigned, with a new epoch; one that asks gets its slots. l is the scheduler's lease.
+// Grant records the scheduler's decisions, and returns the VMs that got their grants: those that
+// changed meanwhile, or whose worker has ended, are left out. A queued VM becomes Assigned, with a new
+// epoch; one with a request gets its slots. l is the scheduler's lease.
 func (s *Scheduling) Grant(ctx context.Context, l Lease, given []Granted) ([]VM, error) {
 	if len(given) == 0 {
 		return nil, nil

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// changes are what made the tables what they are, oldest first: a database of version n has
-// the first n of them. What was released is never edited, only added to. Both databases read
-// the same words: times are microseconds since 1970 by the database's clock, 0 is never;
-// lists and what nobody selects by are JSON.
+// changes are the schema changes, oldest first: a database of version n has the first n of them.
+// Released entries are never edited; new ones are appended. Both databases use the same text: times are
+// microseconds since 1970 by the database's clock, 0 is never; lists and columns that are not selected
+// by are JSON.
 var changes = [][]string{{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,

@@ -24,7 +24,7 @@ const sqliteID = 0x64636d70
 
 const (
 	sqliteReaders = 4 // connections
-	sqliteWriters = 4 // that wait for one sync together
+	sqliteWriters = 4 // writers that share one sync
 )
 
 var sqliteDialect = dialect{
@@ -35,8 +35,8 @@ var sqliteDialect = dialect{
 	fault:   sqliteFault,
 }
 
-// openSQLite opens the file, readable by its owner only, three times: by what is written
-// durably, by what may be lost with the power, and by what is read.
+// openSQLite opens the file, readable by its owner only, three times: for durable writes, for writes
+// that a power cut may remove, and for reads.
 func (d *database) openSQLite(path string) error {
 	f, err := sqlitedb.At(path)
 	if err != nil {
@@ -76,7 +76,7 @@ func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 func sqliteFault(err error) (failing, bool) {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
-		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) // what syncs the file is not SQLite
+		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) // the file is synced outside of SQLite
 		return failing{kind: fault.Full}, full
 	}
 	const primary = 0xff
@@ -102,8 +102,8 @@ func sqliteFault(err error) (failing, bool) {
 	return failing{}, false
 }
 
-// sqliteCorrupt is completed by told, who knows the file.
-const sqliteCorrupt = "stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests"
+// sqliteCorrupt is completed by told, which knows the file.
+const sqliteCorrupt = "stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests"
 
 // sqlitePath takes apart "sqlite:/abs/fleet.db".
 func sqlitePath(url string) (string, error) {
@@ -117,24 +117,24 @@ func sqlitePath(url string) (string, error) {
 // Of SQLite's header, https://sqlite.org/fileformat2.html#the_database_header.
 const (
 	headerSize = 100
-	magic      = "SQLite format 3\x00" // it begins so
+	magic      = "SQLite format 3\x00" // first bytes of each SQLite file
 	pageSizeAt = 16                    // two bytes; 1 means 65536
 )
 
-// checkEnd refuses a file that ends within a page and has no log that could complete it. SQLite takes
-// what is missing for zeros, and may not notice.
+// checkEnd refuses a file that ends within a page without a log that could complete it. SQLite reads
+// the missing part as zeros, and may not detect that.
 func checkEnd(path string) error {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil // whoever opens it says why
+		return nil // the open call reports the error
 	}
 	defer f.Close()
 	header := make([]byte, headerSize)
 	if _, err := f.ReadAt(header, 0); errors.Is(err, io.EOF) || !bytes.HasPrefix(header, []byte(magic)) {
-		return nil // it is new, or SQLite sees that it is none
+		return nil // it is new, or SQLite refuses it
 	}
 	page := int64(binary.BigEndian.Uint16(header[pageSizeAt:]))
 	if page == 1 {

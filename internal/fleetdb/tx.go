@@ -8,15 +8,15 @@ import (
 // tries of a transaction that met others, or a connection that is no more.
 const tries = 3
 
-// tx is a transaction that writes. It has the one row of meta, so it is alone: what it reads
-// stays true until it ends, and whoever sees revision n sees all before it. PostgreSQL alone
-// would hand out numbers that are committed in another order.
+// tx is a write transaction. It locks the one row of meta, so write transactions run one at a time: its
+// reads stay valid until it ends, and a reader of revision n sees all earlier revisions. PostgreSQL
+// alone would assign numbers that commit in another order.
 type tx struct {
 	*sql.Tx
 	ctx  context.Context
 	kind *dialect
-	rev  int64 // of what is changed here; if there are several, the last
-	now  int64 // by the database's clock, in microseconds
+	rev  int64 // revision of the changes; the last one if there are several
+	now  int64 // time by the database's clock, in microseconds
 }
 
 // write runs fn in a transaction that takes revs revisions. When fn returns errSame nothing is
@@ -25,8 +25,8 @@ func (d *database) write(ctx context.Context, what string, revs int, fn func(*tx
 	return d.writeTo(ctx, d.durable, what, revs, fn)
 }
 
-// jot is write for what may be lost when the power is cut, with all processes: it does not
-// wait for the disk. PostgreSQL's processes live on, so there it is the same.
+// jot is write for data that a power cut of all processes may remove: it does not wait for the disk.
+// For PostgreSQL it is the same as write.
 func (d *database) jot(ctx context.Context, what string, revs int, fn func(*tx) error) error {
 	return d.writeTo(ctx, d.loose, what, revs, fn)
 }
@@ -61,7 +61,7 @@ func (d *database) aside(ctx context.Context, what string, fn func(*tx) error) e
 	}))
 }
 
-// see runs fn in a transaction that reads what was so at one moment.
+// see runs fn in a transaction that reads one consistent state.
 func (d *database) see(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
 	return d.told(ctx, what, d.transact(ctx, d.read, d.kind.reading, fn))
 }
@@ -87,7 +87,7 @@ func once(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.
 		return false, err
 	}
 	if err := fn(ctx, t); err != nil {
-		_ = t.Rollback() // what does not end so ends with its connection
+		_ = t.Rollback() // otherwise it ends with its connection
 		return false, err
 	}
 	return true, t.Commit()

@@ -22,7 +22,7 @@ type Key struct {
 // String returns "plan/vm-42".
 func (k Key) String() string { return k.Plan + "/" + k.VM }
 
-// VM is one VM of a plan: what is to be done, and how far it is.
+// VM is one VM of a plan: its tasks and its state.
 type VM struct {
 	Key
 
@@ -30,36 +30,36 @@ type VM struct {
 	Name      string          `json:"name"`
 	Seq       int64           `json:"seq"`       // its place in the plan
 	Source    string          `json:"source"`    // host:port that is logged in to
-	Host      string          `json:"host"`      // that it was on
-	Datastore string          `json:"datastore"` // of its .vmx
+	Host      string          `json:"host"`      // host of the VM when it was listed
+	Datastore string          `json:"datastore"` // datastore of its .vmx
 	To        []string        `json:"to"`        // dir:/srv/vm, …
 	Runs      []string        `json:"runs"`      // journal.ID of each To
 	Warm      bool            `json:"warm,omitempty"`
 	Priority  int             `json:"priority,omitempty"`
 	Disks     int             `json:"disks"`
 	Bytes     int64           `json:"bytes"`          // allocated, of all disks
-	Line      int             `json:"line,omitempty"` // of its entry in the plan's text, and where it begins there
+	Line      int             `json:"line,omitempty"` // line and position of its entry in the plan's text
 	Column    int             `json:"column,omitempty"`
-	Spec      json.RawMessage `json:"spec,omitempty"` // its planfile.Options, for whoever drives it; left out of lists
+	Spec      json.RawMessage `json:"spec,omitempty"` // its planfile.Options for the worker; left out of lists
 
 	// Who drives it, and how far it is.
 	State     State         `json:"state"`
-	Step      string        `json:"step,omitempty"`     // of migrate's pipeline
-	Waits     string        `json:"waits,omitempty"`    // why it waits, for people, where it is not the scheduler's line
-	Worker    string        `json:"worker,omitempty"`   // that drives it, or did last
+	Step      string        `json:"step,omitempty"`     // step of package migrate's pipeline
+	Waits     string        `json:"waits,omitempty"`    // reason of a wait, unless it waits for the scheduler
+	Worker    string        `json:"worker,omitempty"`   // worker that executes it, or did last
 	Storage   []string      `json:"storage,omitempty"`  // ids of the storages that its images are on, once it began
-	Epoch     int64         `json:"epoch"`              // of the last claim; 0: nobody ever drove it
+	Epoch     int64         `json:"epoch"`              // epoch of the last claim; 0 if it was never claimed
 	Asks      Stage         `json:"asks,omitempty"`     // the transfer that it wants to begin
 	Holds     bool          `json:"holds,omitempty"`    // its transfer may go on: it has its slots
-	Since     time.Time     `json:"since,omitzero"`     // of Holds
-	Expected  time.Duration `json:"expected,omitempty"` // of the transfer that it asks for or has
+	Since     time.Time     `json:"since,omitzero"`     // start of Holds
+	Expected  time.Duration `json:"expected,omitempty"` // expected duration of the requested or granted transfer
 	Order     Order         `json:"order,omitempty"`
-	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // that is asked of it
-	Attempts  int           `json:"attempts,omitempty"` // that failed, since somebody said retry
-	NotBefore time.Time     `json:"notBefore,omitzero"` // of the next attempt
+	Rehearse  *Rehearsal    `json:"rehearse,omitempty"` // pending request for a rehearsal
+	Attempts  int           `json:"attempts,omitempty"` // failed attempts since the last retry command
+	NotBefore time.Time     `json:"notBefore,omitzero"` // earliest time of the next attempt
 	Began     time.Time     `json:"began,omitzero"`
 	Ended     time.Time     `json:"ended,omitzero"`
-	Failure   *Failure      `json:"failure,omitempty"` // of the last attempt
+	Failure   *Failure      `json:"failure,omitempty"` // failure of the last attempt
 	Rev       int64         `json:"rev"`
 
 	signed signedVM // only VMs.Get reads it
@@ -70,7 +70,7 @@ type State string
 
 // The states of a VM.
 const (
-	Queued   State = "queued"   // nobody drives it: it waits for its turn, or its next attempt
+	Queued   State = "queued"   // no worker executes it: it waits for a slot, or for its next attempt
 	Assigned State = "assigned" // a worker is to drive it
 	Running  State = "running"  // a worker drives it
 	Stranded State = "stranded" // its worker is gone and has its images: it waits for that worker
@@ -79,10 +79,10 @@ const (
 	Canceled State = "canceled" // and undone
 )
 
-// Over reports whether nothing more happens unless somebody says retry.
+// Over reports whether the VM stays in this state unless a user retries it.
 func (s State) Over() bool { return s == Done || s == Failed || s == Canceled }
 
-// Stage is the kind of transfer that a VM asks for; the words are sched's.
+// Stage is the kind of transfer that a VM requests; the values are those of package sched.
 type Stage string
 
 // Stages.
@@ -102,7 +102,7 @@ type VMs struct {
 const vmColumns = `plan, vm, seq, warm, listing, state, step, waits, worker, storage, epoch, asks, holds, since, expected,
 	ord, rehearse, attempts, not_before, began, ended, failure, rev`
 
-// listing is what is known of a VM from the beginning and is not selected by.
+// listing is the data of a VM that never changes and is not selected by.
 type listing struct {
 	Name      string   `json:"name"`
 	Source    string   `json:"source"`
@@ -151,10 +151,9 @@ func scanVM(row scanner) (VM, error) {
 // batch is how many VMs are one statement: a megabyte or two of parameters.
 const batch = 1000
 
-// Add queues VMs that were found, in one transaction. Those that are there stay as they are; if
-// they have no signature, their listing is replaced and signed.
-// Who has no Seq comes behind the others of its plan. Those of a plan that is canceled are, and
-// those that the plan names and nobody has are Failed from the beginning: they say so.
+// Add queues listed VMs in one transaction. Existing rows stay unchanged; if they have no signature,
+// their listing is replaced and signed. A VM without Seq follows the others of its plan. VMs of a
+// canceled plan are Canceled, and named VMs that do not exist are Failed with that reason.
 func (s *VMs) Add(ctx context.Context, vms []VM) error {
 	if len(vms) == 0 {
 		return nil
@@ -172,8 +171,7 @@ func (s *VMs) Add(ctx context.Context, vms []VM) error {
 	})
 }
 
-// adding is an Add under way. Each VM has a revision of its own, so that followers may read
-// in pieces.
+// adding is an Add in progress. Each VM has a separate revision, so that followers can read in parts.
 type adding struct {
 	*tx
 	signer signer
@@ -269,7 +267,7 @@ func noVM(k Key) error {
 	return fault.New(fault.NotFound, "there is no VM %s in plan %s", k.VM, k.Plan).WithHint("decamp status %s lists those that there are", fault.Quote(k.Plan))
 }
 
-// Query selects VMs; what is left zero selects all.
+// Query selects VMs; a zero field selects all.
 type Query struct {
 	Plan   string
 	States []State
@@ -330,8 +328,8 @@ type signedVM struct {
 	signature string
 }
 
-// vmFields are what a VM's signature covers: the plan that it belongs to, by the plan's signature,
-// and what is to be done.
+// vmFields are the fields that a VM's signature covers: its plan, by the plan's signature, and its
+// tasks.
 func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
 	return []string{p.signature, k.Plan, k.VM, strconv.FormatBool(warm), row.listing, row.spec}
 }
@@ -349,11 +347,11 @@ func (s *VMs) Verify(p Plan, v VM) error {
 	return nil
 }
 
-// Rehearsal is what somebody asks of a warm VM: that whoever drives it boots it from its images as
-// they are. Beside an Order it is carried out once. It stands until it is answered or taken back,
-// which ends it where it is under way.
+// Rehearsal is a user's request to boot a warm VM from its current images. The worker that executes the
+// VM carries it out once. It is valid until it is answered or withdrawn; withdrawing it ends a running
+// rehearsal.
 type Rehearsal struct {
 	ID       string        `json:"id"`                 // another one for each that is asked
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // that the guest may take; 0: what is usual
+	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 is the default
 }

@@ -12,12 +12,12 @@ import (
 // Worker is a process that drives VMs.
 type Worker struct {
 	Name    string            `json:"name"`             // the same after a restart; by it its VMs are found again
-	Version string            `json:"version"`          // of decamp
+	Version string            `json:"version"`          // version of decamp
 	Offers  map[string]string `json:"offers"`           // folder -> id of the storage behind it. The same id on two workers is shared storage
-	VMs     int               `json:"vms"`              // that it drives at once, at most
+	VMs     int               `json:"vms"`              // maximum number of concurrent VMs
 	Drains  bool              `json:"drains,omitempty"` // is given nothing more
-	Epoch   int64             `json:"epoch"`            // of this process: a second one of that name takes the place of the first
-	Until   time.Time         `json:"until"`            // of its lease, by the database's clock
+	Epoch   int64             `json:"epoch"`            // epoch of this process: a second one with the same name replaces the first
+	Until   time.Time         `json:"until"`            // end of its lease, by the database's clock
 	Alive   bool              `json:"alive"`            // Until is not over, by the database's clock
 	Rev     int64             `json:"rev"`
 }
@@ -29,9 +29,9 @@ type Workers struct{ db *database }
 // workerLease returns the name of a worker's lease.
 func workerLease(name string) string { return "worker:" + name }
 
-// Join makes this process the worker of that name, whoever was before: a former process is
-// fenced, also from its VMs. They are the new one's at once, Assigned and with a new epoch, with
-// the slots that they hold; those that waited for the worker are queued.
+// Join makes this process the worker of that name. An earlier process of that name is fenced, also from
+// its VMs. The new process gets them at once, Assigned with a new epoch, with their slots; those that
+// waited for the worker are queued.
 func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
@@ -66,8 +66,8 @@ func (x *tx) inherit(worker string) error {
 	return err
 }
 
-// Leave ends a worker's lease at once. Its row stays, for what it did; what it drives is as a
-// dead worker's.
+// Leave ends a worker's lease at once. Its row stays as a record; its VMs are treated as those of a
+// dead worker.
 func (s *Workers) Leave(ctx context.Context, l Lease) error {
 	return s.db.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
 		if err := x.free(l); err != nil {
@@ -115,7 +115,7 @@ func (s *Workers) List(ctx context.Context) ([]Worker, error) {
 	return all, err
 }
 
-// Drain has a worker be given nothing more, or again. A worker that joins says itself which.
+// Drain stops or resumes assignments to a worker. A worker that joins sets this itself.
 func (s *Workers) Drain(ctx context.Context, name string, on bool) error {
 	return s.db.write(ctx, "drain "+name, 1, func(x *tx) error {
 		n, err := x.exec(`UPDATE workers SET drains = $1, rev = $2 WHERE name = $3`, on, x.rev, name)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// fveSize is what is read of BitLocker's metadata, in bytes; each of its copies has
-// room for as much.
+// fveSize is the number of bytes read of BitLocker's metadata; each of its copies has space for as
+// much.
 const fveSize = 64 << 10
 
 // Kinds of protectors that a BitLocker volume's key is kept by.
@@ -20,7 +20,7 @@ const (
 	protectPassword = 0x2000
 )
 
-// A bitLocker is what the metadata of a volume says without its key.
+// A bitLocker has the fields of a volume's metadata that are readable without its key.
 type bitLocker struct {
 	state      uint16
 	protectors []uint16
@@ -73,7 +73,7 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 	return found, true
 }
 
-// progress says how much of a volume is encrypted, where it is not all.
+// progress describes which part of a volume is encrypted, if it is not all of it.
 func (b bitLocker) progress() string {
 	switch b.state {
 	case 1:
@@ -84,7 +84,7 @@ func (b bitLocker) progress() string {
 	return ""
 }
 
-// opens says what is needed to read the volume at the target.
+// opens describes what the target requires to read the volume.
 func (b bitLocker) opens() string {
 	has := func(kinds ...uint16) bool {
 		return slices.ContainsFunc(kinds, func(k uint16) bool { return slices.Contains(b.protectors, k) })
@@ -93,7 +93,7 @@ func (b bitLocker) opens() string {
 	case has(protectClear):
 		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
 	case has(protectPassword):
-		return "it asks for its password"
+		return "it requests its password"
 	case has(protectTPM, protectTPMPIN):
 		return "its key is bound to the virtual TPM, which stays behind: the guest needs its recovery key"
 	case has(protectStartup):
@@ -102,7 +102,7 @@ func (b bitLocker) opens() string {
 	return "the guest needs its recovery key"
 }
 
-// bitLocker warns of a BitLocker volume and says what becomes of it.
+// bitLocker adds a warning for a BitLocker volume, with the effect of a migration.
 func (d *detector) bitLocker(number int, w *window) {
 	found, _ := readBitLocker(w)
 	parts := []string{found.opens()}

@@ -2,9 +2,9 @@ package guest
 
 import "github.com/decamp/decamp/internal/guest/linux"
 
-// VirtioBus returns the bus of virtio's that a guest boots from with what is in it now: a Linux by
-// its newest kernel, a Windows by its drivers. It is empty where there is none. known is false
-// where neither can be read.
+// VirtioBus returns the virtio bus from which a guest can boot without changes: a Linux by its newest
+// kernel, a Windows by its drivers. It is empty if there is none. known is false if neither can be
+// read.
 func VirtioBus(reports []Report) (bus linux.Bus, known bool) {
 	for _, r := range reports {
 		switch {

@@ -11,11 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// Detect reads what is on src. The error is about reading only: what is damaged or
-// strange on the disk becomes a Warning. It reads mostly far less than its limits allow:
-// one piece of 64 KiB for each partition, a few hundred blocks for what a guest needs, and
-// the initramfs of its newest kernels; of a Windows some MiB of its registry and the map
-// of free clusters.
+// Detect reads the contents of src. The error concerns reading only: damaged or unknown structures
+// become a Warning. It usually reads far less than its limits: one piece of 64 KiB for each partition,
+// a few hundred blocks of a guest's files, and the initramfs of its newest kernels; for Windows some
+// MiB of its registry and the map of free clusters.
 func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	reports, err := DetectAll(ctx, []disk.Source{src})
 	if err != nil {
@@ -24,8 +23,7 @@ func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	return reports[0], nil
 }
 
-// DetectEach opens the disks of one VM, of which there are n, reads them as DetectAll does, and
-// closes them.
+// DetectEach opens the n disks of one VM, reads them as DetectAll does, and closes them.
 func DetectEach(ctx context.Context, n int, open func(i int) (disk.Source, error)) (_ []Report, err error) {
 	var srcs []disk.Source
 	defer func() {
@@ -43,11 +41,11 @@ func DetectEach(ctx context.Context, n int, open func(i int) (disk.Source, error
 	return DetectAll(ctx, srcs)
 }
 
-// DetectAll reads the disks of one VM, and returns a Report for each: a guest may have its
-// volumes on several. What is told of the guest is in the report of the disk its root is on.
+// DetectAll reads the disks of one VM, and returns a Report for each: a guest may have its volumes on
+// several. The guest is described in the report of its root's disk.
 //
-// The disks are read within budget.Examination. If that is exhausted, no error is returned:
-// the reports keep what was found before, and have a Warning NotExamined with the reason.
+// The disks are read within budget.Examination. If that is exhausted, no error is returned: the reports
+// keep the earlier results, and have a Warning NotExamined with the reason.
 func DetectAll(ctx context.Context, srcs []disk.Source) ([]Report, error) {
 	b, cancel := budget.New(ctx, budget.Examination())
 	defer cancel()
@@ -109,7 +107,7 @@ type detector struct {
 	machine *machine
 }
 
-// look reads the table and what is in the partitions.
+// look reads the partition table and the contents of the partitions.
 func (d *detector) look() {
 	d.table()
 	d.findDynamic()
@@ -125,8 +123,7 @@ func (d *detector) look() {
 	d.dynamic()
 }
 
-// warn adds a Warning. After the end of the budget there are none: what cannot be read is
-// not damaged.
+// warn adds a Warning. After the end of the budget it adds none: unread parts are not damaged.
 func (d *detector) warn(code, format string, args ...any) {
 	if d.machine.budget.Err() != nil {
 		return
@@ -180,7 +177,7 @@ func (d *detector) partition(p *Partition) {
 		d.report.Boot.ESP = true
 	}
 	if isExtended(p.Type) {
-		return // what is in it has entries of its own
+		return // its partitions have separate entries
 	}
 	if p.Off < 0 || p.Len <= 0 || p.Off > d.disk.size || p.Len > d.disk.size-p.Off {
 		d.warn("partition-outside", "partition %d, bytes %d to %d, is not within the disk of %d", p.Number, p.Off, p.Off+p.Len, d.disk.size)

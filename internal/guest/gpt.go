@@ -89,7 +89,7 @@ func parseGPT(array []byte, size int) []Partition {
 		const maxSector = 1 << 52 // keeps bytes within int64
 		first, last := binary.LittleEndian.Uint64(e[32:]), binary.LittleEndian.Uint64(e[40:])
 		if first >= maxSector || last >= maxSector || last < first {
-			first, last = 0, maxSector-1 // Detect says that it is outside
+			first, last = 0, maxSector-1 // Detect reports entries outside of the disk
 		}
 		const legacyBoot = 1 << 2
 		parts = append(parts, Partition{

@@ -23,7 +23,7 @@ type Access struct {
 	Credentials map[string]Credential `yaml:"credentials" doc:"logins to sources and to their hosts, by name"`
 	Places      map[string]NamedPlace `yaml:"places" doc:"destinations that are logged in to, by name"`
 
-	path string // of the file, for messages
+	path string // path of the file, for messages
 }
 
 // Credential is a secret, bound to the address and the identity that it may be sent to.
@@ -151,7 +151,7 @@ func (r *ruler) credential(name string, c Credential) {
 	}
 }
 
-// mistake says why To cannot be the destination of a place; empty if it can.
+// mistake returns why To cannot be the destination of a place; empty if it can.
 func (p NamedPlace) mistake() string {
 	kind, address, _ := strings.Cut(string(p.To), ":")
 	folder, _, _ := strings.Cut(address, "?")

@@ -21,7 +21,7 @@ const (
 	Local   Role = "local"   // a plan of the user who runs the command, with the user's own files and terminal
 )
 
-// Class says which roles may set a key, and what its value is checked against.
+// Class determines which roles may set a key, and the check of its value.
 type Class int
 
 // Classes of keys. An unclassified key is treated as adminOnly.
@@ -86,7 +86,7 @@ var classes = map[string]Class{
 	"Hook.Timeout": harmless,
 }
 
-// addressClasses has the class of what stands between KIND: and the question mark of a destination.
+// addressClasses has the class of the part of a destination between KIND: and the question mark.
 var addressClasses = map[string]Class{
 	Dir: offered, KubeVirt: offered, // a folder
 	Place:   named,
@@ -219,8 +219,8 @@ func (w *walker) value(v reflect.Value, path string, class Class) {
 // Privileged is a key of a plan that only the role admin may set.
 type Privileged struct {
 	Path string // such as hooks.pre.command
-	Pos  Pos    // of the key in the text
-	Why  string // what of a destination it is; empty for other keys
+	Pos  Pos    // position of the key in the text
+	Why  string // part of a destination; empty for other keys
 }
 
 func (p Privileged) String() string {
@@ -263,7 +263,7 @@ func (f *File) AdminOnly() []Privileged {
 	return all
 }
 
-// adminOnly says what of a destination only the role admin may set; empty if nothing is.
+// adminOnly returns the part of a destination that only the role admin may set; empty if there is none.
 func (d Destination) adminOnly() string {
 	kind := d.Kind()
 	switch addressClasses[kind] {

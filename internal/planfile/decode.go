@@ -56,11 +56,11 @@ type shorthand interface {
 	short() any
 }
 
-// decoder makes nodes Go values, and goes on after what is wrong.
+// decoder converts nodes to Go values, and continues after errors.
 type decoder struct {
 	found  Findings
 	where  map[string]Pos
-	preset map[reflect.Type]reflect.Value // what elements of lists begin as
+	preset map[reflect.Type]reflect.Value // initial values of list elements by type
 	keys   map[reflect.Type][]key
 }
 
@@ -70,7 +70,7 @@ func newDecoder() *decoder {
 
 func at(n *yaml.Node) Pos { return Pos{n.Line, n.Column} }
 
-// wrong notes what is wrong at a node.
+// wrong adds a finding at a node.
 func (d *decoder) wrong(n *yaml.Node, path string, err error) {
 	text := short(err.Error())
 	if path != "" {
@@ -80,7 +80,7 @@ func (d *decoder) wrong(n *yaml.Node, path string, err error) {
 	d.found = append(d.found, f)
 }
 
-// longestTold is what is told of a text that somebody made to be long, in bytes.
+// longestTold limits quotations of the text in findings, in bytes.
 const longestTold = 300
 
 // short cuts a text at the end of a character.
@@ -122,7 +122,7 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// taken refuses what a small text can become a large one by, and what says nothing.
+// taken refuses constructs that expand a small text to a large one, and values without content.
 func (d *decoder) taken(n *yaml.Node, path string) bool {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -217,7 +217,7 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	v.Set(m)
 }
 
-// pairs returns the values of a mapping by their keys, each of which stands there once.
+// pairs returns the values of a mapping by their keys, and reports duplicate keys.
 func (d *decoder) pairs(n *yaml.Node, path string) map[string]*yaml.Node {
 	values, seen := map[string]*yaml.Node{}, map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -273,8 +273,8 @@ func (d *decoder) structure(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// presetVMs makes VMs begin with the defaults, so that what a VM says is on top of them. What
-// stands before its own destination is decided when it is known where the VM is.
+// presetVMs initializes VMs with the defaults, so that the values of a VM take precedence. Destinations
+// are decided later, when the location of the VM is known.
 func (d *decoder) presetVMs(defaults Options) {
 	defaults.To = nil
 	d.preset[reflect.TypeFor[VM]()] = reflect.ValueOf(VM{Options: defaults})

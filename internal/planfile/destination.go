@@ -57,8 +57,8 @@ func (d *Destination) set(s string) error {
 
 // Here is what a destination may leave out where it is typed.
 type Here struct {
-	Folder string // that relative ones are in; empty: there may be none
-	Stage  string // of destinations that need one and do not name it; empty: they have to
+	Folder string // base of relative folders; none are permitted if empty
+	Stage  string // default staging folder; destinations must name one if empty
 }
 
 // at returns the folder that is meant by one that may be relative.
@@ -85,12 +85,12 @@ func ParseDestination(s string, here Here) (Destination, error) {
 		if found {
 			d += Destination("?" + rest)
 		}
-	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // whose name the environment may have
+	case slices.Contains(places, kind) && (address != "" || d == OpenStack+":"): // the environment may have its name
 		if here.Stage != "" && d.Folder() == "" {
 			d = d.withStage(here.at(here.Stage))
 		}
 		if d.Folder() == "" {
-			return "", fault.New(fault.Invalid, "%s: it is not said in which folder of this machine VMs are staged", s).
+			return "", fault.New(fault.Invalid, "%s: the staging folder of this machine is missing", s).
 				WithHint("add stage=/FOLDER behind a ? or &: it needs room for the VMs that are under way")
 		}
 		if kind == Place && (!IsName(d.Address()) || len(d.parameters()[stageKey]) != 1 || strings.ContainsAny(d.Folder(), "?\n\x00")) {
@@ -137,7 +137,7 @@ func (d Destination) Folder() string {
 	return filepath.Clean(v.Get(stageKey))
 }
 
-// parameters returns what stands behind the question mark; nil if it cannot be read.
+// parameters returns the parameters after the question mark; nil if they cannot be parsed.
 func (d Destination) parameters() url.Values {
 	_, query, _ := strings.Cut(string(d), "?")
 	v, err := url.ParseQuery(query)

@@ -14,10 +14,10 @@ import (
 // Draft is what a new plan is made of.
 type Draft struct {
 	Name     string
-	URL      string // of the source
-	Select   string // by which the candidates were chosen; may be empty
+	URL      string // URL of the source
+	Select   string // expression that selected the candidates; may be empty
 	To       []string
-	Mode     Mode // with warm, a transport that reads running VMs is said, too
+	Mode     Mode // with warm, the draft also sets a transport that reads running VMs
 	PowerOff PowerOff
 	VMs      []Candidate
 }
@@ -96,7 +96,7 @@ func (d *Draft) Write(w io.Writer, names Finder) error {
 
 func (d *Draft) destinations(b *strings.Builder) {
 	if len(d.To) == 0 {
-		b.WriteString("  # to: [dir:/srv/vm]      # to be filled in: where the VMs are to live\n")
+		b.WriteString("  # to: [dir:/srv/vm]      # fill in the destination of the VMs\n")
 		return
 	}
 	words := make([]string, len(d.To))
@@ -175,7 +175,7 @@ func counted(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// plainWord needs no quotes in YAML, if it is none of the words that mean something else.
+// plainWord matches text that needs no quotes in YAML, unless it is a reserved word.
 const plainWord = `^(dir:/)?[A-Za-z][A-Za-z0-9._/-]*$`
 
 var reserved = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
@@ -204,8 +204,7 @@ type Left struct {
 	Obstacles []inventory.Warning `json:"obstacles"`
 }
 
-// JSON returns the plan as a value that is the same plan once it is encoded, and what it
-// leaves out.
+// JSON returns the plan as a value whose encoding is the same plan, and the VMs that it leaves out.
 func (d *Draft) JSON(names Finder) (plan map[string]any, left []Left) {
 	movable, others := d.parted()
 	defaults := map[string]any{"mode": d.Mode, "powerOff": d.PowerOff}

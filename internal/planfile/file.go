@@ -41,9 +41,9 @@ type File struct {
 	Weight   int       `yaml:"weight" min:"1" max:"100" doc:"share of what several plans wait for: a plan of weight 2 gets twice what a plan of weight 1 gets"`
 	Hooks    Hooks     `yaml:"hooks" doc:"commands before the first VM and after the last"`
 	Select   Selection `yaml:"select" doc:"the VMs to move, by an expression: folder=prod && !poweredOn"`
-	VMs      []VM      `yaml:"vms" doc:"the VMs to move, by name; with select: what is different for some"`
+	VMs      []VM      `yaml:"vms" doc:"the VMs to migrate, by name; with select: options of single VMs"`
 
-	where map[string]Pos // of each key, by its path
+	where map[string]Pos // position of each key by its path
 }
 
 // Source is an ESXi or a vCenter, and how to log in there.
@@ -51,7 +51,7 @@ type Source struct {
 	URL         URL         `yaml:"url" required:"true" doc:"esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], without a password"`
 	Direct      bool        `yaml:"direct" doc:"with a vCenter: fetch the disks from its ESXi hosts, not through it"`
 	Fingerprint Fingerprint `yaml:"fingerprint" doc:"SHA-256 of the certificate to accept; in a submitted plan it replaces no known one"`
-	Credentials Credentials `yaml:"credentials" doc:"where the password is; without them decamp plan run reads the file that $DECAMP_PASSWORD_FILE names, or asks; a submitted plan requires them"`
+	Credentials Credentials `yaml:"credentials" doc:"source of the password; without it decamp plan run reads the file in $DECAMP_PASSWORD_FILE, or prompts; a submitted plan requires it"`
 	SSH         SSH         `yaml:"ssh" doc:"how to log in to hosts where the API does not do: sourceHash, landing by ssh"`
 }
 
@@ -71,7 +71,7 @@ type SSH struct {
 	Enable      bool            `yaml:"enable" doc:"start SSH where it is off and needed, and stop it again in the end"`
 }
 
-// VM is one VM that is named, with what is different for it.
+// VM is a named VM with its options.
 type VM struct {
 	VM      Text `yaml:"vm" required:"true" doc:"its name, reference (vm-42), UUID or inventory path"`
 	UUID    UUID `yaml:"uuid" doc:"the UUID that it must have: a name may come to mean another VM"`
@@ -87,7 +87,7 @@ type Options struct {
 	DomainType   DomainType    `yaml:"domainType" flag:"domain-type" doc:"of the libvirt domain; qemu needs no KVM"`
 	Hardware     VMHardware    `yaml:"hardware" flag:"hardware" doc:"of the VM at its target: compat; virtio, for which a Linux guest is changed; auto, virtio where the guest can be changed"`
 	Engine       Engine        `yaml:"engine" flag:"engine" doc:"that changes a guest for virtio: linux-append; virt-v2v; auto, the first of them that is there and takes the guest"`
-	VirtioWin    Path          `yaml:"virtioWin" flag:"virtio-win" doc:"the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN of the machine else"`
+	VirtioWin    Path          `yaml:"virtioWin" flag:"virtio-win" doc:"drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents; default: $VIRTIO_WIN of the machine"`
 	KeyFiles     []Text        `yaml:"keyFiles" flag:"key-file" doc:"files with keys of encrypted volumes, for virt-v2v: PATH, or UUID=PATH or /dev/sda2=PATH for one volume; in each, in one line, a LUKS passphrase or BitLocker's recovery key"`
 	Kernel       Path          `yaml:"applianceKernel" flag:"appliance-kernel" doc:"image of the kernel that mounts XFS and btrfs of guests that are changed; its modules in lib/modules there; the newest in /boot of the machine else"`
 	GuestAgent   bool          `yaml:"guestAgent" flag:"guest-agent" doc:"with hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot"`
@@ -101,7 +101,7 @@ type Options struct {
 	ShutdownWait Duration      `yaml:"shutdownWait" flag:"shutdown-wait" doc:"the time the guest may take to shut down"`
 	Priority     int           `yaml:"priority" min:"-1000" max:"1000" doc:"higher ones first"`
 	SourceHash   bool          `yaml:"sourceHash" flag:"source-hash" doc:"have the host hash each disk, by SSH, and compare"`
-	Spot         Spot          `yaml:"spot" doc:"what of each disk is read from the source a second time and compared"`
+	Spot         Spot          `yaml:"spot" doc:"parts of each disk that are read from the source a second time and compared"`
 	Trial        bool          `yaml:"trial" flag:"trial" doc:"boot the VM on throw-away overlays before it is published; one that does not boot is not"`
 	Expect       Text          `yaml:"expect" flag:"expect" doc:"with trial: text on the serial port or text screen that means the guest is up"`
 	Start        bool          `yaml:"start" flag:"start" doc:"start the VM at its target once it is published there; the one at the source stays off"`
@@ -114,13 +114,13 @@ type NFC struct {
 	Buffer  Size `yaml:"buffer" flag:"nfc-buffer" doc:"of a session on the host: a multiple of 64K up to 2M; without it chosen by whether the VM runs"`
 	Buffers int  `yaml:"buffers" flag:"nfc-buffers" min:"1" max:"256" doc:"such buffers of a session, 16M together at the most"`
 	Network Text `yaml:"network" flag:"network" doc:"the host's VMkernel NIC to read from: vmk1, its address, subnet or port group"`
-	Plain   bool `yaml:"plain" flag:"nfc-plain" doc:"read in clear, where anybody on the way may read along"`
+	Plain   bool `yaml:"plain" flag:"nfc-plain" doc:"read without encryption: every machine on the path can read the data"`
 }
 
 // Landing is how hosts push their disks to a datastore that decamp serves.
 type Landing struct {
 	Memory    Size   `yaml:"memory" flag:"landing-memory" doc:"held of all disks together"`
-	Advertise IP     `yaml:"advertise" flag:"advertise" doc:"the IP of this machine that hosts are told; the one on their way else"`
+	Advertise IP     `yaml:"advertise" flag:"advertise" doc:"the IP of this machine for hosts; default: that of the route to each host"`
 	Listen    Text   `yaml:"listen" flag:"landing-listen" doc:"the address to serve NFS on"`
 	Portmap   Text   `yaml:"portmap" flag:"landing-portmap" doc:"the address of the port mapper, which ESXi looks for on 111"`
 	Allow     []Text `yaml:"allow" flag:"landing-allow" doc:"who may mount it too: names, addresses or networks"`
@@ -149,10 +149,10 @@ type Window struct {
 // Maps say what the names of the source become, and where VMs live by where they are.
 type Maps struct {
 	Mapping    `yaml:",inline"`
-	Datastores map[string]Destination `yaml:"datastores" doc:"datastore that a VM's .vmx is on: where the VM is to live if it does not say"`
+	Datastores map[string]Destination `yaml:"datastores" doc:"datastore of a VM's .vmx: destination of the VM if its entry has none"`
 }
 
-// Limits bound what is under way at once.
+// Limits bound concurrent work.
 type Limits struct {
 	Host      HostLimits  `yaml:"host" doc:"on each ESXi host"`
 	Bandwidth []Bandwidth `yaml:"bandwidth" doc:"bytes a second of all transfers; the first entry that is in force counts"`
@@ -170,8 +170,9 @@ type Bandwidth struct {
 	Window `yaml:",inline"`
 }
 
-// Spot is what of each disk is read from the source a second time. The zero value is the default: the
-// first and the last MiB, 64 random ones, and those with tables and file-system structures.
+// Spot selects the parts of each disk that are read from the source a second time. The zero value is
+// the default: the first and the last MiB, 64 random ones, and those with tables and file-system
+// structures.
 type Spot struct {
 	First  Size `yaml:"first" doc:"bytes from its beginning, at least 1 MiB"`
 	Ranges int  `yaml:"ranges" min:"0" max:"100000" doc:"random ranges of 1 MiB; 0 is 64"`
@@ -180,7 +181,7 @@ type Spot struct {
 
 // Hooks are commands of the user.
 type Hooks struct {
-	Pre  Hook `yaml:"pre" doc:"before; if it fails, what it stands before does not begin"`
+	Pre  Hook `yaml:"pre" doc:"runs before; if it fails, the plan or VM does not start"`
 	Post Hook `yaml:"post" doc:"after, whatever the end was"`
 }
 
@@ -193,9 +194,9 @@ type Hook struct {
 // Pos is a place in the text, from 1.
 type Pos struct{ Line, Column int }
 
-// Move is one VM that the file says to move.
+// Move is one VM that the file selects.
 type Move struct {
 	VM      *inventory.VM
 	Options Options
-	Pos     Pos // of its entry, or of the selection
+	Pos     Pos // position of its entry, or of the selection
 }

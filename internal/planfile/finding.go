@@ -13,12 +13,12 @@ import (
 type Finding struct {
 	Code   string     `json:"code"`             // stable
 	Kind   string     `json:"kind,omitempty"`   // a fault.Kind, of what blocks
-	Line   int        `json:"line,omitempty"`   // of the file, from 1
-	Column int        `json:"column,omitempty"` // from 1
+	Line   int        `json:"line,omitempty"`   // line of the file, from 1
+	Column int        `json:"column,omitempty"` // column, from 1
 	VM     string     `json:"vm,omitempty"`     // its name, if it is about one
 	Text   string     `json:"text"`
 	Remedy string     `json:"remedy,omitempty"`
-	Blocks bool       `json:"blocks"` // what it is about would fail
+	Blocks bool       `json:"blocks"` // the affected VM or plan would fail
 	kind   fault.Kind // the same as Kind
 }
 
@@ -79,7 +79,7 @@ func (fs Findings) Err() error {
 	return fault.New(kind, "%d things are in the way", len(blocking)).WithHint("each of them has its remedy above; then check again")
 }
 
-// String is the finding on one line: place, VM and what it is.
+// String returns the finding on one line: position, VM and text.
 func (f Finding) String() string {
 	text := f.Text
 	if f.VM != "" {

@@ -9,11 +9,11 @@ import (
 // A Flag is a flag of decamp migrate that sets one key of Options.
 type Flag struct {
 	Name     string
-	Key      string   // of plan files, as warm.interval
-	Doc      string   // of the key
+	Key      string   // key of plan files, such as warm.interval
+	Doc      string   // documentation of the key
 	Field    any      // a pointer to the field
 	Words    []string // the values of a closed list; nil: any
-	Min, Max int      // of a number; both 0: any
+	Min, Max int      // bounds of a number; both 0 for none
 }
 
 // Flags returns the flags that set keys of o, in the order of the keys.

@@ -13,8 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Hardware is what a simulation is told of hosts, disks and links. What it says nothing of is no
-// bound.
+// Hardware describes hosts, disks and links for a simulation. Missing entries set no limit.
 type Hardware struct {
 	Version    int             `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
 	Hosts      map[string]Rate `yaml:"hosts" doc:"what each ESXi host gives to all that read from it; \"*\" is every other host"`
@@ -24,7 +23,7 @@ type Hardware struct {
 	Disk       Rate            `yaml:"disk" doc:"the most that one disk has"`
 	Crowd      Percent         `yaml:"crowd" doc:"what each transfer beside the first costs of link, such as 0.1%"`
 	Hold       Duration        `yaml:"hold" doc:"how long a VM has its slots before its transfer begins: a tool that starts a container first"`
-	Uncertain  Percent         `yaml:"uncertain" doc:"how far the rates may be off, both ways, for the bounds of what is predicted"`
+	Uncertain  Percent         `yaml:"uncertain" doc:"uncertainty of the rates in both directions, for the bounds of the prediction"`
 	PerHost    HostLimits      `yaml:"perHost" doc:"VMs and disks of a host at a time, in place of the plan's"`
 	VMs        []Group         `yaml:"vms" doc:"VMs to simulate when there is no plan yet"`
 }
@@ -53,7 +52,7 @@ func (p *Percent) set(text string) error {
 	return nil
 }
 
-// LoadHardware reads a file of it. What is wrong with it is all told at once.
+// LoadHardware reads such a file. It reports all errors at once.
 func LoadHardware(path string) (*Hardware, error) { return load(path, ParseHardware) }
 
 // load reads a file that parse understands.
@@ -66,7 +65,7 @@ func load[T any](path string, parse func([]byte) (*T, Findings)) (*T, error) {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
 	defer f.Close()                                         // only read
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1)) // of one that is too long, as much as shows it
+	text, err := io.ReadAll(io.LimitReader(f, mostBytes+1)) // of a file that is too long, just enough to show that
 	if err != nil {
 		return nil, fault.Wrap(fault.Invalid, err)
 	}
@@ -98,7 +97,7 @@ func ParseHardware(text []byte) (*Hardware, Findings) {
 	return h, d.found
 }
 
-// Rates are those of a simulation, times a factor: 1 is what the file says.
+// Rates returns the rates of a simulation, multiplied by factor: 1 uses the values of the file.
 func (h *Hardware) Rates(factor float64) map[string]int64 {
 	rates := map[string]int64{}
 	set := func(name string, r Rate) {

@@ -11,8 +11,8 @@ var latest struct {
 	file *File
 }
 
-// parsed returns a copy of the latest, if it is of that text. What is below its first level is
-// shared: nobody changes that.
+// parsed returns a copy of the latest file if it has that text. Nested values are shared and must not
+// be changed.
 func parsed(text []byte) *File {
 	latest.mu.Lock()
 	defer latest.mu.Unlock()

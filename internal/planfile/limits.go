@@ -38,8 +38,8 @@ const (
 	hostDisks = "/disks"
 )
 
-// Capacities are the units of sched's resources that the file says, for a host: "host:esx1/vms".
-// What it does not say is left out.
+// Capacities returns the units of sched's resources for a host, as set in the file: "host:esx1/vms".
+// Missing entries are left out.
 func (h HostLimits) Capacities(host string) map[string]int64 {
 	units := map[string]int64{}
 	if h.VMs > 0 {

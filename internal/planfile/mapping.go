@@ -12,25 +12,25 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// Mapping says what names of the source are called at a target: namemap.Map, as a file has it. It is part
-// of a plan, and all of a file that decamp migrate takes with --map.
+// Mapping maps names of the source to names of a target: the file form of namemap.Map. It is part of a
+// plan, and the whole content of a file for decamp migrate --map.
 type Mapping struct {
 	Networks map[string]Network `yaml:"networks" doc:"network of the source: that of the target. For dir and libvirt a libvirt network or bridge:NAME, for proxmox BRIDGE or BRIDGE,TAG, for openstack a name or an ID, for kubevirt pod or multus:NAMESPACE/NAME. A * in a name stands for any letters"`
-	Storages map[string]Text    `yaml:"storages" doc:"datastore of a disk: where it goes. For libvirt a pool, for proxmox a storage, for openstack a type of volumes, for kubevirt a storage class; dir has none. A * in a name stands for any letters"`
-	Names    map[string]NewName `yaml:"names" doc:"name of a VM: what it is called at the target. A * in it stands for any letters, and in the new name for the same"`
+	Storages map[string]Text    `yaml:"storages" doc:"datastore of a disk: its storage at the target. For libvirt a pool, for proxmox a storage, for openstack a type of volumes, for kubevirt a storage class; dir has none. A * in a name stands for any letters"`
+	Names    map[string]NewName `yaml:"names" doc:"name of a VM: its name at the target. A * in it stands for any letters, and in the new name for the same"`
 }
 
 // Network is what cards of one network of the source join. It may be written as its To alone.
 type Network struct {
 	To    Text      `yaml:"to" required:"true" doc:"the network of the target"`
-	VLAN  int       `yaml:"vlan" min:"1" max:"4094" doc:"the tag of the cards, where the target tags them: a bridge of proxmox or libvirt"`
-	Model CardModel `yaml:"model" doc:"of the cards, in place of what they were or what hardware says"`
+	VLAN  int       `yaml:"vlan" min:"1" max:"4094" doc:"the VLAN tag of the cards, if the target sets tags: a bridge of proxmox or libvirt"`
+	Model CardModel `yaml:"model" doc:"model of the cards; default: that of hardware, or the original one"`
 }
 
 func (n *Network) short() any { return &n.To }
 
 type (
-	NewName   string // of a VM
+	NewName   string // name of a VM
 	CardModel string
 )
 
@@ -54,7 +54,7 @@ func (CardModel) form() form {
 
 func (m *CardModel) set(s string) error { return among(m, s, m.form()) }
 
-// Value is what the file says, as targets take it.
+// Value returns the mapping for targets.
 func (m Mapping) Value() namemap.Map {
 	var v namemap.Map
 	for from, to := range m.Networks {
@@ -68,7 +68,7 @@ func (m Mapping) Value() namemap.Map {
 	return v
 }
 
-// texts are the values of a map without their types; nil if there are none.
+// texts returns the values of a map as plain strings; nil if there are none.
 func texts[T ~string](m map[string]T) map[string]string {
 	if len(m) == 0 {
 		return nil
@@ -82,7 +82,7 @@ func texts[T ~string](m map[string]T) map[string]string {
 
 // MapFile is a file of --map.
 type MapFile struct {
-	Version int `yaml:"version" min:"1" max:"1" doc:"of this format: 1, which it is if nothing is said"`
+	Version int `yaml:"version" min:"1" max:"1" doc:"version of this format; default 1"`
 	Mapping `yaml:",inline"`
 }
 
@@ -98,7 +98,7 @@ func LoadMap(path string) (namemap.Map, error) {
 // ParseMap reads the text of one as strictly as a plan's.
 func ParseMap(text []byte) (*MapFile, Findings) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		err := fault.New(fault.Invalid, "the map is empty").WithHint("say what is called otherwise at the target: networks: {VM Network: vmbr0}")
+		err := fault.New(fault.Invalid, "the map is empty").WithHint("add the names that differ at the target: networks: {VM Network: vmbr0}")
 		return nil, Findings{Found("file", Pos{}, "", err)}
 	}
 	d, root := begin(text)
@@ -130,7 +130,7 @@ func (r *ruler) stars(path string, m map[string]string) {
 		case inKey > 1:
 			r.wrong(join(path, key), "keep one of them", "a * stands for any letters, and there may be one")
 		case inValue > inKey:
-			r.wrong(join(path, key), "put one into the name on the left, or take it out of the one on the right", "a * stands for what the one before the colon stood for, and there is none")
+			r.wrong(join(path, key), "put one into the name on the left, or take it out of the one on the right", "the * of the new name stands for the text of the * before the colon, which is missing")
 		}
 	}
 }

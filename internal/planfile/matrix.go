@@ -9,13 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Matrix is what is to be measured: each source into each destination, over each link, by each
-// transport.
+// Matrix is a set of measurements: each source to each destination, over each link, by each transport.
 type Matrix struct {
 	Version    int        `yaml:"version" required:"true" min:"1" max:"1" doc:"of this format: 1"`
 	Origin     Text       `yaml:"origin" required:"true" doc:"who measures, and when: it stands in every row"`
 	Source     Source     `yaml:"source" required:"true" doc:"where the VMs are"`
-	Disks      []Readable `yaml:"disks" required:"true" doc:"what is read: VMs that are powered off"`
+	Disks      []Readable `yaml:"disks" required:"true" doc:"disks to read, of powered-off VMs"`
 	To         []Writable `yaml:"to" required:"true" doc:"where images are written, and removed again"`
 	Links      []Link     `yaml:"links" required:"true" doc:"the ways between, one after the other"`
 	Transports []Way      `yaml:"transports" doc:"how the bytes come; https else"`
@@ -31,14 +30,14 @@ type Matrix struct {
 
 // Readable is VMs that lie on one kind of datastore.
 type Readable struct {
-	Medium Medium `yaml:"medium" required:"true" doc:"what the datastore lies on: hdd, ssd, nvme, or a word of yours"`
-	VMs    []Text `yaml:"vms" required:"true" doc:"their names; one row reads the first, others as many as together says"`
+	Medium Medium `yaml:"medium" required:"true" doc:"medium of the datastore: hdd, ssd, nvme, or another word"`
+	VMs    []Text `yaml:"vms" required:"true" doc:"their names; one row reads the first, others as many as together selects"`
 }
 
 // Writable is folders on one kind of storage.
 type Writable struct {
-	Medium  Medium        `yaml:"medium" required:"true" doc:"what the folders lie on: hdd, ssd, nvme, tmpfs, or a word of yours"`
-	Folders []Destination `yaml:"folders" required:"true" doc:"one row fills the first, others as many as copies says"`
+	Medium  Medium        `yaml:"medium" required:"true" doc:"medium of the folders: hdd, ssd, nvme, tmpfs, or another word"`
+	Folders []Destination `yaml:"folders" required:"true" doc:"one row fills the first, others as many as copies selects"`
 	NFS     []Mounted     `yaml:"nfs" doc:"with transport nfs: folders there that an NFS server exports and the host has mounted"`
 }
 
@@ -58,7 +57,7 @@ type Link struct {
 	Prepare   []Text   `yaml:"prepare" doc:"a program and its arguments, run before the first row of the link: it sets the MTU, say"`
 }
 
-// Computed is a disk that nobody reads.
+// Computed is a generated disk.
 type Computed struct {
 	Size Size    `yaml:"size" doc:"bytes of it"`
 	Fill Percent `yaml:"fill" doc:"part of it that holds data, such as 30%"`
@@ -66,11 +65,11 @@ type Computed struct {
 }
 
 type (
-	Medium   string // of datastores and folders, as rows are named
-	NICSpeed string // in Gbit/s: 10g
+	Medium   string // medium of datastores and folders, as rows name it
+	NICSpeed string // speed in Gbit/s: 10g
 	Export   string // async or sync
 	Way      string // a transport, or nfs: the host's own clone onto an export
-	Count    int    // of what goes at a time
+	Count    int    // number of concurrent objects
 )
 
 const (
@@ -79,7 +78,7 @@ const (
 	mostCount     = 16
 )
 
-// standIns are the names of ends that are none.
+// standIns are names of ends that are not real.
 var standIns = map[string]bool{"pattern": true, "null": true}
 
 func (Medium) form() form   { return form{pattern: mediumPattern, example: "ssd"} }
@@ -110,7 +109,7 @@ func (c *Count) set(s string) error {
 	return nil
 }
 
-// LoadMatrix reads a file of it. What is wrong with it is all told at once.
+// LoadMatrix reads such a file. It reports all errors at once.
 func LoadMatrix(path string) (*Matrix, error) { return load(path, ParseMatrix) }
 
 // ParseMatrix reads its text as strictly as a plan's.
@@ -132,7 +131,7 @@ func ParseMatrix(text []byte) (*Matrix, Findings) {
 	return m, d.found
 }
 
-// rules are what one value says about another.
+// rules checks values that depend on others.
 func (m *Matrix) rules(d *decoder) {
 	m.disksRule(d)
 	m.foldersRule(d)
@@ -165,7 +164,7 @@ func (m *Matrix) disksRule(d *decoder) {
 		named = max(named, len(r.VMs))
 	}
 	if n := most(m.Together); n > named {
-		d.broken("together", "name more VMs, or ask for fewer together", "%d VMs are to be read together, and no disks have more than %d", n, named)
+		d.broken("together", "name more VMs, or ask for fewer together", "together requires %d VMs, and no disks have more than %d", n, named)
 	}
 }
 
@@ -189,7 +188,7 @@ func (m *Matrix) foldersRule(d *decoder) {
 		}
 	}
 	if n := most(m.Copies); n > named {
-		d.broken("copies", "name more folders, or ask for fewer copies", "%d copies are to be written, and nothing under to has more than %d folders", n, named)
+		d.broken("copies", "name more folders, or ask for fewer copies", "copies requires %d folders, and no entry of to has more than %d", n, named)
 	}
 }
 

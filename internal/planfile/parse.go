@@ -17,15 +17,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Bounds on what is read and told. A node takes 200 to 450 bytes of memory, with its comments,
-// so the most is 230 MiB, for a second (measured with texts made to be bad).
+// Bounds on input and output. A node takes 200 to 450 bytes of memory, with its comments, so the
+// maximum is 230 MiB, for a second (measured with hostile texts).
 const (
 	mostBytes    = 4 << 20
 	mostNodes    = 500_000
 	mostMistakes = 100
 )
 
-// initial is a File with all that holds where it says nothing.
+// initial returns a File with the default values.
 func initial() *File {
 	return &File{
 		Source:   Source{SSH: SSH{Port: 22}},
@@ -79,8 +79,8 @@ func Read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// Parse reads the text of a file. What is wrong with it is all told at once, in the order of
-// the text; a File with Findings is not to be used.
+// Parse parses the text of a file. It reports all errors at once, in the order of the text; a File with
+// Findings must not be used.
 func Parse(text []byte) (*File, Findings) {
 	if file := parsed(text); file != nil {
 		return file, nil
@@ -100,7 +100,7 @@ func parseAnew(text []byte) (*File, Findings) {
 	found.Sort()
 	if more := len(found) - mostMistakes; more > 0 {
 		found = append(found[:mostMistakes:mostMistakes], Found("file", Pos{}, "", fault.New(fault.Invalid, "there are %d mistakes more", more).
-			WithHint("correct those that are told; the others may be gone then")))
+			WithHint("correct the reported ones; that may remove the others")))
 	}
 	return file, found
 }

@@ -12,9 +12,8 @@ type Finder interface {
 	Find(what string) (*inventory.VM, error)
 }
 
-// Resolve says which of the VMs the file moves, and how each: those that are named, in the
-// order of the file, then those that are only chosen. What it does not find, or finds twice,
-// is in the Findings.
+// Resolve returns the VMs that the file selects, with their options: named VMs in the order of the
+// file, then VMs that are only selected. Missing and ambiguous names are in the Findings.
 func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
 	r := f.Resolver(names)
 	var moves []Move
@@ -29,7 +28,7 @@ func (f *File) Resolve(vms []inventory.VM, names Finder) ([]Move, Findings) {
 	return moves, r.End()
 }
 
-// Called are the words by which the file means VMs: what it calls them, and their UUIDs.
+// Called returns the words by which the file identifies VMs: names and UUIDs.
 func (f *File) Called() []string {
 	var words []string
 	for i := range f.VMs {
@@ -38,13 +37,13 @@ func (f *File) Called() []string {
 	return words
 }
 
-// A Resolver says of one VM after the other whether the file moves it, and how: for lists that
-// come in parts. It is asked for each VM once.
+// A Resolver decides for one VM after the other whether the file selects it, and with which options:
+// for lists that arrive in parts. It is called for each VM once.
 type Resolver struct {
 	file    *File
-	named   []*inventory.VM // as names knows them, in the order of the file
+	named   []*inventory.VM // named VMs with their known properties, in the order of the file
 	entries map[inventory.MoRef]*VM
-	asked   map[inventory.MoRef]bool // of the named ones
+	asked   map[inventory.MoRef]bool // VMs that were named
 	chosen  int
 	found   Findings
 }
@@ -79,7 +78,7 @@ func (r *Resolver) name(entry *VM, names Finder) {
 	r.named, r.entries[vm.Ref] = append(r.named, vm), entry
 }
 
-// Named returns the VMs that the file names, in its order, with what was known of them.
+// Named returns the VMs that the file names, in its order, with their known properties.
 func (r *Resolver) Named() []*inventory.VM { return r.named }
 
 // Move returns how the file moves a VM; false if it does not.
@@ -123,7 +122,7 @@ func (r *Resolver) End() Findings {
 	return r.found
 }
 
-// settle decides where a VM is to live: as its entry says, else by its datastore, else by the
+// settle decides the destination of a VM: that of its entry, else by its datastore, else that of the
 // defaults.
 func (r *Resolver) settle(vm *inventory.VM, o Options, at Pos) (Move, bool) {
 	if o.To == nil {
@@ -135,7 +134,7 @@ func (r *Resolver) settle(vm *inventory.VM, o Options, at Pos) (Move, bool) {
 	}
 	if len(o.To) == 0 {
 		r.found = append(r.found, Found("no-destination", at, vm.Name,
-			fault.New(fault.Conflict, "it is not said where it is to live: datastore %s is not in maps", vm.VMX.Datastore).
+			fault.New(fault.Conflict, "it has no destination: datastore %s is not in maps", vm.VMX.Datastore).
 				WithHint("add the datastore to maps: {datastores: …}, or say so in defaults: {to: [dir:/FOLDER]}")))
 		return Move{}, false
 	}

@@ -28,7 +28,7 @@ type ruler struct {
 	found Findings
 }
 
-// wrong notes what is wrong at a key; if it is not in the file, at the one around it.
+// wrong adds a finding at a key; if the file does not have it, at the enclosing one.
 func (r *ruler) wrong(path, remedy, format string, args ...any) {
 	err := fault.New(fault.Invalid, path+": "+format, args...).WithHint("%s", remedy)
 	r.found = append(r.found, Found("file", r.file.At(path), "", err))
@@ -77,13 +77,13 @@ func (r *ruler) whatAndWhere() {
 	}
 	everywhere := len(f.Defaults.To) > 0 || len(f.Maps.Datastores) > 0
 	if !f.Select.IsZero() && !everywhere {
-		r.wrong("select", "say so in defaults: {to: [dir:/FOLDER]}", "it is not said where the VMs are to live")
+		r.wrong("select", "set it in defaults: {to: [dir:/FOLDER]}", "the destination of the VMs is missing")
 	}
 	first := map[Text]int{}
 	for i, vm := range f.VMs {
 		path := fmt.Sprintf("vms[%d]", i)
 		if len(vm.To) == 0 && !everywhere {
-			r.wrong(path, "say so here, or in defaults: {to: [dir:/FOLDER]}", "it is not said where the VM is to live")
+			r.wrong(path, "set it here, or in defaults: {to: [dir:/FOLDER]}", "the destination of the VM is missing")
 		}
 		if line, twice := first[vm.VM]; twice {
 			r.wrong(path+".vm", "keep one of the two", "%s is there twice, first in line %d", vm.VM, line)
@@ -112,7 +112,7 @@ func (r *ruler) trial(path string, o *Options) {
 		r.wrong(path+".trial", "move it cold, or rehearse it before the cutover: decamp rehearse PLAN/VM", "trial and mode warm exclude each other: the VM would be off for as long as its copy boots")
 	}
 	if r.says(path+".expect") && !o.Trial && path != "defaults" { // there it is for those that are tried
-		r.wrong(path+".expect", "write trial: true, or take it out", "it says when a trial boot is up, and there is none")
+		r.wrong(path+".expect", "write trial: true, or take it out", "expect applies to a trial boot, and trial is not set")
 	}
 }
 
@@ -139,7 +139,7 @@ func (r *ruler) agent(path string, o *Options) {
 	}
 }
 
-// says reports whether the file itself has a key, and not the defaults for it.
+// says reports whether the file itself has a key, not the defaults.
 func (r *ruler) says(path string) bool {
 	_, ok := r.file.where[path]
 	return ok
@@ -214,7 +214,7 @@ func (r *ruler) window(path string, w *Window) {
 		r.wrong(path+".to", "leave both out for all of the day", "the window ends when it begins")
 	}
 	if r.says(path+".zone") && w.empty() {
-		r.wrong(path+".zone", "", "it says in which zone times are, and there are none")
+		r.wrong(path+".zone", "", "the zone applies to times, and there are no times")
 	}
 	for i, day := range w.Days {
 		if slices.Contains(w.Days[:i], day) {

@@ -24,24 +24,24 @@ type scalar interface {
 	// set reads the text of the file.
 	set(text string) error
 
-	// form says what texts there are, for the schema and for people.
+	// form describes the valid texts, for the schema and for users.
 	form() form
 }
 
 // A form is how a scalar is written.
 type form struct {
 	pattern string   // a regular expression in the dialect of JSON schema; "": any text but none
-	words   []string // in place of a pattern: all there are
+	words   []string // all valid words, instead of a pattern
 	example string
-	number  bool // it may be written as a number, too
+	number  bool // it may also be written as a number
 	maximum int64
 }
 
 type (
 	Text        string // any text that is not empty
 	Name        string // fit for a file name
-	Path        string // of a file on this machine
-	URL         string // of a source; never with a password
+	Path        string // path of a file on this machine
+	URL         string // URL of a source; never with a password
 	Fingerprint string // SHA-256, hex with or without colons
 	UUID        string // lower case
 	IP          struct{ netip.Addr }
@@ -69,7 +69,7 @@ const (
 	manual, inWindow                      = "manual", "window"
 	longestText                           = 4 << 10
 	longestName                           = 63
-	mostSize                              = int64(1) << 53 // what every reader of JSON takes for a number
+	mostSize                              = int64(1) << 53 // largest integer that all JSON parsers read exactly
 	mostWait                              = 366 * 24 * time.Hour
 	minutesOfDay                          = 24 * 60
 	minutesOfHour                         = 60
@@ -175,10 +175,10 @@ func (n *Name) set(s string) error {
 	return nil
 }
 
-// set does not repeat what may be a key that was pasted.
+// set does not repeat the value, which may be a pasted key.
 func (p *Path) set(s string) error {
 	if s == "" || strings.ContainsAny(s, "\n\x00") || strings.Contains(s, keyMark) {
-		return fault.New(fault.Invalid, "want the name of a file, not what is in it").WithHint("a plan holds no secrets: put it into a file that only you can read")
+		return fault.New(fault.Invalid, "the value must be the name of a file, not its content").WithHint("a plan holds no secrets: put it into a file that only you can read")
 	}
 	*p = Path(s)
 	return nil
@@ -272,7 +272,7 @@ func (m *Mode) set(s string) error       { return among(m, s, m.form()) }
 func (p *PowerOff) set(s string) error   { return among(p, s, p.form()) }
 func (c *Copy) set(s string) error       { return among(c, s, c.form()) }
 
-// Boot is how long a guest takes to boot, where that is known.
+// Boot is the boot time of a guest, if known.
 type Boot struct {
 	Known bool
 	Time  time.Duration
@@ -283,8 +283,8 @@ func (b *Boot) set(s string) error {
 	return (*Duration)(&b.Time).set(s)
 }
 
-// Cutover is when a warm migration ends: when somebody says so (the zero value), in a window,
-// or at a time.
+// Cutover determines when a warm migration ends: on a command (the zero value), in a window, or at a
+// time.
 type Cutover struct {
 	Window bool
 	At     time.Time // zero without a time

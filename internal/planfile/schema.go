@@ -12,9 +12,9 @@ import (
 // schemaID names the schema. Nothing is fetched from there.
 const schemaID = "https://github.com/decamp/decamp/plan-v1.schema.json"
 
-// Schema returns the JSON schema (2020-12) of a File, for editors. It is made from the types
-// that Parse reads into, so it knows the same keys, types and words. It takes all that Parse
-// takes; what one value says about another it cannot tell.
+// Schema returns the JSON schema (2020-12) of a File, for editors. It is generated from the types of
+// Parse, so it has the same keys, types and words. It accepts all that Parse accepts; it does not check
+// values that depend on others.
 func Schema() ([]byte, error) {
 	root := structureSchema(reflect.ValueOf(initial()).Elem())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -95,7 +95,7 @@ func scalarSchema(f form, v reflect.Value) map[string]any {
 	return text
 }
 
-// written is a default as a file would say it; "" if there is none.
+// written returns a default as a file would contain it; empty if there is none.
 func written(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case Size:

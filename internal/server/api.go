@@ -10,23 +10,23 @@ import (
 
 // Bounds of a request's body, in bytes.
 const (
-	planBytes = 4<<20 + 1 // what a plan file may have, and one more, so that it is planfile that refuses
+	planBytes = 4<<20 + 1 // limit of a plan file, and one byte more, so that planfile reports the error
 	bodyBytes = 512 << 10 // a thousand limits have 250 KiB
 )
 
 // A route is one operation of the API.
 type route struct {
 	method, path string
-	id           string // of the operation, for programs and metrics
-	what         string // in words, for people and the audit trail: "drop a plan"
+	id           string // ID of the operation, for programs and metrics
+	what         string // description for users and the audit trail: "drop a plan"
 	tells        string // more about it
 	role         Role
-	status       int   // of success; 200
+	status       int   // HTTP status of success; default 200
 	body         int64 // bytes at most; bodyBytes
 	answer       *huma.Response
 }
 
-// apiConfig is what the document says of everything.
+// apiConfig returns the general part of the OpenAPI document.
 func apiConfig(version string) huma.Config {
 	c := huma.DefaultConfig("decamp", version)
 	c.Info.Description = "Moves virtual machines off VMware ESXi and vCenter onto KVM. Errors are problem details (RFC 9457) with a kind and a remedy."
@@ -95,7 +95,7 @@ func (r route) operation() huma.Operation {
 // list is what a collection answers: an object, so that it can be added to.
 type list[T any] struct {
 	Items []T   `json:"items" nullable:"false"`
-	Next  int64 `json:"next,omitempty" doc:"ask for what is after (the audit trail: before) it; 0 or missing: that was all"`
+	Next  int64 `json:"next,omitempty" doc:"cursor of the next page (the audit trail: of earlier entries); 0 or missing if this is the last page"`
 }
 
 type listOut[T any] struct{ Body list[T] }

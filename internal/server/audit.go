@@ -14,7 +14,7 @@ type auditAPI struct{ entries *fleetdb.AuditTrail }
 
 func (a *auditAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
-		tells: "Newest first: who did what, and what was refused."}, a.list)
+		tells: "Newest first: changes and refused requests, with their users."}, a.list)
 }
 
 type auditQuery struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Audited is the fleet's database as commands on this machine use it: what they change is noted before it
-// is done, as a server notes what it is asked for. Without that it is not done.
+// Audited is the fleet's database for commands on this machine: their changes are recorded in the audit
+// trail before they are made, as a server does for requests. If that fails, the change is not made.
 type Audited struct {
 	Local
 	Who       string                                // user of this machine

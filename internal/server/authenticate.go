@@ -17,8 +17,8 @@ type authenticator struct {
 	throttle *throttle
 }
 
-// who says who asks: by a bearer token, a client's certificate or a session. Nobody, without
-// an error, is who shows nothing.
+// who identifies the user of a request by a bearer token, a client certificate or a session. A request
+// without any of them has no user, which is not an error.
 func (a *authenticator) who(r *http.Request) (Who, error) {
 	from := address(r)
 	if secret, ok := bearer(r); ok {
@@ -35,7 +35,7 @@ func (a *authenticator) who(r *http.Request) (Who, error) {
 	return Who{From: from}, nil
 }
 
-// longestSecret bounds what is looked at as a token, in bytes; ours have 50.
+// longestSecret is the limit of a token, in bytes; tokens of decamp have 50.
 const longestSecret = 256
 
 func (a *authenticator) byToken(secret, from string) (Who, error) {
@@ -55,7 +55,7 @@ func (a *authenticator) login(secret, from string) (Token, error) {
 			return Token{}, &tooMany{wait, fault.New(fault.Denied, "too many wrong tokens from %s", from).WithHint("use a valid token, or wait %s before you try another one", wait.Round(time.Second))}
 		}
 		a.throttle.failed(from)
-		return Token{}, fault.New(fault.Denied, "that token is not known, or has expired").WithHint("whoever runs the server makes one with decamp token add NAME --role ROLE")
+		return Token{}, fault.New(fault.Denied, "the token is unknown or has expired").WithHint("an administrator of the server creates one: decamp token add NAME --role ROLE")
 	}
 	return token, nil
 }
@@ -81,7 +81,7 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(secret), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// address is the peer's. What proxies add to a request is not believed: anybody can add it.
+// address returns the peer's address. Headers of proxies are ignored, because any client can add them.
 func address(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -51,4 +51,4 @@ func (g *gate) authorize(ctx huma.Context, next func(huma.Context)) {
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-const roleKey = "role" // of an operation's metadata
+const roleKey = "role" // key of an operation's metadata

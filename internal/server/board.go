@@ -14,12 +14,12 @@ type boardAPI struct{ control Control }
 
 func (a *boardAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/board", id: "getBoard", what: "see the scheduler's board", role: View,
-		tells: "What is in use, and why each VM waits. It is written while somebody looks, every few seconds: the first answer may have none."}, a.get)
+		tells: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
 }
 
 type boardOut struct {
 	Body struct {
-		At    time.Time       `json:"at,omitzero" doc:"when it was written; missing: there is none yet"`
+		At    time.Time       `json:"at,omitzero" doc:"time of the last write; missing if it was not written yet"`
 		Board json.RawMessage `json:"board,omitempty" doc:"resources and who waits, as the scheduler of this release writes it"`
 	}
 }

@@ -10,7 +10,7 @@ const (
 	mostConnsOfOne = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
 	mostHeader     = 32 << 10 // bytes, of one request
 	headerTime     = 10 * time.Second
-	requestTime    = 60 * time.Second // that a request may take, its body and its answer; streams have their own times
+	requestTime    = 60 * time.Second // limit of a request with its body and response; streams have separate limits
 	idleTime       = 2 * time.Minute
 )
 

@@ -12,7 +12,7 @@ import (
 type Config struct {
 	Roster  *fleetdb.Roster
 	State   string // folder of tokens and the certificate
-	Folder  string // that relative paths of submitted plans begin from; State if empty
+	Folder  string // base of relative paths of submitted plans; State if empty
 	Access  string // file with the credentials and places of submitted plans; access.yaml in State if empty
 	Version string
 	Log     *slog.Logger
@@ -30,5 +30,5 @@ type Config struct {
 	Ready func(addr net.Addr, fingerprint string)
 }
 
-// DefaultListen is the port that nothing else of ours has.
+// DefaultListen is the address of the server, with a port that no other part of decamp uses.
 const DefaultListen = ":8470"

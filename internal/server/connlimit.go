@@ -11,7 +11,7 @@ import (
 type bounded struct {
 	net.Listener
 	most      int // connections at a time
-	mostOfOne int // of one network; this machine itself has no such limit: a proxy connects from it
+	mostOfOne int // limit of one network; this machine has none, because a proxy connects from it
 
 	mu   sync.Mutex
 	open int

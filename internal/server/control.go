@@ -26,13 +26,12 @@ type Control interface {
 
 	VMs(context.Context, fleetdb.Query) ([]fleetdb.VM, error)
 	VM(context.Context, fleetdb.Key) (fleetdb.VM, error)
-	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) // of all plans with ""
+	Progress(ctx context.Context, plan string) ([]fleetdb.Progress, error) // of all plans if plan is empty
 
 	OrderPlan(ctx context.Context, name string, o fleetdb.Order) error
 	OrderVM(context.Context, fleetdb.Key, fleetdb.Order) error
 
-	// Rehearse asks for a boot of a warm VM from what is copied so far; Rehearsals tells how
-	// it ended.
+	// Rehearse requests a boot of a warm VM from its current images; Rehearsals returns the results.
 	Rehearse(context.Context, fleetdb.Key, fleetdb.Rehearsal) error
 	Rehearsals(context.Context, fleetdb.Key) ([]fleetdb.Rehearsed, error)
 	TakeBack(ctx context.Context, k fleetdb.Key, rehearsal string) error
@@ -44,24 +43,23 @@ type Control interface {
 	Board(context.Context) (board json.RawMessage, at time.Time, err error)
 	Audit(ctx context.Context, before int64, limit int) ([]fleetdb.Entry, error)
 
-	// Follow tells what is newer than the revision since, and then what changes, until ctx
-	// ends or tell returns an error. With since below zero it begins with what changes from
-	// now on.
+	// Follow passes on changes newer than the revision since, and later changes, until ctx ends or tell
+	// returns an error. With a negative since it begins with changes from now on.
 	Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error
 }
 
 // Submission is a plan file and where it comes from.
 type Submission struct {
 	Text   string
-	Folder string // that its relative paths begin from
-	By     string // who submits it
-	Role   Role   // that By has: what the plan may do
+	Folder string // base of its relative paths
+	By     string // user who submits it
+	Role   Role   // role of By, which determines the plan's permissions
 }
 
 // Mistakes is all that is wrong with the text of a plan.
 type Mistakes struct {
 	Findings planfile.Findings
-	Err      error // what they come to
+	Err      error // errors of the findings
 }
 
 func (m *Mistakes) Error() string { return m.Err.Error() }
@@ -147,8 +145,8 @@ func parse(text string) (*planfile.File, error) {
 	return f, nil
 }
 
-// Board says that somebody looks, or the scheduler would not write it, and returns the last. Where
-// there is no room for that there is none for anything: the board says so in place of the scheduler.
+// Board requests the board from the scheduler, which writes it only on request, and returns the last
+// one. If the database is full, the board contains that error.
 func (l Local) Board(ctx context.Context) (json.RawMessage, time.Time, error) {
 	err := l.Roster.Board.Request(ctx)
 	switch {
@@ -178,7 +176,7 @@ func (l Local) SetLimit(ctx context.Context, name string, units int64) error {
 	return l.Roster.Limits.Set(ctx, name, units)
 }
 
-// checkLimit has nothing against taking back what stands from before.
+// checkLimit accepts the removal of any existing limit.
 func checkLimit(name string, units int64) error {
 	if units < 0 {
 		return nil
@@ -189,7 +187,7 @@ func checkLimit(name string, units int64) error {
 // gatherTime is the time in which changes become one event.
 const gatherTime = 100 * time.Millisecond
 
-// Follow reads the roster. Changes that come close together are told at once.
+// Follow reads the fleet database. Changes in quick succession are passed on together.
 func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	if since < 0 {
 		head, err := newestRevision(ctx, l.Roster.Feed)
@@ -208,7 +206,7 @@ func (l Local) Follow(ctx context.Context, since int64, tell func(fleetdb.Change
 			if err := tell(changes); err != nil {
 				return err
 			}
-			_ = sleep.For(ctx, gatherTime) // the next look tells whether ctx has ended
+			_ = sleep.For(ctx, gatherTime) // the next check of ctx ends the loop
 			continue
 		}
 		if err := l.Roster.Feed.Await(ctx, since); err != nil {

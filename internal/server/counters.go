@@ -28,7 +28,7 @@ type metrics struct {
 
 // answered is a kind of answer to requests.
 type answered struct {
-	route  string // the pattern, never what was asked for: strangers choose that
+	route  string // the pattern of the route, never the path of the request, which any client can choose
 	status int
 }
 
@@ -53,7 +53,7 @@ func (m *metrics) served(route string, status int, took time.Duration) {
 	m.took[route].Observe(took.Seconds())
 }
 
-// families returns what was counted until now.
+// families returns the counters.
 func (m *metrics) families() []exposition.Family {
 	requests := counter("decamp_http_requests_total", "Requests that were answered.", "route", "code")
 	took := exposition.Family{
@@ -90,8 +90,8 @@ func gauge(name, help string, labels ...string) exposition.Family {
 // moving is what the progress of a plan's VMs comes to.
 type moving struct{ total, done, rate, moved int64 }
 
-// transfers adds up by plan, and counts what was moved since it was asked last. A VM that has
-// less than before has another worker, which counts from zero.
+// transfers adds up by plan, and counts the bytes copied since the last call. A VM with fewer bytes
+// than before has another worker, which counts from zero.
 func (m *metrics) transfers(progress []fleetdb.Progress) map[string]moving {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package server shows a fleet to people and programs, and takes their orders: a REST API
-// with its OpenAPI document, an event stream, metrics, and a page for browsers.
+// Package server provides a fleet to users and programs, and accepts their commands: a REST API with its
+// OpenAPI document, an event stream, metrics, and a page for browsers.
 //
-// It moves nothing and holds nothing: whatever it says is in the roster, and whatever it is
-// told becomes a row there. So plans survive it, and several servers may stand before one
-// roster.
+// It copies no data and stores no state: responses come from the fleet database, and commands become rows
+// there. Plans therefore survive it, and several servers can share one fleet database.
 //
 //	Server     listens, and knows all handlers
 //	router     bounds and counts requests, and passes them to the handlers
@@ -12,15 +11,15 @@
 //	website    the pages for browsers
 //	hub        reads the database once for all clients of the event stream
 //	fleetCache reads progress and board once for all clients
-//	Tokens     who may come in: a file for each in the state directory, with a hash
-//	Control    what operators do; Local does it on a database, client.Client through a Server
+//	Tokens     API tokens: a file for each in the state directory, with a hash
+//	Control    the operators' commands; Local executes them on a database, client.Client through a Server
 //
-// # What is promised
+// # Guarantees
 //
-//   - Without a token, a certificate or a session nothing is told but whether the server is
-//     well, and what its API looks like.
-//   - Every change is in the audit trail before it is made, and every refusal of somebody who
-//     is known; of strangers, as many as the throttle lets through.
-//   - A client that does not read is dropped; nobody else waits for it.
-//   - What a stranger can make it hold is bounded: see bounds.go.
+//   - Without a token, a certificate or a session the server reveals only its health and the
+//     description of its API.
+//   - Each change is in the audit trail before it is made, and each refusal of a known user;
+//     refusals of unknown clients are limited by the throttle.
+//   - A client that does not read is dropped; other clients do not wait for it.
+//   - The resources that an unauthenticated client can use are bounded: see bounds.go.
 package server

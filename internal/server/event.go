@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// A frame is one event, for all who listen. What it says is not changed any more; its text is
-// made once for each plan that somebody listens to.
+// A frame is one event for all listeners. It is immutable; its text is made once for each plan with
+// listeners.
 type frame struct {
 	event string
-	rev   int64 // to resume from; 0: none, it is only of now
+	rev   int64 // revision to resume from; 0 for an event without one
 	of    func(plan string) (data any, some bool)
 
 	mu    sync.Mutex
@@ -22,19 +22,19 @@ type frame struct {
 
 // Events of the stream.
 const (
-	eventHello    = "hello"    // it begins: {"rev":…}
+	eventHello    = "hello"    // first event: {"rev":…}
 	eventChanges  = "changes"  // plans, VMs, workers and limits as they are now; with an id
-	eventProgress = "progress" // of transfers that went on
+	eventProgress = "progress" // progress of transfers
 	eventPlans    = "plans"    // all plans with their counts, after VMs changed their states
 	eventWorkers  = "workers"  // all workers, after one came, went or was drained
-	eventFleet    = "fleet"    // what is in use, and what bounds it all
+	eventFleet    = "fleet"    // resources in use and limits
 	eventTrouble  = "trouble"  // {"text":…}: the database does not answer; empty: it does again
 	eventLost     = "lost"     // this client did not read; it has to come again
 	eventBye      = "bye"      // the server stops
 )
 
-// text returns the event as it is sent to those who listen to a plan, or to everything with
-// "". It is nil if there is nothing for them. It is shared: nobody writes into it.
+// text returns the event for listeners of a plan, or of everything if plan is empty. It is nil if the
+// event does not concern them. The text is shared and must not be changed.
 func (f *frame) text(plan string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func eventText(event string, rev int64, data any) []byte {
 	return b.Bytes()
 }
 
-// Changes is what the event "changes" says: fleetdb.Changes.
+// Changes is the content of the event "changes": fleetdb.Changes.
 type Changes struct {
 	Rev     int64            `json:"rev"`
 	Dropped []string         `json:"dropped,omitempty"` // plans: to be forgotten before the rest is read
@@ -87,7 +87,7 @@ func changesFrame(c fleetdb.Changes) *frame {
 	return &frame{event: eventChanges, rev: c.Rev, of: func(plan string) (any, bool) { return changesOf(Changes(c), plan) }}
 }
 
-// changesOf leaves out what is not of the plan.
+// changesOf removes changes of other plans.
 func changesOf(c Changes, plan string) (Changes, bool) {
 	if plan == "" {
 		return c, true

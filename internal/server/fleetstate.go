@@ -11,8 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Ages at which progress and board are read again. A client that asks earlier gets what the last one
-// got.
+// Ages at which progress and board are read again. Earlier requests get the last result.
 const (
 	progressAge = 400 * time.Millisecond
 	boardAge    = time.Second
@@ -26,7 +25,7 @@ type fleetCache struct {
 
 	mu       sync.Mutex // held while it is read: the others wait for what the first one reads
 	progress []fleetdb.Progress
-	at       time.Time // of progress
+	at       time.Time // time of progress
 	byVM     map[fleetdb.Key]int
 
 	boardAt time.Time // when it was read
@@ -37,7 +36,7 @@ type fleetCache struct {
 
 func newFleetCache(c Control) *fleetCache { return &fleetCache{control: c, now: time.Now} }
 
-// fleetState is what is known of VMs at one moment beside their rows. It is not changed.
+// fleetState is the state of VMs beside their rows at one point in time. It is immutable.
 type fleetState struct {
 	progress []fleetdb.Progress
 	byVM     map[fleetdb.Key]int
@@ -105,7 +104,7 @@ func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
 	return nil
 }
 
-// item puts together what is known of a VM.
+// item returns a VM with its state.
 func (b *fleetState) item(vm fleetdb.VM) vmItem {
 	it := vmItem{VM: vm, Why: b.why[vm.Key]}
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
@@ -117,7 +116,7 @@ func (b *fleetState) item(vm fleetdb.VM) vmItem {
 	return it
 }
 
-// common says what most VMs wait for that no resource's line shows: no worker, a window.
+// common returns the most frequent reason of waits that no resource's queue shows: no worker, a window.
 func common(waiting []Waiting) string {
 	counts := map[string]int{}
 	most := ""
@@ -133,18 +132,17 @@ func common(waiting []Waiting) string {
 	return fmt.Sprintf("%d VMs wait: %s", counts[most], most)
 }
 
-// Board is what the scheduler says of itself, while somebody looks.
+// Board is the scheduler's state, written while clients read it.
 type Board struct {
-	At        time.Time  `json:"at,omitzero"` // zero: nobody schedules, or nobody looked until now
+	At        time.Time  `json:"at,omitzero"` // zero if no scheduler runs, or no client has read it yet
 	Resources []Resource `json:"resources"`
 	Waiting   []Waiting  `json:"waiting"`
 	Breakers  []Breaker  `json:"breakers,omitempty"`
 
-	common string // what most of those who wait wait for, with their number; "" if there is none
+	common string // most frequent reason of waits, with its number; empty if there is none
 }
 
-// Breaker is a source or a host that nothing is begun at for a while, or until somebody says
-// resume.
+// Breaker is a source or a host at which no VM starts for a while, or until a user resumes it.
 type Breaker struct {
 	Of       string `json:"of"` // "source vc1:443"
 	Sentence string `json:"sentence"`
@@ -165,11 +163,11 @@ type Waiting struct {
 	Position int    `json:"position,omitempty"`
 }
 
-// vmItem is a VM with what is known of it beside its row.
+// vmItem is a VM with its state beside its row.
 type vmItem struct {
 	fleetdb.VM
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
-	Why      string            `json:"why,omitempty" doc:"why it waits for its turn, as the scheduler says"`
+	Why      string            `json:"why,omitempty" doc:"reason of its wait for a transfer slot"`
 }
 
 // Silence is fleet.Silence of the VM.

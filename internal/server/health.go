@@ -12,7 +12,7 @@ import (
 // reason to restart the process.
 func serveHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 
-// serveReady says whether requests should come here.
+// serveReady reports whether the server can handle requests.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if err := s.ready(r.Context()); err != nil {
 		problemOf(err).write(w)

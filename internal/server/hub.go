@@ -17,12 +17,12 @@ import (
 
 // Bounds and times of the event stream.
 const (
-	pulseTime   = 500 * time.Millisecond // between looks at what is not a change: progress
+	pulseTime   = 500 * time.Millisecond // interval of progress reports
 	retryTime   = time.Second            // until a roster that does not answer is asked again
-	knownTime   = 10 * time.Second       // that a roster may take until clients are told that it does not answer
-	mostClients = 4000                   // who listen at once
+	knownTime   = 10 * time.Second       // time without an answer of the fleet database after which clients are informed
+	mostClients = 4000                   // maximum number of listeners
 	mostBehind  = 32                     // events that a client may not have read yet: some seconds
-	ringFrames  = 256                    // that a client that comes again is given without a look into the roster
+	ringFrames  = 256                    // frames that a returning client gets without a query to the fleet database
 	ringRows    = 20_000                 // VMs in them
 )
 
@@ -40,11 +40,11 @@ type hub struct {
 
 	mu      sync.Mutex
 	clients map[*listener]struct{}
-	rev     int64    // of the last change that was told; below 0: none is known yet
-	from    int64    // what the ring has all changes since
-	ring    []*frame // with revisions, the newest last
+	rev     int64    // revision of the last change that was sent; negative if none is known yet
+	from    int64    // revision after which the ring has all changes
+	ring    []*frame // frames with revisions, the newest last
 	rows    []int    // VMs in each
-	stale   bool     // the plans' counts changed since they were told
+	stale   bool     // the plans' counts changed since they were sent
 	closed  bool
 
 	broken bool // the roster did not answer; of follow alone
@@ -72,7 +72,7 @@ func (h *hub) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow tells changes. A roster that does not answer is asked again, and its clients know.
+// follow sends changes. If the fleet database does not answer, it tries again and informs clients.
 func (h *hub) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := h.step(ctx)
@@ -84,7 +84,7 @@ func (h *hub) follow(ctx context.Context) {
 	}
 }
 
-// step tells what is new, or waits until something is.
+// step sends new changes, or waits for some.
 func (h *hub) step(ctx context.Context) error {
 	since, err := h.since(ctx)
 	if err != nil {
@@ -102,7 +102,7 @@ func (h *hub) step(ctx context.Context) error {
 	return sleep.For(ctx, gatherTime)
 }
 
-// since returns the revision that was told last; at first the newest there is.
+// since returns the last revision that was sent; at first the newest one.
 func (h *hub) since(ctx context.Context) (int64, error) {
 	h.mu.Lock()
 	rev := h.rev
@@ -136,7 +136,7 @@ func (h *hub) well() {
 	h.broken = false
 }
 
-// changed tells changes, and keeps them for those who come again.
+// changed sends changes, and keeps them for returning clients.
 func (h *hub) changed(c fleetdb.Changes) {
 	f := changesFrame(c)
 	h.mu.Lock()
@@ -161,7 +161,8 @@ func (h *hub) keep(f *frame, rows int) {
 	}
 }
 
-// tell gives frames to all who listen. Who did not read is lost, and nobody waits for it.
+// tell sends frames to all listeners. A listener that does not read is dropped, so that the others do
+// not wait for it.
 func (h *hub) tell(frames ...*frame) {
 	if len(frames) == 0 {
 		return
@@ -184,7 +185,7 @@ func (h *hub) lose(l *listener) {
 	h.log.Info("event client dropped: it does not read", "behind", mostBehind)
 }
 
-// pulse tells what is no change: progress, counts, and what is in use.
+// pulse sends states that have no revision: progress, counts, and resources in use.
 func (h *hub) pulse(ctx context.Context) {
 	var told beat
 	for sleep.For(ctx, pulseTime) == nil {
@@ -194,14 +195,14 @@ func (h *hub) pulse(ctx context.Context) {
 		}
 		b, err := h.cache.read(ctx)
 		if err != nil {
-			continue // follow tells about a roster that does not answer
+			continue // follow reports an unreachable fleet database
 		}
 		frames := append(told.news(b), h.counts(ctx)...)
 		h.tell(append(frames, told.workersNews(ctx, h.workers)...)...)
 	}
 }
 
-// A beat is what pulse told last.
+// A beat is the last state that pulse sent.
 type beat struct {
 	progress *fleetState
 	fleet    any
@@ -213,7 +214,7 @@ type beat struct {
 // no change in the roster, but a lease that is not renewed.
 const workerBeats = 4
 
-// workersNews returns the workers, if who is there is not what was told.
+// workersNews returns the workers if they differ from the last ones sent.
 func (t *beat) workersNews(ctx context.Context, store *fleetdb.Workers) []*frame {
 	t.beats++
 	if t.beats%workerBeats != 1 {
@@ -232,7 +233,7 @@ func sameWorker(a, b fleetdb.Worker) bool {
 	return a.Name == b.Name && a.Alive == b.Alive && a.Drains == b.Drains && a.Epoch == b.Epoch
 }
 
-// news returns what is new since the last beat.
+// news returns the changes since the last beat.
 func (t *beat) news(b *fleetState) (frames []*frame) {
 	if changed := t.changed(b); len(changed) > 0 {
 		frames = append(frames, progressFrame(changed))
@@ -245,7 +246,7 @@ func (t *beat) news(b *fleetState) (frames []*frame) {
 	return frames
 }
 
-// changed returns the progress that is not what was told.
+// changed returns the progress that differs from the last one sent.
 func (t *beat) changed(b *fleetState) []fleetdb.Progress {
 	if t.progress == nil {
 		return b.progress
@@ -260,7 +261,7 @@ func (t *beat) changed(b *fleetState) []fleetdb.Progress {
 	return changed
 }
 
-// counts returns the plans if their counts may be others than those that were told.
+// counts returns the plans if their counts may differ from those sent.
 func (h *hub) counts(ctx context.Context) []*frame {
 	h.mu.Lock()
 	stale := h.stale
@@ -288,7 +289,7 @@ func (h *hub) listening() int {
 	return len(h.clients)
 }
 
-// await returns once it is known what is new.
+// await returns once the current revision is known.
 func (h *hub) await(ctx context.Context) error {
 	select {
 	case <-h.known:
@@ -302,8 +303,8 @@ func (h *hub) await(ctx context.Context) error {
 	}
 }
 
-// join adds a listener, after await. It returns the revision that the listener is told everything after,
-// and the frames that it missed since; whole is false if the ring has not all of them.
+// join adds a listener, after await. It returns the revision after which the listener gets all changes,
+// and the frames that it missed since; whole is false if the ring lacks some of them.
 func (h *hub) join(plan string, since int64) (l *listener, rev int64, missed []*frame, whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

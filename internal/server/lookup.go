@@ -94,8 +94,8 @@ func VMOfRun(ctx context.Context, c Control, run string) (planName, vm string, e
 	return "", "", nil
 }
 
-// BoardOf returns what the scheduler says of those that wait. Without a scheduler it is empty, and
-// so is one that has long been nobody's.
+// BoardOf returns the scheduler's explanations of waits. Without a scheduler the board is empty, also
+// if its scheduler ended long ago.
 func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	text, at, err := c.Board(ctx)
 	if err != nil || time.Since(at) > oldBoard || json.Unmarshal(text, &b) != nil {
@@ -104,7 +104,7 @@ func BoardOf(ctx context.Context, c Control) (b admission.Snapshot) {
 	return b
 }
 
-// oldBoard is when nobody writes the board any more. It is read from another clock.
+// oldBoard is the age after which a board has no scheduler any more. Another clock wrote its time.
 const oldBoard = time.Minute
 
 // StatusOf returns how a plan goes.

@@ -25,7 +25,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{
 type pageFrame struct {
 	Title   string
 	Who     Who
-	Proof   string // of the forms
+	Proof   string // proof of the session for forms
 	Version string
 	Fleet   fleetSummary
 	Body    any
@@ -85,7 +85,7 @@ func (s *website) page(what string, show func(http.ResponseWriter, *http.Request
 // formBytes is what a form may have.
 const formBytes = 16 << 10
 
-// form is a handler of a button, for those who operate and whose form is one of ours.
+// form is a handler of a button, for users with a valid session and a form of this server.
 func (s *website) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
@@ -133,7 +133,7 @@ func (s *website) showLogin(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// login begins a session for whoever has a token.
+// login begins a session for the owner of a token.
 func (s *website) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
 	from := address(r)
@@ -218,8 +218,8 @@ type planPage struct {
 	planRow
 	States []stateTab
 	Items  []vmItem
-	Query  string       // of this page, for the script and to come back to
-	Next   template.URL // of the page that follows: our own words and numbers
+	Query  string       // query of this page, for the script and for returning to it
+	Next   template.URL // query of the next page, made of fixed words and numbers
 	First  bool         // this is the first one
 }
 

@@ -77,7 +77,7 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 		p, err = a.control.Submit(ctx, Submission{Text: string(in.RawBody), Folder: a.folder, By: who.Name, Role: who.Role})
 		return err
 	})
-	p.Text = "" // whoever sent it has it
+	p.Text = "" // the client has the text
 	return &planOut{whole(p)}, err
 }
 

@@ -13,11 +13,11 @@ import (
 
 // Problem is an error as RFC 9457 has it, with our kind and remedy.
 type Problem struct {
-	Type     string              `json:"type" doc:"about:blank: the status says what it is"`
+	Type     string              `json:"type" doc:"about:blank: the status is the type"`
 	Title    string              `json:"title"`
 	Status   int                 `json:"status"`
 	Detail   string              `json:"detail" doc:"what happened"`
-	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled,changed" doc:"what can be done about it, for programs"`
+	Kind     string              `json:"kind" enum:"internal,transient,unreachable,denied,not-found,conflict,unsupported,corrupt,full,invalid,canceled,changed" doc:"kind of the error, for programs"`
 	Remedy   string              `json:"remedy,omitempty" doc:"what to do, for people"`
 	Findings planfile.Findings   `json:"findings,omitempty" nullable:"false" doc:"of a plan: each with its line"`
 	Errors   []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"of a request: each with its place"`
@@ -58,8 +58,8 @@ var kinds = map[int]fault.Kind{
 	http.StatusRequestEntityTooLarge: fault.Invalid,
 }
 
-// errAway is what clients are told of a database that is out of reach, the only thing that requests
-// ask: where it is, and who asks it, is for those who read the server's log.
+// errAway is the response for an unreachable database, without its address and user: those are in the
+// server's log.
 var errAway = fault.New(fault.Unreachable, "the database does not answer").
 	WithHint("come again in a while: plans go on when it is back; the server's log has the reason")
 
@@ -83,7 +83,7 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// challenge says what HTTP wants said of a login.
+// challenge sets the header that HTTP requires for a refused login.
 func (p *Problem) challenge(err error) {
 	var many *tooMany
 	switch {
@@ -123,11 +123,10 @@ func (p *Problem) write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // whoever asked is gone if it fails
+	_ = json.NewEncoder(w).Encode(p) // fails if the client has disconnected
 }
 
-// The library makes its own errors, of requests that are not as its document says, by this
-// variable; there is no other door.
+// The library creates errors for requests that contradict its document through this variable only.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := newProblem(status, message)

@@ -22,7 +22,7 @@ func (a *rehearsalAPI) routes(api huma.API) {
 		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
 	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
 		status: http.StatusNoContent,
-		tells: "The worker that drives a warm VM boots it from what is copied so far, as soon as no round is under way, and throws that away. " +
+		tells: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
 			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, a.request)
 	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
 		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Role is what somebody may do. Each may do what the one before it may.
+// Role determines the permissions of a user. Each role includes the permissions of the previous one.
 type Role string
 
 // Roles.
@@ -35,12 +35,12 @@ func (r Role) May(need Role) bool {
 	return need == Nobody || slices.Index(roles, r) >= slices.Index(roles, need)
 }
 
-// Who is somebody that the server knows.
+// Who is an authenticated user.
 type Who struct {
 	Name    string // the token's or the certificate's
 	Role    Role
 	From    string // the address
-	Session string // the cookie that says so; empty with a token or a certificate
+	Session string // session cookie; empty with a token or a certificate
 }
 
 type whoKey struct{}
@@ -52,8 +52,8 @@ func whoIn(ctx context.Context) Who {
 	return w
 }
 
-// refuse is what somebody is told whose role does not do. what is in words: "drop a plan".
+// refuse returns the error for a user without the required role. what is a description: "drop a plan".
 func (w Who) refuse(need Role, what string) error {
 	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
-		WithHint("use a token of that role; whoever runs the server makes one with decamp token add NAME --role %s", strings.ToLower(string(need)))
+		WithHint("use a token of that role; an administrator of the server creates one: decamp token add NAME --role %s", strings.ToLower(string(need)))
 }

@@ -43,7 +43,7 @@ func (o *router) guard(next http.Handler) http.Handler {
 	})
 }
 
-// secure sets what browsers are told about every answer.
+// secure sets the security headers of all responses.
 func secure(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
@@ -127,11 +127,11 @@ func (o *router) route(w http.ResponseWriter, r *http.Request) {
 	if allow := said.header.Get("Allow"); allow != "" {
 		p.header.Set("Allow", allow)
 	}
-	p.Remedy = "GET /openapi.json says what there is"
+	p.Remedy = "GET /openapi.json lists the API"
 	p.write(w)
 }
 
-// silent takes an answer that nobody is to see.
+// silent discards a response.
 type silent struct {
 	header http.Header
 	status int

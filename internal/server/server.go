@@ -91,17 +91,17 @@ func (s *Server) register() (err error) {
 
 func (s *Server) serveDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/openapi+json")
-	_, _ = w.Write(s.document) // whoever asked is gone if it fails
+	_, _ = w.Write(s.document) // fails if the client has disconnected
 }
 
-// Handler answers requests; without Run nothing is told by the event stream.
+// Handler answers requests; the event stream requires Run.
 func (s *Server) Handler() http.Handler { return s.router.guard(http.HandlerFunc(s.router.route)) }
 
 // drainTime is how long requests that are under way may take when the server stops.
 const drainTime = 10 * time.Second
 
-// Run serves until ctx ends: then it takes no more connections, says goodbye on the event
-// streams, and lets requests end.
+// Run serves until ctx ends. Then it accepts no more connections, ends the event streams, and waits for
+// running requests.
 func (s *Server) Run(ctx context.Context) error {
 	listener, fingerprint, err := s.listen(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) web() *http.Server {
 	return &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: mostHeader, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // of strangers who break off
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // errors of unauthenticated clients that disconnect
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	hashMark   = 16 // hex digits of the token's hash that a session names
 )
 
-// session is what a cookie says.
+// session is the content of a session cookie.
 type session struct {
 	Token string    `json:"t"`
 	Mark  string    `json:"m"` // the beginning of the token's hash: another token of that name is another
@@ -80,7 +80,7 @@ func (s *sessions) end() *http.Cookie {
 	return &c
 }
 
-// read returns what a request's cookie says, if we signed it and it is not over.
+// read returns the session of a request's cookie if its signature is valid and it has not expired.
 func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
 	c, err := r.Cookie(s.cookie.Name)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 
 // Times of one client of the event stream.
 const (
-	breathTime = 15 * time.Second // after which a comment is sent, so that nobody between us takes it for dead
-	writeTime  = 10 * time.Second // that a client may take to read what is sent
+	breathTime = 15 * time.Second // interval of comments, so that proxies keep an idle stream open
+	writeTime  = 10 * time.Second // time limit of a client to read a frame
 	againTime  = 2 * time.Second  // after which browsers come again
-	mostReads  = 4                // clients at a time that are told from the roster what they missed
+	mostReads  = 4                // concurrent clients that read missed changes from the fleet database
 )
 
 const eventPath = "/v1/events"
@@ -38,13 +38,13 @@ type eventAPI struct {
 	cache    *fleetCache
 	auth     *authenticator
 	metrics  *metrics
-	catchUps *semaphore.Weighted // clients that read from the database what they missed
+	catchUps *semaphore.Weighted // slots of clients that read missed changes from the database
 }
 
 func (a *eventAPI) routes(api huma.API) {
 	schema := &huma.Schema{Type: huma.TypeString, Description: "server-sent events: hello, changes (with an id to resume from), progress, plans, fleet, trouble, lost, bye"}
 	r := route{method: http.MethodGet, path: eventPath, id: "followEvents", what: "follow the events", role: View,
-		tells: "A stream that does not end. Rows come whole, as they are now, so to be told one twice does no harm.",
+		tells: "An endless stream. Rows are sent whole in their current state, so receiving one twice is harmless.",
 		answer: &huma.Response{Description: "the events", Content: map[string]*huma.MediaType{
 			"text/event-stream": {Schema: schema},
 		}}}
@@ -97,8 +97,8 @@ type client struct {
 	l   *listener
 }
 
-// begin tells what was missed. Only then it tells a revision: one that is told before would
-// be where the client goes on from when it is cut off in the middle.
+// begin sends the missed changes. Only then it sends a revision: a client that is disconnected before
+// must not resume after it.
 func (c *client) begin(rev, since int64, missed []*frame, whole bool) error {
 	if err := c.send([]byte("retry: " + strconv.FormatInt(againTime.Milliseconds(), 10) + "\n\n")); err != nil {
 		return err
@@ -139,17 +139,17 @@ func (c *client) catchUp(since, rev int64) error {
 	return nil
 }
 
-// now is what is known beside the rows, for the beginning.
+// now returns the state beside the rows, for the start of the stream.
 func (c *client) now() []byte {
 	b, err := c.api.cache.read(c.r.Context())
 	if err != nil {
-		return nil // the hub tells
+		return nil // the hub reports it
 	}
 	text := progressFrame(b.progress).text(c.l.plan)
 	return append(text, sameFrame(eventFleet, summarize(b)).text("")...)
 }
 
-// serve sends what the hub tells until one of both goes.
+// serve sends the hub's frames until either the client or the hub ends.
 func (c *client) serve() {
 	breath := time.NewTicker(breathTime)
 	defer breath.Stop()
@@ -175,7 +175,7 @@ func (c *client) serve() {
 	}
 }
 
-// breathe shows that the stream lives, as long as whoever follows it may.
+// breathe keeps the stream open, as long as the user's permission lasts.
 func (c *client) breathe() error {
 	who, err := c.api.auth.who(c.r)
 	if err == nil && !who.Role.May(View) {

@@ -10,18 +10,18 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// fleetSummary is what is in use, and what limits the fleet: for the page, and the event "fleet".
+// fleetSummary has the resources in use, and the fleet's limits: for the page, and the event "fleet".
 type fleetSummary struct {
-	At         time.Time  `json:"at,omitzero"` // of the scheduler's board
-	Bottleneck string     `json:"bottleneck"`  // for people; empty: nothing moves and nothing waits
+	At         time.Time  `json:"at,omitzero"` // time of the scheduler's board
+	Bottleneck string     `json:"bottleneck"`  // description for users; empty if nothing is transferred and nothing waits
 	Moving     int        `json:"moving"`      // transfers
 	Rate       int64      `json:"rate"`        // bytes a second, of all of them
 	Waiting    int        `json:"waiting"`     // VMs in line
 	Hosts      []Resource `json:"hosts"`
-	Others     []Resource `json:"others"` // of other resources those in use, the most waited for first
+	Others     []Resource `json:"others"` // other resources in use, those with most waiting VMs first
 }
 
-// mostOthers bounds what is shown of resources that are no hosts'.
+// mostOthers is the number of displayed resources that do not belong to hosts.
 const mostOthers = 20
 
 func summarize(b *fleetState) fleetSummary {
@@ -45,10 +45,10 @@ func summarize(b *fleetState) fleetSummary {
 	return now
 }
 
-// mostBreakers bounds what is told of sources and hosts that nothing is begun at.
+// mostBreakers is the number of displayed sources and hosts at which no VM starts.
 const mostBreakers = 3
 
-// limits says what bounds the fleet: what is held, what most bytes wait for, and what most VMs wait for.
+// limits describes the fleet's limits: held VMs, the limit of most bytes, and the reason of most waits.
 func limits(b *fleetState) string {
 	var said []string
 	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {

@@ -23,7 +23,7 @@ func tellSystemd(ctx context.Context, addr net.Addr, plain bool, log *slog.Logge
 	}
 	defer notify(socket, "STOPPING=1")
 	if err := notify(socket, "READY=1\nSTATUS=serving on "+addr.String()); err != nil {
-		log.Warn("systemd not told", "err", err)
+		log.Warn("no notification to systemd", "err", err)
 	}
 	every := watchdog()
 	if every == 0 {
@@ -50,8 +50,8 @@ func notify(socket, state string) error {
 	return err
 }
 
-// watchdog returns how often it wants to be fed: twice in its time. 0: there is none, or it is
-// another process's.
+// watchdog returns the interval of notifications: half of systemd's limit. 0 means that systemd expects
+// none from this process.
 func watchdog() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -63,8 +63,8 @@ func watchdog() time.Duration {
 	return time.Duration(usec) * time.Microsecond / 2
 }
 
-// answers asks the server what any client may ask. The certificate is its own; it is not
-// looked at.
+// answers sends the server a request as any client could. The server's certificate is not verified,
+// because this process owns it.
 func answers(ctx context.Context, addr net.Addr, plain bool) error {
 	scheme := "https"
 	if plain {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Bounds on guessing. A token has 256 random bits, so what they bound is the work and the
-// lines in the audit trail that guessing makes.
+// Bounds on guessing. A token has 256 random bits, so these bound the work and the lines in the audit
+// trail that guesses cause.
 const (
-	guesses     = 10               // that an address has
-	guessAgain  = 10 * time.Second // in which it gets one back
+	guesses     = 10               // guesses of an address
+	guessAgain  = 10 * time.Second // time after which an address gets one guess back
 	mostGuessed = 4096             // addresses that are remembered
 )
 
@@ -44,7 +44,7 @@ func (t *throttle) wait(from string) time.Duration {
 	return time.Duration(over * float64(guessAgain))
 }
 
-// spend counts a guess unless there were too many, and says whether there were not.
+// spend counts a guess and reports whether it was permitted.
 func (t *throttle) spend(from string) bool {
 	if t.wait(from) > 0 {
 		return false
@@ -74,7 +74,8 @@ func (t *throttle) owed(who netip.Prefix) float64 {
 	return max(0, d.n-float64(t.now().Sub(d.at))/float64(guessAgain))
 }
 
-// forget makes room, of those that owe nothing, and else of anybody: for many at once, as it
+// forget frees entries: first addresses without recent guesses, then any. It frees many at once, as it
+// checks all.
 // looks at all.
 func (t *throttle) forget() {
 	for who := range t.spent {

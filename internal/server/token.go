@@ -23,17 +23,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Token is somebody who may come in. The secret itself is kept by nobody but its owner.
+// Token is a credential of a user. Only its owner has the secret itself.
 type Token struct {
 	Name    string    `json:"name"`
 	Role    Role      `json:"role"`
-	SHA256  string    `json:"sha256"` // of the secret, in hex
+	SHA256  string    `json:"sha256"` // hash of the secret, in hex
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // zero is never
 }
 
 const (
-	tokenPrefix = "decamp_" // by which people, and programs that look for leaked secrets, know it
+	tokenPrefix = "decamp_" // prefix by which users, and scanners for leaked secrets, recognize it
 	tokenBytes  = 32
 	tokenSuffix = ".json"
 )
@@ -133,7 +133,7 @@ func (t *Tokens) Check(secret string) (Token, bool) {
 	hash := []byte(hashOf(secret))
 	var found Token
 	ok := 0
-	all, _ := t.List() // a file that is broken lets nobody in
+	all, _ := t.List() // a damaged file permits no login
 	for _, token := range all {
 		if same := subtle.ConstantTimeCompare(hash, []byte(token.SHA256)); same == 1 {
 			found, ok = token, same

@@ -14,7 +14,7 @@ import (
 // auditTrail records changes and refusals. It is safe for concurrent use.
 type auditTrail struct {
 	entries   *fleetdb.AuditTrail
-	strangers *throttle // of refusals of strangers
+	strangers *throttle // limit of recorded refusals of unauthenticated clients
 	metrics   *metrics
 	log       *slog.Logger
 }

@@ -36,7 +36,7 @@ func (a *vmAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms/{vm}", id: "getVM", what: "see a VM", role: View,
 		tells: "With the options that it is moved with."}, a.get)
 	register(api, route{method: http.MethodGet, path: "/v1/progress", id: "listProgress", what: "see the progress", role: View,
-		tells: "Of all VMs that were begun, as their workers told last."}, a.listProgress)
+		tells: "Of all VMs that were started, from the last reports of their workers."}, a.listProgress)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/orders", id: "orderVM", what: "give a VM an order", role: Operate,
 		status: http.StatusNoContent}, a.order)
 }
@@ -63,11 +63,10 @@ func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error)
 	return out, err
 }
 
-// readPage returns a page of VMs with what is known beside their rows, and where the next one
-// begins; 0: there is none.
+// readPage returns a page of VMs with their state, and the start of the next page; 0 if there is none.
 func readPage(ctx context.Context, store *fleetdb.VMs, cache *fleetCache, q fleetdb.Query) (items []vmItem, next int64, err error) {
 	limit := q.Limit
-	q.Limit++ // one more says whether there is more
+	q.Limit++ // one more row shows whether another page follows
 	vms, err := store.List(ctx, q)
 	if err != nil {
 		return nil, 0, err
@@ -96,7 +95,7 @@ func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 
 // oneOrder is the body of an order to one VM.
 type oneOrder struct {
-	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with what was written to it since; it takes the role admin"`
+	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with all data written to it since; it requires the role admin"`
 }
 
 type vmOrder struct {

@@ -18,7 +18,7 @@ type workerAPI struct {
 func (a *workerAPI) routes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/workers", id: "listWorkers", what: "list the workers", role: View}, a.list)
 	register(api, route{method: http.MethodPost, path: "/v1/workers/{worker}/drain", id: "drainWorker", what: "drain a worker", role: Admin,
-		status: http.StatusNoContent, tells: "It is given nothing more until it is told otherwise; what it has under way goes on."}, a.drain)
+		status: http.StatusNoContent, tells: "It gets no more VMs until it is resumed; its running VMs continue."}, a.drain)
 }
 
 // list fills in an object where the database may have none.

@@ -13,7 +13,7 @@ import (
 // how to stop its steps, and the error it ended with. It is safe for concurrent use.
 type attempt struct {
 	run    string
-	number int // from 1
+	number int // number of the attempt, from 1
 
 	ctx      context.Context // ends when the run is canceled
 	cancel   context.CancelFunc
@@ -23,7 +23,7 @@ type attempt struct {
 	phase    atomic.Int32  // see phases
 	ended    chan struct{} // closed by end
 	end      func(error)   // called by body once the flow returned, or by stop if it never will begin
-	err      error         // what it returned; read after ended
+	err      error         // result; valid after ended
 
 	mu         sync.Mutex
 	unrecorded error         // why the engine could not record what this attempt did; it did nothing since
@@ -92,8 +92,8 @@ func (a *attempt) still() <-chan struct{} {
 // Phases of an attempt in this process.
 const (
 	waits   int32 = iota // its body was not entered
-	begun                // it was
-	stopped              // it was canceled before, and will not be
+	begun                // the attempt was started
+	stopped              // it was canceled before its start, and will not start
 )
 
 // stop ends what the attempt does here. One that did not begin never will.
@@ -162,7 +162,7 @@ func (a *attempt) id() string { return attemptID(a.run, a.number) }
 // concurrent use.
 type attempts struct {
 	mu     sync.Mutex
-	latest map[string]*attempt // by run
+	latest map[string]*attempt // latest attempt by run
 }
 
 // get returns the attempt with that engine id. It adds the attempt if it is not known.

@@ -37,8 +37,8 @@ func (e *Engine) body(ctx dbos.Context, in envelope) (struct{}, error) {
 	return struct{}{}, store(err)
 }
 
-// drive waits until the run may go on. A run that nobody asked for stays pending: its
-// source's password is known to nobody in this process.
+// drive waits until the run may continue. A run without a Start in this process stays pending: this
+// process does not have its source's password.
 func (e *Engine) drive(ctx dbos.Context, a *attempt, x *execution, in envelope) error {
 	if !e.cfg.Resume(a.run) {
 		select {

@@ -9,15 +9,15 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// Config says where the state lives and how the engine behaves.
+// Config has the location of the state and the options of the engine.
 type Config struct {
 	Dir      string                // state directory; made if missing, private to the user
 	URL      string                // "postgres://…" of the record that several executors share; "": SQLite in Dir
-	Insecure bool                  // with URL: the server on another machine need not be verified
-	Keys     *fleetkey.Keys        // with URL: sign and verify what is on record; nil: nothing is signed
-	Executor string                // with URL: the name of this one, the same after a restart
-	Log      *slog.Logger          // nil: silent
-	Resume   func(run string) bool // which pending runs continue at Launch, unasked; nil: none, they wait for Start
+	Insecure bool                  // with URL: a server on another machine need not be verified
+	Keys     *fleetkey.Keys        // with URL: keys that sign and verify the records; nil signs nothing
+	Executor string                // with URL: name of this executor, the same after a restart
+	Log      *slog.Logger          // log of the engine; nil discards it
+	Resume   func(run string) bool // reports whether a pending run continues at Launch; nil lets all wait for Start
 	Grace    time.Duration         // how long Close waits for running steps; 0: 30 s
 }
 
@@ -34,7 +34,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// check refuses a name that cannot be part of a queue's, and says what is wrong with it.
+// check returns an error if the name cannot be part of a queue's name.
 func (c Config) check() error {
 	if c.URL != "" && !runID.MatchString(c.Executor) {
 		return fault.New(fault.Invalid, "executor %q: want lower-case letters, digits, dot and dash", c.Executor)
@@ -55,7 +55,7 @@ const (
 
 	appName = "decamp"
 
-	localName = "state.db" // in the state directory
+	localName = "state.db" // file in the state directory
 )
 
 // runID is what a run may be called: readable, a file name, and free of the slash that

@@ -28,8 +28,8 @@ const (
 	probes      = 3
 )
 
-// dialer opens the pool's connections. While it is patient a database that is not there is waited
-// for: whoever needs a connection waits, and nothing fails.
+// dialer opens the pool's connections. While it is patient, connections wait for an unreachable
+// database instead of failing.
 type dialer struct {
 	net.Dialer
 	patient atomic.Bool
@@ -77,9 +77,9 @@ func unreachable(ctx context.Context, network string, err error) error {
 	return err
 }
 
-// conn is a connection that says of an end without goodbye, as of a server that was killed, that
-// it was cut. The engine waits and repeats what met a cut connection, but an io.EOF in the middle
-// of an answer it takes for the answer, and the run for failed.
+// conn reports an end of a connection without a proper close, as after the kill of a server, as a
+// broken connection. The engine repeats requests after a broken connection, but it would interpret
+// io.EOF within an answer as the answer, and fail the run.
 type conn struct{ net.Conn }
 
 func (c conn) Read(p []byte) (int, error) {

@@ -1,8 +1,7 @@
-// Package workflow makes runs durable: a run is a named flow over plain data, cut into
-// named steps whose results are remembered across kill -9 and power loss. It is the
-// only importer of the engine behind it (DBOS Transact over SQLite, or over PostgreSQL where
-// several executors share the record), and the door is narrow enough that another engine
-// fits: names and JSON cross it, closures do not.
+// Package workflow makes runs durable: a run is a named flow over plain data, divided into named steps whose
+// results survive kill -9 and power loss. It is the only importer of its engine (DBOS Transact on SQLite, or
+// on PostgreSQL if several executors share the record). Its interface is independent of the engine: it
+// consists of names and JSON, without closures.
 //
 // # Terms
 //
@@ -24,30 +23,28 @@
 //	                     what a record holds, and its errors
 //	sqlite.go postgres.go dial.go lock.go log.go config.go
 //
-// # What is promised
+// # Guarantees
 //
-//   - A step that returned without error is never run again for that run.
-//   - A step that was interrupted (kill -9, power, Close) runs again, from its start,
-//     with the same input: steps must be safe to re-enter.
-//   - A step that returned an error ends the attempt. Start on a failed or canceled run
-//     forks it into a new attempt, which keeps the results of the good steps before the
-//     first bad one and runs the rest. Every attempt stays on record.
-//   - A run that was pending when the process died continues when it is started again,
-//     or at Launch already where Config.Resume says so. Nothing else has to ask.
-//   - One process owns a state directory at a time; a second one is refused by name.
-//   - On PostgreSQL a run stays with the executor that began it until another takes it over.
-//     Nothing that the first one does after that is recorded.
-//   - A database that is away is waited for; runs neither fail for it nor lose a result. What
-//     cannot be recorded for another reason ends the attempt, and Start goes on behind what was.
+//   - A step that returned without error never runs again for that run.
+//   - A step that was interrupted (kill -9, power, Close) runs again from its start, with the same
+//     input: steps must be safe to repeat.
+//   - A step that returned an error ends the attempt. Start on a failed or canceled run forks it into a
+//     new attempt, which keeps the results of the steps before the first bad one and runs the rest.
+//     All attempts stay recorded.
+//   - A run that was pending when the process died continues when it is started again, or at Launch if
+//     Config.Resume selects it.
+//   - One process owns a state directory at a time; the error of a second one names the first.
+//   - On PostgreSQL a run stays with its executor until another takes it over. Nothing that the former
+//     executor does after that is recorded.
+//   - Runs wait for an unreachable database; they neither fail nor lose a result. A record that fails
+//     for another reason ends the attempt, and Start continues after the last record.
 //
-// # What is not
+// # Limits
 //
-// Two processes of one executor's name are kept apart by the state directory's lock on one
-// machine, and by the caller on two. Cancel tells other executors within about a second.
-// The engine does not interrupt a running step. Cancel and Close end the context that
-// the step was given, and then wait for it: a step that ignores its context holds them
-// up. A flow's body must be deterministic: what it does between steps is done again on
-// every continuation. The result of a step that returns after its run was canceled is not recorded,
-// and the step runs again in the next attempt. Data crossing the door must survive a JSON round trip and must
-// hold no secret: it lies in the state directory as readable text.
+// The lock of the state directory prevents two processes with one executor's name on one machine; on two
+// machines the caller must prevent that. Other executors notice Cancel within about a second. The engine
+// does not interrupt a running step: Cancel and Close end the step's context and wait for the step. A flow's
+// body must be deterministic: its code between steps is repeated on every continuation. The result of a step
+// that returns after its run was canceled is not recorded, and the step runs again in the next attempt. Data
+// of flows must survive a JSON round trip and contain no secrets: the state directory has it as plain text.
 package workflow

@@ -64,8 +64,8 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// open starts the engine on a context of its own: if the caller's were to end, the
-// engine would record every pending run as canceled. Close ends it the right way.
+// open starts the engine with a separate context: if the caller's ended, the engine would record every
+// pending run as canceled. Close ends it properly.
 func (e *Engine) open(ctx context.Context) error {
 	cfg := dbos.Config{
 		AppName:            appName,

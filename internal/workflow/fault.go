@@ -13,19 +13,20 @@ const (
 	sqlitePrimary   = 0xff
 	sqliteCorrupt   = 11
 	sqliteFull      = 13
-	sqliteNoFile    = 26   // it is no database
+	sqliteNoFile    = 26   // the file is no database
 	sqliteShortRead = 522  // the file ends early
 	sqliteShmSize   = 4874 // the index of its log could not grow
 )
 
-// told returns SQLite's error as a fault with a remedy, of the state directory dir. PostgreSQL's are waited for (postgres.go).
+// told returns SQLite's error as a fault with a remedy for the state directory dir. Errors of
+// PostgreSQL are handled in postgres.go.
 func told(dir string, err error) error {
 	var of interface {
 		error
 		Code() int
 	}
 	if !errors.As(err, &of) {
-		return fault.Room(dir, err) // what syncs the file is not SQLite
+		return fault.Room(dir, err) // the file is synced outside of SQLite
 	}
 	switch code := of.Code(); {
 	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
@@ -36,10 +37,10 @@ func told(dir string, err error) error {
 	return err
 }
 
-// corrupt says what to do about a state file that is damaged.
+// corrupt returns the error and remedy for a damaged state file.
 func corrupt(dir string, err error) error {
 	return fault.New(fault.Corrupt, "%w", err).
-		WithHint("stop all decamp, and put back a copy of %s, or move it away with its -wal and begin anew: images are continued from their manifests", filepath.Join(dir, localName))
+		WithHint("stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests", filepath.Join(dir, localName))
 }
 
 // unrecorded is the error of an attempt that ended because the engine could not record it.
@@ -48,7 +49,7 @@ func unrecorded(dir, what string, err error) error {
 		return fmt.Errorf("%s: %w", what, known)
 	}
 	return fault.New(fault.Transient, "%s: %w", what, err).
-		WithHint("what was recorded before stands: see that the database can be written to, and start the run again")
+		WithHint("earlier records are valid: make the database writable, and start the run again")
 }
 
 // errClosed is the error of a call that the end of the engine interrupted.

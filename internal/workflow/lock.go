@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const lockName = "lock" // in the state directory
+const lockName = "lock" // file in the state directory
 
 // lock takes the exclusive lock on path and writes our pid into it. The lock dies with
 // the process; the file stays. It is taken before anything else is opened because two

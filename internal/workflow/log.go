@@ -6,12 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// quiet demotes the engine's Info to Debug: it greets, counts and says goodbye at Info,
-// which here is kept for what an operator wants to read in the morning. Its warnings
-// become Info: they are about its own bookkeeping, one of them at every Ctrl-C, and what
-// comes of them is returned. Once closing is
-// set it demotes everything: the engine's loops complain that their context has ended,
-// and what really went wrong is returned by Close.
+// quiet demotes the engine's Info messages to Debug: they report starts, counts and ends. Its warnings
+// become Info: they concern its bookkeeping, with one at each Ctrl-C, and their consequences are
+// returned as errors. Once closing is set, all messages are demoted: the engine's loops report the end
+// of their context, and Close returns real errors.
 type quiet struct {
 	slog.Handler
 	closing *atomic.Bool

@@ -17,8 +17,8 @@ const (
 	// schema keeps the engine's tables apart from others in the same database.
 	schema = "decamp_flow"
 
-	// poolSize is how many connections an executor has at most, unless the URL says
-	// pool_max_conns. One of them listens; the others are busy for milliseconds at a time.
+	// poolSize is the maximum number of connections of an executor, unless the URL sets pool_max_conns.
+	// One of them listens; the others are busy for milliseconds at a time.
 	poolSize = 8
 
 	// openTimeout is how long Open waits for the database. Later it is waited for without end.
@@ -35,12 +35,12 @@ const (
 type database struct {
 	*pgxpool.Pool
 	dialer *dialer
-	hosts  int // that the URL names
+	hosts  int // number of hosts in the URL
 }
 
-// openPostgres opens the database at url. It fails with fault.Unreachable if that does not answer
-// soon, with fault.Invalid if url is none, and unless insecure is set with fault.Denied if the server
-// would not be verified.
+// openPostgres opens the database at url. It fails with fault.Unreachable without a quick answer, with
+// fault.Invalid for an invalid url, and with fault.Denied if the server would not be verified, unless
+// insecure is set.
 func openPostgres(ctx context.Context, url, executor string, insecure bool) (*database, error) {
 	if !insecure {
 		url = postgres.WithMode(url)
@@ -98,13 +98,13 @@ func (p *database) ping(ctx context.Context, host string) error {
 	return nil
 }
 
-// wait has a lost database waited for, or not any more. Where the URL names several hosts they are
-// tried in turn instead, with the engine's pauses.
+// wait switches waiting for a lost database on or off. If the URL has several hosts, they are tried in
+// turn instead, with the engine's pauses.
 func (p *database) wait(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
 
-// judge cuts the connection on errors that say nothing about what was asked: they are handed on as
-// lost connections, so that it is asked again instead of failing a run. Otherwise it closes on fatal
-// ones only, as the driver does.
+// judge closes the connection after errors that do not concern the request: they are then handled as
+// lost connections, so that the request is repeated instead of failing the run. Otherwise it closes the
+// connection after fatal errors only, as the driver does.
 func judge(_ *pgconn.PgConn, e *pgconn.PgError) bool {
 	if passes(e.Code) {
 		e.Code = connectionFailure

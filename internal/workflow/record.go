@@ -22,7 +22,7 @@ type record struct {
 
 	db    *sql.DB    // the file; nil if the record is shared
 	pg    *database  // the shared database; nil if the record is a file
-	queue dbos.Queue // of this executor in the shared database
+	queue dbos.Queue // queue of this executor in the shared database
 	root  dbos.Context
 }
 
@@ -48,7 +48,8 @@ func (r *record) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 	return err
 }
 
-// sound has SQLite look the state file through. What it finds is fault.Corrupt, or an error that told judges.
+// sound runs SQLite's integrity check of the state file. Damage is fault.Corrupt; other errors are
+// classified by told.
 func (r *record) sound(ctx context.Context) error {
 	var found string
 	if err := r.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// queuePrefix and the executor's name are the queue that its runs go through. The engine's own
-	// queue is everybody's: what lies there any executor takes.
+	// queuePrefix and the executor's name form the queue of its runs. All executors take runs from the
+	// engine's default queue.
 	queuePrefix = "decamp-"
 
 	// queuePoll is how often an executor looks into its queue, and how late a run begins.
@@ -65,8 +65,8 @@ func (r *record) owner(w dbos.WorkflowStatus) string {
 // own reports whether the run's current attempt is this executor's.
 func (r *record) own(st Status) bool { return !r.shared() || st.Executor == r.executor }
 
-// caller is a context of somebody else's for calls of the engine: it ends when theirs does, but
-// does not hand on whose step they may come from, which the engine would take for a call by that.
+// caller is a context for calls of the engine: it ends with the caller's, but hides a step in it, which
+// the engine would consider the caller.
 type caller struct{ context.Context }
 
 func (caller) Value(any) any { return nil }

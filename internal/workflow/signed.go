@@ -11,8 +11,8 @@ import (
 // ErrRefused is in the tree of errors about a record that no executor with our key wrote.
 var ErrRefused = errors.New("refused record")
 
-// signedDoc is a document of a record that several executors share, with its signature: whoever can write
-// to the database would decide what the steps of a run work on.
+// signedDoc is a document of a record that several executors share, with its signature: without it any
+// writer of the database could change the inputs of a run's steps.
 type signedDoc struct {
 	Doc       string `json:"doc"`
 	Signature string `json:"signature"`
@@ -43,11 +43,11 @@ func (s signer) verify(use, run, name string, doc json.RawMessage) (json.RawMess
 	}
 	var d signedDoc
 	if err := json.Unmarshal(doc, &d); err != nil {
-		d = signedDoc{} // of a version that signed nothing, or changed
+		d = signedDoc{} // of a version without signatures, or changed
 	}
 	if err := s.keys.Verify(d.Signature, use, run, name, d.Doc); err != nil {
 		return nil, fault.New(fault.Denied, "%w of run %s (%s): %w", ErrRefused, run, name, err).
-			WithHint("cancel it and begin it again: what was copied is found in its images")
+			WithHint("cancel it and start it again: its images keep the copied data")
 	}
 	return json.RawMessage(d.Doc), nil
 }

@@ -4,13 +4,13 @@ import (
 	"database/sql"
 	"fmt"
 
-	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // tells the engine SQLite's errors apart
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // registers the classification of SQLite's errors
 
 	"github.com/decamp/decamp/internal/sqlitedb"
 )
 
-// connections to the state file: so many runs may wait together for what they recorded to be
-// durable.
+// connections to the state file: the number of runs that may wait together for the durability of their
+// records.
 const connections = 16
 
 // openSQLite opens the state file, readable by its owner only. What is recorded is durable: the

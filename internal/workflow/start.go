@@ -51,8 +51,8 @@ func (e *Engine) begin(ctx context.Context, run, flow string, in any) error {
 	return e.settled(ctx, Status{Run: run, Attempt: 1}, err)
 }
 
-// settled returns why an attempt could not be begun. Where another executor was faster it says so,
-// and it is no error where only the answer was lost.
+// settled returns the error of an attempt that could not begin. It reports a faster executor, and
+// returns nil if only the answer was lost.
 func (e *Engine) settled(ctx context.Context, next Status, err error) error {
 	if err == nil {
 		return nil
@@ -111,9 +111,10 @@ func (e *Engine) again(ctx context.Context, st Status) error {
 	return e.settled(ctx, next, err)
 }
 
-// TakeOver continues here a run that is pending at another executor. It cancels the current attempt,
-// of which nothing more is recorded then, and begins the next one behind the last good step. The caller answers for it that the other one may not go on: it is gone, or has lost its claim.
-// Its own pending run, and one that failed or was canceled, it starts; one that is done stays done.
+// TakeOver continues a run here that is pending at another executor. It cancels the current attempt,
+// which ends its records, and begins the next one after the last good step. The caller must ensure that
+// the other executor has ended, or has lost its claim. A pending run of this executor, and a failed or
+// canceled one, is started; a completed one stays completed.
 func (e *Engine) TakeOver(ctx context.Context, run string) error {
 	st, err := e.Status(ctx, run)
 	switch {
@@ -138,7 +139,7 @@ func (e *Engine) take(ctx context.Context, st Status) error {
 	if err := e.record.cancel(ctx, st.Run, st.Attempt); err != nil {
 		return err
 	}
-	st, err := e.Status(ctx, st.Run) // with what was recorded until then
+	st, err := e.Status(ctx, st.Run) // with the records until then
 	if err != nil {
 		return err
 	}

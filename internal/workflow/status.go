@@ -24,14 +24,14 @@ const (
 // Status is the record of a run's current attempt.
 type Status struct {
 	Run      string
-	Attempt  int // from 1; 0 if the state is None
+	Attempt  int // number of the attempt, from 1; 0 if the state is None
 	State    State
-	Executor string // whose the current attempt is, where several share the record
-	Err      error  // of a failed or canceled attempt, with its kind and remedy
+	Executor string // executor of the current attempt, if several share the record
+	Err      error  // error of a failed or canceled attempt, with its kind and remedy
 	Started  time.Time
-	Steps    []StepRecord // in order; a forked attempt begins with copies of the good ones
+	Steps    []StepRecord // steps in order; a forked attempt begins with copies of the good ones
 
-	next uint // where a next attempt begins: the engine's number of the first bad step
+	next uint // the engine's number of the first bad step, where a next attempt begins
 }
 
 // StepRecord is one step that returned.

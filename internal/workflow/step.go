@@ -94,9 +94,9 @@ func (c *Context) Step(name string, in, out any) error {
 	return decode(name, result, out)
 }
 
-// explain tells what a step failed with from what kept the engine from recording it. The latter is
-// no failure of the run: the attempt ends here and now, its record stays as it is, and Start
-// continues the run from there.
+// explain separates a step's error from an error that kept the engine from recording it. The latter
+// does not fail the run: the attempt ends here, its record stays, and Start continues the run from
+// there.
 func (c *Context) explain(name string, err error) error {
 	switch {
 	case !ofEngine(err):

@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Cancel records that the run is to stop, then ends the context of the step it is in.
-// Wait tells when it has; another executor, if it is there that it goes on, needs about a second to
-// learn of it. Canceling a run that is over does nothing.
+// Cancel records that the run must stop, then ends the context of its current step. Wait returns when
+// it has stopped; another executor needs about a second to notice. Canceling a completed run does
+// nothing.
 func (e *Engine) Cancel(ctx context.Context, run string) error {
 	st, err := e.record.current(ctx, run)
 	if err != nil || st.State != Pending {
@@ -31,10 +31,10 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 // that: a part of what a worker whose lease is over has to stop in.
 const haltWait = 500 * time.Millisecond
 
-// Halt ends what this process does of a run, whether or not the record can be reached, and
-// returns what that came to once its step has returned: nil if it was done before, fault.Canceled
-// if what it came to cannot be recorded at once. What another executor does of the run is left
-// alone. That it was canceled is put on record if that can be done at once.
+// Halt ends the work of this process on a run, whether or not the record is reachable, and returns the
+// result once its step has returned: nil if it was done before, fault.Canceled if its result cannot be
+// recorded at once. The work of another executor continues. The cancellation is recorded if that is
+// possible at once.
 func (e *Engine) Halt(run string) error {
 	a := e.attempts.known(run)
 	if a == nil {

@@ -24,7 +24,7 @@ func store(err error) error {
 	}
 }
 
-// stored is the error as the engine sees it; cause is what it was in this process.
+// stored is the error for the engine; cause is the original error in this process.
 type stored struct {
 	dbos.PortableWorkflowError
 	cause error
@@ -59,8 +59,7 @@ func recorded(p *dbos.PortableWorkflowError) error {
 	return e
 }
 
-// ofEngine reports whether err is the engine's own, and neither what a step returned now nor what is
-// on record of one.
+// ofEngine reports whether err comes from the engine, and not from a step, now or recorded.
 func ofEngine(err error) bool {
 	var ours *stored
 	var recorded *dbos.PortableWorkflowError

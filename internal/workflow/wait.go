@@ -8,11 +8,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Wait returns when the run's current attempt is over, with the error it ended with; no
-// step of it is running any more. Of a run at another executor it returns what is on record, within
-// about a second.
+// Wait returns after the end of the run's current attempt, with its error; no step of it is running any
+// more. For a run at another executor it returns the recorded result, within about a second.
+//
 // It returns a fault.Canceled if ctx or the engine ends first; the run stays pending. It returns a
-// fault.Conflict when another executor took over what went on here.
+// fault.Conflict if another executor took over a run of this process.
 func (e *Engine) Wait(ctx context.Context, run string) error {
 	var drove *attempt
 	for {
@@ -55,10 +55,10 @@ var errSilent = errors.New("the engine does not")
 
 const (
 	recordPause   = 5 * time.Millisecond // the engine records an outcome once its body has returned
-	recordPauses  = time.Second          // at most
-	recordTimeout = time.Minute          // for what it cannot record; it tries again after half of that
+	recordPauses  = time.Second          // maximum pause
+	recordTimeout = time.Minute          // limit of attempts to record; the engine tries again after half of that
 
-	localRecordTimeout = 15 * time.Second // of SQLite, which it does not ask a second time
+	localRecordTimeout = 15 * time.Second // limit with SQLite, for which the engine does not try again
 )
 
 // recorded returns once the outcome of a body that has returned is on record. The engine records
@@ -83,7 +83,7 @@ func (e *Engine) recorded(ctx context.Context, a *attempt, st Status) error {
 	return a.spoil(unrecorded(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
 }
 
-// lose ends what is left here of a run that another executor took over.
+// lose ends the local work on a run that another executor took over.
 func (e *Engine) lose(ctx context.Context, a *attempt, st Status) error {
 	a.stop()
 	if err := ended(ctx, a); err != nil {
@@ -133,5 +133,5 @@ func (e *Engine) outcome(ctx context.Context, st Status) error {
 // takenOver is the error for those who drove an attempt of run that is another executor's now.
 func takenOver(run, by string) error {
 	return fault.New(fault.Conflict, "run %s was taken over by %s", run, by).
-		WithHint("it goes on there: see what that one says")
+		WithHint("it continues there: check that process")
 }

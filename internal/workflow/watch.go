@@ -20,8 +20,8 @@ const (
 	// watchAtOnce bounds a query.
 	watchAtOnce = 2000
 
-	// sendAgain is how long after it was admitted an attempt that was taken off the queue must have
-	// begun. A claim whose answer was lost with the connection is one that nobody knows of.
+	// sendAgain is the time after its admission in which an attempt that was taken off the queue must
+	// begin. A claim whose answer was lost with the connection has no executor.
 	sendAgain = 10 * time.Second
 )
 

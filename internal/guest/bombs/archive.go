@@ -10,7 +10,8 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// cpio returns an archive of one file of size bytes, of which none are there, without trailer.
+// cpio returns an archive that declares one file of size bytes, without its content and without a
+// trailer.
 func cpio(name string, size uint32) []byte {
 	h := fmt.Appendf(nil, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", 1, 0o100644, 0, 0, 1, 0, size, 0, 0, 0, 0, len(name)+1, 0, name)
 	return append(h, make([]byte, -len(h)&3)...)
@@ -38,7 +39,7 @@ func xzBlock(plain []byte) []byte {
 	return append(out, make([]byte, -len(out)&3)...)
 }
 
-// lzmaAlone packs plain, and asks for a dictionary of 64 MiB.
+// lzmaAlone compresses plain with a dictionary of 64 MiB in the header.
 func lzmaAlone(plain []byte) []byte {
 	var out bytes.Buffer
 	w, err := lzma.WriterConfig{DictCap: 1 << 16, EOSMarker: true}.NewWriter(&out)
@@ -55,8 +56,8 @@ func lzmaAlone(plain []byte) []byte {
 	return out.Bytes()
 }
 
-// zstd packs a file of so many equal bytes, 128 KiB in each block of 4, and asks for a window of
-// 128 MiB.
+// zstd compresses a file of equal bytes, 128 KiB in each block of 4, with a window of 128 MiB in the
+// header.
 func zstd(size int) []byte {
 	out := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3}
 	block := func(kind, length int, last bool, data ...byte) {

@@ -39,7 +39,7 @@ func fat(chain int) *Image {
 	return m
 }
 
-// xfs is an XFS whose root folder says that one block is at many places.
+// xfs is an XFS whose root folder has one block at many places.
 func xfs() *Image {
 	const block, dirBlock = 4096, 64 << 10
 	m := newImage(64 << 20)
@@ -111,7 +111,7 @@ func btrfs(chunks bool) *Image {
 				}
 			})
 		}
-		block(base, 0, func(p []byte) { le32(p, 96, (node-101)/25) }) // items that are all before what is sought
+		block(base, 0, func(p []byte) { le32(p, 96, (node-101)/25) }) // all items precede the searched one
 	}
 	const chunkTree, rootTree = 1 << 20, 2 << 20
 	top := byte(7)

@@ -12,7 +12,7 @@ import (
 // An Image is a sparse disk in memory. It is a disk.Source.
 type Image struct {
 	size   int64
-	pieces []piece // by offset; they do not overlap
+	pieces []piece // pieces by offset, without overlaps
 }
 
 type piece struct {

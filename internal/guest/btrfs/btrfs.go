@@ -1,13 +1,12 @@
-// Package btrfs reads files and folders out of btrfs, on a medium that nobody vouches for.
+// Package btrfs reads files and folders of btrfs on untrusted media.
 //
-// Profiles single, DUP and RAID1 are understood, each from this one device; files plain or
-// compressed with zlib or zstd. LZO, striped profiles and newer tree formats are named in
-// the error. The log is not replayed: what was synced just before a crash is seen as it
-// was before.
+// It supports the profiles single, DUP and RAID1, each from this one device, and files that are plain
+// or compressed with zlib or zstd. LZO, striped profiles and newer tree formats are named in the error.
+// The log is not replayed: changes synced just before a crash are not visible.
 //
-// A folder's entry may lead into another subvolume; it is entered like any folder. Each
-// call takes MaxReads reads of a tree's block at most. The layout is the kernel's,
-// "On-disk Format" of the btrfs documentation.
+// A folder's entry may refer to another subvolume; it is entered like any folder. Each call reads at
+// most MaxReads tree blocks. The layout is that of the section "On-disk Format" of the btrfs
+// documentation.
 package btrfs
 
 import (
@@ -46,14 +45,13 @@ type FS struct {
 	held     map[uint64][]byte // blocks of trees that were read, maxHeld at most
 }
 
-// A block is one of a tree: where it is, and how far above the leaves.
+// A block identifies a block of a tree: its address, and its level above the leaves.
 type block struct {
 	at    uint64
 	level byte
 }
 
-// Open reads what is needed to find files: the superblock, the map of chunks, and the
-// subvolume that is mounted where none is named.
+// Open reads the superblock, the map of chunks, and the default subvolume.
 func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, superOffset); err != nil {

@@ -22,7 +22,7 @@ type node struct {
 	mode   uint32
 	size   int64
 
-	list   []extent // of the file's content, in order
+	list   []extent // extents of the file's content, in order
 	listed bool
 	plain  unpacked // the extent that was unpacked last
 }

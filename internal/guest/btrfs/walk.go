@@ -43,7 +43,7 @@ func (f *FS) block(b block) ([]byte, error) {
 	if err := f.r.Budget().Step(1 + f.nodeSize>>9); err != nil { // its items are looked at one by one
 		return nil, err
 	}
-	if f.reads++; f.reads > MaxReads { // those that are held count: trees could lead anywhere
+	if f.reads++; f.reads > MaxReads { // blocks in memory count as well: trees could form cycles
 		return nil, budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
 	if p := f.held[b.at]; p != nil && p[100] == b.level {
@@ -54,7 +54,7 @@ func (f *FS) block(b block) ([]byte, error) {
 		return nil, err
 	}
 	if at := le64(p, 48); at != b.at || p[100] != b.level || b.level > maxLevel {
-		return nil, fmt.Errorf("block %d says that it is block %d, on level %d instead of %d", b.at, at, p[100], b.level)
+		return nil, fmt.Errorf("block %d contains the number %d, and level %d instead of %d", b.at, at, p[100], b.level)
 	}
 	if len(f.held) == maxHeld {
 		clear(f.held)

@@ -18,7 +18,7 @@ type Limits struct {
 	Steps    int64         // operations, of some 100 ns each
 	Memory   int64         // bytes that readers keep at the same time
 	Unpacked int64         // bytes decompressed
-	Time     time.Duration // of the clock; 0 means unlimited
+	Time     time.Duration // limit by the clock; 0 means unlimited
 }
 
 // Examination returns the limits for looking into the disks of a VM.
@@ -48,7 +48,7 @@ func (e *Error) Error() string { return "not examined: " + e.Cause }
 // Exceeded returns an Error for a limit of one reader, which leaves the Budget usable.
 func Exceeded(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
-// Used is what was charged so far.
+// Used has the charges so far.
 type Used struct {
 	Read     int64 // bytes
 	Steps    int64
@@ -79,7 +79,7 @@ func New(ctx context.Context, limits Limits) (*Budget, context.CancelFunc) {
 // Context returns the context of all reads, which ends with the time limit.
 func (b *Budget) Context() context.Context { return b.ctx }
 
-// Used returns what was charged so far.
+// Used returns the charges so far.
 func (b *Budget) Used() Used { return b.used }
 
 // Err returns nil as long as the Budget can be charged: later an *Error, or the reason why the
@@ -119,8 +119,8 @@ func (b *Budget) Read(n int64) error {
 	return b.err
 }
 
-// Hold charges n bytes that a reader keeps. Memory that is given up goes to Release; what is
-// kept until the examination ends need not.
+// Hold charges n bytes that a reader keeps. Freed memory must be passed to Release, unless it is kept
+// until the examination ends.
 func (b *Budget) Hold(n int64) error {
 	if b.err != nil {
 		return b.err

@@ -1,13 +1,11 @@
-// Package ext reads single files out of ext2, ext3 and ext4 file systems that nobody
-// vouches for.
+// Package ext reads single files of untrusted ext2, ext3 and ext4 file systems.
 //
-// It is not a file system: it knows paths, symbolic links and file contents, no times,
-// no attributes, no journal (a file that changed just before a crash is seen as it was
-// before). What it promises instead is a bound: opening takes two reads, reading a file
-// takes at most MaxReads reads of one block each, whatever the bytes say. A general
-// library was tried and not taken: it allocates what the superblock asks for.
+// It supports paths, symbolic links and file contents; no times, attributes or journal (a change just
+// before a crash is not visible). Its reads are bounded: opening takes two reads, and reading a file at
+// most MaxReads reads of one block each, for any content. A general library was not used because it
+// allocates as much as the superblock declares.
 //
-// The layout is the kernel's, Documentation/filesystems/ext4.
+// The layout is that of the kernel's Documentation/filesystems/ext4.
 package ext
 
 import (

@@ -104,8 +104,8 @@ func (fs *FS) fileBlock(n *inode, i int64) ([]byte, error) {
 	return fs.block(at)
 }
 
-// mapped finds a file's block in the block map of ext2 and ext3: twelve blocks, then
-// one, two levels of tables. The third level begins beyond what is ever read here.
+// mapped finds a file's block in the block map of ext2 and ext3: twelve blocks, then one or two levels
+// of tables. The third level begins beyond the size limit of files.
 func (fs *FS) mapped(n *inode, i int64) (int64, error) {
 	perTable := fs.blockSize / 4
 	switch {

@@ -11,9 +11,9 @@ const (
 	maxPath  = 4096    // bytes of a path with its links resolved
 )
 
-// ReadFile returns the file at path, which starts at the root of the file system. Links
-// are followed as if that were the root of everything. The error is ErrNotFound where
-// there is none, and an error for a file of more than limit bytes.
+// ReadFile returns the file at path, which starts at the root of the file system. Links are followed
+// within it. The error is ErrNotFound if the file does not exist. A file of more than limit bytes is an
+// error.
 func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 	fs.reads = 0
 	num, err := fs.resolve(path)

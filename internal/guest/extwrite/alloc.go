@@ -34,7 +34,7 @@ func (a *allocator) allocate(goal, n int64) ([]run, error) {
 	var runs []run
 	first := (goal - a.super.firstBlock) / a.super.blocksPerGroup
 	from := (goal - a.super.firstBlock) % a.super.blocksPerGroup
-	for i := int64(0); i <= a.super.groups && n > 0; i++ { // the first group twice: what is before goal comes last
+	for i := int64(0); i <= a.super.groups && n > 0; i++ { // the first group twice: its blocks before goal come last
 		got, err := a.allocateIn((first+i)%a.super.groups, from, n)
 		if err != nil {
 			return nil, err

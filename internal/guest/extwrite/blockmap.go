@@ -104,7 +104,7 @@ func (s *super) checkBlockMap(m *mapping) error {
 	return nil
 }
 
-// putTable writes the table for the file's blocks from at on; 0 where there are none.
+// putTable writes the table for the file's blocks from at on; 0 marks blocks without data.
 func (ms *mappings) putTable(n inode, m *mapping, level int, at int64) (int64, error) {
 	span := ms.super.span(level)
 	if !m.any(at, at+span*(ms.super.blockSize/4)) {

@@ -6,7 +6,7 @@ import (
 
 const (
 	entryHeader = 8
-	tailLen     = 12 // of a block of a folder with checksums
+	tailLen     = 12 // bytes at the end of a folder's block with checksums
 	tailType    = 0xde
 )
 
@@ -72,7 +72,7 @@ func (f *folders) mapping(n inode) (*mapping, error) {
 	return m, nil
 }
 
-// each calls visit with every block of a folder, until it says that it is done.
+// each calls visit with each block of a folder, until it returns true.
 func (f *folders) each(n inode, visit func(at int64, b []byte, list []entry) (done bool, err error)) error {
 	m, err := f.mapping(n)
 	if err != nil {

@@ -17,7 +17,7 @@ func (ms *mappings) readExtents(n inode, m *mapping) error {
 func (ms *mappings) readNode(n inode, m *mapping, node []byte, depth int) error {
 	entries, level := int(le16(node, 2)), int(le16(node, 6))
 	if le16(node, 0) != extentMagic || extentHeader+entries*extentEntry > len(node) || level > depth {
-		return corrupt("inode %d has an extent tree that is none", n.num)
+		return corrupt("inode %d has an invalid extent tree", n.num)
 	}
 	for i := range entries {
 		entry := node[extentHeader+i*extentEntry:][:extentEntry]
@@ -50,7 +50,7 @@ func (ms *mappings) readChild(n inode, m *mapping, child int64, depth int) error
 	return ms.readNode(n, m, b, depth)
 }
 
-// extentTail says where the checksum of a block of extents is: after room for all entries.
+// extentTail returns the offset of the checksum in a block of extents: after the space for all entries.
 func extentTail(b []byte) int { return extentHeader + int(le16(b, 4))*extentEntry }
 
 func parseExtent(p []byte) run {

@@ -69,9 +69,9 @@ type FS struct {
 	paths   *resolver
 }
 
-// Open reads the file system on disk. The error is fault.Unsupported with what is in the way
-// if it cannot be changed safely, and fault.Conflict if it was not unmounted cleanly. New and
-// changed files are dated by now.
+// Open reads the file system on disk. The error is fault.Unsupported with the obstacle if it cannot be
+// changed safely, and fault.Conflict if it was not unmounted cleanly. New and changed files get the
+// time of now.
 func Open(disk Disk, now func() time.Time) (*FS, error) {
 	raw := make([]byte, superSize)
 	if _, err := disk.ReadAt(raw, superOffset); err != nil {
@@ -104,7 +104,7 @@ func (fs *FS) Free() (int64, error) {
 	return fs.super.freeBlocks(s) * fs.super.blockSize, nil
 }
 
-// Flush writes what was staged. After an error nothing is known of the file system.
+// Flush writes the staged blocks. After an error the state of the file system is unknown.
 func (fs *FS) Flush() error { return fs.stage.flush() }
 
 // do runs one change: all of it is staged, or nothing.

@@ -11,8 +11,8 @@ const (
 	kindLink = 7
 )
 
-// WriteFile gives the file at path that content. One that is there keeps its owner, mode and
-// attributes; a new one is made as a says, in a folder that has to be there.
+// WriteFile replaces the content of the file at path. An existing file keeps its owner, mode and
+// attributes; a new one gets the attributes of a, in an existing folder.
 func (fs *FS) WriteFile(path string, data []byte, a Attr) error {
 	return fs.do("write", path, func() error {
 		n, name, err := fs.paths.placeOf(path)
@@ -53,7 +53,7 @@ func (fs *FS) replace(n inode, data []byte) error {
 	return fs.fill(n, &mapping{tables: m.tables}, data)
 }
 
-// writable refuses what is not to be written to, by kind or by the guest's own wish.
+// writable refuses files that must not be written, by their kind or their flags.
 func writable(n inode) error {
 	switch {
 	case !n.is(modeFile):

@@ -23,7 +23,7 @@ type groupTable struct {
 // begin forgets which groups the call before changed.
 func (g *groupTable) begin() { clear(g.touched) }
 
-// descriptor says where a group's descriptor is.
+// descriptor returns the location of a group's descriptor.
 func (s *super) descriptor(group int64) (block, off int64) {
 	at := group * s.descSize
 	return s.firstBlock + 1 + at/s.blockSize, at % s.blockSize

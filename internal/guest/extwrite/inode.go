@@ -66,7 +66,7 @@ func (n inode) setBlocks(blocks, blockSize int64) {
 	put16(n.raw, 0x74, uint16(sectors>>32))
 }
 
-// extra is how many bytes of the inode beyond 128 have a meaning of their own.
+// extra returns the number of bytes of the inode after the first 128 that have defined fields.
 func (n inode) extra() int64 {
 	if len(n.raw) < 0x82 {
 		return 0
@@ -82,7 +82,7 @@ type inodeTable struct {
 	groups *groupTable
 }
 
-// locate says where an inode is.
+// locate returns the location of an inode.
 func (t *inodeTable) locate(num uint32) (block, off int64, err error) {
 	if num == 0 || num > t.super.inodes {
 		return 0, 0, corrupt("inode %d of %d is referred to", num, t.super.inodes)

@@ -1,10 +1,10 @@
 package extwrite
 
-// An attribute stands in an inode after its fields, or in a block of its own:
+// An attribute is in an inode after its fields, or in a separate block:
 //
 //	name length, name index, where the value is (16 bits), 0, length of the value, hash; name
 //
-// one after the other, up to four zeros; values come from the end.
+// The entries follow each other up to four zeros; their values are placed from the end backwards.
 const (
 	attrMagic  = 0xea020000
 	attrHeader = 16
@@ -31,7 +31,7 @@ func (t *inodeTable) label(n inode) ([]byte, error) {
 		return nil, err
 	}
 	if le32(b, 0) != attrMagic {
-		return nil, corrupt("inode %d has attributes that are none", n.num)
+		return nil, corrupt("inode %d has invalid attributes", n.num)
 	}
 	return findLabel(b[attrBlock:], b), nil
 }
@@ -53,8 +53,8 @@ func findLabel(list, values []byte) []byte {
 	return nil
 }
 
-// inherit labels a new file as the folder that it is made in, which is what SELinux does where
-// its policy says nothing else. A label that has no room in the inode is left out.
+// inherit gives a new file the label of its folder, which is SELinux's behaviour without another rule
+// in its policy. A label that does not fit in the inode is left out.
 func (t *inodeTable) inherit(n, folder inode) error {
 	label, err := t.label(folder)
 	if err != nil || len(label) == 0 || n.extra() == 0 {

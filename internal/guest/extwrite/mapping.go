@@ -6,9 +6,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A mapping says where the blocks of a file are, and which blocks hold that knowledge.
+// A mapping has the blocks of a file, and the blocks that store their numbers.
 type mapping struct {
-	runs   []run // in the order of the file
+	runs   []run // runs in the order of the file
 	tables []int64
 }
 
@@ -117,7 +117,7 @@ func (ms *mappings) read(n inode) (*mapping, error) {
 	return m, nil
 }
 
-// putMapping makes m the mapping of n. The tables are made anew: there are few.
+// write makes m the mapping of n. All tables are written again: there are few.
 func (ms *mappings) write(n inode, m *mapping) error {
 	for _, t := range m.tables {
 		if err := ms.alloc.free(t, 1); err != nil {

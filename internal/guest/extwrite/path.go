@@ -123,7 +123,7 @@ func (r *resolver) target(n inode) (string, error) {
 	return string(data), err
 }
 
-// newName returns the folder that path is to be made in, and its name there.
+// newName returns the folder in which path will be created, and its name there.
 func (r *resolver) newName(path string) (inode, string, error) {
 	folder, name, err := r.parent(path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // ReadFile returns the file at path; links are followed within the file system. The error is
-// fault.NotFound (and fs.ErrNotExist) where there is none, and fault.Unsupported for one of
-// more than limit bytes.
+// fault.NotFound (and fs.ErrNotExist) if it does not exist, and fault.Unsupported for a file of more
+// than limit bytes.
 func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 	n, err := fs.paths.resolve(path)
 	if err != nil {

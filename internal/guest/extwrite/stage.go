@@ -66,10 +66,10 @@ func (s *stage) edit(n int64) ([]byte, error) {
 // blank returns block n, all zeros, without reading it.
 func (s *stage) blank(n int64) ([]byte, error) {
 	if n <= 0 && s.blockSize == 1024 || n < 0 || n >= s.blocks {
-		return nil, corrupt("block %d of %d is to be written", n, s.blocks)
+		return nil, corrupt("write to block %d of %d", n, s.blocks)
 	}
 	if int64(len(s.pending)+len(s.kept)) >= maxStaged/s.blockSize {
-		return nil, fault.New(fault.Unsupported, "more than %d MiB are to be changed", maxStaged>>20)
+		return nil, fault.New(fault.Unsupported, "more than %d MiB would be changed", maxStaged>>20)
 	}
 	b := make([]byte, s.blockSize)
 	s.pending[n] = b
@@ -86,7 +86,7 @@ func (s *stage) keep() {
 
 func (s *stage) drop() { clear(s.pending) }
 
-// flush writes what is kept, in the order of the disk.
+// flush writes the staged blocks in the order of the disk.
 func (s *stage) flush() error {
 	for _, n := range inOrder(s.kept) {
 		if _, err := s.disk.WriteAt(s.kept[n], n*s.blockSize); err != nil {

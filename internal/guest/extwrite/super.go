@@ -12,7 +12,7 @@ const (
 	rootInode   = 2
 )
 
-// Bits of features that the code asks for.
+// Bits of the required features.
 const (
 	compatJournal      = 0x4
 	compatSparseSuper2 = 0x200
@@ -37,7 +37,7 @@ type super struct {
 	blocksPerGroup int64
 	groups         int64
 	inodes         uint32
-	firstInode     uint32 // the first one that is nobody's
+	firstInode     uint32 // first inode that is not reserved
 	inodesPerGroup uint32
 	inodeSize      int64
 	descSize       int64
@@ -46,9 +46,9 @@ type super struct {
 	compat         uint32
 	incompat       uint32
 	roCompat       uint32
-	backups        [2]int64 // with sparse_super2
+	backups        [2]int64 // backup groups of sparse_super2
 	uuid           []byte
-	seed           uint32 // of checksums
+	seed           uint32 // seed of checksums
 }
 
 func (s *super) metadataCSum() bool { return s.roCompat&roMetadataCSum != 0 }
@@ -84,7 +84,7 @@ func parseSuper(p []byte) (*super, error) {
 	return s, s.check(p)
 }
 
-// check refuses what cannot be or is not understood, and what is in use.
+// check refuses file systems that are unsupported, damaged, or in use.
 func (s *super) check(p []byte) error {
 	if s.metadataCSum() && le32(p, 0x3fc) != crc32c(^uint32(0), p[:0x3fc]) {
 		return corrupt("the superblock's checksum is wrong")

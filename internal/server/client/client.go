@@ -1,8 +1,8 @@
-// Package client is a server.Control that asks a decamp server: what the commands use with
+// Package client is a server.Control that sends requests to a decamp server, for commands with
 // --server.
 //
-// Errors come with the kind and the remedy that the server gave them. A server that is not
-// there is fault.Unreachable; one whose certificate is not the expected one is told nothing.
+// Errors have the kind and the remedy of the server. An unreachable server is fault.Unreachable; a
+// server with an unexpected certificate receives no data.
 package client
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// Config says where the server is and who asks.
+// Config has the address of the server and the credentials.
 type Config struct {
 	URL         string // https://host:port
-	Token       string // without one a client certificate says who asks
+	Token       string // without a token the client certificate identifies the user
 	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed it
 	CA          string // PEM file with the CA of the server's certificate; the system's without it
 	Cert, Key   string // PEM files of the client's own certificate
 }
 
-// Client asks a server. Its methods may be called concurrently.
+// Client sends requests to a server. Its methods may be called concurrently.
 type Client struct {
 	base  *url.URL
 	token string
@@ -43,10 +43,10 @@ const (
 	answerTime = 60 * time.Second
 )
 
-// mostAnswer bounds what is read of an answer, in bytes: a page of 1,000 VMs has less than 2 MiB.
+// mostAnswer is the limit of a response in bytes: a page of 1,000 VMs has less than 2 MiB.
 const mostAnswer = 64 << 20
 
-// New prepares a client. It asks nothing yet.
+// New prepares a client without a request.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(strings.TrimSuffix(c.URL, "/"))
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
@@ -116,7 +116,7 @@ func (c *Client) askRaw(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// send returns an answer that is none of an error.
+// send returns a response that is not an error.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
 	u := *c.base
 	u.RawQuery = query.Encode()
@@ -141,7 +141,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return nil, problem(resp)
 }
 
-// failed says what a broken connection is.
+// failed returns the fault of a broken connection.
 func (c *Client) failed(ctx context.Context, err error) error {
 	var known *fault.Error
 	switch {
@@ -153,7 +153,7 @@ func (c *Client) failed(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "server %s: %w", c.base.Host, err).WithHint("is decamp serve running there?")
 }
 
-// problemBytes is what is read of the text of an error.
+// problemBytes is the limit of an error's text.
 const problemBytes = 1 << 20
 
 // problem makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.

@@ -56,7 +56,7 @@ func (c *Client) DropPlan(ctx context.Context, name string) error {
 	return c.ask(ctx, http.MethodDelete, planPath(name), nil, nil, nil)
 }
 
-// VMs returns VMs in the plan's order, as many as q's limit says; all with 0.
+// VMs returns VMs in the plan's order, up to q's limit; all if it is 0.
 func (c *Client) VMs(ctx context.Context, q fleetdb.Query) ([]fleetdb.VM, error) {
 	var all []fleetdb.VM
 	for {
@@ -130,7 +130,7 @@ type rehearsal struct {
 	Deadline time.Duration `json:"deadline,omitempty"`
 }
 
-// Rehearse has a warm VM be booted by whoever drives it.
+// Rehearse requests a boot of a warm VM from its worker.
 func (c *Client) Rehearse(ctx context.Context, k fleetdb.Key, ask fleetdb.Rehearsal) error {
 	return c.ask(ctx, http.MethodPut, planPath(k.Plan, "vms", k.VM, "rehearsals", ask.ID), nil, rehearsal{ask.Expect, ask.Deadline}, nil)
 }

@@ -24,8 +24,8 @@ const (
 	mostEvent = 64 << 20         // bytes of one event: changes of some thousand VMs have 4 MiB
 )
 
-// Follow tells changes as they come. A stream that breaks is opened again where it was, for
-// as long as ctx lives; a server that cannot be reached at all, or refuses, is an error.
+// Follow passes on changes as they arrive. A broken stream is opened again at its position until ctx
+// ends. An unreachable server or a refusal is an error.
 func (c *Client) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	began := false
 	for {
@@ -53,7 +53,7 @@ func passes(err error) bool {
 	return err == nil || fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Transient)
 }
 
-// tellError is one of whoever is told.
+// tellError is an error of the caller's function.
 type tellError struct{ error }
 
 // An event is one of the stream's.
@@ -124,7 +124,7 @@ func readEvents(r io.Reader, alive func(), each func(event) error) error {
 	return lines.Err()
 }
 
-// add takes one line of an event. Those that are not known are left out, as the standard says.
+// add parses one line of an event. Unknown fields are ignored, as the standard requires.
 func (e *event) add(line []byte) {
 	field, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))

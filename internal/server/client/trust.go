@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// tlsConfig takes the server's certificate by its fingerprint, or as its CA says.
+// tlsConfig accepts the server's certificate by its fingerprint, or by its CA.
 func tlsConfig(c Config) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.Cert != "" || c.Key != "" {
@@ -45,7 +45,7 @@ func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error 
 			return nil
 		}
 		return fault.New(fault.Denied, "the server shows the certificate %s, want %s", shown, want).
-			WithHint("it is another server, or somebody between; decamp serve prints its fingerprint when it starts")
+			WithHint("the server is another one, or the connection is intercepted; decamp serve prints its fingerprint when it starts")
 	}
 	between := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {

@@ -1,5 +1,5 @@
-// Package servertest has a fleet that a server can show to tests: a roster with plans whose
-// VMs go on as the test says. Nothing is moved.
+// Package servertest has a fleet for tests of a server: a fleet database with plans whose VMs the test
+// advances. No data is copied.
 package servertest
 
 import (
@@ -49,7 +49,7 @@ func VM(ref, name string) fleetdb.VM {
 // Worker is the name of the one worker.
 const Worker = "w1"
 
-// leaseTime outlives every test: nobody renews.
+// leaseTime is longer than any test: leases are not renewed.
 const leaseTime = time.Hour
 
 // Fleet is a roster and the server before it.
@@ -243,7 +243,7 @@ func (f *Fleet) Board(ctx context.Context, b server.Board) error {
 	return f.Roster.Board.Put(ctx, f.sched, text)
 }
 
-// Client is one that takes the server's certificate, and nobody else's.
+// Client returns a client that accepts only the server's certificate.
 func (f *Fleet) Client() *http.Client {
 	conf := &tls.Config{InsecureSkipVerify: true, VerifyConnection: func(state tls.ConnectionState) error {
 		if got := server.Fingerprint(state.PeerCertificates[0].Raw); got != f.Fingerprint {

@@ -17,13 +17,13 @@ func New(t testing.TB) *budget.Budget {
 	return b
 }
 
-// Reader returns r with a Budget of its own.
+// Reader returns r with a separate Budget.
 func Reader(t testing.TB, r io.ReaderAt) budget.Reader {
 	t.Helper()
 	return New(t).Reader(r)
 }
 
-// ReadWriter returns d with a Budget of its own.
+// ReadWriter returns d with a separate Budget.
 func ReadWriter(t testing.TB, d interface {
 	io.ReaderAt
 	io.WriterAt
@@ -32,8 +32,8 @@ func ReadWriter(t testing.TB, d interface {
 	return New(t).ReadWriter(d)
 }
 
-// Charged begins to count allocations. The function that it returns fails the test if more was
-// allocated than what was charged to b since can explain, or if b was charged beyond its limits.
+// Charged begins to count allocations. The returned function fails the test if the allocations exceed
+// what the charges to b since then can explain, or if b was charged beyond its limits.
 func Charged(t testing.TB, b *budget.Budget) (check func()) {
 	t.Helper()
 	var before runtime.MemStats
