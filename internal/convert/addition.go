@@ -13,14 +13,14 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// An addition is what is appended to one initramfs.
+// An addition is the data appended to one initramfs.
 type addition struct {
 	budget *budget.Budget
 	tree   tree
 	k      kernel
 	list   *moduleList
 	in     inside
-	files  []string // modules that are to be added, by path
+	files  []string // paths of modules to add
 	links  map[string]string
 	out    initramfs.Writer
 }
@@ -54,17 +54,16 @@ func (a *addition) bytes() ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// put adds a file below lib/modules/RELEASE. lib itself may be a link, and is there wherever
-// something can load modules.
+// put adds a file below lib/modules/RELEASE. lib itself may be a link; every initramfs that loads
+// modules has it.
 func (a *addition) put(file string, data []byte) {
 	a.out.DirsBelow("lib", a.k.modules+"/"+file)
 	a.out.File(a.k.modules+"/"+file, data)
 }
 
-// index adds the lists that modprobe and udev look modules up in. Those of names are the
-// guest's own, for all its modules: what is not in the initramfs is not found then, as before.
-// Those of files are made anew, as the initramfs may have its modules unpacked where the
-// guest has them packed.
+// index adds the lists in which modprobe and udev find modules. Lists by name are the guest's, for all
+// its modules: missing modules stay missing, as before. Lists by file are generated, because the
+// initramfs may contain modules unpacked that the guest has packed.
 func (a *addition) index() error {
 	on, inner := a.tree.find(a.k.modules)
 	for _, name := range []string{"modules.alias", "modules.alias.bin", "modules.symbols", "modules.symbols.bin", "modules.softdep",

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What installs QEMU's guest agent. It is all below /etc, which is on the root: /usr may be a
-// file system of its own.
+// Files that install QEMU's guest agent. All of them are below /etc, which is on the root: /usr may be
+// a separate file system.
 const (
 	agentScriptFile = "etc/decamp-guest-agent"
 	agentUnitFile   = "etc/systemd/system/decamp-guest-agent.service"
@@ -18,9 +18,8 @@ const (
 //go:embed agent.sh
 var agentScript string
 
-// agentUnit runs the script. It comes after multi-user.target, which then does not wait for it, as a
-// target does for all else that it wants. Restart= is none of its words: systemd before 244 refuses
-// a oneshot with it, so the script tries again by itself.
+// agentUnit runs the script. It starts after multi-user.target, which therefore does not wait for it.
+// It has no Restart=, which systemd before 244 refuses for a oneshot, so the script itself retries.
 const agentUnit = `# Made by decamp, which converted this guest. It removes itself.
 [Unit]
 Description=Install QEMU's guest agent, once
@@ -62,7 +61,7 @@ func (c *conversion) installAgent() error {
 	return nil
 }
 
-// noAgent says why a guest cannot install the agent by itself; "" if it can.
+// noAgent returns why a guest cannot install the agent by itself; empty if it can.
 func (c *conversion) noAgent() string {
 	switch {
 	case !c.hasSystemd():

@@ -48,8 +48,8 @@ func (c *conversion) pinCards(cards []Card) error {
 	return nil
 }
 
-// pin writes the file that names one card. It is systemd's, or where there is none a rule of
-// udev's.
+// pin writes the file that names one card: for systemd, or as a rule for udev if the guest has no
+// systemd.
 func (c *conversion) pin(name, mac string) error {
 	if !c.hasSystemd() {
 		return c.pinByRule(name, mac)

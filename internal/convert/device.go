@@ -10,7 +10,7 @@ var (
 	// device is a partition, or a disk, by a name that depends on the order disks are found in.
 	device = regexp.MustCompile(`^/dev/[sh]d[a-z]+\d*$`)
 
-	// argument is such a name where a kernel or an initramfs is told of its root and its swap.
+	// argument matches such a name in the root and swap arguments of a kernel or an initramfs.
 	argument = regexp.MustCompile(`\b(root|resume|RESUME)=(/dev/[sh]d[a-z]+\d*)\b`)
 
 	// byPath are names that change with the controller.
@@ -110,7 +110,7 @@ func (c *conversion) byUUID(file, dev string) string {
 			return "UUID=" + v.uuid
 		}
 	}
-	c.note("%s names %s, which has no UUID: boot from virtio-scsi, where the name stays", file, dev)
+	c.note("%s names %s, which has no UUID: boot from virtio-scsi, which keeps the name", file, dev)
 	return dev
 }
 

@@ -6,18 +6,17 @@
 // are changed. It takes a fraction of a second; with a large initramfs packed by xz, some two;
 // with an emulated appliance, some ten.
 //
-// # What is promised
+// # Guarantees
 //
-//   - It works on overlays: the image is not touched, and what was written can be thrown away.
+//   - It works on overlays: the image is unchanged, and the changes can be discarded.
 //   - Nothing is removed. A file system that cannot be changed safely is refused (see package
-//     extwrite), and then no overlay was written to.
-//   - The second run changes nothing.
-//   - Result lists every path that was changed, with the reason, and in Notes what was left
-//     as it is although it may matter.
+//     extwrite), without a write to an overlay.
+//   - A second run changes nothing.
+//   - Result lists every changed path with the reason, and every part that was left.
 //
-// # What is not
+// # Limits
 //
-// That the guest boots: a trial boot says that. Without an Appliance a root file system on XFS
-// or btrfs is refused. So are kernels without initramfs that lack the drivers, and unified
-// kernel images, which are signed as a whole.
+// Only a trial boot shows that the guest boots. Without an Appliance a root file system on XFS or btrfs is
+// refused. So are kernels without initramfs that lack the drivers, and unified kernel images, which are
+// signed as a whole.
 package convert

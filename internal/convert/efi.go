@@ -16,8 +16,8 @@ import (
 )
 
 // The boot entries of EFI are in variables of the firmware, which stay behind. A firmware without
-// entries starts EFI/BOOT/BOOTX64.EFI of the system partition; Debian, Arch and others make that
-// only when asked to. All targets start it, and none has to be told.
+// entries starts EFI/BOOT/BOOTX64.EFI of the system partition; Debian, Arch and others create that file
+// only on request. All targets start it without further configuration.
 const (
 	fallbackFolder = "EFI/BOOT/"
 	fallbackLoader = fallbackFolder + "BOOTX64.EFI"
@@ -25,8 +25,8 @@ const (
 	maxLoader = 16 << 20 // bytes of a loader
 )
 
-// addLoader gives an EFI system partition without fallback loader one, on a layer of its own that
-// is taken whole. A partition that cannot get it is noted: the rest of the conversion stands.
+// addLoader adds a fallback loader to an EFI system partition without one, on a separate layer that is
+// applied as a whole. A failure is noted: the rest of the conversion stays.
 func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 	if !o.EFI {
 		return nil
@@ -112,8 +112,9 @@ func copyLoaders(w *fat.Writer, plan map[string]string) error {
 	return nil
 }
 
-// fallbackOf says which file becomes what so that a firmware without boot entries starts the guest.
-// Of several vendors' loaders that of the guest's distribution is taken. A plan of nil is none;
+// fallbackOf returns the files to copy for the fallback loader, so that a firmware without boot entries
+// starts the guest. Of several vendors' loaders it takes that of the guest's distribution. A nil plan
+// copies nothing; loader is the loader that would start, or the list of ambiguous ones.
 // loader is what would start, or who had to be told apart.
 func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, loader string) {
 	vendors, err := t.ReadDir("EFI")
@@ -127,7 +128,7 @@ func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, l
 			names = append(names, v.Name)
 		}
 	}
-	slices.Sort(names) // FAT has no order of its own
+	slices.Sort(names) // FAT has no order
 	for _, name := range names {
 		if len(names) == 1 || strings.EqualFold(name, distribution) {
 			return plans[name], plans[name][fallbackLoader]
@@ -136,10 +137,10 @@ func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, l
 	return nil, strings.Join(names, ", ")
 }
 
-// planFor says what of a vendor's folder goes where. Shim, which Secure Boot trusts, finds its
-// entry by itself where its helper fbx64 is beside it, and makes it anew: what an update of the
-// guest puts in the vendor's folder is started then. Without the helper shim starts the GRUB
-// beside it.
+// planFor returns the files of a vendor's folder with their destinations. Shim, which Secure Boot
+// trusts, finds its boot entry if its helper fbx64 is beside it, and creates it again: later updates of
+// the guest in the vendor's folder are then effective. Without the helper shim starts the GRUB beside
+// it.
 func planFor(t *reading.Tree, folder string) map[string]string {
 	has := func(name string) bool { return reading.Has(t, folder+name) }
 	shim := map[string]string{fallbackLoader: folder + "shimx64.efi"}

@@ -8,19 +8,18 @@ import (
 	"github.com/decamp/decamp/internal/guest/extwrite"
 )
 
-// A FileSystem is what a conversion asks of one: files are read, replaced, appended to and
-// made; nothing is removed. extwrite.FS is one, and so is one that an Appliance has mounted.
-// Paths have no slash before them, and links are followed within the file system, but for a
-// link that is the path's last name in Readlink. What is not there is fs.ErrNotExist; no room
-// is fault.Full.
+// A FileSystem is the interface of a file system for conversions: files are read, replaced, appended to
+// and created; nothing is removed. extwrite.FS implements it, and a file system mounted by an
+// Appliance. Paths have no leading slash, and links are followed within the file system, except for the
+// last name of a path in Readlink. A missing file is fs.ErrNotExist; no space is fault.Full.
 type FileSystem interface {
 	// ReadFile returns a file, which has limit bytes at most.
 	ReadFile(path string, limit int64) ([]byte, error)
 
-	// Size returns the bytes of what is at path, which may be a folder.
+	// Size returns the bytes of the file or folder at path.
 	Size(path string) (int64, error)
 
-	// Names returns what is in a folder, in any order, without "." and "..".
+	// Names returns the names in a folder, in any order, without "." and "..".
 	Names(path string) ([]string, error)
 
 	Readlink(path string) (string, error)
@@ -53,10 +52,10 @@ type Appliance interface {
 
 // A Volume is what an Appliance mounts.
 type Volume struct {
-	Name      string // for messages: "sda2"
+	Name      string // name for messages: "sda2"
 	Kind      guest.FileSystem
 	Device    Device
-	Subvolume string // of btrfs: the folder that is the root; "" is the default subvolume
+	Subvolume string // btrfs: the folder that is the root; empty is the default subvolume
 }
 
 // Mounted are file systems that are mounted elsewhere.
@@ -66,7 +65,8 @@ type Mounted interface {
 	// Replayed names the volumes whose journals held something.
 	Replayed() []string
 
-	// Unmount writes everything, and ends. Only if it succeeds the devices hold what was
+	// Unmount writes all changes, and ends. Only after its success the devices contain the changes and
+	// consistent file systems.
 	// written, and whole file systems.
 	Unmount() error
 

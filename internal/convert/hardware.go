@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// unbind has files that name network cards by what they were, a driver or a place on the bus,
-// name them by what stays: their MAC, or where all cards are meant their new driver.
+// unbind changes files that identify network cards by a driver or a bus address: they then use a
+// property that stays, the MAC, or the new driver if all cards are meant.
 func (c *conversion) unbind() error {
 	for _, kind := range []struct {
 		folder, pattern string
@@ -44,8 +44,7 @@ func (c *conversion) unbindFile(file string, rewrite func(file, text string) str
 	return c.put(file, next, "it names its card by what stays: the MAC, or virtio's driver")
 }
 
-// settled rewrites a text until it stays. A MAC that is found late in a file answers what was
-// asked before it.
+// settled rewrites a text until it is stable. A MAC found late in a file resolves earlier conditions.
 func settled(text string, rewrite func(string) string) string {
 	for range 3 {
 		next := rewrite(text)
@@ -103,8 +102,8 @@ func (c *conversion) unbindKeyfileOnce(file, text string) string {
 	return withMAC(next, mac)
 }
 
-// rebind finds what a line of [match] is to ask instead. It is not ok where the line stays: it asks for no
-// hardware, for what virtio is, too, or for what is not known.
+// rebind returns the replacement for a line of [match]. ok is false if the line stays: it has no
+// hardware condition, one that virtio also meets, or an unknown one.
 func (c *conversion) rebind(file, key, value string, byMAC bool) (a answer, ok bool) {
 	w := wish{byMAC: byMAC}
 	switch key {
@@ -138,7 +137,7 @@ func withMAC(text, mac string) string {
 	return text + "\n[ethernet]\n" + entry
 }
 
-// mapLines gives each assignment of an INI file a new line; what is no assignment stays.
+// mapLines replaces each assignment of an INI file by a new line; other lines stay.
 func mapLines(text string, to func(section, key, value, line string) string) string {
 	var out strings.Builder
 	section := ""

@@ -45,7 +45,7 @@ func layers(disks []Disk) []Disk {
 	return above
 }
 
-// take moves what was written above the disks into their overlays: into all, or none.
+// take moves the writes of the layers above the disks into their overlays: all of them, or none.
 func take(disks, above []Disk) error {
 	for i := range disks {
 		if err := disks[i].Overlay.Fits(above[i].Overlay); err != nil {

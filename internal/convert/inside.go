@@ -9,15 +9,15 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// inside is what of an initramfs matters to who adds to it.
+// inside has the properties of an initramfs that matter for additions.
 type inside struct {
 	modules map[string]string // path within lib/modules/RELEASE by name
 	load    string            // conf/modules of initramfs-tools
 	links   map[string]string // systemd's files of network names
-	maker   string            // as initramfs.Content has it
+	maker   string            // tool that made it, as in initramfs.Content
 }
 
-// look reads an initramfs, what was appended to it before included.
+// look reads an initramfs, including earlier additions.
 func look(b *budget.Budget, data []byte, k kernel) (inside, error) {
 	in := inside{modules: map[string]string{}, links: map[string]string{}}
 	for _, part := range parts(data) {

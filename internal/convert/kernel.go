@@ -30,9 +30,9 @@ func (t tree) kernels(r *Result) (out []kernel) {
 	return out
 }
 
-// initramfsOf returns where distributions keep the initramfs of a kernel: Debian, Fedora and
-// SUSE by its release; Arch by its package; and BLS in a folder of it. Those for crash dumps
-// have names of their own, and stay.
+// initramfsOf returns the paths of a kernel's initramfs in the distributions: Debian, Fedora and SUSE
+// by its release; Arch by its package; and BLS in a folder of it. Those for crash dumps have other
+// names, and stay unchanged.
 func (t tree) initramfsOf(k kernel, inBoot []string) (paths []string) {
 	names := []string{"initrd.img-" + k.release, "initramfs-" + k.release + ".img", "initrd-" + k.release, "initramfs-" + k.release}
 	if pkg, there, err := t.text(k.modules + "/pkgbase"); there && err == nil {

@@ -19,7 +19,7 @@ const useCompat = "use the compat profile, which changes nothing in the guest"
 type place struct {
 	at        string
 	on        volume
-	subvolume string // of btrfs; "" is the default one
+	subvolume string // btrfs subvolume; empty is the default one
 }
 
 // A layout is the places that a conversion writes to, the root first.
@@ -106,7 +106,7 @@ func kinds(vols []volume) string {
 	return strings.Join(names, ", ")
 }
 
-// withBoot adds the file system that fstab mounts at /boot, if it is one of its own.
+// withBoot adds the file system that fstab mounts at /boot, if it is separate.
 func (l layout) withBoot(fstab string, vols []volume) (layout, error) {
 	var spec, options string
 	for line := range strings.Lines(fstab) {

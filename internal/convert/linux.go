@@ -23,7 +23,7 @@ type Options struct {
 	// name a card by its driver or its place on the bus are noted, and left.
 	Seats []Seat
 
-	// EFI says that the VM boots by EFI: a system partition without fallback loader gets one.
+	// EFI reports that the VM boots by EFI: a system partition without fallback loader gets one.
 	EFI bool
 
 	// GuestAgent has a guest without QEMU's guest agent install it at its next boot.
@@ -33,15 +33,15 @@ type Options struct {
 	// its journal or with features that are not known here. nil: such guests are refused.
 	Appliance Appliance
 
-	// Now dates what is changed in this process; time.Now if nil.
+	// Now returns the time for changed files; time.Now if nil.
 	Now func() time.Time
 
 	namesOnly bool // Prepare
 }
 
-// Prepare changes of a Linux guest only what it calls its disks and cards, for another engine to
-// do the rest: UUIDs for device names, network names by MAC. What it may write, and what it
-// promises, is as with LinuxAppend.
+// Prepare changes only the names of disks and cards in a Linux guest, before another engine converts
+// it: UUIDs for device names, network names by MAC. Its changes and guarantees are those of
+// LinuxAppend.
 func Prepare(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	o.namesOnly = true
 	return LinuxAppend(ctx, disks, o)
@@ -98,8 +98,8 @@ func onLayers(ctx context.Context, b *budget.Budget, disks []Disk, o Options) (R
 	return convert(b, t, vols, disks, o)
 }
 
-// orUnclean returns why a guest was not converted in an appliance. Where there is none, and only a clean
-// shutdown is lacking to do without, that is the reason: fault.Conflict.
+// orUnclean returns why a guest was not converted in an appliance. If there is no appliance, and only a
+// clean shutdown is missing, the error is that: fault.Conflict.
 func orUnclean(outside, inside error) error {
 	if !fault.Is(inside, fault.NotFound) || !fault.Is(outside, fault.Conflict) {
 		return inside
@@ -143,16 +143,16 @@ type conversion struct {
 	tree   tree
 	vols   []volume
 	links  map[string]string // files of network names that an initramfs gets, too
-	makers map[string]bool   // of the guest's initramfs
+	makers map[string]bool   // tools that made the guest's initramfs
 	seats  []Seat
-	nics   []linux.NIC     // that the guest configures
+	nics   []linux.NIC     // cards that the guest configures
 	left   map[string]bool // cards of netplan's that are left, by file and id
 }
 
 // maxInitramfs bounds an initramfs, in bytes.
 const maxInitramfs = 512 << 20
 
-// appendAll appends to each initramfs of each kernel what it lacks.
+// appendAll appends the missing modules to each initramfs of each kernel.
 func (c *conversion) appendAll() error {
 	kernels := c.tree.kernels(&c.Result)
 	able := 0
@@ -216,7 +216,7 @@ func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
 	return nil
 }
 
-// why tells what is added.
+// why describes the addition.
 func (a *addition) why() string {
 	var names []string
 	for _, file := range a.files {

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// mark is the end of what is appended: an archive that is not packed, whose one file says
-// where the initramfs ended before. By it a later run finds what it need not append again,
-// also behind archives whose end only their decompressor knows.
+// mark is the end of appended data: an unpacked archive with one file that contains the original size
+// of the initramfs. It shows a later run which data is present already, also after archives whose end
+// only their decompressor can find.
 func mark(before int) []byte {
 	var w initramfs.Writer
 	w.File("decamp-appended", fmt.Appendf(nil, "after byte %020d\n", before))

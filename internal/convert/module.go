@@ -21,12 +21,12 @@ func drivers() []string {
 	return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net", "sd_mod"}
 }
 
-// A moduleList is what modules.dep says: each module with those it needs, by path.
+// A moduleList is the content of modules.dep: each module with its dependencies, by path.
 type moduleList struct {
-	needs   map[string][]string // by path: "kernel/drivers/virtio/virtio.ko.xz"
-	path    map[string]string   // by name
-	order   []string            // of paths, as the file has them
-	builtIn map[string]bool     // by name
+	needs   map[string][]string // dependencies by path: "kernel/drivers/virtio/virtio.ko.xz"
+	path    map[string]string   // path by name
+	order   []string            // paths in the order of the file
+	builtIn map[string]bool     // built-in modules by name
 }
 
 // modules reads which modules a kernel has.

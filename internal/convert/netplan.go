@@ -115,9 +115,9 @@ func quoted(line string, value *yaml.Node) string {
 	return ""
 }
 
-// keepFromCloudInit keeps cloud-init from writing the network's configuration anew. Elsewhere it
-// finds another source of data than VMware's, or none, takes the guest for a new instance, and
-// asks by DHCP. That only loses something where an address is static.
+// keepFromCloudInit prevents cloud-init from replacing the network's configuration. At the target it
+// finds another data source than VMware's, or none, treats the guest as a new instance, and configures
+// DHCP. That is a loss only if an address is static.
 func (c *conversion) keepFromCloudInit() error {
 	for _, n := range c.nics {
 		if n.Maker != "cloud-init" || len(n.Addresses) == 0 || !c.tree.has("etc/cloud") || c.tree.has("etc/cloud/cloud-init.disabled") {

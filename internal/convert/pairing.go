@@ -24,11 +24,11 @@ func PairCards(vm *inventory.VM, guests []guest.Report) (cards []Card, unsure []
 		return i >= 0
 	}
 	var names []string
-	byHardware := map[string]bool{} // which the conversion has named by MAC; their order says nothing
+	byHardware := map[string]bool{} // cards that the conversion has named by MAC; their order is irrelevant
 	for _, n := range namedCards(guests) {
 		byHardware[n.Name] = n.By == linux.ByHardware
 		if n.By == linux.ByMAC && !slices.ContainsFunc(vm.NICs, func(c inventory.NIC) bool { return c.MAC == n.MAC }) {
-			continue // of a card that is gone; the conversion notes it
+			continue // the card does not exist any more; the conversion notes it
 		}
 		if n.MAC == "" || !pair(n.Name, func(c inventory.NIC) bool { return c.MAC == n.MAC }) {
 			names = append(names, n.Name)

@@ -12,7 +12,7 @@ type Change struct {
 type Result struct {
 	Engine  string   `json:"engine,omitempty"` // "linux-append", "virt-v2v 2.2.0"
 	Changes []Change `json:"changes,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // what was left, and why it may matter
+	Notes   []string `json:"notes,omitempty"` // parts that were left unchanged, with their possible effect
 
 	GuestAgent bool `json:"guestAgent,omitempty"` // QEMU's will be installed at the guest's next boot
 }

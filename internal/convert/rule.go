@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// hardwareOf finds what a rule of udev's asks of the hardware of a card: what it is on, and what
-// drives it.
+// hardwareOf matches the conditions of a udev rule on the hardware of a card: its bus address and its
+// driver.
 var hardwareOf = regexp.MustCompile(`\b(KERNELS|ENV\{ID_PATH\}|DRIVERS)=="([^"]*)"`)
 
 // unbindRules rewrites the rules that name network cards.
@@ -47,6 +47,6 @@ func (c *conversion) unbindRule(file, line string) string {
 			byMAC = true
 			return `ATTR{address}=="` + a.mac + `"`
 		}
-		return `SUBSYSTEM=="net"` // asks nothing more
+		return `SUBSYSTEM=="net"` // no further condition
 	})
 }

@@ -18,7 +18,7 @@ type Seat struct {
 // virtioNet is the driver that all cards will have.
 const virtioNet = "virtio_net"
 
-// A wish is what a file asks of the hardware of its card: one of driver and path.
+// A wish is a file's condition on the hardware of its card: driver and path.
 type wish struct {
 	driver, path string
 	byMAC        bool // the file names a MAC, too
@@ -31,12 +31,12 @@ func (w wish) String() string {
 	return "path " + w.path
 }
 
-// An answer is what the file is to ask instead: for another driver, or for a MAC. Where the file
-// names a MAC already and asked for a path, it is empty: nothing more is to be asked.
+// An answer is the condition that replaces it: another driver, or a MAC. It is empty if the file has a
+// MAC already and a path as well: the path is removed.
 type answer struct{ driver, mac string }
 
-// answer finds the cards that were meant. It is not ok where that is no card, or several of which
-// others are to be told apart.
+// answer finds the cards that match. ok is false without a match, or if several cards must be
+// distinguished.
 func (c *conversion) answer(w wish) (a answer, ok bool) {
 	var meant []Seat
 	for _, s := range c.seats {

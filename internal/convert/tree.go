@@ -15,8 +15,8 @@ type mount struct {
 	fs FileSystem
 }
 
-// A tree is the guest's files as it sees them: its root and what is mounted in it. Paths have
-// no slash before them. A link leads to where it points within its own file system.
+// A tree is the guest's files as the guest sees them: its root and the mounted file systems. Paths have
+// no leading slash. A link is resolved within its file system.
 type tree []mount
 
 // find returns the file system that a path is on, and the path in it.
@@ -82,7 +82,7 @@ func (t tree) write(path, text string) error {
 	return on.WriteFile(inner, []byte(text), extwrite.Attr{Mode: 0o644})
 }
 
-// flush writes what was changed to the overlays.
+// flush writes the changes to the overlays.
 func (t tree) flush() error {
 	for _, m := range t {
 		if err := m.fs.Flush(); err != nil {

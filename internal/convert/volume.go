@@ -20,13 +20,13 @@ type Disk struct {
 
 // A volume is a partition, a disk without table, or a logical volume.
 type volume struct {
-	names     []string // as the guest may call it: sda1, hda1, vg0/root
+	names     []string // names of the volume in the guest: sda1, hda1, vg0/root
 	kind      guest.FileSystem
 	uuid      string
 	label     string
 	partition string // its UUID in the table
 	esp       bool   // the table calls it an EFI system partition
-	device    Device // for an appliance, which reads it in other goroutines
+	device    Device // device for an appliance, which reads it in other goroutines
 	files     budget.ReadWriter
 }
 
@@ -52,8 +52,8 @@ func volumes(b *budget.Budget, disks []Disk) (out []volume, err error) {
 	return append(out, logical(b.Context(), disks, out)...), nil
 }
 
-// logical lists the logical volumes on partitions and disks, as far as they can be written.
-// What is in them guest.Detect has told.
+// logical lists the writable logical volumes on partitions and disks. guest.Detect has reported their
+// contents.
 func logical(ctx context.Context, disks []Disk, on []volume) (out []volume) {
 	// A Budget is for one goroutine, so an appliance gets devices with another one.
 	other, cancel := budget.New(ctx, budget.Conversion())
@@ -84,7 +84,7 @@ func logical(ctx context.Context, disks []Disk, on []volume) (out []volume) {
 	return out
 }
 
-// reported returns what guest.Detect says of a logical volume.
+// reported returns guest.Detect's report on a logical volume.
 func reported(disks []Disk, group, name string) guest.Volume {
 	for _, d := range disks {
 		for _, v := range d.Report.Volumes {
@@ -119,8 +119,8 @@ func deviceNames(i, disks, partition int) []string {
 	return names
 }
 
-// readUUID reads the UUID of what guest.Detect gives none for, as blkid spells it; empty if
-// there is none.
+// readUUID reads the UUID of a file system for which guest.Detect has none, in the form of blkid; empty
+// without a UUID.
 func (v volume) readUUID() (string, error) {
 	place := map[guest.FileSystem]struct{ off, n int64 }{
 		guest.Ext2: {0x468, 16}, guest.Ext3: {0x468, 16}, guest.Ext4: {0x468, 16}, guest.Swap: {0x40c, 16}, guest.Btrfs: {0x10020, 16}, guest.LUKS: {0xa8, 36},

@@ -1,15 +1,14 @@
-// Package disk holds the words for a disk's bytes: a Source they are read from,
-// a Target they are written to, and the Ranges and Extents that describe them.
+// Package disk defines the interfaces of a disk's bytes: a Source to read from, a Target to write to,
+// and Ranges and Extents to describe them.
 //
-// A Source is one disk at one moment. A Target is the image those bytes become.
-// Everything that moves bytes in decamp stands between these two interfaces:
-// transports give Sources, image formats give Targets, blockcopy joins them.
+// A Source is one disk at one point in time. A Target is its image. Transports provide Sources, image
+// formats provide Targets, and package blockcopy copies between them.
 //
-// The package also has the disks that tests and benchmarks are made of: Pattern
-// (a Source whose every word holds its own offset), Check (a Target that compares
-// what it is given with a Source) and Null (a Target that forgets).
+// The package also has disks for tests and benchmarks: Pattern (a Source whose words contain their
+// offsets), Check (a Target that compares its data with a Source) and Null (a Target that discards
+// data).
 //
-// All offsets and lengths are bytes. Disk sizes are multiples of 512; nothing here
+// All offsets and lengths are in bytes. Disk sizes are multiples of 512; nothing here requires more.
 // requires more.
 package disk
 
@@ -35,7 +34,7 @@ func (r Range) End() int64 { return r.Off + r.Len }
 // Empty reports whether r holds no byte.
 func (r Range) Empty() bool { return r.Len <= 0 }
 
-// Intersect returns the bytes that r and s share; it is empty if there are none.
+// Intersect returns the bytes that r and s share; empty without any.
 func (r Range) Intersect(s Range) Range {
 	off, end := max(r.Off, s.Off), min(r.End(), s.End())
 	if end <= off {
@@ -47,7 +46,7 @@ func (r Range) Intersect(s Range) Range {
 // String gives the range as [off, end) in bytes.
 func (r Range) String() string { return fmt.Sprintf("[%d, %d)", r.Off, r.End()) }
 
-// Kind says what an Extent holds.
+// Kind is the kind of an Extent's content.
 type Kind uint8
 
 const (
@@ -69,8 +68,8 @@ type Extent struct {
 	Kind Kind
 }
 
-// Describe turns data, ranges in order that do not overlap, into extents that describe r
-// without gaps: what lies between them is zero.
+// Describe converts data, ordered ranges without overlaps, into extents that describe r without gaps:
+// the gaps between them are zero.
 func Describe(r Range, data []Range) []Extent {
 	var out []Extent
 	at := r.Off
@@ -108,11 +107,10 @@ type Hints struct {
 	// the fast path (O_DIRECT). A last partial sector may be shorter.
 	Align int
 
-	// Stream opens a range of a Source for one pass from front to back, where that
-	// is cheaper than many ReadAts (the body of one HTTP request). It may wait for
-	// a free connection; it returns when the first bytes are near. The caller reads
-	// to the end or closes early, from one goroutine. A clean io.EOF comes only
-	// after the last byte of the range. Nil means ReadAt is as good.
+	// Stream opens a range of a Source for one pass from front to back, if that is cheaper than many
+	// ReadAts (the body of one HTTP request). It may wait for a free connection; it returns when the
+	// first bytes are near. The caller reads to the end or closes early, from one goroutine. A clean
+	// io.EOF comes only after the last byte of the range. nil means that ReadAt is equally fast.
 	Stream func(ctx context.Context, r Range) (io.ReadCloser, error)
 }
 
@@ -131,7 +129,7 @@ type Source interface {
 	// extents may have the same Kind.
 	Extents(ctx context.Context, r Range) ([]Extent, error)
 
-	// Hints says how the source likes to be read. It is advice, not a limit.
+	// Hints returns the source's preferences for reads. They are advice, not limits.
 	Hints() Hints
 
 	// Close releases the source. No other method may be running or called after it.
@@ -154,7 +152,7 @@ type Target interface {
 	// Sync returns once everything written before it would survive power loss.
 	Sync(ctx context.Context) error
 
-	// Hints says how the target likes to be written. It is advice, not a limit.
+	// Hints returns the target's preferences for writes. They are advice, not limits.
 	Hints() Hints
 
 	// Finish syncs and completes the image.
@@ -165,8 +163,8 @@ type Target interface {
 	Close() error
 }
 
-// CheckRange returns an error unless r lies within a disk of size bytes. Sources and
-// Targets call it first, so that a wrong offset is told the same way everywhere.
+// CheckRange returns an error unless r lies within a disk of size bytes. Sources and Targets call it
+// first, so that all report a wrong offset with the same error.
 func CheckRange(size int64, r Range) error {
 	if r.Off < 0 || r.Len < 0 || r.Off > size || r.Len > size-r.Off {
 		return fmt.Errorf("range %v is outside the disk of %d bytes", r, size)

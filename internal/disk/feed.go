@@ -12,13 +12,13 @@ type Feed interface {
 	// Size returns the virtual size in bytes. It never changes.
 	Size() int64
 
-	// Next returns the next part that may hold data: the bytes [n*window, (n+1)*window)
-	// of the disk for some n, less at its end. Parts come in ascending order; what lies
-	// between them is zeros. window is a multiple of 1 MiB and the same in every call.
+	// Next returns the next part that may hold data: the bytes [n*window, (n+1)*window) of the disk for
+	// some n, less at its end. Parts come in ascending order; the gaps are zeros. window is a multiple
+	// of 1 MiB and the same in every call.
 	//
-	// io.EOF says that the feed is complete and was found to be so, which is more than
-	// that its bytes ended. It is called by one goroutine, which may wait in it for
-	// bytes; ending ctx need not end that wait, closing what they come from does.
+	// io.EOF means that the feed is complete and was verified, which is more than the end of its bytes.
+	// One goroutine calls it, and it may wait for bytes; closing their origin ends that wait, ending
+	// ctx need not.
 	Next(ctx context.Context, window int64) (Part, error)
 }
 
@@ -35,6 +35,6 @@ type Part interface {
 	Release()
 }
 
-// ErrRecalled is part of an error of Feed.Next that casts doubt on what came before it:
-// parts that were delivered may lack data. Whoever kept them must not keep them.
-var ErrRecalled = errors.New("what was delivered before may be incomplete")
+// ErrRecalled is part of an error of Feed.Next that concerns earlier parts as well: they may lack data,
+// and must be discarded.
+var ErrRecalled = errors.New("earlier parts of the feed may be incomplete")

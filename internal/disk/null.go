@@ -2,8 +2,7 @@ package disk
 
 import "context"
 
-// Null is a Target that forgets what it is given: the other end of a benchmark of a
-// Source alone.
+// Null is a Target that discards its data: the other end of a benchmark of a Source alone.
 type Null struct{ size int64 }
 
 // NewNull returns a Null of size bytes.

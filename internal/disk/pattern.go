@@ -11,7 +11,7 @@ import (
 // a copy of many TiB can be proven with one Pattern and one Check.
 type Pattern struct {
 	size int64
-	fill uint64 // of 1<<16 cells, how many hold data; 1<<16 is all of them
+	fill uint64 // number of cells with data of each 1<<16 cells
 	seed uint64
 }
 
@@ -28,8 +28,8 @@ const (
 // NewPattern returns a Pattern of size bytes without holes.
 func NewPattern(size int64) *Pattern { return &Pattern{size: size, fill: patternFull} }
 
-// NewSparsePattern returns a Pattern of which about the share fill (0 to 1) is data, in
-// seeded runs of a few MiB whose edges are not aligned to chunks.
+// NewSparsePattern returns a Pattern with about the share fill (0 to 1) of data, in seeded runs of a
+// few MiB whose edges are not aligned to chunks.
 func NewSparsePattern(size int64, fill float64, seed uint64) *Pattern {
 	return &Pattern{size: size, fill: uint64(min(max(fill, 0), 1) * patternFull), seed: seed}
 }

@@ -14,10 +14,10 @@ import (
 
 // Options say how a disk is opened.
 type Options struct {
-	Kind Kind // as the user says; empty: its content decides
+	Kind Kind // format as the user specified it; empty lets the content decide
 
-	// RecordedRaw says that decamp's records list the file as a raw image: its guest has
-	// written every byte of it, so a signature means nothing.
+	// RecordedRaw reports that decamp's records list the file as a raw image: its guest has written all
+	// of its bytes, so a signature is meaningless.
 	RecordedRaw bool
 
 	// Folders are where else the parents of a VMDK are looked for that are named by a
@@ -27,8 +27,8 @@ type Options struct {
 	// IgnoreCID reads a VMDK chain although a parent was written to.
 	IgnoreCID bool
 
-	// Backing reads the files beneath a qcow2 image. Their names come from the image:
-	// whoever made it chose them.
+	// Backing reads the backing files of a qcow2 image. Their names come from the image, which may be
+	// untrusted.
 	Backing bool
 }
 
@@ -37,7 +37,7 @@ type File struct {
 	disk.Source
 	Path  string // absolute, without symbolic links
 	Kind  Kind
-	vmdk  *vmdk.Disk // nil if it is none
+	vmdk  *vmdk.Disk // the file as VMDK; nil for other formats
 	qcow2 *qcow2.Source
 	files *record
 	how   finding

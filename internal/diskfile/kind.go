@@ -84,8 +84,8 @@ func readContent(path string) (c content, err error) {
 	return c, nil
 }
 
-// find finds out the format of the file at path: by what the user says, by decamp's records, by
-// its content, and by its name only if the content has no signature.
+// find determines the format of the file at path: by the user's option, by decamp's records, by its
+// content, and by its name only if the content has no signature.
 func find(path string, o Options) (finding, error) {
 	c, err := readContent(path)
 	if err != nil {
@@ -113,7 +113,7 @@ func find(path string, o Options) (finding, error) {
 	case bytes.HasPrefix(bytes.TrimSpace(c.head), []byte("<")):
 		return finding{}, fault.New(fault.Unsupported, "%s is XML, not a disk", path).WithHint("an OVF file names its disks: grep href %s", fault.Quote(path))
 	case 0 < c.size && c.size <= maxText && bytes.IndexByte(c.head, 0) < 0:
-		return finding{kind: VMDK}, nil // text: the parser says what is wrong with it
+		return finding{kind: VMDK}, nil // text: the parser reports its errors
 	}
 	return finding{}, fault.New(fault.Unsupported, "%s has the signature of no disk format", path).
 		WithHint("if it holds the bytes of a disk without any header: --from raw")

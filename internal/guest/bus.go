@@ -3,7 +3,7 @@ package guest
 import "github.com/decamp/decamp/internal/guest/linux"
 
 // VirtioBus returns the virtio bus from which a guest can boot without changes: a Linux by its newest
-// kernel, a Windows by its drivers. It is empty if there is none. known is false if neither can be
+// kernel, a Windows by its drivers. It is empty without such a bus. known is false if neither can be
 // read.
 func VirtioBus(reports []Report) (bus linux.Bus, known bool) {
 	for _, r := range reports {

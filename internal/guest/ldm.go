@@ -21,16 +21,16 @@ const (
 	maxTold = 8
 )
 
-// Dynamic is what the database of Windows' dynamic disks says.
+// Dynamic is the content of the database of Windows' dynamic disks.
 type Dynamic struct {
 	Group   string          `json:"group"`
-	Volumes []DynamicVolume `json:"volumes,omitempty"` // with a piece on this disk
+	Volumes []DynamicVolume `json:"volumes,omitempty"` // volumes with a piece on this disk
 }
 
 // A DynamicVolume is a volume of dynamic disks.
 type DynamicVolume struct {
 	Name       string     `json:"name"`
-	Letter     string     `json:"letter,omitempty"` // it last had: "E:"
+	Letter     string     `json:"letter,omitempty"` // last drive letter: "E:"
 	Layout     ldm.Layout `json:"layout,omitempty"`
 	Size       int64      `json:"size"`
 	Pieces     int        `json:"pieces"`               // on all disks of the group
@@ -52,7 +52,7 @@ func isDynamic(kind string) bool {
 	return kind == ldmMBR || kind == ldmMetadataGUID || kind == ldmDataGUID
 }
 
-// findDynamic reads the database of dynamic disks, where the disk has one.
+// findDynamic reads the database of dynamic disks, if the disk has one.
 func (d *detector) findDynamic() {
 	for _, p := range d.report.Partitions {
 		if !isDynamic(p.Type) {
@@ -97,8 +97,8 @@ func (d *detector) readDynamic(head ldm.Header) {
 	}
 }
 
-// inVolumes reports whether a partition's bytes are those of dynamic volumes, which begin
-// where the database says and not where the partition does.
+// inVolumes reports whether a partition's bytes belong to dynamic volumes, which begin at positions in
+// the database and not at the partition's start.
 func (d *detector) inVolumes(p *Partition) bool {
 	return isDynamic(p.Type) && d.report.Dynamic != nil && len(d.report.Dynamic.Volumes) > 0
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// EFIState is what of a VM's firmware goes with its disks: of what the firmware held the entries that name a
-// partition on them. Where it names none, or nothing is known of it, a boot entry is made of the loader
-// that the EFI system partition has. Of several vendors' that of the guest's own system is taken, or none.
+// EFIState returns the state of a VM's firmware to transfer with its disks: the entries of held for
+// partitions on them. If there are none, or held is unknown, it creates a boot entry for the loader on
+// the EFI system partition. Of several vendors' loaders it uses that of the guest's system, or none.
 func EFIState(reports []Report, held efi.State) efi.State {
 	state := efi.State{Keys: held.Keys}
 	for _, e := range held.Entries {
@@ -78,7 +78,7 @@ func (v *volume) loaders(files []string) []efi.Entry {
 	return all
 }
 
-// inGPT says which partition the volume is, where a boot entry can name it.
+// inGPT returns the volume's partition, if a boot entry can name it.
 func (v *volume) inGPT() (at efi.Partition, ok bool) {
 	if v.d.report.Table != GPT {
 		return at, false
@@ -94,8 +94,8 @@ func (v *volume) inGPT() (at efi.Partition, ok bool) {
 // maxCSV is for shim's list of boot entries, in bytes: one has a line or two.
 const maxCSV = 16 << 10
 
-// labelFor is what the vendor calls its boot entry: shim's BOOTX64.CSV says so, for its helper to make
-// the entry by. Each line of it is file, label, arguments and a comment, in UTF-16.
+// labelFor returns the vendor's name of its boot entry, from shim's BOOTX64.CSV. Each line of that file
+// has file, label, arguments and a comment, in UTF-16.
 func labelFor(t *tree.Tree, file string) string {
 	folder, name := path.Split(file)
 	if text, err := t.ReadFile(folder+"BOOTX64.CSV", maxCSV); err == nil {

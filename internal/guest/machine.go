@@ -17,11 +17,11 @@ type machine struct {
 	disks   []*detector
 	volumes []*volume
 	pvs     []lvm.PV
-	holders []*detector // of each PV
+	holders []*detector // detectors of each PV's disk
 	entry   bool        // EFI starts the guest by a boot entry only
 }
 
-// guest finds the root, mounts what fstab mounts, and asks what is there.
+// guest finds the root, mounts the file systems of fstab, and identifies the system.
 func (m *machine) guest() {
 	m.firmware()
 	m.hibernated()
@@ -33,7 +33,7 @@ func (m *machine) guest() {
 	boot := m.mount(root)
 	g := linux.Read(m.budget, root.tree)
 	if m.budget.Err() != nil {
-		return // what was not found may be there
+		return // an undetected part may still exist
 	}
 	r := &root.d.report
 	r.Linux = &g
@@ -61,8 +61,8 @@ func (m *machine) root() *volume {
 	return nil
 }
 
-// mount puts the other volumes into the root's tree as fstab says, those that a system
-// needs to boot. It returns the one that /boot is on.
+// mount adds the other volumes that a system needs to boot to the root's tree, as fstab lists them. It
+// returns the volume of /boot.
 func (m *machine) mount(root *volume) (boot *volume) {
 	boot = root
 	for _, line := range linux.Mounts(m.budget, root.tree) {

@@ -41,8 +41,8 @@ func magics() []magic {
 // headLen is how much of a slice identify wants to see: up to Btrfs' label.
 const headLen = 0x1012b + 256
 
-// identify says what begins with head by its magic number, and its UUID where that is
-// at a fixed place.
+// identify returns the type of a file system by its magic number, and its UUID if that is at a fixed
+// place.
 func identify(head []byte) (FileSystem, string) {
 	if fs := identifyExt(head); fs != Unknown {
 		return fs, uuidAt(head, 1024+0x68)
@@ -56,7 +56,7 @@ func identify(head []byte) (FileSystem, string) {
 	return Unknown, ""
 }
 
-// uuidOf returns the UUID of what is no ext, as blkid has it; "" if it has none.
+// uuidOf returns the UUID of a file system other than ext, as blkid prints it; empty if it has none.
 func uuidOf(fs FileSystem, head []byte) string {
 	switch fs {
 	case XFS:
@@ -84,7 +84,7 @@ func fatSerial(head []byte) int {
 	return 39
 }
 
-// labelOf returns the name somebody gave a file system.
+// labelOf returns the label of a file system.
 func labelOf(fs FileSystem, head []byte) string {
 	switch fs {
 	case Ext2, Ext3, Ext4:
@@ -103,7 +103,7 @@ func labelOf(fs FileSystem, head []byte) string {
 	return ""
 }
 
-// textAt returns what stands before the first zero; what is no text becomes question marks.
+// textAt returns the text before the first zero; invalid characters become question marks.
 func textAt(head []byte, off, length int) string {
 	if len(head) < off+length {
 		return ""
@@ -123,7 +123,7 @@ func isHibernated(r io.ReaderAt) bool {
 	return false
 }
 
-// identifyExt tells ext2, 3 and 4 apart by their features, as blkid does.
+// identifyExt distinguishes ext2, 3 and 4 by their features, as blkid does.
 func identifyExt(head []byte) FileSystem {
 	if len(head) < 2048 || binary.LittleEndian.Uint16(head[1024+0x38:]) != 0xef53 {
 		return Unknown

@@ -11,8 +11,8 @@ import (
 // maxOSRelease is far more than any os-release has, in bytes.
 const maxOSRelease = 64 << 10
 
-// osRelease returns the os-release of a file system; "" if it has none. The third place is
-// that of a /usr of its own.
+// osRelease returns the os-release of a file system; empty if it has none. The third path is for a
+// separate /usr.
 func osRelease(t *tree.Tree) (string, error) {
 	for _, path := range []string{"etc/os-release", "usr/lib/os-release", "lib/os-release"} {
 		text, err := t.ReadFile(path, maxOSRelease)
@@ -41,7 +41,7 @@ func parseOSRelease(text string) OS {
 		os.Name = values["NAME"]
 	}
 	if os.ID == "" && os.Name != "" {
-		os.ID = "linux" // what os-release(5) says a missing ID means
+		os.ID = "linux" // the default of os-release(5) for a missing ID
 	}
 	return os
 }

@@ -1,14 +1,13 @@
-// Package guest reads what is inside an image: its partition table, its file systems
-// and the operating system that lives there.
+// Package guest reads the contents of an image: its partition table, its file systems and its operating
+// system.
 //
-// Detect only reads, through a disk.Source, so that it runs on a source as well as on
-// a finished image. Everything it reads was written by strangers: each parser is
-// bounded in work and memory and fuzzed, and what cannot be read becomes a Warning of
-// the Report, never a panic and never a guess.
+// Detect reads through a disk.Source, so that it works with a source as well as with a finished image. The
+// input is untrusted: each parser is bounded in work and memory and fuzzed. Unreadable parts become a
+// Warning of the Report.
 //
-// Words: a Table is the partition scheme, a Partition one slice of the disk, a File
-// System what the first bytes of a slice say it is. An OS comes from os-release, or from
-// the registry of a Windows, and only from there. A Volume is a logical volume of LVM.
+// Terms: a Table is the partition scheme, a Partition one slice of the disk, a FileSystem the format of a
+// slice by its first bytes. An OS comes only from os-release, or from the registry of a Windows. A Volume is
+// a logical volume of LVM.
 package guest
 
 import (
@@ -47,7 +46,7 @@ const (
 
 // Partition is one slice of a disk.
 type Partition struct {
-	Number     int        `json:"number"` // as Linux counts: 5 is the first logical one of an MBR
+	Number     int        `json:"number"` // number as Linux counts: 5 is the first logical one of an MBR
 	Off        int64      `json:"off"`
 	Len        int64      `json:"len"`
 	Type       string     `json:"type"` // MBR: two hex digits; GPT: type GUID, lower case
@@ -55,8 +54,8 @@ type Partition struct {
 	Name       string     `json:"name,omitempty"` // GPT only
 	Active     bool       `json:"active,omitempty"`
 	FileSystem FileSystem `json:"fileSystem,omitempty"`
-	FSUUID     string     `json:"fsUUID,omitempty"` // as blkid has it; none of NTFS
-	Label      string     `json:"label,omitempty"`  // of the file system
+	FSUUID     string     `json:"fsUUID,omitempty"` // UUID as blkid prints it; empty for NTFS
+	Label      string     `json:"label,omitempty"`  // label of the file system
 
 	// Usage is how full the file system is, of those that can be read.
 	Usage *tree.Usage `json:"usage,omitempty"`
@@ -65,8 +64,8 @@ type Partition struct {
 // IsESP reports whether the table calls it an EFI system partition.
 func (p Partition) IsESP() bool { return p.Type == espGUID || p.Type == "ef" }
 
-// Volume is a logical volume. It is told of in the report of the first disk that its group
-// is described on.
+// Volume is a logical volume. It is in the report of the first disk that has the description of its
+// group.
 type Volume struct {
 	Group      string      `json:"group"`
 	Name       string      `json:"name"`
@@ -78,8 +77,8 @@ type Volume struct {
 	Usage      *tree.Usage `json:"usage,omitempty"`
 }
 
-// OS is the operating system that an image's os-release or registry names. The zero OS means that
-// none was found, not that there is none.
+// OS is the operating system in an image's os-release or registry. The zero OS means that none was
+// found; one may still exist.
 type OS struct {
 	ID      string `json:"id,omitempty"`      // "debian"
 	Name    string `json:"name,omitempty"`    // "Debian GNU/Linux 12 (bookworm)"
@@ -92,8 +91,8 @@ type Boot struct {
 	ESP     bool `json:"esp"`     // there is an EFI system partition
 	BCD     bool `json:"bcd"`     // a volume holds the configuration of Windows' boot loader
 
-	// EFIFallback says that the partition has \EFI\BOOT\BOOTX64.EFI (or the one of ARM), which
-	// firmware starts that does not know the guest.
+	// EFIFallback reports that the partition has \EFI\BOOT\BOOTX64.EFI (or that of ARM), which firmware
+	// without a boot entry starts.
 	EFIFallback bool `json:"efiFallback"`
 }
 
@@ -108,8 +107,8 @@ type Warning struct {
 type Report struct {
 	Table      Table        `json:"table"`
 	Partitions []Partition  `json:"partitions,omitempty"`
-	WholeDisk  FileSystem   `json:"wholeDisk,omitempty"` // where there is no table
-	WholeUUID  string       `json:"wholeUUID,omitempty"` // of LUKS on all of it
+	WholeDisk  FileSystem   `json:"wholeDisk,omitempty"` // file system on the whole disk, if it has no partition table
+	WholeUUID  string       `json:"wholeUUID,omitempty"` // UUID of LUKS on the whole disk
 	OS         OS           `json:"os"`
 	Boot       Boot         `json:"boot"`
 	Loaders    []efi.Entry  `json:"loaders,omitempty"` // on its system partition, as boot entries would name them
@@ -117,6 +116,6 @@ type Report struct {
 	Linux      *linux.Guest `json:"linux,omitempty"`
 	Windows    *Windows     `json:"windows,omitempty"`
 	Dynamic    *Dynamic     `json:"dynamic,omitempty"`
-	Verdict    string       `json:"verdict,omitempty"` // what becomes of the guest, in a sentence
+	Verdict    string       `json:"verdict,omitempty"` // result for the guest, in a sentence
 	Warnings   []Warning    `json:"warnings,omitempty"`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/linux"
 )
 
-// A judgement says what becomes of a Linux on other hardware.
+// A judgement is the expected behaviour of a Linux on other hardware.
 type judgement struct {
 	guest     linux.Guest
 	append    bool // linux-append can write where root and kernels are
@@ -17,7 +17,7 @@ type judgement struct {
 	entry     bool // EFI starts it by a boot entry only, which stays behind
 }
 
-// sentence is the verdict: how it boots, what it asks for, what its network does.
+// sentence returns the verdict: boot, required actions, network.
 func (j judgement) sentence() string {
 	parts := []string{j.boots()}
 	if j.encrypted || len(j.guest.Encrypted) > 0 {
@@ -71,7 +71,7 @@ func (j judgement) lost() linux.Name {
 	return linux.Name{}
 }
 
-// network says of each card whether its configuration stays with it.
+// network describes for each card whether its configuration still applies.
 func (j judgement) network() []string {
 	var kept, lost, parts []string
 	for _, n := range j.guest.NICs {

@@ -15,9 +15,9 @@ import (
 	"github.com/decamp/decamp/internal/guest/xfs"
 )
 
-// A volume is what can hold a file system: a partition, a whole disk, a logical volume.
+// A volume can hold a file system: a partition, a whole disk, or a logical volume.
 type volume struct {
-	d         *detector // whose report it is told of in
+	d         *detector // detector whose report contains it
 	r         budget.Reader
 	name      string // "partition 2", "volume vg0/root"
 	kind      FileSystem
@@ -25,7 +25,7 @@ type volume struct {
 	label     string
 	cipher    string   // "LUKS2", "BitLocker": what encrypts it
 	partition string   // its UUID in the table, if it is one
-	devices   []string // what fstab may call it beside UUID and label
+	devices   []string // other names of it in fstab, beside UUID and label
 	fixed     bool     // LVM does not let it be changed past it
 	tree      *tree.Tree
 	usage     *tree.Usage
@@ -39,7 +39,7 @@ func (d *detector) volume(w *window, name string) *volume {
 	return v
 }
 
-// identify says what the volume is, and opens its file system.
+// identify determines the type of the volume, and opens its file system.
 func (v *volume) identify(head []byte) {
 	v.kind, v.uuid = identify(head)
 	v.label, v.cipher = labelOf(v.kind, head), string(v.kind)
@@ -54,7 +54,7 @@ func (v *volume) identify(head []byte) {
 	}
 }
 
-// openKind opens a file system of a kind that can be read; a tree of nil is none of them.
+// openKind opens a file system of a supported kind; it returns a nil tree for other kinds.
 func openKind(kind FileSystem, r budget.Reader) (*tree.Tree, *tree.Usage, error) {
 	switch kind {
 	case Ext2, Ext3, Ext4:
@@ -102,7 +102,7 @@ func inSubvolume(t *tree.Tree) *tree.Tree {
 
 func usage(u tree.Usage) *tree.Usage { return &u }
 
-// volumeMemory is what a volume takes with its file system and what is reported of it, in bytes.
+// volumeMemory is the memory of a volume with its file system and its report, in bytes.
 const volumeMemory = 8 << 10
 
 // keep takes a volume for the guest that is put together of all of them.

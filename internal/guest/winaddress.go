@@ -34,7 +34,7 @@ func (s *winSystem) addresses() {
 	}
 }
 
-// address reads one interface; ok is false where it has no address of its own.
+// address reads one interface; ok is false if it has no static address.
 func (s *winSystem) address(k *hive.Key) (a StaticAddress, ok bool) {
 	if s.number(k, "EnableDHCP", 0) != 0 {
 		return a, false
@@ -60,7 +60,7 @@ func (s *winSystem) texts(k *hive.Key, name string) []string {
 	return v.Texts()
 }
 
-// prefix spells a mask as the length of a prefix, where it is one.
+// prefix returns the prefix length of a mask; empty if it is not contiguous.
 func prefix(mask string) string {
 	ip := net.ParseIP(mask).To4()
 	if ones, bits := net.IPMask(ip).Size(); bits != 0 {
@@ -90,8 +90,8 @@ func (s *winSystem) card(a *StaticAddress) {
 	}
 }
 
-// mac finds the address of a card. What somebody set counts; else it is in the serial
-// number of cards of VMware's, which Windows names their devices by.
+// mac finds the address of a card. A configured address takes precedence; otherwise it is in the serial
+// number of VMware's cards, which is part of their device names in Windows.
 func (s *winSystem) mac(instance *hive.Key) string {
 	set := strings.NewReplacer("-", "", ":", "").Replace(s.text(instance, "NetworkAddress"))
 	if b, err := hex.DecodeString(set); err == nil && len(b) == 6 {
@@ -124,13 +124,12 @@ func (s *winSystem) device(driver string) string {
 	return ""
 }
 
-// serialMAC takes the MAC out of the name of a device, whose last part is the serial
-// number of PCI Express: eight bytes, and a zero. Real ones are
+// serialMAC extracts the MAC from the name of a device, whose last part is the serial number of PCI
+// Express: eight bytes, and a zero. Examples are
+// PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF565000BB0895FE00 (vmxnet3, 00:50:56:95:08:bb) and
+// PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700 (e1000e, 00:0c:29:66:a8:07).
 //
-//	PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF565000BB0895FE00   vmxnet3, 00:50:56:95:08:bb
-//	PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700   e1000e,  00:0c:29:66:a8:07
-//
-// Older cards have a name made of their place, which tells nothing.
+// Older cards have a name made of their bus address, without a MAC.
 func serialMAC(device string) string {
 	b, err := hex.DecodeString(device[strings.LastIndex(device, `\`)+1:])
 	if err != nil || len(b) != 9 {

@@ -16,20 +16,20 @@ const firstWindows11 = 22000
 
 // Windows is what the files and the registry of a Windows system say.
 type Windows struct {
-	Partition int        `json:"partition"` // that it is on; 0 is the whole disk
+	Partition int        `json:"partition"` // partition of the system; 0 is the whole disk
 	Product   string     `json:"product"`   // "Windows Server 2019 Standard"
 	Edition   string     `json:"edition,omitempty"`
 	Build     int        `json:"build,omitempty"`
 	Arch      string     `json:"arch,omitempty"` // x86_64, i386 or aarch64
 	Computer  string     `json:"computer,omitempty"`
-	Usage     tree.Usage `json:"usage"` // of its volume; a Free of -1 is unknown
+	Usage     tree.Usage `json:"usage"` // space of its volume; a Free of -1 is unknown
 	Drivers   []Driver   `json:"drivers,omitempty"`
 
 	VMwareTools bool `json:"vmwareTools"`
 	GuestAgent  bool `json:"guestAgent"` // QEMU's
 	Hibernated  bool `json:"hibernated"`
 	FastStartup bool `json:"fastStartup"` // shutting down is hibernating
-	Dynamic     bool `json:"dynamic"`     // it is on a volume of dynamic disks
+	Dynamic     bool `json:"dynamic"`     // whether it is on a volume of dynamic disks
 
 	Static []StaticAddress `json:"static,omitempty"`
 
@@ -39,9 +39,9 @@ type Windows struct {
 // A Driver is one of those that decide which hardware a Windows boots with, or has
 // network with.
 type Driver struct {
-	Name  string `json:"name"`  // of its service
+	Name  string `json:"name"`  // name of its service
 	Start string `json:"start"` // boot, system, auto, demand or disabled
-	File  bool   `json:"file"`  // it is on the disk
+	File  bool   `json:"file"`  // the disk has its file
 }
 
 // A StaticAddress is an IPv4 configuration that does not come from DHCP. Windows keeps it
@@ -113,8 +113,8 @@ func (w *Windows) virtio() string {
 	return ""
 }
 
-// compat names the hardware of the compat profile that Windows has drivers for: what it
-// can boot from, and its network cards.
+// compat names the hardware of the compat profile for which Windows has drivers: disk controllers for
+// booting, and network cards.
 func (w *Windows) compat() (disks, nics []string) {
 	for _, c := range controllers() {
 		if w.boots(c.service) {
@@ -129,7 +129,7 @@ func (w *Windows) compat() (disks, nics []string) {
 	return disks, nics
 }
 
-// verdict says in a sentence what becomes of the system.
+// verdict describes the result for the system in a sentence.
 func (w *Windows) verdict(os OS) string {
 	return fmt.Sprintf("%s (%s): %s", w.Product, os.Version, w.outlook())
 }

@@ -24,11 +24,10 @@ type winSystem struct {
 	control *hive.Key // the control set that Windows starts with
 	out     *Windows
 	os      OS
-	warned  bool // that something could not be read
+	warned  bool // a warning about an unreadable part was added
 }
 
-// read fills out and os with what the registry says. What it does not say stays empty,
-// what cannot be read becomes a warning.
+// read fills out and os from the registry. Missing values stay empty; unreadable ones become a warning.
 func (s *winSystem) read() {
 	s.out.Product, s.os = "Windows", OS{ID: WindowsID}
 	if h := s.open(softwareHive); h != nil {
@@ -68,7 +67,7 @@ func (s *winSystem) warn(err error) {
 	}
 }
 
-// text returns the text of a value, empty where there is none.
+// text returns the text of a value, empty if it does not exist.
 func (s *winSystem) text(k *hive.Key, name string) string {
 	v, err := k.Value(name)
 	s.warn(err)
@@ -85,8 +84,7 @@ func (s *winSystem) number(k *hive.Key, name string, otherwise uint64) uint64 {
 	return otherwise
 }
 
-// version reads which Windows this is. Before Windows 10 there is no number of its own for
-// the part before the point.
+// version reads the version of Windows. Before Windows 10 the registry has no separate major number.
 func (s *winSystem) version(h *hive.Hive) {
 	k, err := h.Key(`Microsoft\Windows NT\CurrentVersion`)
 	if err != nil {
@@ -131,7 +129,7 @@ func (s *winSystem) system(h *hive.Hive) {
 	s.addresses()
 }
 
-// key returns a key of the control set, nil where there is none.
+// key returns a key of the control set, nil if it does not exist.
 func (s *winSystem) key(path string) *hive.Key {
 	k, err := s.control.Key(path)
 	if err != nil {
@@ -166,8 +164,8 @@ func (s *winSystem) service(name string) *hive.Key {
 	return k
 }
 
-// start says when a service starts. Windows 8 and later have it overridden for
-// controllers they did not find at the last start.
+// start returns the start type of a service. Windows 8 and later override it for controllers that they
+// did not find at the last start.
 func (s *winSystem) start(k *hive.Key) string {
 	n := s.number(k, "Start", 3)
 	if override, err := k.Key("StartOverride"); err == nil {
@@ -177,7 +175,7 @@ func (s *winSystem) start(k *hive.Key) string {
 	return names[min(n, uint64(len(names)-1))]
 }
 
-// driver notes the driver of a service, where there is one.
+// driver records the driver of a service, if it exists.
 func (s *winSystem) driver(name string) {
 	k := s.key(`Services\` + name)
 	if k == nil {
@@ -197,8 +195,8 @@ func driverFile(name, image string) string {
 	return "Windows/System32/" + strings.ReplaceAll(image[at+len(folder):], `\`, "/")
 }
 
-// power reads whether shutting down is hibernating. Without a hiberfil.sys it is not,
-// whatever the registry says.
+// power reads whether a shutdown is a hibernation (fast startup). Without a hiberfil.sys it is not,
+// regardless of the registry.
 func (s *winSystem) power() {
 	k := s.key(`Control\Session Manager\Power`)
 	s.out.FastStartup = k != nil && s.number(k, "HiberbootEnabled", 0) == 1 && exists(s.files, "hiberfil.sys")

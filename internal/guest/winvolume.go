@@ -22,7 +22,7 @@ func (d *detector) windows(number int, kind string, v *volume, w *window) {
 	}
 }
 
-// ntfsVolume looks into an NTFS volume: its state, what it boots, and a Windows on it.
+// ntfsVolume examines an NTFS volume: its state, its boot files, and a Windows on it.
 func (d *detector) ntfsVolume(number int, kind string, w *window) {
 	v, err := ntfs.Open(w)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *detector) ntfsVolume(number int, kind string, w *window) {
 		d.unreadable(NTFS, w, err)
 	}
 	s.read()
-	if d.machine.budget.Err() == nil { // else what was not found may be there
+	if d.machine.budget.Err() == nil { // after the end of the budget missing parts are unknown
 		d.adopt(s)
 	}
 }
@@ -55,7 +55,7 @@ func (d *detector) unreadable(kind FileSystem, w *window, err error) {
 	d.warn("file-system", "the %s file system at byte %d cannot be read: %v", kind, w.off, err)
 }
 
-// adopt takes over what is known of a Windows.
+// adopt copies the description of a Windows.
 func (d *detector) adopt(s *winSystem) {
 	d.report.Windows = s.out
 	d.report.OS = s.os
@@ -143,5 +143,5 @@ func exists(files tree.FS, path string) bool {
 	return err == nil
 }
 
-// missing reports whether err says that there is nothing.
+// missing reports whether err means that the object does not exist.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -12,8 +12,8 @@ import (
 
 // A Place is where one image is opened: a File, or what a target has.
 type Place interface {
-	// Open creates the image, or opens the unfinished one a crash left. created says
-	// which: a created image reads as zeros everywhere.
+	// Open creates the image, or opens an unfinished one after a crash. created reports a new image,
+	// which reads as zeros everywhere.
 	Open(ctx context.Context) (t disk.Target, created bool, err error)
 
 	// Read opens the finished image for verification.
@@ -26,7 +26,7 @@ type Place interface {
 // A Job is one image to be filled, over as many attempts as it takes.
 type Job struct {
 	Place    Place
-	Path     string        // of the image, for errors
+	Path     string        // path of the image, for errors
 	Manifest string        // path of the manifest
 	Info     manifest.Info // the disk it is bound to
 
@@ -39,7 +39,7 @@ type Job struct {
 	// or one that has that size, is no error. Nil: the disk does not grow while it is copied.
 	Grow func(ctx context.Context, least int64) error
 
-	// Anew is told why an image is copied again from its beginning.
+	// Anew is called with the reason when an image is copied again from its start.
 	Anew func(why string)
 
 	// GiveUp is what to do to begin again, for remedies: "remove x and begin again".
@@ -55,7 +55,7 @@ type Copying struct {
 	Log    *manifest.Log
 }
 
-// From says where the copy begins, in words.
+// From describes the start of the copy.
 func (c *Copying) From() string {
 	if had := c.Log.Chunks() - c.Log.Missing(); had > 0 {
 		return fmt.Sprintf("with %d of %d chunks proven", had, c.Log.Chunks())
@@ -73,13 +73,12 @@ func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) 
 	return c.Log.Seal(ctx)
 }
 
-// Fill does one attempt: fill is called unless the image was completed, also where the
-// manifest lacks nothing. What it lists is what the image holds, and a host that pushes the
-// disk may have had more to say: half of a chunk is listed, too, where the rest of it had
-// not come yet. Only fill knows that nothing is missing, by returning nil.
+// Fill makes one attempt. It calls fill unless the image was completed, even if the manifest lacks
+// nothing: a host that pushes the disk may not have sent everything, as a half-received chunk is listed
+// as well. Only fill can determine that nothing is missing, by returning nil.
 //
-// Fill returns the root of the sealed manifest, and how many chunks are missing if the
-// attempt failed, -1 if that is unknown.
+// Fill returns the root of the sealed manifest, and after a failed attempt the number of missing
+// chunks, -1 if that is unknown.
 func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
 	if root, ok := j.finished(ctx); ok {
 		return root, 0, nil

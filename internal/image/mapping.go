@@ -12,8 +12,8 @@ import (
 // images we write. Chunks are made of whole ones.
 const piece = 64 << 10
 
-// A mapping says where in an image's file the disk's bytes are kept, a piece at a time. One
-// that is not held is nowhere, and reads as zeros.
+// A mapping returns the position of the disk's bytes in an image's file, a piece at a time. An
+// unallocated piece has no position, and reads as zeros.
 type mapping interface {
 	At(off int64) (at int64, held bool)
 }
@@ -31,8 +31,8 @@ func mappingOf(src disk.Source) mapping {
 	return flat{}
 }
 
-// checkTables reads the tables of a finished image back, if it has any, and returns what they
-// say. What is not as it was written is fault.Corrupt.
+// checkTables reads the tables of a finished image back, if it has any, and returns them. A difference
+// from the written tables is fault.Corrupt.
 func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, error) {
 	s, ok := src.(interface {
 		CheckTables(ctx context.Context, size int64) (*qcow2.Tables, error)
@@ -47,8 +47,8 @@ func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, err
 	return t, nil
 }
 
-// at is told where what will be read back stands. What was read back anywhere else is proven
-// no more.
+// at receives the positions of the pieces that will be read back. Chunks that were read back at other
+// positions are not verified any more.
 func (p *Proven) at(m mapping) {
 	base, _ := m.At(0)
 	if base != p.base {
@@ -82,8 +82,8 @@ func (p *Proven) take(chunk int64, from *Proven) {
 	p.set(chunk)
 }
 
-// remain keeps of what is proven the chunks all of whose pieces are where they were read back,
-// or were zeros then and are nowhere now.
+// remain keeps the verified chunks whose pieces all have the positions at which they were read back, or
+// were zeros then and are unallocated now.
 func (p *Proven) remain(m mapping) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) && !p.isMapped(m, p.info.Chunk(c)) {

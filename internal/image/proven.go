@@ -17,16 +17,16 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Proven says which chunks of an image were read back from the medium, and found right,
-// since they were written. A copy that goes on for days while its VM runs keeps it beside the
-// manifest, so that the outage in the end need not wait for all of the image to be read.
+// Proven lists the chunks of an image that were read back from the medium, and found correct, since
+// they were written. A copy that runs for days while its VM runs stores it beside the manifest, so that
+// the outage at the end need not wait for a reading of the whole image.
 //
-// What was read back stood at a place of the file. An image whose tables are written in the end
-// has to map its disk to the same places, or what was proven is something else: mapping.go.
+// A chunk was read back at a position of the file. An image whose tables are written at the end must
+// map its disk to the same positions, or the verification does not apply: see mapping.go.
 //
-// It is only ever too small. While an image is written to there is no file: Ledger removes
-// it before the first byte changes, Save puts it back when the writing is over. Whatever dies
-// in between, all of the image is read again.
+// The list may be incomplete but never too large. While an image is written there is no file: Ledger
+// removes it before the first byte changes, and Save writes it after the last. After a crash in
+// between, all of the image is read again.
 type Proven struct {
 	path string
 	info manifest.Info
@@ -38,8 +38,8 @@ type Proven struct {
 
 const provenSuffix = ".proven"
 
-// OpenProven reads what is on record for the image with that manifest. What cannot be read,
-// or is of another disk, proves nothing.
+// OpenProven reads the record for the image with that manifest. An unreadable record, or one of another
+// disk, lists no chunks.
 func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 	p := &Proven{path: manifestPath + provenSuffix, info: info, record: newRecord(info)}
 	text, err := os.ReadFile(p.path)
@@ -48,7 +48,7 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 		p.gone = true
 		return p, nil
 	case err != nil:
-		return nil, fmt.Errorf("read what of the image is proven: %w", err)
+		return nil, fmt.Errorf("read the record of verified chunks: %w", err)
 	}
 	if r, err := parseProven(text, info); err == nil {
 		p.record = r
@@ -107,8 +107,8 @@ func (p *Proven) remove() error {
 	return nil
 }
 
-// Ledger is log for somebody who writes to the image: what is listed anew is not proven, and
-// nothing is while Save was not called. What log lacks is not proven, either.
+// Ledger wraps log for a writer of the image: newly listed chunks are not verified, and none is until
+// Save. Chunks that log lacks are not verified either.
 func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
 	for c := range p.info.Chunks() {
 		if !log.Has(c) {
@@ -151,7 +151,7 @@ func (p *Proven) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := atomicfile.Replace(p.path, p.encode(), 0o600); err != nil {
-		return fmt.Errorf("write down what of the image is proven: %w", err)
+		return fmt.Errorf("write the record of verified chunks: %w", err)
 	}
 	p.gone = false
 	return nil
@@ -167,9 +167,9 @@ type ProveReport struct {
 	Bad  []manifest.Bad // chunks that were not what the manifest lists; they are off it
 }
 
-// Prove reads back what the manifest lists and was not read back yet, of an image that is not
-// finished and nobody writes to, and puts that on record. Chunks that differ are taken off the
-// manifest, and then nothing counts as proven any more: that storage is not to be trusted.
+// Prove reads back the chunks of the manifest that were not read back yet, of an unfinished image
+// without writers, and records that. Chunks that differ are removed from the manifest, and then no
+// chunk counts as verified any more: the storage is not reliable.
 func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (report ProveReport, err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {

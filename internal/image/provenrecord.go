@@ -12,19 +12,19 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// record is what was read back. In its file it is
+// record lists the verified chunks. Its file contains
 //
 //	 0  magic, 16 bytes
 //	16  BLAKE3 of the manifest's identity (Info.String), 32 bytes
-//	48  uvarint: base, where in its file the disk's first byte was
-//	 …  proven chunks: how many runs there are, and for each, how many are not before it and
-//	    how many are; all uvarints
+//	48  uvarint: base, the offset of the disk's first byte in the file
+//	 …  verified chunks: the number of runs, and for each the number of other chunks before it and
+//	    its length; all uvarints
 //	 …  pieces of 64 KiB that were zeros, likewise
-//	 …  BLAKE3 of all before, 32 bytes
+//	 …  BLAKE3 of all previous bytes, 32 bytes
 type record struct {
-	bits  *bitmap.Bitmap // by chunk
+	bits  *bitmap.Bitmap // verified chunks
 	base  int64          // where in the file the disk's first byte was, and so every other
-	zeros *bitmap.Bitmap // by piece: what of the chunks was nothing but zeros
+	zeros *bitmap.Bitmap // pieces of the chunks that were only zeros
 }
 
 func newRecord(info manifest.Info) record {
@@ -48,7 +48,7 @@ func (p *Proven) encode() []byte {
 // appendRuns writes down which grains of a disk of size bytes have their bits set.
 func appendRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) []byte {
 	var runs []byte
-	n, done := uint64(0), int64(0) // done: grains told
+	n, done := uint64(0), int64(0) // done counts encoded grains
 	for next := bits.Next(disk.Range{Len: size}); !next.Empty(); n++ {
 		first, end := next.Off/grain, (next.End()+grain-1)/grain
 		runs = binary.AppendUvarint(runs, uint64(first-done))
@@ -65,7 +65,7 @@ func identityOf(info manifest.Info) []byte {
 }
 
 // errProven is the only thing that is wrong with a record.
-var errProven = fault.New(fault.Corrupt, "the record of what is proven is damaged, or of another image")
+var errProven = fault.New(fault.Corrupt, "the record of verified chunks is damaged, or belongs to another image")
 
 // parseProven is encode's inverse. What is not just that is fault.Corrupt.
 func parseProven(b []byte, info manifest.Info) (r record, err error) {
@@ -94,7 +94,7 @@ func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	return r, err
 }
 
-// takeRuns is appendRuns' inverse. It returns what is left of b.
+// takeRuns decodes the output of appendRuns. It returns the rest of b.
 func takeRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) ([]byte, error) {
 	runs, n := binary.Uvarint(b)
 	if n <= 0 {

@@ -28,10 +28,9 @@ const (
 	sampleAtOnce = 8
 )
 
-// checkResumed compares a sample of the chunks that the manifest lists with the image:
-// a difference makes the whole image untrusted, and all of it is copied again. Then it
-// compares a sample with the source, where there is a second way to read it: a
-// difference means that the disk was written to in between, and is a Conflict.
+// checkResumed compares a sample of the manifest's chunks with the image: after a difference the whole
+// image is copied again. Then it compares a sample with the source, if there is a second way to read
+// it: a difference means that the disk was written meanwhile, and is a Conflict.
 func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
 	if log.Missing() == log.Chunks() {
 		return nil
@@ -41,7 +40,7 @@ func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
 		return fmt.Errorf("check image before resuming: %w", err)
 	}
 	if bad >= 0 {
-		j.anew(fmt.Sprintf("chunk %d is not what its manifest says", bad))
+		j.anew(fmt.Sprintf("chunk %d differs from its manifest", bad))
 		return log.Drop(0, log.Chunks())
 	}
 	if j.Source == nil || log.Complete() {
@@ -74,7 +73,7 @@ func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	defer func() { err = errors.Join(err, src.Close()) }()
 	bad, err := differing(ctx, log, src, append([]int64{0, 1, 2, 3}, j.pick(log, sampleSource)...))
 	if err == nil && bad >= 0 {
-		return fault.New(fault.Conflict, "disk %s was written to since this was begun: chunk %d at the source differs from what was copied", j.Info.Disk, bad).
+		return fault.New(fault.Conflict, "disk %s was written since the start of the copy: chunk %d at the source differs from the copied one", j.Info.Disk, bad).
 			WithHint("the VM must have run in between; %s", j.GiveUp)
 	}
 	return err
@@ -93,8 +92,8 @@ func (j Job) pick(log *manifest.Log, n int) []int64 {
 	return slices.Compact(chunks)
 }
 
-// differing returns the first of the chunks that src does not hold as log says, or -1.
-// Chunks that are not safe are passed over.
+// differing returns the first of the chunks for which src differs from log, or -1. Chunks that are not
+// durable are skipped.
 func differing(ctx context.Context, log *manifest.Log, src disk.Source, chunks []int64) (int64, error) {
 	differs := make([]bool, len(chunks))
 	g, ctx := errgroup.WithContext(ctx)
@@ -114,8 +113,8 @@ func differing(ctx context.Context, log *manifest.Log, src disk.Source, chunks [
 	return -1, nil
 }
 
-// differsAt reports whether src does not hold a chunk as log says. One that is not safe is
-// said not to differ.
+// differsAt reports whether a chunk of src differs from log. It returns false for a chunk that is not
+// durable.
 func differsAt(ctx context.Context, log *manifest.Log, src disk.Source, chunk int64) (bool, error) {
 	want, safe, err := log.Hash(chunk)
 	if err != nil || !safe {

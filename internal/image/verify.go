@@ -14,12 +14,12 @@ import (
 // maxBad is how many bad chunks are named; with more, the whole image is copied again.
 const maxBad = 4096
 
-// Verify reads the finished image back and compares all of it with its manifest. Chunks
-// that differ are no longer safe: Verify fails with fault.Corrupt, and the next Fill
-// copies just these. The report names them also then.
+// Verify reads the finished image back and compares all of it with its manifest. Chunks that differ are
+// removed from the manifest: Verify fails with fault.Corrupt, and the next Fill copies just these. The
+// report names them as well.
 //
-// Tables are read back, too, and compared with what was written: what no chunk shows, such as
-// a cluster that is not counted, would be overwritten later.
+// Tables are also read back and compared with the written ones: an error that no chunk shows, such as a
+// cluster that is not counted, would lead to overwritten data later.
 func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Report, error) {
 	return j.VerifyRest(ctx, o, nil)
 }
@@ -52,7 +52,7 @@ func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (
 	return manifest.Verify(ctx, src, s, o)
 }
 
-// remaining returns what of the finished image is still proven, nil if nothing is.
+// remaining returns the still verified chunks of the finished image, nil if there are none.
 func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
 	m, err := checkTables(ctx, src, j.Info.Size)
 	if err != nil || p == nil {
@@ -64,10 +64,10 @@ func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(ch
 	return p.Has, nil
 }
 
-// reopen has the next Fill complete a qcow2 once more whose tables are damaged, which writes
-// them anew: it makes the image unfinished, and opens its manifest. A crash in between leaves an
-// unfinished image beside a sealed manifest; that is damaged, too, and comes here again. What is
-// no qcow2 of ours stays as it is.
+// reopen lets the next Fill complete a qcow2 with damaged tables again, which writes them again: it
+// makes the image unfinished, and opens its manifest. A crash in between leaves an unfinished image
+// beside a sealed manifest; that is damaged as well, and handled here again. Files that are not qcow2
+// images of decamp are unchanged.
 func (j Job) reopen(found error) (err error) {
 	if !fault.Is(found, fault.Corrupt) || qcow2.Unfinish(j.Path, j.Info.Size) != nil {
 		return found
@@ -81,10 +81,10 @@ func (j Job) reopen(found error) (err error) {
 		return errors.Join(found, err)
 	}
 	return fault.New(fault.Corrupt, "%w", found).
-		WithHint("run the same command again: it writes the tables anew; if it happens again, look at the target's storage (dmesg, smartctl)")
+		WithHint("run the same command again: it writes the tables again; if that fails again, check the target's storage (dmesg, smartctl)")
 }
 
-// distrust takes the bad chunks out of the manifest and says how they are mended.
+// distrust removes the bad chunks from the manifest and returns the error with its remedy.
 func (j Job) distrust(report manifest.Report, found error) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
@@ -95,7 +95,7 @@ func (j Job) distrust(report manifest.Report, found error) (err error) {
 		return errors.Join(found, err)
 	}
 	return fault.New(fault.Corrupt, "%w", found).
-		WithHint("run the same command again: it copies the %d bad chunks anew; if it happens again, look at the target's storage (dmesg, smartctl)", report.BadChunks)
+		WithHint("run the same command again: it copies the %d bad chunks again; if that fails again, check the target's storage (dmesg, smartctl)", report.BadChunks)
 }
 
 func drop(log *manifest.Log, report manifest.Report) error {

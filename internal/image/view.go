@@ -22,7 +22,7 @@ type View struct {
 	base disk.Source
 	size int64           // known also when base is closed
 	most int64           // bytes that are kept at most
-	torn func(err error) // told once, when it is
+	torn func(err error) // called once when the view is lost
 
 	saving sync.Mutex // held while something is kept, and to end that for good
 	file   *os.File   // without a name; a byte is where it is in the image
@@ -50,7 +50,7 @@ func NewView(base disk.Source, dir string, most int64, torn func(error)) (*View,
 	if err != nil {
 		return nil, ioFault(err)
 	}
-	if err := os.Remove(file.Name()); err != nil { // whoever dies leaves nothing
+	if err := os.Remove(file.Name()); err != nil { // a crash leaves no file
 		return nil, errors.Join(err, file.Close())
 	}
 	return &View{
@@ -58,7 +58,7 @@ func NewView(base disk.Source, dir string, most int64, torn func(error)) (*View,
 	}, nil
 }
 
-// Guard returns t, which is the image open for writing, such that the View stays what it is.
+// Guard wraps t, the image open for writing, so that writes do not change the View.
 func (v *View) Guard(t disk.Target) disk.Target { return &guarded{t, v} }
 
 // guarded is an image that is written to while there is a View of it.
@@ -90,7 +90,7 @@ func (v *View) keep(ctx context.Context, r disk.Range) {
 	}
 }
 
-// keepFrom keeps what is not kept yet of the first bytes from at on, and returns where it stopped.
+// keepFrom saves the unsaved bytes from at to end, and returns where it stopped.
 func (v *View) keepFrom(ctx context.Context, at, end int64) (next int64, err error) {
 	v.saving.Lock()
 	defer v.saving.Unlock()
@@ -123,7 +123,7 @@ func (v *View) keepFrom(ctx context.Context, at, end int64) (next int64, err err
 	return next, nil
 }
 
-// over reports whether nobody reads the View any more.
+// over reports whether the View has no readers any more.
 func (v *View) over() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -136,7 +136,7 @@ func (v *View) isKept(off int64) bool {
 	return v.kept.Has(off)
 }
 
-// tear says that the image at that moment is lost.
+// tear reports that the image at that point in time is lost.
 func (v *View) tear(err error) {
 	v.mu.Lock()
 	first := v.err == nil && !v.closed
@@ -152,14 +152,14 @@ func (v *View) tear(err error) {
 // Size returns the size of the disk at that moment.
 func (v *View) Size() int64 { return v.size }
 
-// Hints are those of the image, which cannot be streamed past what is kept.
+// Hints returns the hints of the image, which cannot be streamed past saved parts.
 func (v *View) Hints() disk.Hints {
 	h := v.base.Hints()
 	h.Stream = nil
 	return h
 }
 
-// Extents says that all of it is data: holes of the image may be filled meanwhile.
+// Extents reports everything as data: holes of the image may be filled meanwhile.
 func (v *View) Extents(_ context.Context, r disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: r, Kind: disk.Data}}, disk.CheckRange(v.Size(), r)
 }
@@ -182,7 +182,7 @@ func (v *View) ReadAt(ctx context.Context, p []byte, off int64) error {
 		if err != nil {
 			return err
 		}
-		// What was kept since is not what was read: it is written to only after that.
+		// A piece saved meanwhile was read too late: it is written only after it is saved.
 		if now, still, err := v.same(off, n); err != nil {
 			return err
 		} else if still != kept || now < n {
@@ -208,7 +208,7 @@ func (v *View) same(off, n int64) (same int64, kept bool, err error) {
 	return min(n, end-off), kept, nil
 }
 
-// Close forgets what was kept. Nobody reads any more; who writes to the image may go on.
+// Close discards the saved data. There must be no readers; writers of the image may continue.
 func (v *View) Close() error {
 	v.saving.Lock()
 	defer v.saving.Unlock()

@@ -28,9 +28,8 @@ func (l *Log) Append(ctx context.Context, runs []Run) error {
 	})
 }
 
-// Drop says that these chunks are no longer safe (the image was found or made wrong
-// there), durably. They count as missing until appended again. A sealed manifest becomes
-// an open one.
+// Drop durably removes chunks that the image does not contain correctly. They count as missing until
+// appended again. A sealed manifest becomes an open one.
 func (l *Log) Drop(first, n int64) error {
 	if err := checkSpan(first, n, l.Chunks()); err != nil {
 		return fmt.Errorf("drop from manifest %s: %w", l.path, err)
@@ -127,7 +126,7 @@ func (l *Log) store(b []byte) error {
 type journal struct {
 	tail  tail
 	buf   []byte   // the records
-	index []record // what is in buf
+	index []record // records in buf
 	run   Run      // not yet in buf
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ChunkSize is the bytes one hash covers. 1 MiB keeps the hashes of a 6 TiB disk under
-// 200 MiB and what must be copied again after a flipped bit small.
+// ChunkSize is the number of bytes of one hash. 1 MiB limits the hashes of a 6 TiB disk to 200 MiB, and
+// the data to copy again after a flipped bit.
 const ChunkSize = 1 << 20
 
 // MaxSize is the largest disk a manifest describes, in bytes; VMware's limit is 62 TiB. It
@@ -84,12 +84,12 @@ func checkSpan(first, n, chunks int64) error {
 	return nil
 }
 
-// Info says which disk a manifest belongs to. It is written once, by Create; a caller
-// that resumes compares it with the disk it wants.
+// Info identifies the disk of a manifest. Create writes it once; a caller that resumes compares it with
+// its disk.
 type Info struct {
-	Disk   string // what errors and reports call the disk, for example "2001"
+	Disk   string // name of the disk in errors and reports, for example "2001"
 	Size   int64  // virtual size in bytes
-	Source string // where it comes from: endpoint, VM, disk key
+	Source string // origin of the disk: endpoint, VM, disk key
 }
 
 // Chunks returns the number of chunks; the last may be short.

@@ -9,13 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Grow makes the log that of a disk which has become larger: size bytes. What is safe stays
-// so, but for a last chunk that was short and is longer now; what was added is missing. The
-// image must have that size already, durably.
+// Grow enlarges the disk of the log to size bytes. Durable chunks stay durable, except for a last chunk
+// that was short and is longer now; the added part is missing. The image must durably have that size
+// already.
 //
-// The log is written anew under another size, and takes the old one's place: a crash leaves
-// the one or the other. A sealed manifest becomes an open one. Nobody else may use the log
-// meanwhile, and the Info of before is not its Info any more.
+// The log is written again with the new size, and replaces the old one: a crash leaves one of the two.
+// A sealed manifest becomes an open one. The log must not be used concurrently, and its Info changes.
 func (l *Log) Grow(ctx context.Context, size int64) error {
 	info := l.Info()
 	if size == info.Size {

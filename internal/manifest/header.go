@@ -63,8 +63,7 @@ func readHeader(r io.ReaderAt) (header, tail, error) {
 	return parseHeader(b[:n])
 }
 
-// ReadInfo says which disk the manifest at path is of, without a look at anything else of it.
-// It takes no lock.
+// ReadInfo returns the disk of the manifest at path, and reads nothing else of it. It takes no lock.
 func ReadInfo(path string) (Info, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -2,10 +2,10 @@ package manifest
 
 import "context"
 
-// A Ledger is what those who fill an image need of its manifest: which chunks are safe. A
-// Log is one; several images that are filled at once have one of their own.
+// A Ledger is the part of a manifest that a writer of an image needs: the durable chunks. Log
+// implements it; several images that are written together have another implementation.
 type Ledger interface {
-	// Info says which disk it is of, Chunks how many chunks that has.
+	// Info identifies the disk; Chunks returns the number of its chunks.
 	Info() Info
 	Chunks() int64
 
@@ -14,7 +14,7 @@ type Ledger interface {
 	Missing() int64
 	Complete() bool
 
-	// Hash returns the hash of a safe chunk, and false if there is none to tell.
+	// Hash returns the hash of a durable chunk, and false if the chunk has none.
 	Hash(chunk int64) (Hash, bool, error)
 
 	// Append lists runs as safe, Drop and DropAll take chunks back, durably: see Log.

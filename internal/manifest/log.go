@@ -97,9 +97,9 @@ func (l *Log) begin() error {
 	return kindOfIO(os.Rename(l.f.Name(), l.path))
 }
 
-// Open reads the manifest at path and locks it. A torn tail is cut off (Dropped says how
-// much); what is left is what was durable. A damaged header is Corrupt, a manifest of a
-// newer decamp Unsupported, one that is in use Conflict; in these cases nothing changed.
+// Open reads the manifest at path and locks it. An incomplete tail is cut off (Dropped returns its
+// length); the rest was durable. A damaged header is Corrupt, a manifest of a newer decamp Unsupported,
+// one in use Conflict; in these cases nothing changes.
 func Open(path string) (*Log, error) {
 	l, err := open(path)
 	if err != nil {
@@ -211,8 +211,8 @@ func (l *Log) Close() error {
 	return atomicfile.Unlock(l.f)
 }
 
-// Remove deletes the manifest at path and what an interrupted Create or Seal left beside
-// it. It is Conflict while a Log has it open, and nil if there is none.
+// Remove deletes the manifest at path and temporary files of an interrupted Create or Seal. It returns
+// Conflict while a Log has it open, and nil if it does not exist.
 func Remove(path string) error {
 	for _, name := range []string{path, path + ".new"} {
 		f, err := openLocked(name, 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// kind says what a record does to its chunks. Numbers are part of the file format.
+// kind is the effect of a record on its chunks. Numbers are part of the file format.
 type kind uint8
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // A record without its payload. MaxSize makes 32 bits enough.
 type record struct {
-	off   int64 // of the payload in the file
+	off   int64 // offset of the payload in the file
 	first uint32
 	count uint32
 	kind  kind
@@ -36,10 +36,9 @@ type record struct {
 
 func (r record) end() uint32 { return r.first + r.count }
 
-// A tail is a place between two records: where the next begins, and the CRC-32C of all
-// bytes before it but the checksums themselves. Because each checksum continues the one
-// before, a record is valid only in its own place in its own log: remains of an earlier
-// one never pass.
+// A tail is a position between two records: the start of the next one, and the CRC-32C of all bytes
+// before it except the checksums themselves. Each checksum continues the previous one, so a record is
+// valid only at its position in its log, and remains of an earlier log are detected.
 type tail struct {
 	off int64
 	sum uint32
@@ -61,7 +60,7 @@ func (t *tail) encode(b []byte, k kind, first, count int64, hashes []Hash) []byt
 	return b
 }
 
-// errTorn says that no whole record follows: the file was cut, filled or damaged there.
+// errTorn means that no complete record follows: the file was cut, filled or damaged there.
 var errTorn = errors.New("no whole record")
 
 // A scanner reads records from front to back. Its tail is behind the last whole one.

@@ -10,22 +10,22 @@ import (
 // source disk only if nothing is bad.
 type Report struct {
 	Disk      string `json:"disk"`
-	Bytes     int64  `json:"bytes"`            // of the disk, all of them compared
-	Zero      int64  `json:"zero"`             // of these, how many the image has as holes: known to be zeros, not read
-	Proven    int64  `json:"proven,omitempty"` // of these, how many were proven before and not read
+	Bytes     int64  `json:"bytes"`            // bytes of the disk, all of them compared
+	Zero      int64  `json:"zero"`             // bytes of holes in the image: known to be zeros, not read
+	Proven    int64  `json:"proven,omitempty"` // bytes that were verified before and not read
 	Chunks    int64  `json:"chunks"`           // compared
-	BadChunks int64  `json:"badChunks"`        // that differ
+	BadChunks int64  `json:"badChunks"`        // number of chunks that differ
 	Bad       []Bad  `json:"bad,omitempty"`    // the first of them, in disk order
 	Root      Hash   `json:"root"`             // the manifest's
-	SHA256    string `json:"sha256"`           // of the logical disk, lower-case hex; empty with NoSums
+	SHA256    string `json:"sha256"`           // hash of the logical disk, lower-case hex; empty with NoSums
 	MD5       string `json:"md5"`              // likewise
-	Medium    string `json:"medium"`           // where the bytes came from, in the image's words
+	Medium    string `json:"medium"`           // origin of the bytes, in the words of the image
 }
 
-// Read returns how many bytes were read from the image: all but holes and what was proven before.
+// Read returns the number of bytes read from the image: all but holes and chunks verified before.
 func (r Report) Read() int64 { return r.Bytes - r.Zero - r.Proven }
 
-// Bad is a chunk that is not what the manifest says.
+// Bad is a chunk that differs from the manifest.
 type Bad struct {
 	Disk string `json:"disk"`
 	Off  int64  `json:"off"` // bytes
@@ -52,5 +52,5 @@ func (r *Report) err() error {
 		more = fmt.Sprintf(", and %d more chunks", r.BadChunks-1)
 	}
 	return fault.New(fault.Corrupt, "%v%s", r.Bad[0], more).
-		WithHint("the image does not hold what was copied: look for errors of its storage (dmesg, smartctl), then copy the disk again")
+		WithHint("the image differs from the copied data: check its storage for errors (dmesg, smartctl), then copy the disk again")
 }

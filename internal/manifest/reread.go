@@ -172,7 +172,7 @@ func compareChunk(ctx context.Context, source disk.Source, info Info, at disk.Ra
 		return fmt.Errorf("read disk %s again at %d: %w", info.Disk, at.Off, err)
 	}
 	if got := HashOf(buf); got != want {
-		return fault.New(fault.Corrupt, "disk %s at %d: the source differs from what was copied: the chunk of %d bytes had the hash %v, and has %v when it is read again", info.Disk, at.Off, at.Len, want, got).
+		return fault.New(fault.Corrupt, "disk %s at %d: the source differs from the copied data: the chunk of %d bytes had the hash %v, and has %v when it is read again", info.Disk, at.Off, at.Len, want, got).
 			WithHint("make sure that the VM at the source did not run since the copy began")
 	}
 	return nil

@@ -6,15 +6,15 @@ import "iter"
 // records came in: at most 4 bytes per chunk, and much less for the long runs that most
 // disks are.
 type safe struct {
-	start    int64 // of the first record in the file
+	start    int64 // start of the first record in the file
 	chunks   uint32
 	segments []segment
 	missing  int64    // chunks without a place
 	recent   []record // the newest that gave a place to chunks, oldest first
 }
 
-// A place is none, zeros, or a hash at hashPlace + n, n placeUnits behind the start:
-// records and hashes are all multiples of the unit. That is enough for maxRecords bytes.
+// A place is empty, zeros, or a hash at hashPlace + n, n placeUnits after the start: the sizes of
+// records and hashes are multiples of the unit. That is enough for maxRecords bytes.
 const (
 	noPlace    uint32 = 0
 	zeroPlace  uint32 = 1

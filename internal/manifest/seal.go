@@ -14,9 +14,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Seal writes the manifest anew in chunk order and puts it in the log's place, durably.
-// It needs every chunk (Conflict otherwise). A crash leaves the log or the sealed file,
-// never less. Sealing what is sealed returns the same root.
+// Seal writes the manifest in chunk order to a new file, which durably replaces the log. It requires
+// all chunks (Conflict otherwise). A crash leaves either the log or the sealed file. Sealing a sealed
+// manifest returns the same root.
 func (l *Log) Seal(ctx context.Context) (Hash, error) {
 	l.io.Lock()
 	defer l.io.Unlock()
@@ -104,8 +104,8 @@ type sealer struct {
 	journal
 	f      *os.File
 	head   header
-	safe   *safe     // of the new file
-	root   *rootHash // of what was written so far
+	safe   *safe     // chunks of the new file
+	root   *rootHash // root of the written hashes
 	sealed bool
 	page   []byte // hashes of one record, as read back from the log
 	hashes []Hash // the same
@@ -120,7 +120,7 @@ func newSealer(h header, f *os.File) *sealer {
 	return s
 }
 
-// writeAll writes what is safe in a log.
+// writeAll writes the durable chunks of a log.
 func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
 	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {

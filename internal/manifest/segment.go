@@ -16,8 +16,8 @@ const (
 // A segment is the places of segmentChunks chunks: as pieces, or one by one where they
 // are many. The zero segment has no places.
 type segment struct {
-	pieces []piece  // in order, the first from chunk 0; nil: none has a place
-	places []uint32 // of each chunk; nil while there are pieces
+	pieces []piece  // pieces in order, the first from chunk 0; nil if none has a place
+	places []uint32 // places of the chunks; nil while there are pieces
 }
 
 // A piece is chunks that continue one another: without a place, zeros, or hashes in a row.

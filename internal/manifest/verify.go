@@ -43,7 +43,7 @@ type VerifyOptions struct {
 type Progress struct {
 	Size int64 // the whole disk
 	Done int64 // compared, or proven before
-	Read int64 // of Done, read from the image: neither holes nor proven before
+	Read int64 // bytes of Done that were read from the image: neither holes nor verified before
 }
 
 func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
@@ -103,8 +103,8 @@ type verifier struct {
 	want   *Hashes
 	info   Info
 	o      VerifyOptions
-	work   chan *window   // to compare; describe closes it
-	queues []chan *window // to each follower, in disk order; describe closes them
+	work   chan *window   // windows to compare; describe closes it
+	queues []chan *window // windows for each follower, in disk order; describe closes them
 	free   chan *window   // never closed
 	report Report
 }
@@ -184,8 +184,8 @@ func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
 	return nil
 }
 
-// isHole asks whether r needs no reading. What is proven is not asked for: that would take a
-// look into the tables of each chunk of the disk.
+// isHole reports whether r needs no reading. Verified chunks are not queried: that would read the
+// tables of each chunk of the disk.
 func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool, error) {
 	if proven {
 		return false, nil

@@ -13,8 +13,8 @@ import (
 type window struct {
 	disk.Range
 	zero   bool   // a hole: buf is not used
-	proven bool   // it is not looked at
-	buf    []byte // of the largest window, once one was read
+	proven bool   // the window needs no reading
+	buf    []byte // buffer of the largest window, allocated at the first read
 	want   []Hash
 	bad    []Bad
 	ready  chan struct{}
@@ -50,7 +50,7 @@ func (w *window) chunk(i int) []byte {
 	return w.buf[off : off+n]
 }
 
-// compare notes the chunks that are not what the manifest says.
+// compare records the chunks that differ from the manifest.
 func (w *window) compare(info Info) {
 	for i, want := range w.want {
 		n := w.Off/ChunkSize + int64(i)

@@ -12,16 +12,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Backing is the file beneath an image.
+// A Backing is the backing file of an image.
 type Backing struct {
-	Path   string // as the header has it: absolute, or from the image's folder
+	Path   string // path as in the header: absolute, or relative to the image's folder
 	Format string // "raw" or "qcow2"
 }
 
-// WriteAbove writes to path, where nothing may be, an image that holds the clusters of src
-// which changed touches, and leaves the rest of the disk to the file beneath. Of a cluster that is
-// all zeros only that is written down. The ranges are in order. It is for a layer that is tried and
-// thrown away: nothing is synced. On an error no file is left.
+// WriteAbove writes an image to path, which must not exist, with the clusters of src that changed
+// touches; the backing file has the rest of the disk. A cluster of zeros is only marked. The ranges
+// must be ordered. The image is a temporary layer: nothing is synced. After an error no file is left.
 func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, changed []disk.Range) (err error) {
 	a := newAbove(src, changed)
 	if err := a.check(b); err != nil {
@@ -43,8 +42,8 @@ func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, ch
 	return writeAll(f, map[int64][]byte{0: a.header(b), a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.counts()})
 }
 
-// OpenAbove opens what WriteAbove wrote, without the file beneath: what the image does not hold
-// reads as zeros.
+// OpenAbove opens an image of WriteAbove without its backing file: clusters that the image does not
+// contain read as zeros.
 func OpenAbove(path string) (*Source, error) {
 	file, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
@@ -57,8 +56,8 @@ func OpenAbove(path string) (*Source, error) {
 	return s, nil
 }
 
-// OpenOver opens an image that lies above beneath, whatever file its header names. Closing it
-// closes beneath.
+// OpenOver opens an image with beneath as its backing file, regardless of the name in its header.
+// Closing it closes beneath.
 func OpenOver(path string, beneath disk.Source) (*Source, error) {
 	s, err := OpenAbove(path)
 	if err != nil {
@@ -76,7 +75,7 @@ func OpenOver(path string, beneath disk.Source) (*Source, error) {
 //	header | L1 | L2 tables in use | data | refcount blocks | refcount table
 type above struct {
 	src      disk.Source
-	clusters []int64       // of the disk, in order
+	clusters []int64       // clusters of the disk, in order
 	held     int64         // how many of them have data in the file, so far
 	tables   []int64       // numbers of L2 tables in use, in order
 	table    map[int64]int // and their places among those
@@ -105,8 +104,8 @@ func newAbove(src disk.Source, changed []disk.Range) *above {
 	return a
 }
 
-// fit places what comes after the data, and finds how many refcount blocks it takes: they count
-// themselves, too.
+// fit places the parts after the data, and computes the number of refcount blocks, which count
+// themselves as well.
 func (a *above) fit() {
 	a.refBlocks = a.data + a.held*clusterSize
 	for {
@@ -130,7 +129,7 @@ func (a *above) check(b Backing) error {
 	return nil
 }
 
-// header returns the header with the name of the file beneath.
+// header returns the header with the name of the backing file.
 func (a *above) header(b Backing) []byte {
 	h := header{version: 3, clusterBits: clusterBits, size: a.src.Size(), l1Entries: uint32(a.l1Entries), l1Offset: a.l1,
 		refTable: a.refTable, refTableCount: uint32((a.end - a.refTable) / clusterSize)}

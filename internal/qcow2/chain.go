@@ -16,9 +16,8 @@ import (
 // maxChain is how many files a disk may consist of; libvirt allows as many.
 const maxChain = 200
 
-// Opener opens a file beneath an image, as its bytes. The path is as in the image's
-// header, taken from the folder of the image unless it is absolute. An opener decides
-// which files may be read.
+// Opener opens a backing file as raw bytes. The path is that of the image's header, relative to the
+// folder of the image unless it is absolute. An opener decides which files may be read.
 type Opener func(path string, o rawfile.SourceOptions) (disk.Source, error)
 
 // OpenFile is the Opener that allows every file and block device of this machine.
@@ -30,16 +29,16 @@ func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
 	return src, nil
 }
 
-// chain is what is known of a disk's files while they are opened, the topmost first.
+// chain has the files of a disk while they are opened, the topmost first.
 type chain struct {
 	SourceOptions
 	images []*Source
 	layers []Layer
-	paths  []string // of layers, cleaned
+	paths  []string // paths of layers, cleaned
 	shared *shared
 }
 
-// openChain opens the image in file and all that is beneath it. It takes file over.
+// openChain opens the image in file and all backing files. It takes ownership of file.
 func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) {
 	c := &chain{SourceOptions: o, shared: newShared()}
 	top, err := c.openImage(file, path)
@@ -53,7 +52,7 @@ func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) 
 	return top, nil
 }
 
-// openImage opens the qcow2 image in file, which it takes over, and what is beneath.
+// openImage opens the qcow2 image in file, of which it takes ownership, and its backing files.
 func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	s, err := newSource(file, filePath(path), c.shared)
 	if err == nil {
@@ -73,7 +72,7 @@ func (c *chain) add(l Layer, file disk.Source) {
 	c.paths = append(c.paths, filepath.Clean(l.Path))
 }
 
-// openBacking opens what is beneath s, if anything is.
+// openBacking opens the backing file of s, if it has one.
 func (c *chain) openBacking(s *Source) error {
 	if !s.hasBacking() {
 		return nil
@@ -104,7 +103,7 @@ func (c *chain) openBacking(s *Source) error {
 	return nil
 }
 
-// readBackingRef reads what is said of the backing file in the first cluster.
+// readBackingRef reads the reference to the backing file in the first cluster.
 func (s *Source) readBackingRef() (backingRef, error) {
 	first := make([]byte, min(s.cluster(), s.file.Size()))
 	if err := s.file.ReadAt(context.Background(), first, 0); err != nil {

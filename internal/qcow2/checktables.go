@@ -21,13 +21,13 @@ func (t *Tables) At(off int64) (at int64, held bool) { return t.data.Off + off, 
 // At returns where in the file the byte at off of the disk is kept. Every one has a place.
 func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + off, true }
 
-// CheckTables reads header, refcounts, L1 and L2 of an image that Finish wrote for a disk of
-// size bytes, and nobody since, and compares every byte of them that means anything with what Finish writes for the
-// clusters that are mapped. A mapping other than ours, a count that does not fit, a bit that
-// flipped is fault.Corrupt. It reads each table once: 16 MiB for 100 GiB of data.
+// CheckTables reads header, refcounts, L1 and L2 of an unchanged image that Finish wrote for a disk of
+// size bytes, and compares all meaningful bytes with the output of Finish for the mapped clusters.
+// Another mapping, a wrong count or a flipped bit is fault.Corrupt. It reads each table once: 16 MiB
+// for 100 GiB of data.
 //
-// What is mapped is found out by the code that reads images; what should stand there comes
-// from the code that writes them.
+// The code that reads images determines the mapping; the code that writes them provides the expected
+// bytes.
 func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
 	im, err := s.asWritten(size)
 	c := &tableCheck{m: s.mapping, im: im}
@@ -72,7 +72,7 @@ func (c *tableCheck) checkL2(ctx context.Context) error {
 			return err
 		}
 		err := c.im.oneL2(i, func(b block) error {
-			found, err := c.m.slice(ctx, b.off, i) // it was read a moment ago
+			found, err := c.m.slice(ctx, b.off, i) // the slice is cached from the previous read
 			if err != nil {
 				return err
 			}
@@ -121,7 +121,7 @@ func (c *tableCheck) compareBlock(ctx context.Context, b block) error {
 	return c.m.path.compare(b, found)
 }
 
-// compare returns where found is not what was written.
+// compare returns the first difference between found and the written bytes.
 func (p filePath) compare(b block, found []byte) error {
 	for i := range b.data {
 		if found[i] != b.data[i] {

@@ -28,7 +28,7 @@ func newFlate() any {
 	return &inflater{inflate: func(p, in []byte) (int, error) {
 		n, _, err := d.Raw(p, in)
 		if n == len(p) && (errors.Is(err, inflate.ErrTooLong) || errors.Is(err, inflate.ErrTruncated)) {
-			err = nil // qemu does not mind what comes after the cluster either
+			err = nil // bytes after the cluster are ignored, as in qemu
 		}
 		if n < len(p) && err == nil {
 			err = io.ErrUnexpectedEOF

@@ -10,14 +10,14 @@ const (
 	reservedL1     = 0x7f000000000001ff
 	reservedL2     = 0x3f000000000001fe
 
-	subclusters = 32 // of a cluster with an extended L2 entry
+	subclusters = 32 // subclusters of a cluster with an extended L2 entry
 )
 
-// entryKind says how a grain of the disk is kept.
+// entryKind is the storage of a grain of the disk.
 type entryKind uint8
 
 const (
-	unallocated entryKind = iota // what the backing file has; zeros if there is none
+	unallocated entryKind = iota // data is in the backing file; zeros without one
 	zero                         // allocated or not, reads as zeros
 	standard                     // plain bytes at off
 	compressed                   // size bytes at off, a whole cluster
@@ -26,8 +26,8 @@ const (
 // An entry is one L2 entry, or one subcluster of it, understood.
 type entry struct {
 	kind entryKind
-	off  int64 // in the file
-	size int64 // of compressed data at most
+	off  int64 // offset in the file
+	size int64 // upper bound of the bytes of compressed data
 }
 
 // parseEntry makes sense of the L2 entry e of a cluster, or refuses it.
@@ -66,7 +66,7 @@ func (m *mapping) parseExtended(e, b uint64, cluster int64, sub int) (entry, err
 	return m.standard(off, cluster, int64(sub)*m.grain())
 }
 
-// standard returns the entry for what is skip bytes into the plain cluster at off.
+// standard returns the entry for an offset of skip bytes in the plain cluster at off.
 func (m *mapping) standard(off, cluster, skip int64) (entry, error) {
 	switch {
 	case off >= m.file.Size():

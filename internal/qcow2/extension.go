@@ -2,14 +2,14 @@ package qcow2
 
 import "encoding/binary"
 
-// Header extensions that say something a reader needs. Others may be ignored: what must
-// not be is an incompatible feature.
+// Header extensions that a reader needs. Others may be ignored: required ones are incompatible
+// features.
 const (
 	extensionEnd           = 0
 	extensionBackingFormat = 0xe2792aca
 )
 
-// backingRef is what a header says about the file beneath.
+// backingRef is a header's reference to a backing file.
 type backingRef struct {
 	name   string
 	format string // "" if the image does not say

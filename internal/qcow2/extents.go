@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Extents describes r by what is allocated, and of that by the file's holes: an image
-// with preallocated tables has a cluster for every byte, and data in few of them.
+// Extents describes r by its allocation, and allocated parts by the file's holes: an image with
+// preallocated tables has a cluster for each byte, and data in few of them.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := s.check(ctx, r); err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	return out, nil
 }
 
-// Own returns the ranges of r that the image itself says something of, in order: data, or that
-// they are zeros. The rest of the disk is what the files beneath hold.
+// Own returns the ordered ranges of r that the image itself describes, as data or as zeros. The rest of
+// the disk is in the backing files.
 func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
 	if err := s.check(ctx, r); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
 	return out, nil
 }
 
-// describe adds what is in a run.
+// describe adds the extents of a run.
 func (s *Source) describe(ctx context.Context, out *extents, r run) error {
 	switch r.kind {
 	case standard:

@@ -9,14 +9,13 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// Grow makes an image one of a larger disk, of size bytes, to be opened by Open after that. It
-// is for images that Create made: one that was finished is unfinished then. What is added
-// reads as zeros. One that has the size is left alone; one of a disk of less than least bytes,
-// or of more than size, is fault.Conflict.
+// Grow enlarges the disk of an image to size bytes; Open opens it after that. The image must come from
+// Create; a finished one becomes unfinished. The added part reads as zeros. An image of that size is
+// unchanged; one of a disk of less than least bytes, or of more than size, is fault.Conflict.
 //
-// The data stays where it is. Where larger tables have no room before it they come after it,
-// and the note says so. A crash leaves the image as it was, the image that is larger, or the
-// one that was on a file which is too long: Grow mends that.
+// The data keeps its position. If larger tables do not fit before it, they follow it, as the note
+// records. A crash leaves the old image, the larger image, or the old one in a file that is too long,
+// which Grow repairs.
 func Grow(ctx context.Context, path string, least, size int64) error {
 	file, err := rawfile.Open(path, rawfile.Options{})
 	if err != nil {

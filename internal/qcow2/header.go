@@ -26,15 +26,15 @@ const (
 // header is what a reader needs to know, and a writer to say.
 type header struct {
 	version       uint32
-	length        uint32 // of the header; extensions follow
+	length        uint32 // bytes of the header; extensions follow
 	clusterBits   uint32
-	size          int64 // of the disk
+	size          int64 // bytes of the disk
 	l1Entries     uint32
 	l1Offset      int64
 	refTable      int64
 	refTableCount uint32 // clusters
 	snapshots     uint32 // internal ones
-	backing       int64  // offset of the backing file's name; 0 if there is none
+	backing       int64  // offset of the backing file's name; 0 without one
 	backingLen    uint32
 	dirty         bool // refcounts are out of date; nothing else is
 	extendedL2    bool // L2 entries have 16 bytes, clusters 32 parts
@@ -68,8 +68,7 @@ func (h *header) l1Needed() int64 {
 	return ceilDiv(clusters, h.l2Entries())
 }
 
-// hasBacking reports whether there is a file beneath this one. A name without a byte is
-// none, as in qemu.
+// hasBacking reports whether the image has a backing file. An empty name means none, as in qemu.
 func (h *header) hasBacking() bool { return h.backing != 0 && h.backingLen > 0 }
 
 // encode returns the header of a version 3 image without optional features. What
@@ -168,8 +167,7 @@ func (h *header) isCluster(off int64) bool {
 
 func ceilDiv(n, by int64) int64 { return (n + by - 1) / by }
 
-// isWhole reports whether r begins with a whole cluster, of which the disk's last may be
-// a part.
+// isWhole reports whether r begins with a whole cluster; the disk's last one may be partial.
 func (h *header) isWhole(r disk.Range) bool {
 	return r.Off&(h.cluster()-1) == 0 && r.Len >= min(h.cluster(), h.size-r.Off)
 }

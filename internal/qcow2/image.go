@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// Options say how an image is written. The zero value is right for nearly everybody.
+// Options determine how an image is written. The zero value suits nearly all uses.
 type Options struct {
-	// Size is the disk's size in bytes that Open expects; 0 takes what the file says.
+	// Size is the size in bytes of the disk that Open expects; 0 accepts that of the file.
 	Size int64
 
 	// Mode is how the file is written, see rawfile.
@@ -60,7 +60,7 @@ func (im *Image) markUnfinished(ctx context.Context) error {
 // Size returns the disk's size in bytes.
 func (im *Image) Size() int64 { return im.size }
 
-// Mode says how the file is written.
+// Mode returns how the file is written.
 func (im *Image) Mode() rawfile.Mode { return im.file.Mode() }
 
 // Hints are the file's.
@@ -82,7 +82,7 @@ func (im *Image) Zero(ctx context.Context, r disk.Range) error {
 		return err
 	}
 	if r.End() == im.size {
-		r.Len = im.data.Len - r.Off // the rest of the last cluster belongs to nobody else
+		r.Len = im.data.Len - r.Off // the rest of the last cluster is unused
 	}
 	for {
 		run := im.used.Next(r)

@@ -11,7 +11,7 @@ import (
 type Layer struct {
 	Path   string
 	Format string // "qcow2" or "raw"
-	Size   int64  // of its disk, in bytes
+	Size   int64  // size of its disk, in bytes
 
 	// Of qcow2 alone.
 	Version     int
@@ -35,7 +35,7 @@ func (s *Source) layer() Layer {
 // Layers describes the files of the disk, the image itself first.
 func (s *Source) Layers() []Layer { return append([]Layer(nil), s.layers...) }
 
-// Warnings says what whoever reads the disk should know, a sentence each.
+// Warnings returns sentences for the reader of the disk.
 func (s *Source) Warnings() []string {
 	var out []string
 	for _, l := range s.layers {
@@ -50,8 +50,8 @@ func (s *Source) Warnings() []string {
 	return out
 }
 
-// Medium says where all bytes read so far came from, as rawfile.Source.Medium does: of
-// several files, what promises least.
+// Medium returns the origin of all bytes read so far, as rawfile.Source.Medium does: for several files
+// the weakest one.
 func (s *Source) Medium() string {
 	least := len(media) - 1
 	for _, l := range s.layers {
@@ -60,7 +60,7 @@ func (s *Source) Medium() string {
 	return media[least]
 }
 
-// media are in the order of what they promise, least first.
+// media are ordered by their guarantee, weakest first.
 var media = [...]string{rawfile.MediumCache, rawfile.MediumMemory, rawfile.MediumDropped, rawfile.MediumDirect}
 
 // mediumRank returns the index in media; that of the page cache for a file that does not say.

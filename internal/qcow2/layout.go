@@ -19,11 +19,11 @@ const (
 	dataAlign = 1 << 20
 )
 
-// layout says where everything in a file for a disk of size bytes is. Regions are byte
-// ranges of the file, made of whole clusters.
+// layout has the positions of all parts of a file for a disk of size bytes. Regions are byte ranges of
+// the file, made of whole clusters.
 type layout struct {
 	size     int64
-	clusters int64 // of the disk; the last may be only partly used
+	clusters int64 // clusters of the disk; the last may be partial
 
 	refTable  disk.Range
 	refBlocks disk.Range

@@ -15,8 +15,8 @@ const (
 	cacheBytes      = 4 << 20
 	chainCacheBytes = 16 << 20
 
-	// maxSlice is the most of a table that is read at once: all of it with clusters of
-	// 64 KiB, 1/32 of it with 2 MiB, where one table maps 512 GiB.
+	// maxSlice is the maximum part of a table that is read at once: all of it with clusters of 64 KiB,
+	// 1/32 of it with 2 MiB, whose tables map 512 GiB each.
 	maxSlice = 64 << 10
 )
 
@@ -25,7 +25,7 @@ const (
 type cacheSlot = atomic.Pointer[l2Slice]
 
 type l2Slice struct {
-	at   int64 // in the file
+	at   int64 // offset in the file
 	data []byte
 }
 
@@ -41,7 +41,7 @@ type mapping struct {
 	*header
 	path   filePath
 	file   disk.Source
-	l1     []int64 // offset of each L2 table; 0 if there is none
+	l1     []int64 // offset of each L2 table; 0 without one
 	tables []int64 // the same without zeros, sorted
 	cache  []cacheSlot
 }
@@ -72,7 +72,7 @@ func (m *mapping) readL1(ctx context.Context, share *shared) error {
 	return m.indexTables()
 }
 
-// parseL1 takes the entries in b, of which the first is entry i.
+// parseL1 parses the entries in b, of which the first is entry i.
 func (m *mapping) parseL1(b []byte, i int64) error {
 	for ; len(b) > 0; b, i = b[8:], i+1 {
 		e := binary.BigEndian.Uint64(b)

@@ -7,13 +7,12 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// noteText begins a file that is not finished. It is no magic any tool knows, and tells
-// whoever looks.
+// noteText begins an unfinished file. It is not the magic number of any format, and informs users who
+// open the file.
 const noteText = "decamp: this qcow2 image is not finished. Resume the run, or delete it.\n\x00"
 
-// A note of version 1 is of a file as newLayout lays it out, one of version 2 of a disk that
-// was smaller once: it says where the data begins, too. A file laid out otherwise cannot be
-// resumed.
+// A note of version 1 describes a file with the layout of newLayout, one of version 2 a disk that was
+// smaller once: it also contains the start of the data. A file with another layout cannot be resumed.
 const (
 	noteVersion      = 1
 	noteVersionMoved = 2

@@ -33,7 +33,7 @@ func (p filePath) copyCommand() string {
 
 func (p filePath) corrupt(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, format, args...).
-		WithHint("the image is damaged or not qcow2, and this tells more: qemu-img check %s; copy the disk again", p.quoted())
+		WithHint("the image is damaged or not qcow2; for details run: qemu-img check %s; then copy the disk again", p.quoted())
 }
 
 func (p filePath) unsupported(format string, args ...any) *fault.Error {

@@ -23,7 +23,7 @@ func Open(path string, o Options) (*Image, error) {
 		}
 	}
 	length := expect.end()
-	if hasBytes(path) { // it says itself how many it must have
+	if hasBytes(path) { // the file itself determines its required length
 		length = 0
 	}
 	file, err := rawfile.Open(path, rawfile.Options{Mode: o.Mode, Size: length})
@@ -73,9 +73,8 @@ func hasBytes(path string) bool {
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
-// foundLayout tells from its first bytes what kind of file this is: unfinished, finished,
-// or one whose Create was killed before it could say. Its disk must have want bytes, unless
-// want is 0.
+// foundLayout determines from its first bytes the kind of a file: unfinished, finished, or left by a
+// Create that was killed early. Its disk must have want bytes, unless want is 0.
 func foundLayout(path string, first []byte, want int64) (l layout, finished bool, err error) {
 	l, ok := parseNote(first)
 	if !ok {
@@ -119,7 +118,7 @@ func notOurs(path, format string, args ...any) error {
 
 // adoptHoles takes every cluster for used that the file has data in.
 func (im *Image) adoptHoles(file disk.Source) error {
-	const window = 64 << 30 // of the file, so that the list stays short
+	const window = 64 << 30 // window of the file in bytes, so that the list stays short
 	for off := im.data.Off; off < im.data.End(); off += window {
 		r := disk.Range{Off: off, Len: min(window, im.data.End()-off)}
 		extents, err := file.Extents(context.Background(), r)
@@ -135,8 +134,8 @@ func (im *Image) adoptHoles(file disk.Source) error {
 	return nil
 }
 
-// adoptTables takes the clusters that a finished image's tables map, all of which must
-// be where we put them.
+// adoptTables reads the clusters that a finished image's tables map. All of them must have the
+// positions of this package's layout.
 func (im *Image) adoptTables(path string, file disk.Source) error {
 	src, err := newSource(file, filePath(path), newShared())
 	if err != nil {

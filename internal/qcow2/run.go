@@ -9,7 +9,7 @@ import (
 // A run is a range of the disk that is one piece of the file.
 type run struct {
 	disk.Range
-	entry // of the first byte's grain; for compressed clusters size is that of them all
+	entry // entry of the first byte's grain; for compressed clusters size is that of all
 }
 
 // run returns the longest run at the beginning of r.
@@ -26,7 +26,7 @@ func (s *Source) run(ctx context.Context, r disk.Range) (run, error) {
 	for end < r.End() {
 		e, err := s.mapping.lookup(ctx, end)
 		if err != nil || !s.continues(first, e, end-start) {
-			break // an error is found again by whoever asks for what comes next
+			break // the next read finds the error again
 		}
 		end = s.mapping.emptyAfter(end+s.grain(), e)
 	}
@@ -57,7 +57,7 @@ func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
 		for end < r.End() && s.isWhole(disk.Range{Off: end, Len: r.End() - end}) {
 			e, err := s.mapping.lookup(ctx, end)
 			if err != nil || e.kind != compressed || e.off < last.off || e.off > last.off+last.size || e.off+e.size > first.off+packedBytes {
-				break // an error is found again by whoever asks for what comes next
+				break // the next read finds the error again
 			}
 			first.size = max(first.size, e.off+e.size-first.off)
 			last, end = e, end+s.cluster()

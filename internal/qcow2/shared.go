@@ -20,7 +20,7 @@ const (
 // memory than a short one.
 type shared struct {
 	l1        int64        // bytes of L1 tables
-	inflaters [2]sync.Pool // by compression
+	inflaters [2]sync.Pool // decompressors by compression
 	clusters  clusters
 }
 
@@ -56,7 +56,7 @@ type keptCluster struct {
 
 type clusterKey struct {
 	image *Source
-	off   int64 // in the file
+	off   int64 // offset in the file
 }
 
 // get returns a cluster, or nil.
@@ -87,7 +87,7 @@ func (c *clusters) put(k clusterKey, data []byte) {
 	for c.bytes > keptBytes || len(c.kept) > keptClusters {
 		c.bytes -= int64(len(c.kept[0].data))
 		copy(c.kept, c.kept[1:])
-		c.kept[len(c.kept)-1] = keptCluster{} // for the garbage collector
+		c.kept[len(c.kept)-1] = keptCluster{} // releases the memory
 		c.kept = c.kept[:len(c.kept)-1]
 	}
 }

@@ -11,26 +11,24 @@ import (
 
 // SourceOptions say how an image is read.
 type SourceOptions struct {
-	// Direct reads from the medium, past the page cache, if there is any way to.
-	// Source.Medium says which way it was.
+	// Direct reads from the medium, past the page cache, if possible. Source.Medium returns the method.
 	Direct bool
 
-	// Backing opens the files beneath an image, see OpenFile. Nil, the default, refuses
-	// an image that has one: its name, which whoever made the image chose, can be that
-	// of any file of this machine.
+	// Backing opens the backing files of an image, see OpenFile. nil, the default, refuses an image
+	// that has one: the creator of the image chose its name, which can be that of any file of this
+	// machine.
 	Backing Opener
 }
 
-// Source reads a qcow2 image and, if it has them, the files beneath it. It is a
-// disk.Source.
+// Source reads a qcow2 image and its backing files. It is a disk.Source.
 type Source struct {
 	*header
 	path    filePath
 	file    disk.Source
 	mapping *mapping
 	shared  *shared
-	backing disk.Source // of the file beneath; nil if there is none
-	layers  []Layer     // of the image that was opened
+	backing disk.Source // backing file; nil without one
+	layers  []Layer     // layers of the opened image
 }
 
 // OpenSource opens an image for reading.
@@ -67,11 +65,11 @@ func (s *Source) Size() int64 { return s.size }
 // Hints are the file's.
 func (s *Source) Hints() disk.Hints {
 	h := s.file.Hints()
-	h.Stream = nil // it would give the file's bytes, not the disk's
+	h.Stream = nil // a stream would contain the file's bytes, not the disk's
 	return h
 }
 
-// Close releases the image and the files beneath it.
+// Close releases the image and its backing files.
 func (s *Source) Close() error {
 	err := s.file.Close()
 	if s.backing != nil {
@@ -123,9 +121,8 @@ func (s *Source) readRun(ctx context.Context, p []byte, r run) error {
 	return nil
 }
 
-// readPadded reads p from at of src and zeros after its end. A file's last cluster need
-// not be there to its end, as qemu does not write what it knows to be zeros; and a disk
-// may have grown since it was laid over another.
+// readPadded reads p from at of src and zeros after its end. A file's last cluster may be incomplete,
+// because qemu does not write trailing zeros; and a disk may have grown since its overlay was created.
 func readPadded(ctx context.Context, src disk.Source, p []byte, at int64) error {
 	have := max(min(int64(len(p)), src.Size()-at), 0)
 	clear(p[have:])

@@ -18,12 +18,12 @@ const (
 	streamSpan = 1 << 30
 )
 
-// A Stream is an image that is made while it is read, from front to back, for those who send it on:
+// A Stream is an image that is generated while it is read, from front to back, for uploads:
 //
 //	header | refcount table | refcount blocks | L1 | L2 tables in use | clusters with data
 //
-// Only what is described as data is in it, without a gap. So its size is known before its first byte, and
-// it is read once. It is of version 3, with clusters of 64 KiB and no feature that is optional.
+// It contains only the described data, without gaps. Its size is known before its first byte, and it is read
+// once. It is of version 3, with clusters of 64 KiB and no optional features.
 //
 // Memory: 1 MiB, and 24 bytes for each stretch of data.
 type Stream struct {
@@ -33,13 +33,13 @@ type Stream struct {
 	stretches []stretch
 	tables    []int64 // the L2 tables that are in use, ascending
 	blocks    int64   // clusters of refcount blocks
-	listed    int64   // of the refcount table
-	l1        int64   // of the L1 table
-	data      int64   // of the disk's data
+	listed    int64   // offset of the refcount table
+	l1        int64   // offset of the L1 table
+	data      int64   // offset of the disk's data
 
 	at   int64 // cluster of the file that is next
 	buf  []byte
-	rest []byte // of buf, not given out yet
+	rest []byte // unread part of buf
 	done int64  // bytes of the disk that are behind it
 }
 
@@ -60,7 +60,7 @@ func NewStream(ctx context.Context, src disk.Source) (*Stream, error) {
 	if err := s.describe(); err != nil {
 		return nil, err
 	}
-	for s.blocks = 1; ; s.blocks = ceilDiv(s.clusters(), countsPerBlock) { // which count their own clusters, too
+	for s.blocks = 1; ; s.blocks = ceilDiv(s.clusters(), countsPerBlock) { // the blocks count their own clusters as well
 		s.listed = ceilDiv(s.blocks*8, clusterSize)
 		if ceilDiv(s.clusters(), countsPerBlock) == s.blocks {
 			return s, nil
@@ -89,7 +89,7 @@ func (s *Stream) add(first, end int64) {
 	if n := len(s.stretches); n > 0 {
 		last := &s.stretches[n-1]
 		first = max(first, last.first+last.n)
-		if first == last.first+last.n && end > first { // it goes on
+		if first == last.first+last.n && end > first { // the extent continues the last one
 			last.n = end - last.first
 			s.data += end - first
 			s.use(first, end)
@@ -122,10 +122,10 @@ func (s *Stream) clusters() int64 { return s.dataAt() + s.data }
 // Size is how many bytes the stream has.
 func (s *Stream) Size() int64 { return s.clusters() * clusterSize }
 
-// Done is how many bytes of the disk are behind what was read.
+// Done returns the number of bytes of the disk that were read.
 func (s *Stream) Done() int64 { return s.done }
 
-// Read gives out what is next. It is not to be called twice at a time.
+// Read returns the next bytes. It is not safe for concurrent use.
 func (s *Stream) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
 		if err := s.fill(); err != nil {
@@ -219,7 +219,7 @@ func (s *Stream) copyData() error {
 	if err := s.src.ReadAt(s.ctx, b[:length], off); err != nil {
 		return fmt.Errorf("at %#x: %w", off, err)
 	}
-	clear(b[length:]) // of the last cluster, past the end of the disk
+	clear(b[length:]) // bytes of the last cluster past the end of the disk
 	s.rest, s.at, s.done = b, s.at+n, off+length
 	return nil
 }

@@ -15,17 +15,17 @@ const copied = 1 << 63
 type block struct {
 	off  int64
 	what string // "L2 table", for errors
-	data []byte // until the next one is told
+	data []byte // content, valid until the next call
 }
 
-// writeTables writes L2 tables, refcount blocks, L1 table and refcount table, each only
-// where there is something in it.
+// writeTables writes L2 tables, refcount blocks, L1 table and refcount table, each only if it has
+// entries.
 func (im *Image) writeTables(ctx context.Context) error {
 	return im.eachBlock(func(b block) error { return im.file.WriteAt(ctx, b.data, b.off) })
 }
 
-// eachBlock tells what is in the tables of an image with these clusters in use, in the order
-// in which they are written.
+// eachBlock passes the tables of an image with these clusters in use to tell, in the order in which
+// they are written.
 func (im *Image) eachBlock(tell func(block) error) error {
 	for i := range im.tables() {
 		if err := im.oneL2(i, tell); err != nil {
@@ -56,7 +56,7 @@ func (im *Image) eachBesidesL2(tell func(block) error) error {
 	})
 }
 
-// eachOfList tells the blocks of a table of n entries that fills region.
+// eachOfList passes on the blocks of a table of n entries that fills region.
 func eachOfList(region disk.Range, what string, n int64, tell func(block) error, entry func(int64) uint64) error {
 	b := make([]byte, clusterSize)
 	for off := int64(0); off < region.Len; off += clusterSize {
@@ -74,7 +74,7 @@ func eachOfList(region disk.Range, what string, n int64, tell func(block) error,
 // tableUsed reports whether any cluster that L2 table i maps is in use.
 func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.mapped(i)).Empty() }
 
-// oneL2 tells L2 table i, if there is anything in it.
+// oneL2 passes on L2 table i, if it has entries.
 func (im *Image) oneL2(i int64, tell func(block) error) error {
 	if !im.tableUsed(i) {
 		return nil

@@ -39,7 +39,7 @@ func unfinishedLayout(file disk.Source) (layout, error) {
 	}
 	l, ok := parseNote(first)
 	if !ok {
-		return layout{}, fault.New(fault.Corrupt, "it does not begin as one of ours")
+		return layout{}, fault.New(fault.Corrupt, "it does not begin as an image of decamp")
 	}
 	if l.end() != file.Size() {
 		return layout{}, fault.New(fault.Corrupt, "it has %d bytes, not %d", file.Size(), l.end())
@@ -47,10 +47,10 @@ func unfinishedLayout(file disk.Source) (layout, error) {
 	return l, nil
 }
 
-// Unfinish makes an image of ours for a disk of size bytes an unfinished one again, whatever its
-// tables say: Open then finds by the file's holes what is in use, and Finish writes them anew.
-// It is for tables that are damaged. A file of a length that is none of ours is fault.Conflict:
-// somebody else wrote to it.
+// Unfinish makes an image of this package for a disk of size bytes unfinished again, regardless of its
+// tables: Open then finds the clusters in use by the file's holes, and Finish writes the tables again.
+// It repairs damaged tables. A file of an impossible length is fault.Conflict: another program wrote to
+// it.
 func Unfinish(path string, size int64) (err error) {
 	file, err := rawfile.Open(path, rawfile.Options{})
 	if err != nil {
@@ -61,13 +61,13 @@ func Unfinish(path string, size int64) (err error) {
 	if err != nil {
 		return err
 	}
-	note := make([]byte, clusterSize) // with the rest of the header's cluster, which nothing else writes
+	note := make([]byte, clusterSize) // including the rest of the header's cluster, which nothing else writes
 	copy(note, encodeNote(l))
 	return errors.Join(file.WriteAt(context.Background(), note, 0), file.Sync(context.Background()))
 }
 
-// damagedLayout finds out how a file of that length is laid out: as its header says, or if that
-// is damaged, as a file of that length can be.
+// damagedLayout determines the layout of a file of that length: by its header, or if that is damaged,
+// by the length.
 func damagedLayout(path string, size, length int64) (layout, error) {
 	if l, err := writtenLayout(path, size); err == nil && l.end() == length {
 		return l, nil
@@ -102,7 +102,7 @@ func writtenLayout(path string, size int64) (l layout, err error) {
 // Size returns the disk's size in bytes.
 func (u *Unfinished) Size() int64 { return u.size }
 
-// Medium says where all bytes read so far came from, as rawfile.Source.Medium does.
+// Medium returns the origin of all bytes read so far, as rawfile.Source.Medium does.
 func (u *Unfinished) Medium() string { return u.file.Medium() }
 
 // Hints are the file's.

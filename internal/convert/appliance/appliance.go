@@ -1,25 +1,23 @@
-// Package appliance mounts a guest's file systems in a VM of its own, to be written by those
-// who know how: the kernel of a distribution, which is found on this machine.
+// Package appliance mounts a guest's file systems in a separate VM with the kernel of a distribution, found on
+// this machine, to write file systems that decamp cannot write.
 //
-// The VM has that kernel, the modules that it needs, and this program for its whole user
-// space (package inside). It has no network, no disk of this machine's and no clock to set:
-// its disks are volumes of the guest, served from the overlays of the conversion (package
-// nbd). Files are asked for through a serial port (package wire), so the conversion runs out
-// here, at full speed, and only the file system's code runs emulated.
+// The VM consists of that kernel, its required modules, and this program as its whole user space (package
+// inside). It has no network, no disk of this machine and no clock: its disks are volumes of the guest,
+// served from the overlays of the conversion (package nbd). Requests for files pass through a serial port
+// (package wire). Therefore the conversion runs on this machine at full speed, and only the file system's
+// code is emulated.
 //
 //	conversion ── wire ──> inside ── mount ──> kernel's XFS ──> virtio-scsi ──> QEMU ── nbd ──> overlay
 //
-// # What is promised
+// # Guarantees
 //
-//   - A file system that is made to harm who mounts it harms the VM. What the VM answers is
-//     bounded, and trusted no more than the file system was.
-//   - Nothing is written but to the devices that Mount is given. Where one of them failed once,
-//     Unmount fails.
-//   - The VM is gone after Close, and after the deadline, and when this process dies.
+//   - A malicious file system can attack only the VM. The VM's answers are bounded and untrusted.
+//   - Only the devices passed to Mount are written. After an error of one of them, Unmount fails.
+//   - The VM ends with Close, at the deadline, and when this process dies.
 //
-// # What is not
+// # Limits
 //
-// That a kernel knows every file system: one of Red Hat's has no btrfs.
+// Some kernels lack file systems: Red Hat's have no btrfs.
 package appliance
 
 import (
@@ -42,7 +40,7 @@ type Options struct {
 	Program  string                      // static program that begins with inside.Run; default this one
 	QEMU     string                      // default the one that is found
 	Root     string                      // where kernels are looked for; default /
-	Deadline time.Duration               // from power-on to unmounted; default 10 minutes, of which an emulated VM takes half of one
+	Deadline time.Duration               // limit from power-on to unmount; default 10 minutes, of which an emulated VM uses half a minute
 	KVM      func(context.Context) error // whether a vCPU runs; default kvm.Run on /dev/kvm
 }
 
@@ -58,8 +56,8 @@ func New(o Options) *Appliance {
 	return &Appliance{o}
 }
 
-// Check says whether the kernel that is named can be used at all: it is one, and its modules for
-// the VM's hardware are found. It is for those who name one, before hours of copying.
+// Check returns an error if the named kernel is invalid, or its modules for the VM's hardware are
+// missing. It runs before the copy, which takes hours.
 func (a *Appliance) Check() error {
 	_, err := a.o.named(nil)
 	return err
@@ -76,7 +74,7 @@ func (a *Appliance) Mount(ctx context.Context, volumes []convert.Volume) (_ conv
 	if err != nil {
 		return nil, err
 	}
-	defer initrd.Close() // which start may have closed
+	defer initrd.Close() // start may have closed it
 	disks, numbers := shared(volumes)
 	vm, err := a.start(ctx, k, initrd, disks)
 	if err != nil {

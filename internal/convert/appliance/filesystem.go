@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/extwrite"
 )
 
-// An answer is what came back.
+// An answer is the appliance's response.
 type answer struct {
 	wire.Reply
 	data []byte
@@ -30,12 +30,12 @@ func (m *vm) ask(r wire.Request, data []byte, limit int64) (answer, error) {
 		return a, nil
 	}
 	if failed := m.disks.failure(); failed != nil {
-		return a, fmt.Errorf("a disk of the appliance: %w", failed) // which the appliance saw as some error
+		return a, fmt.Errorf("a disk of the appliance: %w", failed) // the appliance sees only an I/O error
 	}
 	return a, refused(a.Reply)
 }
 
-// refused makes an error of what the appliance says went wrong.
+// refused converts the appliance's error to a Go error.
 func refused(r wire.Reply) error {
 	text := strings.Map(printable, r.Error[:min(len(r.Error), 4096)])
 	if r.NotExist {
@@ -60,7 +60,7 @@ func (m *vm) mount(v convert.Volume, disk int) error {
 	a, err := m.ask(wire.Request{Op: wire.Mount, Disk: disk, Kind: kind, Subvolume: v.Subvolume}, nil, 0)
 	if err != nil && len(a.Log) > 0 {
 		said := strings.Map(printable, strings.Join(a.Log[max(0, len(a.Log)-5):], "; "))
-		return fmt.Errorf("%w; the kernel says: %s", err, said[:min(len(said), 2048)])
+		return fmt.Errorf("%w; kernel log: %s", err, said[:min(len(said), 2048)])
 	}
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (m *vm) mount(v convert.Volume, disk int) error {
 	return nil
 }
 
-// replays reports whether the kernel told that it replayed a journal: XFS, ext4 and btrfs do.
+// replays reports whether the kernel logged the replay of a journal: XFS, ext4 and btrfs do.
 func replays(log []string) bool {
 	for _, line := range log {
 		for _, sign := range []string{"Starting recovery", "recovery complete", "orphan cleanup", "start tree-log replay"} {

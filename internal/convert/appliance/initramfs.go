@@ -66,7 +66,7 @@ func (k *kernel) module(file string) ([]byte, error) {
 	return data, nil
 }
 
-// isStatic asks that a program runs where there is nothing else.
+// isStatic returns an error unless the program is statically linked.
 func isStatic(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {

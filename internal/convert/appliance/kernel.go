@@ -23,9 +23,9 @@ type kernel struct {
 	image   string
 	release string              // "6.1.0-56-cloud-amd64"
 	dir     string              // lib/modules/RELEASE
-	needs   map[string][]string // by a module's path in dir; what is needed first is last
-	path    map[string]string   // by a module's name
-	builtIn map[string]bool     // by name
+	needs   map[string][]string // dependencies by a module's path in dir; the deepest comes last
+	path    map[string]string   // path by a module's name
+	builtIn map[string]bool     // built-in modules by name
 }
 
 const findHint = "apt install linux-image-cloud-amd64   # dnf install kernel-core; its image belongs in /boot, its modules in /lib/modules"
@@ -54,7 +54,7 @@ func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
 	return nil, fault.New(fault.NotFound, "no kernel can be an appliance's: %w", errors.Join(failed...)).WithHint(findHint)
 }
 
-// named returns the kernel that somebody named, and no other.
+// named returns only the kernel that the user named.
 func (o Options) named(volumes []convert.Volume) (*kernel, error) {
 	k, err := o.readKernel(o.Kernel)
 	if err == nil {
@@ -90,7 +90,7 @@ func (o Options) images() []string {
 	return found
 }
 
-// readKernel reads what an image says it is, and which modules it has.
+// readKernel reads the release of a kernel image, and its modules.
 func (o Options) readKernel(image string) (*kernel, error) {
 	f, err := os.Open(image)
 	if errors.Is(err, fs.ErrPermission) {
@@ -119,7 +119,8 @@ func (o Options) readKernel(image string) (*kernel, error) {
 		WithHint("put the modules of the same package beside it as lib/modules/%s, and run: depmod -b %s %s", release, fault.Quote(beside), release)
 }
 
-// releaseOf reads which kernel an image is: Documentation/arch/x86/boot.rst has where it says so.
+// releaseOf reads the release of a kernel image, at the offset that Documentation/arch/x86/boot.rst
+// defines.
 func releaseOf(f io.ReaderAt) (string, error) {
 	head := make([]byte, 64<<10)
 	n, err := f.ReadAt(head, 0)
@@ -156,8 +157,8 @@ func (k *kernel) index(dep string) {
 	}
 }
 
-// hardware is what the VM has. Of checksums' code a kernel has some, and each file system asks
-// for one by a name that nobody resolves in there.
+// hardware lists the modules for the VM's devices. Checksum code is built in or a module; each file
+// system requests it by an alias that nothing resolves in the VM.
 var (
 	hardware  = []string{"virtio_pci", "virtio_scsi", "sd_mod", "virtio_console"}
 	checksums = []string{"crc32c_generic", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "blake2b_generic"}

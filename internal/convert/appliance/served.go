@@ -36,10 +36,10 @@ func hungUp(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// wait hangs up, and returns when nobody uses a device any more.
+// wait closes the connections, and returns when the devices are unused.
 func (s *served) wait() {
 	for _, c := range s.conns {
-		_ = c.Close() // it may have ended by itself
+		_ = c.Close() // fails if it has ended
 	}
 	s.all.Wait()
 }
@@ -58,8 +58,8 @@ func (s *served) failure() error {
 	return s.failed
 }
 
-// guarded is a device that one at a time uses. That it failed is noted: a kernel that loses a
-// write may be told so, and nobody else is.
+// guarded is a device with one user at a time. It records its errors: the kernel reports a lost write
+// only to the application that wrote.
 type guarded struct {
 	convert.Device
 	s *served

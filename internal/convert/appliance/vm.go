@@ -56,7 +56,7 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 	}
 	m.accelerate(a.o.runsKVM(ctx))
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
-	m.cmd.WaitDelay = time.Minute // for what its pipes have left
+	m.cmd.WaitDelay = time.Minute // time for the remaining output
 	if err := errors.Join(m.load(k, initrd), m.plug(disks)); err != nil {
 		return nil, err
 	}
@@ -69,13 +69,13 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 	return m, nil
 }
 
-// load gives the VM what it boots, and memory: the archive is there twice while it is unpacked.
+// load sets the VM's kernel, archive and memory: the archive is there twice during unpacking.
 func (m *vm) load(k *kernel, initrd *os.File) error {
 	info, err := initrd.Stat()
 	if err != nil {
 		return err
 	}
-	image, err := os.ReadFile(k.image) // which QEMU's user may not be allowed to
+	image, err := os.ReadFile(k.image) // QEMU's user may not be allowed to read it
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (m *vm) plug(disks []convert.Device) error {
 		}
 		id := strconv.Itoa(i)
 		m.cmd.Add("-blockdev", fmt.Sprintf("driver=nbd,node-name=disk%s,server.type=fd,server.str=%d", id, m.cmd.Inherit(theirs)))
-		// QEMU would stop a VM whose disk is full, for somebody to make room.
+		// Without werror, QEMU would pause a VM whose disk is full.
 		m.cmd.Add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
 		m.disks.serve(ours, d)
 	}
@@ -168,7 +168,7 @@ func (m *vm) receive(limit int64) (answer, error) {
 	return answer{r, data}, nil
 }
 
-// lost says why the appliance is not to be spoken to, with the end of what it had to say.
+// lost returns why the appliance is not usable any more, with its last output.
 func (m *vm) lost(err error) error {
 	switch said := m.console.end(); {
 	case errors.Is(m.ctx.Err(), context.Canceled):
@@ -184,7 +184,7 @@ func (m *vm) lost(err error) error {
 	}
 }
 
-// Close ends the VM at once, and waits until nobody reads or writes the devices any more.
+// Close ends the VM at once, and waits until the devices are unused.
 func (m *vm) Close() error {
 	if m.ended {
 		return nil
@@ -192,13 +192,13 @@ func (m *vm) Close() error {
 	m.ended = true
 	m.cancel() // kills it
 	if m.port != nil {
-		_ = m.port.Close() // it has said all
+		_ = m.port.Close() // its output is complete
 	}
 	if m.cmd != nil {
 		m.cmd.Close()
 	}
 	if m.cmd != nil && m.cmd.Process != nil && m.cmd.ProcessState == nil {
-		_ = m.cmd.Wait() // it was killed, or its end was asked for
+		_ = m.cmd.Wait() // fails if it was killed or stopped on request
 	}
 	m.disks.wait()
 	return nil

@@ -1,6 +1,5 @@
-// Package overlay keeps what is written to a disk apart from the disk: a layer in memory
-// above a Source that is only read. What was written is seen by who reads the layer, can be
-// put onto an image, and is gone when nobody does.
+// Package overlay stores writes to a disk apart from the disk: a layer in memory on a read-only Source.
+// Readers of the layer see the writes. They can be written to an image; otherwise they are discarded.
 package overlay
 
 import (
@@ -16,12 +15,12 @@ import (
 // PageSize is the unit that is kept, in bytes.
 const PageSize = 4096
 
-// An Overlay is a disk.Source with what was written to it. Writes are for one goroutine, and
-// no reads may be under way meanwhile.
+// An Overlay is a disk.Source with writes on top. One goroutine at a time may write, and no reads may
+// run meanwhile.
 type Overlay struct {
 	base  disk.Source
 	limit int64
-	pages map[int64][]byte // by number
+	pages map[int64][]byte // written pages by number
 }
 
 // New returns a layer above base that takes limit bytes of memory at most. Closing it closes
@@ -30,9 +29,8 @@ func New(base disk.Source, limit int64) *Overlay {
 	return &Overlay{base: base, limit: limit, pages: map[int64][]byte{}}
 }
 
-// Above returns a layer above this one, with a limit of its own of the same size. What is
-// written to it stays there until Take. Meanwhile nothing may be written to o. Closing it
-// leaves o open.
+// Above returns a layer on this one, with a separate limit of the same size. Writes to it stay there
+// until Take. o must not be written meanwhile. Closing the layer leaves o open.
 func (o *Overlay) Above() *Overlay { return New(kept{o}, o.limit) }
 
 // kept is an Overlay that closing a layer above it leaves open.
@@ -40,7 +38,7 @@ type kept struct{ *Overlay }
 
 func (kept) Close() error { return nil }
 
-// Fits returns an error if what was written to a layer above is more than o may hold.
+// Fits returns an error if the writes of a layer on top exceed the limit of o.
 func (o *Overlay) Fits(above *Overlay) error {
 	fresh := 0
 	for at := range above.pages {
@@ -51,7 +49,7 @@ func (o *Overlay) Fits(above *Overlay) error {
 	return o.fits(fresh)
 }
 
-// Take moves what was written to a layer above into o, which it has to fit.
+// Take moves the writes of a layer on top into o, within the limit of o.
 func (o *Overlay) Take(above *Overlay) {
 	maps.Copy(o.pages, above.pages)
 	above.pages = map[int64][]byte{}
@@ -60,22 +58,22 @@ func (o *Overlay) Take(above *Overlay) {
 // fits returns an error if so many pages more would be too many.
 func (o *Overlay) fits(fresh int) error {
 	if held := int64(len(o.pages)+fresh) * PageSize; held > o.limit {
-		return fault.New(fault.Unsupported, "more than %d MiB of the disk are to be changed", o.limit>>20)
+		return fault.New(fault.Unsupported, "more than %d MiB of the disk would be changed", o.limit>>20)
 	}
 	return nil
 }
 
-// Size returns the size of the disk beneath.
+// Size returns the size of the base disk.
 func (o *Overlay) Size() int64 { return o.base.Size() }
 
-// Hints are those of the disk beneath, which cannot stream past what was written.
+// Hints returns the hints of the base disk, which cannot stream past written pages.
 func (o *Overlay) Hints() disk.Hints {
 	h := o.base.Hints()
 	h.Stream = nil
 	return h
 }
 
-// Close closes the disk beneath. What was written is lost.
+// Close closes the base disk. The writes are lost.
 func (o *Overlay) Close() error { return o.base.Close() }
 
 // ReadAt fills p from off.
@@ -98,8 +96,8 @@ func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-// same returns how many of the n bytes from off come from the same place: one page that is
-// held, or the disk beneath.
+// same returns how many of the n bytes from off have the same origin: one written page, or the base
+// disk.
 func (o *Overlay) same(off, n int64) (int64, bool) {
 	at := off / PageSize
 	if o.pages[at] != nil {
@@ -143,15 +141,14 @@ func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// page returns a page to be written to: the one that is held, or what is beneath. The last
-// one may be shorter.
+// page returns a page for writing: the written one, or a copy of the base. The last one may be shorter.
 func (o *Overlay) page(ctx context.Context, at int64) ([]byte, error) {
 	if page := o.pages[at]; page != nil {
 		return page, nil
 	}
 	page := make([]byte, min(PageSize, o.Size()-at*PageSize))
 	if err := o.base.ReadAt(ctx, page, at*PageSize); err != nil {
-		return nil, fmt.Errorf("read what is beneath: %w", err)
+		return nil, fmt.Errorf("read the base disk: %w", err)
 	}
 	return page, nil
 }
@@ -170,7 +167,7 @@ func (o *Overlay) Changed() []disk.Range {
 	return out
 }
 
-// Extents describes r: what was written is data.
+// Extents describes r: written pages are data.
 func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	beneath, err := o.base.Extents(ctx, r)
 	if err != nil || len(o.pages) == 0 {
@@ -188,7 +185,7 @@ func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, err
 	return out, nil
 }
 
-// Put writes what was changed onto t, which holds the disk beneath. It does not sync.
+// Put writes the changed pages to t, which has the content of the base disk. It does not sync.
 func (o *Overlay) Put(ctx context.Context, t interface {
 	WriteAt(ctx context.Context, p []byte, off int64) error
 }) error {

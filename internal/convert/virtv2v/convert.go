@@ -19,9 +19,9 @@ import (
 // Options say how virt-v2v is run. The zero value takes what this machine has.
 type Options struct {
 	Program  string        // default the one that is found
-	NBDKit   string        // that it opens disks with; default the one in PATH
+	NBDKit   string        // program that opens disks; default the one in PATH
 	Drivers  string        // virtio-win for Windows: an ISO image or a folder; default $VIRTIO_WIN
-	Deadline time.Duration // of one guest; default 2 hours: emulated, a small one takes 8 minutes
+	Deadline time.Duration // limit for one guest; default 2 hours: a small guest takes 8 minutes with emulation
 
 	// Reserve is how many bytes the file system of the overlays keeps free; default 1 GiB.
 	Reserve int64
@@ -34,7 +34,7 @@ const (
 	deadline = 2 * time.Hour
 	reserve  = 1 << 30
 
-	// cacheRoom is what libguestfs needs for its appliance, and virt-v2v asks for, in bytes.
+	// cacheRoom is the space in bytes that libguestfs needs for its appliance, and virt-v2v requires.
 	cacheRoom = 1<<30 + 512<<20
 )
 
@@ -60,11 +60,11 @@ func (o Options) environ() []string {
 	return childenv.Of(os.Environ(), variables...)
 }
 
-// A Report is what virt-v2v said of a guest that it changed.
+// A Report is virt-v2v's result for a converted guest.
 type Report struct {
 	Version  string
 	Accel    string   // kvm or tcg
-	SCSI     bool     // it was asked to have a Windows boot from virtio-scsi; else it is virtio-blk
+	SCSI     bool     // whether Windows boots from virtio-scsi as requested; else from virtio-blk
 	Warnings []string // its own
 	Elapsed  time.Duration
 }
@@ -139,9 +139,9 @@ func (e *Engine) accel(ctx context.Context) string {
 	return "tcg"
 }
 
-// environment is ours without what is nobody's business, and with what virt-v2v and libguestfs go by.
-// What the user has set of theirs stays, but for the backend: others need a libvirt that may read
-// our files.
+// environment returns the environment of virt-v2v: a minimal one, with the variables of virt-v2v and
+// libguestfs that the user has set, except for the backend: others require a libvirt with access to
+// decamp's files.
 func (e *Engine) environment(work, accel string) ([]string, error) {
 	env := map[string]string{}
 	var names []string

@@ -1,24 +1,23 @@
-// Package virtv2v has virt-v2v-in-place change a guest, where the user has that program: Windows,
-// and Linux that convert.LinuxAppend does not take.
+// Package virtv2v converts a guest with virt-v2v-in-place, if the user has installed that program: Windows, and
+// Linux guests that convert.LinuxAppend does not support.
 //
-// It is driven with a libvirt domain of our own (domain.go), on disks that are throw-away qcow2
-// overlays: images are only read. Nothing that it says of the VM is taken over; which hardware the
-// guest boots from afterwards is for who looks into the disks.
+// It runs with a libvirt domain of decamp (domain.go), on temporary qcow2 overlays: images are only read. Its
+// description of the VM is ignored; the changed disks determine the hardware.
 //
-//	Find     where the program is, its release, and which options it has
-//	Convert  domain.xml -> virt-v2v-in-place -> QEMU -> overlays; its log, progress, last words
-//	Drivers  what is in a virtio-win, ISO image or folder, that a Windows needs
+//	Find     path, release and options of the program
+//	Convert  domain.xml -> virt-v2v-in-place -> QEMU -> overlays; its log, progress, last messages
+//	Drivers  drivers for Windows in a virtio-win, ISO image or folder
 //
-// # What is promised
+// # Guarantees
 //
-//   - The program and all it started are gone when Convert returns, and soon after this process
-//     dies: they are one process group, whose leader sees to that.
-//   - It ends by its deadline, and when the file system it writes to has no room left: QEMU would
-//     stop its VM then, and wait for ever.
-//   - All it says is in the log, up to a bound that leaves out the middle. The error is what it
-//     said last that means something, with a remedy where the reason is known.
+//   - The program and its children have ended when Convert returns, and soon after this process dies:
+//     they are one process group, whose leader ends them.
+//   - It ends by its deadline, and when the file system of its output is full: QEMU would pause its VM
+//     then and wait for ever.
+//   - All output is in the log, up to a bound that leaves out the middle. The error is the last
+//     meaningful message, with a remedy if the cause is known.
 //
-// # What is not
+// # Limits
 //
-// That the guest boots: a trial boot says that.
+// Only a trial boot shows that the guest boots.
 package virtv2v

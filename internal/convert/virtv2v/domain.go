@@ -6,7 +6,7 @@ import (
 
 // A Job is a guest to be changed.
 type Job struct {
-	Name      string // of the VM
+	Name      string // name of the VM
 	MemoryMiB int64
 	CPUs      int
 	EFI       bool
@@ -19,10 +19,10 @@ type Job struct {
 	Keys   []Key
 	Locked []Locked
 
-	// Log is the file that all it says is written to. One that is there is replaced.
+	// Log is the file for all output. An existing file is replaced.
 	Log string
 
-	// Tell is told what is done, a few words at a time. Nil: nobody asks.
+	// Tell receives the current activity, in a few words. It may be nil.
 	Tell func(doing string)
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Windows is the system that drivers are for. The zero Windows is one of which nothing is known.
+// Windows is the system that drivers are required for. The zero Windows is unknown.
 type Windows struct {
 	Build  int    // 17763; 0: not known
 	Arch   string // x86_64, i386 or aarch64; empty: not known
 	Server bool
 
-	// OrNewer says that the build is the least: it may have been upgraded in place since somebody
-	// wrote it down.
+	// OrNewer means that the build is a minimum: the guest may have been upgraded in place since its
+	// type was configured.
 	OrNewer bool
 }
 
@@ -31,9 +31,9 @@ const (
 		"in /usr/share/virt-tools, or in a folder that VIRT_TOOLS_DATA_DIR names"
 )
 
-// CheckDrivers asks that the virtio-win that is named is one, that it has drivers for the Windows where
-// virt-v2v looks for them, and that virt-v2v has its program that starts things in a Windows: before
-// anything is copied for hours.
+// CheckDrivers returns an error unless the named virtio-win is valid, has drivers for the Windows at
+// the paths of virt-v2v, and virt-v2v has its helper program for Windows. It runs before the copy,
+// which takes hours.
 func (e *Engine) CheckDrivers(t Tool, w *Windows) error {
 	place := e.Drivers()
 	if place == "" {
@@ -51,9 +51,9 @@ func (e *Engine) CheckDrivers(t Tool, w *Windows) error {
 	return e.checkTools()
 }
 
-// lacks says which drivers are not among the files of a virtio-win; nothing where none is missing. A
-// Windows without them does not boot from virtio, or has no network there. virt-v2v itself warns of
-// that, and leaves a guest that boots from IDE.
+// lacks returns the drivers that are missing in the files of a virtio-win; empty if none is. A Windows
+// without them does not boot from virtio, or has no network there. virt-v2v itself only warns, and
+// leaves a guest that boots from IDE.
 func (t Tool) lacks(files []string, w *Windows) string {
 	has := func(name string) bool {
 		return slices.ContainsFunc(files, func(f string) bool { return path.Base(f) == name && w.fits(f) })
@@ -145,7 +145,7 @@ func (w *Windows) folders() (names []string) {
 	return slices.Compact(names)
 }
 
-// driverFiles lists the paths of what is in an ISO image or in a folder, in lower case.
+// driverFiles lists the paths of the files in an ISO image or a folder, in lower case.
 func driverFiles(place string) (files []string, err error) {
 	info, err := os.Stat(place)
 	switch {

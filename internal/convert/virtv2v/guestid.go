@@ -2,8 +2,8 @@ package virtv2v
 
 import "strings"
 
-// guestIDs are VMware's names of Windows without their ending, which says the processor. One that VMware
-// has no newer name for goes by the last it had.
+// guestIDs are VMware's names of Windows without their ending, which is the processor. A Windows
+// without a newer name in VMware uses the last one.
 var guestIDs = map[string]Windows{
 	"winxppro": {Build: 2600}, "winnetweb": {Build: 3790, Server: true}, "winnetstandard": {Build: 3790, Server: true},
 	"winnetenterprise": {Build: 3790, Server: true}, "winnetbusiness": {Build: 3790, Server: true}, "winnetdatacenter": {Build: 3790, Server: true},
@@ -13,8 +13,9 @@ var guestIDs = map[string]Windows{
 	"windows2019srv": {Build: 17763, Server: true}, "windows2019srvnext": {Build: 20348, Server: true}, "windows2022srvnext": {Build: 26100, Server: true},
 }
 
-// WindowsOf is what VMware was told of a guest: windows2019srv_64Guest. Nil: it is no Windows that has
-// drivers for virtio, or one that VMware named later. The guest itself may be newer.
+// WindowsOf returns the Windows of a configured guest type, such as windows2019srv_64Guest. It returns
+// nil for other systems, for Windows without virtio drivers, and for newer names. The installed system
+// may be newer.
 func WindowsOf(guestID string) *Windows {
 	name, ok := strings.CutSuffix(strings.ToLower(guestID), "guest")
 	arch := "i386"

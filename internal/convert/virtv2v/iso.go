@@ -14,10 +14,10 @@ import (
 const (
 	isoSector      = 2048
 	isoFirst       = 16
-	isoDescriptors = 64       // that are looked at
+	isoDescriptors = 64       // maximum number of examined descriptors
 	maxISOFolder   = 4 << 20  // bytes of one folder
-	maxISOBytes    = 64 << 20 // of all folders
-	maxFiles       = 200_000  // of a virtio-win, which has some 5000
+	maxISOBytes    = 64 << 20 // maximum size of all folders
+	maxFiles       = 200_000  // maximum number of files; a virtio-win has about 5000
 	maxDepth       = 12
 )
 

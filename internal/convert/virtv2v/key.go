@@ -17,9 +17,9 @@ import (
 )
 
 // A Key opens encrypted volumes of a guest: a passphrase of LUKS, a password or the recovery key of
-// BitLocker. Only where it is kept is ever told: in arguments, logs and errors.
+// BitLocker. Arguments, logs and errors contain only its location.
 type Key struct {
-	ID   string // of the volume: its UUID, or its device as libguestfs counts, /dev/sdb2; "" means each
+	ID   string // ID of the volume: its UUID, or its device as libguestfs counts, /dev/sdb2; empty means each
 	File string // path; its one line is the key
 }
 
@@ -48,8 +48,8 @@ func (k Key) String() string {
 
 // A Locked volume is one that an encrypted guest has.
 type Locked struct {
-	UUID   string // of LUKS; empty for BitLocker
-	Device string // as libguestfs counts: /dev/sdb2; empty for a volume of LVM, which LUKS has a UUID for
+	UUID   string // UUID of a LUKS volume; empty for BitLocker
+	Device string // device as libguestfs counts: /dev/sdb2; empty for a volume of LVM, for which LUKS has a UUID
 	Kind   string // "LUKS", "BitLocker"
 }
 
@@ -70,8 +70,8 @@ func (l Locked) Opened(keys []Key) bool {
 	return slices.ContainsFunc(keys, func(k Key) bool { return k.ID == "" || k.ID == l.UUID || k.ID == l.Device })
 }
 
-// CheckKeys reads the files, so that nobody misses one after hours: fault.NotFound, fault.Denied where it
-// cannot be read or everybody may, fault.Invalid where no key is in it.
+// CheckKeys reads the files before the copy, which takes hours. The error is fault.NotFound;
+// fault.Denied if a file is unreadable, or readable by all users; fault.Invalid if it has no key.
 func CheckKeys(keys []Key) error {
 	for _, k := range keys {
 		if _, err := k.read(); err != nil {
@@ -86,8 +86,8 @@ const (
 	keyHint    = "put the passphrase, or the recovery key with its dashes, in one line of a file that only you can read: chmod 600 %s"
 )
 
-// read returns the key. virt-v2v takes the first line of a file, or all of it with the newline, as its
-// release is: what it is given has one line and no newline.
+// read returns the key. Depending on its release virt-v2v uses the first line of a file, or all of it
+// with the newline, so it gets one line without a newline.
 func (k Key) read() ([]byte, error) {
 	info, err := os.Stat(k.File)
 	kind := fault.Denied
@@ -103,7 +103,7 @@ func (k Key) read() ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, bad(fault.Invalid, "key file %s is no file", k.File)
 	case info.Mode().Perm()&0o007 != 0:
-		return nil, bad(fault.Denied, "key file %s may be read by everybody on this machine", k.File)
+		return nil, bad(fault.Denied, "key file %s is readable by all users of this machine", k.File)
 	case info.Size() > longestKey:
 		return nil, bad(fault.Invalid, "key file %s has %d bytes: that is no passphrase", k.File, info.Size())
 	}
@@ -118,8 +118,8 @@ func (k Key) read() ([]byte, error) {
 	return text, nil
 }
 
-// held is a key in memory that has a file's name, for virt-v2v alone: what is not on a disk cannot stay
-// there when somebody is killed.
+// held returns a key as a memory file with a name for virt-v2v only: without a file on disk, none is
+// left behind by a kill.
 func (k Key) held() (*os.File, error) {
 	text, err := k.read()
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A leash is a process group with a leader that ends it all when this process dies: the kernel tells a
-// child of that, and not what the child has started. qemu-nbd, which virt-v2v 2.2 starts, would stay.
+// A leash is a process group with a leader that ends all of it when this process dies: the kernel
+// informs only direct children of that. qemu-nbd, which virt-v2v 2.2 starts, would stay.
 type leash struct {
 	leader *exec.Cmd
 	hold   *os.File // the leader reads from its other end, and comes to the end of it when we are gone
@@ -40,7 +40,7 @@ func newLeash() (*leash, error) {
 // group is the id of the process group.
 func (l *leash) group() int { return l.leader.Process.Pid }
 
-// ask asks all of the group to end.
+// ask requests the end of all processes of the group.
 func (l *leash) ask() { _ = unix.Kill(-l.group(), unix.SIGTERM) }
 
 // kill ends all of the group.
@@ -51,25 +51,25 @@ func (l *leash) clear() error {
 	const limit = time.Minute
 	defer l.hold.Close()
 	l.kill()
-	_ = l.leader.Wait() // it was killed
+	_ = l.leader.Wait() // fails because it was killed
 	for end := time.Now().Add(limit); alive(l.group()); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			return fault.New(fault.Internal, "what virt-v2v started does not end (process group %d)", l.group()).
-				WithHint("see what it is: ps -o pid,stat,args --pgroup %d", l.group())
+				WithHint("list it: ps -o pid,stat,args --pgroup %d", l.group())
 		}
 		l.kill()
 	}
 	return nil
 }
 
-// alive reports whether anything of a group runs. What is dead and was not waited for does not count:
-// that may be nobody's business in a container.
+// alive reports whether a process of a group runs. Zombies do not count: in a container nothing may
+// wait for them.
 func alive(group int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // state, parent, group
 		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(group) && fields[0][0] != 'Z' && fields[0][0] != 'X' {

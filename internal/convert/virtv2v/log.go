@@ -19,23 +19,23 @@ type record struct {
 	mu     sync.Mutex
 	file   *os.File
 	head   int64
-	tail   []byte // of what did not fit, at most 2*maxTail
+	tail   []byte // end of the output that did not fit, at most 2*maxTail
 	left   int64  // bytes between the two
-	line   []byte // that is not complete yet
+	line   []byte // incomplete line
 	said   said
 	tell   func(string)
 	failed error
 }
 
 func newRecord(path string, tell func(string)) (*record, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // as all of a run is
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // same mode as all files of a run
 	if err != nil {
 		return nil, err
 	}
 	return &record{file: f, tell: tell}, nil
 }
 
-// Write never fails: what cannot be written down is no reason to end a conversion.
+// Write never fails: an error of the log must not end a conversion.
 func (r *record) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *record) keep(p []byte) {
 // maxLine bounds the lines that are looked at, in bytes.
 const maxLine = 4096
 
-// read takes whole lines out of what came.
+// read takes complete lines from the output.
 func (r *record) read(p []byte) {
 	for len(p) > 0 {
 		i := bytes.IndexAny(p, "\r\n")
@@ -79,7 +79,7 @@ func (r *record) read(p []byte) {
 	}
 }
 
-// close writes the end down, and returns what was said.
+// close completes the log, and returns the collected messages.
 func (r *record) close() (said, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ type process struct {
 	path string
 	args []string
 	env  []string
-	keys []*os.File // that it has open, from firstKey on
+	keys []*os.File // inherited key files, from descriptor firstKey on
 	job  Job
 }
 
@@ -45,8 +45,8 @@ func (e *Engine) run(ctx context.Context, p process) (said, error) {
 	return heard, nil
 }
 
-// wait starts the process and returns how it ended, or why it was stopped. The thread stays ours: a
-// child whose parent's thread ends is told that its parent died.
+// wait starts the process and returns how it ended, or why it was stopped. It keeps its OS thread: the
+// parent-death signal is sent when the parent's thread ends.
 func (e *Engine) wait(ctx context.Context, p process, log *record) (status, stopped error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -60,7 +60,7 @@ func (e *Engine) wait(ctx context.Context, p process, log *record) (status, stop
 	cmd.ExtraFiles = p.keys
 	cmd.Dir = filepath.Dir(p.args[len(p.args)-1])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: l.group(), Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 10 * time.Second // for what its pipes have left
+	cmd.WaitDelay = 10 * time.Second // time for the remaining output
 	if err := cmd.Start(); err != nil {
 		return nil, fault.New(fault.Unsupported, "start %s: %w", p.path, err).WithHint(InstallHint)
 	}
@@ -114,7 +114,7 @@ func (e *Engine) short(j Job) error {
 	return nil
 }
 
-// stop asks virt-v2v to end, and makes it: it takes its helpers with it if it is asked.
+// stop requests virt-v2v's end, and then forces it: on request it also ends its helpers.
 func (l *leash) stop(over <-chan struct{}) {
 	const grace = 10 * time.Second
 	l.ask()

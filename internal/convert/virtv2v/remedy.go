@@ -34,13 +34,13 @@ var remedies = []remedy{
 	{regexp.MustCompile(`(?i)virtio.?win|no virtio drivers|virtio drivers`), fault.NotFound,
 		"give it a virtio-win that has drivers for this Windows: --virtio-win /usr/share/virtio-win/virtio-win.iso"},
 	{regexp.MustCompile(`(?i)unable to convert this guest|does not support|not supported|unsupported`), fault.Unsupported,
-		"its log says more; a newer virt-v2v may know the guest; " + compat},
+		"read its log; a newer virt-v2v may support the guest; " + compat},
 	{regexp.MustCompile(`(?i)appliance closed|guestfs_launch failed|could not create appliance|KVM|exited with error|appliance`), fault.Unsupported,
 		"see whether its appliance starts at all: LIBGUESTFS_BACKEND=direct LIBGUESTFS_BACKEND_SETTINGS=force_tcg libguestfs-test-tool"},
 	{regexp.MustCompile(`(?i)unrecognized option|unknown option|usage:`), fault.Unsupported, "install a newer one: " + InstallHint},
 }
 
-// failed makes an error of what was said last.
+// failed returns the error for the last messages.
 func (s *said) failed(status error, log string) error {
 	why := s.why()
 	for _, r := range remedies {
@@ -49,7 +49,7 @@ func (s *said) failed(status error, log string) error {
 		}
 	}
 	if why == "" {
-		why = "it said nothing"
+		why = "it printed nothing"
 	}
 	return fault.New(fault.Unsupported, "virt-v2v ended with %w: %s", status, why).WithHint("see its log: %s; %s", log, compat)
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// said is what matters of all that virt-v2v says, a line at a time. It has been written by strangers:
-// the guest's kernel and its programs speak in it, too.
+// said collects the relevant lines of virt-v2v's output. The text is untrusted: the guest's kernel and
+// programs write to it as well.
 type said struct {
-	errors   []string // of virt-v2v itself
-	others   []string // of what it runs: libguestfs, supermin, QEMU
+	errors   []string // errors of virt-v2v itself
+	others   []string // errors of the programs that it runs: libguestfs, supermin, QEMU
 	warnings []string
 	last     string // line that has anything
 	open     *string
@@ -25,14 +25,14 @@ var (
 	doing   = regexp.MustCompile(`^\[ *\d+\.\d\] (.+)$`)
 	message = regexp.MustCompile(`^virt-v2v(?:-in-place)?: (error|warning): (.*)$`)
 
-	// trouble is what the programs beneath say when they fail.
+	// trouble matches errors of those programs.
 	trouble = regexp.MustCompile(`^(?:libguestfs: error: |supermin: failed|supermin: (?:error|exception): |qemu-system-\S+: |qemu-nbd: |nbdkit: \S+ ?error: |Fatal error: )`)
 
 	// inside is what ends a message that goes on over several lines.
 	inside = regexp.MustCompile(`^(?:libguestfs: |supermin: |rm -rf |If reporting bugs|guestfsd: |\[)`)
 )
 
-// hear takes a line, and returns what is being done if the line says so.
+// hear handles a line, and returns the current activity if the line contains it.
 func (s *said) hear(line string) string {
 	line = strings.TrimRight(strings.Map(printable, line), " ")
 	if strings.TrimSpace(line) == "" || inside.MatchString(line) {
@@ -67,8 +67,8 @@ func add(to *[]string, text string) *string {
 	return &(*to)[len(*to)-1]
 }
 
-// why is the last thing said that explains a failure. virt-v2v ends what it says of others' failures
-// with a pointer to what they said.
+// why returns the last message that explains a failure. virt-v2v ends reports on errors of other
+// programs with a reference to their messages.
 func (s *said) why() string {
 	if len(s.errors) == 0 {
 		if len(s.others) > 0 {

@@ -40,7 +40,7 @@ func (t Tool) Lacks() (all []string) {
 		all = append(all, "no "+optionBlockDriver+": a Windows gets virtio-blk, and not virtio-scsi")
 	}
 	if !t.Has(optionNoTrim) {
-		all = append(all, "no "+optionNoTrim+": what is free in the guest's file systems is trimmed, and counts as changed")
+		all = append(all, "no "+optionNoTrim+": free space of the guest's file systems is trimmed, and counts as changed")
 	}
 	return all
 }
@@ -58,8 +58,8 @@ var (
 	option  = regexp.MustCompile(`(?m)^\s*(?:-[A-Za-z], )?(--[a-z][a-z-]*)`)
 )
 
-// Find looks for the program, and asks it for its release and its options. Where there is none, or
-// no nbdkit, it is fault.NotFound.
+// Find locates the program, and reads its release and its options. If it or nbdkit is not installed,
+// the error is fault.NotFound.
 func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	var t Tool
 	for _, place := range e.o.places() {
@@ -80,7 +80,7 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 		return t, err
 	}
 	if t.Version = release.FindString(version); t.Version == "" {
-		return t, fault.New(fault.Unsupported, "%s --version says %q", t.Path, firstLine(version)).WithHint(InstallHint)
+		return t, fault.New(fault.Unsupported, "%s --version printed %q", t.Path, firstLine(version)).WithHint(InstallHint)
 	}
 	help, err := e.ask(ctx, t.Path, "--help")
 	if err != nil {
@@ -100,9 +100,9 @@ func (o Options) places() []string {
 	return places()
 }
 
-// ask runs the program for what it says of itself.
+// ask runs the program to print information on itself.
 func (e *Engine) ask(ctx context.Context, path, what string) (string, error) {
-	const limit = time.Minute // it loads a hundred libraries, from a cold disk perhaps
+	const limit = time.Minute // time to load a hundred libraries, perhaps from a cold disk
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, what)
@@ -113,7 +113,7 @@ func (e *Engine) ask(ctx context.Context, path, what string) (string, error) {
 		return "", ctx.Err()
 	}
 	if err != nil {
-		return "", fault.New(fault.Unsupported, "%s %s: %w", path, what, err).WithHint("see what it says itself: %s %s", path, what)
+		return "", fault.New(fault.Unsupported, "%s %s: %w", path, what, err).WithHint("run it to see its messages: %s %s", path, what)
 	}
 	return string(text[:min(len(text), 64<<10)]), nil
 }

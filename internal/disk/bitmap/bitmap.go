@@ -53,8 +53,8 @@ func (b *Bitmap) Has(off int64) bool {
 	return b.words[i/64].Load()&(1<<(i%64)) != 0
 }
 
-// Next returns the first run of grains with their bits set that touches r, cut to r. It
-// is empty, and starts at r's end, if there is none.
+// Next returns the first run of set grains that touches r, cut to r. Without one it is empty, and
+// starts at r's end.
 func (b *Bitmap) Next(r disk.Range) disk.Range {
 	limit := (r.End() + b.grain - 1) / b.grain
 	first := b.seek(r.Off/b.grain, limit, 0)

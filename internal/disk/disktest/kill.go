@@ -21,11 +21,10 @@ func MainWithVictim(m *testing.M, write func(path string) error) {
 	os.Exit(m.Run())
 }
 
-// Step tells KillVictim that the victim goes on to its next step.
+// Step reports to KillVictim that the victim begins its next step.
 func Step() { fmt.Println(".") }
 
-// KillVictim runs a victim on the image at path and kills it, as kill -9 does, once it
-// told of so many steps.
+// KillVictim runs a victim on the image at path and kills it, as kill -9 does, after so many steps.
 func KillVictim(t *testing.T, path string, steps int) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -40,7 +39,7 @@ func KillVictim(t *testing.T, path string, steps int) {
 	told := make([]byte, 2)
 	for range steps {
 		if _, err := out.Read(told); err != nil || told[0] != '.' {
-			t.Errorf("the victim said %q, %v", told, err)
+			t.Errorf("the victim printed %q, %v", told, err)
 			break
 		}
 	}

@@ -40,7 +40,7 @@ func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Sou
 		{"reads every byte", readsEveryByte},
 		{"reads at any offset", readsAnywhere},
 		{"reads in parallel", readsInParallel},
-		{"refuses what lies outside", refusesOutside},
+		{"refuses ranges outside of the disk", refusesOutside},
 		{"describes without gaps", describesWithoutGaps},
 		{"holes are zeros", holesAreZeros},
 		{"streams ranges", streamsRanges},
@@ -150,7 +150,7 @@ func holesAreZeros(t *testing.T, src, want disk.Source) {
 func streamsRanges(t *testing.T, src, want disk.Source) {
 	stream := src.Hints().Stream
 	if stream == nil {
-		return // ReadAt is as good, says the source
+		return // the source prefers ReadAt
 	}
 	rnd := rand.New(rand.NewPCG(6, 7))
 	ranges := []disk.Range{{Len: min(src.Size(), 20<<20)}}

@@ -17,19 +17,18 @@ type Image struct {
 	Source func() (disk.Source, error) // the finished image
 }
 
-// TestTarget checks a Target. image returns how to make one image of size bytes in a
-// folder of its own.
+// TestTarget checks a Target. image returns how to create an image of size bytes in a new folder.
 func TestTarget(t *testing.T, image func(t *testing.T, size int64) Image) {
 	cases := []struct {
 		name string
 		run  func(*testing.T, Image, *disk.Pattern)
 	}{
-		{"holds what was written", holdsWhatWasWritten},
+		{"holds written data", holdsWhatWasWritten},
 		{"takes writes in any order", takesAnyOrder},
 		{"unwritten is zero", unwrittenIsZero},
-		{"zeroes what was written", zeroesWhatWasWritten},
+		{"zeroes written data", zeroesWhatWasWritten},
 		{"resumes after close", resumesAfterClose},
-		{"refuses what lies outside", targetRefusesOutside},
+		{"refuses ranges outside of the disk", targetRefusesOutside},
 	}
 	for _, size := range sizes {
 		want := disk.NewSparsePattern(size, 0.5, uint64(size)+1)

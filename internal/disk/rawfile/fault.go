@@ -15,7 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// fault gives an error of this image its kind and remedy. r is what it was about.
+// fault adds the kind and remedy to an error of this image. r is the affected range.
 func (f *File) fault(verb string, r disk.Range, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -43,7 +43,7 @@ func storageFault(path string, err error) error {
 	return err
 }
 
-// spaceHint says what to do about a full file system, with what it has left.
+// spaceHint returns the remedy for a full file system, with its free space.
 func spaceHint(path string) string {
 	folder := filepath.Dir(path)
 	const again = "then start again: it continues where it stopped"

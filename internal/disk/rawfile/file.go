@@ -17,7 +17,7 @@ const Align = 4096
 // writtenGrain is how much of a fresh file one bit stands for.
 const writtenGrain = 1 << 20
 
-// Options say how an image is written. The zero value is right for nearly everybody.
+// Options determine how an image is written. The zero value suits nearly all uses.
 type Options struct {
 	// Size is the disk's size in bytes for Open; 0 takes what the file or device has.
 	// A device may be larger than the disk (LVM rounds up), a file may not; but one
@@ -34,17 +34,17 @@ type File struct {
 	size    int64
 	device  bool
 	mode    Mode
-	cached  *os.File       // for all that is not direct
+	cached  *os.File       // file for all access that is not direct
 	direct  *os.File       // O_DIRECT; nil unless mode is Direct
-	buffers *buffers       // for memory that is not aligned
-	behind  *behind        // nil unless mode is Behind
-	written *bitmap.Bitmap // of a fresh file; nil: any byte may hold something
+	buffers *buffers       // buffers for memory that is not aligned
+	behind  *behind        // writes that return early; nil unless mode is Behind
+	written *bitmap.Bitmap // written parts of a new file; nil means that any byte may hold data
 
 	inTurn bool       // writes do not run in parallel, and would only fight
 	turn   sync.Mutex // held by one, where inTurn is set
 
 	mu     sync.Mutex
-	broken error // the first Sync that failed: what came before it may be lost
+	broken error // first failed Sync: data before it may be lost
 	closed bool
 }
 
@@ -57,7 +57,7 @@ func Create(path string, size int64, o Options) (*File, error) {
 	}
 	f := &File{path: path, size: size, cached: file, buffers: newBuffers()}
 	if err := f.create(o); err != nil {
-		_ = f.Close() // the first error says more
+		_ = f.Close() // the first error has more information
 		_ = os.Remove(path)
 		return nil, err
 	}
@@ -76,8 +76,7 @@ func (f *File) create(o Options) error {
 	return atomicfile.Sync(filepath.Dir(f.path))
 }
 
-// Open opens an image, or a block device, to go on writing it. Nothing is assumed about
-// what it holds: Zero makes zeros real.
+// Open opens an image or a block device to continue writing. Its content is unknown: Zero writes zeros.
 func Open(path string, o Options) (*File, error) {
 	flags := os.O_RDWR
 	if isDevice(path) {
@@ -89,7 +88,7 @@ func Open(path string, o Options) (*File, error) {
 	}
 	f := &File{path: path, cached: file, buffers: newBuffers(), device: isDevice(path)}
 	if err := f.open(o); err != nil {
-		_ = f.Close() // the first error says more
+		_ = f.Close() // the first error has more information
 		return nil, err
 	}
 	return f, nil
@@ -114,7 +113,7 @@ func (f *File) open(o Options) error {
 // Size returns the disk's size in bytes.
 func (f *File) Size() int64 { return f.size }
 
-// Mode says how the image is written.
+// Mode returns how the image is written.
 func (f *File) Mode() Mode { return f.mode }
 
 // Hints: 1 MiB and more is fast; four streams fill what one leaves idle.

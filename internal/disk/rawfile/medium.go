@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Where a Source's bytes came from, in the words of a report.
+// Origins of a Source's bytes, as reports print them.
 const (
 	MediumDirect  = "O_DIRECT"
 	MediumDropped = "medium, cache dropped and proven empty before each read"
@@ -17,8 +17,8 @@ const (
 	MediumMemory  = "memory: the file system has no other medium"
 )
 
-// Medium says where all bytes read so far came from. Ask after reading: where the cache
-// has to be dropped for each read, one that could not be proven decides.
+// Medium returns the origin of all bytes read so far. Call it after reading: if the cache must be
+// dropped for each read, a single failure determines the result.
 func (s *Source) Medium() string {
 	switch {
 	case s.memory:
@@ -39,8 +39,8 @@ func (s *Source) bypassCache() {
 	s.startDropping()
 }
 
-// startDropping prepares for reads that drop the cache first: what is dirty is written,
-// so that it can be dropped, and nothing is read ahead.
+// startDropping prepares for reads that drop the cache first: dirty pages are written, so that they can
+// be dropped, and read-ahead is switched off.
 func (s *Source) startDropping() {
 	fd := int(s.cached.Fd())
 	s.drop = true
@@ -49,8 +49,8 @@ func (s *Source) startDropping() {
 	}
 }
 
-// dropCached takes r out of the page cache and reports whether that is proven: the
-// kernel says of each page that it is not there.
+// dropCached removes r from the page cache and reports whether that is verified: the kernel reports for
+// each page that it is not cached.
 func dropCached(file *os.File, r disk.Range) bool {
 	if r.Empty() {
 		return true

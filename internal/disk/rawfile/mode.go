@@ -81,8 +81,7 @@ func directWorks(link string) bool {
 	return err == nil
 }
 
-// dontCacheWorks asks by a read of one byte: kernel and file system must both know
-// RWF_DONTCACHE.
+// dontCacheWorks tests with a read of one byte: both kernel and file system must support RWF_DONTCACHE.
 func dontCacheWorks(file *os.File) bool {
 	var b [1]byte
 	_, err := preadv2(int(file.Fd()), b[:], 0, unix.RWF_DONTCACHE)

@@ -22,9 +22,8 @@ func (f *File) completeCreate(size int64) error {
 	return nil
 }
 
-// Grow makes the image one of a larger disk, of size bytes, durably: what is added reads as
-// zeros. It is for a file that was just opened, before anybody is told its size. After an
-// error it is of no use.
+// Grow durably enlarges the image to size bytes: the added part reads as zeros. It must be called
+// directly after opening the file, before its size is used. After an error the File must not be used.
 func (f *File) Grow(ctx context.Context, size int64) error {
 	was := f.size
 	if size < was {
@@ -33,7 +32,7 @@ func (f *File) Grow(ctx context.Context, size int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	f.size = size // which the remedy names
+	f.size = size // size for the remedy
 	if err := f.cached.Truncate(size); err != nil {
 		return f.fault("grow", disk.Range{Off: was, Len: size - was}, err)
 	}

@@ -18,8 +18,7 @@ type SourceOptions struct {
 	// Size is the disk's size in bytes; 0 takes what the file or device has.
 	Size int64
 
-	// Direct reads from the medium, past the page cache, if there is any way to.
-	// Source.Medium says which way it was.
+	// Direct reads from the medium, past the page cache, if possible. Source.Medium returns the method.
 	Direct bool
 }
 

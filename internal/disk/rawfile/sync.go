@@ -40,7 +40,7 @@ func (f *File) Finish(ctx context.Context) error {
 		return err
 	}
 	if !f.device {
-		if err := f.cached.Sync(); err != nil { // what fdatasync leaves out: times, owner
+		if err := f.cached.Sync(); err != nil { // times and owner, which fdatasync leaves out
 			return f.fault("sync", disk.Range{Len: f.size}, err)
 		}
 		if err := atomicfile.Sync(filepath.Dir(f.path)); err != nil {
@@ -50,8 +50,7 @@ func (f *File) Finish(ctx context.Context) error {
 	return f.Close()
 }
 
-// Close releases the image. Without Finish what was written since the last Sync may be
-// lost in a power cut.
+// Close releases the image. Without Finish a power cut may remove writes since the last Sync.
 func (f *File) Close() error {
 	f.mu.Lock()
 	closed := f.closed

@@ -51,8 +51,7 @@ func (f *File) write(p []byte, off int64) error {
 	return f.behind.wrote(disk.Range{Off: off, Len: int64(len(p))})
 }
 
-// writeSplit writes the whole blocks in p directly and what is left at both ends through
-// the page cache.
+// writeSplit writes the whole blocks of p directly, and the rest at both ends through the page cache.
 func (f *File) writeSplit(p []byte, off int64) error {
 	head, body := split(off, len(p))
 	if err := writeAll(f.cached, p[:head], off); err != nil {

@@ -84,8 +84,8 @@ func blockZeroOut(device *os.File, r disk.Range) error {
 	return nil
 }
 
-// blank writes zeros over what is not zero. It reads first: on NFS before 4.2 holes
-// cannot be told from data, and writing would fill them all.
+// blank writes zeros over data. It reads first: NFS before 4.2 cannot report holes, and writing would
+// fill them all.
 func (f *File) blank(r disk.Range) error {
 	b := f.buffers.take()
 	defer f.buffers.give(b)
@@ -117,8 +117,8 @@ func (f *File) writeLent(p []byte, off int64) error {
 // zeros is what blank compares with; it is never written to.
 var zeros [bufferSize]byte
 
-// nextData returns where the first data in r begins, or r's end if there is none. Where
-// the file system cannot tell, all is data.
+// nextData returns the position of the first data in r, or r's end. If the file system cannot report
+// holes, all is data.
 func nextData(file *os.File, r disk.Range) int64 {
 	if r.Empty() {
 		return r.End()
@@ -133,7 +133,7 @@ func nextData(file *os.File, r disk.Range) int64 {
 	return min(off, r.End())
 }
 
-// nextHole returns where the first hole in r begins, or r's end if there is none.
+// nextHole returns the position of the first hole in r, or r's end.
 func nextHole(file *os.File, r disk.Range) int64 {
 	off, err := unix.Seek(int(file.Fd()), r.Off, unix.SEEK_HOLE)
 	if err != nil {

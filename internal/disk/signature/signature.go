@@ -1,8 +1,8 @@
-// Package signature names the format of a disk image by the bytes that identify it.
+// Package signature determines the format of a disk image by its first bytes.
 //
-// A raw image has no signature, and its guest writes every byte of it: a guest can make its
-// disk begin like an image of any format. So a signature decides only for a file of which
-// nothing better is known. If decamp's own records say that a file is raw, it is.
+// A raw image has no signature, and its guest writes all of its bytes: a guest can make its disk begin
+// like an image of any format. Therefore a signature decides only for a file of unknown origin. A file
+// that decamp's records list as raw is raw.
 package signature
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Format is the name of a format, for messages. The zero value is none that is known.
+// Format is the name of a format, for messages. The zero value is an unknown format.
 type Format string
 
 const (
@@ -40,7 +40,7 @@ type signature struct {
 	at     int
 	bytes  string
 	format Format
-	remedy string // %s is the quoted path; empty: as convert says
+	remedy string // remedy with %s for the quoted path; empty uses that of convert
 }
 
 // convert is the remedy for formats that qemu-img reads, by the name it has for them.
@@ -120,7 +120,7 @@ func plausible(s signature, head []byte) bool {
 	return true
 }
 
-// maxComment bounds how far IsDescriptor looks for what is not a comment.
+// maxComment limits IsDescriptor's search for the end of comments, in bytes.
 const maxComment = HeadSize
 
 // IsDescriptor reports whether a file begins like the text of a VMDK's descriptor: with its

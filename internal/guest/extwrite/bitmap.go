@@ -98,7 +98,7 @@ func (g *groupTable) inodeBitmap(group int64) (bitmap, error) {
 		g.touched[group] = true
 		return g.stage.edit(p.inodeBitmap)
 	}
-	if _, err := g.blockBitmap(group); err != nil { // as the kernel: no inodes in a group without free blocks
+	if _, err := g.blockBitmap(group); err != nil { // a group without free blocks gets no inodes, as in the kernel
 		return nil, err
 	}
 	b, err := g.stage.blank(p.inodeBitmap)

@@ -2,7 +2,7 @@ package extwrite
 
 // An attribute is in an inode after its fields, or in a separate block:
 //
-//	name length, name index, where the value is (16 bits), 0, length of the value, hash; name
+//	name length, name index, offset of the value (16 bits), 0, length of the value, hash; name
 //
 // The entries follow each other up to four zeros; their values are placed from the end backwards.
 const (

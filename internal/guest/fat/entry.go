@@ -15,7 +15,7 @@ type entry struct {
 
 const (
 	attrLong  = 0x0f
-	lowerBase = 0x08 // of byte 12: Windows NT's way to keep short names in lower case
+	lowerBase = 0x08 // flag in byte 12: Windows NT marks short names in lower case with it
 	lowerExt  = 0x10
 )
 
@@ -45,11 +45,11 @@ func entries(p []byte, yield func(entry) bool) {
 	}
 }
 
-// A longName is what was read of one so far.
+// A longName has the parts of a long name read so far.
 type longName struct {
 	units []uint16
 	next  byte // number of the piece that must come
-	sum   byte // of the short name it belongs to
+	sum   byte // checksum of its short name
 }
 
 // add takes the piece in one line. One out of order begins nothing.

@@ -1,10 +1,10 @@
-// Package fat reads files and folders out of FAT12, FAT16 and FAT32, such as EFI system
-// partitions, on a medium that nobody vouches for. A Writer adds files to one.
+// Package fat reads files and folders of FAT12, FAT16 and FAT32 on untrusted media, such as EFI system
+// partitions. A Writer adds files to one.
 //
-// Names are those Windows gives, long ones too, and are found whatever their case is; the
-// short name of a file that has a long one is not known. Each call follows a chain of
-// clusters once, maxClusters of them at most, and reads those that lie side by side at
-// once. The layout is Microsoft's "FAT32 File System Specification" of December 2000.
+// Names are those of Windows, including long ones, without regard to case; the short name of a file with a
+// long name is ignored. Each call follows a chain of clusters once, at most maxClusters of them, and reads
+// adjacent ones together. The layout is that of Microsoft's "FAT32 File System Specification" of December
+// 2000.
 package fat
 
 import (
@@ -33,7 +33,7 @@ type FS struct {
 	clusters int64 // their number
 	data     int64 // byte of cluster 2
 	root     extent
-	top      int64 // cluster of the root folder; rootFAT where it is at a place of its own
+	top      int64 // cluster of the root folder; rootFAT if it is in a separate area
 	table    []byte
 }
 
@@ -70,7 +70,8 @@ func Open(r budget.Reader) (*FS, error) {
 	return fs, fs.open(extent{reserved * sector, perTable * sector}, int64(le32(b, 44)))
 }
 
-// open decides by the number of clusters what the file system is, as everybody must.
+// open determines the type of the file system from the number of clusters, as the specification
+// requires.
 func (fs *FS) open(table extent, root int64) error {
 	switch {
 	case fs.clusters <= 0:
@@ -100,7 +101,7 @@ func (fs *FS) open(table extent, root int64) error {
 	return nil
 }
 
-// entry returns what the table says of cluster n; ok is false where it says nothing.
+// entry returns the table's entry of cluster n; ok is false for an invalid one.
 func (fs *FS) entry(n int64) (v int64, ok bool) {
 	at := n * int64(fs.bits) / 8
 	if n < 2 || n >= fs.clusters+2 || at+int64(fs.bits+7)/8 > int64(len(fs.table)) {

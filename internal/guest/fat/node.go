@@ -22,7 +22,7 @@ type node struct {
 	fs     *FS
 	folder bool
 	first  int64 // cluster
-	size   int64 // bytes; of a folder nobody says
+	size   int64 // bytes; unknown for a folder
 
 	chained  bool // clusters is complete
 	clusters []int64
@@ -100,7 +100,7 @@ func (n *node) readRun(clusters []int64, p []byte, off int64) (int, error) {
 	return n.fs.r.ReadAt(p[:min(length, int64(len(p)))], n.fs.data+(clusters[i]-2)*size+skip)
 }
 
-// content returns a folder's bytes. The root of FAT12 and FAT16 is at a place of its own.
+// content returns a folder's bytes. The root of FAT12 and FAT16 is in a separate area.
 func (n *node) content() ([]byte, error) {
 	if n.first == rootFAT {
 		if n.fs.bits == 32 {

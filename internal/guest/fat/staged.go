@@ -2,7 +2,7 @@ package fat
 
 import "github.com/decamp/decamp/internal/guest/budget"
 
-// staged reads a device with what is to be written to it.
+// staged reads a device with pending writes.
 type staged struct {
 	r      budget.Reader
 	writes []pending

@@ -29,12 +29,12 @@ type Writer struct {
 	now    time.Time
 }
 
-// odd refuses a file system for what it is.
+// odd refuses an unusual file system.
 func odd(format string, args ...any) error {
 	return fault.New(fault.Unsupported, format, args...).WithHint("in the guest: umount /boot/efi && fsck.vfat -a its partition, and copy it again")
 }
 
-// OpenWriter opens what is on dev. It refuses (fault.Unsupported) tables that differ, are not
+// OpenWriter opens the file system on dev. It refuses (fault.Unsupported) tables that differ, are not
 // mirrored or contradict themselves, and those of more than 8 MiB.
 func OpenWriter(dev Device, now time.Time) (*Writer, error) {
 	s := &staged{r: dev}
@@ -71,8 +71,8 @@ func OpenWriter(dev Device, now time.Time) (*Writer, error) {
 	return w, w.checkChains()
 }
 
-// checkChains refuses chains that meet, or lead to clusters the table calls free: a new file would
-// lie in what is another's.
+// checkChains refuses chains that meet, or refer to free clusters: a new file would share clusters with
+// another.
 func (w *Writer) checkChains() error {
 	if err := w.fs.r.Budget().Hold(w.fs.clusters + 2); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (w *Writer) findInfo(at int64) error {
 	return nil
 }
 
-// Tree is the file system with what was added.
+// Tree returns the file system with the additions.
 func (w *Writer) Tree() *tree.Tree { return w.fs.Tree }
 
 // Add makes a file, and the folders above it that are missing. All names must be short ones
@@ -142,7 +142,7 @@ func (w *Writer) Add(path string, data []byte) error {
 	return nil
 }
 
-// folder goes down from the root, and makes what is missing.
+// folder opens a path from the root, and creates missing folders.
 func (w *Writer) folder(names []string) (*node, error) {
 	at := &node{fs: w.fs, folder: true, first: w.fs.top}
 	for _, name := range names {
@@ -206,7 +206,7 @@ func (w *Writer) take(n int64) (clusters []int64, err error) {
 	}
 	if int64(len(clusters)) < n {
 		return nil, fault.New(fault.Full, "%d KiB are free, and %d are needed", int64(len(clusters))*w.fs.cluster>>10, n*w.fs.cluster>>10).
-			WithHint("in the guest: remove what is not needed from its EFI system partition, /boot/efi")
+			WithHint("in the guest, remove unneeded files from its EFI system partition, /boot/efi")
 	}
 	w.taken += n
 	for i, c := range clusters {
@@ -235,7 +235,7 @@ func (w *Writer) enter(in *node, line []byte) error {
 		}
 		return w.enter(in, line)
 	}
-	if p[at] == 0 && at+lineLen < len(p) { // what is behind the end may be anything
+	if p[at] == 0 && at+lineLen < len(p) { // bytes after the end may have any value
 		line = append(line, make([]byte, lineLen)...)
 	}
 	for ; len(line) > 0; at, line = at+lineLen, line[lineLen:] {
@@ -266,7 +266,7 @@ func (w *Writer) grow(in *node) error {
 // place is where a cluster is, in bytes.
 func (w *Writer) place(cluster int64) int64 { return w.fs.data + (cluster-2)*w.fs.cluster }
 
-// Flush writes what was added: the files before the table, the folders' lines with them.
+// Flush writes the additions: the files before the table, and the folders' lines last.
 func (w *Writer) Flush() error {
 	if w.taken == 0 {
 		return nil

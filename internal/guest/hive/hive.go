@@ -1,14 +1,11 @@
-// Package hive reads values out of the files in which Windows keeps its registry, and
-// which nobody vouches for.
+// Package hive reads values of untrusted Windows registry files.
 //
-// It knows keys, their lists of every kind, and values of every size. It does not know
-// classes, security descriptors, links between keys, and the logs beside a hive: where
-// Windows had no time to write everything into the hive itself, Dirty says so, and what
-// is read is older than what Windows would see.
+// It supports keys, all kinds of lists of keys, and values of all sizes. It does not support classes,
+// security descriptors, links between keys, and the logs beside a hive: if Windows had no time to write all
+// changes into the hive, Dirty reports that, and the values may be older than those Windows would use.
 //
-// A hive is read where it is, a page at a time, as real ones have a hundred MiB. What it
-// promises is a bound: a Hive visits at most MaxCells cells before all it returns are
-// errors, whatever the bytes say.
+// A hive is read in place, a page at a time, because real ones have a hundred MiB. The work is bounded: a
+// Hive visits at most MaxCells cells; after that all calls return errors, for any content.
 //
 // The layout is that of Maxim Suhanov's "Windows registry file format specification".
 package hive
@@ -24,8 +21,8 @@ import (
 )
 
 const (
-	// MaxCells bounds the cells visited for one Hive; each 4 KiB of a long one count as a
-	// further one. A hive of 100 MiB has two million, of which a path leads past a few.
+	// MaxCells limits the cells visited for one Hive; each 4 KiB of a long one count as another. A hive
+	// of 100 MiB has two million, of which a path visits few.
 	MaxCells = 1 << 19
 
 	// MaxValue bounds one value, in bytes.
@@ -38,7 +35,7 @@ var ErrNotFound = fs.ErrNotExist
 var errCorrupt = errors.New("corrupt")
 
 const (
-	baseSize = 4096 // of the block before the first cell
+	baseSize = 4096 // size of the block before the first cell
 	noCell   = 0xffffffff
 )
 

@@ -24,9 +24,8 @@ type Key struct {
 	valueList  uint32
 }
 
-// Key returns the key at path, whose names are divided by backslashes and start below
-// the root. Names are compared without regard to case. The error is ErrNotFound where
-// there is none.
+// Key returns the key at path, whose names are separated by backslashes and start below the root. Names
+// are compared without regard to case. The error is ErrNotFound if the key does not exist.
 func (h *Hive) Key(path string) (*Key, error) {
 	k, err := h.key(h.root)
 	if err != nil {
@@ -122,8 +121,8 @@ func (k *Key) subkey(name string) (found *Key, err error) {
 	return found, err
 }
 
-// hash is the hash of a name that lists of the kind lh have. What is upper case beyond
-// ASCII is up to Windows; ascii says that the name needs none of it.
+// hash returns the hash of a name in lists of the kind lh. Windows defines upper case beyond ASCII;
+// ascii reports that the name does not depend on it.
 func hash(name string) (sum uint32, ascii bool) {
 	for _, c := range []byte(name) {
 		if c >= 0x80 {
@@ -137,8 +136,8 @@ func hash(name string) (sum uint32, ascii bool) {
 	return sum, true
 }
 
-// each calls f for each key below k with the offset of its cell and, where hashed, the
-// hash of its name, until f says that it is done.
+// each calls f for each key below k with the offset of its cell and, where hashed, the hash of its
+// name, until f returns true.
 func (k *Key) each(f func(at, hash uint32, hashed bool) (done bool, err error)) error {
 	if k.subkeys == 0 || k.subkeyList == noCell {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Type says what a value's bytes are meant as.
+// Type is the type of a value's bytes.
 type Type uint32
 
 // The types that are read; others are bytes.
@@ -33,8 +33,8 @@ type Value struct {
 	Data []byte
 }
 
-// Value returns the value of a name, compared without regard to case. The error is
-// ErrNotFound where there is none.
+// Value returns the value of a name, compared without regard to case. The error is ErrNotFound if it
+// does not exist.
 func (k *Key) Value(name string) (Value, error) {
 	var found Value
 	none := true
@@ -87,7 +87,7 @@ func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) er
 	return nil
 }
 
-// value reads what the cell of a value says.
+// value reads the cell of a value.
 func (h *Hive) value(name string, b []byte) (Value, error) {
 	v := Value{Name: name, Type: Type(le32(b, 12))}
 	length, at := le32(b, 4), le32(b, 8)
@@ -109,8 +109,8 @@ func (h *Hive) value(name string, b []byte) (Value, error) {
 	return v, err
 }
 
-// data reads the data of a value: what does not fit into one piece has a cell that lists
-// the pieces. Hives of before Windows XP put everything into one.
+// data reads the data of a value: data of more than one piece has a cell that lists the pieces. Hives
+// before Windows XP have one piece only.
 func (h *Hive) data(at uint32, length int) ([]byte, error) {
 	b, err := h.cell(at, length)
 	if err != nil {
@@ -177,7 +177,7 @@ func (v Value) Texts() []string {
 	return all
 }
 
-// Number returns the value as a number; ok is false where it is none.
+// Number returns the value as a number; ok is false if it is not one.
 func (v Value) Number() (n uint64, ok bool) {
 	switch {
 	case v.Type == Number && len(v.Data) == 4:

@@ -1,14 +1,13 @@
-// Package initramfs reads what a Linux kernel unpacks at boot: archives one behind the
-// other, each plain or compressed, such as early microcode and the real thing after it.
+// Package initramfs reads initramfs images of Linux kernels: archives one after the other, each plain or
+// compressed, such as early microcode followed by the main archive.
 //
-// It knows which modules are there, and who made it; and it makes archives to be appended,
-// whose files win over those before.
+// It returns the modules in them and the tool that made them. It also makes archives to append, whose files
+// replace earlier ones.
 //
-// What it reads is hostile. All archives share one decompressor of each method, whose memory is
-// charged to the budget before it is allocated: 64 MiB at most for zstd, xz and lzma, 8 MiB for
-// lz4. Bounds apply to the number of archives and names, to what is unpacked, and to the
-// ratio of unpacked to packed bytes. The format is the kernel's,
-// Documentation/driver-api/early-userspace/buffer-format.rst.
+// The input is untrusted. All archives share one decompressor of each method, whose memory is charged to
+// the budget before it is allocated: 64 MiB at most for zstd, xz and lzma, 8 MiB for lz4. Limits apply to
+// the number of archives and names, the unpacked size, and the ratio of unpacked to packed bytes. The format
+// is that of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 package initramfs
 
 import (
@@ -41,12 +40,13 @@ const (
 // Content is what an initramfs holds.
 type Content struct {
 	Maker       string          // "dracut", "initramfs-tools", "mkinitcpio", or "" where it is another
-	Compression []string        // of each archive, in order: "none", "gzip", "zstd", …
+	Compression []string        // method of each archive, in order: "none", "gzip", "zstd", …
 	Modules     map[string]bool // names as lsmod has them: virtio_blk
-	Resume      bool            // it can go on from a hibernation
+	Resume      bool            // whether it can resume from hibernation
 }
 
-// Read reads an initramfs from its first byte to its last. An error comes with what was
+// Read reads an initramfs from its first byte to its last. An error comes with the contents read until
+// then; it is a *budget.Error if a limit was reached.
 // understood until then; it is a *budget.Error if a bound was reached.
 func Read(b *budget.Budget, r io.Reader) (Content, error) { return Walk(b, r, nil) }
 
@@ -79,11 +79,11 @@ type reader struct {
 	found  Content
 	left   int64 // bytes that may still be unpacked
 	names  int
-	visit  func(name string, body io.Reader) error // of each file, if not nil
+	visit  func(name string, body io.Reader) error // called for each file, if not nil
 	budget *budget.Budget
 	held   int64         // bytes of module names charged to the budget
 	tools  *tools        // decompressors of all archives
-	plain  *bufio.Reader // of the archive being decompressed
+	plain  *bufio.Reader // reader of the archive being decompressed
 	more   int64         // bytes decompressed from all archives
 }
 
@@ -252,8 +252,8 @@ func makerOf(name string) string {
 	return ""
 }
 
-// Module returns the name of the kernel module in a file of that path, as lsmod has it,
-// or "" if it is none: "virtio_blk" for kernel/drivers/block/virtio-blk.ko.zst.
+// Module returns the name of the kernel module in a file of that path, as lsmod prints it: "virtio_blk"
+// for kernel/drivers/block/virtio-blk.ko.zst. It is empty for other files.
 func Module(file string) string {
 	base := path.Base(file)
 	for _, suffix := range []string{".xz", ".gz", ".zst"} {

@@ -14,13 +14,13 @@ const (
 	lz4Block = 8 << 20 // bytes a block unpacks to at most
 )
 
-// An lz4Legacy reads the one format of LZ4 that kernels know: blocks with their size before
-// each. It has no end of its own; where a size cannot be one, something else begins.
+// An lz4Legacy reads the one format of LZ4 that kernels support: blocks with their size before each. It
+// has no end marker; an invalid size is the start of something else.
 type lz4Legacy struct {
 	r      *bufio.Reader
 	packed []byte
 	plain  []byte
-	rest   []byte // of plain, that was not given yet
+	rest   []byte // part of plain that was not returned yet
 }
 
 func (t *tools) openLZ4(r *bufio.Reader) (io.Reader, error) {

@@ -18,14 +18,14 @@ import (
 // Read stops where a chunk ends.
 type lzma2 struct {
 	budget *budget.Budget
-	in     *counted // of the block being read
+	in     *counted // input of the block being read
 	out    *lzma.Reader2
 	dict   int64 // bytes of the dictionary
 	wants  int64 // bytes that the block's dictionary needs
 
 	fresh bool   // no chunk of the block was read
-	chunk []byte // with its header, as far as it was not passed on
-	room  []byte // of chunk
+	chunk []byte // chunk with its header, as far as it was not passed on
+	room  []byte // buffer of chunk
 	left  int    // bytes of the chunk that are still to be returned
 }
 
@@ -61,8 +61,8 @@ func (z *lzma2) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next reads a chunk. Its first byte says what it resets; the sizes, less one, follow in
-// big-endian order.
+// next reads a chunk. Its first byte determines the resets; the sizes, minus one, follow in big-endian
+// order.
 func (z *lzma2) next() (err error) {
 	control, err := z.in.ReadByte()
 	if err != nil {

@@ -138,7 +138,7 @@ func (t *tools) openLZMA(r *bufio.Reader) (io.Reader, error) {
 	if size := int64(binary.LittleEndian.Uint64(head[5:])); size >= 0 {
 		dict = min(dict, size)
 	}
-	if err := t.hold(dict); err != nil { // each archive takes a dictionary of its own
+	if err := t.hold(dict); err != nil { // each archive gets a separate dictionary
 		return nil, err
 	}
 	return lzma.ReaderConfig{DictCap: maxDict}.NewReader(r)

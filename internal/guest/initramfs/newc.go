@@ -82,7 +82,7 @@ func field(h []byte, n int) (int64, error) {
 	return int64(b[0])<<24 | int64(b[1])<<16 | int64(b[2])<<8 | int64(b[3]), nil
 }
 
-// pad returns what is missing to a multiple of four.
+// pad returns the number of bytes to a multiple of four.
 func pad(n int64) int64 { return -n & 3 }
 
 // discard skips bytes, and counts them.

@@ -48,7 +48,7 @@ func (f *frame) clamp(p []byte) {
 	f.given += len(p)
 }
 
-// next looks at the header that comes, and says how much to give.
+// next parses the next header, and determines the number of bytes to pass on.
 func (f *frame) next() error {
 	switch {
 	case !f.begun:

@@ -9,7 +9,7 @@ import (
 // maxSectors keeps bytes within int64.
 const maxSectors = 1 << 50
 
-// A group is a database's records by what they belong to.
+// A group has a database's records by their owners.
 type group struct {
 	records
 	ofVolume    map[uint64][]uint64    // the components of a volume
@@ -61,7 +61,7 @@ func (h Header) volume(g *group, id uint64) (v Volume, ok bool) {
 	return v, ok
 }
 
-// piece says where on the disk of h a partition is.
+// piece returns the position of a partition on the disk of h.
 func (h Header) piece(p partition) Piece {
 	if p.start > maxSectors || p.size > maxSectors {
 		return Piece{}

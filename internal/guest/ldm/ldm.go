@@ -1,15 +1,14 @@
-// Package ldm reads the database of Windows' dynamic disks: which volumes there are, and
-// where on a disk their pieces lie.
+// Package ldm reads the database of Windows' dynamic disks: the volumes, and the positions of their pieces
+// on the disks.
 //
-// Each disk of a group has the whole group's database, 1 MiB at most. A private header
-// says where that is and which disk this is. Volumes are made of components, one for each
-// mirror, and those of partitions, which are rows of sectors of one disk.
+// Each disk of a group has the whole group's database, 1 MiB at most. A private header has its position and
+// the disk's ID. Volumes consist of components, one for each mirror, and components of partitions, which are
+// runs of sectors of one disk.
 //
-// Everything is bounded by that 1 MiB: it is read at once, and what does not fit into it
-// is an error.
+// That 1 MiB bounds all work: it is read at once, and references outside of it are errors.
 //
-// The layout is that of the Linux-NTFS project's "LDM documentation". Numbers are
-// big-endian, many are as long as a byte before them says.
+// The layout is that of the Linux-NTFS project's "LDM documentation". Numbers are big-endian; many are
+// preceded by a byte with their length.
 package ldm
 
 import (
@@ -29,7 +28,7 @@ const sectorSize = 512
 
 var errCorrupt = errors.New("corrupt")
 
-// A Header is a private header: what a disk says of itself.
+// A Header is a private header: a disk's description of itself.
 type Header struct {
 	Group string // the name of the disk group
 	disk  string // its GUID

@@ -73,7 +73,7 @@ func parseDatabase(b []byte) (*records, error) {
 	return assemble(all)
 }
 
-// assemble joins fragments, which may be anywhere, and reads what they are.
+// assemble joins fragments, which may be anywhere, and parses the records.
 func assemble(all []fragment) (*records, error) {
 	slices.SortStableFunc(all, func(a, b fragment) int {
 		return cmp.Or(cmp.Compare(a.record, b.record), cmp.Compare(a.index, b.index))
@@ -111,7 +111,7 @@ func (out *records) add(b []byte) error {
 	case kindDisk:
 		out.disks[id] = f.disk(kind >> 4)
 	default:
-		return nil // the group itself, and what is to come
+		return nil // the group itself, and unknown records
 	}
 	return f.err
 }
@@ -191,7 +191,7 @@ func (f *fields) component() component {
 func (f *fields) partition() partition {
 	f.take(12) // transactions
 	p := partition{start: binary.BigEndian.Uint64(f.take(8))}
-	f.take(8) // where it is in the volume
+	f.take(8) // skips the offset in the volume
 	p.size, p.component, p.disk = f.number(), f.number(), f.number()
 	return p
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxKernels   = 4         // whose initramfs is read, the newest
+	maxKernels   = 4         // number of newest kernels whose initramfs is read
 	maxListed    = 64        // kernels that are reported, the newest
 	maxInitramfs = 256 << 20 // bytes
 	maxModules   = 4 << 20   // bytes of modules.dep and modules.builtin
@@ -28,14 +28,14 @@ type Kernel struct {
 	Image       string   `json:"image"`
 	Initramfs   string   `json:"initramfs,omitempty"`
 	Maker       string   `json:"maker,omitempty"`       // "dracut", "initramfs-tools", "mkinitcpio"
-	Compression string   `json:"compression,omitempty"` // of the archive that counts, the last
-	Drivers     []string `json:"drivers,omitempty"`     // at boot, in the initramfs or built in
-	Installed   []string `json:"installed,omitempty"`   // in /lib/modules or built in: could be at boot
+	Compression string   `json:"compression,omitempty"` // method of the last archive
+	Drivers     []string `json:"drivers,omitempty"`     // drivers at boot, in the initramfs or built in
+	Installed   []string `json:"installed,omitempty"`   // drivers in /lib/modules or built in, which could be added
 	Unread      bool     `json:"unread,omitempty"`      // the initramfs was not, or not wholly, understood
 	NotExamined string   `json:"notExamined,omitempty"` // limit that reading the initramfs reached
 }
 
-// drivers are those that are told of: what VMs have, here and there.
+// drivers lists the reported drivers: those of VMs at the source and the target.
 func drivers() []string {
 	return []string{
 		"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net", "sd_mod",
@@ -203,7 +203,7 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// piece cuts off the digits, or what is before the next digit.
+// piece splits off the digits, or the text before the next digit.
 func piece(s string) (first, rest string) {
 	digit := func(c byte) bool { return c >= '0' && c <= '9' }
 	n := 1

@@ -1,10 +1,10 @@
-// Package linux reads from a Linux guest's files what decides whether it boots on other
-// hardware and keeps its network: kernels with the drivers they have at boot, names of
-// disks that stand in its configuration, network cards and what they are known by.
+// Package linux reads the parts of a Linux guest that determine whether it boots on other hardware and keeps
+// its network: kernels with their drivers at boot, disk names in its configuration, network cards and the
+// properties that identify them.
 //
-// It reads a tree and knows no disks. What cannot be read is left out, and a Problem says
-// so; nothing is guessed. Files are read up to 256 KiB, the newest maxKernels kernels are
-// looked into, and an initramfs is read up to 256 MiB. Reading text is charged to a budget.
+// It reads a tree and does not depend on disks. Unreadable parts are left out and reported as a Problem. Files
+// are read up to 256 KiB; the newest maxKernels kernels are examined, and an initramfs is read up to 256 MiB.
+// Reading text is charged to a budget.
 package linux
 
 import (
@@ -21,19 +21,19 @@ const (
 	maxNICs = 1024      // entries that configure network cards
 )
 
-// A Guest is what a Linux says of itself. The JSON names are stable.
+// A Guest is the description of a Linux. The JSON names are stable.
 type Guest struct {
 	Kernels     []Kernel `json:"kernels,omitempty"`   // the newest first
-	DiskNames   []Name   `json:"diskNames,omitempty"` // of disks, in files that are read at boot
-	NICs        []NIC    `json:"nics,omitempty"`      // that are configured
+	DiskNames   []Name   `json:"diskNames,omitempty"` // disk names in files that are read at boot
+	NICs        []NIC    `json:"nics,omitempty"`      // configured cards
 	Loaders     []string `json:"loaders,omitempty"`   // "grub", "grub-legacy", "bls", "extlinux"
 	Encrypted   []string `json:"encrypted,omitempty"` // volumes that crypttab opens at boot
 	Resume      string   `json:"resume,omitempty"`    // device it goes on from after a hibernation
 	SELinux     string   `json:"selinux,omitempty"`   // "enforcing", "permissive" or "disabled"
 	VMwareTools bool     `json:"vmwareTools"`         // open-vm-tools or VMware's own
 	GuestAgent  bool     `json:"guestAgent"`          // qemu-guest-agent
-	Problems    []string `json:"problems,omitempty"`  // what could not be read
-	cmdlines    []string // of kernels, from all loaders
+	Problems    []string `json:"problems,omitempty"`  // errors of unreadable files
+	cmdlines    []string // kernel arguments of all loaders
 }
 
 // files are the guest's, read at the cost of a budget.
@@ -71,13 +71,13 @@ func hasAny(t *files, paths ...string) bool {
 	return false
 }
 
-// read returns a file of configuration, "" where there is none.
+// read returns a configuration file, empty if it does not exist.
 func read(t *files, path string) string {
 	const stepBytes = 2 // parsers of configuration take some 50 ns for a byte
 	return t.text(path, maxText, stepBytes)
 }
 
-// text returns a file of limit bytes at most, "" where there is none. Parsing it costs a step for
+// text returns a file of at most limit bytes, empty if it does not exist. Parsing it costs a step for
 // each stepBytes bytes.
 func (t *files) text(path string, limit, stepBytes int64) string {
 	text, err := t.ReadFile(path, limit)

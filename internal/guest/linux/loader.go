@@ -43,7 +43,7 @@ func cmdlines(text string) []string {
 	return all
 }
 
-// oldNames reports a kernel that is told to call its cards eth0, eth1, …
+// oldNames reports whether a kernel's arguments name its cards eth0, eth1, …
 func (g *Guest) oldNames() bool {
 	for _, line := range g.cmdlines {
 		if strings.Contains(" "+line+" ", " net.ifnames=0 ") {

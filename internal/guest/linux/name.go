@@ -11,10 +11,10 @@ const maxNames = 64
 // A Name is a disk's name in a file that is read at boot.
 type Name struct {
 	File string `json:"file"`
-	Line int    `json:"line"` // from 1
+	Line int    `json:"line"` // line, from 1
 	Name string `json:"name"` // "/dev/sda1"
 
-	// Stays says that a disk on a virtio-scsi bus has this name, too: sda does.
+	// Stays reports that a disk on a virtio-scsi bus has this name as well, such as sda.
 	Stays bool `json:"stays"`
 }
 

@@ -60,7 +60,7 @@ func netplan(t *files) []NIC {
 	return all
 }
 
-// ports returns what is built on each id.
+// ports returns the interfaces built on each ID.
 func ports(kinds ...map[string]builtOn) map[string][]string {
 	above := map[string][]string{}
 	for _, kind := range kinds {
@@ -97,7 +97,7 @@ func (p plannedNIC) nic(id, file string) NIC {
 	return n
 }
 
-// driver returns what a match says of it, which may be a list; "" if that is all drivers.
+// driver returns the driver or list of drivers of a match; empty if it matches all drivers.
 func (p plannedNIC) driver() string {
 	d := p.Match.Driver
 	if d.Kind == yaml.SequenceNode && len(d.Content) > 0 {

@@ -12,18 +12,18 @@ import (
 // A NIC is a network card as the guest's configuration knows it.
 type NIC struct {
 	Name      string   `json:"name,omitempty"` // "ens192"; "" where it is known by MAC only
-	MAC       string   `json:"mac,omitempty"`  // lower case, where the configuration has it
+	MAC       string   `json:"mac,omitempty"`  // MAC in lower case, if the configuration contains it
 	Addresses []string `json:"addresses,omitempty"`
 	DHCP      bool     `json:"dhcp,omitempty"`
 	By        By       `json:"by"`
 	File      string   `json:"file"`
 
-	Match string   `json:"match,omitempty"` // what of the hardware it names: "driver vmxnet3", "path pci-0000:0b:00.0"
-	Under []string `json:"under,omitempty"` // what is built on it: "br0", "bond0", "ens192.7"
+	Match string   `json:"match,omitempty"` // hardware condition: "driver vmxnet3", "path pci-0000:0b:00.0"
+	Under []string `json:"under,omitempty"` // interfaces built on it: "br0", "bond0", "ens192.7"
 	Maker string   `json:"maker,omitempty"` // "cloud-init", which has written the file and may write it again
 }
 
-// By says what ties a configuration to a card.
+// By is the property that ties a configuration to a card.
 type By string
 
 const (
@@ -57,7 +57,7 @@ func (g *Guest) readNICs(t *files) {
 		return isVirtual(n.Name) || above[n.Name] || !n.DHCP && len(n.Addresses) == 0 && len(n.Under) == 0
 	})
 	pinned, old := pins(t), g.oldNames()
-	byCloudInit := map[string]bool{} // by file
+	byCloudInit := map[string]bool{} // configurations by file
 	for i := range g.NICs {
 		n := &g.NICs[i]
 		n.MAC = strings.ToLower(strings.ReplaceAll(n.MAC, "-", ":"))

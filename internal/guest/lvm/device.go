@@ -31,8 +31,8 @@ func (v *Volume) Open() (budget.Reader, error) {
 	return d, nil
 }
 
-// Writable reports whether LVM itself would let the volume be written to, and keeps nothing of
-// what it held before.
+// Writable reports whether LVM itself would let the volume be written, without keeping its previous
+// contents.
 func (v *Volume) Writable() bool { return !v.origin && !v.readOnly }
 
 // OpenForWriting is Open for a volume whose PVs were given to ReadPV as io.WriterAt, too. It
@@ -45,7 +45,7 @@ func (v *Volume) OpenForWriting() (*Device, error) {
 	case v.origin:
 		return nil, errors.New("it has snapshots, which a write past LVM would change")
 	case v.readOnly:
-		return nil, errors.New("LVM's description says it is read-only")
+		return nil, errors.New("LVM's description marks it as read-only")
 	default:
 		d := &Device{device: *r.(*device)}
 		for _, s := range v.segs {

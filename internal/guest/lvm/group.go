@@ -11,10 +11,10 @@ import (
 // A Group is a volume group.
 type Group struct {
 	Name    string
-	UUID    string   // with dashes, as LVM prints it
+	UUID    string   // UUID with dashes, as LVM prints it
 	PVs     int      // physical volumes it consists of
-	Missing []string // those that were not given to Assemble, by the names the group has for them
-	Volumes []Volume // those that are meant to be seen, in the order of the description
+	Missing []string // names of the PVs that were not passed to Assemble
+	Volumes []Volume // visible volumes in the order of the description
 }
 
 // A Volume is a logical volume.
@@ -32,7 +32,7 @@ type Volume struct {
 
 // physical is a PV as its group describes it.
 type physical struct {
-	r     budget.Reader // nil where it is missing
+	r     budget.Reader // reader of the PV; nil if it is missing
 	start int64         // byte of the first extent
 }
 
@@ -103,7 +103,7 @@ func (t *text) describe(byUUID map[string]budget.Reader) Group {
 	return g
 }
 
-// volume makes a Volume of a description. Where it makes no sense, its kind says so.
+// volume makes a Volume of a description. The kind of an invalid one contains the error.
 func (t *text) volume(name string, extent int64, pvs map[string]physical) Volume {
 	v := Volume{Name: name, UUID: t.string("id"), pvs: pvs}
 	for _, s := range t.order {
@@ -128,7 +128,7 @@ func (t *text) volume(name string, extent int64, pvs map[string]physical) Volume
 	return v
 }
 
-const maxExtents = 1 << 30 // of a volume: with extents of 4 MiB, four PiB
+const maxExtents = 1 << 30 // maximum extents of a volume: with extents of 4 MiB, four PiB
 
 // segment reads one segment; ok is false where its numbers are impossible.
 func (t *text) segment(extent int64) (_ segment, ok bool) {

@@ -1,12 +1,11 @@
-// Package lvm reads the volume groups of LVM2 and the logical volumes in them, on
-// physical volumes that nobody vouches for.
+// Package lvm reads LVM2 volume groups and their logical volumes on untrusted physical volumes.
 //
-// A PV is what one partition or disk says: its label, and the text that describes the
-// whole group. Assemble makes Groups of PVs, each by the newest text. A Volume that is
-// linear or striped can be read as a disk, and written where its PVs can; of all other kinds
-// (mirrors, RAID, thin, cache, snapshots) the name is told, and nothing more.
+// A PV is the metadata of one partition or disk: its label, and the text that describes the whole group.
+// Assemble makes Groups of PVs, each from the newest text. A linear or striped Volume can be read as a disk,
+// and written if its PVs can; of other kinds (mirrors, RAID, thin, cache, snapshots) only the name is
+// reported.
 //
-// The work is bounded: a PV takes three reads and four MiB of text at most.
+// The work is bounded: a PV takes at most three reads and four MiB of text.
 package lvm
 
 import (
@@ -34,7 +33,7 @@ const (
 // A PV is a physical volume.
 type PV struct {
 	UUID  string // 32 characters, without dashes
-	group *text  // nil where it has no description: another PV of its group has
+	group *text  // group of the PV; nil if it has no description: another PV of its group has it
 	r     budget.Reader
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxDepth = 8   // of nested sections; lvm2 writes five levels
+	maxDepth = 8   // maximum depth of nested sections; lvm2 writes five levels
 	maxName  = 128 // bytes of a section's name, as in lvm2
 
 	// What a section, a value and an element of an array take of memory, in bytes, about.
@@ -46,7 +46,7 @@ func (t *text) string(key string) string {
 	return ""
 }
 
-// section returns the section of that name; an empty one if there is none.
+// section returns the section of that name; an empty one if it does not exist.
 func (t *text) section(name string) *text {
 	if s := t.sections[name]; s != nil {
 		return s

@@ -17,7 +17,7 @@ const maxNames = 1 << 17
 type node struct {
 	v    *Volume
 	r    *record
-	data *stream // of a file
+	data *stream // data of a file
 }
 
 // Tree returns the volume's files.
@@ -59,7 +59,7 @@ func (n *node) Size() int64 {
 	return n.data.size
 }
 
-// ReadAt reads what was asked for, and of a compressed file the units around it.
+// ReadAt reads the requested bytes, and for a compressed file the units around them.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	if n.data == nil {
 		return 0, errors.New("no regular file")

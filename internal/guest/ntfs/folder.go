@@ -20,7 +20,7 @@ const (
 // An index is a folder's tree of names.
 type index struct {
 	v         *Volume
-	blocks    *stream // nil where all names are in the root
+	blocks    *stream // blocks of names; nil if all names are in the root
 	blockSize int64
 	unit      int64 // bytes that block numbers count
 }
@@ -74,7 +74,7 @@ func (t *index) block(vcn int64) ([]byte, error) {
 		return nil, fmt.Errorf("block %d of a folder: %w", vcn, err)
 	}
 	if string(raw[:4]) != "INDX" || int64(le64(raw, 16)) != vcn {
-		return nil, fmt.Errorf("%w: block %d of a folder is none", errCorrupt, vcn)
+		return nil, fmt.Errorf("%w: invalid block %d of a folder", errCorrupt, vcn)
 	}
 	if err := fixUp(raw); err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (t *index) block(vcn int64) ([]byte, error) {
 	return entriesOf(raw[24:])
 }
 
-// A line is one entry of a block: a name or the end, and perhaps what comes before it.
+// A line is one entry of a block: a name or the end, and possibly a child block with smaller names.
 type line struct {
 	ref    uint64   // the file's record
 	key    []uint16 // the name

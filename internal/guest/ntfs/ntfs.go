@@ -1,17 +1,14 @@
-// Package ntfs reads files and folders out of NTFS volumes that nobody vouches for.
+// Package ntfs reads files and folders of untrusted NTFS volumes.
 //
-// It knows the master file table with its fixups, attribute lists, resident data, runs,
-// sparse and LZNT1 compressed data, folders as B+ trees, and of the volume itself its
-// label, its flags, its free space and whether its journal was closed. It does not know:
-// encrypted files, the newer compression that hides behind a reparse point (CompactOS),
-// links and junctions, which are not followed, and the journal's contents: a file that
-// changed just before a crash is seen as it was before.
+// It supports the master file table with its fixups, attribute lists, resident data, runs, sparse and LZNT1
+// compressed data, folders as B+ trees, and the volume's label, flags, free space and journal state. It does
+// not support encrypted files, compression behind a reparse point (CompactOS), links and junctions, which
+// are not followed, and the contents of the journal: changes just before a crash are not visible.
 //
-// Names are compared as Windows does, by the volume's own $UpCase.
+// Names are compared as in Windows, by the volume's $UpCase.
 //
-// What it promises is a bound: finding a file takes at most MaxReads reads of one record
-// or index block, whatever the bytes say, and reading a piece of it touches that piece
-// only, or the compressed 64 KiB around it.
+// The work is bounded: finding a file takes at most MaxReads reads of one record or index block, for any
+// content, and reading a piece of it reads only that piece, or the compressed 64 KiB around it.
 //
 // The layout is that of the Linux-NTFS project's documentation and of Microsoft's
 // "How NTFS works".

@@ -35,14 +35,14 @@ type record struct {
 
 func (r *record) folder() bool { return r.flags&recordFolder != 0 }
 
-// An attribute is what is known of a file under a type and a name. Its value is within
-// the record, or in clusters.
+// An attribute is the data of a file under a type and a name. Its value is in the record, or in
+// clusters.
 type attribute struct {
 	kind  uint32
 	name  string
 	flags uint16
-	value []byte // of a resident attribute
-	away  []byte // of one in clusters: the whole header, from which run lists are read
+	value []byte // value of a resident attribute
+	away  []byte // header of an attribute in clusters, with its run list
 	first int64  // the first cluster, counted within the value, that away describes
 }
 

@@ -22,8 +22,8 @@ type stream struct {
 	unit     int64 // clusters that are compressed together; 0 where nothing is
 }
 
-// stream opens the attribute of a type and name of a file. The error is ErrNotFound
-// where the file has none.
+// stream opens the attribute of a type and name of a file. The error is ErrNotFound if the file does
+// not have it.
 func (v *Volume) stream(r *record, kind uint32, name string) (*stream, error) {
 	defer func(before int64) {
 		v.r.Budget().Release(v.parked - before)

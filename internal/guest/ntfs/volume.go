@@ -8,14 +8,13 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// maxBitmap bounds what is read to count free clusters: it is enough for 512 GiB in
-// clusters of 4 KiB.
+// maxBitmap limits the bytes read to count free clusters: enough for 512 GiB in clusters of 4 KiB.
 const maxBitmap = 16 << 20
 
-// Info is what a volume says of itself.
+// Info is the description in a volume's metadata.
 type Info struct {
 	Label   string
-	Version string // of NTFS: "3.1" since Windows XP
+	Version string // version of NTFS: "3.1" since Windows XP
 	Dirty   bool   // Windows means to check it when it starts
 }
 
@@ -32,7 +31,7 @@ func (v *Volume) Info() (Info, error) {
 	}
 	about, ok := r.first(typeVolumeInfo, "")
 	if !ok || len(about.value) < 12 {
-		return Info{}, fmt.Errorf("$Volume: %w: it says nothing of the volume", errCorrupt)
+		return Info{}, fmt.Errorf("$Volume: %w: the volume's information is missing", errCorrupt)
 	}
 	const dirty = 1
 	info.Version = fmt.Sprintf("%d.%d", about.value[8], about.value[9])
@@ -113,8 +112,8 @@ func (v *Volume) LogClosed() (bool, error) {
 	return closed(page)
 }
 
-// closed reads a restart page. Each of the two pages says the same of the last user, but
-// for a crash between their writes, and then the journal is open anyway.
+// closed reads a restart page. The two pages have the same last user, except after a crash between
+// their writes, and then the journal is open in any case.
 func closed(page []byte) (bool, error) {
 	if len(page) < 512 || string(page[:4]) == "\xff\xff\xff\xff" {
 		return true, nil // never used

@@ -1,10 +1,8 @@
-// Package tree is what the file systems inside an image have in common: they are read,
-// never written, and written by strangers.
+// Package tree has the common parts of the read-only file systems in untrusted images.
 //
-// A file system gives its Nodes; paths, symbolic links and mounts are resolved here, once
-// for all of them. Links lead within the tree: its root is the root of everything, and
-// ".." stays at it. What a Node promises in return is a bound: each call reads and
-// allocates no more than its own comment says, whatever the bytes on the disk are.
+// A file system provides Nodes; this package resolves paths, symbolic links and mounts. Links stay
+// within the tree: its root is the root of all paths, and ".." of the root is the root. A Node must be
+// bounded: each call reads and allocates no more than its comment states, for any bytes on the disk.
 package tree
 
 import (
@@ -30,7 +28,7 @@ const (
 	Link               // a symbolic link
 )
 
-// KindOf tells it by the mode of a Unix inode.
+// KindOf returns the kind for the mode of a Unix inode.
 func KindOf(mode uint32) Kind {
 	switch mode & 0o170000 {
 	case 0o100000:
@@ -63,7 +61,7 @@ type Node interface {
 	// List returns the names of a folder in its own order, without "." and "..".
 	List() ([]Entry, error)
 
-	// Find looks a name up in a folder. It is fs.ErrNotExist where there is none.
+	// Find looks a name up in a folder. The error is fs.ErrNotExist if it does not exist.
 	Find(name string) (Node, error)
 
 	// Target returns where a link points to.
@@ -93,7 +91,7 @@ type Usage struct {
 // A Tree is an FS made of Nodes, and of further trees mounted in it.
 type Tree struct {
 	root   Node
-	mounts map[string]Node // by the path, without its slash
+	mounts map[string]Node // mounted trees by path, without the leading slash
 }
 
 // New returns the tree below root.

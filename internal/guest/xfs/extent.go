@@ -89,7 +89,7 @@ func (n *node) branch(b []byte, level int) error {
 		magic, head = "BMA3", 72
 	}
 	if string(b[:4]) != magic || int(be16(b, 4)) != level {
-		return fmt.Errorf("a node of the tree of extents that is none of level %d", level)
+		return fmt.Errorf("a node of the extent tree has another level than %d", level)
 	}
 	count, room := int(be16(b, 6)), (len(b)-head)/16
 	if count > room {

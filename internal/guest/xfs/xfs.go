@@ -1,13 +1,11 @@
-// Package xfs reads files and folders out of XFS, versions 4 and 5, on a medium that
-// nobody vouches for.
+// Package xfs reads files and folders of XFS, versions 4 and 5, on untrusted media.
 //
-// It knows names, links and contents: no attributes, no quotas, no realtime device, and no
-// log: what changed just before a crash is seen as it was before. Folders are read from
-// front to back; their hash tables are not used.
+// It supports names, links and contents; no attributes, quotas, realtime device or log: changes just before
+// a crash are not visible. Folders are read from front to back; their hash tables are not used.
 //
-// Each call takes MaxReads reads of one block at most, and one of a MiB at most for each
-// run of blocks that a file's content consists of. The layout is the kernel's,
-// Documentation/filesystems/xfs, and "XFS Algorithms & Data Structures".
+// Each call takes at most MaxReads reads of one block, and one of at most a MiB for each run of blocks of a
+// file's content. The layout is that of the kernel's Documentation/filesystems/xfs, and of "XFS Algorithms &
+// Data Structures".
 package xfs
 
 import (

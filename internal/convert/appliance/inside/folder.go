@@ -25,7 +25,7 @@ func openFolder(path string) (*folder, error) {
 
 func (f *folder) close() error { return f.root.Close() }
 
-// open opens what is at path.
+// open opens the file at path.
 func (f *folder) open(path string, flags uint64, mode uint32) (*os.File, error) {
 	if path == "" {
 		path = "."
@@ -35,7 +35,7 @@ func (f *folder) open(path string, flags uint64, mode uint32) (*os.File, error) 
 		fd, err := unix.Openat2(int(f.root.Fd()), path, &how)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
-			continue // nobody else moves folders here
+			continue // no other process moves folders here
 		case errors.Is(err, unix.ENOTDIR):
 			return nil, fmt.Errorf("%s: %w: %w", path, fs.ErrNotExist, err)
 		case err != nil:
@@ -205,7 +205,7 @@ func (f *folder) symlink(path, target string) error {
 	return unix.Lsetxattr(fmt.Sprintf("/proc/self/fd/%d/%s", above.Fd(), name), labelName, label, 0)
 }
 
-// give makes a new file what it is to be, with the SELinux label of the folder it is in.
+// give sets the owner, mode and times of a new file, with the SELinux label of its folder.
 func (o owner) give(file, above *os.File) error {
 	err := errors.Join(file.Chown(o.uid, o.gid), file.Chmod(fs.FileMode(o.mode)))
 	if label := labelOf(above); label != nil && err == nil {

@@ -29,13 +29,13 @@ const (
 	// Port is the name of the virtio-serial port that the host speaks through.
 	Port = "decamp"
 
-	// Modules is the folder of what is loaded, in the order of its names.
+	// Modules is the folder of the modules to load, in the order of their names.
 	Modules = "modules"
 
-	patience = 2 * time.Minute // for a device that is plugged in: seconds, on a machine that has others to serve
+	patience = 2 * time.Minute // limit of the wait for a new device: it takes seconds on a busy machine
 )
 
-// Is reports whether this process is an appliance's: process 1, and told so.
+// Is reports whether this process is the init of an appliance.
 func Is() bool {
 	name, value, _ := strings.Cut(Told, "=")
 	return os.Getpid() == 1 && os.Getenv(name) == value
@@ -48,13 +48,13 @@ func Run() {
 	}
 	drain()
 	unix.Sync()
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // what is left is to wait
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // only waiting is left
 	select {}
 }
 
-// drain waits until the console has printed what it was given.
+// drain waits until the console has printed its output.
 func drain() {
-	const waitUntilSent = 1 // what tcdrain asks for
+	const waitUntilSent = 1 // argument of tcdrain's ioctl
 	_ = unix.IoctlSetInt(int(os.Stdout.Fd()), unix.TCSBRK, waitUntilSent)
 }
 
@@ -85,10 +85,10 @@ func run() error {
 	return s.serve(port)
 }
 
-// loadModules loads what the host packed. One that fails is told on the console: what needs it
-// will say so.
+// loadModules loads the packed modules. A failure is printed on the console; the module's user then
+// fails.
 func loadModules(dir string) {
-	entries, err := os.ReadDir(dir) // in order
+	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
 		fmt.Printf("appliance: %v\n", err)
 	}

@@ -9,7 +9,7 @@ import (
 // maxLog bounds the lines of the kernel's that an answer has.
 const maxLog = 40
 
-// A kernelLog reads what the kernel says from now on.
+// A kernelLog reads the kernel's messages from now on.
 type kernelLog struct{ fd int }
 
 // openKernelLog begins at the end. Without it there is nothing to tell.
@@ -22,7 +22,7 @@ func openKernelLog() kernelLog {
 	return kernelLog{fd}
 }
 
-// lines returns the last of what came since it was asked before.
+// lines returns the last messages since the previous call.
 func (l kernelLog) lines() (out []string) {
 	if l.fd < 0 {
 		return nil

@@ -19,7 +19,7 @@ const maxData = 1 << 30
 // A server answers the host.
 type server struct {
 	mounts []*folder
-	points []string // where they are mounted, in order
+	points []string // mount points, in order
 	device func(number int) (string, error)
 	kernel kernelLog
 }
@@ -45,7 +45,7 @@ func (s *server) serve(host io.ReadWriter) error {
 	}
 }
 
-// refusal tells an error in the words that both sides know.
+// refusal encodes an error for the host.
 func refusal(err error) wire.Reply {
 	kind := fault.KindOf(err)
 	switch {
@@ -63,7 +63,7 @@ func refusal(err error) wire.Reply {
 	return wire.Reply{Fault: kind.String(), Error: err.Error(), NotExist: errors.Is(err, fs.ErrNotExist)}
 }
 
-// answer does what is asked for; out is the data of the reply.
+// answer executes a request; out is the data of the reply.
 func (s *server) answer(r wire.Request, data []byte) (reply wire.Reply, out []byte, err error) {
 	switch r.Op {
 	case wire.Mount:
@@ -100,8 +100,8 @@ func (s *server) answer(r wire.Request, data []byte) (reply wire.Reply, out []by
 	return reply, out, err
 }
 
-// mount mounts a disk's file system. XFS is told that its UUID need not be the only one: it may
-// be a copy's.
+// mount mounts a disk's file system. XFS is mounted with nouuid, because a copy has the UUID of its
+// original.
 func (s *server) mount(r wire.Request) error {
 	dev, err := s.device(r.Disk)
 	if err != nil {

@@ -1,13 +1,13 @@
-// Package wire is what an appliance and its host say to each other: the host asks, the
-// appliance answers, one after the other. A message is
+// Package wire is the protocol between an appliance and its host: the host sends requests, the appliance
+// answers them one after the other. A message is
 //
 //	4 bytes  length of the head, little-endian, maxHead at most
 //	8 bytes  length of the data
 //	the head, JSON
 //	the data: a file's content
 //
-// The host trusts no answer: the appliance has mounted file systems of strangers. So what is
-// read is bounded by what was asked for, and memory is taken as bytes come.
+// The host does not trust answers, because the appliance has mounted untrusted file systems. Reads are
+// bounded by the request, and memory is allocated as bytes arrive.
 package wire
 
 import (
@@ -23,7 +23,7 @@ import (
 // maxHead bounds a head, in bytes: the names in a folder are in one.
 const maxHead = 4 << 20
 
-// Op is what is asked for.
+// Op is the kind of a request.
 type Op string
 
 const (
@@ -37,22 +37,22 @@ const (
 	Mkdir    Op = "mkdir"
 	Symlink  Op = "symlink"
 	Flush    Op = "flush"
-	Unmount  Op = "unmount" // of all; the appliance ends then
+	Unmount  Op = "unmount" // unmounts all; the appliance ends then
 )
 
-// A Request is the head of what the host says; the data is a file's content.
+// A Request is the head of the host's message; the data is a file's content.
 type Request struct {
 	Op     Op     `json:"op"`
-	Mount  int    `json:"mount"`            // which file system, by its number in Mounts
+	Mount  int    `json:"mount"`            // number of the file system in Mounts
 	Path   string `json:"path,omitempty"`   // without a slash before it
-	Target string `json:"target,omitempty"` // of a symbolic link
+	Target string `json:"target,omitempty"` // target of a symbolic link
 	Limit  int64  `json:"limit,omitempty"`  // bytes that are read at most
-	Mode   uint32 `json:"mode,omitempty"`   // permission bits of what is made
+	Mode   uint32 `json:"mode,omitempty"`   // permission bits of a new file
 	UID    uint32 `json:"uid,omitempty"`
 	GID    uint32 `json:"gid,omitempty"`
 
-	Disk      int    `json:"disk,omitempty"` // of Mount: the number of the disk
-	Kind      string `json:"kind,omitempty"` // of Mount: "xfs"
+	Disk      int    `json:"disk,omitempty"` // Mount: number of the disk
+	Kind      string `json:"kind,omitempty"` // Mount: type of the file system, such as "xfs"
 	Subvolume string `json:"subvolume,omitempty"`
 }
 
@@ -60,11 +60,11 @@ type Request struct {
 type Reply struct {
 	Fault    string   `json:"fault,omitempty"` // the kind of what went wrong; "" if nothing did
 	Error    string   `json:"error,omitempty"`
-	NotExist bool     `json:"notExist,omitempty"` // it is fs.ErrNotExist
+	NotExist bool     `json:"notExist,omitempty"` // the error wraps fs.ErrNotExist
 	Size     int64    `json:"size,omitempty"`
-	Text     string   `json:"text,omitempty"` // where a link points
+	Text     string   `json:"text,omitempty"` // target of a link
 	Names    []string `json:"names,omitempty"`
-	Log      []string `json:"log,omitempty"` // of Mount: what the kernel said
+	Log      []string `json:"log,omitempty"` // Mount: messages of the kernel
 }
 
 // Send writes a message.
@@ -82,8 +82,8 @@ func Send(w io.Writer, head any, data []byte) error {
 	return err
 }
 
-// Receive reads a message into head, and returns its data, limit bytes at most. The error is
-// io.EOF where the other side has ended, and fault.Corrupt for what is no message.
+// Receive reads a message into head, and returns its data, limit bytes at most. The error is io.EOF if
+// the other side has ended, and fault.Corrupt for an invalid message.
 func Receive(r io.Reader, head any, limit int64) ([]byte, error) {
 	var lengths [12]byte
 	if _, err := io.ReadFull(r, lengths[:]); err != nil {

@@ -44,7 +44,7 @@ func Empty() []byte {
 // rootKey writes a cell of 96 bytes with a key that has no parent.
 func rootKey(cell []byte) {
 	put := binary.LittleEndian.PutUint32
-	put(cell, ^uint32(96)+1) // in use
+	put(cell, ^uint32(96)+1) // marks the cell as used
 	key := cell[4:]
 	copy(key, "nk")
 	key[2] = 0x2c // the root, not to be deleted, with a name of one byte for a character
@@ -57,7 +57,7 @@ func rootKey(cell []byte) {
 	copy(key[76:], name)
 }
 
-// security writes a cell of 48 bytes with a descriptor that says nothing. Each key has one.
+// security writes a cell of 48 bytes with an empty descriptor. Each key has one.
 func security(cell []byte) {
 	put := binary.LittleEndian.PutUint32
 	put(cell, ^uint32(48)+1)
@@ -78,8 +78,8 @@ func Seal(b []byte) {
 	binary.LittleEndian.PutUint32(b[508:], sum)
 }
 
-// New returns a hive with what text says, in the language of .reg files without their
-// first line. Keys start with a backslash, [\Select], and need no lines for their parents.
+// New returns a hive with the keys of text, in the language of .reg files without their first line.
+// Keys start with a backslash, [\Select], and need no lines for their parents.
 func New(t testing.TB, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()

@@ -42,7 +42,7 @@ type Volume struct {
 type Disk struct {
 	Number int
 	Head   int64 // the private header
-	Data   int64 // what parts count from
+	Data   int64 // base of the offsets of parts
 	Base   int64 // the database
 }
 

@@ -51,7 +51,7 @@ func Fill(t testing.TB, path string, fill func(root string)) {
 	defer func() {
 		run(t, "umount", root)
 		if _, err := left.Read(make([]byte, 1)); err == nil { // the end of the driver, and of its writes
-			t.Error("the driver said something")
+			t.Error("the driver printed a message")
 		}
 	}()
 	fill(root)
