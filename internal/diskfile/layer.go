@@ -11,17 +11,17 @@ import (
 // A Layer is one disk of a chain, as people and scripts are shown it.
 type Layer struct {
 	Name       string   `json:"name"`
-	CreateType string   `json:"createType,omitempty"` // as a descriptor has it
+	CreateType string   `json:"createType,omitempty"` // createType of the descriptor
 	Format     string   `json:"format"`
 	Size       int64    `json:"size"`                // bytes
 	Grain      int64    `json:"grain,omitempty"`     // bytes: VMDK's grain, qcow2's cluster
 	CID        string   `json:"cid,omitempty"`       // eight hex digits
 	ParentCID  string   `json:"parentCID,omitempty"` // empty for a base
 	Extents    []Extent `json:"extents,omitempty"`
-	Usage      *Usage   `json:"usage,omitempty"` // nil where it is not known
+	Usage      *Usage   `json:"usage,omitempty"` // nil if unknown
 }
 
-// An Extent is a piece of a layer that has a file of its own, or none.
+// An Extent is a piece of a layer, with or without a separate file.
 type Extent struct {
 	Off    int64  `json:"off"`
 	Len    int64  `json:"len"`
@@ -29,7 +29,7 @@ type Extent struct {
 	File   string `json:"file,omitempty"`
 }
 
-// Usage is what a layer, or the whole disk, says of its bytes.
+// Usage counts the bytes of a layer or of the whole disk by kind.
 type Usage struct {
 	Data   int64 `json:"data"`             // bytes that lie in a file
 	Zero   int64 `json:"zero"`             // bytes known to be zeros

@@ -29,12 +29,12 @@ import (
 var ErrCorrupt = errors.New("invalid FastLZ data")
 
 const (
-	levelShift  = 5    // of the first byte
-	runMask     = 0x1f // of the first byte: the first run of literals
+	levelShift  = 5    // position of the level in the first byte
+	runMask     = 0x1f // mask of the first run of literals in the first byte
 	firstMatch  = 1 << 5
 	matchExtra  = 2       // a match of length field 1 is 3 bytes
 	longMatch   = 7       // more length follows
-	moreLength  = 255     // at level 2: and still more
+	moreLength  = 255     // at level 2 a further length byte follows
 	nearWindow  = 1 << 13 // distances that fit the instruction
 	farDistance = nearWindow
 )
@@ -56,8 +56,8 @@ func Decode(dst, src []byte) error {
 // decoder is one Decode under way.
 type decoder struct {
 	dst, src []byte
-	at       int // in src
-	out      int // in dst
+	at       int // position in src
+	out      int // position in dst
 	two      bool
 }
 
@@ -154,8 +154,8 @@ func (d *decoder) next() (byte, error) {
 	return d.src[d.at-1], nil
 }
 
-// repeat copies n bytes from distance before. Where they overlap what is written, each
-// copy doubles what the next can take.
+// repeat copies n bytes from distance before. If they overlap the output, each copy doubles the
+// available bytes.
 func (d *decoder) repeat(distance, n int) {
 	from, end := d.out-distance, d.out+n
 	for d.out < end {

@@ -12,8 +12,8 @@ import (
 
 // An Amendment is what a few chunks of an image are to hold instead.
 type Amendment struct {
-	Source disk.Source // of the whole disk; only the chunks are read
-	Chunks []int64     // in order, each once
+	Source disk.Source // source of the whole disk; only the chunks are read
+	Chunks []int64     // numbers of the chunks, in order, each once
 }
 
 // Amend gives the finished image that content, and its manifest the hashes and the root of it,
@@ -27,14 +27,14 @@ func (j Job) Amend(ctx context.Context, a Amendment) (root manifest.Hash, err er
 	if err := j.withdraw(a.Chunks); err != nil {
 		return root, err
 	}
-	j.Source = nil // what is proven is not the source's any more
+	j.Source = nil // the verified chunks differ from the source now
 	if root, err = j.put(ctx, a); err != nil {
 		return root, err
 	}
 	return root, j.readBack(ctx, a.Chunks)
 }
 
-// withdraw takes chunks off the manifest: nobody takes the image for complete any more.
+// withdraw removes chunks from the manifest, so that the image counts as incomplete.
 func (j Job) withdraw(chunks []int64) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
@@ -52,7 +52,7 @@ func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err erro
 	defer func() { err = errors.Join(err, c.close()) }()
 	if c.Log.Missing() != int64(len(a.Chunks)) {
 		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: not all of it is proven", j.Path, c.Log.Missing(), len(a.Chunks)).
-			WithHint("run the same command again: it copies what is missing")
+			WithHint("run the same command again: it copies the missing chunks")
 	}
 	runs, err := a.write(ctx, j.Info, c.Target)
 	if err != nil {

@@ -124,7 +124,7 @@ func (d Draft) publish() error {
 	return ioFault(atomicfile.Sync(folder))
 }
 
-// rename refuses a name that was taken in the meantime, where the file system can tell.
+// rename returns an error if the name was taken meanwhile, if the file system can detect that.
 func (d Draft) rename() error {
 	from, to := d.ready(), d.Final.Path
 	if d.Replace {

@@ -24,11 +24,11 @@ const (
 type File struct {
 	Path   string
 	Format Format
-	Size   int64 // of the disk, in bytes
+	Size   int64 // size of the disk, in bytes
 }
 
-// Open creates the image, or opens the unfinished one a crash left. created says which:
-// a created image reads as zeros everywhere.
+// Open creates the image, or opens an unfinished one after a crash. created reports a new image, which
+// reads as zeros everywhere.
 func (f File) Open(context.Context) (t disk.Target, created bool, err error) {
 	left, err := f.leftover()
 	if err != nil {
@@ -77,9 +77,9 @@ func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
 	return s, nil
 }
 
-// leftover reports whether there is an unfinished image. An empty one was created the
-// moment before a crash and never got its size: it is removed. What create did not make
-// is refused: writing to a symbolic link would destroy what it points to.
+// leftover reports whether an unfinished image exists. An empty file was created just before a crash
+// and never got its size: it is removed. A file of another kind is refused: writing to a symbolic link
+// would destroy its target.
 func (f File) leftover() (bool, error) {
 	info, err := os.Lstat(f.Path)
 	switch {
@@ -98,13 +98,12 @@ func (f File) leftover() (bool, error) {
 // Replaced is the error for something in a place where an earlier decamp made a file or
 // folder, and that is neither.
 func Replaced(path string) error {
-	return fault.New(fault.Conflict, "%s is not what decamp made there: somebody replaced it", path).
-		WithHint("see what it is, move it away, and run the same command again: ls -ld %s", fault.Quote(path))
+	return fault.New(fault.Conflict, "%s is not a file of decamp any more: it was replaced", path).
+		WithHint("check it (ls -ld %s), move it away, and run the same command again", fault.Quote(path))
 }
 
-// Read opens the finished image for verification: from the medium, past the page cache,
-// where there is a way. One that Finish has not completed is fault.Corrupt, where the
-// format can tell.
+// Read opens the finished image for verification: from the medium, past the page cache, if possible. An
+// image without Finish is fault.Corrupt, if the format shows that.
 func (f File) Read(context.Context) (disk.Source, error) {
 	switch f.Format {
 	case Raw:

@@ -35,16 +35,16 @@ func (f File) growRaw(ctx context.Context, least int64) error {
 	switch had := t.Size(); {
 	case had < least || had > f.Size:
 		err = fault.New(fault.Conflict, "image %s has %d bytes, its disk had %d and has %d", f.Path, had, least, f.Size).
-			WithHint("somebody changed it: move it away, and run the same command again")
+			WithHint("another program changed it: move it away, and run the same command again")
 	case had < f.Size:
 		err = t.Grow(ctx, f.Size)
 	}
 	return errors.Join(err, t.Close())
 }
 
-// follow lets an image and its manifest grow, if their disk did: the image first, so that the
-// manifest never lists what the image has no place for. Where a manifest is of no use it is
-// made anew, and what the image holds does not matter.
+// follow enlarges an image and its manifest if their disk has grown: the image first, so that the
+// manifest never lists chunks outside of the image. An unusable manifest is created again, regardless
+// of the image's content.
 func (j Job) follow(ctx context.Context) error {
 	if j.Grow == nil {
 		return nil
@@ -68,7 +68,7 @@ func (j Job) follow(ctx context.Context) error {
 	return j.growManifest(ctx, was)
 }
 
-// growManifest lets the manifest follow the image, and the record of what is proven.
+// growManifest enlarges the manifest and the record of verified chunks.
 func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 	proven, err := OpenProven(j.Manifest, was)
 	if err != nil {
@@ -85,8 +85,8 @@ func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 	return proven.grow(j.Info)
 }
 
-// grow keeps what is proven for a disk that became larger: all but a last chunk that was short.
-// A crash before it is done proves nothing: the record is of another disk.
+// grow keeps the verified chunks of a disk that has grown, except for a last chunk that was short.
+// After a crash meanwhile no chunk is verified, because the record is of another disk.
 func (p *Proven) grow(info manifest.Info) error {
 	if p.gone {
 		return nil

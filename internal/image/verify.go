@@ -52,7 +52,7 @@ func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (
 	return manifest.Verify(ctx, src, s, o)
 }
 
-// remaining returns the still verified chunks of the finished image, nil if there are none.
+// remaining returns the chunks of the finished image that are still verified; nil without any.
 func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
 	m, err := checkTables(ctx, src, j.Info.Size)
 	if err != nil || p == nil {

@@ -120,7 +120,7 @@ func (d *Decoder) block(s *input) (last bool, err error) {
 // input is a call of Raw under way: both buffers and the bits between them.
 type input struct {
 	src, dst []byte
-	pos, out int    // in src and dst
+	pos, out int    // positions in src and dst
 	bits     uint64 // taken from src and not used yet, the next one lowest
 	n        uint   // how many; those above are zero
 }

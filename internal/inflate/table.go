@@ -16,8 +16,8 @@ import (
 // Codes in a subtable count from behind the bits that led there.
 const (
 	special    = 1 << 12 // not a literal, length or distance
-	endOfBlock = 1 << 13 // with special
-	subtable   = 1 << 14 // with special
+	endOfBlock = 1 << 13 // flag, with special: end of the block
+	subtable   = 1 << 14 // flag, with special: reference to a subtable
 	literal    = 1 << 15
 
 	invalid = special // alone: no such code
@@ -26,11 +26,11 @@ const (
 
 const (
 	maxLit  = 288 // symbols of the literal and length code; 286 and 287 are never used
-	maxDist = 32  // of the distance code; 30 and 31 are never used
-	maxPre  = 19  // of the code that the other two are sent in
+	maxDist = 32  // symbols of the distance code; 30 and 31 are never used
+	maxPre  = 19  // symbols of the code that encodes the other two
 	maxCode = 15  // bits
 
-	litBits  = 11 // that index the first table
+	litBits  = 11 // index bits of the first table
 	distBits = 8
 	preBits  = 7
 	litMask  = 1<<litBits - 1
@@ -205,7 +205,7 @@ func build(table []uint32, primary uint, lens []uint8, symbols []uint32) bool {
 	}
 	used := len(lens) - count[0]
 	count[0] = 0
-	space := 0 // of 1<<maxCode, what the codes take
+	space := 0 // part of 1<<maxCode that the codes use
 	for n, c := range count {
 		space += c << (maxCode - n)
 	}
@@ -294,14 +294,14 @@ func buildLong(table []uint32, primary uint, count *[maxCode + 1]int, sorted []u
 func increment(reversed, n uint) uint {
 	zero := uint(bits.Len(reversed ^ (1<<n - 1))) // the highest bit that is not set, from 1
 	if zero == 0 {
-		return 0 // that was the last
+		return 0 // that was the last code
 	}
 	return reversed&(1<<(zero-1)-1) | 1<<(zero-1)
 }
 
-// subtableWidth returns how many bits index a subtable that begins with the next code of
-// n bits: as many as it takes until codes of that length fill it. count must be what is
-// left of each length.
+// subtableWidth returns the index bits of a subtable that begins with the next code of n bits: as many
+// as are necessary until codes of that length fill it. count has the number of remaining codes of each
+// length.
 func subtableWidth(count *[maxCode + 1]int, n, primary uint) uint {
 	width := n - primary
 	for space := 1 << width; ; width++ {

@@ -16,7 +16,7 @@
 // is opened again, which loses at most the chunks of that record: they are copied once
 // more. Later records win over earlier ones. Sealing writes the same content in chunk
 // order to a new file, fsyncs and renames it over the log; chunks dropped or appended
-// after that make it a log again. A disk that became larger has its log written anew in the
+// after that make it a log again. A disk that has grown gets a new log in the
 // same way (Log.Grow). docs/formats/manifest.md has the layout to the byte.
 // One process at a time writes a manifest; its lock needs Linux.
 //
@@ -34,8 +34,8 @@
 // again and 2 MiB. Hashes stay on disk. Reading a sealed manifest takes a
 // constant buffer, Verify its windows.
 //
-// # What it does not promise
+// # Limits
 //
-// Checksums find accidents. Nothing here stops somebody who may write the manifest from
-// writing another one; keep the root elsewhere against that.
+// Checksums detect accidental changes. A user who may write the manifest can replace it; to
+// detect that, store the root elsewhere.
 package manifest

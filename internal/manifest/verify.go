@@ -73,7 +73,7 @@ func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 //	compare   (Windows)  read a window, BLAKE3 each chunk, compare
 //	SHA-256   (one)      in order, unless NoSums
 //	MD5       (one)      in order, unless NoSums
-//	account   (one)      in order: count, note what is bad, tell progress
+//	account   (one)      in order: count, record bad chunks, report progress
 //
 // A hole must have the hash of zeros and is hashed as zeros. Memory is Windows x Window
 // and 2 MiB, whatever the size of the disk: 34 MiB by default.

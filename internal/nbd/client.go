@@ -25,7 +25,7 @@ type Client struct {
 	conn  io.ReadWriteCloser
 	size  int64
 	flags uint16
-	done  chan struct{} // closed when nobody reads answers any more
+	done  chan struct{} // closed when no goroutine reads answers any more
 
 	sending sync.Mutex // held by who writes a request
 
@@ -37,7 +37,7 @@ type Client struct {
 
 // A call waits for its answer.
 type call struct {
-	into []byte // what a read is to fill
+	into []byte // buffer of a read
 	end  chan error
 }
 
@@ -52,7 +52,7 @@ func New(conn io.ReadWriteCloser) (*Client, error) {
 	return c, nil
 }
 
-// greet asks for the export without a name. Who does not have it hangs up.
+// greet requests the export without a name. A server without it closes the connection.
 func (c *Client) greet() error {
 	var hello [18]byte
 	if _, err := io.ReadFull(c.conn, hello[:]); err != nil {
@@ -90,7 +90,7 @@ func (c *Client) Writable() error {
 	if c.flags&readOnly == 0 && c.flags&sendFlush != 0 && c.flags&sendZeroes != 0 {
 		return nil
 	}
-	return fault.New(fault.Unsupported, "what is exported cannot be written, flushed and zeroed (flags %#x)", c.flags)
+	return fault.New(fault.Unsupported, "the export does not support writing, flushing and zeroing (flags %#x)", c.flags)
 }
 
 // ReadAt fills p from off.
@@ -132,8 +132,8 @@ func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
 	return nil
 }
 
-// ask sends a request and waits for its answer. Where ctx ends first the connection is closed: nobody
-// may write into a buffer that its owner has back.
+// ask sends a request and waits for its answer. If ctx ends first, the connection is closed: the buffer
+// must not be written after ask returns.
 func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
 	stop := context.AfterFunc(ctx, func() { c.fail(ctx.Err()) })
 	defer stop()
@@ -179,15 +179,15 @@ func (c *Client) send(parts ...[]byte) error {
 	return nil
 }
 
-// fail ends the connection with the first error that is told. The calls under way end with those who
-// read answers: until then their buffers are in use.
+// fail ends the connection with the first error. Running calls end with the goroutine that reads
+// answers: until then their buffers are in use.
 func (c *Client) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
 	}
 	c.mu.Unlock()
-	_ = c.conn.Close() // it is over anyway
+	_ = c.conn.Close() // the connection has ended anyway
 }
 
 // answers reads them until the connection ends, and then ends all calls.
@@ -217,7 +217,7 @@ func (c *Client) answer() error {
 	asked := c.pending[cookie]
 	c.mu.Unlock()
 	if binary.BigEndian.Uint32(head[:]) != replyMagic || asked == nil {
-		return fault.New(fault.Corrupt, "an answer that is none: % x", head)
+		return fault.New(fault.Corrupt, "invalid answer: % x", head)
 	}
 	if code == 0 && len(asked.into) > 0 {
 		if _, err := io.ReadFull(c.conn, asked.into); err != nil {
@@ -231,12 +231,12 @@ func (c *Client) answer() error {
 	return nil
 }
 
-// Close says goodbye and waits until nothing is under way any more.
+// Close sends a disconnect request and waits until no call is running.
 func (c *Client) Close() error {
 	bye := binary.BigEndian.AppendUint32(nil, callMagic)
 	bye = binary.BigEndian.AppendUint16(bye, 0)
 	bye = binary.BigEndian.AppendUint16(bye, cmdDisconnect)
-	_ = c.send(append(bye, make([]byte, 20)...)) // it may be broken
+	_ = c.send(append(bye, make([]byte, 20)...)) // the connection may be broken
 	err := c.conn.Close()
 	<-c.done
 	if errors.Is(err, net.ErrClosed) { // the server hung up first
@@ -264,7 +264,7 @@ func refusal(code uint32) error {
 		return fault.New(fault.Full, "the node has no room for the volume: %w", err).
 			WithHint("make room where the volume is (on the node: pvesm status; lvs shows how full thin pools are), and run the same command again")
 	case syscall.EPERM:
-		return fault.New(fault.Denied, "the node lets nobody write to the volume: %w", err).
+		return fault.New(fault.Denied, "the node refuses writes to the volume: %w", err).
 			WithHint("see whether its storage is read-only: dmesg, on the node")
 	default:
 		return fault.New(fault.Corrupt, "the disk of the node fails: %w", err).

@@ -1,13 +1,14 @@
-// Package nbd is the Network Block Device protocol, as QEMU speaks it: a server of one disk, and a client
-// of one export. Both use the fixed newstyle handshake and one export without a name. Neither listens nor
-// dials: the caller has the connection.
+// Package nbd implements the Network Block Device protocol as QEMU speaks it: a server of one disk, and
+// a client of one export. Both use the fixed newstyle handshake and one export without a name. The
+// caller provides the connection.
 //
-// Serve answers reads, writes and flushes of one client, one at a time, so its memory is one request. The
-// client is not trusted: a request has maxServed bytes at most, and what is outside the disk is refused.
+// Serve answers reads, writes and flushes of one client, one at a time, so its memory is one request.
+// The client is not trusted: a request has at most maxServed bytes, and ranges outside of the disk are
+// refused.
 //
-// Client reads, writes, zeroes and flushes. Calls may be made concurrently; as many are under way as there
-// are callers. Memory is what the callers give. The server is not trusted: an answer to what was not asked
-// ends the connection.
+// Client reads, writes, zeroes and flushes. Calls may be concurrent, as many as there are callers. Its
+// memory is the callers' buffers. The server is not trusted: an answer without a request ends the
+// connection.
 //
 // Source: NetworkBlockDevice/nbd, doc/proto.md.
 package nbd

@@ -145,7 +145,7 @@ func (s *session) call(kind uint16, cookie []byte, off uint64, length int) error
 	return s.send(be32(replyMagic), be32(code), cookie, data)
 }
 
-// errorCode says it as the guest's kernel will: a layer that is full is a disk that is.
+// errorCode returns the error number for the guest's kernel: a full layer appears as a full disk.
 func errorCode(err error) uint32 {
 	if fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Full) {
 		return errNoSpc

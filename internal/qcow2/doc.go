@@ -31,15 +31,15 @@
 // Memory: size / 512 KiB bytes of bits, 12 MiB for a disk of 6 TiB, and what
 // disk/rawfile takes.
 //
-// CheckTables reads what Finish wrote and compares it with what should be there, refcounts
-// included, and says what it maps.
+// CheckTables reads the output of Finish and compares it with the expected bytes, including refcounts,
+// and returns the mapping.
 //
-// Where the file system cannot tell holes (NFS before 4.2), an image that was resumed
-// ends up with every cluster allocated: right, but not sparse in its tables.
+// If the file system cannot report holes (NFS before 4.2), a resumed image ends with all
+// clusters allocated: correct, but not sparse in its tables.
 //
-// WriteAbove writes the clusters in which a disk differs from an image beneath: a layer to be
-// tried, and thrown away or written into the image. It is the one image of ours with a backing file,
-// and the one with clusters that are known to be zero: they hide what is beneath, and take no room.
+// WriteAbove writes the clusters in which a disk differs from a backing image: a temporary layer, to
+// be discarded or written into the image. Only this kind of image has a backing file, and zero
+// clusters: they hide the backing file's data, and take no space.
 //
 // # Reading
 //
@@ -48,9 +48,8 @@
 // L2). Neighbouring clusters are read at once. A compressed cluster that is read piece by
 // piece is inflated once.
 //
-// Files beneath an image (backing files, raw or qcow2) are read only where the caller
-// gives an Opener; what lies after the end of a smaller one is zeros. Its format must be
-// in the header above it. The chain has up to 200 files and no loop.
+// Backing files (raw or qcow2) are read only if the caller provides an Opener; the part after the
+// end of a smaller one is zeros. Its format must be in the header of the image on top of it. The chain has up to 200 files and no loop.
 //
 // Internal snapshots are not read and an image that was not closed cleanly is: Warnings
 // says so. Refused, each with the command that helps: encryption, data in another file,

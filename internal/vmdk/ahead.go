@@ -20,11 +20,10 @@ const (
 	aheadEvery = 512 << 10
 )
 
-// An ahead makes large reads of many small ones. A delta whose grains lie in the order
-// they were written in is read here and there, a grain at a time; from a cold disk that
-// takes a hundred times as long as reading all of it. So a segment in which a number of
-// small reads came is fetched whole, once. Files of which little is wanted are left
-// alone, and no file is fetched twice.
+// An ahead turns many small reads into large ones. A delta with grains in the order of their writes is
+// read at random positions, a grain at a time; on a cold disk that takes a hundred times as long as
+// reading all of it. Therefore a segment with a number of small reads is fetched whole, once. Files
+// with few reads are left alone, and no file is fetched twice.
 type ahead struct {
 	fetch   func(disk.Range) // starts to read a range of the file; it does not wait
 	segment int64            // bytes
@@ -46,7 +45,7 @@ func newAhead(src disk.Source) *ahead {
 	return &ahead{fetch: f.fetch, segment: segment, small: make([]atomic.Uint32, src.Size()/segment+1)}
 }
 
-// read is told of each read from at that is shorter than aloneSize.
+// read is called for each read from at that is shorter than aloneSize.
 func (a *ahead) read(at int64) {
 	if a == nil {
 		return
@@ -57,7 +56,7 @@ func (a *ahead) read(at int64) {
 	}
 }
 
-// fetch asks the kernel for r. It is advice: what fails costs time only.
+// fetch prefetches r into the page cache. It is advice: a failure costs only time.
 func (f *localFile) fetch(r disk.Range) {
 	_ = unix.Fadvise(int(f.Fd()), r.Off, r.Len, unix.FADV_WILLNEED)
 }

@@ -24,7 +24,7 @@ type cowdHeader struct {
 	capacity  int64
 	grain     int64 // 1 on ESXi
 	directory int64
-	entries   int64 // of the directory
+	entries   int64 // entries of the directory
 	unclean   bool
 }
 
@@ -47,9 +47,9 @@ func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 	case version != 1:
 		return nil, unsupportedFile(name, "COWD version %d is not known", version)
 	case h.capacity == 0:
-		return nil, corruptFile(name, "the COWD header says it has no sectors (offset 12)")
+		return nil, corruptFile(name, "the COWD header has no sectors (offset 12)")
 	case h.grain == 0 || h.grain > maxGrainSectors:
-		return nil, corruptFile(name, "the COWD header says a grain has %d sectors (offset 16)", h.grain)
+		return nil, corruptFile(name, "the COWD header has a grain size of %d sectors (offset 16)", h.grain)
 	case h.entries < h.tables():
 		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tables())
 	}
@@ -70,7 +70,7 @@ func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64
 		return nil, 0, err
 	}
 	if h.unclean {
-		warn("%s was not closed properly, or is in use; what was written last may be missing", f.name)
+		warn("%s was not closed properly, or is in use; the last writes may be missing", f.name)
 	}
 	c := cowd{h, f}
 	if end := c.region().at + h.tables()*4; end > f.size() {
@@ -104,7 +104,7 @@ func (c cowd) table(ctx context.Context, n, entry int64) (table, error) {
 		case e == 1:
 			t[i] = zeroGrain
 		case at < cowdHeaderSize || at >= c.file.size():
-			return nil, corruptFile(c.file.name, "grain %d of table %d is at sector %d, where no grain can be", i, n, e)
+			return nil, corruptFile(c.file.name, "grain %d of table %d is at sector %d, which is no valid position of a grain", i, n, e)
 		default:
 			t[i] = at
 		}

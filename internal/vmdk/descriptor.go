@@ -22,17 +22,17 @@ const NoParent CID = math.MaxUint32
 // delta whose ParentCID is not its parent's CID stands on a changed parent.
 type CID uint32
 
-// A Descriptor says what files a disk consists of.
+// A Descriptor lists the files of a disk.
 type Descriptor struct {
 	Version        int               // 1 to 3; 4 was seen on vSAN
-	Encoding       string            // of the text; "UTF-8" unless it says otherwise. All names here are UTF-8
+	Encoding       string            // encoding of the text; "UTF-8" by default. All names here are UTF-8
 	CID            CID               // content id
 	ParentCID      CID               // NoParent for a base disk
 	ParentFile     string            // parentFileNameHint: as written, may be absolute; empty for a base disk
-	NativeSnapshot bool              // the array keeps the delta: there is none to read
-	CreateType     string            // as written; advice only
-	ChangeTrack    string            // changeTrackPath, the CBT bitmap; empty if there is none
-	Extents        []ExtentLine      // in the order of the disk's bytes; at least one
+	NativeSnapshot bool              // the storage array has the delta: it cannot be read
+	CreateType     string            // createType as written; advice only
+	ChangeTrack    string            // changeTrackPath, the CBT bitmap; empty if missing
+	Extents        []ExtentLine      // extents in the order of the disk's bytes; at least one
 	DDB            map[string]string // the "ddb." entries, lower-cased and without that prefix
 
 	hasKeys bool // the disk is encrypted with keys that the descriptor names
@@ -90,9 +90,9 @@ func notText(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t
 // parser collects a Descriptor line by line.
 type parser struct {
 	d       Descriptor
-	number  int               // of the current line, from 1
+	number  int               // number of the current line, from 1
 	seen    map[string]string // entries by lower-case key
-	sectors int64             // of all extents so far
+	sectors int64             // sectors of all extents so far
 }
 
 func (p *parser) line(line string) error {

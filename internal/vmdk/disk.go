@@ -16,13 +16,13 @@ type Disk struct {
 	layers  []Layer
 	files   []*file
 	cache   tableCache
-	readers sync.Pool // of *reader
+	readers sync.Pool // pool of *reader
 
 	mu       sync.Mutex
 	warnings []string
 }
 
-// Format says how a file holds an extent.
+// Format is the format of an extent's file.
 type Format string
 
 const (
@@ -36,22 +36,22 @@ const (
 
 // A Layer is one disk of a chain.
 type Layer struct {
-	Name       string      // of the file it was opened by
-	Descriptor *Descriptor // nil if it had none
-	CreateType string      // as written; empty without a descriptor
+	Name       string      // name of the file that was opened
+	Descriptor *Descriptor // descriptor; nil if the file had none
+	CreateType string      // createType as written; empty without a descriptor
 	CID        CID         // content id; 0 without a descriptor
 	ParentCID  CID         // NoParent for a base disk
 	Size       int64       // bytes
-	Format     Format      // of the first extent that has a file
+	Format     Format      // format of the first extent with a file
 	Grain      int64       // bytes; 0 for flat ones
 	Parts      []Part      // its extents, in order and without gaps
 }
 
 // A Part is one extent of a layer.
 type Part struct {
-	disk.Range        // of the layer's disk
+	disk.Range        // range of the layer's disk
 	Format     Format // how the file holds it
-	File       int    // index into Files; -1 if there is none
+	File       int    // index into Files; -1 without a file
 	Grain      int64  // bytes; 0 for flat ones
 
 	at int64 // offset in the file of a flat part's first byte
@@ -60,7 +60,7 @@ type Part struct {
 // Size returns the virtual size in bytes.
 func (d *Disk) Size() int64 { return d.chain.size() }
 
-// Hints asks for few large requests: the more runs a read has, the better its order.
+// Hints prefers few large requests: the more runs a read has, the better they can be ordered.
 func (d *Disk) Hints() disk.Hints {
 	return disk.Hints{Request: readPiece, Streams: 4, Span: 32 << 20}
 }
@@ -95,8 +95,8 @@ func (d *Disk) warn(format string, args ...any) {
 	}
 }
 
-// Runs gives yield the runs of r in order and without gaps: of every byte, what the
-// youngest layer that has it says. It stops when yield returns false.
+// Runs passes the runs of r to yield, in order and without gaps: each byte has the kind of the youngest
+// layer that contains it. It stops when yield returns false.
 func (d *Disk) Runs(ctx context.Context, r disk.Range, yield func(Run) bool) error {
 	if err := disk.CheckRange(d.Size(), r); err != nil {
 		return err

@@ -67,8 +67,8 @@ func encodingName(text []byte) string {
 	return ""
 }
 
-// undecoded reports whether a name has characters that cannot be told. The host's file
-// has its own bytes; guessing would look for, or worse find, another file.
+// undecoded reports whether a name has characters that cannot be decoded. The host's file has certain
+// bytes; guessing could find another file.
 func undecoded(name string) bool {
 	return !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError)
 }

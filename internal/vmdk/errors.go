@@ -2,8 +2,8 @@ package vmdk
 
 import "github.com/decamp/decamp/internal/fault"
 
-// A warner takes what the operator should know about a disk that can be read all the
-// same. It may be called concurrently, and again with what it was told before.
+// A warner receives warnings about a disk that is still readable. It may be called concurrently, and
+// several times with the same warning.
 type warner func(format string, args ...any)
 
 const (

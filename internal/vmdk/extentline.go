@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Access says what a VM may do with an extent. It does not change what the disk holds,
-// but for NoAccess, which reads as zeros.
+// Access is the permission of a VM for an extent. It does not affect the content, except that NoAccess
+// reads as zeros.
 type Access string
 
 const (
@@ -24,7 +24,7 @@ func parseAccess(word string) (Access, bool) {
 	return a, a == ReadWrite || a == ReadOnly || a == NoAccess
 }
 
-// ExtentType is the keyword that says how an extent's file holds its sectors.
+// ExtentType is the keyword for the format of an extent's file.
 type ExtentType string
 
 const (
@@ -41,13 +41,13 @@ const (
 
 // An ExtentLine is one piece of a disk.
 type ExtentLine struct {
-	Line    int // in the descriptor, from 1
+	Line    int // line of the descriptor, from 1
 	Access  Access
 	Sectors int64
 	Type    ExtentType
-	File    string // relative to the descriptor's folder and inside it, or below /vmfs/volumes/; empty if there is none
-	Object  string // what holds the data instead of a file: vsan://…, vvol://…, a device
-	Offset  int64  // of the first byte in File
+	File    string // file name, relative to the descriptor's folder and inside it, or below /vmfs/volumes/; empty if there is no file
+	Object  string // object with the data instead of a file: vsan://…, vvol://…, a device
+	Offset  int64  // offset of the first byte in File
 }
 
 // extent takes "sectors type ["file" [offset …]]", the rest of a line after its access.
@@ -147,7 +147,7 @@ func withoutDot(name string) string {
 	return name
 }
 
-// outside says why name could leave the descriptor's folder and the datastores, or "".
+// outside returns why name could leave the descriptor's folder and the datastores; empty if it cannot.
 func outside(name string) string {
 	switch {
 	case name == "":

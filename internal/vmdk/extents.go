@@ -7,9 +7,8 @@ import (
 )
 
 const (
-	// minHole is the shortest hole between data that Extents tells: finding a shorter
-	// one by looking at the bytes is cheaper than handing it around, and the list stays
-	// small however fragmented the disk is.
+	// minHole is the shortest hole between data that Extents reports, in bytes: checking the bytes of
+	// shorter ones is cheaper, and the list stays small for a fragmented disk.
 	minHole = 64 << 10
 
 	// askHoles is how much of a file is asked at once where its holes are.
@@ -64,9 +63,9 @@ func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
 	return nil
 }
 
-// extentList joins what comes in order.
+// extentList joins adjacent extents.
 type extentList struct {
-	off  int64 // where the next comes
+	off  int64 // offset of the next one
 	hole int64 // zeros up to off that are not in list yet
 	list []disk.Extent
 }

@@ -20,7 +20,7 @@ type Files interface {
 // A file is one open file of a disk.
 type file struct {
 	name  string
-	index int // in Disk.files: what Run.File says
+	index int // index in Disk.files, the value of Run.File
 	src   disk.Source
 
 	// unpack inflates one packed grain of this file: packed is the run's Packed bytes
@@ -34,15 +34,15 @@ type file struct {
 	// start is where on the disk the extent begins that the file holds.
 	start int64
 
-	gap   int64  // bytes nobody wants that are read over to take two runs at once
-	ahead *ahead // of its small reads; nil if it cannot be read ahead
+	gap   int64  // unneeded bytes that are read to combine two runs in one read
+	ahead *ahead // read-ahead of its small reads; nil if it is not possible
 
-	// holes says that the file system may know of zeros in it that no table tells.
+	// holes reports whether the file system may have holes that no table lists.
 	holes bool
 }
 
 func newFile(name string, index int, src disk.Source) *file {
-	// Where a request is dear, as over a network, its preferred size tells how dear.
+	// The preferred size of requests shows the cost of a request, which is high over a network.
 	gap := max(joinGap, src.Hints().Request/4)
 	return &file{name: name, index: index, src: src, gap: gap, ahead: newAhead(src)}
 }
@@ -63,7 +63,7 @@ func (f *file) readAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// readWhole fills p from off, all of which must be in the file.
+// readWhole fills p from off. All of the range must be in the file.
 func (f *file) readWhole(ctx context.Context, p []byte, off int64) error {
 	if off < 0 || off > f.size() || int64(len(p)) > f.size()-off {
 		return corruptFile(f.name, "%d bytes at %d are wanted, but it ends at %d", len(p), off, f.size())

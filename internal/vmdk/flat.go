@@ -7,9 +7,9 @@ import (
 
 // A Piece is a range of a disk and the raw bytes that hold it.
 type Piece struct {
-	disk.Range        // of the disk
+	disk.Range        // range of the disk
 	File       string // relative to the descriptor's folder; empty: reads as zeros
-	Offset     int64  // of the range's first byte in File
+	Offset     int64  // offset of the range's first byte in File
 }
 
 // Flat returns the files a flat disk is made of, in order and without gaps: one for

@@ -105,7 +105,7 @@ func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	}
 	if err == io.EOF {
 		return fault.New(fault.Conflict, "%s became shorter while it was read: it ends at %d", f.Name(), off+int64(n)).
-			WithHint("read disks that nobody writes: a closed snapshot, or a VM that is powered off")
+			WithHint("read disks without writers: a closed snapshot, or a VM that is powered off")
 	}
 	return err
 }

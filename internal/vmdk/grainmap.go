@@ -22,9 +22,9 @@ const directoryEntries = 512
 type grainMap struct {
 	file    *file
 	cache   *tableCache
-	bytes   int64 // of the disk
+	bytes   int64 // bytes of the disk
 	grain   int64 // bytes
-	entries int64 // in a table, at most maxTable
+	entries int64 // entries of a table, at most maxTable
 
 	// tables is how many tables, and so directory entries, the disk needs.
 	tables int64
@@ -38,7 +38,7 @@ type grainMap struct {
 // A region is an array of unsigned numbers in a file.
 type region struct {
 	at    int64 // byte offset
-	width int64 // of a number: 4 or 8 bytes
+	width int64 // width of a number: 4 or 8 bytes
 }
 
 func (m *grainMap) size() int64    { return m.bytes }
@@ -84,9 +84,9 @@ func (m *grainMap) table(ctx context.Context, n, entry int64) (table, error) {
 // has the table's entry.
 type grainCursor struct {
 	*grainMap
-	number    int64 // of the table; -1 before the first
-	table     table // nil: the directory has none
-	piece     int64 // of the directory; -1 before the first
+	number    int64 // number of the table; -1 before the first
+	table     table // current table; nil if the directory has none
+	piece     int64 // current piece of the directory; -1 before the first
 	directory table
 }
 
@@ -167,7 +167,7 @@ func (c *grainCursor) tableRun(r disk.Range) Run {
 	}
 	run = run.within(r)
 	if run.Kind == Data && run.At >= c.file.size() {
-		return Run{Range: run.Range, Kind: Zero} // of the last grain, which is not there to its end
+		return Run{Range: run.Range, Kind: Zero} // part of the last grain past the end of the disk
 	}
 	return run
 }

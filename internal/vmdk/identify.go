@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// headSize is how much of a file is read to find out what it is: the longest header.
+// headSize is the number of bytes that identify a file: those of the longest header.
 const headSize = 2048
 
-// identify reads the beginning of a file and tells its format by the signature. "" is
-// none: a descriptor, or a flat file.
+// identify determines the format of a file by its signature. It is empty for a descriptor or a flat
+// file.
 func identify(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
 	head := make([]byte, min(headSize, src.Size()))
 	if err := src.ReadAt(ctx, head, 0); err != nil {
@@ -34,7 +34,7 @@ func formatOf(head []byte) Format {
 	return ""
 }
 
-// readText reads a descriptor that is a file of its own.
+// readText reads a descriptor in a separate file.
 func readText(ctx context.Context, name string, src disk.Source) ([]byte, error) {
 	if src.Size() > MaxDescriptor {
 		return nil, corruptFile(name, "it has %d bytes and no signature: it is neither a descriptor nor a sparse file", src.Size()).
@@ -74,8 +74,8 @@ func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 	return text, nil
 }
 
-// lostText is the error of a sparse file whose descriptor was there once. Without it nobody
-// knows whether the disk has a parent or other pieces.
+// lostText is the error of a sparse file whose separate descriptor is missing. Without it the parent
+// and other pieces of the disk are unknown.
 func lostText(name, format string, args ...any) error {
 	return corruptFile(name, format, args...).
 		WithHint("if it is a piece of a disk, name the disk's descriptor x.vmdk; otherwise %s", damagedHint)

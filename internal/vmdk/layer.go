@@ -18,8 +18,8 @@ type layer interface {
 	cursor() cursor
 }
 
-// A cursor asks a layer for its runs, usually from front to back, and keeps the table it
-// stands on. It belongs to one goroutine.
+// A cursor returns the runs of a layer, usually from front to back, and caches the current table. One
+// goroutine uses it.
 type cursor interface {
 	// run returns the run that r, which is not empty and lies within the layer, begins
 	// with. It starts at r.Off, ends within r, and is not empty. It need not be the
@@ -40,7 +40,7 @@ func (p plain) run(_ context.Context, r disk.Range) (Run, error) { return p.with
 // parts are extents, one after the other.
 type parts struct {
 	layers []layer
-	starts []int64 // of each layer, and of what would follow the last
+	starts []int64 // start of each layer, and the end of the last
 }
 
 func newParts(layers []layer) layer {
@@ -76,8 +76,8 @@ func (c *partsCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 	return run, err
 }
 
-// fitted is an extent whose file speaks about more or less than its line in the
-// descriptor: what is too much is cut off, what is missing is absent.
+// fitted is an extent whose file is larger or smaller than its line in the descriptor: the excess is
+// cut off, the missing part is absent.
 type fitted struct {
 	layer
 	bytes int64

@@ -44,7 +44,7 @@ func (f *localFile) mapping() []byte {
 	return f.memory
 }
 
-// inPageCache asks a number of places, evenly spread, whether a read would wait.
+// inPageCache samples positions, evenly spread, to estimate whether reads would wait for the disk.
 func (f *localFile) inPageCache() bool {
 	step := max(f.size/mapProbes, 1)
 	iov := [][]byte{make([]byte, 1)}
@@ -67,7 +67,7 @@ func (f *localFile) unmap() error {
 	return unix.Munmap(m)
 }
 
-// inMemory reports whether run is to be taken from mapped memory.
+// inMemory reports whether run can be read from mapped memory.
 func (f *file) inMemory(run Run) bool {
 	return f.memory != nil && run.Len < mapBelow && run.Packed == 0
 }
@@ -90,7 +90,7 @@ func guard(do func() error) (err error) {
 			panic(p)
 		}
 		err = fault.New(fault.Conflict, "a file of the disk became shorter, or cannot be read any more: %v", p).
-			WithHint("read disks that nobody writes: a closed snapshot, or a VM that is powered off")
+			WithHint("read disks without writers: a closed snapshot, or a VM that is powered off")
 	}()
 	return do()
 }

@@ -18,10 +18,10 @@ const (
 	maxFiles = 4096
 )
 
-// Options say how a disk is opened. The zero value is right unless Open's error says so.
+// Options determine how a disk is opened. Use the zero value unless Open's error names an option.
 type Options struct {
-	// IgnoreCID reads a delta although its parent was written to after the snapshot was
-	// made. The disk is then most likely damaged; a warning says so.
+	// IgnoreCID reads a delta even if its parent was written after the snapshot. The disk is then most
+	// likely damaged; a warning reports that.
 	IgnoreCID bool
 }
 
@@ -100,9 +100,9 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 	return "", o.bare(ctx, f, kind)
 }
 
-// open opens a file that the file namer names, and says under which name it was found. One
-// that is elsewhere in the datastore is looked for beside namer too: there it is after
-// both were copied to one folder.
+// open opens a file that the file namer names, and returns the name under which it was found. A file in
+// another folder of the datastore is also searched beside namer: there it is after both were copied to
+// one folder.
 func (o *opener) open(ctx context.Context, name, namer string) (disk.Source, string, error) {
 	src, err := o.from.Open(ctx, name)
 	if fault.Is(err, fault.NotFound) && path.IsAbs(name) {

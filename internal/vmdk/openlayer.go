@@ -22,8 +22,8 @@ func (o *opener) bare(ctx context.Context, f *file, kind Format) error {
 	return nil
 }
 
-// described opens the layer that a descriptor describes. self is the file the text is in,
-// nil if it is a file of its own.
+// described opens the layer of a descriptor. self is the file with the embedded text, nil if the text
+// is in a separate file.
 func (o *opener) described(ctx context.Context, name string, text []byte, self *file) (parent string, err error) {
 	d, err := ParseDescriptor(text)
 	if err != nil {
@@ -82,7 +82,7 @@ func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *
 // warnOfUnused warns of flat files that go on behind what the descriptor uses of them: the
 // disk may have been extended, or the descriptor may be another disk's.
 func (o *opener) warnOfUnused(descriptor string, list []Part) {
-	used := map[int]int64{} // end of what is used, by file
+	used := map[int]int64{} // end of the used part by file
 	for _, p := range list {
 		if p.Format == FormatFlat {
 			used[p.File] = max(used[p.File], p.at+p.Len)
@@ -132,7 +132,7 @@ func (o *opener) line(ctx context.Context, name string, d *Descriptor, x ExtentL
 	}
 	l, p, err := o.extent(ctx, f)
 	if err == nil && l.size() != size {
-		o.disk.warn("%s has %d bytes, its descriptor says %d", f.name, l.size(), size)
+		o.disk.warn("%s has %d bytes, its descriptor has %d", f.name, l.size(), size)
 	}
 	return l, p, err
 }
@@ -178,7 +178,7 @@ func (o *opener) sparse(ctx context.Context, f *file, head []byte) (layer, Forma
 		return nil, "", 0, fmt.Errorf("%s: %w", f.name, err)
 	}
 	if h.unclean {
-		o.disk.warn("%s was not closed properly; what was written last may be missing", f.name)
+		o.disk.warn("%s was not closed properly; the last writes may be missing", f.name)
 	}
 	if h.compressed() {
 		l, err := newPacked(ctx, f, h, &o.disk.cache, o.disk.warn)

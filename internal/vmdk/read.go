@@ -17,7 +17,7 @@ const (
 	// joinSize is the most that is read of a file at once to take several runs from it.
 	joinSize = 1 << 20
 
-	// joinGap is how many bytes nobody wants are read over in a local file: copying them
+	// joinGap is the number of unneeded bytes that are read in a local file, in bytes: copying them
 	// from the page cache takes as long as another system call.
 	joinGap = 8 << 10
 
@@ -30,7 +30,7 @@ const (
 type reader struct {
 	disk   *Disk
 	cursor cursor
-	runs   []Run  // of the piece being read, data only
+	runs   []Run  // runs of the piece being read, data only
 	buf    []byte // file bytes that several runs are taken from
 }
 
@@ -70,7 +70,7 @@ func (r *reader) read(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// sort clears what is zero, copies what is in mapped memory and lists the rest in runs.
+// sort clears zeros, copies data in mapped memory, and lists the rest in runs.
 func (r *reader) sort(ctx context.Context, p []byte, off int64) error {
 	r.runs = r.runs[:0]
 	return walk(ctx, r.cursor, disk.Range{Off: off, Len: int64(len(p))}, func(run Run) bool {

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Kind says what a Run holds.
+// Kind is the kind of a Run's content.
 type Kind uint8
 
 const (
@@ -30,12 +30,12 @@ func (k Kind) String() string {
 
 // A Run is a range of a disk that is one piece of one file, or of none.
 type Run struct {
-	disk.Range       // of the disk
-	Kind       Kind  // what it holds; the rest is for Data only
+	disk.Range       // range of the disk
+	Kind       Kind  // kind of the content; the other fields apply to Data only
 	File       int   // index into Disk.Files
 	At         int64 // byte offset in that file: of the Range's first byte, or of the packed grain
 	Packed     int64 // length of the packed grain at At, in bytes; 0: the bytes stand there as they are
-	Skip       int64 // of a packed grain: how many unpacked bytes come before the Range
+	Skip       int64 // number of unpacked bytes before the Range in a packed grain
 }
 
 // stored returns how many bytes of its file a Data run takes.

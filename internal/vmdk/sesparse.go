@@ -25,9 +25,9 @@ const (
 	seTypeData   = 3
 )
 
-// seHeader is the constant header of a delta on VMFS6 ("seSparse"), and what of its
-// volatile header matters. All that is known of the format comes from qemu and one file
-// of an ESXi host: what is not as there is refused. Offsets are bytes.
+// seHeader is the constant header of a delta on VMFS6 ("seSparse"), and the relevant part of its
+// volatile header. The format is only known from qemu and a file of an ESXi host: all differences are
+// refused. Offsets are in bytes.
 type seHeader struct {
 	capacity  int64 // bytes
 	volatile  int64
@@ -56,7 +56,7 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 		*field.to = n * disk.SectorSize
 	}
 	if h.capacity > seMostSize {
-		return nil, corruptFile(name, "the seSparse header says it has %d bytes, more than ESXi allows", h.capacity)
+		return nil, corruptFile(name, "the seSparse header has a capacity of %d bytes, more than ESXi allows", h.capacity)
 	}
 	return h, nil
 }
@@ -115,8 +115,8 @@ func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (
 	return m, seGrain, nil
 }
 
-// checkJournal refuses a file whose tables are right only after its journal was replayed,
-// which nobody but ESXi can do.
+// checkJournal refuses a file whose tables are only valid after a replay of its journal, which only
+// ESXi can do.
 func (s seSparse) checkJournal(ctx context.Context) error {
 	b := make([]byte, disk.SectorSize)
 	if err := s.file.readWhole(ctx, b, s.volatile); err != nil {

@@ -11,12 +11,12 @@ type sparse struct {
 	*sparseHeader
 	file      *file
 	first     region
-	redundant *region // the second directory; nil if there is none
+	redundant *region // second directory; nil without one
 	warn      warner
 }
 
-// newSparse makes the layer of the extent in f. warn is told when a damaged table was
-// replaced by its copy.
+// newSparse creates the layer of the extent in f. warn is called when a damaged table was replaced by
+// its copy.
 func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
 	if h.directory == gdAtEnd {
 		return nil, corruptFile(f.name, "its directory is at the end, which only a compressed disk's can be")
@@ -34,9 +34,8 @@ func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer,
 	}, nil
 }
 
-// directoryPiece reads entries of the first directory and replaces what cannot be right
-// by those of the redundant one. An entry that is 0 in one and not in the other was lost:
-// tables are never given back.
+// directoryPiece reads entries of the first directory, and replaces invalid ones by those of the
+// redundant one. An entry that is 0 in only one of them was lost: tables are never freed.
 func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
 	t, err := s.file.readRegion(ctx, s.first, first, n)
 	if s.redundant == nil || ctx.Err() != nil {
@@ -107,7 +106,7 @@ func (s *sparse) tableAt(ctx context.Context, n, entry int64) (table, error) {
 		case e == 1 && s.flags&flagZeroGrain != 0:
 			t[i] = zeroGrain
 		case e == 1 || e*disk.SectorSize >= s.file.size():
-			return nil, corruptFile(s.file.name, "grain %d of table %d is at sector %d, where no grain can be", i, n, e)
+			return nil, corruptFile(s.file.name, "grain %d of table %d is at sector %d, which is no valid position of a grain", i, n, e)
 		default:
 			t[i] = e * disk.SectorSize
 		}

@@ -11,7 +11,7 @@ import (
 const (
 	sparseMagic = "KDMV"
 
-	// gdAtEnd in gdOffset says that the directory's place is told by the footer.
+	// gdAtEnd in gdOffset means that the footer has the directory's position.
 	gdAtEnd = 1<<64 - 1
 
 	// maxGrainSectors is the largest grain that qemu reads: 1 GiB.

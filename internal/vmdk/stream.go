@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	// maxPackedGrain is the largest grain that may be compressed, in sectors: 1 MiB. 64
-	// KiB is what everybody writes.
+	// maxPackedGrain is the largest compressed grain, in sectors: 1 MiB. All known writers use 64 KiB.
 	maxPackedGrain = 2048
 
-	// maxStreamTables bounds what is kept of a stream's tables: 4 Mi of them are 128 TiB
-	// of 64 KiB grains.
+	// maxStreamTables limits the tables of a stream: 4 Mi of them are 128 TiB of 64 KiB grains.
 	maxStreamTables = 4 << 20
 
 	// streamBuffer is how much is read of the input at once.
@@ -69,21 +67,21 @@ type Stream struct {
 	free     chan *streamPart // never closed; parts for reuse
 
 	sector [disk.SectorSize]byte // the last one read at the front of a record
-	head   grainHead             // of a grain not delivered yet; size 0: none
+	head   grainHead             // grain that was not delivered yet; size 0 if there is none
 	behind int64                 // sector of the disk behind the last grain
 	grains int64                 // whole ones that passed
-	footer *sparseHeader         // nil until it passed
+	footer *sparseHeader         // footer; nil until it was read
 	ended  bool                  // complete
 }
 
-// A grainHead is what stands before the bytes of a packed grain.
+// A grainHead is the header of a packed grain.
 type grainHead struct {
-	sector int64  // of the disk
-	size   uint32 // of the zlib data
+	sector int64  // sector of the disk
+	size   uint32 // bytes of the zlib data
 	at     int64  // byte of the file or stream
 }
 
-// grainHeadSize is what of a grain's first sector its head takes.
+// grainHeadSize is the size of a grain's header in its first sector, in bytes.
 const grainHeadSize = 12
 
 // ReadStream reads the header, the descriptor and the tables in front of a stream. The
@@ -129,9 +127,9 @@ func (s *Stream) notAStream(format string, args ...any) error {
 		WithHint("only streamOptimized disks, as OVF exports have them, can be read from a pipe: give any other disk as a file")
 }
 
-// checkStream refuses what no stream has, and what would cost too much to look at.
+// checkStream refuses invalid streams, and those that are too expensive to read.
 func (h *sparseHeader) checkStream() error {
-	const convert = "write it anew: qemu-img convert -O vmdk -o subformat=streamOptimized old.vmdk new.vmdk"
+	const convert = "write it again: qemu-img convert -O vmdk -o subformat=streamOptimized old.vmdk new.vmdk"
 	switch {
 	case !h.compressed():
 		return unsupportedSparse("its grains are not compressed, so they may come in any order").
@@ -147,8 +145,7 @@ func (h *sparseHeader) checkStream() error {
 	return nil
 }
 
-// describe takes the embedded descriptor. The header, not the text, says how large the
-// disk is.
+// describe parses the embedded descriptor. The header, not the text, has the size of the disk.
 func (s *Stream) describe(text []byte) error {
 	switch {
 	case len(text) == 0 && s.header.descriptor == 0 && s.header.descriptorSize == 0:
@@ -170,7 +167,7 @@ func (s *Stream) describe(text []byte) error {
 			WithHint("export the VM without snapshots, or give the delta and its parents as files")
 	}
 	if d.Size() != s.Size() {
-		s.warn("the stream has %d bytes, its descriptor says %d", s.Size(), d.Size())
+		s.warn("the stream has %d bytes, its descriptor has %d", s.Size(), d.Size())
 	}
 	s.text = d
 	return nil
@@ -227,8 +224,8 @@ func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 	}
 }
 
-// peek returns the head of the next grain without taking it: what stands before it is
-// read and checked. io.EOF says that there is none, and that all is well.
+// peek returns the head of the next grain without consuming it: markers before it are read and checked.
+// io.EOF means that the stream is complete and valid.
 func (s *Stream) peek(ctx context.Context) (grainHead, error) {
 	for s.head.size == 0 {
 		if s.ended {
@@ -339,7 +336,7 @@ func (s *Stream) readSector() (int, error) {
 	return n, s.inputError(err)
 }
 
-// readFull fills b; where says what is truncated if that is too much.
+// readFull fills b; where names the truncated part for the error.
 func (s *Stream) readFull(b []byte, where string) error {
 	n, err := io.ReadFull(s.in, b)
 	s.at += int64(n)

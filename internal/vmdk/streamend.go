@@ -16,10 +16,10 @@ const (
 	markTable     = 1
 	markDirectory = 2
 	markFooter    = 3
-	markProgress  = 4 // by its name in open-vmdk; means nothing to a reader
+	markProgress  = 4 // name in open-vmdk; without meaning for a reader
 )
 
-// front reads what stands before the first grain and returns the descriptor's text.
+// front reads the parts before the first grain and returns the descriptor's text.
 func (s *Stream) front(ctx context.Context) ([]byte, error) {
 	h := s.header
 	if h.descriptorSize > MaxDescriptor/disk.SectorSize {
@@ -59,7 +59,7 @@ func (s *Stream) marker(kind uint32, count int64) error {
 		}
 		return nil
 	}
-	return corruptSparse("the marker at byte %d is of type %d with %d sectors, which nobody writes", s.at-disk.SectorSize, kind, count)
+	return corruptSparse("the marker at byte %d has the unknown type %d with %d sectors", s.at-disk.SectorSize, kind, count)
 }
 
 // table takes a grain table.
@@ -126,9 +126,8 @@ func (h *sparseHeader) checkFooter(f *sparseHeader) error {
 	return nil
 }
 
-// end decides, at the end of the input or at a sector of zeros, whether the stream is
-// complete. marked says that it was a sector of zeros: the end-of-stream marker, or
-// padding.
+// end decides, at the end of the input or at a sector of zeros, whether the stream is complete. marked
+// reports a sector of zeros: the end-of-stream marker, or padding.
 func (s *Stream) end(marked bool) error {
 	if marked {
 		if err := s.drain(); err != nil {
@@ -140,7 +139,7 @@ func (s *Stream) end(marked bool) error {
 	case atEnd && s.footer == nil:
 		return s.truncated("before its footer")
 	case atEnd && int64(s.footer.directory) != s.tables.directoryAt:
-		return corruptSparse("the footer says that the grain directory is at sector %d, it came at sector %d", s.footer.directory, s.tables.directoryAt)
+		return corruptSparse("the footer has the grain directory at sector %d, it was at sector %d", s.footer.directory, s.tables.directoryAt)
 	}
 	switch s.tables.known() {
 	case tablesNone, tablesEmpty:
@@ -166,7 +165,7 @@ func (s *Stream) recall(err error, marked bool) error {
 		WithHint("a part of the stream was lost or changed on its way: export or download the disk again")
 }
 
-// drain reads on to the end of the input, where nothing but zeros may be.
+// drain reads to the end of the input, where only zeros are valid.
 func (s *Stream) drain() error {
 	for {
 		at := s.at

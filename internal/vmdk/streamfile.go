@@ -15,7 +15,7 @@ type packed struct {
 	unpacker *unpacker
 }
 
-// newPacked makes the layer of the extent in f and tells f how its grains are unpacked.
+// newPacked creates the layer of the extent in f, and sets the decompression of f's grains.
 func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
 	if err := h.checkStream(); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
@@ -45,8 +45,8 @@ func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache,
 // what a copy by blocks fills up.
 const footerSearch = 1 << 20
 
-// findFooter returns the footer, which stands in the last sector that is not zeros, or
-// says how far a truncated file is whole.
+// findFooter returns the footer in the last sector that is not zeros; the error for a truncated file
+// contains the length of its valid part.
 func (f *file) findFooter(ctx context.Context, h *sparseHeader) (*sparseHeader, error) {
 	tail := make([]byte, min(f.size(), footerSearch))
 	start := f.size() - int64(len(tail))
@@ -85,8 +85,7 @@ func (f *file) truncatedStream(ctx context.Context, h *sparseHeader, where strin
 	return fmt.Errorf("%s: %w", f.name, truncatedAt(f.size(), where, grains))
 }
 
-// wholeGrains counts the grains that are there to their last byte, from the first to
-// where the markers stop making sense.
+// wholeGrains counts the complete grains, from the first to the first invalid marker.
 func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err error) {
 	var head [16]byte
 	at := max(1, h.overhead, h.descriptor+h.descriptorSize) * disk.SectorSize
@@ -119,7 +118,7 @@ func (s *packed) unpack(b []byte, r Run, p []byte) error {
 		return err
 	}
 	if want := (r.Off - r.Skip - s.file.start) / disk.SectorSize; g.sector != want {
-		return corruptFile(s.file.name, "the grain at %d claims sector %d, its table says %d", r.At, g.sector, want)
+		return corruptFile(s.file.name, "the grain at %d has sector %d, its table has %d", r.At, g.sector, want)
 	}
 	b = b[grainHeadSize:]
 	if int64(g.size) > int64(len(b)) {
@@ -131,7 +130,7 @@ func (s *packed) unpack(b []byte, r Run, p []byte) error {
 	return nil
 }
 
-// inflate gives p what stands skip bytes into grain g.
+// inflate fills p from an offset of skip bytes in grain g.
 func (s *packed) inflate(g grainHead, b []byte, skip int64, p []byte) error {
 	size := min(s.grainBytes(), s.size()-g.sector*disk.SectorSize)
 	if skip == 0 && int64(len(p)) == size {
@@ -150,7 +149,7 @@ func (m *packedMap) cursor() cursor {
 // packedCursor cuts the runs of a grainCursor's table into grains.
 type packedCursor struct {
 	*grainCursor
-	number int64   // of the table that places is of; -1: none
+	number int64   // number of the table in places; -1 without one
 	places []int64 // its grains in the file, in order
 }
 

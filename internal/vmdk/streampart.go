@@ -15,13 +15,13 @@ import (
 type streamPart struct {
 	stream *Stream
 	r      disk.Range
-	grains []partGrain // in order
+	grains []partGrain // grains in order
 	packed []byte
 }
 
 type partGrain struct {
 	grainHead
-	from int // in packed
+	from int // offset in packed
 }
 
 // newPart starts the part that g is in.
@@ -81,14 +81,14 @@ func (p *streamPart) Release() {
 // An unpacker inflates grains of one disk. It may be used concurrently.
 type unpacker struct {
 	header *sparseHeader
-	idle   sync.Pool // of *inflater
+	idle   sync.Pool // pool of *inflater
 }
 
 // An inflater is what one goroutine needs, and the last grain it inflated whole.
 type inflater struct {
 	inflate.Decoder
 	buf []byte
-	at  int64 // where the grain in buf is in its file; 0: none
+	at  int64 // offset of the grain in buf in its file; 0 without one
 }
 
 func newUnpacker(h *sparseHeader) *unpacker {
@@ -99,9 +99,8 @@ func newUnpacker(h *sparseHeader) *unpacker {
 
 var errShortGrain = errors.New("it holds less than a grain")
 
-// grain inflates a grain into p, which is as long as the grain; or as what of it is on
-// the disk, if it is the last. That one may have been cut at the end of the disk before
-// it was packed, or filled up.
+// grain inflates a grain into p, which has the length of the grain, or of its part on the disk if it is
+// the last. The last grain may have been cut at the end of the disk before it was packed, or padded.
 func (u *unpacker) grain(p, packed []byte) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)
@@ -135,9 +134,8 @@ func (z *inflater) whole(packed []byte, h *sparseHeader) (int, error) {
 	return n, err
 }
 
-// piece gives p what stands skip bytes into the grain at offset at of its file, of which
-// size bytes are on the disk. Pieces of one grain often come one after the other: it is
-// kept.
+// piece fills p from an offset of skip bytes in the grain at offset at of its file, of which size bytes
+// are on the disk. Reads of one grain often follow each other: it is cached.
 func (u *unpacker) piece(p, packed []byte, at, skip, size int64) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)

@@ -17,18 +17,18 @@ type streamTables struct {
 	header *sparseHeader
 	seed   maphash.Seed
 
-	spans    []tableHash // by number of the table, of those with a grain
-	span     int64       // of the table being gathered; -1: none
-	gathered []byte      // that table, as it must be
+	spans    []tableHash // tables with a grain, by number
+	span     int64       // table being collected; -1 without one
+	gathered []byte      // expected content of that table
 
-	passed []tableHash // by sector of the stream
+	passed []tableHash // tables in the stream, by sector
 	named  int64       // entries that name a grain, in the tables that passed
 
 	directoryAt int64 // sector of the stream; 0: none passed
 	directory   []uint32
 	inFront     bool // the directory is before the grains
 	tableAt     []uint32
-	partial     []byte // of a table in front of the grains
+	partial     []byte // incomplete table before the grains
 }
 
 // A tableHash is the hash of a table, and its number or its sector.
@@ -174,7 +174,7 @@ func (t *streamTables) at(sector uint32, none uint64) (uint64, error) {
 	}
 	i, ok := slices.BinarySearchFunc(t.passed, int64(sector), func(h tableHash, s int64) int { return cmp.Compare(h.key, s) })
 	if !ok {
-		return 0, fmt.Errorf("the directory names a grain table at sector %d, where none came", sector)
+		return 0, fmt.Errorf("the directory has a grain table at sector %d, which has none", sector)
 	}
 	return t.passed[i].hash, nil
 }

@@ -9,7 +9,7 @@ import (
 // it was made, so it can be shared.
 type table []int64
 
-// empty reports whether a grain table has nothing but absent grains, or is none.
+// empty reports whether a grain table is missing or has only absent grains.
 func (t table) empty() bool {
 	return !slices.ContainsFunc(t, func(e int64) bool { return e != absentGrain })
 }
@@ -20,7 +20,7 @@ const (
 	maxTable   = 4096
 )
 
-// tableKey tells tables apart: those of a file by what they map.
+// tableKey identifies a table of a file by the area that it maps.
 type tableKey struct {
 	file int
 	kind tableKind

@@ -2,8 +2,7 @@ package vmdk
 
 import "strings"
 
-// unreadable refuses disks whose bytes are in no file that decamp could read, as far as
-// the descriptor's head tells.
+// unreadable refuses disks whose data is in no readable file, according to the descriptor's head.
 func (d *Descriptor) unreadable() error {
 	switch {
 	case d.NativeSnapshot:

@@ -21,14 +21,14 @@ const (
 // A Chain is the recipe of a disk: layers from the base up.
 type Chain struct {
 	Seed   uint64
-	Name   string // of the disk; default "disk"
+	Name   string // name of the disk; default "disk"
 	Layers []Layer
 }
 
 // A Layer is one disk of a chain.
 type Layer struct {
 	Format  Format
-	Sectors int64    // of this layer; default: as many as the one below
+	Sectors int64    // sectors of this layer; default those of the layer below
 	Grain   int64    // sectors; default 128 for Sparse and Stream, 1 for COWD, 8 for SESparse
 	Extents []Extent // default: one of all sectors
 
@@ -42,8 +42,8 @@ type Layer struct {
 	InOrder bool
 
 	Text   Text   // the descriptor
-	Hosted Hosted // for Sparse and Stream
-	Layout Layout // for Stream
+	Hosted Hosted // options of Sparse and Stream
+	Layout Layout // options of Stream
 }
 
 // An Extent is one extent line and its file.
@@ -60,8 +60,8 @@ func (x Extent) zero() bool { return x.Type == "ZERO" || x.Access == "NOACCESS" 
 // A Disk is a chain that was written.
 type Disk struct {
 	Folder string
-	Name   string   // of the top layer's descriptor, what is to be opened
-	Names  []string // of all descriptors, base first
+	Name   string   // name of the top layer's descriptor, which a test opens
+	Names  []string // names of all descriptors, base first
 	Want   *Overlay
 }
 
@@ -87,7 +87,7 @@ func (c Chain) Write(folder string) (*Disk, error) {
 type layer struct {
 	Layer
 	seed   uint64
-	stem   string // of its file names
+	stem   string // common part of its file names
 	parent string // the descriptor below; empty for the base
 	cid    uint32
 	under  uint32 // the CID of the parent, or all ones
