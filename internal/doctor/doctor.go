@@ -1,20 +1,18 @@
-// Package doctor examines what stands between a VM and its new home, and says of each thing that
-// is wrong what was seen, what is wanted, and what to type.
+// Package doctor examines the conditions of a migration, and reports for each problem the value found, the
+// required value, and the command that corrects it.
 //
 // # Checks
 //
-// A Check is data: a stable Code, a Title, the codes it Needs, and a Run that looks. A check whose
-// needs failed would only repeat in other words what they said: it is silent. Where several things
-// are looked at, such as folders, what fails of one silences nothing of the others (Merge). A check lives beside
-// what it checks, in a package below this one, each with a function Checks that returns its own.
+// A Check is data: a stable Code, a Title, the codes it Needs, and a Run. A check whose needs failed would
+// only repeat their findings, so it does not run. Several objects, such as folders, are independent of each
+// other (Merge). Checks are in packages below this one, each with a function Checks that returns its own.
 //
 // # Findings
 //
-// Run returns one Finding for each thing it looked at: one for a host, several for VMs. What could
-// not be looked at is Unknown and says why; that is never taken for OK. Every finding that is not
-// OK has a remedy that a tired operator can paste.
+// Run returns one Finding for each object: one for a host, a VM or a folder. An object that could not be
+// examined is Unknown with the reason, and never OK. Each finding that is not OK has a remedy to paste.
 //
-// Nothing is changed by a check, but for what is said at it: a probe that writes cleans up.
+// Checks change nothing, except as they document it: a probe that writes removes its files.
 package doctor
 
 import (
@@ -33,10 +31,10 @@ type Status uint8
 // The worse, the higher.
 const (
 	OK      Status = iota
-	Unknown        // it could not be looked at; Seen says why
-	Advice         // it works, and would be faster or safer otherwise
-	Warning        // it works until something else happens
-	Failure        // what was asked for will fail
+	Unknown        // the check could not be performed; Seen has the reason
+	Advice         // a faster or safer configuration is possible
+	Warning        // works until another event
+	Failure        // the planned migration will fail
 )
 
 var statusNames = [...]string{"ok", "unknown", "advice", "warning", "failure"}
@@ -47,7 +45,7 @@ func (s Status) String() string { return statusNames[s] }
 // MarshalText is the fixed name.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Finding is what was found of one thing.
+// Finding is the result for one object.
 type Finding struct {
 	Code   string `json:"code"`         // the check's; filled in by Examine
 	Title  string `json:"title"`        // the check's; filled in by Examine
@@ -61,19 +59,19 @@ type Finding struct {
 // Check looks at one kind of thing.
 type Check struct {
 	Code  string   // "nfs-sync": lower case, words joined by hyphens, the first that of its group; stable
-	Title string   // what is right if all is well: "exports are written asynchronously"
+	Title string   // property that holds without findings: "exports are written asynchronously"
 	Needs []string // codes without whose being right there is nothing to look at
 
-	// Slow says that it takes seconds, or writes: it is left out of the short form.
+	// Slow marks a check that takes seconds, or writes: the short form leaves it out.
 	Slow bool
 
 	// Run looks. It returns nothing where there is nothing of its kind. It ends with ctx.
 	Run func(ctx context.Context) []Finding
 
-	thing int // of those that were merged, counted from 1; its needs are of the same
+	thing int // object of a merged check, counted from 1; its needs concern the same object
 }
 
-// id tells a check from others of its code, which look at other things.
+// id distinguishes checks of one code that examine different objects.
 type id struct {
 	code  string
 	thing int
@@ -81,7 +79,7 @@ type id struct {
 
 func (c Check) id() id { return id{c.Code, c.thing} }
 
-// needs are the ids of what it needs.
+// needs returns the ids of its needs.
 func (c Check) needs() (all []id) {
 	for _, code := range c.Needs {
 		all = append(all, id{code, c.thing})
@@ -91,16 +89,16 @@ func (c Check) needs() (all []id) {
 
 // Options of an examination.
 type Options struct {
-	Short    bool          // leave out what is slow
+	Short    bool          // leave out slow checks
 	Parallel int           // checks at a time; default 8
-	Tell     func(Finding) // is told each as it is found; nil: nobody
+	Tell     func(Finding) // receives each finding at once; may be nil
 }
 
 const parallel = 8
 
-// Examine runs checks, those that are needed before those that need them, and returns what they
-// found: the worst first, and else in the order of the checks. Needs that are not among the checks
-// are met. It panics if a code is there twice or checks need each other in a circle.
+// Examine runs checks in the order of their needs, and returns the findings: the most severe first,
+// otherwise in the order of the checks. Needs that are not among the checks count as met. It panics if
+// a code is there twice or checks need each other in a cycle.
 func Examine(ctx context.Context, checks []Check, o Options) []Finding {
 	e := &examination{opts: o, failed: map[id]bool{}, over: map[id]chan struct{}{}, found: make([][]Finding, len(checks))}
 	ordered(checks)
@@ -140,8 +138,8 @@ type examination struct {
 	over map[id]chan struct{} // closed when a check is
 
 	mu     sync.Mutex
-	failed map[id]bool // what failed, could not be looked at, or whose needs did
-	found  [][]Finding // by check
+	failed map[id]bool // checks with failures or unknown results, and those that need them
+	found  [][]Finding // findings by check
 }
 
 // wanted waits for what c needs, and reports whether there is something to look at.
@@ -206,12 +204,12 @@ func ordered(checks []Check) {
 	}
 }
 
-// Merge returns groups that look at one thing each, such as a folder, as one that looks at all of
-// them: checks of one code stand side by side. Each needs only those of its own thing: what fails
-// of one says nothing of the others.
+// Merge combines groups that examine one object each, such as a folder, to one group: checks of one
+// code are adjacent. Each needs only those of its object: a failure of one object does not affect the
+// others.
 func Merge(groups ...[]Check) []Check {
 	var all []Check
-	rank := map[string]int{} // of codes, as they first appear
+	rank := map[string]int{} // positions of codes in order of their first use
 	for i, g := range groups {
 		for _, c := range g {
 			if _, had := rank[c.Code]; !had {

@@ -93,7 +93,7 @@ func (p *blockParser) problem(at Place, format string, args ...any) {
 	p.problems = append(p.problems, Problem{at, fmt.Sprintf(format, args...), "see man 8 ganesha-config"})
 }
 
-// body reads what is in b, to its closing brace.
+// body parses the content of b, to its closing brace.
 func (p *blockParser) body(b *block, depth int) {
 	for {
 		name, at := p.next()

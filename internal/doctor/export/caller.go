@@ -32,7 +32,7 @@ type caller struct {
 	conn          net.Conn
 	program, vers uint32
 	xid           uint32
-	patience      time.Duration // for one answer
+	patience      time.Duration // limit of one answer
 }
 
 const (
@@ -62,7 +62,7 @@ func dial(ctx context.Context, at string, from netip.Addr, program, vers uint32)
 	return &caller{conn: c, program: program, vers: vers, patience: callPatience}, nil
 }
 
-// dialReserved tries ports of root's that hardly anybody has.
+// dialReserved tries privileged ports that are rarely used.
 func dialReserved(ctx context.Context, d net.Dialer, at string, from netip.Addr) (net.Conn, error) {
 	const first, last = 960, 1023
 	if !from.IsValid() || os.Geteuid() != 0 {
@@ -146,7 +146,7 @@ func accepted(reply []byte, xid uint32) (*xdr.Decoder, error) {
 		return nil, fault.New(fault.Corrupt, "an answer to another call")
 	}
 	if d.Err() == nil && denied != 0 {
-		return nil, fault.New(fault.Denied, "the server takes no calls of ours")
+		return nil, fault.New(fault.Denied, "the server refuses the calls")
 	}
 	const maxVerifier = 400
 	_, _ = d.Uint32(), d.Opaque(maxVerifier)
@@ -156,7 +156,7 @@ func accepted(reply []byte, xid uint32) (*xdr.Decoder, error) {
 	return d, d.Err()
 }
 
-// port asks a port mapper where a program answers over TCP; 0: nowhere.
+// port queries a port mapper for a program's TCP port; 0 if it is not registered.
 func port(ctx context.Context, portmap string, program, vers uint32) (uint16, error) {
 	c, err := dial(ctx, portmap, netip.Addr{}, portmapProgram, portmapVersion)
 	if err != nil {
@@ -183,7 +183,7 @@ func connect(ctx context.Context, portmap string, from netip.Addr, program, vers
 	}
 	if p == 0 {
 		return nil, fault.New(fault.Unreachable, "program %d version %d is not registered at the port mapper", program, vers).
-			WithHint("see what is: rpcinfo -p")
+			WithHint("list the registered programs: rpcinfo -p")
 	}
 	host, _, err := net.SplitHostPort(portmap)
 	if err != nil {
@@ -195,8 +195,8 @@ func connect(ctx context.Context, portmap string, from netip.Addr, program, vers
 	return dial(ctx, netip.AddrPortFrom(netip.MustParseAddr(host), p).String(), from, program, vers)
 }
 
-// listed asks the MOUNT service for its list of exports, as showmount -e does: folders and
-// clients, without rules.
+// listed requests the MOUNT service's list of exports, as showmount -e does: folders and clients,
+// without rules.
 func (o Options) listed(ctx context.Context) ([]Export, error) {
 	c, err := connect(ctx, o.Portmap, netip.Addr{}, mountProgram, mountVersion)
 	if err != nil {

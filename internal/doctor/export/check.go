@@ -22,8 +22,8 @@ type Options struct {
 	// looked at. "" is all.
 	Folder string
 
-	Hosts  []Host  // that are to write here
-	Mounts []Mount // that they have
+	Hosts  []Host  // hosts that will write here
+	Mounts []Mount // mounts of those hosts
 
 	Root     fs.FS         // this machine's files; default those of /
 	Here     []netip.Addr  // this machine's addresses; default those of its interfaces
@@ -31,7 +31,7 @@ type Options struct {
 	Resolver Resolver      // default the system's
 	Probe    time.Duration // how long the write probe takes; default 10 s
 
-	// Listens reports whether somebody accepts connections at a TCP port of this machine.
+	// Listens reports whether a TCP port of this machine accepts connections.
 	Listens func(ctx context.Context, port int) bool
 
 	// Exportfs returns what exportfs -v prints.
@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 
 // addresses are those of this machine's interfaces, without loopback.
 func addresses() (here []netip.Addr) {
-	all, _ := net.InterfaceAddrs() // without them, mounts are judged by what is exported only
+	all, _ := net.InterfaceAddrs() // without them, mounts are judged by the exports only
 	for _, a := range all {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() {
 			here = append(here, p.Addr())
@@ -97,7 +97,7 @@ func runExportfs(ctx context.Context) (string, error) {
 	return string(out), err
 }
 
-// listens asks Listens, or connects.
+// listens calls Listens, or connects.
 func (o Options) listens(ctx context.Context, port int) bool {
 	if o.Listens != nil {
 		return o.Listens(ctx, port)
@@ -107,12 +107,12 @@ func (o Options) listens(ctx context.Context, port int) bool {
 	if err != nil {
 		return false
 	}
-	_ = c.Close() // nothing was said
+	_ = c.Close() // no data was sent
 	return true
 }
 
-// Checks returns the checks of exports, their codes beginning with nfs-. Where nothing
-// is exported here, none of them finds anything.
+// Checks returns the checks of exports, whose codes begin with nfs-. Without exports on this machine
+// they have no findings.
 func Checks(o Options) []doctor.Check {
 	o = o.withDefaults()
 	e := &examiner{Options: o}
@@ -130,15 +130,15 @@ func Checks(o Options) []doctor.Check {
 	return []doctor.Check{
 		check(reloaded, "the server exports what the files say", e.reloaded, running),
 		check("nfs-sync", "exports are async, so that ESXi does not wait for the medium at each write", e.sync),
-		check("nfs-syntax", "the files say what they look like", e.syntax),
+		check("nfs-syntax", "the files have no misleading lines", e.syntax),
 		check(running, "the NFS server runs", e.running),
-		check(mapped, "the port mapper tells hosts where NFS and MOUNT are", e.mapped, running),
+		check(mapped, "the port mapper has the ports of NFS and MOUNT", e.mapped, running),
 		check("nfs-version", "NFS version 3 is offered", e.version, running),
 		check(admitted, "the hosts may mount", e.admitted),
 		check("nfs-root", "root of a host is root here", e.root),
 		check("nfs-access", "the hosts may write", e.access),
 		check("nfs-subtree", "no subtree checks", e.subtree),
-		check("nfs-mount", "the hosts have mounted what is exported here", e.mounted, admitted),
+		check("nfs-mount", "the hosts have mounted the exports of this machine", e.mounted, admitted),
 		write,
 	}
 }

@@ -15,8 +15,8 @@ type Client string
 // Everybody is any host.
 const Everybody Client = "*"
 
-// rank tells kinds of clients apart: of several that admit a host, the lowest one's rules hold,
-// as in nfs-utils' support/export.
+// rank orders the kinds of clients: if several match a host, the rules of the lowest one apply, as in
+// nfs-utils' support/export.
 type rank uint8
 
 const (

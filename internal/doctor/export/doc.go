@@ -1,26 +1,20 @@
-// Package export examines the NFS server that somebody keeps here for ESXi to copy to: the
-// kernel's or nfs-ganesha. Those who have decamp land disks by itself need none of it.
+// Package export examines the user's NFS server on this machine to which ESXi copies: the kernel's or
+// nfs-ganesha. It is not needed for landings by decamp.
 //
-// # Two truths
+// # Configuration and server
 //
-// What is exported is written in files (/etc/exports and exports.d, ganesha.conf), and it is held
-// by a server, which read the files when it was last told to. Most that goes wrong with exports is
-// between the two: a file was edited, and nobody ran exportfs -ra. So both are read and compared.
-// The kernel's truth is etab, which exportfs wrote, and above it /proc/fs/nfsd/exports, which has
-// what the kernel holds by now; nfs-ganesha's is what it answers to MOUNT's EXPORT.
+// Exports are configured in files (/etc/exports and exports.d, ganesha.conf). The server has read them at its
+// last reload. Most errors come from a difference between the two: a file was edited, and exportfs -ra was not
+// run. So both are read and compared. The kernel's exports are in etab, which exportfs wrote, and in
+// /proc/fs/nfsd/exports, which has the exports in effect; nfs-ganesha returns its list to MOUNT's EXPORT.
 //
 // All other checks judge what is written, as that holds once the server has read it; what a server
 // exports beyond the files is judged as it stands.
 //
 // # Sync
 //
-// ESXi waits for each of its writes of 64 KiB, and asks for each to be stable. An export that is
-// sync, the default since nfs-utils 1.0.0, flushes the medium each time: 13 to 24 times slower in the
-// guide's own words, 43 times by its durations. async acknowledges from memory; what is lost in a
-// power cut is the copy, which is made again. Nfs-ganesha has no such option: it flushes.
-//
-// # Bounds
-//
-// Files are read through an fs.FS, up to 1 MiB each. Nothing is changed but by the write probe,
-// which removes its file.
+// ESXi waits for each of its writes of 64 KiB, and requests each to be stable. An export with sync, the default
+// since nfs-utils 1.0.0, flushes the medium each time: 13 to 24 times slower according to the guide, 43 times
+// by its durations. async acknowledges from memory; a power cut loses only the copy, which is made again.
+// nfs-ganesha has no such option: it flushes.
 package export

@@ -27,7 +27,7 @@ func (e Export) options(r Rules) string {
 
 // Place is where something is written.
 type Place struct {
-	File        string // as a path of this machine
+	File        string // path on this machine
 	First, Last int    // lines, from 1; 0 where a file has none
 }
 
@@ -39,7 +39,7 @@ func (p Place) String() string {
 	return fmt.Sprintf("%s:%d", p.File, p.First)
 }
 
-// A Problem is something in a file that does not mean what it looks like, or nothing at all.
+// A Problem is a line of a file with a misleading meaning, or without any.
 type Problem struct {
 	At     Place
 	Seen   string
@@ -49,7 +49,7 @@ type Problem struct {
 // A dialect is one of the texts with a folder and its clients on each line.
 type dialect struct {
 	defaults Rules
-	strict   bool // people write it: what is odd is a Problem
+	strict   bool // users write the file: unusual lines are Problems
 }
 
 var (
@@ -62,8 +62,8 @@ var (
 // Problem, and the rest is read.
 func ParseExports(text, file string) ([]Export, []Problem) { return parse(text, file, written) }
 
-// ParseTable reads /var/lib/nfs/etab or what exportfs -v prints, in which long paths have a
-// line of their own.
+// ParseTable parses /var/lib/nfs/etab or the output of exportfs -v, in which long paths have a separate
+// line.
 func ParseTable(text, file string) []Export {
 	exports, _ := parse(strings.ReplaceAll(text, "\n\t", "\\\n\t"), file, etab)
 	return exports
@@ -121,7 +121,7 @@ func (p *parser) line(l line) {
 		}
 		p.client(d, w)
 	}
-	if len(p.exports) == before { // nobody is named: everybody
+	if len(p.exports) == before { // without a client: all hosts
 		d.Client = Everybody
 		p.exports = append(p.exports, d)
 	}

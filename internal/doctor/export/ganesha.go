@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Ganesha is what nfs-ganesha's configuration says.
+// Ganesha is nfs-ganesha's configuration.
 type Ganesha struct {
-	Exports  []Export // those for NFSv3; of one path in the order in which clients are looked for
-	NoV3     []Export // those that NFSv3, the only version decamp and the guide use, is not offered for
+	Exports  []Export // exports for NFSv3; those of one path in the order in which clients are matched
+	NoV3     []Export // exports without NFSv3, the only version that decamp and the guide use
 	Problems []Problem
 }
 
@@ -77,7 +77,7 @@ func isTrue(value string) bool {
 	return slices.Contains([]string{"true", "yes"}, strings.ToLower(value))
 }
 
-// offersV3 reports whether a block's Protocols have NFSv3; otherwise where they are not said.
+// offersV3 reports whether a block's Protocols include NFSv3; otherwise is the default.
 func offersV3(b block, otherwise bool) bool {
 	protocols := b.values["protocols"]
 	if len(protocols) == 0 {

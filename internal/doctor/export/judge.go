@@ -40,10 +40,10 @@ func (e *examiner) syntax(_ context.Context, s *Server) (found []doctor.Finding)
 	return found
 }
 
-// reloaded compares what is written with what is exported.
+// reloaded compares the files with the exports of the server.
 func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Finding) {
 	if s.LiveFrom == "" {
-		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "nothing here tells what it exports", Want: "what the files say", Remedy: s.reload}}
+		return []doctor.Finding{{On: s.Name, Status: doctor.Unknown, Seen: "its exports cannot be read here", Want: "the exports of the files", Remedy: s.reload}}
 	}
 	add := func(on Export, st doctor.Status, format string, args ...any) {
 		found = append(found, doctor.Finding{
@@ -58,7 +58,7 @@ func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Findin
 			add(w, doctor.Failure, "%s exports it and the server does not: edited and not reloaded", w.At)
 		case !s.Paths && s.Live[i].Rules != w.Rules:
 			here, there := w.Rules.differ(s.Live[i].Rules)
-			add(w, doctor.Failure, "%s says %s, the server still has %s: edited and not reloaded", w.At, here, there)
+			add(w, doctor.Failure, "%s has %s, the server still has %s: edited and not reloaded", w.At, here, there)
 		}
 	}
 	for _, l := range s.Live {
@@ -69,7 +69,7 @@ func (e *examiner) reloaded(_ context.Context, s *Server) (found []doctor.Findin
 	if len(found) == 0 && s.Paths && !s.started.IsZero() && s.edited.After(s.started) {
 		return []doctor.Finding{s.maybeEdited()}
 	}
-	return orOK(found, s.Name, "what is exported is what the files say")
+	return orOK(found, s.Name, "the exports are those of the files")
 }
 
 // maybeEdited is for a server that does not tell its rules: the folders are right, and a squash
@@ -78,7 +78,7 @@ func (s *Server) maybeEdited() doctor.Finding {
 	const clock = time.DateTime
 	return doctor.Finding{
 		On: s.Name, Status: doctor.Advice, Want: "a reload after each edit", Remedy: s.reload,
-		Seen: fmt.Sprintf("edited %s, after the server was started %s: it tells its folders and not its rules, so whether it was reloaded since cannot be seen",
+		Seen: fmt.Sprintf("edited %s, after the server was started %s: the server lists its folders without their rules, so a reload cannot be detected",
 			s.edited.Format(clock), s.started.Format(clock)),
 	}
 }
@@ -90,7 +90,7 @@ func orOK(found []doctor.Finding, on, seen string) []doctor.Finding {
 	return found
 }
 
-// mapped asks the port mapper for both programs.
+// mapped queries the port mapper for both programs.
 func (e *examiner) mapped(ctx context.Context, s *Server) []doctor.Finding {
 	f := doctor.Finding{On: s.Name, Seen: "both are registered", Want: "programs 100003 and 100005, version 3, at the port mapper: ESXi knows no other way"}
 	start := "systemctl enable --now rpcbind && " + strings.Replace(s.start, "enable --now", "restart", 1)
@@ -123,7 +123,7 @@ func (e *examiner) version(_ context.Context, s *Server) []doctor.Finding {
 	case len(s.NoV3) == 0 && s.V3 == Yes:
 	case len(s.NoV3) > 0:
 		f.Status = doctor.Failure
-		if e.Folder == "" && len(s.Written) > 0 { // it may be meant so
+		if e.Folder == "" && len(s.Written) > 0 { // this may be intended
 			f.Status = doctor.Warning
 		}
 		f.Seen = "Protocols leave it out for " + strings.Join(paths(s.NoV3), ", ")

@@ -23,7 +23,7 @@ const (
 	ganeshaFile = "etc/ganesha/ganesha.conf"
 )
 
-// maxFile bounds what is read of a file.
+// maxFile is the limit of a file, in bytes.
 const maxFile = 1 << 20
 
 // eyes read a machine's files.
@@ -165,7 +165,7 @@ func (e eyes) edited(names []string) (newest time.Time) {
 	return newest
 }
 
-// ganesha looks at nfs-ganesha. What it exports it tells to who asks for a list.
+// ganesha examines nfs-ganesha. Its list of exports comes from its MOUNT service.
 func (o Options) ganesha(ctx context.Context, see eyes) *Server {
 	process, runs := see.process("ganesha.nfsd")
 	text, _ := see.text(ganeshaFile)

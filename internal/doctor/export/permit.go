@@ -39,7 +39,7 @@ func (e *examiner) admits(ctx context.Context, s *Server, folder string, h Host)
 		f.Seen = fmt.Sprintf("it comes from %s, and %s is exported to %s: wrong subnet", addr, folder, s.clients(folder))
 	default:
 		f.Status, f.Remedy = doctor.Unknown, s.editing(x, addr)
-		f.Seen = fmt.Sprintf("whether %s is one of %s cannot be told from here", addr, x.Client)
+		f.Seen = fmt.Sprintf("it is unknown here whether %s is one of %s", addr, x.Client)
 	}
 	return f
 }
@@ -49,8 +49,8 @@ func (s *Server) first(folder string) Export {
 	return all[slices.IndexFunc(all, func(e Export) bool { return e.Path == folder })]
 }
 
-// concern are the exports whose rules hold for the hosts; without hosts, all. Where no folder is
-// asked about, what is read-only is taken to be meant so.
+// concern returns the exports whose rules apply to the hosts; without hosts, all. Without a folder,
+// read-only exports count as intended.
 func (e *examiner) concern(ctx context.Context, s *Server) (concern []Export) {
 	if len(e.Hosts) == 0 {
 		concern = s.all()
@@ -109,7 +109,7 @@ func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
 			}
 		}
 		status := doctor.Failure
-		if e.Folder == "" && len(e.Hosts) == 0 { // it may be for others
+		if e.Folder == "" && len(e.Hosts) == 0 { // it may be for other machines
 			status = doctor.Warning
 		}
 		return doctor.Finding{

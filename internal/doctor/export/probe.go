@@ -16,14 +16,14 @@ import (
 
 // Rates are what a server takes, in bytes a second.
 type Rates struct {
-	Stable   float64 // each write on the medium before it is answered, as ESXi asks it
+	Stable   float64 // each write on the medium before its answer, as ESXi requests
 	Unstable float64 // written, and committed once in the end
 }
 
 // Penalty is how many times slower stable writes are.
 func (r Rates) Penalty() float64 { return r.Unstable / r.Stable }
 
-// Procedures of NFSv3, and how stable a write is to be (RFC 1813 section 3.3.7).
+// Procedures of NFSv3, and the stability of writes (RFC 1813 section 3.3.7).
 const (
 	nfsWrite  = 7
 	nfsCreate = 8
@@ -35,7 +35,7 @@ const (
 )
 
 const (
-	writeSize = 64 << 10 // what ESXi's vmkfstools writes at a time
+	writeSize = 64 << 10 // write size of ESXi's vmkfstools, in bytes
 	flights   = 8        // writes under way; ESXi was seen with 11 to 30
 
 	// probeBytes is how much each half writes at most: as much as is free for sure where a
@@ -64,7 +64,7 @@ type prober struct {
 	from    netip.Addr
 	name    string
 
-	callers    []*caller // of NFS
+	callers    []*caller // NFS connections
 	root, file []byte    // handles
 }
 
@@ -101,7 +101,7 @@ func (p *prober) open(ctx context.Context, folder string) error {
 		return fmt.Errorf("create a file in %s: %w", folder, err)
 	}
 	if !d.Bool() {
-		return fault.New(fault.Unsupported, "the server tells no handle of a new file")
+		return fault.New(fault.Unsupported, "the server returns no handle of a new file")
 	}
 	p.file = d.Opaque(maxHandle)
 	return d.Err()
@@ -194,7 +194,7 @@ func (c *caller) write(ctx context.Context, file []byte, off int64, data []byte,
 
 func (p *prober) commit(ctx context.Context) error {
 	c := p.callers[0]
-	c.patience = time.Minute // what was written may be much
+	c.patience = time.Minute // a large amount may be unsynced
 	defer func() { c.patience = callPatience }()
 	d, err := c.call(ctx, nfsCommit, func(e *xdr.Encoder) {
 		e.Opaque(p.file)
@@ -226,7 +226,7 @@ func status(d *xdr.Decoder) error {
 	kinds := map[uint32]fault.Kind{1: fault.Denied, 2: fault.NotFound, 13: fault.Denied, 28: fault.Full, 30: fault.Denied, 69: fault.Full}
 	names := map[uint32]string{1: "not permitted", 2: "no such folder", 13: "access denied", 28: "no space", 30: "read-only", 69: "over quota"}
 	if name, ok := names[s]; ok {
-		return fault.New(kinds[s], "the server says: %s", name)
+		return fault.New(kinds[s], "the server returned: %s", name)
 	}
-	return fault.New(fault.Internal, "the server says NFS status %d", s)
+	return fault.New(fault.Internal, "the server returned NFS status %d", s)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// slow is the penalty from which writes are said to be slow. What is measured varies by a half.
+// slow is the factor from which writes are reported as slow. Measurements vary by half.
 const slow = 3
 
 // write probes the first folder that this machine may mount from itself.
@@ -29,7 +29,7 @@ func (e *examiner) write(ctx context.Context, s *Server) []doctor.Finding {
 	}}
 }
 
-// own returns an address of ours that a folder is exported to.
+// own returns a local address to which a folder is exported.
 func (e *examiner) own(ctx context.Context, s *Server, folder string) (netip.Addr, bool) {
 	for _, a := range append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}, e.Here...) {
 		if x, may := s.pick(ctx, folder, Host{Addr: a}, e.Resolver); may == Yes && x.Rules.Access == ReadWrite {

@@ -44,7 +44,7 @@ func (s *Server) editBlock(e Export, more []Client) string {
 	return fmt.Sprintf("at %s, for %s, say:%s\n%s", e.At, e.Path, add, s.reload)
 }
 
-// exporting changes what is exported by a command and in no file.
+// exporting returns the command that changes the exports without a file.
 func (s *Server) exporting(e Export, more []Client) string {
 	if len(more) == 0 {
 		more = []Client{e.Client}
@@ -56,7 +56,8 @@ func (s *Server) exporting(e Export, more []Client) string {
 	return strings.Join(lines, "\n")
 }
 
-// sharing is for what ZFS writes from its property sharenfs, and would write anew.
+// sharing returns the command for exports that ZFS writes from its property sharenfs, and would
+// overwrite.
 func sharing(e Export, more []Client) string {
 	rules := e.Rules.fit()
 	words := strings.TrimPrefix(rules.options(), "rw,")
@@ -70,7 +71,7 @@ func sharing(e Export, more []Client) string {
 	return fmt.Sprintf(`zfs set sharenfs='%s' "$(zfs list -Ho name %s)"`, words, fault.Quote(e.Path))
 }
 
-// editLine writes the line anew that e is on.
+// editLine returns the new text of the line of e.
 func (s *Server) editLine(e Export, more []Client) string {
 	line := s.line(e, more)
 	lines := fmt.Sprint(e.At.First)

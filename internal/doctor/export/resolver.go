@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Resolver asks the name service, as *net.Resolver does.
+// Resolver queries the name service, as *net.Resolver does.
 type Resolver interface {
 	LookupAddr(ctx context.Context, addr string) ([]string, error)
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)

@@ -23,17 +23,17 @@ type Rules struct {
 	AllSquash  bool
 	Subtree    bool   // each access proves that the file is below the folder
 	Secure     bool   // only ports below 1024 are answered; ESXi's are
-	Anon       string // the user that squashed ones become; "" is nobody
+	Anon       string // user of squashed requests; empty is the server's default
 }
 
-// defaults are what exports(5) assumes of what is not said. Subtree checks were the default until
-// nfs-utils 1.1.0, in 2007.
+// defaults are the defaults of exports(5). Subtree checks were the default until nfs-utils 1.1.0, in
+// 2007.
 var defaults = Rules{Sync: true, RootSquash: true, Secure: true}
 
-// kernelDefaults are what is not said in /proc/fs/nfsd/exports: flags that are off there.
+// kernelDefaults are the values of flags that /proc/fs/nfsd/exports does not list.
 var kernelDefaults = Rules{Sync: true, RootSquash: true, Secure: true, Subtree: true}
 
-// nobody are the numbers of nobody, as 16, 32 bits and negative.
+// nobody lists the numbers of the user nobody, as 16 bits, 32 bits and negative.
 var nobody = []string{"65534", "4294967294", "-2"}
 
 // set applies one option as it is written, and reports whether it is one of the rules.
@@ -78,7 +78,7 @@ var others = []string{
 	"no_pnfs", "security_label", "sec", "anongid", "nordirplus", "xprtsec", "reexport", "uuid", "fg", "bg",
 }
 
-// squashed reports whether ESXi, which comes as root, is somebody else here.
+// squashed reports whether the server maps ESXi, which writes as root, to another user.
 func (r Rules) squashed() bool { return r.RootSquash || r.AllSquash }
 
 // fit are the rules ESXi needs, and is fast with, in place of r.
@@ -90,7 +90,7 @@ func (r Rules) fit() Rules {
 	return r
 }
 
-// options are the words of exports(5) for r, all of them said.
+// options returns the options of exports(5) for r, all of them explicit.
 func (r Rules) options() string {
 	pick := func(is bool, yes, no string) string {
 		if is {

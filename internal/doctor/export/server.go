@@ -15,23 +15,23 @@ type Server struct {
 	V3      Answer // whether it speaks version 3
 
 	Written  []Export
-	Live     []Export // what it exports
-	LiveFrom string   // what Live was read from; "" where nothing tells
+	Live     []Export // exports of the running server
+	LiveFrom string   // origin of Live; empty if it cannot be read
 	NoV3     []Export // written, and not for version 3
 	Problems []Problem
 
-	// Paths says that Live has folders and no rules.
+	// Paths reports that Live has folders without rules.
 	Paths bool
 
-	// Ordered says that of several clients that a host is, the first one's rules hold, and
-	// not the most exact one's.
+	// Ordered reports that the rules of the first matching client apply, not those of the most specific
+	// one.
 	Ordered bool
 
 	// Where Paths: when the server was started, and when its files were last edited. Zero is
 	// that it is not known.
 	started, edited time.Time
 
-	concern []Export // those of all that matter here
+	concern []Export // relevant exports
 
 	reload, start string // commands
 }
@@ -41,7 +41,8 @@ const (
 	ganeshaName = "nfs-ganesha"
 )
 
-// all is what is exported once everything written is read: that, and what is live beyond it.
+// all returns the exports after a reload of the files: those of the files, and live ones without a
+// file.
 func (s *Server) all() []Export {
 	all := slices.Clone(s.Written)
 	for _, e := range s.Live {
@@ -74,8 +75,8 @@ func share(a, b []netip.Addr) bool {
 	return slices.ContainsFunc(a, func(x netip.Addr) bool { return slices.Contains(b, x) })
 }
 
-// pick returns the export of a folder whose rules hold for a host. Unknown is that it could not
-// be told of one that might.
+// pick returns the export of a folder whose rules apply to a host. unknown reports that an export may
+// apply, which cannot be determined.
 func (s *Server) pick(ctx context.Context, folder string, h Host, r Resolver) (Export, Answer) {
 	of := slices.DeleteFunc(s.all(), func(e Export) bool { return e.Path != folder })
 	if !s.Ordered {
@@ -95,7 +96,7 @@ func (s *Server) pick(ctx context.Context, folder string, h Host, r Resolver) (E
 // folders are the exported paths.
 func (s *Server) folders() []string { return paths(s.all()) }
 
-// holds reports whether folder is below what is exported at path, or the other way round.
+// holds reports whether folder is below the exported path, or contains it.
 func holds(path, folder string) bool {
 	below := func(a, b string) bool {
 		return a == b || strings.HasPrefix(a, strings.TrimSuffix(b, "/")+"/")

@@ -10,7 +10,7 @@ import (
 
 func onStore(d inventory.Datastore) string { return "datastore " + d.Name }
 
-// stores looks at those that are reached; others have been told of.
+// stores examines the accessible datastores; others have a finding already.
 func (g *group) stores(look func(inventory.Datastore) doctor.Finding) (found []doctor.Finding) {
 	for _, d := range g.Datastores {
 		if d.Inaccessible {
@@ -60,7 +60,7 @@ func (g *group) allocationMap(context.Context) []doctor.Finding {
 		}
 		return doctor.Finding{
 			Status: doctor.Advice, Seen: d.Type + ": hosts do not know what disks use there, so that all of each is read and sent", Want: "VMFS, or a host that leaves zeros out itself",
-			Remedy: "add --transport landing: the host reads its disks, and sends what is not zeros",
+			Remedy: "add --transport landing: the host reads its disks, and sends only data that is not zero",
 		}
 	})
 }

@@ -1,7 +1,7 @@
-// Package host has the checks of what a move is read from: ESXi hosts, the account that decamp
-// logs in with, and datastores. What is wrong with the VMs themselves is package vm's.
+// Package host has the checks of the source of a migration: ESXi hosts, the account of decamp's login,
+// and datastores. Package vm has the checks of VMs.
 //
-// A host that is not connected is told so once, and left out by all other checks.
+// A disconnected host is reported once, and left out by all other checks.
 package host
 
 import (
@@ -29,7 +29,7 @@ type Source interface {
 	// SSHRuns reports whether a host takes logins by SSH.
 	SSHRuns(ctx context.Context, host inventory.MoRef) (bool, error)
 
-	// Condition says how a host is kept.
+	// Condition returns the settings and state of a host.
 	Condition(ctx context.Context, host inventory.MoRef) (inventory.Condition, error)
 
 	// Settings returns those of a host's advanced settings that it has and that are numbers.
@@ -41,14 +41,14 @@ type Source interface {
 	// Sessions returns how many sessions the server has.
 	Sessions(ctx context.Context) (int, error)
 
-	// Lacking says which of some privileges the user has not, and on what.
+	// Lacking returns the privileges that the user lacks, with the objects.
 	Lacking(ctx context.Context, kind inventory.Kind, on []inventory.MoRef, privileges []string) (map[string][]inventory.MoRef, error)
 }
 
 // Use is what a move takes of its source.
 type Use struct {
 	Transport string // https, nfc or landing
-	Warm      bool   // in rounds from snapshots, while VMs run
+	Warm      bool   // warm: in rounds from snapshots, while VMs run
 	PowerOff  bool   // VMs that run are shut down
 	SSH       bool   // a login by SSH is needed, whatever the licence
 	StartSSH  bool   // decamp may start SSH where it is off
@@ -61,16 +61,16 @@ func (u Use) changes() bool { return u.Warm || u.PowerOff || u.Transport == "lan
 // byNFC reports whether disks, or what changed of them, are read from port 902.
 func (u Use) byNFC() bool { return u.Transport == "nfc" || u.Transport == "landing" && u.Warm }
 
-// Options say what is looked at, and what for.
+// Options select the objects of the checks, and their purpose.
 type Options struct {
 	Source     Source
-	User       string // that is logged in
+	User       string // user of the login
 	VCenter    bool
 	Hosts      []inventory.Host
 	Datastores []inventory.Datastore
-	VMs        []inventory.VM // that are to be moved
+	VMs        []inventory.VM // VMs to migrate
 	Use        Use
-	Now        func() time.Time // nil: time.Now
+	Now        func() time.Time // current time; time.Now if nil
 }
 
 // Checks returns those of hosts, account and datastores. Which there are does not depend on o.
@@ -83,8 +83,8 @@ func Checks(o Options) []doctor.Check {
 		{Code: "host-connected", Title: "hosts are connected", Run: g.connected},
 		{Code: "host-maintenance", Title: "hosts are at work", Run: g.maintenance},
 		{Code: "host-version", Title: "the version is supported, and moves from it are known to be right", Run: g.version},
-		{Code: "host-licence", Title: "the licence lets the API do what is needed", Run: g.licence},
-		{Code: "host-privilege", Title: "the account may do what is needed", Run: g.privilege},
+		{Code: "host-licence", Title: "the licence permits the required API calls", Run: g.licence},
+		{Code: "host-privilege", Title: "the account has the required privileges", Run: g.privilege},
 		{Code: "host-lockdown", Title: "logins at the host are let in", Run: g.lockdown},
 		{Code: "host-lockout", Title: "the account does not lock early", Run: g.lockout},
 		{Code: "host-sessions", Title: "there is room for more sessions", Run: g.sessions},
@@ -114,11 +114,11 @@ func (g *group) free(ctx context.Context) bool {
 	return g.limited
 }
 
-// atOnce is how many hosts one check asks at a time.
+// atOnce is the number of hosts that one check queries at a time.
 const atOnce = 4
 
-// each looks at all connected hosts, side by side, and tells what was found in their order.
-// A finding without anything seen is none.
+// each examines all connected hosts in parallel, and reports the findings in their order. A finding
+// without Seen is left out.
 func (g *group) each(ctx context.Context, look func(context.Context, inventory.Host) doctor.Finding) []doctor.Finding {
 	found := make([]doctor.Finding, len(g.Hosts))
 	var hosts errgroup.Group
@@ -138,7 +138,7 @@ func (g *group) each(ctx context.Context, look func(context.Context, inventory.H
 
 func onHost(h inventory.Host) string { return "host " + cmp.Or(h.Name, string(h.Ref)) }
 
-// first is a connected host; false if there is none.
+// first returns a connected host; false without one.
 func (g *group) first() (inventory.Host, bool) {
 	for _, h := range g.Hosts {
 		if h.Connected {

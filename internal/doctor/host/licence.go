@@ -7,7 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// soon is how long before the end of an evaluation licence it is told: moves take days.
+// soon is the time before the end of an evaluation licence from which it is reported: migrations take
+// days.
 const soon = 14 * 24 * time.Hour
 
 // licence looks at that of a single host. Hosts of a vCenter are never free ones, and their licences

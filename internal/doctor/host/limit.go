@@ -16,8 +16,8 @@ const (
 	maxSessions  = "Config.HostAgent.vmacore.soap.maxSessionCount"
 )
 
-// fewFailures is how many wrong passwords may lock an account, at the least: decamp sends two,
-// and leaves one to whoever sits at a keyboard.
+// fewFailures is the smallest acceptable number of wrong passwords that lock an account: decamp sends
+// two, and one remains for a user at a console.
 const fewFailures = 4
 
 func (g *group) lockout(ctx context.Context) []doctor.Finding {
@@ -76,7 +76,7 @@ func (g *group) sessionsOf(ctx context.Context, h inventory.Host) doctor.Finding
 	}
 	return doctor.Finding{
 		Status: doctor.Warning, Seen: seen + ": logins will be refused soon", Want: fmt.Sprintf("%d free ones", fewSessions),
-		Remedy: "# see whose they are, and end those that nobody uses:\ngovc session.ls\ngovc session.rm KEY",
+		Remedy: "# list them, and end unused ones:\ngovc session.ls\ngovc session.rm KEY",
 	}
 }
 
@@ -85,7 +85,7 @@ func (g *group) nfcMemory(ctx context.Context) []doctor.Finding {
 	if !g.Use.byNFC() || g.Use.NFCMemory == 0 {
 		return nil
 	}
-	disks := map[inventory.MoRef]int64{} // of the VM with the most, by host
+	disks := map[inventory.MoRef]int64{} // largest disk bytes of a VM by host
 	for i := range g.VMs {
 		disks[g.VMs[i].Host] = max(disks[g.VMs[i].Host], int64(len(g.VMs[i].Disks)))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// need is a privilege, and what it is needed for.
+// need is a privilege with its purpose.
 type need struct {
 	privilege string
 	on        inventory.Kind
@@ -27,7 +27,7 @@ var needs = []need{
 	{"Datastore.Browse", inventory.OnDatastore, "disks are looked for over /folder", func(u Use) bool { return u.Transport == "https" }},
 	{"Datastore.FileManagement", inventory.OnDatastore, "disks are read over /folder, or copied by the host", func(u Use) bool { return u.Transport != "nfc" }},
 	{"VirtualMachine.Provisioning.GetVmFiles", inventory.OnVM, "NFC gives tickets for disks", Use.byNFC},
-	{"VirtualMachine.Provisioning.DiskRandomRead", inventory.OnVM, "it is asked what of disks is in use, or changed", func(u Use) bool { return u.Warm || u.Transport != "landing" }},
+	{"VirtualMachine.Provisioning.DiskRandomRead", inventory.OnVM, "decamp queries the allocated and changed areas of disks", func(u Use) bool { return u.Warm || u.Transport != "landing" }},
 	{"VirtualMachine.State.CreateSnapshot", inventory.OnVM, "a round freezes the VM's disks", warm},
 	{"VirtualMachine.State.RemoveSnapshot", inventory.OnVM, "a round's snapshot is removed", warm},
 	{"VirtualMachine.Config.ChangeTracking", inventory.OnVM, "change tracking is turned on, and off again", warm},
@@ -37,7 +37,7 @@ var needs = []need{
 	{"Host.Config.NetService", inventory.OnHost, "SSH is started", func(u Use) bool { return u.StartSSH }},
 }
 
-// privilege tells them one by one.
+// privilege reports them one by one.
 func (g *group) privilege(ctx context.Context) (found []doctor.Finding) {
 	for _, kind := range []inventory.Kind{inventory.OnVM, inventory.OnHost, inventory.OnDatastore} {
 		found = append(found, g.held(ctx, kind)...)
@@ -91,7 +91,7 @@ func (g *group) grant(privilege string) string {
 	return role + privilege + "\n" + set
 }
 
-// things are those of a kind that a move touches, and what they are called.
+// things returns the objects of a kind that a migration uses, with their names.
 func (g *group) things(kind inventory.Kind) ([]inventory.MoRef, map[inventory.MoRef]string) {
 	var refs []inventory.MoRef
 	names := map[inventory.MoRef]string{}

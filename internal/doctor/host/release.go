@@ -11,8 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// release is a version of ESXi with the day its general support ends: the last one on which
-// fixes are made for everybody.
+// release is a version of ESXi with the end of its general support.
 type release struct {
 	version string // "7.0"
 	ends    string // 2006-01-02
@@ -54,7 +53,7 @@ func (g *group) version(ctx context.Context) []doctor.Finding {
 			}
 		case known && before(r.version, oldestTold):
 			return doctor.Finding{
-				Status: doctor.Warning, Seen: seen + ": nobody told of moves from so old a version", Want: "ESXi " + oldestTold + " or later",
+				Status: doctor.Warning, Seen: seen + ": no migrations from such an old version are known", Want: "ESXi " + oldestTold + " or later",
 				Remedy: "move one small VM first, and look at it; or upgrade the host",
 			}
 		case known && g.Now().UTC().Format(time.DateOnly) > r.ends:

@@ -26,8 +26,8 @@ func (g *group) connected(context.Context) (found []doctor.Finding) {
 	return found
 }
 
-// maintenance: NFC answers nobody there (virt-v2v's manual, of VDDK), and what is switched off
-// stays off.
+// maintenance: NFC does not answer in maintenance mode (virt-v2v's manual, on VDDK), and powered-off
+// VMs stay off.
 func (g *group) maintenance(ctx context.Context) []doctor.Finding {
 	return g.each(ctx, func(_ context.Context, h inventory.Host) doctor.Finding {
 		if !h.MaintenanceMode {
@@ -75,8 +75,8 @@ func (g *group) ssh(ctx context.Context) []doctor.Finding {
 	})
 }
 
-// Lockdown modes let in nobody but exception users, by SSH and at the host's own API (vSphere
-// Security, "Lockdown Mode").
+// Lockdown modes permit only exception users, over SSH and at the host's API (vSphere Security,
+// "Lockdown Mode").
 const unlocked = "lockdownDisabled"
 
 func (g *group) lockdown(ctx context.Context) []doctor.Finding {

@@ -42,7 +42,7 @@ func (e *examiner) folder(context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// judged turns what a try said into a finding. Errors of the file itself are not the feature's.
+// judged converts the result of a test to a finding. Errors of the test file itself do not count.
 func (e *examiner) judged(err error, ok, no doctor.Finding) []doctor.Finding {
 	var path *fs.PathError
 	f := ok
@@ -120,8 +120,8 @@ func (e *examiner) direct(context.Context) []doctor.Finding {
 	})
 }
 
-// reflink clones a file. Nothing fails without: it is told because clones of images cost nothing
-// with it.
+// reflink clones a file. Without it nothing fails; it is reported because it makes clones of images
+// free.
 func (e *examiner) reflink(context.Context) []doctor.Finding {
 	err := e.scratch(func(from *os.File) error {
 		if _, err := from.WriteAt(slices.Repeat([]byte{1}, mib), 0); err != nil {

@@ -1,8 +1,8 @@
-// Package local examines the machine that disks come to: the folder, the file system, memory, and
-// what is to run the VMs.
+// Package local examines the machine that receives disks: the folder, the file system, memory, and
+// QEMU.
 //
-// Probes that write do so in the folder that is asked about, or in the nearest one above it that
-// is there, in files that are removed at once; nothing is made where nothing was.
+// Probes that write use temporary files in the given folder, or in its nearest existing parent, and
+// remove them at once.
 package local
 
 import (
@@ -21,16 +21,16 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// Options say what is to come here.
+// Options describe the planned migration.
 type Options struct {
 	Folder string // where images go; it need not be there yet. "": nothing about it is looked at
-	Disks  []Disk // that are to come; without any, only what does not depend on them is judged
+	Disks  []Disk // disks to copy; without any, only independent checks run
 	Tmpfs  int64  // bytes of memory that a landing is to have; 0: none
 
 	KVM   string                                          // the device; default /dev/kvm
-	QEMU  func(ctx context.Context) (string, error)       // what qemu --version prints; default qemu-system-x86_64's
+	QEMU  func(ctx context.Context) (string, error)       // returns the output of qemu --version; default qemu-system-x86_64's
 	V2V   func(ctx context.Context) (virtv2v.Tool, error) // the virt-v2v that is here; default the one a conversion finds
-	Root  fs.FS                                           // of /proc and /sys; default this machine's
+	Root  fs.FS                                           // root of /proc and /sys; default this machine's
 	Room  func(folder string) (diskspace.Space, error)    // default statfs's
 	Speed time.Duration                                   // how long the write probe takes; default 5 s
 	Start func(ctx context.Context, kvm string) error     // starts a vCPU; default kvm.Run
@@ -39,8 +39,8 @@ type Options struct {
 // Disk is a virtual disk, sizes in bytes.
 type Disk struct {
 	Name      string
-	Size      int64 // as the guest sees it
-	Allocated int64 // of that on the datastore; Size where it is not known
+	Size      int64 // size for the guest
+	Allocated int64 // allocated bytes on the datastore; Size if unknown
 }
 
 func (o Options) withDefaults() Options {
@@ -89,7 +89,7 @@ func Checks(o Options) []doctor.Check {
 	speed.Slow = true
 	return []doctor.Check{
 		first,
-		of("here-space", "there is room for the disks, and for what they may grow to", e.space),
+		of("here-space", "there is space for the disks, also at their full size", e.space),
 		of("here-holes", "holes of a file take no room", e.holes),
 		of("here-size", "files may be as large as the disks", e.size),
 		of("here-direct", "files are written past the page cache", e.direct),

@@ -12,12 +12,12 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// spare is what has to stay for the rest of the machine: decamp itself takes less than 300 MiB,
-// and a machine without any page cache crawls.
+// spare is the memory for the rest of the machine: decamp itself uses less than 300 MiB, and a machine
+// without a page cache is slow.
 const spare = 1 * gib
 
-// memory compares a landing in tmpfs with what may be had: of the machine, and of the control
-// group that bounds this process.
+// memory compares the size of a landing in tmpfs with the available memory: of the machine, and of the
+// control group of this process.
 func (e *examiner) memory(context.Context) []doctor.Finding {
 	if e.Tmpfs == 0 {
 		return nil
@@ -112,7 +112,7 @@ func (e *examiner) left(h hierarchy, group string) (int64, bool) {
 	return max(0, most-used), true
 }
 
-// number reads a file with one; "max" is none.
+// number reads a file with a number; "max" means no number.
 func (e *examiner) number(name string) (int64, bool) {
 	text, err := fs.ReadFile(e.Root, name)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 const gib = 1 << 30
 
-// total is what all disks have allocated, and what they may grow to.
+// total returns the allocated bytes of all disks, and their full size.
 func (e *examiner) total() (allocated, provisioned int64) {
 	for _, d := range e.Disks {
 		allocated, provisioned = allocated+min(d.Allocated, d.Size), provisioned+d.Size

@@ -19,8 +19,8 @@ import (
 
 const (
 	depth      = 4       // writes under way, as many as blockcopy has
-	writeSize  = 2 * mib // of one, as large as blockcopy's windows
-	speedBytes = 2 * gib // at most; a quarter of what is free where that is less
+	writeSize  = 2 * mib // write size in bytes, that of blockcopy's windows
+	speedBytes = 2 * gib // maximum bytes to write; a quarter of the free space if that is less
 
 	// gigabit is what a network of 1 GbE carries of a disk, in bytes a second.
 	gigabit = 118e6
@@ -69,7 +69,7 @@ func (e *examiner) measure(ctx context.Context) (rate float64, mode string, err 
 	return float64(written) / time.Since(begin).Seconds(), file.Mode().String(), err
 }
 
-// fill writes what cannot be compressed to a target, front to back, while there is time.
+// fill writes incompressible data to a target, front to back, within the time limit.
 func fill(ctx context.Context, to disk.Target, size int64, more func() bool) (int64, error) {
 	var next, done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

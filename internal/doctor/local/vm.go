@@ -16,13 +16,13 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// kvm starts a virtual CPU. That the device is there says little: it is there too where the
-// machine is a VM itself whose CPU cannot be divided again.
+// kvm starts a virtual CPU. The existence of the device is not sufficient: a VM without nested
+// virtualization has it as well.
 func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
 	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	f := doctor.Finding{Seen: "a virtual CPU was started, and did what it was told", Want: "hardware virtualization: emulated, VMs are 10 to 100 times slower"}
+	f := doctor.Finding{Seen: "a virtual CPU was started, and executed its code", Want: "hardware virtualization: emulated, VMs are 10 to 100 times slower"}
 	err := e.Start(ctx, e.KVM)
 	if err == nil {
 		return []doctor.Finding{f}
@@ -43,7 +43,7 @@ func (e *examiner) kvm(ctx context.Context) []doctor.Finding {
 	return []doctor.Finding{f}
 }
 
-// virtualization says whether the CPU offers it.
+// virtualization reports whether the CPU supports it.
 func (e *examiner) virtualization() string {
 	text, err := fs.ReadFile(e.Root, "proc/cpuinfo")
 	switch {
@@ -61,7 +61,7 @@ var oldest = [2]int{5, 2}
 var qemuVersion = regexp.MustCompile(`^QEMU emulator version (\d{1,4})\.(\d{1,4})`)
 
 func (e *examiner) qemu(ctx context.Context) []doctor.Finding {
-	const limit = 10 * time.Second // it loads a hundred libraries, from a cold disk perhaps
+	const limit = 10 * time.Second // time to load a hundred libraries, perhaps from a cold disk
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	f := doctor.Finding{Want: fmt.Sprintf("QEMU %d.%d or newer, to try VMs out here", oldest[0], oldest[1])}
@@ -104,7 +104,7 @@ func (e *examiner) v2v(ctx context.Context) []doctor.Finding {
 		f.Status, f.Seen, f.Remedy = doctor.Unknown, err.Error(), "virt-v2v-in-place --version"
 	case len(lacks) > 0:
 		f.Status, f.Seen = doctor.Advice, tool.String()+" has "+strings.Join(lacks, "; ")
-		f.Remedy = "take virt-v2v 2.12 or newer where Windows is to be converted, or much is free in guests; else this one does"
+		f.Remedy = "use virt-v2v 2.12 or newer to convert Windows, or guests with much free space; otherwise this release suffices"
 	default:
 		f.Seen = tool.String()
 	}

@@ -46,7 +46,7 @@ func connections(to netip.Addr) ([]connection, error) {
 	return found, nil
 }
 
-// dump asks for all connections of a family.
+// dump requests all connections of a family.
 func dump(fd int, family byte) (all []connection, err error) {
 	request := make([]byte, unix.NLMSG_HDRLEN+requestSize)
 	binary.NativeEndian.PutUint32(request, uint32(len(request)))

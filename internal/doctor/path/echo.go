@@ -18,8 +18,8 @@ const (
 	leastFrame = 576
 )
 
-// echo returns a request that is a packet of size bytes with its IP header. The cookie tells our
-// answers from others'; the sequence number tells sizes apart.
+// echo returns a request that is a packet of size bytes with its IP header. The cookie identifies
+// answers to this process; the sequence number identifies the size.
 func echo(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	p := make([]byte, size-ipHeader)
 	p[0] = echoRequest
@@ -32,8 +32,8 @@ func echo(size int, sequence uint16, cookie [cookieSize]byte) []byte {
 	return p
 }
 
-// parseReply returns the sequence number of an answer to one of our requests. Where the socket
-// is raw, a packet has its IP header before it.
+// parseReply returns the sequence number of an answer to one of the requests. Packets of a raw socket
+// begin with the IP header.
 func parseReply(p []byte, raw bool, cookie [cookieSize]byte) (sequence uint16, ok bool) {
 	if raw {
 		if len(p) < ipHeader || p[0]>>4 != 4 {
@@ -66,14 +66,14 @@ func checksum(p []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// A refusal is a router's word that a packet was too large for what lies behind it.
+// A refusal is a router's report that a packet was too large for the next link.
 type refusal struct {
 	mtu int
 	by  string
 }
 
-// parseRefusal reads struct sock_extended_err, with the address behind it (ip(7), IP_RECVERR). A
-// packet that our own interface does not take is refused like that too, by nobody.
+// parseRefusal reads struct sock_extended_err with the following address (ip(7), IP_RECVERR). A packet
+// that is too large for the local interface is refused in the same way, without an address.
 func parseRefusal(p []byte) (refusal, bool) {
 	const (
 		messageSize = 90 // EMSGSIZE

@@ -16,12 +16,12 @@ import (
 // ipv4 writes four bytes as an address.
 func ipv4(b []byte) string { return netip.AddrFrom4([4]byte(b[:4])).String() }
 
-// frames are what became of packets of several sizes, in bytes with their IP header.
+// frames are the results of packets of several sizes, in bytes with their IP header.
 type frames struct {
 	answered []int // the smallest first
 	lost     []int // sent, and neither answered nor refused
 	refused  []int
-	refusal  refusal // the smallest that was told
+	refusal  refusal // smallest refusal
 }
 
 // sizes are those that are tried up to the MTU of our interface: what links in use have, and the
@@ -65,7 +65,7 @@ func newPinger(to netip.Addr) (*pinger, error) {
 		tick   = 20_000  // microseconds between looks at the clock
 		buffer = 1 << 20 // bytes: all answers may come at once
 	)
-	_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // what has no room is sent again
+	_ = unix.SetsockoptInt(p.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer) // packets that do not fit are sent again
 	err = errors.Join(
 		unix.SetsockoptInt(p.fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE),
 		unix.SetsockoptInt(p.fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1),
@@ -101,7 +101,8 @@ func (p *pinger) probe(ctx context.Context, tried []int, wait time.Duration) fra
 	return f
 }
 
-// send sends one. Errors of a packet before it may be told here: they are in the error queue too.
+// send sends one packet. It may return errors of an earlier packet, which are in the error queue as
+// well.
 func (p *pinger) send(f *frames, size int, sequence uint16) {
 	for range 2 {
 		err := unix.Sendto(p.fd, echo(size, sequence, p.cookie), 0, &p.to)
@@ -156,7 +157,7 @@ func (p *pinger) drain(f *frames) (any bool) {
 	}
 }
 
-// apply counts what is larger than a router said it takes as refused.
+// apply counts packets as refused that are larger than a router's limit.
 func (p *pinger) apply(f *frames, tried []int) {
 	for _, size := range tried {
 		if f.refusal.mtu > 0 && size > f.refusal.mtu && !slices.Contains(f.refused, size) && !slices.Contains(f.answered, size) {
@@ -170,7 +171,7 @@ func probeFrames(ctx context.Context, to netip.Addr, mtu int, wait time.Duration
 	if !to.Is4() {
 		return frames{}, fmt.Errorf("%s: frames are tried over IPv4 only", to)
 	}
-	const most = 65535 // of an IP packet; loopback's MTU is more
+	const most = 65535 // maximum bytes of an IP packet; loopback's MTU is larger
 	p, err := newPinger(to)
 	if err != nil {
 		return frames{}, err

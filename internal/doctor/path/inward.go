@@ -10,8 +10,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// inward asks this machine's own rules whether they let the host in to a landing. A test from here
-// would pass them by: they are for what comes in by a cable.
+// inward evaluates this machine's rules for connections of the host to a landing. A test connection
+// from this machine would not pass the rules for incoming packets.
 func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
 	w, beyond := e.beyond(ctx)
 	if e.Transport != Landing || !beyond {
@@ -19,7 +19,7 @@ func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
 	}
 	found, err := firewall.Look(ctx, e.Firewall, w.to.Is6())
 	if err != nil {
-		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "the rules for what comes in", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
+		return []doctor.Finding{{Status: doctor.Unknown, Seen: err.Error(), Want: "the rules for incoming packets", Remedy: hintOr(err, "sudo nft list ruleset; sudo iptables-save")}}
 	}
 	for _, port := range []uint16{portmapPort, nfsPort} {
 		p := firewall.Packet{From: w.to, To: w.from, Port: port, Interface: w.iface.Name}
@@ -28,7 +28,7 @@ func (e *examiner) inward(ctx context.Context) (all []doctor.Finding) {
 	return all
 }
 
-// judgeInward is of one port. What all that stop it have to be told is told at once.
+// judgeInward examines one port. It reports all rules that stop its packets together.
 func judgeInward(p firewall.Packet, stops []firewall.Stop, tools []string) doctor.Finding {
 	f := doctor.Finding{On: fmt.Sprintf("port %d from %s", p.Port, p.From), Want: "rules that let the host in"}
 	if len(stops) == 0 {

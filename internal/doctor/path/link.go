@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/doctor"
 )
 
-// A link is what /sys tells of an interface.
+// A link is the description of an interface in /sys.
 type link struct {
 	name  string
 	mbits int  // Mbit/s; 0: it has none, as virtual ones
@@ -28,7 +28,7 @@ func lookLink(root fs.FS, name string, depth int) link {
 	if n, errN := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && errN == nil && n > 0 {
 		l.mbits = n
 	}
-	duplex, _ := fs.ReadFile(root, path.Join(dir, "duplex")) // not told: not half
+	duplex, _ := fs.ReadFile(root, path.Join(dir, "duplex")) // a missing value does not mean half duplex
 	l.half = strings.TrimSpace(string(duplex)) == "half"
 	const deepest = 4 // a VLAN on a bridge on a bond on a NIC
 	if l.mbits > 0 || depth >= deepest {
@@ -67,7 +67,7 @@ func (e *examiner) link(ctx context.Context) []doctor.Finding {
 	f := doctor.Finding{On: w.iface.Name, Seen: fmt.Sprintf("%s: %d Mbit/s, MTU %d", l.name, l.mbits, w.iface.MTU)}
 	switch {
 	case l.mbits == 0:
-		f.Seen = fmt.Sprintf("it tells no speed, as virtual ones do; MTU %d", w.iface.MTU)
+		f.Seen = fmt.Sprintf("it has no speed, as virtual interfaces; MTU %d", w.iface.MTU)
 	case l.half:
 		f.Status, f.Seen, f.Want = doctor.Warning, f.Seen+", half duplex", "full duplex"
 		f.Remedy = "ethtool -s " + l.name + " autoneg on   # and the same at the switch"

@@ -39,7 +39,7 @@ func pingRemedy(w way) string {
 	return fmt.Sprintf("ping -M do -c 3 -s %d %s\nvmkping -d -c 3 -s %d %s   # on the host", payload, w.to, payload, w.from)
 }
 
-// judgeFrames says what gets through of what our interface sends.
+// judgeFrames returns the finding for frames sent by this machine.
 func judgeFrames(w way, f frames) doctor.Finding {
 	most := w.iface.MTU
 	found := doctor.Finding{Want: fmt.Sprintf("packets of %d bytes, as %s has them", most, w.iface.Name)}
@@ -49,7 +49,7 @@ func judgeFrames(w way, f frames) doctor.Finding {
 		return found
 	}
 	largest := f.answered[len(f.answered)-1]
-	lost := slices.DeleteFunc(slices.Clone(f.lost), func(size int) bool { return size < largest }) // those are mere losses
+	lost := slices.DeleteFunc(slices.Clone(f.lost), func(size int) bool { return size < largest }) // the larger sizes were mere losses
 	adapt := fmt.Sprintf("ip link set dev %s mtu %d", w.iface.Name, largest)
 	switch {
 	case len(lost) > 0:
@@ -58,7 +58,7 @@ func judgeFrames(w way, f frames) doctor.Finding {
 		found.Remedy = fmt.Sprintf("set the MTU of the switches in between, and of the host's vmknic and vSwitch, to %d; or here to what gets through:\n%s", most, adapt)
 	case f.refusal.mtu > 0:
 		found.Status = doctor.Advice
-		found.Seen = fmt.Sprintf("%s says that no more than %d bytes get through: TCP adapts, and what was meant by %d is lost", f.refusal.by, f.refusal.mtu, most)
+		found.Seen = fmt.Sprintf("%s reports a limit of %d bytes: TCP adapts, and the advantage of %d is lost", f.refusal.by, f.refusal.mtu, most)
 		found.Remedy = fmt.Sprintf("raise the MTU of that router's next link, or here:\nip link set dev %s mtu %d", w.iface.Name, f.refusal.mtu)
 	default:
 		found.Seen = fmt.Sprintf("%d bytes get there and back", largest)
@@ -74,8 +74,7 @@ func list(sizes []int) string {
 	return strings.Join(words, ", ")
 }
 
-// ends compares our MTU with the vmknic's, or where that is not known, with what the host's
-// handshake says.
+// ends compares the local MTU with the vmknic's, or if that is unknown, with the host's handshake.
 func (e *examiner) ends(ctx context.Context) []doctor.Finding {
 	w, out := e.beyond(ctx)
 	if !out {
@@ -86,7 +85,7 @@ func (e *examiner) ends(ctx context.Context) []doctor.Finding {
 		theirs, by = e.shakeHands(ctx, w), "its handshake"
 	}
 	if theirs == 0 {
-		return nil // no port of it answers, which is told elsewhere
+		return nil // no port of it answers, which another check reports
 	}
 	f := doctor.Finding{Seen: fmt.Sprintf("%d bytes here (%s), %d at the host (%s)", w.iface.MTU, w.iface.Name, theirs, by)}
 	if w.iface.MTU == theirs || e.HostMTU == 0 && theirs > w.iface.MTU {

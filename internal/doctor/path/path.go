@@ -1,18 +1,18 @@
-// Package path examines the network between this machine and a host: the link, the frames that
-// get through, the ports, and how TCP gets on.
+// Package path examines the network between this machine and a host: the link, the frame sizes, the ports, and
+// TCP.
 //
 // # Frames
 //
-// Echo requests of several sizes that must not be fragmented are sent, and what comes back is what
-// gets through, both ways. A router that a frame is too large for says so; a switch that drops it
-// says nothing, and a TCP connection over it stands still as soon as it carries data: a black
-// hole. ESXi answers echo requests unless somebody forbade it. Echo requests take root, or a group
-// that net.ipv4.ping_group_range names; without, nothing is said of the way between.
+// Echo requests of several sizes that must not be fragmented show which sizes pass in both directions. A
+// router reports a frame that is too large for its next link. A switch drops it silently, and a TCP
+// connection stalls as soon as it carries data: a black hole. ESXi answers echo requests unless that is
+// disabled. Echo requests require root, or a group in net.ipv4.ping_group_range; without them the path is
+// not examined.
 //
 // # Connections
 //
-// The kernel is asked for all connections of this machine to the host, whoever has them (sock_diag):
-// where a migration runs, it is that one's retransmissions that are told.
+// The kernel lists all connections of this machine to the host, of all processes (sock_diag). During a
+// migration the retransmissions are those of the migration.
 package path
 
 import (
@@ -40,18 +40,18 @@ const (
 // Options say where to and what for.
 type Options struct {
 	Host      string // name or address; "": nothing is looked at
-	Port      int    // of HTTPS; default 443
+	Port      int    // port of HTTPS; default 443
 	Transport string // "": it is not known yet
-	HostMTU   int    // of the vmknic that carries the data, in bytes; 0: not known
+	HostMTU   int    // MTU of the vmknic that carries the data, in bytes; 0 if unknown
 
 	// NFC is where the host's disks are read over NFC, each host:port, in the order in which they are
 	// tried. Default NFCPort of Host.
 	NFC []string
 
-	Root     fs.FS           // of /proc and /sys; default this machine's
-	Firewall firewall.Runner // of the tools that list this machine's rules; default firewall.Run
+	Root     fs.FS           // root of /proc and /sys; default this machine's
+	Firewall firewall.Runner // runs the tools that list this machine's rules; default firewall.Run
 
-	Wait time.Duration // for echoes, each of two rounds; default 1 s
+	Wait time.Duration // wait for echoes, in each of two rounds; default 1 s
 }
 
 // NFCPort is where a ticket leads that names no other.
@@ -134,7 +134,7 @@ func (e *examiner) beyond(ctx context.Context) (way, bool) {
 	return w, err == nil && w.iface.Flags&net.FlagLoopback == 0
 }
 
-// findWay has the kernel choose an address of ours for packets to the host; none is sent.
+// findWay lets the kernel choose a local address for packets to the host; none is sent.
 func findWay(ctx context.Context, host string) (w way, err error) {
 	var d net.Dialer
 	const discard = "9" // any port would do
@@ -151,7 +151,7 @@ func findWay(ctx context.Context, host string) (w way, err error) {
 	for _, i := range all {
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it is gone by now
+			continue // the process has ended
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Unmap() == w.from {

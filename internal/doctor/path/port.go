@@ -46,19 +46,19 @@ func (e *examiner) nfc(ctx context.Context, what string, bad doctor.Status) (fir
 
 // port connects to one, at host:port. rules is ESXi's name for what its firewall lets through there.
 func (e *examiner) port(ctx context.Context, at, what, rules string, bad doctor.Status) doctor.Finding {
-	_, port, _ := net.SplitHostPort(at) // none: the dialer says so
+	_, port, _ := net.SplitHostPort(at) // the dialer reports an invalid address
 	f := doctor.Finding{On: at, Want: fmt.Sprintf("TCP port %s, for %s", port, what)}
 	d := net.Dialer{Timeout: dialWait}
 	c, err := d.DialContext(ctx, "tcp", at)
 	switch {
 	case err == nil:
-		_ = c.Close() // nothing was said
+		_ = c.Close() // no data was sent
 		f.Seen = "it answers"
 	case errors.Is(err, syscall.ECONNREFUSED):
-		f.Status, f.Seen = bad, "it is closed: nobody listens there, or it is not an ESXi host"
+		f.Status, f.Seen = bad, "it is closed: no service listens there, or it is not an ESXi host"
 		f.Remedy = "/etc/init.d/hostd status && /etc/init.d/rhttpproxy status   # on the host"
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		f.Status, f.Seen = bad, "no answer: a firewall in between, or the host's own, drops what comes"
+		f.Status, f.Seen = bad, "no answer: a firewall on the path or on the host drops the packets"
 		f.Remedy = fmt.Sprintf("esxcli network firewall ruleset set --ruleset-id=%s --enabled=true   # on the host", rules)
 	default:
 		f.Status, f.Seen, f.Remedy = bad, err.Error(), "ip route get "+e.Host
@@ -71,8 +71,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// landing looks whether somebody has the ports that hosts look for us at. The system's rpcbind
-// may have 111: services are registered there.
+// landing checks whether other programs use the ports of a landing. The system's rpcbind may have 111:
+// services are registered there.
 func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
 	if e.Transport != Landing {
 		return nil
@@ -82,7 +82,7 @@ func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
 		f := doctor.Finding{On: "port " + strconv.Itoa(port), Seen: "it is free", Want: "a free port, that a firewall lets hosts reach"}
 		d := net.Dialer{Timeout: dialWait}
 		if c, err := d.DialContext(ctx, "tcp", at); err == nil {
-			_ = c.Close() // nothing was said
+			_ = c.Close() // no data was sent
 			f = e.taken(f, port, at)
 		}
 		found = append(found, f)
@@ -93,7 +93,7 @@ func (e *examiner) landing(ctx context.Context) (found []doctor.Finding) {
 func (e *examiner) taken(f doctor.Finding, port int, at string) doctor.Finding {
 	who := nfs.Holder(at)
 	if port == portmapPort && !strings.HasPrefix(who, "decamp ") {
-		f.Seen = "the system's port mapper has it, where the landing registers"
+		f.Seen = "the system's port mapper has it; the landing registers there"
 		return f
 	}
 	f.Status, f.Seen, f.Remedy = doctor.Failure, who+" has it", "end it, or wait for it if it is another decamp: "+who

@@ -14,14 +14,14 @@ import (
 
 // A traffic is what the connections to a host come to.
 type traffic struct {
-	connections int           // that carried data
+	connections int           // connections that carried data
 	bytes       uint64        // both ways
 	sent        uint64        // segments with data
-	again       uint64        // of them, those that were sent again
+	again       uint64        // retransmitted segments
 	received    uint64        // segments with data
-	disordered  uint64        // of them, those that came after one that was lost, or late
+	disordered  uint64        // segments that came after a lost one, or late
 	rtt         time.Duration // the least
-	frame       int           // bytes of the largest packet, as the handshake of the last one says
+	frame       int           // bytes of the largest packet, according to the handshake of the last connection
 }
 
 // sum adds connections up.
@@ -99,7 +99,7 @@ func (e *examiner) tcp(ctx context.Context) []doctor.Finding {
 // of it, and at 1 in 1000 ten Gbit/s are out of reach at any distance.
 const tooMany = 1e-3
 
-// enough is how many segments have to go wrong before that is said.
+// enough is the number of bad segments from which they are reported.
 const enough = 10
 
 func judgeLoss(w way, t traffic) doctor.Finding {
@@ -114,11 +114,11 @@ func judgeLoss(w way, t traffic) doctor.Finding {
 	return f
 }
 
-// judgeWindow says what one connection can carry: what is under way at once, over the time that
-// its acknowledgement takes. Half of the buffer counts, as the kernel reckons with its own overhead.
+// judgeWindow returns the maximum rate of one connection: the bytes in flight, divided by the
+// round-trip time. Half of the buffer counts, because of the kernel's overhead.
 func judgeWindow(t traffic, buffer int64, mbits int) doctor.Finding {
 	if t.rtt == 0 || buffer == 0 {
-		return doctor.Finding{Seen: "the round trip is too short to be told"}
+		return doctor.Finding{Seen: "the round trip is too short to measure"}
 	}
 	allows := float64(buffer) / 2 / t.rtt.Seconds() // bytes a second
 	link := float64(max(mbits, gigabit)) * 1e6 / 8

@@ -1,18 +1,18 @@
-// Package firewall judges by this machine's own rules whether a connection that comes in is let in:
-// those of nftables, as nft -j lists them, and those of iptables, as iptables-save does.
+// Package firewall determines from this machine's rules whether an incoming connection is permitted: rules of
+// nftables, as nft -j lists them, and of iptables, as iptables-save lists them.
 //
-// # What is judged
+// # Evaluation
 //
-// The first packet of a TCP connection, on its way through the chains of the hooks prerouting and
-// input. All base chains have to let it pass, whatever the others say; drop and reject end it.
+// It evaluates the first packet of a TCP connection in the chains of the hooks prerouting and input. All base
+// chains must let it pass; a single drop or reject stops it.
 //
-// # What is not understood
+// # Unknown rules
 //
-// A rule is met, not met, or nobody knows: matches by marks, rates and the like depend on what else
-// goes on, and there are more kinds than are known here. Both ways are followed then. So a verdict is
-// Passed or Stopped only where no rule that is not understood has a say in it, and Unsure otherwise.
+// A condition is met, not met, or unknown: matches by marks, rates and similar ones depend on other traffic,
+// and there are more kinds than this package supports. Both results are followed then. A verdict is Passed or
+// Stopped only if no unknown rule affects it, and Unsure otherwise.
 //
-// Parsers are bounded: by the length of a listing, and by the rules that a packet passes.
+// Parsers are bounded by the length of a listing, and by the number of rules that a packet passes.
 package firewall
 
 import (
@@ -24,10 +24,10 @@ import (
 type Packet struct {
 	From, To  netip.Addr
 	Port      uint16
-	Interface string // that it comes in by
+	Interface string // interface on which it arrives
 }
 
-// Verdict is what becomes of a packet.
+// Verdict is the result for a packet.
 type Verdict uint8
 
 // The worse, the higher.
@@ -46,11 +46,11 @@ type Stop struct {
 
 // Chain names a base chain, and whose it is.
 type Chain struct {
-	Tool   string // that it is listed and changed by: nft, iptables, ip6tables, iptables-legacy …
-	Family string // of nft: ip, ip6, inet
+	Tool   string // tool that lists and changes it: nft, iptables, ip6tables, iptables-legacy …
+	Family string // family of nft: ip, ip6, inet
 	Table  string
 	Name   string
-	Keeper string // who writes it: ufw or firewalld; empty: a person, or nobody knows
+	Keeper string // program that manages it: ufw or firewalld; empty if unknown
 }
 
 func (c Chain) String() string {
@@ -60,7 +60,7 @@ func (c Chain) String() string {
 	return fmt.Sprintf("chain %s of %s's table %s %s", c.Name, c.Tool, c.Family, c.Table)
 }
 
-// Rules are what one listing says.
+// Rules are the content of one listing.
 type Rules struct {
 	base   []*chain
 	chains map[chainID]*chain
@@ -98,8 +98,8 @@ func (r *Rules) keeper(c *chain) string {
 	return ""
 }
 
-// Remedy are the commands that let a packet pass where it is stopped, in the words of whoever keeps
-// the rules.
+// Remedy returns the commands that let a packet pass at this rule, for the program that manages the
+// rules.
 func (s Stop) Remedy(p Packet) string {
 	family := "ip"
 	if p.From.Is6() {

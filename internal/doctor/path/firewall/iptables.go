@@ -108,7 +108,7 @@ type options struct {
 // idle are targets after which the next rule has its turn.
 var idle = []string{"", "LOG", "NFLOG", "ULOG", "AUDIT", "MARK", "CONNMARK", "CT", "NOTRACK", "TCPMSS", "CHECKSUM", "CLASSIFY", "DSCP", "TOS", "TTL", "HL", "SET", "TRACE", "CONNSECMARK", "SECMARK", "MASQUERADE", "SNAT"}
 
-// unknown are targets that have a say in what becomes of a packet.
+// unknown are targets that may affect a packet.
 var unknown = []string{"DNAT", "REDIRECT", "TPROXY", "QUEUE", "NFQUEUE", "SYNPROXY", "NETMAP", "TARPIT", "CLUSTERIP", "BPF"}
 
 func (o *options) rule(text string) rule {
@@ -146,10 +146,10 @@ func (o *options) next() {
 		o.negated = true
 		return
 	case "-m", "--match":
-		o.word() // what the module's options mean is said by them
+		o.word() // the matches that use the module's options are parsed separately
 	case "-j", "--jump", "-g", "--goto":
 		o.target, o.leap = o.word(), name == "-g" || name == "--goto"
-		o.rest = nil // the target's options: how it logs, what it answers
+		o.rest = nil // options of the target: log formats, reject types
 	case "--comment":
 		o.word()
 	case "-p", "--protocol":

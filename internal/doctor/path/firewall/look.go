@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Runner runs a command and returns what it prints; exec.ErrNotFound if it is not installed.
+// Runner runs a command and returns its output; exec.ErrNotFound if it is not installed.
 type Runner func(ctx context.Context, name string, args ...string) ([]byte, error)
 
 // mostListed is the longest listing that is read.
@@ -46,7 +46,7 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // Found is all that this machine's rules say.
 type Found struct {
-	Tools []string // that were asked
+	Tools []string // tools that were run
 	rules []*Rules
 }
 
@@ -73,7 +73,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 		}
 		if len(bytes.TrimSpace(out)) == 0 || read[kind] {
 			f.Tools = append(f.Tools, save)
-			continue // no table of its own, or seen by another name
+			continue // it has no separate table, or is found under another name
 		}
 		read[kind] = true
 		rules, err := ParseSave(out, kind)
@@ -88,7 +88,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 	return f.ofNFT(ctx, run, six, told)
 }
 
-// ofNFT adds what nft lists, but for tables that are told.
+// ofNFT adds the rules of nft, except for tables that iptables lists.
 func (f Found) ofNFT(ctx context.Context, run Runner, six bool, told map[string]bool) (Found, error) {
 	out, err := run(ctx, "nft", "-j", "list", "ruleset")
 	switch {

@@ -26,10 +26,11 @@ type listing struct {
 	} `json:"nftables"`
 }
 
-// statement is one object with one key, which says what it is.
+// statement is one object with one key, the kind of the statement.
 type statement map[string]json.RawMessage
 
-// ParseNFT reads what nft -j list ruleset prints. skip leaves out tables that another listing tells of.
+// ParseNFT parses the output of nft -j list ruleset. skip excludes tables that another listing
+// contains.
 func ParseNFT(text []byte, skip func(family, table string) bool) (*Rules, error) {
 	var l listing
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -94,7 +95,7 @@ func (n *nftRule) read(s statement) {
 		case "vmap":
 			n.branch(body)
 		case "xt":
-			n.all = append(n.all, always(maybe)) // iptables' own; iptables-save says what
+			n.all = append(n.all, always(maybe)) // compatibility rules of iptables; iptables-save lists them
 			n.end(unsure, "")
 		case "accept", "drop", "reject", "return", "continue", "jump", "goto":
 			n.end(verdict(kind, body))
@@ -106,8 +107,8 @@ func (n *nftRule) read(s statement) {
 	}
 }
 
-// other is a statement that is not known: limit and the like may be met, and those that send packets
-// elsewhere are the end of what can be followed.
+// other handles an unknown statement: limit and similar ones may match, and those that redirect packets
+// end the analysis.
 func (n *nftRule) other(kind string) {
 	n.all = append(n.all, always(maybe))
 	if slices.Contains([]string{"dnat", "redirect", "tproxy", "queue", "synproxy", "fwd", "dup"}, kind) {
@@ -136,7 +137,7 @@ func verdict(kind string, body json.RawMessage) (deed, string) {
 	return unsure, ""
 }
 
-// end adds what is done where all that was read so far is met.
+// end adds the verdict for packets that meet all conditions so far.
 func (n *nftRule) end(do deed, to string) { n.add(always(yes), do, to) }
 
 func (n *nftRule) add(also func(Packet) match, do deed, to string) {
@@ -157,7 +158,7 @@ func (n *nftRule) branch(body json.RawMessage) {
 		Key  json.RawMessage
 		Data json.RawMessage
 	}
-	_ = json.Unmarshal(body, &b) // what lacks is not understood below
+	_ = json.Unmarshal(body, &b) // missing fields are handled below
 	entries, ok := n.elements(b.Data)
 	if !ok {
 		n.end(unsure, "")

@@ -14,10 +14,10 @@ type value struct {
 	unknown  bool
 	isNumber bool
 	number   int64
-	words    []string // any of which it goes by
+	words    []string // equivalent words
 	addr     netip.Addr
-	parts    []value // of a concatenation
-	name     bool    // of an interface: what it is compared with may end with *
+	parts    []value // parts of a concatenation
+	name     bool    // name of an interface: a compared value may end with *
 }
 
 func word(all ...string) value   { return value{words: all} }
@@ -99,7 +99,7 @@ func flags(body json.RawMessage) func(Packet) value {
 	return func(Packet) value { return value{isNumber: true, words: []string{"0x0"}} }
 }
 
-// payload is a field of a header. A packet has those of its own protocols only.
+// payload returns a header field. A packet only has the fields of its protocols.
 func (p Packet) payload(protocol, field string) value {
 	four := p.From.Is4()
 	switch protocol + " " + field {
@@ -125,7 +125,7 @@ func (p Packet) payload(protocol, field string) value {
 		return value{isNumber: true, number: tcp, words: []string{"tcp"}}
 	}
 	if !slices.Contains([]string{"ip", "ip6", "tcp", "th", "ether", "vlan"}, protocol) {
-		return value{never: true} // UDP, ICMP: it is none
+		return value{never: true} // UDP and ICMP: the packet has no such field
 	}
 	return value{unknown: true}
 }
@@ -171,7 +171,7 @@ func conntrack(key string) value {
 // mostNested bounds sets in sets.
 const mostNested = 8
 
-// holds compares a value with what a rule says: a word, a number, a network, a range, a set.
+// holds compares a value with the operand of a rule: a word, a number, a network, a range, a set.
 func (n *nftRule) holds(v value, right json.RawMessage, depth int) match {
 	switch {
 	case v.never:
@@ -241,10 +241,10 @@ func (n *nftRule) elements(text json.RawMessage) ([]json.RawMessage, bool) {
 	if json.Unmarshal(text, &s) != nil || len(s.Set) == 0 {
 		return nil, false
 	}
-	if s.Set[0] != '[' { // of one element, nft writes no list
+	if s.Set[0] != '[' { // nft writes a set of one element without a list
 		return []json.RawMessage{s.Set}, true
 	}
-	_ = json.Unmarshal(s.Set, &list) // it is part of what was read
+	_ = json.Unmarshal(s.Set, &list) // part of valid JSON
 	return list, true
 }
 

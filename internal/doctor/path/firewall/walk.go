@@ -1,6 +1,6 @@
 package firewall
 
-// match says whether a packet meets a condition.
+// match is the result of a packet's comparison with a condition.
 type match uint8
 
 const (
@@ -14,7 +14,7 @@ func (m match) not() match { return yes - m }
 // and is what both say together.
 func (m match) and(n match) match { return min(m, n) }
 
-// either is yes or no of what is known.
+// either returns yes or no for a known condition.
 func either(is bool) match {
 	if is {
 		return yes
@@ -32,16 +32,15 @@ const (
 	back
 	jump
 	leap   // a jump that does not come back: goto
-	unsure // what is not known here: it may pass, stop, or go on
+	unsure // unknown verdict: it may pass, stop, or continue
 )
 
-// A rule is one condition and what follows from it. Where a listing has maps, each of their entries
-// is one.
+// A rule is one condition with its verdict. Each entry of a map is a rule.
 type rule struct {
 	when func(Packet) match
 	do   deed
-	to   string // of jump and leap
-	text string // for people
+	to   string // chain of jump and leap
+	text string // text for users
 	cost int    // entries of sets that it may be compared with
 }
 
@@ -62,11 +61,11 @@ func (c *chain) policyOutcome() outcome {
 	return outcome{passes: true}
 }
 
-// outcome is what may become of a packet.
+// outcome has the possible results for a packet.
 type outcome struct {
 	passes bool
-	stops  string // by what; empty: it is not stopped
-	falls  bool   // to whoever called the chain
+	stops  string // rule that stops it; empty if it is not stopped
+	falls  bool   // whether it returns to the calling chain
 }
 
 func (o outcome) or(p outcome) outcome {
@@ -88,14 +87,14 @@ type walk struct {
 	left   int // steps
 }
 
-// nobodyKnows is what may become of a packet where something is not understood.
-func nobodyKnows(why string) outcome { return outcome{passes: true, stops: why} }
+// unknownOutcome returns the possible results after an unknown statement.
+func unknownOutcome(why string) outcome { return outcome{passes: true, stops: why} }
 
-// chain follows the rules of one, and what it jumps to.
+// chain evaluates the rules of a chain and of those that it jumps to.
 func (w *walk) chain(c *chain, depth int) (all outcome) {
 	for _, r := range c.rules {
 		if w.left -= 1 + r.cost; w.left < 0 {
-			return all.or(nobodyKnows("rules without end in " + c.String()))
+			return all.or(unknownOutcome("rules without end in " + c.String()))
 		}
 		met := r.when(w.packet)
 		if met == no {
@@ -111,7 +110,7 @@ func (w *walk) chain(c *chain, depth int) (all outcome) {
 	return all
 }
 
-// rule says what comes of a rule that is met, and whether the next one may have its turn.
+// rule returns the result of a matching rule, and whether the next one is evaluated.
 func (w *walk) rule(c *chain, r rule, depth int) (o outcome, on bool) {
 	why := r.text + " in " + c.String()
 	switch r.do {
@@ -122,13 +121,13 @@ func (w *walk) rule(c *chain, r rule, depth int) (o outcome, on bool) {
 	case back:
 		return outcome{falls: true}, false
 	case unsure:
-		return nobodyKnows(why), true
+		return unknownOutcome(why), true
 	case goOn:
 		return outcome{}, true
 	}
 	to := w.rules.chains[chainID{c.Family, c.Table, r.to}]
 	if to == nil || depth == mostDepth {
-		return nobodyKnows(why), true
+		return unknownOutcome(why), true
 	}
 	o = w.chain(to, depth+1)
 	if r.do == leap {
