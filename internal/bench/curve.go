@@ -24,7 +24,7 @@ var Axes = []Axis{ByStreams, ByTogether, ByCopies}
 func (a Axis) Of(s Setup) int {
 	switch a {
 	case ByStreams:
-		return s.Streams // where nobody says, it is as many as the transport likes
+		return s.Streams // the default is the transport's preference
 	case ByTogether:
 		return max(s.Together, 1)
 	default:
@@ -54,7 +54,7 @@ type Point struct {
 type Curve struct {
 	Axis   Axis    `json:"axis"`
 	Name   string  `json:"name"`
-	Points []Point `json:"points"` // by their counts
+	Points []Point `json:"points"` // points by their counts
 }
 
 // enough is the part of the best rate from which on more at a time is no gain.
@@ -129,7 +129,7 @@ func (p Published) Curves() []Curve {
 // publishedMTU is that of the connections' curve: large frames were seen to slow it.
 const publishedMTU = 1500
 
-// String tells the curve in one line.
+// String returns the curve on one line.
 func (c Curve) String() string {
 	p, last := c.Plateau(), c.Points[len(c.Points)-1]
 	what := string(c.Axis)

@@ -35,7 +35,7 @@ type HTTPSRow struct {
 	Megabits    [2]float64 `json:"mbits"` // Mbit/s, the least and the most seen
 }
 
-// MiBs is the middle of what was seen.
+// MiBs returns the middle of the measured range.
 func (r HTTPSRow) MiBs() float64 { return (r.Megabits[0] + r.Megabits[1]) / 2 * 1e6 / 8 / MiB }
 
 // MTV is the Migration Toolkit for Virtualization, which reads by VDDK.
@@ -50,9 +50,9 @@ type MTV struct {
 type MTVRow struct {
 	VMs      int     `json:"vms"`
 	Hosts    int     `json:"hosts"`
-	Disks    int     `json:"disks"` // of all VMs
+	Disks    int     `json:"disks"` // disks of all VMs
 	Plans    int     `json:"plans"`
-	Inflight int     `json:"inflight,omitempty"` // VMs of a host at a time; 0: not said
+	Inflight int     `json:"inflight,omitempty"` // concurrent VMs of a host; 0 if unknown
 	Minutes  float64 `json:"minutes,omitempty"`
 	MiBs     float64 `json:"mibs,omitempty"` // all together
 	Note     string  `json:"note,omitempty"`

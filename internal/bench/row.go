@@ -12,17 +12,17 @@ const MiB = 1 << 20
 // A Row is one measurement of one way through one Setup. Zeros were not measured.
 type Row struct {
 	Setup
-	Origin      string            `json:"origin"`                // who measured it
-	Seconds     float64           `json:"seconds"`               // from the first byte asked for to the last one written
+	Origin      string            `json:"origin"`                // author of the measurement
+	Seconds     float64           `json:"seconds"`               // from the first requested byte to the last written one
 	Allocated   int64             `json:"allocated"`             // bytes of the disks that hold data
 	Wire        float64           `json:"wireMiBs"`              // allocated bytes over the network, MiB/s
 	Read        Device            `json:"read,omitzero"`         // the source's
 	Written     Device            `json:"written,omitzero"`      // the destination's
 	CPU         float64           `json:"cpu,omitempty"`         // processor seconds of the process that measured
 	Retransmits *int64            `json:"retransmits,omitempty"` // TCP segments that this machine sent again; nil: not counted
-	Absent      map[string]string `json:"absent,omitempty"`      // what could not be measured, by its key, and why
+	Absent      map[string]string `json:"absent,omitempty"`      // reasons of missing measurements by key
 	At          time.Time         `json:"at,omitzero"`           // when it ended
-	On          Conditions        `json:"on,omitzero"`           // what it was measured on
+	On          Conditions        `json:"on,omitzero"`           // machine and media of the measurement
 	Note        string            `json:"note,omitempty"`
 }
 
@@ -30,27 +30,27 @@ type Row struct {
 type Device struct {
 	IOPS float64 `json:"iops,omitempty"`
 	MiBs float64 `json:"mibs,omitempty"`
-	Busy float64 `json:"busy,omitempty"` // of the time with a request under way, 0 to 1: iostat's %util
+	Busy float64 `json:"busy,omitempty"` // share of time with a request in progress, 0 to 1: iostat's %util
 }
 
 // Conditions are what a rate depends on beside the Setup.
 type Conditions struct {
-	Version string   `json:"version,omitempty"` // of decamp
-	Commit  string   `json:"commit,omitempty"`  // it was built from
+	Version string   `json:"version,omitempty"` // version of decamp
+	Commit  string   `json:"commit,omitempty"`  // commit of decamp's build
 	Host    string   `json:"host,omitempty"`    // product and version of the source
-	Kernel  string   `json:"kernel,omitempty"`  // of this machine
+	Kernel  string   `json:"kernel,omitempty"`  // kernel of this machine
 	CPU     string   `json:"cpu,omitempty"`     // its model
-	Cores   int      `json:"cores,omitempty"`   // it has
+	Cores   int      `json:"cores,omitempty"`   // number of processors
 	NIC     string   `json:"nic,omitempty"`     // the interface towards the source
 	Storage string   `json:"storage,omitempty"` // file system and device of the destination
-	VMs     []string `json:"vms,omitempty"`     // that were read
-	Folders []string `json:"folders,omitempty"` // that were written
+	VMs     []string `json:"vms,omitempty"`     // VMs that were read
+	Folders []string `json:"folders,omitempty"` // folders that were written
 	Fill    float64  `json:"fill,omitempty"`    // part of the disks that holds data, 0 to 1
-	Seed    uint64   `json:"seed,omitempty"`    // of a Pattern
+	Seed    uint64   `json:"seed,omitempty"`    // seed of a Pattern
 }
 
-// contradicts is how far a rate and a duration may be apart before one of them is wrong: disks
-// are said to be "about" so large.
+// contradicts is the relative difference between a rate and a duration from which one of them must be
+// wrong: the sizes of disks are approximate.
 const contradicts = 0.25
 
 // mostMiBs is faster than any memory.
@@ -65,7 +65,7 @@ func (r Row) Rate() float64 {
 	return r.Wire
 }
 
-// Contradicts reports whether the rate that was told cannot be the one of this duration.
+// Contradicts reports whether the reported rate is inconsistent with the duration.
 func (r Row) Contradicts() bool {
 	return r.Wire > 0 && r.Seconds > 0 && math.Abs(r.Wire/r.timed()-1) > contradicts
 }
@@ -75,7 +75,7 @@ func (r Row) timed() float64 { return float64(r.Allocated) / MiB / r.Seconds }
 // Duration is Seconds.
 func (r Row) Duration() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 
-// Check says what is missing or impossible in a row that somebody wrote.
+// Check returns an error for missing or impossible values in an imported row.
 func (r Row) Check() error {
 	s, err := ParseName(r.Name())
 	switch {
@@ -84,7 +84,7 @@ func (r Row) Check() error {
 	case r.Export != s.Export:
 		return fmt.Errorf("export %q: want async or sync; with https and nfc sync or nothing", r.Export)
 	case r.Setup != s:
-		return fmt.Errorf("%s: the row has more than its name says", r.Name())
+		return fmt.Errorf("%s: the row has values that its name does not contain", r.Name())
 	case !(r.Seconds > 0) || math.IsInf(r.Seconds, 0) || r.Allocated <= 0:
 		return fmt.Errorf("%s: seconds and allocated (bytes) have to be more than nothing", r.Name())
 	case !(r.Wire >= 0 && r.Wire < mostMiBs && r.timed() < mostMiBs):

@@ -10,13 +10,13 @@ import (
 // A Setup is what a VM's disk went through: the layers from the datastore to the image, and how
 // many went at a time.
 type Setup struct {
-	Source      string    `json:"source"`              // what the datastore lies on: hdd, ssd, nvme; Pattern: nothing was read
+	Source      string    `json:"source"`              // medium of the datastore: hdd, ssd, nvme; Pattern means that nothing was read
 	Transport   Transport `json:"transport,omitempty"` // empty: NFS
-	Destination string    `json:"destination"`         // what the image lies on: hdd, ssd, nvme, tmpfs; Null: nothing was written
+	Destination string    `json:"destination"`         // medium of the image: hdd, ssd, nvme, tmpfs; Null means that nothing was written
 	NIC         string    `json:"nic,omitempty"`       // the slowest link in between: 1g, 10g, 25g; empty with Pattern
 	MTU         int       `json:"mtu,omitempty"`       // bytes, of the whole path; 0 with Pattern
 	Export      Export    `json:"export,omitempty"`    // when a write is done; empty: as the transport likes it
-	Streams     int       `json:"streams,omitempty"`   // of each disk; 0: as the transport likes it
+	Streams     int       `json:"streams,omitempty"`   // streams of each disk; 0 is the transport's preference
 	Together    int       `json:"together,omitempty"`  // VMs at a time; 0: one
 	Copies      int       `json:"copies,omitempty"`    // destinations that one reading fills; 0: one
 }
@@ -47,7 +47,7 @@ func (t Transport) String() string {
 	return string(t)
 }
 
-// answers is the export of a transport where nobody says which.
+// answers returns the default export of a transport.
 func (t Transport) answers() Export {
 	if t == OverNFS || t == OverLanding {
 		return Async
@@ -55,7 +55,7 @@ func (t Transport) answers() Export {
 	return ""
 }
 
-// Export is when an NFS server says that a write is done.
+// Export determines when an NFS server acknowledges a write.
 type Export string
 
 // The two that /etc/exports has words for. The landing answers like Async, and proves the image
@@ -65,9 +65,9 @@ const (
 	Sync  Export = "sync" // once it is on the medium: every write waits for it
 )
 
-// Name is the setup in the words of the published guide, esxi_{src}_nfs_{dst}_{nic}_mtu{mtu},
-// with another transport in place of nfs, and behind it what is not as there: _sync, _x8 for
-// streams, _vms4 for VMs at a time, _to3 for destinations. Without a source it is pattern_{dst}.
+// Name returns the setup in the words of the published guide, esxi_{src}_nfs_{dst}_{nic}_mtu{mtu}, with
+// another transport in place of nfs, and with suffixes for differences: _sync, _x8 for streams, _vms4
+// for concurrent VMs, _to3 for destinations. Without a source it is pattern_{dst}.
 func (s Setup) Name() string {
 	name := fmt.Sprintf("esxi_%s_%s_%s_%s_mtu%d", s.Source, s.Transport, s.Destination, s.NIC, s.MTU)
 	if s.Source == Pattern {
@@ -114,7 +114,7 @@ func ParseName(name string) (Setup, error) {
 	return s.with(m[6:]), nil
 }
 
-// with adds what stands behind a name: sync, streams, VMs and destinations.
+// with appends the suffixes of a name: sync, streams, VMs and destinations.
 func (s Setup) with(end []string) Setup {
 	if end[0] != "" {
 		s.Export = Sync

@@ -10,8 +10,8 @@ import (
 // A Variable is what two setups may differ in.
 type Variable string
 
-// The variables whose effect is looked for, in the order in which the published guide says to
-// fix them. Streams, VMs and copies have no direction that is better: they are curves.
+// The variables whose effect is measured, in the order in which the published guide recommends changes.
+// Streams, VMs and copies have no better direction: they are curves.
 const (
 	ByExport      Variable = "nfs"
 	BySource      Variable = "source"
@@ -71,7 +71,7 @@ var transports = []string{"https", "nfc", "nfs", "landing"}
 // media are what disks are made of, the slowest first; others come after them by their names.
 var media = []string{"hdd", "ssd", "nvme", "tmpfs"}
 
-// less is the order from what is expected to be slow to what is expected to be fast.
+// less orders values from the expected slowest to the fastest.
 func (v Variable) less(a, b string) int {
 	switch v {
 	case ByExport:
@@ -109,7 +109,7 @@ type Effect struct {
 func (e Effect) Least() float64 { return e.Pairs[len(e.Pairs)-1].Factor() }
 func (e Effect) Most() float64  { return e.Pairs[0].Factor() }
 
-// Median is the middle one, or what is between the two in the middle.
+// Median returns the middle value, or the mean of the two middle ones.
 func (e Effect) Median() float64 {
 	n := len(e.Pairs)
 	return (e.Pairs[(n-1)/2].Factor() + e.Pairs[n/2].Factor()) / 2

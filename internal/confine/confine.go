@@ -40,7 +40,7 @@ const sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecont
 const (
 	maxOpenFiles = 1024
 	maxFileSize  = 64 << 30 // bytes that it writes to one file: an overlay
-	maxThreads   = 512      // of a user that no other process has
+	maxThreads   = 512      // maximum threads of the user, which no other process has
 
 	// noCore disables core dumps. The kernel pipes a core to a program also if the limit is 0, but
 	// not if it is 1; no core file is that small.
@@ -51,7 +51,7 @@ const (
 type Command struct {
 	*exec.Cmd
 	user  uint32   // QEMU's user and group; 0: those of this process
-	paths []string // of file sets and of the files in them, in turn
+	paths []string // file sets and their files, alternating
 }
 
 // New returns a command that runs QEMU with args. It is killed when ctx ends.
@@ -117,9 +117,9 @@ func (c *Command) Own(f *os.File) (path string, err error) {
 	return path, err
 }
 
-// Folder makes the folder at path one of QEMU's user, and returns its path for QEMU. A QEMU with a user of
-// its own can write only there and where every user may, such as /tmp. Any other QEMU can write wherever
-// this process can: its files and folders belong to the same user.
+// Folder gives the folder at path to QEMU's user, and returns its path for QEMU. A QEMU with a separate
+// user can write only there and in folders that all users can write, such as /tmp. Any other QEMU can
+// write wherever this process can: its files and folders belong to the same user.
 func (c *Command) Folder(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Command) Folder(path string) (string, error) {
 	return path, err
 }
 
-// Start starts QEMU, and closes what it inherits.
+// Start starts QEMU, and closes the inherited files in this process.
 func (c *Command) Start() error {
 	defer c.Close()
 	return c.Cmd.Start()
@@ -175,7 +175,7 @@ func (c *Command) limited(ctx context.Context, program string, args []string) (*
 
 // A FileSet is files that QEMU opens by one path, depending on how it opens them. See -add-fd.
 type FileSet struct {
-	Name  string // of the file, for messages
+	Name  string // name of the file, for messages
 	Files []*os.File
 }
 

@@ -16,8 +16,8 @@ import (
 // A set is a set of capabilities, with a bit for each.
 type set uint64
 
-// dropUser are the capabilities that are needed to run QEMU as another user: to become it, to give it files,
-// to read and remove what it wrote, and to kill it.
+// dropUser are the capabilities that are required to run QEMU as another user: to switch to it, to give
+// it files, to read and remove its files, and to kill it.
 var dropUser = []int{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_KILL}
 
 func (s set) has(capabilities ...int) bool {
@@ -35,7 +35,7 @@ func capabilities() (set, error) {
 		return 0, nil
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData // of 32 capabilities each
+	var data [2]unix.CapUserData // sets of 32 capabilities
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return 0, fmt.Errorf("read the capabilities of this process: %w", err)
 	}
@@ -71,7 +71,7 @@ func owners() map[uint32]bool {
 	processes, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, p := range processes {
 		var st unix.Stat_t
-		if unix.Stat(p, &st) == nil { // it may have ended
+		if unix.Stat(p, &st) == nil { // the process may have ended
 			all[st.Uid] = true
 		}
 	}

@@ -1,15 +1,15 @@
-// Package efi has the words for what a UEFI firmware remembers of a guest, and reads and writes the files
-// it is kept in.
+// Package efi represents the state that a UEFI firmware stores for a guest, and reads and writes its
+// files.
 //
-// A Variable is a name, a vendor's GUID, attributes and bytes. The variable Boot0004 holds a load option: what
-// to start, as a device path, and what to call it; BootOrder says which is tried first. An Entry is
-// a load option that names a partition and a file on it, which means the same on any machine that the disk
-// is moved to. What names a controller or a card of VMware's means nothing elsewhere, and is no Entry.
+// A Variable is a name, a vendor's GUID, attributes and bytes. The variable Boot0004 holds a load
+// option: a device path to start, and its label; BootOrder has the order of attempts. An Entry is a
+// load option for a file on a partition, which is valid on any machine with the disk. A load option for
+// a controller or a card of VMware is not, and is no Entry.
 //
-// VMware keeps variables in the VM's .nvram file (ReadVMware), QEMU's firmware in a copy of a template
-// that is installed with it (Store). docs/design/0013-efi-state.md tells how both look and how we know.
+// VMware stores variables in the VM's .nvram file (ReadVMware), QEMU's firmware in a copy of its
+// template (Store). docs/design/0013-efi-state.md describes both formats and their sources.
 //
-// Bytes come from strangers: parsers are bounded and fuzzed, and what makes no sense is an error.
+// The input is untrusted: parsers are bounded and fuzzed, and invalid input is an error.
 package efi
 
 import (
@@ -27,7 +27,7 @@ type GUID [16]byte
 // Vendors of the variables that are read here.
 var (
 	Global = mustGUID("8be4df61-93ca-11d2-aa0d-00e098032b8c") // UEFI's own: Boot0000, BootOrder
-	Shim   = mustGUID("605dab50-e046-4300-abb6-3dd810dd8b23") // of shim, which Linux is started by under Secure Boot
+	Shim   = mustGUID("605dab50-e046-4300-abb6-3dd810dd8b23") // vendor of shim, which starts Linux under Secure Boot
 )
 
 // ParseGUID reads the usual 8-4-4-4-12 digits.
@@ -76,7 +76,7 @@ const (
 	BootService = 2
 	Runtime     = 4
 
-	authenticated = 0x10 | 0x20 // what else than the bare bytes is kept with it
+	authenticated = 0x10 | 0x20 // variables with more content than the data
 )
 
 // A Variable is one of the firmware's.
@@ -87,7 +87,7 @@ type Variable struct {
 	Data       []byte `json:"data"`
 }
 
-// State is what of a VM's firmware goes with it.
+// State is the part of a VM's firmware state that is transferred.
 type State struct {
 	// Entries are the boot entries in the order they are tried.
 	Entries []Entry `json:"entries,omitempty"`
@@ -99,7 +99,7 @@ type State struct {
 // Empty reports whether there is nothing to carry.
 func (s *State) Empty() bool { return s == nil || len(s.Entries) == 0 && len(s.Keys) == 0 }
 
-// ownKeys are shim's variables that people make with mokutil. All others shim makes anew.
+// ownKeys are shim's variables that users create with mokutil. Shim itself creates all others again.
 var ownKeys = []string{"MokList", "MokSBState", "MokListTrusted"}
 
 // StateOf picks out of a firmware's variables what means the same on another machine. foreign counts the

@@ -28,8 +28,9 @@ type descriptor struct {
 	Features []string `json:"features"`
 }
 
-// FindFirmware picks the first descriptor below root that fits, in the order of their names, as libvirt does:
-// with secure boot one whose keys are enrolled. That there is none is fault.NotFound.
+// FindFirmware returns the first matching descriptor below root, in the order of their names, as
+// libvirt does: with secure boot one whose keys are enrolled. The error is fault.NotFound without a
+// match.
 func FindFirmware(root string, secure bool) (Firmware, error) {
 	files, _ := filepath.Glob(filepath.Join(root, "usr/share/qemu/firmware/*.json")) // the pattern is right
 	sort.Strings(files)

@@ -11,7 +11,7 @@ import (
 // An Entry is a boot entry that means the same on any machine: it starts a file on a partition.
 type Entry struct {
 	Number    uint16    `json:"number"` // 4 of Boot0004
-	Label     string    `json:"label"`  // in the firmware's menu
+	Label     string    `json:"label"`  // label in the firmware's menu
 	Partition Partition `json:"partition"`
 	File      string    `json:"file"` // \EFI\debian\shimx64.efi
 
@@ -22,7 +22,7 @@ type Entry struct {
 	Data []byte `json:"data,omitempty"`
 }
 
-// Partition is one of a GPT, by what its table says of it.
+// Partition identifies a partition of a GPT by its table entry.
 type Partition struct {
 	Number uint32 `json:"number"`
 	Start  uint64 `json:"start"` // sectors of 512 bytes, as Size
@@ -177,7 +177,7 @@ func cutText(b []byte) (s string, rest []byte, err error) {
 func nodeText(b []byte) (string, error) {
 	s, rest, err := cutText(append(b[:len(b):len(b)], 0, 0))
 	if err != nil || len(rest) > 2 || s == "" {
-		return "", errors.New("a file's name in a device path is none")
+		return "", errors.New("a device path has an invalid file name")
 	}
 	return s, nil
 }

@@ -11,17 +11,18 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Store is the file in which QEMU's firmware (OVMF, of edk2) keeps its variables. It begins as a copy of a template that
-// is installed with the firmware, and only of that: each build has its own size and layout.
+// A Store is the file in which QEMU's firmware (OVMF, of edk2) stores its variables. It begins as a
+// copy of the template that is installed with the firmware: each build has its own size and layout.
 //
 // The layout is edk2's, MdePkg/Include/Pi/PiFirmwareVolume.h and
-// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume, in it a variable store, in it variables one after
-// the other, each on four bytes, and then erased flash, which is 0xff. A variable that is changed is
-// marked as deleted, by clearing one bit of its state, and written anew behind the last: so it is flash.
+// MdeModulePkg/Include/Guid/VariableFormat.h: a firmware volume with a variable store, in which
+// variables follow each other, aligned to four bytes, and then erased flash, which is 0xff. As in
+// flash, a changed variable is marked as deleted by clearing one bit of its state, and written again
+// after the last one.
 type Store struct {
 	data []byte
-	end  int // of the variables' room
-	free int // where the next one is written
+	end  int // end of the space for variables
+	free int // position of the next variable
 	live []stored
 }
 
@@ -34,14 +35,14 @@ type stored struct {
 
 var (
 	volumeOfVariables = mustGUID("fff12b8d-7696-4c8b-a985-2747075b4f50")
-	storeOfVariables  = mustGUID("aaf32c78-947b-439a-a180-2e144ec37792") // with room for what authenticates them
+	storeOfVariables  = mustGUID("aaf32c78-947b-439a-a180-2e144ec37792") // store with space for authentication data
 )
 
 const (
 	// MaxStore is what a store has at most, in bytes; OVMF's have 128 or 528 KiB.
 	MaxStore = 16 << 20
 
-	volumeHeader   = 72 // with one line of the block map
+	volumeHeader   = 72 // size with one line of the block map
 	variableStore  = 28
 	variableHeader = 60
 
@@ -135,8 +136,8 @@ func (s *Store) Variables() []Variable {
 	return vars
 }
 
-// Set writes a variable, in the place of one that has its name. Nothing else changes. Where there is no room it
-// is fault.Full, and nothing has changed.
+// Set writes a variable, and replaces one of the same name. Without space it returns fault.Full and
+// changes nothing.
 func (s *Store) Set(v Variable) error {
 	if v.Attributes&authenticated != 0 || v.Attributes&NonVolatile == 0 {
 		return fault.New(fault.Internal, "variable %s with attributes %#x cannot be written here", v.Name, v.Attributes)
@@ -171,7 +172,7 @@ func newRecord(v Variable) []byte {
 	return append(append(b, name...), v.Data...)
 }
 
-// Add writes what goes with a VM: its boot entries come first, by their own numbers as far as nobody has those.
+// Add writes the state of a VM: its boot entries come first, with their own numbers if those are free.
 func (s *Store) Add(state State) error {
 	taken, order := map[uint16]bool{}, []byte(nil)
 	for _, v := range s.Variables() {

@@ -62,7 +62,7 @@ func readStore(b []byte) ([]Variable, error) {
 	}
 	used := int64(binary.LittleEndian.Uint32(b[12:]))
 	if used < storeHeader || used > int64(len(b)) {
-		return nil, fmt.Errorf("%d of %d bytes are said to be in use", used, len(b))
+		return nil, fmt.Errorf("invalid length: %d of %d bytes in use", used, len(b))
 	}
 	var vars []Variable
 	seen := map[string]int{}

@@ -1,4 +1,5 @@
-// Package kvm tells whether this machine's KVM really runs guests: that its device is there says little.
+// Package kvm tests whether this machine's KVM runs guests: the existence of its device is not
+// sufficient.
 package kvm
 
 import (
@@ -33,15 +34,16 @@ const (
 // Where things are in struct kvm_run.
 const (
 	runExit = 8  // the reason, 32 bits
-	runPort = 34 // of exitIO, 16 bits
-	runWhy  = 32 // of exitEntry and exitInternal
+	runPort = 34 // size of the exit data of exitIO, 16 bits
+	runWhy  = 32 // reason in exitEntry and exitInternal
 	runLeft = 40 // where in the struct the byte is that went out, 64 bits
 )
 
-// A CPU begins at the last 16 bytes below 4 GiB. This one counts down, says a word at a port, and
-// halts. The counting tells a CPU from KVM's emulator, which takes a microsecond for what a CPU does
-// in less than one nanosecond: KVM without hardware's help (PVM) starts a guest, emulates all of its
-// instructions until it runs a kernel made for it, and would take hours to boot another.
+// A CPU starts at the last 16 bytes below 4 GiB. This guest counts down, writes a byte to a port, and
+// halts. The count distinguishes a CPU from KVM's instruction emulator, which needs a microsecond for
+// an instruction of less than one nanosecond: KVM without hardware support (PVM) starts a guest,
+// emulates all of its instructions until it runs a kernel made for it, and would take hours to boot
+// another.
 //
 //	      mov ecx, 40000000
 //	again: dec ecx
@@ -68,8 +70,8 @@ type memoryRegion struct {
 	guest, size, ours uint64
 }
 
-// Run makes a VM with one page and one CPU on a device, /dev/kvm, runs it until ctx ends at most, and
-// hears what it says. A CPU that is virtual in earnest takes 40 ms.
+// Run creates a VM with one page and one CPU on a device, /dev/kvm, runs it until ctx ends at most, and
+// reads its output. A hardware-assisted CPU takes 40 ms.
 func Run(ctx context.Context, device string) error {
 	kvm, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -94,7 +96,7 @@ func Run(ctx context.Context, device string) error {
 	}
 	defer unix.Munmap(page)
 	copy(page[guestStart:], guest)
-	_, _ = ioctl(vm, kvmSetTSS, tssAt, "KVM_SET_TSS_ADDR") // what needs it fails without
+	_, _ = ioctl(vm, kvmSetTSS, tssAt, "KVM_SET_TSS_ADDR") // required by some machines only
 	region := memoryRegion{guest: guestAt, size: guestPage, ours: uint64(uintptr(unsafe.Pointer(&page[0])))}
 	if _, err := ioctl(vm, kvmSetMemory, uintptr(unsafe.Pointer(&region)), "KVM_SET_USER_MEMORY_REGION"); err != nil {
 		return err
@@ -126,7 +128,7 @@ func runUntil(ctx context.Context, cpu int) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := unix.Gettid()
-	stop := context.AfterFunc(ctx, func() { _ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) }) // it may have left
+	stop := context.AfterFunc(ctx, func() { _ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) }) // the thread may have ended
 	defer stop()
 	for {
 		_, err := ioctl(cpu, kvmRun, 0, "KVM_RUN")
@@ -142,14 +144,14 @@ func runUntil(ctx context.Context, cpu int) error {
 	}
 }
 
-// said judges what the vCPU left with.
+// said evaluates the exit of the vCPU.
 func said(run []byte) error {
 	why := binary.NativeEndian.Uint64(run[runWhy:])
 	switch exit := binary.NativeEndian.Uint32(run[runExit:]); exit {
 	case exitIO:
 		at := binary.NativeEndian.Uint64(run[runLeft:])
 		if port := binary.NativeEndian.Uint16(run[runPort:]); port != guestPort || at >= uint64(len(run)) || run[at] != guestWord {
-			return fmt.Errorf("the guest said something else than it was told, at port %#x", port)
+			return fmt.Errorf("the guest wrote an unexpected value to port %#x", port)
 		}
 		return nil
 	case exitEntry:

@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// Run opens the device: what would run on a CPU of this kind is not known here, which is
+// Run only opens the device: there is no test guest for this kind of CPU, which is
 // errors.ErrUnsupported.
 func Run(_ context.Context, device string) error {
 	f, err := os.OpenFile(device, os.O_RDWR, 0)

@@ -12,22 +12,22 @@ import (
 	"sync"
 )
 
-// Talker is somebody who spoke on a network card of the guest's: who it is, and which addresses it
-// claims. It is how a static address shows that it is still there, with nobody to answer.
+// Talker is a sender on one of the guest's network cards: its MAC, and the addresses that it claims. It
+// shows that a static address still exists without an answering network.
 type Talker struct {
 	MAC       string       `json:"mac"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	DHCP      bool         `json:"dhcp,omitempty"` // it asks for an address
+	DHCP      bool         `json:"dhcp,omitempty"` // the sender requests an address
 }
 
-// String says what somebody's card was heard to say.
+// String describes the packets of a card.
 func (t Talker) String() string {
 	var words []string
 	for _, a := range t.Addresses {
 		words = append(words, "is "+a.String())
 	}
 	if t.DHCP {
-		words = append(words, "asks for an address (DHCP)")
+		words = append(words, "requests an address (DHCP)")
 	}
 	if len(words) == 0 {
 		return "speaks"
@@ -126,8 +126,7 @@ func (e *ear) note(mac net.HardwareAddr, claim netip.Addr, dhcp bool) {
 	}
 }
 
-// claimByARP is whose address a host says is its own: the sender's, or what a probe asks for
-// (RFC 5227).
+// claimByARP returns the address that a host claims: the sender's, or the target of a probe (RFC 5227).
 func claimByARP(p []byte) netip.Addr {
 	if len(p) < 28 || !bytes.Equal(p[:6], []byte{0, 1, 8, 0, 6, 4}) {
 		return netip.Addr{}
@@ -146,8 +145,8 @@ func sourceIPv4(p []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(p[12:16]))
 }
 
-// asksDHCP reports a client's DHCP message, and whether firmware sends it: that says so in its class
-// (option 60), to be booted from the network.
+// asksDHCP reports a client's DHCP message, and whether firmware sends it, for a network boot: its
+// class (option 60) shows that.
 func asksDHCP(p []byte) (asks, firmware bool) {
 	if len(p) < 20 || p[0]>>4 != 4 || p[9] != 17 {
 		return false, false
@@ -159,8 +158,8 @@ func asksDHCP(p []byte) (asks, firmware bool) {
 	return true, bytes.Contains(udp[8:], []byte("PXEClient")) || bytes.Contains(udp[8:], []byte("HTTPClient"))
 }
 
-// claimByIPv6 is the source, or what a neighbour solicitation from nobody asks for: the address that
-// is about to be taken (RFC 4862).
+// claimByIPv6 returns the source, or the target of a neighbour solicitation without a source: the
+// address that will be claimed (RFC 4862).
 func claimByIPv6(p []byte) netip.Addr {
 	if len(p) < 40 || p[0]>>4 != 6 {
 		return netip.Addr{}

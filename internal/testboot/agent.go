@@ -8,22 +8,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Agent is what QEMU's guest agent told of its guest. All of it is the guest's own word.
+// Agent has the answers of QEMU's guest agent. The guest determines all of them.
 type Agent struct {
 	OS       string      `json:"os,omitempty"` // "Debian GNU/Linux 12 (bookworm)"
 	Kernel   string      `json:"kernel,omitempty"`
 	HostName string      `json:"hostName,omitempty"`
-	Cards    []AgentCard `json:"cards,omitempty"` // nil: it does not tell
+	Cards    []AgentCard `json:"cards,omitempty"` // network cards; nil if it does not report them
 }
 
-// AgentCard is a network interface of the guest's: a card, or what is built on one and has its MAC.
+// AgentCard is a network interface of the guest: a card, or one that is built on a card and has its
+// MAC.
 type AgentCard struct {
 	Name      string         `json:"name"`
 	MAC       string         `json:"mac,omitempty"` // lower case
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 }
 
-// String says what the agent told, as far as people ask for it first.
+// String returns the most important answers.
 func (a Agent) String() string {
 	var words []string
 	add := func(before, text string) {
@@ -44,10 +45,10 @@ func (a Agent) String() string {
 	return strings.Join(words, ", ")
 }
 
-// agentAnswers begins what is said of a guest whose agent answers.
+// agentAnswers is the start of the description of a guest whose agent answers.
 const agentAnswers = "its agent answers"
 
-// answers says that it does, and what.
+// answers describes the answers.
 func (a Agent) answers() string {
 	if told := a.String(); told != "" {
 		return agentAnswers + ": " + told
@@ -58,7 +59,7 @@ func (a Agent) answers() string {
 // What is kept of an agent's word: a guest may have a thousand containers, or lie.
 const (
 	maxCards     = 64
-	maxAddresses = 16 // of a card
+	maxAddresses = 16 // addresses of a card
 )
 
 // takeOS reads what guest-get-osinfo returns.

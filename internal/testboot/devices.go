@@ -68,7 +68,7 @@ func (m *machine) disk(d libvirtxml.DomainDisk, id string) error {
 	if err != nil {
 		return err
 	}
-	if d.Device == "cdrom" { // what is in it is not the guest's
+	if d.Device == "cdrom" { // the medium does not belong to the guest
 		m.add("-device", strings.NewReplacer("scsi-hd", "scsi-cd", "ide-hd", "ide-cd").Replace(place)+bootIndex(d.Boot))
 		return nil
 	}
@@ -147,7 +147,7 @@ func (m *machine) place(d libvirtxml.DomainDisk) (string, error) {
 		return fmt.Sprintf("ide-hd,bus=ide.%d", unit), nil
 	case d.Target.Bus == "sata" && there:
 		return fmt.Sprintf("ide-hd,bus=sata%d.%d", index, unit), nil
-	case d.Target.Bus == "scsi" && there && controllerModels[model] == "lsi53c895a": // it knows no targets: libvirt counts units
+	case d.Target.Bus == "scsi" && there && controllerModels[model] == "lsi53c895a": // it supports no targets: libvirt counts units
 		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,scsi-id=%d", index, unit), nil
 	case d.Target.Bus == "scsi" && there:
 		return fmt.Sprintf("scsi-hd,bus=scsi%d.0,channel=%d,scsi-id=%d,lun=%d", index, bus, target, unit), nil
@@ -167,8 +167,8 @@ var cardModels = map[string]string{
 	"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet", "rtl8139": "rtl8139", "igb": "igb",
 }
 
-// network gives each card a hub with nobody else on it, and has all that it sends copied to a pipe.
-// Without its boot ROM a card speaks only if the guest makes it.
+// network connects each card to a separate hub, and copies its packets to a pipe. Without its boot ROM
+// a card sends only on behalf of the guest.
 func (m *machine) network() error {
 	for i, c := range m.domain.Devices.Interfaces {
 		model := "virtio"
@@ -195,8 +195,8 @@ const (
 	agentPort = "org.qemu.guest_agent.0"
 )
 
-// channels is the one of the guest's agent, if the domain has it: a guest gets no device that it
-// will not have. Its controller comes with it, as with libvirt, where the domain names none.
+// channels adds the guest agent's channel, if the domain has it: the guest gets no device that its
+// domain lacks. Its controller is added if the domain names none, as libvirt does.
 func (m *machine) channels() error {
 	for _, c := range m.domain.Devices.Channels {
 		m.agent = m.agent || c.Target != nil && c.Target.VirtIO != nil && c.Target.VirtIO.Name == agentPort

@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// checkFormat refuses a disk whose domain and content disagree about its format: the guest
-// would not boot, and the verdict would blame the guest. A domain that says raw is right,
-// whatever the guest has written to its disk; one that says nothing means raw.
+// checkFormat refuses a disk whose domain and content have different formats: the guest would not boot,
+// and the verdict would blame the guest. A domain with the format raw is valid for any content; a
+// domain without a format means raw.
 func checkFormat(d libvirtxml.DomainDisk, file string) error {
 	format := ""
 	if d.Driver != nil {

@@ -28,8 +28,8 @@ func (m *machine) closeSets() {
 	m.sets = nil
 }
 
-// image opens an image, and those beneath it, and returns QEMU's options for reading it. QEMU gets
-// descriptors, and no paths: it may run as a user that cannot open the files.
+// image opens an image and its backing files, and returns QEMU's options for reading it. QEMU gets
+// descriptors, and no paths: its user may not be able to open the files.
 func (m *machine) image(path, format string) (string, error) {
 	switch format {
 	case "raw":
@@ -41,7 +41,7 @@ func (m *machine) image(path, format string) (string, error) {
 		WithHint("decamp convert --to qcow2 %s NEW.qcow2, and name that in the domain", fault.Quote(path))
 }
 
-// chain returns the options for a qcow2 image and all that is beneath it.
+// chain returns the options for a qcow2 image and its backing files.
 func (m *machine) chain(path string) (string, error) {
 	top, err := qcow2.OpenSource(path, qcow2.SourceOptions{Backing: qcow2.OpenFile})
 	if err != nil {
@@ -88,8 +88,8 @@ func (m *machine) layer(prefix, path, format string) (string, error) {
 	return fmt.Sprintf("%[1]sdriver=%[2]s,%[1]sfile.driver=%[3]s,%[1]sfile.filename=%[4]s", prefix, format, driver, set), nil
 }
 
-// file opens a file that QEMU reads, and also writes if that is among the flags, and returns its path for
-// QEMU. QEMU opens what it writes for reading first.
+// file opens a file that QEMU reads, and also writes if that is among the flags, and returns its path
+// for QEMU. QEMU opens a writable file for reading first.
 func (m *machine) file(path string, flags ...int) (string, error) {
 	var files []*os.File
 	for _, how := range flags {

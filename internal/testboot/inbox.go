@@ -2,12 +2,12 @@ package testboot
 
 import "bytes"
 
-// maxMessage bounds one message of an agent's, in bytes: what a guest with some thousand network
-// interfaces tells of them. A longer one is passed over.
+// maxMessage is the limit of an agent's message, in bytes: the answer of a guest with some thousand
+// network interfaces. Longer messages are skipped.
 const maxMessage = 1 << 20
 
-// A message is a line that an agent sent. delimited says that a byte 0xFF came before it: it answers
-// guest-sync-delimited, and what was sent up to there is of no interest any more.
+// A message is a line from an agent. delimited reports that a byte 0xFF preceded it: it answers
+// guest-sync-delimited, and earlier data is ignored.
 type message struct {
 	text      []byte
 	delimited bool

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// An interview asks QEMU's guest agent, in JSON over a serial channel, what it knows: QEMU's
-// docs/interop/qemu-ga-ref. Who answers may be anybody, or nobody: a question that is not answered in
-// time twice is not asked again, and the agent first has to repeat a number that it cannot guess, after each
-// silence too, so that nothing is taken for an answer that was meant for another question.
+// An interview queries QEMU's guest agent, in JSON over a serial channel (QEMU's
+// docs/interop/qemu-ga-ref). The peer is untrusted and may be missing: a question without two answers
+// in time is not repeated. The agent must first repeat an unpredictable number, also after each
+// silence, so that no answer is matched with another question.
 type interview struct {
 	to  io.Writer
 	now func() time.Time
@@ -20,23 +20,23 @@ type interview struct {
 	mu      sync.Mutex
 	from    inbox
 	at      int            // the question that is open; -1: none
-	number  int64          // that is to be repeated
+	number  int64          // number to repeat
 	asked   time.Time      // when the question was; of none, when the last was answered
 	unread  int            // beginnings since one was answered
 	silent  map[string]int // how often a command was not answered
 	told    Agent
 	answers bool // there is an agent
-	whole   bool // it was asked everything
+	whole   bool // all questions were asked
 }
 
-// A question is a command of the agent's, and what becomes of the answer.
+// A question is a command of the agent, with a function for its answer.
 type question struct {
 	command string
 	take    func(*Agent, json.RawMessage)
 }
 
-// questions are asked in this order. The first one says that somebody is there who was not there by
-// chance; old agents do not know those behind ping, and some are forbidden to answer them.
+// questions are asked in this order. The first one shows that an agent answers; old agents lack those
+// after ping, and some are configured not to answer them.
 var questions = []question{
 	{"guest-sync-delimited", nil},
 	{"guest-ping", nil},
@@ -46,8 +46,8 @@ var questions = []question{
 }
 
 const (
-	answerTime = 30 * time.Second // for one answer: an emulated guest is slow
-	askAgain   = 2 * time.Second  // after all was told: addresses come late
+	answerTime = 30 * time.Second // limit of one answer: an emulated guest is slow
+	askAgain   = 2 * time.Second  // pause after all answers: addresses appear late
 	maxUnread  = 64               // beginnings: they fit the channel's buffer, so that writing never waits
 	maxSilent  = 2                // silences: one may be due to a guest that started again
 )
@@ -67,9 +67,8 @@ func (i *interview) listen(from io.Reader) {
 	}
 }
 
-// turn is called every now and then. It begins when the guest has opened its end of the channel, and
-// again after all was told, or a question was not answered in time. A guest that starts again closes
-// its end.
+// turn is called regularly. It starts when the guest has opened its end of the channel, and again after
+// all answers, or after a question without an answer in time. A guest that restarts closes its end.
 func (i *interview) turn(open bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -85,8 +84,8 @@ func (i *interview) turn(open bool) {
 	}
 }
 
-// begin asks for a number to be repeated. The byte before it has the agent forget half a command that
-// somebody may have sent it.
+// begin requests the repetition of a number. The byte before it makes the agent discard an incomplete
+// command.
 func (i *interview) begin() {
 	i.asked = i.now()
 	if i.unread == maxUnread {
@@ -131,7 +130,7 @@ func (i *interview) answered(m message) bool {
 	return true
 }
 
-// next asks the question behind the one that was answered.
+// next asks the question after the answered one.
 func (i *interview) next() {
 	if i.at == 0 {
 		i.unread = 0
@@ -146,7 +145,7 @@ func (i *interview) next() {
 	i.at, i.whole = -1, true
 }
 
-// heard is what was told so far: nil while nobody answers. whole says that everything was asked.
+// heard returns the answers so far: nil without any. whole reports that all questions were asked.
 func (i *interview) heard() (told *Agent, whole bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -14,8 +14,8 @@ func (w *watch) answered() bool {
 	return told != nil
 }
 
-// awaits reports whether the agent of a guest that is up may have more to tell. A guest says that it is
-// up before its agent runs, and its agent runs before the network is up.
+// awaits reports whether the agent of a running guest may have more answers. A guest shows that it is
+// up before its agent runs, and the agent runs before the network is up.
 func (w *watch) awaits(text string, told events, now time.Time) bool {
 	if w.agent == nil || told.stopped || now.Sub(w.began) >= w.deadline() {
 		return false
@@ -28,7 +28,7 @@ func (w *watch) awaits(text string, told events, now time.Time) bool {
 	w.note(*w.up, text, now)
 	switch {
 	case !told.agent && agent == nil:
-		return now.Sub(w.upAt) < patience // nobody may ever open the channel
+		return now.Sub(w.upAt) < patience // the channel may never be opened
 	case !whole:
 		return now.Sub(w.upAt) < 2*patience
 	case w.missing(agent) == nil:
@@ -37,7 +37,7 @@ func (w *watch) awaits(text string, told events, now time.Time) bool {
 	return now.Sub(w.upAt) < patience || now.Sub(w.since) < patience
 }
 
-// ask adds to a report what the agent told.
+// ask adds the agent's answers to a report.
 func (w *watch) ask(r *Report) {
 	if w.agent == nil || r.Verdict == "" {
 		return
@@ -53,7 +53,7 @@ func (w *watch) ask(r *Report) {
 
 // missing are the addresses that the guest is to have and its agent did not tell of.
 func (w *watch) missing(a *Agent) []Static {
-	if a.Cards == nil { // it tells of none
+	if a.Cards == nil { // the agent reports no cards
 		return nil
 	}
 	return missing(w.opts.Static, a.Cards, w.m.macs())

@@ -18,13 +18,13 @@ import (
 type machine struct {
 	domain *libvirtxml.Domain
 	opts   Options
-	dir    string            // for what lives as long as the trial; QEMU cannot reach it
+	dir    string            // folder for the duration of the trial; QEMU cannot open it
 	sets   []confine.FileSet // files that QEMU inherits
 	accel  Accel
 	args   []string
-	cards  int // that speak into a pipe each
+	cards  int // cards whose packets are copied to a pipe each
 	served []func(io.ReadWriter)
-	agent  bool     // it has the channel of the guest's agent
+	agent  bool     // the VM has the channel of the guest's agent
 	less   []string // how it differs from the domain
 }
 
@@ -74,8 +74,8 @@ func (m *machine) board() error {
 	return nil
 }
 
-// processors are fewer than the domain's perhaps, and always one socket's: a trial asks whether the
-// guest boots, not how fast.
+// processors uses at most the domain's processors, in one socket: a trial tests whether the guest
+// boots, not its speed.
 func (m *machine) processors() error {
 	n := 1
 	if m.domain.VCPU != nil {
@@ -184,8 +184,8 @@ func (m *machine) firmware() error {
 	return nil
 }
 
-// ovmf is the pair of files. A template goes with the code that is named beside it, and with no other. A
-// domain of another machine may name what is not here, or not as it is read here.
+// ovmf returns the pair of files. A template belongs to the code of the same descriptor only. A domain
+// from another machine may name files that do not exist or are unreadable here.
 func (m *machine) ovmf() (efi.Firmware, error) {
 	o := m.domain.OS
 	if o.Loader == nil || o.NVRam == nil || o.NVRam.Template == "" {
@@ -215,7 +215,7 @@ func (m *machine) consoles() error {
 	return nil
 }
 
-// leaveOut says which devices the trial goes without.
+// leaveOut lists the devices that the trial leaves out.
 func (m *machine) leaveOut() {
 	d := m.domain.Devices
 	for what, n := range map[string]int{

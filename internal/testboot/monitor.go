@@ -34,22 +34,22 @@ type answer struct {
 	} `json:"error"`
 	Event string `json:"event"`
 	Data  struct {
-		Guest  bool   `json:"guest"`  // it was the guest who did it
-		Action string `json:"action"` // of GUEST_PANICKED
-		ID     string `json:"id"`     // of VSERPORT_CHANGE: the channel that the guest has opened or closed
+		Guest  bool   `json:"guest"`  // whether the guest caused it
+		Action string `json:"action"` // action of GUEST_PANICKED
+		ID     string `json:"id"`     // VSERPORT_CHANGE: the channel that the guest has opened or closed
 		Open   bool   `json:"open"`
 	} `json:"data"`
 }
 
-// events are what QEMU has told of the guest.
+// events are QEMU's reports about the guest.
 type events struct {
-	resets   int // by the guest
+	resets   int // resets by the guest
 	stopped  bool
 	panicked bool
 	agent    bool // the guest has opened its agent's channel
 }
 
-// An eventLog keeps what QEMU tells.
+// An eventLog records QEMU's events.
 type eventLog struct {
 	sync.Mutex
 	events
@@ -73,7 +73,7 @@ func newMonitor(conn net.Conn, after func(time.Duration) <-chan time.Time) *moni
 // read sorts answers from events until QEMU hangs up.
 func (m *monitor) read() {
 	defer close(m.done)
-	defer m.conn.Close() // what waits to be sent is of no use any more
+	defer m.conn.Close() // pending output is not needed any more
 	for in := json.NewDecoder(io.LimitReader(m.conn, maxTold)); ; {
 		var a answer
 		if in.Decode(&a) != nil {
@@ -85,7 +85,7 @@ func (m *monitor) read() {
 		case a.Return != nil || a.Error != nil:
 			select {
 			case m.answers <- a:
-			default: // to a question that nobody waits for any more
+			default: // an answer after its time limit
 			}
 		}
 	}

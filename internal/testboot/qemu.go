@@ -35,11 +35,11 @@ type qemu struct {
 	theirs  string // the path of that folder for QEMU
 	monitor *monitor
 	serial  io.Reader
-	cards   []io.ReadCloser // what each network card sends, as pcap
+	cards   []io.ReadCloser // packets of each network card, as pcap
 	said    console         // its standard error
 	disks   []net.Conn      // our ends of those that are served
 	serving sync.WaitGroup
-	agent   net.Conn // to the guest's agent; nil: the VM has no channel for it
+	agent   net.Conn // connection to the guest's agent; nil if the VM has no channel for it
 }
 
 func (o Options) program() (string, error) {
@@ -67,7 +67,7 @@ func (m *machine) start(ctx context.Context) (_ *qemu, err error) {
 		q.cmd.UseKVM()
 	}
 	q.cmd.Stderr = &q.said
-	stdin, err := q.cmd.StdinPipe() // open and silent: nobody types
+	stdin, err := q.cmd.StdinPipe() // open without input
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (q *qemu) call(agent bool) (err error) {
 	return err
 }
 
-// pass makes a socket of which QEMU inherits one end, and returns the other.
+// pass creates a socket pair, passes one end to QEMU, and returns the other.
 func (q *qemu) pass(name string) (net.Conn, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -159,13 +159,13 @@ func (q *qemu) makeFolder(dir string) (err error) {
 // hangUp closes what leads to QEMU, which is gone. Nobody reads a disk any more when it returns.
 func (q *qemu) hangUp() {
 	if q.monitor != nil {
-		_ = q.monitor.conn.Close() // nobody is at the other end any more
+		_ = q.monitor.conn.Close() // the other end is closed already
 	}
 	for _, c := range q.cards {
 		_ = c.Close()
 	}
 	for _, c := range q.disks {
-		_ = c.Close() // it may have ended by itself
+		_ = c.Close() // fails if it has ended
 	}
 	if q.agent != nil {
 		_ = q.agent.Close()
@@ -191,7 +191,7 @@ func (q *qemu) wait() error {
 	text := q.cmd.Explain(lastLines(q.said.text(), 3))
 	if strings.Contains(text, "lock") {
 		return fault.New(fault.Conflict, "QEMU cannot open the VM's disks: %s", text).
-			WithHint("the VM runs, or somebody writes its images: shut it down first")
+			WithHint("the VM runs, or another program writes its images: shut it down first")
 	}
 	if strings.Contains(text, "KVM") && strings.Contains(text, "Permission denied") {
 		return fault.New(fault.Denied, "QEMU cannot open /dev/kvm: %s", text).

@@ -23,7 +23,7 @@ const (
 	textRows = 25
 )
 
-// errNoScreen is a picture that is none.
+// errNoScreen is the error for an invalid picture.
 var errNoScreen = errors.New("the screen's picture is no PPM")
 
 // look takes a picture of the screen.
@@ -65,7 +65,7 @@ func (s screen) isText() bool {
 	return s.Rect.Dy() == 400 && (s.Rect.Dx() == 720 || s.Rect.Dx() == 640)
 }
 
-// read returns what a text screen says.
+// read returns the text of a text screen.
 func (q *qemu) read(ctx context.Context) (string, error) {
 	const name = "text"
 	args := map[string]any{"val": textAt, "size": textRows * textCols * 2, "filename": q.theirs + "/" + name}

@@ -13,7 +13,7 @@ type Static struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// String says that the card has not got them.
+// String describes the missing addresses of the card.
 func (s Static) String() string {
 	card := "no network card has"
 	if s.MAC != "" {
@@ -26,8 +26,9 @@ func (s Static) String() string {
 	return fmt.Sprintf("%s got %s, which the guest's configuration gives it", card, strings.Join(all, " and "))
 }
 
-// missing are those of want that the guest has not got where they belong. What is built on a card, a
-// bridge or a bond, may have a MAC of its own; only what another card of the VM's has is wrong there.
+// missing returns the addresses of want that the guest does not have on their cards. An interface built
+// on a card, a bridge or a bond, may have another MAC; an address on another card of the VM counts as
+// missing.
 func missing(want []Static, have []AgentCard, nics []string) (all []Static) {
 	for _, w := range want {
 		lacks := Static{MAC: w.MAC}

@@ -1,15 +1,14 @@
-// Package testboot boots a VM to see whether it does.
+// Package testboot boots a VM and reports how far it gets.
 //
-// The VM is what a libvirt domain says, on a QEMU of its own: disks are throw-away overlays, so that
-// no image is changed; network cards lead nowhere, each into a hub with nobody else on it; memory and
-// processors are cut to what a trial needs. What happens is read from outside: the serial port, the
-// screen (its text where it has one, a picture always), what the cards send, QEMU's events, and what
-// QEMU's guest agent answers where the VM has a channel for it. The guest is not changed and needs not
-// help.
+// It runs the VM of a libvirt domain in a separate QEMU: disks are temporary overlays, so no image changes;
+// each network card is in a hub without other members; memory and processors are limited. It observes the
+// VM from outside: the serial port, the screen (its text if it has one, and always a picture), the packets of
+// the cards, QEMU's events, and the answers of QEMU's guest agent if the VM has a channel for it. The guest
+// is unchanged and requires no software.
 //
-// Words: a Sign is something seen that says how far a guest came; a Verdict is what the signs come
-// to. A sign of failure counts only once it has stood for a while: firmware says of one disk that it
-// is not bootable, and boots the next.
+// Terms: a Sign is an observation that shows how far a guest has booted; a Verdict is the result of the
+// signs. A sign of failure counts only after it has lasted for a while: firmware reports that one disk is not
+// bootable, and boots the next.
 package testboot
 
 import (
@@ -37,7 +36,7 @@ type Options struct {
 
 	Accel   Accel  // Any: KVM where a vCPU really runs, else emulated
 	Memory  int64  // bytes that the VM gets at most; default 4 GiB
-	CPUs    int    // that it gets at most; default 4
+	CPUs    int    // maximum number of processors; default 4
 	Keep    string // folder for serial.log and screen.png; "": they are not kept
 	Scratch string // folder for what the guest writes, for as long as it runs; default /var/tmp, which is no memory
 
@@ -70,23 +69,23 @@ const (
 // Report is what a trial found out.
 type Report struct {
 	Verdict Verdict       `json:"verdict"`
-	Why     string        `json:"why"`              // what was seen, as it was written
-	Remedy  string        `json:"remedy,omitempty"` // of a guest that did not boot
+	Why     string        `json:"why"`              // observed text of the guest
+	Remedy  string        `json:"remedy,omitempty"` // remedy for a guest that did not boot
 	Accel   Accel         `json:"accel"`
-	NoKVM   string        `json:"noKVM,omitempty"`   // why it was emulated, where it was not asked for
-	Elapsed time.Duration `json:"elapsed"`           // from power-on to the verdict
-	Network []Talker      `json:"network,omitempty"` // who spoke on the cards
-	Agent   *Agent        `json:"agent,omitempty"`   // what the guest's agent told; nil: none answered
+	NoKVM   string        `json:"noKVM,omitempty"`   // reason of an emulation that was not requested
+	Elapsed time.Duration `json:"elapsed"`           // time from power-on to the verdict
+	Network []Talker      `json:"network,omitempty"` // senders on the cards
+	Agent   *Agent        `json:"agent,omitempty"`   // answers of the guest's agent; nil without any
 	Missing []Static      `json:"missing,omitempty"` // addresses of Options.Static that the agent did not tell of
 	Less    []string      `json:"less,omitempty"`    // how the VM differed from its definition
-	Serial  string        `json:"serial,omitempty"`  // file that keeps what the serial port said
+	Serial  string        `json:"serial,omitempty"`  // file with the output of the serial port
 	Screen  string        `json:"screen,omitempty"`  // picture of the screen at the end
 }
 
 // Booted reports whether the guest came up.
 func (r Report) Booted() bool { return r.Verdict == Booted }
 
-// Seen is what the verdict goes by, and what the guest's agent told.
+// Seen returns the reason of the verdict, and the answers of the guest's agent.
 func (r Report) Seen() string {
 	switch {
 	case r.Agent == nil:
@@ -110,14 +109,14 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Boot starts the VM that a libvirt domain defines, as XML, and watches it until there is a verdict.
-// The VM is gone when it returns, and what it wrote. A guest that does not boot is no error; a domain
-// that cannot be tried is fault.Unsupported, a machine without QEMU fault.NotFound.
+// Boot starts the VM of a libvirt domain in XML, and observes it until there is a verdict. When it
+// returns, the VM and its writes are removed. A guest that does not boot is not an error; an
+// unsupported domain is fault.Unsupported, a machine without QEMU fault.NotFound.
 func Boot(ctx context.Context, domain string, o Options) (Report, error) {
 	o = o.withDefaults()
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(domain); err != nil {
-		return Report{}, fault.New(fault.Invalid, "read the domain: %w", err).WithHint("virt-xml-validate tells what is wrong with it")
+		return Report{}, fault.New(fault.Invalid, "read the domain: %w", err).WithHint("find its errors with virt-xml-validate")
 	}
 	dir, err := os.MkdirTemp(o.Scratch, "trial-")
 	if err != nil {

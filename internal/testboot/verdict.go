@@ -9,21 +9,21 @@ import (
 type Verdict string
 
 const (
-	Booted     Verdict = "booted"         // it asks for a login, its agent answers, or it speaks on its network
-	Initramfs  Verdict = "initramfs"      // it is in its initial RAM disk and does not find its root
-	Emergency  Verdict = "emergency"      // it found its root, and systemd gave up
+	Booted     Verdict = "booted"         // a login prompt appears, its agent answers, or it sends on its network
+	Initramfs  Verdict = "initramfs"      // the guest is in its initial RAM disk and does not find its root
+	Emergency  Verdict = "emergency"      // the guest found its root, and systemd stopped the boot
 	Panic      Verdict = "panic"          // the kernel gave up
 	BootLoader Verdict = "boot-loader"    // GRUB or Windows' boot manager does not get on
 	NoDevice   Verdict = "no-boot-device" // BIOS found nothing to boot
 	UEFIShell  Verdict = "uefi-shell"     // UEFI found nothing to boot
 	Unsigned   Verdict = "secure-boot"    // UEFI found a loader, and Secure Boot refused it
 	BlueScreen Verdict = "blue-screen"    // Windows gave up
-	RebootLoop Verdict = "reboot-loop"    // it starts again and again
-	Stopped    Verdict = "stopped"        // it powered itself off
-	Unclear    Verdict = "unclear"        // it runs, and showed none of the signs in time: look at its screen
+	RebootLoop Verdict = "reboot-loop"    // the guest restarts repeatedly
+	Stopped    Verdict = "stopped"        // the guest powered itself off
+	Unclear    Verdict = "unclear"        // the guest runs, without a sign in time: check its screen
 )
 
-// A sign is text that says how far a guest came.
+// A sign is text that shows how far a guest has booted.
 type sign struct {
 	verdict Verdict
 	text    *regexp.Regexp
@@ -34,12 +34,12 @@ const (
 	driverRemedy = "it lacks the driver of its disk controller, or its disks have other names: boot it with the hardware it had, or convert it"
 	loaderRemedy = "its boot loader does not find its files: was a disk left out? Else repair it from rescue media: grub-install, update-grub"
 	deviceRemedy = "check that the VM's boot disk is among those that were moved, and its firmware (BIOS or EFI) is the one it had"
-	signRemedy   = "nobody whom this firmware trusts has signed its loader: install a signed one at the source (shim-signed), or have the VM start without Secure Boot; keys of its own that it had enrolled stayed behind"
+	signRemedy   = "its loader has no signature that this firmware trusts: install a signed one at the source (shim-signed), or start the VM without Secure Boot; keys that the guest had enrolled stayed behind"
 	efiRemedy    = `its EFI boot entry stayed behind and there is no \EFI\BOOT\BOOTX64.EFI: at the source, grub-install --removable; or choose the loader in the firmware's menu`
 )
 
-// signs are asked in this order. Each one is the last that a guest says in its state, not what it
-// says on the way to another.
+// signs are searched in this order. Each one is the last text of a state, not one on the way to
+// another.
 var signs = []sign{
 	{Booted, regexp.MustCompile(`(?m)^.{0,80}\blogin: ?$`), ""},
 	{Booted, regexp.MustCompile(`(?m)^Reached target .{0,20}(Multi-User System|Graphical Interface)`), ""},
@@ -58,7 +58,7 @@ var signs = []sign{
 	{UEFIShell, regexp.MustCompile(`UEFI Interactive Shell|(?m)^Shell> ?$|BdsDxe: No bootable option or device was found`), efiRemedy},
 }
 
-// find returns the first sign in a text, and the first line of what was seen of it.
+// find returns the first sign in a text, and the first line with it.
 func find(text string) (sign, string) {
 	for _, s := range signs {
 		if seen := strings.TrimSpace(s.text.FindString(text)); seen != "" {
@@ -72,8 +72,8 @@ func find(text string) (sign, string) {
 // escapes are what terminals obey and do not show.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[A-Za-z]|\x1b[()][A-Z0-9]|\x1b[=>78cDM]|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f]`)
 
-// plain is a terminal's text without what it obeys. Firmware and boot loaders place their lines by
-// escapes: each one that moves to another place begins a line.
+// plain returns a terminal's text without escape sequences. Firmware and boot loaders position their
+// lines by escapes: each move to another position begins a line.
 func plain(text string) string {
 	text = moves.ReplaceAllString(text, "\n")
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)

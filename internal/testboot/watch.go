@@ -23,14 +23,14 @@ type watch struct {
 
 	console console
 	ear     ear
-	agent   *interview     // nil: the VM has no channel for it
-	expect  *regexp.Regexp // nil: nothing but the known signs
+	agent   *interview     // interview of the agent; nil if the VM has no channel for it
+	expect  *regexp.Regexp // expected text; nil accepts only the known signs
 	readers sync.WaitGroup
 
 	began  time.Time
 	screen screen
 	blue   bool
-	seen   string    // what there was to see
+	seen   string    // last observed text
 	since  time.Time // nothing else was
 
 	up   *Report // the guest is up: its agent may have something to tell
@@ -77,7 +77,7 @@ func (w *watch) run(ctx context.Context) (Report, error) {
 	w.q.kill()
 	w.readers.Wait()
 	ended := w.q.wait()
-	if errors.Is(err, errHungUp) { // it ended by itself: its own words say more
+	if errors.Is(err, errHungUp) { // its own output has more information
 		err = cmp.Or(ended, err)
 	}
 	r.Network, r.Serial = w.ear.talkers(), keep
@@ -101,8 +101,8 @@ func (w *watch) listen() (string, error) {
 	return keep, err
 }
 
-// step waits a moment and judges what there is to see. What QEMU told is asked before the wait: a
-// guest that prints that it is up and powers itself off has its last words read first.
+// step waits briefly and evaluates the observations. QEMU's events are read before the wait: the output
+// of a guest that prints that it is up and powers itself off is evaluated first.
 func (w *watch) step(ctx context.Context) (Report, error) {
 	told := w.q.monitor.told.seen()
 	if w.agent != nil {
@@ -147,15 +147,15 @@ func (w *watch) conclude(text string, told events, now time.Time) Report {
 	case now.Sub(w.began) >= w.deadline() && r.Verdict != "":
 		return r
 	case now.Sub(w.began) >= w.deadline():
-		return Report{Verdict: Unclear, Why: fmt.Sprintf("no sign of either after %v; it said last: %s", w.deadline(), lastLines(text, 2)),
+		return Report{Verdict: Unclear, Why: fmt.Sprintf("no sign of either after %v; last output: %s", w.deadline(), lastLines(text, 2)),
 			Remedy: "look at its screen; give it more time with --deadline, or the text that means it is up with --expect"}
 	}
 	return Report{}
 }
 
-// note takes the time since which there was nothing new. Who speaks on the network may still be on
-// the way: systemd-networkd does so before file systems are checked, and fstab may name one that is
-// not there. So what its console says counts, too, until that rests.
+// note records the time of the last change. A sender on the network may still be booting:
+// systemd-networkd sends before file systems are checked, and fstab may name a missing one. So console
+// output counts as well, until it stops.
 func (w *watch) note(r Report, text string, now time.Time) {
 	seen := r.Why
 	if r.Verdict == Booted {
@@ -184,7 +184,8 @@ func (w *watch) see(ctx context.Context) (string, error) {
 	return text + "\n" + shown, err
 }
 
-// speaks begins what is said of a guest that is up for what its cards send. An agent that answers after
+// speaks is the start of the description of a guest that is up because its cards send. An agent that
+// answers later gives more information.
 // all says more.
 const speaks = "it speaks on its network"
 
@@ -192,7 +193,7 @@ const speaks = "it speaks on its network"
 // its drivers.
 const maxResets = 4
 
-// judge says what the signs come to, and whether that is sure already: what failed may get on.
+// judge returns the verdict of the signs, and whether it is final: a failed guest may recover.
 func (w *watch) judge(text string, told events) (Report, bool) {
 	if w.expect != nil && w.expect.MatchString(text) {
 		return Report{Verdict: Booted, Why: w.opts.Expect}, true
@@ -207,11 +208,11 @@ func (w *watch) judge(text string, told events) (Report, bool) {
 	case sign.verdict != "":
 		return Report{Verdict: sign.verdict, Why: seen, Remedy: sign.remedy}, false
 	case told.panicked:
-		return Report{Verdict: Panic, Why: "the guest told its host that it panicked", Remedy: driverRemedy}, true
+		return Report{Verdict: Panic, Why: "the guest reported a panic to its host", Remedy: driverRemedy}, true
 	case w.blue:
 		return Report{Verdict: BlueScreen, Why: "the screen is blue", Remedy: "the stop code is on the screen; 0x7B is the disk controller's driver: boot it with the hardware it had"}, false
 	case told.stopped:
-		return Report{Verdict: Stopped, Why: "the guest powered itself off; it said last: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
+		return Report{Verdict: Stopped, Why: "the guest powered itself off; last output: " + lastLines(w.console.text(), 4), Remedy: "boot it with the hardware it had"}, true
 	case told.resets > maxResets:
 		return Report{Verdict: RebootLoop, Why: fmt.Sprintf("the guest started again %d times", told.resets), Remedy: driverRemedy}, true
 	case len(talkers) > 0:
@@ -234,13 +235,13 @@ type console struct {
 	mu   sync.Mutex
 	last []byte // its end
 	file *os.File
-	size int64 // of the file
+	size int64 // bytes of the file
 	err  error
 }
 
 const (
 	consoleTail = 64 << 10 // bytes that are looked at
-	consoleMost = 16 << 20 // that are kept: a guest may print for ever
+	consoleMost = 16 << 20 // limit of the output in bytes: a guest may print for ever
 )
 
 func (c *console) read(r io.Reader) {
@@ -286,7 +287,7 @@ func (c *console) close() error {
 		return nil
 	}
 	if err := errors.Join(c.err, c.file.Close()); err != nil {
-		return fault.New(fault.Full, "keep what the serial port said: %w", err).WithHint("make room, or keep it elsewhere")
+		return fault.New(fault.Full, "write the output of the serial port: %w", err).WithHint("free space, or select another file")
 	}
 	return nil
 }

@@ -32,10 +32,10 @@ type Advice struct {
 	Least  float64  `json:"least"` // After is between these two, as far off as the model was of measured pairs, twice
 	Most   float64  `json:"most"`
 	Rests  []Effect `json:"rests"`           // the measured pairs nearest to it
-	Price  float64  `json:"price,omitempty"` // in the money of the caller
+	Price  float64  `json:"price,omitempty"` // price in the currency of the caller
 }
 
-// Gain is what is added, as a part of what there was.
+// Gain returns the relative increase.
 func (a Advice) Gain() float64 { return a.After/a.Before - 1 }
 
 // WhatIf predicts one change of a setup.
@@ -59,8 +59,8 @@ func (a *Advisor) WhatIf(s bench.Setup, c Change) (Advice, error) {
 // mostRests is how many pairs are worth reading.
 const mostRests = 4
 
-// rests are the pairs that show this change, those of setups most like s first. What a sync
-// export does to a change says nothing of an async one.
+// rests returns the measured pairs of this change, those of setups most similar to s first. Pairs with
+// a sync export do not apply to an async one.
 func (a *Advisor) rests(s bench.Setup, c Change) []Effect {
 	var pairs []Effect
 	for _, r := range a.Rows {
@@ -82,12 +82,11 @@ func unlike(a, b bench.Setup) (n int) {
 	return n
 }
 
-// little is a gain that nobody would notice: less than the model is off.
+// little is a gain below the model's error.
 const little = 0.01
 
-// Steps says what to change, one after the other: each is the one that gives most once those
-// before it were made, so that nobody buys a NIC that a disk then waits for. It ends where no
-// change gives anything.
+// Steps returns changes in order: each is the one with the largest gain after the earlier ones, so that
+// a faster NIC is not proposed before the disk that limits it. It ends when no change has a gain.
 func (a *Advisor) Steps(s bench.Setup, choices []Change) ([]Advice, error) {
 	var steps []Advice
 	for {

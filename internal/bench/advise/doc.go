@@ -1,5 +1,5 @@
-// Package advise says what limits the copying of a disk, what a change would give, and how sure
-// that is. It knows a small model of the way of a disk and fits it to rows.
+// Package advise estimates the limit of a disk's copy and the effect of changes, with a confidence. It fits a
+// small model of a disk's path to measured rows.
 //
 // A MiB passes layers, each of which takes its time, in seconds a MiB:
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Variable is what can be changed of a setup.
+// A Variable is a changeable part of a setup.
 type Variable string
 
 // The variables, by the names that flags have.
@@ -22,7 +22,7 @@ const (
 	Frame Variable = "mtu"
 )
 
-// Variables are all of them, in the order in which the published guide says to fix them.
+// Variables has all of them, in the order in which the published guide recommends changes.
 var Variables = []Variable{NFS, From, NIC, To, Frame}
 
 // A Change sets one variable: "nic=25g".

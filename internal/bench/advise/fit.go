@@ -8,14 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// firstGuess is where fitting begins, and what a parameter that no row says anything of stays at:
-// a medium of about 150 MiB/s, a host of 400 MiB/s, half of the layers' time overlapping.
+// firstGuess is the start of the fit, and the value of parameters that no row determines: a medium of
+// about 150 MiB/s, a host of 400 MiB/s, half of the layers' time overlapping.
 var firstGuess = struct{ medium, host, efficiency, jumbo, p, q float64 }{
 	medium: 1.0 / 150, host: 1.0 / 400, efficiency: 0.9, jumbo: 0.97, p: 2.5, q: 4,
 }
 
-// pull is how strongly parameters are held at the first guess: enough to decide what the rows
-// leave open, and a hundredth of a percent of what one of them says.
+// pull is the weight of the first guess: enough to determine parameters without rows, and a hundredth
+// of a percent of a row's weight.
 const pull = 1e-4
 
 // Fit finds the model that comes closest to rows, by the squares of the logarithms: a rate that
@@ -103,7 +103,7 @@ func (f *fitting) solve() ([]float64, error) {
 	return x, nil
 }
 
-// off is the logarithm of what is predicted over what was measured.
+// off returns the logarithm of the predicted divided by the measured rate.
 func (m *Model) off(r bench.Row) float64 {
 	p, err := m.Predict(r.Setup)
 	if err != nil {
@@ -112,7 +112,8 @@ func (m *Model) off(r bench.Row) float64 {
 	return math.Log(p.MiBs / r.Rate())
 }
 
-// commits is what is left of a synchronous row's time, by its writes: the mean of each medium.
+// commits returns the remaining time of synchronous rows, divided by their writes: the mean for each
+// medium.
 func commits(m *Model, rows []bench.Row) map[string]float64 {
 	sum, n := map[string]float64{}, map[string]float64{}
 	for _, r := range rows {

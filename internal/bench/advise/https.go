@@ -10,8 +10,8 @@ import (
 // An HTTPSModel is what a host's /folder gives: connections are capped each, and share the link.
 type HTTPSModel struct {
 	Connection float64 `json:"connection"` // MiB/s of one
-	Efficiency float64 `json:"efficiency"` // of the NIC's bits that many connections reach together
-	Jumbo      float64 `json:"jumbo"`      // times the rate, with jumbo frames; nobody has said why
+	Efficiency float64 `json:"efficiency"` // share of the NIC's bits that many connections reach together
+	Jumbo      float64 `json:"jumbo"`      // factor of the rate with jumbo frames; the cause is unknown
 }
 
 // httpsNIC is what the published rows were measured on, in Gbit/s.

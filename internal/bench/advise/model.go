@@ -39,7 +39,7 @@ type Model struct {
 	Destination map[string]float64 `json:"destination"` // s/MiB, by medium
 	Commit      map[string]float64 `json:"commit"`      // s a write, by the destination's medium
 	Host        float64            `json:"host"`        // s/MiB
-	Efficiency  float64            `json:"efficiency"`  // of a NIC's bits that are the disk's
+	Efficiency  float64            `json:"efficiency"`  // share of a NIC's bits that carry the disk's data
 	Jumbo       float64            `json:"jumbo"`       // times host and wire, with jumbo frames
 	P           float64            `json:"p"`           // overlap of reading, handing on and sending
 	Q           float64            `json:"q"`           // overlap of that and the destination
@@ -93,7 +93,7 @@ func medium(what string, known map[string]float64, name string) (float64, error)
 func unknown(what string, known map[string]float64, name string) error {
 	names := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 	return fault.New(fault.Invalid, "nothing is known of the %s %q", what, name).
-		WithHint("known are %s; a rate that you measured says more: 450MiB/s", names)
+		WithHint("known media: %s; a measured rate is more exact: 450MiB/s", names)
 }
 
 // ownRate reads "450MiB/s" and "1.5GiB/s", in MiB/s.
@@ -107,7 +107,7 @@ func ownRate(s string) (float64, bool) {
 	return 0, false
 }
 
-// A Prediction is what the model says of a setup.
+// A Prediction is the model's result for a setup.
 type Prediction struct {
 	bench.Setup
 	MiBs   float64 `json:"mibs"`
@@ -117,11 +117,11 @@ type Prediction struct {
 // Share is what one layer has to do with the rate.
 type Share struct {
 	Layer Layer   `json:"layer"`
-	Part  float64 `json:"part"`  // of a small change here, what comes through: 0 to 1, all are 1
+	Part  float64 `json:"part"`  // share of a small change here that reaches the rate: 0 to 1, the sum is 1
 	Alone float64 `json:"alone"` // MiB/s if nothing else took any time
 }
 
-// Predict says how fast a setup is, and why.
+// Predict returns the rate of a setup, with its limits.
 func (m *Model) Predict(s bench.Setup) (Prediction, error) {
 	c, err := m.costs(s)
 	if err != nil {

@@ -25,7 +25,7 @@ type Report struct {
 // Question is what a report answers.
 type Question struct {
 	Setup     bench.Setup
-	Changes   []string // to look at one by one, as nic=25g; none: those of the published measurements, in their best order
+	Changes   []string // changes to examine one by one, such as nic=25g; by default those of the published measurements, in their best order
 	Allocated int64    // bytes to move, for the times
 }
 
@@ -68,7 +68,7 @@ func (a *Advisor) steps(q Question) ([]Advice, error) {
 	return steps, nil
 }
 
-// notes return what is odd about the rows that steps rest on, and where a step does harm.
+// notes returns irregularities of the rows behind the steps, and steps that reduce the rate.
 func notes(steps []Advice) []string {
 	var notes []string
 	for _, s := range steps {

@@ -26,11 +26,11 @@ type counts struct {
 // device is a block device's number.
 type device struct{ major, minor uint32 }
 
-// written is what was done to a device.
+// written counts the writes to a device.
 type written struct {
 	writes  int64
-	sectors int64         // of 512 bytes, whatever the device's are
-	busy    time.Duration // with a request under way
+	sectors int64         // sectors of 512 bytes, regardless of the device's sector size
+	busy    time.Duration // time with a request in progress
 }
 
 const (
@@ -99,10 +99,10 @@ func parseResent(text []byte) (int64, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("%s tells of no RetransSegs", netSNMP)
+	return 0, fmt.Errorf("%s has no RetransSegs", netSNMP)
 }
 
-// deviceOf is what a folder lies on. Its file system may have no device of its own: tmpfs, Btrfs
+// deviceOf returns the device of a folder. Its file system may have no separate device: tmpfs, Btrfs
 // and networks.
 func deviceOf(folder string) (device, error) {
 	var st unix.Stat_t
@@ -112,7 +112,7 @@ func deviceOf(folder string) (device, error) {
 	return device{unix.Major(st.Dev), unix.Minor(st.Dev)}, nil
 }
 
-// book writes into a row what was counted between two moments.
+// book writes the difference of two counts into a row.
 func book(row *bench.Row, before, after counts, folders []string) {
 	row.CPU = (after.cpu - before.cpu).Seconds()
 	resent := after.resent - before.resent

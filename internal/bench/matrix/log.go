@@ -70,7 +70,7 @@ func (l *Log) Has(c Cell, origin string) (bench.Row, bool) {
 // Append writes a row. When it returns without error, the row survives a power cut.
 func (l *Log) Append(r bench.Row) error {
 	if err := r.Check(); err != nil {
-		return fault.New(fault.Internal, "a row that nobody could read again: %w", err)
+		return fault.New(fault.Internal, "a row that could not be read again: %w", err)
 	}
 	line, err := json.Marshal(r)
 	if err != nil {

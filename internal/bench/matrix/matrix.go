@@ -1,16 +1,16 @@
-// Package matrix measures: each source into each destination, over each link, by each transport,
-// one row after the other.
+// Package matrix measures each source into each destination, over each link, by each transport, one row after
+// the other.
 //
-//	Cells    what a spec asks for, in the order in which it is measured
-//	Run      measures the cells that a Log has no row of
-//	Log      rows on file, each durable before the next is begun
-//	Measure  one cell: images written and removed, with what the machine counted meanwhile
+//	Cells    the rows of a spec, in the order of their measurement
+//	Run      measures the cells that a Log lacks
+//	Log      rows in a file, each durable before the next one begins
+//	Measure  one cell: images are written and removed, with the machine's counters
 //
-// The ends come first: each source into nothing, a computed disk into each destination. The pair
-// cannot beat the slower one; if it is far below, the engine is to blame.
+// The ends come first: each source without a destination, a computed disk into each destination. The pair
+// cannot be faster than the slower one; if it is much slower, the engine is the cause.
 //
-// A row is what one copy took as decamp does it: with a manifest, until the image was synced and
-// finished. Nothing is repeated: whoever wants a median runs the matrix thrice.
+// A row is the time of one copy by decamp: with a manifest, until the image is synced and finished. Nothing
+// is repeated: run the matrix several times for a median.
 package matrix
 
 import (
@@ -24,12 +24,12 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
-// A Cell is one row that is to be measured.
+// A Cell is one row to measure.
 type Cell struct {
 	bench.Setup
-	Link    int      // of the spec's
-	VMs     []string // that are read; none with bench.Pattern
-	Folders []string // that are written; none with bench.Null
+	Link    int      // link of the spec
+	VMs     []string // VMs to read; none with bench.Pattern
+	Folders []string // folders to write; none with bench.Null
 
 	// Datastore is the folder as the host has it mounted, with bench.OverNFS.
 	Datastore string
@@ -43,10 +43,10 @@ func (c Cell) is(r bench.Row, origin string) bool {
 // Progress is one cell of all that are asked for.
 type Progress struct {
 	Cell   Cell
-	Number int // from 1
+	Number int // number, from 1
 	Of     int
-	Row    *bench.Row // nil before it is measured
-	Had    bool       // it was measured by an earlier run
+	Row    *bench.Row // measured row; nil before the measurement
+	Had    bool       // an earlier run measured it
 	Err    error      // why there is no row
 }
 
@@ -62,12 +62,12 @@ type Runner struct {
 	// Measure measures a cell of the link that was entered last.
 	Measure func(ctx context.Context, c Cell) (bench.Row, error)
 
-	// Told is told of each cell, before and after. Nil is fine.
+	// Told is called before and after each cell. It may be nil.
 	Told func(Progress)
 }
 
-// Run measures what the log lacks. A cell that fails is told, and the others are measured; it
-// fails in the end, and what is missing is measured by running again. Cancelling ends it at once.
+// Run measures the cells that the log lacks. A failing cell is reported, and the others are measured;
+// then Run fails, and another run measures the missing cells. A cancellation ends it at once.
 func (r *Runner) Run(ctx context.Context) error {
 	var failed []error
 	link := -1
@@ -96,7 +96,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	return r.missing(failed)
 }
 
-// missing is the first of what failed, for the others were told.
+// missing returns the first error, because the others were reported.
 func (r *Runner) missing(failed []error) error {
 	if len(failed) < 2 {
 		return errors.Join(failed...)
@@ -150,7 +150,7 @@ func (x *expansion) sources() {
 	for _, d := range x.Disks {
 		for _, t := range x.Transports {
 			if t == clone {
-				continue // it has no way into nothing
+				continue // it cannot discard its data
 			}
 			for _, n := range x.streams(t) {
 				x.add(d, planfile.Writable{Medium: bench.Null}, x.setup(t, "", n))
@@ -198,7 +198,7 @@ func (x *expansion) pairs() {
 // clone is the transport by which a host writes onto an export that is not ours.
 const clone planfile.Way = "nfs"
 
-// clones are as the export is: nobody here changes that.
+// clones have the sync option of the export, which cannot be changed here.
 func (x *expansion) clones(d planfile.Readable, w planfile.Writable) {
 	for _, m := range w.NFS {
 		w.Folders = []planfile.Destination{m.Folder}
@@ -225,7 +225,7 @@ func (x *expansion) several(d planfile.Readable, w planfile.Writable, s bench.Se
 	}
 }
 
-// streams are those that a transport can be told; 0 leaves it to the transport.
+// streams returns the supported stream counts; 0 uses the transport's preference.
 func (x *expansion) streams(t planfile.Way) []int {
 	if t == planfile.Way(bench.OverLanding) || len(x.Streams) == 0 {
 		return []int{0}

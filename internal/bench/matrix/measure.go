@@ -24,15 +24,15 @@ import (
 
 // A Rig is what one cell is measured with.
 type Rig struct {
-	VMs       []*inventory.VM     // those of the cell, in its order
-	Transport transport.Transport // with the cell's streams; nil with bench.Pattern
-	Computed  disk.Source         // of bench.Pattern
+	VMs       []*inventory.VM     // VMs of the cell, in its order
+	Transport transport.Transport // transport with the cell's streams; nil with bench.Pattern
+	Computed  disk.Source         // source of bench.Pattern
 
 	// Clone has the host copy a disk to a file of the cell's datastore, with bench.OverNFS.
 	Clone func(ctx context.Context, d transport.Disk, file string) error
 
-	// Source tells what the host counted of the VMs' reads meanwhile. Nil, or an error: nothing, and
-	// why.
+	// Source returns the host's counters for the VMs' reads in that time. If it is nil or fails, the
+	// row contains the reason instead.
 	Source func(ctx context.Context, began, ended time.Time) (bench.Device, error)
 }
 
@@ -66,8 +66,8 @@ type measurement struct {
 	mu        sync.Mutex
 	places    []place
 	cloned    []string
-	allocated int64 // of the disks, once each
-	read      int64 // of the source, once for all copies
+	allocated int64 // allocated bytes of the disks, once each
+	read      int64 // bytes read from the source, once for all copies
 	size      int64
 }
 
@@ -83,7 +83,7 @@ func (m *measurement) row(ctx context.Context, before, after counts) bench.Row {
 		row.Note = fmt.Sprintf("%.0f MiB were read for %.0f MiB of data: the source does not say where that is", float64(m.read)/bench.MiB, float64(m.allocated)/bench.MiB)
 	}
 	if m.rig.Source == nil {
-		absent(&row, "read", "nobody asked the host")
+		absent(&row, "read", "the host was not queried")
 		return row
 	}
 	var err error
@@ -130,7 +130,7 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 	}
 	group := fanout.New(m.rig.Transport, len(places))
 	results := make([]blockcopy.Result, len(places))
-	var filling errgroup.Group // without a context: whoever fails, fails alone, and leaves
+	var filling errgroup.Group // without a context: a failed copy does not stop the others
 	for i, p := range places {
 		filling.Go(func() error {
 			member := group.Member(i)
@@ -151,7 +151,7 @@ func (m *measurement) one(ctx context.Context, d transport.Disk) error {
 func (m *measurement) clone(ctx context.Context, d transport.Disk, name string) error {
 	descriptor, flat := prefix+name+".vmdk", filepath.Join(m.Folders[0], prefix+name+"-flat.vmdk")
 	files := []string{filepath.Join(m.Folders[0], descriptor), flat}
-	if err := removeAll(files); err != nil { // what a killed run left
+	if err := removeAll(files); err != nil { // files of a killed run
 		return err
 	}
 	m.mu.Lock()

@@ -44,7 +44,7 @@ type tick struct {
 type viewCurve struct {
 	Name   string
 	Color  int
-	Path   string // of an SVG polyline
+	Path   string // points of an SVG polyline
 	Points []viewPoint
 }
 

@@ -91,7 +91,7 @@ func (g *grid) put(r bench.Row, least, most float64) {
 	g.Rows[i].Cells[k] = cell{Rate: rate(r.Rate()), Name: r.Name(), Heat: heat(r.Rate(), least, most), Best: r.Rate() == most}
 }
 
-// down is what stands at the side of a grid.
+// down returns the row label of a setup in a grid.
 func down(s bench.Setup) string {
 	name := s.Source + " → " + s.Destination
 	switch {
@@ -122,7 +122,7 @@ func many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// across is what stands above: the network, and the export where it is sync.
+// across returns the column label: the network, and a sync export.
 func across(s bench.Setup) string {
 	var parts []string
 	if s.NIC != "" {

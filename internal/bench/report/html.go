@@ -10,7 +10,7 @@ import (
 //go:embed page
 var page embed.FS
 
-// Style and script are put into the page, so that it is one file that asks for nothing.
+// Style and script are embedded, so that the page is one file without external references.
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"style":  func() template.CSS { return template.CSS(asset("style.css")) },
 	"script": func() template.JS { return template.JS(asset("page.js")) },

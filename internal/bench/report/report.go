@@ -1,7 +1,7 @@
-// Package report shows rows: as one HTML file that needs nothing else, as JSON, as CSV, and in the
-// format of Go benchmarks, which benchstat compares.
+// Package report formats rows: as one self-contained HTML file, as JSON, as CSV, and in the format of
+// Go benchmarks for benchstat.
 //
-// All rates are in MiB/s, 2^20 bytes, of the bytes of disks that hold data; every format says so.
+// All rates are in MiB/s, 2^20 bytes, of the bytes of disks with data; each format states that.
 package report
 
 import (
@@ -13,7 +13,7 @@ import (
 // Unit is what rates are in, in words for people.
 const Unit = "MiB/s (2^20 bytes) of allocated bytes"
 
-// A Set is rows that belong together: those of one file, or what was published.
+// A Set is a set of rows: those of one file, or the published ones.
 type Set struct {
 	Name    string         `json:"name"`
 	Rows    []bench.Row    `json:"rows"`

@@ -24,10 +24,10 @@ type view struct {
 // viewSet is a Set on the page.
 type viewSet struct {
 	Name    string
-	Color   int // of those that the style has
+	Color   int // index of a color of the style
 	Count   int
 	Grids   []grid
-	Effects []viewEffect // of all variables but the export
+	Effects []viewEffect // effects of all variables except the export
 	Sync    []viewEffect
 	Charts  []chart
 }
@@ -60,7 +60,7 @@ func tagsOf(set string, s bench.Setup) tags {
 
 // filter is a variable with the values that rows have.
 type filter struct {
-	Key    string // of the tags
+	Key    string // key of the tags
 	Label  string
 	Values []string
 }
@@ -118,7 +118,7 @@ type value struct {
 	Rate        string
 	Width       string
 	Read, Write iops
-	Doubt       bool // the rate that was told contradicts the duration
+	Doubt       bool // the reported rate contradicts the duration
 }
 
 // iops is what one end was seen to do, if it was.
@@ -126,7 +126,7 @@ type iops struct {
 	Seen  bool
 	Rate  string // a second
 	Width string
-	KiB   string // of one request, on the average
+	KiB   string // average size of a request
 }
 
 // bars are all setups that read a source, the fastest first. What a destination takes alone would
@@ -180,7 +180,7 @@ func showIOPS(d bench.Device, most float64) iops {
 type viewEffect struct {
 	Variable, From, To string
 	Median, Range      string
-	Harm               bool // it became slower
+	Harm               bool // the rate decreased
 	Pairs              []viewPair
 }
 
@@ -257,7 +257,7 @@ func busy(d bench.Device) string {
 	return fmt.Sprintf("%.0f %%", 100*d.Busy)
 }
 
-// where says on what a row was measured, in the order in which it is missed.
+// where describes the machine and media of a row, the most important parts first.
 func where(r bench.Row) string {
 	parts := []string{r.Origin, r.On.Host, r.On.Version, r.On.Commit, r.On.Kernel, r.On.CPU, r.On.NIC, r.On.Storage}
 	if r.On.Fill > 0 {
@@ -269,13 +269,13 @@ func where(r bench.Row) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "; ")
 }
 
-// notes are what somebody has to know who takes a number away from here.
+// notes returns conditions for the use of the figures.
 func notes(r Report) []string {
 	var all []string
 	for _, s := range r.Sets {
 		for _, row := range s.Rows {
 			if row.Contradicts() {
-				all = append(all, fmt.Sprintf("%s was told with %s MiB/s, which its own duration of %s contradicts: %s is used", row.Name(), rate(row.Wire), lasted(row.Duration()), rate(row.Rate())))
+				all = append(all, fmt.Sprintf("%s was reported with %s MiB/s, which contradicts its duration of %s: %s is used", row.Name(), rate(row.Wire), lasted(row.Duration()), rate(row.Rate())))
 			} else if row.Note != "" {
 				all = append(all, row.Name()+": "+row.Note)
 			}

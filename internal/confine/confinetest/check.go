@@ -22,7 +22,7 @@ func Children(t testing.TB, pid int) (all []int) {
 		t.Fatal(err)
 	}
 	for _, p := range processes {
-		program, _ := os.Readlink(p + "/exe") // it may have ended
+		program, _ := os.Readlink(p + "/exe") // the process may have ended
 		text, err := os.ReadFile(p + "/status")
 		if err != nil || field(string(text), "PPid") != strconv.Itoa(pid) || !strings.Contains(filepath.Base(program), "qemu") {
 			continue
@@ -153,7 +153,7 @@ func (c check) surroundings() {
 	}
 }
 
-// arguments checks that no argument but the program has a path, except to what it inherits.
+// arguments checks that only the program has a path among the arguments, and inherited files.
 func (c check) arguments() {
 	c.Helper()
 	args := strings.Split(c.read(c.dir+"/cmdline"), "\x00")
@@ -168,7 +168,7 @@ func (c check) arguments() {
 	}
 }
 
-// files checks what is open.
+// files checks the open files.
 func (c check) files(readable, writable []string) {
 	c.Helper()
 	links, err := os.ReadDir(c.dir + "/fd")

@@ -8,8 +8,8 @@
 // run. So both are read and compared. The kernel's exports are in etab, which exportfs wrote, and in
 // /proc/fs/nfsd/exports, which has the exports in effect; nfs-ganesha returns its list to MOUNT's EXPORT.
 //
-// All other checks judge what is written, as that holds once the server has read it; what a server
-// exports beyond the files is judged as it stands.
+// All other checks examine the files, which apply once the server has read them, and exports of the server
+// without a file.
 //
 // # Sync
 //

@@ -109,7 +109,7 @@ func (e *examiner) root(_ context.Context, s *Server) []doctor.Finding {
 			}
 		}
 		status := doctor.Failure
-		if e.Folder == "" && len(e.Hosts) == 0 { // it may be for other machines
+		if e.Folder == "" && len(e.Hosts) == 0 { // the export may be for other machines
 			status = doctor.Warning
 		}
 		return doctor.Finding{

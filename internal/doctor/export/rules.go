@@ -33,7 +33,7 @@ var defaults = Rules{Sync: true, RootSquash: true, Secure: true}
 // kernelDefaults are the values of flags that /proc/fs/nfsd/exports does not list.
 var kernelDefaults = Rules{Sync: true, RootSquash: true, Secure: true, Subtree: true}
 
-// nobody lists the numbers of the user nobody, as 16 bits, 32 bits and negative.
+// nobody lists the numbers of the user "nobody": 16 bits, 32 bits, and negative.
 var nobody = []string{"65534", "4294967294", "-2"}
 
 // set applies one option as it is written, and reports whether it is one of the rules.

@@ -1,6 +1,6 @@
-// Package platform has the checks of the places that take whole VMs: libvirt, Proxmox, KubeVirt and OpenStack.
-// What is asked, and the words and remedies, are the place's own, those that it refuses a VM with before
-// anything is copied; the checks here sort it by what it is about, and ask before there is a VM.
+// Package platform has the checks of the platforms: libvirt, Proxmox, KubeVirt and OpenStack. The
+// platforms themselves provide the checks, with their texts and remedies: those that refuse a VM before
+// a copy. This package groups them by subject, and runs them without a VM.
 package platform
 
 import (
@@ -20,13 +20,13 @@ type Examined interface {
 
 // Options say which place is looked at.
 type Options struct {
-	Name  string   // what it is called, such as the --to
-	Place Examined // nil: none
+	Name  string   // name of the platform, such as the value of --to
+	Place Examined // platform; nil if it cannot be opened
 }
 
 const login = "place-login"
 
-// aspects are the checks in the order in which they are told.
+// aspects are the checks in the order of the report.
 var aspects = []struct {
 	of          platform.Aspect
 	code, title string

@@ -34,7 +34,7 @@ func (g *group) bitLocker(context.Context) []doctor.Finding {
 			return doctor.Finding{Seen: "a Windows without a TPM"}
 		}
 		return doctor.Finding{
-			Status: doctor.Warning, Seen: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it asks for the recovery key",
+			Status: doctor.Warning, Seen: "a Windows with a virtual TPM, which stays behind: if BitLocker is on, it requests the recovery key",
 			Want:   "the key at hand, or BitLocker suspended",
 			Remedy: "# in the guest, as administrator, before it is shut down for the last time:\nmanage-bde -status\nmanage-bde -protectors -get C:\nmanage-bde -protectors -disable C: -RebootCount 0",
 		}
@@ -74,7 +74,7 @@ func (g *group) guestSpace(ctx context.Context) []doctor.Finding {
 		}
 	}
 	if len(refs) == 0 || g.Source == nil {
-		return nil // nobody tells
+		return nil // VMware Tools report nothing
 	}
 	volumes, err := g.Source.Volumes(ctx, refs)
 	if err != nil {
@@ -83,7 +83,7 @@ func (g *group) guestSpace(ctx context.Context) []doctor.Finding {
 	return g.each(func(vm *inventory.VM) doctor.Finding { return crowded(volumes[vm.Ref]) })
 }
 
-// crowded tells of all that are too full at once.
+// crowded reports all volumes that are too full in one finding.
 func crowded(volumes []inventory.Volume) doctor.Finding {
 	var full []string
 	for _, v := range volumes {

@@ -11,14 +11,14 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Look reads what is on the disks of a VM that is off: a report of each, in the order of VM.Disks.
+// Look reads the disks of a VM that is off, and returns a report of each, in the order of VM.Disks.
 type Look func(ctx context.Context, vm *inventory.VM) ([]guest.Report, error)
 
 // looksAtOnce bounds how many VMs are looked into side by side: each takes a session of the host's.
 const looksAtOnce = 4
 
-// inside tells what becomes of guests at the target, before they are copied there. Those that run
-// are left out: their files are locked, and half written.
+// inside reports the expected results of guests at the target before their copies. Running VMs are left
+// out: their files are locked and changing.
 func (g *group) inside(ctx context.Context) []doctor.Finding {
 	if g.Look == nil {
 		return nil
@@ -42,7 +42,7 @@ func (g *group) inside(ctx context.Context) []doctor.Finding {
 	return all
 }
 
-// lookInto tells the verdict of one guest, and what stands in its way, disk by disk.
+// lookInto reports the verdict for one guest, and its obstacles, disk by disk.
 func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.Finding) {
 	reports, err := g.Look(ctx, vm)
 	if err != nil {
@@ -60,11 +60,11 @@ func (g *group) lookInto(ctx context.Context, vm *inventory.VM) (found []doctor.
 	return append(found, doctor.Finding{Seen: verdict})
 }
 
-// ofGuest is a finding of what was seen on the nth disk.
+// ofGuest returns a finding for a warning of the nth disk.
 func ofGuest(w guest.Warning, n int) doctor.Finding {
 	remedy, known := guestRemedies[w.Code]
 	if !known {
-		remedy = "# see that the guest boots at the source; what was read of it: decamp inspect --guest, on a copy of the disk"
+		remedy = "# check that the guest boots at the source; inspect a copy of the disk: decamp inspect --guest"
 	}
 	return doctor.Finding{
 		Status: doctor.Warning, Seen: fmt.Sprintf("disk %d: %s (%s)", n+1, w.Text, w.Code), Want: "a guest that comes up on other hardware", Remedy: remedy,

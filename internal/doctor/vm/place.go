@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// What a guest of KVM gets without more being said in its domain.
+// Defaults of a KVM guest's domain.
 const (
 	mostCPUs   = 255     // numbers of processors that interrupts reach without an IOMMU (x2APIC)
 	mostMemory = 1 << 20 // MiB: 40 bits of address, which is what QEMU gives a CPU it knows nothing of
@@ -75,7 +75,8 @@ func hold(holders map[string][]*inventory.VM, vm *inventory.VM) {
 	}
 }
 
-// same reports whether two descriptions are of one VM: one at the target has another reference where
+// same reports whether two descriptions are of one VM: a migrated one may have another reference at the
+// source, if it was registered again.
 // it was registered anew since.
 func same(a, b *inventory.VM) bool {
 	return a.InstanceUUID == b.InstanceUUID && a.UUID == b.UUID && (a.UUID != "" || a.Ref == b.Ref)

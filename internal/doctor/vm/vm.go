@@ -1,10 +1,9 @@
-// Package vm has the checks of the VMs that are to be moved: of what would surface late, on the
-// way or at the first boot. What keeps a VM from being moved is what package migrate refuses, in
-// the words of the inventory; the checks here sort it, and add what takes more than one VM, its
-// guest or its new place to know.
+// Package vm has the checks of the VMs to migrate: for problems that would otherwise appear late,
+// during the copy or at the first boot. Package migrate refuses VMs with the texts of the inventory;
+// the checks here group those, and add checks that require several VMs, the guest or the target.
 //
-// What only the disks themselves tell (dynamic disks, a hibernated Windows, LUKS, drivers) is read
-// from those of VMs that are off, by Options.Look.
+// Properties that only the disks contain (dynamic disks, a hibernated Windows, LUKS, drivers) are read
+// from VMs that are off, by Options.Look.
 package vm
 
 import (
@@ -28,7 +27,7 @@ type Source interface {
 
 // Place is where VMs are to live.
 type Place interface {
-	// Plan names the images of a VM, or says why it cannot live there.
+	// Plan names the images of a VM, or returns why the target cannot take it.
 	Plan(ctx context.Context, vm *inventory.VM) ([]targets.Image, error)
 
 	// Folder is where a VM will stand. It is another's if their names come to the same.
@@ -38,24 +37,24 @@ type Place interface {
 	Holds(vm *inventory.VM) bool
 }
 
-// Options say what is looked at, and what for.
+// Options select the objects of the checks, and their purpose.
 type Options struct {
 	Source Source
-	VMs    []inventory.VM // that are to be moved
-	All    []inventory.VM // that the source has, as far as they are known
-	There  []inventory.VM // that stand at a target, moved earlier
+	VMs    []inventory.VM // VMs to migrate
+	All    []inventory.VM // all known VMs of the source
+	There  []inventory.VM // VMs at the target, migrated earlier
 	Places []Place
-	Look   Look // nil: disks are not looked into
+	Look   Look // reads disks; nil leaves those checks out
 
-	Transport transport.Transport // nil: not chosen
+	Transport transport.Transport // selected transport; nil if none
 	Permit    migrate.Permit
 	Warm      bool // moved in rounds, while they run
 
-	// Survey says that nobody chose the VMs: what keeps one from being moved is a warning then, and
-	// the state that it is in now is nothing.
+	// Survey reports that the user selected no VMs: obstacles are warnings then, and the current power
+	// state is ignored.
 	Survey bool
 
-	// Refused says that what package migrate refuses is told by it: it is left out.
+	// Refused reports that package migrate will report its refusals: they are left out here.
 	Refused bool
 }
 
@@ -67,7 +66,7 @@ func Checks(o Options) []doctor.Check {
 		checks = append(checks, doctor.Check{Code: k.code, Title: k.title, Run: func(context.Context) []doctor.Finding { return g.warned(k) }})
 	}
 	checks = append(checks,
-		doctor.Check{Code: "vm-bitlocker", Title: "no Windows asks for a recovery key", Run: g.bitLocker},
+		doctor.Check{Code: "vm-bitlocker", Title: "no Windows requests a recovery key", Run: g.bitLocker},
 		doctor.Check{Code: "vm-fast-startup", Title: "no Windows hibernates when it is shut down", Run: g.fastStartup},
 		doctor.Check{Code: "vm-guest", Title: "guests come up on other hardware", Slow: true, Run: g.inside},
 		doctor.Check{Code: "vm-warm", Title: "VMs can be moved while they run", Run: g.warm},
@@ -75,7 +74,7 @@ func Checks(o Options) []doctor.Check {
 		doctor.Check{Code: "vm-guest-space", Title: "guests have room for their first boot", Run: g.guestSpace},
 		doctor.Check{Code: "vm-size", Title: "VMs are not larger than KVM takes by itself", Run: g.size},
 		doctor.Check{Code: "vm-mac", Title: "each MAC address is there once", Run: g.macs},
-		doctor.Check{Code: "vm-place", Title: "each VM has a place of its own at the target", Run: g.place},
+		doctor.Check{Code: "vm-place", Title: "each VM has a separate folder at the target", Run: g.place},
 	)
 	if o.Survey {
 		for i := range checks {
@@ -85,7 +84,7 @@ func Checks(o Options) []doctor.Check {
 	return checks
 }
 
-// milder has a check warn of what would fail if it were asked for.
+// milder turns failures of a check into warnings, for features that were not requested.
 func milder(run func(context.Context) []doctor.Finding) func(context.Context) []doctor.Finding {
 	return func(ctx context.Context) []doctor.Finding {
 		found := run(ctx)
@@ -103,7 +102,7 @@ type group struct{ Options }
 
 func onVM(vm *inventory.VM) string { return "VM " + cmp.Or(vm.Name, string(vm.Ref)) }
 
-// each looks at all VMs. A finding without anything seen is none.
+// each examines all VMs. A finding without Seen is left out.
 func (g *group) each(look func(*inventory.VM) doctor.Finding) (found []doctor.Finding) {
 	for i := range g.VMs {
 		if f := look(&g.VMs[i]); f.Seen != "" {
@@ -126,7 +125,7 @@ var kinds = []kind{
 	{"vm-state", "VMs are in a state to be moved in", []string{"inaccessible", "invalid", "system-vm", "no-disks", "running", "suspended", "template"}},
 	{"vm-snapshots", "VMs stand on no snapshots", []string{"snapshots", "consolidation", "linked-clone"}},
 	{disks, "disks are files that can be read", []string{"rdm", "rdm-physical", "vsan", "vvol", "unknown-backing"}},
-	{"vm-independent", "snapshots hold all disks, and disks keep what is written", []string{"independent", "nonpersistent"}},
+	{"vm-independent", "snapshots include all disks, and disks keep writes", []string{"independent", "nonpersistent"}},
 	{"vm-shared", "disks are of one VM alone", []string{"shared-disk", "shared-bus"}},
 	{"vm-encrypted", "disks are not encrypted by vSphere", []string{"encrypted"}},
 	{"vm-controller", "controllers are ones that KVM has", []string{"unknown-controller", "buslogic"}},
@@ -138,24 +137,25 @@ var kinds = []kind{
 }
 
 const (
-	disks = "vm-disks" // the code of kinds for obstacles that are none of the inventory's warnings
+	disks = "vm-disks" // code of obstacles that are not warnings of the inventory
 	vTPM  = "vtpm"     // the warning's code
 )
 
-// passing are warnings of what a VM is like now, or always: of interest if it is to be moved.
+// passing are warnings about the current state of a VM, or general ones: they matter only for a
+// selected VM.
 var passing = []string{"running", "suspended", "system-vm", "no-disks", "template"}
 
 // notes are warnings that are good to know and need nothing done.
 var notes = []string{"template", "independent", "nonpersistent", "cdrom", "duplicate-name", "unknown-controller", "tags", "attributes"}
 
-// warned tells the warnings of a kind.
+// warned reports the warnings of a kind.
 func (g *group) warned(k kind) (found []doctor.Finding) {
 	for i := range g.VMs {
 		vm := &g.VMs[i]
 		before := len(found)
 		found = append(found, g.obstacles(vm, k)...)
 		for _, w := range vm.Warnings {
-			ofWindows := w.Code == vTPM && windows(vm) // told by vm-bitlocker
+			ofWindows := w.Code == vTPM && windows(vm) // vm-bitlocker reports it
 			if !w.Blocks && slices.Contains(k.warnings, w.Code) && !ofWindows && !g.passes(w) {
 				found = append(found, finding(vm, w, k, harmless(w)))
 			}
@@ -213,7 +213,7 @@ func finding(vm *inventory.VM, w inventory.Warning, k kind, s doctor.Status) doc
 	case "running":
 		f.Remedy += "; or add --power-off, or --warm, and decamp does it"
 	case "suspended":
-		f.Remedy += "; or add --power-off --force, which drops what is in its memory"
+		f.Remedy += "; or add --power-off --force, which discards its memory"
 	}
 	return f
 }

@@ -73,7 +73,7 @@ func Look(ctx context.Context, run Runner, six bool) (f Found, err error) {
 		}
 		if len(bytes.TrimSpace(out)) == 0 || read[kind] {
 			f.Tools = append(f.Tools, save)
-			continue // it has no separate table, or is found under another name
+			continue // the tool has no separate table, or is found under another name
 		}
 		read[kind] = true
 		rules, err := ParseSave(out, kind)
