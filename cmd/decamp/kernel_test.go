@@ -70,13 +70,13 @@ func TestEngineIsMissedBeforehand(t *testing.T) {
 	if code := c.do("plan", "check", path); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, c.out, c.stderr())
 	}
-	mustContain(t, c.out.String(), "on this machine: applianceKernel: ", gone, "on this machine: VM web02 is to be converted by virt-v2v")
+	mustContain(t, c.out.String(), "on this machine: applianceKernel: ", gone, "on this machine: VM web02 cannot be converted by virt-v2v")
 	c.out.Reset()
 	dryRun := []string{"migrate", c.url(), "web02", "--to", "dir:" + c.to, "--hardware", "virtio", "--engine", "virt-v2v", "--dry-run"}
 	if code := c.do(dryRun...); code == 0 {
 		t.Errorf("nothing is missed: %s", c.out)
 	}
-	mustContain(t, c.stderr(), "is to be converted by virt-v2v")
+	mustContain(t, c.stderr(), "cannot be converted by virt-v2v")
 	if got := assemble.Moved(c.to); len(got) != 0 {
 		t.Errorf("moved: %+v", got)
 	}

@@ -16,7 +16,7 @@ func TestRoom(t *testing.T) {
 		if !errors.Is(err, ErrNoRoom) || !errors.Is(err, full) || !Is(err, Full) {
 			t.Errorf("%v is %v", err, KindOf(err))
 		}
-		if !strings.Contains(HintOf(err), "free some under /srv/state") || !strings.Contains(err.Error(), "no room under /srv/state") {
+		if !strings.Contains(HintOf(err), "free space under /srv/state") || !strings.Contains(err.Error(), "no room under /srv/state") {
 			t.Errorf("%q, remedy %q", err, HintOf(err))
 		}
 	}

@@ -159,7 +159,7 @@ func contradiction(v VM) string {
 	case v.State.Over() == v.Ended.IsZero():
 		return "what has an end is not over"
 	case driven && (v.Worker == "" || v.Epoch == 0):
-		return "nobody drives it"
+		return "no worker executes it"
 	case v.State == Running && v.Began.IsZero():
 		return "it runs and never began"
 	}

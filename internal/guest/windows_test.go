@@ -361,7 +361,7 @@ func TestBitLocker(t *testing.T) {
 		want   string
 	}{
 		{"TPM", fve(4, protectRecovery, protectTPM), "bound to the virtual TPM, which stays behind: the guest needs its recovery key"},
-		{"password", fve(4, protectPassword, protectRecovery), "it asks for its password"},
+		{"password", fve(4, protectPassword, protectRecovery), "it requests its password"},
 		{"suspended", fve(4, protectTPM, protectClear), "in the clear"},
 		{"decrypting", fve(2, protectTPM), "encrypted in part; its key is bound"},
 		{"decrypted", fve(1, protectClear), "decrypted already, but for its header"},

@@ -153,7 +153,7 @@ func TestImageAndManifestThatDisagreeAreCopiedAnew(t *testing.T) {
 		"manifest damaged": {func(r *rig) error { return os.WriteFile(r.job.Manifest, []byte("no manifest"), 0o600) }, "manifest"},
 		"image gone":       {func(r *rig) error { return os.Remove(r.job.Path) }, ""},
 		"of another disk":  {func(r *rig) error { r.job.Info.Source = "there"; return nil }, "its manifest is of"},
-		"image lost bytes": {func(r *rig) error { return zeroData(r.job.Path) }, "is not what its manifest says"},
+		"image lost bytes": {func(r *rig) error { return zeroData(r.job.Path) }, "differs from its manifest"},
 	}
 	for name, s := range spoil {
 		t.Run(name, func(t *testing.T) {

@@ -356,7 +356,7 @@ func TestWrongBytesOfAWarmRunAreFound(t *testing.T) {
 	t.Parallel()
 	b := warmBench(t, 1)
 	b.wrongReread = true
-	if _, err := b.warm(2); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "differs from what was copied") || b.published != nil {
+	if _, err := b.warm(2); !fault.Is(err, fault.Corrupt) || !strings.Contains(err.Error(), "differs from the copied data") || b.published != nil {
 		t.Fatalf("got %v", err)
 	}
 	b.wrongReread = false

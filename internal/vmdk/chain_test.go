@@ -91,7 +91,7 @@ func TestExtentSmallerOrLargerThanItsLine(t *testing.T) {
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: content differs", line)
 		}
-		if w := d.Warnings(); len(w) != 1 || !strings.Contains(w[0], "its descriptor says") {
+		if w := d.Warnings(); len(w) != 1 || !strings.Contains(w[0], "its descriptor has") {
 			t.Errorf("%s: warnings %q", line, w)
 		}
 	}

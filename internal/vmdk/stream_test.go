@@ -276,7 +276,7 @@ func TestStreamRefuses(t *testing.T) {
 			b := good().end()
 			b[len(b)-1024+56]++
 			return b
-		}, fault.Corrupt, "footer says", false},
+		}, fault.Corrupt, "footer has", false},
 		{"data behind the end", func() []byte { return append(good().end(), 1) }, fault.Corrupt, "data follows", false},
 		{"no footer", func() []byte { w := good(); w.marker(0, 0); return w.Bytes() }, fault.Corrupt, "before its footer, after 4 whole grains", false},
 	} {
@@ -432,7 +432,7 @@ func TestStreamFileRefuses(t *testing.T) {
 			w := good()
 			w.places[0], w.places[2] = w.places[2], w.places[0]
 			return w.end()
-		}, "its table says"},
+		}, "its table has"},
 		{"no grain where the table says", func() []byte { w := good(); w.places[1] = 1; return w.end() }, ""},
 		{"a changed grain", func() []byte { w := good(); w.Bytes()[int(w.places[0])*512+12+2+5] ^= 1; return w.end() }, "grain of sector 0"},
 		{"another algorithm", func() []byte { return hand(1280, func(h []byte) { h[77] = 2 }).Bytes() }, "compression 2"},

@@ -94,12 +94,12 @@ func attemptsOnPostgres(t *testing.T, url string) {
 	broken := true
 	e := join(t, url, "a", pair(addOne, func(_ context.Context, n int) (int, error) {
 		if broken {
-			return 0, fault.New(fault.Full, "no space").WithHint("free some")
+			return 0, fault.New(fault.Full, "no space").WithHint("free space")
 		}
 		return n * 6, nil
 	}))
 	ok(t, e.Start(t.Context(), "r1", "pair", 6))
-	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) || fault.HintOf(err) != "free some" {
+	if err := e.Wait(t.Context(), "r1"); !fault.Is(err, fault.Full) || fault.HintOf(err) != "free space" {
 		t.Fatalf("error %v, hint %q", err, fault.HintOf(err))
 	}
 	broken = false

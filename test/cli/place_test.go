@@ -29,7 +29,7 @@ func TestMigrateToProxmox(t *testing.T) {
 	r := newRig(t, small()).trusting()
 	node, to := r.proxmox()
 	migrate := []string{"migrate", r.url(), "web01", "--to", to, "--format", "qcow2"}
-	r.source(migrate...).ends(2).says("in which folder of this machine VMs are staged", "stage=/FOLDER")
+	r.source(migrate...).ends(2).says("the staging folder of this machine is missing", "stage=/FOLDER")
 	migrate = append(migrate, "--stage", r.vms())
 	r.source(migrate...).ends(0).says("delivered to", "as 100 (web01)", "It is off")
 	if ids := node.VMIDs(); len(ids) != 1 || len(node.Uploads()) > 0 {

@@ -79,7 +79,7 @@ func TestWrongBytesFromTheSourceAreFoundBySpot(t *testing.T) {
 			r := newRig(t, cfg).trusting()
 			_, err := r.lab.Faults().Add(lab.Fault{Kind: v.fault, Path: v.path, At: flippedAt, Count: 1})
 			must(t, err)
-			r.migrate("web01", args...).ends(8).says("disk 2000 at 0:", "differs from what was copied", "nothing was published", "--source-hash")
+			r.migrate("web01", args...).ends(8).says("disk 2000 at 0:", "differs from the copied data", "nothing was published", "--source-hash")
 			if len(r.lab.Faults().List()) > 0 {
 				t.Fatal("the bit was not flipped")
 			}
@@ -137,7 +137,7 @@ func TestWrongBytesFromTheSourceFailAPlan(t *testing.T) {
 	_, err := r.lab.Faults().Add(lab.Fault{Kind: lab.FaultReadFlip, Path: "-flat.vmdk", At: flippedAt, Count: 1})
 	must(t, err)
 	res := r.run("plan", "run", file(""))
-	if res.code == 0 || !strings.Contains(res.stdout+res.stderr, "differs from what was copied") {
+	if res.code == 0 || !strings.Contains(res.stdout+res.stderr, "differs from the copied data") {
 		t.Fatalf("exit code %d\n%s%s", res.code, res.stdout, res.stderr)
 	}
 	if left, _ := filepath.Glob(filepath.Join(r.vms(), "web01")); len(left) > 0 {

@@ -179,7 +179,7 @@ func TestKeyFileIsLookedAtFirst(t *testing.T) {
 		want string
 	}{
 		"missing": {r.dir + "/none.key", 3, "no such file"},
-		"open":    {"/dev/sda2=" + open, 4, "may be read by everybody"},
+		"open":    {"/dev/sda2=" + open, 4, "is readable by all users"},
 		"empty":   {r.write("empty.key", "\n"), 2, "not one line"},
 		"lines":   {r.write("lines.key", secret+"\nmore\n"), 2, "not one line"},
 	} {

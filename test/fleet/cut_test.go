@@ -106,7 +106,7 @@ func TestNetworkIsCut(t *testing.T) {
 
 	orphans := c.look("cut").of("a")
 	c.recordOfA.cut()
-	c.a.logs("worker stopped what it drives", 1)
+	c.a.logs("worker stopped its VMs", 1)
 	c.until("cut", "b copies what a had", func(v view) bool { return v.copies("b", orphans) })
 	c.recordOfA.heal()
 	c.a.logs("worker goes on", 1)
@@ -123,11 +123,11 @@ func TestNetworkIsCut(t *testing.T) {
 	c.sourceOfB.heal()
 	c.moved(1 << 20)
 
-	stopped := c.a.logged("worker stopped what it drives")
+	stopped := c.a.logged("worker stopped its VMs")
 	c.recordOfA.cut()
 	c.recordOfB.cut()
 	c.recordOfServer.cut()
-	c.a.logs("worker stopped what it drives", stopped+1)
+	c.a.logs("worker stopped its VMs", stopped+1)
 	c.recordOfA.heal()
 	c.recordOfB.heal()
 	c.recordOfServer.heal()

@@ -33,7 +33,7 @@ func TestVMIsRehearsedThroughTheServer(t *testing.T) {
 		return start(t, r.commandIn(filepath.Join(r.dir, "elsewhere"), append(args, s.flags()...)...))
 	}
 	r.until("wave", "its VMs are listed", func(v view) bool { return len(v.vms) == 2 })
-	asks("rehearse", "wave/web01").ends(6).says("nobody drives it", "Remedy: ")
+	asks("rehearse", "wave/web01").ends(6).says("no worker executes it", "Remedy: ")
 	asks("rehearse", "wave/vm01").ends(6).says("is not moved warm", "Remedy: ")
 	a := r.worker("a", r.vms())
 	v := r.until("wave", "a round is done", func(v view) bool { return v.vms["web01"].Step == "wait" })

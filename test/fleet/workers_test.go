@@ -195,7 +195,7 @@ func TestZombieWritesNothing(t *testing.T) {
 		return held > 0 && held+v.count(fleetdb.Done) == 6
 	})
 	must(t, a.Process.Signal(syscall.SIGCONT))
-	a.logs("worker stopped what it drives", 1)
+	a.logs("worker stopped its VMs", 1)
 	r.lab.SetLimits(lab.Limits{})
 	r.allIsHere("zombie", r.vms(), 6, a.state, b.state)
 	v := r.until("zombie", "there", func(v view) bool { return true })

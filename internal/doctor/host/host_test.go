@@ -106,7 +106,7 @@ func TestChecks(t *testing.T) {
 		{"host-maintenance", lab.Config{}, kept(lab.HostState{Maintenance: true}), nfc, doctor.Failure, "NFC reads no disk", "maintenanceMode set"},
 		{"host-version", lab.Config{}, lab.Config{Version: "6.7.0"}, https, doctor.Advice, "ended on 2022-10-15", "move its VMs"},
 		{"host-version", lab.Config{Version: "9.0.1"}, lab.Config{Version: "7.0.3"}, https, doctor.Advice, "ended on 2025-10-02", "move its VMs"},
-		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "nobody told", "upgrade"},
+		{"host-version", lab.Config{}, lab.Config{Version: "5.5.0"}, https, doctor.Warning, "no migrations from such an old version", "upgrade"},
 		{"host-licence", lab.Config{}, lab.Config{ReadOnlyLicence: true}, land, doctor.Warning, "by SSH", "vim-cmd hostsvc/start_ssh"},
 		{"host-licence", lab.Config{EvaluationEnds: now.AddDate(0, 0, 15)}, lab.Config{EvaluationEnds: now.AddDate(0, 0, 13)}, https, doctor.Warning, "ends on 2026-01-15", "license --set"},
 		{"host-licence", lab.Config{ReadOnlyLicence: true, EvaluationEnds: now}, lab.Config{EvaluationEnds: now.AddDate(0, 0, -1)}, https, doctor.Warning, "ends on 2026-01-01", "license --set"},

@@ -248,7 +248,7 @@ func TestRouterSaysWhatItTakes(t *testing.T) {
 	}
 	routed(t, 9000, 1400)
 	found := look(t, Options{Host: "10.2.0.2", HostMTU: 1400, Transport: NFC, Root: nic("100")})
-	expect(t, found["path-mtu"], doctor.Advice, "10.1.0.2 says that no more than 1400 bytes get through")
+	expect(t, found["path-mtu"], doctor.Advice, "10.1.0.2 reports a limit of 1400 bytes")
 	expect(t, found["path-ends"], doctor.Warning, "9000 bytes here (way0), 1400 at the host (its vmknic)")
 	expect(t, found["path-link"], doctor.Warning, "100 Mbit/s")
 	expect(t, found["path-ports"], doctor.Failure, "it is closed")
