@@ -24,7 +24,7 @@ const (
 	maxDistance = 8191 // level 2, before two more bytes are needed
 	maxFar      = maxDistance + 1 + 65535
 	minFarMatch = 5 // a far match takes five bytes
-	longMatch   = 7 // of the three bits: the length goes on
+	longMatch   = 7 // value of the three bits with a longer length
 	farHigh     = 31
 	farLow      = 255
 
@@ -51,7 +51,7 @@ func Compress(dst, src []byte) []byte {
 // packer is one block while it is packed.
 type packer struct {
 	dst, src []byte
-	first    int // where the block begins in dst
+	first    int // start of the block in dst
 	level    int
 	anchor   int // the first byte not yet packed
 	seen     [1 << hashBits]int32
@@ -104,7 +104,7 @@ func (p *packer) matchLength(from, at int) int {
 	return n
 }
 
-// literals packs what lies before end.
+// literals packs the bytes before end.
 func (p *packer) literals(end int) {
 	for p.anchor < end {
 		n := min(maxLiterals, end-p.anchor)
@@ -142,7 +142,7 @@ func (p *packer) longer(rest int) {
 
 var errShort = errors.New("fastlz: the block ends in the middle of an instruction")
 
-// Decompress unpacks src into dst, which must be exactly as long as what was packed.
+// Decompress unpacks src into dst, which must have the exact length of the original.
 func Decompress(dst, src []byte) error {
 	if len(src) == 0 {
 		return errShort

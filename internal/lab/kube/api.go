@@ -114,7 +114,7 @@ func (c *Cluster) fixed(w http.ResponseWriter, at address) {
 	case at.plural == "cdiconfigs" && at.name == "config":
 		status := object{"uploadProxyCA": string(c.ca)}
 		if !c.config.NoProxyURL {
-			status["uploadProxyURL"] = strings.TrimPrefix(c.proxy.URL, "https://") // as CDI tells it
+			status["uploadProxyURL"] = strings.TrimPrefix(c.proxy.URL, "https://") // form of CDI
 		}
 		reply(w, http.StatusOK, object{"status": status})
 	case at.plural == "namespaces" && at.name == "vms":
@@ -178,7 +178,7 @@ func (c *Cluster) delete(w http.ResponseWriter, at address, in object) {
 		refuse(w, http.StatusConflict, "the precondition does not hold")
 	default:
 		if k.gone == 0 {
-			k.gone = 2 // what hangs on it goes first
+			k.gone = 2 // dependents are deleted first
 		}
 		reply(w, http.StatusOK, k.object)
 	}
@@ -227,7 +227,7 @@ func (c *Cluster) look(key string, k *kept) bool {
 	return true
 }
 
-// progress is what CDI says a volume is at.
+// progress returns the phase of a volume in CDI.
 func (c *Cluster) progress(k *kept) object {
 	phase, said := "Pending", "no volume yet"
 	switch {
@@ -249,7 +249,7 @@ func (c *Cluster) progress(k *kept) object {
 	}
 }
 
-// dig returns what is at the end of a path of keys.
+// dig returns the value at a path of keys.
 func dig(v any, path ...string) any {
 	for _, key := range path {
 		o, _ := v.(object)

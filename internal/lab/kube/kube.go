@@ -1,16 +1,16 @@
-// Package kube is an emulated Kubernetes cluster with KubeVirt and CDI, as far as one who moves VMs into
-// it sees of it: an API server that keeps objects, and CDI's upload proxy, which keeps what is sent to it.
-// No VM runs here, and no schema is known: test/kubevirt holds objects against the real ones.
+// Package kube is an emulated Kubernetes cluster with KubeVirt and CDI, as far as VM migrations use it: an API
+// server that stores objects, and CDI's upload proxy, which stores uploads. It runs no VMs and checks no
+// schema: test/kubevirt validates objects with the real ones.
 //
 //	c := kube.Start(kube.Config{})
 //	defer c.Close()
 //	os.WriteFile(path, c.Kubeconfig(), 0o600)
-//	c.Uploaded("vms", "web01-disk0") // what CDI would have written to the volume
+//	c.Uploaded("vms", "web01-disk0") // data that CDI would have written to the volume
 //
-// It misbehaves as real clusters do: volumes take a while to be ready, the proxy answers 503 until the pod
-// behind it listens, tokens get too old, transfers are cut and the pod starts anew, what is deleted lingers
-// until what hangs on it is gone. The behaviour is that of CDI 1.64's uploadproxy and uploadserver, and of
-// the API conventions of Kubernetes, read in their sources.
+// It misbehaves as real clusters do: volumes take a while to be ready, the proxy answers 503 until its pod
+// listens, tokens expire, transfers are cut and the pod restarts, deleted objects stay until their dependents
+// are gone. The behaviour is that of CDI 1.64's uploadproxy and uploadserver, and of the API conventions of
+// Kubernetes, according to their sources.
 package kube
 
 import (
@@ -34,26 +34,26 @@ import (
 	"time"
 )
 
-// Config says what the cluster is like. The zero value is one in which all goes well, after a while.
+// Config sets the behaviour of the cluster. With the zero value all operations succeed after a while.
 type Config struct {
 	NoKubeVirt, NoCDI bool
 	NoAsync           bool // CDI is so old that the proxy answers only when it is through
-	NoProxyURL        bool // CDI tells of no address of its proxy
+	NoProxyURL        bool // CDI reports no address of its proxy
 	PortForward       bool // the proxy's certificate is of the name that CDI gives it, not of its address
 
 	NotReady int // times that the proxy answers 503 to each upload
 	TooOld   int // tokens that are refused
 	Cut      int // uploads that are cut in the middle, each after one MiB
-	Lose     int // uploads that are taken and then lost: the pod starts anew
+	Lose     int // uploads that are accepted and then lost: the pod restarts
 
-	Hitch  string // what VMs that are to run are at in place of Running, such as "ErrorUnschedulable"
+	Hitch  string // state of VMs that should run, in place of Running, such as "ErrorUnschedulable"
 	Passes int    // looks after which they run all the same; 0: they never do
 
 	Stuck    bool                // volumes never get ready
 	GiveUp   bool                // volumes end as Failed
-	Small    int64               // bytes that volumes are short of what was asked for
+	Small    int64               // bytes that volumes are smaller than requested
 	Denied   map[string]bool     // "create virtualmachines", "get namespaces"
-	Refuse   func(object) string // what admission says of an object; empty: nothing
+	Refuse   func(object) string // refusal of the admission for an object; empty accepts it
 	Classes  []string            // storage classes
 	Password string              // the token; "lab" if empty
 }
@@ -68,7 +68,7 @@ type Cluster struct {
 	ca     []byte // PEM of who signed both
 
 	mu      sync.Mutex
-	objects map[string]*kept // by plural/namespace/name
+	objects map[string]*kept // objects by plural/namespace/name
 	tokens  map[string]string
 	serial  int
 	tap     func(n int) Fate
@@ -88,7 +88,7 @@ type kept struct {
 	done     bool // and written
 }
 
-// Fate is what becomes of a call.
+// Fate is the result of a call.
 type Fate int
 
 // Fates.
@@ -98,7 +98,7 @@ const (
 	Unanswered             // The connection breaks when all is done.
 )
 
-// Start starts a cluster on the loopback. It panics if there is none, as httptest does.
+// Start starts a cluster on the loopback. It panics if that fails, as httptest does.
 func Start(config Config) *Cluster {
 	if config.Password == "" {
 		config.Password = "lab"
@@ -156,21 +156,21 @@ func (c *Cluster) Objects(plural string) (all []map[string]any) {
 	return all
 }
 
-// Put has somebody else make an object.
+// Put creates an object as another user.
 func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep(plural, namespace, name, o)
 }
 
-// Remove has somebody else remove an object, which is gone at once.
+// Remove removes an object at once, as another user.
 func (c *Cluster) Remove(plural, namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.objects, address{plural: plural, namespace: namespace, name: name}.key())
 }
 
-// PowerOn has somebody start a VM that is there, as virtctl does.
+// PowerOn starts an existing VM as another user, as virtctl does.
 func (c *Cluster) PowerOn(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +180,7 @@ func (c *Cluster) PowerOn(namespace, name string) {
 	c.say(k, "Running")
 }
 
-// PowerOff has somebody stop a VM that is there, as virtctl does: it is off at once.
+// PowerOff stops an existing VM as another user, as virtctl does: it is off at once.
 func (c *Cluster) PowerOff(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +207,7 @@ func (c *Cluster) serve(pair tls.Certificate, handle http.HandlerFunc) *httptest
 	return s
 }
 
-// pass has the tap say what becomes of a call. To abort a handler breaks its connection.
+// pass lets the tap decide the result of a call. Aborting a handler breaks its connection.
 func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	c.mu.Lock()
 	c.calls++

@@ -10,8 +10,7 @@ import (
 // to, so that it shows as Stopped until then, and its pod is scheduled at the second.
 const powered = 3
 
-// live lets time go by for a VM, as KubeVirt's controller sees to it. One that was put there without what it
-// is to do is left alone.
+// live advances a VM in time, as KubeVirt's controller does. A VM without a run strategy is unchanged.
 func (c *Cluster) live(k *kept) {
 	strategy, _ := dig(k.object, "spec", "runStrategy").(string)
 	if strategy == "" {
@@ -35,8 +34,8 @@ func (c *Cluster) live(k *kept) {
 	}
 }
 
-// complaints are what conditions say of a VM at a hitch, as virt-controller writes them: copied from its
-// VirtualMachineInstance, or of its own. At others they say nothing.
+// complaints are the conditions of a VM at a hitch, as virt-controller writes them: copied from its
+// VirtualMachineInstance, or set on the VM. Other hitches have no condition.
 var complaints = map[string]object{
 	"ErrorUnschedulable": {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."},
 	"ErrorPvcNotFound":   {"type": "Synchronized", "status": "False", "reason": "FailedPvcNotFound", "message": "failed to find a PVC of the VM"},
@@ -65,7 +64,7 @@ func (c *Cluster) version(k *kept) {
 	k.object["metadata"].(object)["resourceVersion"] = fmt.Sprint(c.serial)
 }
 
-// patch merges what is given into an object, if the object is still the one that was meant.
+// patch merges a patch into an object, if the preconditions hold.
 func (c *Cluster) patch(w http.ResponseWriter, r *http.Request, at address, in object) {
 	k := c.objects[at.key()]
 	other := func(what string) bool {
@@ -81,7 +80,7 @@ func (c *Cluster) patch(w http.ResponseWriter, r *http.Request, at address, in o
 		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
 	case other("resourceVersion"):
 		refuse(w, http.StatusConflict, "the object has been modified; please apply your changes to the latest version and try again")
-	case other("uid"): // as the real API server has it, seen there
+	case other("uid"): // as the real API server answers
 		refuse(w, http.StatusUnprocessableEntity, "metadata.uid: Invalid value: field is immutable")
 	default:
 		merge(k.object, in)
@@ -90,7 +89,7 @@ func (c *Cluster) patch(w http.ResponseWriter, r *http.Request, at address, in o
 	}
 }
 
-// merge is RFC 7386's: objects are merged, and what is null goes.
+// merge implements RFC 7386: objects are merged, and null removes a key.
 func merge(into, from object) {
 	for key, value := range from {
 		inner, isObject := value.(object)

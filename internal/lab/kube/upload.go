@@ -57,7 +57,7 @@ func (c *Cluster) upload(w http.ResponseWriter, r *http.Request) {
 		k.restarts++
 	default:
 		k.image, k.taken, k.done = image, true, strings.HasSuffix(r.URL.Path, "/upload")
-		k.looks = 1 // it is worked on for a while
+		k.looks = 1 // the upload is processed for a while
 	}
 }
 
@@ -101,10 +101,10 @@ func (c *Cluster) take(r *http.Request) ([]byte, error) {
 	}
 	c.mu.Unlock()
 	if r.ContentLength < 0 {
-		return nil, errors.New("nobody said how long it is")
+		return nil, errors.New("the length is missing")
 	}
 	if cut {
-		_, _ = io.CopyN(io.Discard, r.Body, 1<<20) // it is thrown away
+		_, _ = io.CopyN(io.Discard, r.Body, 1<<20) // discarded
 		panic(http.ErrAbortHandler)
 	}
 	return io.ReadAll(r.Body)
@@ -119,6 +119,6 @@ func capacity(o object) int64 {
 			text, unit = number, 1<<(10*(i+1))
 		}
 	}
-	n, _ := strconv.ParseInt(text, 10, 64) // what is no number holds nothing
+	n, _ := strconv.ParseInt(text, 10, 64) // text without a number counts as 0
 	return n * unit
 }

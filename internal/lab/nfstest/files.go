@@ -25,8 +25,8 @@ type file struct {
 	nlink  uint32
 	size   int64
 	blocks map[int64][]byte
-	dir    map[string]uint64 // nil: a file
-	verf   []byte            // of the exclusive CREATE that made it
+	dir    map[string]uint64 // entries of a folder; nil for a file
+	verf   []byte            // verifier of the exclusive CREATE that made it
 	time   uint32            // mtime: a count of changes
 }
 
@@ -158,7 +158,7 @@ func (s *Server) Write(path string, data []byte) {
 	s.writeAt(f, data, 0)
 }
 
-// Used is how many bytes of blocks a file takes, or -1 if there is none.
+// Used returns the bytes of a file's blocks, or -1 if it does not exist.
 func (s *Server) Used(path string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *Server) Used(path string) int64 {
 	return -1
 }
 
-// Names lists what is in a folder; "" is the root.
+// Names lists the names in a folder; "" is the root.
 func (s *Server) Names(path string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

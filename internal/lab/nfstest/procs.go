@@ -73,7 +73,7 @@ type call struct {
 	data []byte
 }
 
-// peek takes the arguments that an Op tells of.
+// peek parses the arguments that an Op contains.
 func (c *call) peek(proc uint32) {
 	if c.f != nil {
 		c.op.Name = c.f.name

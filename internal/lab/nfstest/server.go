@@ -1,7 +1,6 @@
-// Package nfstest is a small NFSv3 server in memory that tests of the lab mount: portmapper,
-// MOUNT and NFS on one loopback port, as much of them as a host uses. It keeps what was
-// written when it is stopped and started, and misbehaves on request. It is not decamp's
-// server and shares nothing with it.
+// Package nfstest is a small NFSv3 server in memory for tests of the lab: portmapper, MOUNT and NFS on
+// one loopback port, as far as a host uses them. It keeps its files across a stop and start, and
+// misbehaves on request. It shares no code with decamp's server.
 package nfstest
 
 import (
@@ -21,7 +20,7 @@ const Export = "/srv/land"
 type Op struct {
 	Proc   string // "WRITE"
 	XID    uint32
-	Name   string // of the file, where the call names one or its handle is known
+	Name   string // name of the file, if the call names one or its handle is known
 	Offset int64  // WRITE, READ
 	Length int    // WRITE, READ
 	Stable uint32 // WRITE
@@ -42,7 +41,7 @@ type Server struct {
 	mu       sync.Mutex
 	addr     string
 	port     *socket.Kept // until Close; nil after that
-	ln       net.Listener // nil while stopped
+	ln       net.Listener // listener; nil while stopped
 	conns    map[net.Conn]bool
 	ops      []Op
 	hook     func(Op) Verdict
@@ -173,7 +172,7 @@ func (s *Server) accept(ln net.Listener) {
 		}
 		s.mu.Unlock()
 		if stopped {
-			_ = c.Close() // nobody will miss it
+			_ = c.Close() // the server has stopped
 		}
 	}
 }
@@ -183,7 +182,7 @@ func (s *Server) serve(c net.Conn) {
 		s.mu.Lock()
 		delete(s.conns, c)
 		s.mu.Unlock()
-		_ = c.Close() // the client has what it gets
+		_ = c.Close() // the client keeps the received data
 	}()
 	for {
 		msg, err := xdr.ReadRecord(c, 4<<20)

@@ -25,7 +25,7 @@ type volume struct {
 	created          time.Time
 	late             int // lists that do not show it
 	server           string
-	bad              bool // it ends in error
+	bad              bool // the operation ends in error
 }
 
 func (v *volume) told() object {
@@ -257,7 +257,7 @@ type Volume struct {
 	Type, Zone              string
 	Bootable                bool
 	Metadata, ImageMetadata map[string]string
-	Data                    []byte // what was written; zeros follow
+	Data                    []byte // written data; zeros follow
 	Server                  string
 }
 
@@ -279,7 +279,7 @@ func (c *Cloud) Volumes() []Volume {
 	return all
 }
 
-// AddVolume makes a volume of somebody else's.
+// AddVolume creates a volume of another user.
 func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +288,7 @@ func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
 	return v.id
 }
 
-// Attach has a server of somebody else's use a volume; none with an empty name.
+// Attach attaches a volume to a server of another user; an empty name detaches it.
 func (c *Cloud) Attach(id, server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

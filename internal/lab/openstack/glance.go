@@ -14,9 +14,9 @@ import (
 
 // image is an image of Glance's.
 type image struct {
-	fields object // as they are told
-	sent   []byte // as it was uploaded
-	disk   []byte // what is in it
+	fields object // fields as the client set them
+	sent   []byte // uploaded bytes
+	disk   []byte // content of the disk
 }
 
 func (i *image) id() string { return i.fields["id"].(string) }
@@ -193,7 +193,7 @@ func (c imageAPI) deleteImage(w http.ResponseWriter, i *image) {
 type Image struct {
 	ID, Name, Status string
 	Fields           map[string]any
-	Data             []byte // what the disk in it holds
+	Data             []byte // content of the disk in the image
 }
 
 // Images lists those that are not deleted, by name.

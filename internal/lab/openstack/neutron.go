@@ -134,7 +134,7 @@ func (c networkAPI) clash(w http.ResponseWriter, p *port) bool {
 	return false
 }
 
-// address gives a port one, if its network has a subnet and nobody chose one.
+// address assigns an address to a port, if its network has a subnet and the request has none.
 func (c networkAPI) address(p *port, on Network) {
 	if len(p.Fixed) > 0 || on.CIDR == "" {
 		return
@@ -169,7 +169,7 @@ func (c *Cloud) Ports() []Port {
 	return all
 }
 
-// AddPort makes a port of somebody else's.
+// AddPort creates a port of another user.
 func (c *Cloud) AddPort(network, mac, address string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +181,7 @@ func (c *Cloud) AddPort(network, mac, address string) string {
 	return p.ID
 }
 
-// RemovePort has somebody else delete a port.
+// RemovePort deletes a port as another user.
 func (c *Cloud) RemovePort(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,7 +14,7 @@ type server struct {
 	volumes, ports   []string
 	image            string
 	bad, launched    bool
-	starting         bool // it is off, and powered on at the next look
+	starting         bool // the server is off, and runs at the next request
 	going            int  // looks until it is gone; 0: it is not being deleted
 }
 
@@ -111,7 +111,7 @@ func (c computeAPI) oneServer(w http.ResponseWriter, r *http.Request, id string)
 	tell(w, http.StatusOK, object{"server": s.told()})
 }
 
-// power is what is done to a server: it is started, if it is off.
+// power handles actions on a server: it is started, if it is off.
 func (c computeAPI) power(w http.ResponseWriter, r *http.Request, id string) {
 	var asked object
 	if !read(w, r, &asked) {
@@ -186,7 +186,7 @@ func (c computeAPI) disksFor(s *server, o wanted) bool {
 	return boots
 }
 
-// portsFor finds the ports of a server, which nobody else may have.
+// portsFor finds the ports of a server, which no other server may use.
 func (c computeAPI) portsFor(s *server, o wanted) bool {
 	list, _ := o.Networks.([]any)
 	for _, n := range list {
@@ -199,7 +199,7 @@ func (c computeAPI) portsFor(s *server, o wanted) bool {
 	return true
 }
 
-// build gives a server what it is made of.
+// build attaches a server's volumes and ports.
 func (c computeAPI) build(s *server) {
 	for _, id := range s.volumes {
 		c.volumes[id].server, c.volumes[id].status = s.id, "in-use"
@@ -230,7 +230,7 @@ func (c *Cloud) Servers() []Server {
 	return all
 }
 
-// AddServer makes a server of somebody else's, which runs.
+// AddServer creates a running server of another user.
 func (c *Cloud) AddServer(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,17 +1,16 @@
-// Package openstack is an emulated OpenStack cloud, as far as one who moves VMs into it sees of it: Keystone,
-// Glance, Cinder, Neutron and Nova, behind one address. It keeps what is uploaded, so that a test can compare
-// it; no server runs here.
+// Package openstack is an emulated OpenStack cloud, as far as VM migrations use it: Keystone, Glance, Cinder,
+// Neutron and Nova at one address. It stores uploads, so that a test can compare them; it runs no servers.
 //
 //	c := openstack.Start(openstack.Config{})
 //	defer c.Close()
 //	os.WriteFile(path, c.CloudsYAML(caPath), 0o600)
-//	c.Volumes()[0].Data // what the guest would read
+//	c.Volumes()[0].Data // data that the guest would read
 //
-// It misbehaves as real clouds do: volumes are made and deleted while one looks, and end in error; lists do
-// not show at once what was made; tokens end, also in the middle of an upload; quotas are refused by each
-// service in its own way; an image is kept as long as volumes are clones of it. Time goes by looking: what is
-// on its way goes on when it is asked after. The behaviour is that of the API references and of the services'
-// sources of 2024; nothing was copied from them.
+// It misbehaves as real clouds do: volumes take several requests to be created and deleted, and may end in
+// error; lists do not show new objects at once; tokens expire, also during an upload; each service refuses
+// quotas in a different way; an image cannot be deleted while volumes are clones of it. Time advances with
+// requests. The behaviour is that of the API references and of the services' sources of 2024; no code was
+// copied from them.
 package openstack
 
 import (
@@ -33,23 +32,23 @@ import (
 	"time"
 )
 
-// Config says what the cloud is like. The zero value is one in which all goes well, after a while.
+// Config sets the behaviour of the cloud. With the zero value all operations succeed after a while.
 type Config struct {
 	Flavors   []Flavor  // some if nil
 	Networks  []Network // lan and dmz if nil
-	Roles     []string  // of the account; member if nil
+	Roles     []string  // roles of the account; member if nil
 	Gigabytes int       // quota of all volumes, GiB; 1000 if 0, none if negative
 	Volumes   int       // quota of volumes; 100 if 0
 	Servers   int       // quota of servers; 10 if 0
 	Hash      string    // Glance's algorithm; sha512 if empty
 	Forgetful bool      // Cinder takes no properties of images over
 	Clones    bool      // volumes are clones of their images, which cannot be deleted before them
-	Owned     bool      // networks are somebody else's: who is no admin may not choose addresses
+	Owned     bool      // networks belong to another project: only an admin may select addresses
 
 	TokenCalls int // calls that a token is good for; 0: any number
 	EndUploads int // uploads in whose middle the token ends
 	CutUploads int // uploads that are cut off
-	Damage     int // uploads of which one byte arrives as another
+	Damage     int // uploads in which one byte is changed
 	BadVolumes int // volumes that end in error
 	BadServers int // servers that end in error
 	Late       int // lists that do not show a volume that was just made
@@ -64,7 +63,7 @@ type Flavor struct {
 // A Network is one that ports can be on.
 type Network struct {
 	ID, Name string
-	CIDR     string // of its subnet; none if empty
+	CIDR     string // CIDR of its subnet; none if empty
 }
 
 // Cloud is a running emulation. Its methods may be called concurrently.
@@ -92,7 +91,7 @@ const (
 	Secret   = "application-secret-0815"
 )
 
-// Start starts a cloud on the loopback. It panics if there is none, as httptest does.
+// Start starts a cloud on the loopback. It panics if that fails, as httptest does.
 func Start(config Config) *Cloud {
 	if config.Flavors == nil {
 		config.Flavors = []Flavor{
@@ -227,13 +226,13 @@ func (c *Cloud) troubled(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Retry-After", f.RetryAfter)
 		}
 		w.WriteHeader(f.Status)
-		_, _ = w.Write([]byte(f.Body)) // whoever is gone does not read it
+		_, _ = w.Write([]byte(f.Body)) // fails if the client has disconnected
 		return true
 	}
 	return false
 }
 
-// versions answers what each service says of itself to anybody.
+// versions returns each service's description without authentication.
 func versions(w http.ResponseWriter, service, rest string, r *http.Request) bool {
 	said := map[string]map[string]string{"image": {"": "v2.15"}, "network": {"": "v2.0"}, "volume": {"v3": "v3.0"}, "compute": {"v2.1": "v2.1"}}
 	id, ok := said[service][strings.Trim(rest, "/")]
@@ -249,7 +248,7 @@ type object = map[string]any
 func tell(w http.ResponseWriter, status int, what any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(what) // whoever is gone does not read it
+	_ = json.NewEncoder(w).Encode(what) // fails if the client has disconnected
 }
 
 // refuse answers as Nova and Cinder do.

@@ -8,7 +8,8 @@ import (
 // maxDisk is the largest disk that is decoded, in bytes.
 const maxDisk = 1 << 30
 
-// decodeQCOW2 reads what is in an image that has plain clusters only. It is not the product's reader.
+// decodeQCOW2 reads the content of an image with plain clusters only. It is independent of decamp's
+// reader.
 func decodeQCOW2(file []byte) ([]byte, error) {
 	be := binary.BigEndian
 	if len(file) < 104 || string(file[:4]) != "QFI\xfb" {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// SetPassword has the server let nobody in without this password from now on.
+// SetPassword requires this password for all connections from now on.
 func (s *Server) SetPassword(password string) {
 	s.t.Helper()
 	s.query(fmt.Sprintf("alter role decamp password '%s'", password))
@@ -20,7 +20,7 @@ func (s *Server) SetPassword(password string) {
 	const patience = time.Minute
 	for began := time.Now(); s.psql("select 1").Run() == nil; time.Sleep(20 * time.Millisecond) {
 		if time.Since(began) > patience {
-			s.t.Fatal("postgres still asks for no password")
+			s.t.Fatal("postgres still requires no password")
 		}
 	}
 }
@@ -32,7 +32,7 @@ func (s *Server) query(sql string) {
 	}
 }
 
-// psql asks without a password.
+// psql connects without a password.
 func (s *Server) psql(sql string) *exec.Cmd {
 	cmd := exec.Command("psql", "-X", "-w", "-d", s.URL(), "-c", sql)
 	cmd.Env = append(os.Environ(), "PGPASSWORD=", "PGPASSFILE=/dev/null")

@@ -1,5 +1,5 @@
-// Package postgres starts a real PostgreSQL for tests: Debian's, in a folder of its own, on a
-// port of its own of the loopback, to be stopped, frozen and killed as a test wants.
+// Package postgres starts a real PostgreSQL for tests: Debian's, in a temporary folder, on a reserved
+// loopback port. Tests can stop, suspend and kill it.
 package postgres
 
 import (
@@ -36,7 +36,7 @@ func Start(t testing.TB) *Server {
 	return StartAt(t, "127.0.0.1")
 }
 
-// StartAt is Start at another address of this machine, where whoever reaches it is let in. Under -short it skips
+// StartAt is Start at another address of this machine, without authentication. Under -short it skips
 // the test: a server takes seconds.
 func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
@@ -127,11 +127,11 @@ func (s *Server) end(how syscall.Signal) {
 	if s.cmd == nil || s.cmd.ProcessState != nil {
 		return
 	}
-	_ = s.cmd.Process.Signal(how) // it may have ended
-	_ = s.cmd.Wait()              // by a signal: that is an error
+	_ = s.cmd.Process.Signal(how) // fails if it has ended
+	_ = s.cmd.Wait()              // the error is the signal
 }
 
-// Processes returns the server's and its children's, of which each connection has one.
+// Processes returns the processes of the server and its children, one for each connection.
 func (s *Server) Processes() (pids []int) {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid
@@ -149,7 +149,7 @@ func (s *Server) Processes() (pids []int) {
 	return append(pids, pid)
 }
 
-// signalAll reaches the server's children too, which are in groups of their own.
+// signalAll also signals the server's children, which have separate process groups.
 func (s *Server) signalAll(sig syscall.Signal) {
 	s.t.Helper()
 	for _, pid := range s.Processes() {

@@ -82,11 +82,11 @@ func suffix(enrolled bool) string {
 	return ""
 }
 
-// variablesSize is what of an EFI disk is the firmware's, in bytes.
+// variablesSize is the size of the firmware's part of an EFI disk, in bytes.
 const variablesSize = 528 << 10
 
-// firmwareVariables makes the store of a new EFI disk. On a block device it is the begin of a volume that holds
-// what was there before.
+// firmwareVariables creates the store of a new EFI disk. On a block device the rest of the volume keeps
+// its previous content.
 func firmwareVariables(ctx context.Context, path, format string, enrolled, file bool) (size string, err error) {
 	template := ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd"
 	if file {

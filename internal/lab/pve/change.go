@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// apply gives a guest the options of the request. If one fails, none of them is there, nor a
-// volume of theirs.
+// apply sets the options of the request on a guest. If one fails, none is set, and their volumes are
+// removed.
 func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 	if t.broken != nil {
 		return t.broken
@@ -33,7 +33,7 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 	defer c.mu.Unlock()
 	for name, value := range made {
 		if old := g.config[name]; driveKey.MatchString(name) && old != "" && parseDrive(old).volume != "none" && parseDrive(old).volume != parseDrive(value).volume {
-			g.config[fmt.Sprintf("unused%d", len(g.config))] = parseDrive(old).volume // as Proxmox keeps what is replaced
+			g.config[fmt.Sprintf("unused%d", len(g.config))] = parseDrive(old).volume // Proxmox keeps a replaced volume as unused
 		}
 		g.config[name] = value
 	}

@@ -41,7 +41,7 @@ func parseDrive(value string) drive {
 	return d
 }
 
-// kept is the option as the configuration has it: what was for the making is gone.
+// kept returns the option for the configuration, without the parameters of the creation.
 func (d drive) kept(volid, size string) string {
 	words := []string{volid}
 	for _, name := range d.order {
@@ -58,8 +58,8 @@ var (
 	newDisk  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
 )
 
-// checkDrives looks at disks before a task is made of them: what the caller may, and that there is
-// what is to be imported.
+// checkDrives checks disks before the task starts: the caller's permissions, and the existence of the
+// imported volume.
 func (c *call) checkDrives(form url.Values) error {
 	for name := range form {
 		d := parseDrive(form.Get(name))
@@ -172,8 +172,8 @@ func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d d
 	return gib + "G", run(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
 }
 
-// importFrom converts what was uploaded. Nobody believes it: an image with another behind it
-// could read any file of the node's.
+// importFrom converts an upload. Uploads are untrusted: an image with a backing file could read any
+// file of the node.
 func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path, format string) (string, error) {
 	source, err := s.path(from)
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 	return fmt.Sprintf("%dK", size>>10), nil
 }
 
-// checkUntrusted refuses an image that is not what it says, or not alone.
+// checkUntrusted refuses an image with another format than declared, or with a backing file.
 func checkUntrusted(ctx context.Context, path, format string) error {
 	info, err := imageInfo(ctx, path, format)
 	if err != nil {

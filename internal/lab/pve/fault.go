@@ -3,10 +3,10 @@ package pve
 // Faults are what goes wrong, from when they are set on.
 type Faults struct {
 	Taken    int               // so many VMIDs are taken between nextid and the request to create
-	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, qmstart, imgcopy) end with this error, and undo what they did
+	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, qmstart, imgcopy) end with this error, and revert their changes
 	CutAfter int64             // an upload's connection is cut after so many bytes of its body, if Cuts
 	Cuts     int               // how often
-	Garble   bool              // what is uploaded arrives changed
+	Garble   bool              // uploads arrive changed
 	Hold     chan struct{}     // tasks wait until it is closed, if not nil
 	Down     int               // so many requests are answered as while pveproxy restarts: not at all
 
@@ -31,7 +31,7 @@ func (s *Server) fails(kind string) (text string, hold chan struct{}) {
 	return s.faults.Tasks[kind], s.faults.Hold
 }
 
-// cut says whether an upload is cut, and after how many bytes.
+// cut reports whether an upload is cut, and after how many bytes.
 func (s *Server) cut() (after int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +42,7 @@ func (s *Server) cut() (after int64, ok bool) {
 	return s.faults.CutAfter, true
 }
 
-// down says whether this request gets no answer.
+// down reports whether this request gets no answer.
 func (s *Server) down() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

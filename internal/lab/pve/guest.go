@@ -18,7 +18,7 @@ type guest struct {
 	vmid   int
 	config map[string]string
 	busy   sync.Mutex    // held by who changes it
-	qemu   *exec.Cmd     // nil while it is off
+	qemu   *exec.Cmd     // QEMU of the guest; nil while it is off
 	off    chan struct{} // closed once qemu is no more
 }
 
@@ -26,7 +26,7 @@ func newGuest(vmid int, config map[string]string) *guest {
 	return &guest{vmid: vmid, config: maps.Clone(config)}
 }
 
-// shown is the configuration as the API tells it.
+// shown returns the configuration as the API shows it.
 func (g *guest) shown() map[string]string {
 	shown := maps.Clone(g.config)
 	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
@@ -38,7 +38,7 @@ func errLocked(vmid int) error {
 	return fmt.Errorf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", vmid)
 }
 
-// keys says which options there are, and what privilege one needs for them.
+// keys lists the options with the required privileges.
 var keys = []struct {
 	name      *regexp.Regexp
 	privilege string

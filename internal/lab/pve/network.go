@@ -8,7 +8,7 @@ import (
 // A Network is what cards of guests can join: a bridge of the node's, or a VNet of a zone.
 type Network struct {
 	Name string
-	Zone string // of a VNet; a bridge has none
+	Zone string // zone of a VNet; empty for a bridge
 }
 
 // at is where the right to use the network is held. Bridges count as one zone.

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// Config says what the node is like. The zero value, with a Dir, is a node pve1 of 8.4 with a
-// storage local of files, a storage local-lvm of block devices, and one token that may do all.
+// Config describes the node. The zero value, with a Dir, is a node pve1 of 8.4 with a storage local of
+// files, a storage local-lvm of block devices, and one token with all privileges.
 type Config struct {
 	Dir      string        // an empty folder for all that it keeps
 	Node     string        // its name; pve1 if empty
@@ -29,7 +29,7 @@ type Config struct {
 	Skew     time.Duration // how far its clock is ahead
 	NextID   int           // the first VMID that it gives; 100 if 0
 
-	RegisteredTags []string // that none but who may Sys.Modify the cluster gives to a guest
+	RegisteredTags []string // tags that require Sys.Modify on the cluster
 }
 
 // Server is the node.
@@ -140,7 +140,7 @@ func (s *Server) vmids() []int {
 	return ids
 }
 
-// Guest returns the configuration of a guest; nil if there is none.
+// Guest returns the configuration of a guest; nil if it does not exist.
 func (s *Server) Guest(vmid int) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *Server) Guest(vmid int) map[string]string {
 	return nil
 }
 
-// AddGuest makes a guest of somebody else's.
+// AddGuest creates a guest of another user.
 func (s *Server) AddGuest(vmid int, config map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 type refusal struct {
 	status     int
 	text       string
-	parameters map[string]string // by name, of a 400
+	parameters map[string]string // errors of a 400 by parameter
 }
 
 func (r *refusal) Error() string { return r.text }

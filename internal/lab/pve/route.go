@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A call is one request, once it is known who asks.
+// A call is one authenticated request.
 type call struct {
 	*Server
 	request *http.Request
 	token   Token
 	args    []string   // the parts of the path that the route names
-	form    url.Values // from query and body, not of an upload
+	form    url.Values // parameters of query and body; empty for an upload
 }
 
 // A route is a method of the API.
@@ -113,7 +113,7 @@ func (s *Server) serve(r *http.Request) (any, error) {
 	return nil, refuse(http.StatusNotImplemented, "Method '%s %s' not implemented", r.Method, path)
 }
 
-// here refuses what is for another node: it would be passed on.
+// here refuses requests for another node: Proxmox would forward them.
 func (s *Server) here(path string) error {
 	rest, ok := strings.CutPrefix(path, "/nodes/")
 	name, _, _ := strings.Cut(rest, "/")

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is the node's login by SSH: a real sshd, of which each connection has a process. Who logs in finds
-// a pvesm that knows the node's volumes, and of other programs those that Tools lists.
+// SSH is the node's SSH login: a real sshd with a process for each connection. A session has a pvesm
+// with the node's volumes, and the programs in Tools.
 type SSH struct {
-	Addr       string // where it listens
+	Addr       string // address of the server
 	Key        string // a file; who has it gets in
 	OtherKey   string // a file with one that does not
 	KnownHosts string // a file with the node's key
 	ChangedKey string // a file with another key for the node
-	Tools      string // a folder of programs: what is removed, the node does not have
+	Tools      string // folder of programs: a removed program is missing on the node
 
 	config   string
 	listener net.Listener
@@ -32,11 +32,11 @@ type SSH struct {
 
 	mu     sync.Mutex
 	cuts   int
-	after  int64 // that are left until the next
+	after  int64 // remaining bytes until the next fault
 	every  int64
 	conns  map[net.Conn]bool
 	logins int
-	bytes  int64 // that clients sent
+	bytes  int64 // bytes from clients
 }
 
 // programs are what node and lab have alike.
@@ -160,8 +160,7 @@ func (s *Server) writeTools(d *SSH, library string) error {
 	return nil
 }
 
-// Fail has a qemu-nbd that fails what is asked of it by that number of Linux's, such as 28 for a disk that
-// is full; 0 takes it back.
+// Fail lets qemu-nbd fail requests with that errno of Linux, such as 28 for a full disk; 0 ends that.
 func (d *SSH) Fail(errno int, event string) error {
 	path := filepath.Join(d.Tools, "qemu-nbd")
 	real, err := exec.LookPath("qemu-nbd")
@@ -226,7 +225,7 @@ func (d *SSH) serve(conn net.Conn) {
 		defer d.mu.Unlock()
 		delete(d.conns, conn)
 	}()
-	inner, err := net.Listen("tcp", "127.0.0.1:0") // sshd asks its end for addresses
+	inner, err := net.Listen("tcp", "127.0.0.1:0") // sshd reads the addresses of its connection
 	if err != nil {
 		return
 	}

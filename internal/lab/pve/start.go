@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// startGuest starts QEMU from the guest's options, and with nothing else. Where the cluster's HA manager looks
-// after the guest, the task is over once that was asked.
+// startGuest starts QEMU with the guest's options. If the cluster's HA manager controls the guest, the
+// task ends after the request to it.
 func startGuest(c *call) (any, error) {
 	g, err := c.find("VM.PowerMgmt")
 	if err != nil {
@@ -29,7 +29,7 @@ func startGuest(c *call) (any, error) {
 	if ha {
 		return c.fork("hastart", c.args[0], func(_ context.Context, t *task) error {
 			t.say("Requesting HA start for VM %d", g.vmid)
-			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // nobody is told
+			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // the result is not reported
 			return nil
 		}), nil
 	}
@@ -90,7 +90,7 @@ func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	return args, nil
 }
 
-// checkBridges is QEMU's end whose script for a card finds no bridge: what lacks is not what it says last.
+// checkBridges returns QEMU's error for a missing bridge, whose cause is not in its last message.
 func (s guestStart) checkBridges(t *task, g *guest) error {
 	for _, name := range sortedKeys(g.config) {
 		m := bridgeOf.FindStringSubmatch(g.config[name])
@@ -130,13 +130,13 @@ func (s guestStart) boot(t *task, g *guest, args []string) error {
 	s.mu.Lock()
 	dies := s.faults.Dies
 	s.mu.Unlock()
-	_, _ = io.WriteString(ask, `{"execute": "qmp_capabilities"}`+"\n") // who is dead does not answer
+	_, _ = io.WriteString(ask, `{"execute": "qmp_capabilities"}`+"\n") // fails if QEMU has ended
 	up := isUp(monitor)
 	if up && dies {
 		_ = cmd.Process.Kill()
 	}
 	if !up || dies {
-		_ = cmd.Wait() // its words and its code are told
+		_ = cmd.Wait() // the error contains its output and exit code
 		return ended(t, cmd, said.Name(), up)
 	}
 	off := make(chan struct{})
@@ -162,7 +162,7 @@ func (s *Server) SwitchOff(vmid int) {
 		s.mu.Unlock()
 		return
 	}
-	_ = g.qemu.Process.Kill() // it may be over already
+	_ = g.qemu.Process.Kill() // fails if it has ended
 	off := g.off
 	s.mu.Unlock()
 	<-off
@@ -181,7 +181,7 @@ func isUp(monitor io.Reader) bool {
 	}
 }
 
-// ended is the end of a QEMU that made no machine. Who was up has left, and nobody waits for that.
+// ended returns the error of a QEMU that did not start. A guest that was up ends without an error.
 func ended(t *task, cmd *exec.Cmd, said string, up bool) error {
 	if up {
 		return nil

@@ -22,9 +22,9 @@ type Storage struct {
 	Type    string // dir, lvmthin …
 	Content []string
 	Size    int64  // bytes; what volumes take counts as far as it is data
-	Format  string // what volumes are that nobody says more of: raw if empty, and qcow2 where storage.cfg says so
+	Format  string // default format of volumes: raw if empty, and qcow2 if storage.cfg sets it
 	Lazy    bool   // its volumes are not there for programs before the node's library activates them
-	Remote  bool   // they are no files of the node: their paths are for QEMU alone, as those of RBD
+	Remote  bool   // volumes are not files of the node: their paths are for QEMU only, as those of RBD
 }
 
 // extent is what block devices are rounded up to, in bytes.
@@ -69,7 +69,7 @@ func storages(c *call) (any, error) {
 	return list, nil
 }
 
-// volumes answers what was uploaded, and the volumes of guests.
+// volumes lists uploads, and the volumes of guests.
 func volumes(c *call) (any, error) {
 	st, err := c.storage(c.args[0])
 	if err == nil {
@@ -123,7 +123,7 @@ func (c *call) images(st Storage) (list []map[string]any) {
 
 var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
 
-// newVolume makes a volume before it answers. A fresh one of LVM holds what was there before.
+// newVolume creates a volume before it answers. A new volume of LVM has its previous content.
 func newVolume(c *call) (any, error) {
 	st, err := c.storage(c.args[0])
 	if err == nil {

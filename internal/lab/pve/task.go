@@ -17,10 +17,10 @@ type task struct {
 	upid   string
 	kind   string
 	id     string
-	user   string // with the token's name
+	user   string // user with the token's name
 	start  time.Time
 	cancel context.CancelFunc
-	broken error // what its work is to end with, by Faults.Tasks
+	broken error // error of Faults.Tasks; nil to succeed
 
 	mu   sync.Mutex
 	log  []string
@@ -35,7 +35,7 @@ func (t *task) say(format string, args ...any) {
 	t.log = append(t.log, fmt.Sprintf(format, args...))
 }
 
-// errStopped is why a task's context ended, if somebody stopped it.
+// errStopped is the cause if a user stopped the task.
 var errStopped = errors.New("interrupted by signal")
 
 // fork runs work as a task and returns its UPID.
@@ -138,7 +138,7 @@ func taskStatus(c *call) (any, error) {
 	return t.shown(), nil
 }
 
-// taskLog answers lines as {n, t}, 50 unless told otherwise.
+// taskLog returns lines as {n, t}, 50 by default.
 func taskLog(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {
@@ -158,8 +158,8 @@ func taskLog(c *call) (any, error) {
 	return lines, nil
 }
 
-// listTasks answers the tasks that the caller may see, the last first. Its lists name an end
-// "status", where one task's status names it "exitstatus".
+// listTasks lists the tasks that the caller may see, the last first. Lists name the result "status", a
+// single task's status names it "exitstatus".
 func listTasks(c *call) (any, error) {
 	audit := c.token.may("/nodes/"+c.config.Node, "Sys.Audit")
 	c.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Token is a secret by which somebody uses the API, and what that one may do.
+// A Token is the API credential of a user, with privileges.
 type Token struct {
 	User   string // user@realm
 	ID     string
@@ -19,7 +19,7 @@ func (t Token) String() string { return t.name() + "=" + t.Secret }
 
 func (t Token) name() string { return t.User + "!" + t.ID }
 
-// ACL is the privileges on a path and on all below it that has no entry of its own.
+// ACL has the privileges on a path, and on all paths below it without a separate entry.
 type ACL map[string][]string
 
 // All lists the privileges that matter here.
@@ -74,7 +74,7 @@ func (t Token) needAny(at string, privileges ...string) error {
 	return refuse(http.StatusForbidden, "Permission check failed (%s, %s)", at, strings.Join(privileges, "|"))
 }
 
-// authenticate finds who asks.
+// authenticate returns the token of a request.
 func (s *Server) authenticate(r *http.Request) (Token, error) {
 	name, secret, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "PVEAPIToken="), "=")
 	if !ok {
@@ -93,12 +93,11 @@ func (s *Server) authenticate(r *http.Request) (Token, error) {
 	return Token{}, refuse(http.StatusUnauthorized, "no such token '%s' for user '%s'", id, user)
 }
 
-// permissions answers what the caller may do on a path: each privilege, and whether it goes on
-// to what is below.
+// permissions returns the caller's privileges on a path, and whether each propagates to paths below.
 func permissions(c *call) (any, error) {
 	at := c.form.Get("path")
 	if at == "" {
-		return nil, refuseParameter("path", "the lab tells of one path only")
+		return nil, refuseParameter("path", "the lab supports one path only")
 	}
 	held := map[string]int{}
 	for _, p := range c.token.on(at) {

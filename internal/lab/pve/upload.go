@@ -79,7 +79,7 @@ func (c *call) receive() (*uploaded, error) {
 			return nil, err
 		}
 	}
-	_, err = io.Copy(io.Discard, r) // what comes after the file is not looked at
+	_, err = io.Copy(io.Discard, r) // parts after the file are ignored
 	return u, err
 }
 
@@ -102,7 +102,7 @@ func (c *call) part(r *bufio.Reader, u *uploaded, end string) error {
 	}
 	m := partHeader.FindStringSubmatch(header.String())
 	if m == nil {
-		return refuse(http.StatusNotImplemented, "for data too large") // what it says of parts it does not understand
+		return refuse(http.StatusNotImplemented, "for data too large") // Proxmox's answer to unsupported parts
 	}
 	if m[2] == "" {
 		var value bytes.Buffer
@@ -144,7 +144,7 @@ func (c *call) file(r *bufio.Reader, u *uploaded, name, end string) error {
 	return f.Close()
 }
 
-// copyUntil copies what comes before end, and takes end.
+// copyUntil copies the bytes before end, and consumes end.
 func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 	for {
 		window, err := r.Peek(r.Size())
@@ -160,7 +160,7 @@ func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 			return n, err
 		}
 		n += int64(take)
-		_, _ = r.Discard(take) // it was peeked at
+		_, _ = r.Discard(take) // the bytes were peeked
 		if at >= 0 {
 			_, _ = r.Discard(len(end))
 			return n, nil
@@ -168,7 +168,7 @@ func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 	}
 }
 
-// accept checks what was uploaded, and has it copied to its storage.
+// accept checks an upload, and copies it to its storage.
 func (c *call) accept(u *uploaded) (string, error) {
 	st, err := c.storage(c.args[0])
 	if err != nil {

@@ -17,7 +17,7 @@ type std struct {
 	out, err io.Writer
 }
 
-// hold tells the outputs that they are in use, and returns what ends that.
+// hold marks the outputs as in use, and returns the function that ends that.
 func (s std) hold() func() {
 	var held []Holder
 	for _, w := range []io.Writer{s.out, s.err} {
@@ -51,10 +51,10 @@ type interp struct {
 	last   int // $!
 	exited bool
 
-	children map[int]*Proc // in the background
+	children map[int]*Proc // background processes
 }
 
-// Start runs a script in a session of its own and returns its first process.
+// Start runs a script in a new session and returns its first process.
 func (m *Machine) Start(script string, in io.Reader, out, errOut io.Writer) *Proc {
 	s := std{in, out, errOut}
 	return m.spawn(nil, "sh", s, func(p *Proc) int {
@@ -110,7 +110,7 @@ func (x *interp) list(l list) {
 	}
 }
 
-// fork runs a node in a process of its own with a copy of this shell.
+// fork runs a node in a new process with a copy of this shell.
 func (x *interp) fork(n node, s std) *Proc {
 	child := *x
 	child.vars, child.std, child.children = maps.Clone(x.vars), s, map[int]*Proc{}
@@ -321,7 +321,7 @@ func (x *interp) abs(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// simple runs one command. inPlace says that the shell's process ends with it.
+// simple runs one command. inPlace replaces the shell's process with it.
 func (x *interp) simple(n *simple, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
@@ -330,7 +330,7 @@ func (x *interp) simple(n *simple, inPlace bool) {
 	s, closeAll, err := x.redirect(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {
 		x.p.use(s)
-		x.std = s // from now on, so the files stay open
+		x.std = s // the files stay open from now on
 		return
 	}
 	defer closeAll()

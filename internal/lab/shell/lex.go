@@ -13,7 +13,7 @@ type token struct {
 	fd   int // before < and >: the number written there, or -1
 }
 
-// A word is what becomes one or more fields.
+// A word expands to one or more fields.
 type word []part
 
 // A part is a stretch of a word.

@@ -65,7 +65,7 @@ type loop struct {
 	until      bool
 }
 
-// An each is for NAME in WORDS; args says that there is no in: it is for the arguments.
+// An each is for NAME in WORDS; args means that the in is missing: it iterates over the arguments.
 type each struct {
 	name  string
 	words []word

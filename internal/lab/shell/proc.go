@@ -61,8 +61,8 @@ const (
 type Machine struct {
 	Open     func(name string, mode Mode) (io.ReadWriteCloser, error)
 	Commands map[string]Command
-	IsDir    func(name string) bool     // for cd; nil: everything is a folder
-	Files    func(name string) []string // what is in a folder, for patterns; nil: nothing
+	IsDir    func(name string) bool     // reports folders for cd; nil treats all names as folders
+	Files    func(name string) []string // lists the names in a folder for patterns; nil lists none
 
 	mu      sync.Mutex
 	procs   map[int]*Proc
@@ -108,7 +108,7 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 	}
 	m.procs[p.PID] = p
 	if parent != nil && parent.Ctx.Err() != nil {
-		p.kill(context.Cause(parent.Ctx)) // it was signaled before: the dead have no children
+		p.kill(context.Cause(parent.Ctx)) // the parent was signaled before: a dead process has no children
 	}
 	m.mu.Unlock()
 	p.drop = std.hold()
@@ -152,8 +152,8 @@ func (p *Proc) Done() <-chan struct{} { return p.done }
 // Status is the exit status after Done.
 func (p *Proc) Status() int { return p.status }
 
-// Signal sends a signal to a process, or to a group if pid is negative. Signal 0 asks
-// whether there is one.
+// Signal sends a signal to a process, or to a group if pid is negative. Signal 0 only tests for
+// existence.
 func (m *Machine) Signal(pid int, s Signal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Proc) signal(s Signal) {
 	}
 }
 
-// Hangup ends what is left of the session that p began: all but what setsid or nohup keep.
+// Hangup ends the rest of the session that p began, except processes under setsid or nohup.
 func (p *Proc) Hangup() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -188,7 +188,7 @@ func (p *Proc) Hangup() {
 	}
 }
 
-// Detach is setsid: a session and a group of its own.
+// Detach implements setsid: a new session and group.
 func (p *Proc) Detach() {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -251,7 +251,7 @@ func (m *Machine) run(c *Call) int {
 
 const statusNotFound = 127
 
-// brokenPipe kills a process that writes where nobody reads any more.
+// brokenPipe kills a process that writes to a pipe without readers.
 type brokenPipe struct {
 	io.Writer
 	p *Proc
@@ -265,7 +265,7 @@ func (b *brokenPipe) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unwrap gives the output on to processes of their own, which die by themselves.
+// unwrap returns the output for separate processes, which handle broken pipes themselves.
 func unwrap(w io.Writer) io.Writer {
 	if b, ok := w.(*brokenPipe); ok {
 		return b.Writer

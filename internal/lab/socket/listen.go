@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// patience is how long a port may be taken by what is not there any more.
+// patience is the time that a closed port may still be in use.
 const patience = 5 * time.Second
 
 // Listen listens at a TCP address again that was listened at until now. A process that is being

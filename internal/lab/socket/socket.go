@@ -1,6 +1,5 @@
-// Package socket keeps TCP ports for servers that start later than their addresses are needed, or
-// that stop and come back to where they were. A port that was listened at and closed is nobody's:
-// the kernel gives it to the next that asks for any port.
+// Package socket reserves TCP ports for servers that start after their addresses are needed, or that
+// stop and start again. The kernel assigns a closed port to the next request for any port.
 package socket
 
 import (
@@ -10,14 +9,14 @@ import (
 	"syscall"
 )
 
-// Kept is a port that the kernel gives to nobody until Close. Connections to it are refused; who
-// names it can listen there, again and again.
+// Kept is a port that the kernel does not assign until Close. Connections to it are refused; servers
+// can listen there repeatedly.
 type Kept struct {
 	fd   int
 	addr netip.AddrPort
 }
 
-// ErrNoIPv4 is the error of Keep for addresses that are kept for nobody.
+// ErrNoIPv4 is the error of Keep for addresses that cannot be reserved.
 var ErrNoIPv4 = errors.New("not an IPv4 address with a port")
 
 // Keep keeps an IPv4 address and port; of port 0, any port.

@@ -25,7 +25,7 @@ const (
 	lastFragment = 1 << 31
 )
 
-// Status says how an RPC call was taken: accept_stat of RFC 5531.
+// Status is the result of an RPC call: accept_stat of RFC 5531.
 type Status uint32
 
 // The statuses of an accepted call.
@@ -58,7 +58,7 @@ var ErrDenied = errors.New("RPC: denied")
 type Call struct {
 	XID              uint32
 	Prog, Vers, Proc uint32
-	Flavor           uint32 // of the credentials
+	Flavor           uint32 // flavor of the credentials
 	Machine          string // AUTH_SYS: who calls
 	UID, GID         uint32
 }

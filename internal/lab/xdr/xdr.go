@@ -48,15 +48,15 @@ func (e *Encoder) String(s string) { e.Opaque([]byte(s)) }
 // Pad is the number of zeros after n bytes of opaque data.
 func Pad(n int) int { return (align - n%align) % align }
 
-// Decoder takes XDR from a message. The first error stays, and everything read after it is
-// zero, so that a caller asks once, at the end.
+// Decoder reads XDR from a message. The first error stays, and later reads return zero values, so that
+// a caller checks once, at the end.
 type Decoder struct {
 	b   []byte
 	off int
 	err error
 }
 
-// NewDecoder reads b, which the decoder and what it returns refer to.
+// NewDecoder reads b, which the decoder and its results refer to.
 func NewDecoder(b []byte) *Decoder { return &Decoder{b: b} }
 
 // Fail makes err the decoder's error, with the offset, unless there is one already.
