@@ -16,7 +16,7 @@ type cache struct {
 	mu      sync.Mutex // never held across I/O
 	pages   *store
 	blocks  *store
-	streams []*stream // of all files
+	streams []*stream // streams of all files
 	reads   int64
 }
 
@@ -37,7 +37,7 @@ func (c *cache) observe(f *file, r disk.Range) *page {
 	c.merge(s)
 	if forward && s.sequential() {
 		if !known {
-			s.ahead = min(s.ahead, r.Off) // what was there was given up
+			s.ahead = min(s.ahead, r.Off) // the pages there were freed
 		}
 		c.readAhead(s, r)
 	}
@@ -113,7 +113,7 @@ func (c *cache) share() int {
 	return max(c.pages.most/max(readers, 1), 2)
 }
 
-// readAhead asks for pages from the read r on, as far as the stream's window reaches.
+// readAhead requests pages from the read r on, up to the end of the stream's window.
 func (c *cache) readAhead(s *stream, r disk.Range) {
 	size := c.pages.size
 	window := s.window(c.share(), size)
@@ -169,7 +169,7 @@ func (c *cache) insert(in *store, key pageKey, buf []byte, r disk.Range) *page {
 	return p
 }
 
-// start fills p unless somebody does.
+// start fills p, unless it is being filled.
 func (c *cache) start(p *page) {
 	if !p.filling && p.filled < p.limit {
 		p.filling = true
@@ -177,7 +177,7 @@ func (c *cache) start(p *page) {
 	}
 }
 
-// take finds memory for a page: unused, or of a page that nobody will miss.
+// take returns memory for a page: unused, or that of the least useful page.
 func (c *cache) take() []byte {
 	if buf := c.pages.memory(); buf != nil {
 		return buf
@@ -221,7 +221,7 @@ func (c *cache) rank(p *page) int {
 	return 0
 }
 
-// behind is how much is kept of what lies behind a reader's furthest read.
+// behind returns the bytes kept behind a reader's furthest read.
 func (c *cache) behind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
 
 // block returns the block that holds r, with a reference to it; nil where r does not lie
@@ -284,7 +284,7 @@ func (c *cache) hold(in *store, f *file, r disk.Range) *page {
 	return p
 }
 
-// remove takes a page out. Its memory is free when nobody uses it.
+// remove removes a page. Its memory is free when it has no users.
 func (c *cache) remove(p *page) {
 	if p.gone {
 		return

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// chunk is how much of a page arrives before its readers are told.
+	// bytes of a page that arrive before its readers are woken
 	chunk = 256 << 10
 	// worthGap is the hole that is read rather than asked around: a request costs more.
 	worthGap = 64 << 10
@@ -22,7 +22,7 @@ const (
 
 // file is a datastore file that is open, shared by all its handles.
 type file struct {
-	name  string // for the log
+	name  string // name for the log
 	src   disk.Source
 	size  int64
 	cache *cache
@@ -44,7 +44,7 @@ func newFile(ctx context.Context, name string, src disk.Source, c *cache, log *s
 	return f
 }
 
-// close ends what is being fetched, and gives memory and source back.
+// close ends running reads, and frees memory and source.
 func (f *file) close() error {
 	f.cancel()
 	f.fills.Wait()
@@ -55,7 +55,7 @@ func (f *file) close() error {
 // reply is what a read found: bytes, and what to do when they were sent.
 type reply struct {
 	data []byte
-	page *page // that data points into; nil if it is the reader's own
+	page *page // page of data; nil if data is the reader's
 	file *file
 }
 
@@ -124,7 +124,7 @@ func (f *file) hole(dest []byte, r disk.Range) reply {
 	return reply{data: dest[:r.Len]}
 }
 
-// fill fetches what p lacks, and what it is asked for meanwhile.
+// fill reads the missing bytes of p, including later requests.
 func (f *file) fill(p *page) {
 	for {
 		r, ok := f.cache.next(p)
@@ -161,7 +161,7 @@ func (f *file) fetch(p *page, r disk.Range) error {
 	return nil
 }
 
-// joined makes one extent of what is cheaper to read at once.
+// joined combines extents that are cheaper to read together.
 func joined(extents []disk.Extent) []disk.Extent {
 	var out []disk.Extent
 	for i, e := range extents {
@@ -214,8 +214,8 @@ func (f *file) extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	return out, err
 }
 
-// isZero reports whether r is known to be a hole. It asks nobody: where the map was not
-// asked for yet, nothing is known.
+// isZero reports whether r is known to be a hole. It makes no request: without a map the answer is
+// false.
 func (f *file) isZero(r disk.Range) bool {
 	if !f.mapped.Load() {
 		return false
@@ -233,7 +233,8 @@ func (f *file) seek(ctx context.Context, off int64, kind disk.Kind) (int64, bool
 	return f.size, kind == disk.Zero, nil
 }
 
-// The map is looked at in windows that grow: what is near is found without describing a
+// The map is read in windows that grow: a near position is found without describing a disk of a million
+// runs, and a far one after few windows.
 // disk of a million runs, and what is far lies behind few.
 const (
 	leastLook = 4 << 20

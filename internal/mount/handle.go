@@ -24,8 +24,7 @@ var (
 	_ fs.FileReleaser = (*handle)(nil)
 )
 
-// Open is part of fs.NodeOpener. Handles of the same file share what is known of it,
-// unless it has another size by now.
+// Open implements fs.NodeOpener. Handles of the same file share its state, unless its size has changed.
 func (n *fileNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
 		return nil, 0, syscall.EROFS
@@ -47,7 +46,7 @@ func (n *fileNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint3
 	return &handle{node: n, file: f}, fuse.FOPEN_DIRECT_IO, fs.OK
 }
 
-// shared returns the open file of that size, with one more handle; nil if there is none.
+// shared returns the open file of that size, with another handle; nil if there is none.
 func (n *fileNode) shared(size int64) *file {
 	n.mu.Lock()
 	defer n.mu.Unlock()

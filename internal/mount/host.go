@@ -17,7 +17,7 @@ import (
 
 // Host is what a mount shows. Its methods may be called concurrently.
 type Host interface {
-	// Datastores lists what stands at the root: each datastore below its datacenter.
+	// Datastores lists the datastores for the root folder, each below its datacenter.
 	Datastores(ctx context.Context) ([]inventory.Datastore, error)
 
 	// Stat returns what a path is; File "" is the datastore's root.
@@ -91,7 +91,7 @@ func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Pa
 		return nil
 	}
 	if src.Path() != p || src.Size() != size {
-		_ = src.Close() // it returns no error
+		_ = src.Close() // always nil
 		return nil
 	}
 	return src

@@ -31,7 +31,7 @@ func (m *Mount) bounded(caller context.Context) (context.Context, context.Cancel
 	return ctx, func() { stop(); cancel() }
 }
 
-// awaitNobody returns when nobody waits for the answer any more, or when ctx ends.
+// awaitNobody returns when the caller does not wait for the answer any more, or when ctx ends.
 func (m *Mount) awaitNobody(ctx, caller context.Context) {
 	from, ok := fuse.FromContext(caller)
 	tick := time.NewTicker(lookAgain)
@@ -45,16 +45,16 @@ func (m *Mount) awaitNobody(ctx, caller context.Context) {
 	}
 }
 
-// isCut reports whether somebody else unmounted it or aborted its connection, which interrupts
-// all requests.
+// isCut reports whether another process unmounted the file system or aborted its connection, which
+// interrupts all requests.
 func (m *Mount) isCut() bool {
 	top, ok := topMount(m.dir)
 	return !ok || top.minor != m.minor || isDead(m.dir)
 }
 
-// killed reports whether a thread is about to end, whatever it is told. The kernel marks each
-// thread of a dying process with SIGKILL, whichever signal it dies of. A thread that cannot be
-// looked at, as one in another PID namespace, counts as killed: nobody should wait in vain.
+// killed reports whether a thread is about to end. The kernel marks each thread of a dying process with
+// SIGKILL, for all fatal signals. A thread that cannot be examined, such as one in another PID
+// namespace, counts as killed, so that no process waits in vain.
 func killed(thread uint32) bool {
 	status, err := os.Open(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {

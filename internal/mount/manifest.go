@@ -15,12 +15,12 @@ import (
 // longestManifest bounds a manifest, in bytes: about 50 000 VMs.
 const longestManifest = 32 << 20
 
-// ReadManifest reads the list of datacenters and datastores that Proxmox's importer is
-// given (listvms.py of pve-esxi-import-tools writes it):
+// ReadManifest parses the list of datacenters and datastores for Proxmox's importer (written by listvms.py of
+// pve-esxi-import-tools):
 //
 //	{"DC": {"datastores": {"NAME": "/vmfs/volumes/UUID/"}, "vms": {…}}}
 //
-// What else it says, the VMs, is not needed: their files are found by name.
+// The VMs are ignored: their files are found by name.
 func ReadManifest(r io.Reader) ([]inventory.Datastore, error) {
 	text, err := io.ReadAll(io.LimitReader(r, longestManifest+1))
 	if err != nil {
@@ -33,7 +33,7 @@ func ReadManifest(r io.Reader) ([]inventory.Datastore, error) {
 		Datastores map[string]string `json:"datastores"`
 	}
 	if err := json.Unmarshal(text, &datacenters); err != nil {
-		return nil, fault.New(fault.Invalid, "the manifest is not what it must be: %w", err)
+		return nil, fault.New(fault.Invalid, "the manifest is invalid: %w", err)
 	}
 	var stores []inventory.Datastore
 	for dc, d := range datacenters {
@@ -47,11 +47,11 @@ func ReadManifest(r io.Reader) ([]inventory.Datastore, error) {
 	return stores, nil
 }
 
-// Listed is a Host whose root is told, not asked for.
+// Listed is a Host with a given list of datastores.
 type Listed struct {
 	Host
 	Stores []inventory.Datastore
 }
 
-// Datastores returns what was told.
+// Datastores returns the given list.
 func (l Listed) Datastores(context.Context) ([]inventory.Datastore, error) { return l.Stores, nil }

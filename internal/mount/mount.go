@@ -39,7 +39,7 @@ type Mount struct {
 	uid     uint32
 	gid     uint32
 	begun   time.Time
-	minor   uint32 // of the file system's device: its name in /sys/fs/fuse/connections
+	minor   uint32 // minor number of the file system's device: its name in /sys/fs/fuse/connections
 
 	ctx    context.Context // ends all reads
 	cancel context.CancelCauseFunc
@@ -49,8 +49,8 @@ type Mount struct {
 	files map[*file]bool // open
 }
 
-// New mounts host at dir, which must be a folder. A stale mount of ours there is detached
-// first. When New returns, the mount is in use: Close ends it.
+// New mounts host at dir, which must be a folder. A stale mount of decamp is detached there first. When
+// New returns, the mount is usable: Close ends it.
 func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func mountFault(err error) error {
 	return fault.New(fault.Unsupported, "%w", err).WithHint("install fuse3 (fusermount3), or run it as root")
 }
 
-// Done is closed when the file system was unmounted, by Close or by anybody.
+// Done is closed when the file system was unmounted, by Close or otherwise.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
 // errUnmounted is why reads fail after Close.
@@ -131,7 +131,7 @@ func (m *Mount) Close() error {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
 	}
 	if !m.wait(0) {
-		return nil // the kernel may still ask: what it may touch stays until the process ends
+		return nil // the kernel may still send requests: their memory stays until the process ends
 	}
 	m.closeFiles()
 	return m.cache.close()
@@ -168,9 +168,9 @@ func (m *Mount) detach() error {
 	return nil
 }
 
-// letGo has the kernel let go of what is no longer mounted here. Files may be open, and whatever was started
-// meanwhile in a mount namespace of its own has the mount, too. Without fusectl those keep the connection, until
-// they end, or this process does.
+// letGo aborts connections of unmounted file systems. Files may be open, and processes that were
+// started meanwhile in separate mount namespaces have the mount as well. Without fusectl these keep the
+// connection until they or this process end.
 func (m *Mount) letGo() {
 	m.abort()
 	if !m.wait(goodbye) {
@@ -195,7 +195,7 @@ func (m *Mount) wait(d time.Duration) bool {
 	}
 }
 
-// abort has the kernel end the connection, whoever still uses it.
+// abort makes the kernel end the connection, regardless of its users.
 func (m *Mount) abort() {
 	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor)
 	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
@@ -239,7 +239,7 @@ func (m *Mount) stat(ctx context.Context, datacenter string, p inventory.Path) (
 	return patiently(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
 }
 
-// refuse turns an error into what a program is told, and logs what no number can say.
+// refuse returns the errno of an error for the calling program, and logs the details.
 func (m *Mount) refuse(doing string, err error) syscall.Errno {
 	switch fault.KindOf(err) {
 	case fault.NotFound:

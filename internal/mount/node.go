@@ -50,7 +50,7 @@ type fileNode struct {
 	at         inventory.Path
 
 	mu    sync.Mutex
-	size  int64     // as it was seen last
+	size  int64     // last known size
 	seen  time.Time // when that was
 	opens []*file   // open ones, of the same name but maybe of different sizes
 }
@@ -82,7 +82,7 @@ func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 	m.stamp(out)
 }
 
-// stamp sets owner and times: ESXi tells no dates, so they are the mount's.
+// stamp sets owner and times: ESXi reports no dates, so they are those of the mount.
 func (m *Mount) stamp(out *fuse.Attr) {
 	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
 	out.Blksize = leastPageSize
@@ -186,8 +186,8 @@ func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.Entr
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
 }
 
-// Lookup is part of fs.NodeLookuper. It asks for the one name, not for the listing: that
-// has no sizes, and on some hosts not all files.
+// Lookup implements fs.NodeLookuper. It requests the one name instead of the listing, which has no
+// sizes, and on some hosts not all files.
 func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	at := inventory.Path{Datastore: n.at.Datastore, File: path.Join(n.at.File, name)}
 	ctx, cancel := n.m.bounded(ctx)
@@ -213,7 +213,7 @@ func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFREG}), fs.OK
 }
 
-// saw notes the file's size as the host tells it now.
+// saw records the file's current size at the host.
 func (n *fileNode) saw(size int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -243,7 +243,7 @@ func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrO
 	return fs.OK
 }
 
-// refresh asks for the size anew.
+// refresh requests the size again.
 func (n *fileNode) refresh(ctx context.Context) (int64, error) {
 	f, err := n.m.stat(ctx, n.datacenter, n.at)
 	if err != nil {

@@ -11,7 +11,7 @@ const (
 	leastPageSize   = 1 << 20 // the largest request of the kernel
 	mostPageSize    = 8 << 20
 	leastPages      = 4
-	mostMemory      = 128 << 20 // of all pages together
+	mostMemory      = 128 << 20 // memory of all pages
 
 	blockSize = 64 << 10
 	blocks    = 256 // 16 MiB

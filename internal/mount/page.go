@@ -6,27 +6,26 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// page is a part of a file in memory: one of the cache's pages or blocks. The bytes from
-// base to filled are there, those to limit are on their way. Its fields are guarded by
-// the cache's lock, but for the bytes: those before filled never change while somebody
-// refers to the page.
+// page is a part of a file in memory: one of the cache's pages or blocks. The bytes from base to filled
+// are there, those up to limit are being read. The cache's lock guards its fields, except for the
+// bytes: those before filled never change while the page has users.
 type page struct {
 	home  *store
 	key   pageKey
-	owner *stream // who asked for it; nil for blocks
+	owner *stream // stream that requested it; nil for blocks
 	buf   []byte
-	start int64 // of the page in the file; buf[0]
-	end   int64 // of the page, or of the file
+	start int64 // position of the page in the file; buf[0]
+	end   int64 // end of the page, or of the file
 
 	base, filled, limit int64
 	err                 error
 	filling             bool // a goroutine fills it
 	refs                int  // replies that point into it, and readers that wait
 	served              int64
-	used                int64 // by the cache's count of reads
-	gone                bool  // taken out of the cache; the memory follows when nobody uses it
+	used                int64 // last use, by the cache's count of reads
+	gone                bool  // removed from the cache; the memory is freed with its last user
 
-	changed chan struct{} // closed when filled or err changes; nil while nobody waits
+	changed chan struct{} // closed when filled or err changes; nil without waiters
 }
 
 type pageKey struct {
@@ -72,8 +71,7 @@ func (c *cache) wait(ctx context.Context, p *page, end int64) error {
 	}
 }
 
-// watch returns what is closed at the page's next change; nil if there is nothing to wait
-// for.
+// watch returns a channel that is closed at the page's next change; nil if no wait is necessary.
 func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,8 +87,8 @@ func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
-// next returns what is still to be fetched for a page; ok is false, and the page's filling
-// over, when there is nothing.
+// next returns the next range to read for a page; ok is false, and filling the page is complete, when
+// there is none.
 func (c *cache) next(p *page) (r disk.Range, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +108,7 @@ func (c *cache) arrived(p *page, n int64) {
 	p.tell()
 }
 
-// failed ends a page. Whoever wants its bytes next asks the host again.
+// failed ends a page. The next reader of its bytes makes a new request.
 func (c *cache) failed(p *page, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

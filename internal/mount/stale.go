@@ -16,10 +16,10 @@ import (
 type mounted struct {
 	dir   string
 	kind  string // file system type
-	minor uint32 // of its device
+	minor uint32 // minor number of its device
 }
 
-// topMount returns what is mounted at dir itself, the uppermost if there are several.
+// topMount returns the file system mounted at dir itself, the uppermost if there are several.
 func topMount(dir string) (top mounted, ok bool) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -72,9 +72,9 @@ func unescapeMount(s string) string {
 // mostStale bounds how many mounts lie on top of one another.
 const mostStale = 32
 
-// detach takes away what an earlier process of ours left at dir: a file system that nobody
-// serves any more. With Options.Replace every FUSE file system goes, as Proxmox's importer
-// does it. One that is alive is a conflict; other file systems are mounted over.
+// detach removes the file system of an earlier decamp process at dir that is not served any more. With
+// Options.Replace it removes any FUSE file system, as Proxmox's importer does. A served one is a
+// conflict; other file systems are mounted over.
 func detach(dir string, o Options) error {
 	for range mostStale {
 		top, ok := topMount(dir)
@@ -98,7 +98,7 @@ func detach(dir string, o Options) error {
 	return fault.New(fault.Conflict, "more than %d mounts lie on top of one another", mostStale)
 }
 
-// isDead reports whether nobody serves the FUSE file system at dir.
+// isDead reports whether the FUSE file system at dir has no server.
 func isDead(dir string) bool {
 	var st unix.Statfs_t
 	err := unix.Statfs(dir, &st)

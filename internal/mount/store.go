@@ -8,11 +8,11 @@ import (
 
 // store is memory cut into pages of one size. The cache's lock guards it.
 type store struct {
-	size  int64 // of a page
+	size  int64 // size of a page
 	most  int   // pages
 	free  [][]byte
 	made  int
-	slab  []byte // as mapped
+	slab  []byte // mapped memory
 	pages map[pageKey]*page
 }
 
@@ -20,8 +20,8 @@ func newStore(size int64, most int) *store {
 	return &store{size: size, most: most, pages: map[pageKey]*page{}}
 }
 
-// memory returns memory that nobody uses; nil if there is none. It lies outside of Go's
-// heap, which would grow to twice as much before it was collected.
+// memory returns unused memory; nil if there is none. It is outside of Go's heap, which would grow to
+// twice as much before it was collected.
 func (s *store) memory() []byte {
 	if s.slab == nil {
 		s.mapSlab()
@@ -34,12 +34,12 @@ func (s *store) memory() []byte {
 	return b
 }
 
-// mapSlab maps all of it. It takes no memory before it is touched. Pages lie in huge pages
-// where the kernel has some: the processor copies to and from them with fewer misses.
+// mapSlab maps all of it. Memory is only used when it is touched. Pages use huge pages if the kernel
+// has some: copies have fewer TLB misses.
 func (s *store) mapSlab() {
 	b, err := unix.Mmap(-1, 0, int(s.size)*s.most, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		return // as if all were in use: reads go on without
+		return // reads continue without it, as if all were in use
 	}
 	if s.size >= hugePage {
 		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice: without it things are slower, not wrong

@@ -10,13 +10,13 @@ const (
 	// sequentialAfter is how much must be read in a row before anything is read ahead. A
 	// booting guest reads many files of 100 KiB; a copy is past this at once.
 	sequentialAfter = 256 << 10
-	// leastWindow is how far is read ahead at first. It grows with what was read, to four
-	// times of it.
+	// leastWindow is the first read-ahead in bytes. It grows with the bytes read in sequence, up to
+	// four times of them.
 	leastWindow = 1 << 20
 	// mostDisorder is how far a reader may jump back and forth and be one reader: qemu-img
 	// convert -m 16 -W has 16 reads of 2 MiB under way.
 	mostDisorder = 32 << 20
-	// streamsPerFile is how many readers of a file are told apart.
+	// streamsPerFile is the number of distinguished readers of a file.
 	streamsPerFile = 24
 	// stale is after how long without a read nothing is kept for a reader.
 	stale = 5 * time.Second
@@ -28,7 +28,7 @@ type stream struct {
 	file  *file
 	start int64
 	end   int64 // after the furthest byte that was read
-	run   int64 // how much was read in a row: what is known of the reader
+	run   int64 // bytes read in sequence
 	reads int
 	ahead int64 // pages were asked for up to here
 	last  time.Time
@@ -78,8 +78,8 @@ func (s *stream) absorb(t *stream) {
 	s.ahead = max(s.ahead, t.ahead)
 }
 
-// window is how far ahead of the reader pages should be, with share pages to use. A
-// quarter stays for what is behind its furthest read and not consumed.
+// window returns the read-ahead of a reader with share pages to use. A quarter stays for unconsumed
+// pages behind its furthest read.
 func (s *stream) window(share int, size int64) int64 {
 	most := max(int64(share)*3/4, 1) * size
 	return min(max(4*s.run, leastWindow), most)

@@ -14,8 +14,7 @@ import (
 // catalogAge is how old the list of datastores may be.
 const catalogAge = 30 * time.Second
 
-// catalog is what stands at the root: datacenters, and the datastores in them, by the
-// names of their folders.
+// catalog is the root folder: datacenters with their datastores, by the names of their folders.
 type catalog struct {
 	host Host
 	now  func() time.Time

@@ -1,4 +1,4 @@
-// Package suggest finds the word that somebody meant to type.
+// Package suggest finds the known word nearest to a misspelled one.
 package suggest
 
 import (
@@ -36,7 +36,7 @@ func Word(what string, words []string) (string, bool) {
 	return nearest, true
 }
 
-// isNear accepts a word that contains what was typed, or differs in a quarter of it.
+// isNear accepts a word that contains the input, or differs in a quarter of it.
 func isNear(word, what string) bool {
 	a, b := strings.ToLower(word), strings.ToLower(what)
 	return b != "" && strings.Contains(a, b) || Distance(word, what) <= (len(what)+3)/4

@@ -9,11 +9,11 @@ import (
 // hold as many bytes as are left for all others, so that one whose target is stuck leaves
 // half of the pool alone, two leave a third, and so on.
 type account struct {
-	press func() // makes the file write what it holds incomplete; never called with the pool's mu
+	press func() // makes the file write incomplete chunks; never called with the pool's mu
 
 	held    int64 // bytes of buffers; all below need the pool's mu
 	windows int
-	waiting line // to be admitted
+	waiting line // tickets that wait for admission
 	shut    bool
 }
 
@@ -33,7 +33,7 @@ func (p *Pool) part(a *account) {
 	p.accounts = slices.DeleteFunc(slices.Clone(p.accounts), func(b *account) bool { return a == b })
 }
 
-// shut sends everybody away who waits for the account, now and later.
+// shut rejects all current and future waiters of the account.
 func (p *Pool) shut(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Pool) fits(a *account, n int64) bool {
 	return a.held == 0 || a.held+n <= max(p.free, p.floor)
 }
 
-// admitAll admits whoever waits for the account, whatever its share.
+// admitAll admits all waiters of the account, regardless of its share.
 func (p *Pool) admitAll(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	blockLen = 1 << 20 // what memory is cut into first, in bytes
+	blockLen = 1 << 20 // size of a memory block, in bytes
 	minSlot  = disk.MemoryAlign
 	classes  = 9 // slots of 4 KiB, 8 KiB and so on to a whole block
 
@@ -16,8 +16,8 @@ const (
 	arenaBlocks = 16
 )
 
-// A block is blockLen bytes cut into slots of one class. With all its slots free it
-// belongs to no class and can be cut anew, so no mixture of sizes wastes memory for long.
+// A block is blockLen bytes divided into slots of one class. With all its slots free it belongs to no
+// class and can be divided again, so no mixture of sizes wastes memory for long.
 type block struct {
 	memory []byte
 	class  int
@@ -25,7 +25,7 @@ type block struct {
 	lent   int
 	in     *[]*block // the list of blocks with room that it is in, nil if none
 	at     int       // its place there
-	home   home      // what its slots are kept for, if anything
+	home   home      // reservation of its slots, if any
 }
 
 // A home is the MiB of a disk whose pieces belong into one block, each at its own place: so
@@ -35,8 +35,8 @@ type home struct {
 	mib  int64
 }
 
-// blocks is the memory of a Pool. Slots are lent last in, first out: what was written to
-// the image just now is still in the processor's cache when it is filled again.
+// blocks is the memory of a Pool. The last freed slot is lent first: its memory was just written to the
+// image and is still in the processor's cache.
 type blocks struct {
 	idle  []*block
 	uncut int // blocks not allocated yet

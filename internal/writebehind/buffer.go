@@ -2,17 +2,17 @@ package writebehind
 
 import "sync/atomic"
 
-// A Buffer is memory lent by a Pool, aligned to disk.MemoryAlign. Whoever got it may write
-// to Bytes until it is handed to File.Write or released; after that nobody may.
+// A Buffer is memory lent by a Pool, aligned to disk.MemoryAlign. Its owner may write to Bytes until it
+// is passed to File.Write or released; after that it must not change.
 type Buffer struct {
 	pool    *Pool
 	memory  []byte // the slot of block that is lent
 	n       int    // how many bytes of it were asked for
 	block   *block
 	slot    int
-	start   int64        // of the slot in the block's memory
+	start   int64        // position of the slot in the block's memory
 	refs    atomic.Int32 // the owner, and every piece that shows part of it
-	account *account     // of the file that holds it; nil before that
+	account *account     // account of the file that holds it; nil before that
 }
 
 // Bytes returns the bytes that were asked for. They hold whatever was there before.

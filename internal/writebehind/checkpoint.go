@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A checkpointer makes safe what is written: it syncs the target, and then lists in the log
-// what was written before. It does so when enough was written, when the timer ends, and for
-// Commit. syncing is locked before mu, and is the only lock that is held during I/O.
+// A checkpointer makes written chunks durable: it syncs the target, and then lists in the log the
+// chunks written before. It runs after enough writes, when the timer ends, and for Commit. syncing is
+// locked before mu, and is the only lock that is held during I/O.
 type checkpointer struct {
 	image   *image
 	table   *chunkTable
@@ -49,8 +49,8 @@ func (c *checkpointer) lockSyncing(ctx context.Context) error {
 
 func (c *checkpointer) unlockSyncing() { <-c.syncing }
 
-// run makes what is written safe, while writing goes on: what it lists was written
-// before the sync, and did not change since.
+// run makes written chunks durable while writing continues: the chunks that it lists were written
+// before the sync, and are unchanged since.
 func (c *checkpointer) run(ctx context.Context) error {
 	if err := c.lockSyncing(ctx); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (c *checkpointer) arm() {
 	c.stop = c.afterFunc(c.every, c.tick)
 }
 
-// tick writes what waited in vain for its neighbours, and makes safe what is written. The
-// timer goes on as long as there is anything of that kind.
+// tick writes chunks that were not completed in time, and makes written chunks durable. The timer
+// continues while there are any.
 func (c *checkpointer) tick() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

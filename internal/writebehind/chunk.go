@@ -9,16 +9,16 @@ const maxPieces = 512
 type chunk struct {
 	number int64
 
-	held    pieces // newer than what is being written and what the target has
+	held    pieces // pieces newer than those being written and those of the target
 	covered int64  // bytes of held
 	began   uint64 // the epoch in which held began
 	touched uint64 // the tick in which held was added to last
 	urgent  bool   // write it although it is not complete
 
 	busy    bool   // one writer has it
-	writing pieces // what that writer writes; nobody changes it until it is done
+	writing pieces // pieces that the writer writes; unchanged until it is done
 	started uint64 // the epoch in which writing began to be held
-	void    bool   // it was cut off meanwhile: what the writer does no longer counts
+	void    bool   // the chunk was cut off meanwhile: the writer's result is ignored
 
 	pins   int  // readers that read the target here: no writer may begin
 	wanted bool // a writer waits for them: no reader may join
@@ -35,8 +35,8 @@ func (c *chunk) ripe(n int64) bool {
 	return c.urgent || c.covered == n || len(c.held) >= maxPieces
 }
 
-// whole returns what is being written if that is the chunk's n bytes and lies in memory as
-// one; nil if it must be gathered.
+// whole returns the pieces being written if they are the chunk's n bytes and contiguous in memory; nil
+// if they must be gathered.
 func (c *chunk) whole(n int64) []byte {
 	if len(c.writing) == 0 || c.writing[0].from == nil {
 		return nil

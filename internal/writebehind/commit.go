@@ -6,8 +6,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Commit returns once all that Write had returned for is on the medium, and the manifest
-// lists it. If ctx ends before that, it goes on without anybody waiting for it.
+// Commit returns once all earlier Writes are on the medium, and the manifest lists them. If ctx ends
+// before that, the work continues in the background.
 func (f *File) Commit(ctx context.Context) error {
 	b, err := f.flush()
 	if err != nil {
@@ -63,10 +63,9 @@ const (
 	zeroRuns = 4096
 )
 
-// Finish ends the writing: all that is held becomes safe, and chunks that nobody wrote are
-// made zeros and listed as such. After it the manifest is complete, the target is synced
-// but not finished, and nothing can be written. If it fails because ctx ended, it can be
-// called again.
+// Finish ends the writing: all data becomes durable, and chunks without writes are made zeros and
+// listed as such. After it the manifest is complete, the target is synced but not finished, and writes
+// are refused. If it fails because ctx ended, it can be called again.
 func (f *File) Finish(ctx context.Context) error {
 	if err := f.seal(ctx); err != nil {
 		return err
@@ -107,7 +106,7 @@ func (f *File) stick(ctx context.Context, err error) error {
 	return err
 }
 
-// fillBlank makes zeros of what nobody wrote, and then lists them. It needs syncing.
+// fillBlank zeroes chunks without writes, and then lists them. syncing must be held.
 func (f *File) fillBlank(ctx context.Context) error {
 	var any bool
 	for r := range f.table.blankRuns() {

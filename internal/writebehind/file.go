@@ -14,17 +14,17 @@ import (
 
 // Options say how a disk is landed. The zero value of each field means its default.
 type Options struct {
-	// Fresh says that the target reads as zeros, and that the log lists nothing. Otherwise
-	// the chunks that the log lists are what the target holds, and all others are zeros
-	// that are not there yet, whatever the target has.
+	// Fresh means that the target reads as zeros, and that the log lists nothing. Otherwise the target
+	// has the chunks that the log lists, and all others count as zeros that must still be written,
+	// regardless of the target's content.
 	Fresh bool
 
 	// Size is how many bytes the disk has at the beginning, for one that is resumed.
 	Size int64
 
-	// Source reads the target. It is needed where a chunk that was written is written to
-	// again in part, and by reads of what is not held; without one these fail. It must see
-	// what WriteAt and Zero of the target did as soon as they returned.
+	// Source reads the target. It is required for partial writes to written chunks, and for reads of
+	// data that is not in memory; without one these fail. It must see the effect of the target's
+	// WriteAt and Zero as soon as they returned.
 	Source Reader
 
 	// Writers is how many runs are written at once. Default: what the target hints, but 2
@@ -37,9 +37,8 @@ type Options struct {
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
-	// AfterFunc calls f in a goroutine of its own after d, unless stop is called before. It
-	// must return without waiting for f.
-	// Default time.AfterFunc.
+	// AfterFunc calls f in a separate goroutine after d, unless stop is called before. It must return
+	// without waiting for f. Default time.AfterFunc.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
 
@@ -55,8 +54,7 @@ const (
 	defaultCheckpointBytes = 1 << 30
 	defaultCheckpointEvery = 5 * time.Second
 
-	// lastSync is how long Close lets the target take for what is under way and for the
-	// last checkpoint, before it leaves without them.
+	// lastSync is the time limit of Close for running writes and the last checkpoint.
 	lastSync = 2 * time.Minute
 )
 
@@ -69,24 +67,23 @@ type Stats struct {
 	Runs        int   // written in so many runs
 	Checkpoints int
 
-	Writers   int           // at once, at the most
-	HashTime  time.Duration // of all of them: gathering runs, looking for zeros, hashing
+	Writers   int           // maximum of concurrent writers
+	HashTime  time.Duration // time of all writers for gathering runs, checking for zeros, and hashing
 	WriteTime time.Duration // waiting for the target, and for the log to drop what changes
 }
 
-// A File is one disk that lands. Its methods may be called concurrently. The target, the
-// log and the pool stay the caller's: Finish and Close do not close them.
+// A File is one disk of a landing. Its methods may be called concurrently. The caller owns the target,
+// the log and the pool: Finish and Close do not close them.
 //
-// Its parts are an image (the target and the log), a chunkTable (what is in memory), writers
-// (from memory to the image), a checkpointer (what makes the image safe) and a lifecycle
-// (whether it may still be used). One mutex, mu, guards what they keep; "needs mu" means
-// that the caller holds it. The lock order is: the checkpointer's syncing, mu, the pool's
+// Its parts are an image (the target and the log), a chunkTable (chunks in memory), writers (from
+// memory to the image), a checkpointer (makes the image durable) and a lifecycle (whether it is open).
+// One mutex, mu, guards their state. The lock order is: the checkpointer's syncing, mu, the pool's
 // mutex. The pool calls press without its mutex. No lock but syncing is held during I/O.
 type File struct {
 	pool    *Pool
 	account *account
 	o       Options
-	cancel  context.CancelFunc // of all calls of the target
+	cancel  context.CancelFunc // ends all calls of the target
 
 	mu     sync.Mutex
 	size   int64
@@ -100,8 +97,8 @@ type File struct {
 	image       image
 }
 
-// New begins to land a disk on target, listing what is safe in log, with memory from pool.
-// A nil log keeps no hashes: for files that are not proven, and benchmarks.
+// New begins a landing of a disk on target, lists durable chunks in log, and uses memory of pool. A nil
+// log keeps no hashes: for files without verification, and benchmarks.
 func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File, error) {
 	if err := o.check(target, log); err != nil {
 		return nil, err
@@ -169,8 +166,8 @@ func (f *File) trust() {
 	f.cutChunk(f.size)
 }
 
-// Size returns how many bytes the disk has: what Truncate said, or more once more was
-// written. The target has its full size from the beginning.
+// Size returns the size of the disk in bytes: that of Truncate, or more after further writes. The
+// target has its full size from the beginning.
 func (f *File) Size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +221,7 @@ func (f *File) TryWrite(b *Buffer, off int64) (taken bool, err error) {
 func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	defer b.Release() // the pieces have references of their own
+	defer b.Release() // the pieces have separate references
 	if err := f.life.writable(); err != nil {
 		return err
 	}
@@ -254,8 +251,8 @@ func (f *File) put(b *Buffer, r disk.Range) {
 	f.writers.kick()
 }
 
-// Close stops writing. What is held and not written is lost; what is written becomes safe
-// if the target can still sync. After Commit or Finish nothing is lost.
+// Close stops writing. Data in memory is lost; written data becomes durable if the target can still
+// sync. After Commit or Finish nothing is lost.
 func (f *File) Close() error {
 	f.mu.Lock()
 	if f.life.closed {

@@ -11,7 +11,7 @@ import (
 // writers wait for the checkpoint. It is 64 GiB of disk, and a few MiB of memory.
 const maxPending = 64 << 10
 
-// A pendingHashes is what was written and is not listed yet. The file's mu guards it.
+// A pendingHashes has the chunks that were written and are not listed yet. The file's mu guards it.
 type pendingHashes struct {
 	pending   map[int64]manifest.Hash // written since the last sync began, by chunk
 	listing   map[int64]manifest.Hash // being synced, and then appended to the log
@@ -54,8 +54,8 @@ func (p *pendingHashes) begin() bool {
 	return true
 }
 
-// append is called after the target was synced. It returns what is safe now: chunks that
-// changed since begin are not among them.
+// append is called after a sync of the target. It returns the durable chunks: those that changed since
+// begin are not among them.
 func (p *pendingHashes) append() []manifest.Run {
 	p.appending = true
 	var runs []manifest.Run

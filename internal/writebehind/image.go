@@ -10,15 +10,15 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// An image is the target and the log that lists what is safe in it. It reads and changes
-// both and decides what of a run the target needs. It has no lock: a run belongs to one
-// writer, and the rules of the package comment keep readers and writers of a chunk apart.
+// An image is the target with the log of its durable chunks. It reads and changes both, and determines
+// the necessary writes of a run. It has no lock: a run belongs to one writer, and the rules of the
+// package comment separate readers and writers of a chunk.
 type image struct {
 	target disk.Target
-	log    manifest.Ledger // nil keeps no hashes
-	source Reader          // nil if the target cannot be read
+	log    manifest.Ledger // log of durable chunks; nil keeps no hashes
+	source Reader          // reader of the target; nil if it cannot be read
 
-	ctx context.Context // of the calls of the target that have no caller to wait for them
+	ctx context.Context // context of the target's calls without a waiting caller
 }
 
 // size returns the bytes of the target.
@@ -33,7 +33,7 @@ func (m *image) listed(number int64) bool { return m.log != nil && m.log.Has(num
 // hashed reports whether there is a log.
 func (m *image) hashed() bool { return m.log != nil }
 
-// check refuses what does not lie within the target.
+// check refuses ranges outside of the target.
 func (m *image) check(r disk.Range) error {
 	if err := disk.CheckRange(m.size(), r); err != nil {
 		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
@@ -72,7 +72,7 @@ func (m *image) rangeOf(number int64) disk.Range {
 	return disk.Range{Off: off, Len: min(manifest.ChunkSize, m.size()-off)}
 }
 
-// chunksAfter returns the chunks of which nothing lies before size.
+// chunksAfter returns the chunks that lie entirely after size.
 func (m *image) chunksAfter(size int64) disk.Range {
 	off := min((size+manifest.ChunkSize-1)/manifest.ChunkSize*manifest.ChunkSize, m.size())
 	return disk.Range{Off: off, Len: m.size() - off}

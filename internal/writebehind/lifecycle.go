@@ -16,8 +16,8 @@ type lifecycle struct {
 
 	failed chan struct{} // closed with mu once nothing is written any more
 	group  sync.WaitGroup
-	sealed bool  // by Finish
-	closed bool  // by Close
+	sealed bool  // set by Finish
+	closed bool  // set by Close
 	err    error // the first one of the target or the log
 }
 
@@ -61,7 +61,7 @@ func (l *lifecycle) fail(err error) {
 	l.abandon()
 }
 
-// abandon lets go of what is held, and of all who wait. It needs mu.
+// abandon drops the data in memory, and wakes all waiters. mu must be held.
 func (l *lifecycle) abandon() {
 	if l.over() {
 		return

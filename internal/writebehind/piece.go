@@ -7,11 +7,11 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A piece is a part of a chunk that somebody wrote: bytes of a buffer, or zeros.
+// A piece is a written part of a chunk: bytes of a buffer, or zeros.
 type piece struct {
 	disk.Range
 	from *Buffer // holds a reference; nil stands for zeros
-	at   int64   // of the piece's first byte in from
+	at   int64   // offset of the piece's first byte in from
 }
 
 // bytes returns what the piece shows of its buffer, nil for zeros.
@@ -25,7 +25,7 @@ func (p piece) bytes() []byte {
 // blockOff returns where the piece begins in the block of its buffer, which it must have.
 func (p piece) blockOff() int64 { return p.from.start + p.at }
 
-// part returns the part of p within r, without a reference of its own.
+// part returns the part of p within r, without another reference.
 func (p piece) part(r disk.Range) piece {
 	r = p.Intersect(r)
 	return piece{Range: r, from: p.from, at: p.at + r.Off - p.Off}
@@ -43,7 +43,7 @@ func (p piece) release() {
 	}
 }
 
-// pieces are in order and do not overlap: where they did, the one that came last has won.
+// pieces are ordered and do not overlap: of overlapping writes the last one remains.
 type pieces []piece
 
 // add puts p in, over whatever was there, and takes its reference over. It returns how
@@ -56,8 +56,8 @@ func (ps *pieces) add(p piece) int64 {
 	return p.Len - ps.addOver(p)
 }
 
-// addOver puts p in and returns how many bytes it hides. A piece that reaches beyond p
-// keeps what lies outside.
+// addOver adds p and returns the number of bytes that it hides. A piece that extends beyond p keeps its
+// other parts.
 func (ps *pieces) addOver(p piece) (hidden int64) {
 	old := *ps
 	first := sort.Search(len(old), func(i int) bool { return old[i].End() > p.Off })
@@ -81,7 +81,7 @@ func (ps *pieces) addOver(p piece) (hidden int64) {
 	return hidden
 }
 
-// keep appends the part of p that is r, if that is any, with a reference of its own.
+// keep appends the part r of p, if it is not empty, with another reference.
 func (p piece) keep(to []piece, r disk.Range) []piece {
 	if r.Empty() {
 		return to

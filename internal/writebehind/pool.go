@@ -15,8 +15,8 @@ const (
 	// MinBudget is the least a Pool works with, in bytes. One with less gets this much.
 	MinBudget = 8 << 20
 
-	// smallSlot is the size up to which a buffer is small: the renewal of a lock, a
-	// descriptor. Small ones stand in a line of their own and have a block in reserve.
+	// smallSlot is the maximum size of a small buffer: the renewal of a lock, a descriptor. Small ones
+	// have a separate queue and a block in reserve.
 	smallSlot    = 4 << 10
 	smallReserve = 1
 
@@ -30,19 +30,19 @@ const (
 type Pool struct {
 	budget    int64
 	windowLen int64 // bytes of a window, whole chunks
-	floor     int64 // what every file may hold, whatever the others do
+	floor     int64 // memory that each file may hold, regardless of the others
 
 	mu       sync.Mutex
 	blocks   blocks
-	free     int64     // bytes of blocks that nobody has
-	lent     int64     // bytes of blocks that somebody has
+	free     int64     // bytes of unused blocks
+	lent     int64     // bytes of lent blocks
 	buffers  []*Buffer // idle ones, without memory
 	tickets  []*ticket // idle ones
 	windows  [][]byte  // idle ones
 	unmade   int       // windows not allocated yet
-	small    line      // for buffers up to smallSlot
-	large    line      // for the others
-	wide     line      // for windows
+	small    line      // queue for buffers up to smallSlot
+	large    line      // queue for larger buffers
+	wide     line      // queue for windows
 	accounts []*account
 	turn     int // the account that admit begins with
 }
@@ -70,10 +70,9 @@ func (p *Pool) Lent() int64 {
 	return p.lent
 }
 
-// A Place says what a buffer is for: bytes of a disk, which any number other than 0 tells
-// from others, from an offset on. It is a hint. Writes of a power of two that begin at a
-// multiple of it then lie in memory as they do on the disk, whatever their order, and are
-// written from there.
+// A Place is the destination of a buffer: bytes of a disk, identified by a number other than 0, from an
+// offset on. It is a hint. Writes of a power of two, aligned to it, are then in memory in the order of
+// the disk, for any order of the writes, and are written from there.
 type Place struct {
 	Disk uint64
 	Off  int64
@@ -83,11 +82,11 @@ func (l Place) home() (home, int) {
 	return home{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
 }
 
-// Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up,
-// which slows whoever sends down to the speed of the targets.
+// Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up, which slows
+// senders down to the speed of the targets.
 func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
 
-// GetAt is Get for bytes of which it is known where they belong.
+// GetAt is Get for bytes with a known destination.
 func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 	if n < 0 || n > MaxBuffer {
 		return nil, fault.New(fault.Unsupported, "a write of %d bytes", n).
@@ -142,7 +141,7 @@ func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 	return nil, ctx.Err()
 }
 
-// lend returns a buffer of a class, nil if there is none. It needs mu.
+// lend returns a buffer of a class, nil if there is none. mu must be held.
 func (p *Pool) lend(class int, at Place) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
@@ -171,7 +170,7 @@ func (p *Pool) idleBuffer() *Buffer {
 	return &Buffer{pool: p}
 }
 
-// put takes a buffer back that nobody refers to, and serves those who wait.
+// put takes a buffer without references back, and serves waiters.
 func (p *Pool) put(b *Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,8 +186,8 @@ func (p *Pool) put(b *Buffer) {
 	p.serve()
 }
 
-// serve answers whoever can be answered now. Only the first in each line for buffers is
-// looked at: a large one would else wait for ever behind small ones. It needs mu.
+// serve answers the waiters that can be answered now. It checks only the first in each queue for
+// buffers: otherwise a large one would wait for ever behind small ones. mu must be held.
 func (p *Pool) serve() {
 	for _, l := range [...]*line{&p.small, &p.large} {
 		if l.empty() {
@@ -216,7 +215,7 @@ func (p *Pool) ticket() *ticket {
 	return &ticket{ready: make(chan struct{}, 1)}
 }
 
-// redeem takes an answered ticket back and returns what it said.
+// redeem recycles an answered ticket and returns its content.
 func (p *Pool) redeem(t *ticket) ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -236,10 +235,10 @@ func (p *Pool) abandon(l *line, t *ticket) bool {
 	return left
 }
 
-// starved reports whether somebody waits for a buffer.
+// starved reports whether a caller waits for a buffer.
 func (p *Pool) starved() bool { return p.small.long() || p.large.long() }
 
-// press makes all files write what they hold incomplete: somebody needs the memory.
+// press makes all files write incomplete chunks to free memory.
 func (p *Pool) press() {
 	p.mu.Lock()
 	accounts := p.accounts // join and part make a new slice

@@ -37,9 +37,9 @@ type view []part
 // A part is what a view has of one chunk.
 type part struct {
 	disk.Range
-	pieces pieces // in memory, with references of their own
+	pieces pieces // pieces in memory, with separate references
 	blank  bool   // the rest is zeros; else it is what the target has,
-	pinned *chunk // which does not change as long as this is pinned
+	pinned *chunk // chunk that does not change while it is pinned
 }
 
 func (v view) len() (n int) {
@@ -79,7 +79,7 @@ func (f *File) waitTaken(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// show returns the newest pieces in r, with references of their own.
+// show returns the newest pieces in r, with separate references.
 func (c *chunk) show(r disk.Range) pieces {
 	var out pieces
 	layers := [...]pieces{c.writing, c.held}

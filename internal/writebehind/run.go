@@ -33,20 +33,20 @@ const (
 type run struct {
 	disk.Range
 	chunks  []*chunk
-	written []written // of each chunk
+	written []written // results for the chunks
 	memory  []byte    // the bytes of Range
-	actions []action  // of each grain
+	actions []action  // actions for the grains
 
 	gathered bool // memory is a window; else it is where the only chunk lies
 
-	hashing, writing time.Duration // that the writer spent with it
+	hashing, writing time.Duration // times of the writer for this run
 }
 
 // written is what a writer finds out about one chunk.
 type written struct {
-	blank bool // it read as zeros when it was taken
+	blank bool // it read as zeros when the writer took it
 	safe  bool // the log lists it
-	same  bool // with the very same bytes, so that it is not written
+	same  bool // the log has the same hash, so that it is not written
 	hash  manifest.Hash
 }
 
@@ -67,7 +67,7 @@ func (m *image) write(r *run) error {
 	return m.apply(r)
 }
 
-// ready finds out what of a run is to be written.
+// ready determines the writes of a run.
 func (m *image) ready(r *run) error {
 	for i := range r.chunks {
 		if err := m.gather(r, i); err != nil {
@@ -78,7 +78,7 @@ func (m *image) ready(r *run) error {
 	return nil
 }
 
-// gather makes the whole chunk of its pieces, and of what lies between them.
+// gather copies the pieces of a chunk together, and fills its gaps.
 func (m *image) gather(r *run, i int) error {
 	c, within := r.chunks[i], m.rangeOf(r.chunks[i].number)
 	if !r.gathered {

@@ -10,20 +10,19 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A chunkTable holds the chunks that are in memory, in the order in which they are to be
-// written, and which chunks of the disk are blank. The file's mu guards all of it: every
-// method needs mu, except that blankRuns of a sealed file does not.
+// A chunkTable has the chunks in memory, in the order of their writes, and the blank chunks of the
+// disk. The file's mu guards all of it: all methods require mu, except blankRuns of a sealed file.
 type chunkTable struct {
 	image   *image
 	taken   sync.Cond      // a wanted chunk was taken by its writer, or never will be
-	blank   *bitmap.Bitmap // chunks that read as zeros but for what is held, whatever the target has
+	blank   *bitmap.Bitmap // chunks that read as zeros except for data in memory, regardless of the target
 	chunks  map[int64]*chunk
 	spare   []*chunk
-	ripe    queue // to be written, first come, first served
+	ripe    queue // chunks to write, in order of arrival
 	partial queue // may become complete
 
 	epoch    uint64 // goes up with every Commit
-	batches  int    // of pieces, held or being written
+	batches  int    // number of pieces in memory or being written
 	barriers []*barrier
 	ticks    uint64 // goes up with every urgeIdle
 }
@@ -83,7 +82,7 @@ func (t *chunkTable) hold(c *chunk, p piece) {
 	c.touched = t.ticks
 }
 
-// drop forgets what is held of a chunk. It needs mu.
+// drop discards the data of a chunk. mu must be held.
 func (t *chunkTable) drop(c *chunk) {
 	if len(c.held) == 0 {
 		return
@@ -103,8 +102,7 @@ func (t *chunkTable) dropAll() {
 	t.taken.Broadcast()
 }
 
-// dropFrom forgets what is held from the chunk first on, also what is being written. It
-// needs mu.
+// dropFrom discards the data of chunks from first on, including data being written. mu must be held.
 func (t *chunkTable) dropFrom(first int64) {
 	for _, c := range t.chunks {
 		if c.number < first {
@@ -181,10 +179,10 @@ func (t *chunkTable) unpin(v view) {
 	}
 }
 
-// A barrier is a Commit that waits for what was held when it began.
+// A barrier is a Commit that waits for the data in memory at its start.
 type barrier struct {
 	epoch uint64        // batches that began in this or an earlier one count
-	left  int           // of them
+	left  int           // number of remaining batches
 	done  chan struct{} // closed when none is left
 }
 

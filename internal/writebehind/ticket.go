@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// A ticket is one caller's place in a line of the pool. Only its caller waits for it; the
-// pool answers once, with what was asked for or, to an account that is shut, with nothing.
+// A ticket is one caller's position in a queue of the pool. Only its caller waits for it; the pool
+// answers once, with the requested memory, or with nothing if the account is shut.
 type ticket struct {
 	ready   chan struct{} // room for the one answer
 	account *account
-	class   int     // of the buffer asked for
-	place   Place   // what for
-	buffer  *Buffer // to be admitted, or the answer
+	class   int     // class of the requested buffer
+	place   Place   // destination of the buffer
+	buffer  *Buffer // buffer to admit, or the answer
 	window  []byte
 	ok      bool // admitted
 }
@@ -20,10 +20,10 @@ type ticket struct {
 // A line is tickets in the order they came. All but long needs the pool's mu.
 type line struct {
 	tickets []*ticket
-	n       atomic.Int32 // of tickets
+	n       atomic.Int32 // number of tickets
 }
 
-// long reports whether anybody waits.
+// long reports whether a caller waits.
 func (l *line) long() bool { return l.n.Load() > 0 }
 
 func (l *line) join(t *ticket) {
@@ -33,8 +33,8 @@ func (l *line) join(t *ticket) {
 
 func (l *line) empty() bool { return len(l.tickets) == 0 }
 
-// answer passes over the tickets in order. serve tells whether a ticket was answered;
-// those that were leave the line.
+// answer iterates over the tickets in order. serve reports whether a ticket was answered; answered ones
+// leave the queue.
 func (l *line) answer(serve func(*ticket) bool) {
 	waiting := l.tickets[:0]
 	for _, t := range l.tickets {

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Truncate sets the disk's size. What was cut off reads as zeros when the disk grows
-// again; on the target it becomes zeros when it is written again, or with Finish. Growing
-// costs nothing, cutting what is held and one record of the manifest.
+// Truncate sets the disk's size. Cut off data reads as zeros when the disk grows again; on the target
+// it becomes zeros with the next write, or with Finish. Growing costs nothing, cutting costs the data
+// in memory and one record of the manifest.
 func (f *File) Truncate(ctx context.Context, size int64) error {
 	if size < 0 || size > f.image.size() {
 		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.image.size()).
@@ -26,8 +26,8 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 	if err := f.mayWrite(); err != nil {
 		return err
 	}
-	// First the manifest: a crash from here on must not find chunks that are zeros by now
-	// listed with what they were. No checkpoint lists them again while we have syncing.
+	// The manifest comes first: after a crash it must not list the old content of chunks that are zeros
+	// by now. No checkpoint lists them again while syncing is held.
 	if err := f.image.unlist(f.image.chunksAfter(size)); err != nil {
 		return f.stick(ctx, err)
 	}

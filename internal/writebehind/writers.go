@@ -11,9 +11,9 @@ import (
 // it is no stream.
 const maxPartial = 8
 
-// writers bring what is in memory to the image, in as many goroutines as there is work for
-// and most allows. They end when there is none. The file's mu guards their state: press, take
-// and done lock it, writer and writeNext run without it, the other methods need it.
+// writers write data in memory to the image, in as many goroutines as there is work for, up to most.
+// They end without work. The file's mu guards their state: press, take and done lock it, writer and
+// writeNext run without it, the other methods require it.
 type writers struct {
 	image   *image
 	table   *chunkTable
@@ -21,7 +21,7 @@ type writers struct {
 	life    *lifecycle
 	pool    *Pool
 	account *account
-	most    int    // that run at once
+	most    int    // maximum number of goroutines
 	due     func() // called with mu after each run: a checkpoint may be due
 
 	mu      *sync.Mutex // the file's
@@ -31,7 +31,7 @@ type writers struct {
 	stats   Stats
 }
 
-// press makes the file give back memory, now that somebody waits for it.
+// press makes the file free memory, because a caller waits for it.
 func (ws *writers) press() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -58,8 +58,8 @@ func (ws *writers) relax() {
 // does not wait for a writer that is busy with something else.
 const backlog = 1
 
-// kick starts another writer if there is work for it. Writers end when there is none, so a
-// file that is idle costs nothing. It needs mu.
+// kick starts another writer if there is work for it. Writers end without work, so an idle file costs
+// nothing. mu must be held.
 func (ws *writers) kick() {
 	if ws.running == ws.most || ws.running > 0 && ws.table.ripe.n <= backlog*ws.running && len(ws.table.barriers) == 0 {
 		return
@@ -130,13 +130,12 @@ func (ws *writers) first() *chunk {
 	return nil
 }
 
-// free reports whether a writer may begin with c: nobody reads the target there, and the
-// log is not just about to list what it held before. It needs mu.
+// free reports whether a writer may take c: it has no readers of the target, and the log is not about
+// to list its earlier content. mu must be held.
 func (ws *writers) free(c *chunk) bool { return c.pins == 0 && !ws.hashes.lists(c.number) }
 
-// take gives r the next run, and reports false if there is none: then the writer is booked
-// out, in the same breath, so that whoever brings work next starts another. A nil window
-// says that nothing is to be written any more.
+// take gives r the next run. It reports false if there is none: then the writer is deregistered under
+// the same lock, so that the next write starts another. With a nil window nothing is written any more.
 func (ws *writers) take(r *run, window []byte) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -157,8 +156,8 @@ func (ws *writers) take(r *run, window []byte) bool {
 	return true
 }
 
-// lagging is how many ripe chunks mean that the target is what everybody waits for: then
-// long writes are worth their copying. A target that keeps up has a few waiting.
+// lagging is the number of ripe chunks from which the target is the bottleneck: then long writes are
+// worth their copying. With a fast target few chunks wait.
 const lagging = 64
 
 // extend takes the chunks that follow too, as many as the window holds. It needs mu.
@@ -174,7 +173,7 @@ func (ws *writers) extend(r *run, window []byte) {
 	r.memory = window[:r.Len]
 }
 
-// takeChunk makes what is held of a chunk what is being written. It needs mu.
+// takeChunk moves the data of a chunk to the run. mu must be held.
 func (ws *writers) takeChunk(r *run, c *chunk) {
 	c.unlink()
 	c.held, c.writing = c.writing, c.held
@@ -191,7 +190,7 @@ func (ws *writers) takeChunk(r *run, c *chunk) {
 	r.Len += ws.image.rangeOf(c.number).Len
 }
 
-// done books a run: it is what the target has now, unless err says that it is not.
+// done records the result of a run: the target has its data, unless err is set.
 func (ws *writers) done(r *run, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

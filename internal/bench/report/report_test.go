@@ -99,7 +99,7 @@ func TestPageStandsAlone(t *testing.T) {
 			t.Errorf("the page has %s", text)
 		}
 	}
-	for _, text := range []string{"2.90×", "esxi_hdd_nfs_hdd_25g_mtu1500_sync was told with 6.50 MiB/s", "the host keeps no counters", "MTV cold, one host: 284.0 MiB/s at 20 VMs; more is no gain", "2^20 bytes"} {
+	for _, text := range []string{"2.90×", "esxi_hdd_nfs_hdd_25g_mtu1500_sync was reported with 6.50 MiB/s", "the host keeps no counters", "MTV cold, one host: 284.0 MiB/s at 20 VMs; more is no gain", "2^20 bytes"} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page does not say %s", text)
 		}

@@ -94,7 +94,7 @@ func TestFixtures(t *testing.T) {
 		first string
 		set   func(*Options)
 	}{
-		"debian": {"failure  nfs-reload: export 192.168.10.0/24:/srv/vm: /etc/exports:7 says async, the server still has sync: edited and not reloaded", func(o *Options) {
+		"debian": {"failure  nfs-reload: export 192.168.10.0/24:/srv/vm: /etc/exports:7 has async, the server still has sync: edited and not reloaded", func(o *Options) {
 			o.Hosts = []Host{esx2}
 			o.Mounts = []Mount{{"esx2", "nas", "10.0.0.5", "/volume1"}, {"esx2", "old", "192.168.10.9", "/srv/vms"}}
 		}},
