@@ -136,7 +136,7 @@ func (ad *adviseCommand) measured() ([]bench.Row, error) {
 	return rows, nil
 }
 
-// price writes into the steps what they cost.
+// price adds the prices to the steps.
 func (ad *adviseCommand) price(steps []advise.Advice) error {
 	if ad.prices == "" {
 		return nil
@@ -147,7 +147,7 @@ func (ad *adviseCommand) price(steps []advise.Advice) error {
 	}
 	for name, price := range prices {
 		if _, err := advise.ParseChange(name); err != nil || price < 0 {
-			return fault.New(fault.Invalid, "%s: %q: want a change and what it costs", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
+			return fault.New(fault.Invalid, "%s: %q: want a change and its price", ad.prices, name).WithHint(`{"nic=25g": 420, "source=ssd": 1900}`)
 		}
 	}
 	for i := range steps {
@@ -189,7 +189,7 @@ func writeAdvice(w io.Writer, r advise.Report, verbose bool) {
 	}
 }
 
-// layerMeans says in a few words what a layer is.
+// layerMeans describes each layer in a few words.
 var layerMeans = map[advise.Layer]string{
 	advise.Source:      "what the datastore lies on",
 	advise.Host:        "the ESXi host's clone and NFS client",
@@ -272,7 +272,7 @@ func writeModel(w io.Writer, r advise.Report) {
 	t.add("p", fmt.Sprintf("%.3f", m.P), "1: one after the other; infinite: wholly overlapped")
 	t.add("q", fmt.Sprintf("%.3f", m.Q), "the same, of the destination and the rest")
 	t.write(w)
-	gbits, _ := bench.Gigabits(r.NIC) // it was looked up before
+	gbits, _ := bench.Gigabits(r.NIC) // valid, as it was parsed before
 	fmt.Fprintf(w, "\nOver https, where disks are faster: %.0f MiB/s with one connection, %.0f with eight (%s).\n\n",
 		r.HTTPS.Predict(1, gbits, r.MTU), r.HTTPS.Predict(8, gbits, r.MTU), bench.Seed().HTTPS.Origin)
 	rows := newTable("ROW", "MEASURED", "PREDICTED", "OFF", "ORIGIN")
@@ -295,7 +295,7 @@ type liveAdvice struct {
 	Do     []string         `json:"do"` // first things first
 }
 
-// runLive says what limits a plan that is under way, and what to do about it.
+// runLive prints the limit of a running plan, and remedies.
 func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	c, closeControl, err := ad.fleet.openControl(ctx)
 	if err != nil {
@@ -323,7 +323,7 @@ func (ad *adviseCommand) runLive(ctx context.Context, name string) (err error) {
 	return nil
 }
 
-// measuredNow is what a plan's transfers told lately.
+// measuredNow returns the recent load of a plan's transfers.
 func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvice, err error) {
 	if _, err := c.Plan(ctx, name); err != nil {
 		return r, err
@@ -340,7 +340,7 @@ func measuredNow(ctx context.Context, c server.Control, name string) (r liveAdvi
 	}
 	if r.Limit = r.Busy.Limit(); r.Limit.What == "" {
 		return r, fault.New(fault.Conflict, "of plan %s no disk is read at the moment that could be measured", name).
-			WithHint("decamp status %s says what its VMs do", fault.Quote(name))
+			WithHint("see its VMs with decamp status %s", fault.Quote(name))
 	}
 	r.Do = []string{doAbout[r.Limit.What]}
 	if r.Limit.Gain > 0 {
@@ -359,14 +359,14 @@ func partsOf(b bottleneck.Busy) []busyPart {
 		{"source", "datastore, host, and the network from there", b.Source},
 		{"target", "what the images lie on", b.Target},
 		{"processor", "looking for zeros and hashing, here", b.Processor},
-		{"budget", "rates that were said", b.Budget},
+		{"budget", "configured rates", b.Budget},
 	}
 }
 
-// doAbout says what to do about each part, the cheapest first.
+// doAbout has the remedies for each part, the cheapest first.
 var doAbout = map[string]string{
-	"source":    "source: move VMs of several hosts and datastores at once, read over nfc or have the host write (transport: nfc, landing); then a faster link or datastore: decamp advise --source … --nic … says what each would give",
-	"target":    "target: spread the plan over several destinations (to:), or put the images on faster storage: decamp advise --dest … says what it would give",
+	"source":    "source: move VMs of several hosts and datastores at once, read over nfc or let the host write (transport: nfc, landing); then a faster link or datastore: see the effect of each with decamp advise --source … --nic …",
+	"target":    "target: spread the plan over several destinations (to:), or put the images on faster storage: see the effect with decamp advise --dest …",
 	"processor": "processor: add a machine (decamp worker --join), or give this one more cores",
 	"budget":    "budget: raise the rate (decamp limits lists them, and changes them while it goes on)",
 }

@@ -36,7 +36,7 @@ type bar struct {
 type stages struct {
 	*mpb.Bar
 	step atomic.Value // string: the step under way
-	more atomic.Value // string: what limits the step, or, where a warm run waits, what a cutover now would mean
+	more atomic.Value // string: the limit of the step, or for a waiting warm run the estimate of a cutover
 }
 
 func newBars(s *screen, names runNames) *bars {
@@ -109,8 +109,7 @@ func (b *bars) limit(run journal.ID) {
 	}
 }
 
-// pipeline is "copy -> [detect] -> convert -> verify -> commit". What is none of these
-// comes before them.
+// pipeline returns "copy -> [detect] -> convert -> verify -> commit". Other steps precede these.
 func pipeline(now string) string {
 	var words []string
 	for _, s := range migrate.Steps() {

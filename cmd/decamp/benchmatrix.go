@@ -71,10 +71,10 @@ func newBenchMatrix(p *program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&mc.spec, "spec", "", "`FILE` that says what to measure")
-	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` that rows are appended to, and that says which are there")
+	f.StringVar(&mc.spec, "spec", "", "`FILE` with the measurements")
+	f.StringVar(&mc.rows, "rows", "rows.jsonl", "`FILE` for the rows; rows in it are not measured again")
 	f.BoolVar(&mc.list, "list", false, "print the rows that would be measured, and measure nothing")
-	f.BoolVar(&mc.top, "esxtop", false, "have esxtop on the hosts count what is read there, by SSH")
+	f.BoolVar(&mc.top, "esxtop", false, "count reads on the hosts with esxtop, over SSH")
 	registerLogin(&mc.login, cmd)
 	_ = cmd.MarkFlagFilename("spec", "yaml", "yml") // fails for unknown flags only
 	return cmd
@@ -127,7 +127,7 @@ func (mc *matrixCommand) listCells(cells []matrix.Cell) error {
 	return errors.Join(errs...)
 }
 
-// tellCell tells of a row when it is there, and for eyes also that it is begun.
+// tellCell reports a finished row, and on a terminal also its start.
 func (mc *matrixCommand) tellCell(p matrix.Progress) {
 	what := fmt.Sprintf("%d of %d  %s", p.Number, p.Of, p.Cell.Name())
 	switch {

@@ -48,7 +48,7 @@ func newBenchReport(p *program) *cobra.Command {
 		Annotations: exits(exit{fault.NotFound, "a file that was named is not there"}, exit{fault.Full, "no space for the report"}),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if br.csv && br.goform || br.out.json && (br.csv || br.goform) {
-				return badUsage(cmd, "--json, --csv and --gobench say what is printed: give one")
+				return badUsage(cmd, "--json, --csv and --gobench exclude each other")
 			}
 			return br.run(files)
 		},
@@ -86,7 +86,7 @@ func (br *benchReportCommand) run(files []string) error {
 	return nil
 }
 
-// reportOf reads files of rows, and puts what was published behind them.
+// reportOf reads files of rows, and appends the published ones.
 func reportOf(files []string) (report.Report, error) {
 	var sets []report.Set
 	for _, path := range files {
@@ -113,14 +113,14 @@ func writePage(path string, r report.Report) error {
 	if err := report.WriteHTML(&page, r); err != nil {
 		return err
 	}
-	const mode = 0o644 // it is made to be passed on
+	const mode = 0o644 // the report is meant to be shared
 	if err := atomicfile.Replace(path, page.Bytes(), mode); err != nil {
 		return fault.New(fault.Invalid, "write the report: %w", err).WithHint("name a file in a folder that is there and that you may write to")
 	}
 	return nil
 }
 
-// writeReport prints the rates, then what they prove.
+// writeReport prints the rates, then their consequences.
 func writeReport(w io.Writer, r report.Report) {
 	fmt.Fprintf(w, "Rates are in %s.\n", r.Unit)
 	for _, s := range r.Sets {
@@ -138,7 +138,7 @@ func writeReport(w io.Writer, r report.Report) {
 	}
 }
 
-// figure and share leave out what was not measured.
+// figure and share leave out missing measurements.
 func figure(v float64) string {
 	if v == 0 {
 		return ""

@@ -43,14 +43,14 @@ func newClean(p *program) *cobra.Command {
 	cl := &cleanCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "clean URL",
-		Short:   "Put back what was left on a host",
+		Short:   "Revert leftover changes on a host",
 		Long:    text(cleanHelp) + "\n\n" + text(sourceHelp),
 		Example: text(cleanExamples),
 		Args:    takes("URL"),
 		Annotations: exits(
 			exit{fault.NotFound, "the host of a record is not there any more: see --forget"},
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
-			exit{fault.Unreachable, "nobody answers at that address"},
+			exit{fault.Unreachable, "the address does not answer"},
 			exit{fault.Conflict, "the host holds a file open there, or another decamp works in the state directory"},
 			exit{fault.Unsupported, "a newer decamp made the record"},
 			exit{fault.Corrupt, "a record cannot be read; it stays"}),
@@ -87,7 +87,7 @@ func (cl *cleanCommand) run(ctx context.Context, rawURL string) (err error) {
 		done, err = list, forgetAll(store, list)
 	case len(list) > 0:
 		done, err = cl.cleanHost(ctx, u, store)
-		failed = nil // it has told of them
+		failed = nil // it reported them
 	}
 	return errors.Join(cl.tellCleaned(assemble.ServerOf(u), done), err, failed)
 }
@@ -103,7 +103,7 @@ func (cl *cleanCommand) cleanHost(ctx context.Context, u *url.URL, store *cleanu
 	return assemble.PutBack(ctx, shells)
 }
 
-// recordsOf lists what is on record of one server, and says what cannot be read.
+// recordsOf lists the records of one server, and reports unreadable ones.
 func recordsOf(store *cleanup.Store, server string) (list []cleanup.Record, err error) {
 	all, err := store.List()
 	for _, r := range all {

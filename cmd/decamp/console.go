@@ -51,16 +51,16 @@ func newConsole(p *program) *cobra.Command {
 		Args: takes("RUN"), Example: "decamp console web01-3f9a1c\ndecamp console wave-1/db01\necho reboot | decamp console web01-3f9a1c > boot.log",
 		Annotations: exits(
 			exit{fault.NotFound, "there is no such run, plan or VM, or it is not published"},
-			exit{fault.Conflict, "the VM is off, or somebody else has its console, or has taken it"},
-			exit{fault.Unsupported, "the VM has no serial console, or its target passes none on; the remedy says where to look"},
+			exit{fault.Conflict, "the VM is off, or another user has its console or took it over"},
+			exit{fault.Unsupported, "the VM has no serial console, or its target provides none; the remedy has an alternative"},
 			exit{fault.Denied, "the target does not let decamp in"},
-			exit{fault.Unreachable, "nobody answers there"},
+			exit{fault.Unreachable, "the address does not answer"},
 			exit{fault.Corrupt, "the VM's record cannot be read, or what answers sends no console"},
 			exit{fault.Transient, "the connection broke"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if cs.out.json {
-				return badUsage(cmd, "--json: what a guest says is no JSON")
+				return badUsage(cmd, "--json: the output of a guest is not JSON")
 			}
 			return cs.run(cmd.Context(), args[0])
 		}),
@@ -98,7 +98,7 @@ func runNamed(ctx context.Context, c server.Control, name string) (journal.ID, e
 	case err != nil:
 		return "", err
 	case len(vm.Runs) == 0:
-		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("decamp status %s says where it stands", fault.Quote(planName))
+		return "", fault.New(fault.NotFound, "VM %s is not published", vm.Name).WithHint("see its state with decamp status %s", fault.Quote(planName))
 	case len(vm.Runs) > 1:
 		return "", fault.New(fault.Conflict, "VM %s was moved to %d places", vm.Name, len(vm.Runs)).WithHint("name one of its runs: %s", strings.Join(vm.Runs, ", "))
 	}
@@ -139,22 +139,22 @@ func (cs *consoleCommand) attachRun(ctx context.Context, id journal.ID) error {
 	return cs.attach(ctx, moved.Record.Called(), open)
 }
 
-// publishedOf is what is recorded of a run's VM since it was published.
+// publishedOf returns the record of a run's published VM.
 func publishedOf(p journal.Plan, d *assemble.Destination) (*dir.Published, error) {
 	moved, err := dir.OpenPublished(d.Target.Folder(&inventory.VM{Name: p.VM.Name}))
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("decamp runs says where the run stands")
+		return nil, fault.New(fault.NotFound, "VM %s is not published: %w", p.VM.Name, err).WithHint("see the state of the run with decamp runs")
 	}
 	if err != nil {
 		return nil, err
 	}
 	if s := moved.Record.Source; s.Ref != p.VM.Ref || s.UUID != p.VM.UUID || s.InstanceUUID != p.VM.InstanceUUID {
-		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.Folder).WithHint("see what it is: decamp verify %s", fault.Quote(moved.Folder))
+		return nil, fault.New(fault.Conflict, "%s holds another VM", moved.Folder).WithHint("identify it: decamp verify %s", fault.Quote(moved.Folder))
 	}
 	return moved, nil
 }
 
-// noConsole says where a VM is looked at whose target passes no console on.
+// noConsole is the error for a target without consoles, with an alternative.
 func noConsole(p *dir.Published, to planfile.Destination) error {
 	err := fault.New(fault.Unsupported, "%s passes no consoles on", to.Kind())
 	r := p.Record.Delivered
@@ -196,7 +196,7 @@ func (cs *consoleCommand) attach(ctx context.Context, name string, console io.Re
 	return cs.tellEnd(ctx, name, t.Run(ctx))
 }
 
-// tellEnd says how an attachment ended. That a person left it is no error.
+// tellEnd reports how an attachment ended. Leaving it is not an error.
 func (cs *consoleCommand) tellEnd(ctx context.Context, name string, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -64,8 +64,8 @@ func newConvert(p *program) *cobra.Command {
 			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
 			exit{fault.Denied, "a file cannot be read or written"},
 			exit{fault.Conflict, "OUT exists, another decamp writes it, or the disk was written to"},
-			exit{fault.Unsupported, "the disk is nothing that decamp can read; the remedy says what to do"},
-			exit{fault.Corrupt, "the disk is damaged, or the image does not hold what was written"},
+			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
+			exit{fault.Corrupt, "the disk is damaged, or the image differs from the written data"},
 			exit{fault.Full, "no space left; make room and run the command again"}),
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if err := cv.check(cmd, args[0], args[1]); err != nil {
@@ -78,19 +78,19 @@ func newConvert(p *program) *cobra.Command {
 	f.StringVar(&cv.format, "format", "", "of OUT: `raw or qcow2` (default by its name)")
 	f.BoolVar(&cv.force, "force", false, "replace OUT if it is there")
 	f.BoolVar(&cv.noVerify, "no-verify", false, "do not read the image back; the manifest is written all the same")
-	f.BoolVar(&cv.sums, "sums", false, "show SHA-256 and MD5 of the disk, too: they take time also for what is empty")
+	f.BoolVar(&cv.sums, "sums", false, "also print SHA-256 and MD5 of the disk: they take time, also for empty areas")
 	cv.inputFlags.register(cmd)
 	return cmd
 }
 
-// check refuses flags that do not fit, and finds out what OUT is to be.
+// check refuses contradicting flags, and determines the format of OUT.
 func (cv *convertCommand) check(cmd *cobra.Command, in, out string) error {
 	if cv.format == "" {
 		cv.format = map[string]string{".qcow2": "qcow2", ".raw": "raw", ".img": "raw"}[strings.ToLower(filepath.Ext(out))]
 	}
 	switch {
 	case cv.format == "":
-		return badUsage(cmd, "%s does not say what it is to be: name it .raw, .img or .qcow2, or say --format", out)
+		return badUsage(cmd, "the format of %s is unknown: name it .raw, .img or .qcow2, or use --format", out)
 	case cv.format != "raw" && cv.format != "qcow2":
 		return badUsage(cmd, "--format %q: want raw or qcow2", cv.format)
 	}
@@ -107,8 +107,8 @@ type converted struct {
 	Manifest string           `json:"manifest"`
 	Size     int64            `json:"size"`
 	Root     manifest.Hash    `json:"root"`
-	Copied   blockcopy.Result `json:"copied"`             // by this attempt
-	Verified *manifest.Report `json:"verified,omitempty"` // nil with --no-verify
+	Copied   blockcopy.Result `json:"copied"`             // copied by this attempt
+	Verified *manifest.Report `json:"verified,omitempty"` // result of the verification; nil with --no-verify
 	Warnings []string         `json:"warnings"`
 }
 
@@ -169,7 +169,7 @@ func newConversion(in *input, cv *convertCommand, out string) (*conversion, erro
 		Place: growing, Path: growing.Path, Manifest: c.draft.Manifest(),
 		Info:   manifest.Info{Disk: filepath.Base(out), Size: in.size, Source: in.identity},
 		Source: in.again,
-		Anew:   func(why string) { c.note("%s is written anew: %s", growing.Path, why) },
+		Anew:   func(why string) { c.note("%s is written again: %s", growing.Path, why) },
 		GiveUp: fmt.Sprintf("rm %s %s, and begin again", fault.Quote(growing.Path), fault.Quote(c.draft.Manifest())),
 		Seed:   1,
 	}
@@ -210,13 +210,13 @@ func (c *conversion) note(format string, args ...any) {
 	c.shown.event(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf(format, args...)})
 }
 
-// writeConverted tells what was made and how it was proven.
+// writeConverted prints the created image and its verification.
 func (cv *convertCommand) writeConverted(c converted) error {
 	if cv.out.json {
 		return cv.out.print(c)
 	}
 	fmt.Fprintf(cv.out, "%s is written.\n", plain(c.Out))
-	t := newTable("  disk", fmt.Sprintf("%s, of which %s were read and %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
+	t := newTable("  disk", fmt.Sprintf("%s, %s read, %s written", size(c.Size), size(c.Copied.Read), size(c.Copied.Written)))
 	t.add("  manifest", plain(c.Manifest))
 	t.add("  root", c.Root.String())
 	if v := c.Verified; v != nil {

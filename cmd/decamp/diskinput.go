@@ -34,7 +34,7 @@ func (o *inputFlags) register(cmd *cobra.Command) {
 	f.StringVar(&o.from, "from", "", "the format of IN: `vmdk, qcow2 or raw` (default by its content, and raw by its name)")
 	f.StringArrayVar(&o.folders, "folder", nil, "`DIR` where else a VMDK's parents may be that are named by a datastore path; may be repeated")
 	f.BoolVar(&o.ignoreCID, "ignore-cid", false, "read a snapshot chain although a parent was written to after the snapshot")
-	f.BoolVar(&o.backing, "backing", false, "read the files beneath a qcow2 image, which its header names")
+	f.BoolVar(&o.backing, "backing", false, "read the backing files of a qcow2 image, which its header names")
 	_ = cmd.MarkFlagDirname("folder") // fails for unknown flags only
 }
 
@@ -73,7 +73,7 @@ func recordedRaw(path string) bool {
 // input is a disk that is read once, from files or from a stream.
 type input struct {
 	size     int64
-	identity string // what resuming depends on
+	identity string // identity of the source for resuming
 	copy     func(context.Context, disk.Target, blockcopy.Options) (blockcopy.Result, error)
 	again    func(context.Context) (disk.Source, error) // opens it a second time; nil if it cannot be
 	warnings func() []string
@@ -114,8 +114,7 @@ func openStream(ctx context.Context, r io.Reader) (*input, error) {
 	}, nil
 }
 
-// stdin reads a file that may be a pipe nobody writes to, until ctx ends: an io.Reader
-// has no other way to be told.
+// stdin reads a file that may be a pipe without a writer, until ctx ends: an io.Reader has no context.
 type stdin struct {
 	ctx  context.Context
 	file *os.File

@@ -53,7 +53,7 @@ func newDoctor(p *program) *cobra.Command {
 	dc := &doctorCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
 		Use:     "doctor [URL [VM ...]] [--to TARGET ...]",
-		Short:   "Say what would fail or go slowly, and the remedy",
+		Short:   "Report problems and bottlenecks of a migration, with remedies",
 		Long:    text(doctorHelp) + "\n\n" + text(sourceHelp),
 		Example: text(doctorExamples),
 		Annotations: exits(append(slices.Clone(sourceExits),
@@ -73,11 +73,11 @@ func newDoctor(p *program) *cobra.Command {
 func (dc *doctorCommand) register(cmd *cobra.Command) {
 	dc.Options = planfile.DefaultOptions()
 	f := cmd.Flags()
-	f.StringArrayVar(&dc.to, "to", nil, "where the VMs are to live: `TARGET`, as decamp migrate takes it; may be repeated")
+	f.StringArrayVar(&dc.to, "to", nil, "`TARGET` of the VMs, as for decamp migrate; may be repeated")
 	dc.registerPlace(f)
 	f.StringVar((*string)(&dc.Transport), "transport", string(dc.Transport), "that is to move them: `https, nfc or landing`")
-	f.BoolVar(&dc.warm, "warm", false, "they are to be moved while they run")
-	f.BoolVar(&dc.powerOff, "power-off", false, "those that run are to be shut down")
+	f.BoolVar(&dc.warm, "warm", false, "the VMs will be migrated while they run")
+	f.BoolVar(&dc.powerOff, "power-off", false, "running VMs will be shut down")
 	f.BoolVar(&dc.SourceHash, "source-hash", false, "the host is to hash its disks, by SSH")
 	f.BoolVar(&dc.SSH.Enable, "enable-ssh", false, "SSH may be started where it is off and needed")
 	f.Var(&dc.into, "landing", "disks are to land in RAM first, `tmpfs:SIZE`; means --transport landing")
@@ -94,8 +94,8 @@ func (dc *doctorCommand) check(cmd *cobra.Command) error {
 	return dc.checkKeys(cmd)
 }
 
-// run looks at what it can: a source that lets nobody in does not keep it from looking at this
-// machine. That error is the command's then.
+// run performs all possible checks: if the login fails, it still checks this machine, and returns the
+// login's error.
 func (dc *doctorCommand) run(ctx context.Context, args []string) error {
 	found, err := dc.examine(ctx, args)
 	if ctx.Err() != nil {
@@ -104,7 +104,7 @@ func (dc *doctorCommand) run(ctx context.Context, args []string) error {
 	return dc.writeDiagnosis(found, errors.Join(err, failures(found)))
 }
 
-// examine returns what was found of all that could be reached, and why not all could.
+// examine returns the findings of all reachable objects, and the error of the others.
 func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []doctor.Finding, err error) {
 	d := &assemble.Diagnosis{Move: dc.Move, Parts: &assemble.Parts{}}
 	defer closing(&err, d.Parts.Close)
@@ -115,7 +115,7 @@ func (dc *doctorCommand) examine(ctx context.Context, args []string) (found []do
 	return doctor.Examine(ctx, d.Groups(), doctor.Options{Short: dc.short}), barred
 }
 
-// failures is the error of what will fail; nil if nothing was found that will.
+// failures returns the error for findings that will fail; nil without any.
 func failures(found []doctor.Finding) error {
 	n := 0
 	for _, f := range found {
@@ -126,17 +126,17 @@ func failures(found []doctor.Finding) error {
 	if n == 0 {
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s will fail", count(n, "thing")).WithHint("do what stands at each, and run the command again")
+	return fault.New(fault.Conflict, "%s will fail", count(n, "thing")).WithHint("apply the remedy of each, and run the command again")
 }
 
 // diagnosisOf is what --json prints.
 type diagnosisOf struct {
 	Worst    doctor.Status    `json:"worst"`
 	Findings []doctor.Finding `json:"findings"`
-	Error    *problem         `json:"error,omitempty"` // that the command ends with
+	Error    *problem         `json:"error,omitempty"` // error of the command; nil if it succeeds
 }
 
-// writeDiagnosis writes what was found, and returns the error that the command ends with.
+// writeDiagnosis prints the findings, and returns the error of the command.
 func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error {
 	if dc.out.json {
 		d := diagnosisOf{Worst: doctor.Worst(found), Findings: append([]doctor.Finding{}, found...)}
@@ -161,7 +161,7 @@ func (dc *doctorCommand) writeDiagnosis(found []doctor.Finding, end error) error
 	return end
 }
 
-// tally counts what was found: "1 failure, 2 warnings; 30 things are right".
+// tally counts the findings: "1 failure, 2 warnings; 30 checks passed".
 func tally(found []doctor.Finding) string {
 	n := map[doctor.Status]int{}
 	for _, f := range found {
@@ -170,7 +170,7 @@ func tally(found []doctor.Finding) string {
 	var parts []string
 	for _, s := range []doctor.Status{doctor.Failure, doctor.Warning, doctor.Advice} {
 		switch {
-		case n[s] == 1 || s == doctor.Advice && n[s] > 0: // which has no plural
+		case n[s] == 1 || s == doctor.Advice && n[s] > 0: // advice has no plural
 			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
 		case n[s] > 0:
 			parts = append(parts, fmt.Sprintf("%d %ss", n[s], s))

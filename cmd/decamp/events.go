@@ -10,7 +10,7 @@ import (
 // runNames tell several runs apart for people. Empty where there is but one.
 type runNames map[journal.ID]string
 
-// prefix is what is said before anything about the run of e.
+// prefix precedes all messages about the run of e.
 func (n runNames) prefix(e journal.Event) string {
 	if name, ok := n[e.Run]; ok {
 		return name + ": "
@@ -18,14 +18,14 @@ func (n runNames) prefix(e journal.Event) string {
 	return ""
 }
 
-// diskOf tells the disks of one step of a run from those of another.
+// diskOf identifies a disk in a step of a run.
 type diskOf struct {
 	run  journal.ID
 	step string
 	disk int32
 }
 
-// label names a step on a disk. Where there is but one disk, it has no number.
+// label returns the name of a step on a disk. A single disk has no number.
 func label(e journal.Event, disk string) string {
 	if e.Disk == 0 {
 		return e.Step
@@ -33,8 +33,8 @@ func label(e journal.Event, disk string) string {
 	return fmt.Sprintf("%s%s %d", e.Step, disk, e.Disk)
 }
 
-// state reports how far a disk is: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left". What is
-// not moved are zeros, and what was copied before.
+// state returns the progress of a disk: "61 %, 4.9 GiB of 8 GiB, 3.1 GiB moved, 230 MB/s, 14s left".
+// Zeros and data of an earlier copy are not moved.
 func state(b journal.Bytes) string {
 	done := b.Done + b.Skipped
 	s := fmt.Sprintf("%s, %s of %s", percent(done, b.Total), size(done), size(b.Total))
@@ -74,8 +74,8 @@ func outlookWords(o journal.Outlook) string {
 	return text + ", its boot of " + duration(o.Boot) + " included"
 }
 
-// say puts an event into words; "" if people need not know. How the run ended is said by
-// the command itself.
+// say describes an event; empty if users need not know it. The command itself reports the end of the
+// run.
 func say(e journal.Event) string {
 	switch e.Kind {
 	case journal.StepBegan:

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// writeFindings tells those that are at least so bad, the worst first. What was found alike of several
-// things is told once.
+// writeFindings prints findings of at least that severity, the most severe first. Identical findings on
+// several objects are combined.
 func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
 	things := map[doctor.Finding][]string{}
 	for _, f := range found {
@@ -24,7 +24,7 @@ func writeFindings(w io.Writer, found []doctor.Finding, least doctor.Status) {
 	}
 }
 
-// alike is a finding without what it was found of.
+// alike returns a finding without its object.
 func alike(f doctor.Finding) doctor.Finding {
 	f.On = ""
 	return f
@@ -69,7 +69,7 @@ type foundOf struct {
 	Finding doctor.Finding `json:"finding"`
 }
 
-// tellFound tells what was found before a move begins.
+// tellFound prints the findings before a migration begins.
 func tellFound(out *output, found []doctor.Finding) {
 	if !out.json {
 		writeFindings(out.screen, found, doctor.Warning)

@@ -52,8 +52,8 @@ func (f *tmpfsFlag) Set(s string) error {
 	return err
 }
 
-// spot is the value of --spot: "100M" or "100M,16", or "0" for nothing. It says how much of each disk
-// is read from the source a second time.
+// spot is the value of --spot: "100M" or "100M,16", or "0" for none: the part of each disk that is read
+// from the source a second time.
 type spot struct {
 	given bool
 	migrate.Spot

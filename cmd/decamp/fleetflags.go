@@ -24,7 +24,7 @@ import (
 
 // fleetFlags are the flags that name a fleet: its database, or a server. They open it.
 type fleetFlags struct {
-	assembler *assemble.Assembler // for its state directory, environment and log
+	assembler *assemble.Assembler // provides state directory, environment and log
 
 	db          string
 	insecure    bool   // the server of db need not be verified
@@ -65,7 +65,7 @@ func (f *fleetFlags) register(cmd *cobra.Command) {
 	flags.SortFlags = false
 	flags.StringVar(&f.server, "server", "", "`URL` of a decamp serve to ask, https://HOST:8470 (default $"+serverEnv+")")
 	flags.StringVar(&f.tokenFile, "token-file", "", "with a server: `FILE` that holds the token (default $"+tokenFileEnv+")")
-	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which it tells when it starts")
+	flags.StringVar(&f.fingerprint, "server-fingerprint", "", "with a server: `SHA-256` of its certificate, which decamp serve prints at its start")
 	flags.StringVar(&f.ca, "server-ca", "", "with a server: `FILE` with the CA of its certificate (default the system's)")
 	flags.StringVar(&f.cert, "client-cert", "", "with a server: `FILE` with a certificate to come in by, in place of a token")
 	flags.StringVar(&f.key, "client-key", "", "with a server: `FILE` with its key")
@@ -141,7 +141,7 @@ func (f *fleetFlags) fleetKeys(url string) (*fleetkey.Keys, error) {
 	return fleetkey.Load(path)
 }
 
-// openControl returns what a fleet is ordered and looked at by, wherever it is.
+// openControl returns the interface to a fleet, local or through a server.
 func (f *fleetFlags) openControl(ctx context.Context) (server.Control, func() error, error) {
 	url := cmp.Or(f.server, f.assembler.Env(serverEnv))
 	if url != "" && f.db != "" {
@@ -179,7 +179,7 @@ func limitWords(name string, units int64) string {
 	return strconv.FormatInt(units, 10)
 }
 
-// namedHelp is said in the help of every command that takes the name of a plan's VM.
+// namedHelp is part of the help of all commands with the name of a plan's VM.
 const namedHelp = `
 PLAN is a plan that decamp plan run or a server carries out; PLAN/VM is one VM of it, by its
 name or reference. The plan is looked for in the state directory, in the database of --db, or
@@ -189,7 +189,7 @@ at the server of --server.
 // ordersExits are those of commands that give orders.
 var ordersExits = []exit{
 	{fault.NotFound, "there is no such plan, VM or run: decamp status and decamp runs list them"},
-	{fault.Conflict, "it cannot be done with what stands so; the error says why"},
+	{fault.Conflict, "the state of the plan or VM does not permit it; the error has the reason"},
 	{fault.Denied, "the token does not allow it"},
 	{fault.Unreachable, "the database or the server does not answer"},
 }

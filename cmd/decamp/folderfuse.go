@@ -129,10 +129,10 @@ func runFolderFuse(ctx context.Context, p *program, args []string) int {
 	return 0
 }
 
-// ready returns what closes the descriptor that tells the caller, once. No child of ours
-// may hold it open.
+// ready returns a function that closes the descriptor for the caller's notification, once. No child
+// process may have it open.
 func (ff *folderFuseCommand) ready() func() {
-	if ff.readyFD < 3 { // the standard streams are nobody's signal
+	if ff.readyFD < 3 { // the standard streams are not the notification
 		return func() {}
 	}
 	unix.CloseOnExec(ff.readyFD)
@@ -193,7 +193,7 @@ func (ff *folderFuseCommand) datastores() ([]inventory.Datastore, error) {
 	defer f.Close()
 	stores, err := mount.ReadManifest(f)
 	if stores == nil && err == nil {
-		stores = []inventory.Datastore{} // told that there are none
+		stores = []inventory.Datastore{} // an empty list, not a missing one
 	}
 	return stores, err
 }

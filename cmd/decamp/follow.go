@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// followPlan prints what becomes of a plan until it ends, and returns its error.
+// followPlan prints the events of a plan until it ends, and returns its error.
 func followPlan(ctx context.Context, out *output, c server.Control, name string) error {
 	p, err := c.Plan(ctx, name)
 	if err != nil {
@@ -38,13 +38,13 @@ func followPlan(ctx context.Context, out *output, c server.Control, name string)
 	return planError(p)
 }
 
-// watcher tells people, or programs, what changes of a plan.
+// watcher prints the changes of a plan for users or programs.
 type watcher struct {
 	out  *output
 	plan string
 
 	mu   sync.Mutex
-	seen map[fleetdb.Key]string // what was told of each VM last
+	seen map[fleetdb.Key]string // last printed state of each VM
 }
 
 // errEnded ends a Follow: the plan has ended.
@@ -80,7 +80,7 @@ func (w *watcher) changes(all fleetdb.Changes) error {
 	return nil
 }
 
-// vm tells a change that people would want to know of: not each slot that comes and goes.
+// vm prints the relevant changes of a VM, without the grants of slots.
 func (w *watcher) vm(vm fleetdb.VM) {
 	line := w.sentence(vm)
 	before, seen := w.seen[vm.Key]
@@ -90,14 +90,14 @@ func (w *watcher) vm(vm fleetdb.VM) {
 	w.seen[vm.Key] = line
 	switch {
 	case w.out.json:
-		_ = w.out.print(map[string]any{"vm": vm}) // nobody to tell that nobody reads
+		_ = w.out.print(map[string]any{"vm": vm}) // without a reader there is nothing to do
 	case !seen && vm.State == fleetdb.Queued:
 	default:
 		fmt.Fprintf(w.out.screen, "%s: %s\n", plain(vm.Name), plain(line))
 	}
 }
 
-// told are the steps that people are told of: the others follow, or take no time.
+// told are the printed steps: the others follow from them, or take no time.
 var told = map[string]string{
 	"preflight": "begins", "prepare": "begins", "copy": "is copied", "verify": "is read back and proven",
 	"wait": "waits for the next round, or the cutover", "power off": "is shut down for the cutover",
@@ -128,7 +128,7 @@ func (w *watcher) sentence(vm fleetdb.VM) string {
 // sumEvery is how often the whole plan is summed up.
 const sumEvery = 10 * time.Second
 
-// sumUp tells every now and then how far the plan is.
+// sumUp prints the progress of the plan at intervals.
 func (w *watcher) sumUp(ctx context.Context, c server.Control) {
 	tick := time.NewTicker(sumEvery)
 	defer tick.Stop()
@@ -140,7 +140,7 @@ func (w *watcher) sumUp(ctx context.Context, c server.Control) {
 		}
 		p, err := c.Plan(ctx, w.plan)
 		if err != nil {
-			continue // Follow says so, if it lasts
+			continue // Follow reports it if it persists
 		}
 		progress, err := c.Progress(ctx, w.plan)
 		if err != nil {

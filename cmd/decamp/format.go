@@ -29,7 +29,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// count says how many there are of something.
+// count returns a number with its noun in singular or plural.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

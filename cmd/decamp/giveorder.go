@@ -9,8 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// giveOrderByName gives an order to a plan or a VM of it. Where there is no such plan, other is what the
-// name may mean.
+// giveOrderByName gives a command to a plan or a VM. Without such a plan, other handles the name.
 func giveOrderByName(ctx context.Context, out *output, fleet *fleetFlags, name string, o fleetdb.Order, other func() error) (err error) {
 	c, closeControl, err := fleet.openControl(ctx)
 	if err != nil {
@@ -52,13 +51,13 @@ func planOrderWords(o fleetdb.Order) string {
 	case fleetdb.Pause:
 		return "no transfer begins; those that are under way go on."
 	case fleetdb.CutOver:
-		return "what is warm cuts over as soon as no round is under way."
+		return "warm VMs cut over as soon as no round is running."
 	case fleetdb.Cancel:
 		return "it is given up; the VMs are left as they were found."
 	case fleetdb.Retry:
 		return "what failed is tried again."
 	case fleetdb.Rollback:
-		return "what is not published is given up."
+		return "unpublished VMs are discarded."
 	case fleetdb.Withdraw:
 		return "it is removed from its target; at its source it runs again if it was shut down for the migration."
 	}

@@ -53,7 +53,7 @@ const helpWidth = 100
 // exitNote is the annotation that holds a command's exit codes.
 const exitNote = "exit-codes"
 
-// exit is one exit code of a command: the kind of error, and what it means there.
+// exit is an exit code of a command: the kind of the error with its meaning.
 type exit struct {
 	kind  fault.Kind
 	means string
@@ -78,7 +78,7 @@ func exitLine(code int, means string) string { return fmt.Sprintf("%3d  %s", cod
 // section is one part of a command's help.
 type section struct{ title, body string }
 
-// sections is a command's help: what it shows is also what docs/commands.md is made of.
+// sections returns a command's help, which is also the source of docs/commands.md.
 func sections(cmd *cobra.Command) []section {
 	return []section{
 		{"Usage", "  " + usage(cmd)},
@@ -90,7 +90,7 @@ func sections(cmd *cobra.Command) []section {
 	}
 }
 
-// usage is cobra's line without "[flags]": they have a section of their own.
+// usage returns cobra's usage line without "[flags]", which has a separate section.
 func usage(cmd *cobra.Command) string {
 	if !cmd.HasParent() {
 		return cmd.Name() + " COMMAND"

@@ -54,7 +54,7 @@ func newInspect(p *program) *cobra.Command {
 			exit{fault.NotFound, "a file of the disk is not there; a parent may need --folder"},
 			exit{fault.Denied, "a file cannot be read"},
 			exit{fault.Conflict, "a parent was written to after the snapshot"},
-			exit{fault.Unsupported, "the disk is nothing that decamp can read; the remedy says what to do"},
+			exit{fault.Unsupported, "decamp cannot read the disk; the error has a remedy"},
 			exit{fault.Corrupt, "the disk is damaged"}),
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if args[0] == "-" {
@@ -77,9 +77,9 @@ type inspected struct {
 	Kind     diskfile.Kind    `json:"kind"`
 	Size     int64            `json:"size"`
 	Layers   []diskfile.Layer `json:"layers"` // the newest first
-	Usage    diskfile.Usage   `json:"usage"`  // of the disk as a whole
+	Usage    diskfile.Usage   `json:"usage"`  // usage of the whole disk
 	Warnings []string         `json:"warnings"`
-	Guest    *guest.Report    `json:"guest,omitempty"` // with --guest
+	Guest    *guest.Report    `json:"guest,omitempty"` // guest of the disk; only with --guest
 }
 
 func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
@@ -109,8 +109,7 @@ func (i *inspectCommand) run(ctx context.Context, path string) (err error) {
 	return i.writeInspected(found)
 }
 
-// writeInspected prints what was found: the disk, its layers, their files, and what is
-// odd.
+// writeInspected prints the disk, its layers, their files, and warnings.
 func (i *inspectCommand) writeInspected(d inspected) error {
 	if i.out.json {
 		return i.out.print(d)
@@ -175,7 +174,7 @@ func (i *inspectCommand) writeExtents(layers []diskfile.Layer) {
 	}
 }
 
-// writeGuest prints what is inside a disk: the verdict first.
+// writeGuest prints the contents of a disk, the verdict first.
 func (i *inspectCommand) writeGuest(r guest.Report) {
 	fmt.Fprintf(i.out, "\nGuest: %s\n", cmp.Or(plain(r.OS.Name), plain(r.OS.ID), "no operating system was found"))
 	if r.Verdict != "" {

@@ -65,7 +65,7 @@ type landCommand struct {
 	portmap   string
 	durable   bool
 	readOnly  bool
-	keepRoot  bool // the hosts' root is not mapped to nobody
+	keepRoot  bool // the hosts' root keeps its permissions
 }
 
 func newLand(p *program) *cobra.Command {
@@ -83,7 +83,7 @@ func newLand(p *program) *cobra.Command {
 		RunE: p.logged(func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case lc.export == "":
-				return badUsage(cmd, "--export is missing: say which folder is to be served")
+				return badUsage(cmd, "--export is required: the folder to serve")
 			case len(lc.allow) == 0:
 				return badUsage(cmd, "--allow is missing: say which hosts may write there")
 			}
@@ -94,12 +94,12 @@ func newLand(p *program) *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&lc.export, "export", "", "`DIR` to serve")
 	f.StringArrayVar(&lc.allow, "allow", nil, "`HOST` that may mount it: name, address or network; may be repeated")
-	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine that hosts are told (default the one on their way)")
+	f.StringVar(&lc.advertise, "advertise", "", "`IP` of this machine for hosts (default that of the route to them)")
 	f.StringVar(&lc.listen, "listen", ":2049", "`ADDR` to serve NFS and MOUNT on")
 	f.StringVar(&lc.portmap, "portmap", ":111", "`ADDR` of the port mapper; none: do without, which ESXi does not")
 	f.BoolVar(&lc.durable, "durable", false, "acknowledge writes when they are on the medium")
 	f.BoolVar(&lc.readOnly, "read-only", false, "let nothing be changed")
-	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "let files of a host's root belong to root here, and not to nobody")
+	f.BoolVar(&lc.keepRoot, "no-root-squash", false, "map a host's root to root, and not to user 65534")
 	_ = cmd.MarkFlagDirname("export") // fails for unknown flags only
 	return cmd
 }
@@ -137,7 +137,7 @@ func (lc *landCommand) run(ctx context.Context) (err error) {
 	return l.serve(ctx, s, ports, dir)
 }
 
-// lander tells of a folder that is served.
+// lander reports the files of a served folder.
 type lander struct {
 	out   *output
 	watch *filewatch.Watch
@@ -161,7 +161,7 @@ func (l *lander) exportOf(dir string, readOnly bool) nfs.Export {
 	return e
 }
 
-// doorOf lets in who is allowed, and says who is not.
+// doorOf returns the allow list, and prints rejected addresses.
 func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
 	return func(addr netip.Addr) bool {
 		if h.Admit(addr) {
@@ -172,7 +172,7 @@ func (l *lander) doorOf(h assemble.Hosts) func(netip.Addr) bool {
 	}
 }
 
-// maxRefusals bounds what is remembered of what was refused.
+// maxRefusals is the number of remembered rejected addresses.
 const maxRefusals = 1000
 
 func (l *lander) refuse(what, why string) {
@@ -188,7 +188,7 @@ func (l *lander) refuse(what, why string) {
 // landLook is the time between two looks at the files.
 const landLook = time.Second
 
-// serve serves and tells until ctx ends. Then it makes sure of what landed.
+// serve serves and reports until ctx ends. Then it syncs the received files.
 func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners, dir string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, ports) }()
@@ -205,7 +205,7 @@ func (l *lander) serve(ctx context.Context, s *nfs.Server, ports *nfs.Listeners,
 	}
 }
 
-// tell says what is new of the files.
+// tell prints changes of the files.
 func (l *lander) tell(now time.Time) {
 	for _, f := range l.watch.Look(now) {
 		if l.out.json {
@@ -233,10 +233,10 @@ func landingWords(f filewatch.File) string {
 	return fmt.Sprintf("%s: %s of %s so far, %s", name, size(f.Landed), size(f.Size), rate(f.Landed, f.Elapsed))
 }
 
-// landEnd is what is left behind.
+// landEnd is the result of a landing.
 type landEnd struct {
-	Files  int      `json:"files"`  // that landed
-	Bytes  int64    `json:"bytes"`  // of theirs
+	Files  int      `json:"files"`  // number of received files
+	Bytes  int64    `json:"bytes"`  // bytes of the received files
 	Open   []string `json:"open"`   // not complete
 	Mounts []string `json:"mounts"` // hosts that did not unmount
 }
@@ -245,7 +245,7 @@ type landEnd struct {
 func (l *lander) finish(dir string, mounts []nfs.Mount) error {
 	if err := syncFileSystem(dir); err != nil {
 		return fault.New(fault.Internal, "sync %s: %w", dir, err).
-			WithHint("do not trust what landed there before it was compared with its source: see dmesg for what the disk says")
+			WithHint("compare the received files with their source before use; see dmesg for errors of the disk")
 	}
 	end := landEnd{Mounts: []string{}}
 	end.Files, end.Bytes, end.Open = l.watch.Total()
@@ -292,17 +292,17 @@ func syncFileSystem(dir string) error {
 
 // landFacts is what one needs to know to use the datastore.
 type landFacts struct {
-	Address  string   `json:"address"` // of this machine, as hosts see it
-	Port     uint16   `json:"port"`    // of NFS and MOUNT
+	Address  string   `json:"address"` // address of this machine for hosts
+	Port     uint16   `json:"port"`    // port of NFS and MOUNT
 	Portmap  bool     `json:"portmap"` // hosts can ask for the port
-	Export   string   `json:"export"`  // what hosts mount
+	Export   string   `json:"export"`  // folder that hosts mount
 	Durable  bool     `json:"durable"`
 	ReadOnly bool     `json:"readOnly"`
-	Commands []string `json:"commands"` // to type on the host
+	Commands []string `json:"commands"` // commands for the host
 }
 
-// nfsPort is the port that hosts may expect whatever the port mapper says: whether ESXi
-// honours another is not known.
+// nfsPort is the port that hosts may expect regardless of the port mapper: whether ESXi supports
+// another is unknown.
 const nfsPort = 2049
 
 func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFacts, error) {
@@ -330,8 +330,8 @@ func (lc *landCommand) facts(dir string, h assemble.Hosts, at net.Addr) (landFac
 	return f, nil
 }
 
-// addressTowards returns the address of this machine from which host is reached. Nothing is
-// sent: connecting a UDP socket only asks for the route.
+// addressTowards returns the address of this machine on the route to host. Nothing is sent: connecting
+// a UDP socket only looks up the route.
 func addressTowards(host netip.Addr) (string, error) {
 	c, err := net.DialTimeout("udp", netip.AddrPortFrom(host, nfsPort).String(), time.Second)
 	if err != nil {
@@ -343,11 +343,11 @@ func addressTowards(host netip.Addr) (string, error) {
 	return ip, err
 }
 
-// tellLanding says how the datastore is used.
+// tellLanding prints how to use the datastore.
 func tellLanding(out *output, f landFacts) error {
 	switch {
 	case !f.Portmap:
-		out.warn("without a port mapper ESXi cannot mount it; other clients are told the port, for both: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
+		out.warn("without a port mapper ESXi cannot mount it; other clients need the port as an option: mount -o vers=3,nolock,port=%d,mountport=%d", f.Port, f.Port)
 	case f.Port != nfsPort:
 		out.warn("it is served on port %d; that ESXi goes anywhere but to %d is not known", f.Port, nfsPort)
 	}

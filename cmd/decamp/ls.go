@@ -151,7 +151,7 @@ func vmRow(vm inventory.VM) []string {
 	}
 }
 
-// writeWarnings tells each VM's warnings in full.
+// writeWarnings prints each VM's warnings in full.
 func writeWarnings(w io.Writer, vms []inventory.VM) {
 	for _, vm := range vms {
 		if len(vm.Warnings) > 0 {

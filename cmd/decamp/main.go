@@ -28,7 +28,7 @@ import (
 
 func main() {
 	if inside.Is() {
-		inside.Run() // for good
+		inside.Run() // does not return
 	}
 	unprotected := forbidCoreDumps()
 	tuning.Apply()

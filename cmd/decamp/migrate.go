@@ -128,8 +128,8 @@ func newMigrate(p *program) *cobra.Command {
 		Args:    takes("URL", "VM"),
 		Annotations: exits(append(slices.Clone(sourceExits),
 			exit{fault.Conflict, "something is in the way: the VM runs, the folder exists, another decamp works here"},
-			exit{fault.Unsupported, "the VM has something decamp cannot move; the remedy says what to do"},
-			exit{fault.Corrupt, "an image does not hold what was copied; nothing was published"},
+			exit{fault.Unsupported, "decamp cannot migrate the VM; the error has a remedy"},
+			exit{fault.Corrupt, "an image differs from the copied data; nothing was published"},
 			exit{fault.Full, "no space left; make room and run the command again"},
 			exit{fault.Transient, "the host failed again and again, or another decamp has the images; run the command again to continue"})...),
 		ValidArgsFunction: cobra.NoFileCompletions, // names would have to be asked of the host
@@ -167,7 +167,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	if err := w.CheckEngine(ctx, mc.Move, vm); err != nil {
 		return err
 	}
-	if mc.SourceHash { // what it needs is to be missed now, not after hours of copying
+	if mc.SourceHash { // a missing requirement must appear now, not after hours of copying
 		if _, err := w.Shells.Open(ctx, vm.Host); err != nil {
 			return fmt.Errorf("--source-hash: %w", err)
 		}
@@ -188,7 +188,7 @@ func (mc *migrateCommand) run(ctx context.Context, rawURL, name string) (err err
 	return writeEnds(mc.out, vm, ends)
 }
 
-// givenUp reports whether a warm run ended because decamp cancel said so.
+// givenUp reports whether a warm run ended because of decamp cancel.
 func givenUp(w *assemble.Parts) (bool, error) {
 	d := w.To[0] // a warm run has no other
 	if !d.Plan.Warm {
@@ -202,8 +202,8 @@ func givenUp(w *assemble.Parts) (bool, error) {
 	return err == nil && run.State != journal.Done, err
 }
 
-// runDry says what would be defined, and what stands in the way. It reads the source, asks the
-// destinations, and makes nothing anywhere.
+// runDry prints the definition of the VM and the obstacles. It reads the source, queries the targets,
+// and changes nothing.
 func (mc *migrateCommand) runDry(ctx context.Context, rawURL, name string) (err error) {
 	if err := assemble.EngineOf(mc.Move).CheckFiles("--key-file", "--appliance-kernel"); err != nil {
 		return err

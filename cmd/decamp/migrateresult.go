@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/targets/dir"
 )
 
-// announceRun says if this run continues an earlier one, and how much of it is done.
+// announceRun reports whether this run continues an earlier one, and how much of it is done.
 func announceRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble.Destination, vm *inventory.VM) error {
 	p := d.Plan
 	run, err := w.Store.Run(p.ID)
@@ -53,7 +53,7 @@ func proven(images []targets.Image) (held, total int64) {
 	return held, total
 }
 
-// writeEnds tells what became of each destination. It fails if one of them did.
+// writeEnds prints the result for each target. It fails if one of them did.
 func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	var errs []error
 	for _, e := range ends {
@@ -71,7 +71,7 @@ func writeEnds(out *output, vm *inventory.VM, ends []assemble.Ended) error {
 	return nil
 }
 
-// writeOutcome tells what was made, where it is and what to do with it.
+// writeOutcome prints the location of the VM and the next steps.
 func writeOutcome(out *output, done migrate.Outcome) error {
 	folder := filepath.Dir(done.Facts.Images[0].Final)
 	p, err := dir.OpenPublished(folder)
@@ -83,7 +83,7 @@ func writeOutcome(out *output, done migrate.Outcome) error {
 			migrate.Outcome
 			Folder   string              `json:"folder"`
 			Domain   string              `json:"domain"`
-			Warnings []inventory.Warning `json:"warnings"` // from all steps and from the target
+			Warnings []inventory.Warning `json:"warnings"` // warnings of all steps and of the target
 
 			Delivered *targets.Receipt `json:"delivered,omitempty"`
 		}{done, folder, filepath.Join(folder, "domain.xml"), append([]inventory.Warning{}, p.Record.Warnings...), p.Record.Delivered})
@@ -131,7 +131,7 @@ func outageWords(o journal.Outage) string {
 	return text + "; its boot is not counted."
 }
 
-// writeStarted tells how to see a VM that runs.
+// writeStarted prints how to inspect a running VM.
 func writeStarted(out *output, p *dir.Published, s targets.Started) {
 	fmt.Fprintf(out, "\nIt runs. What proves it is kept in %s.\n", fault.Quote(p.Folder))
 	if s.Console != "" {
@@ -139,7 +139,7 @@ func writeStarted(out *output, p *dir.Published, s targets.Started) {
 	}
 }
 
-// writeNext tells what can be done with the VM. One that was moved before may run by now.
+// writeNext prints the next steps. A VM of an earlier migration may run by now.
 func writeNext(out *output, p *dir.Published, repeated bool) {
 	if p.Record.Delivered != nil {
 		state := "It is off. "
@@ -155,11 +155,11 @@ func writeNext(out *output, p *dir.Published, repeated bool) {
 	fmt.Fprintln(out, "A VM that runs changes its images: verify it before its first start.")
 }
 
-// writeChecks prints what was compared of each disk, and how to compare all of it.
+// writeChecks prints the comparisons of each disk, and the command to compare all of it.
 func writeChecks(w io.Writer, checks []targets.Check) {
 	fmt.Fprintln(w, "\nCHECKED")
 	if len(checks) == 0 {
-		fmt.Fprintln(w, "image = what was read (all); source re-read: not recorded by the decamp that verified the images")
+		fmt.Fprintln(w, "image = data read (all); source re-read: not recorded by the decamp that verified the images")
 		return
 	}
 	partly := false
@@ -182,8 +182,8 @@ func writeImages(w io.Writer, images []targets.Image) {
 	t.write(w)
 }
 
-// writeStages tells where the time went. Working and waiting are sums over parallel
-// workers and may exceed what the clock shows.
+// writeStages prints the time of each stage. Work and waits are sums over parallel workers and may
+// exceed the elapsed time.
 func writeStages(w io.Writer, stages []journal.Stage) {
 	fmt.Fprintln(w)
 	t := newTable("WHERE THE TIME WENT", "CLOCK", "BYTES", "MOVED", "RATE", "WORKING", "WAITING FOR SOURCE", "FOR TARGET")

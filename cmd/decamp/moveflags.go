@@ -21,14 +21,14 @@ type moveFlags struct {
 	assemble.Move
 	to      []string
 	stage   string // folder of those --to that need one
-	mapFile string // of --map; empty: none
+	mapFile string // value of --map; empty if none
 
 	powerOff, force bool // PowerOff
 	warm            bool // Mode
 	cutover         string
 	boot            time.Duration
 	spot            spot
-	into            tmpfsFlag // of --landing
+	into            tmpfsFlag // value of --landing
 
 	discard bool
 	dryRun  bool
@@ -50,7 +50,7 @@ var optionUsages = []struct{ flag, usage string }{
 	{"dry-run", ""},
 	{"hardware", "of the VM at its target: `compat, virtio or auto`; virtio changes a Linux guest, auto only one that can be changed"},
 	{"engine", "what changes a guest for virtio, by `NAME`: auto, linux-append or virt-v2v; auto is linux-append, and virt-v2v where that does not take the guest and it is installed"},
-	{"virtio-win", "`PATH` of the drivers that virt-v2v gives a Windows: the ISO image virtio-win, or a folder with what is in it; $VIRTIO_WIN else"},
+	{"virtio-win", "`PATH` of the drivers that virt-v2v installs in Windows: the ISO image virtio-win, or a folder with its contents; default $VIRTIO_WIN"},
 	{"key-file", "`[ID=]PATH` of a file with a key, for virt-v2v: a LUKS passphrase or BitLocker's recovery key, in one line, that only you can read; for the volume with that UUID, or device (/dev/sda2), alone; repeated for more"},
 	{"appliance-kernel", "image `FILE` of the kernel that mounts XFS and btrfs of guests for --hardware virtio; its modules in lib/modules there (default the newest in /boot)"},
 	{"guest-agent", "with --hardware virtio or auto: a Linux without QEMU's guest agent installs it at its first boot, from its own package sources"},
@@ -62,7 +62,7 @@ var optionUsages = []struct{ flag, usage string }{
 	{"downtime-budget", "with warm: cut over once the outage is expected to be at most this `TIME`"},
 	{"boot-time", ""},
 	{"paranoid", "with warm: after the last round, while the VM is off, read all of its disks once more and compare"},
-	{"advertise", "with landing: `IP` of this machine that the host is told (default the one on its way)"},
+	{"advertise", "with landing: `IP` of this machine for the host (default that of the route to it)"},
 	{"landing-listen", "with landing: `ADDR` to serve NFS on"},
 	{"landing-portmap", "with landing: `ADDR` of the port mapper, which ESXi looks for on 111"},
 	{"landing", ""},
@@ -79,7 +79,7 @@ var optionUsages = []struct{ flag, usage string }{
 	{"nfc-buffer", "with nfc: size of a session's buffers on the host, a multiple of 64K up to 2M (default 1M)"},
 	{"nfc-buffers", "with nfc: `N` such buffers; all of a session are 16M at the most"},
 	{"network", "with nfc: the host's `VMK` to read from: vmk1, its address, subnet or port group (default the one tagged for backups)"},
-	{"nfc-plain", "with nfc: read in clear, where anybody on the way may read along"},
+	{"nfc-plain", "with nfc: read without encryption: every machine on the path can read the data"},
 }
 
 func (o *moveFlags) register(cmd *cobra.Command) {
@@ -97,10 +97,10 @@ func (o *moveFlags) byHand() *pflag.FlagSet {
 	f.BoolVar(&o.powerOff, "power-off", false, "shut the guest down if the VM runs")
 	f.BoolVar(&o.force, "force", false, "with --power-off or --warm: cut the power of a guest that stays up")
 	f.Var(&o.spot, "spot", "in verify, read the first SIZE bytes and N random MiB of each disk from the source again, and compare; 0 reads nothing again (default 1M,64)")
-	f.BoolVar(&o.discard, "discard", false, "give up the unfinished run of this VM, remove what it copied, and exit")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be defined, and what stands in the way; make, copy and switch off nothing")
+	f.BoolVar(&o.discard, "discard", false, "discard the unfinished run of this VM, remove its images, and exit")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the definition of the VM and the obstacles; create, copy and switch off nothing")
 	f.BoolVar(&o.warm, "warm", false, "copy while the VM runs, in rounds, and power it off for the last one only")
-	f.StringVar(&o.cutover, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: when decamp cutover says so")
+	f.StringVar(&o.cutover, "cutover", manually, "with warm: `TIME` of the last round, as 2026-12-01T02:00Z, or manual: on decamp cutover")
 	f.DurationVar(&o.boot, "boot-time", 0, "with warm: `TIME` the guest takes to boot, counted into the outage; kept when the run is continued")
 	f.Var(&o.into, "landing", "land in RAM first, `tmpfs:SIZE` at most, and write it to --to behind that; means --transport landing")
 	registerSSH(&o.SSH, f)
@@ -110,7 +110,7 @@ func (o *moveFlags) byHand() *pflag.FlagSet {
 // registerPlace has the flags that say more of a --to.
 func (o *moveFlags) registerPlace(f *pflag.FlagSet) {
 	f.StringVar(&o.stage, "stage", "", "`FOLDER` where VMs are copied to and proven before libvirt, Proxmox or OpenStack takes them")
-	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` that says what networks, datastores and VMs are called there: networks, storages, names (docs/maps.md)")
+	f.StringVar(&o.mapFile, "map", "", "YAML `FILE` with the names of networks, datastores and VMs at the target: networks, storages, names (docs/maps.md)")
 	f.StringVar((*string)(&o.DomainType), "domain-type", string(o.DomainType), "of the libvirt domain: `kvm or qemu`, which needs no KVM")
 }
 
@@ -182,15 +182,15 @@ func (o *moveFlags) check(cmd *cobra.Command) error {
 	case len(o.KeyFiles) > 0 && (!changed || o.Engine == "linux-append"):
 		return badUsage(cmd, "--key-file is for guests that virt-v2v changes: it needs --hardware virtio or auto, and no --engine linux-append")
 	case o.Expect != "" && !o.Trial:
-		return badUsage(cmd, "--expect says when a trial boot is up: it needs --trial")
+		return badUsage(cmd, "--expect requires --trial: it is the sign of a successful trial boot")
 	case o.Start && len(o.to) > 1:
 		return badUsage(cmd, "--start and several --to exclude each other: two of one VM would run, with the same addresses")
 	case o.dryRun && o.discard:
-		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes what was copied")
+		return badUsage(cmd, "--dry-run and --discard exclude each other: --discard removes the copy")
 	case o.Trial && o.warm:
 		return badUsage(cmd, "--trial and --warm exclude each other: the VM would be off for as long as its copy boots; decamp rehearse boots it before")
 	case o.force && !o.powerOff && !o.warm:
-		return badUsage(cmd, "--force says how to power off: it needs --power-off or --warm")
+		return badUsage(cmd, "--force requires --power-off or --warm")
 	}
 	if err := o.checkWarm(cmd); err != nil {
 		return err
@@ -224,7 +224,7 @@ func (o *moveFlags) complete(cmd *cobra.Command) (err error) {
 	if o.into > 0 {
 		switch flag := cmd.Flags().Lookup("landing-memory"); {
 		case cmd.Flags().Changed("transport") && o.Transport != "landing":
-			return badUsage(cmd, "--landing says how hosts land their disks: it needs --transport landing, not %s", o.Transport)
+			return badUsage(cmd, "--landing requires --transport landing, not %s", o.Transport)
 		case flag != nil && flag.Changed:
 			return badUsage(cmd, "--landing tmpfs:SIZE and --landing-memory SIZE are two words for the same: give one")
 		}
@@ -280,7 +280,7 @@ func (o *moveFlags) checkWarm(cmd *cobra.Command) error {
 	if !o.warm {
 		for _, name := range []string{"cutover", "interval", "downtime-budget", "boot-time", "paranoid"} {
 			if cmd.Flags().Changed(name) {
-				return badUsage(cmd, "--%s says how a warm migration ends: it needs --warm", name)
+				return badUsage(cmd, "--%s requires --warm", name)
 			}
 		}
 		return nil

@@ -98,7 +98,7 @@ func giveRunOrder(out *output, a *assemble.Assembler, id journal.ID, order journ
 	case err != nil:
 		return err
 	case !run.Plan.Warm:
-		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("it ends by itself; decamp runs says where it stands")
+		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("it ends without a command; see its state with decamp runs")
 	case run.State == journal.Done:
 		return fault.New(fault.Conflict, "run %s is done", id).WithHint("nothing is left to do")
 	}

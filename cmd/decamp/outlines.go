@@ -28,7 +28,7 @@ func writeDryRun(w io.Writer, r *assemble.DryRun, vm *inventory.VM) {
 	}
 }
 
-// writeOutlines prints what the VMs of a plan would be defined as; what stands in the way is among the findings.
+// writeOutlines prints the definitions of a plan's VMs; obstacles are among the findings.
 func writeOutlines(w io.Writer, o *assemble.Outlines) {
 	if o == nil {
 		return

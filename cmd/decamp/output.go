@@ -51,7 +51,7 @@ func (r *results) failed() error {
 	return r.err
 }
 
-// file returns the file that is the standard output; nil where it is none.
+// file returns the file of the standard output; nil if it is not a file.
 func (o *output) file() *os.File {
 	w := o.Writer
 	if r, is := w.(*results); is {
@@ -104,7 +104,7 @@ func (o *output) print(v any) error {
 	return enc.Encode(v)
 }
 
-// warn prints what does not stop the command. With --json only the log has it.
+// warn prints a problem that does not stop the command. With --json only the log has it.
 func (o *output) warn(format string, args ...any) {
 	text := plain(fault.OneLine(fmt.Sprintf(format, args...)))
 	if o.json {
@@ -114,27 +114,26 @@ func (o *output) warn(format string, args ...any) {
 	fmt.Fprintf(o.screen, "Warning: %s\n", text)
 }
 
-// note prints what is meant for eyes. With --json nothing prints it.
+// note prints a message for users. With --json nothing prints it.
 func (o *output) note(format string, args ...any) {
 	if !o.json {
 		fmt.Fprintln(o.screen, plain(fault.OneLine(fmt.Sprintf(format, args...))))
 	}
 }
 
-// closing joins what close returns to err: for defer, where an error would be lost.
+// closing joins the error of close to err: for defer, which would lose it.
 func closing(err *error, close func() error) {
 	if also := close(); also != nil {
 		*err = errors.Join(*err, also)
 	}
 }
 
-// screen is the standard error. While progress bars are drawn, what is written goes
-// above them.
+// screen is the standard error. While progress bars are drawn, messages appear above them.
 type screen struct {
 	file *os.File
 
 	mu    sync.Mutex
-	above io.Writer // nil: no bars
+	above io.Writer // writer above the bars; nil without bars
 }
 
 func newScreen(f *os.File) *screen { return &screen{file: f} }
@@ -152,7 +151,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.file.Write(p)
 }
 
-// divert sends what is written to w from now on; nil ends that.
+// divert sends further writes to w; nil ends that.
 func (s *screen) divert(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

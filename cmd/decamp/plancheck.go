@@ -45,12 +45,12 @@ type planCheckCommand struct {
 func newPlanCheck(p *program) *cobra.Command {
 	pc := &planCheckCommand{out: p.out, assembler: p.assembler}
 	cmd := &cobra.Command{
-		Use: "check FILE", Short: "Say what would fail of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
+		Use: "check FILE", Short: "Report problems of a plan", Long: text(planCheckHelp), Example: text(planCheckExamples),
 		Args: takes("FILE"),
 		Annotations: exits(
 			exit{fault.NotFound, "the file, a VM, a folder or a program is not there"},
 			exit{fault.Denied, "wrong password, missing privilege, certificate unknown or changed, SSH off"},
-			exit{fault.Unreachable, "nobody answers at that address"},
+			exit{fault.Unreachable, "the address does not answer"},
 			exit{fault.Conflict, "something is in the way: a VM runs, a name is taken; or several things are"},
 			exit{fault.Unsupported, "a VM has something decamp cannot move"},
 			exit{fault.Full, "the VMs do not fit where they are to live"}),
@@ -84,8 +84,8 @@ func (pc *planCheckCommand) run(ctx context.Context, path string) error {
 	return nil
 }
 
-// check looks at this machine first. A source that cannot be logged in to is a finding as
-// others are: what this machine lacks is told all the same.
+// check examines this machine first. A failed login is a finding like others: findings on this machine
+// are reported anyway.
 func (pc *planCheckCommand) check(ctx context.Context, f *planfile.File, folder string) (r preflight.Report, o *assemble.Outlines, err error) {
 	if pc.login.PasswordFile != "" {
 		f.Source.Credentials = planfile.Credentials{}

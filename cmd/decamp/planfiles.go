@@ -24,7 +24,7 @@ func writeCheck(out *output, path string, f *planfile.File, r preflight.Report, 
 		return out.print(struct {
 			Plan string `json:"plan"`
 			preflight.Report
-			Outlines []assemble.DryRun `json:"outlines,omitempty"` // of --dry-run
+			Outlines []assemble.DryRun `json:"outlines,omitempty"` // definitions; only with --dry-run
 		}{name, r, o.Reports()})
 	}
 	if r.VMs > 0 {

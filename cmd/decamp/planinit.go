@@ -67,7 +67,7 @@ func newPlanInit(p *program) *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&pi.choose, "select", "", "only the VMs that `EXPR` chooses")
-	f.StringArrayVar(&pi.to, "to", nil, "where the VMs are to live: `dir:FOLDER`; may be repeated")
+	f.StringArrayVar(&pi.to, "to", nil, "target of the VMs: `dir:FOLDER`; may be repeated")
 	f.StringVar(&pi.name, "name", "", "`NAME` of the plan (default the source's host)")
 	f.BoolVar(&pi.powerOff, "power-off", false, "have guests shut down that run: powerOff: guest")
 	f.BoolVar(&pi.warm, "warm", false, "have VMs copied while they run: mode: warm")

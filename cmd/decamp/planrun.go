@@ -117,7 +117,7 @@ func ownCredentials(f *planfile.File) error {
 	return assemble.NoCredentials(string(f.Source.URL))
 }
 
-// driven reports whether somebody is at work on the roster.
+// driven reports whether a process executes the fleet's plans.
 func driven(ctx context.Context, c server.Control) bool {
 	workers, err := c.Workers(ctx)
 	return err == nil && slices.ContainsFunc(workers, func(w fleetdb.Worker) bool { return w.Alive })

@@ -70,7 +70,7 @@ func newPlanSimulate(p *program) *cobra.Command {
 	f.Var(&sim.each, "rate", "bytes a second of one VM's transfer")
 	f.Var(&sim.host, "host-rate", "bytes a second of each ESXi host (default no bound)")
 	f.Var(&sim.all, "all-rate", "bytes a second of all together (default no bound)")
-	f.StringVar(&sim.hosts, "hosts", "", "FILE that says what hosts, datastores, disks and links give, in place of the rates above")
+	f.StringVar(&sim.hosts, "hosts", "", "FILE with the rates of hosts, datastores, disks and links, in place of the rates above")
 	for _, rate := range []string{"rate", "host-rate", "all-rate"} {
 		cmd.MarkFlagsMutuallyExclusive("hosts", rate)
 	}
@@ -164,7 +164,7 @@ func writeLoads(w io.Writer, s mover.Simulated) {
 	}
 }
 
-// between tells the bounds of an end, where there are any.
+// between returns the bounds of an end, if there are any.
 func between(s mover.Simulated) string {
 	if s.Most == 0 {
 		return ""
@@ -172,7 +172,7 @@ func between(s mover.Simulated) string {
 	return fmt.Sprintf(", between %s and %s", duration(s.Least), duration(s.Most))
 }
 
-// mostWaits is how many reasons are told.
+// mostWaits is the number of printed reasons.
 const mostWaits = 5
 
 // waitedFor sums up what VMs waited for, what cost most first.
@@ -196,12 +196,12 @@ func waitedFor(s mover.Simulated) []string {
 	return lines
 }
 
-// neverError tells of VMs that could not begin.
+// neverError is the error for VMs that could not begin.
 func neverError(s mover.Simulated) error {
 	if len(s.Never) == 0 {
 		return nil
 	}
 	first := s.Never[0]
 	return fault.New(fault.Conflict, "%s of the plan would never begin; %s: %s", count(len(s.Never), "VM"), first.VM, first.Why).
-		WithHint("decamp plan check says what stands in the way")
+		WithHint("find the obstacles with decamp plan check")
 }

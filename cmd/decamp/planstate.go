@@ -30,7 +30,7 @@ func underWay(n fleetdb.Counts) int { return n[fleetdb.Running] + n[fleetdb.Assi
 
 func waiting(n fleetdb.Counts) int { return n[fleetdb.Queued] + n[fleetdb.Stranded] }
 
-// rateOf sums up the rates of a plan's transfers that were told lately.
+// rateOf sums up the recent rates of a plan's transfers.
 func rateOf(progress []fleetdb.Progress, plan string) (bytes int64) {
 	for _, p := range progress {
 		if p.Plan == plan {
@@ -69,7 +69,7 @@ func planError(p fleetdb.Plan) error {
 	switch {
 	case failed > 0:
 		return fault.New(fault.Conflict, "plan %s: %d of %s failed", p.Name, failed, count(total(p.Counts), "VM")).
-			WithHint("decamp status %s says why; decamp retry %s tries them again", p.Name, p.Name)
+			WithHint("see the reasons with decamp status %s; try them again with decamp retry %s", p.Name, p.Name)
 	case canceled > 0:
 		return fault.New(fault.Canceled, "plan %s: %d of %s were given up", p.Name, canceled, count(total(p.Counts), "VM"))
 	}

@@ -17,14 +17,14 @@ import (
 // program is one run of decamp. Commands are made from it and keep the parts that they use.
 type program struct {
 	in        *os.File                  // the standard input, for commands that read a disk from it
-	out       *output                   // what all commands write to
+	out       *output                   // output of all commands
 	argv      []string                  // the command as typed, for remedies that repeat it
 	terminal  func() (*terminal, error) // opens the terminal that questions are asked on; an error if there is no terminal
 	assembler *assemble.Assembler       // sessions, state directory and access file
-	logFile   string                    // of --log-file
+	logFile   string                    // value of --log-file
 }
 
-// newProgram returns a program that asks its questions on tty.
+// newProgram returns a program with its prompts on tty.
 func newProgram(in *os.File, out io.Writer, screen *screen, env func(string) string, tty func() (*terminal, error)) *program {
 	log := slog.New(slog.DiscardHandler)
 	p := &program{in: in, out: &output{Writer: out, screen: screen, log: log}, argv: os.Args, terminal: tty}

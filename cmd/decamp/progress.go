@@ -52,7 +52,7 @@ func (o *objects) event(e journal.Event) {
 	if e.Kind == journal.Progressed && !due(o.last, e, time.Second) {
 		return
 	}
-	_ = o.out.print(struct { // nobody to tell that nobody reads
+	_ = o.out.print(struct { // without a reader there is nothing to do
 		Event journal.Event `json:"event"`
 	}{e})
 }

@@ -29,7 +29,7 @@ func discardRun(ctx context.Context, out *output, w *assemble.Parts, d *assemble
 	if out.json {
 		return out.print(map[string]journal.ID{"discarded": d.Plan.ID})
 	}
-	_, err := fmt.Fprintf(out, "Run %s is given up; what it copied is removed.\n", d.Plan.ID)
+	_, err := fmt.Fprintf(out, "Run %s is discarded; its images are removed.\n", d.Plan.ID)
 	return err
 }
 
@@ -43,7 +43,7 @@ func recordedRun(a *assemble.Assembler, id journal.ID) (state string, store *jou
 	return state, store, run, err
 }
 
-// recordedMove is the move of a run that is on record, as far as its target and what it is undone by go.
+// recordedMove returns the migration of a recorded run, as far as its target and its removal require.
 func recordedMove(p journal.Plan) assemble.Move {
 	m := assemble.Move{Options: planfile.DefaultOptions(), Maps: p.Maps}
 	m.To, m.Format = []planfile.Destination{planfile.Destination(p.Target)}, planfile.Format(p.Format)

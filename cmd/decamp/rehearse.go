@@ -58,14 +58,14 @@ type rehearseCommand struct {
 func newRehearse(p *program) *cobra.Command {
 	rh := &rehearseCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from what is copied so far", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
+		Use: "rehearse RUN|PLAN/VM", Short: "Boot a warm migration's VM from its current images", Long: text(rehearseHelp) + "\n\n" + text(namedHelp),
 		Args: takes("RUN"), Example: "decamp rehearse web01-3f9a1c\ndecamp rehearse wave-1/db01 --expect 'db01 is ready'",
 		Annotations: exits(
 			exit{fault.NotFound, "there is no such run, plan or VM, or QEMU or its firmware is not installed"},
-			exit{fault.Conflict, "it is no warm migration, no round is done, or one was broken off; nobody drives the plan's VM, or it is rehearsed already"},
-			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the remedy says what to do"},
+			exit{fault.Conflict, "the run is not warm, no round is complete, or one was interrupted; no worker executes the plan's VM, or it is being rehearsed"},
+			exit{fault.Unsupported, "it does not boot, or cannot be converted or tried; the error has a remedy"},
 			exit{fault.Denied, "the token does not allow it"},
-			exit{fault.Full, "no space left for what is kept of it"},
+			exit{fault.Full, "no space left for its log and picture"},
 			exit{fault.Unreachable, "the database or the server does not answer"}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
@@ -108,8 +108,8 @@ func (rh *rehearseCommand) run(ctx context.Context, name string) (err error) {
 	return rh.rehearseVM(ctx, c, vm, fleetdb.Rehearsal{ID: ask.ID, Expect: ask.Expect, Deadline: ask.Deadline})
 }
 
-// rehearseRun has a run of this state directory rehearsed, by whoever drives it or else here, and says
-// how that ended.
+// rehearseRun rehearses a run of this state directory, in the process that executes it or else here,
+// and reports the result.
 func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask journal.Rehearsal) error {
 	state, store, run, err := recordedRun(rh.assembler, id)
 	switch {
@@ -118,11 +118,11 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	case !run.Plan.Warm:
 		return fault.New(fault.Conflict, "run %s is not a warm one", id).WithHint("--trial boots its VM before it is published; decamp trial any time after that")
 	case run.State == journal.Done:
-		return fault.New(fault.Conflict, "run %s is done", id).WithHint("decamp trial boots what is published")
+		return fault.New(fault.Conflict, "run %s is done", id).WithHint("boot the published VM with decamp trial")
 	}
 	driven := workflow.InUse(state)
 	if driven && run.State != journal.Open {
-		return fault.New(fault.Conflict, "nobody drives run %s, and another decamp has the state directory", id).
+		return fault.New(fault.Conflict, "no process executes run %s, and another decamp process has the state directory", id).
 			WithHint("wait until that one has ended; or give the command again that began the run")
 	}
 	var report testboot.Report
@@ -140,7 +140,7 @@ func (rh *rehearseCommand) rehearseRun(ctx context.Context, id journal.ID, ask j
 	return bootless(run.Plan.VM.Name, report)
 }
 
-// rehearseHere boots the VM of a run that nobody drives.
+// rehearseHere boots the VM of a run that no process executes.
 func (rh *rehearseCommand) rehearseHere(ctx context.Context, p journal.Plan, ask journal.Rehearsal) (r testboot.Report, err error) {
 	w := &assemble.Parts{Conversion: assemble.EngineOptions{Kernel: p.Kernel}}
 	if err := w.Conversion.CheckFiles("", "the run's kernel"); err != nil {
@@ -170,8 +170,8 @@ type rehearsed struct {
 // rehearsedEvery is how often one looks for the answer.
 const rehearsedEvery = 500 * time.Millisecond
 
-// askRehearsal has the decamp that drives the run boot it, and waits for what it says. Who does not
-// wait does not want it any more.
+// askRehearsal requests the boot from the process that executes the run, and waits for the result. An
+// interrupted wait withdraws the request.
 func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (report testboot.Report, err error) {
 	if err := r.store.AskRehearsal(r.id, r.ask); err != nil {
 		return report, err
@@ -197,7 +197,7 @@ func (rh *rehearseCommand) askRehearsal(ctx context.Context, r rehearsed) (repor
 	}
 }
 
-// driven is a fault if nobody will answer.
+// driven returns an error if no process will answer.
 func (r rehearsed) driven() error {
 	run, err := r.store.Run(r.id)
 	switch {
@@ -209,7 +209,7 @@ func (r rehearsed) driven() error {
 	if answer, err := r.store.Rehearsed(r.id); err == nil && answer != nil && answer.ID == r.ask.ID {
 		return nil // its last words
 	}
-	return fault.New(fault.Canceled, "the decamp that drove the run does not any more").WithHint("see decamp runs; where the run goes on, rehearse it again")
+	return fault.New(fault.Canceled, "the decamp process that executed the run has ended").WithHint("see decamp runs; rehearse it again when the run continues")
 }
 
 func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
@@ -221,7 +221,7 @@ func trialOf(answer journal.Rehearsed) (r testboot.Report, err error) {
 }
 
 // rehearsesHere reports whether the run of a plan's VM is rehearsed through this state directory: it is
-// in it, and nobody else may drive it now.
+// in it, and no other process can execute it now.
 func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	if len(vm.Runs) == 0 {
 		return false
@@ -237,14 +237,14 @@ func (rh *rehearseCommand) rehearsesHere(vm fleetdb.VM) bool {
 	return err == nil && !far && isFile(url)
 }
 
-// farReport is what a worker says of a VM that it booted.
+// farReport is a worker's report on a VM that it booted.
 type farReport struct {
 	testboot.Report
-	Worker string `json:"worker"`               // that has the files
-	Tail   string `json:"serialTail,omitempty"` // the end of what the serial port said
+	Worker string `json:"worker"`               // worker with the files
+	Tail   string `json:"serialTail,omitempty"` // end of the serial port's output
 }
 
-// rehearseVM has the worker that drives a VM of a plan boot it, and says how that ended.
+// rehearseVM requests a boot of a plan's VM from its worker, and reports the result.
 func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) error {
 	done, err := rh.askWorker(ctx, c, vm, ask)
 	if err != nil {
@@ -252,7 +252,7 @@ func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm 
 	}
 	r := farReport{Worker: done.Worker, Tail: done.Tail}
 	if err := json.Unmarshal(done.Report, &r.Report); err != nil {
-		return fault.New(fault.Corrupt, "what worker %s says of the rehearsal of %s: %w", done.Worker, vm.Key, err)
+		return fault.New(fault.Corrupt, "report of worker %s on the rehearsal of %s: %w", done.Worker, vm.Key, err)
 	}
 	if err := rh.writeFar(r); err != nil {
 		return err
@@ -260,8 +260,8 @@ func (rh *rehearseCommand) rehearseVM(ctx context.Context, c server.Control, vm 
 	return bootless(vm.Name, r.Report)
 }
 
-// writeFar is writeTrial for a VM that was booted elsewhere. What the serial port said last is shown of
-// one that does not boot.
+// writeFar is writeTrial for a VM that another machine booted. For one that does not boot it prints the
+// end of the serial port's output.
 func (rh *rehearseCommand) writeFar(r farReport) error {
 	if rh.out.json {
 		return rh.out.print(r)
@@ -275,7 +275,7 @@ func (rh *rehearseCommand) writeFar(r farReport) error {
 	if r.Booted() || strings.TrimSpace(r.Tail) == "" {
 		return nil
 	}
-	fmt.Fprintln(rh.out, "The serial port said at the end:")
+	fmt.Fprintln(rh.out, "Last output of the serial port:")
 	for line := range strings.Lines(strings.TrimSpace(r.Tail)) {
 		fmt.Fprintf(rh.out, "  %s\n", plain(strings.TrimRight(line, "\r\n")))
 	}
@@ -284,12 +284,11 @@ func (rh *rehearseCommand) writeFar(r farReport) error {
 
 const (
 	answeredEvery = time.Second      // how often one looks for a worker's answer
-	takeBackTime  = 10 * time.Second // that may take, after an interrupt
+	takeBackTime  = 10 * time.Second // time limit after an interrupt
 	mostMisses    = 60               // looks in a row that a server or a database may not answer
 )
 
-// askWorker asks for a rehearsal, and waits for what comes of it. Who does not wait does not want it
-// any more.
+// askWorker requests a rehearsal, and waits for its result. An interrupted wait withdraws the request.
 func (rh *rehearseCommand) askWorker(ctx context.Context, c server.Control, vm fleetdb.VM, ask fleetdb.Rehearsal) (done fleetdb.Rehearsed, err error) {
 	if err := c.Rehearse(ctx, vm.Key, ask); err != nil {
 		return done, err
@@ -339,6 +338,6 @@ func rehearsalOf(ctx context.Context, c server.Control, vm fleetdb.VM, id string
 			return r, nil
 		}
 	}
-	return r, fault.New(fault.Canceled, "VM %s is not driven any more, or somebody took it back", vm.Name).
-		WithHint("see decamp status %s; where it goes on, rehearse it again", fault.Quote(vm.Plan))
+	return r, fault.New(fault.Canceled, "no worker executes VM %s any more, or the request was withdrawn", vm.Name).
+		WithHint("see decamp status %s; rehearse it again when it continues", fault.Quote(vm.Plan))
 }

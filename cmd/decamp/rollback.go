@@ -40,7 +40,7 @@ type rollbackCommand struct {
 func newRollback(p *program) *cobra.Command {
 	rb := &rollbackCommand{out: p.out, assembler: p.assembler, fleet: fleetFlags{assembler: p.assembler}}
 	cmd := &cobra.Command{
-		Use: "rollback PLAN[/VM]|RUN", Short: "Give up what is not published, or take a published VM back",
+		Use: "rollback PLAN[/VM]|RUN", Short: "Discard unpublished VMs, or withdraw a published VM",
 		Long: text(rollbackHelp) + "\n\n" + text(namedHelp), Args: takes("PLAN or RUN"),
 		Example:     "decamp rollback wave-1\ndecamp rollback wave-1/db01\ndecamp rollback wave-1/db01 --withdraw\ndecamp rollback web01-3f2a1c --withdraw",
 		Annotations: exits(append(slices.Clone(ordersExits), exit{fault.Invalid, "--withdraw of a whole plan"})...), ValidArgsFunction: cobra.NoFileCompletions,
@@ -48,7 +48,7 @@ func newRollback(p *program) *cobra.Command {
 			return rb.run(cmd.Context(), args[0])
 		}),
 	}
-	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "of one VM: also remove it where it is published, with what was written to it since")
+	cmd.Flags().BoolVar(&rb.withdraw, "withdraw", false, "one VM: also remove it if it is published, with all data written to it since")
 	rb.fleet.register(cmd)
 	registerLogin(&rb.login, cmd)
 	return cmd
@@ -97,7 +97,7 @@ func (rb *rollbackCommand) rollBack(ctx context.Context, id journal.ID) (err err
 		return err
 	case run.State == journal.Done && !rb.withdraw:
 		return fault.New(fault.Conflict, "VM %s of run %s is published", run.Plan.VM.Name, id).
-			WithHint("decamp rollback %s --withdraw removes it from %s, with what was written to it since", id, run.Plan.Target)
+			WithHint("decamp rollback %s --withdraw removes it from %s, with all data written to it since", id, run.Plan.Target)
 	}
 	p := run.Plan
 	m := recordedMove(p)

@@ -87,7 +87,7 @@ func writeRuns(w io.Writer, runs []journal.Run) {
 	t.write(w)
 }
 
-// writeLeftovers lists what is still on hosts.
+// writeLeftovers lists changes that are still on hosts.
 func writeLeftovers(w io.Writer, list []cleanup.Record) {
 	if len(list) == 0 {
 		return

@@ -13,12 +13,12 @@ import (
 func registerLogin(l *assemble.Login, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&l.PasswordFile, "password-file", "", "`FILE` that holds the password; else $"+assemble.PasswordEnv+" names it, else decamp asks")
+	f.StringVar(&l.PasswordFile, "password-file", "", "`FILE` with the password; default $"+assemble.PasswordEnv+", else a prompt")
 	f.StringVar(&l.Fingerprint, "fingerprint", "", "`SHA-256` of the certificate to accept, also in place of a known one")
 	_ = cmd.MarkFlagFilename("password-file") // fails for unknown flags only
 }
 
-// sourceHelp is said in the help of each command that takes a URL.
+// sourceHelp is part of the help of each command with a URL.
 const sourceHelp = `
 URL is esxi://USER@HOST[:PORT] or vcenter://USER@HOST[:PORT], without a password: URLs
 end up in shell histories and process lists. The password comes from --password-file,
@@ -33,7 +33,7 @@ stated.
 var sourceExits = []exit{
 	{fault.NotFound, "the VM is not there"},
 	{fault.Denied, "wrong password, missing privilege, certificate unknown or changed"},
-	{fault.Unreachable, "nobody answers at that address"},
+	{fault.Unreachable, "the address does not answer"},
 }
 
 // registerSSH registers the flags that fill o.

@@ -132,12 +132,12 @@ func (st *statusCommand) statusOfPlan(ctx context.Context, c server.Control, nam
 	return nil
 }
 
-// writeStatus tells how a plan goes; more is what is left out of its VMs.
+// writeStatus prints the state of a plan; more describes left-out VMs.
 func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	writePlan(out, s.Plan)
 	writeFar(out, s)
 	for _, b := range s.Breakers {
-		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // else it was just said
+		if s.Plan.Failure == nil || s.Plan.Failure.Text != b.Sentence { // otherwise it was just printed
 			fmt.Fprintln(out, plain(fault.OneLine(b.Sentence)))
 		}
 	}
@@ -155,8 +155,8 @@ func writeStatus(out io.Writer, s fleet.Status, more []string) {
 	}
 }
 
-// ofInterest leaves out the VMs that are over as they were to be, and most of those that wait or
-// failed: thousands have one reason. more says of whom there are more.
+// ofInterest leaves out VMs that ended as planned, and most of those that wait or failed: thousands may
+// have one reason. more describes them.
 func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more []string) {
 	most := map[fleetdb.State]int{fleetdb.Done: 0, fleetdb.Canceled: 0, fleetdb.Queued: mostWaiting, fleetdb.Failed: failed}
 	n := fleetdb.Counts{}
@@ -177,7 +177,7 @@ func ofInterest(vms []fleet.VMStatus, failed int) (some []fleet.VMStatus, more [
 	return some, more
 }
 
-// writeFar says how far a plan is, once something of it was moved.
+// writeFar prints the progress of a plan, once data was copied.
 func writeFar(out io.Writer, s fleet.Status) {
 	if s.Total == 0 || s.Plan.State.Over() {
 		return
@@ -198,7 +198,7 @@ func writeFar(out io.Writer, s fleet.Status) {
 	}
 }
 
-// longTime is a time that may be days: nobody plans by its seconds.
+// longTime formats a time of up to days, without needless seconds.
 func longTime(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d < 2*day {

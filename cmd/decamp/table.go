@@ -16,7 +16,7 @@ func newTable(header ...string) *table {
 	return &table{rows: [][]string{header}, right: map[int]bool{}}
 }
 
-// alignRight says which columns hold numbers.
+// alignRight selects the columns with numbers.
 func (t *table) alignRight(columns ...int) {
 	for _, c := range columns {
 		t.right[c] = true

@@ -61,13 +61,13 @@ func (t *terminal) AskSecret(ctx context.Context, prompt string) (string, error)
 	return line, errors.Join(err, restored)
 }
 
-// Read reads what is typed.
+// Read reads input of the user.
 func (t *terminal) Read(p []byte) (int, error) { return t.f.Read(p) }
 
 // SetReadDeadline ends a read that is under way, and those after it.
 func (t *terminal) SetReadDeadline(at time.Time) error { return t.f.SetReadDeadline(at) }
 
-// Raw has each key passed on as it is typed, and what is printed left as it is, until restore.
+// Raw passes on each key as it is typed, and output unchanged, until restore.
 func (t *terminal) Raw() (restore func() error, err error) {
 	conn, err := t.f.SyscallConn()
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *terminal) Raw() (restore func() error, err error) {
 	}, nil
 }
 
-// isTerminal reports whether f is one; nil is none.
+// isTerminal reports whether f is a terminal; nil is not.
 func isTerminal(f *os.File) bool {
 	if f == nil {
 		return false

@@ -39,7 +39,7 @@ func newTokenAdd(p *program) *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use: "add NAME --role ROLE", Short: "Make a token and print it, once", Args: takes("NAME"),
-		Long:        text("\nMake a token and print it. It is not kept: whoever loses it gets another one.\n"),
+		Long:        text("\nCreate a token and print it. decamp does not store it: a lost token must be replaced by another one.\n"),
 		Example:     "decamp token add alice --role operate > alice.token",
 		Annotations: exits(exit{fault.Conflict, "there is a token of that name"}), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: p.logged(func(_ *cobra.Command, args []string) error {

@@ -70,9 +70,9 @@ func newTrial(p *program) *cobra.Command {
 		Annotations: exits(
 			exit{fault.NotFound, "that is neither a VM's folder nor a domain, or QEMU or its firmware is not installed"},
 			exit{fault.Denied, "files cannot be read"},
-			exit{fault.Conflict, "the VM runs, or somebody writes its images"},
-			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the remedy says what to do"},
-			exit{fault.Full, "no space for the log and the picture that are to be kept"}),
+			exit{fault.Conflict, "the VM runs, or another program writes its images"},
+			exit{fault.Unsupported, "it does not boot, or cannot be tried here; the error has a remedy"},
+			exit{fault.Full, "no space for the log and the picture"}),
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(accels, tc.accel) {
 				return badUsage(cmd, "--accel %q: want any, kvm or tcg", tc.accel)
@@ -104,7 +104,7 @@ func (tc *trialCommand) run(ctx context.Context, path string) error {
 		return err
 	}
 	opts := tc.options()
-	if record, err := dir.ReadRecord(path); err == nil { // else it is none of decamp's
+	if record, err := dir.ReadRecord(path); err == nil { // otherwise decamp did not create it
 		opts.Static = targets.StaticAddresses(record.Source, record.Guest)
 	}
 	if !tc.out.json {

@@ -44,7 +44,7 @@ func writeTrial(out *output, r testboot.Report) error {
 	return nil
 }
 
-// by says what ran it.
+// by describes the virtualization that ran it.
 func by(r testboot.Report) string {
 	switch {
 	case r.Accel == testboot.KVM:

@@ -63,9 +63,9 @@ func newVerify(p *program) *cobra.Command {
 		Annotations: exits(
 			exit{fault.NotFound, "that is not the folder of a migrated VM, or an image is gone"},
 			exit{fault.Denied, "files cannot be read; with --spot also: wrong password, certificate unknown or changed"},
-			exit{fault.Unreachable, "with --spot: nobody answers at that address"},
+			exit{fault.Unreachable, "with --spot: the address does not answer"},
 			exit{fault.Conflict, "with --spot: the VM runs"},
-			exit{fault.Corrupt, "an image is not what was copied, and nothing wrote to it since it was published"},
+			exit{fault.Corrupt, "an image differs from the copied data, without a write since its publication"},
 			exit{fault.Changed, "an image changed since it was published, as expected after a start"}),
 		RunE: p.logged(func(cmd *cobra.Command, args []string) error {
 			if vc.spot.asked() != (vc.source != "") {
@@ -76,7 +76,7 @@ func newVerify(p *program) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Var(&vc.spot, "spot", "read the first bytes, the last MiB and N random MiB of each disk from the source again, and compare (N: 64)")
-	f.StringVar(&vc.source, "source", "", "where the VM came from, for --spot: `URL` as in decamp ls")
+	f.StringVar(&vc.source, "source", "", "`URL` of the source for --spot, as for decamp ls")
 	registerLogin(&vc.login, cmd)
 	return cmd
 }
@@ -93,7 +93,7 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 		return err
 	}
 	if vc.spot.asked() && p.Converted() {
-		return fault.New(fault.Invalid, "%s was converted: its images differ from the source where vm.json says so", folder).
+		return fault.New(fault.Invalid, "%s was converted: its images differ from the source as listed in vm.json", folder).
 			WithHint("leave --spot and --source out; the root hash of the copy is in vm.json (copied)")
 	}
 	shown := newProgress(vc.out, nil)
@@ -110,7 +110,7 @@ func (vc *verifyCommand) run(ctx context.Context, folder string) (err error) {
 	return errors.Join(err, vc.writeVerified(folder, found, err))
 }
 
-// writeVerified prints what was found, bad chunks included.
+// writeVerified prints the results, including bad chunks.
 func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad error) error {
 	if vc.out.json {
 		return vc.out.print(struct {
@@ -123,7 +123,7 @@ func (vc *verifyCommand) writeVerified(folder string, found []verify.Image, bad 
 		vc.writeVerifiedImage(v)
 	}
 	if bad == nil {
-		fmt.Fprintf(vc.out, "%s is what was copied.\n", folder)
+		fmt.Fprintf(vc.out, "%s is identical with the copied data.\n", folder)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (vc *verifyCommand) writeVerifiedImage(v verify.Image) {
 		fmt.Fprintf(vc.out, "BAD  disk %s at %d, %s: expected %v, seen %v\n", b.Disk, b.Off, size(b.Len), b.Want, b.Got)
 	}
 	if v.BadChunks > 0 {
-		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks are not what was copied\n\n", v.File, v.BadChunks, v.Chunks)
+		fmt.Fprintf(vc.out, "%s: %d of %d MiB chunks differ from the copied data\n\n", v.File, v.BadChunks, v.Chunks)
 		return
 	}
 	t := newTable(v.File, "")

@@ -7,8 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/assemble"
 )
 
-// vmsAtOnce is how many VMs a process drives at the same time, if nobody says otherwise: four
-// busy hosts.
+// vmsAtOnce is the default number of VMs that a process executes in parallel: four busy hosts.
 const vmsAtOnce = 80
 
 // registerTrials adds the bound on trial boots that plans ask for.

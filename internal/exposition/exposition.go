@@ -41,7 +41,7 @@ type Family struct {
 // Metric is the value of one metric.
 type Metric struct {
 	Labels []string // values of the Family's Labels, in the same order
-	Value  float64 // value of a counter or a gauge; the sum of the observations of a histogram or a summary
+	Value  float64  // value of a counter or a gauge; the sum of the observations of a histogram or a summary
 	Count  uint64   // observations of a histogram or a summary
 	Points []Point  // buckets of a histogram, without the infinite one; quantiles of a summary
 }
