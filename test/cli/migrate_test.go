@@ -306,7 +306,12 @@ func (r *rig) begin(vm string, more ...string) *under {
 
 func (r *rig) beginTo(to, vm string, more ...string) *under {
 	r.t.Helper()
-	args := slices.Concat([]string{"migrate", r.url(), vm, "--to", to, "--json"}, r.extra, more)
+	return r.start(slices.Concat([]string{"migrate", r.url(), vm, "--to", to, "--json"}, r.extra, more)...)
+}
+
+// start starts a migration whose events the test reads.
+func (r *rig) start(args ...string) *under {
+	r.t.Helper()
 	u := &under{Cmd: r.command(args...), t: r.t}
 	u.Stderr = &u.screen
 	if r.stepwise {
