@@ -15,6 +15,10 @@ help: ## list the targets
 docs: ## build the documentation site into build/site
 	@scripts/docs.sh
 
+.PHONY: screens
+screens: build ## record the terminal screens of the documentation on an emulated host
+	@scripts/screens.sh
+
 .PHONY: build
 build: ## build ./decamp, one static binary, and ./decamp-lab, the emulator
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o decamp ./cmd/decamp

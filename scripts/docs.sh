@@ -3,11 +3,6 @@
 # navigation, fails the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=build/mkdocs
-if ! cmp -s scripts/docs-requirements.txt "$venv/requirements.txt"; then
-	python3 -m venv --clear "$venv"
-	"$venv/bin/pip" install -q -r scripts/docs-requirements.txt
-	cp scripts/docs-requirements.txt "$venv/requirements.txt"
-fi
+. scripts/docs-venv.sh
 NO_MKDOCS_2_WARNING=1 "$venv/bin/mkdocs" build -q --strict --clean
 echo "docs: build/site/index.html"
