@@ -2,25 +2,29 @@ package extwrite
 
 import "github.com/decamp/decamp/internal/fault"
 
-// A run is neighbouring blocks of a file that are neighbours on the disk, too.
+// A run is a range of a file's blocks that is contiguous in the file and on the disk.
 type run struct {
-	file      int64 // the first one's number in the file
-	disk      int64 // and on the disk
-	n         int64
-	unwritten bool // allocated, reads as zeros
+	file      int64 // number of the first block, counted within the file
+	disk      int64 // number of the first block, counted within the file system
+	n         int64 // length in blocks
+	unwritten bool  // the blocks are allocated but read as zeros (an uninitialized extent)
 }
 
+// end returns the number of the first file block after the run.
 func (r run) end() int64 { return r.file + r.n }
 
-// An allocator finds free blocks and free inodes, marks them as used, and gives blocks back.
+// An allocator finds free blocks and inodes, marks them as used, and frees blocks. All changes
+// go to the staged bitmaps, descriptors and superblock.
 type allocator struct {
-	super  *super
-	groups *groupTable
+	super  *super      // geometry of the file system
+	groups *groupTable // bitmaps and counts that the allocator changes
 }
 
-// allocate takes n blocks, from goal on where they are free. The runs have no place in a
-// file yet.
-func (a *allocator) allocate(goal, n int64) ([]run, error) {
+// allocateBlocks allocates n blocks and returns them as runs whose file numbers are zero; the
+// caller sets those. It prefers blocks from goal on, then searches the following groups. A goal
+// outside the file system means the first block. The error is fault.Full if fewer than n blocks
+// are free, and fault.Corrupt if the bitmaps contradict the counts.
+func (a *allocator) allocateBlocks(goal, n int64) ([]run, error) {
 	s, err := a.groups.superblock()
 	if err != nil {
 		return nil, err
@@ -50,14 +54,17 @@ func (a *allocator) allocate(goal, n int64) ([]run, error) {
 	return runs, nil
 }
 
+// fullError returns a fault.Full error that names the free and the required space; n and free are
+// in blocks.
 func (a *allocator) fullError(n, free int64) error {
 	return fault.New(fault.Full, "the guest's file system has %d KiB free, %d KiB are needed", free*a.super.blockSize/1024, n*a.super.blockSize/1024).
 		WithHint("free space in the guest (old kernels: apt autoremove, dnf remove --oldinstallonly), and copy it again")
 }
 
-// allocateIn takes up to n blocks of a group, from bit from on.
+// allocateIn allocates up to n blocks of one group, starting at bit from. It returns fewer, or
+// none, if the group has no more free blocks.
 func (a *allocator) allocateIn(group, from, n int64) ([]run, error) {
-	d, err := a.groups.read(group)
+	d, err := a.groups.readDescriptor(group)
 	if err != nil || a.super.groupCount(d, 0xc, 0x2c) == 0 {
 		return nil, err
 	}
@@ -82,8 +89,9 @@ func (a *allocator) allocateIn(group, from, n int64) ([]run, error) {
 	return runs, a.groups.addFreeBlocks(group, -taken)
 }
 
-// free gives blocks back.
-func (a *allocator) free(disk, n int64) error {
+// freeBlocks marks n blocks from block disk on as free. It fails if one of them is outside the
+// file system or already free, because both prove that the file's mapping is corrupt.
+func (a *allocator) freeBlocks(disk, n int64) error {
 	for end := disk + n; disk < end; disk++ {
 		if disk <= a.super.firstBlock || disk >= a.super.blocks {
 			return corrupt("a file has block %d of %d", disk, a.super.blocks)
@@ -104,12 +112,13 @@ func (a *allocator) free(disk, n int64) error {
 	return nil
 }
 
-// newInode takes an inode, near the folder it will be in.
+// newInode allocates an inode and returns its number. It starts in the group of the parent folder
+// and tries the following groups in order. The error is fault.Full if all inodes are in use.
 func (a *allocator) newInode(parent uint32, folder bool) (uint32, error) {
 	first := int64((parent - 1) / a.super.inodesPerGroup)
 	for i := range a.super.groups {
 		group := (first + i) % a.super.groups
-		d, err := a.groups.read(group)
+		d, err := a.groups.readDescriptor(group)
 		if err != nil {
 			return 0, err
 		}
@@ -125,6 +134,8 @@ func (a *allocator) newInode(parent uint32, folder bool) (uint32, error) {
 		WithHint("remove files in the guest, and copy it again")
 }
 
+// newInodeIn allocates an inode of one group. It returns 0 if the bitmap has no free inode that a
+// file may use; inodes before firstInode are reserved.
 func (a *allocator) newInodeIn(group int64, folder bool) (uint32, error) {
 	bits, err := a.groups.inodeBitmap(group)
 	if err != nil {
@@ -136,17 +147,19 @@ func (a *allocator) newInodeIn(group int64, folder bool) (uint32, error) {
 			continue
 		}
 		bits.set(i)
-		if err := a.beginTable(group, i); err != nil {
+		if err := a.growUsedTable(group, i); err != nil {
 			return 0, err
 		}
-		return num, a.groups.takeInode(group, folder)
+		return num, a.groups.countUsedInode(group, folder)
 	}
 	return 0, nil
 }
 
-// beginTable counts inode i of a group to the part of its table that is in use.
-func (a *allocator) beginTable(group, i int64) error {
-	d, err := a.groups.edit(group)
+// growUsedTable lowers a group's count of unused inodes (bg_itable_unused) so that inode i of the
+// group belongs to the used part of the inode table. File systems without checksums of
+// descriptors do not have the count.
+func (a *allocator) growUsedTable(group, i int64) error {
+	d, err := a.groups.editDescriptor(group)
 	if err != nil || !a.super.uninitGroups() {
 		return err
 	}

@@ -2,24 +2,25 @@ package extwrite
 
 import "time"
 
-// superblock returns the superblock's bytes, to be read.
+// superblock returns the bytes of the superblock. The caller must not change them.
 func (g *groupTable) superblock() ([]byte, error) {
-	b, err := g.stage.read(g.super.firstBlock)
+	b, err := g.stage.readBlock(g.super.firstBlock)
 	if err != nil {
 		return nil, err
 	}
 	return b[superOffset%g.super.blockSize:][:superSize], nil
 }
 
-// editSuper returns the superblock's bytes, to be changed.
+// editSuper returns the staged bytes of the superblock; the caller may change them in place.
 func (g *groupTable) editSuper() ([]byte, error) {
-	b, err := g.stage.edit(g.super.firstBlock)
+	b, err := g.stage.editBlock(g.super.firstBlock)
 	if err != nil {
 		return nil, err
 	}
 	return b[superOffset%g.super.blockSize:][:superSize], nil
 }
 
+// freeBlocks returns the count of free blocks in superblock p, those reserved for root included.
 func (s *super) freeBlocks(p []byte) int64 {
 	n := int64(le32(p, 0xc))
 	if s.incompat&incompat64Bit != 0 {
@@ -28,9 +29,10 @@ func (s *super) freeBlocks(p []byte) int64 {
 	return n
 }
 
-// addFreeBlocks changes the counts of a group and of all groups together by n.
+// addFreeBlocks adds n to the counts of free blocks of the group and of the superblock. A
+// negative n counts blocks as used. It fails if a count leaves its valid range.
 func (g *groupTable) addFreeBlocks(group, n int64) error {
-	d, err := g.edit(group)
+	d, err := g.editDescriptor(group)
 	if err != nil {
 		return err
 	}
@@ -50,9 +52,10 @@ func (g *groupTable) addFreeBlocks(group, n int64) error {
 	return nil
 }
 
-// takeInode counts an inode as used, and where it is a folder's as that.
-func (g *groupTable) takeInode(group int64, folder bool) error {
-	d, err := g.edit(group)
+// countUsedInode lowers the counts of free inodes of the group and of the superblock. For a
+// folder it also raises the group's count of folders.
+func (g *groupTable) countUsedInode(group int64, folder bool) error {
+	d, err := g.editDescriptor(group)
 	if err != nil {
 		return err
 	}
@@ -72,8 +75,8 @@ func (g *groupTable) takeInode(group int64, folder bool) error {
 	return nil
 }
 
-// sealSuper sets the superblock's time to now and recomputes its checksum.
-func (g *groupTable) sealSuper(now time.Time) error {
+// updateSuperChecksum sets the superblock's write time to now and recomputes its checksum.
+func (g *groupTable) updateSuperChecksum(now time.Time) error {
 	s, err := g.editSuper()
 	if err != nil {
 		return err
@@ -85,12 +88,13 @@ func (g *groupTable) sealSuper(now time.Time) error {
 	return nil
 }
 
-// seal recomputes the checksums of the groups that this call changed, and of the superblock.
-func (g *groupTable) seal(now time.Time) error {
+// updateChecksums recomputes the checksums of all groups that this call changed, and of the
+// superblock. It runs once, at the end of a call.
+func (g *groupTable) updateChecksums(now time.Time) error {
 	for group := range g.touched {
-		if err := g.sealGroup(group); err != nil {
+		if err := g.updateGroupChecksums(group); err != nil {
 			return err
 		}
 	}
-	return g.sealSuper(now)
+	return g.updateSuperChecksum(now)
 }

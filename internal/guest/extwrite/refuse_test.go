@@ -86,7 +86,7 @@ func TestDamageIsSeen(t *testing.T) {
 			image.load(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
 			if c.damage == nil {
 				fs := openMemory(t, image)
-				block, off, err := fs.inodes.locate(rootInode)
+				block, off, err := fs.inodes.locateInode(rootInode)
 				if err != nil {
 					t.Fatal(err)
 				}
