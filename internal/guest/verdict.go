@@ -8,34 +8,35 @@ import (
 	"github.com/decamp/decamp/internal/guest/linux"
 )
 
-// A judgement is the expected behaviour of a Linux on other hardware.
-type judgement struct {
-	guest     linux.Guest
-	append    bool // linux-append can write where root and kernels are
-	appliance bool // an appliance has to mount that for it
-	encrypted bool // a volume waits for its passphrase at boot
-	entry     bool // EFI starts it by a boot entry only, which stays behind
+// A verdict predicts how a Linux behaves on other hardware.
+type verdict struct {
+	guest          linux.Guest // description of the guest
+	canAppend      bool        // linux-append can write to the root and to /boot
+	needsAppliance bool        // an appliance has to mount a file system for that
+	hasEncrypted   bool        // a volume requires its passphrase at boot
+	needsBootEntry bool        // EFI starts the guest by a boot entry only, which is not on the disks
 }
 
-// sentence returns the verdict: boot, required actions, network.
-func (j judgement) sentence() string {
-	parts := []string{j.boots()}
-	if j.encrypted || len(j.guest.Encrypted) > 0 {
+// sentence returns the verdict as one sentence: boot, required actions, network.
+func (j verdict) sentence() string {
+	parts := []string{j.describeBoot()}
+	if j.hasEncrypted || len(j.guest.Encrypted) > 0 {
 		parts = append(parts, "needs its LUKS passphrase at boot")
 	}
 	switch {
-	case j.entry && j.append:
+	case j.needsBootEntry && j.canAppend:
 		parts = append(parts, "EFI finds its loader after linux-append only")
-	case j.entry:
+	case j.needsBootEntry:
 		parts = append(parts, "EFI does not find its loader")
 	}
-	return strings.Join(append(parts, j.network()...), "; ")
+	return strings.Join(append(parts, j.describeNetwork()...), "; ")
 }
 
+// compat begins the verdict on a guest that requires the compat profile.
 const compat = "compat profile will boot: "
 
-// boots judges by the newest kernel, which is the one that a boot loader starts.
-func (j judgement) boots() string {
+// describeBoot describes the boot of the newest kernel, which is the one that boot loaders start.
+func (j verdict) describeBoot() string {
 	if len(j.guest.Kernels) == 0 {
 		return compat + "no kernel was found"
 	}
@@ -51,18 +52,18 @@ func (j judgement) boots() string {
 		return compat + k.Initramfs + " is not understood"
 	case !scsi && !k.Could(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
-	case j.append && j.appliance:
+	case j.canAppend && j.needsAppliance:
 		return "will boot with virtio-scsi after linux-append, by an appliance"
-	case j.append:
+	case j.canAppend:
 		return "will boot with virtio-scsi after linux-append"
 	case scsi:
-		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", j.lost().Name, j.lost().File)
+		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", j.changedName().Name, j.changedName().File)
 	}
 	return compat + fmt.Sprintf("virtio needs drivers in %s, which linux-append cannot write", k.Initramfs)
 }
 
-// lost returns the first name of a disk that other hardware changes.
-func (j judgement) lost() linux.Name {
+// changedName returns the first disk name that is different on other hardware; zero if there is none.
+func (j verdict) changedName() linux.Name {
 	for _, n := range j.guest.DiskNames {
 		if !n.Stays {
 			return n
@@ -71,8 +72,9 @@ func (j judgement) lost() linux.Name {
 	return linux.Name{}
 }
 
-// network describes for each card whether its configuration still applies.
-func (j judgement) network() []string {
+// describeNetwork returns phrases about the configured cards: those that keep their configuration, and
+// those that require a change.
+func (j verdict) describeNetwork() []string {
 	var kept, lost, parts []string
 	for _, n := range j.guest.NICs {
 		switch name := nicName(n); {
@@ -86,7 +88,7 @@ func (j judgement) network() []string {
 		parts = append(parts, "keeps "+strings.Join(kept, ", ")+" by MAC")
 	}
 	how := "before it moves"
-	if j.append {
+	if j.canAppend {
 		how = "by linux-append"
 	}
 	if len(lost) > 0 {
@@ -100,6 +102,7 @@ func (j judgement) network() []string {
 	return parts
 }
 
+// nicName returns the name of a card, or its MAC if the configuration does not name it.
 func nicName(n linux.NIC) string {
 	if n.Name == "" {
 		return n.MAC
@@ -107,8 +110,8 @@ func nicName(n linux.NIC) string {
 	return n.Name
 }
 
-// warnings are what the verdict hangs on, one by one.
-func (j judgement) warnings() []Warning {
+// listWarnings returns a Warning for each fact that the verdict depends on.
+func (j verdict) listWarnings() []Warning {
 	var all []Warning
 	for _, p := range j.guest.Problems {
 		if strings.Contains(p, "not examined") {
@@ -125,15 +128,18 @@ func (j judgement) warnings() []Warning {
 	for _, n := range j.guest.NICs {
 		switch n.By {
 		case linux.ByName:
-			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, addresses(n))})
+			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, lostAddresses(n))})
 		case linux.ByHardware:
-			all = append(all, Warning{"nic-hardware", fmt.Sprintf("%s configures a card by %s, which other hardware does not have%s", n.File, n.Match, addresses(n))})
+			all = append(all, Warning{"nic-hardware", fmt.Sprintf("%s configures a card by %s, which other hardware does not have%s", n.File, n.Match, lostAddresses(n))})
 		}
 	}
 	return all
 }
 
-func addresses(n linux.NIC) string {
+// lostAddresses returns the end of a warning: the addresses and dependent interfaces of a card that
+// would
+// no longer work.
+func lostAddresses(n linux.NIC) string {
 	if what := slices.Concat(n.Addresses, n.Under); len(what) > 0 {
 		return ": " + strings.Join(what, ", ") + " would be lost"
 	}

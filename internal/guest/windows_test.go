@@ -559,6 +559,6 @@ func FuzzParseBitLocker(f *testing.F) {
 		if !ok && len(found.protectors) > 0 {
 			t.Errorf("%+v of what is none", found)
 		}
-		found.opens()
+		found.describeUnlock()
 	})
 }
