@@ -92,7 +92,7 @@ func (d *detector) findPrivHead() (ldm.Header, bool) {
 func (d *detector) readDynamic(head ldm.Header) {
 	volumes, err := head.Volumes(d.disk, d.disk.size)
 	if err != nil {
-		d.warn("dynamic-database", "which volumes of dynamic disks there are cannot be read: %v", err)
+		d.warn("dynamic-database", "the list of volumes on dynamic disks cannot be read: %v", err)
 	}
 	for _, v := range volumes {
 		d.report.Dynamic.Volumes = append(d.report.Dynamic.Volumes, DynamicVolume{

@@ -102,7 +102,7 @@ func (m *machine) findEncrypted() *volume {
 // judgeEncrypted sets the verdict for a guest whose root is probably encrypted.
 func (m *machine) judgeEncrypted() {
 	if v := m.findEncrypted(); v != nil && v.detector.report.Verdict == "" {
-		v.detector.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
+		v.detector.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be read: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
 	}
 }
 

@@ -18,33 +18,33 @@ type verdict struct {
 }
 
 // sentence returns the verdict as one sentence: boot, required actions, network.
-func (j verdict) sentence() string {
-	parts := []string{j.describeBoot()}
-	if j.hasEncrypted || len(j.guest.Encrypted) > 0 {
+func (v verdict) sentence() string {
+	parts := []string{v.describeBoot()}
+	if v.hasEncrypted || len(v.guest.Encrypted) > 0 {
 		parts = append(parts, "needs its LUKS passphrase at boot")
 	}
 	switch {
-	case j.needsBootEntry && j.canAppend:
+	case v.needsBootEntry && v.canAppend:
 		parts = append(parts, "EFI finds its loader after linux-append only")
-	case j.needsBootEntry:
+	case v.needsBootEntry:
 		parts = append(parts, "EFI does not find its loader")
 	}
-	return strings.Join(append(parts, j.describeNetwork()...), "; ")
+	return strings.Join(append(parts, v.describeNetwork()...), "; ")
 }
 
 // compat begins the verdict on a guest that requires the compat profile.
 const compat = "compat profile will boot: "
 
 // describeBoot describes the boot of the newest kernel, which is the one that boot loaders start.
-func (j verdict) describeBoot() string {
-	if len(j.guest.Kernels) == 0 {
+func (v verdict) describeBoot() string {
+	if len(v.guest.Kernels) == 0 {
 		return compat + "no kernel was found"
 	}
-	k := j.guest.Kernels[0]
-	switch scsi, stays := k.Boots(linux.VirtioSCSI), j.guest.NamesStay(); {
+	k := v.guest.Kernels[0]
+	switch scsi, stays := k.Boots(linux.VirtioSCSI), v.guest.NamesStay(); {
 	case scsi && stays:
 		return "will boot with virtio-scsi as it is"
-	case k.Boots(linux.VirtioBlk) && len(j.guest.DiskNames) == 0:
+	case k.Boots(linux.VirtioBlk) && len(v.guest.DiskNames) == 0:
 		return "will boot with virtio-blk as it is"
 	case k.NotExamined != "":
 		return compat + k.Initramfs + " is not examined: " + k.NotExamined
@@ -52,19 +52,19 @@ func (j verdict) describeBoot() string {
 		return compat + k.Initramfs + " is not understood"
 	case !scsi && !k.Could(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
-	case j.canAppend && j.needsAppliance:
+	case v.canAppend && v.needsAppliance:
 		return "will boot with virtio-scsi after linux-append, by an appliance"
-	case j.canAppend:
+	case v.canAppend:
 		return "will boot with virtio-scsi after linux-append"
 	case scsi:
-		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", j.changedName().Name, j.changedName().File)
+		return compat + fmt.Sprintf("virtio needs %s to be replaced in %s, which linux-append cannot write", v.changedName().Name, v.changedName().File)
 	}
 	return compat + fmt.Sprintf("virtio needs drivers in %s, which linux-append cannot write", k.Initramfs)
 }
 
 // changedName returns the first disk name that is different on other hardware; zero if there is none.
-func (j verdict) changedName() linux.Name {
-	for _, n := range j.guest.DiskNames {
+func (v verdict) changedName() linux.Name {
+	for _, n := range v.guest.DiskNames {
 		if !n.Stays {
 			return n
 		}
@@ -74,9 +74,9 @@ func (j verdict) changedName() linux.Name {
 
 // describeNetwork returns phrases about the configured cards: those that keep their configuration, and
 // those that require a change.
-func (j verdict) describeNetwork() []string {
+func (v verdict) describeNetwork() []string {
 	var kept, lost, parts []string
-	for _, n := range j.guest.NICs {
+	for _, n := range v.guest.NICs {
 		switch name := nicName(n); {
 		case n.By == linux.ByMAC && !slices.Contains(kept, name):
 			kept = append(kept, name)
@@ -88,13 +88,13 @@ func (j verdict) describeNetwork() []string {
 		parts = append(parts, "keeps "+strings.Join(kept, ", ")+" by MAC")
 	}
 	how := "before it moves"
-	if j.canAppend {
+	if v.canAppend {
 		how = "by linux-append"
 	}
 	if len(lost) > 0 {
 		parts = append(parts, fmt.Sprintf("%s must be pinned to the MAC %s", strings.Join(lost, ", "), how))
 	}
-	for _, n := range j.guest.NICs {
+	for _, n := range v.guest.NICs {
 		if part := fmt.Sprintf("%s must name its card otherwise than by %s, %s", n.File, n.Match, how); n.By == linux.ByHardware && !slices.Contains(parts, part) {
 			parts = append(parts, part)
 		}
@@ -111,21 +111,21 @@ func nicName(n linux.NIC) string {
 }
 
 // listWarnings returns a Warning for each fact that the verdict depends on.
-func (j verdict) listWarnings() []Warning {
+func (v verdict) listWarnings() []Warning {
 	var all []Warning
-	for _, p := range j.guest.Problems {
+	for _, p := range v.guest.Problems {
 		if strings.Contains(p, "not examined") {
 			all = append(all, Warning{NotExamined, p})
 			continue
 		}
 		all = append(all, Warning{"initramfs", "not understood: " + p})
 	}
-	for _, n := range j.guest.DiskNames {
+	for _, n := range v.guest.DiskNames {
 		if !n.Stays {
 			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, names %s, which other hardware calls otherwise: write UUID= instead", n.File, n.Line, n.Name)})
 		}
 	}
-	for _, n := range j.guest.NICs {
+	for _, n := range v.guest.NICs {
 		switch n.By {
 		case linux.ByName:
 			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, lostAddresses(n))})

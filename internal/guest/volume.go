@@ -167,7 +167,7 @@ func (m *machine) assembleLVM() {
 func (m *machine) addLogical(d *detector, group string, lv *lvm.Volume) {
 	described := Volume{Group: group, Name: lv.Name, Len: lv.Size, Kind: lv.Kind}
 	if r, err := lv.Open(); err != nil {
-		d.warn("lvm-volume", "volume %s/%s is not looked into: %v", group, lv.Name, err)
+		d.warn("lvm-volume", "volume %s/%s cannot be opened: %v", group, lv.Name, err)
 	} else {
 		v := &volume{detector: d, r: r, name: fmt.Sprintf("volume %s/%s", group, lv.Name), devices: deviceNames(group, lv.Name), readOnly: !lv.Writable()}
 		head := make([]byte, min(headLen, lv.Size))
