@@ -26,10 +26,9 @@ type bitLocker struct {
 	protectors []uint16 // kinds of the volume's key protectors
 }
 
-// readBitLocker parses the first intact copy of the metadata; ok is false if there is none. The layout
-// is
-// that of Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", for Windows 7 and
-// later.
+// readBitLocker parses the first intact copy of the metadata; ok is false if there is none. The
+// layout is that of Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", for
+// Windows 7 and later.
 func readBitLocker(w *window) (bitLocker, bool) {
 	boot := make([]byte, 512)
 	if !w.readFull(boot, 0) {

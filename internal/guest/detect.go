@@ -11,11 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// Detect reads the contents of src. Errors concern reading only: damaged or unknown structures become a
-// Warning. It usually reads far less than its limits: 64 KiB of each partition, a few hundred blocks of
-// a guest's files, and the initramfs of its newest kernels; for Windows some MiB of the registry and
-// the
-// map of free clusters.
+// Detect reads the contents of src. Errors concern reading only: damaged or unknown structures
+// become a Warning. It usually reads far less than its limits: 64 KiB of each partition, a few
+// hundred blocks of a guest's files, and the initramfs of its newest kernels; for Windows some MiB
+// of the registry and the map of free clusters.
 func Detect(ctx context.Context, src disk.Source) (Report, error) {
 	reports, err := DetectAll(ctx, []disk.Source{src})
 	if err != nil {
@@ -53,9 +52,8 @@ func DetectAll(ctx context.Context, srcs []disk.Source) ([]Report, error) {
 	return detectAll(ctx, b, srcs)
 }
 
-// detectAll examines srcs at the cost of b: first each disk, then the logical volumes on all of them,
-// then
-// the guest. It fails if a disk cannot be read or ctx ends.
+// detectAll examines srcs at the cost of b: first each disk, then the logical volumes on all of
+// them, then the guest. It fails if a disk cannot be read or ctx ends.
 func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Report, error) {
 	m := &machine{budget: b}
 	for _, src := range srcs {
@@ -85,9 +83,8 @@ func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Rep
 	return reports, nil
 }
 
-// NotExamined is the code of the Warning that a limit was reached: the limit of the examination, or of
-// a
-// part of it, such as an initramfs.
+// NotExamined is the code of the Warning that a limit was reached: the limit of the examination, or
+// of a part of it, such as an initramfs.
 const NotExamined = "not-examined"
 
 // Examined returns an error with the reason if a part of the guest was not examined.

@@ -17,9 +17,8 @@ const (
 	maxGPTArray = 1 << 20 // bytes of partition entries; 16 KiB is usual
 )
 
-// readGPTs reads the partitions from the primary table, or from the backup if the primary is damaged.
-// It
-// warns about each damaged table.
+// readGPTs reads the partitions from the primary table, or from the backup if the primary is
+// damaged. It warns about each damaged table.
 func (d *detector) readGPTs() {
 	last := d.disk.size/disk.SectorSize - 1
 	primary, err := readGPT(d.disk, 1)
@@ -81,9 +80,8 @@ func checkGPTHeader(header []byte, lba int64) error {
 	return nil
 }
 
-// parseGPT returns the used entries of a table with entries of size bytes. Like Linux it numbers them
-// by
-// their position, including gaps.
+// parseGPT returns the used entries of a table with entries of size bytes. Like Linux it numbers
+// them by their position, including gaps.
 func parseGPT(array []byte, size int) []Partition {
 	var parts []Partition
 	for i := 0; (i+1)*size <= len(array); i++ {

@@ -67,9 +67,8 @@ func (d *detector) findDynamic() {
 	}
 }
 
-// findPrivHead searches the private header at its possible positions: at the beginning of an MBR disk,
-// in
-// the metadata partition of a GPT disk, and at the end of the disk.
+// findPrivHead searches the private header at its possible positions: at the beginning of an MBR
+// disk, in the metadata partition of a GPT disk, and at the end of the disk.
 func (d *detector) findPrivHead() (ldm.Header, bool) {
 	if head, ok := ldm.Find(d.disk, privHeadSector*disk.SectorSize, disk.SectorSize); ok && d.report.Table == MBR {
 		return head, true

@@ -13,10 +13,9 @@ import (
 )
 
 // EFIState returns the firmware state to transfer with a VM's disks: the entries of held whose
-// partition
-// is on them. If none of these is active, it adds a boot entry for the loader on the EFI system
-// partition.
-// If there are loaders of several vendors, it uses that of the guest's system, or none.
+// partition is on them. If none of these is active, it adds a boot entry for the loader on the EFI
+// system partition. If there are loaders of several vendors, it uses that of the guest's system, or
+// none.
 func EFIState(reports []Report, held efi.State) efi.State {
 	state := efi.State{Keys: held.Keys}
 	for _, e := range held.Entries {
@@ -81,9 +80,8 @@ func (v *volume) bootEntries(files []string) []efi.Entry {
 	return all
 }
 
-// gptPartition returns the volume's partition in the form of a boot entry; ok is false if the disk has
-// no
-// GPT or the volume is not a partition.
+// gptPartition returns the volume's partition in the form of a boot entry; ok is false if the disk
+// has no GPT or the volume is not a partition.
 func (v *volume) gptPartition() (at efi.Partition, ok bool) {
 	if v.detector.report.Table != GPT {
 		return at, false
@@ -99,11 +97,9 @@ func (v *volume) gptPartition() (at efi.Partition, ok bool) {
 // maxCSV limits shim's list of boot entries, in bytes; it usually has one or two lines.
 const maxCSV = 16 << 10
 
-// labelFor returns the label for a loader's boot entry. It is the vendor's label in shim's BOOTX64.CSV,
-// if
-// that file exists, and otherwise derived from the path. A line of the file has loader, label,
-// arguments
-// and comment in UTF-16.
+// labelFor returns the label for a loader's boot entry. It is the vendor's label in shim's
+// BOOTX64.CSV, if that file exists, and otherwise derived from the path. A line of the file has
+// loader, label, arguments and comment in UTF-16.
 func labelFor(t *tree.Tree, file string) string {
 	folder, name := path.Split(file)
 	if text, err := t.ReadFile(folder+"BOOTX64.CSV", maxCSV); err == nil {

@@ -21,9 +21,8 @@ type machine struct {
 	needsBootEntry bool           // the EFI system partition has no fallback loader, so the guest starts by a boot entry only
 }
 
-// examineGuest finds the root volume, mounts the file systems of fstab, and describes the system. It
-// runs
-// after all volumes are known.
+// examineGuest finds the root volume, mounts the file systems of fstab, and describes the system.
+// It runs after all volumes are known.
 func (m *machine) examineGuest() {
 	m.examineESP()
 	m.warnHibernated()
@@ -117,8 +116,7 @@ func (m *machine) warnHibernated() {
 }
 
 // examineESP finds the loaders on EFI system partitions. It warns if there is no fallback loader,
-// because
-// then a new firmware does not start the guest.
+// because then a new firmware does not start the guest.
 func (m *machine) examineESP() {
 	for _, v := range m.volumes {
 		b := &v.detector.report.Boot

@@ -104,9 +104,8 @@ func labelOf(fs FileSystem, head []byte) string {
 	return ""
 }
 
-// textAt returns the text up to the first zero. Invalid characters become question marks. It is empty
-// if
-// head is too short.
+// textAt returns the text up to the first zero. Invalid characters become question marks. It is
+// empty if head is too short.
 func textAt(head []byte, off, length int) string {
 	if len(head) < off+length {
 		return ""
@@ -126,9 +125,8 @@ func isHibernated(r io.ReaderAt) bool {
 	return false
 }
 
-// identifyExt distinguishes ext2, ext3 and ext4 by their features, like blkid. It returns Unknown for
-// other
-// file systems.
+// identifyExt distinguishes ext2, ext3 and ext4 by their features, like blkid. It returns Unknown
+// for other file systems.
 func identifyExt(head []byte) FileSystem {
 	if len(head) < 2048 || binary.LittleEndian.Uint16(head[1024+0x38:]) != 0xef53 {
 		return Unknown

@@ -81,10 +81,9 @@ func (d *detector) readMBR(entries [4]mbrEntry) {
 }
 
 // readLogical adds the logical partitions of an extended partition that begins at sector base. It
-// returns
-// the number for the next logical partition. Each boot record of the chain has one partition, relative
-// to
-// itself, and a link to the next record, relative to base. It warns if the chain is damaged or a loop.
+// returns the number for the next logical partition. Each boot record of the chain has one
+// partition, relative to itself, and a link to the next record, relative to base. It warns if the
+// chain is damaged or a loop.
 func (d *detector) readLogical(base int64, number int, id uint32) int {
 	sector := make([]byte, disk.SectorSize)
 	seen := map[int64]bool{}
@@ -111,8 +110,7 @@ func (d *detector) readLogical(base int64, number int, id uint32) int {
 }
 
 // addPartition adds an MBR partition to the report. Like Linux it derives the UUID from the disk
-// signature
-// id and the number.
+// signature id and the number.
 func (d *detector) addPartition(number int, e mbrEntry, id uint32) {
 	d.report.Partitions = append(d.report.Partitions, Partition{
 		Number: number, Off: e.start * disk.SectorSize, Len: e.count * disk.SectorSize,

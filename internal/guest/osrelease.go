@@ -11,9 +11,8 @@ import (
 // maxOSRelease limits the bytes of an os-release; usual ones have less than 1 KiB.
 const maxOSRelease = 64 << 10
 
-// osRelease returns the os-release of a file system; empty if it has none. The third path is valid for
-// a
-// separate /usr.
+// osRelease returns the os-release of a file system; empty if it has none. The third path is valid
+// for a separate /usr.
 func osRelease(t *tree.Tree) (string, error) {
 	for _, path := range []string{"etc/os-release", "usr/lib/os-release", "lib/os-release"} {
 		text, err := t.ReadFile(path, maxOSRelease)

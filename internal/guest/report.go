@@ -92,9 +92,8 @@ type Boot struct {
 	ESP     bool `json:"esp"`     // the disk has an EFI system partition
 	BCD     bool `json:"bcd"`     // a volume contains the configuration of Windows' boot loader
 
-	// EFIFallback reports that the partition has \EFI\BOOT\BOOTX64.EFI (or that of ARM), which firmware
-	// starts
-	// if it has no boot entry.
+	// EFIFallback reports that the partition has \EFI\BOOT\BOOTX64.EFI (or that of ARM), which
+	// firmware starts if it has no boot entry.
 	EFIFallback bool `json:"efiFallback"`
 }
 

@@ -137,8 +137,7 @@ func (v verdict) listWarnings() []Warning {
 }
 
 // lostAddresses returns the end of a warning: the addresses and dependent interfaces of a card that
-// would
-// no longer work.
+// would no longer work.
 func lostAddresses(n linux.NIC) string {
 	if what := slices.Concat(n.Addresses, n.Under); len(what) > 0 {
 		return ": " + strings.Join(what, ", ") + " would be lost"

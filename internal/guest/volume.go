@@ -86,9 +86,8 @@ func openKind(kind FileSystem, r budget.Reader) (*tree.Tree, *tree.Usage, error)
 	return nil, nil, nil
 }
 
-// inSubvolume returns the tree of the subvolume that contains the root. Distributions use a subvolume
-// of
-// btrfs that is not the default one. If none contains etc, it returns t.
+// inSubvolume returns the tree of the subvolume that contains the root. Distributions use a
+// subvolume of btrfs that is not the default one. If none contains etc, it returns t.
 func inSubvolume(t *tree.Tree) *tree.Tree {
 	if tree.Has(t, "etc") {
 		return t
@@ -142,8 +141,7 @@ func (d *detector) readOS(v *volume) {
 }
 
 // assembleLVM adds the logical volumes of all volume groups. It warns if a group is incomplete. The
-// report
-// of the first physical volume's disk describes them.
+// report of the first physical volume's disk describes them.
 func (m *machine) assembleLVM() {
 	if len(m.pvs) == 0 {
 		return
@@ -237,14 +235,12 @@ func (v *volume) isWritable() bool {
 func (v *volume) isExt() bool { return v.kind == Ext2 || v.kind == Ext3 || v.kind == Ext4 }
 
 // OpenTree opens a file system of the kind for reading. It returns nil for kinds that are not
-// supported.
-// Of btrfs it opens the default subvolume.
+// supported. Of btrfs it opens the default subvolume.
 func OpenTree(kind FileSystem, r budget.Reader) (*tree.Tree, error) {
 	t, _, err := openKind(kind, r)
 	return t, err
 }
 
 // Subvolumes returns the subvolumes that distributions use for the root in btrfs if the default
-// subvolume
-// has no root: those of Fedora, Ubuntu and Debian.
+// subvolume has no root: those of Fedora, Ubuntu and Debian.
 func Subvolumes() []string { return []string{"root", "@", "@rootfs"} }

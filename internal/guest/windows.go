@@ -113,8 +113,7 @@ func (w *Windows) virtioBus() string {
 }
 
 // compatHardware returns the hardware of the compat profile for which Windows has drivers: disk
-// controllers
-// to boot from, and network cards.
+// controllers to boot from, and network cards.
 func (w *Windows) compatHardware() (disks, nics []string) {
 	for _, c := range compatControllers() {
 		if w.bootsWith(c.service) {
@@ -155,9 +154,8 @@ func (w *Windows) describeOutlook() string {
 	return fmt.Sprintf("compat profile will boot (%s); virtio needs virt-v2v and virtio-win", describeHardware(disks, nics))
 }
 
-// describeHardware names the hardware that does not change: the first disk controller and card. disks
-// must
-// not be empty.
+// describeHardware names the hardware that does not change: the first disk controller and card.
+// disks must not be empty.
 func describeHardware(disks, nics []string) string {
 	if len(nics) == 0 {
 		return disks[0] + " stays"

@@ -42,8 +42,7 @@ func (s *winSystem) readRegistry() {
 }
 
 // openHive opens a hive. It returns nil if that fails, and warns unless the file is missing. If the
-// hive
-// is not up to date, openHive only warns.
+// hive is not up to date, openHive only warns.
 func (s *winSystem) openHive(path string) *hive.Hive {
 	f, err := s.files.Open(path)
 	if err != nil {
@@ -61,9 +60,8 @@ func (s *winSystem) openHive(path string) *hive.Hive {
 	return h
 }
 
-// warn adds a warning for the first unreadable part of the registry. Missing keys and values are normal
-// and
-// ignored.
+// warn adds a warning for the first unreadable part of the registry. Missing keys and values are
+// normal and ignored.
 func (s *winSystem) warn(err error) {
 	if err != nil && !isMissing(err) && !s.warned {
 		s.warned = true
@@ -170,9 +168,8 @@ func (s *winSystem) enabledService(name string) *hive.Key {
 	return k
 }
 
-// startType returns the start type of a service. Windows 8 and later override it for controllers that
-// they
-// did not find at the last start.
+// startType returns the start type of a service. Windows 8 and later override it for controllers
+// that they did not find at the last start.
 func (s *winSystem) startType(k *hive.Key) string {
 	n := s.readNumber(k, "Start", 3)
 	if override, err := k.Key("StartOverride"); err == nil {
@@ -192,9 +189,8 @@ func (s *winSystem) addDriver(name string) {
 }
 
 // driverFile returns the path of a driver on its volume. An image path is relative to the Windows
-// folder or
-// absolute in one of several notations; all have system32 in common. Without an image path it is the
-// default.
+// folder or absolute in one of several notations; all have system32 in common. Without an image
+// path it is the default.
 func driverFile(name, image string) string {
 	const folder = `system32\`
 	at := strings.LastIndex(strings.ToLower(image), folder)

@@ -10,8 +10,7 @@ import (
 )
 
 // examineWindows examines what Windows may have stored on a volume: a system, its loader, or
-// encryption.
-// number is the partition, 0 for the whole disk, and kind the type of the partition.
+// encryption. number is the partition, 0 for the whole disk, and kind the type of the partition.
 func (d *detector) examineWindows(number int, kind string, v *volume, w *window) {
 	switch {
 	case v.kind == NTFS:
@@ -118,11 +117,9 @@ func (d *detector) findBootFiles(files tree.FS) {
 	}
 }
 
-// isHibernated reports whether hiberfil.sys contains a system to resume, and warns about it. The file
-// begins
-// with HIBR while the system is hibernated, WAKE or zeros when it has resumed, and RSTR after a resume
-// that
-// did not complete.
+// isHibernated reports whether hiberfil.sys contains a system to resume, and warns about it. The
+// file begins with HIBR while the system is hibernated, WAKE or zeros when it has resumed, and RSTR
+// after a resume that did not complete.
 func (d *detector) isHibernated(number int, files tree.FS) bool {
 	f, err := files.Open("hiberfil.sys")
 	if err != nil {
@@ -142,8 +139,7 @@ func (d *detector) isHibernated(number int, files tree.FS) bool {
 }
 
 // fileExists reports whether there is a file or folder at path. It returns false if a folder of the
-// path
-// cannot be read.
+// path cannot be read.
 func fileExists(files tree.FS, path string) bool {
 	_, err := files.Open(path)
 	return err == nil

@@ -29,8 +29,7 @@ func initramfsBomb(name, limit string, build func() string) Bomb {
 }
 
 // initramfsBombs returns guests whose initramfs requires much memory, unpacks to many bytes, or
-// contains
-// many archives, names or modules.
+// contains many archives, names or modules.
 func initramfsBombs() []Bomb {
 	small := cpioArchive("a")
 	sparse := func(initramfs string, size int64) *Image {
@@ -112,9 +111,8 @@ func configBombs() []Bomb {
 	}
 }
 
-// extBombs returns guests whose ext4 file system has link loops, deep folders, large folders or extent
-// trees
-// with loops.
+// extBombs returns guests whose ext4 file system has link loops, deep folders, large folders or
+// extent trees with loops.
 func extBombs() []Bomb {
 	deep := strings.Repeat("d/", 1500)
 	loop := make([]byte, 60) // an extent tree whose root leads to a block that is a root again

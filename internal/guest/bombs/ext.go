@@ -36,8 +36,7 @@ func linuxFiles(initramfs string, more files) files {
 }
 
 // extImage returns a disk with an ext4 file system of one group. sizes enlarges files beyond their
-// content
-// with a hole. roots replaces the 60 bytes of i_block. Both have paths as keys.
+// content with a hole. roots replaces the 60 bytes of i_block. Both have paths as keys.
 func extImage(content files, sizes map[string]int64, roots map[string][]byte) *Image {
 	nodes := map[string]*extFile{"": {mode: 0x41ed}}
 	below := map[string][]string{}
@@ -74,9 +73,8 @@ func parentFolder(name string) string {
 	return ""
 }
 
-// layOut assigns inodes and blocks to nodes. The order on the disk is superblock, descriptors, inodes,
-// data.
-// below contains the paths in each folder.
+// layOut assigns inodes and blocks to nodes. The order on the disk is superblock, descriptors,
+// inodes, data. below contains the paths in each folder.
 func layOut(nodes map[string]*extFile, below map[string][]string) *Image {
 	names := slices.Sorted(maps.Keys(nodes))
 	// Inode 2 is the root; the first inode that is not reserved is 11.

@@ -9,8 +9,7 @@ import (
 )
 
 // fatImage returns a FAT32 whose root folder is a chain of clusters of 32 KiB. All entries of the
-// folder
-// refer to the root itself.
+// folder refer to the root itself.
 func fatImage(chain int) *Image {
 	const cluster, clusters = 32 << 10, 2 << 20
 	m := newImage(clusters*cluster + 64<<20)
@@ -97,10 +96,9 @@ func xfsImage() *Image {
 	return m
 }
 
-// btrfsImage returns a btrfs with a tree of eight levels and one block on each level. All branches of a
-// block lead to the block below, so the tree has an astronomical number of paths. It is the chunk tree
-// if
-// chunks is true, and the root tree otherwise.
+// btrfsImage returns a btrfs with a tree of eight levels and one block on each level. All branches
+// of a block lead to the block below, so the tree has an astronomical number of paths. It is the
+// chunk tree if chunks is true, and the root tree otherwise.
 func btrfsImage(chunks bool) *Image {
 	const node = 64 << 10
 	m := newImage(64 << 20)
@@ -335,9 +333,8 @@ type ntfsVolume struct {
 	next int64 // first free cluster
 }
 
-// newNTFS returns a volume whose master file table has space for count records. It contains the records
-// that
-// every reader requires.
+// newNTFS returns a volume whose master file table has space for count records. It contains the
+// records that every reader requires.
 func newNTFS(count int) *ntfsVolume {
 	v := &ntfsVolume{newImage(1 << 30), 0}
 	boot := make([]byte, 512)
@@ -456,8 +453,7 @@ func encodeRun(count, at int64) []byte {
 }
 
 // indexEntry returns an entry of a folder's tree. An entry without a name is the last of its block.
-// below is
-// the block with smaller names; -1 if there is none.
+// below is the block with smaller names; -1 if there is none.
 func indexEntry(name string, record int64, folder bool, below int64) []byte {
 	key := []byte{}
 	if name != "" {
@@ -509,9 +505,8 @@ func (v *ntfsVolume) putWindows(registry []byte) *Image {
 	return v.Image
 }
 
-// ntfsFolders returns a volume with a loop in the tree of its root folder: each entry of a block has
-// that
-// block itself as its child.
+// ntfsFolders returns a volume with a loop in the tree of its root folder: each entry of a block
+// has that block itself as its child.
 func ntfsFolders() *Image {
 	v := newNTFS(64)
 	block := make([]byte, 4096)
@@ -535,9 +530,8 @@ func ntfsFolders() *Image {
 	return v.Image
 }
 
-// ntfsPieces returns a volume whose $UpCase is spread over many records, each with the maximum number
-// of
-// runs.
+// ntfsPieces returns a volume whose $UpCase is spread over many records, each with the maximum
+// number of runs.
 func ntfsPieces() *Image {
 	const count = 8000
 	v := newNTFS(count + 64)

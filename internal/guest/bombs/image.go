@@ -9,9 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// An Image is a sparse disk in memory. It implements disk.Source. It is safe for concurrent use once it
-// is
-// complete.
+// An Image is a sparse disk in memory. It implements disk.Source. It is safe for concurrent use
+// once it is complete.
 type Image struct {
 	size   int64   // bytes of the disk
 	pieces []piece // stored pieces, sorted by offset, without overlaps; the rest is zeros
@@ -27,8 +26,7 @@ type piece struct {
 func newImage(size int64) *Image { return &Image{size: size} }
 
 // put stores data at off and keeps a reference to it. It replaces a piece at the same offset; other
-// overlaps
-// are not permitted.
+// overlaps are not permitted.
 func (m *Image) put(off int64, data []byte) {
 	i, _ := slices.BinarySearchFunc(m.pieces, off, func(p piece, off int64) int { return int(max(-1, min(1, p.off-off))) })
 	if i < len(m.pieces) && m.pieces[i].off == off {

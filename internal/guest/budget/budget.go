@@ -27,8 +27,7 @@ func Examination() Limits {
 }
 
 // Conversion returns the limits for changing a guest. They are higher, because a conversion reads
-// modules
-// and the initramfs of all kernels completely.
+// modules and the initramfs of all kernels completely.
 func Conversion() Limits {
 	return Limits{Read: 8 << 30, Steps: 32 << 20, Memory: 1 << 30, Unpacked: 8 << 30}
 }
@@ -70,8 +69,7 @@ type Budget struct {
 }
 
 // New returns a Budget whose time limit starts now. The caller must call the returned function to
-// release
-// its timer.
+// release its timer.
 func New(ctx context.Context, limits Limits) (*Budget, context.CancelFunc) {
 	cancel := context.CancelFunc(func() {})
 	if limits.Time > 0 {
@@ -86,9 +84,8 @@ func (b *Budget) Context() context.Context { return b.ctx }
 // Used returns the charges so far.
 func (b *Budget) Used() Used { return b.used }
 
-// Err returns nil while the Budget can be charged. Later it returns an *Error, or the cause of the end
-// of
-// the caller's context.
+// Err returns nil while the Budget can be charged. Later it returns an *Error, or the cause of the
+// end of the caller's context.
 func (b *Budget) Err() error {
 	if b.err == nil && b.ctx.Err() != nil {
 		b.err = context.Cause(b.ctx)
@@ -125,8 +122,7 @@ func (b *Budget) Read(n int64) error {
 }
 
 // Hold charges n bytes of memory before they are allocated. The caller must pass freed memory to
-// Release,
-// unless it is in use until the examination ends.
+// Release, unless it is in use until the examination ends.
 func (b *Budget) Hold(n int64) error {
 	if b.err != nil {
 		return b.err

@@ -160,9 +160,8 @@ func (t *inodeTable) writeInode(n inode) error {
 	return nil
 }
 
-// setTime sets the time field at offset at to now. The field at extraAt, if the inode has it, stores
-// two
-// more bits of the seconds, for years after 2038; its nanoseconds become 0.
+// setTime sets the time field at offset at to now. The field at extraAt, if the inode has it,
+// stores two more bits of the seconds, for years after 2038; its nanoseconds become 0.
 func (t *inodeTable) setTime(n inode, at, extraAt int) {
 	now := t.now().Unix()
 	put32(n.raw, at, uint32(now))

@@ -14,9 +14,8 @@ const (
 	labelName     = "selinux" // rest of the name: security.selinux
 )
 
-// readLabel returns the SELinux label of a file, from the inode or its attribute block. It is nil if
-// the
-// file has none.
+// readLabel returns the SELinux label of a file, from the inode or its attribute block. It is nil
+// if the file has none.
 func (t *inodeTable) readLabel(n inode) ([]byte, error) {
 	if at := 0x80 + n.extraSize(); n.extraSize() > 0 && at+4 <= int64(len(n.raw)) && le32(n.raw, int(at)) == attrMagic {
 		list := n.raw[at+4:]

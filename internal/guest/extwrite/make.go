@@ -48,8 +48,7 @@ func (fs *FS) beginFolder(n, parent inode) error {
 }
 
 // Symlink makes a symbolic link at path to target, which has at most 59 bytes: it is stored in the
-// inode.
-// The error is fault.Conflict if the path exists.
+// inode. The error is fault.Conflict if the path exists.
 func (fs *FS) Symlink(path, target string) error {
 	return fs.runChange("link", path, func() error {
 		parent, name, err := fs.paths.newName(path)
@@ -80,8 +79,7 @@ type Attr struct {
 }
 
 // makeInode allocates an inode for a new file in the folder parent and fills its fields. The caller
-// must
-// write it.
+// must write it.
 func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
 	num, err := fs.alloc.newInode(parent.num, kind == modeDir)
 	if err != nil {

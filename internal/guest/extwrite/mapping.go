@@ -88,9 +88,8 @@ type mappings struct {
 	alloc *allocator // allocator for tables and data
 }
 
-// extendFile allocates n blocks at the end of the mapping. It changes m but does not store it. num is
-// the
-// inode, for the preferred location.
+// extendFile allocates n blocks at the end of the mapping. It changes m but does not store it. num
+// is the inode, for the preferred location.
 func (ms *mappings) extendFile(num uint32, m *mapping, n int64) error {
 	runs, err := ms.alloc.allocateBlocks(m.goalBlock(ms.super, num), n)
 	if err != nil {

@@ -125,9 +125,8 @@ func (r *resolver) readTarget(n inode) (string, error) {
 	return string(data), err
 }
 
-// newName returns the folder and the name for a new file at path. The error is fault.Conflict if the
-// path
-// exists.
+// newName returns the folder and the name for a new file at path. The error is fault.Conflict if
+// the path exists.
 func (r *resolver) newName(path string) (inode, string, error) {
 	folder, name, err := r.resolveParent(path)
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 )
 
 // ReadFile returns the content of the file at path; links are followed within the file system. The
-// error
-// is fault.NotFound (and fs.ErrNotExist) if it does not exist, and fault.Unsupported if it is not a
-// regular file or has more than limit bytes.
+// error is fault.NotFound (and fs.ErrNotExist) if it does not exist, and fault.Unsupported if it is
+// not a regular file or has more than limit bytes.
 func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 	n, err := fs.paths.resolvePath(path)
 	if err != nil {

@@ -27,8 +27,7 @@ func newStage(disk Disk, blockSize, blocks int64) *stage {
 }
 
 // readBlock returns block n with all staged changes. The caller must not change it. Each call is
-// charged
-// to the disk's budget.
+// charged to the disk's budget.
 func (s *stage) readBlock(n int64) ([]byte, error) {
 	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // its entries are looked at one by one
 		return nil, err

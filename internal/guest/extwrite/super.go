@@ -128,9 +128,8 @@ func (s *super) checkGeometry() error {
 	return nil
 }
 
-// checkClean fails if the journal has changes to replay, if the file system was not unmounted, or if
-// the
-// kernel recorded errors.
+// checkClean fails if the journal has changes to replay, if the file system was not unmounted, or
+// if the kernel recorded errors.
 func (s *super) checkClean(p []byte) error {
 	const valid, errors = 1, 2
 	state, orphan := le16(p, 0x3a), le32(p, 0xe8)

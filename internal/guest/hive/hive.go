@@ -116,8 +116,7 @@ func (h *Hive) readCell(at uint32, limit int) ([]byte, error) {
 }
 
 // readMarkedCell returns the cell at offset at. It fails if the cell does not begin with the two
-// letters
-// of mark or has less than least bytes.
+// letters of mark or has less than least bytes.
 func (h *Hive) readMarkedCell(at uint32, mark string, least, limit int) ([]byte, error) {
 	b, err := h.readCell(at, limit)
 	if err != nil {

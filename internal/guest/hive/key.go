@@ -104,9 +104,8 @@ func utf16Text(b []byte) string {
 	return string(utf16.Decode(units))
 }
 
-// findSubkey returns the direct subkey of a name. It compares hashes first, if the list has them and
-// the
-// name is ASCII, and so reads few cells.
+// findSubkey returns the direct subkey of a name. It compares hashes first, if the list has them
+// and the name is ASCII, and so reads few cells.
 func (k *Key) findSubkey(name string) (found *Key, err error) {
 	want, ascii := hashName(name)
 	err = k.eachSubkey(func(at, has uint32, hashed bool) (bool, error) {
@@ -141,8 +140,8 @@ func hashName(name string) (sum uint32, ascii bool) {
 }
 
 // eachSubkey calls f for each direct subkey with the offset of its cell, until f returns true or an
-// error.
-// hash is the hash of the name if hashed is true. A list of the kind ri refers to other lists.
+// error. hash is the hash of the name if hashed is true. A list of the kind ri refers to other
+// lists.
 func (k *Key) eachSubkey(f func(at, hash uint32, hashed bool) (done bool, err error)) error {
 	if k.subkeys == 0 || k.subkeyList == noCell {
 		return nil

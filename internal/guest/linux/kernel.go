@@ -97,8 +97,8 @@ func (g *Guest) readKernels(t *files) {
 }
 
 // kernelAt returns the Kernel of a path. A folder below lib/modules counts only if it contains a
-// kernel,
-// because modules may remain after the kernel is removed. Rescue kernels and checksums do not count.
+// kernel, because modules may remain after the kernel is removed. Rescue kernels and checksums do
+// not count.
 func kernelAt(t *files, image string) (Kernel, bool) {
 	dir, name := path.Split(image)
 	if dir == "lib/modules/" {
@@ -113,9 +113,8 @@ func kernelAt(t *files, image string) (Kernel, bool) {
 	return Kernel{Version: version, Image: image}, true
 }
 
-// inspectKernel sets the initramfs and the drivers of a kernel. It reads the initramfs only if thorough
-// is
-// true.
+// inspectKernel sets the initramfs and the drivers of a kernel. It reads the initramfs only if
+// thorough is true.
 func (g *Guest) inspectKernel(t *files, k *Kernel, thorough bool) {
 	has := map[string]bool{}
 	// Built-in drivers are available at boot; those of modules.dep only if they are in the initramfs.
@@ -134,8 +133,7 @@ func (g *Guest) inspectKernel(t *files, k *Kernel, thorough bool) {
 }
 
 // addModules adds the modules of a list to has. A line of modules.builtin is a path; a line of
-// modules.dep
-// is a path, a colon and dependencies.
+// modules.dep is a path, a colon and dependencies.
 func addModules(has map[string]bool, list string) {
 	for line := range strings.Lines(list) {
 		file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -143,9 +141,8 @@ func addModules(has map[string]bool, list string) {
 	}
 }
 
-// readModuleList returns a list of modules, which is simpler to parse than configuration; empty if it
-// does
-// not exist.
+// readModuleList returns a list of modules, which is simpler to parse than configuration; empty if
+// it does not exist.
 func readModuleList(t *files, path string) string {
 	const stepBytes = 32
 	return t.readText(path, maxModules, stepBytes)
@@ -156,9 +153,8 @@ func presentDrivers(has map[string]bool) []string {
 	return slices.DeleteFunc(reportedDrivers(), func(d string) bool { return !has[d] })
 }
 
-// initramfsOf returns the path of a version's initramfs, by the naming conventions of distributions. It
-// is
-// empty if none exists.
+// initramfsOf returns the path of a version's initramfs, by the naming conventions of
+// distributions. It is empty if none exists.
 func initramfsOf(t *files, version string) string {
 	names := []string{"boot/initrd.img", "boot/initrd", "boot/initramfs.img"}
 	if version != "" {
@@ -200,9 +196,8 @@ func (g *Guest) readInitramfs(t *files, k *Kernel, has map[string]bool) {
 	}
 }
 
-// compareVersions compares versions naturally: 5.10 is after 5.9. It compares sequences of digits as
-// numbers
-// and everything else as text.
+// compareVersions compares versions naturally: 5.10 is after 5.9. It compares sequences of digits
+// as numbers and everything else as text.
 func compareVersions(a, b string) int {
 	for a != "" && b != "" {
 		x, restA := splitVersion(a)

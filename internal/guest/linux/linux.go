@@ -80,9 +80,8 @@ func readConfig(t *files, path string) string {
 	return t.readText(path, maxText, stepBytes)
 }
 
-// readText returns a file of at most limit bytes; empty if it does not exist or is larger. It charges a
-// step
-// for each stepBytes bytes, in advance for the parser.
+// readText returns a file of at most limit bytes; empty if it does not exist or is larger. It
+// charges a step for each stepBytes bytes, in advance for the parser.
 func (t *files) readText(path string, limit, stepBytes int64) string {
 	text, err := t.ReadFile(path, limit)
 	if err != nil || t.budget.Step(int64(len(text))/stepBytes) != nil {

@@ -31,8 +31,7 @@ func (g *Guest) readLoaders(t *files) {
 }
 
 // parseCmdlines returns the kernel command lines in the configuration of a boot loader: "linux" and
-// "kernel"
-// of GRUB, "options" of BLS, "append" of extlinux.
+// "kernel" of GRUB, "options" of BLS, "append" of extlinux.
 func parseCmdlines(text string) []string {
 	var all []string
 	for line := range strings.Lines(text) {

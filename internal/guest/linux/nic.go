@@ -97,9 +97,8 @@ const maxName = 15
 // cloudInit occurs in the header of each file that cloud-init has written.
 const cloudInit = "cloud-init"
 
-// moveToCard replaces a VLAN or an alias, such as "ens192.7" or "ens192:0", by the card below it, whose
-// name
-// must not change either.
+// moveToCard replaces a VLAN or an alias, such as "ens192.7" or "ens192:0", by the card below it,
+// whose name must not change either.
 func (n *NIC) moveToCard() {
 	if end := strings.IndexAny(n.Name, ".:@"); end > 0 && len(n.Name) <= maxName && !isVirtual(n.Name[:end]) {
 		n.Under = append(n.Under, n.Name)
@@ -107,9 +106,8 @@ func (n *NIC) moveToCard() {
 	}
 }
 
-// isVirtual reports whether a name belongs to an interface that is not a card: loopback, bridge, bond,
-// tunnel,
-// VLAN.
+// isVirtual reports whether a name belongs to an interface that is not a card: loopback, bridge,
+// bond, tunnel, VLAN.
 func isVirtual(name string) bool {
 	if name == "lo" || strings.ContainsAny(name, ".:@") {
 		return true
@@ -150,9 +148,8 @@ func pinnedNames(t *files) map[string]string {
 	return pinned
 }
 
-// quotedAfter returns the text between before and the next quote in a line of a udev rule; empty if the
-// line
-// is a comment or does not contain before.
+// quotedAfter returns the text between before and the next quote in a line of a udev rule; empty if
+// the line is a comment or does not contain before.
 func quotedAfter(line, before string) string {
 	_, rest, ok := strings.Cut(line, before)
 	if !ok || strings.HasPrefix(strings.TrimSpace(line), "#") {
@@ -210,9 +207,8 @@ func portNICs(above string, names []string, file string) (all []NIC) {
 	return all
 }
 
-// addMask appends a netmask, as prefix length, to the last address if that has none. mask is a length
-// or an
-// IPv4 mask.
+// addMask appends a netmask, as prefix length, to the last address if that has none. mask is a
+// length or an IPv4 mask.
 func (n *NIC) addMask(mask string) {
 	if len(n.Addresses) == 0 || mask == "" {
 		return

@@ -10,8 +10,7 @@
 // The work is bounded: finding a file takes at most MaxReads reads of one record or index block, for any
 // content, and reading a piece of it reads only that piece, or the compressed 64 KiB around it.
 //
-// The layout is that of the Linux-NTFS project's documentation and of Microsoft's
-// "How NTFS works".
+// The layout is that of the Linux-NTFS project's documentation and of Microsoft's "How NTFS works".
 package ntfs
 
 import (
