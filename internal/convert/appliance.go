@@ -43,7 +43,7 @@ func (l layout) convertInAppliance(ctx context.Context, b *budget.Budget, vols [
 func newLayers(disks []Disk) []Disk {
 	above := make([]Disk, len(disks))
 	for i, d := range disks {
-		above[i] = Disk{d.Overlay.Above(), d.Report}
+		above[i] = Disk{d.Overlay.NewLayer(), d.Report}
 	}
 	return above
 }
@@ -53,12 +53,12 @@ func newLayers(disks []Disk) []Disk {
 func mergeLayers(disks, above []Disk) error {
 	// All limits are checked before the first overlay changes.
 	for i := range disks {
-		if err := disks[i].Overlay.Fits(above[i].Overlay); err != nil {
+		if err := disks[i].Overlay.CheckMerge(above[i].Overlay); err != nil {
 			return err
 		}
 	}
 	for i := range disks {
-		disks[i].Overlay.Take(above[i].Overlay)
+		disks[i].Overlay.Merge(above[i].Overlay)
 	}
 	return nil
 }

@@ -18,29 +18,30 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// A kernel is an image with its modules.
+// A kernel is a kernel image with its modules.
 type kernel struct {
-	image   string
-	release string              // "6.1.0-56-cloud-amd64"
-	dir     string              // lib/modules/RELEASE
+	image   string              // path of the image
+	release string              // release: "6.1.0-56-cloud-amd64"
+	dir     string              // folder of the modules: lib/modules/RELEASE
 	needs   map[string][]string // dependencies by a module's path in dir; the deepest comes last
-	path    map[string]string   // path by a module's name
+	pathOf  map[string]string   // path by a module's name
 	builtIn map[string]bool     // built-in modules by name
 }
 
+// hint to install a kernel
 const findHint = "apt install linux-image-cloud-amd64   # dnf install kernel-core; its image belongs in /boot, its modules in /lib/modules"
 
-// kernel returns the kernel that is named, or the newest that has the modules.
-func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
+// findKernel returns the configured kernel, or the newest one that has the modules for the volumes.
+func (o Options) findKernel(volumes []convert.Volume) (*kernel, error) {
 	if o.Kernel != "" {
-		return o.named(volumes)
+		return o.namedKernel(volumes)
 	}
-	images := o.images()
+	images := o.listImages()
 	var failed []error
 	for _, image := range images {
 		k, err := o.readKernel(image)
 		if err == nil {
-			_, err = k.load(volumes)
+			_, err = k.modulesToLoad(volumes)
 		}
 		if err == nil {
 			return k, nil
@@ -54,11 +55,12 @@ func (o Options) kernel(volumes []convert.Volume) (*kernel, error) {
 	return nil, fault.New(fault.NotFound, "no kernel can be an appliance's: %w", errors.Join(failed...)).WithHint(findHint)
 }
 
-// named returns only the kernel that the user named.
-func (o Options) named(volumes []convert.Volume) (*kernel, error) {
+// namedKernel returns the kernel that the user configured; it fails if that has not all modules for the
+// volumes.
+func (o Options) namedKernel(volumes []convert.Volume) (*kernel, error) {
 	k, err := o.readKernel(o.Kernel)
 	if err == nil {
-		_, err = k.load(volumes)
+		_, err = k.modulesToLoad(volumes)
 	}
 	if err == nil {
 		return k, nil
@@ -73,8 +75,8 @@ func (o Options) named(volumes []convert.Volume) (*kernel, error) {
 	return nil, fault.New(kind, "%s cannot be an appliance's kernel: %w", o.Kernel, err).WithHint("%s", hint)
 }
 
-// images lists the kernels of this machine, the newest first.
-func (o Options) images() []string {
+// listImages returns the kernel images of this machine, newest first.
+func (o Options) listImages() []string {
 	var found []string
 	for _, pattern := range []string{"boot/vmlinuz-*", "lib/modules/*/vmlinuz"} {
 		names, _ := filepath.Glob(filepath.Join(o.Root, pattern)) // the pattern is good
@@ -90,7 +92,7 @@ func (o Options) images() []string {
 	return found
 }
 
-// readKernel reads the release of a kernel image, and its modules.
+// readKernel reads the release of a kernel image and its lists of modules.
 func (o Options) readKernel(image string) (*kernel, error) {
 	f, err := os.Open(image)
 	if errors.Is(err, fs.ErrPermission) {
@@ -104,14 +106,14 @@ func (o Options) readKernel(image string) (*kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kernel{image: image, release: release, needs: map[string][]string{}, path: map[string]string{}, builtIn: map[string]bool{}}
+	k := &kernel{image: image, release: release, needs: map[string][]string{}, pathOf: map[string]string{}, builtIn: map[string]bool{}}
 	beside := filepath.Dir(image)
 	dirs := []string{beside, filepath.Join(beside, "../lib/modules", release), filepath.Join(beside, "../usr/lib/modules", release),
 		filepath.Join(beside, "lib/modules", release), filepath.Join(o.Root, "lib/modules", release)}
 	for _, dir := range dirs {
 		if text, err := os.ReadFile(filepath.Join(dir, "modules.dep")); err == nil {
 			k.dir = dir
-			k.index(string(text))
+			k.readIndexes(string(text))
 			return k, nil
 		}
 	}
@@ -119,8 +121,8 @@ func (o Options) readKernel(image string) (*kernel, error) {
 		WithHint("put the modules of the same package beside it as lib/modules/%s, and run: depmod -b %s %s", release, fault.Quote(beside), release)
 }
 
-// releaseOf reads the release of a kernel image, at the offset that Documentation/arch/x86/boot.rst
-// defines.
+// releaseOf returns the release of a kernel image. Its offset is defined in
+// Documentation/arch/x86/boot.rst.
 func releaseOf(f io.ReaderAt) (string, error) {
 	head := make([]byte, 64<<10)
 	n, err := f.ReadAt(head, 0)
@@ -140,12 +142,12 @@ func releaseOf(f io.ReaderAt) (string, error) {
 	return release, nil
 }
 
-// index reads modules.dep, and modules.builtin where there is one.
-func (k *kernel) index(dep string) {
+// readIndexes parses the text of modules.dep, and reads modules.builtin if it exists.
+func (k *kernel) readIndexes(dep string) {
 	for line := range strings.Lines(dep) {
 		if file, needs, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			k.needs[file] = strings.Fields(needs)
-			k.path[initramfs.Module(file)] = file
+			k.pathOf[initramfs.Module(file)] = file
 		}
 	}
 	builtIn, err := os.ReadFile(filepath.Join(k.dir, "modules.builtin"))
@@ -160,37 +162,39 @@ func (k *kernel) index(dep string) {
 // hardware lists the modules for the VM's devices. Checksum code is built in or a module; each file
 // system requests it by an alias that nothing resolves in the VM.
 var (
-	hardware  = []string{"virtio_pci", "virtio_scsi", "sd_mod", "virtio_console"}
-	checksums = []string{"crc32c_generic", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "blake2b_generic"}
+	deviceModules = []string{"virtio_pci", "virtio_scsi", "sd_mod", "virtio_console"}
+	checksums     = []string{"crc32c_generic", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "blake2b_generic"}
 )
 
-// load lists the modules that the VM loads, in order, by their paths.
-func (k *kernel) load(volumes []convert.Volume) (out []string, err error) {
-	names := hardware
+// modulesToLoad returns the paths of the modules that the VM loads, in order. It fails if a module for
+// the VM's devices or a file system is missing.
+func (k *kernel) modulesToLoad(volumes []convert.Volume) (out []string, err error) {
+	names := deviceModules
 	for _, v := range volumes {
-		fs, err := driver(v.Kind)
+		fs, err := driverOf(v.Kind)
 		if err != nil {
 			return nil, err
 		}
 		names = append(names, fs)
 	}
 	for _, name := range checksums {
-		if k.path[name] != "" {
-			out = k.with(out, name)
+		if k.pathOf[name] != "" {
+			out = k.appendModule(out, name)
 		}
 	}
 	for _, name := range names {
-		if k.path[name] == "" && !k.builtIn[name] {
+		if k.pathOf[name] == "" && !k.builtIn[name] {
 			return nil, fault.New(fault.NotFound, "kernel %s has no module %s", k.release, name)
 		}
-		out = k.with(out, name)
+		out = k.appendModule(out, name)
 	}
 	return out, nil
 }
 
-// with adds a module after all that it needs.
-func (k *kernel) with(list []string, name string) []string {
-	file := k.path[name]
+// appendModule appends a module after all its dependencies, without duplicates. A built-in driver adds
+// nothing.
+func (k *kernel) appendModule(list []string, name string) []string {
+	file := k.pathOf[name]
 	if file == "" {
 		return list // built in
 	}

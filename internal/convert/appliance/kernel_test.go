@@ -56,11 +56,11 @@ var onXFS = []convert.Volume{{Kind: guest.XFS}}
 // Modules are loaded after what they need, checksums first, and what is built in not at all.
 func TestModulesAreLoadedInOrder(t *testing.T) {
 	o := New(Options{Root: machine(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n")}).o
-	k, err := o.kernel(onXFS)
+	k, err := o.findKernel(onXFS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	load, err := k.load(onXFS)
+	load, err := k.modulesToLoad(onXFS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestKernelThatIsNamed(t *testing.T) {
 		}
 	}
 	a := New(Options{Root: other, Kernel: filepath.Join(good, "boot/vmlinuz-6.1.0-1-amd64")})
-	k, err := a.o.kernel(onXFS)
+	k, err := a.o.findKernel(onXFS)
 	if err != nil || k.release != "6.1.0-1-amd64" || a.Check() != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
@@ -147,7 +147,7 @@ func TestConsoleKeepsItsEnd(t *testing.T) {
 	if _, err := c.Write([]byte("\x1b[2J panic\r\n\nlast")); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.end(); len(c.text) > maxConsole || !strings.HasSuffix(got, "; [2J panic; last") {
+	if got := c.lastLines(); len(c.text) > maxConsole || !strings.HasSuffix(got, "; [2J panic; last") {
 		t.Errorf("%d bytes kept, %q", len(c.text), got)
 	}
 }

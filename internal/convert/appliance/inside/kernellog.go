@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLog bounds the lines of the kernel's that an answer has.
+// maxLog limits the lines of the kernel log in a reply.
 const maxLog = 40
 
-// A kernelLog reads the kernel's messages from now on.
+// A kernelLog reads the kernel's messages, starting at the time of its creation.
 type kernelLog struct{ fd int }
 
-// openKernelLog begins at the end. Without it there is nothing to tell.
+// openKernelLog opens the log at its end. Without /dev/kmsg the log is empty.
 func openKernelLog() kernelLog {
 	fd, err := unix.Open("/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
