@@ -16,7 +16,7 @@ const (
 
 // agentScript installs the agent and removes these files, itself too.
 //
-// go:embed agent.sh
+//go:embed agent.sh
 var agentScript string
 
 // agentUnit runs the script. It starts after multi-user.target, which therefore does not wait for it.
