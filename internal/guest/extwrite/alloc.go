@@ -36,6 +36,7 @@ func (a *allocator) allocateBlocks(goal, n int64) ([]run, error) {
 		goal = a.super.firstBlock
 	}
 	var runs []run
+	// from is the bit within the first group; later groups are searched from their beginning.
 	first := (goal - a.super.firstBlock) / a.super.blocksPerGroup
 	from := (goal - a.super.firstBlock) % a.super.blocksPerGroup
 	for i := int64(0); i <= a.super.groups && n > 0; i++ { // the first group twice: its blocks before goal come last
@@ -80,6 +81,7 @@ func (a *allocator) allocateIn(group, from, n int64) ([]run, error) {
 		}
 		bits.set(i)
 		taken++
+		// Contiguous blocks become one run, and so one extent.
 		if last := len(runs) - 1; last >= 0 && runs[last].disk+runs[last].n == base+i {
 			runs[last].n++
 			continue
@@ -96,6 +98,7 @@ func (a *allocator) freeBlocks(disk, n int64) error {
 		if disk <= a.super.firstBlock || disk >= a.super.blocks {
 			return corrupt("a file has block %d of %d", disk, a.super.blocks)
 		}
+		// Group 0 begins at firstBlock, not at block 0.
 		group, bit := (disk-a.super.firstBlock)/a.super.blocksPerGroup, (disk-a.super.firstBlock)%a.super.blocksPerGroup
 		bits, err := a.groups.blockBitmap(group)
 		if err != nil {
@@ -122,6 +125,7 @@ func (a *allocator) newInode(parent uint32, folder bool) (uint32, error) {
 		if err != nil {
 			return 0, err
 		}
+		// bg_free_inodes_count: skip full groups without reading their bitmap.
 		if a.super.groupCount(d, 0xe, 0x2e) == 0 {
 			continue
 		}
@@ -163,6 +167,7 @@ func (a *allocator) growUsedTable(group, i int64) error {
 	if err != nil || !a.super.uninitGroups() {
 		return err
 	}
+	// rest is the number of inodes after i; the count must not exceed it.
 	rest := int64(a.super.inodesPerGroup) - i - 1
 	if a.super.groupCount(d, 0x1c, 0x32) > rest {
 		a.super.putGroupCount(d, 0x1c, 0x32, rest)

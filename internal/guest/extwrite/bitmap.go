@@ -53,11 +53,13 @@ func (g *groupTable) newBlockBitmap(group int64, p groupLayout) (bitmap, error) 
 		return nil, err
 	}
 	bits, first := bitmap(b), g.super.firstBlock+group*g.super.blocksPerGroup
+	// mark marks blocks as used, as far as they are in this group.
 	mark := func(from, n int64) {
 		for at := max(from, first); at < min(from+n, first+g.super.groupBlocks(group)); at++ {
 			bits.set(at - first)
 		}
 	}
+	// A copy of the superblock is followed by all descriptors and the blocks reserved for growth.
 	if g.super.hasSuper(group) {
 		mark(first, 1+(g.super.groups*g.super.descSize+g.super.blockSize-1)/g.super.blockSize+g.super.reservedGDT)
 	}
@@ -69,9 +71,11 @@ func (g *groupTable) newBlockBitmap(group int64, p groupLayout) (bitmap, error) 
 	if err != nil {
 		return nil, err
 	}
+	// The kernel counted the free blocks when it created the group; a difference means corruption.
 	if free := g.super.groupCount(d, 0xc, 0x2c); bits.countClear(g.super.groupBlocks(group)) != free {
 		return nil, corrupt("group %d, which was never used, has %d free blocks", group, free)
 	}
+	// bg_flags: the bitmap is valid from now on.
 	put16(d, 0x12, le16(d, 0x12)&^groupBlockUninit)
 	return bits, nil
 }

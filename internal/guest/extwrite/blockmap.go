@@ -8,6 +8,7 @@ const directBlocks = 12
 
 // readBlockMap adds the runs and tables of an inode with a block map to m.
 func (ms *mappings) readBlockMap(n inode, m *mapping) error {
+	// at is the number of the next file block.
 	at := int64(0)
 	for i := range directBlocks {
 		if err := m.addBlock(at, int64(le32(n.blockArea(), i*4))); err != nil {
@@ -40,6 +41,7 @@ func (ms *mappings) readTable(n inode, m *mapping, table int64, level int, at in
 	if table == 0 {
 		return at + span*(ms.super.blockSize/4), nil
 	}
+	// A table that refers to itself would not end.
 	if len(m.tables) >= maxRuns {
 		return 0, corrupt("inode %d has a block map without end", n.num)
 	}
@@ -80,6 +82,7 @@ func (ms *mappings) putBlockMap(n inode, m *mapping) error {
 	for i := range directBlocks {
 		put32(n.blockArea(), i*4, uint32(m.diskBlock(int64(i))))
 	}
+	// Tables of one, two and three levels follow the direct blocks.
 	at := int64(directBlocks)
 	for level := range 3 {
 		table, err := ms.putTable(n, m, level, at)

@@ -22,6 +22,7 @@ func (g *groupTable) editSuper() ([]byte, error) {
 
 // freeBlocks returns the count of free blocks in superblock p, those reserved for root included.
 func (s *super) freeBlocks(p []byte) int64 {
+	// s_free_blocks_count_lo and, with 64bit, s_free_blocks_count_hi.
 	n := int64(le32(p, 0xc))
 	if s.incompat&incompat64Bit != 0 {
 		n |= int64(le32(p, 0x158)) << 32
@@ -40,6 +41,7 @@ func (g *groupTable) addFreeBlocks(group, n int64) error {
 	if err != nil {
 		return err
 	}
+	// bg_free_blocks_count
 	inGroup, all := g.super.groupCount(d, 0xc, 0x2c)+n, g.super.freeBlocks(s)+n
 	if inGroup < 0 || inGroup > g.super.blocksPerGroup || all < 0 || all > g.super.blocks {
 		return corrupt("%d free blocks in group %d, %d in all", inGroup, group, all)
@@ -63,6 +65,7 @@ func (g *groupTable) countUsedInode(group int64, folder bool) error {
 	if err != nil {
 		return err
 	}
+	// bg_free_inodes_count and s_free_inodes_count
 	inGroup, all := g.super.groupCount(d, 0xe, 0x2e)-1, int64(le32(s, 0x10))-1
 	if inGroup < 0 || all < 0 {
 		return corrupt("a free inode in group %d, and none counted", group)
@@ -70,6 +73,7 @@ func (g *groupTable) countUsedInode(group int64, folder bool) error {
 	g.super.putGroupCount(d, 0xe, 0x2e, inGroup)
 	put32(s, 0x10, uint32(all))
 	if folder {
+		// bg_used_dirs_count
 		g.super.putGroupCount(d, 0x10, 0x30, g.super.groupCount(d, 0x10, 0x30)+1)
 	}
 	return nil
@@ -81,6 +85,7 @@ func (g *groupTable) updateSuperChecksum(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	// s_wtime and s_checksum
 	put32(s, 0x30, uint32(now.Unix()))
 	if g.super.metadataCSum() {
 		put32(s, 0x3fc, crc32c(^uint32(0), s[:0x3fc]))

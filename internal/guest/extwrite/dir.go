@@ -42,6 +42,7 @@ func (s *super) parseEntries(b []byte) ([]entry, error) {
 		}
 		e := entry{off: at, inode: le32(b, at), length: int(le16(b, at+4)), kind: b[at+7]}
 		nameLen := int(b[at+6])
+		// Without filetype the length of a name has 16 bits, but names have at most 255 bytes.
 		if s.incompat&incompatFileType == 0 && e.kind != 0 {
 			return nil, corrupt("a name of %d bytes", int(e.kind)<<8|nameLen)
 		}
@@ -123,6 +124,7 @@ func (f *folders) addName(folder inode, name string, num uint32, kind byte) erro
 	if len(name) > 255 {
 		return fault.New(fault.Invalid, "a name of %d bytes", len(name))
 	}
+	// A name outside its leaf would be invisible to the kernel, so a full leaf ends the hash tree.
 	if folder.flags()&flagIndex != 0 {
 		if done, err := f.addNameByHash(folder, name, num, kind); done || err != nil {
 			return err
@@ -146,6 +148,7 @@ func (f *folders) addName(folder inode, name string, num uint32, kind byte) erro
 // whether it did. list must be the entries of block at.
 func (f *folders) insertEntry(folder inode, at int64, list []entry, name string, num uint32, kind byte) (bool, error) {
 	for _, e := range list {
+		// used is the part of the entry that its own name needs; the rest is free.
 		used := entryLen(e.name)
 		if e.inode == 0 {
 			used = 0
@@ -158,6 +161,7 @@ func (f *folders) insertEntry(folder inode, at int64, list []entry, name string,
 			return false, err
 		}
 		if used > 0 {
+			// The old entry shrinks to its size; the new one gets the rest.
 			put16(b, e.off+4, uint16(used))
 		}
 		f.super.putEntry(b, e.off+used, e.length-used, name, num, kind)
@@ -199,6 +203,7 @@ func (s *super) writeLeafTail(folder inode, b []byte) {
 	put32(b, at, 0)
 	put16(b, at+4, tailLen)
 	b[at+6], b[at+7] = 0, tailType
+	// The checksum covers the entries, with inode number and generation as seed.
 	put32(b, at+8, crc32c(s.inodeSeed(folder), b[:at]))
 }
 

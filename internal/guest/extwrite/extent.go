@@ -16,6 +16,7 @@ func (ms *mappings) readExtents(n inode, m *mapping) error {
 // readNode adds the extents of a node, and of the nodes below it, to m. It fails if the node is
 // higher than depth levels, so that a loop ends.
 func (ms *mappings) readNode(n inode, m *mapping, node []byte, depth int) error {
+	// Node header: magic, entries, maximum, level, generation.
 	entries, level := int(le16(node, 2)), int(le16(node, 6))
 	if le16(node, 0) != extentMagic || extentHeader+entries*extentEntry > len(node) || level > depth {
 		return corrupt("inode %d has an invalid extent tree", n.num)
@@ -28,6 +29,7 @@ func (ms *mappings) readNode(n inode, m *mapping, node []byte, depth int) error 
 			}
 			continue
 		}
+		// Index entry: 32-bit file block, 48-bit block of the child.
 		child := int64(le16(entry, 8))<<32 | int64(le32(entry, 4))
 		if err := ms.readChild(n, m, child, level-1); err != nil {
 			return err
@@ -83,6 +85,7 @@ func (ms *mappings) putExtents(n inode, m *mapping) error {
 // putLevel writes entries into new tree blocks and returns the index entries that point to those
 // blocks.
 func (ms *mappings) putLevel(n inode, m *mapping, entries [][]byte, level uint16) (above [][]byte, err error) {
+	// Four bytes are for the checksum.
 	most := (int(ms.super.blockSize) - extentHeader - 4) / extentEntry
 	for len(entries) > 0 {
 		part := entries[:min(most, len(entries))]
@@ -97,6 +100,7 @@ func (ms *mappings) putLevel(n inode, m *mapping, entries [][]byte, level uint16
 			put32(b, tail, crc32c(ms.super.inodeSeed(n), b[:tail]))
 		}
 		e := make([]byte, extentEntry)
+		// An index entry begins with the first file block of its child.
 		copy(e, part[0][:4])
 		put32(e, 4, uint32(at))
 		put16(e, 8, uint16(at>>32))
@@ -121,6 +125,7 @@ func putNode(node []byte, entries [][]byte, level uint16) {
 // split.
 func extentsOf(runs []run) (entries [][]byte) {
 	for _, r := range runs {
+		// A length above maxExtent marks an unwritten extent, which is one block shorter at most.
 		most, mark := int64(maxExtent), uint16(0)
 		if r.unwritten {
 			most, mark = maxExtent-1, maxExtent

@@ -20,6 +20,7 @@ func (fs *FS) WriteFile(path string, data []byte, a Attr) error {
 		if err != nil {
 			return err
 		}
+		// The path exists: keep its inode, and so its owner and attributes.
 		if name == "" {
 			return fs.replaceContent(n, data)
 		}
@@ -137,6 +138,7 @@ func (m *mapping) endsAt(size, blockSize int64) bool {
 // satisfy endsAt.
 func (fs *FS) appendTo(n inode, m *mapping, data []byte) error {
 	size := n.size() + int64(len(data))
+	// The last block has free bytes, which may contain old data.
 	if used := n.size() % fs.super.blockSize; used > 0 {
 		b, err := fs.stage.editBlock(m.diskBlock(m.end() - 1))
 		if err != nil {

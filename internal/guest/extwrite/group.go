@@ -65,6 +65,7 @@ func (g *groupTable) readLayout(group int64) ([]byte, groupLayout, error) {
 
 // parseLayout parses the block numbers in descriptor d; descriptors of 64 bytes have 64-bit numbers.
 func (s *super) parseLayout(d []byte) groupLayout {
+	// bg_block_bitmap, bg_inode_bitmap and bg_inode_table; the high halves begin at 0x20.
 	p := groupLayout{int64(le32(d, 0)), int64(le32(d, 4)), int64(le32(d, 8))}
 	if s.descSize >= 64 {
 		p.blockBitmap |= int64(le32(d, 0x20)) << 32
@@ -164,6 +165,7 @@ func (s *super) putBitmapCSum(d []byte, lo, hi int, sum uint32) {
 // groupCSum returns the checksum of descriptor d, without the field at 0x1e that stores it. It is the
 // low half of crc32c with metadata_csum (which counts the field as zero), and crc16 with gdt_csum.
 func (s *super) groupCSum(group int64, d []byte) uint16 {
+	// The checksum covers the group's number, so that a descriptor cannot move.
 	number := []byte{byte(group), byte(group >> 8), byte(group >> 16), byte(group >> 24)}
 	if s.metadataCSum() {
 		sum := crc32c(crc32c(s.seed, number), d[:0x1e])

@@ -14,11 +14,13 @@ const (
 // machines whose char type is unsigned. known is false if the version is not supported. Bit 0 is
 // clear, because the tree uses it to mark collisions.
 func hashOf(name string, version byte, s []byte) (hash uint32, known bool) {
+	// s_flags: EXT2_FLAGS_UNSIGNED_HASH
 	const unsignedHash = 2
 	signed := le32(s, 0x160)&unsignedHash == 0
 	if version > hashTEA {
 		version, signed = version-3, false
 	}
+	// Initial state of MD4; s_hash_seed replaces it unless it is zero.
 	state := [4]uint32{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476}
 	if seed := [4]uint32{le32(s, 0xec), le32(s, 0xf0), le32(s, 0xf4), le32(s, 0xf8)}; seed != ([4]uint32{}) {
 		state = seed
@@ -43,6 +45,7 @@ func hashOf(name string, version byte, s []byte) (hash uint32, known bool) {
 		return 0, false
 	}
 	hash &^= 1
+	// The highest value is reserved for the end of a folder.
 	if hash == 0x7fffffff<<1 {
 		hash = 0x7ffffffe << 1
 	}

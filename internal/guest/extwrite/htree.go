@@ -21,6 +21,7 @@ func (f *folders) addNameByHash(folder inode, name string, num uint32, kind byte
 	if err != nil {
 		return false, err
 	}
+	// The root is in the first block, after "." and "..".
 	root, err := f.stage.readBlock(m.diskBlock(0))
 	if err != nil {
 		return false, err
@@ -54,6 +55,7 @@ func (f *folders) addNameByHash(folder inode, name string, num uint32, kind byte
 func (f *folders) findLeaf(m *mapping, node []byte, levels int, hash uint32) (at int64, ok bool, err error) {
 	first := rootEntries
 	for ; ; levels-- {
+		// The first entry has limit and count instead of a hash, and the block of the lowest hashes.
 		count := int(le16(node, first+2))
 		if count < 1 || first+count*8 > len(node) {
 			return 0, false, corrupt("a folder's hash tree with %d entries in a block", count)
@@ -90,6 +92,7 @@ func (f *folders) removeHashTree(folder inode) error {
 			return err
 		}
 	}
+	// i_flags: without the flag the kernel searches linearly.
 	put32(folder.raw, 0x20, folder.flags()&^flagIndex)
 	return f.inodes.writeInode(folder)
 }
@@ -116,6 +119,7 @@ func (f *folders) clearTreeNode(folder inode, at int64) error {
 	if err != nil {
 		return err
 	}
+	// An inner node begins with an unused entry that covers the block. So does an empty leaf, which stays empty.
 	if le32(b, 0) != 0 || int64(le16(b, 4)) != f.super.blockSize {
 		return nil
 	}

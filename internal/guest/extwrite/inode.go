@@ -76,6 +76,7 @@ func (n inode) setBlocks(blocks, blockSize int64) {
 		blocks++
 	}
 	sectors := blocks * (blockSize / 512)
+	// i_blocks_lo and l_i_blocks_high
 	put32(n.raw, 0x1c, uint32(sectors))
 	put16(n.raw, 0x74, uint16(sectors>>32))
 }
@@ -107,6 +108,7 @@ func (t *inodeTable) locateInode(num uint32) (block, off int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+	// Inode numbers start at 1.
 	at := int64((num-1)%t.super.inodesPerGroup) * t.super.inodeSize
 	return p.inodeTable + at/t.super.blockSize, at % t.super.blockSize, nil
 }
@@ -139,9 +141,11 @@ func (t *inodeTable) readInode(num uint32) (inode, error) {
 
 // writeInode stages n. It sets the change and modification times and the checksum, also in n.raw.
 func (t *inodeTable) writeInode(n inode) error {
+	// i_ctime and i_mtime with their extra words
 	t.setTime(n, 0xc, 0x84)
 	t.setTime(n, 0x10, 0x88)
 	if t.super.metadataCSum() {
+		// i_checksum_lo, and i_checksum_hi if the inode has extra fields
 		lo, hi := t.super.inodeCSum(n)
 		put16(n.raw, 0x7c, lo)
 		if n.extraSize() >= 4 {

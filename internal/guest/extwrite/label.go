@@ -63,6 +63,7 @@ func (t *inodeTable) copyLabel(n, folder inode) error {
 		return err
 	}
 	list := n.raw[min(0x80+n.extraSize()+4, int64(len(n.raw))):]
+	// Values are at the end of the inode, aligned to four bytes.
 	value := len(list) - (len(label)+3)&^3
 	if value < attrHeader+(len(labelName)+3)&^3+4 {
 		return nil

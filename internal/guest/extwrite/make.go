@@ -11,6 +11,7 @@ func (fs *FS) Mkdir(path string, a Attr) error {
 		if err != nil {
 			return err
 		}
+		// EXT4_LINK_MAX; dir_nlink would permit more with a link count of 1.
 		if parent.links() >= 65000 {
 			return fault.New(fault.Full, "the folder above has %d folders", parent.links()-2)
 		}
@@ -42,6 +43,7 @@ func (fs *FS) beginFolder(n, parent inode) error {
 	if err := fs.maps.writeMapping(n, m); err != nil {
 		return err
 	}
+	// A folder has two links: its name and its own ".".
 	put16(n.raw, 0x1a, 2)
 	n.setSize(fs.super.blockSize)
 	return fs.inodes.writeInode(n)
@@ -86,6 +88,7 @@ func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
 		return inode{}, err
 	}
 	n := inode{num, make([]byte, fs.super.inodeSize)}
+	// i_mode, i_uid, i_gid and i_links_count; the high halves of the IDs are at 0x78 and 0x7a.
 	put16(n.raw, 0, kind|a.Mode&0xfff)
 	put16(n.raw, 0x2, uint16(a.UID))
 	put16(n.raw, 0x78, uint16(a.UID>>16))
@@ -93,6 +96,7 @@ func (fs *FS) makeInode(parent inode, kind uint16, a Attr) (inode, error) {
 	put16(n.raw, 0x7a, uint16(a.GID>>16))
 	put16(n.raw, 0x1a, 1)
 	if fs.super.inodeSize > 128 {
+		// i_extra_isize and the creation time
 		put16(n.raw, 0x80, min(max(fs.super.wantExtra, 28)&^3, uint16(fs.super.inodeSize-128)))
 		fs.inodes.setTime(n, 0x90, 0x94)
 	}

@@ -65,6 +65,7 @@ func (m *mapping) hasBlockIn(first, end int64) bool {
 func (m *mapping) addRun(r run) error {
 	if last := len(m.runs) - 1; last >= 0 {
 		l := &m.runs[last]
+		// Runs must be sorted; diskBlock searches them.
 		if r.file < l.end() {
 			return corrupt("block %d of a file comes twice", r.file)
 		}
@@ -114,6 +115,7 @@ func (ms *mappings) readMapping(n inode) (*mapping, error) {
 	if err := read(n, m); err != nil {
 		return nil, err
 	}
+	// addRun has checked the order within the file; the blocks must also exist.
 	for _, r := range m.runs {
 		if r.disk <= ms.super.firstBlock || r.n <= 0 || r.disk > ms.super.blocks-r.n {
 			return nil, corrupt("a file has blocks %d to %d of %d", r.disk, r.disk+r.n, ms.super.blocks)
@@ -134,6 +136,7 @@ func (ms *mappings) writeMapping(n inode, m *mapping) error {
 	if n.flags()&flagExtents != 0 {
 		put = ms.putExtents
 	}
+	// The mapping may become smaller, and unused entries must be zero.
 	clear(n.blockArea())
 	if err := put(n, m); err != nil {
 		return err

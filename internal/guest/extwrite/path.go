@@ -67,6 +67,7 @@ func (w *walk) followPath(path string) (num uint32, missing string, err error) {
 			w.trail = w.trail[:max(1, len(w.trail)-1)]
 			continue
 		}
+		// Only a missing last name is a place for a new file.
 		target, err := w.enterName(name)
 		if errors.Is(err, errNotFound) && strings.Trim(path, "/") == "" {
 			return w.currentFolder(), name, nil
@@ -83,6 +84,7 @@ func (w *walk) followPath(path string) (num uint32, missing string, err error) {
 		if target[0] == '/' {
 			w.trail = w.trail[:1]
 		}
+		// The target replaces the link; the rest of the path follows.
 		path = target + "/" + path
 	}
 	return w.currentFolder(), "", nil

@@ -32,6 +32,7 @@ func (s *stage) readBlock(n int64) ([]byte, error) {
 	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // its entries are looked at one by one
 		return nil, err
 	}
+	// The newest layer that contains the block wins.
 	for _, layer := range []map[int64][]byte{s.pending, s.kept, s.clean} {
 		if b, ok := layer[n]; ok {
 			return b, nil
@@ -68,6 +69,7 @@ func (s *stage) editBlock(n int64) ([]byte, error) {
 // zeroBlock returns block n filled with zeros, for changes in place, without reading the disk. It fails
 // if the staged blocks exceed maxStaged, or if n is outside the file system.
 func (s *stage) zeroBlock(n int64) ([]byte, error) {
+	// Block 0 of a file system with blocks of 1 KiB is the boot sector, which is not part of it.
 	if n <= 0 && s.blockSize == 1024 || n < 0 || n >= s.blocks {
 		return nil, corrupt("write to block %d of %d", n, s.blocks)
 	}

@@ -79,6 +79,7 @@ func parseSuper(p []byte) (*super, error) {
 		s.blocks |= int64(le32(p, 0x150)) << 32
 		s.descSize = int64(le16(p, 0xfe))
 	}
+	// The seed is derived from the UUID unless the superblock stores it.
 	s.seed = crc32c(^uint32(0), s.uuid)
 	if s.incompat&incompatCSumSeed != 0 {
 		s.seed = le32(p, 0x270)
@@ -101,6 +102,7 @@ func (s *super) checkSuper(p []byte) error {
 	if err := s.checkGeometry(); err != nil {
 		return err
 	}
+	// The last group may be shorter.
 	s.groups = (s.blocks - s.firstBlock + s.blocksPerGroup - 1) / s.blocksPerGroup
 	if s.groups > 1<<22 || s.groups*int64(s.inodesPerGroup) != int64(s.inodes) {
 		return corrupt("%d inodes in %d groups of %d", s.inodes, s.groups, s.inodesPerGroup)
@@ -131,6 +133,7 @@ func (s *super) checkGeometry() error {
 // checkClean fails if the journal has changes to replay, if the file system was not unmounted, or
 // if the kernel recorded errors.
 func (s *super) checkClean(p []byte) error {
+	// s_state: EXT4_VALID_FS and EXT4_ERROR_FS; s_last_orphan is a list of inodes to delete.
 	const valid, errors = 1, 2
 	state, orphan := le16(p, 0x3a), le32(p, 0xe8)
 	orphans := orphan != 0 || s.roCompat&roOrphanPresent != 0
