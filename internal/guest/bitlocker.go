@@ -34,6 +34,7 @@ func readBitLocker(w *window) (bitLocker, bool) {
 	if !w.readFull(boot, 0) {
 		return bitLocker{}, false
 	}
+	// The boot sector has the offsets of all three copies.
 	for _, at := range []int{176, 184, 192} {
 		off := int64(binary.LittleEndian.Uint64(boot[at:]))
 		if off <= 0 || off > w.size {
@@ -52,6 +53,7 @@ func readBitLocker(w *window) (bitLocker, bool) {
 // parseBitLocker parses one copy of the metadata: a block header, a metadata header and entries. It
 // returns false if a header is invalid; it ignores entries after an invalid one.
 func parseBitLocker(b []byte) (bitLocker, bool) {
+	// A block header of 64 bytes, a metadata header of 48 bytes, then entries.
 	const head, entries = 64, 64 + 48
 	if len(b) < entries || string(b[:8]) != "-FVE-FS-" || binary.LittleEndian.Uint16(b[10:]) != 2 {
 		return bitLocker{}, false
@@ -66,6 +68,7 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 		if length < 8 || length > len(rest) {
 			break
 		}
+		// An entry of type 2 and value type 8 is a volume master key; its protector is at offset 26.
 		const masterKey, asKey = 2, 8
 		isKey := binary.LittleEndian.Uint16(rest[2:]) == masterKey && binary.LittleEndian.Uint16(rest[4:]) == asKey
 		if isKey && length >= 8+28 {
@@ -94,6 +97,7 @@ func (b bitLocker) describeUnlock() string {
 		return slices.ContainsFunc(kinds, func(k uint16) bool { return slices.Contains(b.protectors, k) })
 	}
 	switch {
+	// A volume may have several protectors; the first one in this order is described.
 	case has(protectClear):
 		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
 	case has(protectPassword):

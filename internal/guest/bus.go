@@ -8,6 +8,7 @@ import "github.com/decamp/decamp/internal/guest/linux"
 func VirtioBus(reports []Report) (bus linux.Bus, known bool) {
 	for _, r := range reports {
 		switch {
+		// Boot loaders start the newest kernel, which is first.
 		case r.Linux != nil && len(r.Linux.Kernels) > 0 && !r.Linux.Kernels[0].Unread:
 			return linuxBus(r.Linux), true
 		case r.Windows != nil && !r.Windows.driversUnknown:
@@ -20,6 +21,7 @@ func VirtioBus(reports []Report) (bus linux.Bus, known bool) {
 // linuxBus prefers virtio-scsi, unless the guest's configuration uses disk names of virtio-blk.
 func linuxBus(g *linux.Guest) linux.Bus {
 	k := g.Kernels[0]
+	// A bus on which the configured disk names remain valid is better than one that only boots.
 	scsi, blk := k.Boots(linux.VirtioSCSI), k.Boots(linux.VirtioBlk)
 	switch {
 	case scsi && !g.Calls("/dev/vd"):

@@ -59,6 +59,7 @@ func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Rep
 	for _, src := range srcs {
 		m.disks = append(m.disks, &detector{disk: &window{budget: b, src: src, size: src.Size(), failed: new(error)}, machine: m})
 	}
+	// Logical volumes may span disks, so all disks are read before they are assembled.
 	for _, d := range m.disks {
 		d.examine()
 	}
@@ -72,6 +73,7 @@ func detectAll(ctx context.Context, b *budget.Budget, srcs []disk.Source) ([]Rep
 		if err := *d.disk.failed; err != nil {
 			return nil, fmt.Errorf("detect the guest, disk %d of %d: %w", i+1, len(srcs), err)
 		}
+		// An exhausted budget is not an error: earlier results remain valid.
 		if err := b.Err(); err != nil {
 			d.report.Warnings = append(d.report.Warnings, Warning{NotExamined, fmt.Sprintf("%v: what the report lacks may be there", err)})
 		}
@@ -148,6 +150,7 @@ func (d *detector) readTable() {
 		d.report.Table = None
 		return
 	}
+	// The boot sector of a file system also ends with the signature of an MBR.
 	onWhole, _ := identifyFS(d.disk.readHead())
 	entries, ok := parseMBR(sector)
 	switch {
@@ -192,6 +195,7 @@ func (d *detector) examinePartition(p *Partition) {
 	}
 	slice := d.disk.subWindow(p.Off, p.Len)
 	v := d.openVolume(slice, fmt.Sprintf("partition %d", p.Number))
+	// fstab may refer to the partition by one of these names.
 	v.partition, v.devices = p.UUID, d.machine.partitionNames(d, p.Number)
 	p.FileSystem, p.FSUUID, p.Label, p.Usage = v.kind, v.uuid, v.label, v.usage
 	if p.FileSystem == LUKS {
@@ -236,6 +240,7 @@ func (w *window) ReadAt(p []byte, off int64) (int, error) {
 		if spent := w.budget.Err(); spent != nil { // the read took too long
 			return 0, spent
 		}
+		// Only the first error is interesting; others usually follow from it.
 		if *w.failed == nil {
 			*w.failed = err
 		}

@@ -20,6 +20,7 @@ const (
 // readGPTs reads the partitions from the primary table, or from the backup if the primary is
 // damaged. It warns about each damaged table.
 func (d *detector) readGPTs() {
+	// The backup header is in the last sector.
 	last := d.disk.size/disk.SectorSize - 1
 	primary, err := readGPT(d.disk, 1)
 	if err == nil {
@@ -45,6 +46,7 @@ func readGPT(w *window, lba int64) ([]Partition, error) {
 	if err := checkGPTHeader(header, lba); err != nil {
 		return nil, err
 	}
+	// Offsets: 72 first sector of the entries, 80 their number, 84 their size, 88 their checksum.
 	at := int64(binary.LittleEndian.Uint64(header[72:]))
 	count, size := int64(binary.LittleEndian.Uint32(header[80:])), int64(binary.LittleEndian.Uint32(header[84:]))
 	if size < 128 || size > 4096 || count > maxGPTArray/size || at < 1 || at > w.size/disk.SectorSize {
@@ -70,6 +72,7 @@ func checkGPTHeader(header []byte, lba int64) error {
 		return fmt.Errorf("a header of %d bytes", size)
 	}
 	zeroed := bytes.Clone(header[:size])
+	// The checksum is computed with zero in its own field.
 	clear(zeroed[16:20])
 	if got, want := crc32.ChecksumIEEE(zeroed), binary.LittleEndian.Uint32(header[16:]); got != want {
 		return fmt.Errorf("checksum of the header is %08x, expected %08x", got, want)
@@ -86,6 +89,7 @@ func parseGPT(array []byte, size int) []Partition {
 	var parts []Partition
 	for i := 0; (i+1)*size <= len(array); i++ {
 		e := array[i*size:][:size]
+		// A type of zero marks an unused entry.
 		if bytes.Equal(e[:16], make([]byte, 16)) {
 			continue
 		}

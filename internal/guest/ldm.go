@@ -82,6 +82,7 @@ func (d *detector) findPrivHead() (ldm.Header, bool) {
 			}
 		}
 	}
+	// The last copy of the header is in the last MiB.
 	tail := min(ldm.DatabaseSize, d.disk.size) / disk.SectorSize * disk.SectorSize
 	return ldm.Find(d.disk, d.disk.size-tail, tail)
 }
@@ -131,6 +132,7 @@ func (d *detector) examineVolume(v *DynamicVolume) {
 	if d.machine.budget.Hold(volumeMemory) != nil || d.machine.budget.Step(int64(len(d.report.Partitions))) != nil {
 		return
 	}
+	// The volume is in the partition that contains its first byte.
 	number, kind := 0, ldmMBR
 	for _, p := range d.report.Partitions {
 		if p.Off <= off && off-p.Off < p.Len && !isExtended(p.Type) {

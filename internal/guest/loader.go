@@ -23,6 +23,7 @@ func EFIState(reports []Report, held efi.State) efi.State {
 			state.Entries = append(state.Entries, e)
 		}
 	}
+	// Firmware ignores inactive entries.
 	if !slices.ContainsFunc(state.Entries, efi.Entry.Active) {
 		state.Entries = append(state.Entries, guestLoader(reports)...)
 	}

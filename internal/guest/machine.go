@@ -31,6 +31,7 @@ func (m *machine) examineGuest() {
 		m.judgeEncrypted()
 		return
 	}
+	// Kernels and boot loaders are usually on a separate /boot.
 	boot := m.mountVolumes(root)
 	g := linux.Read(m.budget, root.tree)
 	if m.budget.Err() != nil {
@@ -70,6 +71,7 @@ func (m *machine) mountVolumes(root *volume) (boot *volume) {
 	for _, line := range linux.Mounts(m.budget, root.tree) {
 		at := path.Clean(line.Path)
 		switch at {
+		// Other file systems, such as /home, do not affect the boot.
 		case "/boot", "/boot/efi", "/efi", "/usr", "/var", "/etc":
 		default:
 			continue
@@ -120,6 +122,7 @@ func (m *machine) warnHibernated() {
 func (m *machine) examineESP() {
 	for _, v := range m.volumes {
 		b := &v.detector.report.Boot
+		// Other FAT partitions are not searched by firmware.
 		if v.kind != FAT || v.tree == nil || !b.ESP {
 			continue
 		}

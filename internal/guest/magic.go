@@ -45,6 +45,7 @@ const headLen = 0x1012b + 256
 // identifyFS returns the kind of a file system by its magic number, and its UUID if that is at a fixed
 // offset. head is the beginning of the volume and may be shorter than headLen.
 func identifyFS(head []byte) (FileSystem, string) {
+	// ext has no text as magic number, but a 16-bit value.
 	if fs := identifyExt(head); fs != Unknown {
 		return fs, uuidAt(head, 1024+0x68)
 	}

@@ -64,6 +64,7 @@ func hasCode(sector []byte) bool {
 
 // readMBR adds the primary and logical partitions. The logical ones are numbered from 5.
 func (d *detector) readMBR(entries [4]mbrEntry) {
+	// The disk signature at offset 440 is part of Linux' PARTUUID.
 	signature := make([]byte, 4)
 	d.disk.readFull(signature, 440)
 	id := binary.LittleEndian.Uint32(signature)
@@ -97,6 +98,7 @@ func (d *detector) readLogical(base int64, number int, id uint32) int {
 		if !ok {
 			return number
 		}
+		// The first entry is the partition, the second one links to the next record.
 		if e := entries[0]; e.kind != 0 && e.count != 0 && !e.isExtended() {
 			e.start += at
 			d.addPartition(number, e, id)

@@ -49,6 +49,7 @@ func (v *volume) identifyAndOpen(head []byte) {
 	if v.tree, v.usage, v.err = openKind(v.kind, v.r); v.err != nil {
 		v.tree = nil
 	}
+	// The default subvolume of btrfs need not contain the root.
 	if v.kind == Btrfs && v.tree != nil {
 		v.tree = inSubvolume(v.tree)
 	}
@@ -203,6 +204,7 @@ func (m *machine) partitionNames(d *detector, number int) []string {
 
 // matchesDevice reports whether the first field of a line in fstab refers to this volume.
 func (v *volume) matchesDevice(device string) bool {
+	// The forms are UUID=…, LABEL=…, PARTUUID=…, a link of udev, or a device name.
 	tag, value, ok := strings.Cut(device, "=")
 	value = strings.Trim(value, `"`)
 	if !ok {

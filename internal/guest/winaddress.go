@@ -39,6 +39,7 @@ func (s *winSystem) readInterface(k *hive.Key) (a StaticAddress, ok bool) {
 	if s.readNumber(k, "EnableDHCP", 0) != 0 {
 		return a, false
 	}
+	// Both values are lists; an address and its mask have the same index.
 	masks := s.readTexts(k, "SubnetMask")
 	for i, address := range s.readTexts(k, "IPAddress") {
 		if ip, err := netip.ParseAddr(address); err != nil || ip.IsUnspecified() {
@@ -83,6 +84,7 @@ func (s *winSystem) addCard(a *StaticAddress) {
 	instances, err := class.Subkeys()
 	s.warn(err)
 	for _, k := range instances {
+		// The driver's instance refers to the interface by its GUID.
 		if id, err := k.Value("NetCfgInstanceId"); err != nil || !strings.EqualFold(id.Text(), a.Interface) {
 			continue
 		}

@@ -117,6 +117,7 @@ func (s *winSystem) readSystemHive(h *hive.Hive) {
 		s.warn(err)
 		return
 	}
+	// CurrentControlSet is a link that exists only while Windows runs.
 	set := fmt.Sprintf("ControlSet%03d", s.readNumber(choice, "Current", 1))
 	if s.control, err = h.Key(set); err != nil {
 		s.warn(err)
@@ -175,6 +176,7 @@ func (s *winSystem) startType(k *hive.Key) string {
 	if override, err := k.Key("StartOverride"); err == nil {
 		n = s.readNumber(override, "0", n)
 	}
+	// The index is the value of Start: 0 boot, 1 system, 2 auto, 3 demand, 4 disabled.
 	names := []string{startBoot, "system", "auto", "demand", startDisabled}
 	return names[min(n, uint64(len(names)-1))]
 }

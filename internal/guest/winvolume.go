@@ -38,6 +38,7 @@ func (d *detector) examineNTFS(number int, kind string, w *window) {
 	d.warnNTFSState(number, v, w)
 	d.findBootFiles(files)
 	hibernated := d.isHibernated(number, files)
+	// A data volume has no registry.
 	if d.report.Windows != nil || !fileExists(files, softwareHive) {
 		return
 	}

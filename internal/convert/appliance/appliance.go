@@ -82,6 +82,7 @@ func (a *Appliance) Mount(ctx context.Context, volumes []convert.Volume) (_ conv
 	if err != nil {
 		return nil, err
 	}
+	// The order of the mounts is that of the volumes, so the numbers match FileSystem.
 	for i, v := range volumes {
 		if err := vm.mountVolume(v, numbers[i]); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s on %s: %w", v.Kind, v.Name, err), vm.Close())

@@ -19,6 +19,7 @@ func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.text = append(c.text, p...)
+	// A panic is at the end of the output.
 	c.text = c.text[max(0, len(c.text)-maxConsole):]
 	return len(p), nil
 }

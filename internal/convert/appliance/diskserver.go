@@ -25,6 +25,7 @@ type diskServer struct {
 func (s *diskServer) serve(conn net.Conn, d convert.Device) {
 	s.conns = append(s.conns, conn)
 	s.all.Go(func() {
+		// The VM sees an I/O error if the server ends.
 		defer conn.Close()
 		if err := nbd.Serve(conn, &lockedDevice{d, s}); err != nil && !isDisconnect(err) {
 			s.recordError(err)

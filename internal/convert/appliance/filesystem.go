@@ -29,6 +29,7 @@ func (m *vm) request(r wire.Request, data []byte, limit int64) (response, error)
 	if a.Fault == "" {
 		return a, nil
 	}
+	// A failed device is the cause of later errors of the file system.
 	if failed := m.disks.firstError(); failed != nil {
 		return a, fmt.Errorf("a disk of the appliance: %w", failed) // the appliance sees only an I/O error
 	}
@@ -38,6 +39,7 @@ func (m *vm) request(r wire.Request, data []byte, limit int64) (response, error)
 // replyError converts an error in a reply to a Go error. The text is untrusted.
 func replyError(r wire.Reply) error {
 	text := strings.Map(replaceControl, r.Error[:min(len(r.Error), 4096)])
+	// Callers distinguish missing files from other errors.
 	if r.NotExist {
 		return fault.New(fault.NotFound, "%s: %w", text, fs.ErrNotExist)
 	}
@@ -59,6 +61,7 @@ func (m *vm) mountVolume(v convert.Volume, disk int) error {
 		return err
 	}
 	a, err := m.request(wire.Request{Op: wire.Mount, Disk: disk, Kind: kind, Subvolume: v.Subvolume}, nil, 0)
+	// The log is untrusted text; at most 2 KiB of it become part of the error.
 	if err != nil && len(a.Log) > 0 {
 		text := strings.Map(replaceControl, strings.Join(a.Log[max(0, len(a.Log)-5):], "; "))
 		return fmt.Errorf("%w; kernel log: %s", err, text[:min(len(text), 2048)])

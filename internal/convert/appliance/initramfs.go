@@ -41,6 +41,7 @@ func (o Options) buildInitramfs(k *kernel, volumes []convert.Volume) (*os.File, 
 	if err != nil {
 		return nil, err
 	}
+	// The number in the name keeps the order of loading.
 	for i, m := range modules {
 		data, err := k.readModule(m)
 		if err != nil {
@@ -73,6 +74,7 @@ func isStatic(path string) error {
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
+		// A dynamically linked program has an interpreter, ld.so.
 		if p.Type == elf.PT_INTERP {
 			return fault.New(fault.Unsupported, "%s is linked to libraries that the appliance does not have", path).WithHint("CGO_ENABLED=0 go build ./cmd/decamp")
 		}

@@ -36,6 +36,7 @@ func (o Options) findKernel(volumes []convert.Volume) (*kernel, error) {
 	if o.Kernel != "" {
 		return o.namedKernel(volumes)
 	}
+	// A newer kernel without a required module does not hide an older one that has it.
 	images := o.listImages()
 	var failed []error
 	for _, image := range images {
@@ -66,6 +67,7 @@ func (o Options) namedKernel(volumes []convert.Volume) (*kernel, error) {
 		return k, nil
 	}
 	kind, hint := fault.KindOf(err), fault.HintOf(err)
+	// Errors of the operating system, such as a missing file, have no kind.
 	if kind == fault.Internal {
 		kind = fault.NotFound
 	}
@@ -82,6 +84,7 @@ func (o Options) listImages() []string {
 		names, _ := filepath.Glob(filepath.Join(o.Root, pattern)) // the pattern is good
 		found = append(found, names...)
 	}
+	// Release numbers of different distributions are not comparable, but times are.
 	age := map[string]int64{}
 	for _, name := range found {
 		if info, err := os.Stat(name); err == nil {
@@ -108,6 +111,7 @@ func (o Options) readKernel(image string) (*kernel, error) {
 	}
 	k := &kernel{image: image, release: release, needs: map[string][]string{}, pathOf: map[string]string{}, builtIn: map[string]bool{}}
 	beside := filepath.Dir(image)
+	// Packages install modules below /lib or /usr/lib; an unpacked package has both next to the image.
 	dirs := []string{beside, filepath.Join(beside, "../lib/modules", release), filepath.Join(beside, "../usr/lib/modules", release),
 		filepath.Join(beside, "lib/modules", release), filepath.Join(o.Root, "lib/modules", release)}
 	for _, dir := range dirs {
@@ -130,6 +134,7 @@ func releaseOf(f io.ReaderAt) (string, error) {
 		return "", err
 	}
 	head = head[:n]
+	// Offset 0x202 is the magic number of the boot header, 0x20e the offset of the version string.
 	if n < 0x210 || string(head[0x202:0x206]) != "HdrS" {
 		return "", fault.New(fault.Unsupported, "it is no bzImage of x86")
 	}
@@ -177,6 +182,7 @@ func (k *kernel) modulesToLoad(volumes []convert.Volume) (out []string, err erro
 		}
 		names = append(names, fs)
 	}
+	// Kernels differ in the names of these modules, so missing ones are not an error.
 	for _, name := range checksums {
 		if k.pathOf[name] != "" {
 			out = k.appendModule(out, name)
@@ -198,6 +204,7 @@ func (k *kernel) appendModule(list []string, name string) []string {
 	if file == "" {
 		return list // built in
 	}
+	// modules.dep lists the deepest dependency last, and it must be loaded first.
 	needs := slices.Clone(k.needs[file])
 	slices.Reverse(needs)
 	for _, each := range append(needs, file) {

@@ -46,6 +46,7 @@ func (a *Appliance) startVM(ctx context.Context, k *kernel, initrd *os.File, dis
 		}
 	}
 	m := &vm{console: &console{}, disks: &diskServer{}}
+	// The deadline covers boot, conversion and unmount.
 	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
 	defer func() {
 		if err != nil {
@@ -64,6 +65,7 @@ func (a *Appliance) startVM(ctx context.Context, k *kernel, initrd *os.File, dis
 	if err := m.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, m.explainError(err))
 	}
+	// The appliance sends an empty reply when it is ready.
 	if _, err := m.receiveReply(0); err != nil {
 		return nil, fmt.Errorf("the appliance did not start: %w", err)
 	}
@@ -127,6 +129,7 @@ func (m *vm) addDevices(disks []convert.Device) error {
 	}
 	m.port = port
 	m.cmd.Add("-device", "virtio-serial-pci", "-chardev", fmt.Sprintf("socket,id=port,fd=%d", m.cmd.Inherit(remote)), "-device", "virtserialport,chardev=port,name="+inside.Port)
+	// The SCSI ID is the index of the device, by which the appliance finds it.
 	m.cmd.Add("-device", "virtio-scsi-pci,id=scsi")
 	for i, d := range disks {
 		local, remote, err := socketPair()
@@ -160,6 +163,7 @@ func socketPair() (net.Conn, *os.File, error) {
 
 // receiveReply waits for a reply whose data has at most limit bytes.
 func (m *vm) receiveReply(limit int64) (response, error) {
+	// A deadline in the past ends a blocked read.
 	stop := context.AfterFunc(m.ctx, func() { _ = m.port.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var r wire.Reply
@@ -178,6 +182,7 @@ func (m *vm) explainError(err error) error {
 	case m.ctx.Err() != nil:
 		return fault.New(fault.Transient, "it did not end within its time; its console output: %s", text).
 			WithHint("try again when this machine is less busy, or use the compat profile, which changes nothing in the guest")
+	// The VM has ended: the kernel panicked or powered off.
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return fault.New(fault.Unsupported, "it ended early; its console output: %s", text).
 			WithHint("use the compat profile, which changes nothing in the guest")

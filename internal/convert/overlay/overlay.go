@@ -41,6 +41,7 @@ func (unclosed) Close() error { return nil }
 // CheckMerge returns an error if the writes of a layer would exceed the limit of o.
 func (o *Overlay) CheckMerge(above *Overlay) error {
 	fresh := 0
+	// A page that o has, too, is replaced and needs no further memory.
 	for at := range above.pages {
 		if o.pages[at] == nil {
 			fresh++
@@ -81,6 +82,7 @@ func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(o.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
+	// Without writes a single read of the base is sufficient.
 	if len(o.pages) == 0 {
 		return o.base.ReadAt(ctx, p, off)
 	}
@@ -104,6 +106,7 @@ func (o *Overlay) sameOrigin(off, n int64) (int64, bool) {
 		return min(n, PageSize-off%PageSize), true
 	}
 	end := at + 1
+	// Adjacent pages of the base are read together.
 	for end*PageSize < off+n && o.pages[end] == nil {
 		end++
 	}
@@ -126,6 +129,7 @@ func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error {
 		}
 		pages[at] = page
 	}
+	// Pages that were written before are counted already.
 	fresh := 0
 	for at := range pages {
 		if o.pages[at] == nil {
@@ -161,6 +165,7 @@ func (o *Overlay) Changed() []disk.Range {
 	var out []disk.Range
 	for _, at := range slices.Sorted(maps.Keys(o.pages)) {
 		r := disk.Range{Off: at * PageSize, Len: int64(len(o.pages[at]))}
+		// Adjacent pages become one range.
 		if last := len(out) - 1; last >= 0 && out[last].End() == r.Off {
 			out[last].Len += r.Len
 			continue
@@ -179,6 +184,7 @@ func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, err
 	changed := o.Changed()
 	var out []disk.Extent
 	for _, e := range base {
+		// Data stays data; only holes can become data by a write.
 		if e.Kind == disk.Data {
 			out = append(out, e)
 			continue

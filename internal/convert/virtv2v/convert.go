@@ -80,6 +80,7 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
+	// A missing driver is reported before virt-v2v runs for minutes.
 	if j.Windows != nil {
 		if err := e.CheckDrivers(tool, j.Windows); err != nil {
 			return Report{}, err
@@ -116,6 +117,7 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 
 // buildArguments returns the arguments for this release of virt-v2v. file is the domain.
 func (t Tool) buildArguments(j Job, file string) []string {
+	// The log contains all details; "single" refuses a guest with several systems.
 	args := []string{"-v", "-x", "--root", "single"}
 	if t.Has(optionNoTrim) {
 		args = append(args, optionNoTrim)
@@ -164,6 +166,7 @@ func (e *Engine) buildEnvironment(work, accel string) ([]string, error) {
 	if accel != "kvm" {
 		set("LIBGUESTFS_BACKEND_SETTINGS", strings.TrimPrefix(env["LIBGUESTFS_BACKEND_SETTINGS"]+":force_tcg", ":"))
 	}
+	// libguestfs creates its sockets there.
 	set("TMPDIR", work)
 	cache, err := cacheFolder(cmp.Or(env["LIBGUESTFS_CACHEDIR"], "/var/tmp"))
 	if err != nil {

@@ -45,6 +45,7 @@ func (e *Engine) CheckDrivers(t Tool, w *Windows) error {
 	if err != nil {
 		return fault.New(fault.KindOf(err), "virtio-win %s: %w", place, err).WithHint(driversHint)
 	}
+	// The zero Windows checks for drivers of any release, which gives a better message.
 	for _, of := range []*Windows{{}, w} {
 		if lacks := t.missingDrivers(files, of); lacks != "" {
 			return fault.New(fault.NotFound, "virtio-win %s has no drivers for %v: %s", place, of, lacks).WithHint(driversHint)
@@ -129,6 +130,7 @@ var driverFolders = []driverFolder{
 // driverFolderNames returns the folders in which virt-v2v may search; none if the build is unknown.
 func (w *Windows) driverFolderNames() (names []string) {
 	for i, f := range driverFolders {
+		// next means that a later folder also includes the build.
 		next := i+1 < len(driverFolders) && driverFolders[i+1].from <= w.Build
 		if f.from > w.Build && !w.OrNewer || next || w.Build == 0 {
 			continue

@@ -19,6 +19,7 @@ var guestIDs = map[string]Windows{
 func WindowsOf(guestID string) *Windows {
 	name, ok := strings.CutSuffix(strings.ToLower(guestID), "guest")
 	arch := "i386"
+	// Old types end in 64, newer ones in _64.
 	if base, is64 := strings.CutSuffix(strings.TrimSuffix(name, "_64"), "64"); is64 || strings.HasSuffix(name, "_64") {
 		name, arch = strings.TrimSuffix(base, "_"), "x86_64"
 	}

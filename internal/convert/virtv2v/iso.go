@@ -40,6 +40,7 @@ func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 		if _, err := r.ReadAt(sector, (isoFirst+i)*isoSector); err != nil || string(sector[1:6]) != "CD001" {
 			break
 		}
+		// Type 1 is the primary descriptor; type 2 with one of these escape sequences is Joliet.
 		kind, escapes := sector[0], string(sector[88:91])
 		isJoliet := kind == 2 && (escapes == "%/@" || escapes == "%/C" || escapes == "%/E")
 		if kind != 1 && !isJoliet || joliet {

@@ -58,6 +58,7 @@ func (r *outputLog) store(p []byte) {
 		p = p[n:]
 	}
 	r.tail = append(r.tail, p...)
+	// The tail is shortened in large steps, so that it is not copied for each write.
 	if over := len(r.tail) - maxTail; len(r.tail) > 2*maxTail {
 		r.left += int64(over)
 		r.tail = append(r.tail[:0], r.tail[over:]...)

@@ -59,6 +59,7 @@ func (e *Engine) waitProcess(ctx context.Context, p process, log *outputLog) (st
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
 	cmd.ExtraFiles = p.keys
+	// The working folder is the temporary one.
 	cmd.Dir = filepath.Dir(p.args[len(p.args)-1])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: l.id(), Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second // time for the remaining output

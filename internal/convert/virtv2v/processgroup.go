@@ -73,6 +73,7 @@ func hasProcesses(group int) bool {
 		if err != nil {
 			continue // the process has ended
 		}
+		// The name of the program is in parentheses and may contain spaces.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // state, parent, group
 		if len(fields) > 2 && string(fields[2]) == strconv.Itoa(group) && fields[0][0] != 'Z' && fields[0][0] != 'X' {
 			return true

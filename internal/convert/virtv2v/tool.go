@@ -80,6 +80,7 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	if err != nil {
 		return t, err
 	}
+	// The output is, for example, "virt-v2v-in-place 2.2.0".
 	if t.Version = releasePattern.FindString(version); t.Version == "" {
 		return t, fault.New(fault.Unsupported, "%s --version printed %q", t.Path, firstLine(version)).WithHint(InstallHint)
 	}

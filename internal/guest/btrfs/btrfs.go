@@ -88,6 +88,7 @@ func Open(r budget.Reader) (*FS, error) {
 // without it the top-level subvolume is used.
 func (fs *FS) openDefault(dir uint64) error {
 	id := uint64(treeFS)
+	// The entry "default" refers to the subvolume that "btrfs subvolume set-default" has set.
 	if e, err := fs.findName(fs.roots, dir, "default"); err == nil && e.kind == keyRoot {
 		id = e.object
 	}

@@ -24,6 +24,7 @@ func (fs *FS) readChunks(system []byte, root blockRef) error {
 		if len(system) < keySize+chunkHead+stripeSize {
 			return errors.New("the list in the superblock is cut short")
 		}
+		// The chunk tree itself is in system chunks, so the superblock contains those.
 		c, size := fs.parseChunk(parseKey(system), system[keySize:])
 		fs.chunks = append(fs.chunks, c)
 		if keySize+size > len(system) {
@@ -77,6 +78,7 @@ func (fs *FS) parseChunk(k key, data []byte) (_ chunk, size int) {
 		if at+stripeSize > len(data) {
 			break
 		}
+		// Copies on other devices are not available here.
 		if le64(data, at) == fs.device {
 			c.at, c.err = le64(data, at+8), nil
 			break

@@ -80,6 +80,7 @@ func parseExtent(k key, data []byte) (extent, error) {
 		return e, e.checkRange()
 	}
 	e.at, e.packed, e.skip, e.size = le64(data, 21), int64(le64(data, 29)), int64(le64(data, 37)), int64(le64(data, 45))
+	// Preallocated space has an address but reads as zeros.
 	if data[20] == extentPrealloc {
 		e.at = 0
 	}
@@ -112,6 +113,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 	if err := n.fs.r.Budget().Step(1); err != nil {
 		return 0, err
 	}
+	// i is the first extent that ends after off.
 	i, _ := slices.BinarySearchFunc(list, off+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.size, end) })
 	if i == len(list) || list[i].off > off {
 		if i < len(list) {
@@ -122,6 +124,7 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 	}
 	e := list[i]
 	p = p[:min(int64(len(p)), e.off+e.size-off, maxRun)]
+	// An extent may be shared, and the file may use only a part of it.
 	from := e.skip + off - e.off
 	switch {
 	case e.compression == 0 && e.inline != nil:

@@ -68,6 +68,7 @@ func (n *node) Find(name string) (tree.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The entry of a subvolume refers to the root of another tree.
 	if e.kind == keyRoot {
 		return nodeOrError(n.fs.openSubvolume(e.object))
 	}

@@ -91,6 +91,7 @@ func (f *FS) walkBlock(b blockRef, from key, yield func(k key, data []byte) bool
 	}
 	for i := range count {
 		link := p[headSize+i*linkSize:]
+		// The next child also begins before from, so this one ends before it.
 		if i+1 < count && compareKeys(parseKey(link[linkSize:]), from) <= 0 {
 			continue // all of it is before
 		}
@@ -168,6 +169,7 @@ func parseEntries(data []byte) ([]dirEntry, error) {
 // findName returns the entry of a name in a folder, by its hash. The error is fs.ErrNotExist if there
 // is none.
 func (f *FS) findName(b blockRef, dir uint64, name string) (dirEntry, error) {
+	// Names with the same hash are in one item.
 	at := key{dir, keyDir, uint64(hashName(name))}
 	k, data, err := f.findItem(b, at)
 	if err != nil {

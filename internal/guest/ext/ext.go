@@ -58,6 +58,7 @@ func Open(r budget.Reader) (*FS, error) {
 	if le16(s, 0x38) != 0xef53 {
 		return nil, errors.New("no ext superblock")
 	}
+	// Offset 0x18 is the block size as a power of two in KiB, 0x60 the incompatible features.
 	shift, incompat := le32(s, 0x18), le32(s, 0x60)
 	if shift > 6 {
 		return nil, fmt.Errorf("block size of 2^%d KiB", shift)
@@ -72,6 +73,7 @@ func Open(r budget.Reader) (*FS, error) {
 		fs.inodeSize = 128
 	}
 	if incompat&incompat64Bit != 0 {
+		// High halves of the counts, and the size of descriptors.
 		fs.blocks |= int64(le32(s, 0x150)) << 32
 		fs.free |= int64(le32(s, 0x158)) << 32
 		fs.descSize = int64(le16(s, 0xfe))

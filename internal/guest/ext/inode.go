@@ -32,6 +32,7 @@ func (fs *FS) readInode(num uint32) (*inode, error) {
 	if num == 0 || num > fs.inodes {
 		return nil, fmt.Errorf("inode %d of %d", num, fs.inodes)
 	}
+	// Inode numbers start at 1.
 	group, index := int64((num-1)/fs.inodesPerGroup), int64((num-1)%fs.inodesPerGroup)
 	desc := make([]byte, fs.descSize)
 	// The descriptors follow the superblock; offset 8 of each is the block of the inode table.
@@ -51,7 +52,9 @@ func (fs *FS) readInode(num uint32) (*inode, error) {
 	if err := fs.readAt(raw, table+at/fs.blockSize, at%fs.blockSize); err != nil {
 		return nil, fmt.Errorf("inode %d: %w", num, err)
 	}
+	// Offsets in an inode: 0 mode, 4 and 0x6c size, 0x20 flags, 0x28 block area.
 	n := &inode{mode: le16(raw, 0), flags: le32(raw, 0x20), size: int64(le32(raw, 0x4))}
+	// Only files have the high half of the size here; folders are limited by maxDir anyway.
 	if n.hasType(modeFile) {
 		n.size |= int64(le32(raw, 0x6c)) << 32
 	}
@@ -90,6 +93,7 @@ func (fs *FS) readContent(n *inode, limit int64) ([]byte, error) {
 
 // fileBlock returns block i of a file; a hole is zeros.
 func (fs *FS) fileBlock(n *inode, i int64) ([]byte, error) {
+	// ext4 may contain files of both formats.
 	find := fs.mappedBlock
 	if n.flags&flagExtents != 0 {
 		find = fs.extentBlock
@@ -111,6 +115,7 @@ func (fs *FS) fileBlock(n *inode, i int64) ([]byte, error) {
 // twelve blocks, then tables of one and two levels. The third level begins beyond the size limit of
 // files. A hole is 0.
 func (fs *FS) mappedBlock(n *inode, i int64) (int64, error) {
+	// Block numbers in tables have four bytes.
 	perTable := fs.blockSize / 4
 	switch {
 	case i < 12:
@@ -134,6 +139,7 @@ func (fs *FS) tableEntry(table, i int64) (int64, error) {
 	if table == 0 {
 		return 0, nil
 	}
+	// The cached table is invalid while the next one is read, in case that fails.
 	if fs.tableBlock != table {
 		fs.tableBlock = 0
 		b, err := fs.readBlock(table)
@@ -153,6 +159,7 @@ func (fs *FS) extentBlock(n *inode, i int64) (int64, error) {
 		if le16(node, 0) != 0xf30a {
 			return 0, errors.New("extent node without its magic number")
 		}
+		// Node header: magic, entries, maximum, level, generation.
 		entries, level := int(le16(node, 2)), le16(node, 6)
 		if 12+entries*12 > len(node) {
 			return 0, fmt.Errorf("extent node with %d entries", entries)
@@ -176,6 +183,7 @@ func (fs *FS) extentBlock(n *inode, i int64) (int64, error) {
 func leafBlock(node []byte, entries int, i int64) int64 {
 	for e := range entries {
 		entry := node[12+e*12:]
+		// Leaf entry: 32-bit file block, 16-bit length, 48-bit disk block.
 		first, count := int64(le32(entry, 0)), int64(le16(entry, 4))
 		written := count <= 32768 // more means: allocated, reads as zeros
 		if i >= first && i < first+count && written {
@@ -190,6 +198,7 @@ func childBlock(node []byte, entries int, i int64) int64 {
 	var child int64
 	for e := range entries {
 		entry := node[12+e*12:]
+		// Entries are sorted, so the child is the last one that begins before i.
 		if int64(le32(entry, 0)) > i {
 			break
 		}

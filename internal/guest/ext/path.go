@@ -48,6 +48,7 @@ func (fs *FS) resolvePath(path string) (uint32, error) {
 			trail = trail[:max(1, len(trail)-1)]
 			continue
 		}
+		// The trail has only folders and the last file.
 		num, target, err := fs.enterName(trail[len(trail)-1], name)
 		if err != nil {
 			return 0, err
@@ -91,6 +92,7 @@ func (fs *FS) enterName(dir uint32, name string) (num uint32, target string, err
 
 // readLink returns the target of a symbolic link. Targets of less than 60 bytes are in the inode.
 func (fs *FS) readLink(n *inode) (string, error) {
+	// A short link has no block; its target is in the block area.
 	if n.size < int64(len(n.blockArea)) {
 		if n.size == 0 {
 			return "", fmt.Errorf("a symbolic link to nowhere")
@@ -123,6 +125,7 @@ func (fs *FS) findName(folder *inode, name string) (uint32, error) {
 // findIn returns the inode of a name in one block of a folder; 0 if the block does not contain it.
 func findIn(list []byte, name string) (uint32, error) {
 	for len(list) >= 8 {
+		// Entry: inode, distance to the next entry, length of the name, type, name.
 		num, length, nameLen := le32(list, 0), int(le16(list, 4)), int(list[6])
 		if length < 8 || length > len(list) || 8+nameLen > length {
 			return 0, fmt.Errorf("a folder entry of %d bytes with a name of %d", length, nameLen)

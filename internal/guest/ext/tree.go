@@ -57,6 +57,7 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	if n.flags&flagExtents != 0 {
 		find = fs.extentRun
 	}
+	// skip is the offset within the first block.
 	skip := off % fs.blockSize
 	p = p[:min(len(p), maxRun)]
 	if err := fs.r.Budget().Step(1); err != nil {
@@ -70,6 +71,7 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	if err := fs.r.Budget().Step(int64(len(p)) >> 12); err != nil {
 		return 0, err
 	}
+	// A hole takes no read, but clearing p is charged above.
 	if at == 0 {
 		clear(p)
 		return len(p), nil
@@ -86,6 +88,7 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 	if at, err = fs.mappedBlock(n, i); err != nil || at == 0 {
 		return at, 1, err
 	}
+	// Block maps store each block separately, so contiguous ones are found by comparison.
 	for count = 1; count < want; count++ {
 		next, err := fs.mappedBlock(n, i+count)
 		if err != nil {
@@ -101,6 +104,7 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 // extentRun returns the same for an extent tree. It reads each node once.
 func (fs *FS) extentRun(n *inode, i, want int64) (at, count int64, err error) {
 	node := n.blockArea[:]
+	// Five levels above the leaves, and the leaf.
 	for range 6 {
 		if le16(node, 0) != 0xf30a {
 			return 0, 0, errors.New("extent node without its magic number")
@@ -130,6 +134,7 @@ func leafRun(node []byte, entries int, i int64) (at, count int64) {
 	for e := range entries {
 		entry := node[12+e*12:]
 		first, length := int64(le32(entry, 0)), int64(le16(entry, 4))
+		// Higher lengths mark unwritten extents.
 		if length > 32768 {
 			length -= 32768 // allocated, reads as zeros
 		}
@@ -173,6 +178,7 @@ func (n *node) List() ([]tree.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Only new names are charged.
 		known := len(all)
 		if all, err = appendEntries(list, all); err != nil {
 			return nil, err

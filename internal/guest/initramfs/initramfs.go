@@ -63,6 +63,7 @@ func Walk(b *budget.Budget, r io.Reader, visit func(name string, body io.Reader)
 		if err := b.Step(1); err != nil {
 			return c.found, err
 		}
+		// Archives are padded with zeros, and a zero byte never begins one.
 		more, err := c.skipZeros(c.in)
 		if err == nil && more {
 			err = c.readArchive()
@@ -167,6 +168,7 @@ func (c *reader) readArchive() error {
 	if len(c.found.Compression) == maxArchives {
 		return budget.Exceeded("it consists of more than %d archives", maxArchives)
 	}
+	// An uncompressed archive, for example early microcode.
 	if isNewc(head) {
 		c.found.Compression = append(c.found.Compression, "none")
 		return c.readNewc(c.in)
@@ -225,6 +227,7 @@ func (c *reader) addName(name string) error {
 	if err := c.budget.Step(4); err != nil {
 		return err
 	}
+	// Tools write names as "./lib", "/lib" or "lib".
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "."), "/")
 	if module := Module(name); module != "" && len(module) <= maxModuleName && !c.found.Modules[module] {
 		if len(c.found.Modules) == maxModules {
@@ -301,6 +304,7 @@ func Unpack(b *budget.Budget, data []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The size is unknown in advance, so the maximum is charged.
 	if err := b.Unpack(limit); err != nil {
 		return nil, err
 	}

@@ -114,6 +114,7 @@ func (t *decompressors) openGzip(r *bufio.Reader) (_ io.Reader, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Another archive may follow, which the decompressor must not consume.
 	t.gzip.Multistream(false)
 	return t.gzip, nil
 }
@@ -144,6 +145,7 @@ func (t *decompressors) openLZMA(r *bufio.Reader) (io.Reader, error) {
 		return nil, fmt.Errorf("a header that is cut short: %w", err)
 	}
 	dict := min(int64(binary.LittleEndian.Uint32(head[1:])), maxDict)
+	// The decoder needs no larger dictionary than the content; -1 means an unknown size.
 	if size := int64(binary.LittleEndian.Uint64(head[5:])); size >= 0 {
 		dict = min(dict, size)
 	}

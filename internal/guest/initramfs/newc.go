@@ -32,6 +32,7 @@ func (c *reader) readNewc(r *bufio.Reader) error {
 		if !isNewc(h) {
 			return fmt.Errorf("a file in an archive begins with %q", h[:6])
 		}
+		// Field 6 is the size of the file, field 11 the size of the name with its zero.
 		fileSize, err := headerField(h, 6)
 		if err != nil {
 			return err

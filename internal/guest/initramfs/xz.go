@@ -61,6 +61,7 @@ func (t *decompressors) openXZ(r *bufio.Reader) (io.Reader, error) {
 		return nil, err
 	}
 	x := &xzStream{tools: t, r: &countingReader{r: r, n: 12}}
+	// Byte 7 is the type of check: none, CRC32, CRC64 or SHA-256.
 	switch h[7] {
 	case 0:
 	case 1:
@@ -108,6 +109,7 @@ func (x *xzStream) readHeader() error {
 	if first == 0 {
 		return firstError(x.skipIndex(), io.EOF)
 	}
+	// The first byte is the size of the header in words, minus one.
 	h := make([]byte, 4*(int(first)+1)-1)
 	if _, err := io.ReadFull(x.r, h); err != nil {
 		return fmt.Errorf("a block that is cut short: %w", err)

@@ -66,6 +66,7 @@ func (f *zstdFrame) nextPart() error {
 	if err != nil {
 		return fmt.Errorf("a block that is cut short: %w", io.ErrUnexpectedEOF)
 	}
+	// Bit 0 marks the last block, bits 1 and 2 are the type, the others the size.
 	bits := int(h[0]) | int(h[1])<<8 | int(h[2])<<16
 	const runOfOneByte = 1
 	f.last, f.left = bits&1 != 0, 3+bits>>3
@@ -82,6 +83,7 @@ func (f *zstdFrame) windowSize() (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("a frame that is cut short: %w", io.ErrUnexpectedEOF)
 	}
+	// Frame header descriptor: flag for a single segment, sizes of the dictionary ID and of the content size.
 	single, dict, sized := h[4]>>5&1 != 0, [4]int{0, 1, 2, 4}[h[4]&3], [4]int{0, 2, 4, 8}[h[4]>>6]
 	if !single {
 		if h, err = f.r.Peek(6); err != nil {

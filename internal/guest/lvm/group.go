@@ -65,6 +65,7 @@ func Assemble(pvs []PV) []Group {
 		if newest[id] == nil {
 			order = append(order, id)
 		}
+		// Each change of the group increments seqno; a device that was missing has an old text.
 		if newest[id] == nil || pv.group.numberValue("seqno") > newest[id].numberValue("seqno") {
 			newest[id] = pv.group
 		}
@@ -119,6 +120,7 @@ func (t *text) toVolume(name string, extent int64, pvs map[string]physicalVolume
 	}
 	slices.SortStableFunc(v.segs, func(a, b segment) int { return cmp.Compare(a.off, b.off) })
 	for _, s := range v.segs {
+		// Segments must follow each other without gaps or overlaps.
 		if s.off != v.Size {
 			v.Kind = "damaged"
 			return v
@@ -141,10 +143,12 @@ func (t *text) toSegment(extent int64) (_ segment, ok bool) {
 		return segment{}, false
 	}
 	s := segment{off: start * extent * sector, size: count * extent * sector, kind: t.textValue("type")}
+	// Other types are reported but cannot be opened, so their stripes do not matter.
 	if s.kind != "striped" && s.kind != "linear" {
 		return s, s.kind != ""
 	}
 	list := t.values["stripes"]
+	// The array alternates between a physical volume and its first extent.
 	for i := 0; i+1 < len(list); i += 2 {
 		first, err := strconv.ParseInt(list[i+1], 10, 64)
 		if err != nil || first < 0 || first > maxExtents {

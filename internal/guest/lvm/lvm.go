@@ -53,6 +53,7 @@ func ReadPV(r budget.Reader) (PV, error) {
 	}
 	pv := PV{UUID: string(label[:uuidLen]), r: r}
 	var failed error
+	// The areas follow the UUID and the size of the device.
 	for _, a := range metadataAreas(label[uuidLen+8:]) {
 		t, err := readArea(r, a)
 		if err != nil {
@@ -143,6 +144,7 @@ func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*te
 		return nil, err
 	}
 	data := make([]byte, at.size)
+	// A text that reaches the end of the ring continues after the header.
 	first := min(at.size, size-at.off)
 	if _, err := r.ReadAt(data[:first], base+at.off); err != nil {
 		return nil, err

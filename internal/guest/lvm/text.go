@@ -112,6 +112,7 @@ func (p *parser) parseQuoted() (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(p.rest); i++ {
 		switch c := p.rest[i]; {
+		// Index 0 is the opening quote.
 		case c == '"' && i > 0:
 			p.rest = p.rest[i+1:]
 			return b.String(), nil

@@ -55,6 +55,7 @@ func (n *node) eachEntry(yield func(dirEntry) bool) error {
 	if n.Kind() != tree.Folder {
 		return errors.New("no folder")
 	}
+	// The limit counts all names, also those that yield does not want.
 	left := maxEntries
 	var spent error
 	bounded := func(e dirEntry) bool {
@@ -84,6 +85,7 @@ func (n *node) eachEntry(yield func(dirEntry) bool) error {
 func (n *node) eachInlineEntry(yield func(dirEntry) bool) error {
 	p := n.fork[:n.size]
 	width := 4
+	// Byte 1 is the number of 8-byte inode numbers; if it is not zero, all have 8 bytes.
 	if len(p) > 1 && p[1] != 0 {
 		width = 8
 	}
@@ -96,6 +98,7 @@ func (n *node) eachInlineEntry(yield func(dirEntry) bool) error {
 		if len(p) < 3 || len(p) < n.inlineEntrySize(p, width) {
 			return errors.New("a folder that is cut short")
 		}
+		// Entry: length of the name, offset, name, type (with ftype), inode.
 		length := int(p[0])
 		rest := p[3+length:]
 		e := dirEntry{Entry: tree.Entry{Name: string(p[3:][:length])}}
@@ -172,6 +175,7 @@ func (n *node) readDirBlock(b []byte, off int64) error {
 	if n.fs.reads++; n.fs.reads > MaxReads {
 		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
+	// readRun returns at the end of each extent.
 	for done := 0; done < len(b); {
 		got, err := n.readRun(n.list, b[done:], off*n.fs.blockSize+int64(done))
 		if err != nil {
@@ -193,6 +197,7 @@ func (n *node) eachDataEntry(b []byte, yield func(dirEntry) bool) (stop bool, er
 	switch magic := string(b[:4]); magic {
 	case "XD2D", "XDD3":
 	case "XD2B", "XDB3": // the only block: it ends with the hash table
+		// The tail has the number of hash entries of 8 bytes each.
 		table := 8 + 8*int64(be32(b, len(b)-8))
 		if table > int64(len(b)-head) {
 			return true, fmt.Errorf("a folder with a table of %d bytes", table)
@@ -203,6 +208,7 @@ func (n *node) eachDataEntry(b []byte, yield func(dirEntry) bool) (stop bool, er
 	}
 	for b = b[head:end]; len(b) >= 8; {
 		size := int(be16(b, 2))
+		// 0xffff marks unused space; its length follows.
 		if be16(b, 0) != 0xffff { // not free space
 			e, length, ok := n.parseDataEntry(b)
 			if !ok {

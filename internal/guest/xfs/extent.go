@@ -55,6 +55,7 @@ func (n *node) addExtents(p []byte, count int64) error {
 	}
 	for i := range int(count) {
 		e := parseExtent(p[16*i:])
+		// readRun searches the list, so it must be sorted.
 		if l := len(n.list); e.count == 0 || l > 0 && e.off < n.list[l-1].off+n.list[l-1].count {
 			return errors.New("extents that are empty or overlap")
 		}

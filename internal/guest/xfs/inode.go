@@ -61,9 +61,11 @@ func parseInode(raw []byte) (*node, error) {
 	n := &node{mode: be16(raw, 2), format: raw[5], size: int64(be64(raw, 56)), count: int64(be32(raw, 76))}
 	// The data fork follows the core, which has 100 bytes, or 176 in version 3 inodes.
 	core := 100
+	// Version 3 inodes have a checksum, a UUID and more flags.
 	if raw[4] >= 3 {
 		core = 176
 		const flag2Nrext = 1 << 4
+		// nrext64 moves the number of extents to a field of 64 bits.
 		if be64(raw, 120)&flag2Nrext != 0 {
 			n.count = int64(be64(raw, 24))
 		}
@@ -134,8 +136,10 @@ func (n *node) readRun(list []extent, p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	size := n.fs.blockSize
+	// i is the first extent that ends after the block.
 	block := off / size
 	i, _ := slices.BinarySearchFunc(list, block+1, func(e extent, end int64) int { return cmp.Compare(e.off+e.count, end) })
+	// A hole reaches to the next extent or to the end of the file.
 	if i == len(list) || list[i].off > block || list[i].unwritten {
 		end := off + int64(len(p))
 		if i < len(list) {

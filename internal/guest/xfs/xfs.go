@@ -61,6 +61,7 @@ func Open(r budget.Reader) (*FS, error) {
 		r: r, version: int(be16(s, 100) & 0xf), blockSize: int64(be32(s, 4)), blocks: int64(be64(s, 8)), free: int64(be64(s, 144)),
 		agBlocks: int64(be32(s, 84)), agLog: uint(s[124]), inodeLog: uint(s[123]), inodeSize: int64(be16(s, 104)),
 	}
+	// Version 4 has the feature ftype in another field.
 	incompat := be32(s, 216)
 	if fs.version == 5 {
 		fs.ftype = incompat&incompatFtype != 0
@@ -109,6 +110,7 @@ func (fs *FS) Usage() tree.Usage {
 // byteOffset returns the offset of block n, which consists of group and block within it. It fails if
 // the count blocks from n are not within the file system.
 func (fs *FS) byteOffset(n uint64, count int64) (int64, error) {
+	// The upper bits of a block number are the allocation group.
 	group, block := n>>fs.agLog, int64(n&(1<<fs.agLog-1))
 	if group > uint64(fs.blocks/fs.agBlocks) || block >= fs.agBlocks {
 		return 0, fmt.Errorf("block %d of group %d", block, group)

@@ -30,15 +30,18 @@ func (f *folder) close() error { return f.root.Close() }
 // openPath opens the file at path. The error wraps fs.ErrNotExist if a part of the path is not a
 // folder.
 func (f *folder) openPath(path string, flags uint64, mode uint32) (*os.File, error) {
+	// openat2 does not accept an empty path.
 	if path == "" {
 		path = "."
 	}
+	// Magic links, as in /proc, could lead out of the root.
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: uint64(mode), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	for {
 		fd, err := unix.Openat2(int(f.root.Fd()), path, &how)
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue // no other process moves folders here
+		// convert.FileSystem reports such a path as missing.
 		case errors.Is(err, unix.ENOTDIR):
 			return nil, fmt.Errorf("%s: %w: %w", path, fs.ErrNotExist, err)
 		case err != nil:
@@ -50,6 +53,7 @@ func (f *folder) openPath(path string, flags uint64, mode uint32) (*os.File, err
 
 // openFile opens a regular file and returns its size. It does not block for pipes and devices.
 func (f *folder) openFile(path string, flags uint64) (*os.File, int64, error) {
+	// O_NONBLOCK returns at once for a pipe, and O_NOCTTY protects the console.
 	file, err := f.openPath(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, 0, err
@@ -79,6 +83,7 @@ func (f *folder) readFile(path string, limit int64) ([]byte, error) {
 
 // size returns the size of the file or folder at path.
 func (f *folder) size(path string) (int64, error) {
+	// O_PATH works for every kind of file and does not need read permission.
 	file, err := f.openPath(path, unix.O_PATH, 0)
 	if err != nil {
 		return 0, err
@@ -120,6 +125,7 @@ func (f *folder) readLink(path string) (string, error) {
 func (f *folder) openParent(p string) (*os.File, string, error) {
 	p = strings.TrimRight(p, "/")
 	name := path.Base(p)
+	// Such a path has no last name to create or to read.
 	if name == "." || name == ".." || name == "/" {
 		return nil, "", fault.New(fault.Invalid, "%q is no name", name)
 	}
@@ -143,6 +149,7 @@ func (f *folder) writeFile(path string, data []byte, o owner) error {
 	if err != nil {
 		return err
 	}
+	// Truncation and a new write keep the inode, and so its owner, mode and attributes.
 	if err := file.Truncate(0); err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -160,6 +167,7 @@ func (f *folder) createFile(path string, data []byte, o owner) error {
 	if err != nil {
 		return err
 	}
+	// The umask may have removed bits of the mode, and the owner is root.
 	if err := o.applyTo(file, dir); err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -191,6 +199,7 @@ func (f *folder) makeFolder(path string, o owner) error {
 	if err := unix.Mkdirat(int(above.Fd()), name, o.mode); err != nil {
 		return &os.PathError{Op: "mkdir", Path: path, Err: err}
 	}
+	// The new folder is opened to set its owner and label.
 	dir, err := f.openPath(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -213,6 +222,7 @@ func (f *folder) makeSymlink(path, target string) error {
 	if label == nil {
 		return nil
 	}
+	// There is no fsetxattr for a symbolic link, so its path leads through the folder's descriptor.
 	return unix.Lsetxattr(fmt.Sprintf("/proc/self/fd/%d/%s", above.Fd(), name), labelName, label, 0)
 }
 

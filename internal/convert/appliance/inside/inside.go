@@ -46,6 +46,7 @@ func Run() {
 	if err := runServer(); err != nil {
 		fmt.Printf("appliance: %v\n", err)
 	}
+	// Power-off does not wait for the output of the serial console.
 	drainConsole()
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // only waiting is left
@@ -60,6 +61,7 @@ func drainConsole() {
 
 // runServer mounts the kernel's file systems, loads the modules, and serves requests on the port.
 func runServer() error {
+	// The kernel mounts none of them; EBUSY means that devtmpfs is mounted already.
 	for dir, kind := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -69,6 +71,7 @@ func runServer() error {
 		}
 	}
 	loadModules("/" + Modules)
+	// virtio devices appear some time after their drivers are loaded.
 	path, err := waitFor("the port of the host", findPort)
 	if err != nil {
 		return err
@@ -79,6 +82,7 @@ func runServer() error {
 	}
 	port := os.NewFile(uintptr(fd), path)
 	defer port.Close()
+	// An empty reply reports that the appliance is ready.
 	if err := wire.Send(port, wire.Reply{}, nil); err != nil {
 		return err
 	}
@@ -140,6 +144,7 @@ func findDisk(number int) (string, error) {
 			return ""
 		}
 		dev := "/dev/" + filepath.Base(found[0])
+		// devtmpfs creates the device node after the entry in /sys.
 		if _, err := os.Stat(dev); err != nil {
 			return ""
 		}

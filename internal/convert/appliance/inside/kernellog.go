@@ -36,6 +36,7 @@ func (l kernelLog) lines() (out []string) {
 		if err != nil || n <= 0 {
 			return out[max(0, len(out)-maxLog):]
 		}
+		// A record is "priority,sequence,time,flags;text" and further lines with properties.
 		_, text, _ := strings.Cut(string(record[:n]), ";")
 		text, _, _ = strings.Cut(text, "\n")
 		out = append(out, text)

@@ -36,6 +36,7 @@ func (s *server) serve(host io.ReadWriter) error {
 		if err != nil {
 			reply = errorReply(err)
 		}
+		// The log explains a failed mount, and shows the replay of a journal.
 		if r.Op == wire.Mount {
 			reply.Log = s.kernel.lines()
 		}
@@ -53,6 +54,7 @@ func errorReply(err error) wire.Reply {
 		kind = fault.NotFound
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		kind = fault.Full
+	// File systems of the kernel report corruption by one of these errors.
 	case errors.Is(err, unix.EUCLEAN), errors.Is(err, unix.EIO), errors.Is(err, unix.EBADMSG):
 		kind = fault.Corrupt
 	case errors.Is(err, fs.ErrExist):
@@ -108,6 +110,7 @@ func (s *server) mountDisk(r wire.Request) error {
 		return err
 	}
 	options := map[string]string{"xfs": "nouuid"}[r.Kind]
+	// Each mount has its own mount point.
 	point := fmt.Sprintf("/mnt/%d", len(s.points))
 	if err := os.MkdirAll(point, 0o755); err != nil {
 		return err
@@ -115,6 +118,7 @@ func (s *server) mountDisk(r wire.Request) error {
 	if err := unix.Mount(dev, point, r.Kind, unix.MS_NODEV|unix.MS_NOSUID|unix.MS_NOEXEC, options); err != nil {
 		return fmt.Errorf("mount %s: %w", r.Kind, err)
 	}
+	// A missing subvolume must not prevent the unmount.
 	s.points = append(s.points, point)
 	root, err := openFolder(point + "/" + r.Subvolume)
 	if err != nil {
@@ -130,6 +134,7 @@ func (s *server) unmountAll() (err error) {
 		err = errors.Join(err, s.mounts[i].close())
 	}
 	for i := len(s.points) - 1; i >= 0; i-- {
+		// Unmount fails with EBUSY if a file is open; none should be.
 		if failed := unix.Unmount(s.points[i], 0); failed != nil {
 			err = errors.Join(err, fmt.Errorf("unmount %s: %w", s.points[i], failed))
 		}
