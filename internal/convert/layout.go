@@ -133,7 +133,7 @@ func (l layout) withBoot(fstab string, vols []volume) (layout, error) {
 	return nil, fault.New(fault.NotFound, "the guest's /boot is on %s, which is not found", spec).WithHint(useCompat)
 }
 
-// subvolumeOf returns the subvolume in the options of a mount; empty if there is none.
+// subvolumeOf returns the subvolume in the options of a mount; empty if none exists.
 func subvolumeOf(options string) string {
 	for option := range strings.SplitSeq(options, ",") {
 		if name, ok := strings.CutPrefix(option, "subvol="); ok {

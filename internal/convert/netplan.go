@@ -75,7 +75,7 @@ func (c *conversion) noteDriverList(file string, list *yaml.Node) {
 	}
 }
 
-// entryOf returns the entry of a mapping with the name; nil if there is none.
+// entryOf returns the entry of a mapping with the name; nil if none exists.
 func entryOf(m yaml.Node, name string) (key, value *yaml.Node) {
 	for i := 0; i+1 < len(m.Content) && m.Kind == yaml.MappingNode; i += 2 {
 		if m.Content[i].Value == name {

@@ -38,7 +38,7 @@ func PairCards(vm *inventory.VM, guests []guest.Report) (cards []Card, unsure []
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return pair(name, func(c inventory.NIC) bool { return slices.Contains(c.SlotNames(), name) }) || byHardware[name]
 	})
-	// With different numbers the order says nothing about the assignment.
+	// If the numbers differ, the order does not determine the assignment.
 	if len(names) != len(free) {
 		return cards, names
 	}

@@ -26,7 +26,7 @@ type bitLocker struct {
 	protectors []uint16 // kinds of the volume's key protectors
 }
 
-// readBitLocker parses the first intact copy of the metadata; ok is false if there is none. The
+// readBitLocker parses the first intact copy of the metadata; ok is false if none exists. The
 // layout is that of Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", for
 // Windows 7 and later.
 func readBitLocker(w *window) (bitLocker, bool) {

@@ -51,7 +51,7 @@ func (m *machine) examineGuest() {
 }
 
 // findRoot returns the first volume with a folder etc and an os-release; a separate /usr has no etc. It
-// returns nil if there is none.
+// returns nil if none exists.
 func (m *machine) findRoot() *volume {
 	for _, v := range m.volumes {
 		if v.tree == nil || !tree.Has(v.tree, "etc") {

@@ -62,7 +62,7 @@ func (v verdict) describeBoot() string {
 	return compat + fmt.Sprintf("virtio needs drivers in %s, which linux-append cannot write", k.Initramfs)
 }
 
-// changedName returns the first disk name that is different on other hardware; zero if there is none.
+// changedName returns the first disk name that is different on other hardware; zero if none exists.
 func (v verdict) changedName() linux.Name {
 	for _, n := range v.guest.DiskNames {
 		if !n.Stays {

@@ -108,7 +108,7 @@ func (s *winSystem) findMAC(instance *hive.Key) string {
 	return serialMAC(device)
 }
 
-// findDevice returns the PCI device of a driver's instance; empty if there is none.
+// findDevice returns the PCI device of a driver's instance; empty if none exists.
 func (s *winSystem) findDevice(driver string) string {
 	bus := s.controlKey(`Enum\PCI`)
 	if bus == nil {

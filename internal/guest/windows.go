@@ -130,11 +130,11 @@ func (w *Windows) compatHardware() (disks, nics []string) {
 
 // describeVerdict returns the verdict as one sentence, with product and version.
 func (w *Windows) describeVerdict(os OS) string {
-	return fmt.Sprintf("%s (%s): %s", w.Product, os.Version, w.describeOutlook())
+	return fmt.Sprintf("%s (%s): %s", w.Product, os.Version, w.describeBoot())
 }
 
-// describeOutlook returns the second half of the verdict: how the system boots at the target.
-func (w *Windows) describeOutlook() string {
+// describeBoot returns the second half of the verdict: how the system boots at the target.
+func (w *Windows) describeBoot() string {
 	disks, nics := w.compatHardware()
 	bus := w.virtioBus()
 	switch {

@@ -3,7 +3,7 @@ package virtv2v
 import "strings"
 
 // guestIDs contains VMware's guest types for Windows without their suffix, which is the processor. A
-// Windows without a guest type of its own uses the last one.
+// Windows without a separate guest type uses the last one.
 var guestIDs = map[string]Windows{
 	"winxppro": {Build: 2600}, "winnetweb": {Build: 3790, Server: true}, "winnetstandard": {Build: 3790, Server: true},
 	"winnetenterprise": {Build: 3790, Server: true}, "winnetbusiness": {Build: 3790, Server: true}, "winnetdatacenter": {Build: 3790, Server: true},

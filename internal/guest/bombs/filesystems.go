@@ -453,7 +453,7 @@ func encodeRun(count, at int64) []byte {
 }
 
 // indexEntry returns an entry of a folder's tree. An entry without a name is the last of its block.
-// below is the block with smaller names; -1 if there is none.
+// below is the block with smaller names; -1 if none exists.
 func indexEntry(name string, record int64, folder bool, below int64) []byte {
 	key := []byte{}
 	if name != "" {

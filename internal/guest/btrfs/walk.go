@@ -127,7 +127,7 @@ func walkLeaf(p []byte, count int, from key, yield func(k key, data []byte) bool
 }
 
 // findItem returns the first item with the object and kind of from and at least its offset. The error
-// is fs.ErrNotExist if there is none.
+// is fs.ErrNotExist if none exists.
 func (f *FS) findItem(b blockRef, from key) (found key, data []byte, err error) {
 	err = f.walkTree(b, from, func(k key, d []byte) bool {
 		if k.object == from.object && k.kind == from.kind {
@@ -166,8 +166,8 @@ func parseEntries(data []byte) ([]dirEntry, error) {
 	return all, nil
 }
 
-// findName returns the entry of a name in a folder, by its hash. The error is fs.ErrNotExist if there
-// is none.
+// findName returns the entry of a name in a folder, by its hash. The error is fs.ErrNotExist if none
+// exists.
 func (f *FS) findName(b blockRef, dir uint64, name string) (dirEntry, error) {
 	// Names with the same hash are in one item.
 	at := key{dir, keyDir, uint64(hashName(name))}

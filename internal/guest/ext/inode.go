@@ -193,7 +193,7 @@ func leafBlock(node []byte, entries int, i int64) int64 {
 	return 0
 }
 
-// childBlock returns the block of the child node for file block i; 0 if there is none.
+// childBlock returns the block of the child node for file block i; 0 if none exists.
 func childBlock(node []byte, entries int, i int64) int64 {
 	var child int64
 	for e := range entries {

@@ -38,7 +38,7 @@ var (
 		{0x2000, "project"}, {0x4000, "shared_blocks"}, {0x8000, "verity"}}
 )
 
-// foreignFeatures returns the names of the features that are not supported; nil if there are none.
+// foreignFeatures returns the names of the features that are not supported; nil if none exist.
 func (s *super) foreignFeatures() []string {
 	foreign := featureNames("compat", s.compat&^knownCompat, nil)
 	foreign = append(foreign, featureNames("incompat", s.incompat&^knownIncompat, incompatNames)...)

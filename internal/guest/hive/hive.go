@@ -22,7 +22,7 @@ import (
 
 const (
 	// MaxCells limits the cells that one Hive reads; each 4 KiB of a long cell count as another cell. A
-	// hive of 100 MiB has two million cells, of which a path needs few.
+	// hive of 100 MiB has two million cells, but a path needs few.
 	MaxCells = 1 << 19
 
 	// MaxValue bounds one value, in bytes.

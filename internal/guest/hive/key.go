@@ -19,9 +19,9 @@ type Key struct {
 
 	h          *Hive  // hive that contains the key
 	subkeys    uint32 // number of subkeys
-	subkeyList uint32 // offset of the list of subkeys; noCell if there is none
+	subkeyList uint32 // offset of the list of subkeys; noCell if none exists
 	values     uint32 // number of values
-	valueList  uint32 // offset of the list of values; noCell if there is none
+	valueList  uint32 // offset of the list of values; noCell if none exists
 }
 
 // Key returns the key at path below the root. Backslashes separate the names, which are compared

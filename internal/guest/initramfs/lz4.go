@@ -48,7 +48,7 @@ func (l *lz4Legacy) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readBlock unpacks the next block. It returns io.EOF if there is none, without consuming input.
+// readBlock unpacks the next block. It returns io.EOF if none exists, without consuming input.
 func (l *lz4Legacy) readBlock() error {
 	head, _ := l.r.Peek(4)
 	if len(head) < 4 {

@@ -124,7 +124,7 @@ func (z *lzma2) readChunk() (err error) {
 // A chunkReader is the input of the decoder: the current chunk.
 type chunkReader struct{ z *lzma2 }
 
-// Read implements io.Reader. It fails at the end of the chunk, where the decoder must not read.
+// Read implements io.Reader. It fails at the end of the chunk, because the decoder must not read further.
 func (f chunkReader) Read(p []byte) (int, error) {
 	n := copy(p, f.z.chunk)
 	if n == 0 && len(p) > 0 {

@@ -61,11 +61,11 @@ type decompressors struct {
 	budget  *budget.Budget // budget that the memory is charged to
 	charged int64          // bytes charged so far, which closeAll releases
 
-	gzip   *gzip.Reader  // nil until the first archive of the method
-	zstd   *zstd.Decoder // nil until the first archive of the method
+	gzip   *gzip.Reader  // decoder; nil until the first archive of the method
+	zstd   *zstd.Decoder // decoder; nil until the first archive of the method
 	window int64         // bytes charged for the window of zstd
-	lzma2  *lzma2        // nil until the first archive of xz
-	lz4    *lz4Legacy    // nil until the first archive of the method
+	lzma2  *lzma2        // decoder of xz; nil until the first archive
+	lz4    *lz4Legacy    // decoder; nil until the first archive of the method
 }
 
 // charge charges n bytes that are in use until closeAll.

@@ -100,7 +100,7 @@ type Volume struct {
 	Whole Piece
 }
 
-// A Piece is a range of a disk in bytes. The zero Piece means that there is none.
+// A Piece is a range of a disk in bytes. The zero Piece means that none exists.
 type Piece struct{ Off, Len int64 }
 
 // Volumes reads the database of the disk r of size bytes, on which h was found. It returns the volumes

@@ -41,7 +41,7 @@ type PV struct {
 type area struct{ off, size int64 }
 
 // ReadPV reads the label of the physical volume that begins at r's first byte, and the newest text of
-// its metadata areas. It fails if all texts are damaged, but not if there is none.
+// its metadata areas. It fails if all texts are damaged, but not if none exists.
 func ReadPV(r budget.Reader) (PV, error) {
 	head := make([]byte, labelSector*sector)
 	if _, err := r.ReadAt(head, 0); err != nil {

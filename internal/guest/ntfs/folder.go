@@ -95,7 +95,7 @@ type indexEntry struct {
 	kind  tree.Kind // kind according to the copy of the file's flags in the folder
 	short bool      // the name is a short name and the file also has a long one
 	last  bool      // the entry is the end of the block and has no name
-	child int64     // number of the block with all names that sort before this one; -1 if there is none
+	child int64     // number of the block with all names that sort before this one; -1 if none exists
 }
 
 // treeEntry converts the entry for List. It decodes invalid UTF-16 to replacement characters.
