@@ -120,6 +120,6 @@ func (c *conversion) byUUID(file, dev string) string {
 // noteUnstable adds a note if a line contains a name that depends on the disk controller.
 func (c *conversion) noteUnstable(file, line string) {
 	if name := unstableName.FindString(line); name != "" {
-		c.addNote("%s names %s, which may be called otherwise on other hardware", file, name)
+		c.addNote("%s names %s, which may have another name on other hardware", file, name)
 	}
 }

@@ -50,7 +50,7 @@ func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 		case b.Err() != nil:
 			return b.Err()
 		case err == nil && added != "":
-			r.addChange("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware stay behind: any firmware starts %s", added)
+			r.addChange("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware are not migrated: any firmware starts %s", added)
 		case err != nil:
 			r.addNote("%s cannot be added to the EFI system partition %s, and a firmware that does not know the guest does not start it: %v; before the copy, in the guest: grub-install --removable, or --force-extra-removable on Debian", fallbackLoader, v.displayName(), err)
 		}

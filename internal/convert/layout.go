@@ -149,7 +149,7 @@ func (l layout) openAll(now func() time.Time) (tree, error) {
 	var out tree
 	for _, p := range l {
 		if !p.volume.isExt() {
-			return nil, fault.New(fault.Unsupported, "%s of the guest is %s on %s, which takes an appliance to write", p.displayName(), p.volume.kind, p.volume.displayName()).WithHint(useCompat)
+			return nil, fault.New(fault.Unsupported, "%s of the guest is %s on %s, which only an appliance can write", p.displayName(), p.volume.kind, p.volume.displayName()).WithHint(useCompat)
 		}
 		fs, err := extwrite.Open(p.volume.files, now)
 		if err != nil {

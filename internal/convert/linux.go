@@ -106,7 +106,7 @@ func orUnclean(outside, inside error) error {
 	if !fault.Is(inside, fault.NotFound) || !fault.Is(outside, fault.Conflict) {
 		return inside
 	}
-	return fault.New(fault.Conflict, "%w; and nothing here replays it: %w", outside, inside).
+	return fault.New(fault.Conflict, "%w; and no appliance can replay it: %w", outside, inside).
 		WithHint("%s; or have it replayed here: %s", fault.HintOf(outside), fault.HintOf(inside))
 }
 

@@ -35,7 +35,7 @@ func (c *conversion) unbindNextMatch(file, text string) (next string, done bool)
 		} `yaml:"network"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		c.addNote("%s is not understood: it is left as it is", file)
+		c.addNote("%s is not valid YAML: it is not changed", file)
 		return text, true
 	}
 	for _, id := range slices.Sorted(maps.Keys(doc.Network.Ethernets)) {

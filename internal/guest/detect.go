@@ -172,7 +172,7 @@ func (d *detector) examineWholeDisk() {
 	d.report.WholeDisk = v.kind
 	if v.kind == LUKS {
 		d.report.WholeUUID = v.uuid
-		d.warn("encrypted", "the whole disk is encrypted (%s): the guest needs its key after the move", v.cipher)
+		d.warn("encrypted", "the whole disk is encrypted (%s): the guest needs its key after the migration", v.cipher)
 	}
 	d.addVolume(v)
 	d.examineWindows(0, "", v, d.disk)
@@ -199,7 +199,7 @@ func (d *detector) examinePartition(p *Partition) {
 	v.partition, v.devices = p.UUID, d.machine.partitionNames(d, p.Number)
 	p.FileSystem, p.FSUUID, p.Label, p.Usage = v.kind, v.uuid, v.label, v.usage
 	if p.FileSystem == LUKS {
-		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the move", p.Number, v.cipher)
+		d.warn("encrypted", "partition %d is encrypted (%s): the guest needs its key after the migration", p.Number, v.cipher)
 	}
 	d.addVolume(v)
 	d.examineWindows(p.Number, p.Type, v, slice)

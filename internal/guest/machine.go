@@ -133,7 +133,7 @@ func (m *machine) examineESP() {
 		}
 		if !b.EFIFallback && len(loaders) > 0 {
 			m.needsBootEntry = true
-			v.detector.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which a firmware starts that does not know the guest: the boot entry for %s stays behind. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
+			v.detector.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which firmware without a boot entry starts: the boot entry for %s is not migrated. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
 		}
 	}
 }

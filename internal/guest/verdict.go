@@ -49,7 +49,7 @@ func (v verdict) describeBoot() string {
 	case k.NotExamined != "":
 		return compat + k.Initramfs + " is not examined: " + k.NotExamined
 	case k.Unread:
-		return compat + k.Initramfs + " is not understood"
+		return compat + k.Initramfs + " is not supported"
 	case !scsi && !k.Could(linux.VirtioSCSI):
 		return compat + k.Image + " has no driver for virtio-scsi"
 	case v.canAppend && v.needsAppliance:
@@ -87,7 +87,7 @@ func (v verdict) describeNetwork() []string {
 	if len(kept) > 0 {
 		parts = append(parts, "keeps "+strings.Join(kept, ", ")+" by MAC")
 	}
-	how := "before it moves"
+	how := "before the migration"
 	if v.canAppend {
 		how = "by linux-append"
 	}
@@ -95,7 +95,7 @@ func (v verdict) describeNetwork() []string {
 		parts = append(parts, fmt.Sprintf("%s must be pinned to the MAC %s", strings.Join(lost, ", "), how))
 	}
 	for _, n := range v.guest.NICs {
-		if part := fmt.Sprintf("%s must name its card otherwise than by %s, %s", n.File, n.Match, how); n.By == linux.ByHardware && !slices.Contains(parts, part) {
+		if part := fmt.Sprintf("%s must select its card by another property than %s, %s", n.File, n.Match, how); n.By == linux.ByHardware && !slices.Contains(parts, part) {
 			parts = append(parts, part)
 		}
 	}
@@ -118,17 +118,17 @@ func (v verdict) listWarnings() []Warning {
 			all = append(all, Warning{NotExamined, p})
 			continue
 		}
-		all = append(all, Warning{"initramfs", "not understood: " + p})
+		all = append(all, Warning{"initramfs", "not supported: " + p})
 	}
 	for _, n := range v.guest.DiskNames {
 		if !n.Stays {
-			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, names %s, which other hardware calls otherwise: write UUID= instead", n.File, n.Line, n.Name)})
+			all = append(all, Warning{"disk-name", fmt.Sprintf("%s, line %d, names %s, which has another name on other hardware: write UUID= instead", n.File, n.Line, n.Name)})
 		}
 	}
 	for _, n := range v.guest.NICs {
 		switch n.By {
 		case linux.ByName:
-			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which hangs on the slot of the card%s", n.File, n.Name, lostAddresses(n))})
+			all = append(all, Warning{"nic-name", fmt.Sprintf("%s configures %s by its name, which depends on the slot of the card%s", n.File, n.Name, lostAddresses(n))})
 		case linux.ByHardware:
 			all = append(all, Warning{"nic-hardware", fmt.Sprintf("%s configures a card by %s, which other hardware does not have%s", n.File, n.Match, lostAddresses(n))})
 		}

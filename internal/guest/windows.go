@@ -139,7 +139,7 @@ func (w *Windows) describeBoot() string {
 	bus := w.virtioBus()
 	switch {
 	case w.Hibernated:
-		return "is hibernated: it would wake up on other hardware, and will not convert; shut it down in full first (powercfg /h off)"
+		return "is hibernated: it would resume on other hardware, and will not convert; shut it down in full first (powercfg /h off)"
 	case w.driversUnknown:
 		return "which drivers it has cannot be read: try it with compat profile"
 	case bus != "" && w.hasDriver("netkvm"):

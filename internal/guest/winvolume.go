@@ -64,12 +64,12 @@ func (d *detector) addWindows(s *winSystem) {
 	d.report.Verdict = s.out.describeVerdict(s.os)
 	w := s.out
 	if w.FastStartup && !w.Hibernated {
-		d.warn("fast-startup", "Windows shuts down by hibernating (fast startup): it would wake up on other hardware; turn that off with powercfg /h off")
+		d.warn("fast-startup", "Windows shuts down by hibernating (fast startup): it would resume on other hardware; turn that off with powercfg /h off")
 	}
 	for _, a := range w.Static {
 		mac := a.MAC
 		if mac == "" {
-			mac = "that the registry does not tell"
+			mac = "that is not in the registry"
 		}
 		d.warn("static-address", "%s has the fixed address %s, on the card with MAC %s: with another model of card Windows starts with DHCP",
 			a.displayName(), a.Addresses[0], mac)
@@ -91,7 +91,7 @@ func (d *detector) warnNTFSState(number int, v *ntfs.Volume, w *window) {
 		d.warnUnreadable(NTFS, w, err)
 	}
 	if info.Dirty {
-		d.warn("ntfs-dirty", "%s is marked dirty: Windows checks it when it starts; run chkdsk /f before the move", partitionName(number))
+		d.warn("ntfs-dirty", "%s is marked dirty: Windows checks it when it starts; run chkdsk /f before the migration", partitionName(number))
 	}
 	switch closed, err := v.LogClosed(); {
 	case err != nil:
@@ -132,7 +132,7 @@ func (d *detector) isHibernated(number int, files tree.FS) bool {
 	}
 	switch string(mark) {
 	case "HIBR", "hibr", "RSTR", "rstr":
-		d.warn("hibernated", "the guest on %s is hibernated (or shut down with fast startup): it would wake up on other hardware; "+
+		d.warn("hibernated", "the guest on %s is hibernated (or shut down with fast startup): it would resume on other hardware; "+
 			"start it, and shut it down in full with powercfg /h off", partitionName(number))
 		return true
 	}

@@ -80,7 +80,7 @@ func isStatic(path string) error {
 		}
 	}
 	if f.Machine != elf.EM_X86_64 {
-		return fault.New(fault.Unsupported, "%s is for %s, and appliances are for x86_64", path, f.Machine).
+		return fault.New(fault.Unsupported, "%s is for %s, but appliances require x86_64", path, f.Machine).
 			WithHint("use the compat profile, which changes nothing in the guest")
 	}
 	return nil

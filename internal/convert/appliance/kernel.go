@@ -50,10 +50,10 @@ func (o Options) findKernel(volumes []convert.Volume) (*kernel, error) {
 		failed = append(failed, fmt.Errorf("%s: %w", image, err))
 	}
 	if failed == nil {
-		return nil, fault.New(fault.NotFound, "there is no kernel for an appliance: no vmlinuz in %s with modules in %s",
+		return nil, fault.New(fault.NotFound, "no kernel for an appliance: no vmlinuz in %s with modules in %s",
 			filepath.Join(o.Root, "boot"), filepath.Join(o.Root, "lib/modules")).WithHint(findHint)
 	}
-	return nil, fault.New(fault.NotFound, "no kernel can be an appliance's: %w", errors.Join(failed...)).WithHint(findHint)
+	return nil, fault.New(fault.NotFound, "no kernel is suitable for an appliance: %w", errors.Join(failed...)).WithHint(findHint)
 }
 
 // namedKernel returns the kernel that the user configured; it fails if that has not all modules for the
@@ -74,7 +74,7 @@ func (o Options) namedKernel(volumes []convert.Volume) (*kernel, error) {
 	if hint == "" {
 		hint = "name the image of a distribution's kernel for x86-64 whose modules are here, too: ls /boot/vmlinuz-*; ls /lib/modules"
 	}
-	return nil, fault.New(kind, "%s cannot be an appliance's kernel: %w", o.Kernel, err).WithHint("%s", hint)
+	return nil, fault.New(kind, "%s is not suitable as an appliance's kernel: %w", o.Kernel, err).WithHint("%s", hint)
 }
 
 // listImages returns the kernel images of this machine, newest first.
@@ -122,7 +122,7 @@ func (o Options) readKernel(image string) (*kernel, error) {
 		}
 	}
 	return nil, fault.New(fault.NotFound, "no modules.dep for kernel %s: its modules are not installed, or depmod did not run; looked in %s", release, strings.Join(dirs, ", ")).
-		WithHint("put the modules of the same package beside it as lib/modules/%s, and run: depmod -b %s %s", release, fault.Quote(beside), release)
+		WithHint("put the modules of the same package in the folder of the kernel as lib/modules/%s, and run: depmod -b %s %s", release, fault.Quote(beside), release)
 }
 
 // releaseOf returns the release of a kernel image. Its offset is defined in
@@ -136,13 +136,13 @@ func releaseOf(f io.ReaderAt) (string, error) {
 	head = head[:n]
 	// Offset 0x202 is the magic number of the boot header, 0x20e the offset of the version string.
 	if n < 0x210 || string(head[0x202:0x206]) != "HdrS" {
-		return "", fault.New(fault.Unsupported, "it is no bzImage of x86")
+		return "", fault.New(fault.Unsupported, "it is not a bzImage of x86")
 	}
 	at := 0x200 + int(binary.LittleEndian.Uint16(head[0x20e:]))
 	text, _, ended := bytes.Cut(head[min(at, n):], []byte{0})
 	release, _, _ := strings.Cut(string(text), " ")
 	if !ended || release == "" || strings.ContainsRune(release, '/') {
-		return "", fault.New(fault.Unsupported, "it does not say which kernel it is")
+		return "", fault.New(fault.Unsupported, "it contains no release")
 	}
 	return release, nil
 }

@@ -86,7 +86,7 @@ func TestNoKernel(t *testing.T) {
 	for name, c := range map[string]struct{ root, want string }{
 		"no kernel":   {t.TempDir(), "no vmlinuz"},
 		"no modules":  {noDep, "depmod did not run"},
-		"no bzImage":  {odd, "no bzImage"},
+		"no bzImage":  {odd, "not a bzImage"},
 		"no xfs":      {machine(t, "5.14.0-1", strings.ReplaceAll(someModules, "/xfs.ko", "/yfs.ko"), "kernel/drivers/scsi/sd_mod.ko\n"), "no module xfs"},
 		"no hardware": {machine(t, "5.14.0-1", "kernel/fs/xfs/xfs.ko:\n", ""), "no module virtio_pci"},
 	} {
@@ -118,7 +118,7 @@ func TestKernelThatIsNamed(t *testing.T) {
 	}{
 		"is not there": {"none", fault.NotFound, "no such file"},
 		"no modules":   {"bare", fault.NotFound, "lib/modules/4.19.0-1"},
-		"no kernel":    {"elf", fault.Unsupported, "no bzImage"},
+		"no kernel":    {"elf", fault.Unsupported, "not a bzImage"},
 	} {
 		err := New(Options{Root: other, Kernel: filepath.Join(apart, c.image)}).Check()
 		if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {

@@ -51,7 +51,7 @@ func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 		}
 	}
 	if !found {
-		return root, false, fault.New(fault.Corrupt, "it is no ISO 9660 image")
+		return root, false, fault.New(fault.Corrupt, "it is not an ISO 9660 image")
 	}
 	return root, joliet, nil
 }

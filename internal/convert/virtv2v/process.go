@@ -109,8 +109,8 @@ func (e *Engine) checkSpace(j Job) error {
 		folder := filepath.Dir(path)
 		space, err := diskspace.At(folder)
 		if err == nil && space.Available < e.o.Reserve {
-			return fault.New(fault.Full, "%w: %s has %d MiB left, and virt-v2v writes on", fault.ErrNoRoom, folder, space.Available>>20).
-				WithHint("make room there: what changes of the guest is kept beside its images until it is published")
+			return fault.New(fault.Full, "%w: %s has %d MiB left, and virt-v2v continues to write", fault.ErrNoRoom, folder, space.Available>>20).
+				WithHint("free space there: changes of the guest are stored next to its images until the VM is published")
 		}
 	}
 	return nil

@@ -68,7 +68,7 @@ func Open(r budget.Reader) (*FS, error) {
 	}
 	switch flags := le64(s, 188); {
 	case flags&^knownFlags != 0:
-		return nil, fmt.Errorf("features %#x are not understood", flags&^knownFlags)
+		return nil, fmt.Errorf("features %#x are not supported", flags&^knownFlags)
 	case fs.nodeSize < 4096 || fs.nodeSize > 64<<10 || fs.nodeSize&(fs.nodeSize-1) != 0:
 		return nil, fmt.Errorf("blocks of %d bytes", fs.nodeSize)
 	case fs.size <= 0 || fs.used < 0 || fs.used > fs.size:

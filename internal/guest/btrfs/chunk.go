@@ -22,13 +22,13 @@ type chunk struct {
 func (fs *FS) readChunks(system []byte, root blockRef) error {
 	for len(system) > 0 {
 		if len(system) < keySize+chunkHead+stripeSize {
-			return errors.New("the list in the superblock is cut short")
+			return errors.New("truncated list in the superblock")
 		}
 		// The chunk tree itself is in system chunks, so the superblock contains those.
 		c, size := fs.parseChunk(parseKey(system), system[keySize:])
 		fs.chunks = append(fs.chunks, c)
 		if keySize+size > len(system) {
-			return errors.New("the list in the superblock is cut short")
+			return errors.New("truncated list in the superblock")
 		}
 		system = system[keySize+size:]
 	}
@@ -85,7 +85,7 @@ func (fs *FS) parseChunk(k key, data []byte) (_ chunk, size int) {
 		}
 	}
 	if le64(data, 24)&typeStriped != 0 {
-		c.err = errors.New("profiles that stripe are not understood")
+		c.err = errors.New("profiles that stripe are not supported")
 	}
 	const max = 1 << 60
 	if c.length > max || c.logical > max || c.at > max {

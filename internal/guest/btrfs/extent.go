@@ -185,9 +185,9 @@ func decompressExtent(how byte, packed []byte, size int64) ([]byte, error) {
 		defer z.Close()
 		r = z
 	case 2:
-		return nil, errors.New("compression with LZO is not understood")
+		return nil, errors.New("compression with LZO is not supported")
 	default:
-		return nil, fmt.Errorf("compression %d is not understood", how)
+		return nil, fmt.Errorf("compression %d is not supported", how)
 	}
 	data := make([]byte, size)
 	got, err := io.ReadFull(r, data)

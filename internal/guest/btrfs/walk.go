@@ -153,7 +153,7 @@ func parseEntries(data []byte) ([]dirEntry, error) {
 	var all []dirEntry
 	for len(data) > 0 {
 		if len(data) < 30 {
-			return nil, errors.New("a folder's entry that is cut short")
+			return nil, errors.New("truncated entry of a folder")
 		}
 		// An entry has a key, a generation, the lengths of data and name, a type, and the name.
 		extra, name := int(le16(data, 25)), int(le16(data, 27))

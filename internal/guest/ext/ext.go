@@ -85,7 +85,7 @@ func Open(r budget.Reader) (*FS, error) {
 func (fs *FS) checkGeometry(incompat uint32) error {
 	switch {
 	case incompat&incompatMetaBG != 0:
-		return errors.New("feature meta_bg is not understood")
+		return errors.New("feature meta_bg is not supported")
 	case fs.inodesPerGroup == 0:
 		return errors.New("no inodes in a group")
 	case fs.inodeSize < 128 || fs.inodeSize > fs.blockSize || fs.inodeSize&(fs.inodeSize-1) != 0:

@@ -68,7 +68,7 @@ func (n *inode) checkFlags() error {
 	case n.flags&flagCrypt != 0:
 		return errors.New("the file is encrypted")
 	case n.flags&flagInline != 0:
-		return errors.New("feature inline_data is not understood")
+		return errors.New("feature inline_data is not supported")
 	case n.size < 0:
 		return fmt.Errorf("a file of %d bytes", n.size)
 	}

@@ -50,7 +50,7 @@ func (a *allocator) allocateBlocks(goal, n int64) ([]run, error) {
 		runs, from = append(runs, got...), 0
 	}
 	if n > 0 {
-		return nil, corrupt("%d blocks less are free than are counted", n)
+		return nil, corrupt("%d free blocks are missing", n)
 	}
 	return runs, nil
 }

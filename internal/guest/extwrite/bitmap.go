@@ -73,7 +73,7 @@ func (g *groupTable) newBlockBitmap(group int64, p groupLayout) (bitmap, error) 
 	}
 	// The kernel counted the free blocks when it created the group; a difference means corruption.
 	if free := g.super.groupCount(d, 0xc, 0x2c); bits.countClear(g.super.groupBlocks(group)) != free {
-		return nil, corrupt("group %d, which was never used, has %d free blocks", group, free)
+		return nil, corrupt("unused group %d has %d free blocks", group, free)
 	}
 	// bg_flags: the bitmap is valid from now on.
 	put16(d, 0x12, le16(d, 0x12)&^groupBlockUninit)

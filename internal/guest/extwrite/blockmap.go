@@ -100,7 +100,7 @@ func (ms *mappings) putBlockMap(n inode, m *mapping) error {
 func (s *super) checkBlockMap(m *mapping) error {
 	for _, r := range m.runs {
 		if r.disk+r.n > 1<<32 {
-			return fault.New(fault.Full, "no room is left where files without extents may be")
+			return fault.New(fault.Full, "no free blocks below 2^32, which files without extents require")
 		}
 	}
 	if m.end() > directBlocks+s.blocksPerEntry(1)+s.blocksPerEntry(2)+s.blocksPerEntry(3) {

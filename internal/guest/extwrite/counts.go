@@ -68,7 +68,7 @@ func (g *groupTable) countUsedInode(group int64, folder bool) error {
 	// bg_free_inodes_count and s_free_inodes_count
 	inGroup, all := g.super.groupCount(d, 0xe, 0x2e)-1, int64(le32(s, 0x10))-1
 	if inGroup < 0 || all < 0 {
-		return corrupt("a free inode in group %d, and none counted", group)
+		return corrupt("free inode in group %d, but the count is zero", group)
 	}
 	g.super.putGroupCount(d, 0xe, 0x2e, inGroup)
 	put32(s, 0x10, uint32(all))

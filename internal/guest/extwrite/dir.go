@@ -59,7 +59,7 @@ func (s *super) parseEntries(b []byte) ([]entry, error) {
 // maxDir, or if it has holes.
 func (f *folders) readMapping(n inode) (*mapping, error) {
 	if !n.hasType(modeDir) {
-		return nil, fault.New(fault.NotFound, "it is no folder")
+		return nil, fault.New(fault.NotFound, "it is not a folder")
 	}
 	if n.size() > maxDir || n.size()%f.super.blockSize != 0 {
 		return nil, fault.New(fault.Unsupported, "a folder of %d bytes", n.size())

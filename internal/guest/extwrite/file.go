@@ -60,7 +60,7 @@ func (fs *FS) replaceContent(n inode, data []byte) error {
 func checkWritable(n inode) error {
 	switch {
 	case !n.hasType(modeFile):
-		return fault.New(fault.Unsupported, "it is no file")
+		return fault.New(fault.Unsupported, "it is not a regular file")
 	case n.flags()&(flagImmutable|flagAppend) != 0:
 		return fault.New(fault.Denied, "the guest protects it from changes").WithHint("in the guest: chattr -ia FILE")
 	}

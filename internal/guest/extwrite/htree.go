@@ -65,7 +65,7 @@ func (f *folders) findLeaf(m *mapping, node []byte, levels int, hash uint32) (at
 			child = le32(node, first+i*8+4)
 		}
 		if at = m.diskBlock(int64(child & 0x0fffffff)); at == 0 {
-			return 0, false, corrupt("a folder's hash tree leads out of it")
+			return 0, false, corrupt("a folder's hash tree refers to a block outside of it")
 		}
 		if levels == 0 {
 			return at, true, nil
@@ -105,7 +105,7 @@ func (f *folders) clearTreeRoot(folder inode, at int64) error {
 	}
 	const dot, dotDot = 0, 12
 	if le16(b, dot+4) != 12 || b[dotDot+6] != 2 {
-		return corrupt("a folder that does not begin with itself and the one above")
+		return corrupt("a folder that does not begin with \".\" and \"..\"")
 	}
 	clear(b[dotDot+12:])
 	put16(b, dotDot+4, uint16(f.super.leafLen()-dotDot))

@@ -67,7 +67,7 @@ func (m *mapping) addRun(r run) error {
 		l := &m.runs[last]
 		// Runs must be sorted; diskBlock searches them.
 		if r.file < l.end() {
-			return corrupt("block %d of a file comes twice", r.file)
+			return corrupt("block %d of a file occurs twice", r.file)
 		}
 		if l.end() == r.file && l.disk+l.n == r.disk && l.unwritten == r.unwritten {
 			l.n += r.n

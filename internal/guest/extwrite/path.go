@@ -98,7 +98,7 @@ func (w *walk) enterName(name string) (target string, err error) {
 		return "", err
 	}
 	if !folder.hasType(modeDir) {
-		return "", fault.New(fault.NotFound, "a part of the path is no folder")
+		return "", fault.New(fault.NotFound, "a part of the path is not a folder")
 	}
 	num, err := w.resolver.folders.lookUp(folder, name)
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *resolver) resolveParent(path string) (inode, string, error) {
 	path = strings.TrimRight(path, "/")
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if name == "" || name == "." || name == ".." {
-		return inode{}, "", fault.New(fault.Invalid, "%q is no name", name)
+		return inode{}, "", fault.New(fault.Invalid, "%q is not a valid file name", name)
 	}
 	folder, err := r.resolvePath(strings.TrimSuffix(path, name))
 	return folder, name, err

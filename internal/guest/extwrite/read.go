@@ -15,7 +15,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if !n.hasType(modeFile) {
-		return nil, fault.New(fault.Unsupported, "%s is no file", path)
+		return nil, fault.New(fault.Unsupported, "%s is not a regular file", path)
 	}
 	if n.size() > limit {
 		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, n.size(), limit)
@@ -70,7 +70,7 @@ func (fs *FS) Readlink(path string) (string, error) {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	if !n.hasType(modeLink) {
-		return "", fault.New(fault.Unsupported, "%s is no symbolic link", path)
+		return "", fault.New(fault.Unsupported, "%s is not a symbolic link", path)
 	}
 	return fs.paths.readTarget(n)
 }

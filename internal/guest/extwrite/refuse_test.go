@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-// What is not understood is refused by its name, before anything is read beyond the superblock.
+// What is not supported is refused by its name, before anything is read beyond the superblock.
 func TestFeaturesAreRefusedByName(t *testing.T) {
 	for feature, args := range map[string][]string{
 		"inline_data": {"-O", "inline_data"},

@@ -96,8 +96,8 @@ func (s *super) checkSuper(p []byte) error {
 		return err
 	}
 	if foreign := s.foreignFeatures(); len(foreign) > 0 {
-		return fault.New(fault.Unsupported, "the file system has features that are not written to: %s", strings.Join(foreign, ", ")).
-			WithHint("move the VM with the compat profile, which changes nothing in the guest")
+		return fault.New(fault.Unsupported, "the file system has features that decamp does not write: %s", strings.Join(foreign, ", ")).
+			WithHint("migrate the VM with the compat profile, which changes nothing in the guest")
 	}
 	if err := s.checkGeometry(); err != nil {
 		return err

@@ -17,7 +17,7 @@ const (
 func shortName(name string) (out [11]byte, err error) {
 	base, ext, _ := strings.Cut(strings.ToUpper(name), ".")
 	if base == "" || len(base) > 8 || len(ext) > 3 || strings.Trim(base+ext, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-		return out, fault.New(fault.Unsupported, "%q is no short name", name).WithHint("report this: decamp makes files of short names only")
+		return out, fault.New(fault.Unsupported, "%q is not a short name (8.3)", name).WithHint("report this: decamp only creates files with short names")
 	}
 	copy(out[:], base+strings.Repeat(" ", 8-len(base))+ext+strings.Repeat(" ", 3-len(ext)))
 	return out, nil

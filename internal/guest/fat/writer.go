@@ -163,7 +163,7 @@ func (w *Writer) openFolder(names []string) (*node, error) {
 			return nil, err
 		}
 		if next.Kind() != tree.Folder {
-			return nil, fmt.Errorf("%s is no folder", name)
+			return nil, fmt.Errorf("%s is not a folder", name)
 		}
 		at = next.(*node)
 	}
@@ -258,7 +258,7 @@ func (w *Writer) addLine(in *node, line []byte) error {
 // growFolder adds an empty cluster to a folder. The root of FAT12 and FAT16 cannot grow.
 func (w *Writer) growFolder(in *node) error {
 	if in.first == rootFAT || int64(len(in.clusters)+1)*w.fs.clusterSize > maxFolder {
-		return fault.New(fault.Full, "a folder has no room for another name").WithHint("in the guest: remove files from the folders of /boot/efi")
+		return fault.New(fault.Full, "a folder is full").WithHint("in the guest: remove files from the folders of /boot/efi")
 	}
 	more, err := w.allocateClusters(1)
 	if err != nil {

@@ -65,7 +65,7 @@ func (l *lz4Legacy) readBlock() error {
 		l.packed = make([]byte, size)
 	}
 	if _, err := io.ReadFull(l.r, l.packed[:size]); err != nil {
-		return fmt.Errorf("a block that is cut short: %w", err)
+		return fmt.Errorf("truncated block: %w", err)
 	}
 	n, err := lz4.UncompressBlock(l.packed[:size], l.plain)
 	if err != nil {

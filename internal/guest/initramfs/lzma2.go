@@ -95,7 +95,7 @@ func (z *lzma2) readChunk() (err error) {
 	h := z.room[:length]
 	h[0] = control
 	if _, err := io.ReadFull(z.in, h[1:]); err != nil {
-		return fmt.Errorf("a chunk that is cut short: %w", err)
+		return fmt.Errorf("truncated chunk: %w", err)
 	}
 	size := 1 + int(h[1])<<8 + int(h[2])
 	follow := size
@@ -112,7 +112,7 @@ func (z *lzma2) readChunk() (err error) {
 	}
 	z.chunk = z.room[:length+follow]
 	if _, err := io.ReadFull(z.in, z.chunk[length:]); err != nil {
-		return fmt.Errorf("a chunk that is cut short: %w", err)
+		return fmt.Errorf("truncated chunk: %w", err)
 	}
 	z.left, z.fresh = size, false
 	if z.out == nil {

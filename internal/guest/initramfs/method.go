@@ -48,7 +48,7 @@ func methodOf(head []byte) (method, error) {
 			continue
 		}
 		if m.open == nil {
-			return method{}, fmt.Errorf("archives compressed with %s are not understood", m.name)
+			return method{}, fmt.Errorf("archives compressed with %s are not supported", m.name)
 		}
 		return m, nil
 	}
@@ -142,7 +142,7 @@ func (t *decompressors) openZstd(r *bufio.Reader) (io.Reader, error) {
 func (t *decompressors) openLZMA(r *bufio.Reader) (io.Reader, error) {
 	head, err := r.Peek(lzma.HeaderLen)
 	if err != nil {
-		return nil, fmt.Errorf("a header that is cut short: %w", err)
+		return nil, fmt.Errorf("truncated header: %w", err)
 	}
 	dict := min(int64(binary.LittleEndian.Uint32(head[1:])), maxDict)
 	// The decoder needs no larger dictionary than the content; -1 means an unknown size.

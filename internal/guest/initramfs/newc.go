@@ -27,7 +27,7 @@ func (c *reader) readNewc(r *bufio.Reader) error {
 	h := make([]byte, newcHeader)
 	for {
 		if _, err := io.ReadFull(r, h); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
 		if !isNewc(h) {
 			return fmt.Errorf("a file in an archive begins with %q", h[:6])
@@ -46,7 +46,7 @@ func (c *reader) readNewc(r *bufio.Reader) error {
 		}
 		name := make([]byte, nameSize)
 		if _, err := io.ReadFull(r, name); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
 		if err := c.skipBytes(r, padding(newcHeader+nameSize)); err != nil {
 			return err
@@ -99,7 +99,7 @@ func (c *reader) skipBytes(r *bufio.Reader, n int64) error {
 			return err
 		}
 		if _, err := r.Discard(int(part)); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
 		n -= part
 	}

@@ -71,7 +71,7 @@ func (t *decompressors) openXZ(r *bufio.Reader) (io.Reader, error) {
 	case 10:
 		x.checkSize = 32
 	default:
-		return nil, fmt.Errorf("check %d is not understood", h[7])
+		return nil, fmt.Errorf("check %d is not supported", h[7])
 	}
 	return x, nil
 }
@@ -112,7 +112,7 @@ func (x *xzStream) readHeader() error {
 	// The first byte is the size of the header in words, minus one.
 	h := make([]byte, 4*(int(first)+1)-1)
 	if _, err := io.ReadFull(x.r, h); err != nil {
-		return fmt.Errorf("a block that is cut short: %w", err)
+		return fmt.Errorf("truncated block: %w", err)
 	}
 	size, err := xzDict(h[:len(h)-4])
 	if err != nil {
@@ -138,7 +138,7 @@ func xzDict(h []byte) (int, error) {
 	}
 	const lzma2 = 0x21
 	if flags&0x3 != 0 || len(h) < 3 || h[0] != lzma2 || h[1] != 1 {
-		return 0, errors.New("filters other than LZMA2 are not understood")
+		return 0, errors.New("filters other than LZMA2 are not supported")
 	}
 	size, err := lzma.DecodeDictCap(h[2])
 	if err != nil || size > maxDict {

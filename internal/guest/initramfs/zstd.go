@@ -64,7 +64,7 @@ func (f *zstdFrame) nextPart() error {
 	}
 	h, err := f.r.Peek(3)
 	if err != nil {
-		return fmt.Errorf("a block that is cut short: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("truncated block: %w", io.ErrUnexpectedEOF)
 	}
 	// Bit 0 marks the last block, bits 1 and 2 are the type, the others the size.
 	bits := int(h[0]) | int(h[1])<<8 | int(h[2])<<16
@@ -81,20 +81,20 @@ func (f *zstdFrame) nextPart() error {
 func (f *zstdFrame) windowSize() (int64, error) {
 	h, err := f.r.Peek(5)
 	if err != nil {
-		return 0, fmt.Errorf("a frame that is cut short: %w", io.ErrUnexpectedEOF)
+		return 0, fmt.Errorf("truncated frame: %w", io.ErrUnexpectedEOF)
 	}
 	// Frame header descriptor: flag for a single segment, sizes of the dictionary ID and of the content size.
 	single, dict, sized := h[4]>>5&1 != 0, [4]int{0, 1, 2, 4}[h[4]&3], [4]int{0, 2, 4, 8}[h[4]>>6]
 	if !single {
 		if h, err = f.r.Peek(6); err != nil {
-			return 0, fmt.Errorf("a frame that is cut short: %w", io.ErrUnexpectedEOF)
+			return 0, fmt.Errorf("truncated frame: %w", io.ErrUnexpectedEOF)
 		}
 		base := int64(1) << (10 + h[5]>>3)
 		return min(base+base/8*int64(h[5]&7), maxDict), nil
 	}
 	sized = max(sized, 1)
 	if h, err = f.r.Peek(5 + dict + sized); err != nil {
-		return 0, fmt.Errorf("a frame that is cut short: %w", io.ErrUnexpectedEOF)
+		return 0, fmt.Errorf("truncated frame: %w", io.ErrUnexpectedEOF)
 	}
 	size := uint64(0)
 	for i := range sized {
@@ -107,7 +107,7 @@ func (f *zstdFrame) windowSize() (int64, error) {
 func (f *zstdFrame) readHeader() error {
 	h, err := f.r.Peek(5)
 	if err != nil {
-		return fmt.Errorf("a frame that is cut short: %w", io.ErrUnexpectedEOF)
+		return fmt.Errorf("truncated frame: %w", io.ErrUnexpectedEOF)
 	}
 	d := h[4]
 	single, sized := d>>5&1 != 0, d>>6

@@ -13,7 +13,7 @@ import (
 // kind of the volume is not supported.
 func (v *Volume) Open() (budget.Reader, error) {
 	if v.Kind != "linear" && v.Kind != "striped" {
-		return nil, fmt.Errorf("volumes of kind %q are not understood", v.Kind)
+		return nil, fmt.Errorf("volumes of kind %q are not supported", v.Kind)
 	}
 	d := &device{v: v}
 	for _, s := range v.segs {

@@ -96,7 +96,7 @@ func (n *node) eachInlineEntry(yield func(dirEntry) bool) error {
 	p = p[2+width:]
 	for range count {
 		if len(p) < 3 || len(p) < n.inlineEntrySize(p, width) {
-			return errors.New("a folder that is cut short")
+			return errors.New("truncated folder")
 		}
 		// Entry: length of the name, offset, name, type (with ftype), inode.
 		length := int(p[0])

@@ -191,5 +191,5 @@ func (n *node) Target() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("a symbolic link that is cut short")
+	return "", errors.New("truncated symbolic link")
 }

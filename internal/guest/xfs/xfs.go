@@ -87,9 +87,9 @@ func (fs *FS) checkGeometry(incompat uint32, dirLog byte) error {
 	size := fs.blockSize
 	switch {
 	case fs.version != 4 && fs.version != 5:
-		return fmt.Errorf("version %d is not understood", fs.version)
+		return fmt.Errorf("version %d is not supported", fs.version)
 	case incompat&^incompatKnown != 0:
-		return fmt.Errorf("features %#x are not understood", incompat&^incompatKnown)
+		return fmt.Errorf("features %#x are not supported", incompat&^incompatKnown)
 	case size < 512 || size > 64<<10 || size&(size-1) != 0:
 		return fmt.Errorf("blocks of %d bytes", size)
 	case dirLog > 7 || size<<dirLog > 64<<10:

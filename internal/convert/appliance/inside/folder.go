@@ -60,7 +60,7 @@ func (f *folder) openFile(path string, flags uint64) (*os.File, int64, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fault.New(fault.Unsupported, "%s is no file", path)
+		err = fault.New(fault.Unsupported, "%s is not a regular file", path)
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, file.Close())
@@ -127,7 +127,7 @@ func (f *folder) openParent(p string) (*os.File, string, error) {
 	name := path.Base(p)
 	// Such a path has no last name to create or to read.
 	if name == "." || name == ".." || name == "/" {
-		return nil, "", fault.New(fault.Invalid, "%q is no name", name)
+		return nil, "", fault.New(fault.Invalid, "%q is not a valid file name", name)
 	}
 	dir, err := f.openPath(strings.TrimSuffix(p, name), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	return dir, name, err

@@ -108,7 +108,7 @@ func readBytes(r io.Reader, n int64) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, r, n)
 	if err != nil {
-		return nil, fmt.Errorf("a message is cut short at %d of %d bytes: %w", got, n, io.ErrUnexpectedEOF)
+		return nil, fmt.Errorf("truncated message: %d of %d bytes: %w", got, n, io.ErrUnexpectedEOF)
 	}
 	return b.Bytes(), nil
 }
