@@ -14,7 +14,7 @@ const (
 	agentWantFile = "etc/systemd/system/multi-user.target.d/50-decamp-guest-agent.conf"
 )
 
-// agentScript installs the agent and removes these files, itself too.
+// agentScript installs the agent and removes these files, including itself.
 //
 //go:embed agent.sh
 var agentScript string

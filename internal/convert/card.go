@@ -16,7 +16,7 @@ type Card struct {
 	Name string // "ens192"
 }
 
-// linkPrefix is how our files for systemd's udev begin. They come before the distribution's.
+// Files for systemd's udev.
 const (
 	// prefix of our files for systemd's udev, which are before the distribution's in the order of names
 	linkPrefix = "etc/systemd/network/10-decamp-"

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// A depIndex is a trie of module names, as modprobe reads it from modules.dep.bin. The
+// A depIndex is a trie of module names in the form of modules.dep.bin, which modprobe reads. The
 // format is that of kmod, libkmod/libkmod-index.c: big-endian numbers, and nodes of
 //
-//	prefix, ending in 0                                  if bit 31 of what points here is set
+//	prefix, ending in 0                                  if bit 31 of the pointer is set
 //	first and last character, and a pointer for each     if bit 29
 //	count; for each a priority and a text ending in 0    if bit 30
 //
-// The lower 28 bits of a pointer are where the node is in the file; 0 is no node.
+// The lower 28 bits of a pointer are the offset of the node in the file; 0 means no node.
 type depIndex struct {
 	children map[byte]*depIndex // subtrees by the next byte of the name
 	value    string             // value of the name that ends here; empty if none does

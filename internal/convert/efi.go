@@ -15,7 +15,7 @@ import (
 	reading "github.com/decamp/decamp/internal/guest/tree"
 )
 
-// The boot entries of EFI are in variables of the firmware, which stay behind. A firmware without
+// The boot entries of EFI are in variables of the firmware, which are not migrated. A firmware without
 // entries starts EFI/BOOT/BOOTX64.EFI of the system partition; Debian, Arch and others create that file
 // only on request. All targets start it without further configuration.
 const (
@@ -134,7 +134,7 @@ func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, l
 			names = append(names, v.Name)
 		}
 	}
-	slices.Sort(names) // FAT has no order
+	slices.Sort(names) // FAT folders are not sorted
 	for _, name := range names {
 		if len(names) == 1 || strings.EqualFold(name, distribution) {
 			return plans[name], plans[name][fallbackLoader]

@@ -31,7 +31,7 @@ type layout []mountPoint
 func findLayout(vols []volume) (layout, error) {
 	var roots []mountPoint
 	var fstab string
-	var unread error // may be the root's
+	var unread error // errors of unreadable volumes; the root may be among them
 	for _, v := range vols {
 		files, err := guest.OpenTree(v.kind, v.files)
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// maxModule bounds a module unpacked, and maxIndex the lists of modules, in bytes.
+// Limits of files that are read.
 const (
 	maxModule = 16 << 20 // bytes of a module after decompression
 	maxIndex  = 32 << 20 // bytes of a list of modules
@@ -49,7 +49,7 @@ func (t tree) readModules(k kernel) (*moduleList, error) {
 	// Drivers in modules.builtin need no module.
 	builtIn, err := on.ReadFile(inner+"/modules.builtin", maxIndex)
 	if err != nil {
-		return list, nil // kernels of long ago have no such list
+		return list, nil // old kernels have no such list
 	}
 	for line := range strings.Lines(string(builtIn)) {
 		list.builtIn[initramfs.Module(strings.TrimSpace(line))] = true

@@ -10,7 +10,7 @@ import (
 // 64 KiB of space.
 const fveSize = 64 << 10
 
-// Kinds of protectors that a BitLocker volume's key is kept by.
+// Kinds of protectors of a BitLocker volume's key.
 const (
 	protectClear    = 0x0000 // the key is stored unencrypted: protection is suspended or not enabled yet
 	protectTPM      = 0x0100 // TPM

@@ -191,7 +191,7 @@ func (d *detector) examinePartition(p *Partition) {
 		return
 	}
 	if d.isInVolumes(p) {
-		return // dynamic looks into those
+		return // examineDynamic examines those
 	}
 	slice := d.disk.subWindow(p.Off, p.Len)
 	v := d.openVolume(slice, fmt.Sprintf("partition %d", p.Number))

@@ -93,7 +93,7 @@ func parseGPT(array []byte, size int) []Partition {
 		if bytes.Equal(e[:16], make([]byte, 16)) {
 			continue
 		}
-		const maxSector = 1 << 52 // keeps bytes within int64
+		const maxSector = 1 << 52 // byte offsets must fit int64
 		first, last := binary.LittleEndian.Uint64(e[32:]), binary.LittleEndian.Uint64(e[40:])
 		if first >= maxSector || last >= maxSector || last < first {
 			first, last = 0, maxSector-1 // Detect reports entries outside of the disk

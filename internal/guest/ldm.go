@@ -73,7 +73,7 @@ func (d *detector) findPrivHead() (ldm.Header, bool) {
 	if head, ok := ldm.Find(d.disk, privHeadSector*disk.SectorSize, disk.SectorSize); ok && d.report.Table == MBR {
 		return head, true
 	}
-	tries := 4 // each reads 1 MiB, and a disk has one such partition
+	tries := 4 // each search reads 1 MiB, and a valid disk has one such partition
 	for _, p := range d.report.Partitions {
 		if p.Type == ldmMetadataGUID && p.Len > 0 && tries > 0 {
 			tries--

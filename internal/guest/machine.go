@@ -35,7 +35,7 @@ func (m *machine) examineGuest() {
 	boot := m.mountVolumes(root)
 	g := linux.Read(m.budget, root.tree)
 	if m.budget.Err() != nil {
-		return // an undetected part may still exist
+		return // the result would be incomplete
 	}
 	r := &root.detector.report
 	r.Linux = &g
@@ -44,7 +44,7 @@ func (m *machine) examineGuest() {
 	for _, w := range j.listWarnings() {
 		root.detector.warn(w.Code, "%s", w.Text)
 	}
-	room := int64(len(g.Kernels)) * (12 << 20) // more than drivers and their lists take, packed
+	room := int64(len(g.Kernels)) * (12 << 20) // more than compressed drivers and their lists need
 	if boot.usage != nil && boot.usage.Free < room {
 		root.detector.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
 	}

@@ -133,7 +133,7 @@ func (s *winSystem) findDevice(driver string) string {
 // PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF565000BB0895FE00 (vmxnet3, 00:50:56:95:08:bb) and
 // PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700 (e1000e, 00:0c:29:66:a8:07).
 //
-// Older cards have a name made of their bus address, without a MAC.
+// Older cards have a device name derived from their bus address, without a MAC.
 func serialMAC(device string) string {
 	b, err := hex.DecodeString(device[strings.LastIndex(device, `\`)+1:])
 	if err != nil || len(b) != 9 {

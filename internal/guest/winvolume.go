@@ -47,7 +47,7 @@ func (d *detector) examineNTFS(number int, kind string, w *window) {
 		d.warnUnreadable(NTFS, w, err)
 	}
 	s.readRegistry()
-	if d.machine.budget.Err() == nil { // after the end of the budget missing parts are unknown
+	if d.machine.budget.Err() == nil { // otherwise the description may be incomplete
 		d.addWindows(s)
 	}
 }

@@ -81,7 +81,7 @@ func (o Options) namedKernel(volumes []convert.Volume) (*kernel, error) {
 func (o Options) listImages() []string {
 	var found []string
 	for _, pattern := range []string{"boot/vmlinuz-*", "lib/modules/*/vmlinuz"} {
-		names, _ := filepath.Glob(filepath.Join(o.Root, pattern)) // the pattern is good
+		names, _ := filepath.Glob(filepath.Join(o.Root, pattern)) // fails only for an invalid pattern
 		found = append(found, names...)
 	}
 	// Release numbers of different distributions are not comparable, but times are.
@@ -164,8 +164,8 @@ func (k *kernel) readIndexes(dep string) {
 	}
 }
 
-// hardware lists the modules for the VM's devices. Checksum code is built in or a module; each file
-// system requests it by an alias that nothing resolves in the VM.
+// deviceModules are the modules for the VM's devices. Checksum code is built in or a module; each file
+// system requests it by an alias, which no program in the VM resolves.
 var (
 	deviceModules = []string{"virtio_pci", "virtio_scsi", "sd_mod", "virtio_console"}
 	checksums     = []string{"crc32c_generic", "crc32c_cryptoapi", "xxhash_generic", "sha256_generic", "blake2b_generic"}

@@ -30,13 +30,13 @@ func New(base disk.Source, limit int64) *Overlay {
 
 // NewLayer returns an overlay on o with a separate limit of the same size. Writes to it do not change o
 // until Merge. The caller must not write to o meanwhile. Closing the layer does not close o.
-func (o *Overlay) NewLayer() *Overlay { return New(unclosed{o}, o.limit) }
+func (o *Overlay) NewLayer() *Overlay { return New(sharedBase{o}, o.limit) }
 
 // unclosed is an Overlay as the base of a layer, which must not close it.
-type unclosed struct{ *Overlay }
+type sharedBase struct{ *Overlay }
 
 // Close does nothing.
-func (unclosed) Close() error { return nil }
+func (sharedBase) Close() error { return nil }
 
 // CheckMerge returns an error if the writes of a layer would exceed the limit of o.
 func (o *Overlay) CheckMerge(above *Overlay) error {

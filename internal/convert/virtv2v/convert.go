@@ -92,7 +92,7 @@ func (e *Engine) Convert(ctx context.Context, j Job) (_ Report, err error) {
 	}
 	defer func() { err = errors.Join(err, closeKeys()) }()
 	report := Report{Version: tool.Version, Accel: e.chooseAccel(ctx), SCSI: j.Windows != nil && tool.Has(optionBlockDriver)}
-	work, err := os.MkdirTemp("", "decamp-v2v-") // sockets are made there: their paths have to be short
+	work, err := os.MkdirTemp("", "decamp-v2v-") // sockets are created there, so the path must be short
 	if err != nil {
 		return report, fault.Room(os.TempDir(), err)
 	}
@@ -135,7 +135,7 @@ func (t Tool) buildArguments(j Job, file string) []string {
 // chooseAccel returns the accelerator for the appliance. libguestfs uses KVM if the device exists, and
 // fails if KVM does not work, so a vCPU is tried first.
 func (e *Engine) chooseAccel(ctx context.Context) string {
-	const limit = 2 * time.Second // a vCPU that runs takes 40 ms
+	const limit = 2 * time.Second // a vCPU that works needs 40 ms
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if e.o.KVM(ctx) == nil {
@@ -172,7 +172,7 @@ func (e *Engine) buildEnvironment(work, accel string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	set("LIBGUESTFS_CACHEDIR", cache) // its appliance is kept there for the next guest
+	set("LIBGUESTFS_CACHEDIR", cache) // the appliance is reused for the next guest
 	set("VIRT_V2V_TMPDIR", cache)
 	if drivers := e.Drivers(); drivers != "" {
 		set("VIRTIO_WIN", drivers)

@@ -144,7 +144,7 @@ func (w *Windows) driverFolderNames() (names []string) {
 		case name == "2k8" && !w.Server:
 			names = append(names, "vista")
 		case name == "2k25":
-			names = append(names, "2k16") // a libguestfs that does not know it takes it for that
+			names = append(names, "2k16") // older releases of libguestfs use this folder
 		}
 	}
 	return slices.Compact(names)

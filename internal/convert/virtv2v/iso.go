@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// An ISO image is read as ECMA-119 has it: volume descriptors from sector 16 on, folders as runs of
-// records. Joliet's tree is taken where there is one: the primary one cuts names.
+// An ISO image is parsed according to ECMA-119: volume descriptors from sector 16 on, folders as runs of
+// records. Joliet's tree is preferred if it exists, because the primary one truncates names.
 const (
 	isoSector      = 2048     // bytes of a sector
 	isoFirst       = 16       // sector of the first volume descriptor
@@ -58,7 +58,7 @@ func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 
 // An isoRecord is an entry of a folder.
 type isoRecord struct {
-	sector, size uint32 // its first sector, and bytes
+	sector, size uint32 // first sector, and length in bytes
 	folder       bool   // the entry is a folder
 	name         []byte // encoded name, with a version after a semicolon
 	length       int    // bytes of the record
@@ -98,7 +98,7 @@ func (w *isoWalk) walkFolder(f isoRecord, path string, depth int) error {
 		return fault.New(fault.Corrupt, "its folder %q cannot be read: %w", path, err)
 	}
 	for len(data) > 0 {
-		if data[0] == 0 { // records do not go over the end of a sector
+		if data[0] == 0 { // records do not cross the end of a sector
 			data = data[min(len(data), (len(data)-1)%isoSector+1):]
 			continue
 		}

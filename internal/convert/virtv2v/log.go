@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// What is kept of a log, in bytes: its beginning and its end. A real one, with all that libguestfs
-// traces, has some 5 MB.
+// Parts of the log that are stored: its beginning and its end. A usual log, with the traces of
+// libguestfs, has about 5 MB.
 const (
 	maxHead = 48 << 20 // bytes from the beginning
 	maxTail = 16 << 20 // bytes from the end
@@ -30,7 +30,7 @@ type outputLog struct {
 
 // newOutputLog creates or replaces the file at path.
 func newOutputLog(path string, tell func(string)) (*outputLog, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // same mode as all files of a run
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // same mode as all other files of a run
 	if err != nil {
 		return nil, err
 	}

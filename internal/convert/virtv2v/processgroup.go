@@ -67,7 +67,7 @@ func (g *processGroup) close() error {
 // hasProcesses reports whether a process of the group runs. Zombies do not count, because in a
 // container possibly no process waits for them.
 func hasProcesses(group int) bool {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is good
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // fails only for an invalid pattern
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {

@@ -21,7 +21,7 @@ type Tool struct {
 	options map[string]bool // options in its help
 }
 
-// Options of newer releases. Distributions take some into older ones, so the program is asked.
+// Options of newer releases. Distributions add some of them to older releases, so Find reads the help.
 const (
 	optionBlockDriver = "--block-driver" // since 2.4: bus of a converted Windows
 	optionNoTrim      = "--no-fstrim"    // since 2.12: do not trim file systems

@@ -56,7 +56,7 @@ func lzmaAlone(plain []byte) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer do not fail
 	}
 	// Bytes 1 to 4 of the header are the size of the dictionary.
 	le32(out.Bytes(), 1, 64<<20)
@@ -123,7 +123,7 @@ func gzipBomb(size int) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer do not fail
 	}
 	return out.Bytes()
 }

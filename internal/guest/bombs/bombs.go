@@ -1,4 +1,4 @@
-// Package bombs makes disks of hostile guests: small images that would cost their reader
+// Package bombs creates disks of hostile guests: small images that would cost their reader
 // unbounded memory or work. Tests and benchmarks examine them; nothing else uses them.
 package bombs
 

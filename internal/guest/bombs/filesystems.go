@@ -123,7 +123,7 @@ func btrfsImage(chunks bool) *Image {
 				}
 			})
 		}
-		block(base, 0, func(p []byte) { le32(p, 96, (node-101)/25) }) // all items precede the searched one
+		block(base, 0, func(p []byte) { le32(p, 96, (node-101)/25) }) // all keys are 0 and precede every searched key
 	}
 	const chunkTree, rootTree = 1 << 20, 2 << 20
 	top := byte(7)

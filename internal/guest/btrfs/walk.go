@@ -43,7 +43,7 @@ func compareKeys(a, b key) int {
 // readBlock returns a tree block and verifies its address and level. The caller must not change it.
 // Each call counts as a read, even if the block is cached, because trees with loops must end.
 func (f *FS) readBlock(b blockRef) ([]byte, error) {
-	if err := f.r.Budget().Step(1 + f.nodeSize>>9); err != nil { // its items are looked at one by one
+	if err := f.r.Budget().Step(1 + f.nodeSize>>9); err != nil { // callers parse all items of the block
 		return nil, err
 	}
 	if f.reads++; f.reads > MaxReads { // blocks in memory count as well: trees could form cycles
@@ -93,7 +93,7 @@ func (f *FS) walkBlock(b blockRef, from key, yield func(k key, data []byte) bool
 		link := p[headSize+i*linkSize:]
 		// The next child also begins before from, so this one ends before it.
 		if i+1 < count && compareKeys(parseKey(link[linkSize:]), from) <= 0 {
-			continue // all of it is before
+			continue // the whole child precedes from
 		}
 		more, err := f.walkBlock(blockRef{le64(link, keySize), b.level - 1}, from, yield)
 		if err != nil || !more {

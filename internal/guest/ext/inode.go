@@ -185,7 +185,7 @@ func leafBlock(node []byte, entries int, i int64) int64 {
 		entry := node[12+e*12:]
 		// Leaf entry: 32-bit file block, 16-bit length, 48-bit disk block.
 		first, count := int64(le32(entry, 0)), int64(le16(entry, 4))
-		written := count <= 32768 // more means: allocated, reads as zeros
+		written := count <= 32768 // a higher count marks an unwritten extent
 		if i >= first && i < first+count && written {
 			return int64(le16(entry, 6))<<32 + int64(le32(entry, 8)) + i - first
 		}

@@ -36,7 +36,7 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 
 // resolvePath returns the inode number of path, with all links followed.
 func (fs *FS) resolvePath(path string) (uint32, error) {
-	trail := []uint32{rootInode} // the folders walked through, for ".."
+	trail := []uint32{rootInode} // folders from the root to the current one, for ".."
 	links := 0
 	for path != "" {
 		var name string

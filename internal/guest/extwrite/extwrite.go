@@ -34,10 +34,10 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// A Disk holds the file system, from the disk's first byte on.
+// A Disk contains the file system, from the disk's first byte on.
 type Disk = budget.ReadWriter
 
-// Bounds, see the package comment.
+// Limits; see the package comment.
 const (
 	maxRuns   = 1 << 16   // runs of one file, and tables of one file
 	maxDir    = 16 << 20  // bytes of one folder
@@ -52,11 +52,11 @@ const (
 //
 //	resolver    paths
 //	folders     names, hash trees
-//	mappings    which blocks a file has
+//	mappings    blocks of files
 //	inodeTable  inodes, their times, checksums and labels
-//	allocator   which blocks and inodes are free
+//	allocator   free blocks and inodes
 //	groupTable  descriptors, bitmaps, counts
-//	stage       blocks, changed and as they were read
+//	stage       changed and unchanged blocks
 type FS struct {
 	super   *super           // fields of the superblock that do not change
 	stage   *stage           // changed blocks, in memory until Flush
@@ -121,7 +121,7 @@ func (fs *FS) runChange(what, path string, change func() error) error {
 		fs.stage.dropPending()
 		return fmt.Errorf("%s %s: %w", what, path, err)
 	}
-	fs.stage.keepPending()
+	fs.stage.stagePending()
 	return nil
 }
 

@@ -214,7 +214,7 @@ func TestFullIsSaidAndNothingChanged(t *testing.T) {
 					t.Fatalf("got %v, want full and a remedy", err)
 				}
 			}
-			if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+			if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
 				t.Error("a call that failed left changes")
 			}
 			if err := fs.AppendFile("boot/initrd", make([]byte, free-256<<10)); err != nil {

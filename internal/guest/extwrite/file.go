@@ -114,7 +114,7 @@ func (fs *FS) AppendFile(path string, data []byte) error {
 		if err != nil {
 			return err
 		}
-		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or room at its end: seldom, so the simple way
+		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or unused blocks at the end are rare, so the file is rewritten
 			old, err := fs.maps.readContent(n)
 			if err != nil {
 				return err

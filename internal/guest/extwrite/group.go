@@ -11,9 +11,9 @@ type groupLayout struct {
 	blockBitmap, inodeBitmap, inodeTable int64 // first block of each part; with flex_bg possibly in another group
 }
 
-// A groupTable holds what the file system records of its groups: their descriptors, their
-// bitmaps, and the counts of free blocks and inodes, of a group and of all together. It
-// recomputes their checksums at the end of each call.
+// A groupTable contains the metadata of the groups: their descriptors, their bitmaps, and the
+// counts of free blocks and inodes, of a group and of all together. It recomputes their checksums
+// at the end of each call.
 type groupTable struct {
 	super   *super         // geometry and features
 	stage   *stage         // blocks of descriptors and bitmaps

@@ -2,8 +2,8 @@ package extwrite
 
 import "math/bits"
 
-// Versions of a hash tree's hash. Three more than the first is the same one for characters
-// without sign.
+// Versions of a hash tree's hash. A version that is higher by three is the same hash for unsigned
+// characters.
 const (
 	hashLegacy  = 0 // hash of the first kernels with hash trees
 	hashHalfMD4 = 1 // half MD4, the default of mke2fs

@@ -1,6 +1,6 @@
 package extwrite
 
-// A hash tree lies in a folder's blocks as entries without inode, so that it reads as a
+// A hash tree is stored in a folder's blocks as entries without inode, so that it is valid as a
 // plain list, too. The first block has "." and "..", then the tree's root:
 //
 //	24  0, 0, 0, 0; hash version; 8; levels below; flags

@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Modes of files, as stat has them.
+// File types in the mode, as in stat(2).
 const (
 	modeMask = 0xf000 // bits of the mode that contain the type
 	modeDir  = 0x4000 // folder

@@ -130,7 +130,7 @@ func TestPathsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want kind %v", name, c.err, c.kind)
 		}
 	}
-	if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+	if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
 		t.Error("what was refused left changes")
 	}
 	if got, err := fs.Readlink("long"); err != nil || len(got) != 91 {

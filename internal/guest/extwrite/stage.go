@@ -7,12 +7,12 @@ import (
 )
 
 // A stage is a cache of blocks in three layers: changes of the current call (pending), changes of
-// earlier calls (kept), and unchanged blocks (clean).
+// earlier calls (staged), and unchanged blocks (clean).
 type stage struct {
 	disk      Disk             // disk that the blocks are read from and written to
 	blockSize int64            // bytes of a block
 	blocks    int64            // number of blocks of the file system
-	kept      map[int64][]byte // blocks that earlier calls changed, written by flush
+	staged    map[int64][]byte // blocks that earlier calls changed, written by flush
 	pending   map[int64][]byte // blocks that the current call changed; a failed call drops them
 	clean     map[int64][]byte // blocks as read from the disk, at most maxClean
 }
@@ -23,17 +23,17 @@ const maxClean = 4096
 // newStage returns an empty stage for a file system of blocks blocks.
 func newStage(disk Disk, blockSize, blocks int64) *stage {
 	return &stage{disk: disk, blockSize: blockSize, blocks: blocks,
-		kept: map[int64][]byte{}, pending: map[int64][]byte{}, clean: map[int64][]byte{}}
+		staged: map[int64][]byte{}, pending: map[int64][]byte{}, clean: map[int64][]byte{}}
 }
 
 // readBlock returns block n with all staged changes. The caller must not change it. Each call is
 // charged to the disk's budget.
 func (s *stage) readBlock(n int64) ([]byte, error) {
-	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // its entries are looked at one by one
+	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // callers parse all entries of the block
 		return nil, err
 	}
 	// The newest layer that contains the block wins.
-	for _, layer := range []map[int64][]byte{s.pending, s.kept, s.clean} {
+	for _, layer := range []map[int64][]byte{s.pending, s.staged, s.clean} {
 		if b, ok := layer[n]; ok {
 			return b, nil
 		}
@@ -73,7 +73,7 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 	if n <= 0 && s.blockSize == 1024 || n < 0 || n >= s.blocks {
 		return nil, corrupt("write to block %d of %d", n, s.blocks)
 	}
-	if int64(len(s.pending)+len(s.kept)) >= maxStaged/s.blockSize {
+	if int64(len(s.pending)+len(s.staged)) >= maxStaged/s.blockSize {
 		return nil, fault.New(fault.Unsupported, "more than %d MiB would be changed", maxStaged>>20)
 	}
 	b := make([]byte, s.blockSize)
@@ -81,10 +81,10 @@ func (s *stage) zeroBlock(n int64) ([]byte, error) {
 	return b, nil
 }
 
-// keepPending makes the changes of the current call part of the next flush.
-func (s *stage) keepPending() {
+// stagePending makes the changes of the current call part of the next flush.
+func (s *stage) stagePending() {
 	for n, b := range s.pending {
-		s.kept[n] = b
+		s.staged[n] = b
 	}
 	clear(s.pending)
 }
@@ -94,12 +94,12 @@ func (s *stage) dropPending() { clear(s.pending) }
 
 // flush writes the staged blocks in ascending order and empties the cache.
 func (s *stage) flush() error {
-	for _, n := range sortedKeys(s.kept) {
-		if _, err := s.disk.WriteAt(s.kept[n], n*s.blockSize); err != nil {
+	for _, n := range sortedKeys(s.staged) {
+		if _, err := s.disk.WriteAt(s.staged[n], n*s.blockSize); err != nil {
 			return fmt.Errorf("write block %d: %w", n, err)
 		}
 	}
-	clear(s.kept)
+	clear(s.staged)
 	clear(s.clean)
 	return nil
 }

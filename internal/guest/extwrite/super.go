@@ -12,7 +12,7 @@ const (
 	rootInode   = 2    // inode of the root folder
 )
 
-// Bits of the required features.
+// Bits of features that require special treatment.
 const (
 	compatJournal      = 0x4   // has_journal
 	compatSparseSuper2 = 0x200 // sparse_super2: at most two copies of the superblock

@@ -84,7 +84,7 @@ func (l *longName) nameOf(line []byte) string {
 		return string(utf16.Decode(l.units))
 	}
 	base, ext := strings.TrimRight(string(line[:8]), " "), strings.TrimRight(string(line[8:11]), " ")
-	if strings.HasPrefix(base, "\x05") { // stands for a letter that would mean removed
+	if strings.HasPrefix(base, "\x05") { // 0x05 replaces a first byte of 0xe5, which would mark a deleted entry
 		base = "\xe5" + base[1:]
 	}
 	if line[12]&lowerBase != 0 {

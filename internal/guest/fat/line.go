@@ -49,7 +49,7 @@ func (fs *FS) setTableEntry(n, v int64) {
 		binary.LittleEndian.PutUint16(fs.table[at:], uint16(old|v&0xfff<<shift))
 	case 16:
 		binary.LittleEndian.PutUint16(fs.table[at:], uint16(v))
-	default: // four bits are not the table's
+	default: // the upper four bits are reserved
 		put32(fs.table, at, le32(fs.table, at)&^0xfffffff|uint32(v)&0xfffffff)
 	}
 }

@@ -170,7 +170,7 @@ func (n *node) eachChild(yield func(dirEntry) bool) error {
 	if err != nil {
 		return err
 	}
-	if err := n.fs.r.Budget().Step(int64(len(p)) / 32); err != nil { // its lines
+	if err := n.fs.r.Budget().Step(int64(len(p)) / 32); err != nil { // one step for each entry
 		return err
 	}
 	eachEntry(p, yield)

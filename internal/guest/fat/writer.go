@@ -191,7 +191,7 @@ func (w *Writer) addEntry(in *node, name string, attr byte, data []byte) error {
 	if attr == attrFolder {
 		parent := in.first
 		if parent == w.fs.rootCluster {
-			parent = 0 // both kinds of root
+			parent = 0 // ".." of a subfolder of the root is always 0
 		}
 		copy(data, w.makeLine([11]byte([]byte(".          ")), attrFolder, first, 0))
 		copy(data[lineLen:], w.makeLine([11]byte([]byte("..         ")), attrFolder, parent, 0))

@@ -1,7 +1,7 @@
 // Package hive reads values of untrusted Windows registry files.
 //
 // It supports keys, all kinds of lists of keys, and values of all sizes. It does not support classes,
-// security descriptors, links between keys, and the logs beside a hive: if Windows had no time to write all
+// security descriptors, links between keys, and the logs of a hive: if Windows had no time to write all
 // changes into the hive, Dirty reports that, and the values may be older than those Windows would use.
 //
 // A hive is read in place, a page at a time, because real ones have a hundred MiB. The work is bounded: a
@@ -108,7 +108,7 @@ func (h *Hive) readCell(at uint32, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: a cell of %d bytes at %d of %d", errCorrupt, length, at, h.size)
 	}
 	b := make([]byte, min(length-4, int64(limit)))
-	h.cells += len(b) / 4096 // a long one counts for several
+	h.cells += len(b) / 4096 // a long cell counts as several
 	if err := h.budget.Step(2 + int64(len(b)>>7)); err != nil {
 		return nil, err
 	}

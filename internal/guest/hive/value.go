@@ -8,7 +8,7 @@ import (
 // Type is the type of a value's data, as in the Windows API (REG_SZ is 1).
 type Type uint32
 
-// The types that are read; others are bytes.
+// Types with special methods; values of other types are bytes.
 const (
 	String     Type = 1  // text (REG_SZ)
 	Expandable Type = 2  // text with names of environment variables (REG_EXPAND_SZ)

@@ -233,7 +233,7 @@ func (c *reader) addName(name string) error {
 		if len(c.found.Modules) == maxModules {
 			return budget.Exceeded("it has more than %d modules", maxModules)
 		}
-		const entry = 64 // bytes of a map's entry, about
+		const entry = 64 // approximate size of a map entry in bytes
 		if err := c.budget.Hold(entry + int64(len(module))); err != nil {
 			return err
 		}

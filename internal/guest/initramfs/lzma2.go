@@ -37,7 +37,7 @@ func (t *decompressors) beginBlock(r *countingReader, dict int) error {
 	z := t.lzma2
 	z.in, z.fresh, z.left, z.needed = r, true, 0, int64(max(dict, lzma.MinDictCap))
 	if z.needed > z.dict {
-		z.out = nil // the next chunk makes a decoder
+		z.out = nil // readChunk creates a decoder
 		return t.growBuffer(&z.dict, z.needed)
 	}
 	return nil
@@ -70,10 +70,10 @@ func (z *lzma2) readChunk() (err error) {
 	}
 	const (
 		end        = 0x00
-		plainReset = 0x01 // not compressed, after a reset of the dictionary
+		plainReset = 0x01 // uncompressed chunk after a reset of the dictionary
 		plain      = 0x02
 		packed     = 0x80
-		propsReset = 0xc0 // packed, and the header has a byte of properties
+		propsReset = 0xc0 // compressed chunk with a byte of properties in its header
 		dictReset  = 0xe0
 	)
 	length := 3

@@ -127,7 +127,7 @@ func (x *xzStream) readHeader() error {
 func xzDict(h []byte) (int, error) {
 	flags := h[0]
 	h = h[1:]
-	for _, bit := range []byte{0x40, 0x80} { // two sizes that are there if wanted
+	for _, bit := range []byte{0x40, 0x80} { // optional sizes before and after compression
 		if flags&bit != 0 {
 			_, n := binary.Uvarint(h)
 			if n <= 0 {

@@ -5,7 +5,7 @@
 // the disk's ID. Volumes consist of components, one for each mirror, and components of partitions, which are
 // runs of sectors of one disk.
 //
-// That 1 MiB bounds all work: it is read at once, and references outside of it are errors.
+// The work is bounded by that 1 MiB: it is read at once, and references outside of it are errors.
 //
 // The layout is that of the Linux-NTFS project's "LDM documentation". Numbers are big-endian; many are
 // preceded by a byte with their length.

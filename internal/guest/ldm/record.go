@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Kinds of records; the other half of their byte is a revision.
+// Kinds of records in the lower half of a byte; the upper half is a revision.
 const (
 	kindVolume    = 1 // volume
 	kindComponent = 2 // component: one copy of a volume
@@ -51,8 +51,8 @@ type fragment struct {
 
 // parseDatabase parses the records of a database, which begins at byte 17*512.
 func parseDatabase(b []byte) (*records, error) {
-	const most = 8 << 10  // blocks of the smallest size that fit
-	at := 17 * sectorSize // where Windows has it
+	const most = 8 << 10  // number of blocks of the minimum size that fit the database
+	at := 17 * sectorSize // position in databases of Windows
 	if len(b) < at+sectorSize || string(b[at:at+4]) != "VMDB" {
 		return nil, fmt.Errorf("%w: it does not begin at byte %d", errCorrupt, at)
 	}
@@ -166,13 +166,13 @@ func (f *fieldReader) parseVolume(name string, flags byte) volume {
 		hasID2  = 0x20
 	)
 	v := volume{name: name}
-	f.takeCounted() // "gen" or "raid5": the components tell it better
+	f.takeCounted() // "gen" or "raid5"; the components are more precise
 	f.takeCounted()
-	f.takeBytes(14 + 7) // its state, its kind, its number, flags
+	f.takeBytes(14 + 7) // state, type, number, flags
 	f.takeNumber()      // components
 	f.takeBytes(16)     // transactions
 	v.size = f.takeNumber()
-	f.takeBytes(4 + 1 + 16) // a type of partition, a GUID
+	f.takeBytes(4 + 1 + 16) // partition type and GUID
 	for _, has := range []byte{hasID, hasID2, hasSize} {
 		if flags&has != 0 {
 			f.takeCounted()
@@ -186,7 +186,7 @@ func (f *fieldReader) parseVolume(name string, flags byte) volume {
 
 // parseComponent reads the fields of a component after its name.
 func (f *fieldReader) parseComponent() component {
-	f.takeCounted() // its state
+	f.takeCounted() // state of the component
 	c := component{layout: f.takeBytes(1)[0]}
 	f.takeBytes(4)
 	f.takeNumber()  // partitions

@@ -81,7 +81,7 @@ func (g *Guest) readKernels(t *files) {
 		}
 	}
 	slices.SortStableFunc(g.Kernels, func(a, b Kernel) int { return compareVersions(b.Version, a.Version) })
-	if len(g.Kernels) > 1 { // a link without a version leads to one that has it
+	if len(g.Kernels) > 1 { // a symbolic link without a version refers to another image
 		g.Kernels = slices.DeleteFunc(g.Kernels, func(k Kernel) bool { return k.Version == "" || strings.HasSuffix(k.Version, ".old") })
 	}
 	// Copies of one version, in /boot and in /lib/modules, are adjacent after the sort.

@@ -2,7 +2,7 @@
 // its network: kernels with their drivers at boot, disk names in its configuration, network cards and the
 // properties that identify them.
 //
-// It reads a tree and does not depend on disks. Unreadable parts are left out and reported as a Problem. Files
+// It reads a tree and does not depend on disks. Unreadable parts are omitted and reported as a Problem. Files
 // are read up to 256 KiB; the newest maxKernels kernels are examined, and an initramfs is read up to 256 MiB.
 // Reading text is charged to a budget.
 package linux
@@ -76,7 +76,7 @@ func hasAny(t *files, paths ...string) bool {
 
 // readConfig returns a configuration file; empty if it does not exist or exceeds maxText.
 func readConfig(t *files, path string) string {
-	const stepBytes = 2 // parsers of configuration take some 50 ns for a byte
+	const stepBytes = 2 // parsers of configuration need about 50 ns for each byte
 	return t.readText(path, maxText, stepBytes)
 }
 

@@ -42,7 +42,7 @@ func readNetplan(t *files) []NIC {
 			} `yaml:"network"`
 		}
 		text := readConfig(t, file)
-		if t.budget.Step(int64(len(text))) != nil { // YAML takes more than lines
+		if t.budget.Step(int64(len(text))) != nil { // YAML costs more than lines
 			break
 		}
 		if err := yaml.Unmarshal([]byte(text), &plan); err != nil {

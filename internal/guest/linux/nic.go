@@ -84,7 +84,7 @@ func (g *Guest) readNICs(t *files) {
 		case mac != "":
 			n.By, n.MAC = ByMAC, mac
 		case old && strings.HasPrefix(n.Name, "eth"):
-			n.By = ByAny // counted from eth0, as before
+			n.By = ByAny // the kernel counts from eth0, as at the source
 		default:
 			n.By = ByName
 		}
@@ -166,7 +166,7 @@ func readIfupdown(t *files) []NIC {
 		// n is the interface of the current stanza; nil outside of one.
 		var n *NIC
 		for line := range strings.Lines(readConfig(t, file)) {
-			if len(all) > maxNICs { // looking one up takes as long as there are many
+			if len(all) > maxNICs { // searching the list has a quadratic cost
 				return all
 			}
 			f := strings.Fields(line)
@@ -261,7 +261,7 @@ func readKeyfiles(t *files) []NIC {
 		switch {
 		case strings.HasSuffix(kind, "ethernet"):
 			all = append(all, n)
-		case parent != "" && !strings.Contains(parent, "-"): // else another connection's UUID
+		case parent != "" && !strings.Contains(parent, "-"): // otherwise parent is the UUID of another connection
 			all = append(all, portNICs(n.Name, []string{parent}, file)...)
 		}
 	}

@@ -140,7 +140,7 @@ func readArea(r budget.Reader, a area) (*text, error) {
 // the range within the area, size the size of the area, and sum the expected checksum. It returns the
 // section of the volume group.
 func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*text, error) {
-	if err := r.Budget().Hold(at.size); err != nil { // values are parts of the text
+	if err := r.Budget().Hold(at.size); err != nil { // values refer to the memory of the text
 		return nil, err
 	}
 	data := make([]byte, at.size)

@@ -209,7 +209,7 @@ func (t *index) listBlock(all []tree.Entry, entries []byte, depth int) ([]tree.E
 		if l.last {
 			return all, nil
 		}
-		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root has itself
+		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root contains an entry for itself
 			continue
 		}
 		if len(all) == maxNames {

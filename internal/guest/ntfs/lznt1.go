@@ -97,7 +97,7 @@ func decompressChunk(dst, src []byte) error {
 			if back > at || length > len(dst)-at {
 				return fmt.Errorf("%w: %d bytes from %d back, at %d of %d", errCorrupt, length, back, at, len(dst))
 			}
-			for end := at + length; at < end; at++ { // byte by byte: it may overlap itself
+			for end := at + length; at < end; at++ { // byte by byte, because source and destination may overlap
 				dst[at] = dst[at-back]
 			}
 			src = src[2:]

@@ -31,7 +31,7 @@ var ErrNotFound = fs.ErrNotExist
 // errCorrupt is wrapped by errors about invalid data on the volume.
 var errCorrupt = errors.New("corrupt")
 
-// Numbers of the records every volume has.
+// Numbers of records that every volume has.
 const (
 	recordMFT    = 0  // $MFT, the master file table itself
 	recordLog    = 2  // $LogFile, the journal

@@ -55,7 +55,7 @@ func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 // checkRun fails if the run is empty, outside the volume, or so long that byte offsets would overflow.
 // placed is false for holes.
 func (v *Volume) checkRun(r run, placed bool) error {
-	const most = 1 << 43 // clusters: with those of 64 KiB, what an int64 counts in bytes
+	const most = 1 << 43 // clusters: 2^59 bytes in clusters of 64 KiB
 	switch {
 	case r.count <= 0 || r.count > most || r.vcn > most:
 		return fmt.Errorf("%w: a run of %d clusters from %d on", errCorrupt, r.count, r.vcn)

@@ -84,7 +84,7 @@ func (s *stream) countOnes(count int64) (int64, error) {
 		if err := s.readAt(p, off); err != nil {
 			return 0, err
 		}
-		if rest := count - off*8; rest < int64(len(p))*8 { // bits of the last byte that stand for nothing
+		if rest := count - off*8; rest < int64(len(p))*8 { // unused bits of the last byte
 			p[len(p)-1] &= 1<<(rest%8) - 1
 		}
 		for _, b := range p {
@@ -118,7 +118,7 @@ func (v *Volume) LogClosed() (bool, error) {
 // journal is open in any case.
 func logIsClosed(page []byte) (bool, error) {
 	if len(page) < 512 || string(page[:4]) == "\xff\xff\xff\xff" {
-		return true, nil // never used
+		return true, nil // journal that was never used
 	}
 	// Offset 0x18 of a restart page is the position of the restart area.
 	at := int(le16(page, 0x18))

@@ -1,4 +1,4 @@
-// Package tree has the common parts of the read-only file systems in untrusted images.
+// Package tree contains the common parts of the read-only file systems in untrusted images.
 //
 // A file system provides Nodes; this package resolves paths, symbolic links and mounts. Links stay
 // within the tree: its root is the root of all paths, and ".." of the root is the root. A Node must be
@@ -61,7 +61,7 @@ type Node interface {
 	// List returns the names of a folder in its own order, without "." and "..".
 	List() ([]Entry, error)
 
-	// Find looks a name up in a folder. The error is fs.ErrNotExist if it does not exist.
+	// Find returns the entry of a folder with the name. The error is fs.ErrNotExist if it does not exist.
 	Find(name string) (Node, error)
 
 	// Target returns the target of a symbolic link.
@@ -126,7 +126,7 @@ func (t *Tree) Open(path string) (Node, error) {
 
 // resolvePath resolves path from the root. It fails after maxLinks links.
 func (t *Tree) resolvePath(path string) (location, error) {
-	trail := []location{{node: t.root}} // the folders walked through, for ".."
+	trail := []location{{node: t.root}} // folders from the root to the current one, for ".."
 	links := 0
 	for path != "" {
 		var name string

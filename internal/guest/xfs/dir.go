@@ -155,7 +155,7 @@ func (n *node) eachBlockEntry(yield func(dirEntry) bool) error {
 				return err
 			}
 			if (e.off+i)%step != 0 {
-				i -= step - 1 // the rest of a block that began in the extent before
+				i -= step - 1 // skip the rest of a block that began in the previous extent
 				continue
 			}
 			if err := n.readDirBlock(b, e.off+i); err != nil {
@@ -196,7 +196,7 @@ func (n *node) eachDataEntry(b []byte, yield func(dirEntry) bool) (stop bool, er
 	end := len(b)
 	switch magic := string(b[:4]); magic {
 	case "XD2D", "XDD3":
-	case "XD2B", "XDB3": // the only block: it ends with the hash table
+	case "XD2B", "XDB3": // a single block, which ends with its hash table
 		// The tail has the number of hash entries of 8 bytes each.
 		table := 8 + 8*int64(be32(b, len(b)-8))
 		if table > int64(len(b)-head) {
@@ -209,7 +209,7 @@ func (n *node) eachDataEntry(b []byte, yield func(dirEntry) bool) (stop bool, er
 	for b = b[head:end]; len(b) >= 8; {
 		size := int(be16(b, 2))
 		// 0xffff marks unused space; its length follows.
-		if be16(b, 0) != 0xffff { // not free space
+		if be16(b, 0) != 0xffff { // used entry
 			e, length, ok := n.parseDataEntry(b)
 			if !ok {
 				return true, errors.New("a folder's entry beyond its block")

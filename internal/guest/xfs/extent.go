@@ -30,7 +30,7 @@ func (n *node) readExtents() ([]extent, error) {
 	if n.listed {
 		return n.list, nil
 	}
-	n.list = nil // a former call may have failed halfway
+	n.list = nil // a previous call may have failed after some extents
 	var err error
 	switch n.format {
 	case formatExtents:

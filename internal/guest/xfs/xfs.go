@@ -1,7 +1,7 @@
 // Package xfs reads files and folders of XFS, versions 4 and 5, on untrusted media.
 //
-// It supports names, links and contents; no attributes, quotas, realtime device or log: changes just before
-// a crash are not visible. Folders are read from front to back; their hash tables are not used.
+// It supports names, links and contents, but no attributes, quotas, realtime device or log: changes just before
+// a crash are not visible. Folders are searched linearly; their hash tables are not used.
 //
 // Each call takes at most MaxReads reads of one block, and one of at most a MiB for each run of blocks of a
 // file's content. The layout is that of the kernel's Documentation/filesystems/xfs, and of "XFS Algorithms &

@@ -1,9 +1,9 @@
-// Package inside is what runs in an appliance: process 1 of a VM that has this program for
-// its whole user space. It loads the modules that the host packed, mounts the file systems it
-// is asked for, reads and writes their files, unmounts them, and switches the VM off.
+// Package inside is the program in an appliance: process 1 of a VM that has this program as
+// its whole user space. It loads the modules that the host packed, mounts the file systems that
+// the host requests, reads and writes their files, unmounts them, and powers off the VM.
 //
-// Nothing of the guest's is ever run: its file systems are mounted without devices, set-user-id
-// and programs, and its links lead nowhere else.
+// It never runs a program of the guest: file systems are mounted without devices, set-user-id
+// and execution, and links cannot leave them.
 package inside
 
 import (
@@ -49,7 +49,7 @@ func Run() {
 	// Power-off does not wait for the output of the serial console.
 	drainConsole()
 	unix.Sync()
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // only waiting is left
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // after a failure, only waiting is possible
 	select {}
 }
 
@@ -126,7 +126,7 @@ func waitFor(what string, find func() string) (string, error) {
 
 // findPort returns the device of the port; empty if it does not exist yet.
 func findPort() string {
-	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // the pattern is good
+	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // fails only for an invalid pattern
 	for _, name := range names {
 		if text, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(text)) == Port {
 			return "/dev/" + filepath.Base(filepath.Dir(name))
@@ -138,7 +138,7 @@ func findPort() string {
 // findDisk waits for the disk with the number, which is its SCSI target, and returns its device.
 func findDisk(number int) (string, error) {
 	return waitFor(fmt.Sprintf("disk %d", number), func() string {
-		found, _ := filepath.Glob(fmt.Sprintf("/sys/class/scsi_disk/*:0:%d:0/device/block/*", number)) // the pattern is good
+		found, _ := filepath.Glob(fmt.Sprintf("/sys/class/scsi_disk/*:0:%d:0/device/block/*", number)) // fails only for an invalid pattern
 		slices.Sort(found)
 		if len(found) == 0 {
 			return ""

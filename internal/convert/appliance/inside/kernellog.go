@@ -18,7 +18,7 @@ func openKernelLog() kernelLog {
 	if err != nil {
 		return kernelLog{-1}
 	}
-	_, _ = unix.Seek(fd, 0, unix.SEEK_END) // else it has more to tell
+	_, _ = unix.Seek(fd, 0, unix.SEEK_END) // after a failure, older messages are returned, too
 	return kernelLog{fd}
 }
 
@@ -27,7 +27,7 @@ func (l kernelLog) lines() (out []string) {
 	if l.fd < 0 {
 		return nil
 	}
-	record := make([]byte, 8192) // one at each read; the kernel's own bound
+	record := make([]byte, 8192) // a read returns one record; the kernel limits its size
 	for {
 		n, err := unix.Read(l.fd, record)
 		if err == unix.EPIPE { // some were overwritten before they were read

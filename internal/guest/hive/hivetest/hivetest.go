@@ -1,6 +1,6 @@
-// Package hivetest makes registry hives for tests: an empty one from the specification,
-// into which hivexregedit of the hivex project merges what a test wants, as the text that
-// Windows' own editor exports.
+// Package hivetest makes registry hives for tests: an empty one from the specification, into which
+// hivexregedit of the hivex project merges text in the format that Windows' registry editor
+// exports.
 package hivetest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Where what keys share is, and where the free space of an empty hive begins.
+// Offsets in the cells of an empty hive.
 const (
 	securityAt = 32 + 96         // offset of the security descriptor, after the root key
 	End        = securityAt + 48 // offset of the free space in an empty hive
@@ -27,7 +27,7 @@ func Empty() []byte {
 	put(b[8:], 1)
 	put(b[20:], 1)    // version 1.5
 	put(b[24:], 5)    //
-	put(b[32:], 1)    // a file that is loaded as it is
+	put(b[32:], 1)    // format: memory loaded directly
 	put(b[36:], 32)   // the root
 	put(b[40:], 4096) // bytes of cells
 	put(b[44:], 1)
@@ -47,7 +47,7 @@ func writeRootKey(cell []byte) {
 	put(cell, ^uint32(96)+1) // marks the cell as used
 	key := cell[4:]
 	copy(key, "nk")
-	key[2] = 0x2c // the root, not to be deleted, with a name of one byte for a character
+	key[2] = 0x2c // flags: root, not deletable, name in Latin-1
 	for _, at := range []int{16, 28, 32, 40, 48} {
 		put(key[at:], 0xffffffff)
 	}
@@ -62,9 +62,9 @@ func writeSecurity(cell []byte) {
 	put := binary.LittleEndian.PutUint32
 	put(cell, ^uint32(48)+1)
 	copy(cell[4:], "sk")
-	put(cell[8:], securityAt) // the next and the last of all descriptors: itself
+	put(cell[8:], securityAt) // the next and the previous descriptor: itself
 	put(cell[12:], securityAt)
-	put(cell[16:], 1)  // keys that have it
+	put(cell[16:], 1)  // reference count
 	put(cell[20:], 20) // bytes of the descriptor
 	cell[24], cell[27] = 1, 0x80
 }
@@ -78,7 +78,7 @@ func Seal(b []byte) {
 	binary.LittleEndian.PutUint32(b[508:], sum)
 }
 
-// New returns a hive with the keys of text, in the language of .reg files without their first line.
+// New returns a hive with the keys of text, in the format of .reg files without their first line.
 // Keys start with a backslash, [\Select], and need no lines for their parents.
 func New(t testing.TB, text string) []byte {
 	t.Helper()

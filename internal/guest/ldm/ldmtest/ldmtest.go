@@ -13,7 +13,7 @@ const (
 	configAt  = 17  // sector of the database at which its records begin
 )
 
-// Group and GroupID name the group of all disks here.
+// Group and GroupID identify the group of all disks in this package.
 const (
 	Group   = "ACCOUNTS-Dg0"                         // name of the disk group
 	GroupID = "03c0c4fc-0000-4000-8000-000000000000" // GUID of the disk group

@@ -1,5 +1,5 @@
 // Package ntfstest makes NTFS volumes for tests with the tools of the NTFS-3G project:
-// mkntfs formats, and ntfs-3g writes what a test wants on it.
+// mkntfs formats them, and ntfs-3g writes the files of a test.
 package ntfstest
 
 import (
@@ -47,14 +47,14 @@ func Fill(t testing.TB, path string, fill func(root string)) {
 	}
 	defer left.Close()
 	cmd := exec.Command(toolPath(t, "ntfs-3g"), "-o", "compression,no_def_opts,silent", path, root)
-	cmd.ExtraFiles = []*os.File{stays} // the driver has it open until it ends
+	cmd.ExtraFiles = []*os.File{stays} // open until the driver exits
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("ntfs-3g: %v: %s", err, out)
 	}
 	stays.Close()
 	defer func() {
 		runTool(t, "umount", root)
-		if _, err := left.Read(make([]byte, 1)); err == nil { // the end of the driver, and of its writes
+		if _, err := left.Read(make([]byte, 1)); err == nil { // returns when the driver has exited
 			t.Error("the driver printed a message")
 		}
 	}()
