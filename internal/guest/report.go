@@ -36,12 +36,12 @@ const (
 	XFS       FileSystem = "xfs"
 	Btrfs     FileSystem = "btrfs"
 	NTFS      FileSystem = "ntfs"
-	FAT       FileSystem = "vfat"
-	LVM2      FileSystem = "LVM2_member"
-	LUKS      FileSystem = "crypto_LUKS"
-	BitLocker FileSystem = "BitLocker"
-	Swap      FileSystem = "swap"
-	Unknown   FileSystem = ""
+	FAT       FileSystem = "vfat"        // FAT12, FAT16 or FAT32
+	LVM2      FileSystem = "LVM2_member" // physical volume of LVM
+	LUKS      FileSystem = "crypto_LUKS" // encrypted by LUKS 1 or 2
+	BitLocker FileSystem = "BitLocker"   // encrypted by BitLocker
+	Swap      FileSystem = "swap"        // swap area of Linux
+	Unknown   FileSystem = ""            // none of these
 )
 
 // Partition is one slice of a disk.

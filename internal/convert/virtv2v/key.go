@@ -104,6 +104,7 @@ func (k Key) readKey() ([]byte, error) {
 		return nil, bad(kind, "key file: %w", err)
 	case !info.Mode().IsRegular():
 		return nil, bad(fault.Invalid, "key file %s is not a regular file", k.File)
+	// A group may have access, for example that of a service.
 	case info.Mode().Perm()&0o007 != 0:
 		return nil, bad(fault.Denied, "key file %s is readable by all users of this machine", k.File)
 	case info.Size() > longestKey:

@@ -71,6 +71,7 @@ const maxLine = 4096
 // scanLines evaluates the complete lines of the output. mu must be held.
 func (r *outputLog) scanLines(p []byte) {
 	for len(p) > 0 {
+		// Progress bars end their lines with a carriage return.
 		i := bytes.IndexAny(p, "\r\n")
 		if i < 0 {
 			r.line = append(r.line, p[:min(len(p), max(0, maxLine-len(r.line)))]...)

@@ -96,6 +96,7 @@ func (e *Engine) watchLimits(ctx context.Context, l *processGroup, j Job, over <
 		case <-tick.C:
 			why = e.checkSpace(j)
 		}
+		// stop waits until the process has ended, or kills it.
 		if why != nil {
 			l.stop(over)
 			return why

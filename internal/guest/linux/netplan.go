@@ -13,9 +13,9 @@ import (
 type netplanNIC struct {
 	// properties that select the card; empty if the ID is its name
 	Match struct {
-		MAC    string    `yaml:"macaddress"`
-		Name   string    `yaml:"name"`
-		Driver yaml.Node `yaml:"driver"`
+		MAC    string    `yaml:"macaddress"` // MAC of the card
+		Name   string    `yaml:"name"`       // pattern of the name
+		Driver yaml.Node `yaml:"driver"`     // pattern of the driver, or a list of patterns
 	} `yaml:"match"`
 	SetName   string      `yaml:"set-name"`  // name that the card gets
 	DHCP4     any         `yaml:"dhcp4"`     // a boolean, or a text such as "yes"
