@@ -13,32 +13,33 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// An addition is the data appended to one initramfs.
+// An addition is the archive that is appended to one initramfs.
 type addition struct {
-	budget *budget.Budget
-	tree   tree
-	k      kernel
-	list   *moduleList
-	in     inside
-	files  []string // paths of modules to add
-	links  map[string]string
-	out    initramfs.Writer
+	budget *budget.Budget    // limits of the conversion
+	tree   tree              // files of the guest
+	kernel kernel            // kernel of the initramfs
+	list   *moduleList       // modules of that kernel
+	state  initramfsState    // content of the initramfs so far
+	files  []string          // paths of modules to add
+	links  map[string]string // contents of files of network names to add, by path
+	out    initramfs.Writer  // archive under construction
 }
 
-// bytes makes the archive, packed by gzip, which every kernel unpacks.
-func (a *addition) bytes() ([]byte, error) {
+// buildArchive returns the archive compressed by gzip, which every kernel supports.
+func (a *addition) buildArchive() ([]byte, error) {
 	for _, file := range a.files {
-		data, err := a.tree.module(a.budget, a.k, file)
+		data, err := a.tree.readModule(a.budget, a.kernel, file)
 		if err != nil {
 			return nil, err
 		}
-		a.put(unpackedName(file), data)
+		a.addModuleFile(unpackedName(file), data)
 	}
+	// Without new modules the lists of the initramfs are still valid.
 	if len(a.files) > 0 {
-		if err := a.index(); err != nil {
+		if err := a.addIndexes(); err != nil {
 			return nil, err
 		}
-		a.load()
+		a.addLoadConfig()
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.links)) {
 		a.out.DirsBelow("etc", name)
@@ -54,20 +55,21 @@ func (a *addition) bytes() ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// put adds a file below lib/modules/RELEASE. lib itself may be a link; every initramfs that loads
-// modules has it.
-func (a *addition) put(file string, data []byte) {
-	a.out.DirsBelow("lib", a.k.modules+"/"+file)
-	a.out.File(a.k.modules+"/"+file, data)
+// addModuleFile adds a file below lib/modules/RELEASE. It does not add lib, which may be a symbolic
+// link; every initramfs that loads modules has it.
+func (a *addition) addModuleFile(file string, data []byte) {
+	a.out.DirsBelow("lib", a.kernel.modules+"/"+file)
+	a.out.File(a.kernel.modules+"/"+file, data)
 }
 
-// index adds the lists in which modprobe and udev find modules. Lists by name are the guest's, for all
-// its modules: missing modules stay missing, as before. Lists by file are generated, because the
-// initramfs may contain modules unpacked that the guest has packed.
-func (a *addition) index() error {
-	on, inner := a.tree.find(a.k.modules)
+// addIndexes adds the lists in which modprobe and udev find modules. Lists by name are copied from the
+// guest and cover all its modules: missing modules remain missing, as before. Lists by file are
+// generated, because the initramfs may contain modules uncompressed that are compressed in the guest.
+func (a *addition) addIndexes() error {
+	on, inner := a.tree.findMount(a.kernel.modules)
 	for _, name := range []string{"modules.alias", "modules.alias.bin", "modules.symbols", "modules.symbols.bin", "modules.softdep",
 		"modules.devname", "modules.order", "modules.builtin", "modules.builtin.bin", "modules.builtin.alias.bin", "modules.builtin.modinfo"} {
+		// Old kernels and old versions of kmod lack some of the lists.
 		data, err := on.ReadFile(inner+"/"+name, maxIndex)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -75,16 +77,17 @@ func (a *addition) index() error {
 		if err != nil {
 			return err
 		}
-		a.put(name, data)
+		a.addModuleFile(name, data)
 	}
-	text, binary := a.dependencies()
-	a.put("modules.dep", []byte(text))
-	a.put("modules.dep.bin", binary)
+	text, binary := a.makeDepFiles()
+	a.addModuleFile("modules.dep", []byte(text))
+	a.addModuleFile("modules.dep.bin", binary)
 	return nil
 }
 
-// dependencies makes modules.dep in its two forms, with the names that files have there.
-func (a *addition) dependencies() (text string, binary []byte) {
+// makeDepFiles returns modules.dep in both of its forms, with the names that files have in the
+// initramfs.
+func (a *addition) makeDepFiles() (text string, binary []byte) {
 	var lines strings.Builder
 	var index depIndex
 	for _, file := range a.list.order {
@@ -93,14 +96,14 @@ func (a *addition) dependencies() (text string, binary []byte) {
 			line += " " + a.nameInside(need)
 		}
 		lines.WriteString(line + "\n")
-		index.add(initramfs.Module(file), line)
+		index.addName(initramfs.Module(file), line)
 	}
-	return lines.String(), index.bytes()
+	return lines.String(), index.encode()
 }
 
-// nameInside is the path that a module will have in the initramfs.
+// nameInside returns the path that a module will have in the initramfs.
 func (a *addition) nameInside(file string) string {
-	if there := a.in.modules[initramfs.Module(file)]; there != "" {
+	if there := a.state.modules[initramfs.Module(file)]; there != "" {
 		return there
 	}
 	if slices.Contains(a.files, file) {
@@ -109,27 +112,29 @@ func (a *addition) nameInside(file string) string {
 	return file
 }
 
-// load has the initramfs load the drivers, each kind in its way. Where udev runs it would do
-// so by itself.
-func (a *addition) load() {
+// addLoadConfig adds the configuration by which dracut or initramfs-tools load the drivers. If udev
+// runs in the initramfs, it would load them by itself.
+func (a *addition) addLoadConfig() {
 	var names []string
-	for _, name := range drivers() {
-		if a.list.path[name] != "" {
+	for _, name := range virtioDrivers() {
+		if a.list.pathOf[name] != "" {
 			names = append(names, name)
 		}
 	}
 	switch {
-	case a.in.maker == "dracut":
+	// dracut's own hooks read etc/cmdline.d, and systemd-modules-load reads etc/modules-load.d.
+	case a.state.maker == "dracut":
 		a.out.DirsBelow("etc", "etc/cmdline.d/90-decamp.conf")
 		a.out.File("etc/cmdline.d/90-decamp.conf", []byte("rd.driver.pre="+strings.Join(names, ",")+"\n"))
 		a.out.DirsBelow("etc", "etc/modules-load.d/decamp.conf")
 		a.out.File("etc/modules-load.d/decamp.conf", []byte(strings.Join(names, "\n")+"\n"))
-	case a.in.maker == "initramfs-tools":
-		a.out.File("conf/modules", []byte(withLines(a.in.load, names)))
+	// The file replaces the one in the initramfs, so it repeats its lines.
+	case a.state.maker == "initramfs-tools":
+		a.out.File("conf/modules", []byte(withLines(a.state.loadList, names)))
 	}
 }
 
-// withLines returns text with the lines that it lacks.
+// withLines returns text followed by those of the lines that it does not contain.
 func withLines(text string, lines []string) string {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -142,6 +147,7 @@ func withLines(text string, lines []string) string {
 	return text
 }
 
+// hasLine reports whether text contains the line, apart from surrounding spaces.
 func hasLine(text, want string) bool {
 	for line := range strings.Lines(text) {
 		if strings.TrimSpace(line) == want {

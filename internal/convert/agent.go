@@ -8,12 +8,13 @@ import (
 // Files that install QEMU's guest agent. All of them are below /etc, which is on the root: /usr may be
 // a separate file system.
 const (
-	agentScriptFile = "etc/decamp-guest-agent"
-	agentUnitFile   = "etc/systemd/system/decamp-guest-agent.service"
-	agentWantFile   = "etc/systemd/system/multi-user.target.d/50-decamp-guest-agent.conf"
+	agentScriptFile = "etc/decamp-guest-agent"                        // script that installs the agent
+	agentUnitFile   = "etc/systemd/system/decamp-guest-agent.service" // unit that runs the script
+	// file that enables the unit
+	agentWantFile = "etc/systemd/system/multi-user.target.d/50-decamp-guest-agent.conf"
 )
 
-// agentScript installs the agent and removes these files, itself too.
+// agentScript installs the agent and removes these files, including itself.
 //
 //go:embed agent.sh
 var agentScript string
@@ -33,27 +34,29 @@ ExecStart=/bin/sh /etc/decamp-guest-agent
 TimeoutStartSec=1h
 `
 
-// agentWant enables the unit as a link would, which nothing would have to remove.
+// agentWant enables the unit like a symbolic link would, but needs no tool to remove it.
 const agentWant = `# Made by decamp, which converted this guest. decamp-guest-agent.service removes it.
 [Unit]
 Wants=decamp-guest-agent.service
 `
 
-// installAgent has the guest install QEMU's guest agent at its next boot, by its own packages.
+// installAgent adds files with which the guest installs QEMU's guest agent at its next boot, from its
+// own package repositories. If that is not possible, it only adds a note.
 func (c *conversion) installAgent() error {
-	if c.has("usr/bin/qemu-ga", "usr/sbin/qemu-ga") {
+	if c.hasAny("usr/bin/qemu-ga", "usr/sbin/qemu-ga") {
 		return nil
 	}
 	if why := c.noAgent(); why != "" {
-		c.note("qemu-guest-agent is not installed: %s; install it by hand", why)
+		c.addNote("qemu-guest-agent is not installed: %s; install it by hand", why)
 		return nil
 	}
+	// The script is written first: a unit without its script does nothing.
 	for _, f := range []struct{ path, text, why string }{
 		{agentScriptFile, agentScript, "installs qemu-guest-agent at the next boot, and removes itself"},
 		{agentUnitFile, agentUnit, "starts what installs qemu-guest-agent, and is removed by it"},
 		{agentWantFile, agentWant, "enables decamp-guest-agent.service, and is removed by it"},
 	} {
-		if err := c.put(f.path, f.text, f.why); err != nil {
+		if err := c.putFile(f.path, f.text, f.why); err != nil {
 			return err
 		}
 	}
@@ -61,18 +64,18 @@ func (c *conversion) installAgent() error {
 	return nil
 }
 
-// noAgent returns why a guest cannot install the agent by itself; empty if it can.
+// noAgent returns the reason why a guest cannot install the agent by itself; empty if it can.
 func (c *conversion) noAgent() string {
 	switch {
 	case !c.hasSystemd():
 		return "the guest has no systemd"
-	case c.has("ostree", "usr/bin/rpm-ostree", "etc/NIXOS", "usr/sbin/transactional-update"):
+	case c.hasAny("ostree", "usr/bin/rpm-ostree", "etc/NIXOS", "usr/sbin/transactional-update"):
 		return "the guest's programs are not changed while it runs"
-	case !c.has("usr/bin/apt-get", "usr/bin/dnf", "usr/bin/yum", "usr/bin/zypper"):
+	case !c.hasAny("usr/bin/apt-get", "usr/bin/dnf", "usr/bin/yum", "usr/bin/zypper"):
 		return "the guest has none of apt-get, dnf, yum and zypper"
 	}
 	return ""
 }
 
-// has reports whether there is something at one of the paths.
-func (c *conversion) has(paths ...string) bool { return slices.ContainsFunc(paths, c.tree.has) }
+// hasAny reports whether one of the paths exists.
+func (c *conversion) hasAny(paths ...string) bool { return slices.ContainsFunc(paths, c.tree.hasPath) }

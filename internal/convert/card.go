@@ -10,28 +10,29 @@ import (
 	"github.com/decamp/decamp/internal/guest/linux"
 )
 
-// A Card is a network card and what the guest calls it.
+// A Card is a network card with its name in the guest.
 type Card struct {
 	MAC  string // "00:50:56:ab:cd:01"
 	Name string // "ens192"
 }
 
-// linkPrefix is how our files for systemd's udev begin. They come before the distribution's.
+// Files for systemd's udev.
 const (
+	// prefix of our files for systemd's udev, which are before the distribution's in the order of names
 	linkPrefix = "etc/systemd/network/10-decamp-"
-	linkFiles  = "etc/systemd/network/*.link"
+	linkFiles  = "etc/systemd/network/*.link" // pattern of all such files
 )
 
 var (
-	macForm  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)
-	nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+	macForm  = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)     // a MAC in lower case
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`) // a valid interface name
 
-	// kernelName is one that the kernel gives by counting.
+	// kernelName matches names that the kernel assigns by counting.
 	kernelName = regexp.MustCompile(`^eth\d+$`)
 )
 
-// pinCards has each card keep its name, whatever slot it will be in. Names that the kernel
-// counts stay by themselves, as the cards keep their order; udev cannot swap them.
+// pinCards binds the name of each card to its MAC, so that it does not depend on the slot. Names that
+// the kernel counts need no file, because the cards keep their order; udev cannot swap them.
 func (c *conversion) pinCards(cards []Card) error {
 	for _, card := range cards {
 		mac := strings.ToLower(card.MAC)
@@ -41,59 +42,65 @@ func (c *conversion) pinCards(cards []Card) error {
 		if kernelName.MatchString(card.Name) {
 			continue
 		}
-		if err := c.pin(card.Name, mac); err != nil {
+		if err := c.pinCard(card.Name, mac); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// pin writes the file that names one card: for systemd, or as a rule for udev if the guest has no
-// systemd.
-func (c *conversion) pin(name, mac string) error {
+// pinCard writes the file that binds one name to a MAC: a link file of systemd, or a rule of udev if
+// the guest has no systemd.
+func (c *conversion) pinCard(name, mac string) error {
 	if !c.hasSystemd() {
 		return c.pinByRule(name, mac)
 	}
 	file := linkPrefix + name + ".link"
 	text := fmt.Sprintf("# Keeps the name of this card on other hardware.\n[Match]\nMACAddress=%s\n\n[Link]\nName=%s\n", mac, name)
+	// udev in the initramfs may rename cards before the root is mounted, so it needs the file, too.
 	c.links[file] = text
-	return c.put(file, text, "the card with MAC "+mac+" stays "+name)
+	return c.putFile(file, text, "the card with MAC "+mac+" stays "+name)
 }
 
+// pinByRule adds a udev rule, unless a rule for the MAC exists.
 func (c *conversion) pinByRule(name, mac string) error {
 	const file = "etc/udev/rules.d/70-persistent-net.rules"
-	old, _, err := c.tree.text(file)
+	old, _, err := c.tree.readText(file)
+	// The guest's own rule takes precedence.
 	if err != nil || strings.Contains(strings.ToLower(old), mac) {
 		return err // the guest's own rule
 	}
 	rule := fmt.Sprintf(`SUBSYSTEM=="net", ACTION=="add", DRIVERS=="?*", ATTR{address}=="%s", ATTR{type}=="1", NAME="%s"`, mac, name)
-	return c.put(file, withLines(old, []string{rule}), "the card with MAC "+mac+" stays "+name)
+	return c.putFile(file, withLines(old, []string{rule}), "the card with MAC "+mac+" stays "+name)
 }
 
-// strangers notes files that name a card by a MAC which the VM does not have.
-func (c *conversion) strangers() error {
+// noteUnknownCards adds a note for each configuration of a MAC that the VM does not have.
+func (c *conversion) noteUnknownCards() error {
 	for _, n := range c.nics {
+		// Without the cards at the source nothing is known about them.
 		known := slices.ContainsFunc(c.seats, func(s Seat) bool { return strings.EqualFold(s.MAC, n.MAC) })
 		if n.By == linux.ByMAC && n.MAC != "" && len(c.seats) > 0 && !known {
-			c.note("%s is for a card with MAC %s, which the VM does not have: it finds none, as at the source", n.File, n.MAC)
+			c.addNote("%s is for a card with MAC %s, which the VM does not have: it finds none, as at the source", n.File, n.MAC)
 		}
 	}
 	return nil
 }
 
+// hasSystemd reports whether the guest has systemd.
 func (c *conversion) hasSystemd() bool {
-	return c.tree.has("lib/systemd/systemd") || c.tree.has("usr/lib/systemd/systemd")
+	return c.tree.hasPath("lib/systemd/systemd") || c.tree.hasPath("usr/lib/systemd/systemd")
 }
 
-// put gives a file that text, if it has another.
-func (c *conversion) put(file, text, why string) error {
-	old, there, err := c.tree.text(file)
+// putFile sets the content of a file and records the change with its reason. It does nothing if the
+// file has that content.
+func (c *conversion) putFile(file, text, why string) error {
+	old, there, err := c.tree.readText(file)
 	if err != nil || there && old == text {
 		return err
 	}
-	if err := c.tree.write(file, text); err != nil {
+	if err := c.tree.writeFile(file, text); err != nil {
 		return err
 	}
-	c.change(file, "%s", why)
+	c.addChange(file, "%s", why)
 	return nil
 }

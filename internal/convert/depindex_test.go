@@ -28,9 +28,9 @@ func TestModprobeReadsTheIndex(t *testing.T) {
 		if i > 0 {
 			line += " kernel/a.ko"
 		}
-		index.add(name, line)
+		index.addName(name, line)
 	}
-	if err := os.WriteFile(filepath.Join(modules, "modules.dep.bin"), index.bytes(), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(modules, "modules.dep.bin"), index.encode(), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	shown := func(name string) string {

@@ -7,36 +7,36 @@ import (
 )
 
 var (
-	// device is a partition, or a disk, by a name that depends on the order disks are found in.
-	device = regexp.MustCompile(`^/dev/[sh]d[a-z]+\d*$`)
+	// deviceName matches a disk or partition by a name that depends on the order of the disks.
+	deviceName = regexp.MustCompile(`^/dev/[sh]d[a-z]+\d*$`)
 
-	// argument matches such a name in the root and swap arguments of a kernel or an initramfs.
-	argument = regexp.MustCompile(`\b(root|resume|RESUME)=(/dev/[sh]d[a-z]+\d*)\b`)
+	// deviceArgument matches such a name in the root and swap arguments of a kernel or an initramfs.
+	deviceArgument = regexp.MustCompile(`\b(root|resume|RESUME)=(/dev/[sh]d[a-z]+\d*)\b`)
 
-	// byPath are names that change with the controller.
-	byPath = regexp.MustCompile(`/dev/disk/by-(path|id)/[^\s"',:]+`)
+	// unstableName matches names that depend on the disk controller.
+	unstableName = regexp.MustCompile(`/dev/disk/by-(path|id)/[^\s"',:]+`)
 )
 
-// nameByUUID replaces device names by UUIDs where the guest looks for its file systems.
+// nameByUUID replaces device names by UUIDs in the files in which the guest refers to its file systems.
 func (c *conversion) nameByUUID() error {
 	for _, file := range []string{"etc/fstab", "etc/crypttab"} {
-		if err := c.rewrite(file, c.tableByUUID(file)); err != nil {
+		if err := c.rewriteFile(file, c.tableByUUID(file)); err != nil {
 			return err
 		}
 	}
 	for _, file := range c.bootConfigs() {
-		if err := c.rewrite(file, c.argumentsByUUID(file)); err != nil {
+		if err := c.rewriteFile(file, c.argumentsByUUID(file)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bootConfigs lists where kernels' arguments may be.
+// bootConfigs returns the files that may contain kernel arguments.
 func (c *conversion) bootConfigs() []string {
 	files := []string{"etc/default/grub", "etc/kernel/cmdline", "etc/initramfs-tools/conf.d/resume",
 		"boot/grub/grub.cfg", "boot/grub2/grub.cfg", "boot/grub/grub.conf", "boot/grub/menu.lst", "boot/grub2/grubenv", "boot/grub/grubenv"}
-	for _, name := range c.tree.names("boot/loader/entries") {
+	for _, name := range c.tree.listNames("boot/loader/entries") {
 		if path.Ext(name) == ".conf" {
 			files = append(files, "boot/loader/entries/"+name)
 		}
@@ -44,34 +44,36 @@ func (c *conversion) bootConfigs() []string {
 	return files
 }
 
-// rewrite changes a file's text, if it is there and its text becomes another.
-func (c *conversion) rewrite(file string, to func(text string) string) error {
-	text, there, err := c.tree.text(file)
+// rewriteFile replaces the text of a file by the result of to. It does nothing if the file does not
+// exist or the text is unchanged. The size of a grubenv is kept.
+func (c *conversion) rewriteFile(file string, to func(text string) string) error {
+	text, there, err := c.tree.readText(file)
 	if err != nil || !there {
 		return err
 	}
 	next := to(text)
+	// A changed size would make GRUB ignore the file.
 	if path.Base(file) == "grubenv" {
 		next = sameSize(next, len(text))
 	}
 	if next == text {
 		return nil
 	}
-	if err := c.tree.write(file, next); err != nil {
+	if err := c.tree.writeFile(file, next); err != nil {
 		return err
 	}
-	c.change(file, "device names replaced by UUIDs")
+	c.addChange(file, "device names replaced by UUIDs")
 	return nil
 }
 
-// sameSize keeps the size of a grubenv, 1024 bytes, which GRUB insists on: it ends in "#".
+// sameSize pads a grubenv with "#" to size bytes. GRUB requires 1024 bytes.
 func sameSize(text string, size int) string {
 	text = strings.TrimRight(text, "#")
 	return text + strings.Repeat("#", max(0, size-len(text)))
 }
 
-// tableByUUID rewrites the device of each line: the first field of fstab, the second of
-// crypttab.
+// tableByUUID returns a function that replaces the device of each line: the first field of fstab, the
+// second field of crypttab.
 func (c *conversion) tableByUUID(file string) func(string) string {
 	column := map[string]int{"etc/fstab": 0, "etc/crypttab": 1}[file]
 	return func(text string) string {
@@ -82,6 +84,7 @@ func (c *conversion) tableByUUID(file string) func(string) string {
 				out.WriteString(line)
 				continue
 			}
+			// Names below by-path and by-id have no UUID here; the user must check them.
 			c.noteUnstable(file, line)
 			out.WriteString(strings.Replace(line, f[column], c.byUUID(file, f[column]), 1))
 		}
@@ -89,33 +92,34 @@ func (c *conversion) tableByUUID(file string) func(string) string {
 	}
 }
 
-// argumentsByUUID rewrites root= and resume=.
+// argumentsByUUID returns a function that replaces the devices in root= and resume=.
 func (c *conversion) argumentsByUUID(file string) func(string) string {
 	return func(text string) string {
-		return argument.ReplaceAllStringFunc(text, func(arg string) string {
+		return deviceArgument.ReplaceAllStringFunc(text, func(arg string) string {
 			key, dev, _ := strings.Cut(arg, "=")
 			return key + "=" + c.byUUID(file, dev)
 		})
 	}
 }
 
-// byUUID returns what a device is called for good. One that is not known keeps its name, which
-// is right on virtio-scsi as long as disks keep their order.
+// byUUID returns the permanent name of a device, UUID=…. An unknown device keeps its name and adds a
+// note: the name stays valid on virtio-scsi as long as the disks keep their order.
 func (c *conversion) byUUID(file, dev string) string {
-	if !device.MatchString(dev) {
+	if !deviceName.MatchString(dev) {
 		return dev
 	}
-	for _, v := range c.vols {
-		if v.is(dev) && v.uuid != "" {
+	for _, v := range c.volumes {
+		if v.matchesDevice(dev) && v.uuid != "" {
 			return "UUID=" + v.uuid
 		}
 	}
-	c.note("%s names %s, which has no UUID: boot from virtio-scsi, which keeps the name", file, dev)
+	c.addNote("%s names %s, which has no UUID: boot from virtio-scsi, which keeps the name", file, dev)
 	return dev
 }
 
+// noteUnstable adds a note if a line contains a name that depends on the disk controller.
 func (c *conversion) noteUnstable(file, line string) {
-	if name := byPath.FindString(line); name != "" {
-		c.note("%s names %s, which may be called otherwise on other hardware", file, name)
+	if name := unstableName.FindString(line); name != "" {
+		c.addNote("%s names %s, which may have another name on other hardware", file, name)
 	}
 }

@@ -1,18 +1,18 @@
-// Package convert changes a guest so that it boots on other hardware than it was made for.
+// Package convert changes a guest so that it boots on other hardware.
 //
-// LinuxAppend is for Linux on ext2, ext3 and ext4, also on LVM, and through an Appliance on what
-// that mounts: XFS, btrfs. It runs nothing of the guest's and packs nothing again: to each
-// initramfs an archive is appended that has the guest's own virtio modules, and a few text files
-// are changed. It takes a fraction of a second; with a large initramfs packed by xz, some two;
-// with an emulated appliance, some ten.
+// LinuxAppend supports Linux on ext2, ext3 and ext4, also on LVM, and with an Appliance on file
+// systems that the Appliance mounts: XFS, btrfs. It runs no program of the guest and repacks no
+// initramfs: it appends an archive with the guest's own virtio modules to each, and changes a few
+// text files. The duration is a fraction of a second, about two seconds with a large initramfs
+// that is compressed by xz, and about ten seconds with an emulated appliance.
 //
 // # Guarantees
 //
 //   - It works on overlays: the image is unchanged, and the changes can be discarded.
-//   - Nothing is removed. A file system that cannot be changed safely is refused (see package
+//   - No file is removed. A file system that cannot be changed safely is refused (see package
 //     extwrite), without a write to an overlay.
-//   - A second run changes nothing.
-//   - Result lists every changed path with the reason, and every part that was left.
+//   - A second run makes no further changes.
+//   - Result lists every changed path with the reason, and every part that stays unchanged.
 //
 // # Limits
 //

@@ -15,42 +15,44 @@ import (
 	reading "github.com/decamp/decamp/internal/guest/tree"
 )
 
-// The boot entries of EFI are in variables of the firmware, which stay behind. A firmware without
+// The boot entries of EFI are in variables of the firmware, which are not migrated. A firmware without
 // entries starts EFI/BOOT/BOOTX64.EFI of the system partition; Debian, Arch and others create that file
 // only on request. All targets start it without further configuration.
 const (
-	fallbackFolder = "EFI/BOOT/"
-	fallbackLoader = fallbackFolder + "BOOTX64.EFI"
+	fallbackFolder = "EFI/BOOT/"                    // folder in which firmware without boot entries searches a loader
+	fallbackLoader = fallbackFolder + "BOOTX64.EFI" // loader that such firmware starts
 
 	maxLoader = 16 << 20 // bytes of a loader
 )
 
-// addLoader adds a fallback loader to an EFI system partition without one, on a separate layer that is
-// applied as a whole. A failure is noted: the rest of the conversion stays.
+// addLoader adds a fallback loader to an EFI system partition that has none, on a separate layer that
+// is merged as a whole. A failure only adds a note: the rest of the conversion remains valid. The error
+// is a limit of b or a failure to read the disks.
 func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 	if !o.EFI {
 		return nil
 	}
-	above := layers(disks)
-	vols, err := volumes(b, above)
+	above := newLayers(disks)
+	vols, err := listVolumes(b, above)
 	if err != nil {
 		return err
 	}
 	for _, v := range vols {
+		// Only one partition gets a loader, even if there are several.
 		if !v.esp || v.kind != guest.FAT {
 			continue
 		}
-		added, done, err := v.addLoader(distribution(disks), o.Now(), r)
+		added, done, err := v.addLoader(guestDistribution(disks), o.Now(), r)
 		if err == nil && added != "" {
-			err = take(disks, above)
+			err = mergeLayers(disks, above)
 		}
 		switch {
 		case b.Err() != nil:
 			return b.Err()
 		case err == nil && added != "":
-			r.change("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware stay behind: any firmware starts %s", added)
+			r.addChange("boot/efi/"+fallbackLoader, "the boot entries of VMware's firmware are not migrated: any firmware starts %s", added)
 		case err != nil:
-			r.note("%s cannot be added to the EFI system partition %s, and a firmware that does not know the guest does not start it: %v; before the copy, in the guest: grub-install --removable, or --force-extra-removable on Debian", fallbackLoader, v.name(), err)
+			r.addNote("%s cannot be added to the EFI system partition %s, and a firmware that does not know the guest does not start it: %v; before the copy, in the guest: grub-install --removable, or --force-extra-removable on Debian", fallbackLoader, v.displayName(), err)
 		}
 		if err != nil || done {
 			return nil
@@ -59,7 +61,8 @@ func addLoader(b *budget.Budget, disks []Disk, o Options, r *Result) error {
 	return nil
 }
 
-// addLoader is done where the partition has a fallback loader now; added is what that is a copy of.
+// addLoader copies the loader on this volume. done is true if the volume now has a fallback loader;
+// added is the path that was copied, empty if none was.
 func (v volume) addLoader(distribution string, now time.Time, r *Result) (added string, done bool, err error) {
 	files, err := guest.OpenTree(v.kind, v.files)
 	if err != nil {
@@ -69,9 +72,10 @@ func (v volume) addLoader(distribution string, now time.Time, r *Result) (added 
 		return "", true, nil
 	}
 	plan, loader := fallbackOf(files, distribution)
+	// If there are loaders of several vendors, a wrong choice could start another system.
 	if plan == nil {
 		if loader != "" {
-			r.note("the EFI system partition has loaders of %s and no %s: which to start is not known; choose in the firmware's menu, and run grub-install --removable", loader, fallbackLoader)
+			r.addNote("the EFI system partition has loaders of %s and no %s: which to start is not known; choose in the firmware's menu, and run grub-install --removable", loader, fallbackLoader)
 		}
 		return "", false, nil
 	}
@@ -88,8 +92,8 @@ func (v volume) addLoader(distribution string, now time.Time, r *Result) (added 
 	return loader, true, nil
 }
 
-// distribution is the guest's by its os-release: "debian".
-func distribution(disks []Disk) string {
+// guestDistribution returns the ID in the guest's os-release: "debian". It is empty if unknown.
+func guestDistribution(disks []Disk) string {
 	for _, d := range disks {
 		if d.Report.Linux != nil {
 			return d.Report.OS.ID
@@ -98,8 +102,10 @@ func distribution(disks []Disk) string {
 	return ""
 }
 
-// copyLoaders copies files of the partition to other names on it.
+// copyLoaders copies files of the partition; plan contains the source of each destination. Existing
+// files are kept.
 func copyLoaders(w *fat.Writer, plan map[string]string) error {
+	// A sorted order makes the result reproducible.
 	for _, to := range slices.Sorted(maps.Keys(plan)) {
 		data, err := w.Tree().ReadFile(plan[to], maxLoader)
 		if err != nil {
@@ -112,10 +118,10 @@ func copyLoaders(w *fat.Writer, plan map[string]string) error {
 	return nil
 }
 
-// fallbackOf returns the files to copy for the fallback loader, so that a firmware without boot entries
-// starts the guest. Of several vendors' loaders it takes that of the guest's distribution. A nil plan
-// copies nothing; loader is the loader that would start, or the list of ambiguous ones.
-// loader is what would start, or who had to be told apart.
+// fallbackOf returns the files to copy for the fallback loader, so that firmware without boot entries
+// starts the guest. If several vendors have loaders, it uses that of the guest's distribution. If plan
+// is nil, nothing can be copied; loader then lists the ambiguous vendors and is empty if there are
+// none. Otherwise loader is the path of the loader.
 func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, loader string) {
 	vendors, err := t.ReadDir("EFI")
 	if err != nil {
@@ -128,7 +134,7 @@ func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, l
 			names = append(names, v.Name)
 		}
 	}
-	slices.Sort(names) // FAT has no order
+	slices.Sort(names) // FAT folders are not sorted
 	for _, name := range names {
 		if len(names) == 1 || strings.EqualFold(name, distribution) {
 			return plans[name], plans[name][fallbackLoader]
@@ -137,14 +143,15 @@ func fallbackOf(t *reading.Tree, distribution string) (plan map[string]string, l
 	return nil, strings.Join(names, ", ")
 }
 
-// planFor returns the files of a vendor's folder with their destinations. Shim, which Secure Boot
-// trusts, finds its boot entry if its helper fbx64 is beside it, and creates it again: later updates of
-// the guest in the vendor's folder are then effective. Without the helper shim starts the GRUB beside
-// it.
+// planFor returns the destinations and sources of a vendor's loader; nil if the folder has none. Shim,
+// which Secure Boot trusts, finds its boot entry and creates it again if its helper fbx64 is in the
+// same folder. Later updates of the guest in the vendor's folder are then effective. Without the helper
+// shim starts the GRUB in its folder.
 func planFor(t *reading.Tree, folder string) map[string]string {
 	has := func(name string) bool { return reading.Has(t, folder+name) }
 	shim := map[string]string{fallbackLoader: folder + "shimx64.efi"}
 	switch {
+	// BOOTX64.CSV contains the boot entry that fbx64 creates.
 	case has("shimx64.efi") && has("fbx64.efi") && has("BOOTX64.CSV"):
 		shim[fallbackFolder+"FBX64.EFI"] = folder + "fbx64.efi"
 		return shim

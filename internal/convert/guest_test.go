@@ -207,7 +207,7 @@ func cat(t testing.TB, image, path string) string {
 func unpacked(t testing.TB, data string) files {
 	t.Helper()
 	out := files{}
-	for _, p := range parts([]byte(data)) {
+	for _, p := range splitAppended([]byte(data)) {
 		_, err := initramfs.Walk(budgettest.New(t), bytes.NewReader(p), func(name string, body io.Reader) error {
 			text, err := io.ReadAll(body)
 			out[name] = string(text)

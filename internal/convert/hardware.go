@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// unbind changes files that identify network cards by a driver or a bus address: they then use a
-// property that stays, the MAC, or the new driver if all cards are meant.
-func (c *conversion) unbind() error {
+// unbindCards changes files that select network cards by driver or bus address. They then select by a
+// property that does not change: the MAC, or the virtio driver if all cards are meant.
+func (c *conversion) unbindCards() error {
+	// Each kind of file has its own syntax, and so its own function.
 	for _, kind := range []struct {
 		folder, pattern string
 		rewrite         func(file, text string) string
@@ -17,8 +18,8 @@ func (c *conversion) unbind() error {
 		{"etc/udev/rules.d", "*.rules", c.unbindRules},
 		{"etc/netplan", "*.y*ml", c.unbindNetplan},
 	} {
-		for _, name := range c.tree.names(kind.folder) {
-			if !glob(kind.pattern, name) {
+		for _, name := range c.tree.listNames(kind.folder) {
+			if !matchGlob(kind.pattern, name) {
 				continue
 			}
 			if err := c.unbindFile(kind.folder+"/"+name, kind.rewrite); err != nil {
@@ -29,8 +30,9 @@ func (c *conversion) unbind() error {
 	return nil
 }
 
+// unbindFile replaces one file by the result of rewrite.
 func (c *conversion) unbindFile(file string, rewrite func(file, text string) string) error {
-	text, there, err := c.tree.text(file)
+	text, there, err := c.tree.readText(file)
 	if err != nil || !there {
 		return err
 	}
@@ -41,11 +43,12 @@ func (c *conversion) unbindFile(file string, rewrite func(file, text string) str
 	if path.Ext(file) == ".link" { // udev in the initramfs reads it, too
 		c.links[file] = next
 	}
-	return c.put(file, next, "it names its card by what stays: the MAC, or virtio's driver")
+	return c.putFile(file, next, "it selects its card by the MAC or by virtio's driver")
 }
 
-// settled rewrites a text until it is stable. A MAC found late in a file resolves earlier conditions.
-func settled(text string, rewrite func(string) string) string {
+// rewriteUntilStable applies rewrite until the text does not change. A MAC at the end of a file may
+// resolve earlier conditions.
+func rewriteUntilStable(text string, rewrite func(string) string) string {
 	for range 3 {
 		next := rewrite(text)
 		if next == text {
@@ -56,15 +59,16 @@ func settled(text string, rewrite func(string) string) string {
 	return text
 }
 
-// unbindUnit rewrites [Match] of systemd's files.
+// unbindUnit rewrites the section [Match] of a file of systemd.
 func (c *conversion) unbindUnit(file, text string) string {
-	return settled(text, func(text string) string { return c.unbindUnitOnce(file, text) })
+	return rewriteUntilStable(text, func(text string) string { return c.unbindUnitOnce(file, text) })
 }
 
+// unbindUnitOnce does one pass of unbindUnit.
 func (c *conversion) unbindUnitOnce(file, text string) string {
 	byMAC := hasKey(text, "match", "macaddress", "permanentmacaddress")
 	return mapLines(text, func(section, key, value, line string) string {
-		a, ok := c.rebind(file, section+"."+key, value, byMAC)
+		a, ok := c.replaceCondition(file, section+"."+key, value, byMAC)
 		switch {
 		case !ok:
 			return line
@@ -78,21 +82,23 @@ func (c *conversion) unbindUnitOnce(file, text string) string {
 	})
 }
 
-// unbindKeyfile rewrites [match] of NetworkManager's connections. Lists end in a semicolon.
+// unbindKeyfile rewrites the section [match] of a NetworkManager connection. Lists end in a semicolon.
 func (c *conversion) unbindKeyfile(file, text string) string {
-	return settled(text, func(text string) string { return c.unbindKeyfileOnce(file, text) })
+	return rewriteUntilStable(text, func(text string) string { return c.unbindKeyfileOnce(file, text) })
 }
 
+// unbindKeyfileOnce does one pass of unbindKeyfile.
 func (c *conversion) unbindKeyfileOnce(file, text string) string {
 	byMAC, mac := hasKey(text, "ethernet", "mac-address") || hasKey(text, "802-3-ethernet", "mac-address"), ""
 	next := mapLines(text, func(section, key, value, line string) string {
-		a, ok := c.rebind(file, section+"."+key, strings.Trim(value, "; "), byMAC || mac != "")
+		a, ok := c.replaceCondition(file, section+"."+key, strings.Trim(value, "; "), byMAC || mac != "")
 		switch {
 		case !ok:
 			return line
 		case a.driver != "":
 			return "driver=" + a.driver + ";\n"
 		}
+		// After the first MAC, further conditions are only removed.
 		mac += a.mac
 		return ""
 	})
@@ -102,10 +108,10 @@ func (c *conversion) unbindKeyfileOnce(file, text string) string {
 	return withMAC(next, mac)
 }
 
-// rebind returns the replacement for a line of [match]. ok is false if the line stays: it has no
-// hardware condition, one that virtio also meets, or an unknown one.
-func (c *conversion) rebind(file, key, value string, byMAC bool) (a answer, ok bool) {
-	w := wish{byMAC: byMAC}
+// replaceCondition returns the replacement for a line of [match]. ok is false if the line must stay: it
+// has no hardware condition, one that virtio satisfies, or one that matches no known card.
+func (c *conversion) replaceCondition(file, key, value string, byMAC bool) (a replacement, ok bool) {
+	w := condition{byMAC: byMAC}
 	switch key {
 	case "match.driver":
 		w.driver = value
@@ -114,16 +120,17 @@ func (c *conversion) rebind(file, key, value string, byMAC bool) (a answer, ok b
 	default:
 		return a, false
 	}
-	if w.stays() {
+	// A second run must not change the result of the first.
+	if w.matchesVirtio() {
 		return a, false
 	}
-	if a, ok = c.answer(w); !ok {
-		c.unmet(file, w)
+	if a, ok = c.findReplacement(w); !ok {
+		c.noteUnresolved(file, w)
 	}
 	return a, ok
 }
 
-// withMAC adds a MAC to the card's section of a keyfile, or the section, too.
+// withMAC adds a MAC to the ethernet section of a keyfile. It adds the section if it does not exist.
 func withMAC(text, mac string) string {
 	entry := "mac-address=" + strings.ToUpper(mac) + "\n"
 	for _, head := range []string{"[ethernet]\n", "[802-3-ethernet]\n"} {
@@ -137,7 +144,7 @@ func withMAC(text, mac string) string {
 	return text + "\n[ethernet]\n" + entry
 }
 
-// mapLines replaces each assignment of an INI file by a new line; other lines stay.
+// mapLines replaces each assignment of an INI file by the result of to. Other lines stay.
 func mapLines(text string, to func(section, key, value, line string) string) string {
 	var out strings.Builder
 	section := ""
@@ -155,7 +162,8 @@ func mapLines(text string, to func(section, key, value, line string) string) str
 	return out.String()
 }
 
-// hasKey reports whether a section has one of the keys, all in lower case.
+// hasKey reports whether a section has one of the keys, with a value. Section and keys are in lower
+// case.
 func hasKey(text, wanted string, keys ...string) (has bool) {
 	mapLines(text, func(section, key, value, line string) string {
 		for _, k := range keys {

@@ -54,7 +54,7 @@ func TestInitramfsThatReachesALimit(t *testing.T) {
 	if _, err := packer.Write(w.Bytes()); err != nil || packer.Close() != nil {
 		t.Fatal(err)
 	}
-	_, err := look(budgettest.New(t), z.Bytes(), kernel{release: release})
+	_, err := readInitramfs(budgettest.New(t), z.Bytes(), kernel{release: release})
 	var limit *budget.Error
 	if !errors.As(err, &limit) || !strings.Contains(limit.Cause, "packed into") {
 		t.Error(err)

@@ -14,29 +14,29 @@ import (
 	"github.com/decamp/decamp/internal/guest/linux"
 )
 
-// Options say what LinuxAppend cannot find in the guest.
+// Options contains what LinuxAppend cannot find in the guest.
 type Options struct {
-	// Cards are the network cards whose names in the guest are to stay.
+	// Cards are the network cards whose names in the guest must not change.
 	Cards []Card
 
-	// Seats are all network cards of the VM as they were at the source. Without them files that
-	// name a card by its driver or its place on the bus are noted, and left.
+	// Seats are all network cards of the VM at the source. Without them, files that select a card by
+	// driver or bus address stay unchanged and add a note.
 	Seats []Seat
 
-	// EFI reports that the VM boots by EFI: a system partition without fallback loader gets one.
+	// EFI means that the VM boots by EFI. A system partition without fallback loader gets one.
 	EFI bool
 
-	// GuestAgent has a guest without QEMU's guest agent install it at its next boot.
+	// GuestAgent means that a guest without QEMU's guest agent installs it at its next boot.
 	GuestAgent bool
 
-	// Appliance mounts what this process cannot write: XFS, btrfs, and ext4 with something in
-	// its journal or with features that are not known here. nil: such guests are refused.
+	// Appliance mounts file systems that this process cannot write: XFS, btrfs, and ext4 with a journal to
+	// replay or unsupported features. If it is nil, such guests are refused.
 	Appliance Appliance
 
 	// Now returns the time for changed files; time.Now if nil.
 	Now func() time.Time
 
-	namesOnly bool // Prepare
+	namesOnly bool // only names are changed, as Prepare does
 }
 
 // Prepare changes only the names of disks and cards in a Linux guest, before another engine converts
@@ -47,17 +47,18 @@ func Prepare(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	return LinuxAppend(ctx, disks, o)
 }
 
-// LinuxAppend changes a Linux guest so that it boots from virtio-scsi or virtio-blk and finds
-// its network on virtio-net: modules into each initramfs, UUIDs for device names, network names
-// by MAC. disks are all of the guest's, in its order. After an error, or for a guest that is
-// refused (fault.Unsupported, fault.Conflict, fault.Full), nothing was written to an overlay.
+// LinuxAppend changes a Linux guest so that it boots from virtio-scsi or virtio-blk and finds its
+// network on virtio-net. It appends modules to each initramfs, replaces device names by UUIDs, and
+// binds network names to MACs. disks are all disks of the guest in its order. If it fails or refuses
+// the guest (fault.Unsupported, fault.Conflict, fault.Full), the overlays are unchanged.
 func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	b, cancel := budget.New(ctx, budget.Conversion())
 	defer cancel()
-	above := layers(disks)
+	// All changes are made on layers; only a successful conversion reaches the overlays.
+	above := newLayers(disks)
 	result, err := onLayers(ctx, b, above, o)
 	if err == nil {
 		err = addLoader(b, above, o, &result)
@@ -65,10 +66,10 @@ func LinuxAppend(ctx context.Context, disks []Disk, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, orLimit(err)
 	}
-	return result, take(disks, above)
+	return result, mergeLayers(disks, above)
 }
 
-// orLimit returns err, as fault.Unsupported if a limit of reading the guest was reached.
+// orLimit returns err. If a limit of reading the guest was reached, its kind becomes fault.Unsupported.
 func orLimit(err error) error {
 	var limit *budget.Error
 	if errors.As(err, &limit) && !fault.Is(err, fault.Unsupported) {
@@ -77,50 +78,52 @@ func orLimit(err error) error {
 	return err
 }
 
-// onLayers is LinuxAppend on disks that are thrown away after an error.
+// onLayers converts the guest on layers that the caller discards after an error.
 func onLayers(ctx context.Context, b *budget.Budget, disks []Disk, o Options) (Result, error) {
-	vols, err := volumes(b, disks)
+	vols, err := listVolumes(b, disks)
 	if err != nil {
 		return Result{}, err
 	}
-	l, err := find(vols)
+	l, err := findLayout(vols)
 	if err != nil {
 		return Result{}, err
 	}
-	t, err := l.open(o.Now)
+	t, err := l.openAll(o.Now)
 	if o.Appliance != nil && (fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Conflict)) {
-		result, missing := l.mounted(ctx, b, vols, disks, o)
+		result, missing := l.convertInAppliance(ctx, b, vols, disks, o)
 		return result, orUnclean(err, missing)
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	return convert(b, t, vols, disks, o)
+	return convertGuest(b, t, vols, disks, o)
 }
 
-// orUnclean returns why a guest was not converted in an appliance. If there is no appliance, and only a
-// clean shutdown is missing, the error is that: fault.Conflict.
+// orUnclean returns the reason why a guest was not converted in an appliance. If only a clean shutdown
+// is missing and no appliance is available, the kind is fault.Conflict and the error contains both
+// reasons.
 func orUnclean(outside, inside error) error {
 	if !fault.Is(inside, fault.NotFound) || !fault.Is(outside, fault.Conflict) {
 		return inside
 	}
-	return fault.New(fault.Conflict, "%w; and nothing here replays it: %w", outside, inside).
+	return fault.New(fault.Conflict, "%w; and no appliance can replay it: %w", outside, inside).
 		WithHint("%s; or have it replayed here: %s", fault.HintOf(outside), fault.HintOf(inside))
 }
 
-// convert changes a guest whose file systems are open.
-func convert(b *budget.Budget, t tree, vols []volume, disks []Disk, o Options) (Result, error) {
-	c := &conversion{budget: b, tree: t, vols: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, left: map[string]bool{}}
+// convertGuest changes a guest whose file systems are open, and flushes the changes.
+func convertGuest(b *budget.Budget, t tree, vols []volume, disks []Disk, o Options) (Result, error) {
+	c := &conversion{budget: b, tree: t, volumes: vols, makers: map[string]bool{}, links: map[string]string{}, seats: o.Seats, skippedNICs: map[string]bool{}}
 	for _, d := range disks {
 		if d.Report.Linux != nil {
 			c.nics = append(c.nics, d.Report.Linux.NICs...)
 		}
 	}
-	steps := []func() error{func() error { return c.pinCards(o.Cards) }, c.unbind, c.strangers, c.keepFromCloudInit}
+	// Network names come first, because appendAll adds their files to each initramfs.
+	steps := []func() error{func() error { return c.pinCards(o.Cards) }, c.unbindCards, c.noteUnknownCards, c.keepFromCloudInit}
 	if o.namesOnly {
 		steps = append(steps, c.nameByUUID)
 	} else {
-		steps = append(steps, c.appendAll, c.nameByUUID, c.persist, c.silenceTools)
+		steps = append(steps, c.appendAll, c.nameByUUID, c.persistDrivers, c.silenceTools)
 	}
 	if o.GuestAgent {
 		steps = append(steps, c.installAgent)
@@ -136,33 +139,35 @@ func convert(b *budget.Budget, t tree, vols []volume, disks []Disk, o Options) (
 	return c.Result, nil
 }
 
-// A conversion is one under way.
+// A conversion is the state of one LinuxAppend.
 type conversion struct {
 	Result
-	budget *budget.Budget
-	tree   tree
-	vols   []volume
-	links  map[string]string // files of network names that an initramfs gets, too
-	makers map[string]bool   // tools that made the guest's initramfs
-	seats  []Seat
-	nics   []linux.NIC     // cards that the guest configures
-	left   map[string]bool // cards of netplan's that are left, by file and id
+	budget      *budget.Budget    // limits of the conversion
+	tree        tree              // files of the guest
+	volumes     []volume          // volumes of all disks
+	links       map[string]string // contents of files of network names that each initramfs gets, by path
+	makers      map[string]bool   // tools that made the guest's initramfs
+	seats       []Seat            // network cards at the source
+	nics        []linux.NIC       // network cards that the guest configures
+	skippedNICs map[string]bool   // cards of netplan that stay unchanged, by file and ID
 }
 
-// maxInitramfs bounds an initramfs, in bytes.
+// maxInitramfs limits the size of an initramfs, in bytes.
 const maxInitramfs = 512 << 20
 
-// appendAll appends the missing modules to each initramfs of each kernel.
+// appendAll appends the missing modules to each initramfs of each kernel. It fails if no kernel can run
+// on virtio.
 func (c *conversion) appendAll() error {
-	kernels := c.tree.kernels(&c.Result)
+	kernels := c.tree.listKernels(&c.Result)
+	// able counts the kernels that can run on virtio with their initramfs.
 	able := 0
 	for _, k := range kernels {
-		list, err := c.tree.modules(k)
+		list, err := c.tree.readModules(k)
 		if err != nil {
 			return fmt.Errorf("kernel %s: %w", k.release, err)
 		}
-		if missing := list.missing(); len(missing) > 0 {
-			c.note("kernel %s cannot run on virtio: it has no %s", k.release, strings.Join(missing, ", "))
+		if missing := list.missingDrivers(); len(missing) > 0 {
+			c.addNote("kernel %s cannot run on virtio: it has no %s", k.release, strings.Join(missing, ", "))
 			continue
 		}
 		able++
@@ -179,45 +184,47 @@ func (c *conversion) appendAll() error {
 	return nil
 }
 
-// missing returns the drivers that a guest cannot do without and a kernel does not have.
-func (l *moduleList) missing() []string {
-	_, missing := l.closure([]string{"virtio_pci", "virtio_net"})
-	if _, disks := l.closure([]string{"virtio_blk", "virtio_scsi"}); len(disks) == 2 {
+// missingDrivers returns the required drivers that a kernel does not have. One of the two disk drivers
+// is sufficient.
+func (l *moduleList) missingDrivers() []string {
+	_, missing := l.withDependencies([]string{"virtio_pci", "virtio_net"})
+	if _, disks := l.withDependencies([]string{"virtio_blk", "virtio_scsi"}); len(disks) == 2 {
 		missing = append(missing, disks...)
 	}
 	return missing
 }
 
-// appendTo appends to one initramfs.
+// appendTo appends the missing files to one initramfs. It does nothing if none are missing.
 func (c *conversion) appendTo(path string, k kernel, list *moduleList) error {
-	on, inner := c.tree.find(path)
+	on, inner := c.tree.findMount(path)
 	data, err := on.ReadFile(inner, maxInitramfs)
 	if err != nil {
 		return err
 	}
-	in, err := look(c.budget, data, k)
+	in, err := readInitramfs(c.budget, data, k)
 	if err != nil {
 		return fault.New(fault.Unsupported, "it cannot be read: %w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
+	// persistDrivers configures the tools that made an initramfs.
 	c.makers[in.maker] = true
-	files, _ := list.closure(drivers())
-	add := &addition{budget: c.budget, tree: c.tree, k: k, list: list, in: in, files: in.lacks(files), links: in.lacksLinks(c.links)}
+	files, _ := list.withDependencies(virtioDrivers())
+	add := &addition{budget: c.budget, tree: c.tree, kernel: k, list: list, state: in, files: in.missingModules(files), links: in.missingLinks(c.links)}
 	if len(add.files) == 0 && len(add.links) == 0 {
 		return nil
 	}
-	packed, err := add.bytes()
+	packed, err := add.buildArchive()
 	if err != nil {
 		return err
 	}
-	if err := on.AppendFile(inner, appended(len(data), packed)); err != nil {
+	if err := on.AppendFile(inner, appendedData(len(data), packed)); err != nil {
 		return err
 	}
-	c.change(path, "%s", add.why())
+	c.addChange(path, "%s", add.describeChange())
 	return nil
 }
 
-// why describes the addition.
-func (a *addition) why() string {
+// describeChange returns the reason for the change, for the result.
+func (a *addition) describeChange() string {
 	var names []string
 	for _, file := range a.files {
 		names = append(names, initramfs.Module(file))
@@ -229,8 +236,9 @@ func (a *addition) why() string {
 	return "drivers appended: " + strings.Join(names, " ")
 }
 
-// lacksLinks returns the files of network names that are not inside.
-func (in inside) lacksLinks(links map[string]string) map[string]string {
+// missingLinks returns the files of network names that the initramfs does not contain. An initramfs of
+// an unknown maker gets none.
+func (in initramfsState) missingLinks(links map[string]string) map[string]string {
 	out := map[string]string{}
 	for path, text := range links {
 		if in.maker != "" && in.links[path] != text {

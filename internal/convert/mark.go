@@ -8,17 +8,17 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// mark is the end of appended data: an unpacked archive with one file that contains the original size
-// of the initramfs. It shows a later run which data is present already, also after archives whose end
+// appendMark returns the end of appended data: an uncompressed archive with one file that contains the
+// original size of the initramfs. A later run finds appended data by it, even after archives whose end
 // only their decompressor can find.
-func mark(before int) []byte {
+func appendMark(before int) []byte {
 	var w initramfs.Writer
 	w.File("decamp-appended", fmt.Appendf(nil, "after byte %020d\n", before))
 	return w.Bytes()
 }
 
-// parts cuts an initramfs where it was appended to.
-func parts(data []byte) (out [][]byte) {
+// splitAppended splits an initramfs into the original and the appended parts.
+func splitAppended(data []byte) (out [][]byte) {
 	for {
 		before := markedAt(data)
 		if before < 0 {
@@ -31,9 +31,10 @@ func parts(data []byte) (out [][]byte) {
 	}
 }
 
-// markedAt returns where data ended before it was appended to, or -1.
+// markedAt returns the size of the initramfs before the last addition; -1 if there is no mark.
 func markedAt(data []byte) int {
-	length := len(mark(0))
+	// The number has a fixed width, so all marks have the same length.
+	length := len(appendMark(0))
 	if len(data) < length {
 		return -1
 	}
@@ -46,17 +47,18 @@ func markedAt(data []byte) int {
 	if _, err := fmt.Sscanf(string(end[at:]), "after byte %d\n", &before); err != nil || before < 0 || before >= len(data)-length {
 		return -1
 	}
-	if !bytes.Equal(end, mark(before)) {
+	if !bytes.Equal(end, appendMark(before)) {
 		return -1
 	}
 	return before
 }
 
-// appended is what goes to the end of an initramfs of that size: the packed archive, between
-// zeros that decompressors and alignment need, and the mark.
-func appended(size int, packed []byte) []byte {
+// appendedData returns the data to append to an initramfs of size bytes: the compressed archive between
+// zeros, which decompressors and the alignment require, and the mark.
+func appendedData(size int, packed []byte) []byte {
+	// At least four zeros end the compressed data before; cpio archives begin at a multiple of four.
 	out := make([]byte, 4+-size&3)
 	out = append(out, packed...)
 	out = append(out, make([]byte, -len(packed)&3)...)
-	return append(out, mark(size)...)
+	return append(out, appendMark(size)...)
 }

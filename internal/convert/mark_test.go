@@ -19,14 +19,14 @@ func random(n int) string {
 
 func TestPartsAreFoundAgain(t *testing.T) {
 	first := []byte("an initramfs of some kind")
-	second := append(bytes.Clone(first), appended(len(first), []byte("packed"))...)
-	third := append(bytes.Clone(second), appended(len(second), []byte("packed again"))...)
-	got := parts(third)
+	second := append(bytes.Clone(first), appendedData(len(first), []byte("packed"))...)
+	third := append(bytes.Clone(second), appendedData(len(second), []byte("packed again"))...)
+	got := splitAppended(third)
 	if len(got) != 3 || !bytes.Equal(got[0], first) || !bytes.Equal(bytes.Join(got, nil), third) {
 		t.Errorf("%d parts: %q", len(got), got)
 	}
-	for name, data := range map[string][]byte{"none": first, "cut off": third[:len(third)-1], "nothing": nil, "mark alone": mark(0)} {
-		if got := parts(data); len(got) != 1 || !bytes.Equal(got[0], data) {
+	for name, data := range map[string][]byte{"none": first, "cut off": third[:len(third)-1], "nothing": nil, "mark alone": appendMark(0)} {
+		if got := splitAppended(data); len(got) != 1 || !bytes.Equal(got[0], data) {
 			t.Errorf("%s: %d parts", name, len(got))
 		}
 	}
@@ -37,12 +37,12 @@ func TestPartsAreFoundAgain(t *testing.T) {
 
 // FuzzParts cuts what a guest may have made up: all of it is there again, in order.
 func FuzzParts(f *testing.F) {
-	f.Add(append([]byte("x"), appended(1, []byte("y"))...))
-	f.Add(mark(7))
+	f.Add(append([]byte("x"), appendedData(1, []byte("y"))...))
+	f.Add(appendMark(7))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !bytes.Equal(bytes.Join(parts(data), nil), data) {
-			t.Errorf("%q is cut into %q", data, parts(data))
+		if !bytes.Equal(bytes.Join(splitAppended(data), nil), data) {
+			t.Errorf("%q is cut into %q", data, splitAppended(data))
 		}
-		_, _ = look(budgettest.New(t), data, kernel{release: release})
+		_, _ = readInitramfs(budgettest.New(t), data, kernel{release: release})
 	})
 }

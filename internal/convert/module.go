@@ -9,46 +9,47 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// maxModule bounds a module unpacked, and maxIndex the lists of modules, in bytes.
+// Limits of files that are read.
 const (
-	maxModule = 16 << 20
-	maxIndex  = 32 << 20
+	maxModule = 16 << 20 // bytes of a module after decompression
+	maxIndex  = 32 << 20 // bytes of a list of modules
 )
 
-// drivers are what a guest needs to find its disk and its network on virtio. sd_mod is that
-// of all SCSI disks; a guest that booted from NVMe may lack it.
-func drivers() []string {
+// virtioDrivers returns the drivers that a guest needs to find its disk and its network on virtio.
+// sd_mod is the driver of all SCSI disks; a guest that booted from NVMe may lack it.
+func virtioDrivers() []string {
 	return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net", "sd_mod"}
 }
 
-// A moduleList is the content of modules.dep: each module with its dependencies, by path.
+// A moduleList contains the modules of a kernel with their dependencies, by path.
 type moduleList struct {
 	needs   map[string][]string // dependencies by path: "kernel/drivers/virtio/virtio.ko.xz"
-	path    map[string]string   // path by name
+	pathOf  map[string]string   // path by module name
 	order   []string            // paths in the order of the file
 	builtIn map[string]bool     // built-in modules by name
 }
 
-// modules reads which modules a kernel has.
-func (t tree) modules(k kernel) (*moduleList, error) {
-	on, inner := t.find(k.modules)
+// readModules reads modules.dep and modules.builtin of a kernel.
+func (t tree) readModules(k kernel) (*moduleList, error) {
+	on, inner := t.findMount(k.modules)
 	dep, err := on.ReadFile(inner+"/modules.dep", maxIndex)
 	if err != nil {
 		return nil, err
 	}
-	list := &moduleList{needs: map[string][]string{}, path: map[string]string{}, builtIn: map[string]bool{}}
+	list := &moduleList{needs: map[string][]string{}, pathOf: map[string]string{}, builtIn: map[string]bool{}}
 	for line := range strings.Lines(string(dep)) {
 		name, needs, ok := strings.Cut(strings.TrimSpace(line), ":")
 		if !ok {
 			continue
 		}
 		list.needs[name] = strings.Fields(needs)
-		list.path[initramfs.Module(name)] = name
+		list.pathOf[initramfs.Module(name)] = name
 		list.order = append(list.order, name)
 	}
+	// Drivers in modules.builtin need no module.
 	builtIn, err := on.ReadFile(inner+"/modules.builtin", maxIndex)
 	if err != nil {
-		return list, nil // kernels of long ago have no such list
+		return list, nil // old kernels have no such list
 	}
 	for line := range strings.Lines(string(builtIn)) {
 		list.builtIn[initramfs.Module(strings.TrimSpace(line))] = true
@@ -56,17 +57,18 @@ func (t tree) modules(k kernel) (*moduleList, error) {
 	return list, nil
 }
 
-// closure returns the paths of modules and of all they need. What is built in needs none; a
-// driver that the kernel does not have at all is in missing.
-func (l *moduleList) closure(names []string) (paths, missing []string) {
+// withDependencies returns the paths of the modules and of all their dependencies. Built-in drivers
+// have no path. missing contains the drivers that the kernel does not have.
+func (l *moduleList) withDependencies(names []string) (paths, missing []string) {
 	for _, name := range names {
-		file, ok := l.path[name]
+		file, ok := l.pathOf[name]
 		if !ok {
 			if !l.builtIn[name] {
 				missing = append(missing, name)
 			}
 			continue
 		}
+		// modules.dep contains all dependencies, also indirect ones.
 		for _, each := range append([]string{file}, l.needs[file]...) {
 			if !slices.Contains(paths, each) {
 				paths = append(paths, each)
@@ -76,9 +78,9 @@ func (l *moduleList) closure(names []string) (paths, missing []string) {
 	return paths, missing
 }
 
-// module reads a module and unpacks it: whether the initramfs could do that is not known.
-func (t tree) module(b *budget.Budget, k kernel, file string) ([]byte, error) {
-	on, inner := t.find(k.modules + "/" + file)
+// readModule returns a module uncompressed, because the initramfs may not support its compression.
+func (t tree) readModule(b *budget.Budget, k kernel, file string) ([]byte, error) {
+	on, inner := t.findMount(k.modules + "/" + file)
 	data, err := on.ReadFile(inner, maxModule)
 	if err != nil {
 		return nil, err
@@ -90,7 +92,7 @@ func (t tree) module(b *budget.Budget, k kernel, file string) ([]byte, error) {
 	return data, nil
 }
 
-// unpackedName is a module's path without the suffix of a compressor.
+// unpackedName returns a module's path without the suffix of a compression.
 func unpackedName(file string) string {
 	before, _, found := strings.Cut(file, ".ko")
 	if !found {

@@ -8,9 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// unbindNetplan rewrites the drivers that netplan's cards are matched by. Only that text is
-// touched: a file keeps its comments and its form. What is written in a way that is not found
-// again in the text is noted and left.
+// unbindNetplan rewrites the drivers by which netplan selects cards. It changes only that text: a file
+// keeps its comments and its form. A condition that it cannot locate in the text stays and adds a note.
 func (c *conversion) unbindNetplan(file, text string) string {
 	for range maxMatches {
 		next, done := c.unbindNextMatch(file, text)
@@ -22,11 +21,11 @@ func (c *conversion) unbindNetplan(file, text string) string {
 	return text
 }
 
-// maxMatches bounds the cards of one file.
+// maxMatches limits the changes to one file.
 const maxMatches = 64
 
-// unbindNextMatch rewrites the first match that needs it. Places in the text are right for one
-// change only.
+// unbindNextMatch rewrites the first condition that requires it. Positions in the text are valid for
+// one change only.
 func (c *conversion) unbindNextMatch(file, text string) (next string, done bool) {
 	var doc struct {
 		Network struct {
@@ -36,7 +35,7 @@ func (c *conversion) unbindNextMatch(file, text string) (next string, done bool)
 		} `yaml:"network"`
 	}
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		c.note("%s is not understood: it is left as it is", file)
+		c.addNote("%s is not valid YAML: it is not changed", file)
 		return text, true
 	}
 	for _, id := range slices.Sorted(maps.Keys(doc.Network.Ethernets)) {
@@ -47,35 +46,36 @@ func (c *conversion) unbindNextMatch(file, text string) (next string, done bool)
 		case driver == nil:
 			continue
 		case driver.Kind != yaml.ScalarNode:
-			c.listed(file, driver)
+			c.noteDriverList(file, driver)
 			continue
 		}
-		w := wish{driver: driver.Value, byMAC: mac != nil}
-		if w.stays() || c.left[file+" "+id] {
+		// A match by MAC and driver keeps the MAC; only the driver must change.
+		w := condition{driver: driver.Value, byMAC: mac != nil}
+		if w.matchesVirtio() || c.skippedNICs[file+" "+id] {
 			continue
 		}
-		a, ok := c.answer(w)
+		a, ok := c.findReplacement(w)
 		if ok {
 			next, ok = replaceEntry(text, key, driver, a)
 		}
 		if ok {
 			return next, false
 		}
-		c.left[file+" "+id] = true
-		c.unmet(file, w)
+		c.skippedNICs[file+" "+id] = true
+		c.noteUnresolved(file, w)
 	}
 	return text, true
 }
 
-// listed notes a list of drivers that virtio's is not in.
-func (c *conversion) listed(file string, list *yaml.Node) {
-	ours := slices.ContainsFunc(list.Content, func(each *yaml.Node) bool { return wish{driver: each.Value}.stays() })
+// noteDriverList adds a note for a list of drivers without virtio's driver.
+func (c *conversion) noteDriverList(file string, list *yaml.Node) {
+	ours := slices.ContainsFunc(list.Content, func(each *yaml.Node) bool { return condition{driver: each.Value}.matchesVirtio() })
 	if !ours && len(list.Content) > 0 {
-		c.unmet(file, wish{driver: list.Content[0].Value})
+		c.noteUnresolved(file, condition{driver: list.Content[0].Value})
 	}
 }
 
-// entryOf returns an entry of a mapping, or nil.
+// entryOf returns the entry of a mapping with the name; nil if none exists.
 func entryOf(m yaml.Node, name string) (key, value *yaml.Node) {
 	for i := 0; i+1 < len(m.Content) && m.Kind == yaml.MappingNode; i += 2 {
 		if m.Content[i].Value == name {
@@ -85,17 +85,19 @@ func entryOf(m yaml.Node, name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// replaceEntry replaces the text of an entry, if both stand as they are in one line.
-func replaceEntry(text string, key, value *yaml.Node, a answer) (string, bool) {
+// replaceEntry replaces the text of an entry by the replacement. It returns false if key and value are
+// not literally in one line.
+func replaceEntry(text string, key, value *yaml.Node, a replacement) (string, bool) {
 	lines := strings.SplitAfter(text, "\n")
 	if key.Line != value.Line || key.Line > len(lines) {
 		return text, false
 	}
 	line := lines[key.Line-1]
-	raw := quoted(line, value)
+	raw := quotedScalar(line, value)
 	if raw == "" || !strings.HasPrefix(line[min(key.Column-1, len(line)):], key.Value) {
 		return text, false
 	}
+	// Columns count from 1.
 	with := line[key.Column-1:value.Column-1] + a.driver
 	if a.mac != "" {
 		with = `macaddress: "` + a.mac + `"`
@@ -104,8 +106,8 @@ func replaceEntry(text string, key, value *yaml.Node, a answer) (string, bool) {
 	return strings.Join(lines, ""), true
 }
 
-// quoted is a scalar as it stands in its line, with its quotes; "" if it does not stand there.
-func quoted(line string, value *yaml.Node) string {
+// quotedScalar returns a scalar as written in its line, with quotes; empty if it is not there.
+func quotedScalar(line string, value *yaml.Node) string {
 	rest := line[min(value.Column-1, len(line)):]
 	for _, quote := range []string{"", `"`, "'"} {
 		if raw := quote + value.Value + quote; strings.HasPrefix(rest, raw) {
@@ -115,16 +117,16 @@ func quoted(line string, value *yaml.Node) string {
 	return ""
 }
 
-// keepFromCloudInit prevents cloud-init from replacing the network's configuration. At the target it
+// keepFromCloudInit prevents cloud-init from replacing the network configuration. At the target it
 // finds another data source than VMware's, or none, treats the guest as a new instance, and configures
-// DHCP. That is a loss only if an address is static.
+// DHCP. This matters only for static addresses.
 func (c *conversion) keepFromCloudInit() error {
 	for _, n := range c.nics {
-		if n.Maker != "cloud-init" || len(n.Addresses) == 0 || !c.tree.has("etc/cloud") || c.tree.has("etc/cloud/cloud-init.disabled") {
+		if n.Maker != "cloud-init" || len(n.Addresses) == 0 || !c.tree.hasPath("etc/cloud") || c.tree.hasPath("etc/cloud/cloud-init.disabled") {
 			continue
 		}
 		const file = "etc/cloud/cloud.cfg.d/99-decamp-network.cfg"
-		return c.put(file, "# Keeps the network as it was on other hardware.\nnetwork: {config: disabled}\n",
+		return c.putFile(file, "# Keeps the network as it was on other hardware.\nnetwork: {config: disabled}\n",
 			"cloud-init leaves the static addresses in "+n.File+" alone")
 	}
 	return nil

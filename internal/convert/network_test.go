@@ -65,7 +65,7 @@ func TestUnbind(t *testing.T) {
 		"no YAML":           {mixedSeats(), plan, "network: [\n", "", 1},
 		"of another driver": {mixedSeats(), plan, "network:\n  ethernets:\n    a:\n      match:\n        driver: hv_netvsc\n", "", 1},
 	} {
-		c := &conversion{seats: tt.seats, left: map[string]bool{}}
+		c := &conversion{seats: tt.seats, skippedNICs: map[string]bool{}}
 		rewrite := map[string]func(file, text string) string{unit: c.unbindUnit, keyfile: c.unbindKeyfile, rules: c.unbindRules, plan: c.unbindNetplan}[tt.file]
 		want := tt.want
 		if want == "" {
@@ -148,7 +148,7 @@ func FuzzUnbind(f *testing.F) {
 	f.Add(`SUBSYSTEM=="net", KERNELS=="0000:13:00.0", DRIVERS=="e1000", NAME="lan"`)
 	f.Add("network:\n  ethernets:\n    a: &x\n      match: {driver: e1000}\n    b: *x\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		c := &conversion{seats: mixedSeats(), left: map[string]bool{}}
+		c := &conversion{seats: mixedSeats(), skippedNICs: map[string]bool{}}
 		for _, rewrite := range []func(file, text string) string{c.unbindUnit, c.unbindRules, c.unbindNetplan, c.unbindKeyfile} {
 			if once := rewrite("a", text); rewrite("a", once) != once {
 				t.Errorf("%q becomes %q, and then %q", text, once, rewrite("a", once))

@@ -10,11 +10,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// PairCards pairs the names of network cards in the guest's configuration with their MACs: by the
-// MAC the configuration has, by the slot in the name (ens192 is in slot 192), and else by their
-// order, if there are as many names as cards. Names that are left are unsure.
+// PairCards assigns MACs to the names of network cards in the guest's configuration: by the configured
+// MAC, by the slot in the name (ens192 is in slot 192), and otherwise by their order, if there are as
+// many names as cards. unsure contains the names that it could not assign.
 func PairCards(vm *inventory.VM, guests []guest.Report) (cards []Card, unsure []string) {
 	free := slices.Clone(vm.NICs)
+	// pair assigns the first free card that satisfies is, and reports whether there was one.
 	pair := func(name string, is func(inventory.NIC) bool) bool {
 		i := slices.IndexFunc(free, is)
 		if i >= 0 {
@@ -37,6 +38,7 @@ func PairCards(vm *inventory.VM, guests []guest.Report) (cards []Card, unsure []
 	names = slices.DeleteFunc(names, func(name string) bool {
 		return pair(name, func(c inventory.NIC) bool { return slices.Contains(c.SlotNames(), name) }) || byHardware[name]
 	})
+	// If the numbers differ, the order does not determine the assignment.
 	if len(names) != len(free) {
 		return cards, names
 	}
@@ -47,8 +49,8 @@ func PairCards(vm *inventory.VM, guests []guest.Report) (cards []Card, unsure []
 	return cards, nil
 }
 
-// namedCards are those that a guest configures by a name that hangs on their slot, each once, in
-// the order of the slots.
+// namedCards returns the cards that a guest configures by a name that depends on their slot, without
+// duplicates, in the order of the slots.
 func namedCards(guests []guest.Report) (found []linux.NIC) {
 	for _, g := range guests {
 		if g.Linux == nil {
@@ -68,9 +70,9 @@ func namedCards(guests []guest.Report) (found []linux.NIC) {
 	return found
 }
 
-// RecountedNames returns the names of cards that a guest calls by counting (eth0, eth1) and that may be counted in
-// another order: those of several models, whose order was that of their drivers. Cards of one model
-// keep theirs, as the target has them in the order of the source's bus.
+// RecountedNames returns the names of cards that the kernel counts (eth0, eth1) and whose order may
+// change: those of a VM with several models, whose order was that of their drivers. Cards of one model
+// keep their order, because the target has them in the order of the source's bus.
 func RecountedNames(vm *inventory.VM, guests []guest.Report) (names []string) {
 	models := map[string]bool{}
 	for _, n := range vm.NICs {

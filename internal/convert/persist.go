@@ -2,42 +2,45 @@ package convert
 
 import "strings"
 
-// persist has the guest's next initramfs, of its next kernel, have the drivers as well.
-func (c *conversion) persist() error {
+// persistDrivers configures initramfs-tools and dracut so that the initramfs of the next kernel
+// contains the drivers, too.
+func (c *conversion) persistDrivers() error {
 	const why = "the next kernel's initramfs has the drivers, too"
-	if c.makers["initramfs-tools"] || c.tree.has("etc/initramfs-tools/modules") {
+	// The configuration also matters if the tool is installed but made no current initramfs.
+	if c.makers["initramfs-tools"] || c.tree.hasPath("etc/initramfs-tools/modules") {
 		const file = "etc/initramfs-tools/modules"
-		old, _, err := c.tree.text(file)
+		old, _, err := c.tree.readText(file)
 		if err != nil {
 			return err
 		}
-		if err := c.put(file, withLines(old, drivers()), why); err != nil {
+		if err := c.putFile(file, withLines(old, virtioDrivers()), why); err != nil {
 			return err
 		}
 	}
-	if c.makers["dracut"] || c.tree.has("etc/dracut.conf") || c.tree.has("etc/dracut.conf.d") {
-		text := `add_drivers+=" ` + strings.Join(drivers(), " ") + ` "` + "\n"
-		return c.put("etc/dracut.conf.d/decamp.conf", text, why)
+	if c.makers["dracut"] || c.tree.hasPath("etc/dracut.conf") || c.tree.hasPath("etc/dracut.conf.d") {
+		text := `add_drivers+=" ` + strings.Join(virtioDrivers(), " ") + ` "` + "\n"
+		return c.putFile("etc/dracut.conf.d/decamp.conf", text, why)
 	}
 	return nil
 }
 
-// silenceTools keeps VMware's tools from being started. They stay installed.
+// silenceTools prevents VMware's tools from starting. They stay installed.
 func (c *conversion) silenceTools() error {
-	if !c.hasSystemd() || !c.tree.has("usr/bin/vmtoolsd") {
+	if !c.hasSystemd() || !c.tree.hasPath("usr/bin/vmtoolsd") {
 		return nil
 	}
 	for _, unit := range []string{"open-vm-tools.service", "vmtoolsd.service"} {
 		file := "etc/systemd/system/" + unit
-		shipped := c.tree.has("lib/systemd/system/"+unit) || c.tree.has("usr/lib/systemd/system/"+unit)
-		if !shipped || c.tree.has(file) {
+		shipped := c.tree.hasPath("lib/systemd/system/"+unit) || c.tree.hasPath("usr/lib/systemd/system/"+unit)
+		if !shipped || c.tree.hasPath(file) {
 			continue
 		}
-		on, inner := c.tree.find(file)
+		// A link to /dev/null masks the unit.
+		on, inner := c.tree.findMount(file)
 		if err := on.Symlink(inner, "/dev/null"); err != nil {
 			return err
 		}
-		c.change(file, "VMware's tools are not started")
+		c.addChange(file, "VMware's tools are not started")
 	}
 	return nil
 }

@@ -2,25 +2,27 @@ package convert
 
 import "fmt"
 
-// A Change is one file of the guest that is different now.
+// A Change is one changed file of the guest.
 type Change struct {
-	Path string `json:"path"`
-	Why  string `json:"why"`
+	Path string `json:"path"` // path without a leading slash
+	Why  string `json:"why"`  // reason for the change
 }
 
-// A Result is what a conversion did, for the journal and the report.
+// A Result is the outcome of a conversion, for the journal and the report.
 type Result struct {
-	Engine  string   `json:"engine,omitempty"` // "linux-append", "virt-v2v 2.2.0"
-	Changes []Change `json:"changes,omitempty"`
-	Notes   []string `json:"notes,omitempty"` // parts that were left unchanged, with their possible effect
+	Engine  string   `json:"engine,omitempty"`  // program that converted the guest: "linux-append", "virt-v2v 2.2.0"
+	Changes []Change `json:"changes,omitempty"` // changed files
+	Notes   []string `json:"notes,omitempty"`   // parts that stay unchanged, with the possible effect
 
-	GuestAgent bool `json:"guestAgent,omitempty"` // QEMU's will be installed at the guest's next boot
+	GuestAgent bool `json:"guestAgent,omitempty"` // QEMU's guest agent will be installed at the guest's next boot
 }
 
-func (r *Result) change(path, format string, args ...any) {
+// addChange records a changed file.
+func (r *Result) addChange(path, format string, args ...any) {
 	r.Changes = append(r.Changes, Change{path, fmt.Sprintf(format, args...)})
 }
 
-func (r *Result) note(format string, args ...any) {
+// addNote records a part that stays unchanged.
+func (r *Result) addNote(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }

@@ -6,40 +6,42 @@ import (
 	"strings"
 )
 
-// fveSize is the number of bytes read of BitLocker's metadata; each of its copies has space for as
-// much.
+// fveSize is the number of bytes of BitLocker metadata that are read. Each of the three copies has
+// 64 KiB of space.
 const fveSize = 64 << 10
 
-// Kinds of protectors that a BitLocker volume's key is kept by.
+// Kinds of protectors of a BitLocker volume's key.
 const (
-	protectClear    = 0x0000
-	protectTPM      = 0x0100
-	protectStartup  = 0x0200
-	protectTPMPIN   = 0x0500
-	protectRecovery = 0x0800
-	protectPassword = 0x2000
+	protectClear    = 0x0000 // the key is stored unencrypted: protection is suspended or not enabled yet
+	protectTPM      = 0x0100 // TPM
+	protectStartup  = 0x0200 // startup key on a USB stick
+	protectTPMPIN   = 0x0500 // TPM and PIN
+	protectRecovery = 0x0800 // recovery password
+	protectPassword = 0x2000 // password
 )
 
-// A bitLocker has the fields of a volume's metadata that are readable without its key.
+// A bitLocker contains the fields of a volume's metadata that are readable without its key.
 type bitLocker struct {
-	state      uint16
-	protectors []uint16
+	state      uint16   // encryption state: 1 decrypted, 2 and 5 encrypted in part
+	protectors []uint16 // kinds of the volume's key protectors
 }
 
-// readBitLocker reads the first copy of the metadata that is sound. The layout is that of
-// Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", from Windows 7 on.
+// readBitLocker parses the first intact copy of the metadata; ok is false if none exists. The
+// layout is that of Joachim Metz' "BitLocker Drive Encryption (BDE) format specification", for
+// Windows 7 and later.
 func readBitLocker(w *window) (bitLocker, bool) {
 	boot := make([]byte, 512)
-	if !w.read(boot, 0) {
+	if !w.readFull(boot, 0) {
 		return bitLocker{}, false
 	}
+	// The boot sector has the offsets of all three copies.
 	for _, at := range []int{176, 184, 192} {
 		off := int64(binary.LittleEndian.Uint64(boot[at:]))
 		if off <= 0 || off > w.size {
 			continue
 		}
 		b := make([]byte, min(fveSize, w.size-off))
-		if w.read(b, off) {
+		if w.readFull(b, off) {
 			if found, ok := parseBitLocker(b); ok {
 				return found, true
 			}
@@ -48,7 +50,10 @@ func readBitLocker(w *window) (bitLocker, bool) {
 	return bitLocker{}, false
 }
 
+// parseBitLocker parses one copy of the metadata: a block header, a metadata header and entries. It
+// returns false if a header is invalid; it ignores entries after an invalid one.
 func parseBitLocker(b []byte) (bitLocker, bool) {
+	// A block header of 64 bytes, a metadata header of 48 bytes, then entries.
 	const head, entries = 64, 64 + 48
 	if len(b) < entries || string(b[:8]) != "-FVE-FS-" || binary.LittleEndian.Uint16(b[10:]) != 2 {
 		return bitLocker{}, false
@@ -63,6 +68,7 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 		if length < 8 || length > len(rest) {
 			break
 		}
+		// An entry of type 2 and value type 8 is a volume master key; its protector is at offset 26.
 		const masterKey, asKey = 2, 8
 		isKey := binary.LittleEndian.Uint16(rest[2:]) == masterKey && binary.LittleEndian.Uint16(rest[4:]) == asKey
 		if isKey && length >= 8+28 {
@@ -73,8 +79,9 @@ func parseBitLocker(b []byte) (bitLocker, bool) {
 	return found, true
 }
 
-// progress describes which part of a volume is encrypted, if it is not all of it.
-func (b bitLocker) progress() string {
+// describeState returns a phrase for a volume that is not fully encrypted, and an empty string
+// otherwise.
+func (b bitLocker) describeState() string {
 	switch b.state {
 	case 1:
 		return "it is decrypted already, but for its header"
@@ -84,12 +91,13 @@ func (b bitLocker) progress() string {
 	return ""
 }
 
-// opens describes what the target requires to read the volume.
-func (b bitLocker) opens() string {
+// describeUnlock returns a phrase about what the guest requires at the target to unlock the volume.
+func (b bitLocker) describeUnlock() string {
 	has := func(kinds ...uint16) bool {
 		return slices.ContainsFunc(kinds, func(k uint16) bool { return slices.Contains(b.protectors, k) })
 	}
 	switch {
+	// A volume may have several protectors; the first one in this order is described.
 	case has(protectClear):
 		return "its key lies beside it in the clear, as protection is suspended or was never turned on: it opens by itself"
 	case has(protectPassword):
@@ -102,16 +110,17 @@ func (b bitLocker) opens() string {
 	return "the guest needs its recovery key"
 }
 
-// bitLocker adds a warning for a BitLocker volume, with the effect of a migration.
-func (d *detector) bitLocker(number int, w *window) {
+// warnBitLocker adds a warning for a BitLocker volume. It also sets the verdict, unless there is one.
+// number is the partition; 0 is the whole disk.
+func (d *detector) warnBitLocker(number int, w *window) {
 	found, _ := readBitLocker(w)
-	parts := []string{found.opens()}
-	if p := found.progress(); p != "" {
+	parts := []string{found.describeUnlock()}
+	if p := found.describeState(); p != "" {
 		parts = append([]string{p}, parts...)
 	}
 	text := strings.Join(parts, "; ")
-	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; virtio needs manage-bde -off, or virt-v2v with its recovery key (--key-file)", place(number), text)
+	d.warn("bitlocker", "%s is encrypted by BitLocker: %s; virtio needs manage-bde -off, or virt-v2v with its recovery key (--key-file)", partitionName(number), text)
 	if d.report.Verdict == "" {
-		d.report.Verdict = "BitLocker on " + place(number) + ": " + text + "; compat profile changes nothing in it; virtio needs virt-v2v with that key: --key-file"
+		d.report.Verdict = "BitLocker on " + partitionName(number) + ": " + text + "; compat profile changes nothing in it; virtio needs virt-v2v with that key: --key-file"
 	}
 }

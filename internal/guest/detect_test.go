@@ -201,10 +201,10 @@ func TestFileSystemMarks(t *testing.T) {
 	} {
 		head := make([]byte, headLen)
 		copy(head[want.off:], text)
-		if got, _ := identify(head); got != want.fs {
+		if got, _ := identifyFS(head); got != want.fs {
 			t.Errorf("%q at %d: %q, want %q", text, want.off, got, want.fs)
 		}
-		if got, _ := identify(head[:want.off+len(text)-1]); got != Unknown {
+		if got, _ := identifyFS(head[:want.off+len(text)-1]); got != Unknown {
 			t.Errorf("%q cut short: %q", text, got)
 		}
 	}

@@ -123,7 +123,7 @@ func TestVerdicts(t *testing.T) {
 		"by driver": {with(files(t, virtio...), "etc/systemd/network/a.network", "[Match]\nDriver=vmxnet3\n[Network]\nAddress=10.0.0.5/24\n"),
 			"will boot with virtio-scsi as it is; etc/systemd/network/a.network must name its card otherwise than by driver vmxnet3, by linux-append", []string{"nic-hardware"}},
 		"rubbish": {with(files(t), "boot/initrd.img-6.1.0", "rubbish"),
-			"compat profile will boot: boot/initrd.img-6.1.0 is not understood", []string{"initramfs"}},
+			"compat profile will boot: boot/initrd.img-6.1.0 is not supported", []string{"initramfs"}},
 		"crypttab": {with(files(t, virtio...), "etc/crypttab", "data UUID=5 none luks\n"),
 			"will boot with virtio-scsi as it is; needs its LUKS passphrase at boot", nil},
 	} {
@@ -229,7 +229,7 @@ func TestLockedGuest(t *testing.T) {
 	run(t, "label: dos\nstart=2048, type=83\n", "sfdisk", "-q", path)
 	patch(t, path, 1<<20, "LUKS\xba\xbe\x00\x02")
 	r := detect(t, path)
-	if want := "partition 1 is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file"; r.Verdict != want {
+	if want := "partition 1 is encrypted and cannot be read: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file"; r.Verdict != want {
 		t.Errorf("%q", r.Verdict)
 	}
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0].Text, "(LUKS2)") {
@@ -244,7 +244,7 @@ func TestLockedDisk(t *testing.T) {
 	patch(t, path, 0, "LUKS\xba\xbe\x00\x02")
 	patch(t, path, 168, uuid)
 	r := detect(t, path)
-	if r.Table != None || r.WholeDisk != LUKS || r.WholeUUID != uuid || !strings.HasPrefix(r.Verdict, "the whole disk is encrypted and cannot be looked into") {
+	if r.Table != None || r.WholeDisk != LUKS || r.WholeUUID != uuid || !strings.HasPrefix(r.Verdict, "the whole disk is encrypted and cannot be read") {
 		t.Errorf("%+v", r)
 	}
 	if len(r.Warnings) != 1 || r.Warnings[0].Code != "encrypted" || !strings.Contains(r.Warnings[0].Text, "the whole disk is encrypted (LUKS2)") {

@@ -12,29 +12,32 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// EFIState returns the state of a VM's firmware to transfer with its disks: the entries of held for
-// partitions on them. If there are none, or held is unknown, it creates a boot entry for the loader on
-// the EFI system partition. Of several vendors' loaders it uses that of the guest's system, or none.
+// EFIState returns the firmware state to transfer with a VM's disks: the entries of held whose
+// partition is on them. If none of these is active, it adds a boot entry for the loader on the EFI
+// system partition. If there are loaders of several vendors, it uses that of the guest's system, or
+// none.
 func EFIState(reports []Report, held efi.State) efi.State {
 	state := efi.State{Keys: held.Keys}
 	for _, e := range held.Entries {
-		if slices.ContainsFunc(reports, func(r Report) bool { return r.has(e.Partition.GUID) }) {
+		if slices.ContainsFunc(reports, func(r Report) bool { return r.hasPartition(e.Partition.GUID) }) {
 			state.Entries = append(state.Entries, e)
 		}
 	}
+	// Firmware ignores inactive entries.
 	if !slices.ContainsFunc(state.Entries, efi.Entry.Active) {
-		state.Entries = append(state.Entries, ownLoader(reports)...)
+		state.Entries = append(state.Entries, guestLoader(reports)...)
 	}
 	return state
 }
 
-// has reports whether a partition of the disk has that GUID.
-func (r Report) has(g efi.GUID) bool {
+// hasPartition reports whether the GPT of the disk has a partition with that unique GUID.
+func (r Report) hasPartition(g efi.GUID) bool {
 	return r.Table == GPT && slices.ContainsFunc(r.Partitions, func(p Partition) bool { return p.UUID == g.String() })
 }
 
-// ownLoader is the one that starts the guest's own system, as far as that is known.
-func ownLoader(reports []Report) []efi.Entry {
+// guestLoader returns the boot entry for the loader of the guest's own system: the only loader, or the
+// one in the folder of the system's vendor. It returns nil if neither exists.
+func guestLoader(reports []Report) []efi.Entry {
 	var all []efi.Entry
 	system := ""
 	for _, r := range reports {
@@ -54,7 +57,7 @@ func ownLoader(reports []Report) []efi.Entry {
 	return nil
 }
 
-// vendorOf is debian of \EFI\debian\shimx64.efi.
+// vendorOf returns the vendor's folder in the path of a loader: debian for \EFI\debian\shimx64.efi.
 func vendorOf(e efi.Entry) string {
 	if parts := strings.Split(e.File, `\`); len(parts) > 2 {
 		return parts[2]
@@ -62,10 +65,10 @@ func vendorOf(e efi.Entry) string {
 	return ""
 }
 
-// loaders makes boot entries of the loaders on a system partition, which are named by their paths. Those in
-// EFI/BOOT firmware finds by itself.
-func (v *volume) loaders(files []string) []efi.Entry {
-	at, ok := v.inGPT()
+// bootEntries returns a boot entry for each loader on a system partition; files are the loaders' paths.
+// It omits those in EFI/BOOT, which firmware finds without an entry.
+func (v *volume) bootEntries(files []string) []efi.Entry {
+	at, ok := v.gptPartition()
 	if !ok {
 		return nil
 	}
@@ -78,12 +81,13 @@ func (v *volume) loaders(files []string) []efi.Entry {
 	return all
 }
 
-// inGPT returns the volume's partition, if a boot entry can name it.
-func (v *volume) inGPT() (at efi.Partition, ok bool) {
-	if v.d.report.Table != GPT {
+// gptPartition returns the volume's partition in the form of a boot entry; ok is false if the disk
+// has no GPT or the volume is not a partition.
+func (v *volume) gptPartition() (at efi.Partition, ok bool) {
+	if v.detector.report.Table != GPT {
 		return at, false
 	}
-	for _, p := range v.d.report.Partitions {
+	for _, p := range v.detector.report.Partitions {
 		if g, err := efi.ParseGUID(p.UUID); err == nil && p.UUID == v.partition {
 			return efi.Partition{Number: uint32(p.Number), Start: uint64(p.Off / disk.SectorSize), Size: uint64(p.Len / disk.SectorSize), GUID: g}, true
 		}
@@ -91,11 +95,12 @@ func (v *volume) inGPT() (at efi.Partition, ok bool) {
 	return at, false
 }
 
-// maxCSV is for shim's list of boot entries, in bytes: one has a line or two.
+// maxCSV limits shim's list of boot entries, in bytes; it usually has one or two lines.
 const maxCSV = 16 << 10
 
-// labelFor returns the vendor's name of its boot entry, from shim's BOOTX64.CSV. Each line of that file
-// has file, label, arguments and a comment, in UTF-16.
+// labelFor returns the label for a loader's boot entry. It is the vendor's label in shim's
+// BOOTX64.CSV, if that file exists, and otherwise derived from the path. A line of the file has
+// loader, label, arguments and comment in UTF-16.
 func labelFor(t *tree.Tree, file string) string {
 	folder, name := path.Split(file)
 	if text, err := t.ReadFile(folder+"BOOTX64.CSV", maxCSV); err == nil {
@@ -111,6 +116,7 @@ func labelFor(t *tree.Tree, file string) string {
 	return path.Base(folder)
 }
 
+// fromUTF16 decodes little-endian UTF-16; an odd last byte is ignored.
 func fromUTF16(b []byte) string {
 	units := make([]uint16, len(b)/2)
 	for i := range units {

@@ -11,45 +11,48 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// A machine is the guest whose volumes are on all of the disks.
+// A machine is the guest that owns all disks of a VM.
 type machine struct {
-	budget  *budget.Budget
-	disks   []*detector
-	volumes []*volume
-	pvs     []lvm.PV
-	holders []*detector // detectors of each PV's disk
-	entry   bool        // EFI starts the guest by a boot entry only
+	budget         *budget.Budget // limits of the whole examination
+	disks          []*detector    // detectors in the order of the VM's disks
+	volumes        []*volume      // all volumes, in the order of detection; physical volumes of LVM are not among them
+	pvs            []lvm.PV       // physical volumes of LVM on all disks
+	pvDetectors    []*detector    // detectors of the physical volumes' disks, parallel to pvs
+	needsBootEntry bool           // the EFI system partition has no fallback loader, so the guest starts by a boot entry only
 }
 
-// guest finds the root, mounts the file systems of fstab, and identifies the system.
-func (m *machine) guest() {
-	m.firmware()
-	m.hibernated()
-	root := m.root()
+// examineGuest finds the root volume, mounts the file systems of fstab, and describes the system.
+// It runs after all volumes are known.
+func (m *machine) examineGuest() {
+	m.examineESP()
+	m.warnHibernated()
+	root := m.findRoot()
 	if root == nil {
-		m.locked()
+		m.judgeEncrypted()
 		return
 	}
-	boot := m.mount(root)
+	// Kernels and boot loaders are usually on a separate /boot.
+	boot := m.mountVolumes(root)
 	g := linux.Read(m.budget, root.tree)
 	if m.budget.Err() != nil {
-		return // an undetected part may still exist
+		return // the result would be incomplete
 	}
-	r := &root.d.report
+	r := &root.detector.report
 	r.Linux = &g
-	j := judgement{guest: g, append: root.writable() && boot.writable(), appliance: !root.isExt() || !boot.isExt(), encrypted: m.encrypted() != nil, entry: m.entry}
+	j := verdict{guest: g, canAppend: root.isWritable() && boot.isWritable(), needsAppliance: !root.isExt() || !boot.isExt(), hasEncrypted: m.findEncrypted() != nil, needsBootEntry: m.needsBootEntry}
 	r.Verdict = j.sentence()
-	for _, w := range j.warnings() {
-		root.d.warn(w.Code, "%s", w.Text)
+	for _, w := range j.listWarnings() {
+		root.detector.warn(w.Code, "%s", w.Text)
 	}
-	room := int64(len(g.Kernels)) * (12 << 20) // more than drivers and their lists take, packed
+	room := int64(len(g.Kernels)) * (12 << 20) // more than compressed drivers and their lists need
 	if boot.usage != nil && boot.usage.Free < room {
-		root.d.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
+		root.detector.warn("little-room", "the file system of /boot, %s, has %d MiB left: there may be no room for drivers", boot.name, boot.usage.Free>>20)
 	}
 }
 
-// root returns the first volume that has an os-release and is more than a /usr.
-func (m *machine) root() *volume {
+// findRoot returns the first volume with a folder etc and an os-release; a separate /usr has no etc. It
+// returns nil if none exists.
+func (m *machine) findRoot() *volume {
 	for _, v := range m.volumes {
 		if v.tree == nil || !tree.Has(v.tree, "etc") {
 			continue
@@ -61,19 +64,20 @@ func (m *machine) root() *volume {
 	return nil
 }
 
-// mount adds the other volumes that a system needs to boot to the root's tree, as fstab lists them. It
-// returns the volume of /boot.
-func (m *machine) mount(root *volume) (boot *volume) {
+// mountVolumes adds the other volumes that a system needs to boot to the tree of the root, as listed in
+// fstab. It returns the volume of /boot, which is the root itself if there is no separate one.
+func (m *machine) mountVolumes(root *volume) (boot *volume) {
 	boot = root
 	for _, line := range linux.Mounts(m.budget, root.tree) {
 		at := path.Clean(line.Path)
 		switch at {
+		// Other file systems, such as /home, do not affect the boot.
 		case "/boot", "/boot/efi", "/efi", "/usr", "/var", "/etc":
 		default:
 			continue
 		}
 		for _, v := range m.volumes {
-			if v == root || v.tree == nil || !v.is(line.Device) {
+			if v == root || v.tree == nil || !v.matchesDevice(line.Device) {
 				continue
 			}
 			root.tree.Mount(at, v.tree.Root())
@@ -86,8 +90,8 @@ func (m *machine) mount(root *volume) (boot *volume) {
 	return boot
 }
 
-// encrypted returns the first volume that LUKS encrypts, or nil.
-func (m *machine) encrypted() *volume {
+// findEncrypted returns the first volume that LUKS encrypts, or nil.
+func (m *machine) findEncrypted() *volume {
 	for _, v := range m.volumes {
 		if v.kind == LUKS {
 			return v
@@ -96,42 +100,46 @@ func (m *machine) encrypted() *volume {
 	return nil
 }
 
-// locked gives the verdict on a guest whose root cannot be looked into.
-func (m *machine) locked() {
-	if v := m.encrypted(); v != nil && v.d.report.Verdict == "" {
-		v.d.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be looked into: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
+// judgeEncrypted sets the verdict for a guest whose root is probably encrypted.
+func (m *machine) judgeEncrypted() {
+	if v := m.findEncrypted(); v != nil && v.detector.report.Verdict == "" {
+		v.detector.report.Verdict = fmt.Sprintf("%s is encrypted and cannot be read: the compat profile will boot; needs its LUKS passphrase at boot; virtio needs virt-v2v with that: --key-file", v.name)
 	}
 }
 
-// hibernated warns of swap that a guest would go on from: on other hardware it must not.
-func (m *machine) hibernated() {
+// warnHibernated warns about swap areas from which the guest would resume. It must not resume on other
+// hardware.
+func (m *machine) warnHibernated() {
 	for _, v := range m.volumes {
 		if v.kind == Swap && isHibernated(v.r) {
-			v.d.warn("hibernated", "%s holds a hibernated Linux: start it at the source and shut it down", v.name)
+			v.detector.warn("hibernated", "%s holds a hibernated Linux: start it at the source and shut it down", v.name)
 		}
 	}
 }
 
-// firmware looks for what EFI starts by itself on the system partition.
-func (m *machine) firmware() {
+// examineESP finds the loaders on EFI system partitions. It warns if there is no fallback loader,
+// because then a new firmware does not start the guest.
+func (m *machine) examineESP() {
 	for _, v := range m.volumes {
-		b := &v.d.report.Boot
+		b := &v.detector.report.Boot
+		// Other FAT partitions are not searched by firmware.
 		if v.kind != FAT || v.tree == nil || !b.ESP {
 			continue
 		}
 		loaders := efiLoaders(v.tree)
-		v.d.report.Loaders = append(v.d.report.Loaders, v.loaders(loaders)...)
+		v.detector.report.Loaders = append(v.detector.report.Loaders, v.bootEntries(loaders)...)
 		for _, name := range []string{"BOOTX64.EFI", "BOOTAA64.EFI", "BOOTIA32.EFI"} {
 			b.EFIFallback = b.EFIFallback || tree.Has(v.tree, "EFI/BOOT/"+name)
 		}
 		if !b.EFIFallback && len(loaders) > 0 {
-			m.entry = true
-			v.d.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which a firmware starts that does not know the guest: the boot entry for %s stays behind. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
+			m.needsBootEntry = true
+			v.detector.warn("efi-fallback", "%s has no EFI/BOOT/BOOTX64.EFI, which firmware without a boot entry starts: the boot entry for %s is not migrated. --hardware virtio adds the file to a Linux", v.name, strings.Join(loaders, ", "))
 		}
 	}
 }
 
-// efiLoaders returns the loaders on an EFI system partition, by folder: EFI/debian/….
+// efiLoaders returns the path of the first known loader in each folder of an EFI system partition:
+// EFI/debian/shimx64.efi.
 func efiLoaders(t *tree.Tree) []string {
 	var found []string
 	vendors, err := t.ReadDir("EFI")

@@ -9,16 +9,17 @@ import (
 	"strings"
 )
 
-// A magic is a file system's mark: text at an offset.
+// A magic identifies a file system by a text at an offset.
 type magic struct {
-	fs   FileSystem
-	off  int
-	text string
+	fs   FileSystem // kind that the text identifies
+	off  int        // offset in bytes from the beginning of the volume
+	text string     // expected bytes
 }
 
-// magics are the marks that need no second look. LVM's label may be in any of the
-// first four sectors, swap's ends the first page, whose size is the architecture's.
-func magics() []magic {
+// magicList returns the file systems that a text identifies reliably. LVM's label may be in any of the
+// first four sectors. Swap's magic is at the end of the first page, whose size depends on the
+// architecture.
+func magicList() []magic {
 	return []magic{
 		{XFS, 0, "XFSB"},
 		{LUKS, 0, "LUKS\xba\xbe"},
@@ -38,16 +39,17 @@ func magics() []magic {
 	}
 }
 
-// headLen is how much of a slice identify wants to see: up to Btrfs' label.
+// headLen is the number of bytes that identifyFS requires: up to the end of Btrfs' label.
 const headLen = 0x1012b + 256
 
-// identify returns the type of a file system by its magic number, and its UUID if that is at a fixed
-// place.
-func identify(head []byte) (FileSystem, string) {
+// identifyFS returns the kind of a file system by its magic number, and its UUID if that is at a fixed
+// offset. head is the beginning of the volume and may be shorter than headLen.
+func identifyFS(head []byte) (FileSystem, string) {
+	// ext has no text as magic number, but a 16-bit value.
 	if fs := identifyExt(head); fs != Unknown {
 		return fs, uuidAt(head, 1024+0x68)
 	}
-	for _, m := range magics() {
+	for _, m := range magicList() {
 		if len(head) < m.off+len(m.text) || string(head[m.off:m.off+len(m.text)]) != m.text {
 			continue
 		}
@@ -76,7 +78,7 @@ func uuidOf(fs FileSystem, head []byte) string {
 	return ""
 }
 
-// fatSerial returns where a FAT's serial number is; its label follows it.
+// fatSerial returns the offset of a FAT's serial number; the label follows it.
 func fatSerial(head []byte) int {
 	if len(head) >= 90 && string(head[82:87]) == "FAT32" {
 		return 67
@@ -84,7 +86,7 @@ func fatSerial(head []byte) int {
 	return 39
 }
 
-// labelOf returns the label of a file system.
+// labelOf returns the label of a file system; empty if it has none or the kind has no label.
 func labelOf(fs FileSystem, head []byte) string {
 	switch fs {
 	case Ext2, Ext3, Ext4:
@@ -103,7 +105,8 @@ func labelOf(fs FileSystem, head []byte) string {
 	return ""
 }
 
-// textAt returns the text before the first zero; invalid characters become question marks.
+// textAt returns the text up to the first zero. Invalid characters become question marks. It is
+// empty if head is too short.
 func textAt(head []byte, off, length int) string {
 	if len(head) < off+length {
 		return ""
@@ -112,7 +115,7 @@ func textAt(head []byte, off, length int) string {
 	return strings.ToValidUTF8(string(text), "?")
 }
 
-// isHibernated reports a swap area that a kernel would resume from: its mark is replaced.
+// isHibernated reports whether a swap area contains a hibernated system; the kernel replaces the magic.
 func isHibernated(r io.ReaderAt) bool {
 	mark := make([]byte, 9)
 	for _, page := range []int64{4096, 65536} {
@@ -123,7 +126,8 @@ func isHibernated(r io.ReaderAt) bool {
 	return false
 }
 
-// identifyExt distinguishes ext2, 3 and 4 by their features, as blkid does.
+// identifyExt distinguishes ext2, ext3 and ext4 by their features, like blkid. It returns Unknown
+// for other file systems.
 func identifyExt(head []byte) FileSystem {
 	if len(head) < 2048 || binary.LittleEndian.Uint16(head[1024+0x38:]) != 0xef53 {
 		return Unknown
@@ -144,6 +148,7 @@ func identifyExt(head []byte) FileSystem {
 	return Ext2
 }
 
+// uuidAt returns the UUID at an offset; empty if it is zero or head is too short.
 func uuidAt(head []byte, off int) string {
 	if len(head) < off+16 || bytes.Equal(head[off:off+16], make([]byte, 16)) {
 		return ""

@@ -8,11 +8,11 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// maxOSRelease is far more than any os-release has, in bytes.
+// maxOSRelease limits the bytes of an os-release; usual ones have less than 1 KiB.
 const maxOSRelease = 64 << 10
 
-// osRelease returns the os-release of a file system; empty if it has none. The third path is for a
-// separate /usr.
+// osRelease returns the os-release of a file system; empty if it has none. The third path is valid
+// for a separate /usr.
 func osRelease(t *tree.Tree) (string, error) {
 	for _, path := range []string{"etc/os-release", "usr/lib/os-release", "lib/os-release"} {
 		text, err := t.ReadFile(path, maxOSRelease)
@@ -26,14 +26,13 @@ func osRelease(t *tree.Tree) (string, error) {
 	return "", nil
 }
 
-// parseOSRelease reads what os-release(5) describes: shell assignments without
-// expansion.
+// parseOSRelease parses the shell assignments of os-release(5), which have no expansion.
 func parseOSRelease(text string) OS {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if ok && !strings.HasPrefix(key, "#") {
-			values[key] = unquote(value)
+			values[key] = unquoteShell(value)
 		}
 	}
 	os := OS{ID: values["ID"], Name: values["PRETTY_NAME"], Version: values["VERSION_ID"]}
@@ -46,8 +45,8 @@ func parseOSRelease(text string) OS {
 	return os
 }
 
-// unquote removes a shell's quotes, and the backslashes within double ones.
-func unquote(s string) string {
+// unquoteShell removes a shell's quotes, and backslashes within double quotes.
+func unquoteShell(s string) string {
 	if len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '"' && s[0] != '\'' {
 		return s
 	}

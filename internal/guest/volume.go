@@ -15,33 +15,33 @@ import (
 	"github.com/decamp/decamp/internal/guest/xfs"
 )
 
-// A volume can hold a file system: a partition, a whole disk, or a logical volume.
+// A volume is a range that can contain a file system: a partition, a whole disk, or a logical volume.
 type volume struct {
-	d         *detector // detector whose report contains it
-	r         budget.Reader
-	name      string // "partition 2", "volume vg0/root"
-	kind      FileSystem
-	uuid      string
-	label     string
-	cipher    string   // "LUKS2", "BitLocker": what encrypts it
-	partition string   // its UUID in the table, if it is one
-	devices   []string // other names of it in fstab, beside UUID and label
-	fixed     bool     // LVM does not let it be changed past it
-	tree      *tree.Tree
-	usage     *tree.Usage
-	err       error // why it has no tree
+	detector  *detector     // detector whose report describes the volume
+	r         budget.Reader // content of the volume
+	name      string        // name for messages: "partition 2", "volume vg0/root"
+	kind      FileSystem    // kind of its content
+	uuid      string        // UUID of the file system, as blkid prints it
+	label     string        // label of the file system
+	cipher    string        // encryption: "LUKS2", "BitLocker"
+	partition string        // UUID in the partition table; empty if it is not a partition
+	devices   []string      // device names that fstab may contain, besides UUID and label
+	readOnly  bool          // LVM does not permit changes, or they would bypass it
+	tree      *tree.Tree    // files; nil if the file system is not readable
+	usage     *tree.Usage   // size and free space; nil if unknown
+	err       error         // reason why tree is nil
 }
 
-// volume looks at what begins with w.
-func (d *detector) volume(w *window, name string) *volume {
-	v := &volume{d: d, r: w, name: name}
-	v.identify(w.head())
+// openVolume identifies the content of w and opens its file system. name is for messages.
+func (d *detector) openVolume(w *window, name string) *volume {
+	v := &volume{detector: d, r: w, name: name}
+	v.identifyAndOpen(w.readHead())
 	return v
 }
 
-// identify determines the type of the volume, and opens its file system.
-func (v *volume) identify(head []byte) {
-	v.kind, v.uuid = identify(head)
+// identifyAndOpen determines kind, UUID and label from head, and opens the file system.
+func (v *volume) identifyAndOpen(head []byte) {
+	v.kind, v.uuid = identifyFS(head)
 	v.label, v.cipher = labelOf(v.kind, head), string(v.kind)
 	if v.kind == LUKS && len(head) >= 8 {
 		v.cipher = fmt.Sprintf("LUKS%d", binary.BigEndian.Uint16(head[6:]))
@@ -49,12 +49,13 @@ func (v *volume) identify(head []byte) {
 	if v.tree, v.usage, v.err = openKind(v.kind, v.r); v.err != nil {
 		v.tree = nil
 	}
+	// The default subvolume of btrfs need not contain the root.
 	if v.kind == Btrfs && v.tree != nil {
 		v.tree = inSubvolume(v.tree)
 	}
 }
 
-// openKind opens a file system of a supported kind; it returns a nil tree for other kinds.
+// openKind opens a file system of a supported kind. It returns a nil tree for other kinds.
 func openKind(kind FileSystem, r budget.Reader) (*tree.Tree, *tree.Usage, error) {
 	switch kind {
 	case Ext2, Ext3, Ext4:
@@ -63,31 +64,31 @@ func openKind(kind FileSystem, r budget.Reader) (*tree.Tree, *tree.Usage, error)
 			return nil, nil, err
 		}
 		t, err := fs.Tree()
-		return t, usage(fs.Usage()), err
+		return t, usagePointer(fs.Usage()), err
 	case XFS:
 		fs, err := xfs.Open(r)
 		if err != nil {
 			return nil, nil, err
 		}
-		return fs.Tree, usage(fs.Usage()), nil
+		return fs.Tree, usagePointer(fs.Usage()), nil
 	case FAT:
 		fs, err := fat.Open(r)
 		if err != nil {
 			return nil, nil, err
 		}
-		return fs.Tree, usage(fs.Usage()), nil
+		return fs.Tree, usagePointer(fs.Usage()), nil
 	case Btrfs:
 		fs, err := btrfs.Open(r)
 		if err != nil {
 			return nil, nil, err
 		}
-		return fs.Tree, usage(fs.Usage()), nil
+		return fs.Tree, usagePointer(fs.Usage()), nil
 	}
 	return nil, nil, nil
 }
 
-// inSubvolume returns the tree of the subvolume that distributions keep the root in, where
-// the default one has none.
+// inSubvolume returns the tree of the subvolume that contains the root. Distributions use a
+// subvolume of btrfs that is not the default one. If none contains etc, it returns t.
 func inSubvolume(t *tree.Tree) *tree.Tree {
 	if tree.Has(t, "etc") {
 		return t
@@ -100,13 +101,14 @@ func inSubvolume(t *tree.Tree) *tree.Tree {
 	return t
 }
 
-func usage(u tree.Usage) *tree.Usage { return &u }
+// usagePointer returns a pointer to a copy of u.
+func usagePointer(u tree.Usage) *tree.Usage { return &u }
 
-// volumeMemory is the memory of a volume with its file system and its report, in bytes.
+// volumeMemory is the charge for a volume with its file system and its report, in bytes.
 const volumeMemory = 8 << 10
 
-// keep takes a volume for the guest that is put together of all of them.
-func (d *detector) keep(v *volume) {
+// addVolume adds a volume to the guest. A physical volume of LVM is kept for assembleLVM.
+func (d *detector) addVolume(v *volume) {
 	if d.machine.budget.Hold(volumeMemory) != nil {
 		return
 	}
@@ -117,14 +119,15 @@ func (d *detector) keep(v *volume) {
 			return
 		}
 		d.machine.pvs = append(d.machine.pvs, pv)
-		d.machine.holders = append(d.machine.holders, d)
+		d.machine.pvDetectors = append(d.machine.pvDetectors, d)
 		return
 	}
 	d.machine.volumes = append(d.machine.volumes, v)
 	d.readOS(v)
 }
 
-// readOS takes the OS from the disk's first file system that has an os-release.
+// readOS sets the OS from the first file system of the disk with an os-release. It warns if the file
+// system is not readable.
 func (d *detector) readOS(v *volume) {
 	text, err := "", v.err
 	if v.tree != nil {
@@ -138,12 +141,13 @@ func (d *detector) readOS(v *volume) {
 	}
 }
 
-// assemble makes volumes of the volume groups that are on the disks.
-func (m *machine) assemble() {
+// assembleLVM adds the logical volumes of all volume groups. It warns if a group is incomplete. The
+// report of the first physical volume's disk describes them.
+func (m *machine) assembleLVM() {
 	if len(m.pvs) == 0 {
 		return
 	}
-	d := m.holders[0]
+	d := m.pvDetectors[0]
 	for _, g := range lvm.Assemble(m.pvs) {
 		if len(g.Missing) > 0 {
 			d.warn("lvm-missing", "volume group %s lacks %d of its %d physical volumes: %s", g.Name, len(g.Missing), g.PVs, strings.Join(g.Missing, ", "))
@@ -152,38 +156,39 @@ func (m *machine) assemble() {
 			if m.budget.Hold(volumeMemory) != nil {
 				return
 			}
-			m.logical(d, g.Name, &g.Volumes[i])
+			m.addLogical(d, g.Name, &g.Volumes[i])
 		}
 	}
 }
 
-// logical takes one logical volume.
-func (m *machine) logical(d *detector, group string, lv *lvm.Volume) {
-	told := Volume{Group: group, Name: lv.Name, Len: lv.Size, Kind: lv.Kind}
+// addLogical adds one logical volume to the guest and to the report of d. Volumes that cannot be opened
+// are only reported.
+func (m *machine) addLogical(d *detector, group string, lv *lvm.Volume) {
+	described := Volume{Group: group, Name: lv.Name, Len: lv.Size, Kind: lv.Kind}
 	if r, err := lv.Open(); err != nil {
-		d.warn("lvm-volume", "volume %s/%s is not looked into: %v", group, lv.Name, err)
+		d.warn("lvm-volume", "volume %s/%s cannot be opened: %v", group, lv.Name, err)
 	} else {
-		v := &volume{d: d, r: r, name: fmt.Sprintf("volume %s/%s", group, lv.Name), devices: deviceNames(group, lv.Name), fixed: !lv.Writable()}
+		v := &volume{detector: d, r: r, name: fmt.Sprintf("volume %s/%s", group, lv.Name), devices: deviceNames(group, lv.Name), readOnly: !lv.Writable()}
 		head := make([]byte, min(headLen, lv.Size))
 		if _, err := r.ReadAt(head, 0); err != nil {
 			head = nil
 		}
-		v.identify(head)
-		told.FileSystem, told.FSUUID, told.Label, told.Usage = v.kind, v.uuid, v.label, v.usage
+		v.identifyAndOpen(head)
+		described.FileSystem, described.FSUUID, described.Label, described.Usage = v.kind, v.uuid, v.label, v.usage
 		m.volumes = append(m.volumes, v)
 		d.readOS(v)
 	}
-	d.report.Volumes = append(d.report.Volumes, told)
+	d.report.Volumes = append(d.report.Volumes, described)
 }
 
-// deviceNames are the names of a logical volume's device. The mapper doubles dashes.
+// deviceNames returns the device names of a logical volume. The device mapper doubles dashes.
 func deviceNames(group, name string) []string {
 	doubled := strings.NewReplacer("-", "--")
 	return []string{"/dev/" + group + "/" + name, "/dev/mapper/" + doubled.Replace(group) + "-" + doubled.Replace(name)}
 }
 
-// partitionNames are what a partition is called where it was: disks are named in their order.
-// Those of IDE are named by their place on a cable, which is only sure of a disk that is alone.
+// partitionNames returns the likely names of a partition at the source: SCSI disks are named in their
+// order. The name of an IDE disk depends on its port, which is predictable for a single disk only.
 func (m *machine) partitionNames(d *detector, number int) []string {
 	const letters = 26
 	i := slices.Index(m.disks, d)
@@ -197,12 +202,13 @@ func (m *machine) partitionNames(d *detector, number int) []string {
 	return names
 }
 
-// is reports whether fstab's word for a device means this volume.
-func (v *volume) is(device string) bool {
+// matchesDevice reports whether the first field of a line in fstab refers to this volume.
+func (v *volume) matchesDevice(device string) bool {
+	// The forms are UUID=…, LABEL=…, PARTUUID=…, a link of udev, or a device name.
 	tag, value, ok := strings.Cut(device, "=")
 	value = strings.Trim(value, `"`)
 	if !ok {
-		tag, value, ok = byLink(device)
+		tag, value, ok = parseDeviceLink(device)
 	}
 	if !ok {
 		return slices.Contains(v.devices, device)
@@ -211,8 +217,8 @@ func (v *volume) is(device string) bool {
 	return own != "" && strings.EqualFold(own, value)
 }
 
-// byLink takes the names of udev's links apart: /dev/disk/by-uuid/….
-func byLink(device string) (tag, value string, ok bool) {
+// parseDeviceLink parses the name of a udev link: /dev/disk/by-uuid/….
+func parseDeviceLink(device string) (tag, value string, ok bool) {
 	for dir, tag := range map[string]string{"by-uuid": "UUID", "by-label": "LABEL", "by-partuuid": "PARTUUID"} {
 		if value, ok := strings.CutPrefix(device, "/dev/disk/"+dir+"/"); ok {
 			return tag, value, true
@@ -221,20 +227,22 @@ func byLink(device string) (tag, value string, ok bool) {
 	return "", "", false
 }
 
-// writable reports whether linux-append can change files of the volume, be it by an appliance.
-func (v *volume) writable() bool {
-	return !v.fixed && (v.isExt() || v.kind == XFS || v.kind == Btrfs)
+// isWritable reports whether linux-append can change files of the volume, directly or with an
+// appliance.
+func (v *volume) isWritable() bool {
+	return !v.readOnly && (v.isExt() || v.kind == XFS || v.kind == Btrfs)
 }
 
+// isExt reports whether the volume has an ext file system, which decamp changes without an appliance.
 func (v *volume) isExt() bool { return v.kind == Ext2 || v.kind == Ext3 || v.kind == Ext4 }
 
-// OpenTree returns the files of a file system of that kind, to be read; nil for a kind that
-// cannot be read. Of btrfs it is the default subvolume's.
+// OpenTree opens a file system of the kind for reading. It returns nil for kinds that are not
+// supported. Of btrfs it opens the default subvolume.
 func OpenTree(kind FileSystem, r budget.Reader) (*tree.Tree, error) {
 	t, _, err := openKind(kind, r)
 	return t, err
 }
 
-// Subvolumes are where distributions keep the root in btrfs whose default subvolume has none:
-// Fedora's, Ubuntu's and Debian's.
+// Subvolumes returns the subvolumes that distributions use for the root in btrfs if the default
+// subvolume has no root: those of Fedora, Ubuntu and Debian.
 func Subvolumes() []string { return []string{"root", "@", "@rootfs"} }

@@ -10,58 +10,60 @@ import (
 	"github.com/decamp/decamp/internal/guest/hive"
 )
 
-// netClass is the class of network cards.
+// netClass is the device class of network cards.
 const netClass = "{4d36e972-e325-11ce-bfc1-08002be10318}"
 
-// maxStatic bounds the addresses that are reported.
+// maxStatic limits the interfaces with static addresses that are reported.
 const maxStatic = 64
 
-// addresses reads the interfaces whose IPv4 addresses do not come from DHCP. Those of
-// IPv6 are kept in a form that nothing describes.
-func (s *winSystem) addresses() {
-	k := s.key(`Services\Tcpip\Parameters\Interfaces`)
+// readAddresses collects the interfaces whose IPv4 addresses are not from DHCP. Windows stores IPv6
+// addresses in an undocumented format.
+func (s *winSystem) readAddresses() {
+	k := s.controlKey(`Services\Tcpip\Parameters\Interfaces`)
 	if k == nil {
 		return
 	}
 	interfaces, err := k.Subkeys()
 	s.warn(err)
 	for _, i := range interfaces {
-		a, ok := s.address(i)
+		a, ok := s.readInterface(i)
 		if ok && len(s.out.Static) < maxStatic {
-			s.card(&a)
+			s.addCard(&a)
 			s.out.Static = append(s.out.Static, a)
 		}
 	}
 }
 
-// address reads one interface; ok is false if it has no static address.
-func (s *winSystem) address(k *hive.Key) (a StaticAddress, ok bool) {
-	if s.number(k, "EnableDHCP", 0) != 0 {
+// readInterface reads the key of one interface; ok is false if it has no static address.
+func (s *winSystem) readInterface(k *hive.Key) (a StaticAddress, ok bool) {
+	if s.readNumber(k, "EnableDHCP", 0) != 0 {
 		return a, false
 	}
-	masks := s.texts(k, "SubnetMask")
-	for i, address := range s.texts(k, "IPAddress") {
+	// Both values are lists; an address and its mask have the same index.
+	masks := s.readTexts(k, "SubnetMask")
+	for i, address := range s.readTexts(k, "IPAddress") {
 		if ip, err := netip.ParseAddr(address); err != nil || ip.IsUnspecified() {
 			continue
 		}
 		if i < len(masks) {
-			address += prefix(masks[i])
+			address += prefixLength(masks[i])
 		}
 		a.Addresses = append(a.Addresses, address)
 	}
-	a.Interface, a.Gateways = k.Name, s.texts(k, "DefaultGateway")
-	a.DNS = strings.FieldsFunc(s.text(k, "NameServer"), func(r rune) bool { return r == ',' || r == ' ' })
+	a.Interface, a.Gateways = k.Name, s.readTexts(k, "DefaultGateway")
+	a.DNS = strings.FieldsFunc(s.readText(k, "NameServer"), func(r rune) bool { return r == ',' || r == ' ' })
 	return a, len(a.Addresses) > 0
 }
 
-func (s *winSystem) texts(k *hive.Key, name string) []string {
+// readTexts returns the texts of a value; nil if it does not exist.
+func (s *winSystem) readTexts(k *hive.Key, name string) []string {
 	v, err := k.Value(name)
 	s.warn(err)
 	return v.Texts()
 }
 
-// prefix returns the prefix length of a mask; empty if it is not contiguous.
-func prefix(mask string) string {
+// prefixLength returns the prefix length of a mask as "/24"; empty if the mask is not contiguous.
+func prefixLength(mask string) string {
 	ip := net.ParseIP(mask).To4()
 	if ones, bits := net.IPMask(ip).Size(); bits != 0 {
 		return fmt.Sprintf("/%d", ones)
@@ -69,44 +71,46 @@ func prefix(mask string) string {
 	return ""
 }
 
-// card completes an address with its card: the connection's name, the driver's, the MAC.
-func (s *winSystem) card(a *StaticAddress) {
-	if k := s.key(`Control\Network\` + netClass + `\` + a.Interface + `\Connection`); k != nil {
-		a.Name = s.text(k, "Name")
+// addCard adds the card of an interface to its address: the connection's name, the driver's description
+// and the MAC.
+func (s *winSystem) addCard(a *StaticAddress) {
+	if k := s.controlKey(`Control\Network\` + netClass + `\` + a.Interface + `\Connection`); k != nil {
+		a.Name = s.readText(k, "Name")
 	}
-	class := s.key(`Control\Class\` + netClass)
+	class := s.controlKey(`Control\Class\` + netClass)
 	if class == nil {
 		return
 	}
 	instances, err := class.Subkeys()
 	s.warn(err)
 	for _, k := range instances {
+		// The driver's instance refers to the interface by its GUID.
 		if id, err := k.Value("NetCfgInstanceId"); err != nil || !strings.EqualFold(id.Text(), a.Interface) {
 			continue
 		}
-		a.Card = s.text(k, "DriverDesc")
-		a.MAC = s.mac(k)
+		a.Card = s.readText(k, "DriverDesc")
+		a.MAC = s.findMAC(k)
 		return
 	}
 }
 
-// mac finds the address of a card. A configured address takes precedence; otherwise it is in the serial
-// number of VMware's cards, which is part of their device names in Windows.
-func (s *winSystem) mac(instance *hive.Key) string {
-	set := strings.NewReplacer("-", "", ":", "").Replace(s.text(instance, "NetworkAddress"))
+// findMAC returns the MAC of a card. A configured address takes precedence. Otherwise it is part of the
+// serial number of VMware's cards, which is part of their device names in Windows.
+func (s *winSystem) findMAC(instance *hive.Key) string {
+	set := strings.NewReplacer("-", "", ":", "").Replace(s.readText(instance, "NetworkAddress"))
 	if b, err := hex.DecodeString(set); err == nil && len(b) == 6 {
 		return net.HardwareAddr(b).String()
 	}
-	device := s.text(instance, "DeviceInstanceID")
+	device := s.readText(instance, "DeviceInstanceID")
 	if device == "" {
-		device = s.device(netClass + `\` + instance.Name)
+		device = s.findDevice(netClass + `\` + instance.Name)
 	}
 	return serialMAC(device)
 }
 
-// device finds the PCI device that a driver's instance belongs to.
-func (s *winSystem) device(driver string) string {
-	bus := s.key(`Enum\PCI`)
+// findDevice returns the PCI device of a driver's instance; empty if none exists.
+func (s *winSystem) findDevice(driver string) string {
+	bus := s.controlKey(`Enum\PCI`)
 	if bus == nil {
 		return ""
 	}
@@ -129,7 +133,7 @@ func (s *winSystem) device(driver string) string {
 // PCI\VEN_15AD&DEV_07B0&SUBSYS_07B015AD&REV_01\FF565000BB0895FE00 (vmxnet3, 00:50:56:95:08:bb) and
 // PCI\VEN_8086&DEV_10D3&SUBSYS_07D015AD&REV_00\000C29FFFF66A80700 (e1000e, 00:0c:29:66:a8:07).
 //
-// Older cards have a name made of their bus address, without a MAC.
+// Older cards have a device name derived from their bus address, without a MAC.
 func serialMAC(device string) string {
 	b, err := hex.DecodeString(device[strings.LastIndex(device, `\`)+1:])
 	if err != nil || len(b) != 9 {

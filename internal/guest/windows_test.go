@@ -137,7 +137,7 @@ func TestWindowsVerdicts(t *testing.T) {
 		{"fast startup without hibernation", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}},
 			"Windows 11 Pro (10.0.22631): compat profile will boot (pvscsi stays); virtio needs virt-v2v and virtio-win", nil},
 		{"hibernated", windowsDisk{software: windows11, system: common + hiberboot + pvscsi, drivers: []string{"pvscsi"}, files: asleep},
-			"Windows 11 Pro (10.0.22631): is hibernated: it would wake up on other hardware, and will not convert; shut it down in full first (powercfg /h off)",
+			"Windows 11 Pro (10.0.22631): is hibernated: it would resume on other hardware, and will not convert; shut it down in full first (powercfg /h off)",
 			[]string{"hibernated"}},
 		{"dynamic disk", windowsDisk{software: server2019, system: common + pvscsi, drivers: []string{"pvscsi"}, kind: "42"},
 			"Windows Server 2019 Standard (10.0.17763): will not convert, because it is on a dynamic disk; compat profile will boot (pvscsi stays)",
@@ -559,6 +559,6 @@ func FuzzParseBitLocker(f *testing.F) {
 		if !ok && len(found.protectors) > 0 {
 			t.Errorf("%+v of what is none", found)
 		}
-		found.opens()
+		found.describeUnlock()
 	})
 }

@@ -9,116 +9,119 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// windows looks for what Windows leaves on a slice of the disk.
-// number is its partition's, 0 is the whole disk, and kind the partition's type.
-func (d *detector) windows(number int, kind string, v *volume, w *window) {
+// examineWindows examines what Windows may have stored on a volume: a system, its loader, or
+// encryption. number is the partition, 0 for the whole disk, and kind the type of the partition.
+func (d *detector) examineWindows(number int, kind string, v *volume, w *window) {
 	switch {
 	case v.kind == NTFS:
-		d.ntfsVolume(number, kind, w)
+		d.examineNTFS(number, kind, w)
 	case v.kind == BitLocker:
-		d.bitLocker(number, w)
+		d.warnBitLocker(number, w)
 	case v.kind == FAT && v.tree != nil:
-		d.bootFiles(v.tree)
+		d.findBootFiles(v.tree)
 	}
 }
 
-// ntfsVolume examines an NTFS volume: its state, its boot files, and a Windows on it.
-func (d *detector) ntfsVolume(number int, kind string, w *window) {
+// examineNTFS examines an NTFS volume: its state, its boot files, and a Windows on it. Only the first
+// Windows of a disk is described.
+func (d *detector) examineNTFS(number int, kind string, w *window) {
 	v, err := ntfs.Open(w)
 	if err != nil {
-		d.unreadable(NTFS, w, err)
+		d.warnUnreadable(NTFS, w, err)
 		return
 	}
 	files, err := v.Tree()
 	if err != nil {
-		d.unreadable(NTFS, w, err)
+		d.warnUnreadable(NTFS, w, err)
 		return
 	}
-	d.ntfsState(number, v, w)
-	d.bootFiles(files)
-	hibernated := d.hibernated(number, files)
-	if d.report.Windows != nil || !exists(files, softwareHive) {
+	d.warnNTFSState(number, v, w)
+	d.findBootFiles(files)
+	hibernated := d.isHibernated(number, files)
+	// A data volume has no registry.
+	if d.report.Windows != nil || !fileExists(files, softwareHive) {
 		return
 	}
 	s := &winSystem{d: d, files: files, out: &Windows{Partition: number, Hibernated: hibernated, Dynamic: isDynamic(kind)}}
 	if s.out.Usage, err = v.Usage(); err != nil {
-		d.unreadable(NTFS, w, err)
+		d.warnUnreadable(NTFS, w, err)
 	}
-	s.read()
-	if d.machine.budget.Err() == nil { // after the end of the budget missing parts are unknown
-		d.adopt(s)
+	s.readRegistry()
+	if d.machine.budget.Err() == nil { // otherwise the description may be incomplete
+		d.addWindows(s)
 	}
 }
 
-// unreadable warns of a file system that looks like one and does not read like it.
-func (d *detector) unreadable(kind FileSystem, w *window, err error) {
+// warnUnreadable warns about a file system with a valid magic number that cannot be read.
+func (d *detector) warnUnreadable(kind FileSystem, w *window, err error) {
 	d.warn("file-system", "the %s file system at byte %d cannot be read: %v", kind, w.off, err)
 }
 
-// adopt copies the description of a Windows.
-func (d *detector) adopt(s *winSystem) {
+// addWindows adds the description of a Windows to the report, with its verdict and warnings.
+func (d *detector) addWindows(s *winSystem) {
 	d.report.Windows = s.out
 	d.report.OS = s.os
-	d.report.Verdict = s.out.verdict(s.os)
+	d.report.Verdict = s.out.describeVerdict(s.os)
 	w := s.out
 	if w.FastStartup && !w.Hibernated {
-		d.warn("fast-startup", "Windows shuts down by hibernating (fast startup): it would wake up on other hardware; turn that off with powercfg /h off")
+		d.warn("fast-startup", "Windows shuts down by hibernating (fast startup): it would resume on other hardware; turn that off with powercfg /h off")
 	}
 	for _, a := range w.Static {
 		mac := a.MAC
 		if mac == "" {
-			mac = "that the registry does not tell"
+			mac = "that is not in the registry"
 		}
 		d.warn("static-address", "%s has the fixed address %s, on the card with MAC %s: with another model of card Windows starts with DHCP",
-			a.label(), a.Addresses[0], mac)
+			a.displayName(), a.Addresses[0], mac)
 	}
 }
 
-// label is what people call the interface.
-func (a StaticAddress) label() string {
+// displayName returns the quoted name of the connection, or the GUID of an interface without a name.
+func (a StaticAddress) displayName() string {
 	if a.Name != "" {
 		return fmt.Sprintf("%q", a.Name)
 	}
 	return a.Interface
 }
 
-// ntfsState warns of what keeps a volume from being changed, or makes Windows check it.
-func (d *detector) ntfsState(number int, v *ntfs.Volume, w *window) {
+// warnNTFSState warns about a volume that is dirty or whose journal is open.
+func (d *detector) warnNTFSState(number int, v *ntfs.Volume, w *window) {
 	info, err := v.Info()
 	if err != nil {
-		d.unreadable(NTFS, w, err)
+		d.warnUnreadable(NTFS, w, err)
 	}
 	if info.Dirty {
-		d.warn("ntfs-dirty", "%s is marked dirty: Windows checks it when it starts; run chkdsk /f before the move", place(number))
+		d.warn("ntfs-dirty", "%s is marked dirty: Windows checks it when it starts; run chkdsk /f before the migration", partitionName(number))
 	}
 	switch closed, err := v.LogClosed(); {
 	case err != nil:
-		d.unreadable(NTFS, w, err)
+		d.warnUnreadable(NTFS, w, err)
 	case !closed:
-		d.warn("ntfs-journal", "the NTFS journal of %s is open: the guest was not shut down, and its last changes are not seen", place(number))
+		d.warn("ntfs-journal", "the NTFS journal of %s is open: the guest was not shut down, and its last changes are not seen", partitionName(number))
 	}
 }
 
-// place names a partition.
-func place(number int) string {
+// partitionName returns the name of a partition for messages; 0 is the whole disk.
+func partitionName(number int) string {
 	if number == 0 {
 		return "the disk"
 	}
 	return fmt.Sprintf("partition %d", number)
 }
 
-// bootFiles notes where Windows' boot loader has its configuration.
-func (d *detector) bootFiles(files tree.FS) {
+// findBootFiles records whether a volume contains the configuration of Windows' boot loader.
+func (d *detector) findBootFiles(files tree.FS) {
 	for _, path := range []string{"EFI/Microsoft/Boot/BCD", "Boot/BCD"} {
-		if exists(files, path) {
+		if fileExists(files, path) {
 			d.report.Boot.BCD = true
 		}
 	}
 }
 
-// hibernated reads the mark of hiberfil.sys. It is HIBR while the guest sleeps in there,
-// WAKE or zeros once it is awake, and RSTR while it wakes up, which did not end well.
-func (d *detector) hibernated(number int, files tree.FS) bool {
+// isHibernated reports whether hiberfil.sys contains a system to resume, and warns about it. The
+// file begins with HIBR while the system is hibernated, WAKE or zeros when it has resumed, and RSTR
+// after a resume that did not complete.
+func (d *detector) isHibernated(number int, files tree.FS) bool {
 	f, err := files.Open("hiberfil.sys")
 	if err != nil {
 		return false
@@ -129,19 +132,19 @@ func (d *detector) hibernated(number int, files tree.FS) bool {
 	}
 	switch string(mark) {
 	case "HIBR", "hibr", "RSTR", "rstr":
-		d.warn("hibernated", "the guest on %s is hibernated (or shut down with fast startup): it would wake up on other hardware; "+
-			"start it, and shut it down in full with powercfg /h off", place(number))
+		d.warn("hibernated", "the guest on %s is hibernated (or shut down with fast startup): it would resume on other hardware; "+
+			"start it, and shut it down in full with powercfg /h off", partitionName(number))
 		return true
 	}
 	return false
 }
 
-// exists reports whether there is a file or folder at path. What cannot be read is not
-// there.
-func exists(files tree.FS, path string) bool {
+// fileExists reports whether there is a file or folder at path. It returns false if a folder of the
+// path cannot be read.
+func fileExists(files tree.FS, path string) bool {
 	_, err := files.Open(path)
 	return err == nil
 }
 
-// missing reports whether err means that the object does not exist.
-func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+// isMissing reports whether err means that the object does not exist.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -140,8 +140,8 @@ func TestApplianceThatFailsChangesNothing(t *testing.T) {
 		want      string
 	}{
 		"killed":        {plain, func(cancel func()) convert.Appliance { return ending{ourAppliance(t), cancel} }, fault.Canceled, "cancel"},
-		"late":          {plain, func(func()) convert.Appliance { return with(t, appliance.Options{Deadline: time.Second}) }, fault.Transient, "last words"},
-		"other program": {plain, func(func()) convert.Appliance { return with(t, appliance.Options{Program: "/sbin/ldconfig"}) }, fault.Unsupported, "last words"},
+		"late":          {plain, func(func()) convert.Appliance { return with(t, appliance.Options{Deadline: time.Second}) }, fault.Transient, "console output"},
+		"other program": {plain, func(func()) convert.Appliance { return with(t, appliance.Options{Program: "/sbin/ldconfig"}) }, fault.Unsupported, "console output"},
 		"full":          {full, func(func()) convert.Appliance { return ourAppliance(t) }, fault.Full, "no space"},
 	} {
 		t.Run(name, func(t *testing.T) {

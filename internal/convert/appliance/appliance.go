@@ -34,20 +34,22 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// Options say what the VM is made of. The zero value takes what this machine has.
+// Options determine how the VM is built. The zero value uses what is installed on this machine.
 type Options struct {
-	Kernel   string                      // image of a distribution's kernel, its modules beside it or in lib/modules there; "": the newest in /boot that has the modules
-	Program  string                      // static program that begins with inside.Run; default this one
-	QEMU     string                      // default the one that is found
-	Root     string                      // where kernels are looked for; default /
-	Deadline time.Duration               // limit from power-on to unmount; default 10 minutes, of which an emulated VM uses half a minute
-	KVM      func(context.Context) error // whether a vCPU runs; default kvm.Run on /dev/kvm
+	// image of a distribution's kernel with its modules in the same folder or in lib/modules there;
+	// default: the newest in /boot that has the modules
+	Kernel   string
+	Program  string                      // static program that begins with inside.Run; default: this program
+	QEMU     string                      // path of QEMU; default: the installed one
+	Root     string                      // folder in which kernels are searched; default /
+	Deadline time.Duration               // limit from power-on to unmount; default 10 minutes. An emulated VM needs half a minute
+	KVM      func(context.Context) error // returns nil if KVM runs a vCPU; default kvm.Run on /dev/kvm
 }
 
-// An Appliance is a convert.Appliance.
+// An Appliance implements convert.Appliance.
 type Appliance struct{ o Options }
 
-// New returns an appliance, and starts nothing.
+// New returns an appliance. Mount starts the VM.
 func New(o Options) *Appliance {
 	o.Root, o.Deadline = cmp.Or(o.Root, "/"), cmp.Or(o.Deadline, 10*time.Minute)
 	if o.KVM == nil {
@@ -56,40 +58,41 @@ func New(o Options) *Appliance {
 	return &Appliance{o}
 }
 
-// Check returns an error if the named kernel is invalid, or its modules for the VM's hardware are
-// missing. It runs before the copy, which takes hours.
+// Check returns an error if the configured kernel is invalid or its modules for the VM's hardware are
+// missing. It is called before the copy, which takes hours.
 func (a *Appliance) Check() error {
-	_, err := a.o.named(nil)
+	_, err := a.o.namedKernel(nil)
 	return err
 }
 
-// Mount boots the VM and mounts the volumes. The error is fault.NotFound where there is no
-// kernel, no QEMU or no module for a file system, and fault.Transient after the deadline.
+// Mount boots the VM and mounts the volumes. The error is fault.NotFound if there is no kernel, no QEMU
+// or no module for a file system, and fault.Transient after the deadline.
 func (a *Appliance) Mount(ctx context.Context, volumes []convert.Volume) (_ convert.Mounted, err error) {
-	k, err := a.o.kernel(volumes)
+	k, err := a.o.findKernel(volumes)
 	if err != nil {
 		return nil, err
 	}
-	initrd, err := a.o.initramfs(k, volumes)
+	initrd, err := a.o.buildInitramfs(k, volumes)
 	if err != nil {
 		return nil, err
 	}
 	defer initrd.Close() // start may have closed it
-	disks, numbers := shared(volumes)
-	vm, err := a.start(ctx, k, initrd, disks)
+	disks, numbers := uniqueDevices(volumes)
+	vm, err := a.startVM(ctx, k, initrd, disks)
 	if err != nil {
 		return nil, err
 	}
+	// The order of the mounts is that of the volumes, so the numbers match FileSystem.
 	for i, v := range volumes {
-		if err := vm.mount(v, numbers[i]); err != nil {
+		if err := vm.mountVolume(v, numbers[i]); err != nil {
 			return nil, errors.Join(fmt.Errorf("%s on %s: %w", v.Kind, v.Name, err), vm.Close())
 		}
 	}
 	return vm, nil
 }
 
-// shared lists each device once, and for each volume which it is on.
-func shared(volumes []convert.Volume) (disks []convert.Device, numbers []int) {
+// uniqueDevices returns each device once, and for each volume the index of its device.
+func uniqueDevices(volumes []convert.Volume) (disks []convert.Device, numbers []int) {
 	index := map[convert.Device]int{}
 	for _, v := range volumes {
 		if _, there := index[v.Device]; !there {
@@ -101,8 +104,8 @@ func shared(volumes []convert.Volume) (disks []convert.Device, numbers []int) {
 	return disks, numbers
 }
 
-// driver is the kernel's file system for a kind. That of ext4 has the older two, too.
-func driver(kind guest.FileSystem) (string, error) {
+// driverOf returns the name of the kernel's file system for a kind. ext4 also supports ext2 and ext3.
+func driverOf(kind guest.FileSystem) (string, error) {
 	switch kind {
 	case guest.Ext2, guest.Ext3, guest.Ext4:
 		return "ext4", nil
@@ -112,8 +115,8 @@ func driver(kind guest.FileSystem) (string, error) {
 	return "", fault.New(fault.Unsupported, "%s is not mounted here", kind).WithHint("use the compat profile, which changes nothing in the guest")
 }
 
-// program opens what the VM runs.
-func (o Options) program() (path string, err error) {
+// programPath returns the path of the program that runs in the VM.
+func (o Options) programPath() (path string, err error) {
 	if o.Program != "" {
 		return o.Program, nil
 	}

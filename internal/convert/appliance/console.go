@@ -5,40 +5,45 @@ import (
 	"sync"
 )
 
-// console keeps the end of what the VM and QEMU say.
+// A console stores the end of the output of the VM and of QEMU.
 type console struct {
-	mu   sync.Mutex
-	text []byte
+	mu   sync.Mutex // protects text
+	text []byte     // last maxConsole bytes
 }
 
-const maxConsole = 64 << 10 // bytes that are kept
+// maxConsole is the number of bytes that are stored.
+const maxConsole = 64 << 10
 
+// Write implements io.Writer. It never fails.
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.text = append(c.text, p...)
+	// A panic is at the end of the output.
 	c.text = c.text[max(0, len(c.text)-maxConsole):]
 	return len(p), nil
 }
 
-// end returns the last lines, with nothing that a terminal would act on.
-func (c *console) end() string {
+// lastLines returns the last lines without control characters, for messages; "none" if there is no
+// output.
+func (c *console) lastLines() string {
 	const lines = 8
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var said []string
+	var found []string
 	for line := range strings.Lines(string(c.text)) {
-		if line = strings.TrimSpace(strings.Map(printable, line)); line != "" {
-			said = append(said, line)
+		if line = strings.TrimSpace(strings.Map(replaceControl, line)); line != "" {
+			found = append(found, line)
 		}
 	}
-	if said == nil {
+	if found == nil {
 		return "none"
 	}
-	return strings.Join(said[max(0, len(said)-lines):], "; ")
+	return strings.Join(found[max(0, len(found)-lines):], "; ")
 }
 
-func printable(r rune) rune {
+// replaceControl replaces all characters but printable ASCII by spaces.
+func replaceControl(r rune) rune {
 	if r < ' ' || r > '~' {
 		return ' '
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/decamp/decamp/internal/guest/initramfs"
 )
 
-// maxModule bounds a module unpacked, in bytes.
+// maxModule limits a module after decompression, in bytes.
 const maxModule = 32 << 20
 
-// initramfs makes the archive that the VM's kernel unpacks: this program, and modules. It is a
-// file without a name, in memory, and not packed: that would have to be undone by an emulated
-// processor.
-func (o Options) initramfs(k *kernel, volumes []convert.Volume) (*os.File, error) {
-	path, err := o.program()
+// buildInitramfs returns the archive for the VM's kernel, with this program and modules, as an
+// anonymous file in memory. It is not compressed, because decompression is slow in an emulated VM.
+func (o Options) buildInitramfs(k *kernel, volumes []convert.Volume) (*os.File, error) {
+	path, err := o.programPath()
 	if err != nil {
 		return nil, err
 	}
@@ -38,22 +37,23 @@ func (o Options) initramfs(k *kernel, volumes []convert.Volume) (*os.File, error
 	var w initramfs.Writer
 	w.Program("init", program)
 	w.Dir(inside.Modules)
-	modules, err := k.load(volumes)
+	modules, err := k.modulesToLoad(volumes)
 	if err != nil {
 		return nil, err
 	}
+	// The number in the name keeps the order of loading.
 	for i, m := range modules {
-		data, err := k.module(m)
+		data, err := k.readModule(m)
 		if err != nil {
 			return nil, err
 		}
 		w.File(fmt.Sprintf("%s/%03d-%s.ko", inside.Modules, i, initramfs.Module(m)), data)
 	}
-	return inMemory("initramfs", w.Bytes())
+	return memoryFile("initramfs", w.Bytes())
 }
 
-// module reads a module and unpacks it.
-func (k *kernel) module(file string) ([]byte, error) {
+// readModule returns a module uncompressed.
+func (k *kernel) readModule(file string) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(k.dir, file))
 	if err == nil {
 		b, cancel := budget.New(context.Background(), budget.Conversion())
@@ -66,7 +66,7 @@ func (k *kernel) module(file string) ([]byte, error) {
 	return data, nil
 }
 
-// isStatic returns an error unless the program is statically linked.
+// isStatic returns an error unless the program is statically linked and for x86_64.
 func isStatic(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -74,19 +74,20 @@ func isStatic(path string) error {
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
+		// A dynamically linked program has an interpreter, ld.so.
 		if p.Type == elf.PT_INTERP {
 			return fault.New(fault.Unsupported, "%s is linked to libraries that the appliance does not have", path).WithHint("CGO_ENABLED=0 go build ./cmd/decamp")
 		}
 	}
 	if f.Machine != elf.EM_X86_64 {
-		return fault.New(fault.Unsupported, "%s is for %s, and appliances are for x86_64", path, f.Machine).
+		return fault.New(fault.Unsupported, "%s is for %s, but appliances require x86_64", path, f.Machine).
 			WithHint("use the compat profile, which changes nothing in the guest")
 	}
 	return nil
 }
 
-// inMemory makes a file without a name.
-func inMemory(name string, data []byte) (*os.File, error) {
+// memoryFile returns an anonymous file in memory with data.
+func memoryFile(name string, data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("memory for the appliance: %w", err)

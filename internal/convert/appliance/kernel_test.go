@@ -56,11 +56,11 @@ var onXFS = []convert.Volume{{Kind: guest.XFS}}
 // Modules are loaded after what they need, checksums first, and what is built in not at all.
 func TestModulesAreLoadedInOrder(t *testing.T) {
 	o := New(Options{Root: machine(t, "6.1.0-1-amd64", someModules, "kernel/drivers/scsi/sd_mod.ko\n")}).o
-	k, err := o.kernel(onXFS)
+	k, err := o.findKernel(onXFS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	load, err := k.load(onXFS)
+	load, err := k.modulesToLoad(onXFS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestNoKernel(t *testing.T) {
 	for name, c := range map[string]struct{ root, want string }{
 		"no kernel":   {t.TempDir(), "no vmlinuz"},
 		"no modules":  {noDep, "depmod did not run"},
-		"no bzImage":  {odd, "no bzImage"},
+		"no bzImage":  {odd, "not a bzImage"},
 		"no xfs":      {machine(t, "5.14.0-1", strings.ReplaceAll(someModules, "/xfs.ko", "/yfs.ko"), "kernel/drivers/scsi/sd_mod.ko\n"), "no module xfs"},
 		"no hardware": {machine(t, "5.14.0-1", "kernel/fs/xfs/xfs.ko:\n", ""), "no module virtio_pci"},
 	} {
@@ -107,7 +107,7 @@ func TestKernelThatIsNamed(t *testing.T) {
 		}
 	}
 	a := New(Options{Root: other, Kernel: filepath.Join(good, "boot/vmlinuz-6.1.0-1-amd64")})
-	k, err := a.o.kernel(onXFS)
+	k, err := a.o.findKernel(onXFS)
 	if err != nil || k.release != "6.1.0-1-amd64" || a.Check() != nil {
 		t.Errorf("%+v, %v", k, err)
 	}
@@ -118,7 +118,7 @@ func TestKernelThatIsNamed(t *testing.T) {
 	}{
 		"is not there": {"none", fault.NotFound, "no such file"},
 		"no modules":   {"bare", fault.NotFound, "lib/modules/4.19.0-1"},
-		"no kernel":    {"elf", fault.Unsupported, "no bzImage"},
+		"no kernel":    {"elf", fault.Unsupported, "not a bzImage"},
 	} {
 		err := New(Options{Root: other, Kernel: filepath.Join(apart, c.image)}).Check()
 		if !fault.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || fault.HintOf(err) == "" {
@@ -147,7 +147,7 @@ func TestConsoleKeepsItsEnd(t *testing.T) {
 	if _, err := c.Write([]byte("\x1b[2J panic\r\n\nlast")); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.end(); len(c.text) > maxConsole || !strings.HasSuffix(got, "; [2J panic; last") {
+	if got := c.lastLines(); len(c.text) > maxConsole || !strings.HasSuffix(got, "; [2J panic; last") {
 		t.Errorf("%d bytes kept, %q", len(c.text), got)
 	}
 }

@@ -20,31 +20,33 @@ import (
 	"github.com/decamp/decamp/internal/kvm"
 )
 
-// A vm is an appliance that runs.
+// A vm is a running appliance. It implements convert.Mounted.
 type vm struct {
-	ctx      context.Context // ends at the deadline, and takes the VM with it
-	cancel   context.CancelFunc
-	cmd      *confine.Command
-	port     net.Conn
-	console  *console
-	disks    *served
-	mounts   int
-	replayed []string
-	ended    bool // waited for
+	ctx      context.Context    // ends at the deadline, which kills the VM
+	cancel   context.CancelFunc // kills the VM
+	cmd      *confine.Command   // QEMU; nil if it could not be prepared
+	port     net.Conn           // connection to the program in the VM
+	console  *console           // output of the VM and of QEMU
+	disks    *diskServer        // devices that are served to the VM
+	mounts   int                // mounted volumes
+	replayed []string           // names of volumes whose journals were replayed
+	ended    bool               // Close was called
 }
 
-// memory is what the VM has beside its user space, in bytes: a kernel that replays a journal.
-const memory = 512 << 20
+// kernelMemory is the memory of the VM besides its user space, in bytes. It is sufficient to replay a
+// journal.
+const kernelMemory = 512 << 20
 
-// start boots the VM, and waits until it can be asked.
-func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks []convert.Device) (_ *vm, err error) {
+// startVM boots the VM and waits until it accepts requests.
+func (a *Appliance) startVM(ctx context.Context, k *kernel, initrd *os.File, disks []convert.Device) (_ *vm, err error) {
 	program := a.o.QEMU
 	if program == "" {
 		if program, err = kvm.QEMU(); err != nil {
 			return nil, err
 		}
 	}
-	m := &vm{console: &console{}, disks: &served{}}
+	m := &vm{console: &console{}, disks: &diskServer{}}
+	// The deadline covers boot, conversion and unmount.
 	m.ctx, m.cancel = context.WithTimeout(ctx, a.o.Deadline)
 	defer func() {
 		if err != nil {
@@ -54,23 +56,25 @@ func (a *Appliance) start(ctx context.Context, k *kernel, initrd *os.File, disks
 	if m.cmd, err = confine.New(m.ctx, program, machineArgs...); err != nil {
 		return nil, err
 	}
-	m.accelerate(a.o.runsKVM(ctx))
+	m.addAccelerators(a.o.runsKVM(ctx))
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	m.cmd.WaitDelay = time.Minute // time for the remaining output
-	if err := errors.Join(m.load(k, initrd), m.plug(disks)); err != nil {
+	if err := errors.Join(m.addKernel(k, initrd), m.addDevices(disks)); err != nil {
 		return nil, err
 	}
 	if err := m.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, m.lost(err))
+		return nil, fmt.Errorf("start %s: %w", program, m.explainError(err))
 	}
-	if _, err := m.receive(0); err != nil {
+	// The appliance sends an empty reply when it is ready.
+	if _, err := m.receiveReply(0); err != nil {
 		return nil, fmt.Errorf("the appliance did not start: %w", err)
 	}
 	return m, nil
 }
 
-// load sets the VM's kernel, archive and memory: the archive is there twice during unpacking.
-func (m *vm) load(k *kernel, initrd *os.File) error {
+// addKernel sets the kernel, the initramfs and the memory of the VM. The initramfs is in memory twice
+// while the kernel unpacks it.
+func (m *vm) addKernel(k *kernel, initrd *os.File) error {
 	info, err := initrd.Stat()
 	if err != nil {
 		return err
@@ -79,7 +83,7 @@ func (m *vm) load(k *kernel, initrd *os.File) error {
 	if err != nil {
 		return err
 	}
-	copied, err := inMemory("kernel", image)
+	copied, err := memoryFile("kernel", image)
 	if err != nil {
 		return err
 	}
@@ -91,16 +95,16 @@ func (m *vm) load(k *kernel, initrd *os.File) error {
 	if err != nil {
 		return err
 	}
-	m.cmd.Add("-m", fmt.Sprintf("size=%dM", (memory+2*info.Size())>>20), "-kernel", kernelPath, "-initrd", initrdPath)
-	m.cmd.Add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.Told)
+	m.cmd.Add("-m", fmt.Sprintf("size=%dM", (kernelMemory+2*info.Size())>>20), "-kernel", kernelPath, "-initrd", initrdPath)
+	m.cmd.Add("-append", "console=ttyS0 quiet loglevel=5 panic=-1 selinux=0 apparmor=0 audit=0 random.trust_cpu=on "+inside.KernelArgument)
 	return nil
 }
 
-// machineArgs are the arguments of the VM without its disks.
+// machineArgs are the arguments of QEMU without devices.
 var machineArgs = []string{"-nodefaults", "-no-user-config", "-display", "none", "-name", "appliance", "-no-reboot", "-machine", "pc", "-cpu", "max", "-smp", "1",
 	"-serial", "stdio"}
 
-// runsKVM reports whether KVM runs a vCPU here.
+// runsKVM reports whether KVM runs a vCPU on this machine.
 func (o Options) runsKVM(ctx context.Context) bool {
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -108,8 +112,8 @@ func (o Options) runsKVM(ctx context.Context) bool {
 	return o.KVM(ctx) == nil
 }
 
-// accelerate chooses what runs the VM. If KVM refuses, the VM is emulated.
-func (m *vm) accelerate(kvm bool) {
+// addAccelerators selects KVM, if it works, with emulation as the fallback.
+func (m *vm) addAccelerators(kvm bool) {
 	if kvm {
 		m.cmd.UseKVM()
 		m.cmd.Add("-accel", "kvm")
@@ -117,74 +121,77 @@ func (m *vm) accelerate(kvm bool) {
 	m.cmd.Add("-accel", "tcg")
 }
 
-// plug gives the VM its port and its disks, each at the other end of a socket pair.
-func (m *vm) plug(disks []convert.Device) error {
-	port, theirs, err := pair()
+// addDevices adds the serial port and the disks to the VM. Each is one end of a socket pair.
+func (m *vm) addDevices(disks []convert.Device) error {
+	port, remote, err := socketPair()
 	if err != nil {
 		return err
 	}
 	m.port = port
-	m.cmd.Add("-device", "virtio-serial-pci", "-chardev", fmt.Sprintf("socket,id=port,fd=%d", m.cmd.Inherit(theirs)), "-device", "virtserialport,chardev=port,name="+inside.Port)
+	m.cmd.Add("-device", "virtio-serial-pci", "-chardev", fmt.Sprintf("socket,id=port,fd=%d", m.cmd.Inherit(remote)), "-device", "virtserialport,chardev=port,name="+inside.Port)
+	// The SCSI ID is the index of the device, by which the appliance finds it.
 	m.cmd.Add("-device", "virtio-scsi-pci,id=scsi")
 	for i, d := range disks {
-		ours, theirs, err := pair()
+		local, remote, err := socketPair()
 		if err != nil {
 			return err
 		}
 		id := strconv.Itoa(i)
-		m.cmd.Add("-blockdev", fmt.Sprintf("driver=nbd,node-name=disk%s,server.type=fd,server.str=%d", id, m.cmd.Inherit(theirs)))
+		m.cmd.Add("-blockdev", fmt.Sprintf("driver=nbd,node-name=disk%s,server.type=fd,server.str=%d", id, m.cmd.Inherit(remote)))
 		// Without werror, QEMU would pause a VM whose disk is full.
 		m.cmd.Add("-device", "scsi-hd,bus=scsi.0,scsi-id="+id+",drive=disk"+id+",werror=report,rerror=report")
-		m.disks.serve(ours, d)
+		m.disks.serve(local, d)
 	}
 	return nil
 }
 
-// pair returns the two ends of a socket.
-func pair() (net.Conn, *os.File, error) {
+// socketPair returns both ends of a new socket pair.
+func socketPair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("a socket pair: %w", err)
 	}
-	ours := os.NewFile(uintptr(fds[0]), "appliance")
-	defer ours.Close()
-	theirs := os.NewFile(uintptr(fds[1]), "appliance")
-	conn, err := net.FileConn(ours)
+	local := os.NewFile(uintptr(fds[0]), "appliance")
+	defer local.Close()
+	remote := os.NewFile(uintptr(fds[1]), "appliance")
+	conn, err := net.FileConn(local)
 	if err != nil {
-		return nil, nil, errors.Join(err, theirs.Close())
+		return nil, nil, errors.Join(err, remote.Close())
 	}
-	return conn, theirs, nil
+	return conn, remote, nil
 }
 
-// receive waits for an answer.
-func (m *vm) receive(limit int64) (answer, error) {
+// receiveReply waits for a reply whose data has at most limit bytes.
+func (m *vm) receiveReply(limit int64) (response, error) {
+	// A deadline in the past ends a blocked read.
 	stop := context.AfterFunc(m.ctx, func() { _ = m.port.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var r wire.Reply
 	data, err := wire.Receive(m.port, &r, limit)
 	if err != nil {
-		return answer{}, m.lost(err)
+		return response{}, m.explainError(err)
 	}
-	return answer{r, data}, nil
+	return response{r, data}, nil
 }
 
-// lost returns why the appliance is not usable any more, with its last output.
-func (m *vm) lost(err error) error {
-	switch said := m.console.end(); {
+// explainError returns the reason why the connection failed, with the end of the console output.
+func (m *vm) explainError(err error) error {
+	switch text := m.console.lastLines(); {
 	case errors.Is(m.ctx.Err(), context.Canceled):
 		return m.ctx.Err()
 	case m.ctx.Err() != nil:
-		return fault.New(fault.Transient, "it did not end within its time; its console's last words: %s", said).
+		return fault.New(fault.Transient, "it did not end within its time; its console output: %s", text).
 			WithHint("try again when this machine is less busy, or use the compat profile, which changes nothing in the guest")
+	// The VM has ended: the kernel panicked or powered off.
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return fault.New(fault.Unsupported, "it ended early; its console's last words: %s", said).
+		return fault.New(fault.Unsupported, "it ended early; its console output: %s", text).
 			WithHint("use the compat profile, which changes nothing in the guest")
 	default:
-		return fmt.Errorf("%w; its console's last words: %s", err, said)
+		return fmt.Errorf("%w; its console output: %s", err, text)
 	}
 }
 
-// Close ends the VM at once, and waits until the devices are unused.
+// Close kills the VM and waits until the devices are unused. It may be called more than once.
 func (m *vm) Close() error {
 	if m.ended {
 		return nil
@@ -200,6 +207,6 @@ func (m *vm) Close() error {
 	if m.cmd != nil && m.cmd.Process != nil && m.cmd.ProcessState == nil {
 		_ = m.cmd.Wait() // fails if it was killed or stopped on request
 	}
-	m.disks.wait()
+	m.disks.closeAll()
 	return nil
 }

@@ -12,51 +12,52 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// PageSize is the unit that is kept, in bytes.
+// PageSize is the unit of stored writes, in bytes.
 const PageSize = 4096
 
-// An Overlay is a disk.Source with writes on top. One goroutine at a time may write, and no reads may
-// run meanwhile.
+// An Overlay is a disk.Source with writes on top, which are kept in memory. Reads may run concurrently,
+// but not with a write.
 type Overlay struct {
-	base  disk.Source
-	limit int64
-	pages map[int64][]byte // written pages by number
+	base  disk.Source      // read-only disk
+	limit int64            // bytes of memory for pages
+	pages map[int64][]byte // written pages by number; the last page of a disk may be shorter
 }
 
-// New returns a layer above base that takes limit bytes of memory at most. Closing it closes
-// base.
+// New returns an overlay on base that stores at most limit bytes. Close closes base.
 func New(base disk.Source, limit int64) *Overlay {
 	return &Overlay{base: base, limit: limit, pages: map[int64][]byte{}}
 }
 
-// Above returns a layer on this one, with a separate limit of the same size. Writes to it stay there
-// until Take. o must not be written meanwhile. Closing the layer leaves o open.
-func (o *Overlay) Above() *Overlay { return New(kept{o}, o.limit) }
+// NewLayer returns an overlay on o with a separate limit of the same size. Writes to it do not change o
+// until Merge. The caller must not write to o meanwhile. Closing the layer does not close o.
+func (o *Overlay) NewLayer() *Overlay { return New(sharedBase{o}, o.limit) }
 
-// kept is an Overlay that closing a layer above it leaves open.
-type kept struct{ *Overlay }
+// unclosed is an Overlay as the base of a layer, which must not close it.
+type sharedBase struct{ *Overlay }
 
-func (kept) Close() error { return nil }
+// Close does nothing.
+func (sharedBase) Close() error { return nil }
 
-// Fits returns an error if the writes of a layer on top exceed the limit of o.
-func (o *Overlay) Fits(above *Overlay) error {
+// CheckMerge returns an error if the writes of a layer would exceed the limit of o.
+func (o *Overlay) CheckMerge(above *Overlay) error {
 	fresh := 0
+	// A page that o has, too, is replaced and needs no further memory.
 	for at := range above.pages {
 		if o.pages[at] == nil {
 			fresh++
 		}
 	}
-	return o.fits(fresh)
+	return o.checkLimit(fresh)
 }
 
-// Take moves the writes of a layer on top into o, within the limit of o.
-func (o *Overlay) Take(above *Overlay) {
+// Merge moves the writes of a layer to o. The caller must have called CheckMerge.
+func (o *Overlay) Merge(above *Overlay) {
 	maps.Copy(o.pages, above.pages)
 	above.pages = map[int64][]byte{}
 }
 
-// fits returns an error if so many pages more would be too many.
-func (o *Overlay) fits(fresh int) error {
+// checkLimit returns an error if fresh further pages would exceed the limit.
+func (o *Overlay) checkLimit(fresh int) error {
 	if held := int64(len(o.pages)+fresh) * PageSize; held > o.limit {
 		return fault.New(fault.Unsupported, "more than %d MiB of the disk would be changed", o.limit>>20)
 	}
@@ -66,26 +67,27 @@ func (o *Overlay) fits(fresh int) error {
 // Size returns the size of the base disk.
 func (o *Overlay) Size() int64 { return o.base.Size() }
 
-// Hints returns the hints of the base disk, which cannot stream past written pages.
+// Hints returns the hints of the base disk without streaming, which would bypass written pages.
 func (o *Overlay) Hints() disk.Hints {
 	h := o.base.Hints()
 	h.Stream = nil
 	return h
 }
 
-// Close closes the base disk. The writes are lost.
+// Close closes the base disk and discards the writes.
 func (o *Overlay) Close() error { return o.base.Close() }
 
-// ReadAt fills p from off.
+// ReadAt fills p from off. The range must be within the disk.
 func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(o.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
+	// Without writes a single read of the base is sufficient.
 	if len(o.pages) == 0 {
 		return o.base.ReadAt(ctx, p, off)
 	}
 	for len(p) > 0 {
-		n, held := o.same(off, int64(len(p)))
+		n, held := o.sameOrigin(off, int64(len(p)))
 		if held {
 			copy(p[:n], o.pages[off/PageSize][off%PageSize:])
 		} else if err := o.base.ReadAt(ctx, p[:n], off); err != nil {
@@ -96,43 +98,48 @@ func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-// same returns how many of the n bytes from off have the same origin: one written page, or the base
-// disk.
-func (o *Overlay) same(off, n int64) (int64, bool) {
+// sameOrigin returns how many of the n bytes from off have the same origin: a single written page
+// (true), or the base disk (false).
+func (o *Overlay) sameOrigin(off, n int64) (int64, bool) {
 	at := off / PageSize
 	if o.pages[at] != nil {
 		return min(n, PageSize-off%PageSize), true
 	}
 	end := at + 1
+	// Adjacent pages of the base are read together.
 	for end*PageSize < off+n && o.pages[end] == nil {
 		end++
 	}
 	return min(n, end*PageSize-off), false
 }
 
-// WriteAt writes all of p at off, or nothing.
+// WriteAt writes all of p at off, or nothing. It fails with fault.Unsupported if the limit would be
+// exceeded.
 func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	if err := disk.CheckRange(o.Size(), r); err != nil || r.Empty() {
 		return err
 	}
+	// Pages are collected first, so that a failed read or the limit leaves the overlay unchanged.
 	pages := map[int64][]byte{}
 	for at := off / PageSize; at*PageSize < r.End(); at++ {
-		page, err := o.page(ctx, at)
+		page, err := o.pageForWrite(ctx, at)
 		if err != nil {
 			return err
 		}
 		pages[at] = page
 	}
+	// Pages that were written before are counted already.
 	fresh := 0
 	for at := range pages {
 		if o.pages[at] == nil {
 			fresh++
 		}
 	}
-	if err := o.fits(fresh); err != nil {
+	if err := o.checkLimit(fresh); err != nil {
 		return err
 	}
+	// A page that was written before is changed in place; copies become part of the overlay below.
 	for at, page := range pages {
 		first := max(off, at*PageSize)
 		copy(page[first-at*PageSize:], p[first-off:])
@@ -141,8 +148,8 @@ func (o *Overlay) WriteAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// page returns a page for writing: the written one, or a copy of the base. The last one may be shorter.
-func (o *Overlay) page(ctx context.Context, at int64) ([]byte, error) {
+// pageForWrite returns a page that may be changed: the written one, or a copy from the base disk.
+func (o *Overlay) pageForWrite(ctx context.Context, at int64) ([]byte, error) {
 	if page := o.pages[at]; page != nil {
 		return page, nil
 	}
@@ -153,11 +160,12 @@ func (o *Overlay) page(ctx context.Context, at int64) ([]byte, error) {
 	return page, nil
 }
 
-// Changed returns the ranges that were written to, in order, in whole pages.
+// Changed returns the ranges that were written, in order, rounded to whole pages.
 func (o *Overlay) Changed() []disk.Range {
 	var out []disk.Range
 	for _, at := range slices.Sorted(maps.Keys(o.pages)) {
 		r := disk.Range{Off: at * PageSize, Len: int64(len(o.pages[at]))}
+		// Adjacent pages become one range.
 		if last := len(out) - 1; last >= 0 && out[last].End() == r.Off {
 			out[last].Len += r.Len
 			continue
@@ -167,15 +175,16 @@ func (o *Overlay) Changed() []disk.Range {
 	return out
 }
 
-// Extents describes r: written pages are data.
+// Extents returns the extents of the base disk, with written pages as data.
 func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	beneath, err := o.base.Extents(ctx, r)
+	base, err := o.base.Extents(ctx, r)
 	if err != nil || len(o.pages) == 0 {
-		return beneath, err
+		return base, err
 	}
 	changed := o.Changed()
 	var out []disk.Extent
-	for _, e := range beneath {
+	for _, e := range base {
+		// Data stays data; only holes can become data by a write.
 		if e.Kind == disk.Data {
 			out = append(out, e)
 			continue
@@ -185,13 +194,13 @@ func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, err
 	return out, nil
 }
 
-// Put writes the changed pages to t, which has the content of the base disk. It does not sync.
+// Put writes the changed pages to t, which must have the content of the base disk. It does not sync.
 func (o *Overlay) Put(ctx context.Context, t interface {
 	WriteAt(ctx context.Context, p []byte, off int64) error
 }) error {
 	for _, at := range slices.Sorted(maps.Keys(o.pages)) {
 		if err := t.WriteAt(ctx, o.pages[at], at*PageSize); err != nil {
-			return fmt.Errorf("put the change at %d: %w", at*PageSize, err)
+			return fmt.Errorf("write the change at %d: %w", at*PageSize, err)
 		}
 	}
 	return nil

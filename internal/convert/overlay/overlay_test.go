@@ -163,24 +163,24 @@ func TestLayerAbove(t *testing.T) {
 		return string(p)
 	}
 	write(o, "first", 1)
-	above := o.Above()
+	above := o.NewLayer()
 	write(above, "above", 1)
 	write(above, "fresh", 2)
 	if read(o, 1) != "first" || read(above, 1) != "above" || len(o.Changed()) != 1 {
 		t.Error("what was written above is in the layer beneath")
 	}
-	if err := o.Fits(above); err != nil {
+	if err := o.CheckMerge(above); err != nil {
 		t.Fatal(err)
 	}
-	o.Take(above)
+	o.Merge(above)
 	if read(o, 1) != "above" || read(o, 2) != "fresh" || len(above.Changed()) != 0 {
 		t.Error("what was written above was not taken")
 	}
-	more := o.Above()
+	more := o.NewLayer()
 	for page := range int64(3) {
 		write(more, "more.", 10+page)
 	}
-	if err := o.Fits(more); !fault.Is(err, fault.Unsupported) {
+	if err := o.CheckMerge(more); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("five pages fit into four: %v", err)
 	}
 	if err := more.Close(); err != nil || read(o, 2) != "fresh" {

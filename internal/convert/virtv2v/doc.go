@@ -12,9 +12,9 @@
 //
 //   - The program and its children have ended when Convert returns, and soon after this process dies:
 //     they are one process group, whose leader ends them.
-//   - It ends by its deadline, and when the file system of its output is full: QEMU would pause its VM
-//     then and wait for ever.
-//   - All output is in the log, up to a bound that leaves out the middle. The error is the last
+//   - It ends at its deadline, and when the file system of its output is full: QEMU would pause its VM
+//     then and wait forever.
+//   - All output is in the log; the middle of very long output is omitted. The error is the last
 //     meaningful message, with a remedy if the cause is known.
 //
 // # Limits

@@ -4,29 +4,30 @@ import (
 	"encoding/xml"
 )
 
-// A Job is a guest to be changed.
+// A Job is a guest to convert.
 type Job struct {
-	Name      string // name of the VM
-	MemoryMiB int64
-	CPUs      int
-	EFI       bool
-	Disks     []string // qcow2 overlays, by absolute path, in the guest's order
+	Name      string   // name of the VM
+	MemoryMiB int64    // memory of the VM
+	CPUs      int      // vCPUs of the VM
+	EFI       bool     // the VM boots by EFI
+	Disks     []string // absolute paths of qcow2 overlays, in the order of the guest's disks
 
-	// Windows is what the guest is, which needs drivers: see Options.Drivers. Nil: it is another.
+	// Windows is the guest's Windows, which requires drivers; see Options.Drivers. It is nil for other
+	// systems.
 	Windows *Windows
 
-	// Keys open the Locked volumes, those of the guest that are encrypted.
+	// Keys open the Locked volumes.
 	Keys   []Key
-	Locked []Locked
+	Locked []Locked // encrypted volumes of the guest
 
-	// Log is the file for all output. An existing file is replaced.
+	// Log is the path of the file for all output. An existing file is replaced.
 	Log string
 
-	// Tell receives the current activity, in a few words. It may be nil.
+	// Tell is called with the current activity, in a few words. It may be nil.
 	Tell func(doing string)
 }
 
-// domain is as much of a libvirt domain as virt-v2v reads.
+// domain contains the elements of a libvirt domain that virt-v2v reads.
 type domain struct {
 	XMLName xml.Name `xml:"domain"`
 	Type    string   `xml:"type,attr"`
@@ -43,6 +44,7 @@ type domain struct {
 	Disks []domainDisk `xml:"devices>disk"`
 }
 
+// domainDisk is a disk of a libvirt domain.
 type domainDisk struct {
 	Type   string `xml:"type,attr"`
 	Device string `xml:"device,attr"`
@@ -59,8 +61,8 @@ type domainDisk struct {
 	} `xml:"target"`
 }
 
-// xml is the domain of a job.
-func (j Job) xml() ([]byte, error) {
+// domainXML returns the libvirt domain of the job.
+func (j Job) domainXML() ([]byte, error) {
 	d := domain{Type: "kvm", Name: j.Name, CPUs: max(j.CPUs, 1)}
 	d.Memory.Unit, d.Memory.Value = "MiB", max(j.MemoryMiB, 1)
 	d.OS.Type = "hvm"
@@ -71,16 +73,16 @@ func (j Job) xml() ([]byte, error) {
 		x := domainDisk{Type: "file", Device: "disk"}
 		x.Driver.Name, x.Driver.Type = "qemu", "qcow2"
 		x.Source.File = path
-		x.Target.Dev, x.Target.Bus = "sd"+letters(i), "scsi"
+		x.Target.Dev, x.Target.Bus = "sd"+diskLetters(i), "scsi"
 		d.Disks = append(d.Disks, x)
 	}
 	return xml.MarshalIndent(d, "", "  ")
 }
 
-// letters counts a, b … z, aa, ab as Linux names disks.
-func letters(n int) string {
+// diskLetters returns the suffix of disk n in Linux, counted from 0: a, b … z, aa, ab.
+func diskLetters(n int) string {
 	if n < 26 {
 		return string(rune('a' + n))
 	}
-	return letters(n/26-1) + letters(n%26)
+	return diskLetters(n/26-1) + diskLetters(n%26)
 }

@@ -95,7 +95,7 @@ func TestFoldersOfAWindows(t *testing.T) {
 		"2k25 2k16": {Build: 26100, Server: true}, "": {}, "w10 w11": {Build: 10240, OrNewer: true},
 		"2k22 2k25 2k16": {Build: 20348, Server: true, OrNewer: true},
 	} {
-		if got := strings.Join(w.folders(), " "); got != want {
+		if got := strings.Join(w.driverFolderNames(), " "); got != want {
 			t.Errorf("%+v: %q, want %q", w, got, want)
 		}
 	}

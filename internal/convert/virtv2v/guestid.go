@@ -2,8 +2,8 @@ package virtv2v
 
 import "strings"
 
-// guestIDs are VMware's names of Windows without their ending, which is the processor. A Windows
-// without a newer name in VMware uses the last one.
+// guestIDs contains VMware's guest types for Windows without their suffix, which is the processor. A
+// Windows without a separate guest type uses the last one.
 var guestIDs = map[string]Windows{
 	"winxppro": {Build: 2600}, "winnetweb": {Build: 3790, Server: true}, "winnetstandard": {Build: 3790, Server: true},
 	"winnetenterprise": {Build: 3790, Server: true}, "winnetbusiness": {Build: 3790, Server: true}, "winnetdatacenter": {Build: 3790, Server: true},
@@ -14,11 +14,12 @@ var guestIDs = map[string]Windows{
 }
 
 // WindowsOf returns the Windows of a configured guest type, such as windows2019srv_64Guest. It returns
-// nil for other systems, for Windows without virtio drivers, and for newer names. The installed system
-// may be newer.
+// nil for other systems, for Windows without virtio drivers, and for unknown types. The installed
+// system may be newer.
 func WindowsOf(guestID string) *Windows {
 	name, ok := strings.CutSuffix(strings.ToLower(guestID), "guest")
 	arch := "i386"
+	// Old types end in 64, newer ones in _64.
 	if base, is64 := strings.CutSuffix(strings.TrimSuffix(name, "_64"), "64"); is64 || strings.HasSuffix(name, "_64") {
 		name, arch = strings.TrimSuffix(base, "_"), "x86_64"
 	}

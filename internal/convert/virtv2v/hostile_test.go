@@ -15,7 +15,7 @@ func TestHostileInventoryInJobs(t *testing.T) {
 		vm := inventorytest.VM(r)
 		vm.RemoveInvalid()
 		disk := "/srv/" + inventorytest.Line(r) + "/" + inventorytest.Line(r)
-		text, err := Job{Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, Disks: []string{disk}}.xml()
+		text, err := Job{Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, Disks: []string{disk}}.domainXML()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,30 +9,30 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// An ISO image is read as ECMA-119 has it: volume descriptors from sector 16 on, folders as runs of
-// records. Joliet's tree is taken where there is one: the primary one cuts names.
+// An ISO image is parsed according to ECMA-119: volume descriptors from sector 16 on, folders as runs of
+// records. Joliet's tree is preferred if it exists, because the primary one truncates names.
 const (
-	isoSector      = 2048
-	isoFirst       = 16
-	isoDescriptors = 64       // maximum number of examined descriptors
+	isoSector      = 2048     // bytes of a sector
+	isoFirst       = 16       // sector of the first volume descriptor
+	isoDescriptors = 64       // volume descriptors that are read
 	maxISOFolder   = 4 << 20  // bytes of one folder
-	maxISOBytes    = 64 << 20 // maximum size of all folders
-	maxFiles       = 200_000  // maximum number of files; a virtio-win has about 5000
-	maxDepth       = 12
+	maxISOBytes    = 64 << 20 // bytes of all folders
+	maxFiles       = 200_000  // files; a virtio-win has about 5,000
+	maxDepth       = 12       // nested folders
 )
 
-// isoFiles lists the paths of an ISO image's files, in lower case, with slashes.
+// isoFiles returns the paths of the files in an ISO image, in lower case, with slashes.
 func isoFiles(r io.ReaderAt) ([]string, error) {
 	root, joliet, err := isoRoot(r)
 	if err != nil {
 		return nil, err
 	}
 	w := &isoWalk{r: r, joliet: joliet, left: maxISOBytes, seen: map[uint32]bool{}}
-	err = w.folder(root, "", 0)
+	err = w.walkFolder(root, "", 0)
 	return w.files, err
 }
 
-// isoRoot returns the record of the root folder.
+// isoRoot returns the record of the root folder. joliet is true if its names are UTF-16.
 func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 	found := false
 	sector := make([]byte, isoSector)
@@ -40,6 +40,7 @@ func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 		if _, err := r.ReadAt(sector, (isoFirst+i)*isoSector); err != nil || string(sector[1:6]) != "CD001" {
 			break
 		}
+		// Type 1 is the primary descriptor; type 2 with one of these escape sequences is Joliet.
 		kind, escapes := sector[0], string(sector[88:91])
 		isJoliet := kind == 2 && (escapes == "%/@" || escapes == "%/C" || escapes == "%/E")
 		if kind != 1 && !isJoliet || joliet {
@@ -50,52 +51,54 @@ func isoRoot(r io.ReaderAt) (root isoRecord, joliet bool, err error) {
 		}
 	}
 	if !found {
-		return root, false, fault.New(fault.Corrupt, "it is no ISO 9660 image")
+		return root, false, fault.New(fault.Corrupt, "it is not an ISO 9660 image")
 	}
 	return root, joliet, nil
 }
 
 // An isoRecord is an entry of a folder.
 type isoRecord struct {
-	at, size uint32 // its first sector, and bytes
-	folder   bool
-	name     []byte
-	len      int
+	sector, size uint32 // first sector, and length in bytes
+	folder       bool   // the entry is a folder
+	name         []byte // encoded name, with a version after a semicolon
+	length       int    // bytes of the record
 }
 
+// parseRecord parses the record that p begins with; ok is false if it is invalid.
 func parseRecord(p []byte) (isoRecord, bool) {
 	const fixed = 33
 	if len(p) < fixed {
 		return isoRecord{}, false
 	}
-	r := isoRecord{at: binary.LittleEndian.Uint32(p[2:]), size: binary.LittleEndian.Uint32(p[10:]), folder: p[25]&2 != 0, len: int(p[0])}
-	if r.len < fixed || r.len > len(p) || fixed+int(p[32]) > r.len {
+	r := isoRecord{sector: binary.LittleEndian.Uint32(p[2:]), size: binary.LittleEndian.Uint32(p[10:]), folder: p[25]&2 != 0, length: int(p[0])}
+	if r.length < fixed || r.length > len(p) || fixed+int(p[32]) > r.length {
 		return isoRecord{}, false
 	}
 	r.name = p[fixed : fixed+int(p[32])]
 	return r, true
 }
 
-// An isoWalk goes through all folders once.
+// An isoWalk collects the files of all folders. It visits each folder once.
 type isoWalk struct {
-	r      io.ReaderAt
-	joliet bool
-	left   int64
-	seen   map[uint32]bool
-	files  []string
+	r      io.ReaderAt     // image
+	joliet bool            // names are UTF-16
+	left   int64           // bytes of folders that may still be read
+	seen   map[uint32]bool // first sectors of visited folders
+	files  []string        // paths found so far
 }
 
-func (w *isoWalk) folder(f isoRecord, path string, depth int) error {
-	if w.left -= int64(f.size); f.size > maxISOFolder || w.left < 0 || depth > maxDepth || w.seen[f.at] {
+// walkFolder adds the files below a folder. It fails if the folder exceeds a limit or is within itself.
+func (w *isoWalk) walkFolder(f isoRecord, path string, depth int) error {
+	if w.left -= int64(f.size); f.size > maxISOFolder || w.left < 0 || depth > maxDepth || w.seen[f.sector] {
 		return fault.New(fault.Corrupt, "its folder %q is too large, or within itself", path)
 	}
-	w.seen[f.at] = true
+	w.seen[f.sector] = true
 	data := make([]byte, f.size)
-	if n, err := w.r.ReadAt(data, int64(f.at)*isoSector); err != nil && (err != io.EOF || n < len(data)) {
+	if n, err := w.r.ReadAt(data, int64(f.sector)*isoSector); err != nil && (err != io.EOF || n < len(data)) {
 		return fault.New(fault.Corrupt, "its folder %q cannot be read: %w", path, err)
 	}
 	for len(data) > 0 {
-		if data[0] == 0 { // records do not go over the end of a sector
+		if data[0] == 0 { // records do not cross the end of a sector
 			data = data[min(len(data), (len(data)-1)%isoSector+1):]
 			continue
 		}
@@ -103,22 +106,23 @@ func (w *isoWalk) folder(f isoRecord, path string, depth int) error {
 		if !ok {
 			return fault.New(fault.Corrupt, "its folder %q has a bad record", path)
 		}
-		data = data[r.len:]
-		if err := w.entry(r, path, depth); err != nil {
+		data = data[r.length:]
+		if err := w.addEntry(r, path, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *isoWalk) entry(r isoRecord, path string, depth int) error {
+// addEntry adds a file, or the files below a folder.
+func (w *isoWalk) addEntry(r isoRecord, path string, depth int) error {
 	if len(r.name) == 1 && r.name[0] < 2 {
 		return nil // itself, and the folder above
 	}
-	name, _, _ := strings.Cut(w.text(r.name), ";")
+	name, _, _ := strings.Cut(w.decodeName(r.name), ";")
 	path = strings.TrimPrefix(path+"/"+strings.ToLower(strings.TrimRight(name, ".")), "/")
 	if r.folder {
-		return w.folder(r, path, depth+1)
+		return w.walkFolder(r, path, depth+1)
 	}
 	if len(w.files) == maxFiles {
 		return fault.New(fault.Unsupported, "it has more than %d files", maxFiles)
@@ -127,7 +131,8 @@ func (w *isoWalk) entry(r isoRecord, path string, depth int) error {
 	return nil
 }
 
-func (w *isoWalk) text(name []byte) string {
+// decodeName decodes a name.
+func (w *isoWalk) decodeName(name []byte) string {
 	if !w.joliet {
 		return string(name)
 	}

@@ -17,16 +17,16 @@ import (
 )
 
 // A Key opens encrypted volumes of a guest: a passphrase of LUKS, a password or the recovery key of
-// BitLocker. Arguments, logs and errors contain only its location.
+// BitLocker. Arguments, logs and errors contain only the path of its file.
 type Key struct {
-	ID   string // ID of the volume: its UUID, or its device as libguestfs counts, /dev/sdb2; empty means each
-	File string // path; its one line is the key
+	ID   string // volume: its UUID, or its device in libguestfs, /dev/sdb2; empty means all volumes
+	File string // path of a file with the key in one line
 }
 
-// keyID is what begins a key that is for one volume.
+// keyID matches a key for one volume: ID=PATH.
 var keyID = regexp.MustCompile(`^([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}|/dev/[A-Za-z0-9._+/-]+)=(.+)$`)
 
-// ParseKey reads "[ID=]PATH".
+// ParseKey parses "[ID=]PATH".
 func ParseKey(text string) Key {
 	m := keyID.FindStringSubmatch(text)
 	switch {
@@ -38,7 +38,7 @@ func ParseKey(text string) Key {
 	return Key{ID: strings.ToLower(m[1]), File: m[2]} // virt-v2v compares bytes
 }
 
-// String is what ParseKey reads.
+// String returns the form that ParseKey parses.
 func (k Key) String() string {
 	if k.ID == "" {
 		return k.File
@@ -46,23 +46,23 @@ func (k Key) String() string {
 	return k.ID + "=" + k.File
 }
 
-// A Locked volume is one that an encrypted guest has.
+// A Locked is an encrypted volume of a guest.
 type Locked struct {
 	UUID   string // UUID of a LUKS volume; empty for BitLocker
-	Device string // device as libguestfs counts: /dev/sdb2; empty for a volume of LVM, for which LUKS has a UUID
+	Device string // device in libguestfs: /dev/sdb2; empty for a logical volume, for which LUKS has a UUID
 	Kind   string // "LUKS", "BitLocker"
 }
 
-// Device is a partition's name in libguestfs: /dev/sdb2 is the second of the disk with index 1, and
-// partition 0 the whole of it, /dev/sdb.
+// Device returns the name of a partition in libguestfs: /dev/sdb2 is the second partition of the disk
+// with index 1. Partition 0 is the whole disk, /dev/sdb.
 func Device(index, partition int) string {
 	if partition == 0 {
-		return "/dev/sd" + letters(index)
+		return "/dev/sd" + diskLetters(index)
 	}
-	return fmt.Sprintf("/dev/sd%s%d", letters(index), partition)
+	return fmt.Sprintf("/dev/sd%s%d", diskLetters(index), partition)
 }
 
-// ID is the volume's name for virt-v2v.
+// ID returns the name of the volume for virt-v2v.
 func (l Locked) ID() string { return cmp.Or(l.UUID, l.Device) }
 
 // Opened reports whether one of the keys is for the volume.
@@ -70,11 +70,12 @@ func (l Locked) Opened(keys []Key) bool {
 	return slices.ContainsFunc(keys, func(k Key) bool { return k.ID == "" || k.ID == l.UUID || k.ID == l.Device })
 }
 
-// CheckKeys reads the files before the copy, which takes hours. The error is fault.NotFound;
-// fault.Denied if a file is unreadable, or readable by all users; fault.Invalid if it has no key.
+// CheckKeys reads the key files. It is called before the copy, which takes hours. The error is
+// fault.NotFound if a file does not exist, fault.Denied if it is unreadable or readable by all users,
+// and fault.Invalid if it contains no key.
 func CheckKeys(keys []Key) error {
 	for _, k := range keys {
-		if _, err := k.read(); err != nil {
+		if _, err := k.readKey(); err != nil {
 			return err
 		}
 	}
@@ -82,13 +83,14 @@ func CheckKeys(keys []Key) error {
 }
 
 const (
-	longestKey = 4096 // bytes; a recovery key has 55
-	keyHint    = "put the passphrase, or the recovery key with its dashes, in one line of a file that only you can read: chmod 600 %s"
+	longestKey = 4096 // bytes of a key; a recovery key has 55
+	// hint about key files; the argument is the path
+	keyHint = "put the passphrase, or the recovery key with its dashes, in one line of a file that only you can read: chmod 600 %s"
 )
 
-// read returns the key. Depending on its release virt-v2v uses the first line of a file, or all of it
-// with the newline, so it gets one line without a newline.
-func (k Key) read() ([]byte, error) {
+// readKey returns the key without a newline. Depending on its release, virt-v2v uses the first line of
+// a file or the whole file including the newline.
+func (k Key) readKey() ([]byte, error) {
 	info, err := os.Stat(k.File)
 	kind := fault.Denied
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +103,8 @@ func (k Key) read() ([]byte, error) {
 	case err != nil:
 		return nil, bad(kind, "key file: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, bad(fault.Invalid, "key file %s is no file", k.File)
+		return nil, bad(fault.Invalid, "key file %s is not a regular file", k.File)
+	// A group may have access, for example that of a service.
 	case info.Mode().Perm()&0o007 != 0:
 		return nil, bad(fault.Denied, "key file %s is readable by all users of this machine", k.File)
 	case info.Size() > longestKey:
@@ -118,10 +121,10 @@ func (k Key) read() ([]byte, error) {
 	return text, nil
 }
 
-// held returns a key as a memory file with a name for virt-v2v only: without a file on disk, none is
-// left behind by a kill.
-func (k Key) held() (*os.File, error) {
-	text, err := k.read()
+// openInMemory returns an anonymous file in memory with the key for virt-v2v. A file on disk could
+// remain after a kill.
+func (k Key) openInMemory() (*os.File, error) {
+	text, err := k.readKey()
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +139,8 @@ func (k Key) held() (*os.File, error) {
 	return f, nil
 }
 
-// hold holds all keys.
-func hold(keys []Key) (files []*os.File, closeAll func() error, err error) {
+// openKeys opens all keys in memory. The caller must call closeAll.
+func openKeys(keys []Key) (files []*os.File, closeAll func() error, err error) {
 	closeAll = func() error {
 		var errs []error
 		for _, f := range files {
@@ -146,7 +149,7 @@ func hold(keys []Key) (files []*os.File, closeAll func() error, err error) {
 		return errors.Join(errs...)
 	}
 	for _, k := range keys {
-		f, err := k.held()
+		f, err := k.openInMemory()
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll())
 		}
@@ -155,10 +158,10 @@ func hold(keys []Key) (files []*os.File, closeAll func() error, err error) {
 	return files, closeAll, nil
 }
 
-// selectors are the arguments for keys that virt-v2v finds as its files first, first + 1, …. Releases
-// before 2.4 take a volume by its name only, later ones all of them, too; a file's name must not have
-// a colon.
-func selectors(keys []Key, locked []Locked, first int) (args []string) {
+// keyArguments returns the arguments for keys whose files have the descriptors first, first + 1, ….
+// Releases before 2.4 require the name of a volume; later ones also accept "all". The path must not
+// contain a colon, so descriptors are used.
+func keyArguments(keys []Key, locked []Locked, first int) (args []string) {
 	for i, k := range keys {
 		ids := []string{k.ID}
 		if k.ID == "" {

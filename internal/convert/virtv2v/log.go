@@ -7,44 +7,48 @@ import (
 	"sync"
 )
 
-// What is kept of a log, in bytes: its beginning and its end. A real one, with all that libguestfs
-// traces, has some 5 MB.
+// Parts of the log that are stored: its beginning and its end. A usual log, with the traces of
+// libguestfs, has about 5 MB.
 const (
-	maxHead = 48 << 20
-	maxTail = 16 << 20
+	maxHead = 48 << 20 // bytes from the beginning
+	maxTail = 16 << 20 // bytes from the end
 )
 
-// A record is a log under way. Two pipes write to it, and each line is looked at.
-type record struct {
-	mu     sync.Mutex
-	file   *os.File
-	head   int64
-	tail   []byte // end of the output that did not fit, at most 2*maxTail
-	left   int64  // bytes between the two
-	line   []byte // incomplete line
-	said   said
-	tell   func(string)
-	failed error
+// An outputLog writes the output of virt-v2v to a file and evaluates its lines. Two pipes write to it
+// concurrently.
+type outputLog struct {
+	mu       sync.Mutex   // protects all fields
+	file     *os.File     // file of the log
+	head     int64        // bytes written to the file
+	tail     []byte       // end of the output that exceeds maxHead, at most 2*maxTail bytes
+	left     int64        // bytes omitted between head and tail
+	line     []byte       // incomplete line
+	messages messages     // messages found so far
+	report   func(string) // function to call with the current activity; may be nil
+	failed   error        // first error of the file
 }
 
-func newRecord(path string, tell func(string)) (*record, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // same mode as all files of a run
+// newOutputLog creates or replaces the file at path.
+func newOutputLog(path string, tell func(string)) (*outputLog, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // same mode as all other files of a run
 	if err != nil {
 		return nil, err
 	}
-	return &record{file: f, tell: tell}, nil
+	return &outputLog{file: f, report: tell}, nil
 }
 
-// Write never fails: an error of the log must not end a conversion.
-func (r *record) Write(p []byte) (int, error) {
+// Write implements io.Writer. It never fails, because an error of the log must not end a conversion;
+// close returns that error.
+func (r *outputLog) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keep(p)
-	r.read(p)
+	r.store(p)
+	r.scanLines(p)
 	return len(p), nil
 }
 
-func (r *record) keep(p []byte) {
+// store writes p to the file, or to the tail if the file has maxHead bytes. mu must be held.
+func (r *outputLog) store(p []byte) {
 	if n := min(int64(len(p)), maxHead-r.head); n > 0 {
 		_, err := r.file.Write(p[:n])
 		if r.failed == nil {
@@ -54,36 +58,38 @@ func (r *record) keep(p []byte) {
 		p = p[n:]
 	}
 	r.tail = append(r.tail, p...)
+	// The tail is shortened in large steps, so that it is not copied for each write.
 	if over := len(r.tail) - maxTail; len(r.tail) > 2*maxTail {
 		r.left += int64(over)
 		r.tail = append(r.tail[:0], r.tail[over:]...)
 	}
 }
 
-// maxLine bounds the lines that are looked at, in bytes.
+// maxLine limits the lines that are evaluated, in bytes; the rest of a line is ignored.
 const maxLine = 4096
 
-// read takes complete lines from the output.
-func (r *record) read(p []byte) {
+// scanLines evaluates the complete lines of the output. mu must be held.
+func (r *outputLog) scanLines(p []byte) {
 	for len(p) > 0 {
+		// Progress bars end their lines with a carriage return.
 		i := bytes.IndexAny(p, "\r\n")
 		if i < 0 {
 			r.line = append(r.line, p[:min(len(p), max(0, maxLine-len(r.line)))]...)
 			return
 		}
 		r.line = append(r.line, p[:min(i, max(0, maxLine-len(r.line)))]...)
-		if doing := r.said.hear(string(r.line)); doing != "" && r.tell != nil {
-			r.tell(doing)
+		if doing := r.messages.addLine(string(r.line)); doing != "" && r.report != nil {
+			r.report(doing)
 		}
 		r.line, p = r.line[:0], p[i+1:]
 	}
 }
 
-// close completes the log, and returns the collected messages.
-func (r *record) close() (said, error) {
+// close completes the file and returns the messages. The error is the first one of the file.
+func (r *outputLog) close() (messages, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.read([]byte("\n"))
+	r.scanLines([]byte("\n"))
 	if over := len(r.tail) - maxTail; over > 0 {
 		r.left += int64(over)
 		r.tail = r.tail[over:]
@@ -98,5 +104,5 @@ func (r *record) close() (said, error) {
 	if err := r.file.Close(); r.failed == nil {
 		r.failed = err
 	}
-	return r.said, r.failed
+	return r.messages, r.failed
 }

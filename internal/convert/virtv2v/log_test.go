@@ -14,7 +14,7 @@ import (
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
-	r, err := newRecord(path, nil)
+	r, err := newOutputLog(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +27,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	fmt.Fprintln(r, "virt-v2v-in-place: error: the last line")
 	said, err := r.close()
-	if err != nil || said.why() != "the last line" {
-		t.Errorf("%q, %v", said.why(), err)
+	if err != nil || said.lastError() != "the last line" {
+		t.Errorf("%q, %v", said.lastError(), err)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) > maxHead+maxTail+100 || len(text) < maxHead+maxTail {
@@ -45,7 +45,7 @@ func TestLinesComeInPieces(t *testing.T) {
 	text := "[   1.5] Doing this\r\nvirt-v2v-in-place: warning: one\n  goes on\n\nno more\nvirt-v2v-in-place: error: two"
 	for size := 1; size < len(text); size++ {
 		var told []string
-		r, err := newRecord(filepath.Join(t.TempDir(), "log"), func(s string) { told = append(told, s) })
+		r, err := newOutputLog(filepath.Join(t.TempDir(), "log"), func(s string) { told = append(told, s) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func TestLinesComeInPieces(t *testing.T) {
 			rest = rest[n:]
 		}
 		said, err := r.close()
-		if err != nil || said.why() != "two" || strings.Join(said.warnings, "|") != "one goes on" || strings.Join(told, "|") != "Doing this" {
+		if err != nil || said.lastError() != "two" || strings.Join(said.warnings, "|") != "one goes on" || strings.Join(told, "|") != "Doing this" {
 			t.Fatalf("by %d: %+v, %q, %v", size, said, told, err)
 		}
 	}
@@ -65,7 +65,7 @@ func FuzzSaid(f *testing.F) {
 	f.Add([]byte("[   1.5] Doing this\nvirt-v2v-in-place: error: one\ntwo\n"))
 	f.Add([]byte("supermin: error: x\nvirt-v2v: error: see debug messages above\n"))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		r, err := newRecord(os.DevNull, func(s string) {
+		r, err := newOutputLog(os.DevNull, func(s string) {
 			if strings.ContainsAny(s, "\n\x1b") || s == "" {
 				t.Errorf("told %q", s)
 			}
@@ -75,7 +75,7 @@ func FuzzSaid(f *testing.F) {
 		}
 		_, _ = r.Write(p)
 		said, _ := r.close()
-		if why := said.why(); len(why) > 3*maxMessage || strings.ContainsAny(why, "\n\x1b") || utf8.Valid(p) && len(said.errors) > maxSaid {
+		if why := said.lastError(); len(why) > 3*maxMessage || strings.ContainsAny(why, "\n\x1b") || utf8.Valid(p) && len(said.errors) > maxMessages {
 			t.Errorf("why %q", why)
 		}
 	})

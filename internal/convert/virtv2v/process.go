@@ -14,72 +14,74 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A process is virt-v2v that is to run for a job.
+// A process is a virt-v2v to run for a job.
 type process struct {
-	path string
-	args []string
-	env  []string
+	path string     // path of the program
+	args []string   // arguments; the last one is the path of the domain
+	env  []string   // complete environment
 	keys []*os.File // inherited key files, from descriptor firstKey on
-	job  Job
+	job  Job        // job with disks and log
 }
 
-// firstKey is the number of the first file that a process has beside the usual three.
+// firstKey is the first descriptor after standard input, output and error.
 const firstKey = 3
 
-// run runs it to its end, and has all that it started end, too.
-func (e *Engine) run(ctx context.Context, p process) (said, error) {
-	log, err := newRecord(p.job.Log, p.job.Tell)
+// runProcess runs the process to its end, and ends all processes that it started.
+func (e *Engine) runProcess(ctx context.Context, p process) (messages, error) {
+	log, err := newOutputLog(p.job.Log, p.job.Tell)
 	if err != nil {
-		return said{}, fault.Room(p.job.Log, err)
+		return messages{}, fault.Room(p.job.Log, err)
 	}
-	status, stopped := e.wait(ctx, p, log)
-	heard, err := log.close()
+	status, stopped := e.waitProcess(ctx, p, log)
+	found, err := log.close()
 	switch {
 	case stopped != nil:
-		return heard, stopped
+		return found, stopped
 	case status != nil:
-		return heard, heard.failed(status, p.job.Log)
+		return found, found.failureError(status, p.job.Log)
 	case err != nil:
-		return heard, fault.Room(p.job.Log, err)
+		return found, fault.Room(p.job.Log, err)
 	}
-	return heard, nil
+	return found, nil
 }
 
-// wait starts the process and returns how it ended, or why it was stopped. It keeps its OS thread: the
-// parent-death signal is sent when the parent's thread ends.
-func (e *Engine) wait(ctx context.Context, p process, log *record) (status, stopped error) {
+// waitProcess starts the process. It returns the exit status, or in stopped the reason why it was
+// stopped. It locks its OS thread, because the kernel sends the parent-death signal when the parent's
+// thread ends.
+func (e *Engine) waitProcess(ctx context.Context, p process, log *outputLog) (status, stopped error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	l, err := newLeash()
+	l, err := newProcessGroup()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { stopped = errors.Join(stopped, l.clear()) }()
+	defer func() { stopped = errors.Join(stopped, l.close()) }()
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
 	cmd.ExtraFiles = p.keys
+	// The working folder is the temporary one.
 	cmd.Dir = filepath.Dir(p.args[len(p.args)-1])
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: l.group(), Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: l.id(), Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = 10 * time.Second // time for the remaining output
 	if err := cmd.Start(); err != nil {
 		return nil, fault.New(fault.Unsupported, "start %s: %w", p.path, err).WithHint(InstallHint)
 	}
 	over, watched := make(chan struct{}), make(chan error, 1)
-	go func() { watched <- e.watch(ctx, l, p.job, over) }() // ends when over is closed
+	go func() { watched <- e.watchLimits(ctx, l, p.job, over) }() // ends when over is closed
 	status = cmd.Wait()
 	close(over)
 	return status, <-watched
 }
 
-// pace is how often the room that is left is looked at.
-const pace = time.Second
+// checkInterval is the time between two checks of free space.
+const checkInterval = time.Second
 
-// watch stops the process group when ctx ends, when its time is over, and when room is short. It
-// returns why, and nil once over is closed.
-func (e *Engine) watch(ctx context.Context, l *leash, j Job, over <-chan struct{}) error {
+// watchLimits stops the process group when ctx ends, after the deadline, or if space is short. It
+// returns the reason, or nil when over is closed.
+func (e *Engine) watchLimits(ctx context.Context, l *processGroup, j Job, over <-chan struct{}) error {
 	late := time.NewTimer(e.o.Deadline)
 	defer late.Stop()
-	tick := time.NewTicker(pace)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		var why error
@@ -92,8 +94,9 @@ func (e *Engine) watch(ctx context.Context, l *leash, j Job, over <-chan struct{
 			why = fault.New(fault.Transient, "virt-v2v did not end within %v", e.o.Deadline).
 				WithHint("see how far it came: %s; a machine whose KVM runs is 20 times faster", j.Log)
 		case <-tick.C:
-			why = e.short(j)
+			why = e.checkSpace(j)
 		}
+		// stop waits until the process has ended, or kills it.
 		if why != nil {
 			l.stop(over)
 			return why
@@ -101,26 +104,27 @@ func (e *Engine) watch(ctx context.Context, l *leash, j Job, over <-chan struct{
 	}
 }
 
-// short returns an error if the overlays have no room left to grow.
-func (e *Engine) short(j Job) error {
+// checkSpace returns an error if less than the reserve is free for the overlays.
+func (e *Engine) checkSpace(j Job) error {
 	for _, path := range j.Disks {
 		folder := filepath.Dir(path)
 		space, err := diskspace.At(folder)
 		if err == nil && space.Available < e.o.Reserve {
-			return fault.New(fault.Full, "%w: %s has %d MiB left, and virt-v2v writes on", fault.ErrNoRoom, folder, space.Available>>20).
-				WithHint("make room there: what changes of the guest is kept beside its images until it is published")
+			return fault.New(fault.Full, "%w: %s has %d MiB left, and virt-v2v continues to write", fault.ErrNoRoom, folder, space.Available>>20).
+				WithHint("free space there: changes of the guest are stored next to its images until the VM is published")
 		}
 	}
 	return nil
 }
 
-// stop requests virt-v2v's end, and then forces it: on request it also ends its helpers.
-func (l *leash) stop(over <-chan struct{}) {
+// stop terminates virt-v2v, which then also ends its helpers, and kills the group if that takes too
+// long.
+func (l *processGroup) stop(over <-chan struct{}) {
 	const grace = 10 * time.Second
-	l.ask()
+	l.terminate()
 	select {
 	case <-over:
 	case <-time.After(grace):
-		l.kill()
+		l.killAll()
 	}
 }

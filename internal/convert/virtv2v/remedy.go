@@ -6,16 +6,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A remedy is for a failure that is known by its words.
+// A remedy is the kind and hint for a failure with a known message.
 type remedy struct {
-	words *regexp.Regexp
-	kind  fault.Kind
-	hint  string
+	words *regexp.Regexp // pattern of the message
+	kind  fault.Kind     // kind of the error
+	hint  string         // hint for the user
 }
 
+// compat is the end of hints about guests that virt-v2v does not support.
 const compat = "or use the compat profile, which changes nothing in the guest: --hardware compat"
 
-// remedies are of failures that users of virt-v2v meet. The first that fits counts.
+// remedies contains the failures that users of virt-v2v report. The first match applies.
 var remedies = []remedy{
 	{regexp.MustCompile(`(?i)supermin.*(kernel|modules)|supermin.*(?:lstat|modules)`), fault.NotFound,
 		"its appliance needs a kernel of this machine that it may read: apt install linux-image-cloud-amd64; chmod +r /boot/vmlinuz-*; then try: libguestfs-test-tool"},
@@ -40,9 +41,10 @@ var remedies = []remedy{
 	{regexp.MustCompile(`(?i)unrecognized option|unknown option|usage:`), fault.Unsupported, "install a newer one: " + InstallHint},
 }
 
-// failed returns the error for the last messages.
-func (s *said) failed(status error, log string) error {
-	why := s.why()
+// failureError returns the error for a failed process. status is its exit status and log the path of
+// its log.
+func (s *messages) failureError(status error, log string) error {
+	why := s.lastError()
 	for _, r := range remedies {
 		if r.words.MatchString(why) {
 			return fault.New(r.kind, "virt-v2v: %s", why).WithHint("%s. Its log: %s", r.hint, log)

@@ -13,28 +13,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Tool is the program that was found.
+// A Tool is an installed virt-v2v-in-place.
 type Tool struct {
-	Path    string
+	Path    string // path of the program
 	Version string // "2.2.0"
 
-	options map[string]bool
+	options map[string]bool // options in its help
 }
 
-// Options of newer releases. Distributions take some into older ones, so the program is asked.
+// Options of newer releases. Distributions add some of them to older releases, so Find reads the help.
 const (
-	optionBlockDriver = "--block-driver" // 2.4: the bus that a Windows is converted for
-	optionNoTrim      = "--no-fstrim"    // 2.12
+	optionBlockDriver = "--block-driver" // since 2.4: bus of a converted Windows
+	optionNoTrim      = "--no-fstrim"    // since 2.12: do not trim file systems
 
-	// optionStdin has a key that is missing read from an empty standard input: from a terminal it
-	// would be asked for, and waited for until the deadline.
+	// optionStdin reads a missing key from standard input, which is empty. Otherwise virt-v2v would read
+	// it from a terminal and wait until the deadline.
 	optionStdin = "--keys-from-stdin"
 )
 
-// Has reports whether the program knows an option.
+// Has reports whether the program supports an option.
 func (t Tool) Has(option string) bool { return t.options[option] }
 
-// Lacks lists what newer releases have and this one has not, as sentences without a full stop.
+// Lacks returns the features of newer releases that this one lacks, as sentences without a full stop.
 func (t Tool) Lacks() (all []string) {
 	if !t.Has(optionBlockDriver) {
 		all = append(all, "no "+optionBlockDriver+": a Windows gets virtio-blk, and not virtio-scsi")
@@ -45,24 +45,25 @@ func (t Tool) Lacks() (all []string) {
 	return all
 }
 
-// places are where distributions put it. Upstream takes it for no command of users.
-func places() []string {
+// programPaths returns the paths at which distributions install the program. Upstream does not install
+// it as a command for users.
+func programPaths() []string {
 	return []string{"virt-v2v-in-place", "/usr/libexec/virt-v2v-in-place", "/usr/lib/virt-v2v/virt-v2v-in-place", "/usr/lib/virt-v2v-in-place"}
 }
 
-// InstallHint is how to get it.
+// InstallHint contains the commands to install virt-v2v and nbdkit.
 const InstallHint = "apt install virt-v2v nbdkit linux-image-cloud-amd64   # dnf install virt-v2v; zypper install virt-v2v"
 
 var (
-	release = regexp.MustCompile(`\b\d{1,4}(\.\d{1,4}){1,3}\b`)
-	option  = regexp.MustCompile(`(?m)^\s*(?:-[A-Za-z], )?(--[a-z][a-z-]*)`)
+	releasePattern = regexp.MustCompile(`\b\d{1,4}(\.\d{1,4}){1,3}\b`)              // matches a version number
+	optionPattern  = regexp.MustCompile(`(?m)^\s*(?:-[A-Za-z], )?(--[a-z][a-z-]*)`) // matches an option in the help
 )
 
-// Find locates the program, and reads its release and its options. If it or nbdkit is not installed,
-// the error is fault.NotFound.
+// Find locates the program and reads its release and its options. The error is fault.NotFound if the
+// program or nbdkit is not installed.
 func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	var t Tool
-	for _, place := range e.o.places() {
+	for _, place := range e.o.programPaths() {
 		path, err := exec.LookPath(place)
 		if err == nil {
 			t.Path = path
@@ -75,38 +76,40 @@ func (e *Engine) Find(ctx context.Context) (Tool, error) {
 	if _, err := exec.LookPath(cmp.Or(e.o.NBDKit, "nbdkit")); err != nil { // Debian's package does not depend on it
 		return t, fault.New(fault.NotFound, "nbdkit is not installed here, which %s opens disks with", t.Path).WithHint(InstallHint)
 	}
-	version, err := e.ask(ctx, t.Path, "--version")
+	version, err := e.queryProgram(ctx, t.Path, "--version")
 	if err != nil {
 		return t, err
 	}
-	if t.Version = release.FindString(version); t.Version == "" {
+	// The output is, for example, "virt-v2v-in-place 2.2.0".
+	if t.Version = releasePattern.FindString(version); t.Version == "" {
 		return t, fault.New(fault.Unsupported, "%s --version printed %q", t.Path, firstLine(version)).WithHint(InstallHint)
 	}
-	help, err := e.ask(ctx, t.Path, "--help")
+	help, err := e.queryProgram(ctx, t.Path, "--help")
 	if err != nil {
 		return t, err
 	}
 	t.options = map[string]bool{}
-	for _, m := range option.FindAllStringSubmatch(help, -1) {
+	for _, m := range optionPattern.FindAllStringSubmatch(help, -1) {
 		t.options[m[1]] = true
 	}
 	return t, nil
 }
 
-func (o Options) places() []string {
+// programPaths returns the paths to try: the configured one, or the usual ones.
+func (o Options) programPaths() []string {
 	if o.Program != "" {
 		return []string{o.Program}
 	}
-	return places()
+	return programPaths()
 }
 
-// ask runs the program to print information on itself.
-func (e *Engine) ask(ctx context.Context, path, what string) (string, error) {
+// queryProgram returns the output of the program with one argument, at most 64 KiB.
+func (e *Engine) queryProgram(ctx context.Context, path, what string) (string, error) {
 	const limit = time.Minute // time to load a hundred libraries, perhaps from a cold disk
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, what)
-	cmd.Env = append(e.o.environ(), "LC_ALL=C")
+	cmd.Env = append(e.o.baseEnvironment(), "LC_ALL=C")
 	cmd.WaitDelay = time.Second
 	text, err := cmd.Output()
 	if err != nil && ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -118,6 +121,7 @@ func (e *Engine) ask(ctx context.Context, path, what string) (string, error) {
 	return string(text[:min(len(text), 64<<10)]), nil
 }
 
+// firstLine returns the first line of text, at most 200 characters of it.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return fmt.Sprintf("%.200s", line)

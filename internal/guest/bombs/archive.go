@@ -10,27 +10,33 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// cpio returns an archive that declares one file of size bytes, without its content and without a
-// trailer.
-func cpio(name string, size uint32) []byte {
+// cpioEntry returns the header of a newc archive for one file of size bytes. The content and the
+// trailer are missing, so a reader must not trust the size.
+func cpioEntry(name string, size uint32) []byte {
+	// Magic, inode, mode, owner, group, links, time, size, four device numbers, length of the name, check.
 	h := fmt.Appendf(nil, "070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%s\x00", 1, 0o100644, 0, 0, 1, 0, size, 0, 0, 0, 0, len(name)+1, 0, name)
 	return append(h, make([]byte, -len(h)&3)...)
 }
 
-// whole is an archive of one empty file.
-func whole(name string) []byte { return append(cpio(name, 0), cpio("TRAILER!!!", 0)...) }
+// cpioArchive returns a complete archive with one empty file.
+func cpioArchive(name string) []byte {
+	return append(cpioEntry(name, 0), cpioEntry("TRAILER!!!", 0)...)
+}
 
-// xz packs plain, without compressing it, for a dictionary of 64 MiB.
-func xz(plain []byte) []byte {
+// xzArchive packs plain into one xz stream without compression. The stream requires a dictionary of
+// 64 MiB.
+func xzArchive(plain []byte) []byte {
+	// Stream header without checks; its CRC is not verified.
 	out := []byte("\xfd7zXZ\x00\x00\x00....")
 	out = append(out, xzBlock(plain)...)
 	out = append(out, 0, 0, 0, 0, 0, 0, 0, 0) // an index of no records
 	return append(out, make([]byte, 12)...)   // its footer
 }
 
-// xzBlock is one block; checksums are left out.
+// xzBlock returns one block of an xz stream. It has no checksum, because the readers do not verify it.
 func xzBlock(plain []byte) []byte {
 	const dict64MiB = 28
+	// Header of 12 bytes with one filter, LZMA2; then an uncompressed chunk that resets the dictionary.
 	out := []byte{2, 0, 0x21, 1, dict64MiB, 0, 0, 0, 0, 0, 0, 0}
 	if n := len(plain) - 1; n >= 0 {
 		out = append(append(out, 1, byte(n>>8), byte(n)), plain...)
@@ -39,7 +45,7 @@ func xzBlock(plain []byte) []byte {
 	return append(out, make([]byte, -len(out)&3)...)
 }
 
-// lzmaAlone compresses plain with a dictionary of 64 MiB in the header.
+// lzmaAlone compresses plain in the format of lzma_alone. The header requires a dictionary of 64 MiB.
 func lzmaAlone(plain []byte) []byte {
 	var out bytes.Buffer
 	w, err := lzma.WriterConfig{DictCap: 1 << 16, EOSMarker: true}.NewWriter(&out)
@@ -50,24 +56,27 @@ func lzmaAlone(plain []byte) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer do not fail
 	}
+	// Bytes 1 to 4 of the header are the size of the dictionary.
 	le32(out.Bytes(), 1, 64<<20)
 	return out.Bytes()
 }
 
-// zstd compresses a file of equal bytes, 128 KiB in each block of 4, with a window of 128 MiB in the
-// header.
-func zstd(size int) []byte {
+// zstdBomb returns an archive with one file of size equal bytes. Each block of 4 bytes expands to
+// 128 KiB, and the header requires a window of 128 MiB.
+func zstdBomb(size int) []byte {
+	// Magic, frame descriptor without a content size, window descriptor: 1 << (10 + 17) bytes.
 	out := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3}
 	block := func(kind, length int, last bool, data ...byte) {
+		// Block header of 24 bits: last block, type (0 raw, 1 RLE), size.
 		v := length<<3 | kind<<1
 		if last {
 			v |= 1
 		}
 		out = append(append(out, byte(v), byte(v>>8), byte(v>>16)), data...)
 	}
-	head := cpio("large", uint32(size))
+	head := cpioEntry("large", uint32(size))
 	block(0, len(head), false, head...)
 	for ; size > 128<<10; size -= 128 << 10 {
 		block(1, 128<<10, false, 'x')
@@ -76,14 +85,16 @@ func zstd(size int) []byte {
 	return out
 }
 
-// zstdOf packs plain, without compressing it, for a window of 128 MiB.
-func zstdOf(plain []byte) []byte {
+// zstdArchive packs plain into one zstd frame without compression. The header requires a window of 128
+// MiB.
+func zstdArchive(plain []byte) []byte {
 	v := len(plain)<<3 | 1
 	return append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 17 << 3, byte(v), byte(v >> 8), byte(v >> 16)}, plain...)
 }
 
-// lz4 packs plain as literals.
-func lz4(plain []byte) []byte {
+// lz4Archive packs plain as literals in the legacy format of LZ4.
+func lz4Archive(plain []byte) []byte {
+	// Token: number of literals in the upper four bits; 15 means that more bytes follow.
 	var packed []byte
 	if n := len(plain); n < 15 {
 		packed = []byte{byte(n << 4)}
@@ -99,11 +110,11 @@ func lz4(plain []byte) []byte {
 	return append(append(out, packed...), 0, 0, 0, 0)
 }
 
-// gz packs an archive of a file of zeros.
-func gz(size int) []byte {
+// gzipBomb compresses an archive with one file of size zeros.
+func gzipBomb(size int) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	_, err := w.Write(cpio("large", uint32(size)))
+	_, err := w.Write(cpioEntry("large", uint32(size)))
 	zeros := make([]byte, 1<<20)
 	for ; err == nil && size > 0; size -= len(zeros) {
 		_, err = w.Write(zeros[:min(size, len(zeros))])
@@ -112,9 +123,10 @@ func gz(size int) []byte {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer do not fail
 	}
 	return out.Bytes()
 }
 
-func repeat(b []byte, n int) string { return strings.Repeat(string(b), n) }
+// repeatBytes returns n copies of b as a string, the form of initramfsBomb.
+func repeatBytes(b []byte, n int) string { return strings.Repeat(string(b), n) }

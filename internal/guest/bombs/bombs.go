@@ -1,4 +1,4 @@
-// Package bombs makes disks of hostile guests: small images that would cost their reader
+// Package bombs creates disks of hostile guests: small images that would cost their reader
 // unbounded memory or work. Tests and benchmarks examine them; nothing else uses them.
 package bombs
 
@@ -7,68 +7,70 @@ import (
 	"strings"
 )
 
-// A Bomb is a hostile disk.
+// A Bomb is a hostile disk with the expected result of an examination.
 type Bomb struct {
-	Name string
-	Disk func() *Image
+	Name string        // name of the test: format and trick
+	Disk func() *Image // builds the disk; each call returns a new one
 
 	// Limit is a part of the reason why something on the disk is not examined. It is empty for a
 	// disk that is examined in full within the limits.
 	Limit string
 }
 
-// All returns the corpus.
+// All returns all bombs.
 func All() []Bomb {
-	all := append(archives(), configurations()...)
-	return append(append(all, extBombs()...), volumes()...)
+	all := append(initramfsBombs(), configBombs()...)
+	return append(append(all, extBombs()...), volumeBombs()...)
 }
 
-// initramfs makes a bomb of a guest with that initramfs.
-func initramfs(name, limit string, build func() string) Bomb {
-	return Bomb{"initramfs: " + name, func() *Image { return ext(linux(build(), nil), nil, nil) }, limit}
+// initramfsBomb returns a guest whose newest kernel has the initramfs that build returns.
+func initramfsBomb(name, limit string, build func() string) Bomb {
+	return Bomb{"initramfs: " + name, func() *Image { return extImage(linuxFiles(build(), nil), nil, nil) }, limit}
 }
 
-func archives() []Bomb {
-	small := whole("a")
+// initramfsBombs returns guests whose initramfs requires much memory, unpacks to many bytes, or
+// contains many archives, names or modules.
+func initramfsBombs() []Bomb {
+	small := cpioArchive("a")
 	sparse := func(initramfs string, size int64) *Image {
-		return ext(linux(initramfs, nil), map[string]int64{"boot/initrd.img-6.1.0": size}, nil)
+		return extImage(linuxFiles(initramfs, nil), map[string]int64{"boot/initrd.img-6.1.0": size}, nil)
 	}
 	return []Bomb{
-		initramfs("64 MiB of dictionary for each of 200 xz archives", "", func() string { return repeat(xz(small), 200) }),
-		initramfs("64 MiB of dictionary for each of 20,000 xz archives", "archives", func() string { return repeat(xz(small), 20000) }),
-		initramfs("64 MiB of dictionary for each of 100,000 xz blocks", "operations", func() string {
-			return "\xfd7zXZ\x00\x00\x00...." + repeat(xzBlock(small), 100_000) + repeat([]byte{0}, 20)
+		initramfsBomb("64 MiB of dictionary for each of 200 xz archives", "", func() string { return repeatBytes(xzArchive(small), 200) }),
+		initramfsBomb("64 MiB of dictionary for each of 20,000 xz archives", "archives", func() string { return repeatBytes(xzArchive(small), 20000) }),
+		initramfsBomb("64 MiB of dictionary for each of 100,000 xz blocks", "operations", func() string {
+			return "\xfd7zXZ\x00\x00\x00...." + repeatBytes(xzBlock(small), 100_000) + repeatBytes([]byte{0}, 20)
 		}),
-		initramfs("64 MiB of dictionary for each of 200 lzma archives", "memory", func() string { return repeat(lzmaAlone(small), 200) }),
-		initramfs("an lzma archive of 64 MiB", "packed into", func() string { return string(lzmaAlone(append(cpio("large", 64<<20), make([]byte, 64<<20)...))) }),
-		initramfs("a zstd archive of 1 GiB", "packed into", func() string { return string(zstd(1 << 30)) }),
-		initramfs("128 MiB of window for each of 200 zstd archives", "", func() string {
-			return repeat(zstdOf(small), 200)
+		initramfsBomb("64 MiB of dictionary for each of 200 lzma archives", "memory", func() string { return repeatBytes(lzmaAlone(small), 200) }),
+		initramfsBomb("an lzma archive of 64 MiB", "packed into", func() string { return string(lzmaAlone(append(cpioEntry("large", 64<<20), make([]byte, 64<<20)...))) }),
+		initramfsBomb("a zstd archive of 1 GiB", "packed into", func() string { return string(zstdBomb(1 << 30)) }),
+		initramfsBomb("128 MiB of window for each of 200 zstd archives", "", func() string {
+			return repeatBytes(zstdArchive(small), 200)
 		}),
-		initramfs("a gzip archive of 1 GiB", "packed into", func() string { return string(gz(1 << 30)) }),
-		initramfs("8 MiB for each of 200 lz4 archives", "", func() string { return repeat(lz4(small), 200) }),
-		initramfs("20,000 plain archives", "archives", func() string { return repeat(small, 20_000) }),
-		initramfs("400,000 names", "names", func() string { return repeat(cpio("a", 0), 400_000) }),
-		initramfs("25,000 modules with names of 4,000 bytes", "", func() string { return modules(25_000, 4000) }),
-		initramfs("250,000 modules with names of 250 bytes", "modules", func() string { return modules(250_000, 240) }),
+		initramfsBomb("a gzip archive of 1 GiB", "packed into", func() string { return string(gzipBomb(1 << 30)) }),
+		initramfsBomb("8 MiB for each of 200 lz4 archives", "", func() string { return repeatBytes(lz4Archive(small), 200) }),
+		initramfsBomb("20,000 plain archives", "archives", func() string { return repeatBytes(small, 20_000) }),
+		initramfsBomb("400,000 names", "names", func() string { return repeatBytes(cpioEntry("a", 0), 400_000) }),
+		initramfsBomb("25,000 modules with names of 4,000 bytes", "", func() string { return moduleArchive(25_000, 4000) }),
+		initramfsBomb("250,000 modules with names of 250 bytes", "modules", func() string { return moduleArchive(250_000, 240) }),
 		{"initramfs: a hole of 256 MiB", func() *Image { return sparse(string(small), 256<<20) }, ""},
-		{"initramfs: files of 4 GiB in a hole of 256 MiB", func() *Image { return sparse(string(cpio("large", 0xfffffff0)), 256<<20) }, "unpacks to"},
-		{"initramfs: a hole that a file covers", func() *Image { return sparse(string(cpio("large", 255<<20)), 256<<20) }, ""},
+		{"initramfs: files of 4 GiB in a hole of 256 MiB", func() *Image { return sparse(string(cpioEntry("large", 0xfffffff0)), 256<<20) }, "unpacks to"},
+		{"initramfs: a hole that a file covers", func() *Image { return sparse(string(cpioEntry("large", 255<<20)), 256<<20) }, ""},
 	}
 }
 
-// modules is an archive of so many modules whose names have length bytes and a number.
-func modules(count, length int) string {
+// moduleArchive returns an archive of count modules. Their names have a number and length more bytes.
+func moduleArchive(count, length int) string {
 	var b strings.Builder
 	for i := range count {
-		b.Write(cpio(fmt.Sprintf("%d%s.ko", i, strings.Repeat("n", length)), 0))
+		b.Write(cpioEntry(fmt.Sprintf("%d%s.ko", i, strings.Repeat("n", length)), 0))
 	}
-	b.Write(cpio("TRAILER!!!", 0))
+	b.Write(cpioEntry("TRAILER!!!", 0))
 	return b.String()
 }
 
-// configurations are guests whose text files are large, many, or refer to themselves.
-func configurations() []Bomb {
+// configBombs returns guests whose text files are large, many, or refer to themselves.
+func configBombs() []Bomb {
 	many := func(pattern, content string, n int) files {
 		all := files{}
 		for i := range n {
@@ -77,7 +79,7 @@ func configurations() []Bomb {
 		return all
 	}
 	guest := func(name, limit string, more func() files) Bomb {
-		return Bomb{"configuration: " + name, func() *Image { return ext(linux(string(whole("a")), more()), nil, nil) }, limit}
+		return Bomb{"configuration: " + name, func() *Image { return extImage(linuxFiles(string(cpioArchive("a")), more()), nil, nil) }, limit}
 	}
 	full := func(line string) string { return strings.Repeat(line, 256<<10/len(line)) }
 	return []Bomb{
@@ -109,6 +111,8 @@ func configurations() []Bomb {
 	}
 }
 
+// extBombs returns guests whose ext4 file system has link loops, deep folders, large folders or
+// extent trees with loops.
 func extBombs() []Bomb {
 	deep := strings.Repeat("d/", 1500)
 	loop := make([]byte, 60) // an extent tree whose root leads to a block that is a root again
@@ -119,28 +123,30 @@ func extBombs() []Bomb {
 	le32(loop, 16, 1)
 	return []Bomb{
 		{"ext: links in a circle", func() *Image {
-			return ext(linux("-> a", files{"boot/a": "-> b", "boot/b": "-> a", "etc/default": "-> default", "etc/crypttab": "-> ../etc/crypttab"}), nil, nil)
+			return extImage(linuxFiles("-> a", files{"boot/a": "-> b", "boot/b": "-> a", "etc/default": "-> default", "etc/crypttab": "-> ../etc/crypttab"}), nil, nil)
 		}, ""},
 		{"ext: links that double the path", func() *Image {
-			return ext(linux("-> "+strings.Repeat("../boot/", 5)+"a", files{"boot/a": "-> " + strings.Repeat("../boot/", 400) + "b", "boot/b": "-> " + strings.Repeat("./", 2000) + "a"}), nil, nil)
+			return extImage(linuxFiles("-> "+strings.Repeat("../boot/", 5)+"a", files{"boot/a": "-> " + strings.Repeat("../boot/", 400) + "b", "boot/b": "-> " + strings.Repeat("./", 2000) + "a"}), nil, nil)
 		}, ""},
 		{"ext: folders 1,500 deep", func() *Image {
-			return ext(linux("-> "+strings.Repeat("d/", 1500)+"f", files{"boot/" + deep + "f": string(whole("a"))}), nil, nil)
+			return extImage(linuxFiles("-> "+strings.Repeat("d/", 1500)+"f", files{"boot/" + deep + "f": string(cpioArchive("a"))}), nil, nil)
 		}, ""},
 		{"ext: a folder of 150,000 names", func() *Image {
 			all := files{}
 			for i := range 150_000 {
 				all[fmt.Sprintf("etc/NetworkManager/system-connections/%d", i)] = ""
 			}
-			return ext(linux(string(whole("a")), all), nil, nil)
+			return extImage(linuxFiles(string(cpioArchive("a")), all), nil, nil)
 		}, ""},
 		{"ext: a tree of extents that leads to itself", func() *Image {
-			return ext(linux("x", nil), map[string]int64{"boot/initrd.img-6.1.0": 255 << 20}, map[string][]byte{"boot/initrd.img-6.1.0": loop})
+			return extImage(linuxFiles("x", nil), map[string]int64{"boot/initrd.img-6.1.0": 255 << 20}, map[string][]byte{"boot/initrd.img-6.1.0": loop})
 		}, ""},
 	}
 }
 
-func volumes() []Bomb {
+// volumeBombs returns disks with hostile metadata of LVM, dynamic disks, and file systems other than
+// ext.
+func volumeBombs() []Bomb {
 	sections := func(n int, of func(i int) string) string {
 		var b strings.Builder
 		b.WriteString("vg{id=\"a\" seqno=1 extent_size=8192 physical_volumes{pv0{id=\"" + strings.Repeat("a", 32) + "\" pe_start=24576}} logical_volumes{")
@@ -152,23 +158,23 @@ func volumes() []Bomb {
 	logical := func(i int) string {
 		return fmt.Sprintf(`l%d{status=["VISIBLE"] s{start_extent=0 extent_count=1 type="striped" stripes=["pv0",0]}}`, i)
 	}
-	pv := func(text string) func() *Image { return func() *Image { return lvm(text) } }
+	pv := func(text string) func() *Image { return func() *Image { return lvmImage(text) } }
 	return []Bomb{
 		{"LVM: a million sections", pv("a{}" + strings.Repeat("b{}", 1<<20)), "memory"},
 		{"LVM: an array of a million elements", pv("vg{a=[" + strings.Repeat("1,", 1<<20) + "]}"), ""},
 		{"LVM: 4 MiB of comments", pv("a{}" + strings.Repeat("#\n", 2<<20-8)), ""},
 		{"LVM: 30,000 volumes", pv(sections(30_000, logical)), "not examined"},
-		{"LVM: 1,000 partitions with the same group", func() *Image { return gpt(lvm(sections(2000, logical)), 1000) }, "not examined"},
-		{"dynamic disks: a database full of volumes", ldm, ""},
-		{"FAT: a root folder of 2 MiB", func() *Image { return fat(64) }, ""},
-		{"FAT: 8,000 partitions with the same 8 MiB of table", func() *Image { return gpt(fat(1), 8000) }, "memory"},
-		{"XFS: a folder that reads one block over and over", xfs, "would be read"},
-		{"btrfs: a tree of trees that branches into itself", func() *Image { return btrfs(false) }, "blocks"},
-		{"btrfs: a tree of chunks that branches into itself", func() *Image { return btrfs(true) }, "blocks"},
-		{"btrfs: 1,000 partitions with that", func() *Image { return gpt(btrfs(true), 1000) }, "blocks"},
-		{"NTFS: a registry of lists of lists", func() *Image { return ntfs(64).windows(hive()) }, "cells"},
+		{"LVM: 1,000 partitions with the same group", func() *Image { return gptImage(lvmImage(sections(2000, logical)), 1000) }, "not examined"},
+		{"dynamic disks: a database full of volumes", ldmImage, ""},
+		{"FAT: a root folder of 2 MiB", func() *Image { return fatImage(64) }, ""},
+		{"FAT: 8,000 partitions with the same 8 MiB of table", func() *Image { return gptImage(fatImage(1), 8000) }, "memory"},
+		{"XFS: a folder that reads one block over and over", xfsImage, "would be read"},
+		{"btrfs: a tree of trees that branches into itself", func() *Image { return btrfsImage(false) }, "blocks"},
+		{"btrfs: a tree of chunks that branches into itself", func() *Image { return btrfsImage(true) }, "blocks"},
+		{"btrfs: 1,000 partitions with that", func() *Image { return gptImage(btrfsImage(true), 1000) }, "blocks"},
+		{"NTFS: a registry of lists of lists", func() *Image { return newNTFS(64).putWindows(hiveFile()) }, "cells"},
 		{"NTFS: a folder whose tree leads to itself", ntfsFolders, ""},
-		{"NTFS: 1,000 partitions with that", func() *Image { return gpt(ntfsFolders(), 1000) }, "memory"},
+		{"NTFS: 1,000 partitions with that", func() *Image { return gptImage(ntfsFolders(), 1000) }, "memory"},
 		{"NTFS: an attribute in 8,000 records of 1,800 runs", ntfsPieces, ""},
 	}
 }

@@ -7,21 +7,23 @@ import (
 	"strings"
 )
 
-// files are what an ext file system holds, by path. A content that starts with "-> " is a link.
+// files contains the content of files by path. A content that starts with "-> " is a symbolic link.
 type files map[string]string
 
-// A extFile is an inode of extImage.
+// An extFile is an inode of an ext4 file system.
 type extFile struct {
-	mode uint16
-	size int64
-	data []byte // its first bytes; the rest is a hole
-	raw  []byte // block map of the inode, instead of data
+	mode uint16 // type and permissions
+	size int64  // size in bytes; may exceed len(data)
+	data []byte // first bytes; the rest of the file is a hole
+	raw  []byte // i_block of the inode, instead of data; nil for a valid mapping
 }
 
+// extBlock is the size of a block in bytes.
 const extBlock = 4096
 
-// linux returns the files of a Linux with one kernel whose initramfs is given, and those of more.
-func linux(initramfs string, more files) files {
+// linuxFiles returns the files of a Linux with one kernel and the initramfs, and the files of more. An
+// empty initramfs is omitted.
+func linuxFiles(initramfs string, more files) files {
 	all := files{
 		"etc/os-release": "ID=debian\n", "etc/fstab": "/dev/sda1 / ext4 defaults 0 1\n", "sbin/init": "", "boot/vmlinuz-6.1.0": "kernel",
 		"lib/modules/6.1.0/modules.dep": "kernel/virtio_scsi.ko:\n",
@@ -33,21 +35,22 @@ func linux(initramfs string, more files) files {
 	return all
 }
 
-// ext returns a disk with an ext4 file system of one group. Sizes make files larger than their
-// content: the rest is a hole. Roots replace the 60 bytes that locate an inode's blocks.
-func ext(content files, sizes map[string]int64, roots map[string][]byte) *Image {
+// extImage returns a disk with an ext4 file system of one group. sizes enlarges files beyond their
+// content with a hole. roots replaces the 60 bytes of i_block. Both have paths as keys.
+func extImage(content files, sizes map[string]int64, roots map[string][]byte) *Image {
 	nodes := map[string]*extFile{"": {mode: 0x41ed}}
 	below := map[string][]string{}
+	// add creates the folder name and its parents.
 	var add func(name string)
 	add = func(name string) {
 		if nodes[name] == nil {
 			nodes[name] = &extFile{mode: 0x41ed}
 		}
-		if name == "" || slices.Contains(below[parent(name)], name) {
+		if name == "" || slices.Contains(below[parentFolder(name)], name) {
 			return
 		}
-		add(parent(name))
-		below[parent(name)] = append(below[parent(name)], name)
+		add(parentFolder(name))
+		below[parentFolder(name)] = append(below[parentFolder(name)], name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(content)) {
 		data := []byte(content[name])
@@ -55,23 +58,26 @@ func ext(content files, sizes map[string]int64, roots map[string][]byte) *Image 
 		if target, ok := strings.CutPrefix(content[name], "-> "); ok {
 			nodes[name] = &extFile{mode: 0xa1ff, data: []byte(target), size: int64(len(target))}
 		}
-		up := parent(name)
+		up := parentFolder(name)
 		add(up)
 		below[up] = append(below[up], name)
 	}
 	return layOut(nodes, below)
 }
 
-func parent(name string) string {
+// parentFolder returns the folder of a path; the root is empty.
+func parentFolder(name string) string {
 	if dir := path.Dir(name); dir != "." {
 		return dir
 	}
 	return ""
 }
 
-// layOut gives inodes and blocks to nodes: 1 superblock, 1 block of descriptors, the inodes, data.
+// layOut assigns inodes and blocks to nodes. The order on the disk is superblock, descriptors,
+// inodes, data. below contains the paths in each folder.
 func layOut(nodes map[string]*extFile, below map[string][]string) *Image {
 	names := slices.Sorted(maps.Keys(nodes))
+	// Inode 2 is the root; the first inode that is not reserved is 11.
 	number := map[string]uint32{"": 2}
 	for i, name := range names[1:] {
 		number[name] = uint32(11 + i)
@@ -86,6 +92,7 @@ func layOut(nodes map[string]*extFile, below map[string][]string) *Image {
 			n.data = folderBlocks(below[name], nodes, number)
 			n.size = int64(len(n.data))
 		}
+		// Inodes of 128 bytes: mode at 0, size at 4 and 0x6c, flags at 0x20 (0x80000: extents), i_block at 0x28.
 		inode := table[(number[name]-1)*128:][:128]
 		le16(inode, 0, n.mode)
 		le32(inode, 4, uint32(n.size))
@@ -106,8 +113,11 @@ func layOut(nodes map[string]*extFile, below map[string][]string) *Image {
 			next += int64(blocks)
 		}
 	}
+	// A reader may expect free blocks after the data.
 	m.size = next*extBlock + 16<<20
 	super := make([]byte, 1024)
+	// Offsets: 0 inodes, 4 blocks, 0x18 block size, 0x28 inodes of a group, 0x38 magic, 0x4c revision,
+	// 0x58 inode size, 0x60 incompatible features.
 	le32(super, 0, inodes)
 	le32(super, 4, uint32(m.size/extBlock))
 	le32(super, 0x18, 2)
@@ -118,14 +128,16 @@ func layOut(nodes map[string]*extFile, below map[string][]string) *Image {
 	le32(super, 0x60, 0x42) // extents, names with kinds
 	m.put(1024, super)
 	group := make([]byte, 32)
+	// The inode table begins at block 2.
 	le32(group, 8, 2)
 	m.put(extBlock, group)
 	m.put(2*extBlock, table)
 	return m
 }
 
-// extentRoot describes so many blocks in a row.
+// extentRoot returns an i_block with extents for contiguous blocks from first on, at most four extents.
 func extentRoot(first int64, blocks int) []byte {
+	// Header of 12 bytes (magic, entries, maximum, depth), then entries of 12 bytes.
 	root := make([]byte, 60)
 	le16(root, 0, 0xf30a)
 	le16(root, 4, 4)
@@ -141,11 +153,12 @@ func extentRoot(first int64, blocks int) []byte {
 	return root
 }
 
-// folderBlocks are the blocks of a folder with those names.
+// folderBlocks returns the blocks of a folder with the names, which are paths.
 func folderBlocks(names []string, nodes map[string]*extFile, number map[string]uint32) []byte {
 	out := []byte{}
 	block := make([]byte, 0, extBlock)
 	last := 0
+	// flush extends the last entry to the end of the block and starts a new block.
 	flush := func() {
 		le16(block, last+4, uint16(extBlock-last))
 		out, block = append(out, block[:extBlock]...), make([]byte, 0, extBlock)

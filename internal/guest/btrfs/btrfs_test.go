@@ -52,7 +52,7 @@ func TestWhatTheKernelWrote(t *testing.T) {
 			t.Errorf("%s: %d bytes, want %d: %v", path, len(got), len(want), err)
 		}
 	}
-	if _, err := fsys.ReadFile("usr/lib/lzo", 1<<20); err == nil || !strings.Contains(err.Error(), "LZO is not understood") {
+	if _, err := fsys.ReadFile("usr/lib/lzo", 1<<20); err == nil || !strings.Contains(err.Error(), "LZO is not supported") {
 		t.Errorf("LZO: %v", err)
 	}
 	if e, err := fsys.ReadDir("many"); err != nil || len(e) != 300 || e[0] != (tree.Entry{Name: "a-rather-long-name-of-a-file-1", Kind: tree.File}) {

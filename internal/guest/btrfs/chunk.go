@@ -7,34 +7,36 @@ import (
 	"slices"
 )
 
-// maxChunks bounds the map: chunks are a GiB mostly.
+// maxChunks limits the chunks; most have 1 GiB.
 const maxChunks = 1 << 16
 
-// A chunk maps logical bytes to the device.
+// A chunk maps a range of logical addresses to the device.
 type chunk struct {
-	logical, length uint64
-	at              uint64 // byte of the device
-	err             error  // why it cannot be read
+	logical, length uint64 // range of logical addresses in bytes
+	at              uint64 // offset on the device in bytes
+	err             error  // reason why the chunk cannot be read; nil if it can
 }
 
-// readChunks reads those that stand in the superblock, and by them the tree of all.
-func (fs *FS) readChunks(system []byte, root block) error {
+// readChunks reads the chunks in the superblock (system) and then, through them, the chunk tree at
+// root.
+func (fs *FS) readChunks(system []byte, root blockRef) error {
 	for len(system) > 0 {
 		if len(system) < keySize+chunkHead+stripeSize {
-			return errors.New("the list in the superblock is cut short")
+			return errors.New("truncated list in the superblock")
 		}
-		c, size := fs.chunk(keyAt(system), system[keySize:])
+		// The chunk tree itself is in system chunks, so the superblock contains those.
+		c, size := fs.parseChunk(parseKey(system), system[keySize:])
 		fs.chunks = append(fs.chunks, c)
 		if keySize+size > len(system) {
-			return errors.New("the list in the superblock is cut short")
+			return errors.New("truncated list in the superblock")
 		}
 		system = system[keySize+size:]
 	}
 	fs.sortChunks()
 	var all []chunk
-	err := fs.walk(root, key{}, func(k key, data []byte) bool {
+	err := fs.walkTree(root, key{}, func(k key, data []byte) bool {
 		if k.kind == keyChunk && len(data) >= chunkHead+stripeSize {
-			c, _ := fs.chunk(k, data)
+			c, _ := fs.parseChunk(k, data)
 			all = append(all, c)
 		}
 		return len(all) < maxChunks
@@ -51,21 +53,24 @@ func (fs *FS) readChunks(system []byte, root block) error {
 	return nil
 }
 
+// sortChunks sorts the chunks and removes duplicates.
 func (fs *FS) sortChunks() {
 	slices.SortStableFunc(fs.chunks, func(a, b chunk) int { return cmp.Compare(a.logical, b.logical) })
 	fs.chunks = slices.CompactFunc(fs.chunks, func(a, b chunk) bool { return a.logical == b.logical })
 }
 
 const (
-	chunkHead  = 48
-	stripeSize = 32
+	chunkHead  = 48 // bytes of a chunk item before its stripes
+	stripeSize = 32 // bytes of a stripe in a chunk item
 
-	typeStriped = 0x8 | 0x40 | 0x80 | 0x100 // RAID0, 10, 5 and 6
+	typeStriped = 0x8 | 0x40 | 0x80 | 0x100 // flags of RAID0, RAID10, RAID5 and RAID6
 )
 
-// chunk reads one item. Of copies, that on this device counts.
-func (fs *FS) chunk(k key, data []byte) (_ chunk, size int) {
+// parseChunk parses a chunk item and returns its size. Of several copies it uses the one on this
+// device. If the chunk cannot be read, chunk.err is the reason.
+func (fs *FS) parseChunk(k key, data []byte) (_ chunk, size int) {
 	c := chunk{logical: k.offset, length: le64(data, 0), err: errors.New("on another device")}
+	// Offsets in a chunk item: 0 length, 24 type, 44 number of stripes; a stripe has device and offset.
 	stripes := int(le16(data, 44))
 	size = chunkHead + stripes*stripeSize
 	for i := range stripes {
@@ -73,13 +78,14 @@ func (fs *FS) chunk(k key, data []byte) (_ chunk, size int) {
 		if at+stripeSize > len(data) {
 			break
 		}
+		// Copies on other devices are not available here.
 		if le64(data, at) == fs.device {
 			c.at, c.err = le64(data, at+8), nil
 			break
 		}
 	}
 	if le64(data, 24)&typeStriped != 0 {
-		c.err = errors.New("profiles that stripe are not understood")
+		c.err = errors.New("profiles that stripe are not supported")
 	}
 	const max = 1 << 60
 	if c.length > max || c.logical > max || c.at > max {
@@ -88,8 +94,8 @@ func (fs *FS) chunk(k key, data []byte) (_ chunk, size int) {
 	return c, size
 }
 
-// read fills p from a logical byte. It must lie in one chunk.
-func (fs *FS) read(p []byte, logical uint64) error {
+// readLogical fills p from a logical address. The range must be within one chunk.
+func (fs *FS) readLogical(p []byte, logical uint64) error {
 	i, exact := slices.BinarySearchFunc(fs.chunks, logical, func(c chunk, l uint64) int { return cmp.Compare(c.logical, l) })
 	if !exact {
 		i--

@@ -11,36 +11,38 @@ import (
 
 const (
 	maxEntries = 1 << 16 // names of one folder
-	maxTarget  = 4096    // bytes of a symbolic link
+	maxTarget  = 4096    // bytes of a symbolic link's target
 )
 
-// A node is an inode of a subvolume, as a tree's node.
+// A node is an inode of a subvolume. It implements tree.Node.
 type node struct {
-	fs     *FS
-	volume block // the tree of its subvolume
-	number uint64
-	mode   uint32
-	size   int64
+	fs     *FS      // file system of the inode
+	volume blockRef // root of the subvolume's tree
+	number uint64   // number of the inode, unique within the subvolume
+	mode   uint32   // type and permissions
+	size   int64    // bytes of the file
 
-	list   []extent // extents of the file's content, in order
-	listed bool
-	plain  unpacked // the extent that was unpacked last
+	list   []extent       // extents in order, cached by readExtents
+	listed bool           // list is complete
+	plain  unpackedExtent // last extent that was decompressed
 }
 
-// subvolume returns the top folder of one.
-func (f *FS) subvolume(id uint64) (*node, error) {
-	_, data, err := f.item(f.roots, key{object: id, kind: keyRoot})
+// openSubvolume returns the root folder of the subvolume with the ID.
+func (f *FS) openSubvolume(id uint64) (*node, error) {
+	_, data, err := f.findItem(f.roots, key{object: id, kind: keyRoot})
 	if err != nil {
 		return nil, fmt.Errorf("subvolume %d: %w", id, err)
 	}
 	if len(data) < 239 {
 		return nil, fmt.Errorf("subvolume %d of %d bytes", id, len(data))
 	}
-	return f.inode(block{le64(data, 176), data[238]}, rootDir)
+	// Offsets in a root item: 176 address of the tree, 238 its level.
+	return f.readInode(blockRef{le64(data, 176), data[238]}, rootDir)
 }
 
-func (f *FS) inode(volume block, number uint64) (*node, error) {
-	_, data, err := f.item(volume, key{object: number, kind: keyInode})
+// readInode reads an inode of the subvolume whose tree has the root volume.
+func (f *FS) readInode(volume blockRef, number uint64) (*node, error) {
+	_, data, err := f.findItem(volume, key{object: number, kind: keyInode})
 	if err != nil {
 		return nil, fmt.Errorf("inode %d: %w", number, err)
 	}
@@ -50,35 +52,38 @@ func (f *FS) inode(volume block, number uint64) (*node, error) {
 	return &node{fs: f, volume: volume, number: number, size: int64(le64(data, 16)), mode: le32(data, 52)}, nil
 }
 
+// Kind implements tree.Node.
 func (n *node) Kind() tree.Kind { return tree.KindOf(n.mode) }
 
+// Size implements tree.Node.
 func (n *node) Size() int64 { return n.size }
 
-// Find looks a name up. A subvolume is entered as if it were a folder.
+// Find implements tree.Node. A subvolume is entered like a folder.
 func (n *node) Find(name string) (tree.Node, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.Folder {
 		return nil, fs.ErrNotExist
 	}
-	e, err := n.fs.find(n.volume, n.number, name)
+	e, err := n.fs.findName(n.volume, n.number, name)
 	if err != nil {
 		return nil, err
 	}
+	// The entry of a subvolume refers to the root of another tree.
 	if e.kind == keyRoot {
-		return orNone(n.fs.subvolume(e.object))
+		return nodeOrError(n.fs.openSubvolume(e.object))
 	}
-	return orNone(n.fs.inode(n.volume, e.object))
+	return nodeOrError(n.fs.readInode(n.volume, e.object))
 }
 
-// orNone keeps a nil node from becoming an interface that is not nil.
-func orNone(n *node, err error) (tree.Node, error) {
+// nodeOrError returns n and err, but no non-nil interface with a nil node.
+func nodeOrError(n *node, err error) (tree.Node, error) {
 	if err != nil {
 		return nil, err
 	}
 	return n, nil
 }
 
-// List returns the names of a folder in the order they were made.
+// List implements tree.Node. The order is that of creation.
 func (n *node) List() ([]tree.Entry, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.Folder {
@@ -87,11 +92,11 @@ func (n *node) List() ([]tree.Entry, error) {
 	kinds := map[byte]tree.Kind{1: tree.File, 2: tree.Folder, 7: tree.Link}
 	var all []tree.Entry
 	var failed error
-	err := n.fs.walk(n.volume, key{object: n.number, kind: keyIndex}, func(k key, data []byte) bool {
+	err := n.fs.walkTree(n.volume, key{object: n.number, kind: keyIndex}, func(k key, data []byte) bool {
 		if k.object != n.number || k.kind != keyIndex {
 			return false
 		}
-		found, err := entries(data)
+		found, err := parseEntries(data)
 		if spent := n.fs.r.Budget().Step(int64(len(found))); spent != nil {
 			err = spent
 		}
@@ -106,7 +111,7 @@ func (n *node) List() ([]tree.Entry, error) {
 	return all, errors.Join(err, failed)
 }
 
-// Target reads a symbolic link.
+// Target implements tree.Node.
 func (n *node) Target() (string, error) {
 	n.fs.reads = 0
 	switch {
@@ -120,7 +125,7 @@ func (n *node) Target() (string, error) {
 	return string(target), err
 }
 
-// ReadAt reads a file.
+// ReadAt implements io.ReaderAt.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.File {
@@ -129,11 +134,12 @@ func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	return n.readAt(p, off)
 }
 
+// readAt reads the content of a file or symbolic link.
 func (n *node) readAt(p []byte, off int64) (int, error) {
 	if off < 0 || off >= n.size {
 		return 0, io.EOF
 	}
-	list, err := n.extents()
+	list, err := n.readExtents()
 	if err != nil {
 		return 0, err
 	}

@@ -12,62 +12,64 @@ import (
 	"time"
 )
 
-// Limits bound one examination of all disks of a VM.
+// Limits are the limits of one examination of all disks of a VM.
 type Limits struct {
 	Read     int64         // bytes read from the disks
-	Steps    int64         // operations, of some 100 ns each
-	Memory   int64         // bytes that readers keep at the same time
+	Steps    int64         // operations of about 100 ns each
+	Memory   int64         // bytes of memory in use at the same time
 	Unpacked int64         // bytes decompressed
-	Time     time.Duration // limit by the clock; 0 means unlimited
+	Time     time.Duration // elapsed time; 0 means unlimited
 }
 
-// Examination returns the limits for looking into the disks of a VM.
+// Examination returns the limits for reading the disks of a VM.
 func Examination() Limits {
 	return Limits{Read: 1 << 30, Steps: 4 << 20, Memory: 72 << 20, Unpacked: 4 << 30, Time: 5 * time.Minute}
 }
 
-// Conversion returns the limits for changing a guest. A conversion reads more than an
-// examination: modules, and the initramfs of all kernels as a whole.
+// Conversion returns the limits for changing a guest. They are higher, because a conversion reads
+// modules and the initramfs of all kernels completely.
 func Conversion() Limits {
 	return Limits{Read: 8 << 30, Steps: 32 << 20, Memory: 1 << 30, Unpacked: 8 << 30}
 }
 
 const (
-	// ReadSteps is what one read of a disk counts for, in steps.
+	// ReadSteps is the charge for one read of a disk, in steps.
 	ReadSteps = 8
 
-	sector     = 512 // a read of less counts as much
-	checkEvery = 256 // steps between two looks at the context
+	sector     = 512 // minimum charge for a read, in bytes
+	checkEvery = 256 // steps between two checks of the context
 )
 
 // An Error reports that a limit was reached, so that content was not examined.
 type Error struct{ Cause string }
 
+// Error returns the cause with a prefix.
 func (e *Error) Error() string { return "not examined: " + e.Cause }
 
-// Exceeded returns an Error for a limit of one reader, which leaves the Budget usable.
+// Exceeded returns an Error for a limit that a single reader has reached. The Budget remains usable.
 func Exceeded(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
-// Used has the charges so far.
+// Used contains the charges so far.
 type Used struct {
 	Read     int64 // bytes
-	Steps    int64
-	Memory   int64 // bytes held now
+	Steps    int64 // operations
+	Memory   int64 // bytes in use now
 	Peak     int64 // highest value of Memory
-	Total    int64 // bytes held in all, released ones included
+	Total    int64 // bytes charged by Hold, including released ones
 	Unpacked int64 // bytes
 }
 
-// A Budget counts the cost of one examination. It is for one goroutine at a time.
+// A Budget counts the cost of one examination. It is not safe for concurrent use.
 type Budget struct {
-	ctx    context.Context
-	limits Limits
-	used   Used
-	err    error // first limit that was reached, or the end of ctx
-	check  int64 // value of used.Steps at which ctx is looked at again
+	ctx       context.Context // context of all reads; it ends with the time limit
+	limits    Limits          // limits that charges are compared with
+	used      Used            // charges so far
+	err       error           // first limit that was reached, or the cause of the end of ctx; permanent
+	nextCheck int64           // value of used.Steps at which ctx is checked again
 }
 
-// New returns a Budget. The returned function releases its timer.
+// New returns a Budget whose time limit starts now. The caller must call the returned function to
+// release its timer.
 func New(ctx context.Context, limits Limits) (*Budget, context.CancelFunc) {
 	cancel := context.CancelFunc(func() {})
 	if limits.Time > 0 {
@@ -82,8 +84,8 @@ func (b *Budget) Context() context.Context { return b.ctx }
 // Used returns the charges so far.
 func (b *Budget) Used() Used { return b.used }
 
-// Err returns nil as long as the Budget can be charged: later an *Error, or the reason why the
-// caller's context ended.
+// Err returns nil while the Budget can be charged. Later it returns an *Error, or the cause of the
+// end of the caller's context.
 func (b *Budget) Err() error {
 	if b.err == nil && b.ctx.Err() != nil {
 		b.err = context.Cause(b.ctx)
@@ -91,13 +93,13 @@ func (b *Budget) Err() error {
 	return b.err
 }
 
-// Step charges n operations.
+// Step charges n operations. A negative n charges nothing.
 func (b *Budget) Step(n int64) error {
 	if b.err != nil {
 		return b.err
 	}
-	if b.used.Steps += max(n, 0); b.used.Steps >= b.check {
-		b.check = b.used.Steps + checkEvery
+	if b.used.Steps += max(n, 0); b.used.Steps >= b.nextCheck {
+		b.nextCheck = b.used.Steps + checkEvery
 		if err := b.Err(); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (b *Budget) Step(n int64) error {
 	return b.err
 }
 
-// Read charges one read of n bytes.
+// Read charges one read of n bytes, at least a sector.
 func (b *Budget) Read(n int64) error {
 	if err := b.Step(ReadSteps); err != nil {
 		return err
@@ -119,8 +121,8 @@ func (b *Budget) Read(n int64) error {
 	return b.err
 }
 
-// Hold charges n bytes that a reader keeps. Freed memory must be passed to Release, unless it is kept
-// until the examination ends.
+// Hold charges n bytes of memory before they are allocated. The caller must pass freed memory to
+// Release, unless it is in use until the examination ends.
 func (b *Budget) Hold(n int64) error {
 	if b.err != nil {
 		return b.err
@@ -134,7 +136,7 @@ func (b *Budget) Hold(n int64) error {
 	return b.Step(n >> 12) // fresh memory is cleared
 }
 
-// Release takes back n bytes of Hold.
+// Release returns n bytes that were charged by Hold.
 func (b *Budget) Release(n int64) { b.used.Memory -= n }
 
 // Unpack charges n decompressed bytes. Content that is not compressed can still be read after
@@ -152,20 +154,23 @@ func (b *Budget) Unpack(n int64) error {
 // A Reader is guest content. Each of its reads is charged to its Budget.
 type Reader interface {
 	io.ReaderAt
-	Budget() *Budget
+	Budget() *Budget // Budget returns the budget that reads are charged to.
 }
 
-// Reader charges the reads of r.
-func (b *Budget) Reader(r io.ReaderAt) Reader { return charged{r, b} }
+// Reader returns a Reader that charges the reads of r to b.
+func (b *Budget) Reader(r io.ReaderAt) Reader { return chargedReader{r, b} }
 
-type charged struct {
-	r io.ReaderAt
-	b *Budget
+// A chargedReader charges each read before it reads.
+type chargedReader struct {
+	r io.ReaderAt // content of the guest
+	b *Budget     // budget to charge
 }
 
-func (c charged) Budget() *Budget { return c.b }
+// Budget implements Reader.
+func (c chargedReader) Budget() *Budget { return c.b }
 
-func (c charged) ReadAt(p []byte, off int64) (int, error) {
+// ReadAt implements io.ReaderAt. It does not read if the budget is exhausted.
+func (c chargedReader) ReadAt(p []byte, off int64) (int, error) {
 	if err := c.b.Read(int64(len(p))); err != nil {
 		return 0, err
 	}
@@ -178,15 +183,16 @@ type ReadWriter interface {
 	io.WriterAt
 }
 
-// ReadWriter charges the reads of d.
+// ReadWriter returns a ReadWriter that charges the reads of d to b.
 func (b *Budget) ReadWriter(d interface {
 	io.ReaderAt
 	io.WriterAt
 }) ReadWriter {
-	return chargedWriter{charged{d, b}, d}
+	return chargedWriter{chargedReader{d, b}, d}
 }
 
+// A chargedWriter is a chargedReader with uncharged writes.
 type chargedWriter struct {
-	charged
+	chargedReader
 	io.WriterAt
 }

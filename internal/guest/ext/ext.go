@@ -17,39 +17,39 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// MaxReads bounds the blocks read for one ReadFile.
+// MaxReads limits the blocks that one ReadFile reads.
 const MaxReads = 8192
 
-// ErrNotFound means that there is no such file; it is an fs.ErrNotExist.
+// ErrNotFound means that the file does not exist; it wraps fs.ErrNotExist.
 var ErrNotFound = fmt.Errorf("no such file (%w)", fs.ErrNotExist)
 
 const (
-	superOffset = 1024
-	superSize   = 1024
-	rootInode   = 2
+	superOffset = 1024 // bytes before the superblock
+	superSize   = 1024 // bytes of the superblock
+	rootInode   = 2    // inode of the root folder
 
-	incompatMetaBG = 0x10
-	incompat64Bit  = 0x80
+	incompatMetaBG = 0x10 // feature meta_bg: descriptors are spread over the disk
+	incompat64Bit  = 0x80 // feature 64bit: block numbers of 64 bits
 )
 
-// FS is an ext2, ext3 or ext4 file system.
+// FS is an ext2, ext3 or ext4 file system. It is not safe for concurrent use.
 type FS struct {
-	r              budget.Reader
-	blockSize      int64
-	blocks         int64
-	free           int64 // blocks that are not in use
-	firstBlock     int64 // block that holds the superblock
-	inodes         uint32
-	inodesPerGroup uint32
-	inodeSize      int64
-	descSize       int64
-	reads          int // blocks read for the current ReadFile
+	r              budget.Reader // file system from its first byte
+	blockSize      int64         // bytes of a block, 1 KiB to 64 KiB
+	blocks         int64         // number of blocks
+	free           int64         // blocks that are not in use
+	firstBlock     int64         // block that contains the superblock: 0 or 1
+	inodes         uint32        // number of inodes
+	inodesPerGroup uint32        // inodes of each group
+	inodeSize      int64         // bytes of an inode, 128 or more
+	descSize       int64         // bytes of a group descriptor, 32 or more
+	reads          int           // blocks read in the current call, at most MaxReads
 
-	tableAt int64  // block of the block map that table holds; 0 means none
-	table   []byte // the block of the block map that was read last
+	tableBlock int64  // block of a block map that table contains; 0 if none
+	table      []byte // last block of a block map that was read
 }
 
-// Open reads the superblock of the file system that starts at r's first byte.
+// Open reads the superblock of the file system that begins at r's first byte.
 func Open(r budget.Reader) (*FS, error) {
 	s := make([]byte, superSize)
 	if _, err := r.ReadAt(s, superOffset); err != nil {
@@ -58,10 +58,12 @@ func Open(r budget.Reader) (*FS, error) {
 	if le16(s, 0x38) != 0xef53 {
 		return nil, errors.New("no ext superblock")
 	}
+	// Offset 0x18 is the block size as a power of two in KiB, 0x60 the incompatible features.
 	shift, incompat := le32(s, 0x18), le32(s, 0x60)
 	if shift > 6 {
 		return nil, fmt.Errorf("block size of 2^%d KiB", shift)
 	}
+	// Offsets: 0 inodes, 4 blocks, 0xc free blocks, 0x14 first block, 0x28 inodes of a group, 0x58 inode size.
 	fs := &FS{
 		r: r, blockSize: 1024 << shift, blocks: int64(le32(s, 0x4)), firstBlock: int64(le32(s, 0x14)),
 		inodes: le32(s, 0x0), inodesPerGroup: le32(s, 0x28), inodeSize: int64(le16(s, 0x58)), descSize: 32,
@@ -71,17 +73,19 @@ func Open(r budget.Reader) (*FS, error) {
 		fs.inodeSize = 128
 	}
 	if incompat&incompat64Bit != 0 {
+		// High halves of the counts, and the size of descriptors.
 		fs.blocks |= int64(le32(s, 0x150)) << 32
 		fs.free |= int64(le32(s, 0x158)) << 32
 		fs.descSize = int64(le16(s, 0xfe))
 	}
-	return fs, fs.check(incompat)
+	return fs, fs.checkGeometry(incompat)
 }
 
-func (fs *FS) check(incompat uint32) error {
+// checkGeometry fails if a feature is not supported or a size is invalid.
+func (fs *FS) checkGeometry(incompat uint32) error {
 	switch {
 	case incompat&incompatMetaBG != 0:
-		return errors.New("feature meta_bg is not understood")
+		return errors.New("feature meta_bg is not supported")
 	case fs.inodesPerGroup == 0:
 		return errors.New("no inodes in a group")
 	case fs.inodeSize < 128 || fs.inodeSize > fs.blockSize || fs.inodeSize&(fs.inodeSize-1) != 0:
@@ -94,14 +98,14 @@ func (fs *FS) check(incompat uint32) error {
 	return nil
 }
 
-// block reads block n.
-func (fs *FS) block(n int64) ([]byte, error) {
+// readBlock returns block n in new memory.
+func (fs *FS) readBlock(n int64) ([]byte, error) {
 	p := make([]byte, fs.blockSize)
-	return p, fs.read(p, n, 0)
+	return p, fs.readAt(p, n, 0)
 }
 
-// read fills p from byte off of block n.
-func (fs *FS) read(p []byte, n, off int64) error {
+// readAt fills p from byte off of block n. It counts the read and fails after MaxReads.
+func (fs *FS) readAt(p []byte, n, off int64) error {
 	if fs.reads++; fs.reads > MaxReads {
 		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
@@ -112,5 +116,8 @@ func (fs *FS) read(p []byte, n, off int64) error {
 	return err
 }
 
+// le16 reads the little-endian 16-bit number at offset at of p.
 func le16(p []byte, at int) uint16 { return binary.LittleEndian.Uint16(p[at:]) }
+
+// le32 reads the little-endian 32-bit number at offset at of p.
 func le32(p []byte, at int) uint32 { return binary.LittleEndian.Uint32(p[at:]) }

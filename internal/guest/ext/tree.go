@@ -8,54 +8,56 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// maxEntries bounds the names of one folder that are listed.
+// maxEntries limits the names that List returns for one folder.
 const maxEntries = 1 << 16
 
-// Tree returns the file system as a tree. It takes no reads but of the root's inode.
-// Each call of a node's methods takes MaxReads reads at most, ReadAt one more for each
-// 512 bytes it is asked for.
+// Tree returns the file system as a tree. It reads the inode of the root. Each call of a node's method
+// reads at most MaxReads blocks; ReadAt reads at most one more for each 512 bytes of p.
 func (fs *FS) Tree() (*tree.Tree, error) {
 	fs.reads = 0
-	root, err := fs.inode(rootInode)
+	root, err := fs.readInode(rootInode)
 	if err != nil {
 		return nil, fmt.Errorf("root: %w", err)
 	}
 	return tree.New(&node{fs, root}), nil
 }
 
-// Usage returns how full the file system is, as its superblock has it: right after a
-// clean shutdown.
+// Usage returns size and free space according to the superblock, which is exact after a clean shutdown.
 func (fs *FS) Usage() tree.Usage {
 	return tree.Usage{Size: fs.blocks * fs.blockSize, Free: max(0, min(fs.free, fs.blocks)) * fs.blockSize}
 }
 
-// A node is an inode as a tree's node.
+// A node is an inode. It implements tree.Node.
 type node struct {
-	fs    *FS
-	inode *inode
+	fs    *FS    // file system of the inode
+	inode *inode // fields of the inode
 }
 
+// Kind implements tree.Node.
 func (n *node) Kind() tree.Kind { return tree.KindOf(uint32(n.inode.mode)) }
 
+// Size implements tree.Node.
 func (n *node) Size() int64 { return n.inode.size }
 
-// ReadAt reads runs of blocks that lie side by side at once: an initramfs over a network
-// in blocks of 4 KiB would take minutes.
+// ReadAt implements io.ReaderAt. It reads contiguous blocks with one read: single blocks of an
+// initramfs would take minutes over a network.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
+	// Reads of content do not count towards MaxReads, because the caller determines their number.
 	n.fs.reads = -(len(p) / disk.SectorSize)
 	return tree.ReadRuns(p, off, n.inode.size, func(p []byte, off int64) (int, error) { return n.fs.readRun(n.inode, p, off) })
 }
 
-// maxRun bounds one read of the disk, in bytes.
+// maxRun limits one read of the disk, in bytes.
 const maxRun = 1 << 20
 
-// readRun fills the start of p, which is not empty, from byte off of n's file: as many
-// blocks as lie side by side.
+// readRun fills the beginning of p, which is not empty, from byte off of a file, up to the end of
+// contiguous blocks. It returns the bytes read.
 func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	find := fs.mappedRun
 	if n.flags&flagExtents != 0 {
 		find = fs.extentRun
 	}
+	// skip is the offset within the first block.
 	skip := off % fs.blockSize
 	p = p[:min(len(p), maxRun)]
 	if err := fs.r.Budget().Step(1); err != nil {
@@ -69,6 +71,7 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	if err := fs.r.Budget().Step(int64(len(p)) >> 12); err != nil {
 		return 0, err
 	}
+	// A hole takes no read, but clearing p is charged above.
 	if at == 0 {
 		clear(p)
 		return len(p), nil
@@ -76,17 +79,18 @@ func (fs *FS) readRun(n *inode, p []byte, off int64) (int, error) {
 	if last := at + (skip+int64(len(p))-1)/fs.blockSize; last >= fs.blocks {
 		return 0, fmt.Errorf("block %d of %d", last, fs.blocks)
 	}
-	return len(p), fs.read(p, at, skip)
+	return len(p), fs.readAt(p, at, skip)
 }
 
-// mappedRun returns where block i of a mapped file is, 0 for a hole, and how many of the
-// wanted blocks follow one another from there.
+// mappedRun returns the disk block of file block i in a block map, and the number of contiguous blocks
+// from there, at most want. A hole is 0 and one block.
 func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
-	if at, err = fs.mapped(n, i); err != nil || at == 0 {
+	if at, err = fs.mappedBlock(n, i); err != nil || at == 0 {
 		return at, 1, err
 	}
+	// Block maps store each block separately, so contiguous ones are found by comparison.
 	for count = 1; count < want; count++ {
-		next, err := fs.mapped(n, i+count)
+		next, err := fs.mappedBlock(n, i+count)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -97,9 +101,10 @@ func (fs *FS) mappedRun(n *inode, i, want int64) (at, count int64, err error) {
 	return at, count, fs.r.Budget().Step(count >> 4)
 }
 
-// extentRun does the same for a file of extents, and reads each node once.
+// extentRun returns the same for an extent tree. It reads each node once.
 func (fs *FS) extentRun(n *inode, i, want int64) (at, count int64, err error) {
-	node := n.where[:]
+	node := n.blockArea[:]
+	// Five levels above the leaves, and the leaf.
 	for range 6 {
 		if le16(node, 0) != 0xf30a {
 			return 0, 0, errors.New("extent node without its magic number")
@@ -112,53 +117,59 @@ func (fs *FS) extentRun(n *inode, i, want int64) (at, count int64, err error) {
 			at, count = leafRun(node, entries, i)
 			return at, min(count, want), nil
 		}
-		child := branch(node, entries, i)
+		child := childBlock(node, entries, i)
 		if child == 0 {
 			return 0, 1, nil
 		}
-		if node, err = fs.block(child); err != nil {
+		if node, err = fs.readBlock(child); err != nil {
 			return 0, 0, err
 		}
 	}
 	return 0, 0, errors.New("extent tree deeper than 5")
 }
 
-// leafRun returns where block i is, 0 for a hole, and how far its extent goes on.
+// leafRun returns the disk block of file block i in a leaf, 0 for a hole, and the number of blocks to
+// the end of its extent.
 func leafRun(node []byte, entries int, i int64) (at, count int64) {
 	for e := range entries {
 		entry := node[12+e*12:]
 		first, length := int64(le32(entry, 0)), int64(le16(entry, 4))
+		// Higher lengths mark unwritten extents.
 		if length > 32768 {
 			length -= 32768 // allocated, reads as zeros
 		}
 		if i >= first && i < first+length {
-			return leaf(node, entries, i), first + length - i
+			return leafBlock(node, entries, i), first + length - i
 		}
 	}
 	return 0, 1
 }
 
+// Target implements tree.Node.
 func (n *node) Target() (string, error) {
 	n.fs.reads = 0
 	if n.Kind() != tree.Link {
 		return "", errors.New("no symbolic link")
 	}
-	return n.fs.link(n.inode)
+	return n.fs.readLink(n.inode)
 }
 
+// Find implements tree.Node; names are compared with case.
 func (n *node) Find(name string) (tree.Node, error) {
 	n.fs.reads = 0
-	num, err := n.fs.find(n.inode, name)
+	num, err := n.fs.findName(n.inode, name)
 	if err != nil {
 		return nil, err
 	}
-	found, err := n.fs.inode(num)
+	found, err := n.fs.readInode(num)
 	if err != nil {
 		return nil, err
 	}
 	return &node{n.fs, found}, nil
 }
 
+// List implements tree.Node. It reads at most maxDir bytes of the folder and fails if there are more
+// than maxEntries names.
 func (n *node) List() ([]tree.Entry, error) {
 	n.fs.reads = 0
 	var all []tree.Entry
@@ -167,8 +178,9 @@ func (n *node) List() ([]tree.Entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Only new names are charged.
 		known := len(all)
-		if all, err = entriesOf(list, all); err != nil {
+		if all, err = appendEntries(list, all); err != nil {
 			return nil, err
 		}
 		if err := n.fs.r.Budget().Step(int64(len(all) - known)); err != nil {
@@ -181,8 +193,9 @@ func (n *node) List() ([]tree.Entry, error) {
 	return all, nil
 }
 
-// entriesOf adds the names of one block of a folder.
-func entriesOf(list []byte, all []tree.Entry) ([]tree.Entry, error) {
+// appendEntries appends the names of one block of a folder to all, without "." and "..".
+func appendEntries(list []byte, all []tree.Entry) ([]tree.Entry, error) {
+	// Byte 7 is the file type if the file system has the feature filetype; other types are tree.Other.
 	kinds := [...]tree.Kind{1: tree.File, 2: tree.Folder, 7: tree.Link}
 	for len(list) >= 8 {
 		num, length, nameLen := le32(list, 0), int(le16(list, 4)), int(list[6])

@@ -5,34 +5,36 @@ import (
 )
 
 const (
-	entryHeader = 8
-	tailLen     = 12 // bytes at the end of a folder's block with checksums
-	tailType    = 0xde
+	entryHeader = 8    // bytes of an entry before its name
+	tailLen     = 12   // bytes at the end of a folder's block that hold its checksum; only with metadata_csum
+	tailType    = 0xde // file type of the tail, which looks like an unused entry to old kernels
 )
 
-// An entry is a name in a folder's block.
+// An entry is one name in a block of a folder (struct ext4_dir_entry_2).
 type entry struct {
-	off, length int // where in the block, with the room after it
-	inode       uint32
-	name        string
-	kind        byte
+	off, length int    // offset within the block, and bytes up to the next entry, unused ones included
+	inode       uint32 // number of the file's inode; 0 means that the entry is unused
+	name        string // name without a terminating zero, at most 255 bytes
+	kind        byte   // kindFile, kindDir or kindLink; 0 without the feature filetype
 }
 
-// need is the room that a name takes.
-func need(name string) int { return (entryHeader + len(name) + 3) &^ 3 }
+// entryLen returns the bytes that an entry with the name needs: its header and the name, rounded up
+// to a multiple of four.
+func entryLen(name string) int { return (entryHeader + len(name) + 3) &^ 3 }
 
-// folders reads and changes the names in folders.
+// folders reads and changes the names in folders, both plain ones and ones with a hash tree.
 type folders struct {
-	super  *super
-	stage  *stage
-	groups *groupTable
-	inodes *inodeTable
-	maps   *mappings
+	super  *super      // geometry and features
+	stage  *stage      // blocks of the folders
+	groups *groupTable // source of the superblock, which holds the hash seed
+	inodes *inodeTable // inodes of the folders
+	maps   *mappings   // blocks that belong to a folder
 }
 
-// entries reads a block of a folder. Its entries follow each other to its end; the tail of
-// one with checksums looks like an entry without inode.
-func (s *super) entries(b []byte) ([]entry, error) {
+// parseEntries parses a block of a folder. The entries fill the block without gaps; the tail of a
+// block with checksums is returned as an unused entry. An entry that is too short, unaligned or
+// exceeds the block is an error.
+func (s *super) parseEntries(b []byte) ([]entry, error) {
 	var out []entry
 	for at := 0; at < len(b); {
 		if len(b)-at < entryHeader {
@@ -40,6 +42,7 @@ func (s *super) entries(b []byte) ([]entry, error) {
 		}
 		e := entry{off: at, inode: le32(b, at), length: int(le16(b, at+4)), kind: b[at+7]}
 		nameLen := int(b[at+6])
+		// Without filetype the length of a name has 16 bits, but names have at most 255 bytes.
 		if s.incompat&incompatFileType == 0 && e.kind != 0 {
 			return nil, corrupt("a name of %d bytes", int(e.kind)<<8|nameLen)
 		}
@@ -52,39 +55,41 @@ func (s *super) entries(b []byte) ([]entry, error) {
 	return out, nil
 }
 
-// folder reads where a folder is, and refuses one that is too large or has holes.
-func (f *folders) mapping(n inode) (*mapping, error) {
-	if !n.is(modeDir) {
-		return nil, fault.New(fault.NotFound, "it is no folder")
+// readMapping returns the mapping of a folder. It fails if n is not a folder, if the folder exceeds
+// maxDir, or if it has holes.
+func (f *folders) readMapping(n inode) (*mapping, error) {
+	if !n.hasType(modeDir) {
+		return nil, fault.New(fault.NotFound, "it is not a folder")
 	}
 	if n.size() > maxDir || n.size()%f.super.blockSize != 0 {
 		return nil, fault.New(fault.Unsupported, "a folder of %d bytes", n.size())
 	}
-	m, err := f.maps.read(n)
+	m, err := f.maps.readMapping(n)
 	if err != nil {
 		return nil, err
 	}
 	for i := range n.size() / f.super.blockSize {
-		if m.find(i) == 0 {
+		if m.diskBlock(i) == 0 {
 			return nil, corrupt("a folder with a hole")
 		}
 	}
 	return m, nil
 }
 
-// each calls visit with each block of a folder, until it returns true.
-func (f *folders) each(n inode, visit func(at int64, b []byte, list []entry) (done bool, err error)) error {
-	m, err := f.mapping(n)
+// eachBlock calls visit for each block of a folder, with the disk block number, its bytes and its
+// entries. It stops when visit returns true or an error. visit must not change b.
+func (f *folders) eachBlock(n inode, visit func(at int64, b []byte, list []entry) (done bool, err error)) error {
+	m, err := f.readMapping(n)
 	if err != nil {
 		return err
 	}
 	for i := range n.size() / f.super.blockSize {
-		at := m.find(i)
-		b, err := f.stage.read(at)
+		at := m.diskBlock(i)
+		b, err := f.stage.readBlock(at)
 		if err != nil {
 			return err
 		}
-		list, err := f.super.entries(b)
+		list, err := f.super.parseEntries(b)
 		if err != nil {
 			return err
 		}
@@ -95,9 +100,10 @@ func (f *folders) each(n inode, visit func(at int64, b []byte, list []entry) (do
 	return nil
 }
 
-// lookUp finds a name. Folders with a hash tree read as plain lists, too.
+// lookUp returns the inode number of a name, or errNotFound. It searches linearly, because the
+// blocks of a folder with a hash tree are valid as a plain list.
 func (f *folders) lookUp(folder inode, name string) (num uint32, err error) {
-	err = f.each(folder, func(_ int64, _ []byte, list []entry) (bool, error) {
+	err = f.eachBlock(folder, func(_ int64, _ []byte, list []entry) (bool, error) {
 		for _, e := range list {
 			if e.inode != 0 && e.name == name {
 				num = e.inode
@@ -112,56 +118,63 @@ func (f *folders) lookUp(folder inode, name string) (num uint32, err error) {
 	return num, err
 }
 
-// link gives inode num a name in a folder that has none of that name.
-func (f *folders) link(folder inode, name string, num uint32, kind byte) error {
+// addName adds a name for inode num to a folder. The caller must have checked that the name does not
+// exist. If a hash tree has no room for the name, addName converts the folder to a plain list.
+func (f *folders) addName(folder inode, name string, num uint32, kind byte) error {
 	if len(name) > 255 {
 		return fault.New(fault.Invalid, "a name of %d bytes", len(name))
 	}
+	// A name outside its leaf would be invisible to the kernel, so a full leaf ends the hash tree.
 	if folder.flags()&flagIndex != 0 {
-		if done, err := f.linkByHash(folder, name, num, kind); done || err != nil {
+		if done, err := f.addNameByHash(folder, name, num, kind); done || err != nil {
 			return err
 		}
-		if err := f.flatten(folder); err != nil {
+		if err := f.removeHashTree(folder); err != nil {
 			return err
 		}
 	}
 	linked := false
-	err := f.each(folder, func(at int64, _ []byte, list []entry) (_ bool, err error) {
-		linked, err = f.insert(folder, at, list, name, num, kind)
+	err := f.eachBlock(folder, func(at int64, _ []byte, list []entry) (_ bool, err error) {
+		linked, err = f.insertEntry(folder, at, list, name, num, kind)
 		return linked, err
 	})
 	if err != nil || linked {
 		return err
 	}
-	return f.grow(folder, name, num, kind)
+	return f.appendBlock(folder, name, num, kind)
 }
 
-// insert puts a name into the first gap of a block that takes it.
-func (f *folders) insert(folder inode, at int64, list []entry, name string, num uint32, kind byte) (bool, error) {
+// insertEntry adds the name to a block if an entry has enough unused bytes after it, and reports
+// whether it did. list must be the entries of block at.
+func (f *folders) insertEntry(folder inode, at int64, list []entry, name string, num uint32, kind byte) (bool, error) {
 	for _, e := range list {
-		used := need(e.name)
+		// used is the part of the entry that its own name needs; the rest is free.
+		used := entryLen(e.name)
 		if e.inode == 0 {
 			used = 0
 		}
-		if isTail(e) || e.length-used < need(name) {
+		if isTail(e) || e.length-used < entryLen(name) {
 			continue
 		}
-		b, err := f.stage.edit(at)
+		b, err := f.stage.editBlock(at)
 		if err != nil {
 			return false, err
 		}
 		if used > 0 {
+			// The old entry shrinks to its size; the new one gets the rest.
 			put16(b, e.off+4, uint16(used))
 		}
 		f.super.putEntry(b, e.off+used, e.length-used, name, num, kind)
-		f.super.sealLeaf(folder, b)
-		return true, f.inodes.write(folder)
+		f.super.writeLeafTail(folder, b)
+		return true, f.inodes.writeInode(folder)
 	}
 	return false, nil
 }
 
+// isTail reports whether an entry is the checksum tail of a block.
 func isTail(e entry) bool { return e.inode == 0 && e.length == tailLen && e.kind == tailType }
 
+// putEntry writes an entry at offset at of b. length is the distance to the next entry.
 func (s *super) putEntry(b []byte, at, length int, name string, num uint32, kind byte) {
 	put32(b, at, num)
 	put16(b, at+4, uint16(length))
@@ -173,7 +186,7 @@ func (s *super) putEntry(b []byte, at, length int, name string, num uint32, kind
 	copy(b[at+entryHeader:], name)
 }
 
-// leafLen is how much of a folder's block is for entries.
+// leafLen returns the bytes of a folder's block that entries may use: all but the checksum tail.
 func (s *super) leafLen() int {
 	if s.metadataCSum() {
 		return int(s.blockSize) - tailLen
@@ -181,8 +194,8 @@ func (s *super) leafLen() int {
 	return int(s.blockSize)
 }
 
-// sealLeaf writes the tail of a folder's block.
-func (s *super) sealLeaf(folder inode, b []byte) {
+// writeLeafTail writes the checksum tail of a folder's block. It does nothing without metadata_csum.
+func (s *super) writeLeafTail(folder inode, b []byte) {
 	if !s.metadataCSum() {
 		return
 	}
@@ -190,27 +203,28 @@ func (s *super) sealLeaf(folder inode, b []byte) {
 	put32(b, at, 0)
 	put16(b, at+4, tailLen)
 	b[at+6], b[at+7] = 0, tailType
+	// The checksum covers the entries, with inode number and generation as seed.
 	put32(b, at+8, crc32c(s.inodeSeed(folder), b[:at]))
 }
 
-// grow adds a block to a folder, with one name in it.
-func (f *folders) grow(folder inode, name string, num uint32, kind byte) error {
-	m, err := f.mapping(folder)
+// appendBlock adds a block to the end of a folder, with the name as its only entry.
+func (f *folders) appendBlock(folder inode, name string, num uint32, kind byte) error {
+	m, err := f.readMapping(folder)
 	if err != nil {
 		return err
 	}
-	if err := f.maps.extend(folder.num, m, 1); err != nil {
+	if err := f.maps.extendFile(folder.num, m, 1); err != nil {
 		return err
 	}
-	b, err := f.stage.blank(m.find(m.end() - 1))
+	b, err := f.stage.zeroBlock(m.diskBlock(m.end() - 1))
 	if err != nil {
 		return err
 	}
 	f.super.putEntry(b, 0, f.super.leafLen(), name, num, kind)
-	f.super.sealLeaf(folder, b)
-	if err := f.maps.write(folder, m); err != nil {
+	f.super.writeLeafTail(folder, b)
+	if err := f.maps.writeMapping(folder, m); err != nil {
 		return err
 	}
 	folder.setSize(folder.size() + f.super.blockSize)
-	return f.inodes.write(folder)
+	return f.inodes.writeInode(folder)
 }

@@ -2,26 +2,26 @@
 // them, appends to them and makes new files, folders and symbolic links. It never removes
 // a name.
 //
-// # What is promised
+// # Guarantees
 //
-//   - What is not understood is not touched: features stand on a list, and whatever is not
-//     on it is refused by name. So is a file system that was not unmounted cleanly; its
-//     journal is not replayed.
-//   - A call that fails changed nothing. One that succeeds is staged in memory until Flush.
-//   - After Flush, e2fsck -f finds nothing to mend: bitmaps, counts, extent trees, indexed
-//     folders and checksums are those that the kernel would have left.
+//   - Only supported features are changed: there is a list of them, and a file system with any
+//     other feature is refused with an error that names it. A file system that was not unmounted
+//     cleanly is refused, too; its journal is not replayed.
+//   - A call that fails changes nothing. A call that succeeds is staged in memory until Flush.
+//   - After Flush, e2fsck -f finds no errors: bitmaps, counts, extent trees, indexed folders and
+//     checksums are those that the kernel would have written.
 //
-// # What is not
+// # Limitations
 //
-// Flush writes block by block and past the journal: who is killed within it leaves a file
-// system to be mended. So it is for a layer that is thrown away then, never for a disk that
-// cannot be had again. New files get no access control lists.
+// Flush writes block by block and does not use the journal: a crash during Flush leaves a damaged
+// file system. Use it only on an overlay that can be discarded, never on the only copy of a disk.
+// New files do not get access control lists.
 //
 // # Bounds
 //
-// Whatever the bytes say: a file that is changed has at most maxRuns runs of blocks, a folder
-// at most maxDir bytes, a path at most maxLinks links, and staged changes take at most
-// maxStaged of memory.
+// For any content of the disk: a file that is changed has at most maxRuns runs of blocks, a folder
+// at most maxDir bytes, a path at most maxLinks links, and staged changes use at most maxStaged
+// bytes of memory. All reads are charged to the disk's budget.
 //
 // The layout is the kernel's, Documentation/filesystems/ext4.
 package extwrite
@@ -34,44 +34,44 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// A Disk holds the file system, from the disk's first byte on.
+// A Disk contains the file system, from the disk's first byte on.
 type Disk = budget.ReadWriter
 
-// Bounds, see the package comment.
+// Limits; see the package comment.
 const (
-	maxRuns   = 1 << 16
-	maxDir    = 16 << 20
-	maxLinks  = 16
-	maxPath   = 4096
-	maxStaged = 512 << 20
+	maxRuns   = 1 << 16   // runs of one file, and tables of one file
+	maxDir    = 16 << 20  // bytes of one folder
+	maxLinks  = 16        // symbolic links followed in one path
+	maxPath   = 4096      // bytes of a path, also after a link was replaced by its target
+	maxStaged = 512 << 20 // bytes of changed blocks in memory
 )
 
-// FS is a file system that is being changed: its operations on paths, each staged as a whole
-// or not at all. It owns the types below, which share its superblock and its stage. None of
-// them has a lock: FS is for one goroutine.
+// FS is a file system with staged changes. Its methods operate on paths; each is staged as a whole
+// or not at all. FS owns the types below, which share its superblock and its stage. It is not safe
+// for concurrent use.
 //
 //	resolver    paths
 //	folders     names, hash trees
-//	mappings    which blocks a file has
+//	mappings    blocks of files
 //	inodeTable  inodes, their times, checksums and labels
-//	allocator   which blocks and inodes are free
+//	allocator   free blocks and inodes
 //	groupTable  descriptors, bitmaps, counts
-//	stage       blocks, changed and as they were read
+//	stage       changed and unchanged blocks
 type FS struct {
-	super   *super
-	stage   *stage
-	now     func() time.Time
-	groups  *groupTable
-	alloc   *allocator
-	inodes  *inodeTable
-	maps    *mappings
-	folders *folders
-	paths   *resolver
+	super   *super           // fields of the superblock that do not change
+	stage   *stage           // changed blocks, in memory until Flush
+	now     func() time.Time // clock for the times of files and of the superblock
+	groups  *groupTable      // descriptors, bitmaps and counts
+	alloc   *allocator       // allocation of blocks and inodes
+	inodes  *inodeTable      // access to inodes
+	maps    *mappings        // access to the blocks of a file
+	folders *folders         // access to names
+	paths   *resolver        // resolution of paths
 }
 
-// Open reads the file system on disk. The error is fault.Unsupported with the obstacle if it cannot be
-// changed safely, and fault.Conflict if it was not unmounted cleanly. New and changed files get the
-// time of now.
+// Open reads the superblock of the file system on disk; it does not write. The error is
+// fault.Unsupported if the file system has a feature that this package cannot change safely, and
+// fault.Conflict if it was not unmounted cleanly. New and changed files get the time that now returns.
 func Open(disk Disk, now func() time.Time) (*FS, error) {
 	raw := make([]byte, superSize)
 	if _, err := disk.ReadAt(raw, superOffset); err != nil {
@@ -84,6 +84,7 @@ func Open(disk Disk, now func() time.Time) (*FS, error) {
 	return newFS(s, newStage(disk, s.blockSize, s.blocks), now), nil
 }
 
+// newFS connects the parts of an FS, which share s and st.
 func newFS(s *super, st *stage, now func() time.Time) *FS {
 	fs := &FS{super: s, stage: st, now: now}
 	fs.groups = &groupTable{super: s, stage: st, touched: map[int64]bool{}}
@@ -95,7 +96,7 @@ func newFS(s *super, st *stage, now func() time.Time) *FS {
 	return fs
 }
 
-// Free returns the bytes that are free, those kept for root included.
+// Free returns the free bytes, including those reserved for root. Staged changes are counted.
 func (fs *FS) Free() (int64, error) {
 	s, err := fs.groups.superblock()
 	if err != nil {
@@ -104,25 +105,28 @@ func (fs *FS) Free() (int64, error) {
 	return fs.super.freeBlocks(s) * fs.super.blockSize, nil
 }
 
-// Flush writes the staged blocks. After an error the state of the file system is unknown.
+// Flush writes the staged blocks to the disk. If it fails, some blocks may be written and others
+// not; the caller must discard the disk's content.
 func (fs *FS) Flush() error { return fs.stage.flush() }
 
-// do runs one change: all of it is staged, or nothing.
-func (fs *FS) do(what, path string, change func() error) error {
-	fs.groups.begin()
+// runChange runs one change and stages it as a whole. If change fails, all its blocks are dropped and
+// the error gets what and path as a prefix.
+func (fs *FS) runChange(what, path string, change func() error) error {
+	fs.groups.resetTouched()
 	err := change()
 	if err == nil {
-		err = fs.groups.seal(fs.now())
+		err = fs.groups.updateChecksums(fs.now())
 	}
 	if err != nil {
-		fs.stage.drop()
+		fs.stage.dropPending()
 		return fmt.Errorf("%s %s: %w", what, path, err)
 	}
-	fs.stage.keep()
+	fs.stage.stagePending()
 	return nil
 }
 
-// corrupt is the error of bytes that cannot be.
+// corrupt returns a fault.Corrupt error for data that violates the file system's format. Its hint
+// recommends a file system check in the guest.
 func corrupt(format string, args ...any) error {
-	return fault.New(fault.Corrupt, format, args...).WithHint("have the guest check its file system (touch /forcefsck or fsck.mode=force), and try again")
+	return fault.New(fault.Corrupt, format, args...).WithHint("let the guest check its file system (touch /forcefsck or fsck.mode=force), and try again")
 }

@@ -106,7 +106,7 @@ func TestFoldersTakeManyNames(t *testing.T) {
 				indexed(t, path)
 			}
 			fs := openImage(t, path)
-			folder, err := fs.paths.resolve("etc/many")
+			folder, err := fs.paths.resolvePath("etc/many")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestFoldersTakeManyNames(t *testing.T) {
 				if i%50 == 0 {
 					fs.proven(t)
 				}
-				if n, err := fs.paths.resolve("etc/many"); err == nil && n.flags()&flagIndex != 0 {
+				if n, err := fs.paths.resolvePath("etc/many"); err == nil && n.flags()&flagIndex != 0 {
 					kept++
 				}
 			}
@@ -214,7 +214,7 @@ func TestFullIsSaidAndNothingChanged(t *testing.T) {
 					t.Fatalf("got %v, want full and a remedy", err)
 				}
 			}
-			if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+			if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
 				t.Error("a call that failed left changes")
 			}
 			if err := fs.AppendFile("boot/initrd", make([]byte, free-256<<10)); err != nil {

@@ -6,88 +6,92 @@ import (
 
 // Kinds of names in folders.
 const (
-	kindFile = 1
-	kindDir  = 2
-	kindLink = 7
+	kindFile = 1 // regular file (EXT4_FT_REG_FILE)
+	kindDir  = 2 // folder (EXT4_FT_DIR)
+	kindLink = 7 // symbolic link (EXT4_FT_SYMLINK)
 )
 
 // WriteFile replaces the content of the file at path. An existing file keeps its owner, mode and
-// attributes; a new one gets the attributes of a, in an existing folder.
+// extended attributes. A new file gets the attributes of a; its folder must exist. Immutable and
+// append-only files are refused with fault.Denied.
 func (fs *FS) WriteFile(path string, data []byte, a Attr) error {
-	return fs.do("write", path, func() error {
-		n, name, err := fs.paths.placeOf(path)
+	return fs.runChange("write", path, func() error {
+		n, name, err := fs.paths.resolveForWrite(path)
 		if err != nil {
 			return err
 		}
+		// The path exists: keep its inode, and so its owner and attributes.
 		if name == "" {
-			return fs.replace(n, data)
+			return fs.replaceContent(n, data)
 		}
-		if !n.is(modeDir) {
+		if !n.hasType(modeDir) {
 			return errNotFound
 		}
 		file, err := fs.makeInode(n, modeFile, a)
 		if err != nil {
 			return err
 		}
-		if err := fs.fill(file, &mapping{}, data); err != nil {
+		if err := fs.writeContent(file, &mapping{}, data); err != nil {
 			return err
 		}
-		return fs.folders.link(n, name, file.num, kindFile)
+		return fs.folders.addName(n, name, file.num, kindFile)
 	})
 }
 
-// replace gives a file another content.
-func (fs *FS) replace(n inode, data []byte) error {
-	if err := writable(n); err != nil {
+// replaceContent frees the blocks of a file, allocates blocks for data and writes it. The file keeps
+// its inode.
+func (fs *FS) replaceContent(n inode, data []byte) error {
+	if err := checkWritable(n); err != nil {
 		return err
 	}
-	m, err := fs.maps.read(n)
+	m, err := fs.maps.readMapping(n)
 	if err != nil {
 		return err
 	}
 	for _, r := range m.runs {
-		if err := fs.alloc.free(r.disk, r.n); err != nil {
+		if err := fs.alloc.freeBlocks(r.disk, r.n); err != nil {
 			return err
 		}
 	}
-	return fs.fill(n, &mapping{tables: m.tables}, data)
+	return fs.writeContent(n, &mapping{tables: m.tables}, data)
 }
 
-// writable refuses files that must not be written, by their kind or their flags.
-func writable(n inode) error {
+// checkWritable fails if n is not a regular file, or if its flags (chattr +i, +a) forbid changes.
+func checkWritable(n inode) error {
 	switch {
-	case !n.is(modeFile):
-		return fault.New(fault.Unsupported, "it is no file")
+	case !n.hasType(modeFile):
+		return fault.New(fault.Unsupported, "it is not a regular file")
 	case n.flags()&(flagImmutable|flagAppend) != 0:
 		return fault.New(fault.Denied, "the guest protects it from changes").WithHint("in the guest: chattr -ia FILE")
 	}
 	return nil
 }
 
-// fill writes a file that has no blocks.
-func (fs *FS) fill(n inode, m *mapping, data []byte) error {
+// writeContent writes data to a file whose mapping m has no runs, and stores mapping, size and inode.
+func (fs *FS) writeContent(n inode, m *mapping, data []byte) error {
 	if err := fs.extendWith(n, m, data); err != nil {
 		return err
 	}
-	if err := fs.maps.write(n, m); err != nil {
+	if err := fs.maps.writeMapping(n, m); err != nil {
 		return err
 	}
 	n.setSize(int64(len(data)))
-	return fs.inodes.write(n)
+	return fs.inodes.writeInode(n)
 }
 
-// extendWith adds blocks with data to a file's end.
+// extendWith allocates blocks at the end of a file and fills them with data. The rest of the last
+// block is zero. It changes m but does not store it.
 func (fs *FS) extendWith(n inode, m *mapping, data []byte) error {
 	first := m.end()
 	blocks := (int64(len(data)) + fs.super.blockSize - 1) / fs.super.blockSize
 	if blocks == 0 {
 		return nil
 	}
-	if err := fs.maps.extend(n.num, m, blocks); err != nil {
+	if err := fs.maps.extendFile(n.num, m, blocks); err != nil {
 		return err
 	}
 	for i := range blocks {
-		b, err := fs.stage.blank(m.find(first + i))
+		b, err := fs.stage.zeroBlock(m.diskBlock(first + i))
 		if err != nil {
 			return err
 		}
@@ -96,43 +100,47 @@ func (fs *FS) extendWith(n inode, m *mapping, data []byte) error {
 	return nil
 }
 
-// AppendFile adds data to the end of the file at path.
+// AppendFile adds data to the end of the file at path. The file must exist.
 func (fs *FS) AppendFile(path string, data []byte) error {
-	return fs.do("append to", path, func() error {
-		n, err := fs.paths.resolve(path)
+	return fs.runChange("append to", path, func() error {
+		n, err := fs.paths.resolvePath(path)
 		if err != nil {
 			return err
 		}
-		if err := writable(n); err != nil {
+		if err := checkWritable(n); err != nil {
 			return err
 		}
-		m, err := fs.maps.read(n)
+		m, err := fs.maps.readMapping(n)
 		if err != nil {
 			return err
 		}
-		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or room at its end: seldom, so the simple way
-			old, err := fs.maps.content(n)
+		if !m.endsAt(n.size(), fs.super.blockSize) { // holes or unused blocks at the end are rare, so the file is rewritten
+			old, err := fs.maps.readContent(n)
 			if err != nil {
 				return err
 			}
-			return fs.replace(n, append(old, data...))
+			return fs.replaceContent(n, append(old, data...))
 		}
 		return fs.appendTo(n, m, data)
 	})
 }
 
-// endsAt reports whether the blocks of a file end where it ends, and the last one is written.
+// endsAt reports whether the mapping ends with the block that holds the file's last byte, and that
+// block is written. Only then new data can be placed directly after it.
 func (m *mapping) endsAt(size, blockSize int64) bool {
 	if m.end() != (size+blockSize-1)/blockSize {
 		return false
 	}
-	return size == 0 || m.find(m.end()-1) != 0
+	return size == 0 || m.diskBlock(m.end()-1) != 0
 }
 
+// appendTo fills the rest of the last block with data and adds blocks for the remainder. m must
+// satisfy endsAt.
 func (fs *FS) appendTo(n inode, m *mapping, data []byte) error {
 	size := n.size() + int64(len(data))
+	// The last block has free bytes, which may contain old data.
 	if used := n.size() % fs.super.blockSize; used > 0 {
-		b, err := fs.stage.edit(m.find(m.end() - 1))
+		b, err := fs.stage.editBlock(m.diskBlock(m.end() - 1))
 		if err != nil {
 			return err
 		}
@@ -142,9 +150,9 @@ func (fs *FS) appendTo(n inode, m *mapping, data []byte) error {
 	if err := fs.extendWith(n, m, data); err != nil {
 		return err
 	}
-	if err := fs.maps.write(n, m); err != nil {
+	if err := fs.maps.writeMapping(n, m); err != nil {
 		return err
 	}
 	n.setSize(size)
-	return fs.inodes.write(n)
+	return fs.inodes.writeInode(n)
 }

@@ -41,7 +41,7 @@ func FuzzDamaged(f *testing.F) {
 		_ = fs.Mkdir(path, Attr{})
 		_ = fs.Symlink(path+"l", "x")
 		_, _ = fs.Names(path)
-		if held := int64(len(fs.stage.kept)+len(fs.stage.clean)) * fs.super.blockSize; held > 64<<20 {
+		if held := int64(len(fs.stage.staged)+len(fs.stage.clean)) * fs.super.blockSize; held > 64<<20 {
 			t.Errorf("%d bytes are held of a file system of %d", held, len(data))
 		}
 		_ = fs.Flush()

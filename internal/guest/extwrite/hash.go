@@ -2,22 +2,25 @@ package extwrite
 
 import "math/bits"
 
-// Versions of a hash tree's hash. Three more than the first is the same one for characters
-// without sign.
+// Versions of a hash tree's hash. A version that is higher by three is the same hash for unsigned
+// characters.
 const (
-	hashLegacy  = 0
-	hashHalfMD4 = 1
-	hashTEA     = 2
+	hashLegacy  = 0 // hash of the first kernels with hash trees
+	hashHalfMD4 = 1 // half MD4, the default of mke2fs
+	hashTEA     = 2 // Tiny Encryption Algorithm
 )
 
-// hashOf returns a name's hash by version; s is the superblock, with the seed and whether the
-// machine that made the file system has signed characters.
+// hashOf returns the hash of a name. s is the superblock: it contains the hash seed, and a flag for
+// machines whose char type is unsigned. known is false if the version is not supported. Bit 0 is
+// clear, because the tree uses it to mark collisions.
 func hashOf(name string, version byte, s []byte) (hash uint32, known bool) {
+	// s_flags: EXT2_FLAGS_UNSIGNED_HASH
 	const unsignedHash = 2
 	signed := le32(s, 0x160)&unsignedHash == 0
 	if version > hashTEA {
 		version, signed = version-3, false
 	}
+	// Initial state of MD4; s_hash_seed replaces it unless it is zero.
 	state := [4]uint32{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476}
 	if seed := [4]uint32{le32(s, 0xec), le32(s, 0xf0), le32(s, 0xf4), le32(s, 0xf8)}; seed != ([4]uint32{}) {
 		state = seed
@@ -30,40 +33,42 @@ func hashOf(name string, version byte, s []byte) (hash uint32, known bool) {
 			if rest == "" {
 				break
 			}
-			halfMD4(&state, words(rest, 8, signed))
+			mixHalfMD4(&state, packWords(rest, 8, signed))
 		}
 		hash = state[1]
 	case hashTEA:
 		for rest := name; rest != ""; rest = rest[min(16, len(rest)):] {
-			tea(&state, words(rest, 4, signed))
+			mixTEA(&state, packWords(rest, 4, signed))
 		}
 		hash = state[0]
 	default:
 		return 0, false
 	}
 	hash &^= 1
+	// The highest value is reserved for the end of a folder.
 	if hash == 0x7fffffff<<1 {
 		hash = 0x7ffffffe << 1
 	}
 	return hash, true
 }
 
-// character is a byte as the hash sees it.
-func character(c byte, signed bool) uint32 {
+// hashChar extends a byte of the name to 32 bits, with its sign if signed is true.
+func hashChar(c byte, signed bool) uint32 {
 	if signed {
 		return uint32(int32(int8(c)))
 	}
 	return uint32(c)
 }
 
-// words packs the beginning of a name into n words, filled up with its length.
-func words(name string, n int, signed bool) []uint32 {
+// packWords packs the first 4*n bytes of a name into n words. Missing bytes are replaced by the length
+// of the name, repeated in each byte.
+func packWords(name string, n int, signed bool) []uint32 {
 	pad := uint32(len(name)) | uint32(len(name))<<8
 	pad |= pad << 16
 	out := make([]uint32, 0, n)
 	val, in := pad, name[:min(len(name), n*4)]
 	for i := range len(in) {
-		val = character(in[i], signed) + val<<8
+		val = hashChar(in[i], signed) + val<<8
 		if i%4 == 3 {
 			out, val = append(out, val), pad
 		}
@@ -77,8 +82,8 @@ func words(name string, n int, signed bool) []uint32 {
 	return out
 }
 
-// halfMD4 mixes eight words into the state: three rounds of MD4, each over all of them.
-func halfMD4(state *[4]uint32, in []uint32) {
+// mixHalfMD4 mixes eight words into the state: three rounds of MD4 over all words.
+func mixHalfMD4(state *[4]uint32, in []uint32) {
 	rounds := [3]struct {
 		f     func(x, y, z uint32) uint32
 		k     uint32
@@ -99,8 +104,8 @@ func halfMD4(state *[4]uint32, in []uint32) {
 	state[0], state[1], state[2], state[3] = state[0]+a, state[1]+b, state[2]+c, state[3]+d
 }
 
-// tea mixes four words into the state: sixteen rounds of the Tiny Encryption Algorithm.
-func tea(state *[4]uint32, in []uint32) {
+// mixTEA mixes four words into the state: sixteen rounds of the Tiny Encryption Algorithm.
+func mixTEA(state *[4]uint32, in []uint32) {
 	b0, b1, sum := state[0], state[1], uint32(0)
 	for range 16 {
 		sum += 0x9e3779b9
@@ -110,11 +115,11 @@ func tea(state *[4]uint32, in []uint32) {
 	state[0], state[1] = state[0]+b0, state[1]+b1
 }
 
-// legacyHash is the one of the first hash trees.
+// legacyHash returns the hash of version hashLegacy (dx_hack_hash in the kernel).
 func legacyHash(name string, signed bool) uint32 {
 	hash, before := uint32(0x12a3fe2d), uint32(0x37abe8f9)
 	for i := range len(name) {
-		next := before + (hash ^ character(name[i], signed)*7152373)
+		next := before + (hash ^ hashChar(name[i], signed)*7152373)
 		if next&0x80000000 != 0 {
 			next -= 0x7fffffff
 		}

@@ -6,17 +6,18 @@ package extwrite
 //
 // The entries follow each other up to four zeros; their values are placed from the end backwards.
 const (
-	attrMagic  = 0xea020000
-	attrHeader = 16
-	attrBlock  = 32 // bytes before the first entry of a block
+	attrMagic  = 0xea020000 // first word of an attribute list (EXT4_XATTR_MAGIC)
+	attrHeader = 16         // bytes of an entry before its name
+	attrBlock  = 32         // bytes before the first entry of a separate block
 
-	indexSecurity = 6
-	labelName     = "selinux"
+	indexSecurity = 6         // name index of the prefix "security." (EXT4_XATTR_INDEX_SECURITY)
+	labelName     = "selinux" // rest of the name: security.selinux
 )
 
-// label returns what SELinux calls a file; nil if nothing.
-func (t *inodeTable) label(n inode) ([]byte, error) {
-	if at := 0x80 + n.extra(); n.extra() > 0 && at+4 <= int64(len(n.raw)) && le32(n.raw, int(at)) == attrMagic {
+// readLabel returns the SELinux label of a file, from the inode or its attribute block. It is nil
+// if the file has none.
+func (t *inodeTable) readLabel(n inode) ([]byte, error) {
+	if at := 0x80 + n.extraSize(); n.extraSize() > 0 && at+4 <= int64(len(n.raw)) && le32(n.raw, int(at)) == attrMagic {
 		list := n.raw[at+4:]
 		if value := findLabel(list, list); value != nil {
 			return value, nil
@@ -26,7 +27,7 @@ func (t *inodeTable) label(n inode) ([]byte, error) {
 	if block == 0 {
 		return nil, nil
 	}
-	b, err := t.stage.read(block)
+	b, err := t.stage.readBlock(block)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,8 @@ func (t *inodeTable) label(n inode) ([]byte, error) {
 	return findLabel(b[attrBlock:], b), nil
 }
 
-// findLabel searches a list of attributes, whose values are in values.
+// findLabel returns the SELinux label in a list of attributes, or nil. Offsets of values count from the
+// beginning of values. Entries that exceed the list end the search.
 func findLabel(list, values []byte) []byte {
 	for len(list) >= attrHeader && le32(list, 0) != 0 {
 		size := attrHeader + (int(list[0])+3)&^3
@@ -53,14 +55,15 @@ func findLabel(list, values []byte) []byte {
 	return nil
 }
 
-// inherit gives a new file the label of its folder, which is SELinux's behaviour without another rule
-// in its policy. A label that does not fit in the inode is left out.
-func (t *inodeTable) inherit(n, folder inode) error {
-	label, err := t.label(folder)
-	if err != nil || len(label) == 0 || n.extra() == 0 {
+// copyLabel copies the SELinux label of the folder to a new file, which is SELinux's default without a
+// more specific rule. A label that does not fit the inode is omitted.
+func (t *inodeTable) copyLabel(n, folder inode) error {
+	label, err := t.readLabel(folder)
+	if err != nil || len(label) == 0 || n.extraSize() == 0 {
 		return err
 	}
-	list := n.raw[min(0x80+n.extra()+4, int64(len(n.raw))):]
+	list := n.raw[min(0x80+n.extraSize()+4, int64(len(n.raw))):]
+	// Values are at the end of the inode, aligned to four bytes.
 	value := len(list) - (len(label)+3)&^3
 	if value < attrHeader+(len(labelName)+3)&^3+4 {
 		return nil

@@ -8,54 +8,55 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// errNotFound is fs.ErrNotExist and fault.NotFound in one.
+// errNotFound matches both fs.ErrNotExist and fault.NotFound.
 var errNotFound error = &fault.Error{Kind: fault.NotFound, Err: fs.ErrNotExist}
 
-// A walk follows a path. Links are followed as if the file system's root were the root of
-// everything.
+// A walk resolves one path. Absolute links start at the root of this file system, as in a chroot.
 type walk struct {
-	resolver *resolver
-	trail    []uint32 // the folders walked through, for ".."
-	links    int
+	resolver *resolver // access to folders and links
+	trail    []uint32  // folders from the root to the current one, for ".."
+	links    int       // symbolic links followed so far, at most maxLinks
 }
 
-// A resolver finds the inodes and the places that paths name.
+// A resolver resolves paths to inodes.
 type resolver struct {
-	inodes  *inodeTable
-	maps    *mappings
-	folders *folders
+	inodes  *inodeTable // access to inodes
+	maps    *mappings   // content of links that do not fit the inode
+	folders *folders    // names
 }
 
-// resolve returns the inode at path.
-func (r *resolver) resolve(path string) (inode, error) {
+// resolvePath returns the inode at path, with all links followed. The error is errNotFound if it does
+// not exist.
+func (r *resolver) resolvePath(path string) (inode, error) {
 	w := walk{resolver: r, trail: []uint32{rootInode}}
-	_, name, err := w.to(path)
+	_, name, err := w.followPath(path)
 	if err != nil {
 		return inode{}, err
 	}
 	if name != "" {
 		return inode{}, errNotFound
 	}
-	return r.inodes.read(w.here())
+	return r.inodes.readInode(w.currentFolder())
 }
 
-// placeOf returns the folder that a new file at path belongs to, and its name there. The name
-// is empty if there is something at path; then the inode is that.
-func (r *resolver) placeOf(path string) (inode, string, error) {
+// resolveForWrite returns the inode at path and an empty name if the path exists. If only the last
+// name is missing, it returns the folder and that name.
+func (r *resolver) resolveForWrite(path string) (inode, string, error) {
 	w := walk{resolver: r, trail: []uint32{rootInode}}
-	num, name, err := w.to(path)
+	num, name, err := w.followPath(path)
 	if err != nil {
 		return inode{}, "", err
 	}
-	n, err := r.inodes.read(num)
+	n, err := r.inodes.readInode(num)
 	return n, name, err
 }
 
-func (w *walk) here() uint32 { return w.trail[len(w.trail)-1] }
+// currentFolder returns the inode number that the walk has reached.
+func (w *walk) currentFolder() uint32 { return w.trail[len(w.trail)-1] }
 
-// to walks path. Where only its last name is missing, that is returned, and num is the
-// folder it is missing in.
-func (w *walk) to(path string) (num uint32, missing string, err error) {
+// followPath resolves path. If only the last name is missing, followPath returns it, and num is the
+// folder. Otherwise num is the inode at path.
+func (w *walk) followPath(path string) (num uint32, missing string, err error) {
 	for path != "" {
 		var name string
 		name, path, _ = strings.Cut(path, "/")
@@ -66,9 +67,10 @@ func (w *walk) to(path string) (num uint32, missing string, err error) {
 			w.trail = w.trail[:max(1, len(w.trail)-1)]
 			continue
 		}
-		target, err := w.step(name)
+		// Only a missing last name is a place for a new file.
+		target, err := w.enterName(name)
 		if errors.Is(err, errNotFound) && strings.Trim(path, "/") == "" {
-			return w.here(), name, nil
+			return w.currentFolder(), name, nil
 		}
 		if err != nil {
 			return 0, "", err
@@ -82,50 +84,53 @@ func (w *walk) to(path string) (num uint32, missing string, err error) {
 		if target[0] == '/' {
 			w.trail = w.trail[:1]
 		}
+		// The target replaces the link; the rest of the path follows.
 		path = target + "/" + path
 	}
-	return w.here(), "", nil
+	return w.currentFolder(), "", nil
 }
 
-// step goes on to name. For a symbolic link it stays and returns where that points.
-func (w *walk) step(name string) (target string, err error) {
-	folder, err := w.resolver.inodes.read(w.here())
+// enterName enters the name in the current folder. For a symbolic link it does not move and returns the
+// link's target.
+func (w *walk) enterName(name string) (target string, err error) {
+	folder, err := w.resolver.inodes.readInode(w.currentFolder())
 	if err != nil {
 		return "", err
 	}
-	if !folder.is(modeDir) {
-		return "", fault.New(fault.NotFound, "a part of the path is no folder")
+	if !folder.hasType(modeDir) {
+		return "", fault.New(fault.NotFound, "a part of the path is not a folder")
 	}
 	num, err := w.resolver.folders.lookUp(folder, name)
 	if err != nil {
 		return "", err
 	}
-	n, err := w.resolver.inodes.read(num)
+	n, err := w.resolver.inodes.readInode(num)
 	if err != nil {
 		return "", err
 	}
-	if n.is(modeLink) {
-		return w.resolver.target(n)
+	if n.hasType(modeLink) {
+		return w.resolver.readTarget(n)
 	}
 	w.trail = append(w.trail, num)
 	return "", nil
 }
 
-// target returns where a symbolic link points; a short target stands in the inode itself.
-func (r *resolver) target(n inode) (string, error) {
+// readTarget returns the target of a symbolic link. Targets of less than 60 bytes are in the inode.
+func (r *resolver) readTarget(n inode) (string, error) {
 	if n.size() == 0 || n.size() > maxPath {
 		return "", corrupt("a symbolic link of %d bytes", n.size())
 	}
-	if n.size() < int64(len(n.where())) {
-		return string(n.where()[:n.size()]), nil
+	if n.size() < int64(len(n.blockArea())) {
+		return string(n.blockArea()[:n.size()]), nil
 	}
-	data, err := r.maps.content(n)
+	data, err := r.maps.readContent(n)
 	return string(data), err
 }
 
-// newName returns the folder in which path will be created, and its name there.
+// newName returns the folder and the name for a new file at path. The error is fault.Conflict if
+// the path exists.
 func (r *resolver) newName(path string) (inode, string, error) {
-	folder, name, err := r.parent(path)
+	folder, name, err := r.resolveParent(path)
 	if err != nil {
 		return inode{}, "", err
 	}
@@ -138,13 +143,13 @@ func (r *resolver) newName(path string) (inode, string, error) {
 	return folder, name, nil
 }
 
-// parent returns the folder that path's last name is in. A link of that name is not followed.
-func (r *resolver) parent(path string) (inode, string, error) {
+// resolveParent returns the folder of path and the last name. It does not follow a link of that name.
+func (r *resolver) resolveParent(path string) (inode, string, error) {
 	path = strings.TrimRight(path, "/")
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if name == "" || name == "." || name == ".." {
-		return inode{}, "", fault.New(fault.Invalid, "%q is no name", name)
+		return inode{}, "", fault.New(fault.Invalid, "%q is not a valid file name", name)
 	}
-	folder, err := r.resolve(strings.TrimSuffix(path, name))
+	folder, err := r.resolvePath(strings.TrimSuffix(path, name))
 	return folder, name, err
 }

@@ -6,21 +6,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadFile returns the file at path; links are followed within the file system. The error is
-// fault.NotFound (and fs.ErrNotExist) if it does not exist, and fault.Unsupported for a file of more
-// than limit bytes.
+// ReadFile returns the content of the file at path; links are followed within the file system. The
+// error is fault.NotFound (and fs.ErrNotExist) if it does not exist, and fault.Unsupported if it is
+// not a regular file or has more than limit bytes.
 func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
-	n, err := fs.paths.resolve(path)
+	n, err := fs.paths.resolvePath(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if !n.is(modeFile) {
-		return nil, fault.New(fault.Unsupported, "%s is no file", path)
+	if !n.hasType(modeFile) {
+		return nil, fault.New(fault.Unsupported, "%s is not a regular file", path)
 	}
 	if n.size() > limit {
 		return nil, fault.New(fault.Unsupported, "%s has %d bytes, %d are read at most", path, n.size(), limit)
 	}
-	data, err := fs.maps.content(n)
+	data, err := fs.maps.readContent(n)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -29,18 +29,18 @@ func (fs *FS) ReadFile(path string, limit int64) ([]byte, error) {
 
 // Size returns the size of the file at path in bytes.
 func (fs *FS) Size(path string) (int64, error) {
-	n, err := fs.paths.resolve(path)
+	n, err := fs.paths.resolvePath(path)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	return n.size(), nil
 }
 
-// Names returns the names in the folder at path, but for "." and "..".
+// Names returns the names in the folder at path, without "." and "..", in the order of the disk.
 func (fs *FS) Names(path string) (names []string, err error) {
-	n, err := fs.paths.resolve(path)
+	n, err := fs.paths.resolvePath(path)
 	if err == nil {
-		err = fs.folders.each(n, func(_ int64, _ []byte, list []entry) (bool, error) {
+		err = fs.folders.eachBlock(n, func(_ int64, _ []byte, list []entry) (bool, error) {
 			for _, e := range list {
 				if e.inode != 0 && e.name != "." && e.name != ".." {
 					names = append(names, e.name)
@@ -55,9 +55,9 @@ func (fs *FS) Names(path string) (names []string, err error) {
 	return names, nil
 }
 
-// Readlink returns where the symbolic link at path points.
+// Readlink returns the target of the symbolic link at path. Other kinds of files are an error.
 func (fs *FS) Readlink(path string) (string, error) {
-	folder, name, err := fs.paths.parent(path)
+	folder, name, err := fs.paths.resolveParent(path)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
@@ -65,12 +65,12 @@ func (fs *FS) Readlink(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	n, err := fs.inodes.read(num)
+	n, err := fs.inodes.readInode(num)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	if !n.is(modeLink) {
-		return "", fault.New(fault.Unsupported, "%s is no symbolic link", path)
+	if !n.hasType(modeLink) {
+		return "", fault.New(fault.Unsupported, "%s is not a symbolic link", path)
 	}
-	return fs.paths.target(n)
+	return fs.paths.readTarget(n)
 }

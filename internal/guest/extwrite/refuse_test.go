@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget/budgettest"
 )
 
-// What is not understood is refused by its name, before anything is read beyond the superblock.
+// What is not supported is refused by its name, before anything is read beyond the superblock.
 func TestFeaturesAreRefusedByName(t *testing.T) {
 	for feature, args := range map[string][]string{
 		"inline_data": {"-O", "inline_data"},
@@ -86,7 +86,7 @@ func TestDamageIsSeen(t *testing.T) {
 			image.load(t, formNamed(t, "ext4").makeImage(t, seedTree(t)))
 			if c.damage == nil {
 				fs := openMemory(t, image)
-				block, off, err := fs.inodes.locate(rootInode)
+				block, off, err := fs.inodes.locateInode(rootInode)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestPathsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want kind %v", name, c.err, c.kind)
 		}
 	}
-	if len(fs.stage.kept)+len(fs.stage.pending) != 0 {
+	if len(fs.stage.staged)+len(fs.stage.pending) != 0 {
 		t.Error("what was refused left changes")
 	}
 	if got, err := fs.Readlink("long"); err != nil || len(got) != 91 {

@@ -6,31 +6,34 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A stage holds the blocks that were changed and not written yet, in two layers: those of
-// the call under way, and those of calls that succeeded.
+// A stage is a cache of blocks in three layers: changes of the current call (pending), changes of
+// earlier calls (staged), and unchanged blocks (clean).
 type stage struct {
-	disk      Disk
-	blockSize int64
-	blocks    int64
-	kept      map[int64][]byte
-	pending   map[int64][]byte
-	clean     map[int64][]byte // blocks as they were read
+	disk      Disk             // disk that the blocks are read from and written to
+	blockSize int64            // bytes of a block
+	blocks    int64            // number of blocks of the file system
+	staged    map[int64][]byte // blocks that earlier calls changed, written by flush
+	pending   map[int64][]byte // blocks that the current call changed; a failed call drops them
+	clean     map[int64][]byte // blocks as read from the disk, at most maxClean
 }
 
-// maxClean bounds the blocks that are remembered unchanged.
+// maxClean limits the number of unchanged blocks in memory. The cache is emptied when it is full.
 const maxClean = 4096
 
+// newStage returns an empty stage for a file system of blocks blocks.
 func newStage(disk Disk, blockSize, blocks int64) *stage {
 	return &stage{disk: disk, blockSize: blockSize, blocks: blocks,
-		kept: map[int64][]byte{}, pending: map[int64][]byte{}, clean: map[int64][]byte{}}
+		staged: map[int64][]byte{}, pending: map[int64][]byte{}, clean: map[int64][]byte{}}
 }
 
-// read returns block n, which the caller does not change.
-func (s *stage) read(n int64) ([]byte, error) {
-	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // its entries are looked at one by one
+// readBlock returns block n with all staged changes. The caller must not change it. Each call is
+// charged to the disk's budget.
+func (s *stage) readBlock(n int64) ([]byte, error) {
+	if err := s.disk.Budget().Step(1 + s.blockSize>>9); err != nil { // callers parse all entries of the block
 		return nil, err
 	}
-	for _, layer := range []map[int64][]byte{s.pending, s.kept, s.clean} {
+	// The newest layer that contains the block wins.
+	for _, layer := range []map[int64][]byte{s.pending, s.staged, s.clean} {
 		if b, ok := layer[n]; ok {
 			return b, nil
 		}
@@ -49,26 +52,28 @@ func (s *stage) read(n int64) ([]byte, error) {
 	return b, nil
 }
 
-// edit returns block n, to be changed in place.
-func (s *stage) edit(n int64) ([]byte, error) {
+// editBlock returns block n for changes in place. They are part of the current call.
+func (s *stage) editBlock(n int64) ([]byte, error) {
 	if b, ok := s.pending[n]; ok {
 		return b, nil
 	}
-	old, err := s.read(n)
+	old, err := s.readBlock(n)
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.blank(n)
+	b, err := s.zeroBlock(n)
 	copy(b, old)
 	return b, err
 }
 
-// blank returns block n, all zeros, without reading it.
-func (s *stage) blank(n int64) ([]byte, error) {
+// zeroBlock returns block n filled with zeros, for changes in place, without reading the disk. It fails
+// if the staged blocks exceed maxStaged, or if n is outside the file system.
+func (s *stage) zeroBlock(n int64) ([]byte, error) {
+	// Block 0 of a file system with blocks of 1 KiB is the boot sector, which is not part of it.
 	if n <= 0 && s.blockSize == 1024 || n < 0 || n >= s.blocks {
 		return nil, corrupt("write to block %d of %d", n, s.blocks)
 	}
-	if int64(len(s.pending)+len(s.kept)) >= maxStaged/s.blockSize {
+	if int64(len(s.pending)+len(s.staged)) >= maxStaged/s.blockSize {
 		return nil, fault.New(fault.Unsupported, "more than %d MiB would be changed", maxStaged>>20)
 	}
 	b := make([]byte, s.blockSize)
@@ -76,24 +81,25 @@ func (s *stage) blank(n int64) ([]byte, error) {
 	return b, nil
 }
 
-// keep makes the call's changes lasting, drop forgets them.
-func (s *stage) keep() {
+// stagePending makes the changes of the current call part of the next flush.
+func (s *stage) stagePending() {
 	for n, b := range s.pending {
-		s.kept[n] = b
+		s.staged[n] = b
 	}
 	clear(s.pending)
 }
 
-func (s *stage) drop() { clear(s.pending) }
+// dropPending discards the changes of the current call.
+func (s *stage) dropPending() { clear(s.pending) }
 
-// flush writes the staged blocks in the order of the disk.
+// flush writes the staged blocks in ascending order and empties the cache.
 func (s *stage) flush() error {
-	for _, n := range inOrder(s.kept) {
-		if _, err := s.disk.WriteAt(s.kept[n], n*s.blockSize); err != nil {
+	for _, n := range sortedKeys(s.staged) {
+		if _, err := s.disk.WriteAt(s.staged[n], n*s.blockSize); err != nil {
 			return fmt.Errorf("write block %d: %w", n, err)
 		}
 	}
-	clear(s.kept)
+	clear(s.staged)
 	clear(s.clean)
 	return nil
 }

@@ -7,55 +7,57 @@ import (
 )
 
 const (
-	superOffset = 1024
-	superSize   = 1024
-	rootInode   = 2
+	superOffset = 1024 // bytes before the superblock
+	superSize   = 1024 // bytes of the superblock
+	rootInode   = 2    // inode of the root folder
 )
 
-// Bits of the required features.
+// Bits of features that require special treatment.
 const (
-	compatJournal      = 0x4
-	compatSparseSuper2 = 0x200
+	compatJournal      = 0x4   // has_journal
+	compatSparseSuper2 = 0x200 // sparse_super2: at most two copies of the superblock
 
-	incompatFileType = 0x2
-	incompatRecover  = 0x4
-	incompatExtents  = 0x40
-	incompat64Bit    = 0x80
-	incompatCSumSeed = 0x2000
+	incompatFileType = 0x2    // filetype: entries of folders contain the kind of the file
+	incompatRecover  = 0x4    // needs_recovery: the journal has changes to replay
+	incompatExtents  = 0x40   // extents
+	incompat64Bit    = 0x80   // 64bit: block numbers of 64 bits
+	incompatCSumSeed = 0x2000 // metadata_csum_seed: the superblock stores the checksum seed
 
-	roSparseSuper  = 0x1
-	roHugeFile     = 0x8
-	roGroupCSum    = 0x10
-	roMetadataCSum = 0x400
+	roSparseSuper  = 0x1   // sparse_super: copies of the superblock only in some groups
+	roHugeFile     = 0x8   // huge_file: files larger than 2 TiB
+	roGroupCSum    = 0x10  // uninit_bg (gdt_csum): descriptors have a 16-bit checksum
+	roMetadataCSum = 0x400 // metadata_csum: all metadata has a CRC-32C
 )
 
-// A super is what never changes of a superblock.
+// A super contains the fields of a superblock that do not change.
 type super struct {
-	blockSize      int64
-	blocks         int64
-	firstBlock     int64 // block that holds the superblock
-	blocksPerGroup int64
-	groups         int64
-	inodes         uint32
-	firstInode     uint32 // first inode that is not reserved
-	inodesPerGroup uint32
-	inodeSize      int64
-	descSize       int64
-	reservedGDT    int64
-	wantExtra      uint16
-	compat         uint32
-	incompat       uint32
-	roCompat       uint32
-	backups        [2]int64 // backup groups of sparse_super2
-	uuid           []byte
-	seed           uint32 // seed of checksums
+	blockSize      int64    // bytes of a block, 1 KiB to 32 KiB
+	blocks         int64    // number of blocks of the file system
+	firstBlock     int64    // block that contains the superblock: 1 for blocks of 1 KiB, otherwise 0
+	blocksPerGroup int64    // blocks of each group but the last
+	groups         int64    // number of groups
+	inodes         uint32   // number of inodes
+	firstInode     uint32   // first inode that is not reserved
+	inodesPerGroup uint32   // inodes of each group
+	inodeSize      int64    // bytes of an inode, 128 or more
+	descSize       int64    // bytes of a group descriptor: 32, or at least 64 for 64-bit block numbers
+	reservedGDT    int64    // blocks after the descriptors that are reserved for growth (resize_inode)
+	wantExtra      uint16   // s_want_extra_isize: extra bytes of new inodes
+	compat         uint32   // compatible features
+	incompat       uint32   // incompatible features
+	roCompat       uint32   // read-only compatible features
+	backups        [2]int64 // groups with a copy of the superblock, for sparse_super2
+	uuid           []byte   // UUID of the file system, part of checksums
+	seed           uint32   // seed of CRC-32C checksums
 }
 
+// metadataCSum reports whether all metadata has checksums.
 func (s *super) metadataCSum() bool { return s.roCompat&roMetadataCSum != 0 }
 
-// uninitGroups reports whether the flags of groups that were never written to count.
+// uninitGroups reports whether group descriptors have valid "uninitialized" flags and a checksum.
 func (s *super) uninitGroups() bool { return s.roCompat&(roGroupCSum|roMetadataCSum) != 0 }
 
+// parseSuper parses a superblock of superSize bytes and checks it with checkSuper.
 func parseSuper(p []byte) (*super, error) {
 	if le16(p, 0x38) != 0xef53 {
 		return nil, fault.New(fault.Unsupported, "no ext superblock")
@@ -77,15 +79,16 @@ func parseSuper(p []byte) (*super, error) {
 		s.blocks |= int64(le32(p, 0x150)) << 32
 		s.descSize = int64(le16(p, 0xfe))
 	}
+	// The seed is derived from the UUID unless the superblock stores it.
 	s.seed = crc32c(^uint32(0), s.uuid)
 	if s.incompat&incompatCSumSeed != 0 {
 		s.seed = le32(p, 0x270)
 	}
-	return s, s.check(p)
+	return s, s.checkSuper(p)
 }
 
-// check refuses file systems that are unsupported, damaged, or in use.
-func (s *super) check(p []byte) error {
+// checkSuper fails if the file system is unsupported, damaged or in use. It sets s.groups.
+func (s *super) checkSuper(p []byte) error {
 	if s.metadataCSum() && le32(p, 0x3fc) != crc32c(^uint32(0), p[:0x3fc]) {
 		return corrupt("the superblock's checksum is wrong")
 	}
@@ -93,12 +96,13 @@ func (s *super) check(p []byte) error {
 		return err
 	}
 	if foreign := s.foreignFeatures(); len(foreign) > 0 {
-		return fault.New(fault.Unsupported, "the file system has features that are not written to: %s", strings.Join(foreign, ", ")).
-			WithHint("move the VM with the compat profile, which changes nothing in the guest")
+		return fault.New(fault.Unsupported, "the file system has features that decamp does not write: %s", strings.Join(foreign, ", ")).
+			WithHint("migrate the VM with the compat profile, which changes nothing in the guest")
 	}
 	if err := s.checkGeometry(); err != nil {
 		return err
 	}
+	// The last group may be shorter.
 	s.groups = (s.blocks - s.firstBlock + s.blocksPerGroup - 1) / s.blocksPerGroup
 	if s.groups > 1<<22 || s.groups*int64(s.inodesPerGroup) != int64(s.inodes) {
 		return corrupt("%d inodes in %d groups of %d", s.inodes, s.groups, s.inodesPerGroup)
@@ -106,6 +110,7 @@ func (s *super) check(p []byte) error {
 	return nil
 }
 
+// checkGeometry fails if a size or count is outside the range that the other functions rely on.
 func (s *super) checkGeometry() error {
 	perBlock := s.blockSize * 8 // bits of a bitmap
 	switch {
@@ -125,8 +130,10 @@ func (s *super) checkGeometry() error {
 	return nil
 }
 
-// checkClean refuses a file system that has a journal to replay, or was not unmounted.
+// checkClean fails if the journal has changes to replay, if the file system was not unmounted, or
+// if the kernel recorded errors.
 func (s *super) checkClean(p []byte) error {
+	// s_state: EXT4_VALID_FS and EXT4_ERROR_FS; s_last_orphan is a list of inodes to delete.
 	const valid, errors = 1, 2
 	state, orphan := le16(p, 0x3a), le32(p, 0xe8)
 	orphans := orphan != 0 || s.roCompat&roOrphanPresent != 0

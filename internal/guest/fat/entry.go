@@ -5,23 +5,24 @@ import (
 	"unicode/utf16"
 )
 
-// An entry is a file or folder, as its folder has it.
-type entry struct {
-	name  string
-	attr  byte
-	first int64 // cluster
-	size  int64 // bytes
+// A dirEntry is a file or folder according to its parent folder.
+type dirEntry struct {
+	name  string // long name, or the short name of a file without one
+	attr  byte   // attrVolume, attrFolder and other attributes
+	first int64  // first cluster; 0 for an empty file
+	size  int64  // bytes; 0 for folders
 }
 
 const (
-	attrLong  = 0x0f
-	lowerBase = 0x08 // flag in byte 12: Windows NT marks short names in lower case with it
-	lowerExt  = 0x10
+	attrLong  = 0x0f // attributes that mark a piece of a long name
+	lowerBase = 0x08 // flag in byte 12: Windows NT displays the base of the short name in lower case
+	lowerExt  = 0x10 // flag in byte 12: the same for the extension
 )
 
-// entries reads the lines of a folder: a long name stands before its entry in pieces of
-// thirteen characters, the last one first.
-func entries(p []byte, yield func(entry) bool) {
+// eachEntry calls yield for each file and folder in the bytes of a folder, until yield returns
+// false. It omits the volume label, "." and "..". A long name precedes its entry in pieces of
+// thirteen characters, the last piece first.
+func eachEntry(p []byte, yield func(dirEntry) bool) {
 	var long longName
 	for ; len(p) >= 32 && p[0] != 0; p = p[32:] {
 		line := p[:32]
@@ -29,12 +30,12 @@ func entries(p []byte, yield func(entry) bool) {
 		case line[0] == 0xe5: // removed
 			long = longName{}
 		case line[11]&0x3f == attrLong:
-			long.add(line)
+			long.addPiece(line)
 		case line[11]&attrVolume != 0:
 			long = longName{}
 		default:
-			e := entry{
-				name: long.of(line), attr: line[11],
+			e := dirEntry{
+				name: long.nameOf(line), attr: line[11],
 				first: int64(le16(line, 20))<<16 | int64(le16(line, 26)), size: int64(le32(line, 28)),
 			}
 			long = longName{}
@@ -45,15 +46,15 @@ func entries(p []byte, yield func(entry) bool) {
 	}
 }
 
-// A longName has the parts of a long name read so far.
+// A longName collects the pieces of a long name. The zero longName has none.
 type longName struct {
-	units []uint16
-	next  byte // number of the piece that must come
-	sum   byte // checksum of its short name
+	units []uint16 // UTF-16 units of the pieces so far
+	next  byte     // number of the expected piece; 0 if the name is complete
+	sum   byte     // checksum of the short name that the long name belongs to
 }
 
-// add takes the piece in one line. One out of order begins nothing.
-func (l *longName) add(line []byte) {
+// addPiece adds the piece in a line. A piece out of order discards the name.
+func (l *longName) addPiece(line []byte) {
 	const last = 0x40
 	number := line[0] &^ last
 	switch {
@@ -65,6 +66,7 @@ func (l *longName) add(line []byte) {
 	}
 	l.next = number - 1
 	piece := make([]uint16, 0, 13)
+	// The thirteen units of a piece surround its attributes, checksum and cluster.
 	for _, at := range []int{1, 3, 5, 7, 9, 14, 16, 18, 20, 22, 24, 28, 30} {
 		u := le16(line, at)
 		if u == 0 {
@@ -75,14 +77,14 @@ func (l *longName) add(line []byte) {
 	l.units = append(piece, l.units...)
 }
 
-// of returns the name of the entry in line: the long one if it is complete and belongs to
-// it, else the short one.
-func (l *longName) of(line []byte) string {
-	if len(l.units) > 0 && l.next == 0 && l.sum == checksum(line[:11]) {
+// nameOf returns the name of the entry in line: the long name if it is complete and has the
+// checksum of the short name, otherwise the short name.
+func (l *longName) nameOf(line []byte) string {
+	if len(l.units) > 0 && l.next == 0 && l.sum == shortChecksum(line[:11]) {
 		return string(utf16.Decode(l.units))
 	}
 	base, ext := strings.TrimRight(string(line[:8]), " "), strings.TrimRight(string(line[8:11]), " ")
-	if strings.HasPrefix(base, "\x05") { // stands for a letter that would mean removed
+	if strings.HasPrefix(base, "\x05") { // 0x05 replaces a first byte of 0xe5, which would mark a deleted entry
 		base = "\xe5" + base[1:]
 	}
 	if line[12]&lowerBase != 0 {
@@ -97,8 +99,8 @@ func (l *longName) of(line []byte) string {
 	return strings.ToValidUTF8(base, "?")
 }
 
-// checksum is the one that ties a long name to a short one.
-func checksum(short []byte) byte {
+// shortChecksum returns the checksum of a short name that each piece of its long name contains.
+func shortChecksum(short []byte) byte {
 	var sum byte
 	for _, b := range short {
 		sum = sum>>1 | sum<<7

@@ -17,35 +17,37 @@ import (
 )
 
 const (
-	// maxClusters bounds the clusters of one file that are followed.
+	// maxClusters limits the clusters of one file that are followed.
 	maxClusters = 1 << 20
 
-	maxTable = 8 << 20 // bytes of the table that are held; FAT16 has 128 KiB at most
-	rootFAT  = 0       // the number of FAT12's and FAT16's root folder
+	maxTable = 8 << 20 // bytes of the table in memory; a FAT16 has at most 128 KiB
+	rootFAT  = 0       // first cluster of the root folder of FAT12 and FAT16, which has a separate area
 )
 
-// FS is a FAT file system.
+// FS is a FAT file system. It is not safe for concurrent use.
 type FS struct {
 	*tree.Tree
-	r        budget.Reader
-	bits     int   // 12, 16 or 32: of an entry of the table
-	cluster  int64 // bytes
-	clusters int64 // their number
-	data     int64 // byte of cluster 2
-	root     extent
-	top      int64 // cluster of the root folder; rootFAT if it is in a separate area
-	table    []byte
+	r           budget.Reader // file system from its first byte
+	bits        int           // bits of a table entry: 12, 16 or 32
+	clusterSize int64         // bytes of a cluster
+	clusters    int64         // number of clusters
+	dataOff     int64         // offset of cluster 2, the first one, in bytes
+	root        extent        // area of the root folder of FAT12 and FAT16; empty for FAT32
+	rootCluster int64         // first cluster of the root folder; rootFAT if it is in a separate area
+	table       []byte        // first copy of the table, at most maxTable bytes of it
 }
 
-// An extent is a range of the medium, in bytes.
+// An extent is a range of the device.
 type extent struct{ off, size int64 }
 
-// Open reads the boot sector and the table of the file system at r's first byte.
+// Open reads the boot sector and the table of the file system that begins at r's first byte.
 func Open(r budget.Reader) (*FS, error) {
 	b := make([]byte, 512)
 	if _, err := r.ReadAt(b, 0); err != nil {
 		return nil, err
 	}
+	// Offsets: 11 bytes of a sector, 13 sectors of a cluster, 14 reserved sectors, 16 tables, 17 entries of the
+	// root, 19 and 32 sectors, 22 and 36 sectors of a table, 44 first cluster of the root.
 	sector, perCluster := int64(le16(b, 11)), int64(b[13])
 	reserved, tables, rootEntries := int64(le16(b, 14)), int64(b[16]), int64(le16(b, 17))
 	sectors, perTable := int64(le16(b, 19)), int64(le16(b, 22))
@@ -63,16 +65,18 @@ func Open(r budget.Reader) (*FS, error) {
 	case reserved == 0 || tables == 0 || perTable == 0:
 		return nil, fmt.Errorf("%d reserved sectors, %d tables of %d", reserved, tables, perTable)
 	}
-	fs := &FS{r: r, cluster: perCluster * sector}
+	fs := &FS{r: r, clusterSize: perCluster * sector}
+	// The root area of FAT12 and FAT16 follows the tables; in a FAT32 rootEntries is 0.
 	fs.root = extent{(reserved + tables*perTable) * sector, rootEntries * 32}
-	fs.data = fs.root.off + (fs.root.size+sector-1)/sector*sector
-	fs.clusters = (sectors*sector - fs.data) / fs.cluster
-	return fs, fs.open(extent{reserved * sector, perTable * sector}, int64(le32(b, 44)))
+	fs.dataOff = fs.root.off + (fs.root.size+sector-1)/sector*sector
+	fs.clusters = (sectors*sector - fs.dataOff) / fs.clusterSize
+	return fs, fs.openTable(extent{reserved * sector, perTable * sector}, int64(le32(b, 44)))
 }
 
-// open determines the type of the file system from the number of clusters, as the specification
-// requires.
-func (fs *FS) open(table extent, root int64) error {
+// openTable reads the table and opens the root folder. It determines the type of the file system
+// from the number of clusters, as the specification requires. root is the root's first cluster in a
+// FAT32.
+func (fs *FS) openTable(table extent, root int64) error {
 	switch {
 	case fs.clusters <= 0:
 		return errors.New("no clusters")
@@ -95,14 +99,15 @@ func (fs *FS) open(table extent, root int64) error {
 		return fmt.Errorf("table: %w", err)
 	}
 	if fs.bits == 32 {
-		fs.top = root
+		fs.rootCluster = root
 	}
-	fs.Tree = tree.New(&node{fs: fs, folder: true, first: fs.top})
+	fs.Tree = tree.New(&node{fs: fs, folder: true, first: fs.rootCluster})
 	return nil
 }
 
-// entry returns the table's entry of cluster n; ok is false for an invalid one.
-func (fs *FS) entry(n int64) (v int64, ok bool) {
+// tableEntry returns the table entry of cluster n. ok is false if n is invalid or beyond the part
+// of the table in memory.
+func (fs *FS) tableEntry(n int64) (v int64, ok bool) {
 	at := n * int64(fs.bits) / 8
 	if n < 2 || n >= fs.clusters+2 || at+int64(fs.bits+7)/8 > int64(len(fs.table)) {
 		return 0, false
@@ -116,9 +121,11 @@ func (fs *FS) entry(n int64) (v int64, ok bool) {
 	return int64(le32(fs.table, int(at))) & 0xfffffff, true
 }
 
-// next returns the cluster that follows n; 0 at the end of a chain.
-func (fs *FS) next(n int64) (int64, error) {
-	v, ok := fs.entry(n)
+// nextCluster returns the cluster after n; 0 at the end of the chain. It fails if the chain leads
+// to a free or bad cluster.
+func (fs *FS) nextCluster(n int64) (int64, error) {
+	v, ok := fs.tableEntry(n)
+	// Values above the mark of a bad cluster end a chain.
 	bad := int64(0xffffff7)
 	switch fs.bits {
 	case 12:
@@ -137,8 +144,8 @@ func (fs *FS) next(n int64) (int64, error) {
 	return v, nil
 }
 
-// Usage returns how full the file system is, as far as its table is held. Free is 0 if
-// counting it exceeds the budget.
+// Usage returns size and free space in bytes, as far as the table is in memory. Free is 0 if
+// counting exceeds the budget.
 func (fs *FS) Usage() tree.Usage {
 	free := int64(0)
 	for n := int64(2); n < fs.clusters+2; n++ {
@@ -146,7 +153,7 @@ func (fs *FS) Usage() tree.Usage {
 			free = 0
 			break
 		}
-		v, ok := fs.entry(n)
+		v, ok := fs.tableEntry(n)
 		if !ok {
 			break
 		}
@@ -154,8 +161,11 @@ func (fs *FS) Usage() tree.Usage {
 			free++
 		}
 	}
-	return tree.Usage{Size: fs.clusters * fs.cluster, Free: free * fs.cluster}
+	return tree.Usage{Size: fs.clusters * fs.clusterSize, Free: free * fs.clusterSize}
 }
 
+// le16 reads the little-endian 16-bit number at offset at of p.
 func le16(p []byte, at int) uint16 { return binary.LittleEndian.Uint16(p[at:]) }
+
+// le32 reads the little-endian 32-bit number at offset at of p.
 func le32(p []byte, at int) uint32 { return binary.LittleEndian.Uint32(p[at:]) }

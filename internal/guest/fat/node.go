@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	maxFolder  = 2 << 20 // bytes of a folder; the format's own bound
+	maxFolder  = 2 << 20 // bytes of a folder, the limit of the format
 	maxRun     = 1 << 20 // bytes of one read
-	attrVolume = 0x08
-	attrFolder = 0x10
+	attrVolume = 0x08    // volume label
+	attrFolder = 0x10    // folder
 )
 
-// A node is a file or folder, as a tree's node.
+// A node is a file or folder. It implements tree.Node.
 type node struct {
-	fs     *FS
-	folder bool
-	first  int64 // cluster
-	size   int64 // bytes; unknown for a folder
+	fs     *FS   // file system of the file
+	folder bool  // the node is a folder
+	first  int64 // first cluster; 0 for an empty file or the root of FAT12 and FAT16
+	size   int64 // bytes of a file; 0 for a folder, whose size is not stored
 
-	chained  bool // clusters is complete
-	clusters []int64
+	chained  bool    // clusters is complete
+	clusters []int64 // clusters in order, cached by clusterChain
 }
 
+// Kind implements tree.Node; FAT has no links.
 func (n *node) Kind() tree.Kind {
 	if n.folder {
 		return tree.Folder
@@ -35,17 +36,20 @@ func (n *node) Kind() tree.Kind {
 	return tree.File
 }
 
+// Size implements tree.Node.
 func (n *node) Size() int64 { return n.size }
 
+// Target always fails.
 func (n *node) Target() (string, error) { return "", errors.New("no symbolic link") }
 
-// chain returns the clusters of a file, up to a number of bytes.
-func (n *node) chain(size int64) ([]int64, error) {
+// clusterChain returns the clusters of the first size bytes and caches them. It fails if there are
+// more than maxClusters, so that a loop ends.
+func (n *node) clusterChain(size int64) ([]int64, error) {
 	if n.chained {
 		return n.clusters, nil
 	}
 	var all []int64
-	for c := n.first; c != 0 && int64(len(all))*n.fs.cluster < size; {
+	for c := n.first; c != 0 && int64(len(all))*n.fs.clusterSize < size; {
 		if len(all) == maxClusters {
 			return nil, fmt.Errorf("a file of more than %d clusters", maxClusters)
 		}
@@ -54,7 +58,7 @@ func (n *node) chain(size int64) ([]int64, error) {
 				return nil, err
 			}
 		}
-		next, err := n.fs.next(c)
+		next, err := n.fs.nextCluster(c)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +69,7 @@ func (n *node) chain(size int64) ([]int64, error) {
 	return all, nil
 }
 
-// ReadAt reads clusters that lie side by side at once.
+// ReadAt implements io.ReaderAt. It reads contiguous clusters with one read.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	if n.folder {
 		return 0, errors.New("no regular file")
@@ -73,8 +77,9 @@ func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	return n.readAt(p, off, n.size)
 }
 
+// readAt reads from a file or folder of size bytes.
 func (n *node) readAt(p []byte, off, size int64) (int, error) {
-	clusters, err := n.chain(size)
+	clusters, err := n.clusterChain(size)
 	if err != nil {
 		return 0, err
 	}
@@ -83,12 +88,13 @@ func (n *node) readAt(p []byte, off, size int64) (int, error) {
 	})
 }
 
-// readRun fills the start of p, as far as its clusters follow one another.
+// readRun fills the beginning of p from byte off, up to the end of contiguous clusters. It returns the
+// bytes read.
 func (n *node) readRun(clusters []int64, p []byte, off int64) (int, error) {
 	if err := n.fs.r.Budget().Step(1); err != nil {
 		return 0, err
 	}
-	size := n.fs.cluster
+	size := n.fs.clusterSize
 	i, skip := off/size, off%size
 	if i >= int64(len(clusters)) {
 		return 0, fmt.Errorf("the chain of clusters ends at byte %d: %w", int64(len(clusters))*size, io.ErrUnexpectedEOF)
@@ -97,12 +103,13 @@ func (n *node) readRun(clusters []int64, p []byte, off int64) (int, error) {
 	for j := i + 1; length < int64(len(p)) && j < int64(len(clusters)) && clusters[j] == clusters[j-1]+1; j++ {
 		length += size
 	}
-	return n.fs.r.ReadAt(p[:min(length, int64(len(p)))], n.fs.data+(clusters[i]-2)*size+skip)
+	return n.fs.r.ReadAt(p[:min(length, int64(len(p)))], n.fs.dataOff+(clusters[i]-2)*size+skip)
 }
 
-// content returns a folder's bytes. The root of FAT12 and FAT16 is in a separate area.
-func (n *node) content() ([]byte, error) {
+// readFolder returns the bytes of a folder. The root of FAT12 and FAT16 is in a separate area.
+func (n *node) readFolder() ([]byte, error) {
 	if n.first == rootFAT {
+		// In a FAT32 cluster 0 means that the entry is damaged.
 		if n.fs.bits == 32 {
 			return nil, errors.New("a folder without a cluster")
 		}
@@ -110,20 +117,20 @@ func (n *node) content() ([]byte, error) {
 		_, err := n.fs.r.ReadAt(p, n.fs.root.off)
 		return p, err
 	}
-	clusters, err := n.chain(maxFolder)
+	clusters, err := n.clusterChain(maxFolder)
 	if err != nil {
 		return nil, err
 	}
-	size := int64(len(clusters)) * n.fs.cluster
+	size := int64(len(clusters)) * n.fs.clusterSize
 	p := make([]byte, size)
 	_, err = n.readAt(p, 0, size)
 	return p, err
 }
 
-// List returns the names in a folder.
+// List implements tree.Node.
 func (n *node) List() ([]tree.Entry, error) {
 	var all []tree.Entry
-	err := n.each(func(e entry) bool {
+	err := n.eachChild(func(e dirEntry) bool {
 		kind := tree.File
 		if e.attr&attrFolder != 0 {
 			kind = tree.Folder
@@ -134,10 +141,10 @@ func (n *node) List() ([]tree.Entry, error) {
 	return all, err
 }
 
-// Find looks a name up, whatever its case.
+// Find implements tree.Node. Names are compared without regard to case.
 func (n *node) Find(name string) (tree.Node, error) {
 	var found *node
-	err := n.each(func(e entry) bool {
+	err := n.eachChild(func(e dirEntry) bool {
 		if strings.EqualFold(e.name, name) {
 			found = &node{fs: n.fs, folder: e.attr&attrFolder != 0, first: e.first, size: e.size}
 		}
@@ -154,18 +161,18 @@ func (n *node) Find(name string) (tree.Node, error) {
 	return found, nil
 }
 
-// each gives a folder's entries to yield until it returns false.
-func (n *node) each(yield func(entry) bool) error {
+// eachChild calls yield for each entry of a folder until yield returns false.
+func (n *node) eachChild(yield func(dirEntry) bool) error {
 	if !n.folder {
 		return errors.New("no folder")
 	}
-	p, err := n.content()
+	p, err := n.readFolder()
 	if err != nil {
 		return err
 	}
-	if err := n.fs.r.Budget().Step(int64(len(p)) / 32); err != nil { // its lines
+	if err := n.fs.r.Budget().Step(int64(len(p)) / 32); err != nil { // one step for each entry
 		return err
 	}
-	entries(p, yield)
+	eachEntry(p, yield)
 	return nil
 }

@@ -2,24 +2,25 @@ package fat
 
 import "github.com/decamp/decamp/internal/guest/budget"
 
-// staged reads a device with pending writes.
-type staged struct {
-	r      budget.Reader
-	writes []pending
+// A stagedReader reads a device as if pending writes had been made.
+type stagedReader struct {
+	r      budget.Reader  // device
+	writes []pendingWrite // pending writes in order; later ones take precedence
 }
 
-// A pending write is one that Flush makes.
-type pending struct {
-	off  int64
-	data []byte
+// A pendingWrite is a write that Flush will make.
+type pendingWrite struct {
+	off  int64  // offset on the device
+	data []byte // private copy of the bytes
 }
 
-func (s *staged) write(p []byte, off int64) {
-	s.writes = append(s.writes, pending{off, append([]byte(nil), p...)})
+// addWrite adds a pending write; p is copied.
+func (s *stagedReader) addWrite(p []byte, off int64) {
+	s.writes = append(s.writes, pendingWrite{off, append([]byte(nil), p...)})
 }
 
-// ReadAt is part of io.ReaderAt.
-func (s *staged) ReadAt(p []byte, off int64) (int, error) {
+// ReadAt implements io.ReaderAt.
+func (s *stagedReader) ReadAt(p []byte, off int64) (int, error) {
 	n, err := s.r.ReadAt(p, off)
 	for _, w := range s.writes {
 		from, to := max(off, w.off), min(off+int64(n), w.off+int64(len(w.data)))
@@ -30,5 +31,5 @@ func (s *staged) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Budget is that of the device.
-func (s *staged) Budget() *budget.Budget { return s.r.Budget() }
+// Budget returns the budget of the device.
+func (s *stagedReader) Budget() *budget.Budget { return s.r.Budget() }

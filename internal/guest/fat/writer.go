@@ -14,30 +14,32 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// A Device holds a file system, from its first byte on.
+// A Device contains a file system from its first byte on.
 type Device = budget.ReadWriter
 
-// A Writer adds files to a file system, and changes nothing that is there: new files lie in free
-// clusters and in free lines of their folders. Nothing reaches the device before Flush.
+// A Writer adds files to a file system. It does not change existing files: new ones use free
+// clusters and free entries of their folders. Flush makes all writes; before it the device is
+// unchanged.
 type Writer struct {
-	fs     *FS
-	to     io.WriterAt
-	staged *staged
-	tables []extent // all copies of the table
-	info   int64    // byte of FAT32's count of free clusters; 0: it has none
-	taken  int64    // clusters
-	now    time.Time
+	fs           *FS           // file system with pending changes
+	to           io.WriterAt   // device
+	staged       *stagedReader // pending writes of files and folders
+	tables       []extent      // all copies of the table
+	freeCountOff int64         // offset of FAT32's count of free clusters; 0 if it has none
+	allocated    int64         // clusters allocated since the last Flush
+	now          time.Time     // time of new files
 }
 
-// odd refuses an unusual file system.
-func odd(format string, args ...any) error {
+// unusualError returns a fault.Unsupported error for a file system that the Writer does not change.
+func unusualError(format string, args ...any) error {
 	return fault.New(fault.Unsupported, format, args...).WithHint("in the guest: umount /boot/efi && fsck.vfat -a its partition, and copy it again")
 }
 
-// OpenWriter opens the file system on dev. It refuses (fault.Unsupported) tables that differ, are not
-// mirrored or contradict themselves, and those of more than 8 MiB.
+// OpenWriter opens the file system on dev for additions at the time now. It refuses
+// (fault.Unsupported) a file system whose tables differ, are not mirrored, are inconsistent, or
+// exceed 8 MiB.
 func OpenWriter(dev Device, now time.Time) (*Writer, error) {
-	s := &staged{r: dev}
+	s := &stagedReader{r: dev}
 	fsys, err := Open(s)
 	if err != nil {
 		return nil, err
@@ -52,13 +54,14 @@ func OpenWriter(dev Device, now time.Time) (*Writer, error) {
 		perTable = int64(le32(b, 36))
 	}
 	if need := ((fsys.clusters+2)*int64(fsys.bits) + 7) / 8; need > int64(len(fsys.table)) {
-		return nil, odd("a table of %d bytes", need)
+		return nil, unusualError("a table of %d bytes", need)
 	}
 	if fsys.bits == 32 {
+		// Bit 7 of the flags at 40 means that only one table is active.
 		if le16(b, 40)&0x80 != 0 {
-			return nil, odd("its tables are not mirrored")
+			return nil, unusualError("its tables are not mirrored")
 		}
-		if err := w.findInfo(int64(le16(b, 48)) * sector); err != nil {
+		if err := w.findFreeCount(int64(le16(b, 48)) * sector); err != nil {
 			return nil, err
 		}
 	}
@@ -71,8 +74,8 @@ func OpenWriter(dev Device, now time.Time) (*Writer, error) {
 	return w, w.checkChains()
 }
 
-// checkChains refuses chains that meet, or refer to free clusters: a new file would share clusters with
-// another.
+// checkChains fails if two chains share a cluster or a chain leads to a free one, because then a
+// new file could share clusters with an existing file.
 func (w *Writer) checkChains() error {
 	if err := w.fs.r.Budget().Hold(w.fs.clusters + 2); err != nil {
 		return err
@@ -83,18 +86,19 @@ func (w *Writer) checkChains() error {
 	}
 	led := make([]bool, w.fs.clusters+2)
 	for c := int64(2); c < w.fs.clusters+2; c++ {
-		v, _ := w.fs.entry(c)
+		v, _ := w.fs.tableEntry(c)
 		if v < 2 || v >= w.fs.clusters+2 {
 			continue
 		}
-		if next, _ := w.fs.entry(v); next == 0 || led[v] {
-			return odd("cluster %d leads to one that is free or another's", c)
+		if next, _ := w.fs.tableEntry(v); next == 0 || led[v] {
+			return unusualError("cluster %d leads to one that is free or another's", c)
 		}
 		led[v] = true
 	}
 	return nil
 }
 
+// compareTables fails if a copy of the table differs from the first one.
 func (w *Writer) compareTables() error {
 	other := make([]byte, len(w.fs.table))
 	for _, t := range w.tables[1:] {
@@ -102,33 +106,35 @@ func (w *Writer) compareTables() error {
 			return err
 		}
 		if !bytes.Equal(other, w.fs.table) {
-			return odd("its tables differ")
+			return unusualError("its tables differ")
 		}
 	}
 	return nil
 }
 
-// findInfo finds the count of free clusters, if there is one.
-func (w *Writer) findInfo(at int64) error {
+// findFreeCount sets freeCountOff if the sector at offset at is a valid FSInfo with a known count.
+func (w *Writer) findFreeCount(at int64) error {
 	p := make([]byte, 512)
 	if _, err := w.staged.r.ReadAt(p, at); err != nil {
 		return err
 	}
+	// FSInfo has signatures at 0 and 484 and the count at 488; 0xffffffff means unknown.
 	const lead, middle, free = 0x41615252, 0x61417272, 488
 	if at > 0 && le32(p, 0) == lead && le32(p, 484) == middle && le32(p, free) != 0xffffffff {
-		w.info = at + free
+		w.freeCountOff = at + free
 	}
 	return nil
 }
 
-// Tree returns the file system with the additions.
+// Tree returns the files, including additions.
 func (w *Writer) Tree() *tree.Tree { return w.fs.Tree }
 
-// Add makes a file, and the folders above it that are missing. All names must be short ones
-// (8.3); letters become upper case. A file that is there is fs.ErrExist; no room is fault.Full.
+// Add adds a file and the missing folders of its path. All names must be short (8.3); letters
+// become upper case. The error is fs.ErrExist if the file exists, and fault.Full if there is not
+// enough space.
 func (w *Writer) Add(path string, data []byte) error {
 	parts := strings.Split(path, "/")
-	folder, err := w.folder(parts[:len(parts)-1])
+	folder, err := w.openFolder(parts[:len(parts)-1])
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -136,19 +142,19 @@ func (w *Writer) Add(path string, data []byte) error {
 	if _, err := folder.Find(name); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, errors.Join(err, fs.ErrExist))
 	}
-	if err := w.add(folder, name, 0, data); err != nil {
+	if err := w.addEntry(folder, name, 0, data); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
-// folder opens a path from the root, and creates missing folders.
-func (w *Writer) folder(names []string) (*node, error) {
-	at := &node{fs: w.fs, folder: true, first: w.fs.top}
+// openFolder returns the folder at the path from the root, and creates missing folders.
+func (w *Writer) openFolder(names []string) (*node, error) {
+	at := &node{fs: w.fs, folder: true, first: w.fs.rootCluster}
 	for _, name := range names {
 		next, err := at.Find(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			if err := w.add(at, name, attrFolder, nil); err != nil {
+			if err := w.addEntry(at, name, attrFolder, nil); err != nil {
 				return nil, err
 			}
 			next, err = at.Find(name)
@@ -157,24 +163,24 @@ func (w *Writer) folder(names []string) (*node, error) {
 			return nil, err
 		}
 		if next.Kind() != tree.Folder {
-			return nil, fmt.Errorf("%s is no folder", name)
+			return nil, fmt.Errorf("%s is not a folder", name)
 		}
 		at = next.(*node)
 	}
 	return at, nil
 }
 
-// add makes a file or a folder in one.
-func (w *Writer) add(in *node, name string, attr byte, data []byte) error {
+// addEntry adds a file, or an empty folder if attr is attrFolder, to the folder in.
+func (w *Writer) addEntry(in *node, name string, attr byte, data []byte) error {
 	short, err := shortName(name)
 	if err != nil {
 		return err
 	}
 	size := int64(len(data))
 	if attr == attrFolder {
-		data = make([]byte, w.fs.cluster)
+		data = make([]byte, w.fs.clusterSize)
 	}
-	clusters, err := w.take((int64(len(data)) + w.fs.cluster - 1) / w.fs.cluster)
+	clusters, err := w.allocateClusters((int64(len(data)) + w.fs.clusterSize - 1) / w.fs.clusterSize)
 	if err != nil {
 		return err
 	}
@@ -184,44 +190,45 @@ func (w *Writer) add(in *node, name string, attr byte, data []byte) error {
 	}
 	if attr == attrFolder {
 		parent := in.first
-		if parent == w.fs.top {
-			parent = 0 // both kinds of root
+		if parent == w.fs.rootCluster {
+			parent = 0 // ".." of a subfolder of the root is always 0
 		}
-		copy(data, w.line([11]byte([]byte(".          ")), attrFolder, first, 0))
-		copy(data[lineLen:], w.line([11]byte([]byte("..         ")), attrFolder, parent, 0))
+		copy(data, w.makeLine([11]byte([]byte(".          ")), attrFolder, first, 0))
+		copy(data[lineLen:], w.makeLine([11]byte([]byte("..         ")), attrFolder, parent, 0))
 	}
 	for i, c := range clusters {
-		from := int64(i) * w.fs.cluster
-		w.staged.write(data[from:min(from+w.fs.cluster, int64(len(data)))], w.place(c))
+		from := int64(i) * w.fs.clusterSize
+		w.staged.addWrite(data[from:min(from+w.fs.clusterSize, int64(len(data)))], w.clusterOff(c))
 	}
-	return w.enter(in, w.line(short, attr, first, size))
+	return w.addLine(in, w.makeLine(short, attr, first, size))
 }
 
-// take takes free clusters and makes a chain of them.
-func (w *Writer) take(n int64) (clusters []int64, err error) {
+// allocateClusters allocates n free clusters and links them to a chain. It fails with fault.Full,
+// and changes nothing, if fewer are free.
+func (w *Writer) allocateClusters(n int64) (clusters []int64, err error) {
 	for c := int64(2); c < w.fs.clusters+2 && int64(len(clusters)) < n; c++ {
-		if v, ok := w.fs.entry(c); ok && v == 0 {
+		if v, ok := w.fs.tableEntry(c); ok && v == 0 {
 			clusters = append(clusters, c)
 		}
 	}
 	if int64(len(clusters)) < n {
-		return nil, fault.New(fault.Full, "%d KiB are free, and %d are needed", int64(len(clusters))*w.fs.cluster>>10, n*w.fs.cluster>>10).
+		return nil, fault.New(fault.Full, "%d KiB are free, and %d are needed", int64(len(clusters))*w.fs.clusterSize>>10, n*w.fs.clusterSize>>10).
 			WithHint("in the guest, remove unneeded files from its EFI system partition, /boot/efi")
 	}
-	w.taken += n
+	w.allocated += n
 	for i, c := range clusters {
 		next := int64(0xfffffff) // the end
 		if i+1 < len(clusters) {
 			next = clusters[i+1]
 		}
-		w.fs.set(c, next)
+		w.fs.setTableEntry(c, next)
 	}
 	return clusters, nil
 }
 
-// enter puts a line into a folder, which grows if it has no room.
-func (w *Writer) enter(in *node, line []byte) error {
-	p, err := in.content()
+// addLine writes an entry to the first free place of a folder. It adds a cluster to a full folder.
+func (w *Writer) addLine(in *node, line []byte) error {
+	p, err := in.readFolder()
 	if err != nil {
 		return err
 	}
@@ -230,10 +237,10 @@ func (w *Writer) enter(in *node, line []byte) error {
 		at += lineLen
 	}
 	if at >= len(p) {
-		if err := w.grow(in); err != nil {
+		if err := w.growFolder(in); err != nil {
 			return err
 		}
-		return w.enter(in, line)
+		return w.addLine(in, line)
 	}
 	if p[at] == 0 && at+lineLen < len(p) { // bytes after the end may have any value
 		line = append(line, make([]byte, lineLen)...)
@@ -241,34 +248,35 @@ func (w *Writer) enter(in *node, line []byte) error {
 	for ; len(line) > 0; at, line = at+lineLen, line[lineLen:] {
 		off := w.fs.root.off + int64(at)
 		if in.first != rootFAT {
-			off = w.place(in.clusters[int64(at)/w.fs.cluster]) + int64(at)%w.fs.cluster
+			off = w.clusterOff(in.clusters[int64(at)/w.fs.clusterSize]) + int64(at)%w.fs.clusterSize
 		}
-		w.staged.write(line[:lineLen], off)
+		w.staged.addWrite(line[:lineLen], off)
 	}
 	return nil
 }
 
-// grow gives a folder one more cluster.
-func (w *Writer) grow(in *node) error {
-	if in.first == rootFAT || int64(len(in.clusters)+1)*w.fs.cluster > maxFolder {
-		return fault.New(fault.Full, "a folder has no room for another name").WithHint("in the guest: remove files from the folders of /boot/efi")
+// growFolder adds an empty cluster to a folder. The root of FAT12 and FAT16 cannot grow.
+func (w *Writer) growFolder(in *node) error {
+	if in.first == rootFAT || int64(len(in.clusters)+1)*w.fs.clusterSize > maxFolder {
+		return fault.New(fault.Full, "a folder is full").WithHint("in the guest: remove files from the folders of /boot/efi")
 	}
-	more, err := w.take(1)
+	more, err := w.allocateClusters(1)
 	if err != nil {
 		return err
 	}
-	w.staged.write(make([]byte, w.fs.cluster), w.place(more[0]))
-	w.fs.set(in.clusters[len(in.clusters)-1], more[0])
+	w.staged.addWrite(make([]byte, w.fs.clusterSize), w.clusterOff(more[0]))
+	w.fs.setTableEntry(in.clusters[len(in.clusters)-1], more[0])
 	in.chained = false
 	return nil
 }
 
-// place is where a cluster is, in bytes.
-func (w *Writer) place(cluster int64) int64 { return w.fs.data + (cluster-2)*w.fs.cluster }
+// clusterOff returns the offset of a cluster in bytes.
+func (w *Writer) clusterOff(cluster int64) int64 { return w.fs.dataOff + (cluster-2)*w.fs.clusterSize }
 
-// Flush writes the additions: the files before the table, and the folders' lines last.
+// Flush writes all additions: contents and folders in the order of the calls, then the tables and
+// the count of free clusters. If it fails, some of them may be written.
 func (w *Writer) Flush() error {
-	if w.taken == 0 {
+	if w.allocated == 0 {
 		return nil
 	}
 	for _, each := range w.staged.writes {
@@ -281,16 +289,16 @@ func (w *Writer) Flush() error {
 			return err
 		}
 	}
-	if w.info > 0 {
+	if w.freeCountOff > 0 {
 		p := make([]byte, 4)
-		if _, err := w.staged.r.ReadAt(p, w.info); err != nil {
+		if _, err := w.staged.r.ReadAt(p, w.freeCountOff); err != nil {
 			return err
 		}
-		put32(p, 0, uint32(max(0, int64(le32(p, 0))-w.taken)))
-		if _, err := w.to.WriteAt(p, w.info); err != nil {
+		put32(p, 0, uint32(max(0, int64(le32(p, 0))-w.allocated)))
+		if _, err := w.to.WriteAt(p, w.freeCountOff); err != nil {
 			return err
 		}
 	}
-	w.taken, w.staged.writes = 0, nil
+	w.allocated, w.staged.writes = 0, nil
 	return nil
 }

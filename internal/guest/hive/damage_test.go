@@ -14,7 +14,7 @@ import (
 func survey(t testing.TB, k *Key, depth int) (failures int) {
 	t.Helper()
 	err := k.eachValue(func(name string, b []byte) (bool, error) {
-		v, err := k.h.value(name, b)
+		v, err := k.h.parseValue(name, b)
 		if len(v.Data) > MaxValue {
 			t.Errorf("a value of %d bytes", len(v.Data))
 		}

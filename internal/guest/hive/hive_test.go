@@ -162,7 +162,7 @@ func wide() (data, big []byte) {
 	put(w.data[40:], bin)
 	put(w.data[4096+8:], bin)
 	a, b, c := w.cell(key("alpha")), w.cell(key("beta")), w.cell(key("gamma"))
-	hashOf := func(s string) uint32 { n, _ := hash(s); return n }
+	hashOf := func(s string) uint32 { n, _ := hashName(s); return n }
 	lists := w.cell(words("ri", 3, w.cell(words("li", 1, a)), w.cell(words("lf", 1, b, binary.LittleEndian.Uint32([]byte("beta")))),
 		w.cell(words("lh", 1, c, hashOf("gamma")))))
 	big = make([]byte, 100000)

@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	pageSize = 16 << 10
-	maxPages = 256 // held: 4 MiB
+	pageSize = 16 << 10 // bytes read at once
+	maxPages = 256      // cached pages: 4 MiB
 )
 
-// pages reads a hive in pages and holds the last ones: cells are small, and what belongs
-// together was mostly written together.
+// pages reads a hive in pages and caches them. Cells are small, and cells that belong together are
+// usually close to each other.
 type pages struct {
-	r      io.ReaderAt
-	budget *budget.Budget
-	held   map[int64][]byte
+	r      io.ReaderAt      // file of the hive
+	budget *budget.Budget   // budget that the cache's memory is charged to
+	cached map[int64][]byte // content of pages by number; emptied when it has maxPages
 }
 
-// read fills p from off.
-func (c *pages) read(p []byte, off int64) error {
+// readAt fills p from offset off of the file. It returns io.ErrUnexpectedEOF after the end.
+func (c *pages) readAt(p []byte, off int64) error {
 	for len(p) > 0 {
-		page, err := c.page(off / pageSize)
+		page, err := c.readPage(off / pageSize)
 		if err != nil {
 			return err
 		}
@@ -37,9 +37,9 @@ func (c *pages) read(p []byte, off int64) error {
 	return nil
 }
 
-// page returns page i; the last one of a file is short.
-func (c *pages) page(i int64) ([]byte, error) {
-	if page, ok := c.held[i]; ok {
+// readPage returns page i; the last page of a file is shorter.
+func (c *pages) readPage(i int64) ([]byte, error) {
+	if page, ok := c.cached[i]; ok {
 		return page, nil
 	}
 	page := make([]byte, pageSize)
@@ -47,13 +47,13 @@ func (c *pages) page(i int64) ([]byte, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	if len(c.held) == maxPages {
-		clear(c.held)
+	if len(c.cached) == maxPages {
+		clear(c.cached)
 		c.budget.Release(maxPages * pageSize)
 	}
 	if err := c.budget.Hold(pageSize); err != nil {
 		return nil, err
 	}
-	c.held[i] = page[:n]
+	c.cached[i] = page[:n]
 	return page[:n], nil
 }

@@ -5,32 +5,32 @@ import (
 	"strings"
 )
 
-// Type is the type of a value's bytes.
+// Type is the type of a value's data, as in the Windows API (REG_SZ is 1).
 type Type uint32
 
-// The types that are read; others are bytes.
+// Types with special methods; values of other types are bytes.
 const (
-	String     Type = 1
-	Expandable Type = 2 // a String with names of environment variables
-	Binary     Type = 3
-	Number     Type = 4 // 32 bits
-	BigEndian  Type = 5 // a Number
-	Strings    Type = 7
-	LongNumber Type = 11 // 64 bits
+	String     Type = 1  // text (REG_SZ)
+	Expandable Type = 2  // text with names of environment variables (REG_EXPAND_SZ)
+	Binary     Type = 3  // bytes (REG_BINARY)
+	Number     Type = 4  // 32 bits, little-endian (REG_DWORD)
+	BigEndian  Type = 5  // 32 bits, big-endian
+	Strings    Type = 7  // several texts (REG_MULTI_SZ)
+	LongNumber Type = 11 // 64 bits, little-endian (REG_QWORD)
 )
 
 const (
-	inline      = 1 << 31      // the flag of a length: the data stands in place of its offset
-	valueLimit  = 20 + 2*16383 // bytes of a value's cell: the longest name there is
-	blockData   = 16344        // bytes of each piece of a value that is in several
-	latin1Value = 1            // the flag of a value whose name has one byte for a character
+	inlineData  = 1 << 31      // flag of a length: the data is stored in the field of its offset
+	valueLimit  = 20 + 2*16383 // bytes of a value's cell that are read: header and longest name
+	blockData   = 16344        // bytes of each piece of a value with several pieces
+	latin1Value = 1            // flag of a value whose name is Latin-1 instead of UTF-16
 )
 
-// A Value is a value of a key. The one that has no name is the key's default.
+// A Value is a value of a key.
 type Value struct {
-	Name string
-	Type Type
-	Data []byte
+	Name string // name; empty for the key's default value
+	Type Type   // type of the data
+	Data []byte // data as stored in the hive, at most MaxValue bytes
 }
 
 // Value returns the value of a name, compared without regard to case. The error is ErrNotFound if it
@@ -44,7 +44,7 @@ func (k *Key) Value(name string) (Value, error) {
 		}
 		var err error
 		none = false
-		found, err = k.h.value(has, b)
+		found, err = k.h.parseValue(has, b)
 		return true, err
 	})
 	if err == nil && none {
@@ -56,7 +56,7 @@ func (k *Key) Value(name string) (Value, error) {
 	return found, nil
 }
 
-// eachValue calls f with the name and the cell of each value, until f is done.
+// eachValue calls f with the name and the cell of each value, until f returns true or an error.
 func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) error {
 	if k.values == 0 || k.valueList == noCell {
 		return nil
@@ -64,7 +64,7 @@ func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) er
 	if k.values > maxKeys {
 		return fmt.Errorf("%w: %d values of a key", errCorrupt, k.values)
 	}
-	list, err := k.h.cell(k.valueList, 4*int(k.values))
+	list, err := k.h.readCell(k.valueList, 4*int(k.values))
 	if err != nil {
 		return err
 	}
@@ -72,11 +72,11 @@ func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) er
 		if 4*i+4 > len(list) {
 			return fmt.Errorf("%w: a list of %d values in %d bytes", errCorrupt, k.values, len(list))
 		}
-		b, err := k.h.marked(le32(list, 4*i), "vk", 20, valueLimit)
+		b, err := k.h.readMarkedCell(le32(list, 4*i), "vk", 20, valueLimit)
 		if err != nil {
 			return err
 		}
-		has, err := name(b[20:], int(le16(b, 2)), le16(b, 16)&latin1Value != 0)
+		has, err := decodeName(b[20:], int(le16(b, 2)), le16(b, 16)&latin1Value != 0)
 		if err != nil {
 			return err
 		}
@@ -87,12 +87,14 @@ func (k *Key) eachValue(f func(name string, b []byte) (done bool, err error)) er
 	return nil
 }
 
-// value reads the cell of a value.
-func (h *Hive) value(name string, b []byte) (Value, error) {
+// parseValue parses the cell of a value and reads its data. It fails if the data exceeds MaxValue.
+func (h *Hive) parseValue(name string, b []byte) (Value, error) {
+	// Offsets in a value's cell: 2 length of the name, 4 length of the data, 8 its cell, 12 type.
 	v := Value{Name: name, Type: Type(le32(b, 12))}
 	length, at := le32(b, 4), le32(b, 8)
-	if length&inline != 0 {
-		if length &^= inline; length > 4 {
+	// Data of at most four bytes replaces the offset.
+	if length&inlineData != 0 {
+		if length &^= inlineData; length > 4 {
 			return v, fmt.Errorf("%w: %d bytes in place of an offset", errCorrupt, length)
 		}
 		v.Data = b[8 : 8+length]
@@ -105,19 +107,19 @@ func (h *Hive) value(name string, b []byte) (Value, error) {
 		return v, nil
 	}
 	var err error
-	v.Data, err = h.data(at, int(length))
+	v.Data, err = h.readData(at, int(length))
 	return v, err
 }
 
-// data reads the data of a value: data of more than one piece has a cell that lists the pieces. Hives
-// before Windows XP have one piece only.
-func (h *Hive) data(at uint32, length int) ([]byte, error) {
-	b, err := h.cell(at, length)
+// readData reads the data of a value from the cell at offset at. A cell that begins with "db" lists
+// several pieces; hives before Windows XP do not have them.
+func (h *Hive) readData(at uint32, length int) ([]byte, error) {
+	b, err := h.readCell(at, length)
 	if err != nil {
 		return nil, err
 	}
 	if length > blockData && len(b) >= 8 && len(b) < length && string(b[:2]) == "db" {
-		return h.pieces(le32(b, 4), int(le16(b, 2)), length)
+		return h.readPieces(le32(b, 4), int(le16(b, 2)), length)
 	}
 	if len(b) < length {
 		return nil, fmt.Errorf("%w: %d bytes of a value in a cell of %d", errCorrupt, length, len(b))
@@ -125,19 +127,20 @@ func (h *Hive) data(at uint32, length int) ([]byte, error) {
 	return b, nil
 }
 
-// pieces joins the pieces of a value.
-func (h *Hive) pieces(at uint32, count, length int) ([]byte, error) {
-	list, err := h.cell(at, 4*count)
+// readPieces joins the pieces of a value. at is the offset of the list of count pieces.
+func (h *Hive) readPieces(at uint32, count, length int) ([]byte, error) {
+	list, err := h.readCell(at, 4*count)
 	if err != nil {
 		return nil, err
 	}
 	if len(list) < 4*count || count < (length+blockData-1)/blockData {
 		return nil, fmt.Errorf("%w: %d bytes of a value in %d pieces", errCorrupt, length, count)
 	}
+	// length is at most MaxValue here.
 	data := make([]byte, 0, length)
 	for i := 0; len(data) < length; i++ {
 		want := min(blockData, length-len(data))
-		piece, err := h.cell(le32(list, 4*i), want)
+		piece, err := h.readCell(le32(list, 4*i), want)
 		if err != nil {
 			return nil, err
 		}
@@ -149,8 +152,8 @@ func (h *Hive) pieces(at uint32, count, length int) ([]byte, error) {
 	return data, nil
 }
 
-// Text returns the value as text, without the zero that ends it. It is empty for
-// numbers and bytes.
+// Text returns the text up to the first zero character. It is empty for numbers and bytes. Of a value
+// of the type Strings it returns the first text.
 func (v Value) Text() string {
 	if v.Type != String && v.Type != Expandable && v.Type != Strings {
 		return ""
@@ -159,7 +162,8 @@ func (v Value) Text() string {
 	return s
 }
 
-// Texts returns the texts of a value of the type Strings, or the one of a String.
+// Texts returns all texts of a value of the type Strings. Other texts are returned as one element; the
+// result is nil if there is no text.
 func (v Value) Texts() []string {
 	if v.Type != Strings {
 		if s := v.Text(); s != "" {
@@ -177,7 +181,7 @@ func (v Value) Texts() []string {
 	return all
 }
 
-// Number returns the value as a number; ok is false if it is not one.
+// Number returns the value as a number. ok is false if the type is not numeric or the length is wrong.
 func (v Value) Number() (n uint64, ok bool) {
 	switch {
 	case v.Type == Number && len(v.Data) == 4:

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	maxUnpacked = 2 << 30 // bytes of all archives together, compressed or not
-	maxArchives = 256
-	maxNames    = 1 << 18
-	maxName     = 4096 // bytes
+	maxUnpacked = 2 << 30 // bytes of all archives together, after decompression
+	maxArchives = 256     // archives of one initramfs
+	maxNames    = 1 << 18 // entries of all archives together
+	maxName     = 4096    // bytes of a name
 
-	maxModules    = 1 << 15 // a kernel has some 7,000
-	maxModuleName = 255     // bytes
+	maxModules    = 1 << 15 // modules of all archives; a kernel has about 7,000
+	maxModuleName = 255     // bytes of a module's name; longer ones are ignored
 
 	// Decompressed bytes may be maxRatio times the bytes read, and freeBytes more. Real archives
 	// of modules and firmware stay below 10 times.
@@ -37,35 +37,36 @@ const (
 	freeBytes = 48 << 20
 )
 
-// Content is what an initramfs holds.
+// Content describes an initramfs.
 type Content struct {
-	Maker       string          // "dracut", "initramfs-tools", "mkinitcpio", or "" where it is another
+	Maker       string          // tool that made it: "dracut", "initramfs-tools", "mkinitcpio"; empty if unknown
 	Compression []string        // method of each archive, in order: "none", "gzip", "zstd", …
-	Modules     map[string]bool // names as lsmod has them: virtio_blk
-	Resume      bool            // whether it can resume from hibernation
+	Modules     map[string]bool // set of modules, with names as printed by lsmod: virtio_blk
+	Resume      bool            // the initramfs can resume from hibernation
 }
 
-// Read reads an initramfs from its first byte to its last. An error comes with the contents read until
-// then; it is a *budget.Error if a limit was reached.
-// understood until then; it is a *budget.Error if a bound was reached.
+// Read reads an initramfs from its first byte to its last. If it fails, it also returns the content
+// that precedes the error; the error is a *budget.Error if a limit was reached.
 func Read(b *budget.Budget, r io.Reader) (Content, error) { return Walk(b, r, nil) }
 
-// Walk reads an initramfs, and calls visit with each entry's name and content, in order, as it
-// goes: of a file that is there twice, the kernel keeps the later one. An error of visit ends it.
+// Walk reads an initramfs like Read and calls visit with the name and content of each entry, in
+// order. If a name occurs more than once, the kernel uses the last one. An error of visit ends the
+// walk and is returned. body is valid during the call only; visit may read it in part.
 func Walk(b *budget.Budget, r io.Reader, visit func(name string, body io.Reader) error) (Content, error) {
-	packed := &tally{r: r}
+	packed := &byteCounter{r: r}
 	c := &reader{
-		in: bufio.NewReaderSize(packed, 1<<20), packed: packed, found: Content{Modules: map[string]bool{}}, left: maxUnpacked,
-		visit: visit, budget: b, tools: &tools{budget: b},
+		in: bufio.NewReaderSize(packed, 1<<20), packed: packed, found: Content{Modules: map[string]bool{}}, unpackLeft: maxUnpacked,
+		visit: visit, budget: b, tools: &decompressors{budget: b},
 	}
-	defer c.close()
+	defer c.releaseMemory()
 	for {
 		if err := b.Step(1); err != nil {
 			return c.found, err
 		}
+		// Archives are padded with zeros, and a zero byte never begins one.
 		more, err := c.skipZeros(c.in)
 		if err == nil && more {
-			err = c.archive()
+			err = c.readArchive()
 		}
 		if err != nil || !more {
 			return c.found, err
@@ -73,63 +74,69 @@ func Walk(b *budget.Budget, r io.Reader, visit func(name string, body io.Reader)
 	}
 }
 
+// A reader reads all archives of one initramfs.
 type reader struct {
-	in     *bufio.Reader
-	packed *tally // counts the bytes of in
-	found  Content
-	left   int64 // bytes that may still be unpacked
-	names  int
-	visit  func(name string, body io.Reader) error // called for each file, if not nil
-	budget *budget.Budget
-	held   int64         // bytes of module names charged to the budget
-	tools  *tools        // decompressors of all archives
-	plain  *bufio.Reader // reader of the archive being decompressed
-	more   int64         // bytes decompressed from all archives
+	in            *bufio.Reader                           // compressed input
+	packed        *byteCounter                            // counter of the bytes read by in
+	found         Content                                 // results so far
+	unpackLeft    int64                                   // bytes that may still be unpacked
+	names         int                                     // entries so far, at most maxNames
+	visit         func(name string, body io.Reader) error // function to call for each entry; may be nil
+	budget        *budget.Budget                          // budget of the examination
+	charged       int64                                   // bytes of module names charged to the budget
+	tools         *decompressors                          // decompressors, shared by all archives
+	plain         *bufio.Reader                           // buffer of decompressed bytes, shared by all archives; nil until the first one
+	unpackedBytes int64                                   // bytes decompressed from all archives
 }
 
-// close releases the memory. The modules of c.found are the caller's.
-func (c *reader) close() {
-	c.tools.close()
-	c.budget.Release(c.held)
+// releaseMemory frees the decompressors and returns their memory to the budget. c.found remains
+// valid and is no longer charged.
+func (c *reader) releaseMemory() {
+	c.tools.closeAll()
+	c.budget.Release(c.charged)
 }
 
-// tally counts the bytes read.
-type tally struct {
-	r io.Reader
-	n int64
+// A byteCounter counts the bytes read.
+type byteCounter struct {
+	r io.Reader // source
+	n int64     // bytes read so far
 }
 
-func (t *tally) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (t *byteCounter) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	t.n += int64(n)
 	return n, err
 }
 
-// metered charges what a decompressor returns.
-type metered struct {
-	c *reader
-	r io.Reader
+// A chargedReader charges the bytes that a decompressor returns.
+type chargedReader struct {
+	c *reader   // reader that is charged
+	r io.Reader // decompressor
 }
 
-func (m metered) Read(p []byte) (int, error) {
+// Read implements io.Reader. It fails after the bytes that exceed a limit.
+func (m chargedReader) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
-	if spent := m.c.unpackedMore(int64(n)); spent != nil {
+	if spent := m.c.chargeUnpacked(int64(n)); spent != nil {
 		return n, spent
 	}
 	return n, err
 }
 
-func (c *reader) unpackedMore(n int64) error {
-	if c.more += n; c.more > freeBytes+maxRatio*c.packed.n {
-		return budget.Exceeded("%d bytes are packed into %d", c.more, c.packed.n)
+// chargeUnpacked charges n decompressed bytes. It fails if the ratio of decompressed to compressed
+// bytes is too high.
+func (c *reader) chargeUnpacked(n int64) error {
+	if c.unpackedBytes += n; c.unpackedBytes > freeBytes+maxRatio*c.packed.n {
+		return budget.Exceeded("%d bytes are packed into %d", c.unpackedBytes, c.packed.n)
 	}
 	return c.budget.Unpack(n)
 }
 
-// maxPadding bounds the zeros between two archives, in bytes.
+// maxPadding limits the zeros between two archives, in bytes.
 const maxPadding = 1 << 20
 
-// skipZeros goes to the next byte that is not zero: archives are padded.
+// skipZeros skips the padding before the next archive. more is false at the end of r.
 func (c *reader) skipZeros(r *bufio.Reader) (more bool, err error) {
 	for i := range maxPadding {
 		if i%4096 == 4095 {
@@ -147,13 +154,13 @@ func (c *reader) skipZeros(r *bufio.Reader) (more bool, err error) {
 		if b != 0 {
 			return true, r.UnreadByte()
 		}
-		c.left--
+		c.unpackLeft--
 	}
 	return false, fmt.Errorf("more than %d zeros between archives", maxPadding)
 }
 
-// archive reads one archive, whatever it is compressed with.
-func (c *reader) archive() error {
+// readArchive reads one archive, plain or compressed. The next byte of c.in is not zero.
+func (c *reader) readArchive() error {
 	head, err := c.in.Peek(6)
 	if len(head) < 6 {
 		return fmt.Errorf("%d bytes where an archive should be: %w", len(head), err)
@@ -161,9 +168,10 @@ func (c *reader) archive() error {
 	if len(c.found.Compression) == maxArchives {
 		return budget.Exceeded("it consists of more than %d archives", maxArchives)
 	}
+	// An uncompressed archive, for example early microcode.
 	if isNewc(head) {
 		c.found.Compression = append(c.found.Compression, "none")
-		return c.newc(c.in)
+		return c.readNewc(c.in)
 	}
 	how, err := methodOf(head)
 	if err != nil {
@@ -177,15 +185,15 @@ func (c *reader) archive() error {
 	if c.plain == nil {
 		c.plain = bufio.NewReaderSize(nil, 256<<10)
 	}
-	c.plain.Reset(metered{c, plain})
-	if err := c.unpacked(c.plain); err != nil {
+	c.plain.Reset(chargedReader{c, plain})
+	if err := c.readCompressed(c.plain); err != nil {
 		return fmt.Errorf("%s: %w", how.name, err)
 	}
 	return nil
 }
 
-// unpacked reads the archives within a compressed one, to its end.
-func (c *reader) unpacked(r *bufio.Reader) error {
+// readCompressed reads the archives in the decompressed stream r, up to its end.
+func (c *reader) readCompressed(r *bufio.Reader) error {
 	for {
 		if err := c.budget.Step(1); err != nil {
 			return err
@@ -195,39 +203,41 @@ func (c *reader) unpacked(r *bufio.Reader) error {
 		}
 		head, err := r.Peek(6)
 		if !isNewc(head) {
-			return fmt.Errorf("no cpio archive in it: %w", cmpErr(err, errors.New("another magic number")))
+			return fmt.Errorf("no cpio archive in it: %w", firstError(err, errors.New("another magic number")))
 		}
-		if err := c.newc(r); err != nil {
+		if err := c.readNewc(r); err != nil {
 			return err
 		}
 	}
 }
 
-func cmpErr(err, other error) error {
+// firstError returns err, or other if err is nil.
+func firstError(err, other error) error {
 	if err != nil {
 		return err
 	}
 	return other
 }
 
-// note takes the name of a file.
-func (c *reader) note(name string) error {
+// addName evaluates the name of one entry: modules, and files that identify the maker.
+func (c *reader) addName(name string) error {
 	if c.names++; c.names > maxNames {
 		return budget.Exceeded("it has more than %d names", maxNames)
 	}
 	if err := c.budget.Step(4); err != nil {
 		return err
 	}
+	// Tools write names as "./lib", "/lib" or "lib".
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "."), "/")
 	if module := Module(name); module != "" && len(module) <= maxModuleName && !c.found.Modules[module] {
 		if len(c.found.Modules) == maxModules {
 			return budget.Exceeded("it has more than %d modules", maxModules)
 		}
-		const entry = 64 // bytes of a map's entry, about
+		const entry = 64 // approximate size of a map entry in bytes
 		if err := c.budget.Hold(entry + int64(len(module))); err != nil {
 			return err
 		}
-		c.held += entry + int64(len(module))
+		c.charged += entry + int64(len(module))
 		c.found.Modules[strings.Clone(module)] = true
 	}
 	if maker := makerOf(name); maker != "" {
@@ -239,7 +249,7 @@ func (c *reader) note(name string) error {
 	return nil
 }
 
-// makerOf recognises files that only one of the makers puts there.
+// makerOf returns the tool that creates a file of this name; empty for files that do not identify one.
 func makerOf(name string) string {
 	switch {
 	case strings.Contains(name, "lib/dracut/"), strings.HasPrefix(name, "dracut-state.sh"):
@@ -266,8 +276,8 @@ func Module(file string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// Last returns how the last archive is compressed, which is the real thing; "" if there
-// is no archive at all.
+// Last returns the compression of the last archive, which is the main one; empty if there is no
+// archive.
 func (c Content) Last() string {
 	if len(c.Compression) == 0 {
 		return ""
@@ -275,10 +285,11 @@ func (c Content) Last() string {
 	return c.Compression[len(c.Compression)-1]
 }
 
-// clean takes off what archives may have before a name.
-func clean(name string) string { return strings.TrimLeft(strings.TrimPrefix(name, "./"), "/") }
+// cleanName removes the prefixes "./" and "/", which archives may have.
+func cleanName(name string) string { return strings.TrimLeft(strings.TrimPrefix(name, "./"), "/") }
 
-// Unpack returns a kernel's module, which may be packed, of limit bytes at most.
+// Unpack returns the content of a kernel module, which may be compressed with a method that kernels
+// support. It fails if the content exceeds limit bytes.
 func Unpack(b *budget.Budget, data []byte, limit int64) ([]byte, error) {
 	if bytes.HasPrefix(data, []byte("\x7fELF")) {
 		return data, nil
@@ -287,12 +298,13 @@ func Unpack(b *budget.Budget, data []byte, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tools{budget: b}
-	defer t.close()
+	t := &decompressors{budget: b}
+	defer t.closeAll()
 	plain, err := how.open(t, bufio.NewReader(bytes.NewReader(data)))
 	if err != nil {
 		return nil, err
 	}
+	// The size is unknown in advance, so the maximum is charged.
 	if err := b.Unpack(limit); err != nil {
 		return nil, err
 	}

@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	lz4Magic = "\x02\x21\x4c\x18"
-	lz4Block = 8 << 20 // bytes a block unpacks to at most
+	lz4Magic = "\x02\x21\x4c\x18" // magic number of the legacy format
+	lz4Block = 8 << 20            // maximum bytes of an unpacked block
 )
 
-// An lz4Legacy reads the one format of LZ4 that kernels support: blocks with their size before each. It
-// has no end marker; an invalid size is the start of something else.
+// An lz4Legacy reads the legacy format of LZ4, the only one that kernels support: blocks that are
+// preceded by their size. There is no end marker; an invalid size means that other data follows.
 type lz4Legacy struct {
-	r      *bufio.Reader
-	packed []byte
-	plain  []byte
-	rest   []byte // part of plain that was not returned yet
+	r      *bufio.Reader // input, positioned at the size of the next block
+	packed []byte        // buffer of a compressed block
+	plain  []byte        // buffer of an unpacked block, of lz4Block bytes
+	rest   []byte        // part of plain that was not returned yet
 }
 
-func (t *tools) openLZ4(r *bufio.Reader) (io.Reader, error) {
+// openLZ4 returns the reader for an archive. The first call charges the buffers.
+func (t *decompressors) openLZ4(r *bufio.Reader) (io.Reader, error) {
 	if t.lz4 == nil {
-		if err := t.hold(2 * lz4Block); err != nil {
+		if err := t.charge(2 * lz4Block); err != nil {
 			return nil, err
 		}
 		t.lz4 = &lz4Legacy{plain: make([]byte, lz4Block)}
@@ -35,9 +36,10 @@ func (t *tools) openLZ4(r *bufio.Reader) (io.Reader, error) {
 	return t.lz4, err
 }
 
+// Read implements io.Reader.
 func (l *lz4Legacy) Read(p []byte) (int, error) {
 	for len(l.rest) == 0 {
-		if err := l.block(); err != nil {
+		if err := l.readBlock(); err != nil {
 			return 0, err
 		}
 	}
@@ -46,7 +48,8 @@ func (l *lz4Legacy) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (l *lz4Legacy) block() error {
+// readBlock unpacks the next block. It returns io.EOF if none exists, without consuming input.
+func (l *lz4Legacy) readBlock() error {
 	head, _ := l.r.Peek(4)
 	if len(head) < 4 {
 		return io.EOF
@@ -62,7 +65,7 @@ func (l *lz4Legacy) block() error {
 		l.packed = make([]byte, size)
 	}
 	if _, err := io.ReadFull(l.r, l.packed[:size]); err != nil {
-		return fmt.Errorf("a block that is cut short: %w", err)
+		return fmt.Errorf("truncated block: %w", err)
 	}
 	n, err := lz4.UncompressBlock(l.packed[:size], l.plain)
 	if err != nil {

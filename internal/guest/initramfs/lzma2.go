@@ -10,46 +10,46 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// An lzma2 decompresses one block of LZMA2 after the other with one dictionary. The library
-// takes a new dictionary for each block, so it is given all blocks as one: the byte that ends a
-// block is not passed on. A block begins with a chunk that resets the dictionary.
+// An lzma2 decompresses LZMA2 blocks with one dictionary. The library allocates a dictionary for
+// each stream, so it gets all blocks as one stream, without the byte that ends a block. This is
+// valid because each block begins with a chunk that resets the dictionary.
 //
-// The library reads the header of the next chunk only when more is read than the chunk has, so
-// Read stops where a chunk ends.
+// The library reads the header of the next chunk only if more bytes are requested than the chunk
+// has, so Read stops at the end of a chunk.
 type lzma2 struct {
-	budget *budget.Budget
-	in     *counted // input of the block being read
-	out    *lzma.Reader2
-	dict   int64 // bytes of the dictionary
-	wants  int64 // bytes that the block's dictionary needs
+	budget *budget.Budget  // budget for chunks
+	in     *countingReader // input of the current block
+	out    *lzma.Reader2   // decoder; nil until the next chunk if the dictionary must grow
+	dict   int64           // bytes of the dictionary, which are charged
+	needed int64           // bytes of dictionary that the current block requires
 
-	fresh bool   // no chunk of the block was read
-	chunk []byte // chunk with its header, as far as it was not passed on
+	fresh bool   // no chunk of the current block was read
+	chunk []byte // rest of the current chunk, header included, that the decoder has not read
 	room  []byte // buffer of chunk
-	left  int    // bytes of the chunk that are still to be returned
+	left  int    // unpacked bytes of the chunk that were not returned yet
 }
 
-// block begins a block that follows in r.
-func (t *tools) block(r *counted, dict int) error {
+// beginBlock prepares the decoder for a block in r that requires a dictionary of dict bytes.
+func (t *decompressors) beginBlock(r *countingReader, dict int) error {
 	if t.lzma2 == nil {
 		t.lzma2 = &lzma2{budget: t.budget}
 	}
 	z := t.lzma2
-	z.in, z.fresh, z.left, z.wants = r, true, 0, int64(max(dict, lzma.MinDictCap))
-	if z.wants > z.dict {
-		z.out = nil // the next chunk makes a decoder
-		return t.grow(&z.dict, z.wants)
+	z.in, z.fresh, z.left, z.needed = r, true, 0, int64(max(dict, lzma.MinDictCap))
+	if z.needed > z.dict {
+		z.out = nil // readChunk creates a decoder
+		return t.growBuffer(&z.dict, z.needed)
 	}
 	return nil
 }
 
-// Read returns a part of one chunk, and io.EOF at the end of the block.
+// Read returns bytes of at most one chunk. It returns io.EOF at the end of the block.
 func (z *lzma2) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	if z.left == 0 {
-		if err := z.next(); err != nil {
+		if err := z.readChunk(); err != nil {
 			return 0, err
 		}
 	}
@@ -61,19 +61,19 @@ func (z *lzma2) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next reads a chunk. Its first byte determines the resets; the sizes, minus one, follow in big-endian
-// order.
-func (z *lzma2) next() (err error) {
+// readChunk reads the next chunk into z.chunk. It returns io.EOF at the end of the block. The first
+// byte determines the resets; two sizes minus one follow in big-endian order.
+func (z *lzma2) readChunk() (err error) {
 	control, err := z.in.ReadByte()
 	if err != nil {
 		return io.ErrUnexpectedEOF
 	}
 	const (
 		end        = 0x00
-		plainReset = 0x01 // not compressed, after a reset of the dictionary
+		plainReset = 0x01 // uncompressed chunk after a reset of the dictionary
 		plain      = 0x02
 		packed     = 0x80
-		propsReset = 0xc0 // packed, and the header has a byte of properties
+		propsReset = 0xc0 // compressed chunk with a byte of properties in its header
 		dictReset  = 0xe0
 	)
 	length := 3
@@ -95,7 +95,7 @@ func (z *lzma2) next() (err error) {
 	h := z.room[:length]
 	h[0] = control
 	if _, err := io.ReadFull(z.in, h[1:]); err != nil {
-		return fmt.Errorf("a chunk that is cut short: %w", err)
+		return fmt.Errorf("truncated chunk: %w", err)
 	}
 	size := 1 + int(h[1])<<8 + int(h[2])
 	follow := size
@@ -112,19 +112,20 @@ func (z *lzma2) next() (err error) {
 	}
 	z.chunk = z.room[:length+follow]
 	if _, err := io.ReadFull(z.in, z.chunk[length:]); err != nil {
-		return fmt.Errorf("a chunk that is cut short: %w", err)
+		return fmt.Errorf("truncated chunk: %w", err)
 	}
 	z.left, z.fresh = size, false
 	if z.out == nil {
-		z.out, err = lzma.Reader2Config{DictCap: int(z.dict)}.NewReader2(feed{z})
+		z.out, err = lzma.Reader2Config{DictCap: int(z.dict)}.NewReader2(chunkReader{z})
 	}
 	return err
 }
 
-// A feed passes the current chunk on.
-type feed struct{ z *lzma2 }
+// A chunkReader is the input of the decoder: the current chunk.
+type chunkReader struct{ z *lzma2 }
 
-func (f feed) Read(p []byte) (int, error) {
+// Read implements io.Reader. It fails at the end of the chunk, because the decoder must not read further.
+func (f chunkReader) Read(p []byte) (int, error) {
 	n := copy(p, f.z.chunk)
 	if n == 0 && len(p) > 0 {
 		return 0, io.ErrUnexpectedEOF

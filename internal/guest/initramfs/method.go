@@ -14,90 +14,98 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// maxDict bounds the bytes that a decompressor looks back: what xz -9 and lzma -9 need.
+// maxDict limits the dictionary or window of a decompressor, in bytes. It is sufficient for xz -9 and
+// lzma -9.
 const maxDict = 64 << 20
 
-// A method is one way to compress. What open returns ends where the compressed data ends,
-// and takes no byte more of r: another archive may follow.
+// A method is a compression format.
 type method struct {
-	name  string
-	magic string
-	open  func(t *tools, r *bufio.Reader) (plain io.Reader, err error)
+	name  string // name for reports: "zstd"
+	magic string // first bytes of the compressed data
+	// open returns a reader that ends with the compressed data and consumes no byte of r after it, because
+	// another archive may follow. It is nil for formats that are recognized only.
+	open func(t *decompressors, r *bufio.Reader) (plain io.Reader, err error)
 }
 
-func methods() []method {
+// knownMethods returns the formats that kernels support.
+func knownMethods() []method {
 	return []method{
-		{"gzip", "\x1f\x8b", (*tools).openGzip},
-		{"zstd", zstdMagic, (*tools).openZstd},
-		{"xz", xzMagic, (*tools).openXZ},
-		{"lz4", lz4Magic, (*tools).openLZ4},
-		{"lzma", "\x5d\x00\x00", (*tools).openLZMA},
+		{"gzip", "\x1f\x8b", (*decompressors).openGzip},
+		{"zstd", zstdMagic, (*decompressors).openZstd},
+		{"xz", xzMagic, (*decompressors).openXZ},
+		{"lz4", lz4Magic, (*decompressors).openLZ4},
+		{"lzma", "\x5d\x00\x00", (*decompressors).openLZMA},
 		{"bzip2", "BZh", nil},
 		{"lzo", "\x89LZO", nil},
 	}
 }
 
+// methodOf returns the method by the first bytes of an archive. It fails if the method is not
+// supported.
 func methodOf(head []byte) (method, error) {
-	for _, m := range methods() {
+	for _, m := range knownMethods() {
 		if !strings.HasPrefix(string(head), m.magic) {
 			continue
 		}
 		if m.open == nil {
-			return method{}, fmt.Errorf("archives compressed with %s are not understood", m.name)
+			return method{}, fmt.Errorf("archives compressed with %s are not supported", m.name)
 		}
 		return m, nil
 	}
 	return method{}, fmt.Errorf("an archive that begins with % x", head)
 }
 
-// tools are decompressors that are used for one archive after the other. A second archive of a
-// method takes no memory again.
-type tools struct {
-	budget *budget.Budget
-	held   int64 // bytes charged, which close releases
+// decompressors contains one decompressor of each method. Archives use them one after the other, so
+// a second archive of a method needs no further memory.
+type decompressors struct {
+	budget  *budget.Budget // budget that the memory is charged to
+	charged int64          // bytes charged so far, which closeAll releases
 
-	gzip   *gzip.Reader
-	zstd   *zstd.Decoder
-	window int64 // bytes charged for zstd
-	lzma2  *lzma2
-	lz4    *lz4Legacy
+	gzip   *gzip.Reader  // decoder; nil until the first archive of the method
+	zstd   *zstd.Decoder // decoder; nil until the first archive of the method
+	window int64         // bytes charged for the window of zstd
+	lzma2  *lzma2        // decoder of xz; nil until the first archive
+	lz4    *lz4Legacy    // decoder; nil until the first archive of the method
 }
 
-func (t *tools) hold(n int64) error {
+// charge charges n bytes that are in use until closeAll.
+func (t *decompressors) charge(n int64) error {
 	err := t.budget.Hold(n)
 	if err == nil {
-		t.held += n
+		t.charged += n
 	}
 	return err
 }
 
-// grow charges what a buffer of so many bytes takes beyond the one before it. The budget counts
-// the former buffer as given up.
-func (t *tools) grow(has *int64, to int64) error {
+// growBuffer charges a buffer of to bytes that replaces one of *has bytes, and updates *has. It
+// does nothing if the buffer is large enough.
+func (t *decompressors) growBuffer(has *int64, to int64) error {
 	if to <= *has {
 		return nil
 	}
 	t.budget.Release(*has)
-	t.held -= *has
+	t.charged -= *has
 	*has = 0
-	err := t.hold(to)
+	err := t.charge(to)
 	if err == nil {
 		*has = to
 	}
 	return err
 }
 
-func (t *tools) close() {
+// closeAll frees the decompressors and releases their memory.
+func (t *decompressors) closeAll() {
 	if t.zstd != nil {
 		t.zstd.Close()
 	}
-	t.budget.Release(t.held)
+	t.budget.Release(t.charged)
 }
 
-func (t *tools) openGzip(r *bufio.Reader) (_ io.Reader, err error) {
+// openGzip returns the reader for one gzip member.
+func (t *decompressors) openGzip(r *bufio.Reader) (_ io.Reader, err error) {
 	const state = 48 << 10
 	if t.gzip == nil {
-		if err = t.hold(state); err == nil {
+		if err = t.charge(state); err == nil {
 			t.gzip, err = gzip.NewReader(r)
 		}
 	} else {
@@ -106,17 +114,19 @@ func (t *tools) openGzip(r *bufio.Reader) (_ io.Reader, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Another archive may follow, which the decompressor must not consume.
 	t.gzip.Multistream(false)
 	return t.gzip, nil
 }
 
-func (t *tools) openZstd(r *bufio.Reader) (io.Reader, error) {
-	f := &frame{r: r}
-	window, err := f.window()
+// openZstd returns the reader for one zstd frame. It charges the window that the frame requires.
+func (t *decompressors) openZstd(r *bufio.Reader) (io.Reader, error) {
+	f := &zstdFrame{r: r}
+	window, err := f.windowSize()
 	if err != nil {
 		return nil, err
 	}
-	if err := t.grow(&t.window, window); err != nil {
+	if err := t.growBuffer(&t.window, window); err != nil {
 		return nil, err
 	}
 	if t.zstd == nil {
@@ -128,17 +138,18 @@ func (t *tools) openZstd(r *bufio.Reader) (io.Reader, error) {
 	return t.zstd, t.zstd.Reset(f)
 }
 
-// openLZMA reads the format of lzma_alone, which xz writes with --format=lzma.
-func (t *tools) openLZMA(r *bufio.Reader) (io.Reader, error) {
+// openLZMA returns the reader for the format lzma_alone, which xz writes with --format=lzma.
+func (t *decompressors) openLZMA(r *bufio.Reader) (io.Reader, error) {
 	head, err := r.Peek(lzma.HeaderLen)
 	if err != nil {
-		return nil, fmt.Errorf("a header that is cut short: %w", err)
+		return nil, fmt.Errorf("truncated header: %w", err)
 	}
 	dict := min(int64(binary.LittleEndian.Uint32(head[1:])), maxDict)
+	// The decoder needs no larger dictionary than the content; -1 means an unknown size.
 	if size := int64(binary.LittleEndian.Uint64(head[5:])); size >= 0 {
 		dict = min(dict, size)
 	}
-	if err := t.hold(dict); err != nil { // each archive gets a separate dictionary
+	if err := t.charge(dict); err != nil { // each archive gets a separate dictionary
 		return nil, err
 	}
 	return lzma.ReaderConfig{DictCap: maxDict}.NewReader(r)

@@ -10,31 +10,34 @@ import (
 )
 
 const (
-	newcHeader = 110
-	trailer    = "TRAILER!!!"
+	newcHeader = 110          // bytes of an entry's header
+	trailer    = "TRAILER!!!" // name of the entry that ends an archive
 )
 
-// isNewc reports the magic numbers of cpio's newc format, without and with checksums.
+// isNewc reports whether head begins with a magic number of cpio's newc format, without or with
+// checksums.
 func isNewc(head []byte) bool {
 	return len(head) >= 6 && (string(head[:6]) == "070701" || string(head[:6]) == "070702")
 }
 
-// newc reads one archive to its trailer. A header is 110 characters: the magic number and
-// thirteen numbers in hex; name and file follow, each up to a multiple of four.
-func (c *reader) newc(r *bufio.Reader) error {
+// readNewc reads one archive up to its trailer. An entry consists of a header of 110 characters, a
+// name and the content; the latter two are padded to a multiple of four. The header is a magic
+// number and thirteen hexadecimal numbers.
+func (c *reader) readNewc(r *bufio.Reader) error {
 	h := make([]byte, newcHeader)
 	for {
 		if _, err := io.ReadFull(r, h); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
 		if !isNewc(h) {
 			return fmt.Errorf("a file in an archive begins with %q", h[:6])
 		}
-		fileSize, err := field(h, 6)
+		// Field 6 is the size of the file, field 11 the size of the name with its zero.
+		fileSize, err := headerField(h, 6)
 		if err != nil {
 			return err
 		}
-		nameSize, err := field(h, 11)
+		nameSize, err := headerField(h, 11)
 		if err != nil {
 			return err
 		}
@@ -43,38 +46,38 @@ func (c *reader) newc(r *bufio.Reader) error {
 		}
 		name := make([]byte, nameSize)
 		if _, err := io.ReadFull(r, name); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
-		if err := c.discard(r, pad(newcHeader+nameSize)); err != nil {
+		if err := c.skipBytes(r, padding(newcHeader+nameSize)); err != nil {
 			return err
 		}
 		if string(name[:nameSize-1]) == trailer {
 			return nil
 		}
-		if err := c.file(r, string(name[:nameSize-1]), fileSize); err != nil {
+		if err := c.readFile(r, string(name[:nameSize-1]), fileSize); err != nil {
 			return err
 		}
 	}
 }
 
-// file takes a file's name, and goes past its content.
-func (c *reader) file(r *bufio.Reader, name string, size int64) error {
-	if err := c.note(name); err != nil {
+// readFile evaluates the name of an entry, calls visit, and skips the rest of the content.
+func (c *reader) readFile(r *bufio.Reader, name string, size int64) error {
+	if err := c.addName(name); err != nil {
 		return err
 	}
 	if c.visit == nil {
-		return c.discard(r, size+pad(size))
+		return c.skipBytes(r, size+padding(size))
 	}
 	body := &io.LimitedReader{R: r, N: size}
-	if err := c.visit(clean(name), body); err != nil {
+	if err := c.visit(cleanName(name), body); err != nil {
 		return err
 	}
-	c.left -= size - body.N
-	return c.discard(r, body.N+pad(size))
+	c.unpackLeft -= size - body.N
+	return c.skipBytes(r, body.N+padding(size))
 }
 
-// field returns number n of a header.
-func field(h []byte, n int) (int64, error) {
+// headerField returns number n of a header, counted from 0.
+func headerField(h []byte, n int) (int64, error) {
 	var b [4]byte
 	if _, err := hex.Decode(b[:], h[6+8*n:][:8]); err != nil {
 		return 0, fmt.Errorf("a header with %q for a number", h[6+8*n:][:8])
@@ -82,12 +85,12 @@ func field(h []byte, n int) (int64, error) {
 	return int64(b[0])<<24 | int64(b[1])<<16 | int64(b[2])<<8 | int64(b[3]), nil
 }
 
-// pad returns the number of bytes to a multiple of four.
-func pad(n int64) int64 { return -n & 3 }
+// padding returns the number of bytes from n to the next multiple of four.
+func padding(n int64) int64 { return -n & 3 }
 
-// discard skips bytes, and counts them.
-func (c *reader) discard(r *bufio.Reader, n int64) error {
-	if c.left -= n + newcHeader; c.left < 0 {
+// skipBytes skips n bytes of an archive and counts them as unpacked.
+func (c *reader) skipBytes(r *bufio.Reader, n int64) error {
+	if c.unpackLeft -= n + newcHeader; c.unpackLeft < 0 {
 		return budget.Exceeded("it unpacks to more than %d bytes", int64(maxUnpacked))
 	}
 	for n > 0 {
@@ -96,7 +99,7 @@ func (c *reader) discard(r *bufio.Reader, n int64) error {
 			return err
 		}
 		if _, err := r.Discard(int(part)); err != nil {
-			return fmt.Errorf("an archive that is cut short: %w", err)
+			return fmt.Errorf("truncated archive: %w", err)
 		}
 		n -= part
 	}

@@ -10,33 +10,36 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
+// first bytes of a stream
 const xzMagic = "\xfd7zXZ\x00"
 
-// An xzStream reads one stream of the .xz format, version 1.2.0. Only the one filter that
-// initramfs are made with is known, and its memory is bounded before it is taken, which is
-// why the container is read here. Checks are skipped: nothing here depends on contents.
+// An xzStream reads one stream of the .xz format, version 1.2.0. It supports only LZMA2, the filter
+// of initramfs. The container is parsed here so that the memory is limited before it is allocated.
+// Checksums are skipped, because no result depends on intact content.
 type xzStream struct {
-	tools   *tools
-	r       *counted
-	check   int64 // bytes behind each block
-	inBlock bool
-	start   int64 // byte at which the block's data begins
-	err     error
+	tools     *decompressors  // owner of the LZMA2 decoder
+	r         *countingReader // input
+	checkSize int64           // bytes of the checksum after each block
+	inBlock   bool            // a block is being read
+	start     int64           // position of the block's first byte
+	err       error           // first error, or io.EOF at the end of the stream
 }
 
-// counted counts the bytes read, for the padding.
-type counted struct {
-	r *bufio.Reader
-	n int64
+// A countingReader counts the bytes read, for the padding of blocks.
+type countingReader struct {
+	r *bufio.Reader // source
+	n int64         // position in the stream
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+// Read implements io.Reader.
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
-func (c *counted) ReadByte() (byte, error) {
+// ReadByte implements io.ByteReader.
+func (c *countingReader) ReadByte() (byte, error) {
 	b, err := c.r.ReadByte()
 	if err == nil {
 		c.n++
@@ -44,45 +47,49 @@ func (c *counted) ReadByte() (byte, error) {
 	return b, err
 }
 
-func (c *counted) skip(n int64) error {
+// skipBytes skips n bytes.
+func (c *countingReader) skipBytes(n int64) error {
 	got, err := c.r.Discard(int(n))
 	c.n += int64(got)
 	return err
 }
 
-func (t *tools) openXZ(r *bufio.Reader) (io.Reader, error) {
+// openXZ reads the stream header and returns the reader for the stream.
+func (t *decompressors) openXZ(r *bufio.Reader) (io.Reader, error) {
 	h := make([]byte, 12)
 	if _, err := io.ReadFull(r, h); err != nil {
 		return nil, err
 	}
-	x := &xzStream{tools: t, r: &counted{r: r, n: 12}}
+	x := &xzStream{tools: t, r: &countingReader{r: r, n: 12}}
+	// Byte 7 is the type of check: none, CRC32, CRC64 or SHA-256.
 	switch h[7] {
 	case 0:
 	case 1:
-		x.check = 4
+		x.checkSize = 4
 	case 4:
-		x.check = 8
+		x.checkSize = 8
 	case 10:
-		x.check = 32
+		x.checkSize = 32
 	default:
-		return nil, fmt.Errorf("check %d is not understood", h[7])
+		return nil, fmt.Errorf("check %d is not supported", h[7])
 	}
 	return x, nil
 }
 
+// Read implements io.Reader. It returns io.EOF after the footer of the stream.
 func (x *xzStream) Read(p []byte) (int, error) {
 	for x.err == nil {
 		if x.err = x.tools.budget.Step(1); x.err != nil {
 			break
 		}
 		if !x.inBlock {
-			x.err = x.next()
+			x.err = x.readHeader()
 			continue
 		}
 		n, err := x.tools.lzma2.Read(p)
 		if errors.Is(err, io.EOF) {
 			x.inBlock = false
-			err = x.r.skip(pad(x.r.n-x.start) + x.check)
+			err = x.r.skipBytes(padding(x.r.n-x.start) + x.checkSize)
 		}
 		x.err = err
 		if n > 0 {
@@ -92,32 +99,35 @@ func (x *xzStream) Read(p []byte) (int, error) {
 	return 0, x.err
 }
 
-// next reads the header of a block, or the index, behind which the stream ends.
-func (x *xzStream) next() error {
+// readHeader reads the header of the next block. If the index follows instead, it skips that and
+// the footer, and returns io.EOF.
+func (x *xzStream) readHeader() error {
 	first, err := x.r.ReadByte()
 	if err != nil {
 		return io.ErrUnexpectedEOF
 	}
 	if first == 0 {
-		return cmpErr(x.index(), io.EOF)
+		return firstError(x.skipIndex(), io.EOF)
 	}
+	// The first byte is the size of the header in words, minus one.
 	h := make([]byte, 4*(int(first)+1)-1)
 	if _, err := io.ReadFull(x.r, h); err != nil {
-		return fmt.Errorf("a block that is cut short: %w", err)
+		return fmt.Errorf("truncated block: %w", err)
 	}
 	size, err := xzDict(h[:len(h)-4])
 	if err != nil {
 		return err
 	}
 	x.start, x.inBlock = x.r.n, true
-	return x.tools.block(x.r, size)
+	return x.tools.beginBlock(x.r, size)
 }
 
-// xzDict returns how many bytes a block's decoder looks back.
+// xzDict returns the dictionary size of a block, from its header without size byte and CRC. It
+// fails if the block uses other filters than LZMA2 or a dictionary of more than maxDict.
 func xzDict(h []byte) (int, error) {
 	flags := h[0]
 	h = h[1:]
-	for _, bit := range []byte{0x40, 0x80} { // two sizes that are there if wanted
+	for _, bit := range []byte{0x40, 0x80} { // optional sizes before and after compression
 		if flags&bit != 0 {
 			_, n := binary.Uvarint(h)
 			if n <= 0 {
@@ -128,17 +138,17 @@ func xzDict(h []byte) (int, error) {
 	}
 	const lzma2 = 0x21
 	if flags&0x3 != 0 || len(h) < 3 || h[0] != lzma2 || h[1] != 1 {
-		return 0, errors.New("filters other than LZMA2 are not understood")
+		return 0, errors.New("filters other than LZMA2 are not supported")
 	}
 	size, err := lzma.DecodeDictCap(h[2])
 	if err != nil || size > maxDict {
-		return 0, fmt.Errorf("a dictionary of %d bytes: %w", size, cmpErr(err, fmt.Errorf("%d are allowed", maxDict)))
+		return 0, fmt.Errorf("a dictionary of %d bytes: %w", size, firstError(err, fmt.Errorf("%d are allowed", maxDict)))
 	}
 	return int(size), nil
 }
 
-// index skips the list of blocks, whose first byte was read, and the footer.
-func (x *xzStream) index() error {
+// skipIndex skips the index, whose first byte was read, and the footer.
+func (x *xzStream) skipIndex() error {
 	start := x.r.n - 1
 	records, err := binary.ReadUvarint(x.r)
 	if err != nil {
@@ -155,5 +165,5 @@ func (x *xzStream) index() error {
 		}
 	}
 	const crc, footer = 4, 12
-	return x.r.skip(pad(x.r.n-start) + crc + footer)
+	return x.r.skipBytes(padding(x.r.n-start) + crc + footer)
 }

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// maxSectors keeps bytes within int64.
+// maxSectors limits sector numbers so that byte offsets fit int64.
 const maxSectors = 1 << 50
 
-// A group has a database's records by their owners.
-type group struct {
+// A recordIndex contains the records of a database by their owners.
+type recordIndex struct {
 	records
-	ofVolume    map[uint64][]uint64    // the components of a volume
-	ofComponent map[uint64][]partition // the partitions of a component
+	ofVolume    map[uint64][]uint64    // IDs of the components of a volume
+	ofComponent map[uint64][]partition // partitions of a component
 }
 
-// join puts volumes together from their components and partitions, and returns those that
-// have a piece on the disk of h, by name.
-func (h Header) join(all *records) []Volume {
-	g := &group{records: *all, ofVolume: map[uint64][]uint64{}, ofComponent: map[uint64][]partition{}}
+// joinVolumes returns the volumes that have a piece on the disk of h, sorted by name. It combines them
+// from their components and partitions.
+func (h Header) joinVolumes(all *records) []Volume {
+	g := &recordIndex{records: *all, ofVolume: map[uint64][]uint64{}, ofComponent: map[uint64][]partition{}}
 	for _, id := range slices.Sorted(maps.Keys(all.components)) {
 		volume := all.components[id].volume
 		g.ofVolume[volume] = append(g.ofVolume[volume], id)
@@ -29,7 +29,7 @@ func (h Header) join(all *records) []Volume {
 	}
 	var here []Volume
 	for _, id := range slices.Sorted(maps.Keys(all.volumes)) {
-		if v, ok := h.volume(g, id); ok {
+		if v, ok := h.describeVolume(g, id); ok {
 			here = append(here, v)
 		}
 	}
@@ -37,21 +37,21 @@ func (h Header) join(all *records) []Volume {
 	return here
 }
 
-// volume describes one volume; ok is false where nothing of it is on the disk of h.
-func (h Header) volume(g *group, id uint64) (v Volume, ok bool) {
+// describeVolume returns one volume. ok is false if no piece of it is on the disk of h.
+func (h Header) describeVolume(g *recordIndex, id uint64) (v Volume, ok bool) {
 	raw := g.volumes[id]
 	v = Volume{Name: raw.name, Hint: raw.hint, Size: int64(min(raw.size, maxSectors)) * sectorSize}
 	for _, component := range g.ofVolume[id] {
 		pieces := g.ofComponent[component]
 		v.Pieces += len(pieces)
-		v.Layout = layout(g.components[component].layout, len(pieces))
+		v.Layout = layoutOf(g.components[component].layout, len(pieces))
 		for _, p := range pieces {
 			if g.disks[p.disk] != h.disk {
 				continue
 			}
 			ok = true
 			if v.Layout == Simple {
-				v.Whole = h.piece(p)
+				v.Whole = h.pieceOf(p)
 			}
 		}
 	}
@@ -61,16 +61,16 @@ func (h Header) volume(g *group, id uint64) (v Volume, ok bool) {
 	return v, ok
 }
 
-// piece returns the position of a partition on the disk of h.
-func (h Header) piece(p partition) Piece {
+// pieceOf returns the location of a partition on the disk of h; zero if its numbers are invalid.
+func (h Header) pieceOf(p partition) Piece {
 	if p.start > maxSectors || p.size > maxSectors {
 		return Piece{}
 	}
 	return Piece{(h.data + int64(p.start)) * sectorSize, int64(p.size) * sectorSize}
 }
 
-// layout names what a component is.
-func layout(kind byte, pieces int) Layout {
+// layoutOf returns the layout of a component with the number of partitions.
+func layoutOf(kind byte, pieces int) Layout {
 	switch {
 	case kind == 1:
 		return Striped

@@ -166,7 +166,7 @@ func TestFlippedBits(t *testing.T) {
 			continue
 		}
 		h, _ := parseHeader(sound[6*sectorSize : 7*sectorSize])
-		if !slices.Equal(h.join(records), want) {
+		if !slices.Equal(h.joinVolumes(records), want) {
 			changed++
 		}
 	}
@@ -197,7 +197,7 @@ func FuzzDatabase(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, v := range h.join(records) {
+		for _, v := range h.joinVolumes(records) {
 			if v.Size < 0 || v.Whole.Len < 0 || v.Whole.Off < 0 {
 				t.Errorf("%+v", v)
 			}

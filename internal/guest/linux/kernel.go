@@ -16,90 +16,96 @@ import (
 )
 
 const (
-	maxKernels   = 4         // number of newest kernels whose initramfs is read
-	maxListed    = 64        // kernels that are reported, the newest
-	maxInitramfs = 256 << 20 // bytes
-	maxModules   = 4 << 20   // bytes of modules.dep and modules.builtin
+	maxKernels   = 4         // newest kernels whose initramfs is read
+	maxListed    = 64        // newest kernels that are reported
+	maxInitramfs = 256 << 20 // bytes of an initramfs
+	maxModules   = 4 << 20   // bytes of modules.dep and of modules.builtin
 )
 
-// A Kernel is one that is installed, with the drivers it has before there is a root.
+// A Kernel is an installed kernel with the drivers that are available before the root is mounted.
 type Kernel struct {
-	Version     string   `json:"version,omitempty"` // "" for a vmlinuz without one in its name
-	Image       string   `json:"image"`
-	Initramfs   string   `json:"initramfs,omitempty"`
-	Maker       string   `json:"maker,omitempty"`       // "dracut", "initramfs-tools", "mkinitcpio"
+	Version     string   `json:"version,omitempty"`     // version; empty if the file's name has none
+	Image       string   `json:"image"`                 // path of the kernel
+	Initramfs   string   `json:"initramfs,omitempty"`   // path of the initramfs; empty if none was found
+	Maker       string   `json:"maker,omitempty"`       // "dracut", "initramfs-tools", "mkinitcpio"; empty for other tools
 	Compression string   `json:"compression,omitempty"` // method of the last archive
-	Drivers     []string `json:"drivers,omitempty"`     // drivers at boot, in the initramfs or built in
-	Installed   []string `json:"installed,omitempty"`   // drivers in /lib/modules or built in, which could be added
-	Unread      bool     `json:"unread,omitempty"`      // the initramfs was not, or not wholly, understood
-	NotExamined string   `json:"notExamined,omitempty"` // limit that reading the initramfs reached
+	Drivers     []string `json:"drivers,omitempty"`     // drivers at boot: in the initramfs or built in
+	Installed   []string `json:"installed,omitempty"`   // drivers in /lib/modules or built in, which an initramfs could have
+	Unread      bool     `json:"unread,omitempty"`      // the initramfs was not read completely, or its format is not supported
+	NotExamined string   `json:"notExamined,omitempty"` // limit that reading the initramfs reached; empty if none
 }
 
-// drivers lists the reported drivers: those of VMs at the source and the target.
-func drivers() []string {
+// reportedDrivers returns the drivers that Kernel lists: those of VMs at the source and at the target.
+func reportedDrivers() []string {
 	return []string{
 		"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net", "sd_mod",
 		"vmw_pvscsi", "mptspi", "mptsas", "ahci", "ata_piix", "nvme", "vmxnet3", "e1000", "e1000e",
 	}
 }
 
-// A Bus is a way a disk is attached.
+// A Bus is the type of virtio controller that a disk is attached to.
 type Bus string
 
 const (
-	VirtioSCSI Bus = "virtio-scsi"
-	VirtioBlk  Bus = "virtio-blk"
+	VirtioSCSI Bus = "virtio-scsi" // disks are named sda, as at the source
+	VirtioBlk  Bus = "virtio-blk"  // disks are named vda
 )
 
-// needs are the drivers a root on a bus is found with.
-func (b Bus) needs() []string {
+// requiredDrivers returns the drivers that are required to find a root on the bus.
+func (b Bus) requiredDrivers() []string {
 	if b == VirtioSCSI {
 		return []string{"virtio_pci", "virtio_scsi", "sd_mod"}
 	}
 	return []string{"virtio_pci", "virtio_blk"}
 }
 
-// Boots reports whether the kernel finds its root on a bus as it is.
-func (k Kernel) Boots(b Bus) bool { return containsAll(k.Drivers, b.needs()) }
+// Boots reports whether the kernel can mount a root on the bus without changes.
+func (k Kernel) Boots(b Bus) bool { return containsAll(k.Drivers, b.requiredDrivers()) }
 
-// Could reports whether it would, had its initramfs all modules that are installed.
+// Could reports whether the kernel could mount a root on the bus if its initramfs had all installed
+// modules.
 func (k Kernel) Could(b Bus) bool {
-	return containsAll(slices.Concat(k.Drivers, k.Installed), b.needs())
+	return containsAll(slices.Concat(k.Drivers, k.Installed), b.requiredDrivers())
 }
 
+// containsAll reports whether have contains all elements of want.
 func containsAll(have, want []string) bool {
 	return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) })
 }
 
-// readKernels finds the kernels, the newest first.
+// readKernels sets g.Kernels, newest first. It examines the newest maxKernels kernels thoroughly.
 func (g *Guest) readKernels(t *files) {
-	for _, image := range glob(t, "boot/vmlinuz*", "boot/vmlinux-*", "lib/modules/*") {
+	for _, image := range globFiles(t, "boot/vmlinuz*", "boot/vmlinux-*", "lib/modules/*") {
 		if k, ok := kernelAt(t, image); ok {
 			g.Kernels = append(g.Kernels, k)
 		}
 	}
 	slices.SortStableFunc(g.Kernels, func(a, b Kernel) int { return compareVersions(b.Version, a.Version) })
-	if len(g.Kernels) > 1 { // a link without a version leads to one that has it
+	if len(g.Kernels) > 1 { // a symbolic link without a version refers to another image
 		g.Kernels = slices.DeleteFunc(g.Kernels, func(k Kernel) bool { return k.Version == "" || strings.HasSuffix(k.Version, ".old") })
 	}
+	// Copies of one version, in /boot and in /lib/modules, are adjacent after the sort.
 	g.Kernels = slices.CompactFunc(g.Kernels, func(a, b Kernel) bool { return a.Version == b.Version })
 	if more := len(g.Kernels) - maxListed; more > 0 {
-		g.problem("%d kernels were found, %d of them not examined", len(g.Kernels), more)
+		g.addProblem("%d kernels were found, %d of them not examined", len(g.Kernels), more)
 		g.Kernels = g.Kernels[:maxListed]
 	}
+	// The other kernels are reported with Unread, without the cost of reading their initramfs.
 	for i := range g.Kernels {
-		g.inspect(t, &g.Kernels[i], i < maxKernels)
+		g.inspectKernel(t, &g.Kernels[i], i < maxKernels)
 	}
 }
 
-// kernelAt makes a Kernel of a file's name. Below lib/modules only a kernel itself counts:
-// modules stay there after it is removed.
+// kernelAt returns the Kernel of a path. A folder below lib/modules counts only if it contains a
+// kernel, because modules may remain after the kernel is removed. Rescue kernels and checksums do
+// not count.
 func kernelAt(t *files, image string) (Kernel, bool) {
 	dir, name := path.Split(image)
 	if dir == "lib/modules/" {
 		k := Kernel{Version: name, Image: image + "/vmlinuz"}
 		return k, tree.Has(t.Tree, k.Image)
 	}
+	// vmlinuz-6.1.0-13-amd64 has the version 6.1.0-13-amd64.
 	_, version, _ := strings.Cut(name, "-")
 	if strings.HasPrefix(version, "0-rescue-") || strings.Contains(version, ".hmac") {
 		return Kernel{}, false
@@ -107,42 +113,48 @@ func kernelAt(t *files, image string) (Kernel, bool) {
 	return Kernel{Version: version, Image: image}, true
 }
 
-// inspect fills in what a kernel has.
-func (g *Guest) inspect(t *files, k *Kernel, thorough bool) {
+// inspectKernel sets the initramfs and the drivers of a kernel. It reads the initramfs only if
+// thorough is true.
+func (g *Guest) inspectKernel(t *files, k *Kernel, thorough bool) {
 	has := map[string]bool{}
+	// Built-in drivers are available at boot; those of modules.dep only if they are in the initramfs.
 	folder := "lib/modules/" + k.Version + "/"
-	note(has, readLong(t, folder+"modules.builtin"))
+	addModules(has, readModuleList(t, folder+"modules.builtin"))
 	k.Initramfs = initramfsOf(t, k.Version)
 	switch {
 	case k.Initramfs != "" && thorough:
-		g.initramfs(t, k, has)
+		g.readInitramfs(t, k, has)
 	case k.Initramfs != "":
 		k.Unread = true
 	}
-	k.Drivers = among(has)
-	note(has, readLong(t, folder+"modules.dep"))
-	k.Installed = among(has)
+	k.Drivers = presentDrivers(has)
+	addModules(has, readModuleList(t, folder+"modules.dep"))
+	k.Installed = presentDrivers(has)
 }
 
-// note adds the modules that a list names: modules.builtin has a path in each line,
-// modules.dep a path and a colon.
-func note(has map[string]bool, list string) {
+// addModules adds the modules of a list to has. A line of modules.builtin is a path; a line of
+// modules.dep is a path, a colon and dependencies.
+func addModules(has map[string]bool, list string) {
 	for line := range strings.Lines(list) {
 		file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
 		has[initramfs.Module(file)] = true
 	}
 }
 
-func readLong(t *files, path string) string {
+// readModuleList returns a list of modules, which is simpler to parse than configuration; empty if
+// it does not exist.
+func readModuleList(t *files, path string) string {
 	const stepBytes = 32
-	return t.text(path, maxModules, stepBytes)
+	return t.readText(path, maxModules, stepBytes)
 }
 
-func among(has map[string]bool) []string {
-	return slices.DeleteFunc(drivers(), func(d string) bool { return !has[d] })
+// presentDrivers returns the reported drivers that are in has.
+func presentDrivers(has map[string]bool) []string {
+	return slices.DeleteFunc(reportedDrivers(), func(d string) bool { return !has[d] })
 }
 
-// initramfsOf returns the initramfs of a version by the names that distributions give.
+// initramfsOf returns the path of a version's initramfs, by the naming conventions of
+// distributions. It is empty if none exists.
 func initramfsOf(t *files, version string) string {
 	names := []string{"boot/initrd.img", "boot/initrd", "boot/initramfs.img"}
 	if version != "" {
@@ -159,8 +171,8 @@ func initramfsOf(t *files, version string) string {
 	return ""
 }
 
-// initramfs looks into the initramfs of k.
-func (g *Guest) initramfs(t *files, k *Kernel, has map[string]bool) {
+// readInitramfs adds the modules in the initramfs of k to has. Errors are added to g.Problems.
+func (g *Guest) readInitramfs(t *files, k *Kernel, has map[string]bool) {
 	node, err := t.Open(k.Initramfs)
 	if err == nil && (node.Kind() != tree.File || node.Size() > maxInitramfs) {
 		err = errors.New("no file of 256 MiB at most")
@@ -170,8 +182,9 @@ func (g *Guest) initramfs(t *files, k *Kernel, has map[string]bool) {
 		c, err = initramfs.Read(t.budget, io.NewSectionReader(node, 0, node.Size()))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		g.problem("%s: %v", k.Initramfs, err)
+		g.addProblem("%s: %v", k.Initramfs, err)
 		k.Unread = true
+		// A limit is not an error of the initramfs: the rest of it may contain more drivers.
 		var limit *budget.Error
 		if errors.As(err, &limit) {
 			k.NotExamined = limit.Cause
@@ -183,12 +196,13 @@ func (g *Guest) initramfs(t *files, k *Kernel, has map[string]bool) {
 	}
 }
 
-// compareVersions orders as people do: 5.10 after 5.9. Numbers count as such, all else as
-// text.
+// compareVersions compares versions naturally: 5.10 is after 5.9. It compares sequences of digits
+// as numbers and everything else as text.
 func compareVersions(a, b string) int {
 	for a != "" && b != "" {
-		x, restA := piece(a)
-		y, restB := piece(b)
+		x, restA := splitVersion(a)
+		y, restB := splitVersion(b)
+		// Atoi fails for text, and then the texts are compared.
 		n, errN := strconv.Atoi(x)
 		m, errM := strconv.Atoi(y)
 		c := cmp.Compare(x, y)
@@ -203,8 +217,8 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// piece splits off the digits, or the text before the next digit.
-func piece(s string) (first, rest string) {
+// splitVersion splits s after its first sequence of digits or of other characters. s must not be empty.
+func splitVersion(s string) (first, rest string) {
 	digit := func(c byte) bool { return c >= '0' && c <= '9' }
 	n := 1
 	for n < len(s) && digit(s[n]) == digit(s[0]) {

@@ -2,7 +2,7 @@
 // its network: kernels with their drivers at boot, disk names in its configuration, network cards and the
 // properties that identify them.
 //
-// It reads a tree and does not depend on disks. Unreadable parts are left out and reported as a Problem. Files
+// It reads a tree and does not depend on disks. Unreadable parts are omitted and reported as a Problem. Files
 // are read up to 256 KiB; the newest maxKernels kernels are examined, and an initramfs is read up to 256 MiB.
 // Reading text is charged to a budget.
 package linux
@@ -17,51 +17,54 @@ import (
 )
 
 const (
-	maxText = 256 << 10 // bytes of one file of configuration
+	maxText = 256 << 10 // bytes of one configuration file
 	maxNICs = 1024      // entries that configure network cards
 )
 
 // A Guest is the description of a Linux. The JSON names are stable.
 type Guest struct {
-	Kernels     []Kernel `json:"kernels,omitempty"`   // the newest first
+	Kernels     []Kernel `json:"kernels,omitempty"`   // kernels, newest first
 	DiskNames   []Name   `json:"diskNames,omitempty"` // disk names in files that are read at boot
-	NICs        []NIC    `json:"nics,omitempty"`      // configured cards
+	NICs        []NIC    `json:"nics,omitempty"`      // configured network cards
 	Loaders     []string `json:"loaders,omitempty"`   // "grub", "grub-legacy", "bls", "extlinux"
 	Encrypted   []string `json:"encrypted,omitempty"` // volumes that crypttab opens at boot
-	Resume      string   `json:"resume,omitempty"`    // device it goes on from after a hibernation
+	Resume      string   `json:"resume,omitempty"`    // device to resume from after hibernation; empty if not configured
 	SELinux     string   `json:"selinux,omitempty"`   // "enforcing", "permissive" or "disabled"
 	VMwareTools bool     `json:"vmwareTools"`         // open-vm-tools or VMware's own
 	GuestAgent  bool     `json:"guestAgent"`          // qemu-guest-agent
-	Problems    []string `json:"problems,omitempty"`  // errors of unreadable files
+	Problems    []string `json:"problems,omitempty"`  // errors of files that could not be read
 	cmdlines    []string // kernel arguments of all loaders
 }
 
-// files are the guest's, read at the cost of a budget.
+// files is the guest's tree; parsing its text is charged to a budget.
 type files struct {
 	*tree.Tree
-	budget *budget.Budget
+	budget *budget.Budget // budget of the examination
 }
 
-// Read looks at the guest below root, in which its other file systems are mounted. The result is
-// not to be relied on if b is exhausted afterwards.
+// Read describes the guest below root, in which its other file systems must be mounted. The result is
+// incomplete if b is exhausted afterwards.
 func Read(b *budget.Budget, root *tree.Tree) Guest {
 	g, t := Guest{}, &files{root, b}
+	// readNICs and findResume use the command lines of the loaders.
 	g.readLoaders(t)
 	g.readKernels(t)
 	g.readNames(t)
 	g.readNICs(t)
-	g.Encrypted = crypttab(t)
-	g.Resume = g.resume(t)
-	g.SELinux = selinux(t)
+	g.Encrypted = readCrypttab(t)
+	g.Resume = g.findResume(t)
+	g.SELinux = readSELinux(t)
 	g.VMwareTools = hasAny(t, "usr/bin/vmtoolsd", "usr/sbin/vmtoolsd", "usr/lib/vmware-tools/sbin64/vmtoolsd")
 	g.GuestAgent = hasAny(t, "usr/sbin/qemu-ga", "usr/bin/qemu-ga")
 	return g
 }
 
-func (g *Guest) problem(format string, args ...any) {
+// addProblem records a file that could not be read.
+func (g *Guest) addProblem(format string, args ...any) {
 	g.Problems = append(g.Problems, fmt.Sprintf(format, args...))
 }
 
+// hasAny reports whether one of the paths exists.
 func hasAny(t *files, paths ...string) bool {
 	for _, p := range paths {
 		if tree.Has(t.Tree, p) {
@@ -71,15 +74,15 @@ func hasAny(t *files, paths ...string) bool {
 	return false
 }
 
-// read returns a configuration file, empty if it does not exist.
-func read(t *files, path string) string {
-	const stepBytes = 2 // parsers of configuration take some 50 ns for a byte
-	return t.text(path, maxText, stepBytes)
+// readConfig returns a configuration file; empty if it does not exist or exceeds maxText.
+func readConfig(t *files, path string) string {
+	const stepBytes = 2 // parsers of configuration need about 50 ns for each byte
+	return t.readText(path, maxText, stepBytes)
 }
 
-// text returns a file of at most limit bytes, empty if it does not exist. Parsing it costs a step for
-// each stepBytes bytes.
-func (t *files) text(path string, limit, stepBytes int64) string {
+// readText returns a file of at most limit bytes; empty if it does not exist or is larger. It
+// charges a step for each stepBytes bytes, in advance for the parser.
+func (t *files) readText(path string, limit, stepBytes int64) string {
 	text, err := t.ReadFile(path, limit)
 	if err != nil || t.budget.Step(int64(len(text))/stepBytes) != nil {
 		return ""
@@ -87,8 +90,8 @@ func (t *files) text(path string, limit, stepBytes int64) string {
 	return string(text)
 }
 
-// glob returns the files that match one of the patterns, by pattern and name.
-func glob(t *files, patterns ...string) []string {
+// globFiles returns the paths that match one of the patterns, in the order of the patterns.
+func globFiles(t *files, patterns ...string) []string {
 	var all []string
 	for _, p := range patterns {
 		all = append(all, tree.Glob(t.Tree, p)...)
@@ -96,15 +99,16 @@ func glob(t *files, patterns ...string) []string {
 	return all
 }
 
-// An assignment is one line of KEY=value, as shells and systemd have them.
+// An assignment is one line of the form KEY=value, as in shell files and those of systemd.
 type assignment struct{ section, key, value string }
 
-// assignments reads KEY=value lines, quotes removed, and [sections] where there are any.
-func assignments(text string) []assignment {
+// parseAssignments returns the assignments of a text. It ignores comments and other lines.
+func parseAssignments(text string) []assignment {
 	var all []assignment
 	section := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
+		// Shell files have no sections; a line in brackets does not occur in them.
 		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
 			section = strings.ToLower(line[1 : len(line)-1])
 			continue
@@ -121,12 +125,13 @@ func assignments(text string) []assignment {
 // A Mount is one line of fstab.
 type Mount struct{ Device, Path, Type string }
 
-// Mounts returns fstab's file systems with a place, in its order.
+// Mounts returns the lines of fstab that have a mount point, in order. Swap has none.
 func Mounts(b *budget.Budget, root *tree.Tree) []Mount {
 	t := &files{root, b}
 	var all []Mount
-	for line := range strings.Lines(read(t, "etc/fstab")) {
+	for line := range strings.Lines(readConfig(t, "etc/fstab")) {
 		f := strings.Fields(line)
+		// Swap and other entries without a mount point have "none" or "swap" in the second field.
 		if len(f) >= 3 && !strings.HasPrefix(f[0], "#") && strings.HasPrefix(f[1], "/") {
 			all = append(all, Mount{f[0], path.Clean(f[1]), f[2]})
 		}
@@ -134,9 +139,10 @@ func Mounts(b *budget.Budget, root *tree.Tree) []Mount {
 	return all
 }
 
-func crypttab(t *files) []string {
+// readCrypttab returns the names of the volumes in crypttab.
+func readCrypttab(t *files) []string {
 	var names []string
-	for line := range strings.Lines(read(t, "etc/crypttab")) {
+	for line := range strings.Lines(readConfig(t, "etc/crypttab")) {
 		if f := strings.Fields(line); len(f) >= 2 && !strings.HasPrefix(f[0], "#") {
 			names = append(names, f[0])
 		}
@@ -144,8 +150,9 @@ func crypttab(t *files) []string {
 	return names
 }
 
-func selinux(t *files) string {
-	for _, a := range assignments(read(t, "etc/selinux/config")) {
+// readSELinux returns the configured mode of SELinux; empty without SELinux.
+func readSELinux(t *files) string {
+	for _, a := range parseAssignments(readConfig(t, "etc/selinux/config")) {
 		if a.key == "SELINUX" {
 			return a.value
 		}
@@ -153,9 +160,10 @@ func selinux(t *files) string {
 	return ""
 }
 
-// resume returns the device that a command line, or initramfs-tools, resumes from.
-func (g *Guest) resume(t *files) string {
-	for _, a := range assignments(read(t, "etc/initramfs-tools/conf.d/resume")) {
+// findResume returns the device to resume from, as configured for initramfs-tools or on a kernel
+// command line.
+func (g *Guest) findResume(t *files) string {
+	for _, a := range parseAssignments(readConfig(t, "etc/initramfs-tools/conf.d/resume")) {
 		if a.key == "RESUME" && a.value != "none" {
 			return a.value
 		}

@@ -5,32 +5,34 @@ import (
 	"strings"
 )
 
-// maxNames bounds the names that are reported; more say nothing new.
+// maxNames limits the disk names that are reported.
 const maxNames = 64
 
-// A Name is a disk's name in a file that is read at boot.
+// A Name is a disk name in a file that is read at boot.
 type Name struct {
-	File string `json:"file"`
-	Line int    `json:"line"` // line, from 1
-	Name string `json:"name"` // "/dev/sda1"
+	File string `json:"file"` // path of the file
+	Line int    `json:"line"` // number of the line, from 1
+	Name string `json:"name"` // name of the device: "/dev/sda1"
 
-	// Stays reports that a disk on a virtio-scsi bus has this name as well, such as sda.
+	// Stays reports that a disk on a virtio-scsi bus has the same name, as sda.
 	Stays bool `json:"stays"`
 }
 
-// named matches the names that hang on a disk's hardware. Those by UUID, by label and of
-// LVM do not.
-var named = regexp.MustCompile(`/dev/(sd[a-z]+[0-9]*|vd[a-z]+[0-9]*|hd[a-z]+[0-9]*|xvd[a-z]+[0-9]*|disk/by-path/[^\s"',)]+|disk/by-id/(?:ata|scsi|wwn|nvme)-[^\s"',:)]+)`)
+// hardwareName matches disk names that depend on the hardware. Names by UUID or label and names of LVM
+// do not.
+var hardwareName = regexp.MustCompile(`/dev/(sd[a-z]+[0-9]*|vd[a-z]+[0-9]*|hd[a-z]+[0-9]*|xvd[a-z]+[0-9]*|disk/by-path/[^\s"',)]+|disk/by-id/(?:ata|scsi|wwn|nvme)-[^\s"',:)]+)`)
 
-// readNames looks through fstab, crypttab and what boot loaders read or are made from.
+// readNames searches disk names in fstab, in crypttab, and in the files that boot loaders read or are
+// generated from.
 func (g *Guest) readNames(t *files) {
-	for _, file := range glob(t, "etc/fstab", "etc/crypttab", "etc/default/grub", "etc/kernel/cmdline",
+	for _, file := range globFiles(t, "etc/fstab", "etc/crypttab", "etc/default/grub", "etc/kernel/cmdline",
 		"boot/grub/grub.cfg", "boot/grub2/grub.cfg", "boot/grub/menu.lst", "boot/grub/grub.conf", "boot/loader/entries/*.conf",
 		"boot/extlinux/extlinux.conf", "etc/initramfs-tools/conf.d/resume", "etc/lilo.conf") {
-		g.namesIn(file, read(t, file))
+		g.namesIn(file, readConfig(t, file))
 	}
 }
 
+// namesIn adds the disk names in one file to g.DiskNames, except those in comments.
 func (g *Guest) namesIn(file, text string) {
 	n := 0
 	for line := range strings.Lines(text) {
@@ -38,7 +40,8 @@ func (g *Guest) namesIn(file, text string) {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			continue
 		}
-		for _, name := range named.FindAllString(line, -1) {
+		for _, name := range hardwareName.FindAllString(line, -1) {
+			// More names of the same kind do not change the verdict.
 			if len(g.DiskNames) == maxNames {
 				return
 			}
@@ -47,7 +50,7 @@ func (g *Guest) namesIn(file, text string) {
 	}
 }
 
-// Calls reports whether a disk is called by a name that begins so: "/dev/vd".
+// Calls reports whether the configuration has a disk name with the prefix: "/dev/vd".
 func (g *Guest) Calls(prefix string) bool {
 	for _, n := range g.DiskNames {
 		if strings.HasPrefix(n.Name, prefix) {
@@ -57,7 +60,7 @@ func (g *Guest) Calls(prefix string) bool {
 	return false
 }
 
-// NamesStay reports whether all names of disks are those of a virtio-scsi bus, too.
+// NamesStay reports whether all disk names remain valid on a virtio-scsi bus.
 func (g *Guest) NamesStay() bool {
 	for _, n := range g.DiskNames {
 		if !n.Stays {

@@ -9,48 +9,50 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// plannedNIC is one of netplan's ethernets, as far as it matters here.
-type plannedNIC struct {
+// A netplanNIC contains the relevant keys of an ethernet in netplan.
+type netplanNIC struct {
+	// properties that select the card; empty if the ID is its name
 	Match struct {
-		MAC    string    `yaml:"macaddress"`
-		Name   string    `yaml:"name"`
-		Driver yaml.Node `yaml:"driver"`
+		MAC    string    `yaml:"macaddress"` // MAC of the card
+		Name   string    `yaml:"name"`       // pattern of the name
+		Driver yaml.Node `yaml:"driver"`     // pattern of the driver, or a list of patterns
 	} `yaml:"match"`
-	SetName   string      `yaml:"set-name"`
-	DHCP4     any         `yaml:"dhcp4"`
-	DHCP6     any         `yaml:"dhcp6"`
-	Addresses []yaml.Node `yaml:"addresses"`
+	SetName   string      `yaml:"set-name"`  // name that the card gets
+	DHCP4     any         `yaml:"dhcp4"`     // a boolean, or a text such as "yes"
+	DHCP6     any         `yaml:"dhcp6"`     // same as DHCP4
+	Addresses []yaml.Node `yaml:"addresses"` // texts, or maps with an address as key
 }
 
-// builtOn is one of netplan's bridges, bonds or VLANs.
-type builtOn struct {
-	Interfaces []string `yaml:"interfaces"`
-	Link       string   `yaml:"link"`
+// A virtualInterface is a bridge, bond or VLAN of netplan.
+type virtualInterface struct {
+	Interfaces []string `yaml:"interfaces"` // IDs of the ports of a bridge or bond
+	Link       string   `yaml:"link"`       // ID of the card below a VLAN
 }
 
-// netplan reads Ubuntu's netplan. A file that is no YAML has no cards.
-func netplan(t *files) []NIC {
+// readNetplan returns the cards in Ubuntu's netplan. It ignores invalid files.
+func readNetplan(t *files) []NIC {
 	var all []NIC
-	for _, file := range glob(t, "etc/netplan/*.yaml", "etc/netplan/*.yml") {
+	for _, file := range globFiles(t, "etc/netplan/*.yaml", "etc/netplan/*.yml") {
 		var plan struct {
 			Network struct {
-				Ethernets map[string]plannedNIC `yaml:"ethernets"`
-				Bonds     map[string]builtOn    `yaml:"bonds"`
-				Bridges   map[string]builtOn    `yaml:"bridges"`
-				VLANs     map[string]builtOn    `yaml:"vlans"`
+				Ethernets map[string]netplanNIC       `yaml:"ethernets"`
+				Bonds     map[string]virtualInterface `yaml:"bonds"`
+				Bridges   map[string]virtualInterface `yaml:"bridges"`
+				VLANs     map[string]virtualInterface `yaml:"vlans"`
 			} `yaml:"network"`
 		}
-		text := read(t, file)
-		if t.budget.Step(int64(len(text))) != nil { // YAML takes more than lines
+		text := readConfig(t, file)
+		if t.budget.Step(int64(len(text))) != nil { // YAML costs more than lines
 			break
 		}
 		if err := yaml.Unmarshal([]byte(text), &plan); err != nil {
 			continue
 		}
+		// Maps have no order, so the cards are sorted by name and MAC.
 		var found []NIC
-		above := ports(plan.Network.Bonds, plan.Network.Bridges, plan.Network.VLANs)
+		above := interfacesByPort(plan.Network.Bonds, plan.Network.Bridges, plan.Network.VLANs)
 		for _, id := range slices.Sorted(maps.Keys(plan.Network.Ethernets)) {
-			n := plan.Network.Ethernets[id].nic(id, file)
+			n := plan.Network.Ethernets[id].toNIC(id, file)
 			n.Under = above[id]
 			found = append(found, n)
 		}
@@ -60,8 +62,8 @@ func netplan(t *files) []NIC {
 	return all
 }
 
-// ports returns the interfaces built on each ID.
-func ports(kinds ...map[string]builtOn) map[string][]string {
+// interfacesByPort returns the virtual interfaces on top of each ID.
+func interfacesByPort(kinds ...map[string]virtualInterface) map[string][]string {
 	above := map[string][]string{}
 	for _, kind := range kinds {
 		for _, id := range slices.Sorted(maps.Keys(kind)) {
@@ -73,13 +75,14 @@ func ports(kinds ...map[string]builtOn) map[string][]string {
 	return above
 }
 
-// nic makes a NIC of one. Its id is the card's name where there is no match.
-func (p plannedNIC) nic(id, file string) NIC {
+// toNIC converts an ethernet. Its id is the card's name if there is no match.
+func (p netplanNIC) toNIC(id, file string) NIC {
 	n := NIC{Name: id, File: file, DHCP: isTrue(p.DHCP4) || isTrue(p.DHCP6)}
-	if driver := p.driver(); driver != "" {
+	if driver := p.matchedDriver(); driver != "" {
 		n.Match = "driver " + driver
 	}
 	switch {
+	// With a match the ID is arbitrary and not the name of the card.
 	case p.Match.MAC != "":
 		n.By, n.MAC, n.Name = ByMAC, p.Match.MAC, p.SetName
 	case p.Match.Name != "":
@@ -97,8 +100,8 @@ func (p plannedNIC) nic(id, file string) NIC {
 	return n
 }
 
-// driver returns the driver or list of drivers of a match; empty if it matches all drivers.
-func (p plannedNIC) driver() string {
+// matchedDriver returns the first driver of a match; empty if the match has none or accepts all.
+func (p netplanNIC) matchedDriver() string {
 	d := p.Match.Driver
 	if d.Kind == yaml.SequenceNode && len(d.Content) > 0 {
 		d = *d.Content[0]
@@ -109,4 +112,5 @@ func (p plannedNIC) driver() string {
 	return d.Value
 }
 
+// isTrue reports whether a YAML value is a boolean or text that means true.
 func isTrue(v any) bool { return v == true || v == "yes" || v == "true" }

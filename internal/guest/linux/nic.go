@@ -9,46 +9,49 @@ import (
 	"strings"
 )
 
-// A NIC is a network card as the guest's configuration knows it.
+// A NIC is a network card according to the guest's configuration.
 type NIC struct {
-	Name      string   `json:"name,omitempty"` // "ens192"; "" where it is known by MAC only
-	MAC       string   `json:"mac,omitempty"`  // MAC in lower case, if the configuration contains it
-	Addresses []string `json:"addresses,omitempty"`
-	DHCP      bool     `json:"dhcp,omitempty"`
-	By        By       `json:"by"`
-	File      string   `json:"file"`
+	Name      string   `json:"name,omitempty"`      // name: "ens192"; empty if only the MAC is known
+	MAC       string   `json:"mac,omitempty"`       // MAC in lower case, if the configuration contains it
+	Addresses []string `json:"addresses,omitempty"` // static addresses, with prefix length if configured
+	DHCP      bool     `json:"dhcp,omitempty"`      // addresses are obtained by DHCP
+	By        By       `json:"by"`                  // property that selects the card
+	File      string   `json:"file"`                // configuration file
 
 	Match string   `json:"match,omitempty"` // hardware condition: "driver vmxnet3", "path pci-0000:0b:00.0"
-	Under []string `json:"under,omitempty"` // interfaces built on it: "br0", "bond0", "ens192.7"
-	Maker string   `json:"maker,omitempty"` // "cloud-init", which has written the file and may write it again
+	Under []string `json:"under,omitempty"` // interfaces on top of the card: "br0", "bond0", "ens192.7"
+	// "cloud-init" if that has written the file, because it may write it again; otherwise empty
+	Maker string `json:"maker,omitempty"`
 }
 
-// By is the property that ties a configuration to a card.
+// By is the property by which a configuration selects its card.
 type By string
 
 const (
-	ByMAC  By = "mac"  // stays with the card
-	ByName By = "name" // is lost where the card gets another name
-	ByAny  By = "any"  // matches whatever card there is
+	ByMAC  By = "mac"  // MAC, which does not change
+	ByName By = "name" // name, which depends on the slot
+	ByAny  By = "any"  // any card
 
-	ByHardware By = "hardware" // names a driver or a slot of the bus: finds nothing elsewhere
+	ByHardware By = "hardware" // driver or slot, which do not exist at the target
 )
 
-// Kept reports whether the configuration still finds its card on other hardware.
+// Kept reports whether the configuration still selects its card on other hardware.
 func (n NIC) Kept() bool { return n.By == ByMAC || n.By == ByAny }
 
-// readNICs collects what all the ways to configure a network say.
+// readNICs sets g.NICs from all supported network configurations. It omits virtual interfaces and cards
+// without addresses, and determines how each configuration selects its card.
 func (g *Guest) readNICs(t *files) {
-	for _, way := range []func(*files) []NIC{ifupdown, netplan, keyfiles, ifcfg, networkd} {
+	for _, way := range []func(*files) []NIC{readIfupdown, readNetplan, readKeyfiles, readIfcfg, readNetworkd} {
 		g.NICs = append(g.NICs, way(t)...)
 	}
 	if more := len(g.NICs) - maxNICs; more > 0 {
-		g.problem("%d network cards are configured, %d of them not examined", len(g.NICs), more)
+		g.addProblem("%d network cards are configured, %d of them not examined", len(g.NICs), more)
 		g.NICs = g.NICs[:maxNICs]
 	}
+	// An interface on top of a card is not a card, even if its name looks like one.
 	above := map[string]bool{}
 	for i := range g.NICs {
-		g.NICs[i].carry()
+		g.NICs[i].moveToCard()
 		for _, name := range g.NICs[i].Under {
 			above[name] = true
 		}
@@ -56,14 +59,16 @@ func (g *Guest) readNICs(t *files) {
 	g.NICs = slices.DeleteFunc(g.NICs, func(n NIC) bool {
 		return isVirtual(n.Name) || above[n.Name] || !n.DHCP && len(n.Addresses) == 0 && len(n.Under) == 0
 	})
-	pinned, old := pins(t), g.oldNames()
+	// A pinned name selects the card by its MAC, although the configuration contains only the name.
+	pinned, old := pinnedNames(t), g.oldNames()
 	byCloudInit := map[string]bool{} // configurations by file
 	for i := range g.NICs {
 		n := &g.NICs[i]
 		n.MAC = strings.ToLower(strings.ReplaceAll(n.MAC, "-", ":"))
+		// One file may configure many cards; its header is read once.
 		made, known := byCloudInit[n.File]
 		if !known {
-			made = strings.Contains(read(t, n.File), cloudInit)
+			made = strings.Contains(readConfig(t, n.File), cloudInit)
 			byCloudInit[n.File] = made
 		}
 		if made {
@@ -79,29 +84,30 @@ func (g *Guest) readNICs(t *files) {
 		case mac != "":
 			n.By, n.MAC = ByMAC, mac
 		case old && strings.HasPrefix(n.Name, "eth"):
-			n.By = ByAny // counted from eth0, as before
+			n.By = ByAny // the kernel counts from eth0, as at the source
 		default:
 			n.By = ByName
 		}
 	}
 }
 
-// maxName is how long the kernel lets a name be, in bytes.
+// maxName is the maximum length of an interface name in the kernel, in bytes (IFNAMSIZ - 1).
 const maxName = 15
 
-// cloudInit is named at the head of each file that it has written.
+// cloudInit occurs in the header of each file that cloud-init has written.
 const cloudInit = "cloud-init"
 
-// carry makes of a VLAN or an alias, "ens192.7" or "ens192:0", the card that it is on: its name
-// must stay, too.
-func (n *NIC) carry() {
+// moveToCard replaces a VLAN or an alias, such as "ens192.7" or "ens192:0", by the card below it,
+// whose name must not change either.
+func (n *NIC) moveToCard() {
 	if end := strings.IndexAny(n.Name, ".:@"); end > 0 && len(n.Name) <= maxName && !isVirtual(n.Name[:end]) {
 		n.Under = append(n.Under, n.Name)
 		n.Name, n.By, n.Match = n.Name[:end], "", ""
 	}
 }
 
-// isVirtual reports names that no card has: the loopback, bridges, bonds, tunnels, VLANs.
+// isVirtual reports whether a name belongs to an interface that is not a card: loopback, bridge,
+// bond, tunnel, VLAN.
 func isVirtual(name string) bool {
 	if name == "lo" || strings.ContainsAny(name, ".:@") {
 		return true
@@ -114,12 +120,12 @@ func isVirtual(name string) bool {
 	return false
 }
 
-// pins returns names that systemd's links or udev's rules tie to a MAC.
-func pins(t *files) map[string]string {
+// pinnedNames returns the MACs to which systemd's link files or udev's rules bind interface names.
+func pinnedNames(t *files) map[string]string {
 	pinned := map[string]string{}
-	for _, file := range glob(t, "etc/systemd/network/*.link") {
+	for _, file := range globFiles(t, "etc/systemd/network/*.link") {
 		var mac, name string
-		for _, a := range assignments(read(t, file)) {
+		for _, a := range parseAssignments(readConfig(t, file)) {
 			switch a.section + "." + a.key {
 			case "match.MACAddress", "match.PermanentMACAddress":
 				mac = a.value
@@ -131,9 +137,10 @@ func pins(t *files) map[string]string {
 			pinned[name] = strings.ToLower(mac)
 		}
 	}
-	for _, file := range glob(t, "etc/udev/rules.d/*.rules") {
-		for line := range strings.Lines(read(t, file)) {
-			if mac, name := between(line, `ATTR{address}=="`), between(line, `NAME="`); mac != "" && name != "" {
+	// Rules such as 70-persistent-net.rules contain both properties in one line.
+	for _, file := range globFiles(t, "etc/udev/rules.d/*.rules") {
+		for line := range strings.Lines(readConfig(t, file)) {
+			if mac, name := quotedAfter(line, `ATTR{address}=="`), quotedAfter(line, `NAME="`); mac != "" && name != "" {
 				pinned[name] = strings.ToLower(mac)
 			}
 		}
@@ -141,8 +148,9 @@ func pins(t *files) map[string]string {
 	return pinned
 }
 
-// between returns what follows before, up to the next quote, in a line of a udev rule.
-func between(line, before string) string {
+// quotedAfter returns the text between before and the next quote in a line of a udev rule; empty if
+// the line is a comment or does not contain before.
+func quotedAfter(line, before string) string {
 	_, rest, ok := strings.Cut(line, before)
 	if !ok || strings.HasPrefix(strings.TrimSpace(line), "#") {
 		return ""
@@ -151,13 +159,14 @@ func between(line, before string) string {
 	return value
 }
 
-// ifupdown reads Debian's interfaces(5).
-func ifupdown(t *files) []NIC {
+// readIfupdown returns the cards in Debian's interfaces(5).
+func readIfupdown(t *files) []NIC {
 	var all []NIC
-	for _, file := range glob(t, "etc/network/interfaces", "etc/network/interfaces.d/*") {
+	for _, file := range globFiles(t, "etc/network/interfaces", "etc/network/interfaces.d/*") {
+		// n is the interface of the current stanza; nil outside of one.
 		var n *NIC
-		for line := range strings.Lines(read(t, file)) {
-			if len(all) > maxNICs { // looking one up takes as long as there are many
+		for line := range strings.Lines(readConfig(t, file)) {
+			if len(all) > maxNICs { // searching the list has a quadratic cost
 				return all
 			}
 			f := strings.Fields(line)
@@ -170,10 +179,11 @@ func ifupdown(t *files) []NIC {
 			case len(f) >= 2 && n != nil && f[0] == "address":
 				n.Addresses = append(n.Addresses, f[1])
 			case len(f) >= 2 && n != nil && f[0] == "netmask":
-				n.mask(f[1])
+				n.addMask(f[1])
 			case len(f) >= 2 && n != nil && slices.Contains(portWords(), f[0]):
+				// append may move the elements, so n must be set to the same interface in its new location.
 				above := n.Name
-				all = append(all, on(above, f[1:], file)...)
+				all = append(all, portNICs(above, f[1:], file)...)
 				n = &all[slices.IndexFunc(all, func(n NIC) bool { return n.File == file && n.Name == above })]
 			}
 		}
@@ -181,13 +191,14 @@ func ifupdown(t *files) []NIC {
 	return all
 }
 
-// portWords are those of interfaces(5) and its plugins that name the cards below.
+// portWords returns the keywords of interfaces(5) and its plugins that list the cards below an
+// interface.
 func portWords() []string {
 	return []string{"bridge_ports", "bridge-ports", "bond-slaves", "slaves", "vlan-raw-device", "vlan_raw_device"}
 }
 
-// on are the cards of those names that something is built on.
-func on(above string, names []string, file string) (all []NIC) {
+// portNICs returns the cards with the names as ports of the interface above.
+func portNICs(above string, names []string, file string) (all []NIC) {
 	for _, name := range names {
 		if name != "none" && name != "all" && name != "regex" {
 			all = append(all, NIC{Name: name, Under: []string{above}, File: file})
@@ -196,8 +207,9 @@ func on(above string, names []string, file string) (all []NIC) {
 	return all
 }
 
-// mask adds a netmask to the last address, if that has none.
-func (n *NIC) mask(mask string) {
+// addMask appends a netmask, as prefix length, to the last address if that has none. mask is a
+// length or an IPv4 mask.
+func (n *NIC) addMask(mask string) {
 	if len(n.Addresses) == 0 || mask == "" {
 		return
 	}
@@ -219,12 +231,13 @@ func (n *NIC) mask(mask string) {
 	*last += "/" + bits
 }
 
-// keyfiles reads NetworkManager's connections.
-func keyfiles(t *files) []NIC {
+// readKeyfiles returns the cards in NetworkManager's keyfiles.
+func readKeyfiles(t *files) []NIC {
 	var all []NIC
-	for _, file := range glob(t, "etc/NetworkManager/system-connections/*", "usr/lib/NetworkManager/system-connections/*") {
+	for _, file := range globFiles(t, "etc/NetworkManager/system-connections/*", "usr/lib/NetworkManager/system-connections/*") {
+		// parent is the card below a VLAN connection.
 		n, kind, parent := NIC{File: file}, "", ""
-		for _, a := range assignments(read(t, file)) {
+		for _, a := range parseAssignments(readConfig(t, file)) {
 			switch section := a.section; {
 			case (section == "connection" || section == "match") && a.key == "interface-name":
 				n.Name = cmp.Or(n.Name, strings.Trim(a.value, "; "))
@@ -248,20 +261,21 @@ func keyfiles(t *files) []NIC {
 		switch {
 		case strings.HasSuffix(kind, "ethernet"):
 			all = append(all, n)
-		case parent != "" && !strings.Contains(parent, "-"): // else another connection's UUID
-			all = append(all, on(n.Name, []string{parent}, file)...)
+		case parent != "" && !strings.Contains(parent, "-"): // otherwise parent is the UUID of another connection
+			all = append(all, portNICs(n.Name, []string{parent}, file)...)
 		}
 	}
 	return all
 }
 
-// ifcfg reads the files of RHEL's and SUSE's network scripts.
-func ifcfg(t *files) []NIC {
+// readIfcfg returns the cards in the ifcfg files of RHEL and SUSE.
+func readIfcfg(t *files) []NIC {
 	var all []NIC
-	for _, file := range glob(t, "etc/sysconfig/network-scripts/ifcfg-*", "etc/sysconfig/network/ifcfg-*") {
+	for _, file := range globFiles(t, "etc/sysconfig/network-scripts/ifcfg-*", "etc/sysconfig/network/ifcfg-*") {
 		n := NIC{File: file}
 		prefix := ""
-		for _, a := range assignments(read(t, file)) {
+		for _, a := range parseAssignments(readConfig(t, file)) {
+			// Keys such as IPADDR0 and BONDING_SLAVE_1 end in a number.
 			switch key := strings.TrimRight(a.key, "0123456789"); key {
 			case "DEVICE":
 				n.Name = a.value
@@ -278,10 +292,11 @@ func ifcfg(t *files) []NIC {
 					n.Under = append(n.Under, a.value)
 				}
 			case "PHYSDEV", "ETHERDEVICE", "BRIDGE_PORTS", "BONDING_SLAVE", "BONDING_SLAVE_":
-				all = append(all, on(strings.TrimPrefix(path.Base(file), "ifcfg-"), strings.Fields(a.value), file)...)
+				all = append(all, portNICs(strings.TrimPrefix(path.Base(file), "ifcfg-"), strings.Fields(a.value), file)...)
 			}
 		}
-		n.mask(prefix)
+		n.addMask(prefix)
+		// Without DEVICE and HWADDR the file's name is the name of the card.
 		if n.Name == "" && n.By == "" {
 			n.Name = strings.TrimPrefix(path.Base(file), "ifcfg-")
 		}
@@ -290,12 +305,12 @@ func ifcfg(t *files) []NIC {
 	return all
 }
 
-// networkd reads systemd-networkd's networks.
-func networkd(t *files) []NIC {
+// readNetworkd returns the cards in the network files of systemd-networkd.
+func readNetworkd(t *files) []NIC {
 	var all []NIC
-	for _, file := range glob(t, "etc/systemd/network/*.network") {
+	for _, file := range globFiles(t, "etc/systemd/network/*.network") {
 		n := NIC{File: file}
-		for _, a := range assignments(read(t, file)) {
+		for _, a := range parseAssignments(readConfig(t, file)) {
 			switch a.section + "." + a.key {
 			case "match.Name":
 				n.Name = a.value

@@ -9,11 +9,11 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// Open returns the volume as a disk of Size bytes. It fails where a PV is missing or the
-// volume is of a kind that is not understood.
+// Open returns the volume as a disk of Size bytes. It fails if a physical volume is missing or if the
+// kind of the volume is not supported.
 func (v *Volume) Open() (budget.Reader, error) {
 	if v.Kind != "linear" && v.Kind != "striped" {
-		return nil, fmt.Errorf("volumes of kind %q are not understood", v.Kind)
+		return nil, fmt.Errorf("volumes of kind %q are not supported", v.Kind)
 	}
 	d := &device{v: v}
 	for _, s := range v.segs {
@@ -31,13 +31,12 @@ func (v *Volume) Open() (budget.Reader, error) {
 	return d, nil
 }
 
-// Writable reports whether LVM itself would let the volume be written, without keeping its previous
-// contents.
+// Writable reports whether writes to the volume are permitted: it is not read-only and has no
+// snapshots, which would require its previous content.
 func (v *Volume) Writable() bool { return !v.origin && !v.readOnly }
 
-// OpenForWriting is Open for a volume whose PVs were given to ReadPV as io.WriterAt, too. It
-// refuses an origin of snapshots, whose old content a write would have to keep, and what LVM
-// itself would not write to.
+// OpenForWriting opens a volume whose physical volumes also implement io.WriterAt. It fails if Writable
+// is false, because writes here bypass LVM.
 func (v *Volume) OpenForWriting() (*Device, error) {
 	switch r, err := v.Open(); {
 	case err != nil:
@@ -59,18 +58,18 @@ func (v *Volume) OpenForWriting() (*Device, error) {
 	}
 }
 
-// A device reads a Volume. Physical volumes charge their reads.
+// A device reads a Volume. The physical volumes charge the reads to their budget.
 type device struct {
-	v      *Volume
-	budget *budget.Budget
+	v      *Volume        // volume that is read
+	budget *budget.Budget // budget of the physical volumes
 }
 
-// Budget returns that of the physical volumes.
+// Budget returns the budget of the physical volumes.
 func (d *device) Budget() *budget.Budget { return d.budget }
 
-// ReadAt fills p, or fails.
+// ReadAt fills p or fails. The range must be within the volume.
 func (d *device) ReadAt(p []byte, off int64) (int, error) {
-	return d.pieces(p, off, io.ErrUnexpectedEOF, func(r budget.Reader, p []byte, at int64) (int, error) { return r.ReadAt(p, at) })
+	return d.transfer(p, off, io.ErrUnexpectedEOF, func(r budget.Reader, p []byte, at int64) (int, error) { return r.ReadAt(p, at) })
 }
 
 // A Device reads and writes a Volume.
@@ -79,19 +78,20 @@ type Device struct{ device }
 // Size returns the volume's size in bytes.
 func (d *Device) Size() int64 { return d.v.Size }
 
-// WriteAt writes p. After an error a part of it may be written.
+// WriteAt writes p. If it fails, a part of p may be written.
 func (d *Device) WriteAt(p []byte, off int64) (int, error) {
-	return d.pieces(p, off, io.ErrShortWrite, func(r budget.Reader, p []byte, at int64) (int, error) { return r.(io.WriterAt).WriteAt(p, at) })
+	return d.transfer(p, off, io.ErrShortWrite, func(r budget.Reader, p []byte, at int64) (int, error) { return r.(io.WriterAt).WriteAt(p, at) })
 }
 
-// pieces has each part of p read or written on the PV that holds it.
-func (d *device) pieces(p []byte, off int64, outside error, move func(r budget.Reader, p []byte, at int64) (int, error)) (int, error) {
+// transfer calls move for each part of p with the physical volume that contains it and the offset
+// there. It returns outside if the range exceeds the volume.
+func (d *device) transfer(p []byte, off int64, outside error, move func(r budget.Reader, p []byte, at int64) (int, error)) (int, error) {
 	if off < 0 || off > d.v.Size || int64(len(p)) > d.v.Size-off {
 		return 0, outside
 	}
 	done := 0
 	for done < len(p) {
-		r, at, length := d.v.locate(off + int64(done))
+		r, at, length := d.v.locateByte(off + int64(done))
 		n, err := move(r, p[done:done+int(min(length, int64(len(p)-done)))], at)
 		done += n
 		if err != nil {
@@ -101,12 +101,13 @@ func (d *device) pieces(p []byte, off int64, outside error, move func(r budget.R
 	return done, nil
 }
 
-// origins returns the names of the volumes that snapshots are of.
-func (t *text) origins() map[string]bool {
+// originNames returns the names of the logical volumes that have snapshots. t is the section
+// logical_volumes.
+func (t *text) originNames() map[string]bool {
 	out := map[string]bool{}
 	for _, lv := range t.sections {
 		for _, seg := range lv.sections {
-			if origin := seg.string("origin"); origin != "" {
+			if origin := seg.textValue("origin"); origin != "" {
 				out[origin] = true
 			}
 		}
@@ -114,5 +115,5 @@ func (t *text) origins() map[string]bool {
 	return out
 }
 
-// canWrite reports whether a description's flags let the thing be written to.
-func (t *text) canWrite() bool { return slices.Contains(t.values["status"], "WRITE") }
+// isWritable reports whether the status of a group or volume contains WRITE.
+func (t *text) isWritable() bool { return slices.Contains(t.values["status"], "WRITE") }

@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	sector      = 512
-	maxText     = 4 << 20 // bytes of one group's description; lvm2 makes areas of one MiB
-	areaMagic   = " LVM2 x[5A%r0N*>"
-	areaHeader  = 512
-	crcBase     = 0xf597a6cf
-	uuidLen     = 32
-	maxAreas    = 8
-	labelSector = 4 // the label is in one of so many first sectors
+	sector      = 512                // bytes of a sector in LVM's metadata
+	maxText     = 4 << 20            // bytes of one group's description; lvm2 creates areas of one MiB
+	areaMagic   = " LVM2 x[5A%r0N*>" // magic number of a metadata area
+	areaHeader  = 512                // bytes of a metadata area before the text
+	crcBase     = 0xf597a6cf         // initial value of checksums
+	uuidLen     = 32                 // characters of a UUID without dashes
+	maxAreas    = 8                  // metadata areas of one physical volume
+	labelSector = 4                  // number of sectors that may contain the label
 )
 
-// A PV is a physical volume.
+// A PV is a physical volume with the metadata on it.
 type PV struct {
-	UUID  string // 32 characters, without dashes
-	group *text  // group of the PV; nil if it has no description: another PV of its group has it
-	r     budget.Reader
+	UUID  string        // 32 characters, without dashes
+	group *text         // description of the group; nil if another physical volume has it
+	r     budget.Reader // content of the physical volume
 }
 
-// An area is a part of a PV, in bytes.
+// An area is a range of bytes.
 type area struct{ off, size int64 }
 
-// ReadPV reads the label of the PV that starts at r's first byte, and the newest text of
-// its metadata areas. A damaged text is an error; a PV without one is not.
+// ReadPV reads the label of the physical volume that begins at r's first byte, and the newest text of
+// its metadata areas. It fails if all texts are damaged, but not if none exists.
 func ReadPV(r budget.Reader) (PV, error) {
 	head := make([]byte, labelSector*sector)
 	if _, err := r.ReadAt(head, 0); err != nil {
@@ -53,13 +53,14 @@ func ReadPV(r budget.Reader) (PV, error) {
 	}
 	pv := PV{UUID: string(label[:uuidLen]), r: r}
 	var failed error
+	// The areas follow the UUID and the size of the device.
 	for _, a := range metadataAreas(label[uuidLen+8:]) {
 		t, err := readArea(r, a)
 		if err != nil {
 			failed = err
 			continue
 		}
-		if t != nil && (pv.group == nil || t.number("seqno") > pv.group.number("seqno")) {
+		if t != nil && (pv.group == nil || t.numberValue("seqno") > pv.group.numberValue("seqno")) {
 			pv.group = t
 		}
 	}
@@ -69,17 +70,18 @@ func ReadPV(r budget.Reader) (PV, error) {
 	return pv, nil
 }
 
-// findLabel returns the PV header that a label points to, to the end of its sector.
+// findLabel returns the physical volume header that the label refers to, up to the end of the sector.
 func findLabel(head []byte) ([]byte, error) {
 	for n := range labelSector {
 		s := head[n*sector:][:sector]
 		if string(s[:8]) != "LABELONE" || string(s[24:32]) != "LVM2 001" {
 			continue
 		}
+		// Offsets in a label: 8 its sector, 16 checksum of the rest, 20 offset of the content, 24 type.
 		if at := le64(s, 8); at != int64(n) {
 			return nil, fmt.Errorf("the label in sector %d is that of sector %d", n, at)
 		}
-		if got, want := checksum(s[20:]), binary.LittleEndian.Uint32(s[16:]); got != want {
+		if got, want := metadataChecksum(s[20:]), binary.LittleEndian.Uint32(s[16:]); got != want {
 			return nil, fmt.Errorf("checksum of the label is %08x, expected %08x", got, want)
 		}
 		off := binary.LittleEndian.Uint32(s[20:])
@@ -91,8 +93,8 @@ func findLabel(head []byte) ([]byte, error) {
 	return nil, errors.New("no LVM2 label in the first four sectors")
 }
 
-// metadataAreas reads two lists, each ended by zeros: the areas of data, and those of
-// metadata.
+// metadataAreas returns the metadata areas of a physical volume header. list contains two lists, each
+// terminated by zeros: data areas and metadata areas.
 func metadataAreas(list []byte) []area {
 	var areas []area
 	lists := 0
@@ -109,7 +111,7 @@ func metadataAreas(list []byte) []area {
 	return areas
 }
 
-// readArea returns the newest text of a metadata area, nil if it has none.
+// readArea returns the newest text of a metadata area; nil if it has none or is marked as ignored.
 func readArea(r budget.Reader, a area) (*text, error) {
 	h := make([]byte, areaHeader)
 	if _, err := r.ReadAt(h, a.off); err != nil {
@@ -118,9 +120,10 @@ func readArea(r budget.Reader, a area) (*text, error) {
 	if string(h[4:20]) != areaMagic {
 		return nil, fmt.Errorf("metadata area at byte %d without its magic number", a.off)
 	}
-	if got, want := checksum(h[4:]), binary.LittleEndian.Uint32(h); got != want {
+	if got, want := metadataChecksum(h[4:]), binary.LittleEndian.Uint32(h); got != want {
 		return nil, fmt.Errorf("checksum of the metadata area is %08x, expected %08x", got, want)
 	}
+	// Offsets in the header: 32 size of the area, 40 offset of the text, 48 its length, 56 its checksum, 60 flags.
 	off, length := le64(h, 40), le64(h, 48)
 	size := le64(h, 32)
 	const ignored = 1
@@ -133,12 +136,15 @@ func readArea(r budget.Reader, a area) (*text, error) {
 	return readText(r, a.off, area{off, length}, size, binary.LittleEndian.Uint32(h[56:]))
 }
 
-// readText reads a description out of the ring that follows an area's header.
+// readText reads a text from the ring buffer that follows the header of the area at offset base. at is
+// the range within the area, size the size of the area, and sum the expected checksum. It returns the
+// section of the volume group.
 func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*text, error) {
-	if err := r.Budget().Hold(at.size); err != nil { // values are parts of the text
+	if err := r.Budget().Hold(at.size); err != nil { // values refer to the memory of the text
 		return nil, err
 	}
 	data := make([]byte, at.size)
+	// A text that reaches the end of the ring continues after the header.
 	first := min(at.size, size-at.off)
 	if _, err := r.ReadAt(data[:first], base+at.off); err != nil {
 		return nil, err
@@ -148,10 +154,10 @@ func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*te
 			return nil, err
 		}
 	}
-	if got := checksum(data); got != sum {
+	if got := metadataChecksum(data); got != sum {
 		return nil, fmt.Errorf("checksum of the metadata is %08x, expected %08x", got, sum)
 	}
-	t, err := parse(r.Budget(), string(bytes.TrimRight(data, "\x00")))
+	t, err := parseText(r.Budget(), string(bytes.TrimRight(data, "\x00")))
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
@@ -164,14 +170,15 @@ func readText(r budget.Reader, base int64, at area, size int64, sum uint32) (*te
 	return nil, errors.New("metadata without a volume group")
 }
 
-// checksum is CRC-32 with LVM's own start, and not inverted at the end.
-func checksum(p []byte) uint32 { return ^crc32.Update(^uint32(crcBase), crc32.IEEETable, p) }
+// metadataChecksum returns LVM's CRC-32, which has another initial value than the standard one and is
+// not inverted.
+func metadataChecksum(p []byte) uint32 { return ^crc32.Update(^uint32(crcBase), crc32.IEEETable, p) }
 
-// bare returns a UUID without its dashes, as the label has it.
-func bare(uuid string) string { return strings.ReplaceAll(uuid, "-", "") }
+// stripDashes returns a UUID without dashes, as in a label.
+func stripDashes(uuid string) string { return strings.ReplaceAll(uuid, "-", "") }
 
-// le64 reads a number that must fit int64; one that does not becomes the largest, which
-// no check lets through.
+// le64 reads a little-endian number. Numbers that exceed int64 become the largest one, which fails all
+// checks.
 func le64(p []byte, at int) int64 {
 	return int64(min(binary.LittleEndian.Uint64(p[at:]), 1<<63-1))
 }

@@ -156,11 +156,11 @@ vg { id = "a-b" seqno = 7 extent_size = 8 status = ["READ", "WRITE"]
 }`
 
 func TestKindsThatAreNotUnderstood(t *testing.T) {
-	all, err := parse(budgettest.New(t), description)
+	all, err := parseText(budgettest.New(t), description)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := all.sections["vg"].describe(nil)
+	g := all.sections["vg"].toGroup(nil)
 	kinds := map[string]string{"thin": "thin", "gap": "damaged", "huge": "damaged"}
 	if len(g.Volumes) != len(kinds) {
 		t.Fatalf("volumes %+v", g.Volumes)
@@ -177,7 +177,7 @@ func TestKindsThatAreNotUnderstood(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, s := range []string{"a {", "a = [1, 2", `a = "b`, "a b", "= 1", strings.Repeat("a {", 20)} {
-		if _, err := parse(budgettest.New(t), s); err == nil {
+		if _, err := parseText(budgettest.New(t), s); err == nil {
 			t.Errorf("%q was read", s)
 		}
 	}
@@ -189,7 +189,7 @@ func FuzzGroup(f *testing.F) {
 	f.Add(`vg { id="x" extent_size=1 physical_volumes{a{id="PV" pe_start=0}} logical_volumes{l{status=["VISIBLE"]s{start_extent=0 extent_count=4 type="striped" stripe_size=1 stripes=["a",0,"a",9]}}}}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		b := budgettest.New(t)
-		all, err := parse(b, s)
+		all, err := parseText(b, s)
 		if most := int64(len(s)); b.Used().Peak > sectionMemory*most || b.Used().Steps > 16+8*most { // no byte costs more
 			t.Errorf("%d bytes cost %+v", most, b.Used())
 		}
@@ -197,7 +197,7 @@ func FuzzGroup(f *testing.F) {
 			return
 		}
 		for _, name := range all.order {
-			g := all.sections[name].describe(map[string]budget.Reader{"PV": budgettest.Reader(t, bytes.NewReader(make([]byte, 4096)))})
+			g := all.sections[name].toGroup(map[string]budget.Reader{"PV": budgettest.Reader(t, bytes.NewReader(make([]byte, 4096)))})
 			for _, v := range g.Volumes {
 				r, err := v.Open()
 				if err != nil {
@@ -303,11 +303,11 @@ logical_volumes { root { status = ["VISIBLE", ` + status + `] segment1 { start_e
 		"read-only":      {group(`"READ"`, ""), budgettest.ReadWriter(t, image{}), "read-only"},
 		"PV only read":   {group(`"READ", "WRITE"`, ""), budgettest.Reader(t, bytes.NewReader(nil)), "only read"},
 	} {
-		parsed, err := parse(budgettest.New(t), c.text)
+		parsed, err := parseText(budgettest.New(t), c.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := parsed.sections["vg"].describe(map[string]budget.Reader{"y": c.r})
+		g := parsed.sections["vg"].toGroup(map[string]budget.Reader{"y": c.r})
 		if _, err := g.Volumes[0].Open(); err != nil {
 			t.Errorf("%s: not read: %v", name, err)
 		}

@@ -10,27 +10,28 @@ import (
 )
 
 const (
-	maxDepth = 8   // maximum depth of nested sections; lvm2 writes five levels
+	maxDepth = 8   // levels of sections; lvm2 writes five
 	maxName  = 128 // bytes of a section's name, as in lvm2
 
-	// What a section, a value and an element of an array take of memory, in bytes, about.
+	// approximate memory of a section, in bytes
 	sectionMemory = 1024
-	valueMemory   = 192
-	elementMemory = 40
+	valueMemory   = 192 // approximate memory of a value, in bytes
+	elementMemory = 40  // approximate memory of an element of an array, in bytes
 )
 
-// A text is one section of LVM's configuration format: assignments and sections.
+// A text is one section in LVM's configuration format: values and subsections.
 type text struct {
-	name     string
-	values   map[string][]string // an array has several, all else one
-	sections map[string]*text
-	order    []string // the names of the sections
+	name     string              // name of a volume group; empty for other sections
+	values   map[string][]string // values by key; only arrays have other than one element
+	sections map[string]*text    // subsections by name
+	order    []string            // names of the subsections in the order of the text
 }
 
+// newText returns an empty section.
 func newText() *text { return &text{values: map[string][]string{}, sections: map[string]*text{}} }
 
-// number returns the integer at key, or -1.
-func (t *text) number(key string) int64 {
+// numberValue returns the integer of a key; -1 if it does not exist or is negative.
+func (t *text) numberValue(key string) int64 {
 	if v := t.values[key]; len(v) == 1 {
 		if n, err := strconv.ParseInt(v[0], 10, 64); err == nil && n >= 0 {
 			return n
@@ -39,38 +40,41 @@ func (t *text) number(key string) int64 {
 	return -1
 }
 
-func (t *text) string(key string) string {
+// textValue returns the value of a key; empty if it does not exist or is an array.
+func (t *text) textValue(key string) string {
 	if v := t.values[key]; len(v) == 1 {
 		return v[0]
 	}
 	return ""
 }
 
-// section returns the section of that name; an empty one if it does not exist.
-func (t *text) section(name string) *text {
+// subsection returns the subsection of a name; an empty one if it does not exist.
+func (t *text) subsection(name string) *text {
 	if s := t.sections[name]; s != nil {
 		return s
 	}
 	return newText()
 }
 
-// parse reads a text. Its work is linear in the length of s; its memory is charged.
-func parse(b *budget.Budget, s string) (*text, error) {
+// parseText parses s. The time is linear in the length of s, and the memory is charged to b.
+func parseText(b *budget.Budget, s string) (*text, error) {
 	p := &parser{rest: s, budget: b}
-	t, err := p.section(0)
+	t, err := p.parseSection(0)
 	if err != nil {
 		return nil, fmt.Errorf("at byte %d: %w", len(s)-len(p.rest), err)
 	}
 	return t, nil
 }
 
+// A parser parses one text.
 type parser struct {
-	rest   string
-	budget *budget.Budget
+	rest   string         // part that was not parsed yet
+	budget *budget.Budget // budget for tokens and memory
 }
 
-// token returns the next word, string (with its first quote) or sign; "" at the end.
-func (p *parser) token() (string, error) {
+// nextToken returns the next word, string (with its first quote) or sign; empty at the end of the text.
+// It skips spaces and comments.
+func (p *parser) nextToken() (string, error) {
 	for {
 		if err := p.budget.Step(1); err != nil {
 			return "", err
@@ -85,27 +89,30 @@ func (p *parser) token() (string, error) {
 	case p.rest == "":
 		return "", nil
 	case p.rest[0] == '"':
-		return p.quoted()
+		return p.parseQuoted()
 	case strings.IndexByte("{}[]=,", p.rest[0]) >= 0:
-		return p.take(1), nil
+		return p.takeBytes(1), nil
 	}
 	end := strings.IndexAny(p.rest, " \t\r\n{}[]=,#\"")
 	if end < 0 {
 		end = len(p.rest)
 	}
-	return p.take(end), nil
+	return p.takeBytes(end), nil
 }
 
-func (p *parser) take(n int) string {
+// takeBytes returns the next n bytes.
+func (p *parser) takeBytes(n int) string {
 	taken := p.rest[:n]
 	p.rest = p.rest[n:]
 	return taken
 }
 
-func (p *parser) quoted() (string, error) {
+// parseQuoted returns a string without its last quote; a backslash escapes the next character.
+func (p *parser) parseQuoted() (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(p.rest); i++ {
 		switch c := p.rest[i]; {
+		// Index 0 is the opening quote.
 		case c == '"' && i > 0:
 			p.rest = p.rest[i+1:]
 			return b.String(), nil
@@ -119,14 +126,14 @@ func (p *parser) quoted() (string, error) {
 	return "", errors.New("a string without an end")
 }
 
-// section reads to the brace that ends it, or to the end of the text.
-func (p *parser) section(depth int) (*text, error) {
+// parseSection parses a section up to its closing brace, or the whole text at depth 0.
+func (p *parser) parseSection(depth int) (*text, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("more than %d levels of sections", maxDepth)
 	}
 	t := newText()
 	for {
-		name, err := p.token()
+		name, err := p.nextToken()
 		if err != nil {
 			return nil, err
 		}
@@ -136,15 +143,15 @@ func (p *parser) section(depth int) (*text, error) {
 		if name == "" || strings.Contains("{}[]=,", name) {
 			return nil, fmt.Errorf("%q where a name is expected", name)
 		}
-		if err := p.entry(t, name, depth); err != nil {
+		if err := p.parseEntry(t, name, depth); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// entry reads what follows a name: a section or a value.
-func (p *parser) entry(t *text, name string, depth int) error {
-	sign, err := p.token()
+// parseEntry parses the subsection or value that follows a name, and adds it to t.
+func (p *parser) parseEntry(t *text, name string, depth int) error {
+	sign, err := p.nextToken()
 	switch {
 	case err != nil:
 		return err
@@ -154,7 +161,7 @@ func (p *parser) entry(t *text, name string, depth int) error {
 		if err := p.budget.Hold(sectionMemory); err != nil {
 			return err
 		}
-		inner, err := p.section(depth + 1)
+		inner, err := p.parseSection(depth + 1)
 		if err != nil {
 			return err
 		}
@@ -165,20 +172,21 @@ func (p *parser) entry(t *text, name string, depth int) error {
 		if err := p.budget.Hold(valueMemory); err != nil {
 			return err
 		}
-		t.values[name], err = p.value()
+		t.values[name], err = p.parseValue()
 		return err
 	}
 	return fmt.Errorf("%q after %q", sign, name)
 }
 
-func (p *parser) value() ([]string, error) {
-	v, err := p.token()
+// parseValue parses a value; an array has several elements, others one.
+func (p *parser) parseValue() ([]string, error) {
+	v, err := p.nextToken()
 	if err != nil || v != "[" {
 		return []string{strings.TrimPrefix(v, `"`)}, err
 	}
 	var all []string
 	for {
-		switch v, err = p.token(); {
+		switch v, err = p.nextToken(); {
 		case err != nil || v == "":
 			return nil, errors.Join(err, errors.New("an array without an end"))
 		case v == "]":

@@ -136,7 +136,7 @@ func locate(t *testing.T, image []byte, path string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, ok := v.mft.find(0)
+	first, ok := v.mft.findRun(0)
 	if !ok {
 		t.Fatal("no table")
 	}
@@ -199,11 +199,11 @@ func TestDirtyAndOpenJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	about, err := v.record(recordVolume)
+	about, err := v.readRecord(recordVolume)
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, ok := about.first(typeVolumeInfo, "")
+	info, ok := about.findAttribute(typeVolumeInfo, "")
 	if !ok {
 		t.Fatal("no volume information")
 	}
@@ -215,15 +215,15 @@ func TestDirtyAndOpenJournal(t *testing.T) {
 	page := make([]byte, 4096)
 	copy(page, "RSTR")
 	page[0x18] = 0x30
-	if open, err := closed(page); err != nil || open { // client 0 has it in use
+	if open, err := logIsClosed(page); err != nil || open { // client 0 has it in use
 		t.Errorf("closed: %v, %v", open, err)
 	}
 	page[0x30+0xe] = 2
-	if closed, err := closed(page); err != nil || !closed {
+	if closed, err := logIsClosed(page); err != nil || !closed {
 		t.Errorf("closed: %v, %v", closed, err)
 	}
 	copy(page, "RCRD")
-	if _, err := closed(page); !errors.Is(err, errCorrupt) {
+	if _, err := logIsClosed(page); !errors.Is(err, errCorrupt) {
 		t.Errorf("no restart page: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestUnpack(t *testing.T) {
 		{"\x03\xb0\x02A\xff\x0f", ""},          // longer than a chunk
 	} {
 		got := make([]byte, 64)
-		err := unpack(got, []byte(tt.packed))
+		err := decompress(got, []byte(tt.packed))
 		if (err != nil) != (tt.want == "") || err == nil && string(bytes.TrimRight(got, "\x00")) != tt.want {
 			t.Errorf("%q: %q, %v; want %q", tt.packed, got, err, tt.want)
 		}
@@ -283,7 +283,7 @@ func FuzzRecord(f *testing.F) {
 		r := &record{flags: recordInUse | recordFolder, attributes: all}
 		for _, a := range all {
 			v.reads = 0
-			if s, err := v.stream(r, a.kind, a.name); err == nil && s.size > 0 {
+			if s, err := v.openStream(r, a.kind, a.name); err == nil && s.size > 0 {
 				s.readAt(make([]byte, min(s.size, 1<<16)), 0)
 			}
 		}
@@ -299,6 +299,6 @@ func FuzzUnpack(f *testing.F) {
 	f.Add([]byte("\x06\xb0\x02A\x05\x00B\x00\x00"))
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		dst := make([]byte, 2*chunkSize+10)
-		unpack(dst, packed)
+		decompress(dst, packed)
 	})
 }

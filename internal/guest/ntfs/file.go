@@ -9,49 +9,51 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// maxNames bounds the names of one folder that are listed.
+// maxNames limits the names that List returns for one folder.
 const maxNames = 1 << 17
 
-// A node is a file or a folder of a volume. What has a reparse point (links, junctions,
-// files that CompactOS compressed) is neither.
+// A node is a file or a folder of a volume; it implements tree.Node. Its kind is tree.Other if it has
+// a reparse point: links, junctions, and files that CompactOS compressed.
 type node struct {
-	v    *Volume
-	r    *record
-	data *stream // data of a file
+	v    *Volume // volume that contains the file
+	r    *record // base record of the file
+	data *stream // unnamed data of a file; nil for other kinds
 }
 
-// Tree returns the volume's files.
+// Tree returns the volume's files. It reads the root folder's record.
 func (v *Volume) Tree() (*tree.Tree, error) {
 	v.reads = 0
-	root, err := v.record(recordRoot)
+	root, err := v.readRecord(recordRoot)
 	if err != nil {
 		return nil, fmt.Errorf("root folder: %w", err)
 	}
-	n, err := v.node(root)
+	n, err := v.openNode(root)
 	return tree.New(n), err
 }
 
-// node opens what a record stands for.
-func (v *Volume) node(r *record) (*node, error) {
+// openNode returns the file or folder of a record, and opens the data of a file.
+func (v *Volume) openNode(r *record) (*node, error) {
 	n := &node{v: v, r: r}
 	if n.Kind() != tree.File {
 		return n, nil
 	}
 	var err error
-	n.data, err = v.stream(r, typeData, "")
+	n.data, err = v.openStream(r, typeData, "")
 	return n, err
 }
 
+// Kind returns tree.Other for everything with a reparse point.
 func (n *node) Kind() tree.Kind {
-	if _, points := n.r.first(typeReparse, ""); points {
+	if _, points := n.r.findAttribute(typeReparse, ""); points {
 		return tree.Other
 	}
-	if n.r.folder() {
+	if n.r.isFolder() {
 		return tree.Folder
 	}
 	return tree.File
 }
 
+// Size returns the bytes of a file's data, and 0 for other kinds.
 func (n *node) Size() int64 {
 	if n.data == nil {
 		return 0
@@ -59,7 +61,8 @@ func (n *node) Size() int64 {
 	return n.data.size
 }
 
-// ReadAt reads the requested bytes, and for a compressed file the units around them.
+// ReadAt reads from the data of a file. For a compressed file it decompresses the units that contain
+// the range. It returns io.EOF if the range exceeds the file.
 func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	if n.data == nil {
 		return 0, errors.New("no regular file")
@@ -79,37 +82,41 @@ func (n *node) ReadAt(p []byte, off int64) (int, error) {
 	return int(count), nil
 }
 
-// List returns the names of a folder in the order Windows shows them, maxNames at most.
-// Short names that go with a long one are left out.
+// List returns the entries of a folder in the order of the index, which is that of Windows. Short
+// (8.3) names of files that also have a long name are omitted. A folder of more than maxNames names is
+// an error.
 func (n *node) List() ([]tree.Entry, error) {
 	n.v.reads = 0
 	t, entries, err := n.v.openIndex(n.r)
 	if err != nil {
 		return nil, err
 	}
-	return t.list(nil, entries, 0)
+	return t.listBlock(nil, entries, 0)
 }
 
-// Find looks a name up in a folder, short ones too, and without regard to case. Where
-// names differ in nothing else it returns the first.
+// Find returns the entry of a folder with the name, compared without regard to case; short names match,
+// too. The error is ErrNotFound if there is no such entry. Find fails if the record was reused for
+// another file.
 func (n *node) Find(name string) (tree.Node, error) {
 	n.v.reads = 0
 	t, entries, err := n.v.openIndex(n.r)
 	if err != nil {
 		return nil, err
 	}
-	ref, err := t.find(entries, utf16.Encode([]rune(name)))
+	ref, err := t.findName(entries, utf16.Encode([]rune(name)))
 	if err != nil {
 		return nil, err
 	}
-	r, err := n.v.record(int64(ref & refNumber))
+	r, err := n.v.readRecord(int64(ref & refNumber))
+	// The upper 16 bits of a reference are the sequence number that the record had for this file.
 	if err == nil && r.sequence != uint16(ref>>48) {
 		err = fmt.Errorf("%w: %s is another file by now", errCorrupt, name)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return n.v.node(r)
+	return n.v.openNode(r)
 }
 
+// Target always fails: this package does not follow links.
 func (n *node) Target() (string, error) { return "", errors.New("links are not followed") }

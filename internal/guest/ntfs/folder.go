@@ -10,50 +10,54 @@ import (
 )
 
 const (
-	maxDepth   = 32       // levels of a folder's tree; it doubles at least with each
+	maxDepth   = 32       // levels of a folder's tree; each level at least doubles the number of names
 	maxIndex   = 64 << 10 // bytes of an index block
-	entryDown  = 1        // an entry with a block below it
-	entryLast  = 2        // the end of a block's entries, without a name
-	nameOnly83 = 2        // the namespace of short names that go with a long one
+	entryDown  = 1        // flag of an entry with a child block
+	entryLast  = 2        // flag of the last entry of a block, which has no name
+	nameOnly83 = 2        // namespace of a short name whose file also has a long name
 )
 
-// An index is a folder's tree of names.
+// An index is a folder's B+ tree of names, sorted by compareNames.
 type index struct {
-	v         *Volume
-	blocks    *stream // blocks of names; nil if all names are in the root
-	blockSize int64
-	unit      int64 // bytes that block numbers count
+	v         *Volume // volume that contains the folder
+	blocks    *stream // blocks of the tree; nil if all names are in the root
+	blockSize int64   // bytes of a block, a power of two from 512 to maxIndex
+	vcnUnit   int64   // bytes that block numbers count: a cluster, or 512 if clusters are larger than blocks
 }
 
-// openIndex returns a folder's tree and the entries of its root.
+// openIndex returns a folder's tree and the entries of its root. The error is ErrNotFound if r is not
+// a folder.
 func (v *Volume) openIndex(r *record) (*index, []byte, error) {
-	if !r.folder() {
+	if !r.isFolder() {
 		return nil, nil, ErrNotFound
 	}
-	root, err := v.stream(r, typeIndexRoot, "$I30")
+	root, err := v.openStream(r, typeIndexRoot, "$I30")
 	if err != nil {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
+	// 16 bytes of $INDEX_ROOT precede the index header. Offset 8 is the size of a block.
 	if len(root.resident) < 32 {
 		return nil, nil, fmt.Errorf("%w: the root of a folder has %d bytes", errCorrupt, len(root.resident))
 	}
-	t := &index{v: v, blockSize: int64(le32(root.resident, 8)), unit: v.clusterSize}
+	t := &index{v: v, blockSize: int64(le32(root.resident, 8)), vcnUnit: v.clusterSize}
 	if t.blockSize < 512 || t.blockSize > maxIndex || t.blockSize&(t.blockSize-1) != 0 {
 		return nil, nil, fmt.Errorf("%w: a folder's blocks have %d bytes", errCorrupt, t.blockSize)
 	}
-	if t.unit > t.blockSize {
-		t.unit = 512
+	// If a block is smaller than a cluster, block numbers count units of 512 bytes.
+	if t.vcnUnit > t.blockSize {
+		t.vcnUnit = 512
 	}
-	t.blocks, err = v.stream(r, typeIndexAlloc, "$I30")
+	t.blocks, err = v.openStream(r, typeIndexAlloc, "$I30")
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, nil, fmt.Errorf("folder: %w", err)
 	}
-	entries, err := entriesOf(root.resident[16:])
+	entries, err := indexEntries(root.resident[16:])
 	return t, entries, err
 }
 
-// entriesOf cuts the entries out of what begins with an index header.
-func entriesOf(b []byte) ([]byte, error) {
+// indexEntries returns the bytes of the entries after the index header that b begins with.
+func indexEntries(b []byte) ([]byte, error) {
+	// The header has the offset of the first entry and the end of the used bytes.
 	at, used := int64(le32(b, 0)), int64(le32(b, 4))
 	if at < 16 || at > used || used > int64(len(b)) {
 		return nil, fmt.Errorf("%w: a folder's entries are at %d to %d of %d bytes", errCorrupt, at, used, len(b))
@@ -61,68 +65,78 @@ func entriesOf(b []byte) ([]byte, error) {
 	return b[at:used], nil
 }
 
-// block reads the entries of block vcn.
-func (t *index) block(vcn int64) ([]byte, error) {
-	if err := t.v.spend(); err != nil {
+// readBlock returns the entries of the block with number vcn. It applies the fixups and fails if the
+// block has another number.
+func (t *index) readBlock(vcn int64) ([]byte, error) {
+	if err := t.v.countRead(); err != nil {
 		return nil, err
 	}
-	if t.blocks == nil || vcn < 0 || vcn > t.blocks.size/t.unit {
+	if t.blocks == nil || vcn < 0 || vcn > t.blocks.size/t.vcnUnit {
 		return nil, fmt.Errorf("%w: a folder has no block %d", errCorrupt, vcn)
 	}
+	// A block has a signature, fixups, and its number at offset 16; the index header follows at 24.
 	raw := make([]byte, t.blockSize)
-	if err := t.blocks.readAt(raw, vcn*t.unit); err != nil {
+	if err := t.blocks.readAt(raw, vcn*t.vcnUnit); err != nil {
 		return nil, fmt.Errorf("block %d of a folder: %w", vcn, err)
 	}
 	if string(raw[:4]) != "INDX" || int64(le64(raw, 16)) != vcn {
 		return nil, fmt.Errorf("%w: invalid block %d of a folder", errCorrupt, vcn)
 	}
-	if err := fixUp(raw); err != nil {
+	if err := applyFixups(raw); err != nil {
 		return nil, err
 	}
-	return entriesOf(raw[24:])
+	return indexEntries(raw[24:])
 }
 
-// A line is one entry of a block: a name or the end, and possibly a child block with smaller names.
-type line struct {
-	ref    uint64   // the file's record
-	key    []uint16 // the name
-	kind   tree.Kind
-	short  bool
-	last   bool
-	before int64 // the block of all that sorts before it, or -1
+// An indexEntry is one entry of a block: a name or the end of the block.
+type indexEntry struct {
+	ref   uint64    // reference to the file's record: number and sequence
+	key   []uint16  // name in UTF-16
+	kind  tree.Kind // kind according to the copy of the file's flags in the folder
+	short bool      // the name is a short name and the file also has a long one
+	last  bool      // the entry is the end of the block and has no name
+	child int64     // number of the block with all names that sort before this one; -1 if none exists
 }
 
-func (l line) entry() tree.Entry { return tree.Entry{Name: string(utf16.Decode(l.key)), Kind: l.kind} }
+// treeEntry converts the entry for List. It decodes invalid UTF-16 to replacement characters.
+func (l indexEntry) treeEntry() tree.Entry {
+	return tree.Entry{Name: string(utf16.Decode(l.key)), Kind: l.kind}
+}
 
-// next reads the entry that b begins with and returns the rest.
-func next(b []byte) (line, []byte, error) {
+// parseIndexEntry parses the first entry of b and returns the remaining bytes. The last entry of a
+// block has no remaining bytes.
+func parseIndexEntry(b []byte) (indexEntry, []byte, error) {
 	if len(b) < 16 {
-		return line{}, nil, fmt.Errorf("%w: a folder's block has no end", errCorrupt)
+		return indexEntry{}, nil, fmt.Errorf("%w: a folder's block has no end", errCorrupt)
 	}
+	// An entry has the file reference, its length, the length of its key, and flags.
 	length, keyLength, flags := int(le16(b, 8)), int(le16(b, 10)), le16(b, 12)
 	if length < 16 || length > len(b) || keyLength > length-16 {
-		return line{}, nil, fmt.Errorf("%w: an entry of %d bytes, where %d are left", errCorrupt, length, len(b))
+		return indexEntry{}, nil, fmt.Errorf("%w: an entry of %d bytes, where %d are left", errCorrupt, length, len(b))
 	}
-	l := line{last: flags&entryLast != 0, before: -1}
+	l := indexEntry{last: flags&entryLast != 0, child: -1}
 	if flags&entryDown != 0 {
 		if length < 24 {
-			return line{}, nil, fmt.Errorf("%w: an entry of %d bytes", errCorrupt, length)
+			return indexEntry{}, nil, fmt.Errorf("%w: an entry of %d bytes", errCorrupt, length)
 		}
-		l.before = int64(le64(b, length-8))
+		// The number of the child block is the last word of the entry.
+		l.child = int64(le64(b, length-8))
 	}
 	if l.last {
 		return l, nil, nil
 	}
-	return l, b[length:], l.name(le64(b, 0), b[16:16+keyLength])
+	return l, b[length:], l.parseName(le64(b, 0), b[16:16+keyLength])
 }
 
-// name takes an entry's name from its key, which is a copy of the file's own.
-func (l *line) name(ref uint64, key []byte) error {
+// parseName parses the key of an entry, a copy of the file's $FILE_NAME attribute: name, namespace
+// and flags.
+func (l *indexEntry) parseName(ref uint64, key []byte) error {
 	if len(key) < 0x42 || 0x42+2*int(key[0x40]) > len(key) {
 		return fmt.Errorf("%w: a name of %d bytes", errCorrupt, len(key))
 	}
+	// $FILE_NAME: file flags at 0x38, length of the name at 0x40, namespace at 0x41, then the name.
 	const reparse, folder = 0x400, 0x10000000
-	l.ref, l.key, l.short = ref, units(key[0x42:0x42+2*int(key[0x40])]), key[0x41] == nameOnly83
+	l.ref, l.key, l.short = ref, utf16Units(key[0x42:0x42+2*int(key[0x40])]), key[0x41] == nameOnly83
 	switch flags := le32(key, 0x38); {
 	case flags&reparse != 0:
 		l.kind = tree.Other
@@ -134,41 +148,44 @@ func (l *line) name(ref uint64, key []byte) error {
 	return nil
 }
 
-// find looks a name up and returns the reference of its record.
-func (t *index) find(entries []byte, name []uint16) (uint64, error) {
+// findName returns the record reference of a name. entries are those of the root. The error is
+// ErrNotFound if the name does not exist.
+func (t *index) findName(entries []byte, name []uint16) (uint64, error) {
+	// Each iteration descends one level, so a loop between blocks ends.
 	for range maxDepth {
-		l, err := t.seek(entries, name)
+		l, err := t.seekName(entries, name)
 		switch {
 		case err != nil:
 			return 0, err
-		case !l.last && t.v.compare(name, l.key) == 0:
+		case !l.last && t.v.compareNames(name, l.key) == 0:
 			return l.ref, nil
-		case l.before < 0:
+		case l.child < 0:
 			return 0, ErrNotFound
 		}
-		if entries, err = t.block(l.before); err != nil {
+		if entries, err = t.readBlock(l.child); err != nil {
 			return 0, err
 		}
 	}
 	return 0, fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
 }
 
-// seek returns the first line of a block that does not sort before name.
-func (t *index) seek(entries []byte, name []uint16) (line, error) {
+// seekName returns the first entry of a block that does not sort before the name.
+func (t *index) seekName(entries []byte, name []uint16) (indexEntry, error) {
 	for {
 		if err := t.v.step(1); err != nil {
-			return line{}, err
+			return indexEntry{}, err
 		}
-		l, rest, err := next(entries)
-		if err != nil || l.last || t.v.compare(name, l.key) <= 0 {
+		l, rest, err := parseIndexEntry(entries)
+		if err != nil || l.last || t.v.compareNames(name, l.key) <= 0 {
 			return l, err
 		}
 		entries = rest
 	}
 }
 
-// list adds the names of a block, and of those below it, to all.
-func (t *index) list(all []tree.Entry, entries []byte, depth int) ([]tree.Entry, error) {
+// listBlock appends the names of a block, and of the blocks below it, to all. It fails below maxDepth
+// levels, so that a loop ends.
+func (t *index) listBlock(all []tree.Entry, entries []byte, depth int) ([]tree.Entry, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("%w: a folder's tree has more than %d levels", errCorrupt, maxDepth)
 	}
@@ -176,14 +193,14 @@ func (t *index) list(all []tree.Entry, entries []byte, depth int) ([]tree.Entry,
 		if err := t.v.step(2); err != nil {
 			return nil, err
 		}
-		l, rest, err := next(entries)
+		l, rest, err := parseIndexEntry(entries)
 		if err != nil {
 			return nil, err
 		}
-		if l.before >= 0 {
-			below, err := t.block(l.before)
+		if l.child >= 0 {
+			below, err := t.readBlock(l.child)
 			if err == nil {
-				all, err = t.list(all, below, depth+1)
+				all, err = t.listBlock(all, below, depth+1)
 			}
 			if err != nil {
 				return nil, err
@@ -192,28 +209,29 @@ func (t *index) list(all []tree.Entry, entries []byte, depth int) ([]tree.Entry,
 		if l.last {
 			return all, nil
 		}
-		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root has itself
+		if entries = rest; l.short || slices.Equal(l.key, []uint16{'.'}) { // the root contains an entry for itself
 			continue
 		}
 		if len(all) == maxNames {
 			return nil, fmt.Errorf("a folder of more than %d names", maxNames)
 		}
-		all = append(all, l.entry())
+		all = append(all, l.treeEntry())
 	}
 }
 
-// compare orders names as NTFS does: by UTF-16 unit, in upper case.
-func (v *Volume) compare(a, b []uint16) int {
+// compareNames compares names like NTFS: by UTF-16 unit after conversion to upper case. The result is
+// negative, zero or positive.
+func (v *Volume) compareNames(a, b []uint16) int {
 	return slices.CompareFunc(a, b, func(x, y uint16) int { return int(v.upcase[x]) - int(v.upcase[y]) })
 }
 
-// readUpCase reads the table of upper case letters.
+// readUpCase reads $UpCase, the volume's table of 65,536 upper case letters.
 func (v *Volume) readUpCase() error {
-	r, err := v.record(recordUpCase)
+	r, err := v.readRecord(recordUpCase)
 	if err != nil {
 		return err
 	}
-	s, err := v.stream(r, typeData, "")
+	s, err := v.openStream(r, typeData, "")
 	if err != nil {
 		return err
 	}
@@ -224,10 +242,11 @@ func (v *Volume) readUpCase() error {
 	if err := v.r.Budget().Hold(size); err != nil {
 		return err
 	}
+	// The table stays in memory as long as the volume, so it is charged to the budget.
 	b := make([]byte, size)
 	if err := s.readAt(b, 0); err != nil {
 		return err
 	}
-	v.upcase = units(b)
+	v.upcase = utf16Units(b)
 	return nil
 }

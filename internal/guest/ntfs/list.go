@@ -5,35 +5,37 @@ import (
 	"slices"
 )
 
-// maxList is what Windows lets an attribute list have, in bytes.
+// maxList is the maximum size of an attribute list in Windows, in bytes.
 const maxList = 256 << 10
 
-// parts collects the pieces of one attribute, in order: it may be spread over records,
-// which the file's attribute list names. The records stay in memory as long as the pieces;
-// v.parked counts their bytes.
-func (v *Volume) parts(r *record, kind uint32, name string) ([]attribute, error) {
-	list, ok := r.first(typeList, "")
+// findParts returns the parts of one attribute in order; none if the file does not have it. An
+// attribute may be spread over several records, which the file's attribute list names. The records
+// remain in memory as long as the parts. v.partBytes counts their bytes; openStream releases them.
+func (v *Volume) findParts(r *record, kind uint32, name string) ([]attribute, error) {
+	// Without an attribute list all attributes are in the base record.
+	list, ok := r.findAttribute(typeList, "")
 	if !ok {
-		a, ok := r.first(kind, name)
+		a, ok := r.findAttribute(kind, name)
 		if !ok {
 			return nil, nil
 		}
 		return []attribute{a}, nil
 	}
-	refs, err := v.holders(list, kind, name)
+	refs, err := v.partRefs(list, kind, name)
 	if err != nil {
 		return nil, fmt.Errorf("attribute list: %w", err)
 	}
 	var parts []attribute
 	for _, ref := range refs {
-		holder, err := v.holder(r, ref)
+		holder, err := v.readPartRecord(r, ref)
 		if err != nil {
 			return nil, err
 		}
+		// The parts refer to the record's memory until openStream has parsed their runs.
 		if err := v.r.Budget().Hold(v.recordSize); err != nil {
 			return nil, err
 		}
-		v.parked += v.recordSize
+		v.partBytes += v.recordSize
 		if err := v.step(len(holder.attributes)); err != nil {
 			return nil, err
 		}
@@ -43,14 +45,16 @@ func (v *Volume) parts(r *record, kind uint32, name string) ([]attribute, error)
 			}
 		}
 	}
-	slices.SortStableFunc(parts, func(a, b attribute) int { return int(max(-1, min(1, a.first-b.first))) })
+	// The list may have the parts in any order; runs require the order of the value.
+	slices.SortStableFunc(parts, func(a, b attribute) int { return int(max(-1, min(1, a.firstVCN-b.firstVCN))) })
 	return parts, nil
 }
 
-// holder reads the record behind a reference of r's own list.
-func (v *Volume) holder(r *record, ref uint64) (*record, error) {
+// readPartRecord returns the record that ref refers to, or r itself. It fails if the record was reused
+// for another file.
+func (v *Volume) readPartRecord(r *record, ref uint64) (*record, error) {
 	if num := int64(ref & refNumber); num != r.number {
-		holder, err := v.record(num)
+		holder, err := v.readRecord(num)
 		if err == nil && holder.sequence != uint16(ref>>48) {
 			err = fmt.Errorf("%w: record %d belongs to another file by now", errCorrupt, num)
 		}
@@ -59,23 +63,25 @@ func (v *Volume) holder(r *record, ref uint64) (*record, error) {
 	return r, nil
 }
 
-// holders returns references to the records that hold pieces of an attribute, each once.
-func (v *Volume) holders(list attribute, kind uint32, name string) ([]uint64, error) {
-	b, err := v.whole(list)
+// partRefs returns the references to the records with parts of an attribute. Each occurs once.
+func (v *Volume) partRefs(list attribute, kind uint32, name string) ([]uint64, error) {
+	b, err := v.readList(list)
 	if err != nil {
 		return nil, err
 	}
 	var refs []uint64
 	seen := map[uint64]bool{}
+	// 26 bytes are an entry without a name.
 	for len(b) >= 26 {
 		if err := v.step(1); err != nil {
 			return nil, err
 		}
+		// An entry has the type, its length, the name and, at offset 16, the reference of the record.
 		length := int(le16(b, 4))
 		if length < 26 || length > len(b) {
 			return nil, fmt.Errorf("%w: an entry of %d bytes", errCorrupt, length)
 		}
-		entry, err := text(b[:length], int(b[7]), int(b[6]))
+		entry, err := utf16Text(b[:length], int(b[7]), int(b[6]))
 		if err != nil {
 			return nil, err
 		}
@@ -88,9 +94,9 @@ func (v *Volume) holders(list attribute, kind uint32, name string) ([]uint64, er
 	return refs, nil
 }
 
-// whole reads an attribute list, which is in one piece.
-func (v *Volume) whole(list attribute) ([]byte, error) {
-	s, err := v.streamOf([]attribute{list})
+// readList returns the bytes of an attribute list, which must have a single part.
+func (v *Volume) readList(list attribute) ([]byte, error) {
+	s, err := v.newStream([]attribute{list})
 	if err != nil {
 		return nil, err
 	}

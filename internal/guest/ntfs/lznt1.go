@@ -3,11 +3,12 @@ package ntfs
 import "fmt"
 
 const (
-	maxUnit   = 64 << 10 // bytes that NTFS compresses together: 16 clusters of 4 KiB
-	chunkSize = 4096     // bytes that LZNT1 compresses at once
+	maxUnit   = 64 << 10 // bytes that NTFS compresses as one unit: 16 clusters of 4 KiB
+	chunkSize = 4096     // bytes that LZNT1 compresses as one chunk
 )
 
-// readUnits fills p from a compressed value, one unit after the other.
+// readUnits fills p from a compressed value. It decompresses each unit that the range touches, and
+// charges the units to the budget.
 func (s *stream) readUnits(p []byte, off int64) error {
 	size := s.unit * s.v.clusterSize
 	for len(p) > 0 {
@@ -24,13 +25,14 @@ func (s *stream) readUnits(p []byte, off int64) error {
 	return nil
 }
 
-// readUnit reads one unit. With all of its clusters it is stored as it is, without any
-// it is zeros, and in between it is compressed into those that come first.
+// readUnit returns the content of unit i. A unit with all its clusters is stored uncompressed; one
+// without clusters is zeros; otherwise the first clusters contain the compressed data.
 func (s *stream) readUnit(i int64) ([]byte, error) {
 	unit := make([]byte, s.unit*s.v.clusterSize)
+	// stored is the number of clusters at the beginning of the unit that are allocated.
 	stored := int64(0)
 	for stored < s.unit {
-		r, ok := s.find(i*s.unit + stored)
+		r, ok := s.findRun(i*s.unit + stored)
 		if !ok || r.lcn == hole {
 			break
 		}
@@ -46,13 +48,14 @@ func (s *stream) readUnit(i int64) ([]byte, error) {
 	if stored == s.unit {
 		return packed, nil
 	}
-	return unit, unpack(unit, packed)
+	return unit, decompress(unit, packed)
 }
 
-// unpack decompresses LZNT1 into dst, whose rest stays as it is. The format is that of
-// [MS-XCA], section 2.5.
-func unpack(dst, src []byte) error {
+// decompress decompresses LZNT1 data into dst. It leaves the rest of dst unchanged if the data ends
+// early. The format is [MS-XCA], section 2.5.
+func decompress(dst, src []byte) error {
 	for len(src) >= 2 && len(dst) > 0 {
+		// A chunk header has the size minus one in 12 bits and a flag for compressed data in bit 15.
 		header := le16(src, 0)
 		if header == 0 {
 			return nil
@@ -64,7 +67,7 @@ func unpack(dst, src []byte) error {
 		out := dst[:min(chunkSize, len(dst))]
 		if header&0x8000 == 0 {
 			copy(out, src[2:2+size])
-		} else if err := unpackChunk(out, src[2:2+size]); err != nil {
+		} else if err := decompressChunk(out, src[2:2+size]); err != nil {
 			return err
 		}
 		dst, src = dst[len(out):], src[2+size:]
@@ -72,9 +75,9 @@ func unpack(dst, src []byte) error {
 	return nil
 }
 
-// unpackChunk decompresses one chunk: a byte of flags, then for each of its bits, from
-// the lowest on, a byte as it is, or two that say how far back and how long.
-func unpackChunk(dst, src []byte) error {
+// decompressChunk decompresses one chunk. It consists of groups: a byte of flags, and for each flag,
+// from bit 0 on, a literal byte or two bytes with distance and length.
+func decompressChunk(dst, src []byte) error {
 	at := 0
 	for len(src) > 0 {
 		flags := src[0]
@@ -90,11 +93,11 @@ func unpackChunk(dst, src []byte) error {
 			if len(src) < 2 {
 				return fmt.Errorf("%w: a chunk ends within a reference", errCorrupt)
 			}
-			back, length := reference(le16(src, 0), at)
+			back, length := splitReference(le16(src, 0), at)
 			if back > at || length > len(dst)-at {
 				return fmt.Errorf("%w: %d bytes from %d back, at %d of %d", errCorrupt, length, back, at, len(dst))
 			}
-			for end := at + length; at < end; at++ { // byte by byte: it may overlap itself
+			for end := at + length; at < end; at++ { // byte by byte, because source and destination may overlap
 				dst[at] = dst[at-back]
 			}
 			src = src[2:]
@@ -103,9 +106,10 @@ func unpackChunk(dst, src []byte) error {
 	return nil
 }
 
-// reference splits a pair of distance and length: the further into the chunk, the more
-// bits the distance has.
-func reference(pair uint16, at int) (back, length int) {
+// splitReference splits a reference into distance and length. The distance has 4 bits at the beginning
+// of the chunk and up to 12 bits further on, as the offset at requires.
+func splitReference(pair uint16, at int) (back, length int) {
+	// Each doubling of the position beyond 16 moves one bit from length to distance.
 	lengthBits := 12
 	for reach := at - 1; reach >= 0x10; reach >>= 1 {
 		lengthBits--

@@ -10,8 +10,7 @@
 // The work is bounded: finding a file takes at most MaxReads reads of one record or index block, for any
 // content, and reading a piece of it reads only that piece, or the compressed 64 KiB around it.
 //
-// The layout is that of the Linux-NTFS project's documentation and of Microsoft's
-// "How NTFS works".
+// The layout is that of the Linux-NTFS project's documentation and of Microsoft's "How NTFS works".
 package ntfs
 
 import (
@@ -23,45 +22,47 @@ import (
 	"github.com/decamp/decamp/internal/guest/budget"
 )
 
-// MaxReads bounds the records and index blocks read to find one file or list one folder.
+// MaxReads limits the records and index blocks that one call reads to find a file or list a folder.
 const MaxReads = 16384
 
-// ErrNotFound means that there is no such file.
+// ErrNotFound means that the file does not exist. It is fs.ErrNotExist.
 var ErrNotFound = fs.ErrNotExist
 
+// errCorrupt is wrapped by errors about invalid data on the volume.
 var errCorrupt = errors.New("corrupt")
 
-// Numbers of the records every volume has.
+// Numbers of records that every volume has.
 const (
-	recordMFT    = 0
-	recordLog    = 2
-	recordVolume = 3
-	recordRoot   = 5
-	recordBitmap = 6
-	recordUpCase = 10
+	recordMFT    = 0  // $MFT, the master file table itself
+	recordLog    = 2  // $LogFile, the journal
+	recordVolume = 3  // $Volume: label, version and flags
+	recordRoot   = 5  // root folder
+	recordBitmap = 6  // $Bitmap: clusters in use
+	recordUpCase = 10 // $UpCase: upper case letters
 )
 
-// A Volume is an NTFS file system. Its methods are not safe for concurrent use.
+// A Volume is an NTFS file system. Its methods and the trees that it returns share a read counter; they
+// are not safe for concurrent use.
 type Volume struct {
-	r           budget.Reader
-	clusterSize int64
-	clusters    int64
-	recordSize  int64
-	mft         *stream
-	upcase      []uint16
-	reads       int   // records and index blocks read for the current call
-	parked      int64 // bytes of records that pieces of an attribute are read from
+	r           budget.Reader // volume from its first byte, with the budget of the examination
+	clusterSize int64         // bytes of a cluster, a power of two from 512 to 2 MiB
+	clusters    int64         // number of clusters
+	recordSize  int64         // bytes of a record, a power of two from 512 to 64 KiB
+	mft         *stream       // data of the master file table
+	upcase      []uint16      // upper case of each UTF-16 unit
+	reads       int           // records and index blocks read in the current call, at most MaxReads
+	partBytes   int64         // bytes of records that are in memory for the parts of attributes
 }
 
-// Open reads the boot sector, the master file table's own record and $UpCase of the
-// volume that starts at r's first byte.
+// Open opens the volume that begins at r's first byte. It reads the boot sector, the record of the
+// master file table, and $UpCase.
 func Open(r budget.Reader) (*Volume, error) {
 	boot := make([]byte, 512)
 	if _, err := r.ReadAt(boot, 0); err != nil {
 		return nil, err
 	}
 	v := &Volume{r: r}
-	lcn, err := v.geometry(boot)
+	lcn, err := v.parseGeometry(boot)
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +75,14 @@ func Open(r budget.Reader) (*Volume, error) {
 	return v, nil
 }
 
-// geometry takes the sizes from the boot sector and returns where the MFT begins.
-func (v *Volume) geometry(boot []byte) (int64, error) {
+// parseGeometry sets the sizes from the boot sector and returns the first cluster of the MFT. It fails
+// if a size is outside the range that NTFS allows.
+func (v *Volume) parseGeometry(boot []byte) (int64, error) {
 	if string(boot[3:11]) != "NTFS    " {
 		return 0, errors.New("no NTFS boot sector")
 	}
+	// Offsets in the boot sector: 0x0b bytes of a sector, 0x0d sectors of a cluster, 0x28 sectors of the
+	// volume, 0x30 first cluster of the MFT, 0x40 size of a record.
 	sector := int64(le16(boot, 0x0b))
 	if sector < 256 || sector > 4096 || sector&(sector-1) != 0 {
 		return 0, fmt.Errorf("sectors of %d bytes", sector)
@@ -92,14 +96,15 @@ func (v *Volume) geometry(boot []byte) (int64, error) {
 	if sectors < 0 || sectors > 1<<52 || v.clusters == 0 || lcn <= 0 || lcn >= v.clusters {
 		return 0, fmt.Errorf("%d sectors, and the master file table at cluster %d", sectors, lcn)
 	}
-	v.recordSize = v.scaled(boot[0x40])
+	v.recordSize = v.parseSize(boot[0x40])
 	if v.recordSize < 512 || v.recordSize > 64<<10 || v.recordSize&(v.recordSize-1) != 0 {
 		return 0, fmt.Errorf("records of %d bytes", v.recordSize)
 	}
 	return lcn, nil
 }
 
-// clusterSectors reads the sectors of a cluster: beyond 128 it is a negative power of two.
+// clusterSectors decodes the sectors of a cluster. Values above 128 are negative powers of two, for
+// clusters of more than 64 KiB.
 func clusterSectors(b byte) int64 {
 	if b > 0x80 {
 		return 1 << min(256-int(b), 30)
@@ -107,16 +112,16 @@ func clusterSectors(b byte) int64 {
 	return int64(b)
 }
 
-// scaled reads a size that is a number of clusters, or a negative power of two in bytes.
-func (v *Volume) scaled(b byte) int64 {
+// parseSize decodes a size in bytes: a number of clusters, or a negative power of two in bytes.
+func (v *Volume) parseSize(b byte) int64 {
 	if n := int8(b); n < 0 {
 		return 1 << min(-int(n), 30)
 	}
 	return int64(b) * v.clusterSize
 }
 
-// openMFT reads the table's own record. Where its runs do not fit into that, the rest is
-// found through those that do.
+// openMFT opens the master file table, whose first cluster is lcn. If its run list is spread over
+// several records, the part in the first record locates the others.
 func (v *Volume) openMFT(lcn int64) error {
 	raw := make([]byte, v.recordSize)
 	if _, err := v.r.ReadAt(raw, lcn*v.clusterSize); err != nil {
@@ -126,28 +131,30 @@ func (v *Volume) openMFT(lcn int64) error {
 	if err != nil {
 		return err
 	}
-	first, ok := rec.first(typeData, "")
+	first, ok := rec.findAttribute(typeData, "")
 	if !ok {
 		return fmt.Errorf("%w: no data", errCorrupt)
 	}
-	if v.mft, err = v.streamOf([]attribute{first}); err != nil {
+	// The first part of the run list is sufficient to read the records with the other parts.
+	if v.mft, err = v.newStream([]attribute{first}); err != nil {
 		return err
 	}
-	if _, listed := rec.first(typeList, ""); !listed {
+	if _, listed := rec.findAttribute(typeList, ""); !listed {
 		return nil
 	}
-	v.mft, err = v.stream(rec, typeData, "")
+	v.mft, err = v.openStream(rec, typeData, "")
 	return err
 }
 
-// record reads record number num of the master file table.
-func (v *Volume) record(num int64) (*record, error) {
-	if err := v.spend(); err != nil {
+// readRecord returns record num of the master file table with its fixups applied.
+func (v *Volume) readRecord(num int64) (*record, error) {
+	if err := v.countRead(); err != nil {
 		return nil, err
 	}
 	if num < 0 || num > 1<<47 || (num+1)*v.recordSize > v.mft.size {
 		return nil, fmt.Errorf("%w: record %d of %d", errCorrupt, num, v.mft.size/v.recordSize)
 	}
+	// v.mft.readAt reads only clusters of the MFT, so no recursion occurs here.
 	raw := make([]byte, v.recordSize)
 	if err := v.mft.readAt(raw, num*v.recordSize); err != nil {
 		return nil, fmt.Errorf("record %d: %w", num, err)
@@ -160,8 +167,8 @@ func (v *Volume) record(num int64) (*record, error) {
 	return rec, v.step(len(rec.attributes))
 }
 
-// spend counts one read of a record or of an index block.
-func (v *Volume) spend() error {
+// countRead charges one read of a record or index block to the budget. It fails after MaxReads reads.
+func (v *Volume) countRead() error {
 	if err := v.step(1); err != nil {
 		return err
 	}
@@ -171,8 +178,14 @@ func (v *Volume) spend() error {
 	return nil
 }
 
+// step charges n steps to the budget of the examination.
 func (v *Volume) step(n int) error { return v.r.Budget().Step(int64(n)) }
 
+// le16 reads the little-endian 16-bit number at offset at of p.
 func le16(p []byte, at int) uint16 { return binary.LittleEndian.Uint16(p[at:]) }
+
+// le32 reads the little-endian 32-bit number at offset at of p.
 func le32(p []byte, at int) uint32 { return binary.LittleEndian.Uint32(p[at:]) }
+
+// le64 reads the little-endian 64-bit number at offset at of p.
 func le64(p []byte, at int) uint64 { return binary.LittleEndian.Uint64(p[at:]) }

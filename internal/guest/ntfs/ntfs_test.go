@@ -157,7 +157,7 @@ func TestFragmentedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := f.(*node)
-	if _, listed := n.r.first(typeList, ""); !listed || len(n.data.runs) < 250 {
+	if _, listed := n.r.findAttribute(typeList, ""); !listed || len(n.data.runs) < 250 {
 		t.Errorf("%d runs, in a list: %v: the test does not show what it means to", len(n.data.runs), listed)
 	}
 	for _, off := range []int64{0, 4095, 1 << 20, 10<<20 - 10} { // pieces, across runs
@@ -186,11 +186,11 @@ func TestFragmentedTable(t *testing.T) {
 	}, "-c", "4096")
 	v := open(t, path)
 	holds(t, v, want)
-	table, err := v.record(recordMFT)
+	table, err := v.readRecord(recordMFT)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, listed := table.first(typeList, ""); !listed {
+	if _, listed := table.findAttribute(typeList, ""); !listed {
 		t.Errorf("%d runs, without a list: the test does not show what it means to", len(v.mft.runs))
 	}
 }

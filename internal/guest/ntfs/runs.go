@@ -2,33 +2,37 @@ package ntfs
 
 import "fmt"
 
-// hole is where a run is that takes no space.
+// hole is the position of a run without clusters on the volume; it reads as zeros.
 const hole = -1
 
-// maxRuns bounds the runs of one value: 6 MiB of memory.
+// maxRuns limits the runs of one value: 6 MiB of memory.
 const maxRuns = 1 << 18
 
-// A run is a row of clusters.
+// A run is a contiguous range of clusters.
 type run struct {
-	vcn   int64 // its first cluster, counted within the value
-	lcn   int64 // the same, counted within the volume, or hole
-	count int64
+	vcn   int64 // first cluster, counted within the value
+	lcn   int64 // first cluster, counted within the volume; hole if it has no clusters
+	count int64 // length in clusters
 }
 
+// end returns the first cluster of the value after the run.
 func (r run) end() int64 { return r.vcn + r.count }
 
-// parseRuns reads the mapping pairs of a piece that begins at cluster vcn of its value,
-// and appends them to runs.
+// parseRuns appends the runs of one part of a value to runs. pairs are the mapping pairs of the part,
+// which begins at cluster vcn of the value. Positions are relative to the run before.
 func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
+	// The first position is relative to cluster 0.
 	lcn := int64(0)
 	for len(pairs) > 0 && pairs[0] != 0 {
+		// The low half of the first byte is the size of the length, the high half that of the position.
+		// A run without a position is a hole.
 		lengthBytes, placeBytes := int(pairs[0]&15), int(pairs[0]>>4)
 		if lengthBytes == 0 || lengthBytes > 8 || placeBytes > 8 || 1+lengthBytes+placeBytes > len(pairs) {
 			return nil, fmt.Errorf("%w: a run of %d and %d bytes", errCorrupt, lengthBytes, placeBytes)
 		}
-		r := run{vcn: vcn, lcn: hole, count: signed(pairs[1 : 1+lengthBytes])}
+		r := run{vcn: vcn, lcn: hole, count: signedNumber(pairs[1 : 1+lengthBytes])}
 		if placeBytes > 0 {
-			lcn += signed(pairs[1+lengthBytes : 1+lengthBytes+placeBytes])
+			lcn += signedNumber(pairs[1+lengthBytes : 1+lengthBytes+placeBytes])
 			r.lcn = lcn
 		}
 		if err := v.checkRun(r, placeBytes > 0); err != nil {
@@ -37,6 +41,7 @@ func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 		if len(runs) == maxRuns {
 			return nil, fmt.Errorf("a value of more than %d runs", maxRuns)
 		}
+		// One step of the budget corresponds to eight runs.
 		if len(runs)%8 == 7 {
 			if err := v.step(1); err != nil {
 				return nil, err
@@ -47,8 +52,10 @@ func (v *Volume) parseRuns(runs []run, pairs []byte, vcn int64) ([]run, error) {
 	return runs, nil
 }
 
+// checkRun fails if the run is empty, outside the volume, or so long that byte offsets would overflow.
+// placed is false for holes.
 func (v *Volume) checkRun(r run, placed bool) error {
-	const most = 1 << 43 // clusters: with those of 64 KiB, what an int64 counts in bytes
+	const most = 1 << 43 // clusters: 2^59 bytes in clusters of 64 KiB
 	switch {
 	case r.count <= 0 || r.count > most || r.vcn > most:
 		return fmt.Errorf("%w: a run of %d clusters from %d on", errCorrupt, r.count, r.vcn)
@@ -58,8 +65,8 @@ func (v *Volume) checkRun(r run, placed bool) error {
 	return nil
 }
 
-// signed reads a little-endian number of 1 to 8 bytes.
-func signed(b []byte) int64 {
+// signedNumber reads a little-endian number of 1 to 8 bytes, with its sign.
+func signedNumber(b []byte) int64 {
 	n := int64(int8(b[len(b)-1]))
 	for i := len(b) - 2; i >= 0; i-- {
 		n = n<<8 | int64(b[i])

@@ -8,72 +8,78 @@ import (
 )
 
 const (
-	flagCompressed = 0x00ff
-	flagEncrypted  = 0x4000
+	flagCompressed = 0x00ff // mask of the compression method
+	flagEncrypted  = 0x4000 // encrypted by EFS
 )
 
-// A stream is the value of an attribute as bytes.
+// A stream is the value of an attribute as a sequence of bytes.
 type stream struct {
-	v        *Volume
-	size     int64
-	valid    int64 // bytes written so far; the rest reads as zeros
-	resident []byte
-	runs     []run
-	unit     int64 // clusters that are compressed together; 0 where nothing is
+	v        *Volume // volume that contains the value
+	size     int64   // bytes of the value
+	valid    int64   // bytes written so far (initialized size); the rest reads as zeros
+	resident []byte  // value, if it is in the record; otherwise nil
+	runs     []run   // clusters of the value in order, without gaps
+	unit     int64   // clusters that are compressed as one unit; 0 if the value is not compressed
 }
 
-// stream opens the attribute of a type and name of a file. The error is ErrNotFound if the file does
-// not have it.
-func (v *Volume) stream(r *record, kind uint32, name string) (*stream, error) {
+// openStream opens an attribute of a file by type and name. The error is ErrNotFound if the file does
+// not have it. openStream releases the memory budget of the attribute's other records.
+func (v *Volume) openStream(r *record, kind uint32, name string) (*stream, error) {
 	defer func(before int64) {
-		v.r.Budget().Release(v.parked - before)
-		v.parked = before
-	}(v.parked)
-	parts, err := v.parts(r, kind, name)
+		v.r.Budget().Release(v.partBytes - before)
+		v.partBytes = before
+	}(v.partBytes)
+	parts, err := v.findParts(r, kind, name)
 	if err != nil {
 		return nil, err
 	}
 	if len(parts) == 0 {
 		return nil, ErrNotFound
 	}
-	return v.streamOf(parts)
+	return v.newStream(parts)
 }
 
-func (v *Volume) streamOf(parts []attribute) (*stream, error) {
+// newStream returns the value of an attribute with the parts, which must be in order. It refuses
+// encrypted values and units of more than maxUnit bytes.
+func (v *Volume) newStream(parts []attribute) (*stream, error) {
 	head := parts[0]
 	if head.flags&flagEncrypted != 0 {
 		return nil, errors.New("the file is encrypted")
 	}
-	if head.away == nil {
+	if head.header == nil {
+		// A resident value is written completely.
 		size := int64(len(head.value))
 		return &stream{v: v, size: size, valid: size, resident: head.value}, nil
 	}
-	s := &stream{v: v, size: int64(le64(head.away, 0x30)), valid: int64(le64(head.away, 0x38))}
+	// Offset 0x30 is the size of the value, 0x38 the initialized size.
+	s := &stream{v: v, size: int64(le64(head.header, 0x30)), valid: int64(le64(head.header, 0x38))}
 	if s.size < 0 || s.valid < 0 {
 		return nil, fmt.Errorf("%w: a value of %d bytes, %d of them written", errCorrupt, s.size, s.valid)
 	}
 	if head.flags&flagCompressed != 0 {
-		s.unit = 1 << (le16(head.away, 0x22) & 31)
+		// Offset 0x22 is the binary logarithm of the unit in clusters; 4 is usual.
+		s.unit = 1 << (le16(head.header, 0x22) & 31)
 		if s.unit == 1 || s.unit*v.clusterSize > maxUnit {
 			return nil, fmt.Errorf("%w: %d clusters are compressed together", errCorrupt, s.unit)
 		}
 	}
-	return s, s.join(parts)
+	return s, s.joinRuns(parts)
 }
 
-// join puts the run lists of all pieces together; they follow each other without gaps.
-func (s *stream) join(parts []attribute) error {
+// joinRuns sets the runs from the run lists of all parts. It fails if the parts have gaps.
+func (s *stream) joinRuns(parts []attribute) error {
 	next := int64(0)
 	for _, part := range parts {
-		if part.away == nil || part.first != next {
-			return fmt.Errorf("%w: a piece from cluster %d on, where %d is next", errCorrupt, part.first, next)
+		if part.header == nil || part.firstVCN != next {
+			return fmt.Errorf("%w: a piece from cluster %d on, where %d is next", errCorrupt, part.firstVCN, next)
 		}
-		at := int(le16(part.away, 0x20))
-		if at > len(part.away) {
-			return fmt.Errorf("%w: runs at %d of %d bytes", errCorrupt, at, len(part.away))
+		// Offset 0x20 is the position of the run list in the attribute.
+		at := int(le16(part.header, 0x20))
+		if at > len(part.header) {
+			return fmt.Errorf("%w: runs at %d of %d bytes", errCorrupt, at, len(part.header))
 		}
 		var err error
-		if s.runs, err = s.v.parseRuns(s.runs, part.away[at:], next); err != nil {
+		if s.runs, err = s.v.parseRuns(s.runs, part.header[at:], next); err != nil {
 			return err
 		}
 		if len(s.runs) > 0 {
@@ -83,7 +89,7 @@ func (s *stream) join(parts []attribute) error {
 	return nil
 }
 
-// readAt fills p from off, which has to be within the value.
+// readAt fills p from offset off. The range must be within the value.
 func (s *stream) readAt(p []byte, off int64) error {
 	if off < 0 || off > s.size || int64(len(p)) > s.size-off {
 		return io.ErrUnexpectedEOF
@@ -92,6 +98,7 @@ func (s *stream) readAt(p []byte, off int64) error {
 		copy(p, s.resident[off:])
 		return nil
 	}
+	// Bytes beyond the initialized size are undefined on the disk and read as zeros.
 	written := max(0, min(int64(len(p)), s.valid-off))
 	clear(p[written:])
 	if s.unit != 0 {
@@ -100,13 +107,13 @@ func (s *stream) readAt(p []byte, off int64) error {
 	return s.readRuns(p[:written], off)
 }
 
-// readRuns fills p from what the clusters hold.
+// readRuns fills p with stored bytes, without decompression. Holes are zeros.
 func (s *stream) readRuns(p []byte, off int64) error {
 	for len(p) > 0 {
 		if err := s.v.step(1); err != nil {
 			return err
 		}
-		r, ok := s.find(off / s.v.clusterSize)
+		r, ok := s.findRun(off / s.v.clusterSize)
 		if !ok {
 			return fmt.Errorf("%w: no run has byte %d of %d", errCorrupt, off, s.size)
 		}
@@ -125,8 +132,8 @@ func (s *stream) readRuns(p []byte, off int64) error {
 	return nil
 }
 
-// find returns the run that has cluster vcn of the value.
-func (s *stream) find(vcn int64) (run, bool) {
+// findRun returns the run that contains cluster vcn of the value.
+func (s *stream) findRun(vcn int64) (run, bool) {
 	i := sort.Search(len(s.runs), func(i int) bool { return s.runs[i].end() > vcn })
 	if i == len(s.runs) || s.runs[i].vcn > vcn {
 		return run{}, false

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Glob returns the paths that match a pattern as path.Match knows it, in order. The
-// folder of the pattern is taken as it is: only the last element may have wildcards.
-// A folder that is not there, or cannot be read, has no match.
+// Glob returns the sorted paths that match a pattern of path.Match. Only the last element may have
+// wildcards; the folder is used literally. A folder that does not exist or cannot be read has no
+// matches.
 func Glob(fs FS, pattern string) []string {
 	dir, last := path.Split(pattern)
 	entries, err := fs.ReadDir(dir)
@@ -25,7 +25,7 @@ func Glob(fs FS, pattern string) []string {
 	return found
 }
 
-// Has reports whether there is anything at path.
+// Has reports whether path exists. It returns false if a folder of the path cannot be read.
 func Has(fs FS, path string) bool {
 	_, err := fs.Open(path)
 	return err == nil

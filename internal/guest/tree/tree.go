@@ -1,4 +1,4 @@
-// Package tree has the common parts of the read-only file systems in untrusted images.
+// Package tree contains the common parts of the read-only file systems in untrusted images.
 //
 // A file system provides Nodes; this package resolves paths, symbolic links and mounts. Links stay
 // within the tree: its root is the root of all paths, and ".." of the root is the root. A Node must be
@@ -18,7 +18,7 @@ const (
 	maxPath  = 4096 // bytes of a path with its links resolved
 )
 
-// A Kind is what a name stands for.
+// A Kind is the type of a file.
 type Kind uint8
 
 const (
@@ -41,16 +41,16 @@ func KindOf(mode uint32) Kind {
 	return Other
 }
 
-// An Entry is one name of a folder. Kind may be Other where the folder does not say.
+// An Entry is one name of a folder.
 type Entry struct {
-	Name string
-	Kind Kind
+	Name string // name without its path
+	Kind Kind   // kind; Other if the folder does not store it
 }
 
-// A Node is a file, a folder or a link of a file system. Methods that do not suit its
-// Kind return an error.
+// A Node is a file, a folder or a link of a file system. Methods that do not apply to its Kind return
+// an error.
 type Node interface {
-	Kind() Kind
+	Kind() Kind // Kind returns the type of the file.
 
 	// Size returns the bytes of a file.
 	Size() int64
@@ -61,44 +61,44 @@ type Node interface {
 	// List returns the names of a folder in its own order, without "." and "..".
 	List() ([]Entry, error)
 
-	// Find looks a name up in a folder. The error is fs.ErrNotExist if it does not exist.
+	// Find returns the entry of a folder with the name. The error is fs.ErrNotExist if it does not exist.
 	Find(name string) (Node, error)
 
-	// Target returns where a link points to.
+	// Target returns the target of a symbolic link.
 	Target() (string, error)
 }
 
-// FS is a file system that is only read. Paths are slash-separated and start at the root,
-// with or without a slash. Errors name the path; one that is not there is
-// fs.ErrNotExist. Links are followed, the last one too.
+// FS is a read-only file system. Paths are separated by slashes and start at the root, with or
+// without a slash. Links are followed, including the last one. Errors contain the path; the error
+// is fs.ErrNotExist if it does not exist.
 type FS interface {
 	// Open returns the node at path.
 	Open(path string) (Node, error)
 
-	// ReadFile returns the regular file at path, which may have limit bytes at most.
+	// ReadFile returns the content of the regular file at path. It fails if the file exceeds limit bytes.
 	ReadFile(path string, limit int64) ([]byte, error)
 
 	// ReadDir returns the names in the folder at path.
 	ReadDir(path string) ([]Entry, error)
 }
 
-// Usage is how full a file system is, in bytes.
+// Usage is the size and the free space of a file system.
 type Usage struct {
-	Size int64 `json:"size"`
-	Free int64 `json:"free"`
+	Size int64 `json:"size"` // bytes of the file system
+	Free int64 `json:"free"` // free bytes; negative if unknown
 }
 
-// A Tree is an FS made of Nodes, and of further trees mounted in it.
+// A Tree is an FS that consists of Nodes and of further trees mounted in it.
 type Tree struct {
-	root   Node
+	root   Node            // root folder
 	mounts map[string]Node // mounted trees by path, without the leading slash
 }
 
 // New returns the tree below root.
 func New(root Node) *Tree { return &Tree{root: root} }
 
-// Mount puts root at path, which need not be there. Mounts are seen by their own path
-// only: a link that leads there finds them, too.
+// Mount mounts a tree with the root at path, which need not exist. A link to the path leads to the
+// mounted tree, too.
 func (t *Tree) Mount(path string, root Node) {
 	if t.mounts == nil {
 		t.mounts = map[string]Node{}
@@ -106,27 +106,27 @@ func (t *Tree) Mount(path string, root Node) {
 	t.mounts[strings.Trim(path, "/")] = root
 }
 
-// Root returns the node everything starts at.
+// Root returns the root of the tree.
 func (t *Tree) Root() Node { return t.root }
 
-// A place is a node and the path it was reached by, links resolved.
-type place struct {
-	node Node
-	path string
+// A location is a node with the path to it, after resolution of links.
+type location struct {
+	node Node   // file at the path
+	path string // path from the root, without links and without a leading slash
 }
 
 // Open returns the node at path.
 func (t *Tree) Open(path string) (Node, error) {
-	p, err := t.walk(path)
+	p, err := t.resolvePath(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return p.node, nil
 }
 
-// walk resolves path from the root.
-func (t *Tree) walk(path string) (place, error) {
-	trail := []place{{node: t.root}} // the folders walked through, for ".."
+// resolvePath resolves path from the root. It fails after maxLinks links.
+func (t *Tree) resolvePath(path string) (location, error) {
+	trail := []location{{node: t.root}} // folders from the root to the current one, for ".."
 	links := 0
 	for path != "" {
 		var name string
@@ -138,9 +138,9 @@ func (t *Tree) walk(path string) (place, error) {
 			trail = trail[:max(1, len(trail)-1)]
 			continue
 		}
-		next, err := t.step(trail[len(trail)-1], name)
+		next, err := t.enterName(trail[len(trail)-1], name)
 		if err != nil {
-			return place{}, err
+			return location{}, err
 		}
 		if next.node.Kind() != Link {
 			trail = append(trail, next)
@@ -148,10 +148,10 @@ func (t *Tree) walk(path string) (place, error) {
 		}
 		target, err := next.node.Target()
 		if err != nil {
-			return place{}, err
+			return location{}, err
 		}
 		if links++; links > maxLinks || len(target)+len(path) > maxPath {
-			return place{}, fmt.Errorf("more than %d symbolic links, or a path too long", maxLinks)
+			return location{}, fmt.Errorf("more than %d symbolic links, or a path too long", maxLinks)
 		}
 		if strings.HasPrefix(target, "/") {
 			trail = trail[:1]
@@ -161,34 +161,36 @@ func (t *Tree) walk(path string) (place, error) {
 	return trail[len(trail)-1], nil
 }
 
-// step goes from a folder to one of its names.
-func (t *Tree) step(from place, name string) (place, error) {
+// enterName returns the location of a name in a folder. A mount takes precedence over the folder's
+// entry.
+func (t *Tree) enterName(from location, name string) (location, error) {
 	at := strings.TrimPrefix(from.path+"/"+name, "/")
 	if root := t.mounts[at]; root != nil {
-		return place{root, at}, nil
+		return location{root, at}, nil
 	}
 	if from.node.Kind() != Folder {
-		return place{}, fs.ErrNotExist
+		return location{}, fs.ErrNotExist
 	}
 	node, err := from.node.Find(name)
-	return place{node, at}, err
+	return location{node, at}, err
 }
 
-// ReadFile returns the regular file at path, which may have limit bytes at most.
+// ReadFile returns the content of the regular file at path. It fails if the file exceeds limit bytes.
 func (t *Tree) ReadFile(path string, limit int64) ([]byte, error) {
 	node, err := t.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	data, err := content(node, limit)
+	data, err := readContent(node, limit)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return data, nil
 }
 
-// ReadRuns fills p from byte off of a file of size bytes. The function read fills the start of the part that it
-// gets, which is not empty, and returns how many bytes it filled.
+// ReadRuns implements ReadAt for a file of size bytes that consists of contiguous runs. It calls
+// read with the remaining part of p, which is not empty; read fills its beginning and returns the
+// number of bytes. ReadRuns returns io.EOF if p exceeds the file.
 func ReadRuns(p []byte, off, size int64, read func(p []byte, off int64) (int, error)) (int, error) {
 	done := 0
 	for done < len(p) && off < size {
@@ -204,7 +206,8 @@ func ReadRuns(p []byte, off, size int64, read func(p []byte, off int64) (int, er
 	return done, nil
 }
 
-func content(node Node, limit int64) ([]byte, error) {
+// readContent returns the content of a regular file of at most limit bytes.
+func readContent(node Node, limit int64) ([]byte, error) {
 	switch size := node.Size(); {
 	case node.Kind() != File:
 		return nil, errors.New("no regular file")

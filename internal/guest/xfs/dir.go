@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	maxEntries = 1 << 16 // names of one folder that are read
-	maxDir     = 1 << 35 // the byte at which a folder's hash tables begin
+	maxEntries = 1 << 16 // names that are read of one folder
+	maxDir     = 1 << 35 // offset in a folder at which its hash tables begin, in bytes
 )
 
-// An entry is a name of a folder, with its inode.
-type entry struct {
+// A dirEntry is one name of a folder.
+type dirEntry struct {
 	tree.Entry
-	inode uint64
+	inode uint64 // number of the file's inode
 }
 
-// List returns the names of a folder.
+// List implements tree.Node.
 func (n *node) List() ([]tree.Entry, error) {
 	var all []tree.Entry
-	err := n.each(func(e entry) bool {
+	err := n.eachEntry(func(e dirEntry) bool {
 		all = append(all, e.Entry)
 		return true
 	})
 	return all, err
 }
 
-// Find looks a name up.
+// Find implements tree.Node; names are compared with case. It searches linearly.
 func (n *node) Find(name string) (tree.Node, error) {
 	var num uint64
 	found := false
-	err := n.each(func(e entry) bool {
+	err := n.eachEntry(func(e dirEntry) bool {
 		num, found = e.inode, e.Name == name
 		return !found
 	})
@@ -45,18 +45,20 @@ func (n *node) Find(name string) (tree.Node, error) {
 	case !found:
 		return nil, fs.ErrNotExist
 	}
-	return n.fs.inode(num)
+	return n.fs.readInode(num)
 }
 
-// each gives the names of a folder to yield until it returns false.
-func (n *node) each(yield func(entry) bool) error {
+// eachEntry calls yield for each name of a folder, except "." and "..", until yield returns false. It
+// fails after maxEntries names.
+func (n *node) eachEntry(yield func(dirEntry) bool) error {
 	n.fs.reads = 0
 	if n.Kind() != tree.Folder {
 		return errors.New("no folder")
 	}
+	// The limit counts all names, also those that yield does not want.
 	left := maxEntries
 	var spent error
-	bounded := func(e entry) bool {
+	bounded := func(e dirEntry) bool {
 		left--
 		if spent = n.fs.r.Budget().Step(1); spent != nil {
 			return false
@@ -65,9 +67,9 @@ func (n *node) each(yield func(entry) bool) error {
 	}
 	var err error
 	if n.format == formatLocal {
-		err = n.short(bounded)
+		err = n.eachInlineEntry(bounded)
 	} else {
-		err = n.blocks(bounded)
+		err = n.eachBlockEntry(bounded)
 	}
 	if err == nil {
 		err = spent
@@ -78,10 +80,12 @@ func (n *node) each(yield func(entry) bool) error {
 	return err
 }
 
-// short reads a folder that is in its inode.
-func (n *node) short(yield func(entry) bool) error {
+// eachInlineEntry calls yield for the names of a folder that is stored in its inode: a header with the
+// number of names, whether inode numbers have 8 bytes, and the parent; then the entries.
+func (n *node) eachInlineEntry(yield func(dirEntry) bool) error {
 	p := n.fork[:n.size]
 	width := 4
+	// Byte 1 is the number of 8-byte inode numbers; if it is not zero, all have 8 bytes.
 	if len(p) > 1 && p[1] != 0 {
 		width = 8
 	}
@@ -91,14 +95,15 @@ func (n *node) short(yield func(entry) bool) error {
 	count := int(p[0])
 	p = p[2+width:]
 	for range count {
-		if len(p) < 3 || len(p) < n.shortSize(p, width) {
-			return errors.New("a folder that is cut short")
+		if len(p) < 3 || len(p) < n.inlineEntrySize(p, width) {
+			return errors.New("truncated folder")
 		}
+		// Entry: length of the name, offset, name, type (with ftype), inode.
 		length := int(p[0])
 		rest := p[3+length:]
-		e := entry{Entry: tree.Entry{Name: string(p[3:][:length])}}
+		e := dirEntry{Entry: tree.Entry{Name: string(p[3:][:length])}}
 		if n.fs.ftype {
-			e.Kind, rest = kind(rest[0]), rest[1:]
+			e.Kind, rest = entryKind(rest[0]), rest[1:]
 		}
 		if e.inode = uint64(binary.BigEndian.Uint32(rest)); width == 8 {
 			e.inode = binary.BigEndian.Uint64(rest)
@@ -111,8 +116,9 @@ func (n *node) short(yield func(entry) bool) error {
 	return nil
 }
 
-// shortSize returns the bytes of the entry that p starts with.
-func (n *node) shortSize(p []byte, width int) int {
+// inlineEntrySize returns the bytes of the entry that p begins with. width is the size of inode
+// numbers.
+func (n *node) inlineEntrySize(p []byte, width int) int {
 	size := 3 + int(p[0]) + width
 	if n.fs.ftype {
 		size++
@@ -120,7 +126,8 @@ func (n *node) shortSize(p []byte, width int) int {
 	return size
 }
 
-func kind(ftype byte) tree.Kind {
+// entryKind converts the file type of an entry.
+func entryKind(ftype byte) tree.Kind {
 	switch ftype {
 	case 1:
 		return tree.File
@@ -132,28 +139,29 @@ func kind(ftype byte) tree.Kind {
 	return tree.Other
 }
 
-// blocks reads a folder of data blocks, whatever finds names in them.
-func (n *node) blocks(yield func(entry) bool) error {
-	list, err := n.extents()
+// eachBlockEntry calls yield for the names in the data blocks of a folder. It ignores the hash tables.
+func (n *node) eachBlockEntry(yield func(dirEntry) bool) error {
+	list, err := n.readExtents()
 	if err != nil {
 		return err
 	}
 	stop := false
 	b := make([]byte, n.fs.dirSize)
 	for _, e := range list {
+		// A folder block consists of step blocks and begins at a multiple of step.
 		step := n.fs.dirSize / n.fs.blockSize
 		for i := int64(0); i < e.count && (e.off+i)*n.fs.blockSize < maxDir && !stop; i += step {
 			if err := n.fs.r.Budget().Step(1 + n.fs.dirSize>>9); err != nil {
 				return err
 			}
 			if (e.off+i)%step != 0 {
-				i -= step - 1 // the rest of a block that began in the extent before
+				i -= step - 1 // skip the rest of a block that began in the previous extent
 				continue
 			}
-			if err := n.dirBlock(b, e.off+i); err != nil {
+			if err := n.readDirBlock(b, e.off+i); err != nil {
 				return err
 			}
-			if stop, err = n.dataBlock(b, yield); err != nil {
+			if stop, err = n.eachDataEntry(b, yield); err != nil {
 				return err
 			}
 		}
@@ -161,12 +169,13 @@ func (n *node) blocks(yield func(entry) bool) error {
 	return nil
 }
 
-// dirBlock fills b with the folder's block that starts at block off of its file. It may lie in
-// several extents.
-func (n *node) dirBlock(b []byte, off int64) error {
+// readDirBlock reads the folder block at block off of the folder to b. It may be spread over several
+// extents.
+func (n *node) readDirBlock(b []byte, off int64) error {
 	if n.fs.reads++; n.fs.reads > MaxReads {
 		return budget.Exceeded("more than %d blocks would be read", MaxReads)
 	}
+	// readRun returns at the end of each extent.
 	for done := 0; done < len(b); {
 		got, err := n.readRun(n.list, b[done:], off*n.fs.blockSize+int64(done))
 		if err != nil {
@@ -177,8 +186,9 @@ func (n *node) dirBlock(b []byte, off int64) error {
 	return nil
 }
 
-// dataBlock gives the names of one block to yield; stop means that it wants no more.
-func (n *node) dataBlock(b []byte, yield func(entry) bool) (stop bool, err error) {
+// eachDataEntry calls yield for the names of one folder block. stop is true if yield returned false.
+func (n *node) eachDataEntry(b []byte, yield func(dirEntry) bool) (stop bool, err error) {
+	// The header of version 5 has a checksum, a UUID and its own location.
 	head := 16
 	if n.fs.version == 5 {
 		head = 64
@@ -186,7 +196,8 @@ func (n *node) dataBlock(b []byte, yield func(entry) bool) (stop bool, err error
 	end := len(b)
 	switch magic := string(b[:4]); magic {
 	case "XD2D", "XDD3":
-	case "XD2B", "XDB3": // the only block: it ends with the hash table
+	case "XD2B", "XDB3": // a single block, which ends with its hash table
+		// The tail has the number of hash entries of 8 bytes each.
 		table := 8 + 8*int64(be32(b, len(b)-8))
 		if table > int64(len(b)-head) {
 			return true, fmt.Errorf("a folder with a table of %d bytes", table)
@@ -197,8 +208,9 @@ func (n *node) dataBlock(b []byte, yield func(entry) bool) (stop bool, err error
 	}
 	for b = b[head:end]; len(b) >= 8; {
 		size := int(be16(b, 2))
-		if be16(b, 0) != 0xffff { // not free space
-			e, length, ok := n.dataEntry(b)
+		// 0xffff marks unused space; its length follows.
+		if be16(b, 0) != 0xffff { // used entry
+			e, length, ok := n.parseDataEntry(b)
 			if !ok {
 				return true, errors.New("a folder's entry beyond its block")
 			}
@@ -215,11 +227,11 @@ func (n *node) dataBlock(b []byte, yield func(entry) bool) (stop bool, err error
 	return false, nil
 }
 
-// dataEntry reads the entry that b starts with: inode, name, kind, and a tag at the end of
-// a multiple of eight.
-func (n *node) dataEntry(b []byte) (_ entry, size int, ok bool) {
+// parseDataEntry parses the entry that b begins with: inode, name, kind, and a tag at the end of a
+// multiple of eight bytes. ok is false if the entry exceeds b.
+func (n *node) parseDataEntry(b []byte) (_ dirEntry, size int, ok bool) {
 	if len(b) < 16 {
-		return entry{}, 0, false
+		return dirEntry{}, 0, false
 	}
 	length := int(b[8])
 	size = 8 + 1 + length + 2
@@ -228,11 +240,11 @@ func (n *node) dataEntry(b []byte) (_ entry, size int, ok bool) {
 	}
 	size = (size + 7) &^ 7
 	if size > len(b) {
-		return entry{}, 0, false
+		return dirEntry{}, 0, false
 	}
-	e := entry{Entry: tree.Entry{Name: string(b[9:][:length])}, inode: be64(b, 0)}
+	e := dirEntry{Entry: tree.Entry{Name: string(b[9:][:length])}, inode: be64(b, 0)}
 	if n.fs.ftype {
-		e.Kind = kind(b[9+length])
+		e.Kind = entryKind(b[9+length])
 	}
 	return e, size, true
 }

@@ -5,17 +5,19 @@ import (
 	"fmt"
 )
 
-// maxExtents bounds the extents of one file.
+// maxExtents limits the extents of one file.
 const maxExtents = 1 << 18
 
-// An extent maps blocks of a file. An unwritten one reads as zeros.
+// An extent maps contiguous blocks of a file to the file system.
 type extent struct {
-	off       int64  // block of the file
-	at        uint64 // block of the file system
-	count     int64
-	unwritten bool
+	off       int64  // first block, counted within the file
+	at        uint64 // first block of the file system: group and block within it
+	count     int64  // length in blocks
+	unwritten bool   // the blocks read as zeros
 }
 
+// parseExtent parses a packed extent of 128 bits: 1 bit unwritten, 54 bits offset, 52 bits block, 21
+// bits length.
 func parseExtent(p []byte) extent {
 	hi, lo := be64(p, 0), be64(p, 8)
 	return extent{
@@ -23,27 +25,28 @@ func parseExtent(p []byte) extent {
 	}
 }
 
-// extents returns what a node's data fork maps, in the order of the file.
-func (n *node) extents() ([]extent, error) {
-	if n.mapped {
+// readExtents returns the extents of the file in order and caches them.
+func (n *node) readExtents() ([]extent, error) {
+	if n.listed {
 		return n.list, nil
 	}
-	n.list = nil // a former call may have failed halfway
+	n.list = nil // a previous call may have failed after some extents
 	var err error
 	switch n.format {
 	case formatExtents:
-		err = n.add(n.fork, n.count)
+		err = n.addExtents(n.fork, n.count)
 	case formatBtree:
-		err = n.descend()
+		err = n.readExtentTree()
 	default:
 		err = fmt.Errorf("a data fork of format %d", n.format)
 	}
-	n.mapped = err == nil
+	n.listed = err == nil
 	return n.list, err
 }
 
-// add reads extents that stand one after another.
-func (n *node) add(p []byte, count int64) error {
+// addExtents appends count packed extents to n.list. It fails if they overlap, or if there are more
+// than maxExtents.
+func (n *node) addExtents(p []byte, count int64) error {
 	if count < 0 || count > int64(len(p)/16) || int64(len(n.list))+count > maxExtents {
 		return fmt.Errorf("%d extents in %d bytes", count, len(p))
 	}
@@ -52,6 +55,7 @@ func (n *node) add(p []byte, count int64) error {
 	}
 	for i := range int(count) {
 		e := parseExtent(p[16*i:])
+		// readRun searches the list, so it must be sorted.
 		if l := len(n.list); e.count == 0 || l > 0 && e.off < n.list[l-1].off+n.list[l-1].count {
 			return errors.New("extents that are empty or overlap")
 		}
@@ -60,30 +64,33 @@ func (n *node) add(p []byte, count int64) error {
 	return nil
 }
 
-// descend reads the tree of extents whose root is in the inode, from left to right.
-func (n *node) descend() error {
+// readExtentTree reads all leaves of the extent tree whose root is in the inode, in order.
+func (n *node) readExtentTree() error {
+	// Keys fill the first half of the node, pointers the second half.
 	level, count, room := be16(n.fork, 0), int(be16(n.fork, 2)), (len(n.fork)-4)/16
 	if level == 0 || level > 8 || count > room {
 		return fmt.Errorf("a tree of %d levels with %d branches", level, count)
 	}
-	return n.branches(n.fork[4+8*room:], count, int(level))
+	return n.readChildren(n.fork[4+8*room:], count, int(level))
 }
 
-// branches follows count pointers to nodes one level below.
-func (n *node) branches(pointers []byte, count, level int) error {
+// readChildren reads the nodes at count pointers, which are on the level below.
+func (n *node) readChildren(pointers []byte, count, level int) error {
 	for i := range count {
-		b, err := n.fs.block(be64(pointers, 8*i))
+		b, err := n.fs.readBlock(be64(pointers, 8*i))
 		if err != nil {
 			return err
 		}
-		if err := n.branch(b, level-1); err != nil {
+		if err := n.readTreeNode(b, level-1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *node) branch(b []byte, level int) error {
+// readTreeNode adds the extents of a node, or of the nodes below it. It fails if the node has another
+// level, so that a loop ends.
+func (n *node) readTreeNode(b []byte, level int) error {
 	magic, head := "BMAP", 24
 	if n.fs.version == 5 {
 		magic, head = "BMA3", 72
@@ -96,7 +103,7 @@ func (n *node) branch(b []byte, level int) error {
 		return fmt.Errorf("a node of the tree of extents with %d entries", count)
 	}
 	if level == 0 {
-		return n.add(b[head:], int64(count))
+		return n.addExtents(b[head:], int64(count))
 	}
-	return n.branches(b[head+8*room:], count, level)
+	return n.readChildren(b[head+8*room:], count, level)
 }

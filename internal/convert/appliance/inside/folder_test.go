@@ -43,19 +43,19 @@ func guestFolder(t *testing.T) (*folder, string) {
 func TestLinksStayInside(t *testing.T) {
 	f, _ := guestFolder(t)
 	for _, path := range []string{"usr/lib/file", "lib/file", "absolute/file", "../../usr/lib/file", "lib/../lib/file"} {
-		if got, err := f.read(path, 100); err != nil || string(got) != "inside" {
+		if got, err := f.readFile(path, 100); err != nil || string(got) != "inside" {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
 	for _, path := range []string{"etc/out", "etc/outAbsolute", "../secret", "nothing", "usr/lib/file/below"} {
-		if got, err := f.read(path, 100); !errors.Is(err, fs.ErrNotExist) {
+		if got, err := f.readFile(path, 100); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	if _, err := f.read("loop", 100); err == nil {
+	if _, err := f.readFile("loop", 100); err == nil {
 		t.Error("a link to itself was read")
 	}
-	if target, err := f.readlink("etc/out"); err != nil || target != "../../../secret" {
+	if target, err := f.readLink("etc/out"); err != nil || target != "../../../secret" {
 		t.Errorf("%q, %v", target, err)
 	}
 }
@@ -64,8 +64,8 @@ func TestFilesAreChanged(t *testing.T) {
 	f, root := guestFolder(t)
 	o := owner{mode: 0o644, uid: os.Getuid(), gid: os.Getgid()}
 	for _, err := range []error{
-		f.write("lib/file", []byte("new"), o), f.append("absolute/file", []byte(" and more")),
-		f.mkdir("lib/folder", o.with(0o755)), f.write("lib/folder/made", []byte("made"), o.with(0o600)), f.symlink("etc/made", "/dev/null"), f.flush(),
+		f.writeFile("lib/file", []byte("new"), o), f.appendFile("absolute/file", []byte(" and more")),
+		f.makeFolder("lib/folder", o.with(0o755)), f.writeFile("lib/folder/made", []byte("made"), o.with(0o600)), f.makeSymlink("etc/made", "/dev/null"), f.flush(),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestFilesAreChanged(t *testing.T) {
 	if target, err := os.Readlink(filepath.Join(root, "etc/made")); err != nil || target != "/dev/null" {
 		t.Errorf("%q, %v", target, err)
 	}
-	names, err := f.names("lib")
+	names, err := f.listNames("lib")
 	slices.Sort(names)
 	if err != nil || !slices.Equal(names, []string{"file", "folder"}) {
 		t.Errorf("%q, %v", names, err)
@@ -102,21 +102,21 @@ func (o owner) with(mode uint32) owner {
 // What cannot be done is said in words that the host knows, and a pipe keeps nobody waiting.
 func TestRefusals(t *testing.T) {
 	f, _ := guestFolder(t)
-	pipe := func() error { _, err := f.read("pipe", 100); return err }
-	long := func() error { _, err := f.read("lib/file", 3); return err }
+	pipe := func() error { _, err := f.readFile("pipe", 100); return err }
+	long := func() error { _, err := f.readFile("lib/file", 3); return err }
 	for name, c := range map[string]struct {
 		err  error
 		kind string
 	}{
-		"pipe": {pipe(), "unsupported"}, "long": {long(), "unsupported"}, "folder": {f.write("usr", nil, owner{}), "unsupported"},
-		"there": {f.mkdir("etc", owner{}), "conflict"}, "no folder": {f.write("none/file", nil, owner{}), "not-found"},
-		"no name": {f.symlink("etc/..", "x"), "invalid"}, "full": {unix.ENOSPC, "full"}, "damaged": {unix.EUCLEAN, "corrupt"},
+		"pipe": {pipe(), "unsupported"}, "long": {long(), "unsupported"}, "folder": {f.writeFile("usr", nil, owner{}), "unsupported"},
+		"there": {f.makeFolder("etc", owner{}), "conflict"}, "no folder": {f.writeFile("none/file", nil, owner{}), "not-found"},
+		"no name": {f.makeSymlink("etc/..", "x"), "invalid"}, "full": {unix.ENOSPC, "full"}, "damaged": {unix.EUCLEAN, "corrupt"},
 	} {
 		if c.err == nil {
 			t.Errorf("%s: no error", name)
 			continue
 		}
-		if r := refusal(c.err); r.Fault != c.kind {
+		if r := errorReply(c.err); r.Fault != c.kind {
 			t.Errorf("%s: %+v, want %s", name, r, c.kind)
 		}
 	}

@@ -1,9 +1,9 @@
-// Package inside is what runs in an appliance: process 1 of a VM that has this program for
-// its whole user space. It loads the modules that the host packed, mounts the file systems it
-// is asked for, reads and writes their files, unmounts them, and switches the VM off.
+// Package inside is the program in an appliance: process 1 of a VM that has this program as
+// its whole user space. It loads the modules that the host packed, mounts the file systems that
+// the host requests, reads and writes their files, unmounts them, and powers off the VM.
 //
-// Nothing of the guest's is ever run: its file systems are mounted without devices, set-user-id
-// and programs, and its links lead nowhere else.
+// It never runs a program of the guest: file systems are mounted without devices, set-user-id
+// and execution, and links cannot leave them.
 package inside
 
 import (
@@ -22,43 +22,46 @@ import (
 )
 
 const (
-	// Told is what the kernel's command line has for process 1 to be this: it becomes its
-	// environment.
-	Told = "DECAMP_APPLIANCE=1"
+	// KernelArgument is on the kernel's command line in an appliance. The kernel passes it to process 1 as
+	// an environment variable.
+	KernelArgument = "DECAMP_APPLIANCE=1"
 
-	// Port is the name of the virtio-serial port that the host speaks through.
+	// Port is the name of the virtio-serial port for requests of the host.
 	Port = "decamp"
 
-	// Modules is the folder of the modules to load, in the order of their names.
+	// Modules is the folder with the modules to load, in the order of their names.
 	Modules = "modules"
 
-	patience = 2 * time.Minute // limit of the wait for a new device: it takes seconds on a busy machine
+	deviceTimeout = 2 * time.Minute // limit of the wait for a device, which may take seconds on a busy machine
 )
 
-// Is reports whether this process is the init of an appliance.
+// Is reports whether this process is process 1 of an appliance.
 func Is() bool {
-	name, value, _ := strings.Cut(Told, "=")
+	name, value, _ := strings.Cut(KernelArgument, "=")
 	return os.Getpid() == 1 && os.Getenv(name) == value
 }
 
-// Run serves the host, and switches the VM off. It does not return.
+// Run serves the host and then powers off the VM. It does not return.
 func Run() {
-	if err := run(); err != nil {
+	if err := runServer(); err != nil {
 		fmt.Printf("appliance: %v\n", err)
 	}
-	drain()
+	// Power-off does not wait for the output of the serial console.
+	drainConsole()
 	unix.Sync()
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // only waiting is left
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // after a failure, only waiting is possible
 	select {}
 }
 
-// drain waits until the console has printed its output.
-func drain() {
+// drainConsole waits until the console has printed all output.
+func drainConsole() {
 	const waitUntilSent = 1 // argument of tcdrain's ioctl
 	_ = unix.IoctlSetInt(int(os.Stdout.Fd()), unix.TCSBRK, waitUntilSent)
 }
 
-func run() error {
+// runServer mounts the kernel's file systems, loads the modules, and serves requests on the port.
+func runServer() error {
+	// The kernel mounts none of them; EBUSY means that devtmpfs is mounted already.
 	for dir, kind := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -68,7 +71,8 @@ func run() error {
 		}
 	}
 	loadModules("/" + Modules)
-	path, err := await("the port of the host", findPort)
+	// virtio devices appear some time after their drivers are loaded.
+	path, err := waitFor("the port of the host", findPort)
 	if err != nil {
 		return err
 	}
@@ -78,15 +82,16 @@ func run() error {
 	}
 	port := os.NewFile(uintptr(fd), path)
 	defer port.Close()
+	// An empty reply reports that the appliance is ready.
 	if err := wire.Send(port, wire.Reply{}, nil); err != nil {
 		return err
 	}
-	s := &server{device: disk, kernel: openKernelLog()}
+	s := &server{device: findDisk, kernel: openKernelLog()}
 	return s.serve(port)
 }
 
-// loadModules loads the packed modules. A failure is printed on the console; the module's user then
-// fails.
+// loadModules loads the modules in dir. It prints failures on the console; the first use of the missing
+// device or file system fails then.
 func loadModules(dir string) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
@@ -99,6 +104,7 @@ func loadModules(dir string) {
 	}
 }
 
+// loadModule loads one module.
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,18 +114,19 @@ func loadModule(path string) error {
 	return unix.FinitModule(int(f.Fd()), "", 0)
 }
 
-// await returns what find finds, as soon as it does.
-func await(what string, find func() string) (string, error) {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+// waitFor calls find until it returns a path, at most deviceTimeout. what is for the error.
+func waitFor(what string, find func() string) (string, error) {
+	for end := time.Now().Add(deviceTimeout); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if path := find(); path != "" {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s did not appear within %v: %w", what, patience, fs.ErrNotExist)
+	return "", fmt.Errorf("%s did not appear within %v: %w", what, deviceTimeout, fs.ErrNotExist)
 }
 
+// findPort returns the device of the port; empty if it does not exist yet.
 func findPort() string {
-	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // the pattern is good
+	names, _ := filepath.Glob("/sys/class/virtio-ports/*/name") // fails only for an invalid pattern
 	for _, name := range names {
 		if text, err := os.ReadFile(name); err == nil && strings.TrimSpace(string(text)) == Port {
 			return "/dev/" + filepath.Base(filepath.Dir(name))
@@ -128,15 +135,16 @@ func findPort() string {
 	return ""
 }
 
-// disk returns the device of the host's disk of that number: its SCSI target.
-func disk(number int) (string, error) {
-	return await(fmt.Sprintf("disk %d", number), func() string {
-		found, _ := filepath.Glob(fmt.Sprintf("/sys/class/scsi_disk/*:0:%d:0/device/block/*", number)) // the pattern is good
+// findDisk waits for the disk with the number, which is its SCSI target, and returns its device.
+func findDisk(number int) (string, error) {
+	return waitFor(fmt.Sprintf("disk %d", number), func() string {
+		found, _ := filepath.Glob(fmt.Sprintf("/sys/class/scsi_disk/*:0:%d:0/device/block/*", number)) // fails only for an invalid pattern
 		slices.Sort(found)
 		if len(found) == 0 {
 			return ""
 		}
 		dev := "/dev/" + filepath.Base(found[0])
+		// devtmpfs creates the device node after the entry in /sys.
 		if _, err := os.Stat(dev); err != nil {
 			return ""
 		}

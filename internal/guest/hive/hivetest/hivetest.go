@@ -1,6 +1,6 @@
-// Package hivetest makes registry hives for tests: an empty one from the specification,
-// into which hivexregedit of the hivex project merges what a test wants, as the text that
-// Windows' own editor exports.
+// Package hivetest makes registry hives for tests: an empty one from the specification, into which
+// hivexregedit of the hivex project merges text in the format that Windows' registry editor
+// exports.
 package hivetest
 
 import (
@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// Where what keys share is, and where the free space of an empty hive begins.
+// Offsets in the cells of an empty hive.
 const (
-	securityAt = 32 + 96
-	End        = securityAt + 48
+	securityAt = 32 + 96         // offset of the security descriptor, after the root key
+	End        = securityAt + 48 // offset of the free space in an empty hive
 )
 
-// Empty returns a hive whose root has nothing below it.
+// Empty returns a hive of 8 KiB with a root key that has no subkeys and no values.
 func Empty() []byte {
 	b := make([]byte, 8192)
 	copy(b, "regf")
@@ -27,27 +27,27 @@ func Empty() []byte {
 	put(b[8:], 1)
 	put(b[20:], 1)    // version 1.5
 	put(b[24:], 5)    //
-	put(b[32:], 1)    // a file that is loaded as it is
+	put(b[32:], 1)    // format: memory loaded directly
 	put(b[36:], 32)   // the root
 	put(b[40:], 4096) // bytes of cells
 	put(b[44:], 1)
 	cells := b[4096:]
 	copy(cells, "hbin")
 	put(cells[8:], 4096)
-	rootKey(cells[32:])
-	security(cells[securityAt:])
+	writeRootKey(cells[32:])
+	writeSecurity(cells[securityAt:])
 	put(cells[End:], 4096-End) // the rest is free
 	Seal(b)
 	return b
 }
 
-// rootKey writes a cell of 96 bytes with a key that has no parent.
-func rootKey(cell []byte) {
+// writeRootKey writes a cell of 96 bytes with a key that has no parent.
+func writeRootKey(cell []byte) {
 	put := binary.LittleEndian.PutUint32
 	put(cell, ^uint32(96)+1) // marks the cell as used
 	key := cell[4:]
 	copy(key, "nk")
-	key[2] = 0x2c // the root, not to be deleted, with a name of one byte for a character
+	key[2] = 0x2c // flags: root, not deletable, name in Latin-1
 	for _, at := range []int{16, 28, 32, 40, 48} {
 		put(key[at:], 0xffffffff)
 	}
@@ -57,19 +57,19 @@ func rootKey(cell []byte) {
 	copy(key[76:], name)
 }
 
-// security writes a cell of 48 bytes with an empty descriptor. Each key has one.
-func security(cell []byte) {
+// writeSecurity writes a cell of 48 bytes with an empty security descriptor, which each key requires.
+func writeSecurity(cell []byte) {
 	put := binary.LittleEndian.PutUint32
 	put(cell, ^uint32(48)+1)
 	copy(cell[4:], "sk")
-	put(cell[8:], securityAt) // the next and the last of all descriptors: itself
+	put(cell[8:], securityAt) // the next and the previous descriptor: itself
 	put(cell[12:], securityAt)
-	put(cell[16:], 1)  // keys that have it
+	put(cell[16:], 1)  // reference count
 	put(cell[20:], 20) // bytes of the descriptor
 	cell[24], cell[27] = 1, 0x80
 }
 
-// Seal writes the checksum of a hive's base block.
+// Seal writes the checksum of a hive's base block, which must be done after each change to it.
 func Seal(b []byte) {
 	sum := uint32(0)
 	for at := 0; at < 508; at += 4 {
@@ -78,7 +78,7 @@ func Seal(b []byte) {
 	binary.LittleEndian.PutUint32(b[508:], sum)
 }
 
-// New returns a hive with the keys of text, in the language of .reg files without their first line.
+// New returns a hive with the keys of text, in the format of .reg files without their first line.
 // Keys start with a backslash, [\Select], and need no lines for their parents.
 func New(t testing.TB, text string) []byte {
 	t.Helper()
@@ -103,7 +103,7 @@ func New(t testing.TB, text string) []byte {
 	return data
 }
 
-// withParents adds lines for keys that others are below of: hivexregedit wants them first.
+// withParents inserts lines for parent keys, because hivexregedit requires them before their subkeys.
 func withParents(text string) string {
 	var out strings.Builder
 	seen := map[string]bool{}
@@ -122,15 +122,15 @@ func withParents(text string) string {
 	return out.String()
 }
 
-// MultiText spells a value of the type REG_MULTI_SZ for New.
+// MultiText formats a value of the type REG_MULTI_SZ for New.
 func MultiText(texts ...string) string {
 	return "hex(7):" + hexText(strings.Join(texts, "\x00")+"\x00\x00")
 }
 
-// ExpandText spells a value of the type REG_EXPAND_SZ for New.
+// ExpandText formats a value of the type REG_EXPAND_SZ for New.
 func ExpandText(s string) string { return "hex(2):" + hexText(s+"\x00") }
 
-// hexText spells ASCII text as UTF-16 in hexadecimal.
+// hexText formats ASCII text as UTF-16 in hexadecimal.
 func hexText(s string) string {
 	const digits = "0123456789abcdef"
 	pairs := make([]string, 0, 2*len(s))

@@ -8,61 +8,60 @@ import (
 )
 
 const (
-	sector    = 512
-	blockSize = 128
-	configAt  = 17 // the sector of the database that its records begin in
+	sector    = 512 // bytes of a sector
+	blockSize = 128 // bytes of a block of the database
+	configAt  = 17  // sector of the database at which its records begin
 )
 
-// Group and GroupID name the group of all disks here.
+// Group and GroupID identify the group of all disks in this package.
 const (
-	Group   = "ACCOUNTS-Dg0"
-	GroupID = "03c0c4fc-0000-4000-8000-000000000000"
+	Group   = "ACCOUNTS-Dg0"                         // name of the disk group
+	GroupID = "03c0c4fc-0000-4000-8000-000000000000" // GUID of the disk group
 )
 
-// A Part is a row of sectors of a disk; disks are numbered from 0.
+// A Part is a range of sectors of a disk.
 type Part struct {
-	Disk        int
+	Disk        int // number of the disk, from 0
 	Start, Size int64
 }
 
-// A Component is a mirror of a volume: 1 is striped, 2 is one part after the other, 3 is
-// RAID 5.
+// A Component is one copy of a volume.
 type Component struct {
-	Kind  byte
-	Parts []Part
+	Kind  byte   // 1 striped, 2 parts one after the other, 3 RAID 5
+	Parts []Part // parts in the order of the component
 }
 
 // A Volume is a volume of the group.
 type Volume struct {
 	Name, Hint string
-	Components []Component
+	Components []Component // copies; more than one make a mirror
 }
 
-// A Disk is one disk of the group and where things are on it, in sectors.
+// A Disk is one disk of the group with the positions of its metadata, in sectors.
 type Disk struct {
-	Number int
-	Head   int64 // the private header
-	Data   int64 // base of the offsets of parts
-	Base   int64 // the database
+	Number int   // number of the disk, from 0
+	Head   int64 // position of the private header
+	Data   int64 // position that parts are relative to
+	Base   int64 // position of the database
 }
 
-// diskID is the GUID of a disk.
+// diskID returns the GUID of a disk.
 func diskID(number int) string { return fmt.Sprintf("%08x-1111-4222-8333-444444444444", number+1) }
 
-// Write writes the private header of a disk and the database of its group.
+// Write writes the private header of d and the database of its group to image, the content of the disk.
 func Write(image []byte, d Disk, volumes []Volume) {
-	d.header(image[d.Head*sector:])
+	d.writeHeader(image[d.Head*sector:])
 	base := image[d.Base*sector:]
 	for _, at := range []int{1, 2} {
-		contents(base[at*sector:])
+		writeContents(base[at*sector:])
 	}
 	w := &writer{to: base[(configAt+1)*sector:], sequence: 4}
-	w.group()
+	w.writeGroup()
 	for number := range 4 {
-		w.disk(number)
+		w.writeDisk(number)
 	}
 	for _, v := range volumes {
-		w.volume(v)
+		w.writeVolume(v)
 	}
 	head := base[configAt*sector:]
 	copy(head, "VMDB")
@@ -78,7 +77,8 @@ func Write(image []byte, d Disk, volumes []Volume) {
 	}
 }
 
-func (d Disk) header(b []byte) {
+// writeHeader writes the private header to b.
+func (d Disk) writeHeader(b []byte) {
 	put := binary.BigEndian.PutUint64
 	copy(b, "PRIVHEAD")
 	b[0xd], b[0xf] = 2, 12
@@ -92,8 +92,8 @@ func (d Disk) header(b []byte) {
 	put(b[0x133:], 2048)
 }
 
-// contents writes a table of contents.
-func contents(b []byte) {
+// writeContents writes a table of contents, which locates records and log.
+func writeContents(b []byte) {
 	copy(b, "TOCBLOCK")
 	copy(b[0x24:], "config")
 	binary.BigEndian.PutUint64(b[0x2e:], configAt)
@@ -103,16 +103,16 @@ func contents(b []byte) {
 	binary.BigEndian.PutUint64(b[0x58:], 224)
 }
 
-// A writer writes records one after the other.
+// A writer writes records to consecutive blocks.
 type writer struct {
-	to       []byte
-	sequence uint32
-	id       uint64 // the last that was given
-	kinds    [16]uint32
+	to       []byte     // space for the next block
+	sequence uint32     // number of the next block
+	id       uint64     // last ID that was assigned
+	kinds    [16]uint32 // number of records of each kind
 }
 
-// record writes one record, in as many blocks as it needs.
-func (w *writer) record(flags, kind byte, fields ...[]byte) {
+// writeRecord writes one record to as many blocks as it requires.
+func (w *writer) writeRecord(flags, kind byte, fields ...[]byte) {
 	b := []byte{0, 0, flags, kind, 0, 0, 0, 0}
 	w.kinds[kind&15]++
 	for _, f := range fields {
@@ -132,13 +132,14 @@ func (w *writer) record(flags, kind byte, fields ...[]byte) {
 	}
 }
 
-// next gives an id. Those of disks are 1 to 4, and that of the group is 9.
-func (w *writer) next() uint64 {
+// nextID assigns an ID. Disks have 1 to 4, and the group has 9.
+func (w *writer) nextID() uint64 {
 	w.id++
 	return w.id
 }
 
-func number(n uint64) []byte {
+// encodeNumber returns a big-endian number of minimal length, preceded by its length.
+func encodeNumber(n uint64) []byte {
 	b := binary.BigEndian.AppendUint64(nil, n)
 	for len(b) > 1 && b[0] == 0 {
 		b = b[1:]
@@ -146,25 +147,29 @@ func number(n uint64) []byte {
 	return append([]byte{byte(len(b))}, b...)
 }
 
-func text(s string) []byte { return append([]byte{byte(len(s))}, s...) }
+// encodeText returns a text preceded by its length.
+func encodeText(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 
-func zeros(n int) []byte { return make([]byte, n) }
+// zeroBytes returns n zeros.
+func zeroBytes(n int) []byte { return make([]byte, n) }
 
-func (w *writer) group() {
-	w.record(0, 0x35, number(9), text(Group), text(GroupID), zeros(12), number(0), number(0))
+// writeGroup writes the record of the group.
+func (w *writer) writeGroup() {
+	w.writeRecord(0, 0x35, encodeNumber(9), encodeText(Group), encodeText(GroupID), zeroBytes(12), encodeNumber(0), encodeNumber(0))
 }
 
-// disk writes one with a name so long that the record has two blocks.
-func (w *writer) disk(n int) {
-	w.record(0, 0x34, number(w.next()), text(fmt.Sprintf("Disk%d", n+1)), text(diskID(n)), text(`SCSI\Disk&Ven_VMware&Prod_Virtual_disk&Rev_2.0\4&3c2b1a00&0&000100`),
-		zeros(12))
+// writeDisk writes the record of a disk. Its name is so long that the record has two blocks.
+func (w *writer) writeDisk(n int) {
+	w.writeRecord(0, 0x34, encodeNumber(w.nextID()), encodeText(fmt.Sprintf("Disk%d", n+1)), encodeText(diskID(n)), encodeText(`SCSI\Disk&Ven_VMware&Prod_Virtual_disk&Rev_2.0\4&3c2b1a00&0&000100`),
+		zeroBytes(12))
 	if n == 3 {
 		w.id = 9
 	}
 }
 
-func (w *writer) volume(v Volume) {
-	volume, size, kind, flavour := w.next(), int64(0), "gen", byte(3)
+// writeVolume writes the records of a volume, its components and its partitions.
+func (w *writer) writeVolume(v Volume) {
+	volume, size, kind, flavour := w.nextID(), int64(0), "gen", byte(3)
 	for _, c := range v.Components {
 		size = 0
 		for _, p := range c.Parts {
@@ -174,30 +179,31 @@ func (w *writer) volume(v Volume) {
 			size, kind, flavour = c.Parts[0].Size*int64(len(c.Parts)-1), "raid5", 4
 		}
 	}
-	state := append([]byte("ACTIVE"), zeros(8)...)
-	w.record(2, 0x51, number(volume), text(v.Name), text(kind), text(""), state, []byte{flavour, 1, 1, 0, 0, 0, 0x11},
-		number(uint64(len(v.Components))), zeros(16), number(uint64(size)), zeros(4), []byte{7}, zeros(16), text(v.Hint))
+	state := append([]byte("ACTIVE"), zeroBytes(8)...)
+	w.writeRecord(2, 0x51, encodeNumber(volume), encodeText(v.Name), encodeText(kind), encodeText(""), state, []byte{flavour, 1, 1, 0, 0, 0, 0x11},
+		encodeNumber(uint64(len(v.Components))), zeroBytes(16), encodeNumber(uint64(size)), zeroBytes(4), []byte{7}, zeroBytes(16), encodeText(v.Hint))
 	for i, c := range v.Components {
-		w.component(fmt.Sprintf("%s-%02d", v.Name, i+1), volume, c)
+		w.writeComponent(fmt.Sprintf("%s-%02d", v.Name, i+1), volume, c)
 	}
 }
 
-func (w *writer) component(name string, volume uint64, c Component) {
-	component, flags, columns := w.next(), byte(0), []byte(nil)
+// writeComponent writes the records of a component and of its partitions.
+func (w *writer) writeComponent(name string, volume uint64, c Component) {
+	component, flags, columns := w.nextID(), byte(0), []byte(nil)
 	if c.Kind != 2 {
-		flags, columns = 0x10, append(number(128), number(uint64(len(c.Parts)))...)
+		flags, columns = 0x10, append(encodeNumber(128), encodeNumber(uint64(len(c.Parts)))...)
 	}
-	w.record(flags, 0x32, number(component), text(name), text("ACTIVE"), []byte{c.Kind}, zeros(4), number(uint64(len(c.Parts))), zeros(16),
-		number(volume), zeros(1), columns)
+	w.writeRecord(flags, 0x32, encodeNumber(component), encodeText(name), encodeText("ACTIVE"), []byte{c.Kind}, zeroBytes(4), encodeNumber(uint64(len(c.Parts))), zeroBytes(16),
+		encodeNumber(volume), zeroBytes(1), columns)
 	offset := int64(0)
 	for i, p := range c.Parts {
 		place := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(p.Start)), uint64(offset))
 		flags, column := byte(0), []byte(nil)
 		if c.Kind != 2 && i > 0 {
-			flags, column = 8, number(uint64(i))
+			flags, column = 8, encodeNumber(uint64(i))
 		}
-		w.record(flags, 0x33, number(w.next()), text(fmt.Sprintf("%s-%02d", name, i+1)), zeros(12), place, number(uint64(p.Size)), number(component),
-			number(uint64(p.Disk+1)), column)
+		w.writeRecord(flags, 0x33, encodeNumber(w.nextID()), encodeText(fmt.Sprintf("%s-%02d", name, i+1)), zeroBytes(12), place, encodeNumber(uint64(p.Size)), encodeNumber(component),
+			encodeNumber(uint64(p.Disk+1)), column)
 		if offset += p.Size; c.Kind != 2 {
 			offset = 0
 		}

@@ -9,17 +9,19 @@ import (
 	"testing"
 )
 
-// Unpacked returns what a gzip file holds: an image of testdata.
+// Unpacked returns the decompressed content of a gzip file, which is an image in testdata. It fails the
+// test if the file is not readable.
 func Unpacked(t testing.TB, path string) []byte {
 	t.Helper()
-	data, err := unpack(path)
+	data, err := gunzipFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return data
 }
 
-func unpack(path string) (_ []byte, err error) {
+// gunzipFile returns the decompressed content of the file at path.
+func gunzipFile(path string) (_ []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

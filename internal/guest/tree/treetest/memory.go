@@ -10,32 +10,33 @@ import (
 	"github.com/decamp/decamp/internal/guest/tree"
 )
 
-// Memory returns a tree of files that are in memory. Keys are paths, and a
-// content that starts with "-> " is a link to the rest of it.
+// Memory returns a tree of files in memory. Keys are paths; missing folders are created. A content that
+// starts with "-> " is a symbolic link.
 func Memory(files map[string]string) *tree.Tree {
-	root := &held{kind: tree.Folder}
+	root := &memoryNode{kind: tree.Folder}
 	for path, content := range files {
-		root.put(strings.Split(strings.Trim(path, "/"), "/"), content)
+		root.addFile(strings.Split(strings.Trim(path, "/"), "/"), content)
 	}
 	return tree.New(root)
 }
 
-// held is a node of a Memory.
-type held struct {
-	name    string
-	kind    tree.Kind
-	content string
-	nodes   []*held
+// A memoryNode is a node of a Memory tree. It implements tree.Node.
+type memoryNode struct {
+	name    string        // name in its folder; empty for the root
+	kind    tree.Kind     // File, Folder or Link
+	content string        // content of a file or target of a link
+	nodes   []*memoryNode // entries of a folder
 }
 
-func (h *held) put(path []string, content string) {
-	i := slices.IndexFunc(h.nodes, func(n *held) bool { return n.name == path[0] })
+// addFile adds a file or link below h and creates missing folders.
+func (h *memoryNode) addFile(path []string, content string) {
+	i := slices.IndexFunc(h.nodes, func(n *memoryNode) bool { return n.name == path[0] })
 	if i < 0 {
 		i = len(h.nodes)
-		h.nodes = append(h.nodes, &held{name: path[0], kind: tree.Folder})
+		h.nodes = append(h.nodes, &memoryNode{name: path[0], kind: tree.Folder})
 	}
 	if len(path) > 1 {
-		h.nodes[i].put(path[1:], content)
+		h.nodes[i].addFile(path[1:], content)
 		return
 	}
 	h.nodes[i].kind, h.nodes[i].content = tree.File, content
@@ -44,16 +45,22 @@ func (h *held) put(path []string, content string) {
 	}
 }
 
-func (h *held) Kind() tree.Kind { return h.kind }
-func (h *held) Size() int64     { return int64(len(h.content)) }
+// Kind implements tree.Node.
+func (h *memoryNode) Kind() tree.Kind { return h.kind }
 
-func (h *held) ReadAt(p []byte, off int64) (int, error) {
+// Size implements tree.Node.
+func (h *memoryNode) Size() int64 { return int64(len(h.content)) }
+
+// ReadAt implements io.ReaderAt.
+func (h *memoryNode) ReadAt(p []byte, off int64) (int, error) {
 	return bytes.NewReader([]byte(h.content)).ReadAt(p, off)
 }
 
-func (h *held) Target() (string, error) { return h.content, nil }
+// Target implements tree.Node.
+func (h *memoryNode) Target() (string, error) { return h.content, nil }
 
-func (h *held) List() ([]tree.Entry, error) {
+// List implements tree.Node; the order is that of insertion.
+func (h *memoryNode) List() ([]tree.Entry, error) {
 	if h.kind != tree.Folder {
 		return nil, errors.New("no folder")
 	}
@@ -64,7 +71,8 @@ func (h *held) List() ([]tree.Entry, error) {
 	return entries, nil
 }
 
-func (h *held) Find(name string) (tree.Node, error) {
+// Find implements tree.Node; names are compared with case.
+func (h *memoryNode) Find(name string) (tree.Node, error) {
 	for _, n := range h.nodes {
 		if n.name == name {
 			return n, nil
