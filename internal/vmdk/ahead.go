@@ -24,39 +24,39 @@ const (
 // read at random positions, a grain at a time; on a cold disk that takes a hundred times as long as
 // reading all of it. Therefore a segment with a number of small reads is fetched whole, once. Files
 // with few reads are left alone, and no file is fetched twice.
-type ahead struct {
-	fetch   func(disk.Range) // starts to read a range of the file; it does not wait
-	segment int64            // bytes
-	small   []atomic.Uint32  // reads of each segment
+type readAhead struct {
+	prefetch func(disk.Range) // starts to read a range of the file; it does not wait
+	segment  int64            // bytes
+	small    []atomic.Uint32  // reads of each segment
 }
 
 // fetcher is a file that can be read ahead: a local one.
-type fetcher interface {
-	fetch(disk.Range)
+type prefetcher interface {
+	prefetch(disk.Range)
 }
 
 // newAhead returns nil for a file that cannot be read ahead.
-func newAhead(src disk.Source) *ahead {
-	f, ok := src.(fetcher)
+func newAhead(src disk.Source) *readAhead {
+	f, ok := src.(prefetcher)
 	if !ok {
 		return nil
 	}
 	segment := max(aheadSegment, src.Size()/aheadSegments+1)
-	return &ahead{fetch: f.fetch, segment: segment, small: make([]atomic.Uint32, src.Size()/segment+1)}
+	return &readAhead{prefetch: f.prefetch, segment: segment, small: make([]atomic.Uint32, src.Size()/segment+1)}
 }
 
-// read is called for each read from at that is shorter than aloneSize.
-func (a *ahead) read(at int64) {
+// countRead is called for each read from at that is shorter than aloneSize.
+func (a *readAhead) countRead(at int64) {
 	if a == nil {
 		return
 	}
 	n := at / a.segment
 	if a.small[n].Add(1) == uint32(a.segment/aheadEvery) {
-		a.fetch(disk.Range{Off: n * a.segment, Len: a.segment})
+		a.prefetch(disk.Range{Off: n * a.segment, Len: a.segment})
 	}
 }
 
-// fetch prefetches r into the page cache. It is advice: a failure costs only time.
-func (f *localFile) fetch(r disk.Range) {
+// prefetch prefetches r into the page cache. It is advice: a failure costs only time.
+func (f *localFile) prefetch(r disk.Range) {
 	_ = unix.Fadvise(int(f.Fd()), r.Off, r.Len, unix.FADV_WILLNEED)
 }

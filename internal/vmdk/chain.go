@@ -12,10 +12,10 @@ type chain []layer
 
 func (c chain) size() int64 { return c[0].size() }
 
-func (c chain) cursor() cursor {
-	w := &chainCursor{chain: c, below: make([]level, len(c))}
+func (c chain) newCursor() cursor {
+	w := &chainCursor{chain: c, below: make([]layerCursor, len(c))}
 	for i, l := range c {
-		w.below[i].cursor = l.cursor()
+		w.below[i].cursor = l.newCursor()
 	}
 	return w
 }
@@ -25,15 +25,15 @@ func (c chain) cursor() cursor {
 // as there are runs.
 type chainCursor struct {
 	chain
-	below []level
+	below []layerCursor
 }
 
-type level struct {
+type layerCursor struct {
 	cursor cursor
-	run    Run // the last one
+	last   Run // the last one
 }
 
-func (c *chainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
+func (c *chainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	whole := r
 	for i := range c.below {
 		// A parent may be smaller than its child, whose disk was extended later: what
@@ -43,7 +43,7 @@ func (c *chainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 			break
 		}
 		r = r.Intersect(disk.Range{Len: size})
-		run, err := c.below[i].at(ctx, r, whole.Intersect(disk.Range{Len: size}))
+		run, err := c.below[i].runAt(ctx, r, whole.Intersect(disk.Range{Len: size}))
 		if err != nil || run.Kind != Absent {
 			return run, err
 		}
@@ -52,14 +52,14 @@ func (c *chainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 	return Run{Range: r}, nil
 }
 
-// at returns the run at the beginning of r. A new one is asked for as far as whole goes.
-func (l *level) at(ctx context.Context, r, whole disk.Range) (Run, error) {
-	if r.Off < l.run.Off || r.Off >= l.run.End() {
-		run, err := l.cursor.run(ctx, whole)
+// runAt returns the run at the beginning of r. A new one is asked for as far as whole goes.
+func (l *layerCursor) runAt(ctx context.Context, r, whole disk.Range) (Run, error) {
+	if r.Off < l.last.Off || r.Off >= l.last.End() {
+		run, err := l.cursor.runAt(ctx, whole)
 		if err != nil {
 			return Run{}, err
 		}
-		l.run = run
+		l.last = run
 	}
-	return l.run.within(r), nil
+	return l.last.clip(r), nil
 }

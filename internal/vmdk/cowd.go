@@ -28,7 +28,7 @@ type cowdHeader struct {
 	unclean   bool
 }
 
-func (h *cowdHeader) tables() int64 {
+func (h *cowdHeader) tableCount() int64 {
 	span := h.grain * cowdTableGrains
 	return (h.capacity + span - 1) / span
 }
@@ -50,8 +50,8 @@ func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 		return nil, corruptFile(name, "the COWD header has no sectors (offset 12)")
 	case h.grain == 0 || h.grain > maxGrainSectors:
 		return nil, corruptFile(name, "the COWD header has a grain size of %d sectors (offset 16)", h.grain)
-	case h.entries < h.tables():
-		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tables())
+	case h.entries < h.tableCount():
+		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tableCount())
 	}
 	return h, nil
 }
@@ -73,26 +73,26 @@ func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64
 		warn("%s was not closed properly, or is in use; the last writes may be missing", f.name)
 	}
 	c := cowd{h, f}
-	if end := c.region().at + h.tables()*4; end > f.size() {
+	if end := c.directoryRegion().at + h.tableCount()*4; end > f.size() {
 		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
 	}
 	m := &grainMap{
 		file: f, cache: cache, bytes: h.capacity * disk.SectorSize, grain: h.grain * disk.SectorSize,
-		entries: cowdTableGrains, tables: h.tables(), pieceOf: c.directoryPiece, tableOf: c.table,
+		entries: cowdTableGrains, tables: h.tableCount(), readPiece: c.directoryPiece, readTable: c.readTable,
 	}
 	f.mapIfSmall(m.grain)
 	return m, m.grain, nil
 }
 
-func (c cowd) region() region { return region{at: c.directory * disk.SectorSize, width: 4} }
+func (c cowd) directoryRegion() region { return region{at: c.directory * disk.SectorSize, width: 4} }
 
 func (c cowd) directoryPiece(ctx context.Context, first, n int64) (table, error) {
-	return c.file.readRegion(ctx, c.region(), first, n)
+	return c.file.readRegion(ctx, c.directoryRegion(), first, n)
 }
 
-// table reads the table at sector entry. Entry 1 of a table is a grain of zeros: ESXi does
+// readTable reads the table at sector entry. Entry 1 of a table is a grain of zeros: ESXi does
 // not document it, other readers know it, and no grain can lie in the header.
-func (c cowd) table(ctx context.Context, n, entry int64) (table, error) {
+func (c cowd) readTable(ctx context.Context, n, entry int64) (table, error) {
 	t, err := c.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, cowdTableGrains)
 	if err != nil {
 		return nil, err

@@ -61,26 +61,26 @@ func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.Parent
 // that follows.
 func ParseDescriptor(text []byte) (*Descriptor, error) {
 	if len(text) > MaxDescriptor {
-		return nil, corrupt("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
+		return nil, corruptDescriptor("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
 	}
 	if end := bytes.Index(text, []byte("\n\x00")); end >= 0 {
 		text = text[:end+1]
 	}
-	text, err := decode(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
+	text, err := decodeText(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
 	if err != nil {
 		return nil, err
 	}
 	if i := bytes.IndexFunc(text, notText); i >= 0 {
-		return nil, corrupt("byte %#02x at offset %d: this is not text", text[i], i)
+		return nil, corruptDescriptor("byte %#02x at offset %d: this is not text", text[i], i)
 	}
 	p := parser{d: Descriptor{ParentCID: NoParent, Encoding: "UTF-8", DDB: map[string]string{}}, seen: map[string]string{}}
 	for line := range strings.Lines(string(text)) {
 		p.number++
-		if err := p.line(strings.TrimSpace(line)); err != nil {
+		if err := p.parseLine(strings.TrimSpace(line)); err != nil {
 			return nil, err
 		}
 	}
-	return p.finish()
+	return p.finishDescriptor()
 }
 
 // notText reports characters that no text descriptor has. Bytes that are not UTF-8 pass:
@@ -95,19 +95,19 @@ type parser struct {
 	sectors int64             // sectors of all extents so far
 }
 
-func (p *parser) line(line string) error {
+func (p *parser) parseLine(line string) error {
 	if line == "" || line[0] == '#' || isSection(line) {
 		return nil
 	}
 	word, rest := cutWord(line)
 	if a, ok := parseAccess(word); ok {
-		return p.extent(a, rest)
+		return p.parseExtent(a, rest)
 	}
 	key, value, ok := strings.Cut(line, "=")
 	if !ok {
-		return p.corrupt("%q is neither an entry nor an extent", line)
+		return p.corruptEntry("%q is neither an entry nor an extent", line)
 	}
-	return p.entry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
+	return p.parseEntry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
 }
 
 // isSection reports the comments between the sections of a descriptor. Some writers leave
@@ -120,10 +120,10 @@ func isSection(line string) bool {
 	return false
 }
 
-// entry takes one "key = value". The same key twice is accepted if both agree.
-func (p *parser) entry(key, value string) error {
+// parseEntry takes one "key = value". The same key twice is accepted if both agree.
+func (p *parser) parseEntry(key, value string) error {
 	if old, dup := p.seen[key]; dup && old != value {
-		return p.corrupt("%s is %q here and %q before", key, value, old)
+		return p.corruptEntry("%s is %q here and %q before", key, value, old)
 	}
 	p.seen[key] = value
 	if value != "" && (strings.Contains(key, "keysafe") || strings.Contains(key, "encryptionkey") || strings.Contains(key, "keyid")) {
@@ -133,10 +133,10 @@ func (p *parser) entry(key, value string) error {
 		p.d.DDB[name] = value
 		return nil
 	}
-	return p.header(key, value)
+	return p.parseHeaderEntry(key, value)
 }
 
-func (p *parser) header(key, value string) (err error) {
+func (p *parser) parseHeaderEntry(key, value string) (err error) {
 	switch key {
 	case "version":
 		p.d.Version, err = strconv.Atoi(value)
@@ -156,7 +156,7 @@ func (p *parser) header(key, value string) (err error) {
 		p.d.ChangeTrack = value
 	}
 	if err != nil {
-		return p.corrupt("%s is %q, not a number", key, value)
+		return p.corruptEntry("%s is %q, not a number", key, value)
 	}
 	return nil
 }
@@ -167,22 +167,22 @@ func parseCID(s string) (CID, error) {
 	return CID(n), err
 }
 
-// finish checks what only the whole text can tell.
-func (p *parser) finish() (*Descriptor, error) {
+// finishDescriptor checks what only the whole text can tell.
+func (p *parser) finishDescriptor() (*Descriptor, error) {
 	if len(p.d.Extents) == 0 {
-		return nil, corrupt("it has no extent line, so it describes no disk")
+		return nil, corruptDescriptor("it has no extent line, so it describes no disk")
 	}
 	if p.d.Version < 0 || p.d.Version > 4 {
-		return nil, unsupported("descriptor version %d is not known", p.d.Version).
+		return nil, unsupportedDescriptor("descriptor version %d is not known", p.d.Version).
 			WithHint("export the disk as OVF, or clone it with vmkfstools -i, and migrate that")
 	}
 	for _, x := range p.d.Extents {
-		if undecoded(x.File) {
+		if hasUndecoded(x.File) {
 			return nil, corruptLine(x.Line, "file name %q is not in %s, the descriptor's encoding", x.File, p.d.Encoding)
 		}
 	}
-	if undecoded(p.d.ParentFile) {
-		return nil, corrupt("the parent's name %q is not in %s, the descriptor's encoding", p.d.ParentFile, p.d.Encoding)
+	if hasUndecoded(p.d.ParentFile) {
+		return nil, corruptDescriptor("the parent's name %q is not in %s, the descriptor's encoding", p.d.ParentFile, p.d.Encoding)
 	}
 	return &p.d, nil
 }
@@ -208,26 +208,26 @@ func unquote(s string) string {
 	return s
 }
 
-func corrupt(format string, args ...any) *fault.Error {
+func corruptDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, "descriptor: "+format, args...).
 		WithHint("open it with a text editor: it must be the small x.vmdk, not x-flat.vmdk or another data file")
 }
 
 func corruptLine(line int, format string, args ...any) *fault.Error {
-	return corrupt("line %d: "+format, append([]any{line}, args...)...)
+	return corruptDescriptor("line %d: "+format, append([]any{line}, args...)...)
 }
 
-func (p *parser) corrupt(format string, args ...any) error {
+func (p *parser) corruptEntry(format string, args ...any) error {
 	return corruptLine(p.number, format, args...)
 }
 
-func unsupported(format string, args ...any) *fault.Error {
+func unsupportedDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Unsupported, "descriptor: "+format, args...)
 }
 
-// parent returns the name of the disk's parent, or "" for a base disk, as seen from where
+// parentFile returns the name of the disk's parent, or "" for a base disk, as seen from where
 // the descriptor called name is.
-func (d *Descriptor) parent(name string) (string, error) {
+func (d *Descriptor) parentFile(name string) (string, error) {
 	if !d.IsDelta() {
 		return "", nil
 	}
@@ -236,13 +236,13 @@ func (d *Descriptor) parent(name string) (string, error) {
 			WithHint("add the parent's name to the descriptor: parentFileNameHint=\"parent.vmdk\"")
 	}
 	if isObject(d.ParentFile) {
-		return "", unsupported("the parent is the object %s, not a file", d.ParentFile).
+		return "", unsupportedDescriptor("the parent is the object %s, not a file", d.ParentFile).
 			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
 	}
 	file := withoutDot(d.ParentFile)
-	if reason := outside(file); reason != "" {
+	if reason := escapeReason(file); reason != "" {
 		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
 			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")
 	}
-	return beside(name, file), nil
+	return relativeTo(name, file), nil
 }

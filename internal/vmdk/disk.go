@@ -62,7 +62,7 @@ func (d *Disk) Size() int64 { return d.chain.size() }
 
 // Hints prefers few large requests: the more runs a read has, the better they can be ordered.
 func (d *Disk) Hints() disk.Hints {
-	return disk.Hints{Request: readPiece, Streams: 4, Span: 32 << 20}
+	return disk.Hints{Request: pieceSize, Streams: 4, Span: 32 << 20}
 }
 
 // Layers returns the layers of the disk, the youngest first.
@@ -101,7 +101,7 @@ func (d *Disk) Runs(ctx context.Context, r disk.Range, yield func(Run) bool) err
 	if err := disk.CheckRange(d.Size(), r); err != nil {
 		return err
 	}
-	return walk(ctx, d.chain.cursor(), r, yield)
+	return walkRuns(ctx, d.chain.newCursor(), r, yield)
 }
 
 // LayerRuns is Runs for layer i alone, within its own size.
@@ -110,7 +110,7 @@ func (d *Disk) LayerRuns(ctx context.Context, i int, r disk.Range, yield func(Ru
 	if err := disk.CheckRange(l.size(), r); err != nil {
 		return err
 	}
-	return walk(ctx, l.cursor(), r, yield)
+	return walkRuns(ctx, l.newCursor(), r, yield)
 }
 
 // Close closes all files.

@@ -38,16 +38,16 @@ func encodingOf(name string) (e encoding.Encoding, ok bool) {
 	return nil, false
 }
 
-// decode returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs
+// decodeText returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs
 // no encoding that is known. An unknown byte becomes U+FFFD, which no file name may have.
-func decode(text []byte) ([]byte, error) {
+func decodeText(text []byte) ([]byte, error) {
 	name := encodingName(text)
 	if name == "" || isASCII(string(text)) {
 		return text, nil
 	}
 	e, ok := encodingOf(name)
 	if !ok {
-		return nil, unsupported("it is in encoding %q, which is not known", name).
+		return nil, unsupportedDescriptor("it is in encoding %q, which is not known", name).
 			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
 	}
 	if e == nil {
@@ -67,8 +67,8 @@ func encodingName(text []byte) string {
 	return ""
 }
 
-// undecoded reports whether a name has characters that cannot be decoded. The host's file has certain
+// hasUndecoded reports whether a name has characters that cannot be decoded. The host's file has certain
 // bytes; guessing could find another file.
-func undecoded(name string) bool {
+func hasUndecoded(name string) bool {
 	return !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError)
 }

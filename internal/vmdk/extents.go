@@ -11,8 +11,8 @@ const (
 	// shorter ones is cheaper, and the list stays small for a fragmented disk.
 	minHole = 64 << 10
 
-	// askHoles is how much of a file is asked at once where its holes are.
-	askHoles = 256 << 20
+	// holeQuery is how much of a file is asked at once where its holes are.
+	holeQuery = 256 << 20
 )
 
 // Extents describes r by what the layers have, and by the holes that the file system
@@ -26,8 +26,8 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	}
 	list := extentList{off: r.Off}
 	var inner error
-	err := walk(ctx, d.chain.cursor(), r, func(run Run) bool {
-		inner = d.describe(ctx, &list, run)
+	err := walkRuns(ctx, d.chain.newCursor(), r, func(run Run) bool {
+		inner = d.appendRun(ctx, &list, run)
 		return inner == nil
 	})
 	if err == nil {
@@ -36,11 +36,11 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	if err != nil {
 		return nil, err
 	}
-	return list.end(), nil
+	return list.finishList(), nil
 }
 
-// describe adds a run to the list, with the holes of a flat file in it.
-func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
+// appendRun adds a run to the list, with the holes of a flat file in it.
+func (d *Disk) appendRun(ctx context.Context, list *extentList, run Run) error {
 	if run.Kind != Data {
 		list.add(disk.Zero, run.Len)
 		return nil
@@ -50,8 +50,8 @@ func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
 		list.add(disk.Data, run.Len)
 		return nil
 	}
-	for at := run.At; at < run.At+run.Len; at += askHoles {
-		part := disk.Range{Off: at, Len: min(askHoles, run.At+run.Len-at)}
+	for at := run.At; at < run.At+run.Len; at += holeQuery {
+		part := disk.Range{Off: at, Len: min(holeQuery, run.At+run.Len-at)}
 		extents, err := f.src.Extents(ctx, part)
 		if err != nil {
 			return err
@@ -81,22 +81,22 @@ func (l *extentList) add(k disk.Kind, n int64) {
 	case last >= 0 && l.hole < minHole:
 		l.list[last].Len += l.hole + n
 	default:
-		l.flush()
+		l.flushHole()
 		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off, Len: n}, Kind: disk.Data})
 	}
 	l.hole = 0
 	l.off += n
 }
 
-// flush writes the hole down.
-func (l *extentList) flush() {
+// flushHole writes the hole down.
+func (l *extentList) flushHole() {
 	if l.hole > 0 {
 		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off - l.hole, Len: l.hole}, Kind: disk.Zero})
 		l.hole = 0
 	}
 }
 
-func (l *extentList) end() []disk.Extent {
-	l.flush()
+func (l *extentList) finishList() []disk.Extent {
+	l.flushHole()
 	return l.list
 }

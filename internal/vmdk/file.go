@@ -34,8 +34,8 @@ type file struct {
 	// start is where on the disk the extent begins that the file holds.
 	start int64
 
-	gap   int64  // unneeded bytes that are read to combine two runs in one read
-	ahead *ahead // read-ahead of its small reads; nil if it is not possible
+	gap   int64      // unneeded bytes that are read to combine two runs in one read
+	ahead *readAhead // read-ahead of its small reads; nil if it is not possible
 
 	// holes reports whether the file system may have holes that no table lists.
 	holes bool

@@ -17,13 +17,13 @@ type Piece struct {
 // bytes are not simply there: deltas, sparse files, raw device mappings, vSAN objects,
 // encrypted disks.
 func (d *Descriptor) Flat() ([]Piece, error) {
-	if err := d.refuse(); err != nil {
+	if err := d.checkFlat(); err != nil {
 		return nil, err
 	}
 	pieces := make([]Piece, 0, len(d.Extents))
 	var off int64
 	for _, x := range d.Extents {
-		if err := x.refuse(); err != nil {
+		if err := x.checkFlat(); err != nil {
 			return nil, err
 		}
 		r := disk.Range{Off: off, Len: x.Sectors * disk.SectorSize}
@@ -33,31 +33,31 @@ func (d *Descriptor) Flat() ([]Piece, error) {
 	return pieces, nil
 }
 
-// refuse looks at what concerns the disk as a whole.
-func (d *Descriptor) refuse() error {
-	if err := d.unreadable(); err != nil {
+// checkFlat looks at what concerns the disk as a whole.
+func (d *Descriptor) checkFlat() error {
+	if err := d.checkReadable(); err != nil {
 		return err
 	}
 	if d.IsDelta() {
-		return unsupported("the disk is a snapshot delta on %q", d.ParentFile).
+		return unsupportedDescriptor("the disk is a snapshot delta on %q", d.ParentFile).
 			WithHint("remove the VM's snapshots (Snapshots > Delete All), then try again")
 	}
 	return nil
 }
 
-// refuse looks at one extent.
-func (x ExtentLine) refuse() error {
-	if err := x.unreadable(); err != nil {
+// checkFlat looks at one extent.
+func (x ExtentLine) checkFlat() error {
+	if err := x.checkReadable(); err != nil {
 		return err
 	}
 	switch x.Type {
 	case ZeroExtent, Flat, VMFS:
 		return nil
 	}
-	return x.unsupported("its file is not flat").
+	return x.unsupportedExtent("its file is not flat").
 		WithHint("%s", cloneHint)
 }
 
-func (x ExtentLine) unsupported(format string, args ...any) *fault.Error {
-	return unsupported("line %d: %s extent: "+format, append([]any{x.Line, x.Type}, args...)...)
+func (x ExtentLine) unsupportedExtent(format string, args ...any) *fault.Error {
+	return unsupportedDescriptor("line %d: %s extent: "+format, append([]any{x.Line, x.Type}, args...)...)
 }

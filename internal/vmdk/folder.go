@@ -29,7 +29,7 @@ func (f folders) Open(_ context.Context, name string) (disk.Source, error) {
 	list := f[:1]
 	names := []string{name}
 	if path.IsAbs(name) {
-		list, names = f, tails(name)
+		list, names = f, pathTails(name)
 	}
 	for _, n := range names {
 		for _, folder := range list {
@@ -43,8 +43,8 @@ func (f folders) Open(_ context.Context, name string) (disk.Source, error) {
 		WithHint("copy it there: a disk needs all files its descriptors name")
 }
 
-// tails returns the names that a file of a datastore may have in a copy of it.
-func tails(name string) []string {
+// pathTails returns the names that a file of a datastore may have in a copy of it.
+func pathTails(name string) []string {
 	var out []string
 	name = strings.TrimPrefix(name, datastores)
 	for ok := true; ok; _, name, ok = strings.Cut(name, "/") {
@@ -93,10 +93,10 @@ func localFault(err error) error {
 
 func (f *localFile) Size() int64       { return f.size }
 func (f *localFile) Hints() disk.Hints { return disk.Hints{} }
-func (f *localFile) Close() error      { return errors.Join(f.unmap(), f.File.Close()) }
+func (f *localFile) Close() error      { return errors.Join(f.unmapFile(), f.File.Close()) }
 
 func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
-	if err := f.check(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+	if err := f.checkRead(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
 	n, err := f.File.ReadAt(p, off)
@@ -110,7 +110,7 @@ func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-func (f *localFile) check(ctx context.Context, r disk.Range) error {
+func (f *localFile) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return err
 	}
@@ -120,13 +120,13 @@ func (f *localFile) check(ctx context.Context, r disk.Range) error {
 // Extents describes r by the file's holes; all of it is data where the file system cannot
 // tell.
 func (f *localFile) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := f.check(ctx, r); err != nil {
+	if err := f.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out []disk.Extent
 	for off := r.Off; off < r.End(); {
-		data := f.seek(off, r.End(), unix.SEEK_DATA)
-		end := f.seek(data, r.End(), unix.SEEK_HOLE)
+		data := f.seekLimited(off, r.End(), unix.SEEK_DATA)
+		end := f.seekLimited(data, r.End(), unix.SEEK_HOLE)
 		if data > off {
 			out = append(out, disk.Extent{Range: disk.Range{Off: off, Len: data - off}, Kind: disk.Zero})
 		}
@@ -138,8 +138,8 @@ func (f *localFile) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, e
 	return out, ctx.Err()
 }
 
-// seek returns where the next data or hole from off begins, at most limit.
-func (f *localFile) seek(off, limit int64, whence int) int64 {
+// seekLimited returns where the next data or hole from off begins, at most limit.
+func (f *localFile) seekLimited(off, limit int64, whence int) int64 {
 	if off >= limit {
 		return limit
 	}

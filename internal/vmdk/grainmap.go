@@ -29,10 +29,10 @@ type grainMap struct {
 	// tables is how many tables, and so directory entries, the disk needs.
 	tables int64
 	// pieceOf reads n entries of the directory from entry first. 0: no table.
-	pieceOf func(ctx context.Context, first, n int64) (table, error)
+	readPiece func(ctx context.Context, first, n int64) (table, error)
 	// tableOf makes grain table n from its directory entry, which is not 0: the offset in
 	// the file of each grain, checked to begin within it, or absentGrain or zeroGrain.
-	tableOf func(ctx context.Context, n, entry int64) (table, error)
+	readTable func(ctx context.Context, n, entry int64) (table, error)
 }
 
 // A region is an array of unsigned numbers in a file.
@@ -41,11 +41,11 @@ type region struct {
 	width int64 // width of a number: 4 or 8 bytes
 }
 
-func (m *grainMap) size() int64    { return m.bytes }
-func (m *grainMap) cursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
+func (m *grainMap) size() int64       { return m.bytes }
+func (m *grainMap) newCursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
 
-// span is how much of the disk a table maps, in bytes.
-func (m *grainMap) span() int64 { return m.grain * m.entries }
+// tableSpan is how much of the disk a table maps, in bytes.
+func (m *grainMap) tableSpan() int64 { return m.grain * m.entries }
 
 // readRegion reads n numbers of g from number first. A number with its highest bit set is
 // no offset, entry or index in any format, and comes out negative.
@@ -65,19 +65,19 @@ func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table,
 	return t, nil
 }
 
-// piece returns piece n of the directory.
-func (m *grainMap) piece(ctx context.Context, n int64) (table, error) {
+// cachedPiece returns piece n of the directory.
+func (m *grainMap) cachedPiece(ctx context.Context, n int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: directoryPiece, n: n}
 	return m.cache.get(key, func() (table, error) {
 		first := n * directoryEntries
-		return m.pieceOf(ctx, first, min(directoryEntries, m.tables-first))
+		return m.readPiece(ctx, first, min(directoryEntries, m.tables-first))
 	})
 }
 
-// table returns grain table n, whose directory entry is not 0.
-func (m *grainMap) table(ctx context.Context, n, entry int64) (table, error) {
+// cachedTable returns grain table n, whose directory entry is not 0.
+func (m *grainMap) cachedTable(ctx context.Context, n, entry int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: grainTable, n: n}
-	return m.cache.get(key, func() (table, error) { return m.tableOf(ctx, n, entry) })
+	return m.cache.get(key, func() (table, error) { return m.readTable(ctx, n, entry) })
 }
 
 // grainCursor stands on a table of a grainMap, and on the piece of the directory that
@@ -90,10 +90,10 @@ type grainCursor struct {
 	directory table
 }
 
-func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
-	n := r.Off / c.span()
+func (c *grainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
+	n := r.Off / c.tableSpan()
 	if n != c.number {
-		if err := c.move(ctx, n); err != nil {
+		if err := c.moveToTable(ctx, n); err != nil {
 			return Run{}, fmt.Errorf("map disk at %d: %w", r.Off, err)
 		}
 	}
@@ -103,16 +103,16 @@ func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 	return c.tableRun(r), nil
 }
 
-// move goes to table n.
-func (c *grainCursor) move(ctx context.Context, n int64) error {
+// moveToTable goes to table n.
+func (c *grainCursor) moveToTable(ctx context.Context, n int64) error {
 	c.number = -1 // until all of it has worked
-	entry, err := c.entry(ctx, n)
+	entry, err := c.directoryEntry(ctx, n)
 	if err != nil {
 		return err
 	}
 	var t table
 	if entry != 0 {
-		if t, err = c.grainMap.table(ctx, n, entry); err != nil {
+		if t, err = c.grainMap.cachedTable(ctx, n, entry); err != nil {
 			return err
 		}
 	}
@@ -120,10 +120,10 @@ func (c *grainCursor) move(ctx context.Context, n int64) error {
 	return nil
 }
 
-// entry returns entry n of the directory.
-func (c *grainCursor) entry(ctx context.Context, n int64) (int64, error) {
+// directoryEntry returns entry n of the directory.
+func (c *grainCursor) directoryEntry(ctx context.Context, n int64) (int64, error) {
 	if piece := n / directoryEntries; piece != c.piece {
-		t, err := c.grainMap.piece(ctx, piece)
+		t, err := c.grainMap.cachedPiece(ctx, piece)
 		if err != nil {
 			return 0, err
 		}
@@ -137,15 +137,15 @@ func (c *grainCursor) entry(ctx context.Context, n int64) (int64, error) {
 func (c *grainCursor) emptyRun(r disk.Range) Run {
 	first := c.piece * directoryEntries
 	next := c.number + 1
-	for next-first < int64(len(c.directory)) && next*c.span() < r.End() && c.directory[next-first] == 0 {
+	for next-first < int64(len(c.directory)) && next*c.tableSpan() < r.End() && c.directory[next-first] == 0 {
 		next++
 	}
-	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.span(), r.End()) - r.Off}}
+	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.tableSpan(), r.End()) - r.Off}}
 }
 
 // tableRun returns the longest run at the beginning of r that the table has.
 func (c *grainCursor) tableRun(r disk.Range) Run {
-	start := c.number * c.span()
+	start := c.number * c.tableSpan()
 	first := (r.Off - start) / c.grain
 	last := min((r.End()-1-start)/c.grain, c.entries-1)
 	at := c.table[first]
@@ -165,7 +165,7 @@ func (c *grainCursor) tableRun(r disk.Range) Run {
 	case at > 0:
 		run.Kind, run.File, run.At = Data, c.file.index, at
 	}
-	run = run.within(r)
+	run = run.clip(r)
 	if run.Kind == Data && run.At >= c.file.size() {
 		return Run{Range: run.Range, Kind: Zero} // part of the last grain past the end of the disk
 	}

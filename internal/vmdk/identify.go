@@ -12,9 +12,9 @@ import (
 // headSize is the number of bytes that identify a file: those of the longest header.
 const headSize = 2048
 
-// identify determines the format of a file by its signature. It is empty for a descriptor or a flat
+// identifyFile determines the format of a file by its signature. It is empty for a descriptor or a flat
 // file.
-func identify(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
+func identifyFile(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
 	head := make([]byte, min(headSize, src.Size()))
 	if err := src.ReadAt(ctx, head, 0); err != nil {
 		return "", nil, fmt.Errorf("read %s: %w", name, err)

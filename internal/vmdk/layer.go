@@ -15,7 +15,7 @@ type layer interface {
 	size() int64
 
 	// cursor returns a new cursor. It does no I/O.
-	cursor() cursor
+	newCursor() cursor
 }
 
 // A cursor returns the runs of a layer, usually from front to back, and caches the current table. One
@@ -24,7 +24,7 @@ type cursor interface {
 	// run returns the run that r, which is not empty and lies within the layer, begins
 	// with. It starts at r.Off, ends within r, and is not empty. It need not be the
 	// longest: callers join what continues.
-	run(ctx context.Context, r disk.Range) (Run, error)
+	runAt(ctx context.Context, r disk.Range) (Run, error)
 }
 
 // plain is a layer that is one run: a flat file, or nothing but zeros.
@@ -32,10 +32,10 @@ type plain struct{ Run }
 
 func newZeros(n int64) plain { return plain{Run{Range: disk.Range{Len: n}, Kind: Zero}} }
 
-func (p plain) size() int64    { return p.Len }
-func (p plain) cursor() cursor { return p }
+func (p plain) size() int64       { return p.Len }
+func (p plain) newCursor() cursor { return p }
 
-func (p plain) run(_ context.Context, r disk.Range) (Run, error) { return p.within(r), nil }
+func (p plain) runAt(_ context.Context, r disk.Range) (Run, error) { return p.clip(r), nil }
 
 // parts are extents, one after the other.
 type parts struct {
@@ -54,8 +54,8 @@ func newParts(layers []layer) layer {
 	return p
 }
 
-func (p parts) size() int64    { return p.starts[len(p.layers)] }
-func (p parts) cursor() cursor { return &partsCursor{parts: p, at: -1} }
+func (p parts) size() int64       { return p.starts[len(p.layers)] }
+func (p parts) newCursor() cursor { return &partsCursor{parts: p, at: -1} }
 
 // partsCursor stands on one of the parts.
 type partsCursor struct {
@@ -64,14 +64,14 @@ type partsCursor struct {
 	inner cursor
 }
 
-func (c *partsCursor) run(ctx context.Context, r disk.Range) (Run, error) {
+func (c *partsCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	i := sort.Search(len(c.layers), func(i int) bool { return r.Off < c.starts[i+1] })
 	if i != c.at {
-		c.at, c.inner = i, c.layers[i].cursor()
+		c.at, c.inner = i, c.layers[i].newCursor()
 	}
 	start := c.starts[i]
 	local := disk.Range{Off: r.Off - start, Len: min(r.End(), c.starts[i+1]) - r.Off}
-	run, err := c.inner.run(ctx, local)
+	run, err := c.inner.runAt(ctx, local)
 	run.Off += start
 	return run, err
 }
@@ -83,25 +83,25 @@ type fitted struct {
 	bytes int64
 }
 
-// fit makes a layer of n bytes of l.
-func fit(l layer, n int64) layer {
+// newFitted makes a layer of n bytes of l.
+func newFitted(l layer, n int64) layer {
 	if l.size() == n {
 		return l
 	}
 	return fitted{layer: l, bytes: n}
 }
 
-func (f fitted) size() int64    { return f.bytes }
-func (f fitted) cursor() cursor { return fittedCursor{f.layer.cursor(), f.layer.size()} }
+func (f fitted) size() int64       { return f.bytes }
+func (f fitted) newCursor() cursor { return fittedCursor{f.layer.newCursor(), f.layer.size()} }
 
 type fittedCursor struct {
 	inner cursor
-	has   int64 // bytes that inner speaks about
+	size  int64 // bytes that inner speaks about
 }
 
-func (c fittedCursor) run(ctx context.Context, r disk.Range) (Run, error) {
-	if r.Off >= c.has {
+func (c fittedCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
+	if r.Off >= c.size {
 		return Run{Range: r}, nil
 	}
-	return c.inner.run(ctx, r.Intersect(disk.Range{Len: c.has}))
+	return c.inner.runAt(ctx, r.Intersect(disk.Range{Len: c.size}))
 }

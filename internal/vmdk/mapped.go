@@ -19,23 +19,23 @@ const (
 )
 
 // mapper is a file that can be had as memory: a local one.
-type mapper interface {
+type mappable interface {
 	// mapping returns the file as memory that ends with it, or nil. Reading memory that
 	// the file lost since raises SIGBUS: see guard.
-	mapping() []byte
+	mapFile() []byte
 }
 
 // mapIfSmall maps a file whose grains are small, if it is in the page cache. From a cold
 // one a page fault would stop a whole processor until the device answers, which a read
 // does not.
 func (f *file) mapIfSmall(grain int64) {
-	if m, ok := f.src.(mapper); ok && grain < mapBelow {
-		f.memory = m.mapping()
+	if m, ok := f.src.(mappable); ok && grain < mapBelow {
+		f.memory = m.mapFile()
 	}
 }
 
-// mapping maps the file on the first call.
-func (f *localFile) mapping() []byte {
+// mapFile maps the file on the first call.
+func (f *localFile) mapFile() []byte {
 	if f.memory == nil && f.size > 0 && f.inPageCache() {
 		if m, err := unix.Mmap(int(f.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_SHARED); err == nil {
 			f.memory = m
@@ -58,7 +58,7 @@ func (f *localFile) inPageCache() bool {
 	return missed*20 <= asked
 }
 
-func (f *localFile) unmap() error {
+func (f *localFile) unmapFile() error {
 	if f.memory == nil {
 		return nil
 	}
@@ -77,9 +77,9 @@ func (f *file) copyMapped(p []byte, off int64) {
 	clear(p[copy(p, f.memory[min(off, int64(len(f.memory))):]):])
 }
 
-// guard calls do, in which mapped memory may be read, and turns the fault that reading it
+// withFaultGuard calls do, in which mapped memory may be read, and turns the fault that reading it
 // raises into an error: the file became shorter, or its device failed.
-func guard(do func() error) (err error) {
+func withFaultGuard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		p := recover()

@@ -31,10 +31,10 @@ type Options struct {
 func Open(ctx context.Context, files Files, name string, o Options) (*Disk, error) {
 	d := &Disk{}
 	op := &opener{Options: o, from: files, disk: d, byName: map[string]*file{}}
-	if err := op.chain(ctx, name); err != nil {
+	if err := op.openChain(ctx, name); err != nil {
 		return nil, errors.Join(fmt.Errorf("open disk %s: %w", name, err), d.Close())
 	}
-	d.readers.New = func() any { return &reader{disk: d, cursor: d.chain.cursor()} }
+	d.readers.New = func() any { return &reader{disk: d, cursor: d.chain.newCursor()} }
 	return d, nil
 }
 
@@ -46,8 +46,8 @@ type opener struct {
 	byName map[string]*file
 }
 
-// chain opens the layers from the youngest down to the base.
-func (o *opener) chain(ctx context.Context, name string) error {
+// openChain opens the layers from the youngest down to the base.
+func (o *opener) openChain(ctx context.Context, name string) error {
 	seen := map[string]bool{}
 	for child := ""; name != ""; {
 		switch {
@@ -58,7 +58,7 @@ func (o *opener) chain(ctx context.Context, name string) error {
 			return unsupportedFile(name, "the chain of parents is longer than %d", maxDepth)
 		}
 		seen[name] = true
-		parent, err := o.layer(ctx, name, child)
+		parent, err := o.openLayer(ctx, name, child)
 		if err != nil {
 			return err
 		}
@@ -67,13 +67,13 @@ func (o *opener) chain(ctx context.Context, name string) error {
 	return nil
 }
 
-// layer opens one layer, which child names, and returns its parent's name.
-func (o *opener) layer(ctx context.Context, name, child string) (parent string, err error) {
-	src, name, err := o.open(ctx, name, child)
+// openLayer opens one layer, which child names, and returns its parent's name.
+func (o *opener) openLayer(ctx context.Context, name, child string) (parent string, err error) {
+	src, name, err := o.openFile(ctx, name, child)
 	if err != nil {
 		return "", err
 	}
-	kind, head, err := identify(ctx, name, src)
+	kind, head, err := identifyFile(ctx, name, src)
 	if err != nil {
 		return "", errors.Join(err, src.Close())
 	}
@@ -82,9 +82,9 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 		if err = errors.Join(err, src.Close()); err != nil {
 			return "", err
 		}
-		return o.described(ctx, name, text, nil)
+		return o.openDescribed(ctx, name, text, nil)
 	}
-	f, err := o.keep(name, src)
+	f, err := o.addFile(name, src)
 	if err != nil {
 		return "", err
 	}
@@ -94,19 +94,19 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 			return "", err
 		}
 		if text != nil {
-			return o.described(ctx, name, text, f)
+			return o.openDescribed(ctx, name, text, f)
 		}
 	}
-	return "", o.bare(ctx, f, kind)
+	return "", o.openBare(ctx, f, kind)
 }
 
-// open opens a file that the file namer names, and returns the name under which it was found. A file in
+// openFile opens a file that the file namer names, and returns the name under which it was found. A file in
 // another folder of the datastore is also searched beside namer: there it is after both were copied to
 // one folder.
-func (o *opener) open(ctx context.Context, name, namer string) (disk.Source, string, error) {
+func (o *opener) openFile(ctx context.Context, name, namer string) (disk.Source, string, error) {
 	src, err := o.from.Open(ctx, name)
 	if fault.Is(err, fault.NotFound) && path.IsAbs(name) {
-		if near := beside(namer, path.Base(name)); near != namer {
+		if near := relativeTo(namer, path.Base(name)); near != namer {
 			if src, err := o.from.Open(ctx, near); err == nil {
 				return src, near, nil
 			}
@@ -118,16 +118,16 @@ func (o *opener) open(ctx context.Context, name, namer string) (disk.Source, str
 	return src, name, nil
 }
 
-// beside returns name as seen from where namer is.
-func beside(namer, name string) string {
+// relativeTo returns name as seen from where namer is.
+func relativeTo(namer, name string) string {
 	if path.IsAbs(name) {
 		return name
 	}
 	return path.Join(path.Dir(namer), name)
 }
 
-// keep makes a file of the disk of src.
-func (o *opener) keep(name string, src disk.Source) (*file, error) {
+// addFile makes a file of the disk of src.
+func (o *opener) addFile(name string, src disk.Source) (*file, error) {
 	if len(o.disk.files) == maxFiles {
 		return nil, errors.Join(unsupportedFile(name, "the disk has more than %d files", maxFiles), src.Close())
 	}
@@ -137,15 +137,15 @@ func (o *opener) keep(name string, src disk.Source) (*file, error) {
 	return f, nil
 }
 
-// data opens a file that a descriptor names, or returns it if it is open.
-func (o *opener) data(ctx context.Context, name, descriptor string) (*file, error) {
-	name = beside(descriptor, name)
+// openData opens a file that a descriptor names, or returns it if it is open.
+func (o *opener) openData(ctx context.Context, name, descriptor string) (*file, error) {
+	name = relativeTo(descriptor, name)
 	if f := o.byName[name]; f != nil {
 		return f, nil
 	}
-	src, name, err := o.open(ctx, name, descriptor)
+	src, name, err := o.openFile(ctx, name, descriptor)
 	if err != nil {
 		return nil, err
 	}
-	return o.keep(name, src)
+	return o.addFile(name, src)
 }

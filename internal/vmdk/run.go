@@ -38,16 +38,16 @@ type Run struct {
 	Skip       int64 // number of unpacked bytes before the Range in a packed grain
 }
 
-// stored returns how many bytes of its file a Data run takes.
-func (r Run) stored() int64 {
+// storedLen returns how many bytes of its file a Data run takes.
+func (r Run) storedLen() int64 {
 	if r.Packed > 0 {
 		return r.Packed
 	}
 	return r.Len
 }
 
-// within returns the part of r that lies in s, which begins in r.
-func (r Run) within(s disk.Range) Run {
+// clip returns the part of r that lies in s, which begins in r.
+func (r Run) clip(s disk.Range) Run {
 	skip := s.Off - r.Off
 	r.Range = r.Intersect(s)
 	switch {
@@ -60,8 +60,8 @@ func (r Run) within(s disk.Range) Run {
 	return r
 }
 
-// continues reports whether next is a further piece of what r is a piece of.
-func (r Run) continues(next Run) bool {
+// isContinuedBy reports whether next is a further piece of what r is a piece of.
+func (r Run) isContinuedBy(next Run) bool {
 	if r.Kind != next.Kind || r.End() != next.Off {
 		return false
 	}

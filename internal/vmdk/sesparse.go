@@ -49,7 +49,7 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 		at int
 		to *int64
 	}{{16, &h.capacity}, {80, &h.volatile}, {128, &h.directory}, {144, &h.tables}, {192, &h.grains}} {
-		n := sectors(b[field.at:])
+		n := sectorCount(b[field.at:])
 		if n <= 0 {
 			return nil, corruptFile(name, "the seSparse header has no sensible number at offset %d", field.at)
 		}
@@ -107,7 +107,7 @@ func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (
 	const span = seGrain * seEntries
 	m := &grainMap{
 		file: f, cache: cache, bytes: h.capacity, grain: seGrain, entries: seEntries,
-		tables: (h.capacity + span - 1) / span, pieceOf: s.directoryPiece, tableOf: s.table,
+		tables: (h.capacity + span - 1) / span, readPiece: s.directoryPiece, readTable: s.readTable,
 	}
 	if end := h.directory + m.tables*8; end > f.size() {
 		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
@@ -150,14 +150,14 @@ func (s seSparse) directoryPiece(ctx context.Context, first, n int64) (table, er
 	return t, nil
 }
 
-// table reads the table at offset at.
-func (s seSparse) table(ctx context.Context, n, at int64) (table, error) {
+// readTable reads the table at offset at.
+func (s seSparse) readTable(ctx context.Context, n, at int64) (table, error) {
 	t, err := s.file.readRegion(ctx, region{at: at, width: 8}, 0, seEntries)
 	if err != nil {
 		return nil, err
 	}
 	for i, e := range t {
-		at, ok := s.grain(uint64(e))
+		at, ok := s.grainOffset(uint64(e))
 		if !ok {
 			return nil, corruptFile(s.file.name, "grain %d of table %d has entry %#x", i, n, uint64(e))
 		}
@@ -166,9 +166,9 @@ func (s seSparse) table(ctx context.Context, n, at int64) (table, error) {
 	return t, nil
 }
 
-// grain decodes a table's entry: its type in the upper 4 bits, then the lowest 12 bits of
+// grainOffset decodes a table's entry: its type in the upper 4 bits, then the lowest 12 bits of
 // the grain's number, then the other 48.
-func (s seSparse) grain(e uint64) (at int64, ok bool) {
+func (s seSparse) grainOffset(e uint64) (at int64, ok bool) {
 	switch e >> seTypeShift {
 	case seTypeAbsent:
 		return absentGrain, e == 0

@@ -25,12 +25,12 @@ func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer,
 	if h.flags&flagRedundant != 0 && h.redundant > 0 {
 		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
 	}
-	if end := s.first.at + h.tables()*4; end > f.size() && s.redundant == nil {
+	if end := s.first.at + h.tableCount()*4; end > f.size() && s.redundant == nil {
 		return nil, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
 	}
 	return &grainMap{
-		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
-		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+		file: f, cache: cache, bytes: h.diskBytes(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tableCount(), readPiece: s.directoryPiece, readTable: s.readTable,
 	}, nil
 }
 
@@ -50,7 +50,7 @@ func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, err
 		return spare, nil
 	}
 	for i := range t {
-		if !s.plausible(t[i]) && s.plausible(spare[i]) {
+		if !s.isValidTable(t[i]) && s.isValidTable(spare[i]) {
 			s.warn("%s: the grain directory is damaged; its redundant copy is used", s.file.name)
 			t[i] = spare[i]
 		}
@@ -58,28 +58,28 @@ func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, err
 	return t, nil
 }
 
-// plausible reports whether a table can be at sector entry.
-func (s *sparse) plausible(entry int64) bool {
+// isValidTable reports whether a table can be at sector entry.
+func (s *sparse) isValidTable(entry int64) bool {
 	return entry > 0 && entry*disk.SectorSize+s.tableEntries*4 <= s.file.size()
 }
 
-// table reads table n, or its copy if it is damaged. One that is all zeros, while its copy
+// readTable reads table n, or its copy if it is damaged. One that is all zeros, while its copy
 // is not, was overwritten: grains are never given back.
-func (s *sparse) table(ctx context.Context, n, entry int64) (table, error) {
-	t, err := s.tableAt(ctx, n, entry)
-	if s.redundant == nil || err == nil && !t.empty() || ctx.Err() != nil {
+func (s *sparse) readTable(ctx context.Context, n, entry int64) (table, error) {
+	t, err := s.readTableAt(ctx, n, entry)
+	if s.redundant == nil || err == nil && !t.isEmpty() || ctx.Err() != nil {
 		return t, err
 	}
-	spare, spareErr := s.spare(ctx, n, entry)
-	if spareErr != nil || err == nil && spare.empty() {
+	spare, spareErr := s.readSpareTable(ctx, n, entry)
+	if spareErr != nil || err == nil && spare.isEmpty() {
 		return t, err
 	}
 	s.warn("%s: a grain table is damaged; its redundant copy is used", s.file.name)
 	return spare, nil
 }
 
-// spare reads the copy of table n, which is elsewhere than entry.
-func (s *sparse) spare(ctx context.Context, n, entry int64) (table, error) {
+// readSpareTable reads the copy of table n, which is elsewhere than entry.
+func (s *sparse) readSpareTable(ctx context.Context, n, entry int64) (table, error) {
 	at, err := s.file.readRegion(ctx, *s.redundant, n, 1)
 	if err == nil && at[0] == entry {
 		err = corruptFile(s.file.name, "grain table %d has no copy", n)
@@ -87,12 +87,12 @@ func (s *sparse) spare(ctx context.Context, n, entry int64) (table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.tableAt(ctx, n, at[0])
+	return s.readTableAt(ctx, n, at[0])
 }
 
-// tableAt reads the table at sector entry and turns sectors into offsets.
-func (s *sparse) tableAt(ctx context.Context, n, entry int64) (table, error) {
-	if !s.plausible(entry) {
+// readTableAt reads the table at sector entry and turns sectors into offsets.
+func (s *sparse) readTableAt(ctx context.Context, n, entry int64) (table, error) {
+	if !s.isValidTable(entry) {
 		return nil, corruptFile(s.file.name, "grain table %d is at sector %d, beyond the end of the file", n, entry)
 	}
 	t, err := s.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, s.tableEntries)

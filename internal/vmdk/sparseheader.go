@@ -51,12 +51,12 @@ type sparseHeader struct {
 	compression    uint16
 }
 
-func (h *sparseHeader) compressed() bool  { return h.flags&flagCompressed != 0 }
-func (h *sparseHeader) size() int64       { return h.capacity * disk.SectorSize }
-func (h *sparseHeader) grainBytes() int64 { return h.grain * disk.SectorSize }
+func (h *sparseHeader) isCompressed() bool { return h.flags&flagCompressed != 0 }
+func (h *sparseHeader) diskBytes() int64   { return h.capacity * disk.SectorSize }
+func (h *sparseHeader) grainBytes() int64  { return h.grain * disk.SectorSize }
 
-// tables returns how many grain tables the disk needs.
-func (h *sparseHeader) tables() int64 {
+// tableCount returns how many grain tables the disk needs.
+func (h *sparseHeader) tableCount() int64 {
 	span := h.grain * h.tableEntries
 	return (h.capacity + span - 1) / span
 }
@@ -70,14 +70,14 @@ func parseSparseHeader(b []byte) (*sparseHeader, error) {
 	h := &sparseHeader{
 		version:        binary.LittleEndian.Uint32(b[4:]),
 		flags:          binary.LittleEndian.Uint32(b[8:]),
-		capacity:       sectors(b[12:]),
-		grain:          sectors(b[20:]),
-		descriptor:     sectors(b[28:]),
-		descriptorSize: sectors(b[36:]),
+		capacity:       sectorCount(b[12:]),
+		grain:          sectorCount(b[20:]),
+		descriptor:     sectorCount(b[28:]),
+		descriptorSize: sectorCount(b[36:]),
 		tableEntries:   int64(binary.LittleEndian.Uint32(b[44:])),
-		redundant:      sectors(b[48:]),
+		redundant:      sectorCount(b[48:]),
 		directory:      binary.LittleEndian.Uint64(b[56:]),
-		overhead:       sectors(b[64:]),
+		overhead:       sectorCount(b[64:]),
 		unclean:        b[72] != 0,
 		compression:    binary.LittleEndian.Uint16(b[77:]),
 	}
@@ -85,11 +85,11 @@ func parseSparseHeader(b []byte) (*sparseHeader, error) {
 		return nil, corruptSparse("its line ends were changed: it was transferred as text").
 			WithHint("copy the file again in binary mode")
 	}
-	return h, h.check()
+	return h, h.checkHeader()
 }
 
-// sectors reads a 64-bit number of sectors; -1 if no file or disk can have so many.
-func sectors(b []byte) int64 {
+// sectorCount reads a 64-bit number of sectors; -1 if no file or disk can have so many.
+func sectorCount(b []byte) int64 {
 	n := binary.LittleEndian.Uint64(b)
 	if n > maxSectors {
 		return -1
@@ -97,13 +97,13 @@ func sectors(b []byte) int64 {
 	return int64(n)
 }
 
-func (h *sparseHeader) check() error {
+func (h *sparseHeader) checkHeader() error {
 	switch {
 	case h.version < 1 || h.version > 3:
 		return unsupportedSparse("version %d is not known", h.version)
 	case h.flags>>16<<16&^flagsUnderstood != 0:
 		return unsupportedSparse("flags %#x ask for features that are not known", h.flags)
-	case h.compressed() != (h.compression == 1) || h.compression > 1:
+	case h.isCompressed() != (h.compression == 1) || h.compression > 1:
 		return unsupportedSparse("flags %#x and compression %d contradict each other", h.flags, h.compression)
 	case h.capacity <= 0:
 		return corruptSparse("capacity at offset 12 is no disk's")

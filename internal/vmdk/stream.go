@@ -89,13 +89,13 @@ const grainHeadSize = 12
 // Next that waits for bytes.
 func ReadStream(ctx context.Context, r io.Reader) (*Stream, error) {
 	s := &Stream{in: bufio.NewReaderSize(r, streamBuffer), free: make(chan *streamPart, 64)}
-	if err := s.open(ctx); err != nil {
+	if err := s.readFront(ctx); err != nil {
 		return nil, fmt.Errorf("read VMDK stream: %w", err)
 	}
 	return s, nil
 }
 
-func (s *Stream) open(ctx context.Context) error {
+func (s *Stream) readFront(ctx context.Context) error {
 	if n, err := s.readSector(); err != nil || n < len(s.sector) {
 		return errors.Join(err, s.notAStream("it has %d bytes", n))
 	}
@@ -115,11 +115,11 @@ func (s *Stream) open(ctx context.Context) error {
 	s.header = h
 	s.unpacker = newUnpacker(h)
 	s.tables = newStreamTables(h)
-	text, err := s.front(ctx)
+	text, err := s.skipToGrains(ctx)
 	if err != nil {
 		return err
 	}
-	return s.describe(text)
+	return s.parseText(text)
 }
 
 func (s *Stream) notAStream(format string, args ...any) error {
@@ -131,22 +131,22 @@ func (s *Stream) notAStream(format string, args ...any) error {
 func (h *sparseHeader) checkStream() error {
 	const convert = "write it again: qemu-img convert -O vmdk -o subformat=streamOptimized old.vmdk new.vmdk"
 	switch {
-	case !h.compressed():
+	case !h.isCompressed():
 		return unsupportedSparse("its grains are not compressed, so they may come in any order").
 			WithHint("only streamOptimized disks can be read from a pipe: give this one as a file")
 	case h.flags&flagMarkers == 0:
 		return unsupportedSparse("its grains are compressed and have no markers").WithHint(convert)
 	case h.grain > maxPackedGrain:
 		return unsupportedSparse("its packed grains have %d sectors, more than %d", h.grain, maxPackedGrain).WithHint(convert)
-	case h.tables() > maxStreamTables:
+	case h.tableCount() > maxStreamTables:
 		return corruptSparse("capacity %d, grain %d and %d entries a table make a directory of %d tables",
-			h.capacity, h.grain, h.tableEntries, h.tables())
+			h.capacity, h.grain, h.tableEntries, h.tableCount())
 	}
 	return nil
 }
 
-// describe parses the embedded descriptor. The header, not the text, has the size of the disk.
-func (s *Stream) describe(text []byte) error {
+// parseText parses the embedded descriptor. The header, not the text, has the size of the disk.
+func (s *Stream) parseText(text []byte) error {
 	switch {
 	case len(text) == 0 && s.header.descriptor == 0 && s.header.descriptorSize == 0:
 		s.warn("the stream has no descriptor")
@@ -159,11 +159,11 @@ func (s *Stream) describe(text []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := d.unreadable(); err != nil {
+	if err := d.checkReadable(); err != nil {
 		return err
 	}
 	if d.IsDelta() {
-		return unsupported("the stream is a snapshot delta on %q", d.ParentFile).
+		return unsupportedDescriptor("the stream is a snapshot delta on %q", d.ParentFile).
 			WithHint("export the VM without snapshots, or give the delta and its parents as files")
 	}
 	if d.Size() != s.Size() {
@@ -174,7 +174,7 @@ func (s *Stream) describe(text []byte) error {
 }
 
 // Size returns the virtual size in bytes.
-func (s *Stream) Size() int64 { return s.header.size() }
+func (s *Stream) Size() int64 { return s.header.diskBytes() }
 
 // Descriptor returns the embedded descriptor; nil if there was none.
 func (s *Stream) Descriptor() *Descriptor { return s.text }
@@ -201,7 +201,7 @@ func (s *Stream) warn(format string, args ...any) {
 func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 	var p *streamPart
 	for {
-		g, err := s.peek(ctx)
+		g, err := s.nextHead(ctx)
 		switch {
 		case err == io.EOF && p != nil:
 			return p, nil
@@ -209,11 +209,11 @@ func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 			return nil, io.EOF
 		case err == nil && p == nil:
 			p = s.newPart(g, window)
-		case err == nil && !p.covers(g):
+		case err == nil && !p.isInWindow(g):
 			return p, nil
 		}
 		if err == nil {
-			err = s.take(g, p)
+			err = s.readGrain(g, p)
 		}
 		if err != nil {
 			if p != nil {
@@ -224,9 +224,9 @@ func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 	}
 }
 
-// peek returns the head of the next grain without consuming it: markers before it are read and checked.
+// nextHead returns the head of the next grain without consuming it: markers before it are read and checked.
 // io.EOF means that the stream is complete and valid.
-func (s *Stream) peek(ctx context.Context) (grainHead, error) {
+func (s *Stream) nextHead(ctx context.Context) (grainHead, error) {
 	for s.head.size == 0 {
 		if s.ended {
 			return grainHead{}, io.EOF
@@ -234,37 +234,37 @@ func (s *Stream) peek(ctx context.Context) (grainHead, error) {
 		if err := ctx.Err(); err != nil {
 			return grainHead{}, err
 		}
-		if err := s.record(); err != nil {
+		if err := s.readRecord(); err != nil {
 			return grainHead{}, err
 		}
 	}
 	return s.head, nil
 }
 
-// record reads the first sector of a record: the front of a grain, or a marker and what
+// readRecord reads the first sector of a record: the front of a grain, or a marker and what
 // belongs to it.
-func (s *Stream) record() error {
+func (s *Stream) readRecord() error {
 	at := s.at
 	n, err := s.readSector()
 	switch {
 	case err != nil:
 		return err
 	case n == 0:
-		return s.end(false)
+		return s.checkEnd(false)
 	case isZero(s.sector[:n]):
-		return s.end(true)
+		return s.checkEnd(true)
 	case n < grainHeadSize:
-		return s.truncated("within a marker")
+		return s.truncatedStream("within a marker")
 	}
-	g := grainHead{sector: sectors(s.sector[:]), size: binary.LittleEndian.Uint32(s.sector[8:]), at: at}
+	g := grainHead{sector: sectorCount(s.sector[:]), size: binary.LittleEndian.Uint32(s.sector[8:]), at: at}
 	if g.size > 0 {
 		s.head = g
 		return s.checkHead(g, n)
 	}
 	if n < len(s.sector) {
-		return s.truncated("within a marker")
+		return s.truncatedStream("within a marker")
 	}
-	return s.marker(binary.LittleEndian.Uint32(s.sector[12:]), g.sector)
+	return s.readMarker(binary.LittleEndian.Uint32(s.sector[12:]), g.sector)
 }
 
 // checkHead looks at the head of a grain of whose first sector n bytes are there.
@@ -278,7 +278,7 @@ func (s *Stream) checkHead(g grainHead, n int) error {
 			WithHint("its grains are not in order, or come twice: save the stream to a file and give that, a file is read in any order")
 	}
 	if want := min(grainHeadSize+int64(g.size), disk.SectorSize); int64(n) < want {
-		return s.truncated("within a grain")
+		return s.truncatedStream("within a grain")
 	}
 	return nil
 }
@@ -298,16 +298,16 @@ func (h *sparseHeader) checkGrain(g grainHead) error {
 // than it is given if that cannot be compressed; qemu reads up to twice as many.
 func (h *sparseHeader) maxPacked() int64 { return 2 * h.grainBytes() }
 
-// take reads the bytes of the grain that peek gave into p.
-func (s *Stream) take(g grainHead, p *streamPart) error {
-	b := p.room(g)
+// readGrain reads the bytes of the grain that peek gave into p.
+func (s *Stream) readGrain(g grainHead, p *streamPart) error {
+	b := p.addGrain(g)
 	n := copy(b, s.sector[grainHeadSize:])
 	if err := s.readFull(b[n:], "within a grain"); err != nil {
 		return err
 	}
 	if pad := -s.at & (disk.SectorSize - 1); n < len(b) && pad > 0 {
 		// The last one of a file may end without it.
-		if err := s.skip(pad); err != nil && err != io.EOF {
+		if err := s.skipBytes(pad); err != nil && err != io.EOF {
 			return err
 		}
 	}
@@ -318,8 +318,8 @@ func (s *Stream) take(g grainHead, p *streamPart) error {
 	return nil
 }
 
-// truncated is the error of a stream that ends where it must not.
-func (s *Stream) truncated(where string) error { return truncatedAt(s.at, where, s.grains) }
+// truncatedStream is the error of a stream that ends where it must not.
+func (s *Stream) truncatedStream(where string) error { return truncatedAt(s.at, where, s.grains) }
 
 func truncatedAt(at int64, where string, grains int64) error {
 	return corruptSparse("the stream is truncated: it ends at byte %d, %s, after %d whole grains", at, where, grains).
@@ -341,13 +341,13 @@ func (s *Stream) readFull(b []byte, where string) error {
 	n, err := io.ReadFull(s.in, b)
 	s.at += int64(n)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return s.truncated(where)
+		return s.truncatedStream(where)
 	}
 	return s.inputError(err)
 }
 
-// skip passes over n bytes; io.EOF if there are not as many.
-func (s *Stream) skip(n int64) error {
+// skipBytes passes over n bytes; io.EOF if there are not as many.
+func (s *Stream) skipBytes(n int64) error {
 	done, err := io.CopyN(io.Discard, s.in, n)
 	s.at += done
 	if err == io.EOF {

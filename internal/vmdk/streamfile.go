@@ -10,7 +10,7 @@ import (
 )
 
 // packed is a streamOptimized extent in a file, whose grains are found by their tables.
-type packed struct {
+type packedExtent struct {
 	*sparse
 	unpacker *unpacker
 }
@@ -30,14 +30,14 @@ func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache,
 	if h.flags&flagRedundant != 0 && h.redundant > 0 {
 		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
 	}
-	if end := s.first.at + h.tables()*4; end > f.size() {
+	if end := s.first.at + h.tableCount()*4; end > f.size() {
 		return nil, f.truncatedStream(ctx, h, "before its grain directory")
 	}
-	p := &packed{sparse: s, unpacker: newUnpacker(h)}
-	f.unpack = p.unpack
+	p := &packedExtent{sparse: s, unpacker: newUnpacker(h)}
+	f.unpack = p.unpackRun
 	return &packedMap{grainMap{
-		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
-		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+		file: f, cache: cache, bytes: h.diskBytes(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tableCount(), readPiece: s.directoryPiece, readTable: s.readTable,
 	}}, nil
 }
 
@@ -93,7 +93,7 @@ func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err e
 		if err := f.readAt(ctx, head[:], at); err != nil {
 			return n, err
 		}
-		g := grainHead{sector: sectors(head[:]), size: binary.LittleEndian.Uint32(head[8:]), at: at}
+		g := grainHead{sector: sectorCount(head[:]), size: binary.LittleEndian.Uint32(head[8:]), at: at}
 		kind := binary.LittleEndian.Uint32(head[12:])
 		switch {
 		case g.size > 0 && h.checkGrain(g) == nil && at+grainHeadSize+int64(g.size) <= f.size():
@@ -108,12 +108,12 @@ func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err e
 	return n, nil
 }
 
-// unpack gives p its part of the grain in b; see file.unpack.
-func (s *packed) unpack(b []byte, r Run, p []byte) error {
+// unpackRun gives p its part of the grain in b; see file.unpack.
+func (s *packedExtent) unpackRun(b []byte, r Run, p []byte) error {
 	if int64(len(b)) < grainHeadSize {
 		return corruptFile(s.file.name, "the grain at %d is cut by the end of the file", r.At)
 	}
-	g := grainHead{sector: sectors(b), size: binary.LittleEndian.Uint32(b[8:]), at: r.At}
+	g := grainHead{sector: sectorCount(b), size: binary.LittleEndian.Uint32(b[8:]), at: r.At}
 	if err := s.checkGrain(g); err != nil {
 		return err
 	}
@@ -124,26 +124,26 @@ func (s *packed) unpack(b []byte, r Run, p []byte) error {
 	if int64(g.size) > int64(len(b)) {
 		return corruptFile(s.file.name, "the grain at %d has %d packed bytes, more than the %d up to what follows", r.At, g.size, len(b))
 	}
-	if err := s.inflate(g, b[:g.size], r.Skip, p); err != nil {
+	if err := s.inflateGrain(g, b[:g.size], r.Skip, p); err != nil {
 		return corruptFile(s.file.name, "the grain of sector %d at %d: %w", g.sector, r.At, err)
 	}
 	return nil
 }
 
-// inflate fills p from an offset of skip bytes in grain g.
-func (s *packed) inflate(g grainHead, b []byte, skip int64, p []byte) error {
-	size := min(s.grainBytes(), s.size()-g.sector*disk.SectorSize)
+// inflateGrain fills p from an offset of skip bytes in grain g.
+func (s *packedExtent) inflateGrain(g grainHead, b []byte, skip int64, p []byte) error {
+	size := min(s.grainBytes(), s.diskBytes()-g.sector*disk.SectorSize)
 	if skip == 0 && int64(len(p)) == size {
-		return s.unpacker.grain(p, b)
+		return s.unpacker.unpackGrain(p, b)
 	}
-	return s.unpacker.piece(p, b, g.at, skip, size)
+	return s.unpacker.unpackPiece(p, b, g.at, skip, size)
 }
 
 // packedMap is a grainMap whose grains are packed.
 type packedMap struct{ grainMap }
 
-func (m *packedMap) cursor() cursor {
-	return &packedCursor{grainCursor: m.grainMap.cursor().(*grainCursor)}
+func (m *packedMap) newCursor() cursor {
+	return &packedCursor{grainCursor: m.grainMap.newCursor().(*grainCursor)}
 }
 
 // packedCursor cuts the runs of a grainCursor's table into grains.
@@ -153,23 +153,23 @@ type packedCursor struct {
 	places []int64 // its grains in the file, in order
 }
 
-func (c *packedCursor) run(ctx context.Context, r disk.Range) (Run, error) {
+func (c *packedCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	// Ask from where the grain begins: inside of a packed one there are no offsets.
 	begin := r.Off / c.grain * c.grain
-	run, err := c.grainCursor.run(ctx, disk.Range{Off: begin, Len: r.End() - begin})
+	run, err := c.grainCursor.runAt(ctx, disk.Range{Off: begin, Len: r.End() - begin})
 	if err != nil {
 		return Run{}, err
 	}
 	if run.Kind == Data {
 		run.Range = run.Intersect(disk.Range{Off: begin, Len: c.grain})
-		run.Packed = c.bound(run.At)
+		run.Packed = c.packedLimit(run.At)
 	}
-	return run.within(r), nil
+	return run.clip(r), nil
 }
 
-// bound returns how many bytes of the file the grain at at can have, without looking at
+// packedLimit returns how many bytes of the file the grain at at can have, without looking at
 // its head: up to the next grain of the same table.
-func (c *packedCursor) bound(at int64) int64 {
+func (c *packedCursor) packedLimit(at int64) int64 {
 	if c.places == nil || c.number != c.grainCursor.number {
 		c.number, c.places = c.grainCursor.number, c.places[:0]
 		for _, at := range c.table {

@@ -37,10 +37,10 @@ func (s *Stream) newPart(g grainHead, window int64) *streamPart {
 	}
 }
 
-func (p *streamPart) covers(g grainHead) bool { return g.sector*disk.SectorSize < p.r.End() }
+func (p *streamPart) isInWindow(g grainHead) bool { return g.sector*disk.SectorSize < p.r.End() }
 
-// room books g and returns where its bytes go.
-func (p *streamPart) room(g grainHead) []byte {
+// addGrain books g and returns where its bytes go.
+func (p *streamPart) addGrain(g grainHead) []byte {
 	from := len(p.packed)
 	p.grains = append(p.grains, partGrain{g, from})
 	p.packed = slices.Grow(p.packed, int(g.size))[:from+int(g.size)]
@@ -60,7 +60,7 @@ func (p *streamPart) Fill(ctx context.Context, b []byte) error {
 		r := disk.Range{Off: g.sector * disk.SectorSize, Len: p.stream.Grain()}.Intersect(p.r)
 		clear(b[pos-p.r.Off : r.Off-p.r.Off])
 		packed := p.packed[g.from : g.from+int(g.size)]
-		if err := p.stream.unpacker.grain(b[r.Off-p.r.Off:r.End()-p.r.Off], packed); err != nil {
+		if err := p.stream.unpacker.unpackGrain(b[r.Off-p.r.Off:r.End()-p.r.Off], packed); err != nil {
 			return corruptSparse("the grain at byte %d of the stream, sector %d of the disk: %w", g.at, g.sector, err)
 		}
 		pos = r.End()
@@ -99,9 +99,9 @@ func newUnpacker(h *sparseHeader) *unpacker {
 
 var errShortGrain = errors.New("it holds less than a grain")
 
-// grain inflates a grain into p, which has the length of the grain, or of its part on the disk if it is
+// unpackGrain inflates a grain into p, which has the length of the grain, or of its part on the disk if it is
 // the last. The last grain may have been cut at the end of the disk before it was packed, or padded.
-func (u *unpacker) grain(p, packed []byte) error {
+func (u *unpacker) unpackGrain(p, packed []byte) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)
 	if int64(len(p)) == u.header.grainBytes() {
@@ -111,12 +111,12 @@ func (u *unpacker) grain(p, packed []byte) error {
 		}
 		return err
 	}
-	return z.last(p, packed, u.header)
+	return z.inflateLast(p, packed, u.header)
 }
 
-// last inflates the last grain of an odd disk into p.
-func (z *inflater) last(p, packed []byte, h *sparseHeader) error {
-	n, err := z.whole(packed, h)
+// inflateLast inflates the last grain of an odd disk into p.
+func (z *inflater) inflateLast(p, packed []byte, h *sparseHeader) error {
+	n, err := z.inflateWhole(packed, h)
 	if err == nil && n < len(p) {
 		err = errShortGrain
 	}
@@ -124,8 +124,8 @@ func (z *inflater) last(p, packed []byte, h *sparseHeader) error {
 	return err
 }
 
-// whole inflates a grain into buf.
-func (z *inflater) whole(packed []byte, h *sparseHeader) (int, error) {
+// inflateWhole inflates a grain into buf.
+func (z *inflater) inflateWhole(packed []byte, h *sparseHeader) (int, error) {
 	z.at = 0
 	if z.buf == nil {
 		z.buf = make([]byte, h.grainBytes())
@@ -134,13 +134,13 @@ func (z *inflater) whole(packed []byte, h *sparseHeader) (int, error) {
 	return n, err
 }
 
-// piece fills p from an offset of skip bytes in the grain at offset at of its file, of which size bytes
+// unpackPiece fills p from an offset of skip bytes in the grain at offset at of its file, of which size bytes
 // are on the disk. Reads of one grain often follow each other: it is cached.
-func (u *unpacker) piece(p, packed []byte, at, skip, size int64) error {
+func (u *unpacker) unpackPiece(p, packed []byte, at, skip, size int64) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)
 	if z.at != at {
-		n, err := z.whole(packed, u.header)
+		n, err := z.inflateWhole(packed, u.header)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ type streamTables struct {
 
 	spans    []tableHash // tables with a grain, by number
 	span     int64       // table being collected; -1 without one
-	gathered []byte      // expected content of that table
+	expected []byte      // expected content of that table
 
 	passed []tableHash // tables in the stream, by sector
 	named  int64       // entries that name a grain, in the tables that passed
@@ -38,31 +38,31 @@ type tableHash struct {
 }
 
 func newStreamTables(h *sparseHeader) streamTables {
-	return streamTables{header: h, seed: maphash.MakeSeed(), span: -1, gathered: make([]byte, h.tableEntries*4)}
+	return streamTables{header: h, seed: maphash.MakeSeed(), span: -1, expected: make([]byte, h.tableEntries*4)}
 }
 
 // grain takes grain n of the disk, which passed at that sector of the stream.
 func (t *streamTables) grain(n, sector int64) {
 	span := n / t.header.tableEntries
 	if span != t.span {
-		t.flush()
+		t.finishTable()
 		t.span = span
 	}
-	binary.LittleEndian.PutUint32(t.gathered[n%t.header.tableEntries*4:], uint32(sector))
+	binary.LittleEndian.PutUint32(t.expected[n%t.header.tableEntries*4:], uint32(sector))
 }
 
-// flush books the table that was gathered.
-func (t *streamTables) flush() {
+// finishTable books the table that was gathered.
+func (t *streamTables) finishTable() {
 	if t.span >= 0 {
-		t.spans = append(t.spans, tableHash{t.span, maphash.Bytes(t.seed, t.gathered)})
+		t.spans = append(t.spans, tableHash{t.span, maphash.Bytes(t.seed, t.expected)})
 	}
-	clear(t.gathered)
+	clear(t.expected)
 	t.span = -1
 }
 
-// table takes a table that passed at that sector. Entry 1, a grain of zeros, names no
+// addTable takes a table that passed at that sector. Entry 1, a grain of zeros, names no
 // grain that could pass.
-func (t *streamTables) table(sector int64, b []byte) {
+func (t *streamTables) addTable(sector int64, b []byte) {
 	b = b[:t.header.tableEntries*4]
 	for i := range t.header.tableEntries {
 		switch e := entry32(b, i); {
@@ -75,11 +75,11 @@ func (t *streamTables) table(sector int64, b []byte) {
 	t.passed = append(t.passed, tableHash{sector, maphash.Bytes(t.seed, b)})
 }
 
-// front takes a sector before the first grain: of the directory, of one of its tables, or
+// addFrontSector takes a sector before the first grain: of the directory, of one of its tables, or
 // something else. Tables that stand before their directory are not recognised.
-func (t *streamTables) front(n int64, b []byte) {
+func (t *streamTables) addFrontSector(n int64, b []byte) {
 	at := int64(t.header.directory)
-	size := sectorsOf(t.header.tables() * 4)
+	size := sectorsOf(t.header.tableCount() * 4)
 	switch {
 	case t.header.directory == gdAtEnd || n < at || at == 0:
 	case n < at+size:
@@ -92,12 +92,12 @@ func (t *streamTables) front(n int64, b []byte) {
 			t.tableAt = slices.Compact(slices.Sorted(slices.Values(t.directory)))
 		}
 	default:
-		t.frontTable(n, b)
+		t.addFrontTable(n, b)
 	}
 }
 
-// frontTable takes a sector behind the directory in front.
-func (t *streamTables) frontTable(n int64, b []byte) {
+// addFrontTable takes a sector behind the directory in front.
+func (t *streamTables) addFrontTable(n int64, b []byte) {
 	if len(t.partial) == 0 {
 		for len(t.tableAt) > 0 && int64(t.tableAt[0]) < n {
 			t.tableAt = t.tableAt[1:]
@@ -108,7 +108,7 @@ func (t *streamTables) frontTable(n int64, b []byte) {
 	}
 	t.partial = append(t.partial, b...)
 	if have := int64(len(t.partial)); have >= t.header.tableEntries*4 {
-		t.table(n+1-have/disk.SectorSize, t.partial)
+		t.addTable(n+1-have/disk.SectorSize, t.partial)
 		t.partial = t.partial[:0]
 	}
 }
@@ -118,22 +118,22 @@ func (t *streamTables) startDirectory(sector int64) {
 }
 
 func (t *streamTables) addDirectory(b []byte) {
-	for i := int64(0); i < disk.SectorSize/4 && int64(len(t.directory)) < t.header.tables(); i++ {
+	for i := int64(0); i < disk.SectorSize/4 && int64(len(t.directory)) < t.header.tableCount(); i++ {
 		t.directory = append(t.directory, entry32(b, i))
 	}
 }
 
 // What is known of the tables at the end.
-type tablesKnown uint8
+type tableState uint8
 
 const (
-	tablesNone  tablesKnown = iota // there was no directory
-	tablesEmpty                    // one in front that was never filled in
+	tablesNone  tableState = iota // there was no directory
+	tablesEmpty                   // one in front that was never filled in
 	tablesFull
 )
 
-func (t *streamTables) known() tablesKnown {
-	t.flush()
+func (t *streamTables) state() tableState {
+	t.finishTable()
 	switch {
 	case t.directoryAt == 0:
 		return tablesNone
@@ -143,20 +143,20 @@ func (t *streamTables) known() tablesKnown {
 	return tablesFull
 }
 
-// expects returns how many grains the tables name.
-func (t *streamTables) expects() int64 { return t.named }
+// grainCount returns how many grains the tables name.
+func (t *streamTables) grainCount() int64 { return t.named }
 
 // verify compares each table that the directory names with the grains that passed.
 func (t *streamTables) verify() error {
-	clear(t.gathered)
-	none := maphash.Bytes(t.seed, t.gathered)
+	clear(t.expected)
+	none := maphash.Bytes(t.seed, t.expected)
 	spans := t.spans
 	for i, sector := range t.directory {
 		want := none
 		if len(spans) > 0 && spans[0].key == int64(i) {
 			want, spans = spans[0].hash, spans[1:]
 		}
-		got, err := t.at(sector, none)
+		got, err := t.hashAt(sector, none)
 		if err != nil {
 			return err
 		}
@@ -167,8 +167,8 @@ func (t *streamTables) verify() error {
 	return nil
 }
 
-// at returns the hash of the table at that sector; none if there is no table.
-func (t *streamTables) at(sector uint32, none uint64) (uint64, error) {
+// hashAt returns the hash of the table at that sector; none if there is no table.
+func (t *streamTables) hashAt(sector uint32, none uint64) (uint64, error) {
 	if sector == 0 {
 		return none, nil
 	}

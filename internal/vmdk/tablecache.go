@@ -9,8 +9,8 @@ import (
 // it was made, so it can be shared.
 type table []int64
 
-// empty reports whether a grain table is missing or has only absent grains.
-func (t table) empty() bool {
+// isEmpty reports whether a grain table is missing or has only absent grains.
+func (t table) isEmpty() bool {
 	return !slices.ContainsFunc(t, func(e int64) bool { return e != absentGrain })
 }
 
@@ -38,17 +38,17 @@ const (
 // time. Who reads much has a cursor, which keeps its tables itself: the cache may lose any
 // table at any time, and a slot has room for one.
 type tableCache struct {
-	slots [cacheSlots]atomic.Pointer[cachedTable]
+	slots [cacheSlots]atomic.Pointer[cacheEntry]
 }
 
-type cachedTable struct {
+type cacheEntry struct {
 	tableKey
 	table table
 }
 
 // get returns a table, making it if it is not there. Two callers may make the same one.
 func (c *tableCache) get(key tableKey, load func() (table, error)) (table, error) {
-	slot := &c.slots[key.slot()]
+	slot := &c.slots[key.slotIndex()]
 	if e := slot.Load(); e != nil && e.tableKey == key {
 		return e.table, nil
 	}
@@ -56,12 +56,12 @@ func (c *tableCache) get(key tableKey, load func() (table, error)) (table, error
 	if err != nil {
 		return nil, err
 	}
-	slot.Store(&cachedTable{tableKey: key, table: t})
+	slot.Store(&cacheEntry{tableKey: key, table: t})
 	return t, nil
 }
 
-// slot spreads neighbouring tables, and files, over the slots.
-func (k tableKey) slot() uint64 {
+// slotIndex spreads neighbouring tables, and files, over the slots.
+func (k tableKey) slotIndex() uint64 {
 	h := uint64(k.n) + uint64(k.file)*37 + uint64(k.kind)*101
 	return h % cacheSlots
 }

@@ -54,8 +54,8 @@ type Extent struct {
 	Offset  int64  // sectors into the file, for flat ones
 }
 
-// zero reports whether the extent reads as zeros and has no file.
-func (x Extent) zero() bool { return x.Type == "ZERO" || x.Access == "NOACCESS" }
+// isZero reports whether the extent reads as zeros and has no file.
+func (x Extent) isZero() bool { return x.Type == "ZERO" || x.Access == "NOACCESS" }
 
 // A Disk is a chain that was written.
 type Disk struct {
@@ -72,9 +72,9 @@ func (d *Disk) Path() string { return filepath.Join(d.Folder, d.Name) }
 func (c Chain) Write(folder string) (*Disk, error) {
 	d := &Disk{Folder: folder, Want: &Overlay{seed: c.Seed}}
 	for i := range c.Layers {
-		l := c.prepare(i, d)
+		l := c.withDefaults(i, d)
 		d.Want.resize(l.Sectors)
-		if err := l.write(folder); err != nil {
+		if err := l.writeFiles(folder); err != nil {
 			return nil, fmt.Errorf("make layer %d: %w", i, err)
 		}
 		d.Names = append(d.Names, l.descriptorName())
@@ -86,25 +86,25 @@ func (c Chain) Write(folder string) (*Disk, error) {
 // layer is a Layer being written.
 type layer struct {
 	Layer
-	seed   uint64
-	stem   string // common part of its file names
-	parent string // the descriptor below; empty for the base
-	cid    uint32
-	under  uint32 // the CID of the parent, or all ones
-	writer uint8
-	rnd    *rand.Rand
-	want   *Overlay
+	seed      uint64
+	stem      string // common part of its file names
+	parent    string // the descriptor below; empty for the base
+	cid       uint32
+	parentCID uint32 // the CID of the parent, or all ones
+	writer    uint8
+	rnd       *rand.Rand
+	want      *Overlay
 }
 
-// prepare fills in the defaults of layer i.
-func (c Chain) prepare(i int, below *Disk) *layer {
+// withDefaults fills in the defaults of layer i.
+func (c Chain) withDefaults(i int, below *Disk) *layer {
 	l := &layer{Layer: c.Layers[i], seed: c.Seed, writer: uint8(i + 1), want: below.Want, parent: below.Name}
 	l.rnd = rand.New(rand.NewPCG(c.Seed, uint64(i)))
 	l.stem = cmp.Or(c.Name, "disk")
 	if i > 0 {
 		l.stem += fmt.Sprintf("-%06d", i)
 	}
-	l.cid, l.under = c.cid(i), c.cid(i-1)
+	l.cid, l.parentCID = c.layerCID(i), c.layerCID(i-1)
 	l.Sectors = cmp.Or(l.Sectors, below.Want.Size()/sector)
 	l.Grain = cmp.Or(l.Grain, map[Format]int64{COWD: 1, SESparse: 8}[l.Format], 128)
 	if len(l.Extents) == 0 {
@@ -113,59 +113,59 @@ func (c Chain) prepare(i int, below *Disk) *layer {
 	return l
 }
 
-// cid is the content id of layer i. Real ones are often fffffffe; below a base is
+// layerCID is the content id of layer i. Real ones are often fffffffe; below a base is
 // ffffffff.
-func (c Chain) cid(i int) uint32 {
+func (c Chain) layerCID(i int) uint32 {
 	switch {
 	case i < 0:
 		return 0xffffffff
 	case i == 0 && c.Seed%2 == 0:
 		return 0xfffffffe
 	}
-	return uint32(scramble(c.Seed+uint64(i))) &^ 1
+	return uint32(mixBits(c.Seed+uint64(i))) &^ 1
 }
 
-// write makes the files of one layer, extent after extent, and the descriptor.
-func (l *layer) write(folder string) error {
+// writeFiles makes the files of one layer, extent after extent, and the descriptor.
+func (l *layer) writeFiles(folder string) error {
 	var off int64
 	for i, x := range l.Extents {
-		p := l.plan(off, x)
+		p := l.newPlan(off, x)
 		off += x.Sectors
-		if x.zero() {
+		if x.isZero() {
 			continue
 		}
 		if err := l.writeExtent(filepath.Join(folder, l.fileName(i)), p); err != nil {
 			return err
 		}
 	}
-	if l.embedded() {
+	if l.isEmbedded() {
 		return nil
 	}
-	return writeText(filepath.Join(folder, l.descriptorName()), l.text())
+	return writeText(filepath.Join(folder, l.descriptorName()), l.descriptorText())
 }
 
 func (l *layer) writeExtent(path string, p *plan) error {
-	f, err := create(path)
+	f, err := createFile(path)
 	if err != nil {
 		return err
 	}
 	switch l.Format {
 	case Flat:
-		l.flat(f, p)
+		l.writeFlat(f, p)
 	case Sparse:
-		l.hosted(f, p)
+		l.writeHosted(f, p)
 	case Stream:
-		l.stream(f, p)
+		l.writeStream(f, p)
 	case COWD:
-		l.cowd(f, p)
+		l.writeCOWD(f, p)
 	case SESparse:
-		l.sesparse(f, p)
+		l.writeSESparse(f, p)
 	}
 	return f.finish()
 }
 
-// embedded reports whether the descriptor is inside the one data file.
-func (l *layer) embedded() bool {
+// isEmbedded reports whether the descriptor is inside the one data file.
+func (l *layer) isEmbedded() bool {
 	return l.Format == Stream || l.Format == Sparse && len(l.Extents) == 1 && !l.Hosted.Separate
 }
 
@@ -174,12 +174,12 @@ func (l *layer) descriptorName() string { return l.stem + ".vmdk" }
 // fileName names the file of extent i as the product that makes such disks does.
 func (l *layer) fileName(i int) string {
 	switch {
-	case l.embedded():
+	case l.isEmbedded():
 		return l.descriptorName()
 	case l.Format == COWD:
-		return l.numbered("-delta", i)
+		return l.numberedName("-delta", i)
 	case l.Format == SESparse:
-		return l.numbered("-sesparse", i)
+		return l.numberedName("-sesparse", i)
 	case l.Format == Sparse:
 		return fmt.Sprintf("%s-s%03d.vmdk", l.stem, i+1)
 	case len(l.Extents) > 1:
@@ -188,7 +188,7 @@ func (l *layer) fileName(i int) string {
 	return l.stem + "-flat.vmdk"
 }
 
-func (l *layer) numbered(suffix string, i int) string {
+func (l *layer) numberedName(suffix string, i int) string {
 	if i > 0 {
 		suffix = fmt.Sprintf("-%03d%s", i+1, suffix)
 	}

@@ -10,7 +10,7 @@ const garbage = 0xEE
 // fillSector writes into b (one sector) what the layer writer wrote to sector n of the
 // disk: a quarter text that compresses well, one in sixteen zeros, the rest noise.
 func fillSector(b []byte, seed uint64, writer uint8, n int64) {
-	x := scramble(seed ^ uint64(writer)<<56 ^ uint64(n))
+	x := mixBits(seed ^ uint64(writer)<<56 ^ uint64(n))
 	switch {
 	case x>>60 == 0:
 		clear(b[:sector])
@@ -34,8 +34,8 @@ func fillText(b []byte, x uint64) {
 	}
 }
 
-// scramble makes neighbouring numbers unrelated (the finalizer of MurmurHash3).
-func scramble(x uint64) uint64 {
+// mixBits makes neighbouring numbers unrelated (the finalizer of MurmurHash3).
+func mixBits(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33

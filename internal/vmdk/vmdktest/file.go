@@ -15,7 +15,7 @@ type file struct {
 	err error
 }
 
-func create(path string) (*file, error) {
+func createFile(path string) (*file, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func (f *file) write(b []byte) {
 	f.at += int64(len(b))
 }
 
-// skip moves to a sector further on and leaves a hole; going back is a fault of the
+// skipTo moves to a sector further on and leaves a hole; going back is a fault of the
 // layout.
-func (f *file) skip(toSector int64) {
+func (f *file) skipTo(toSector int64) {
 	to := toSector * sector
 	switch {
 	case f.err != nil || to == f.at:
@@ -48,14 +48,14 @@ func (f *file) skip(toSector int64) {
 	f.at = to
 }
 
-// sector is where the next write goes, in sectors, rounded up.
-func (f *file) sector() int64 { return (f.at + sector - 1) / sector }
+// nextSector is where the next write goes, in sectors, rounded up.
+func (f *file) nextSector() int64 { return (f.at + sector - 1) / sector }
 
-// pad goes to the next sector.
-func (f *file) pad() { f.skip(f.sector()) }
+// padSector goes to the next sector.
+func (f *file) padSector() { f.skipTo(f.nextSector()) }
 
-// patch writes b at a sector that was passed.
-func (f *file) patch(b []byte, at int64) {
+// writeSectorAt writes b at a sector that was passed.
+func (f *file) writeSectorAt(b []byte, at int64) {
 	if f.err == nil {
 		f.err = f.w.Flush()
 	}

@@ -18,8 +18,8 @@ type Overlay struct {
 // Size returns the size in bytes.
 func (o *Overlay) Size() int64 { return int64(len(o.writers)) * sector }
 
-// set says who wrote sectors [from, to), as far as the disk has them.
-func (o *Overlay) set(from, to int64, writer uint8) {
+// setWriter says who wrote sectors [from, to), as far as the disk has them.
+func (o *Overlay) setWriter(from, to int64, writer uint8) {
 	for n := from; n < min(to, int64(len(o.writers))); n++ {
 		o.writers[n] = writer
 	}

@@ -53,18 +53,18 @@ func OpenSample(path string) (r io.ReadCloser, name string, err error) {
 	name = filepath.Base(path)
 	switch filepath.Ext(name) {
 	case ".bz2":
-		return unpacked{bzip2.NewReader(f), f}, strings.TrimSuffix(name, ".bz2"), nil
+		return decompressedFile{bzip2.NewReader(f), f}, strings.TrimSuffix(name, ".bz2"), nil
 	case ".gz":
 		z, err := gzip.NewReader(f)
 		if err != nil {
 			return nil, "", errors.Join(err, f.Close())
 		}
-		return unpacked{z, f}, strings.TrimSuffix(name, ".gz"), nil
+		return decompressedFile{z, f}, strings.TrimSuffix(name, ".gz"), nil
 	}
 	return f, name, nil
 }
 
-type unpacked struct {
+type decompressedFile struct {
 	io.Reader
 	io.Closer
 }

@@ -30,36 +30,36 @@ func regionsOf(directory, tables, physical int64) regions {
 	}
 }
 
-// sesparse writes a seSparse extent. Tables are numbered as they were first written to,
+// writeSESparse writes a seSparse extent. Tables are numbered as they were first written to,
 // and grains have numbers well past 4095, so that the rotation inside an entry matters.
-func (l *layer) sesparse(f *file, p *plan) {
-	order := l.order(p)
+func (l *layer) writeSESparse(f *file, p *plan) {
+	order := l.grainOrder(p)
 	space := int64(len(order)) + 6000 // the free ones are spread among them
-	where := l.scatter(order, space)
+	where := l.scatterGrains(order, space)
 	spans := int64(len(p.grains)+4095) / 4096
 	r := regionsOf(spans, spans, space)
 	tables := l.tablesOf(p, where)
 	f.write(l.sesparseHeader(p, r))
 	f.write(volatileHeader(len(tables.numbered)))
 	f.write(journalHeader())
-	f.skip(r.directory.at)
-	f.write(quads(tables.directory))
-	f.skip(r.tables.at)
+	f.skipTo(r.directory.at)
+	f.write(quadBytes(tables.directory))
+	f.skipTo(r.tables.at)
 	for _, t := range tables.numbered {
-		f.write(quads(t))
+		f.write(quadBytes(t))
 	}
-	f.skip(r.bitmap.at)
+	f.skipTo(r.bitmap.at)
 	f.write(bitmapOf(where, space))
-	f.skip(r.backmap.at)
-	f.write(quads(backmapOf(where, space)))
-	l.scattered(f, p, where, r.grains.at)
-	f.skip(r.grains.at + r.grains.sectors)
+	f.skipTo(r.backmap.at)
+	f.write(quadBytes(backmapOf(where, space)))
+	l.writeScattered(f, p, where, r.grains.at)
+	f.skipTo(r.grains.at + r.grains.sectors)
 }
 
-// scatter gives each grain of order its physical number below space, increasing in the
+// scatterGrains gives each grain of order its physical number below space, increasing in the
 // order given: that is the order of the file.
-func (l *layer) scatter(order []uint32, space int64) []placed {
-	where := make([]placed, 0, len(order))
+func (l *layer) scatterGrains(order []uint32, space int64) []placedGrain {
+	where := make([]placedGrain, 0, len(order))
 	free := space - int64(len(order))
 	at := int64(0)
 	for i, g := range order {
@@ -68,14 +68,14 @@ func (l *layer) scatter(order []uint32, space int64) []placed {
 			n = min(n, free)
 			at, free = at+n, free-n
 		}
-		where = append(where, placed{g, uint32(at)})
+		where = append(where, placedGrain{g, uint32(at)})
 		at++
 	}
 	return where
 }
 
 // placed is a grain of the disk and its physical number.
-type placed struct{ logical, physical uint32 }
+type placedGrain struct{ logical, physical uint32 }
 
 // seTables are the tables by number, and the directory that names them.
 type seTables struct {
@@ -83,7 +83,7 @@ type seTables struct {
 	directory []uint64
 }
 
-func (l *layer) tablesOf(p *plan, where []placed) seTables {
+func (l *layer) tablesOf(p *plan, where []placedGrain) seTables {
 	bySpan := make([][]uint64, (len(p.grains)+4095)/4096)
 	put := func(g int, entry uint64) {
 		if bySpan[g/4096] == nil {
@@ -96,17 +96,17 @@ func (l *layer) tablesOf(p *plan, where []placed) seTables {
 		case zeroed:
 			put(g, 0x2<<60)
 		case unmapped:
-			put(g, 0x1<<60|rotated(uint64(l.rnd.Uint32N(1<<20))))
+			put(g, 0x1<<60|rotateNumber(uint64(l.rnd.Uint32N(1<<20))))
 		}
 	}
 	for _, w := range where {
-		put(int(w.logical), 0x3<<60|rotated(uint64(w.physical)))
+		put(int(w.logical), 0x3<<60|rotateNumber(uint64(w.physical)))
 	}
-	return l.number(bySpan)
+	return l.numberTables(bySpan)
 }
 
-// number hands out table numbers in no particular order.
-func (l *layer) number(bySpan [][]uint64) seTables {
+// numberTables hands out table numbers in no particular order.
+func (l *layer) numberTables(bySpan [][]uint64) seTables {
 	t := seTables{directory: make([]uint64, len(bySpan))}
 	for i, span := range l.rnd.Perm(len(bySpan)) {
 		if l.InOrder {
@@ -120,18 +120,18 @@ func (l *layer) number(bySpan [][]uint64) seTables {
 	return t
 }
 
-// rotated puts the low twelve bits of a grain's number above the rest.
-func rotated(n uint64) uint64 { return n>>12 | n&0xfff<<48 }
+// rotateNumber puts the low twelve bits of a grain's number above the rest.
+func rotateNumber(n uint64) uint64 { return n>>12 | n&0xfff<<48 }
 
-func (l *layer) scattered(f *file, p *plan, where []placed, at int64) {
+func (l *layer) writeScattered(f *file, p *plan, where []placedGrain, at int64) {
 	buf := make([]byte, l.Grain*sector)
 	for _, w := range where {
-		f.skip(at + int64(w.physical)*l.Grain)
-		f.write(l.grain(buf, p, int64(w.logical)))
+		f.skipTo(at + int64(w.physical)*l.Grain)
+		f.write(l.fillGrain(buf, p, int64(w.logical)))
 	}
 }
 
-func bitmapOf(where []placed, space int64) []byte {
+func bitmapOf(where []placedGrain, space int64) []byte {
 	b := make([]byte, (space+7)/8)
 	for _, w := range where {
 		b[w.physical/8] |= 1 << (w.physical % 8)
@@ -139,15 +139,15 @@ func bitmapOf(where []placed, space int64) []byte {
 	return b
 }
 
-func backmapOf(where []placed, space int64) []uint64 {
+func backmapOf(where []placedGrain, space int64) []uint64 {
 	b := make([]uint64, space)
 	for _, w := range where {
-		b[w.physical] = 0x1<<60 | rotated(uint64(w.logical))
+		b[w.physical] = 0x1<<60 | rotateNumber(uint64(w.logical))
 	}
 	return b
 }
 
-func quads(t []uint64) []byte {
+func quadBytes(t []uint64) []byte {
 	b := make([]byte, 0, 8*len(t))
 	for _, q := range t {
 		b = le.AppendUint64(b, q)
@@ -172,6 +172,6 @@ func journalHeader() []byte { return slices.Concat(sectorOf(0xDEAFC0DE, 36, 1), 
 
 // sectorOf is a sector that begins with these words.
 func sectorOf(words ...uint64) []byte {
-	b := quads(words)
+	b := quadBytes(words)
 	return append(b, make([]byte, sector-len(b))...)
 }

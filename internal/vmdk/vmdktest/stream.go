@@ -24,14 +24,14 @@ const (
 	markFooter = 3
 )
 
-// stream writes a streamOptimized file.
-func (l *layer) stream(f *file, p *plan) {
+// writeStream writes a streamOptimized file.
+func (l *layer) writeStream(f *file, p *plan) {
 	l.Hosted.Version = max(l.Hosted.Version, 3)
 	w := &streamWriter{layer: l, f: f, p: p, tables: make([][]uint32, (len(p.grains)+511)/512)}
 	w.zip, _ = zlib.NewWriterLevel(&w.packed, 1+int(l.seed%9)) // the level is in range
 	switch l.Layout {
 	case UpFront, Padded, Scattered:
-		w.inFront()
+		w.writeInFront()
 	default:
 		w.withMarkers()
 	}
@@ -46,29 +46,29 @@ type streamWriter struct {
 	zip    *zlib.Writer
 }
 
-// inFront keeps room for directory and tables, and fills it in when all grains are
+// writeInFront keeps room for directory and tables, and fills it in when all grains are
 // written.
-func (w *streamWriter) inFront() {
-	text := []byte(w.text())
+func (w *streamWriter) writeInFront() {
+	text := []byte(w.descriptorText())
 	flags, rgd := uint32(0x30001), int64(0)
 	dir := directory{at: 1 + textSectors(text), tables: w.allTables()}
 	if w.Layout != UpFront {
 		flags, rgd = 0x30003, dir.at
-		dir.at += dir.sectors()
+		dir.at += dir.sectorCount()
 	}
-	overhead := (dir.at + dir.sectors() + 127) / 128 * 128
-	w.f.write(w.kdmv(w.p, flags, textSectors(text), rgd, dir.at, overhead, 1))
+	overhead := (dir.at + dir.sectorCount() + 127) / 128 * 128
+	w.f.write(w.kdmvHeader(w.p, flags, textSectors(text), rgd, dir.at, overhead, 1))
 	w.f.write(text)
-	w.f.skip(overhead)
+	w.f.skipTo(overhead)
 	w.tables = dir.tables
 	w.InOrder = w.Layout != Scattered
-	for _, g := range w.order(w.p) {
-		w.grain(int64(g))
+	for _, g := range w.grainOrder(w.p) {
+		w.writeGrain(int64(g))
 	}
 	if w.Layout == UpFront {
-		w.marker(0, markEnd)
+		w.writeMarker(0, markEnd)
 	} else {
-		w.f.skip((w.f.sector()/128 + 1) * 128)
+		w.f.skipTo((w.f.nextSector()/128 + 1) * 128)
 	}
 	w.patchDirectory(dir, dir.at)
 	if rgd != 0 {
@@ -83,10 +83,10 @@ func (w *streamWriter) patchDirectory(dir directory, at int64) {
 	var entries []uint32
 	for _, t := range dir.tables {
 		entries = append(entries, uint32(next))
-		w.f.patch(words(t), next)
+		w.f.writeSectorAt(wordBytes(t), next)
 		next += 4
 	}
-	w.f.patch(words(entries), at)
+	w.f.writeSectorAt(wordBytes(entries), at)
 }
 
 func (w *streamWriter) allTables() [][]uint32 {
@@ -100,30 +100,30 @@ func (w *streamWriter) allTables() [][]uint32 {
 // withMarkers writes a table behind the grains of each span, then directory and footer.
 func (w *streamWriter) withMarkers() {
 	const overhead, unknown = 128, -1
-	text := []byte(w.text())
-	w.f.write(w.kdmv(w.p, 0x30001, textSectors(text), 0, unknown, overhead, 1))
+	text := []byte(w.descriptorText())
+	w.f.write(w.kdmvHeader(w.p, 0x30001, textSectors(text), 0, unknown, overhead, 1))
 	w.f.write(text)
-	w.f.skip(overhead)
+	w.f.skipTo(overhead)
 	entries := make([]uint32, len(w.tables))
 	for span := range w.tables {
-		entries[span] = w.span(span)
+		entries[span] = w.writeSpan(span)
 	}
-	w.marker(directorySectors(len(entries)), markDir)
-	gd := w.f.sector()
-	w.f.write(words(entries))
-	w.f.pad()
-	header := w.kdmv(w.p, 0x30001, textSectors(text), 0, gd, overhead, 1)
-	w.marker(1, markFooter)
+	w.writeMarker(directorySectors(len(entries)), markDir)
+	gd := w.f.nextSector()
+	w.f.write(wordBytes(entries))
+	w.f.padSector()
+	header := w.kdmvHeader(w.p, 0x30001, textSectors(text), 0, gd, overhead, 1)
+	w.writeMarker(1, markFooter)
 	w.f.write(header)
-	w.marker(0, markEnd)
+	w.writeMarker(0, markEnd)
 	if w.Layout == Both {
-		w.f.patch(header, 0)
+		w.f.writeSectorAt(header, 0)
 	}
 }
 
-// span writes the grains of one table and the table, and returns where that is: 0 if
+// writeSpan writes the grains of one table and the table, and returns where that is: 0 if
 // there was nothing to write.
-func (w *streamWriter) span(n int) uint32 {
+func (w *streamWriter) writeSpan(n int) uint32 {
 	for g := n * 512; g < min((n+1)*512, len(w.p.grains)); g++ {
 		if w.p.grains[g] != data {
 			continue
@@ -131,21 +131,21 @@ func (w *streamWriter) span(n int) uint32 {
 		if w.tables[n] == nil {
 			w.tables[n] = make([]uint32, 512)
 		}
-		w.grain(int64(g))
+		w.writeGrain(int64(g))
 	}
 	if w.tables[n] == nil {
 		return 0
 	}
-	w.marker(4, markTable)
-	at := w.f.sector()
-	w.f.write(words(w.tables[n]))
+	w.writeMarker(4, markTable)
+	at := w.f.nextSector()
+	w.f.write(wordBytes(w.tables[n]))
 	return uint32(at)
 }
 
-// grain writes one compressed grain. The last of an odd disk is padded with zeros or, if
+// writeGrain writes one compressed grain. The last of an odd disk is padded with zeros or, if
 // the file is to be short, ends with the disk.
-func (w *streamWriter) grain(g int64) {
-	b := w.layer.grain(make([]byte, w.Grain*sector), w.p, g)
+func (w *streamWriter) writeGrain(g int64) {
+	b := w.layer.fillGrain(make([]byte, w.Grain*sector), w.p, g)
 	n := min(w.Grain, w.p.sectors-g*w.Grain) * sector
 	clear(b[n:])
 	if w.Hosted.ShortEnd {
@@ -155,15 +155,15 @@ func (w *streamWriter) grain(g int64) {
 	w.zip.Reset(&w.packed)
 	w.zip.Write(b) // into memory: cannot fail
 	w.zip.Close()
-	w.tables[g/512][g%512] = uint32(w.f.sector())
+	w.tables[g/512][g%512] = uint32(w.f.nextSector())
 	head := le.AppendUint64(nil, uint64(g*w.Grain))
 	w.f.write(le.AppendUint32(head, uint32(w.packed.Len())))
 	w.f.write(w.packed.Bytes())
-	w.f.pad()
+	w.f.padSector()
 }
 
-// marker writes a metadata marker, one sector.
-func (w *streamWriter) marker(sectors int64, kind uint32) {
+// writeMarker writes a metadata marker, one sector.
+func (w *streamWriter) writeMarker(sectors int64, kind uint32) {
 	m := make([]byte, sector)
 	le.PutUint64(m, uint64(sectors))
 	le.PutUint32(m[12:], kind)
