@@ -56,7 +56,7 @@ func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) 
 func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	s, err := newSource(file, filePath(path), c.shared)
 	if err == nil {
-		c.add(s.layer(), file)
+		c.addLayer(s.describeLayer(), file)
 		c.images = append(c.images, s)
 		err = c.openBacking(s)
 	}
@@ -66,7 +66,7 @@ func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	return s, nil
 }
 
-func (c *chain) add(l Layer, file disk.Source) {
+func (c *chain) addLayer(l Layer, file disk.Source) {
 	l.file = file
 	c.layers = append(c.layers, l)
 	c.paths = append(c.paths, filepath.Clean(l.Path))
@@ -88,10 +88,10 @@ func (c *chain) openBacking(s *Source) error {
 	file, err := c.Backing(path, rawfile.SourceOptions{Direct: c.Direct})
 	if err != nil {
 		return fault.New(fault.KindOf(err), "open its backing file: %w", err).
-			WithHint("make %s readable, or name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s", filePath(path).quoted(), s.path.quoted())
+			WithHint("make %s readable, or name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s", filePath(path).shellQuoted(), s.path.shellQuoted())
 	}
 	if ref.format == "raw" {
-		c.add(Layer{Path: path, Format: "raw", Size: file.Size()}, file)
+		c.addLayer(Layer{Path: path, Format: "raw", Size: file.Size()}, file)
 		s.backing = file
 		return nil
 	}
@@ -105,7 +105,7 @@ func (c *chain) openBacking(s *Source) error {
 
 // readBackingRef reads the reference to the backing file in the first cluster.
 func (s *Source) readBackingRef() (backingRef, error) {
-	first := make([]byte, min(s.cluster(), s.file.Size()))
+	first := make([]byte, min(s.clusterBytes(), s.file.Size()))
 	if err := s.file.ReadAt(context.Background(), first, 0); err != nil {
 		return backingRef{}, err
 	}
@@ -129,13 +129,13 @@ func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 		// Looking at the bytes instead would let the guest, which writes those of a raw
 		// file, name a file that it wants to read.
 		return "", fault.New(fault.Unsupported, "it does not say what format its backing file, %s, has", path).
-			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).quoted(), image.quoted())
+			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).shellQuoted(), image.shellQuoted())
 	case ref.format != "raw" && ref.format != "qcow2":
 		return "", image.unsupported("its backing file, %s, has the format %q", path, ref.format)
 	case len(c.layers) >= maxChain || slices.Contains(c.paths, filepath.Clean(path)):
 		return "", fault.New(fault.Corrupt, "its backing file, %s, makes the chain a loop, or longer than %d files", path, maxChain).
 			WithHint("see which file names which: qemu-img info %s; then name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s",
-				image.quoted(), image.quoted())
+				image.shellQuoted(), image.shellQuoted())
 	}
 	return path, nil
 }

@@ -29,7 +29,7 @@ func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + o
 // The code that reads images determines the mapping; the code that writes them provides the expected
 // bytes.
 func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
-	im, err := s.asWritten(size)
+	im, err := s.expectedImage(size)
 	c := &tableCheck{m: s.mapping, im: im}
 	if err == nil {
 		err = c.checkL2(ctx)
@@ -53,13 +53,13 @@ type tableCheck struct {
 	im *Image // without a file; its used clusters are those found so far
 }
 
-// asWritten returns an Image of the same layout without a cluster in use, and without a file.
-func (s *Source) asWritten(size int64) (*Image, error) {
+// expectedImage returns an Image of the same layout without a cluster in use, and without a file.
+func (s *Source) expectedImage(size int64) (*Image, error) {
 	l, err := finishedLayout(s.header)
 	if err != nil {
 		return nil, err
 	}
-	if l.size != size || *s.header != *l.header() || s.file.Size() != l.end() {
+	if l.size != size || *s.header != *l.newHeader() || s.file.Size() != l.end() {
 		return nil, s.path.corrupt("its header is not the one that was written")
 	}
 	return newImage(l, nil), nil
@@ -67,16 +67,16 @@ func (s *Source) asWritten(size int64) (*Image, error) {
 
 // checkL2 notes which clusters are mapped, and compares the tables by which they are.
 func (c *tableCheck) checkL2(ctx context.Context) error {
-	for i := range c.im.tables() {
-		if err := c.takeMapped(ctx, c.im.mapped(i)); err != nil {
+	for i := range c.im.tableCount() {
+		if err := c.recordMapped(ctx, c.im.tableRange(i)); err != nil {
 			return err
 		}
-		err := c.im.oneL2(i, func(b block) error {
-			found, err := c.m.slice(ctx, b.off, i) // the slice is cached from the previous read
+		err := c.im.emitL2(i, func(b block) error {
+			found, err := c.m.l2Slice(ctx, b.off, i) // the slice is cached from the previous read
 			if err != nil {
 				return err
 			}
-			return c.m.path.compare(b, found)
+			return c.m.path.compareBlock(b, found)
 		})
 		if err != nil {
 			return err
@@ -85,9 +85,9 @@ func (c *tableCheck) checkL2(ctx context.Context) error {
 	return nil
 }
 
-// takeMapped notes which clusters of r, all of one table, are mapped. They must lie where they
+// recordMapped notes which clusters of r, all of one table, are mapped. They must lie where they
 // were written.
-func (c *tableCheck) takeMapped(ctx context.Context, r disk.Range) error {
+func (c *tableCheck) recordMapped(ctx context.Context, r disk.Range) error {
 	if c.m.emptyUntil(r.Off) > r.Off {
 		return nil // no table
 	}
@@ -109,7 +109,7 @@ func (c *tableCheck) takeMapped(ctx context.Context, r disk.Range) error {
 // compareFirst compares the first cluster: the header, and zeros.
 func (c *tableCheck) compareFirst(ctx context.Context) error {
 	first := make([]byte, clusterSize)
-	copy(first, c.im.header().encode())
+	copy(first, c.im.newHeader().encode())
 	return c.compareBlock(ctx, block{0, "header", first})
 }
 
@@ -118,14 +118,14 @@ func (c *tableCheck) compareBlock(ctx context.Context, b block) error {
 	if err := c.m.file.ReadAt(ctx, found, b.off); err != nil {
 		return err
 	}
-	return c.m.path.compare(b, found)
+	return c.m.path.compareBlock(b, found)
 }
 
-// compare returns the first difference between found and the written bytes.
-func (p filePath) compare(b block, found []byte) error {
+// compareBlock returns the first difference between found and the written bytes.
+func (p filePath) compareBlock(b block, found []byte) error {
 	for i := range b.data {
 		if found[i] != b.data[i] {
-			return p.corrupt("the %s at %#x has %#02x at byte %d, %#02x was written", b.what, b.off, found[i], i, b.data[i])
+			return p.corrupt("the %s at %#x has %#02x at byte %d, %#02x was written", b.name, b.off, found[i], i, b.data[i])
 		}
 	}
 	return nil

@@ -57,18 +57,18 @@ func (s *Source) readCompressed(ctx context.Context, p []byte, r run) error {
 	if !s.isWhole(r.Range) {
 		return s.readPart(ctx, p, r)
 	}
-	z := s.shared.inflater(s.compression)
+	z := s.shared.getInflater(s.compression)
 	defer s.shared.putInflater(s.compression, z)
-	z.in = grow(z.in, r.size)
+	z.in = resizeBuffer(z.in, r.size)
 	if err := s.file.ReadAt(ctx, z.in, r.entry.off); err != nil {
 		return err
 	}
-	for off := r.Range.Off; off < r.End(); off += s.cluster() {
+	for off := r.Range.Off; off < r.End(); off += s.clusterBytes() {
 		e, err := s.mapping.lookup(ctx, off)
 		if err != nil {
 			return err
 		}
-		n := min(s.cluster(), r.End()-off)
+		n := min(s.clusterBytes(), r.End()-off)
 		if err := s.inflateOne(z, p[:n], r.entry, e); err != nil {
 			return err
 		}
@@ -84,8 +84,8 @@ func (s *Source) inflateOne(z *inflater, p []byte, all, e entry) error {
 		return s.path.corrupt("compressed cluster at %#x moved while it was read", e.off)
 	}
 	out := p
-	if int64(len(p)) < s.cluster() { // the disk's last
-		z.out = grow(z.out, s.cluster())
+	if int64(len(p)) < s.clusterBytes() { // the disk's last
+		z.out = resizeBuffer(z.out, s.clusterBytes())
 		out = z.out
 	}
 	if n, err := z.inflate(out, z.in[skip:skip+e.size]); err != nil {
@@ -103,20 +103,20 @@ func (s *Source) readPart(ctx context.Context, p []byte, r run) error {
 	key := clusterKey{s, r.entry.off}
 	whole := s.shared.clusters.get(key)
 	if whole == nil {
-		whole = make([]byte, s.cluster())
-		start := r.Range.Off &^ (s.cluster() - 1)
-		one := run{disk.Range{Off: start, Len: min(s.cluster(), s.size-start)}, r.entry}
+		whole = make([]byte, s.clusterBytes())
+		start := r.Range.Off &^ (s.clusterBytes() - 1)
+		one := run{disk.Range{Off: start, Len: min(s.clusterBytes(), s.size-start)}, r.entry}
 		if err := s.readCompressed(ctx, whole[:one.Len], one); err != nil {
 			return err
 		}
 		s.shared.clusters.put(key, whole)
 	}
-	copy(p, whole[r.Range.Off&(s.cluster()-1):])
+	copy(p, whole[r.Range.Off&(s.clusterBytes()-1):])
 	return nil
 }
 
-// grow returns a slice of n bytes, b's memory if that suffices.
-func grow(b []byte, n int64) []byte {
+// resizeBuffer returns a slice of n bytes, b's memory if that suffices.
+func resizeBuffer(b []byte, n int64) []byte {
 	if int64(cap(b)) < n {
 		return make([]byte, n)
 	}

@@ -43,7 +43,7 @@ func (m *mapping) parseEntry(e uint64, cluster int64) (entry, error) {
 	case off == 0:
 		return entry{}, nil
 	}
-	return m.standard(off, cluster, 0)
+	return m.standardEntry(off, cluster, 0)
 }
 
 // parseExtended makes sense of one subcluster of an extended L2 entry. Its second half, b,
@@ -63,11 +63,11 @@ func (m *mapping) parseExtended(e, b uint64, cluster int64, sub int) (entry, err
 	case !isAllocated:
 		return entry{}, nil
 	}
-	return m.standard(off, cluster, int64(sub)*m.grain())
+	return m.standardEntry(off, cluster, int64(sub)*m.grainBytes())
 }
 
-// standard returns the entry for an offset of skip bytes in the plain cluster at off.
-func (m *mapping) standard(off, cluster, skip int64) (entry, error) {
+// standardEntry returns the entry for an offset of skip bytes in the plain cluster at off.
+func (m *mapping) standardEntry(off, cluster, skip int64) (entry, error) {
 	switch {
 	case off >= m.file.Size():
 		return entry{}, m.path.corrupt("cluster %d is at %#x, after the end of the file of %d bytes: it was cut short", cluster, off, m.file.Size())
@@ -84,7 +84,7 @@ func (m *mapping) parseCompressed(e uint64, cluster int64) (entry, error) {
 	off := int64(e & (1<<offBits - 1))
 	sectors := int64(e &^ (copied | flagCompressed) >> offBits)
 	size := (sectors+1)*disk.SectorSize - off%disk.SectorSize
-	if off < m.cluster() || off >= m.file.Size() || m.inTable(off) {
+	if off < m.clusterBytes() || off >= m.file.Size() || m.inTable(off) {
 		return entry{}, m.path.corrupt("compressed cluster %d is at %#x of %d bytes, or in a table", cluster, off, m.file.Size())
 	}
 	return entry{kind: compressed, off: off, size: min(size, m.file.Size()-off)}, nil

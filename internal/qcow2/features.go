@@ -42,18 +42,18 @@ func checkBase(p filePath, b []byte) error {
 	case version < 2 || version > 3:
 		return p.unsupported("version %d is not known", version)
 	case be.Uint32(b[32:]) != 0:
-		return p.encrypted()
+		return p.encryptedError()
 	case version == 3 && (len(b) < headerV3 || be.Uint32(b[100:]) < headerV3):
 		return p.corrupt("its header is shorter than %d bytes", headerV3)
 	}
 	return nil
 }
 
-func (p filePath) encrypted() error {
+func (p filePath) encryptedError() error {
 	source := "driver=qcow2,encrypt.key-secret=key,file.driver=file,file.filename=" + strings.ReplaceAll(string(p), ",", ",,")
 	return fault.New(fault.Unsupported, "it is encrypted").
 		WithHint("make a plain copy, with its password in a file: qemu-img convert --object secret,id=key,file=PASSWORDFILE --image-opts %s -O qcow2 %s",
-			fault.Quote(source), (p + ".plain").quoted())
+			fault.Quote(source), (p + ".plain").shellQuoted())
 }
 
 // readFeatures takes the incompatible features of a version 3 header and refuses those
@@ -65,7 +65,7 @@ func (h *header) readFeatures(p filePath, b []byte) error {
 	switch {
 	case features&featureCorrupt != 0:
 		return fault.New(fault.Corrupt, "qemu marked it as corrupt").
-			WithHint("keep a copy of the file, then: qemu-img check -r all %s", p.quoted())
+			WithHint("keep a copy of the file, then: qemu-img check -r all %s", p.shellQuoted())
 	case features&featureDataFile != 0:
 		return p.unsupported("its data is in another file")
 	case features&^featuresKnown != 0:

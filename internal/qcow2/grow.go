@@ -34,7 +34,7 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 		return err
 	}
 	defer src.Close()
-	was, finished, err := growing(ctx, path, src, least, size)
+	was, finished, err := growLayout(ctx, path, src, least, size)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 	case was == to && file.Size() == to.end():
 		return nil
 	case file.Size() < was.end() || file.Size() > to.end():
-		return notOurs(path, "it has %d bytes, not %d to %d", file.Size(), was.end(), to.end())
+		return foreignImage(path, "it has %d bytes, not %d to %d", file.Size(), was.end(), to.end())
 	}
 	im := newImage(was, file)
 	if finished {
@@ -56,9 +56,9 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 	return im.growTo(ctx, to)
 }
 
-// growing returns the layout of an image that is to grow. One whose Create was killed before
+// growLayout returns the layout of an image that is to grow. One whose Create was killed before
 // it could say its size has none, and no data.
-func growing(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
+func growLayout(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
 	first := make([]byte, min(rawfile.Align, src.Size()))
 	if err := src.ReadAt(ctx, first, 0); err != nil {
 		return was, false, err
@@ -68,7 +68,7 @@ func growing(ctx context.Context, path string, src disk.Source, least, size int6
 	}
 	was, finished, err = foundLayout(path, first, 0)
 	if err == nil && (was.size < least || was.size > size) {
-		err = notOurs(path, "its disk has %d bytes, not %d to %d", was.size, least, size)
+		err = foreignImage(path, "its disk has %d bytes, not %d to %d", was.size, least, size)
 	}
 	return was, finished, err
 }

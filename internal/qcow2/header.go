@@ -41,14 +41,14 @@ type header struct {
 	compression   compression
 }
 
-func (h *header) cluster() int64 { return 1 << h.clusterBits }
+func (h *header) clusterBytes() int64 { return 1 << h.clusterBits }
 
-// grain returns the bytes that can be allocated on their own.
-func (h *header) grain() int64 {
+// grainBytes returns the bytes that can be allocated on their own.
+func (h *header) grainBytes() int64 {
 	if h.extendedL2 {
-		return h.cluster() / subclusters
+		return h.clusterBytes() / subclusters
 	}
-	return h.cluster()
+	return h.clusterBytes()
 }
 
 // entrySize returns the bytes of an L2 entry.
@@ -60,11 +60,11 @@ func (h *header) entrySize() int64 {
 }
 
 // l2Entries returns how many clusters one L2 table maps.
-func (h *header) l2Entries() int64 { return h.cluster() / h.entrySize() }
+func (h *header) l2Entries() int64 { return h.clusterBytes() / h.entrySize() }
 
 // l1Needed returns how many L1 entries the disk's size takes.
 func (h *header) l1Needed() int64 {
-	clusters := ceilDiv(h.size, h.cluster())
+	clusters := ceilDiv(h.size, h.clusterBytes())
 	return ceilDiv(clusters, h.l2Entries())
 }
 
@@ -118,22 +118,22 @@ func parseHeader(p filePath, b []byte) (*header, error) {
 			return nil, err
 		}
 	}
-	return h, h.check(p)
+	return h, h.checkSizes(p)
 }
 
-// check refuses numbers that cannot be.
-func (h *header) check(p filePath) error {
+// checkSizes refuses numbers that cannot be.
+func (h *header) checkSizes(p filePath) error {
 	switch {
 	case h.clusterBits < minClusterBits || h.clusterBits > maxClusterBits:
 		return p.corrupt("its cluster size is 1<<%d", h.clusterBits)
 	case h.extendedL2 && h.clusterBits < minExtendedBits:
 		return p.corrupt("its cluster size is 1<<%d, too small for subclusters", h.clusterBits)
-	case int64(h.length) > h.cluster():
+	case int64(h.length) > h.clusterBytes():
 		return p.corrupt("its header has %d bytes, more than a cluster", h.length)
-	case h.size < 0 || h.size > math.MaxInt64-h.cluster():
+	case h.size < 0 || h.size > math.MaxInt64-h.clusterBytes():
 		return p.corrupt("its size is %d", uint64(h.size))
 	case h.l1Needed() > maxL1/8:
-		return p.corrupt("its size, %d, is more than clusters of %d can map", h.size, h.cluster())
+		return p.corrupt("its size, %d, is more than clusters of %d can map", h.size, h.clusterBytes())
 	case h.l1Entries > maxL1/8:
 		return p.corrupt("its L1 table has %d entries", h.l1Entries)
 	case int64(h.l1Entries) < h.l1Needed():
@@ -141,14 +141,14 @@ func (h *header) check(p filePath) error {
 	case h.l1Needed() > 0 && !h.isCluster(h.l1Offset):
 		return p.corrupt("its L1 table is at %#x", uint64(h.l1Offset))
 	}
-	return h.checkPlaces(p)
+	return h.checkTables(p)
 }
 
-// checkPlaces refuses a refcount table or a name in places where they cannot be.
-func (h *header) checkPlaces(p filePath) error {
+// checkTables refuses a refcount table or a name in places where they cannot be.
+func (h *header) checkTables(p filePath) error {
 	table, l1 := h.refTableRange(), h.l1Range()
 	switch {
-	case h.hasBacking() && (h.backing < int64(h.length) || h.backing > h.cluster()-int64(min(h.backingLen, maxBackingName+1)) || h.backingLen > maxBackingName):
+	case h.hasBacking() && (h.backing < int64(h.length) || h.backing > h.clusterBytes()-int64(min(h.backingLen, maxBackingName+1)) || h.backingLen > maxBackingName):
 		return p.corrupt("the name of its backing file has %d bytes at %#x", h.backingLen, uint64(h.backing))
 	case h.refTableCount == 0:
 		return nil // qemu refuses it; nothing is missing to read the disk
@@ -162,22 +162,22 @@ func (h *header) checkPlaces(p filePath) error {
 
 // isCluster reports whether off may be the offset of a cluster other than the header's.
 func (h *header) isCluster(off int64) bool {
-	return off > 0 && off <= math.MaxInt64-maxL1 && off&(h.cluster()-1) == 0
+	return off > 0 && off <= math.MaxInt64-maxL1 && off&(h.clusterBytes()-1) == 0
 }
 
 func ceilDiv(n, by int64) int64 { return (n + by - 1) / by }
 
 // isWhole reports whether r begins with a whole cluster; the disk's last one may be partial.
 func (h *header) isWhole(r disk.Range) bool {
-	return r.Off&(h.cluster()-1) == 0 && r.Len >= min(h.cluster(), h.size-r.Off)
+	return r.Off&(h.clusterBytes()-1) == 0 && r.Len >= min(h.clusterBytes(), h.size-r.Off)
 }
 
 // grainOf returns where the grain that off is in begins.
-func (h *header) grainOf(off int64) int64 { return off &^ (h.grain() - 1) }
+func (h *header) grainOf(off int64) int64 { return off &^ (h.grainBytes() - 1) }
 
 // l1Range returns where the L1 table is, in bytes of the file.
 func (h *header) l1Range() disk.Range {
-	return disk.Range{Off: h.l1Offset, Len: ceilDiv(int64(h.l1Entries)*8, h.cluster()) * h.cluster()}
+	return disk.Range{Off: h.l1Offset, Len: ceilDiv(int64(h.l1Entries)*8, h.clusterBytes()) * h.clusterBytes()}
 }
 
 func (h *header) refTableRange() disk.Range {

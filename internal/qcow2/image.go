@@ -110,7 +110,7 @@ func (im *Image) Finish(ctx context.Context) error {
 		return err
 	}
 	first := make([]byte, rawfile.Align)
-	copy(first, im.header().encode())
+	copy(first, im.newHeader().encode())
 	if err := im.file.WriteAt(ctx, first, 0); err != nil {
 		return err
 	}

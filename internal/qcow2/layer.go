@@ -24,10 +24,10 @@ type Layer struct {
 	file disk.Source
 }
 
-func (s *Source) layer() Layer {
+func (s *Source) describeLayer() Layer {
 	return Layer{
 		Path: string(s.path), Format: "qcow2", Size: s.size,
-		Version: int(s.version), ClusterSize: s.cluster(), Compression: s.compression.String(),
+		Version: int(s.version), ClusterSize: s.clusterBytes(), Compression: s.compression.String(),
 		ExtendedL2: s.extendedL2, Snapshots: int(s.snapshots), Dirty: s.dirty,
 	}
 }

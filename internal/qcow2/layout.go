@@ -35,12 +35,12 @@ type layout struct {
 // newLayout lays out a file: the tables, then the data.
 func newLayout(size int64) (layout, error) {
 	l := layout{size: size, clusters: ceilDiv(size, clusterSize)}
-	if size <= 0 || l.mapping() > maxL1/8 {
+	if size <= 0 || l.tablesNeeded() > maxL1/8 {
 		return layout{}, fault.New(fault.Unsupported, "qcow2 image of %d bytes", size).
 			WithHint("use a raw image: a qcow2 image holds up to 2 PiB")
 	}
-	l.fit(func(blocks int64) {
-		end := ceilDiv(l.place(clusterSize, blocks), dataAlign) * dataAlign
+	l.fitRefBlocks(func(blocks int64) {
+		end := ceilDiv(l.placeTables(clusterSize, blocks), dataAlign) * dataAlign
 		l.data = disk.Range{Off: end, Len: l.clusters * clusterSize}
 	})
 	return l, nil
@@ -57,13 +57,13 @@ func layoutAt(size, data int64) (layout, error) {
 		return layout{}, fault.New(fault.Corrupt, "qcow2 image of %d bytes with its data at %#x", size, data)
 	}
 	l.data.Off = data
-	l.fit(func(blocks int64) { l.place(l.data.End(), blocks) })
+	l.fitRefBlocks(func(blocks int64) { l.placeTables(l.data.End(), blocks) })
 	return l, nil
 }
 
-// fit calls place with a number of refcount blocks. They count their own clusters too, so it
+// fitRefBlocks calls place with a number of refcount blocks. They count their own clusters too, so it
 // is found by trying until it suffices.
-func (l *layout) fit(place func(blocks int64)) {
+func (l *layout) fitRefBlocks(place func(blocks int64)) {
 	for blocks := int64(1); ; {
 		place(blocks)
 		need := ceilDiv(l.end(), countsPerBlock*clusterSize)
@@ -74,8 +74,8 @@ func (l *layout) fit(place func(blocks int64)) {
 	}
 }
 
-// place puts the tables one after the other from off on, and returns where they end.
-func (l *layout) place(off, blocks int64) (end int64) {
+// placeTables puts the tables one after the other from off on, and returns where they end.
+func (l *layout) placeTables(off, blocks int64) (end int64) {
 	region := func(bytes int64) disk.Range {
 		r := disk.Range{Off: off, Len: ceilDiv(bytes, clusterSize) * clusterSize}
 		off = r.End()
@@ -83,42 +83,42 @@ func (l *layout) place(off, blocks int64) (end int64) {
 	}
 	l.refTable = region(blocks * 8)
 	l.refBlocks = region(blocks * clusterSize)
-	l.l1 = region(l.mapping() * 8)
-	l.l2 = region(l.mapping() * clusterSize)
+	l.l1 = region(l.tablesNeeded() * 8)
+	l.l2 = region(l.tablesNeeded() * clusterSize)
 	return off
 }
 
-// mapping returns how many L2 tables it takes to map the disk.
-func (l *layout) mapping() int64 { return ceilDiv(l.clusters, entriesPerL2) }
+// tablesNeeded returns how many L2 tables it takes to map the disk.
+func (l *layout) tablesNeeded() int64 { return ceilDiv(l.clusters, entriesPerL2) }
 
 // end returns the length of the file.
 func (l *layout) end() int64 { return max(l.data.End(), l.l2.End()) }
 
-// header returns the header of a file with this layout.
-func (l *layout) header() *header {
+// newHeader returns the header of a file with this layout.
+func (l *layout) newHeader() *header {
 	return &header{
 		version:       3,
 		length:        headerV3,
 		clusterBits:   clusterBits,
 		size:          l.size,
-		l1Entries:     uint32(l.tables()),
+		l1Entries:     uint32(l.tableCount()),
 		l1Offset:      l.l1.Off,
 		refTable:      l.refTable.Off,
 		refTableCount: uint32(l.refTable.Len / clusterSize),
 	}
 }
 
-// tables returns how many L2 tables there are.
-func (l *layout) tables() int64 { return l.l2.Len / clusterSize }
+// tableCount returns how many L2 tables there are.
+func (l *layout) tableCount() int64 { return l.l2.Len / clusterSize }
 
-// mapped returns the bytes of the disk that table i maps, whole clusters.
-func (l *layout) mapped(i int64) disk.Range {
+// tableRange returns the bytes of the disk that table i maps, whole clusters.
+func (l *layout) tableRange(i int64) disk.Range {
 	const span = entriesPerL2 * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.data.Len-i*span)}
 }
 
-// counted returns the bytes of the file that refcount block i counts.
-func (l *layout) counted(i int64) disk.Range {
+// blockRange returns the bytes of the file that refcount block i counts.
+func (l *layout) blockRange(i int64) disk.Range {
 	const span = countsPerBlock * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.end()-i*span)}
 }

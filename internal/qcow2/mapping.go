@@ -22,15 +22,15 @@ const (
 
 // cacheSlot holds one slice of an L2 table. Readers that need two slices of one slot at the
 // same time read them twice, never wrong.
-type cacheSlot = atomic.Pointer[l2Slice]
+type cacheSlot = atomic.Pointer[cachedSlice]
 
-type l2Slice struct {
+type cachedSlice struct {
 	at   int64 // offset in the file
 	data []byte
 }
 
 // sliceSize returns the bytes of a slice.
-func (h *header) sliceSize() int64 { return min(h.cluster(), maxSlice) }
+func (h *header) sliceSize() int64 { return min(h.clusterBytes(), maxSlice) }
 
 func (h *header) newCache() []cacheSlot { return make([]cacheSlot, cacheBytes/h.sliceSize()) }
 
@@ -55,7 +55,7 @@ func (m *mapping) readL1(ctx context.Context, share *shared) error {
 	if m.l1Offset > m.file.Size()-n*8 {
 		return m.path.corrupt("its L1 table at %#x lies outside the file of %d bytes", m.l1Offset, m.file.Size())
 	}
-	if err := share.takeL1(m.path, n*8); err != nil {
+	if err := share.countL1(m.path, n*8); err != nil {
 		return err
 	}
 	m.l1 = make([]int64, n)
@@ -77,7 +77,7 @@ func (m *mapping) parseL1(b []byte, i int64) error {
 	for ; len(b) > 0; b, i = b[8:], i+1 {
 		e := binary.BigEndian.Uint64(b)
 		off := int64(e & offsetMask)
-		if e&reservedL1 != 0 || off != 0 && (!m.isCluster(off) || off > m.file.Size()-m.cluster()) {
+		if e&reservedL1 != 0 || off != 0 && (!m.isCluster(off) || off > m.file.Size()-m.clusterBytes()) {
 			return m.path.corrupt("L1 entry %d is %#x", i, e)
 		}
 		m.l1[i] = off
@@ -105,7 +105,7 @@ func (m *mapping) indexTables() error {
 // inTable reports whether the cluster of the file that off is in holds a table, and so
 // none of the disk's bytes.
 func (m *mapping) inTable(off int64) bool {
-	_, found := slices.BinarySearch(m.tables, off&^(m.cluster()-1))
+	_, found := slices.BinarySearch(m.tables, off&^(m.clusterBytes()-1))
 	return found || m.inFixedTable(off)
 }
 
@@ -128,14 +128,14 @@ func (m *mapping) lookup(ctx context.Context, off int64) (entry, error) {
 		return entry{}, nil
 	}
 	at := table + cluster%m.l2Entries()*m.entrySize()
-	slice, err := m.slice(ctx, at&^(m.sliceSize()-1), cluster*m.entrySize()/m.sliceSize())
+	slice, err := m.l2Slice(ctx, at&^(m.sliceSize()-1), cluster*m.entrySize()/m.sliceSize())
 	if err != nil {
 		return entry{}, err
 	}
 	word := slice[at&(m.sliceSize()-1):]
 	e := binary.BigEndian.Uint64(word)
 	if m.extendedL2 {
-		sub := int(off & (m.cluster() - 1) / m.grain())
+		sub := int(off & (m.clusterBytes() - 1) / m.grainBytes())
 		return m.parseExtended(e, binary.BigEndian.Uint64(word[8:]), cluster, sub)
 	}
 	return m.parseEntry(e, cluster)
@@ -151,14 +151,14 @@ func (m *mapping) emptyUntil(off int64) int64 {
 	return off
 }
 
-// slice returns the slice of an L2 table that is at that offset of the file and has that
+// l2Slice returns the slice of an L2 table that is at that offset of the file and has that
 // number among all slices of the disk.
-func (m *mapping) slice(ctx context.Context, at, number int64) ([]byte, error) {
+func (m *mapping) l2Slice(ctx context.Context, at, number int64) ([]byte, error) {
 	slot := &m.cache[number%int64(len(m.cache))]
 	if c := slot.Load(); c != nil && c.at == at {
 		return c.data, nil
 	}
-	c := &l2Slice{at: at, data: make([]byte, m.sliceSize())}
+	c := &cachedSlice{at: at, data: make([]byte, m.sliceSize())}
 	if err := m.file.ReadAt(ctx, c.data, at); err != nil {
 		return nil, err
 	}

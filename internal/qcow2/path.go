@@ -10,9 +10,9 @@ import (
 // commands to paste.
 type filePath string
 
-// quoted returns the path as a word for a shell that qemu-img takes neither for a flag nor
+// shellQuoted returns the path as a word for a shell that qemu-img takes neither for a flag nor
 // for an address (nbd:…).
-func (p filePath) quoted() string {
+func (p filePath) shellQuoted() string {
 	if strings.HasPrefix(string(p), "-") || p.isAddress() {
 		p = "./" + p
 	}
@@ -28,12 +28,12 @@ func (p filePath) isAddress() bool {
 
 // copyCommand makes a copy without whatever it is that this package does not read.
 func (p filePath) copyCommand() string {
-	return "qemu-img convert -f qcow2 -O qcow2 " + p.quoted() + " " + (p + ".plain").quoted()
+	return "qemu-img convert -f qcow2 -O qcow2 " + p.shellQuoted() + " " + (p + ".plain").shellQuoted()
 }
 
 func (p filePath) corrupt(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, format, args...).
-		WithHint("the image is damaged or not qcow2; for details run: qemu-img check %s; then copy the disk again", p.quoted())
+		WithHint("the image is damaged or not qcow2; for details run: qemu-img check %s; then copy the disk again", p.shellQuoted())
 }
 
 func (p filePath) unsupported(format string, args ...any) *fault.Error {

@@ -30,15 +30,15 @@ func Open(path string, o Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	im, err := resume(path, file, o.Size)
+	im, err := resumeImage(path, file, o.Size)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return im, nil
 }
 
-// resume finds out which clusters are in use. It holds the lock, by file.
-func resume(path string, file *rawfile.File, want int64) (*Image, error) {
+// resumeImage finds out which clusters are in use. It holds the lock, by file.
+func resumeImage(path string, file *rawfile.File, want int64) (*Image, error) {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 		return nil, err
 	}
 	if l.end() != file.Size() {
-		return nil, notOurs(path, "it has %d bytes, not %d", file.Size(), l.end())
+		return nil, foreignImage(path, "it has %d bytes, not %d", file.Size(), l.end())
 	}
 	im := newImage(l, file)
 	if finished {
@@ -86,14 +86,14 @@ func foundLayout(path string, first []byte, want int64) (l layout, finished bool
 		case want > 0 && disk.AllZero(first):
 			l, err = newLayout(want)
 		default:
-			return l, false, notOurs(path, "it begins neither as finished nor as unfinished")
+			return l, false, foreignImage(path, "it begins neither as finished nor as unfinished")
 		}
 		if err != nil {
 			return l, false, err
 		}
 	}
 	if want > 0 && l.size != want {
-		return l, false, notOurs(path, "its disk has %d bytes, not %d", l.size, want)
+		return l, false, foreignImage(path, "its disk has %d bytes, not %d", l.size, want)
 	}
 	return l, finished, nil
 }
@@ -111,9 +111,9 @@ func finishedLayout(h *header) (layout, error) {
 	return moved, nil
 }
 
-func notOurs(path, format string, args ...any) error {
+func foreignImage(path, format string, args ...any) error {
 	return fault.New(fault.Conflict, "resume qcow2 image %s: "+format, append([]any{path}, args...)...).
-		WithHint("move %s away and start again", filePath(path).quoted())
+		WithHint("move %s away and start again", filePath(path).shellQuoted())
 }
 
 // adoptHoles takes every cluster for used that the file has data in.
@@ -143,8 +143,8 @@ func (im *Image) adoptTables(path string, file disk.Source) error {
 	}
 	found := *src.header
 	found.length = headerV3 // qemu writes a longer one
-	if found != *im.header() {
-		return notOurs(path, "it was made by another tool")
+	if found != *im.newHeader() {
+		return foreignImage(path, "it was made by another tool")
 	}
 	for off := int64(0); off < im.data.Len; off += clusterSize {
 		e, err := src.mapping.lookup(context.Background(), off)
@@ -154,7 +154,7 @@ func (im *Image) adoptTables(path string, file disk.Source) error {
 		case e.kind == unallocated:
 			off = max(off, src.mapping.emptyUntil(off)-clusterSize)
 		case e.kind != standard || e.off != im.data.Off+off:
-			return notOurs(path, "another tool has written to it")
+			return foreignImage(path, "another tool has written to it")
 		default:
 			im.used.Set(disk.Range{Off: off, Len: clusterSize})
 		}

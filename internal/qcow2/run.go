@@ -12,8 +12,8 @@ type run struct {
 	entry // entry of the first byte's grain; for compressed clusters size is that of all
 }
 
-// run returns the longest run at the beginning of r.
-func (s *Source) run(ctx context.Context, r disk.Range) (run, error) {
+// firstRun returns the longest run at the beginning of r.
+func (s *Source) firstRun(ctx context.Context, r disk.Range) (run, error) {
 	first, err := s.mapping.lookup(ctx, r.Off)
 	if err != nil {
 		return run{}, err
@@ -22,20 +22,20 @@ func (s *Source) run(ctx context.Context, r disk.Range) (run, error) {
 		return s.packedRun(ctx, r, first), nil
 	}
 	start := s.grainOf(r.Off)
-	end := s.mapping.emptyAfter(start+s.grain(), first)
+	end := s.mapping.emptyAfter(start+s.grainBytes(), first)
 	for end < r.End() {
 		e, err := s.mapping.lookup(ctx, end)
-		if err != nil || !s.continues(first, e, end-start) {
+		if err != nil || !s.canReadTogether(first, e, end-start) {
 			break // the next read finds the error again
 		}
-		end = s.mapping.emptyAfter(end+s.grain(), e)
+		end = s.mapping.emptyAfter(end+s.grainBytes(), e)
 	}
 	return run{disk.Range{Off: r.Off, Len: min(end, r.End()) - r.Off}, first}, nil
 }
 
-// continues reports whether a grain with entry next, distance bytes further on the disk,
+// canReadTogether reports whether a grain with entry next, distance bytes further on the disk,
 // can be read together with e.
-func (s *Source) continues(e, next entry, distance int64) bool {
+func (s *Source) canReadTogether(e, next entry, distance int64) bool {
 	switch {
 	case e.kind == standard:
 		return next.kind == standard && next.off == e.off+distance
@@ -51,7 +51,7 @@ const packedBytes = 1 << 20
 // packedRun returns the run of compressed clusters at the beginning of r: those that lie
 // one after the other in the file, if r has all of the first.
 func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
-	end := r.Off&^(s.cluster()-1) + s.cluster()
+	end := r.Off&^(s.clusterBytes()-1) + s.clusterBytes()
 	if s.isWhole(r) {
 		last := first
 		for end < r.End() && s.isWhole(disk.Range{Off: end, Len: r.End() - end}) {
@@ -60,7 +60,7 @@ func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
 				break // the next read finds the error again
 			}
 			first.size = max(first.size, e.off+e.size-first.off)
-			last, end = e, end+s.cluster()
+			last, end = e, end+s.clusterBytes()
 		}
 	}
 	return run{disk.Range{Off: r.Off, Len: min(end, r.End()) - r.Off}, first}

@@ -21,15 +21,15 @@ const (
 type shared struct {
 	l1        int64        // bytes of L1 tables
 	inflaters [2]sync.Pool // decompressors by compression
-	clusters  clusters
+	clusters  clusterCache
 }
 
 func newShared() *shared {
 	return &shared{inflaters: [2]sync.Pool{zlib: {New: newFlate}, zstd: {New: newZstd}}}
 }
 
-// takeL1 accounts for the L1 table of the image at p, of n bytes.
-func (c *shared) takeL1(p filePath, n int64) error {
+// countL1 accounts for the L1 table of the image at p, of n bytes.
+func (c *shared) countL1(p filePath, n int64) error {
 	if c.l1 += n; c.l1 > chainL1Bytes {
 		return fault.New(fault.Unsupported, "the L1 tables of the chain have more than %d bytes", chainL1Bytes).
 			WithHint("make one file of it: %s", p.copyCommand())
@@ -37,13 +37,13 @@ func (c *shared) takeL1(p filePath, n int64) error {
 	return nil
 }
 
-func (c *shared) inflater(k compression) *inflater { return c.inflaters[k].Get().(*inflater) }
+func (c *shared) getInflater(k compression) *inflater { return c.inflaters[k].Get().(*inflater) }
 
 func (c *shared) putInflater(k compression, z *inflater) { c.inflaters[k].Put(z) }
 
 // clusters are inflated clusters that were read in part. Nobody writes to one once it is
 // here.
-type clusters struct {
+type clusterCache struct {
 	mu    sync.Mutex
 	kept  []keptCluster // oldest first
 	bytes int64
@@ -60,13 +60,13 @@ type clusterKey struct {
 }
 
 // get returns a cluster, or nil.
-func (c *clusters) get(k clusterKey) []byte {
+func (c *clusterCache) get(k clusterKey) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.find(k)
+	return c.findLocked(k)
 }
 
-func (c *clusters) find(k clusterKey) []byte {
+func (c *clusterCache) findLocked(k clusterKey) []byte {
 	for i := range c.kept {
 		if c.kept[i].clusterKey == k {
 			return c.kept[i].data
@@ -76,10 +76,10 @@ func (c *clusters) find(k clusterKey) []byte {
 }
 
 // put keeps a cluster and lets the oldest go.
-func (c *clusters) put(k clusterKey, data []byte) {
+func (c *clusterCache) put(k clusterKey, data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.find(k) != nil {
+	if c.findLocked(k) != nil {
 		return
 	}
 	c.kept = append(c.kept, keptCluster{k, data})

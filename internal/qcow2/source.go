@@ -49,7 +49,7 @@ func newSource(file disk.Source, path filePath, share *shared) (*Source, error) 
 	}
 	if _, ok := parseNote(first); ok {
 		return nil, path.corrupt("it is unfinished: its run has not come to the end").
-			WithHint("resume the run that writes %s, or delete it", path.quoted())
+			WithHint("resume the run that writes %s, or delete it", path.shellQuoted())
 	}
 	h, err := parseHeader(path, first)
 	if err != nil {
@@ -82,11 +82,11 @@ func (s *Source) Close() error {
 // once.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return err
 	}
 	for len(p) > 0 {
-		run, err := s.run(ctx, disk.Range{Off: off, Len: int64(len(p))})
+		run, err := s.firstRun(ctx, disk.Range{Off: off, Len: int64(len(p))})
 		if err == nil {
 			err = s.readRun(ctx, p[:run.Len], run)
 		}
@@ -98,7 +98,7 @@ func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (s *Source) check(ctx context.Context, r disk.Range) error {
+func (s *Source) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return err
 	}

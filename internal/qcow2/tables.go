@@ -14,7 +14,7 @@ const copied = 1 << 63
 // A block is one cluster of a table, and where it belongs in the file.
 type block struct {
 	off  int64
-	what string // "L2 table", for errors
+	name string // "L2 table", for errors
 	data []byte // content, valid until the next call
 }
 
@@ -27,8 +27,8 @@ func (im *Image) writeTables(ctx context.Context) error {
 // eachBlock passes the tables of an image with these clusters in use to tell, in the order in which
 // they are written.
 func (im *Image) eachBlock(tell func(block) error) error {
-	for i := range im.tables() {
-		if err := im.oneL2(i, tell); err != nil {
+	for i := range im.tableCount() {
+		if err := im.emitL2(i, tell); err != nil {
 			return err
 		}
 	}
@@ -39,7 +39,7 @@ func (im *Image) eachBesidesL2(tell func(block) error) error {
 	if err := im.eachRefBlock(tell); err != nil {
 		return err
 	}
-	err := eachOfList(im.l1, "L1 table", im.tables(), tell, func(i int64) uint64 {
+	err := eachOfList(im.l1, "L1 table", im.tableCount(), tell, func(i int64) uint64 {
 		if !im.tableUsed(i) {
 			return 0
 		}
@@ -72,14 +72,14 @@ func eachOfList(region disk.Range, what string, n int64, tell func(block) error,
 }
 
 // tableUsed reports whether any cluster that L2 table i maps is in use.
-func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.mapped(i)).Empty() }
+func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.tableRange(i)).Empty() }
 
-// oneL2 passes on L2 table i, if it has entries.
-func (im *Image) oneL2(i int64, tell func(block) error) error {
+// emitL2 passes on L2 table i, if it has entries.
+func (im *Image) emitL2(i int64, tell func(block) error) error {
 	if !im.tableUsed(i) {
 		return nil
 	}
-	b, span := make([]byte, clusterSize), im.mapped(i)
+	b, span := make([]byte, clusterSize), im.tableRange(i)
 	im.eachUsed(span, func(off int64) {
 		binary.BigEndian.PutUint64(b[(off-span.Off)/clusterSize*8:], uint64(im.data.Off+off)|copied)
 	})
@@ -103,7 +103,7 @@ func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
 // blockUsed reports whether refcount block i counts any cluster in use. All that count
 // tables are taken to: it saves asking whether a block counts itself.
 func (im *Image) blockUsed(i int64) bool {
-	r := im.counted(i)
+	r := im.blockRange(i)
 	return r.Off < im.data.Off || r.End() > im.data.End() || !im.used.Next(im.onDisk(r)).Empty()
 }
 
@@ -120,7 +120,7 @@ func (im *Image) eachRefBlock(tell func(block) error) error {
 			continue
 		}
 		clear(b)
-		im.count(b, im.counted(i))
+		im.countClusters(b, im.blockRange(i))
 		if err := tell(block{im.refBlocks.Off + i*clusterSize, "refcount block", b}); err != nil {
 			return err
 		}
@@ -128,8 +128,8 @@ func (im *Image) eachRefBlock(tell func(block) error) error {
 	return nil
 }
 
-// count fills a refcount block for span of the file: one for each cluster in use.
-func (im *Image) count(block []byte, span disk.Range) {
+// countClusters fills a refcount block for span of the file: one for each cluster in use.
+func (im *Image) countClusters(block []byte, span disk.Range) {
 	one := func(off int64) {
 		binary.BigEndian.PutUint16(block[(off-span.Off)/clusterSize*2:], 1)
 	}

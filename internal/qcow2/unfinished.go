@@ -81,7 +81,7 @@ func damagedLayout(path string, size, length int64) (layout, error) {
 			return l, nil
 		}
 	}
-	return layout{}, notOurs(path, "it has %d bytes, as no image of a disk of %d", length, size)
+	return layout{}, foreignImage(path, "it has %d bytes, as no image of a disk of %d", length, size)
 }
 
 // writtenLayout is the one that the file's first bytes tell.

@@ -22,8 +22,8 @@ type Backing struct {
 // touches; the backing file has the rest of the disk. A cluster of zeros is only marked. The ranges
 // must be ordered. The image is a temporary layer: nothing is synced. After an error no file is left.
 func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, changed []disk.Range) (err error) {
-	a := newAbove(src, changed)
-	if err := a.check(b); err != nil {
+	a := newOverlayWriter(src, changed)
+	if err := a.checkLimits(b); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -38,8 +38,8 @@ func WriteAbove(ctx context.Context, path string, b Backing, src disk.Source, ch
 	if err := a.writeClusters(ctx, f); err != nil {
 		return err
 	}
-	a.fit()
-	return writeAll(f, map[int64][]byte{0: a.header(b), a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.counts()})
+	a.placeRefcounts()
+	return writeAll(f, map[int64][]byte{0: a.encodeHeader(b), a.l1: a.l1Table(), a.refTable: a.refTableBytes(), a.refBlocks: a.refBlockBytes()})
 }
 
 // OpenAbove opens an image of WriteAbove without its backing file: clusters that the image does not
@@ -73,19 +73,19 @@ func OpenOver(path string, beneath disk.Source) (*Source, error) {
 // An above is an image of few clusters. Those with data follow each other in the file:
 //
 //	header | L1 | L2 tables in use | data | refcount blocks | refcount table
-type above struct {
-	src      disk.Source
-	clusters []int64       // clusters of the disk, in order
-	held     int64         // how many of them have data in the file, so far
-	tables   []int64       // numbers of L2 tables in use, in order
-	table    map[int64]int // and their places among those
+type overlayWriter struct {
+	src          disk.Source
+	clusters     []int64       // clusters of the disk, in order
+	dataClusters int64         // how many of them have data in the file, so far
+	tables       []int64       // numbers of L2 tables in use, in order
+	tableIndex   map[int64]int // and their places among those
 
 	l1, l2, data, refBlocks, refTable, end int64 // offsets in the file
 	l1Entries, blocks                      int64
 }
 
-func newAbove(src disk.Source, changed []disk.Range) *above {
-	a := &above{src: src, table: map[int64]int{}, l1Entries: ceilDiv(src.Size(), clusterSize*entriesPerL2)}
+func newOverlayWriter(src disk.Source, changed []disk.Range) *overlayWriter {
+	a := &overlayWriter{src: src, tableIndex: map[int64]int{}, l1Entries: ceilDiv(src.Size(), clusterSize*entriesPerL2)}
 	for _, r := range changed {
 		for c := r.Off / clusterSize; c*clusterSize < r.End(); c++ {
 			if n := len(a.clusters); n > 0 && a.clusters[n-1] >= c {
@@ -93,7 +93,7 @@ func newAbove(src disk.Source, changed []disk.Range) *above {
 			}
 			a.clusters = append(a.clusters, c)
 			if t := c / entriesPerL2; len(a.tables) == 0 || a.tables[len(a.tables)-1] != t {
-				a.table[t] = len(a.tables)
+				a.tableIndex[t] = len(a.tables)
 				a.tables = append(a.tables, t)
 			}
 		}
@@ -104,10 +104,10 @@ func newAbove(src disk.Source, changed []disk.Range) *above {
 	return a
 }
 
-// fit places the parts after the data, and computes the number of refcount blocks, which count
+// placeRefcounts places the parts after the data, and computes the number of refcount blocks, which count
 // themselves as well.
-func (a *above) fit() {
-	a.refBlocks = a.data + a.held*clusterSize
+func (a *overlayWriter) placeRefcounts() {
+	a.refBlocks = a.data + a.dataClusters*clusterSize
 	for {
 		a.blocks++
 		a.refTable = a.refBlocks + a.blocks*clusterSize
@@ -118,8 +118,8 @@ func (a *above) fit() {
 	}
 }
 
-// check refuses what no header can say.
-func (a *above) check(b Backing) error {
+// checkLimits refuses what no header can say.
+func (a *overlayWriter) checkLimits(b Backing) error {
 	if b.Path == "" || len(b.Path) > maxBackingName || b.Format != "raw" && b.Format != "qcow2" {
 		return fault.New(fault.Invalid, "an image above %q, which is %q", b.Path, b.Format)
 	}
@@ -129,8 +129,8 @@ func (a *above) check(b Backing) error {
 	return nil
 }
 
-// header returns the header with the name of the backing file.
-func (a *above) header(b Backing) []byte {
+// encodeHeader returns the header with the name of the backing file.
+func (a *overlayWriter) encodeHeader(b Backing) []byte {
 	h := header{version: 3, clusterBits: clusterBits, size: a.src.Size(), l1Entries: uint32(a.l1Entries), l1Offset: a.l1,
 		refTable: a.refTable, refTableCount: uint32((a.end - a.refTable) / clusterSize)}
 	out := h.encode()
@@ -143,7 +143,7 @@ func (a *above) header(b Backing) []byte {
 	return append(out, b.Path...)
 }
 
-func (a *above) l1Table() []byte {
+func (a *overlayWriter) l1Table() []byte {
 	out := make([]byte, a.l2-a.l1)
 	for i, t := range a.tables {
 		binary.BigEndian.PutUint64(out[t*8:], uint64(a.l2+int64(i)*clusterSize)|copied)
@@ -151,8 +151,8 @@ func (a *above) l1Table() []byte {
 	return out
 }
 
-// counts returns the refcount blocks: every cluster of the file is used once.
-func (a *above) counts() []byte {
+// refBlockBytes returns the refcount blocks: every cluster of the file is used once.
+func (a *overlayWriter) refBlockBytes() []byte {
 	out := make([]byte, a.refTable-a.refBlocks)
 	for i := range a.end / clusterSize {
 		out[i*2+1] = 1
@@ -160,7 +160,7 @@ func (a *above) counts() []byte {
 	return out
 }
 
-func (a *above) refTableBytes() []byte {
+func (a *overlayWriter) refTableBytes() []byte {
 	out := make([]byte, a.end-a.refTable)
 	for i := range a.blocks {
 		binary.BigEndian.PutUint64(out[i*8:], uint64(a.refBlocks+i*clusterSize))
@@ -169,7 +169,7 @@ func (a *above) refTableBytes() []byte {
 }
 
 // writeClusters writes the data, and each L2 table once it is complete.
-func (a *above) writeClusters(ctx context.Context, f *os.File) error {
+func (a *overlayWriter) writeClusters(ctx context.Context, f *os.File) error {
 	table, cluster := make([]byte, clusterSize), make([]byte, clusterSize)
 	for i, c := range a.clusters {
 		entry, err := a.writeCluster(ctx, f, c, cluster)
@@ -181,7 +181,7 @@ func (a *above) writeClusters(ctx context.Context, f *os.File) error {
 		if i+1 < len(a.clusters) && a.clusters[i+1]/entriesPerL2 == t {
 			continue
 		}
-		if err := writeAll(f, map[int64][]byte{a.l2 + int64(a.table[t])*clusterSize: table}); err != nil {
+		if err := writeAll(f, map[int64][]byte{a.l2 + int64(a.tableIndex[t])*clusterSize: table}); err != nil {
 			return err
 		}
 		clear(table)
@@ -191,7 +191,7 @@ func (a *above) writeClusters(ctx context.Context, f *os.File) error {
 
 // writeCluster writes cluster c of the disk, by way of buf, and returns its L2 entry. Zeros are in the
 // entry alone: what a guest trimmed may be most of its disk.
-func (a *above) writeCluster(ctx context.Context, f *os.File, c int64, buf []byte) (entry uint64, err error) {
+func (a *overlayWriter) writeCluster(ctx context.Context, f *os.File, c int64, buf []byte) (entry uint64, err error) {
 	p := buf[:min(clusterSize, a.src.Size()-c*clusterSize)]
 	clear(buf[len(p):])
 	if err := a.src.ReadAt(ctx, p, c*clusterSize); err != nil {
@@ -200,8 +200,8 @@ func (a *above) writeCluster(ctx context.Context, f *os.File, c int64, buf []byt
 	if disk.AllZero(p) {
 		return flagZero, nil
 	}
-	at := a.data + a.held*clusterSize
-	a.held++
+	at := a.data + a.dataClusters*clusterSize
+	a.dataClusters++
 	return uint64(at) | copied, writeAll(f, map[int64][]byte{at: buf})
 }
 
