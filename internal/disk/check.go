@@ -34,10 +34,10 @@ func (c *Check) WriteAt(ctx context.Context, b []byte, off int64) error {
 	if err := CheckRange(c.Size(), r); err != nil {
 		return err
 	}
-	if err := c.compare(ctx, b, off); err != nil {
+	if err := c.compareBytes(ctx, b, off); err != nil {
 		return err
 	}
-	return c.cover(r)
+	return c.countBytes(r)
 }
 
 // Zero fails unless the expected content of r is zeros.
@@ -57,22 +57,22 @@ func (c *Check) Zero(ctx context.Context, r Range) error {
 			return err
 		}
 	}
-	return c.cover(r)
+	return c.countBytes(r)
 }
 
 // compareZero reads r, which the source calls data, and fails unless it is zeros.
 func (c *Check) compareZero(ctx context.Context, r Range) error {
 	zero := make([]byte, min(r.Len, checkGrain))
 	for off := r.Off; off < r.End(); off += checkGrain {
-		if err := c.compare(ctx, zero[:min(checkGrain, r.End()-off)], off); err != nil {
+		if err := c.compareBytes(ctx, zero[:min(checkGrain, r.End()-off)], off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Check) compare(ctx context.Context, got []byte, off int64) error {
-	if p, ok := c.want.(*Pattern); ok && p.matches(got, off) {
+func (c *Check) compareBytes(ctx context.Context, got []byte, off int64) error {
+	if p, ok := c.want.(*Pattern); ok && p.isEqual(got, off) {
 		return nil
 	}
 	want := make([]byte, len(got))
@@ -89,17 +89,17 @@ func (c *Check) compare(ctx context.Context, got []byte, off int64) error {
 	return fmt.Errorf("wrong byte at %d: got %#02x, want %#02x", off+int64(i), got[i], want[i])
 }
 
-// matches compares got with p without a second buffer; false means look closer.
-func (p *Pattern) matches(got []byte, off int64) bool {
+// isEqual compares got with p without a second buffer; false means look closer.
+func (p *Pattern) isEqual(got []byte, off int64) bool {
 	same := true
-	p.walk(Range{off, int64(len(got))}, func(e Extent) {
+	p.eachExtent(Range{off, int64(len(got))}, func(e Extent) {
 		same = same && e.Kind == Data && wordsMatch(got[e.Off-off:e.End()-off], e.Off)
 	})
 	return same
 }
 
-// cover counts the bytes of r as seen.
-func (c *Check) cover(r Range) error {
+// countBytes counts the bytes of r as seen.
+func (c *Check) countBytes(r Range) error {
 	for off := r.Off; off < r.End(); {
 		grain := off / checkGrain
 		end := min((grain+1)*checkGrain, r.End())

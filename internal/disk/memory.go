@@ -23,9 +23,9 @@ const (
 // some to give; so allocate much at once and cut it up.
 func AlignedMemory(n int64) []byte {
 	if n < hugePage {
-		return aligned(n, MemoryAlign)
+		return allocateAligned(n, MemoryAlign)
 	}
-	b := aligned(n, hugePage)
+	b := allocateAligned(n, hugePage)
 	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice: without it things are slower, not wrong
 	return b
 }
@@ -42,15 +42,15 @@ func ReleaseUnused(n int64) {
 	}
 }
 
-// aligned returns n bytes at a multiple of align. What it does not return is never
+// allocateAligned returns n bytes at a multiple of align. What it does not return is never
 // touched, and so takes no memory.
-func aligned(n, align int64) []byte {
+func allocateAligned(n, align int64) []byte {
 	b := make([]byte, n+align)
-	skip := -int64(address(b)) & (align - 1)
+	skip := -int64(addressOf(b)) & (align - 1)
 	return b[skip : skip+n : skip+n]
 }
 
 // IsAligned reports whether b begins at a multiple of MemoryAlign.
-func IsAligned(b []byte) bool { return address(b)&(MemoryAlign-1) == 0 }
+func IsAligned(b []byte) bool { return addressOf(b)&(MemoryAlign-1) == 0 }
 
-func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
+func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -49,7 +49,7 @@ func (p *Pattern) ReadAt(ctx context.Context, b []byte, off int64) error {
 	if err := CheckRange(p.size, r); err != nil {
 		return err
 	}
-	p.walk(r, func(e Extent) {
+	p.eachExtent(r, func(e Extent) {
 		part := b[e.Off-off : e.End()-off]
 		if e.Kind == Zero {
 			clear(part)
@@ -66,7 +66,7 @@ func (p *Pattern) Extents(ctx context.Context, r Range) ([]Extent, error) {
 		return nil, err
 	}
 	var out []Extent
-	p.walk(r, func(e Extent) {
+	p.eachExtent(r, func(e Extent) {
 		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
 			out[n-1].Len += e.Len
 			return
@@ -76,8 +76,8 @@ func (p *Pattern) Extents(ctx context.Context, r Range) ([]Extent, error) {
 	return out, ctx.Err()
 }
 
-// walk calls f for the extents of r in order.
-func (p *Pattern) walk(r Range, f func(Extent)) {
+// eachExtent calls f for the extents of r in order.
+func (p *Pattern) eachExtent(r Range, f func(Extent)) {
 	for off := r.Off; off < r.End(); {
 		cell := off / patternCell * patternCell
 		data := p.dataIn(cell)
@@ -101,7 +101,7 @@ func (p *Pattern) dataIn(cell int64) Range {
 	if p.fill == patternFull {
 		return whole
 	}
-	h := mix(p.seed ^ uint64(cell))
+	h := mixBits(p.seed ^ uint64(cell))
 	if h&(patternFull-1) >= p.fill {
 		return Range{Off: cell}
 	}
@@ -110,8 +110,8 @@ func (p *Pattern) dataIn(cell int64) Range {
 	return Range{cell + head, patternCell - head - tail}
 }
 
-// mix is the finalizer of SplitMix64: neighbouring seeds give unrelated words.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of SplitMix64: neighbouring seeds give unrelated words.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -57,18 +57,18 @@ func (b *Bitmap) Has(off int64) bool {
 // starts at r's end.
 func (b *Bitmap) Next(r disk.Range) disk.Range {
 	limit := (r.End() + b.grain - 1) / b.grain
-	first := b.seek(r.Off/b.grain, limit, 0)
+	first := b.findBit(r.Off/b.grain, limit, 0)
 	if r.Empty() || first == limit {
 		return disk.Range{Off: r.End()}
 	}
 	off := max(first*b.grain, r.Off)
-	end := min(b.seek(first, limit, ^uint64(0))*b.grain, r.End())
+	end := min(b.findBit(first, limit, ^uint64(0))*b.grain, r.End())
 	return disk.Range{Off: off, Len: end - off}
 }
 
-// seek returns the first bit in [i, limit) that is set after its word was xored with
+// findBit returns the first bit in [i, limit) that is set after its word was xored with
 // flip; with all ones that is the first clear bit. Without any it returns limit.
-func (b *Bitmap) seek(i, limit int64, flip uint64) int64 {
+func (b *Bitmap) findBit(i, limit int64, flip uint64) int64 {
 	for w := i / 64; w*64 < limit; w++ {
 		word := b.words[w].Load() ^ flip
 		if w == i/64 {

@@ -66,14 +66,14 @@ func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Sou
 }
 
 func readsEveryByte(t *testing.T, src, want disk.Source) {
-	compare(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
+	compareRange(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
 }
 
 func readsAnywhere(t *testing.T, src, want disk.Source) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		r := anyRange(rnd, want.Size(), 300<<10)
-		compare(t, src, want, r, r.Len)
+		compareRange(t, src, want, r, r.Len)
 	}
 }
 
@@ -84,7 +84,7 @@ func readsInParallel(t *testing.T, src, want disk.Source) {
 			rnd := rand.New(rand.NewPCG(uint64(i), 3))
 			for range 10 {
 				r := anyRange(rnd, want.Size(), 200<<10)
-				if !same(t, src, want, r) {
+				if !isSame(t, src, want, r) {
 					t.Errorf("%v differs", r)
 				}
 			}
@@ -166,7 +166,7 @@ func streamsRanges(t *testing.T, src, want disk.Source) {
 		if err := body.Close(); err != nil {
 			t.Errorf("close stream %v: %v", r, err)
 		}
-		if err != nil || !bytes.Equal(got, read(t, want, r)) {
+		if err != nil || !bytes.Equal(got, readRange(t, want, r)) {
 			t.Errorf("stream %v: %d bytes, error %v; content differs or is short", r, len(got), err)
 		}
 	}
@@ -180,23 +180,23 @@ func stopsWhenCancelled(t *testing.T, src, _ disk.Source) {
 	}
 }
 
-// compare fails the test unless src and want agree on r, read in steps.
-func compare(t *testing.T, src, want disk.Source, r disk.Range, step int64) {
+// compareRange fails the test unless src and want agree on r, read in steps.
+func compareRange(t *testing.T, src, want disk.Source, r disk.Range, step int64) {
 	t.Helper()
 	for off := r.Off; off < r.End(); off += step {
 		part := disk.Range{Off: off, Len: min(step, r.End()-off)}
-		if !same(t, src, want, part) {
+		if !isSame(t, src, want, part) {
 			t.Fatalf("%v differs", part)
 		}
 	}
 }
 
-func same(t *testing.T, src, want disk.Source, r disk.Range) bool {
+func isSame(t *testing.T, src, want disk.Source, r disk.Range) bool {
 	t.Helper()
-	return bytes.Equal(read(t, src, r), read(t, want, r))
+	return bytes.Equal(readRange(t, src, r), readRange(t, want, r))
 }
 
-func read(t *testing.T, src disk.Source, r disk.Range) []byte {
+func readRange(t *testing.T, src disk.Source, r disk.Range) []byte {
 	t.Helper()
 	b := make([]byte, r.Len)
 	if err := src.ReadAt(t.Context(), b, r.Off); err != nil {

@@ -8,12 +8,12 @@ const (
 )
 
 // buffers lends aligned memory. At most bufferCount are out; take waits for one.
-type buffers struct {
+type bufferPool struct {
 	free chan []byte // never closed; nil stands for one not made yet
 }
 
-func newBuffers() *buffers {
-	b := &buffers{free: make(chan []byte, bufferCount)}
+func newBuffers() *bufferPool {
+	b := &bufferPool{free: make(chan []byte, bufferCount)}
 	for range bufferCount {
 		b.free <- nil
 	}
@@ -22,11 +22,11 @@ func newBuffers() *buffers {
 
 // take lends a buffer of bufferSize bytes until give. Nobody takes a second one before
 // giving back the first, so takers never wait for each other in a circle.
-func (b *buffers) take() []byte {
+func (b *bufferPool) take() []byte {
 	if p := <-b.free; p != nil {
 		return p
 	}
 	return disk.AlignedMemory(bufferSize)
 }
 
-func (b *buffers) give(p []byte) { b.free <- p }
+func (b *bufferPool) give(p []byte) { b.free <- p }

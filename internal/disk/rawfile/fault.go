@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// fault adds the kind and remedy to an error of this image. r is the affected range.
-func (f *File) fault(verb string, r disk.Range, err error) error {
+// newFault adds the kind and remedy to an error of this image. r is the affected range.
+func (f *File) newFault(verb string, r disk.Range, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -36,12 +36,12 @@ type File struct {
 	mode    Mode
 	cached  *os.File       // file for all access that is not direct
 	direct  *os.File       // O_DIRECT; nil unless mode is Direct
-	buffers *buffers       // buffers for memory that is not aligned
-	behind  *behind        // writes that return early; nil unless mode is Behind
+	buffers *bufferPool    // buffers for memory that is not aligned
+	behind  *writeBehind   // writes that return early; nil unless mode is Behind
 	written *bitmap.Bitmap // written parts of a new file; nil means that any byte may hold data
 
-	inTurn bool       // writes do not run in parallel, and would only fight
-	turn   sync.Mutex // held by one, where inTurn is set
+	serialize bool       // writes do not run in parallel, and would only fight
+	writeMu   sync.Mutex // held by one, where inTurn is set
 
 	mu     sync.Mutex
 	broken error // first failed Sync: data before it may be lost
@@ -56,7 +56,7 @@ func Create(path string, size int64, o Options) (*File, error) {
 		return nil, openFault("create", path, err)
 	}
 	f := &File{path: path, size: size, cached: file, buffers: newBuffers()}
-	if err := f.create(o); err != nil {
+	if err := f.initCreated(o); err != nil {
 		_ = f.Close() // the first error has more information
 		_ = os.Remove(path)
 		return nil, err
@@ -64,12 +64,12 @@ func Create(path string, size int64, o Options) (*File, error) {
 	return f, nil
 }
 
-func (f *File) create(o Options) error {
-	if err := lock(f.cached); err != nil {
+func (f *File) initCreated(o Options) error {
+	if err := lockFile(f.cached); err != nil {
 		return err
 	}
 	if err := f.cached.Truncate(f.size); err != nil {
-		return f.fault("create", disk.Range{Len: f.size}, err)
+		return f.newFault("create", disk.Range{Len: f.size}, err)
 	}
 	f.written = bitmap.New(f.size, writtenGrain)
 	f.chooseMode(o.Mode)
@@ -87,15 +87,15 @@ func Open(path string, o Options) (*File, error) {
 		return nil, openFault("open", path, err)
 	}
 	f := &File{path: path, cached: file, buffers: newBuffers(), device: isDevice(path)}
-	if err := f.open(o); err != nil {
+	if err := f.initOpened(o); err != nil {
 		_ = f.Close() // the first error has more information
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *File) open(o Options) error {
-	if err := lock(f.cached); err != nil {
+func (f *File) initOpened(o Options) error {
+	if err := lockFile(f.cached); err != nil {
 		return err
 	}
 	if err := f.completeCreate(o.Size); err != nil {

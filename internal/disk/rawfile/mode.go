@@ -34,7 +34,7 @@ func (m Mode) String() string {
 
 // chooseMode takes the first mode from m on that the file system lets us have.
 func (f *File) chooseMode(m Mode) {
-	f.mode, f.inTurn = m, isTmpfs(f.cached)
+	f.mode, f.serialize = m, isTmpfs(f.cached)
 	if f.mode == Direct {
 		if f.direct = openDirect(f.cached, os.O_WRONLY); f.direct == nil {
 			f.mode = Uncached

@@ -17,7 +17,7 @@ func (f *File) completeCreate(size int64) error {
 		return err
 	}
 	if err := f.cached.Truncate(size); err != nil {
-		return f.fault("create", disk.Range{Len: size}, err)
+		return f.newFault("create", disk.Range{Len: size}, err)
 	}
 	return nil
 }
@@ -34,7 +34,7 @@ func (f *File) Grow(ctx context.Context, size int64) error {
 	}
 	f.size = size // size for the remedy
 	if err := f.cached.Truncate(size); err != nil {
-		return f.fault("grow", disk.Range{Off: was, Len: size - was}, err)
+		return f.newFault("grow", disk.Range{Off: was, Len: size - was}, err)
 	}
 	return f.Sync(ctx)
 }

@@ -31,7 +31,7 @@ type Source struct {
 	drop     bool        // take pages out of the cache before each read, and prove it
 	unproven atomic.Bool // some read may have come from the cache after all
 	memory   bool        // the file system has no medium but memory
-	buffers  *buffers
+	buffers  *bufferPool
 }
 
 // OpenSource opens an image, or a block device, for reading.
@@ -72,7 +72,7 @@ func (s *Source) Close() error {
 
 // Extents describes r by the file's holes.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out []disk.Extent
@@ -94,23 +94,23 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 // ReadAt fills p from off.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return err
 	}
-	if err := s.read(p, off); err != nil {
+	if err := s.readFrom(p, off); err != nil {
 		return storageFault(s.path, fmt.Errorf("read image %s at %v: %w", s.path, r, err))
 	}
 	return nil
 }
 
-func (s *Source) check(ctx context.Context, r disk.Range) error {
+func (s *Source) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-func (s *Source) read(p []byte, off int64) error {
+func (s *Source) readFrom(p []byte, off int64) error {
 	if s.direct != nil {
 		return s.readDirect(p, off)
 	}

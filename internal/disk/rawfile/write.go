@@ -15,30 +15,30 @@ import (
 // medium where the mode is Direct.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := f.check(ctx, r); err != nil {
+	if err := f.checkWrite(ctx, r); err != nil {
 		return err
 	}
 	if f.written != nil {
 		f.written.Set(r)
 	}
-	if f.inTurn {
-		f.turn.Lock()
-		defer f.turn.Unlock()
+	if f.serialize {
+		f.writeMu.Lock()
+		defer f.writeMu.Unlock()
 	}
-	if err := f.write(p, off); err != nil {
-		return f.fault("write", r, err)
+	if err := f.writeAt(p, off); err != nil {
+		return f.newFault("write", r, err)
 	}
 	return nil
 }
 
-func (f *File) check(ctx context.Context, r disk.Range) error {
+func (f *File) checkWrite(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-func (f *File) write(p []byte, off int64) error {
+func (f *File) writeAt(p []byte, off int64) error {
 	switch f.mode {
 	case Direct:
 		return f.writeSplit(p, off)
@@ -48,12 +48,12 @@ func (f *File) write(p []byte, off int64) error {
 	if err := writeAll(f.cached, p, off); err != nil {
 		return err
 	}
-	return f.behind.wrote(disk.Range{Off: off, Len: int64(len(p))})
+	return f.behind.addWrite(disk.Range{Off: off, Len: int64(len(p))})
 }
 
 // writeSplit writes the whole blocks of p directly, and the rest at both ends through the page cache.
 func (f *File) writeSplit(p []byte, off int64) error {
-	head, body := split(off, len(p))
+	head, body := splitBlocks(off, len(p))
 	if err := writeAll(f.cached, p[:head], off); err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func (f *File) writeSplit(p []byte, off int64) error {
 	return writeAll(f.cached, p[body:], off+int64(body))
 }
 
-// split returns how many of the n bytes at off come before the first whole block, and
+// splitBlocks returns how many of the n bytes at off come before the first whole block, and
 // how many are in whole blocks.
-func split(off int64, n int) (head, body int) {
+func splitBlocks(off int64, n int) (head, body int) {
 	head = min(int(-off&(Align-1)), n)
 	return head, (n - head) &^ (Align - 1)
 }
@@ -95,7 +95,7 @@ func (f *File) writeDirect(p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil
 	}
-	n, err := pwrite(f.direct, p, off)
+	n, err := writeOnce(f.direct, p, off)
 	if n == len(p) {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (f *File) writeDirect(p []byte, off int64) error {
 // writeAll writes p through the page cache.
 func writeAll(file *os.File, p []byte, off int64) error {
 	for len(p) > 0 {
-		n, err := pwrite(file, p, off)
+		n, err := writeOnce(file, p, off)
 		if err != nil {
 			return err
 		}
@@ -132,9 +132,9 @@ func writeUncached(file *os.File, p []byte, off int64) error {
 	return nil
 }
 
-// pwrite writes once. It returns an error if nothing at all was written.
-func pwrite(file *os.File, p []byte, off int64) (n int, err error) {
-	err = retry(func() error {
+// writeOnce writes once. It returns an error if nothing at all was written.
+func writeOnce(file *os.File, p []byte, off int64) (n int, err error) {
+	err = retryInterrupted(func() error {
 		n, err = unix.Pwrite(int(file.Fd()), p, off)
 		return err
 	})
@@ -144,8 +144,8 @@ func pwrite(file *os.File, p []byte, off int64) (n int, err error) {
 	return max(n, 0), err
 }
 
-// retry repeats a system call that a signal interrupted.
-func retry(call func() error) error {
+// retryInterrupted repeats a system call that a signal interrupted.
+func retryInterrupted(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {
 			return err

@@ -20,56 +20,56 @@ const zeroStep = 1 << 30
 // punching a hole where there is data, and by writing zeros where the file system has
 // no holes.
 func (f *File) Zero(ctx context.Context, r disk.Range) error {
-	if err := f.check(ctx, r); err != nil {
+	if err := f.checkWrite(ctx, r); err != nil {
 		return err
 	}
 	if f.written == nil {
-		return f.clear(ctx, r)
+		return f.punchData(ctx, r)
 	}
 	for rest := r; ; {
 		run := f.written.Next(rest)
 		if run.Empty() {
 			return nil
 		}
-		if err := f.clear(ctx, run); err != nil {
+		if err := f.punchData(ctx, run); err != nil {
 			return err
 		}
 		rest = disk.Range{Off: run.End(), Len: r.End() - run.End()}
 	}
 }
 
-// clear zeroes the part of r that is not a hole already.
-func (f *File) clear(ctx context.Context, r disk.Range) error {
+// punchData zeroes the part of r that is not a hole already.
+func (f *File) punchData(ctx context.Context, r disk.Range) error {
 	for off := nextData(f.cached, r); off < r.End(); {
 		step := disk.Range{Off: off, Len: min(zeroStep, r.End()-off)}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := f.clearStep(step); err != nil {
-			return f.fault("zero", step, err)
+		if err := f.zeroStepped(step); err != nil {
+			return f.newFault("zero", step, err)
 		}
 		off = nextData(f.cached, disk.Range{Off: step.End(), Len: r.End() - step.End()})
 	}
 	return nil
 }
 
-// clearStep tries the cheapest first.
-func (f *File) clearStep(r disk.Range) error {
+// zeroStepped tries the cheapest first.
+func (f *File) zeroStepped(r disk.Range) error {
 	fd := int(f.cached.Fd())
-	err := retry(func() error {
+	err := retryInterrupted(func() error {
 		return unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, r.Off, r.Len)
 	})
-	if f.device && refused(err) {
+	if f.device && isRefused(err) {
 		err = blockZeroOut(f.cached, r)
 	}
-	if refused(err) {
-		return f.blank(r)
+	if isRefused(err) {
+		return f.writeZeros(r)
 	}
 	return err
 }
 
-// refused reports that a call is not there, or not for this file.
-func refused(err error) bool {
+// isRefused reports that a call is not there, or not for this file.
+func isRefused(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
 		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY)
 }
@@ -84,9 +84,9 @@ func blockZeroOut(device *os.File, r disk.Range) error {
 	return nil
 }
 
-// blank writes zeros over data. It reads first: NFS before 4.2 cannot report holes, and writing would
+// writeZeros writes zeros over data. It reads first: NFS before 4.2 cannot report holes, and writing would
 // fill them all.
-func (f *File) blank(r disk.Range) error {
+func (f *File) writeZeros(r disk.Range) error {
 	b := f.buffers.take()
 	defer f.buffers.give(b)
 	for off := r.Off; off < r.End(); off += bufferSize {
@@ -98,20 +98,20 @@ func (f *File) blank(r disk.Range) error {
 			continue
 		}
 		clear(p)
-		if err := f.writeLent(p, off); err != nil {
+		if err := f.writeBuffer(p, off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeLent is write for a lent buffer, which must not wait for another one: it goes
+// writeBuffer is write for a lent buffer, which must not wait for another one: it goes
 // through the page cache unless it is aligned.
-func (f *File) writeLent(p []byte, off int64) error {
+func (f *File) writeBuffer(p []byte, off int64) error {
 	if off&(Align-1) != 0 {
 		return writeAll(f.cached, p, off)
 	}
-	return f.write(p, off)
+	return f.writeAt(p, off)
 }
 
 // zeros is what blank compares with; it is never written to.

@@ -43,8 +43,8 @@ type signature struct {
 	remedy string // remedy with %s for the quoted path; empty uses that of convert
 }
 
-// convert is the remedy for formats that qemu-img reads, by the name it has for them.
-func convert(name string) string {
+// convertHint is the remedy for formats that qemu-img reads, by the name it has for them.
+func convertHint(name string) string {
 	return "convert it first: qemu-img convert -f " + name + " -O qcow2 %s disk.qcow2"
 }
 
@@ -52,15 +52,15 @@ var signatures = []signature{
 	{0, "KDMV", VMDK, ""},                             // hosted sparse, streamOptimized
 	{0, "COWD", VMDK, ""},                             // delta
 	{0, "\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK, ""}, // seSparse
-	{0, "QFI\xfb\x00\x00\x00\x01", "qcow (version 1)", convert("qcow")},
+	{0, "QFI\xfb\x00\x00\x00\x01", "qcow (version 1)", convertHint("qcow")},
 	{0, "QFI\xfb", QCOW2, ""},
-	{0, "QED\x00", "QED", convert("qed")},
-	{64, "\x7f\x10\xda\xbe", VDI, convert("vdi")},
-	{0, "vhdxfile", VHDX, convert("vhdx")},
-	{0, "conectix", VHD, convert("vpc")}, // dynamic and differencing; a copy of the footer
-	{0, "WithoutFreeSpace", "Parallels", convert("parallels")},
-	{0, "WithouFreSpacExt", "Parallels", convert("parallels")},
-	{0, "Bochs Virtual HD Image", "Bochs", convert("bochs")},
+	{0, "QED\x00", "QED", convertHint("qed")},
+	{64, "\x7f\x10\xda\xbe", VDI, convertHint("vdi")},
+	{0, "vhdxfile", VHDX, convertHint("vhdx")},
+	{0, "conectix", VHD, convertHint("vpc")}, // dynamic and differencing; a copy of the footer
+	{0, "WithoutFreeSpace", "Parallels", convertHint("parallels")},
+	{0, "WithouFreSpacExt", "Parallels", convertHint("parallels")},
+	{0, "Bochs Virtual HD Image", "Bochs", convertHint("bochs")},
 	{0, "\x1f\x8b", Gzip, "unpack it first: gunzip -k %s"},
 	{0, "\xfd7zXZ\x00", XZ, "unpack it first: xz -dk %s"},
 	{0, "\x28\xb5\x2f\xfd", Zstd, "unpack it first: zstd -dk %s"},
@@ -75,15 +75,15 @@ var signatures = []signature{
 
 // tails are what files of a format have in their last 512 bytes.
 var tails = []signature{
-	{0, "conectix", VHD, convert("vpc")}, // fixed: raw bytes with a footer
-	{1, "conectix", VHD, convert("vpc")}, // older writers: a footer of 511 bytes
-	{0, "koly", "DMG", convert("dmg")},
+	{0, "conectix", VHD, convertHint("vpc")}, // fixed: raw bytes with a footer
+	{1, "conectix", VHD, convertHint("vpc")}, // older writers: a footer of 511 bytes
+	{0, "koly", "DMG", convertHint("dmg")},
 }
 
 // Identify returns the format of a file that begins with head, which has HeadSize bytes or is
 // the whole file, and ends with tail, which has TailSize bytes or is nil.
 func Identify(head, tail []byte) Format {
-	if s := find(head, tail); s != nil {
+	if s := findSignature(head, tail); s != nil {
 		return s.format
 	}
 	if IsDescriptor(head) {
@@ -92,9 +92,9 @@ func Identify(head, tail []byte) Format {
 	return ""
 }
 
-func find(head, tail []byte) *signature {
+func findSignature(head, tail []byte) *signature {
 	for i, s := range signatures {
-		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && plausible(s, head) {
+		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && isPlausible(s, head) {
 			return &signatures[i]
 		}
 	}
@@ -106,9 +106,9 @@ func find(head, tail []byte) *signature {
 	return nil
 }
 
-// plausible looks at more than the signature where that is short: the disk of a guest may
+// isPlausible looks at more than the signature where that is short: the disk of a guest may
 // begin with those bytes by chance.
-func plausible(s signature, head []byte) bool {
+func isPlausible(s signature, head []byte) bool {
 	switch s.format {
 	case Gzip: // method deflate, no reserved flag
 		return len(head) > 3 && head[2] == 8 && head[3]&0xe0 == 0
@@ -149,7 +149,7 @@ func IsDescriptor(head []byte) bool {
 // Refuse returns the error for a file of a format that decamp does not read. Identify has
 // returned the format for the same bytes.
 func Refuse(path string, head, tail []byte) error {
-	s := find(head, tail)
+	s := findSignature(head, tail)
 	if s == nil || s.remedy == "" {
 		return nil
 	}

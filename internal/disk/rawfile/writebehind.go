@@ -16,7 +16,7 @@ const behindWindow = 32 << 20
 // behind keeps what goes through the page cache from staying there. It starts the
 // write-back of each write at once and, when the window is full, waits for the oldest
 // and drops it.
-type behind struct {
+type writeBehind struct {
 	file *os.File
 
 	mu     sync.Mutex
@@ -25,13 +25,13 @@ type behind struct {
 }
 
 // newBehind makes room for a window of 64 KiB writes.
-func newBehind(file *os.File) *behind {
-	return &behind{file: file, queue: make([]disk.Range, 0, behindWindow/(64<<10))}
+func newBehind(file *os.File) *writeBehind {
+	return &writeBehind{file: file, queue: make([]disk.Range, 0, behindWindow/(64<<10))}
 }
 
-// wrote takes a range that was just written.
-func (b *behind) wrote(r disk.Range) error {
-	if err := b.start(r); err != nil {
+// addWrite takes a range that was just written.
+func (b *writeBehind) addWrite(r disk.Range) error {
+	if err := b.startWriteback(r); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -39,18 +39,18 @@ func (b *behind) wrote(r disk.Range) error {
 	b.queued += r.Len
 	b.mu.Unlock()
 	for {
-		old, ok := b.pop()
+		old, ok := b.popOldest()
 		if !ok {
 			return nil
 		}
-		if err := b.drop(old); err != nil {
+		if err := b.dropPages(old); err != nil {
 			return err
 		}
 	}
 }
 
-// pop takes the oldest range out of a full window.
-func (b *behind) pop() (disk.Range, bool) {
+// popOldest takes the oldest range out of a full window.
+func (b *writeBehind) popOldest() (disk.Range, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.queued <= behindWindow && len(b.queue) < cap(b.queue) {
@@ -62,17 +62,17 @@ func (b *behind) pop() (disk.Range, bool) {
 	return old, true
 }
 
-// start begins the write-back of r without waiting for it.
-func (b *behind) start(r disk.Range) error {
-	return retry(func() error {
+// startWriteback begins the write-back of r without waiting for it.
+func (b *writeBehind) startWriteback(r disk.Range) error {
+	return retryInterrupted(func() error {
 		return unix.SyncFileRange(int(b.file.Fd()), r.Off, r.Len, unix.SYNC_FILE_RANGE_WRITE)
 	})
 }
 
-// drop waits until r is written and takes its pages out of the cache.
-func (b *behind) drop(r disk.Range) error {
+// dropPages waits until r is written and takes its pages out of the cache.
+func (b *writeBehind) dropPages(r disk.Range) error {
 	const wait = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	err := retry(func() error { return unix.SyncFileRange(int(b.file.Fd()), r.Off, r.Len, wait) })
+	err := retryInterrupted(func() error { return unix.SyncFileRange(int(b.file.Fd()), r.Off, r.Len, wait) })
 	if err != nil {
 		return err
 	}
