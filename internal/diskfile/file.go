@@ -35,12 +35,12 @@ type Options struct {
 // A File is an open disk. It is a disk.Source.
 type File struct {
 	disk.Source
-	Path  string // absolute, without symbolic links
-	Kind  Kind
-	vmdk  *vmdk.Disk // the file as VMDK; nil for other formats
-	qcow2 *qcow2.Source
-	files *record
-	how   finding
+	Path    string // absolute, without symbolic links
+	Kind    Kind
+	vmdk    *vmdk.Disk // the file as VMDK; nil for other formats
+	qcow2   *qcow2.Source
+	files   *fileRecord
+	finding finding
 }
 
 // Open opens the disk whose topmost file is at path.
@@ -55,18 +55,18 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	if o.Kind != "" && o.Kind != VMDK && o.Kind != QCOW2 && o.Kind != Raw {
 		return nil, fault.New(fault.Invalid, "no kind of disk is called %q", o.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
 	}
-	f := &File{Path: real, files: &record{}}
-	if f.how, err = find(real, o); err != nil {
+	f := &File{Path: real, files: &fileRecord{}}
+	if f.finding, err = findKind(real, o); err != nil {
 		return nil, err
 	}
-	f.Kind = f.how.kind
-	if err := f.open(ctx, o); err != nil {
+	f.Kind = f.finding.kind
+	if err := f.openKind(ctx, o); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *File) open(ctx context.Context, o Options) (err error) {
+func (f *File) openKind(ctx context.Context, o Options) (err error) {
 	switch f.Kind {
 	case VMDK:
 		return f.openVMDK(ctx, o)
@@ -79,8 +79,8 @@ func (f *File) open(ctx context.Context, o Options) (err error) {
 func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
 	folder, name := filepath.Split(f.Path)
 	f.files.from = vmdk.Folder(folder, o.Folders...)
-	if f.how.alone {
-		f.files.from = only{f.files.from, name}
+	if f.finding.noOthers {
+		f.files.from = singleFile{f.files.from, name}
 	}
 	if f.vmdk, err = vmdk.Open(ctx, f.files, name, vmdk.Options{IgnoreCID: o.IgnoreCID}); err != nil {
 		return err
@@ -91,12 +91,12 @@ func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
 
 // only opens one file of a folder. A guest can make its raw disk begin as a VMDK that names the
 // disks of others.
-type only struct {
+type singleFile struct {
 	vmdk.Files
 	name string
 }
 
-func (o only) Open(ctx context.Context, name string) (disk.Source, error) {
+func (o singleFile) Open(ctx context.Context, name string) (disk.Source, error) {
 	if name != o.name {
 		return nil, fault.New(fault.Unsupported, "%s is not named like a VMDK, but names another file, %s", o.name, name).
 			WithHint("if it is a VMDK that you trust: --from vmdk")
@@ -114,7 +114,7 @@ func (f *File) openQCOW2(o Options) (err error) {
 	}
 	f.Source = f.qcow2
 	for _, l := range f.qcow2.Layers() {
-		f.files.stat(l.Path)
+		f.files.addFile(l.Path)
 	}
 	return nil
 }
@@ -125,15 +125,15 @@ func (f *File) openRaw() error {
 		return err
 	}
 	f.Source = src
-	f.files.stat(f.Path)
+	f.files.addFile(f.Path)
 	return nil
 }
 
 // Warnings returns what the operator should know about the disk. Some are found only when
 // the place is read: ask again after reading.
 func (f *File) Warnings() (all []string) {
-	if f.how.warning != "" {
-		all = append(all, f.how.warning)
+	if f.finding.warning != "" {
+		all = append(all, f.finding.warning)
 	}
 	switch f.Kind {
 	case VMDK:
@@ -145,4 +145,4 @@ func (f *File) Warnings() (all []string) {
 }
 
 // Identity changes with the name, size or time of any file of the disk.
-func (f *File) Identity() string { return fmt.Sprintf("%s %s", f.Path, f.files.sum()) }
+func (f *File) Identity() string { return fmt.Sprintf("%s %s", f.Path, f.files.digest()) }

@@ -30,16 +30,16 @@ const (
 var kinds = map[signature.Format]Kind{signature.VMDK: VMDK, signature.QCOW2: QCOW2}
 
 // named are the formats that names claim. A name decides only if the content has no signature.
-var named = map[string]Kind{".vmdk": VMDK, ".qcow2": QCOW2, ".raw": Raw, ".img": Raw}
+var kindsByName = map[string]Kind{".vmdk": VMDK, ".qcow2": QCOW2, ".raw": Raw, ".img": Raw}
 
 // maxText is the longest file that may be a descriptor, in bytes.
 const maxText = 1 << 20
 
 // A finding is the format of a file, and how it was found.
 type finding struct {
-	kind    Kind
-	warning string // if name or --from disagree with the content
-	alone   bool   // the file may not name other files: its name claims that it is raw
+	kind     Kind
+	warning  string // if name or --from disagree with the content
+	noOthers bool   // the file may not name other files: its name claims that it is raw
 }
 
 // content is what identifies a file.
@@ -84,28 +84,28 @@ func readContent(path string) (c content, err error) {
 	return c, nil
 }
 
-// find determines the format of the file at path: by the user's option, by decamp's records, by its
+// findKind determines the format of the file at path: by the user's option, by decamp's records, by its
 // content, and by its name only if the content has no signature.
-func find(path string, o Options) (finding, error) {
+func findKind(path string, o Options) (finding, error) {
 	c, err := readContent(path)
 	if err != nil {
 		return finding{}, err
 	}
 	format := signature.Identify(c.head, c.tail)
 	if o.Kind != "" {
-		return c.forced(o.Kind, format)
+		return c.forcedFinding(o.Kind, format)
 	}
-	claim := c.claim()
+	claim := c.kindByName()
 	switch kind := kinds[format]; {
-	case o.RecordedRaw || c.recorded():
-		return c.isRecorded(format), nil
+	case o.RecordedRaw || c.isRecordedRaw():
+		return c.recordedFinding(format), nil
 	case strings.HasSuffix(strings.ToLower(filepath.Base(path)), "-flat.vmdk"):
-		return finding{}, c.isFlat()
+		return finding{}, c.flatDataError()
 	case c.device && kind == VMDK:
 		return finding{}, fault.New(fault.Unsupported, "%s is a block device, but its content is VMDK", path).
 			WithHint("copy it into a file to read it as VMDK; if it is the raw disk of a guest: --from raw")
 	case kind != "":
-		return c.found(kind, format, claim), nil
+		return c.contentFinding(kind, format, claim), nil
 	case format != "":
 		return finding{}, signature.Refuse(path, c.head, c.tail)
 	case claim == Raw:
@@ -119,23 +119,23 @@ func find(path string, o Options) (finding, error) {
 		WithHint("if it holds the bytes of a disk without any header: --from raw")
 }
 
-// claim returns the format that the name of the file claims; empty if it claims none.
-func (c content) claim() Kind {
+// kindByName returns the format that the name of the file claims; empty if it claims none.
+func (c content) kindByName() Kind {
 	if c.device {
 		return Raw
 	}
-	return named[strings.ToLower(filepath.Ext(c.path))]
+	return kindsByName[strings.ToLower(filepath.Ext(c.path))]
 }
 
-// recorded reports whether decamp wrote the file as a raw image: the manifest beside it is of a
+// isRecordedRaw reports whether decamp wrote the file as a raw image: the manifest beside it is of a
 // disk of its size. A qcow2 image that decamp writes is longer than its disk.
-func (c content) recorded() bool {
+func (c content) isRecordedRaw() bool {
 	info, err := manifest.ReadInfo(c.path + ".manifest")
 	return err == nil && info.Size == c.size
 }
 
-// isRecorded returns raw, whatever the guest has written to its disk.
-func (c content) isRecorded(format signature.Format) finding {
+// recordedFinding returns raw, whatever the guest has written to its disk.
+func (c content) recordedFinding(format signature.Format) finding {
 	f := finding{kind: Raw}
 	if format != "" {
 		f.warning = fmt.Sprintf("%s begins or ends like a file of the format %s, but decamp wrote it as a raw image: it is read as raw", c.path, format)
@@ -143,9 +143,9 @@ func (c content) isRecorded(format signature.Format) finding {
 	return f
 }
 
-// forced returns the format that the user asked for, unless the file is of another one. Raw is
+// forcedFinding returns the format that the user asked for, unless the file is of another one. Raw is
 // never refused: only the user knows what a guest has written to the beginning of its disk.
-func (c content) forced(asked Kind, format signature.Format) (finding, error) {
+func (c content) forcedFinding(asked Kind, format signature.Format) (finding, error) {
 	f := finding{kind: asked}
 	switch {
 	case format == "" || kinds[format] == asked:
@@ -157,9 +157,9 @@ func (c content) forced(asked Kind, format signature.Format) (finding, error) {
 	return f, nil
 }
 
-// found returns the format of the content, with a warning if the name claims another one.
-func (c content) found(kind Kind, format signature.Format, claim Kind) finding {
-	f := finding{kind: kind, alone: claim == Raw}
+// contentFinding returns the format of the content, with a warning if the name claims another one.
+func (c content) contentFinding(kind Kind, format signature.Format, claim Kind) finding {
+	f := finding{kind: kind, noOthers: claim == Raw}
 	if claim == "" || claim == kind {
 		return f
 	}
@@ -173,9 +173,9 @@ func (c content) found(kind Kind, format signature.Format, claim Kind) finding {
 	return f
 }
 
-// isFlat is the error for the data file of a flat VMDK. Its bytes are the guest's: a signature
+// flatDataError is the error for the data file of a flat VMDK. Its bytes are the guest's: a signature
 // in it means nothing.
-func (c content) isFlat() error {
+func (c content) flatDataError() error {
 	descriptor := c.path[:len(c.path)-len("-flat.vmdk")] + filepath.Ext(c.path)
 	return fault.New(fault.Invalid, "%s holds the bytes of a VMDK, its descriptor is another file", c.path).
 		WithHint("name the descriptor %s; if it is lost: --from raw", descriptor)

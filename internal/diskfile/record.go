@@ -14,7 +14,7 @@ import (
 )
 
 // record notes what a disk's files are when they are opened. It is a vmdk.Files.
-type record struct {
+type fileRecord struct {
 	from vmdk.Files
 
 	mu   sync.Mutex
@@ -22,23 +22,23 @@ type record struct {
 }
 
 // Open opens a file of from, and notes it.
-func (r *record) Open(ctx context.Context, name string) (disk.Source, error) {
+func (r *fileRecord) Open(ctx context.Context, name string) (disk.Source, error) {
 	src, err := r.from.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if f, ok := src.(interface{ Stat() (os.FileInfo, error) }); ok {
-		r.note(name)(f.Stat())
+		r.addStat(name)(f.Stat())
 	}
 	return src, nil
 }
 
-// stat notes the file at path.
-func (r *record) stat(path string) { r.note(path)(os.Stat(path)) }
+// addFile notes the file at path.
+func (r *fileRecord) addFile(path string) { r.addStat(path)(os.Stat(path)) }
 
-// note takes the result of a Stat. A file that cannot be looked at now will be another
+// addStat takes the result of a Stat. A file that cannot be looked at now will be another
 // one next time.
-func (r *record) note(name string) func(os.FileInfo, error) {
+func (r *fileRecord) addStat(name string) func(os.FileInfo, error) {
 	return func(info os.FileInfo, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -50,8 +50,8 @@ func (r *record) note(name string) func(os.FileInfo, error) {
 	}
 }
 
-// sum is a short digest of all that was noted.
-func (r *record) sum() string {
+// digest is a short digest of all that was noted.
+func (r *fileRecord) digest() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.seen.String()))
