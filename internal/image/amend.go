@@ -24,18 +24,18 @@ type Amendment struct {
 // Amend with the same Amendment goes on. In the end the chunks are read back from the medium; a
 // bad one is off the manifest again.
 func (j Job) Amend(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
-	if err := j.withdraw(a.Chunks); err != nil {
+	if err := j.dropChunks(a.Chunks); err != nil {
 		return root, err
 	}
 	j.Source = nil // the verified chunks differ from the source now
-	if root, err = j.put(ctx, a); err != nil {
+	if root, err = j.writeAmendment(ctx, a); err != nil {
 		return root, err
 	}
 	return root, j.readBack(ctx, a.Chunks)
 }
 
-// withdraw removes chunks from the manifest, so that the image counts as incomplete.
-func (j Job) withdraw(chunks []int64) (err error) {
+// dropChunks removes chunks from the manifest, so that the image counts as incomplete.
+func (j Job) dropChunks(chunks []int64) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
 		return err
@@ -44,8 +44,8 @@ func (j Job) withdraw(chunks []int64) (err error) {
 	return log.DropAll(chunks)
 }
 
-func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
-	c, err := j.open(ctx)
+func (j Job) writeAmendment(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return root, err
 	}
@@ -54,7 +54,7 @@ func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err erro
 		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: not all of it is proven", j.Path, c.Log.Missing(), len(a.Chunks)).
 			WithHint("run the same command again: it copies the missing chunks")
 	}
-	runs, err := a.write(ctx, j.Info, c.Target)
+	runs, err := a.writeChunks(ctx, j.Info, c.Target)
 	if err != nil {
 		return root, fmt.Errorf("write to the image: %w", err)
 	}
@@ -64,11 +64,11 @@ func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err erro
 	if err := c.Log.Append(ctx, runs); err != nil {
 		return root, err
 	}
-	return c.complete(ctx)
+	return c.finishAndSeal(ctx)
 }
 
-// write writes the chunks, and returns what the manifest is to say of them.
-func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
+// writeChunks writes the chunks, and returns what the manifest is to say of them.
+func (a Amendment) writeChunks(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
 	b := disk.AlignedMemory(manifest.ChunkSize)
 	var runs []manifest.Run
 	for _, chunk := range a.Chunks {
@@ -77,7 +77,7 @@ func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target)
 		if err := a.Source.ReadAt(ctx, p, r.Off); err != nil {
 			return nil, err
 		}
-		if err := putSparse(ctx, t, p, r.Off); err != nil {
+		if err := writeSparse(ctx, t, p, r.Off); err != nil {
 			return nil, err
 		}
 		runs = append(runs, manifest.Run{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(p)}})
@@ -88,9 +88,9 @@ func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target)
 // zeroGrain is the smallest run of zeros that is kept out of an image, in bytes: a qcow2 cluster.
 const zeroGrain = 64 << 10
 
-// putSparse writes p at off, a multiple of zeroGrain. What is zeros has no room in the image: a guest's
+// writeSparse writes p at off, a multiple of zeroGrain. What is zeros has no room in the image: a guest's
 // file system that was trimmed is mostly that.
-func putSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
+func writeSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
 	for len(p) > 0 {
 		zeros := disk.AllZero(p[:min(zeroGrain, len(p))])
 		n := min(zeroGrain, len(p))
@@ -124,7 +124,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	if _, err := checkTables(ctx, src, j.Info.Size); err != nil {
-		return j.reopen(err)
+		return j.reopenDamaged(err)
 	}
 	fresh := map[int64]bool{}
 	for _, c := range chunks {
@@ -132,7 +132,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	}
 	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Proven: func(c int64) bool { return !fresh[c] }})
 	if report.BadChunks > 0 {
-		return j.distrust(report, err)
+		return j.dropBadChunks(report, err)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func (d Draft) Manifest() string { return manifestOf(d.File().Path) }
 
 func manifestOf(path string) string { return path + ".manifest" }
 
-func (d Draft) ready() string { return d.Final.Path + ".ready" }
+func (d Draft) readyPath() string { return d.Final.Path + ".ready" }
 
 // Prepare looks whether the final name can be had: fault.Conflict if it is taken. If a
 // crash came while the image was published, it is a draft again.
@@ -49,20 +49,20 @@ func (d Draft) Prepare() error {
 	if err := d.checkFinal(); err != nil {
 		return err
 	}
-	if !exists(d.ready()) {
+	if !pathExists(d.readyPath()) {
 		return nil
 	}
-	return d.takeBack()
+	return d.restoreDraft()
 }
 
-// takeBack undoes as much of Publish as was done before the last rename.
-func (d Draft) takeBack() error {
-	if !exists(d.Manifest()) {
+// restoreDraft undoes as much of Publish as was done before the last rename.
+func (d Draft) restoreDraft() error {
+	if !pathExists(d.Manifest()) {
 		if err := os.Rename(manifestOf(d.Final.Path), d.Manifest()); err != nil {
 			return ioFault(err)
 		}
 	}
-	return ioFault(os.Rename(d.ready(), d.File().Path))
+	return ioFault(os.Rename(d.readyPath(), d.File().Path))
 }
 
 func (d Draft) checkFinal() error {
@@ -76,7 +76,7 @@ func (d Draft) checkFinal() error {
 		return fault.New(fault.Conflict, "%s is there and is no file", d.Final.Path).
 			WithHint("name a file that decamp may create")
 	case !d.Replace:
-		return occupied(d.Final.Path)
+		return existsError(d.Final.Path)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (d Draft) checkFolder() error {
 	return nil
 }
 
-func occupied(path string) error {
+func existsError(path string) error {
 	return fault.New(fault.Conflict, "%s exists already", path).
 		WithHint("choose another name, or replace it with --force")
 }
@@ -97,9 +97,9 @@ func occupied(path string) error {
 // Publish gives the manifest its name, then the image: as of then it is there. Both are
 // durable on return. They must be closed.
 func (d Draft) Publish() error {
-	err := d.publish()
-	if err != nil && exists(d.ready()) {
-		err = errors.Join(err, d.takeBack())
+	err := d.renameFiles()
+	if err != nil && pathExists(d.readyPath()) {
+		err = errors.Join(err, d.restoreDraft())
 	}
 	if err != nil {
 		return fmt.Errorf("publish image: %w", err)
@@ -107,43 +107,43 @@ func (d Draft) Publish() error {
 	return nil
 }
 
-func (d Draft) publish() error {
-	if exists(d.Final.Path) && !d.Replace {
-		return occupied(d.Final.Path) // before the manifest beside it is replaced
+func (d Draft) renameFiles() error {
+	if pathExists(d.Final.Path) && !d.Replace {
+		return existsError(d.Final.Path) // before the manifest beside it is replaced
 	}
 	folder := filepath.Dir(d.Final.Path)
-	if err := os.Rename(d.File().Path, d.ready()); err != nil {
+	if err := os.Rename(d.File().Path, d.readyPath()); err != nil {
 		return ioFault(err)
 	}
 	if err := errors.Join(ioFault(atomicfile.Sync(folder)), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(ioFault(atomicfile.Sync(folder)), d.rename()); err != nil {
+	if err := errors.Join(ioFault(atomicfile.Sync(folder)), d.renameImage()); err != nil {
 		return err
 	}
 	return ioFault(atomicfile.Sync(folder))
 }
 
-// rename returns an error if the name was taken meanwhile, if the file system can detect that.
-func (d Draft) rename() error {
-	from, to := d.ready(), d.Final.Path
+// renameImage returns an error if the name was taken meanwhile, if the file system can detect that.
+func (d Draft) renameImage() error {
+	from, to := d.readyPath(), d.Final.Path
 	if d.Replace {
 		return ioFault(os.Rename(from, to))
 	}
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return occupied(to)
+		return existsError(to)
 	case errors.Is(err, unix.EINVAL): // NFS has no such rename
-		if exists(to) {
-			return occupied(to)
+		if pathExists(to) {
+			return existsError(to)
 		}
 		return ioFault(os.Rename(from, to))
 	}
 	return ioFault(err)
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }

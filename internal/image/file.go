@@ -30,40 +30,40 @@ type File struct {
 // Open creates the image, or opens an unfinished one after a crash. created reports a new image, which
 // reads as zeros everywhere.
 func (f File) Open(context.Context) (t disk.Target, created bool, err error) {
-	left, err := f.leftover()
+	left, err := f.hasUnfinished()
 	if err != nil {
 		return nil, false, err
 	}
 	if left {
-		t, err = f.resume()
+		t, err = f.openTarget()
 	} else {
-		t, err = f.create()
+		t, err = f.createTarget()
 	}
 	return t, err == nil && !left, err
 }
 
-func (f File) create() (disk.Target, error) {
+func (f File) createTarget() (disk.Target, error) {
 	switch f.Format {
 	case Raw:
-		return orNil(rawfile.Create(f.Path, f.Size, rawfile.Options{}))
+		return targetOrNil(rawfile.Create(f.Path, f.Size, rawfile.Options{}))
 	case QCOW2:
-		return orNil(qcow2.Create(f.Path, f.Size, qcow2.Options{}))
+		return targetOrNil(qcow2.Create(f.Path, f.Size, qcow2.Options{}))
 	}
 	return nil, f.unknownFormat()
 }
 
-func (f File) resume() (disk.Target, error) {
+func (f File) openTarget() (disk.Target, error) {
 	switch f.Format {
 	case Raw:
-		return orNil(rawfile.Open(f.Path, rawfile.Options{Size: f.Size}))
+		return targetOrNil(rawfile.Open(f.Path, rawfile.Options{Size: f.Size}))
 	case QCOW2:
-		return orNil(qcow2.Open(f.Path, qcow2.Options{Size: f.Size}))
+		return targetOrNil(qcow2.Open(f.Path, qcow2.Options{Size: f.Size}))
 	}
 	return nil, f.unknownFormat()
 }
 
-// orNil keeps a nil pointer from becoming an interface that is not nil.
-func orNil[T disk.Target](t T, err error) (disk.Target, error) {
+// targetOrNil keeps a nil pointer from becoming an interface that is not nil.
+func targetOrNil[T disk.Target](t T, err error) (disk.Target, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +77,10 @@ func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
 	return s, nil
 }
 
-// leftover reports whether an unfinished image exists. An empty file was created just before a crash
+// hasUnfinished reports whether an unfinished image exists. An empty file was created just before a crash
 // and never got its size: it is removed. A file of another kind is refused: writing to a symbolic link
 // would destroy its target.
-func (f File) leftover() (bool, error) {
+func (f File) hasUnfinished() (bool, error) {
 	info, err := os.Lstat(f.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -14,7 +14,7 @@ import (
 // less than least bytes, or of more than Size, is fault.Conflict; none is no error. One that
 // was finished may not be after that.
 func (f File) Grow(ctx context.Context, least int64) error {
-	left, err := f.leftover()
+	left, err := f.hasUnfinished()
 	if err != nil || !left {
 		return err
 	}
@@ -42,10 +42,10 @@ func (f File) growRaw(ctx context.Context, least int64) error {
 	return errors.Join(err, t.Close())
 }
 
-// follow enlarges an image and its manifest if their disk has grown: the image first, so that the
+// growToDisk enlarges an image and its manifest if their disk has grown: the image first, so that the
 // manifest never lists chunks outside of the image. An unusable manifest is created again, regardless
 // of the image's content.
-func (j Job) follow(ctx context.Context) error {
+func (j Job) growToDisk(ctx context.Context) error {
 	if j.Grow == nil {
 		return nil
 	}
@@ -82,23 +82,23 @@ func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 	if err := log.Grow(ctx, j.Info.Size); err != nil {
 		return err
 	}
-	return proven.grow(j.Info)
+	return proven.growTo(j.Info)
 }
 
-// grow keeps the verified chunks of a disk that has grown, except for a last chunk that was short.
+// growTo keeps the verified chunks of a disk that has grown, except for a last chunk that was short.
 // After a crash meanwhile no chunk is verified, because the record is of another disk.
-func (p *Proven) grow(info manifest.Info) error {
+func (p *Proven) growTo(info manifest.Info) error {
 	if p.gone {
 		return nil
 	}
-	larger, err := OpenProven(p.manifest(), info)
+	larger, err := OpenProven(p.manifestPath(), info)
 	if err != nil {
 		return err
 	}
 	larger.base = p.base // the data stays where it is
 	for c := range p.info.Chunks() {
 		if p.Has(c) && p.info.Chunk(c) == info.Chunk(c) {
-			larger.take(c, p)
+			larger.copyVerified(c, p)
 		}
 	}
 	return larger.Save()

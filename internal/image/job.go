@@ -65,8 +65,8 @@ func (c *Copying) From() string {
 
 func (c *Copying) close() error { return errors.Join(c.Target.Close(), c.Log.Close()) }
 
-// complete finishes the image, then seals the manifest. Either may have been done before.
-func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) {
+// finishAndSeal finishes the image, then seals the manifest. Either may have been done before.
+func (c *Copying) finishAndSeal(ctx context.Context) (root manifest.Hash, err error) {
 	if err := c.Target.Finish(ctx); err != nil {
 		return root, fmt.Errorf("finish image: %w", err)
 	}
@@ -80,16 +80,16 @@ func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) 
 // Fill returns the root of the sealed manifest, and after a failed attempt the number of missing
 // chunks, -1 if that is unknown.
 func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
-	if root, ok := j.finished(ctx); ok {
+	if root, ok := j.finishedRoot(ctx); ok {
 		return root, 0, nil
 	}
-	c, err := j.open(ctx)
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return root, -1, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err = fill(ctx, c); err == nil {
-		root, err = c.complete(ctx)
+		root, err = c.finishAndSeal(ctx)
 	}
 	return root, c.Log.Missing(), err
 }
@@ -97,7 +97,7 @@ func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) erro
 // Advance does one attempt at bringing the image up to a moment of its disk that is not the
 // last: it stays open, and its manifest unsealed. It returns how many chunks are missing.
 func (j Job) Advance(ctx context.Context, fill func(context.Context, *Copying) error) (missing int64, err error) {
-	c, err := j.open(ctx)
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return -1, err
 	}
@@ -118,8 +118,8 @@ func (j Job) Complete(ctx context.Context) (root manifest.Hash, err error) {
 	return root, err
 }
 
-// finished reports whether an earlier attempt completed the image, and with what root.
-func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
+// finishedRoot reports whether an earlier attempt completed the image, and with what root.
+func (j Job) finishedRoot(ctx context.Context) (root manifest.Hash, ok bool) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return root, false
@@ -132,10 +132,10 @@ func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
 	return s.Root(), src.Close() == nil && s.Info() == j.Info
 }
 
-// open opens or creates the image and its manifest, and makes them agree: see the
+// openCopying opens or creates the image and its manifest, and makes them agree: see the
 // package comment.
-func (j Job) open(ctx context.Context) (_ *Copying, err error) {
-	if err := j.follow(ctx); err != nil {
+func (j Job) openCopying(ctx context.Context) (_ *Copying, err error) {
+	if err := j.growToDisk(ctx); err != nil {
 		return nil, fmt.Errorf("image of a disk that grew: %w", err)
 	}
 	t, created, err := j.Place.Open(ctx)
@@ -170,13 +170,13 @@ func (j Job) openManifest(created bool) (*manifest.Log, error) {
 	case fault.Is(err, fault.NotFound):
 		return j.newManifest()
 	case fault.Is(err, fault.Corrupt):
-		j.anew(err.Error())
+		j.reportRestart(err.Error())
 		return j.newManifest()
 	case err != nil:
 		return nil, err
 	}
 	if log.Info() != j.Info {
-		j.anew(fmt.Sprintf("its manifest is of %v", log.Info()))
+		j.reportRestart(fmt.Sprintf("its manifest is of %v", log.Info()))
 		return j.renewManifest(log)
 	}
 	return log, nil
@@ -196,7 +196,7 @@ func (j Job) newManifest() (*manifest.Log, error) {
 	return manifest.Create(j.Manifest, j.Info)
 }
 
-func (j Job) anew(why string) {
+func (j Job) reportRestart(why string) {
 	if j.Anew != nil {
 		j.Anew(why)
 	}

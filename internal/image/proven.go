@@ -56,8 +56,8 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 	return p, nil
 }
 
-// manifest is the path of the manifest that the record is of.
-func (p *Proven) manifest() string { return strings.TrimSuffix(p.path, provenSuffix) }
+// manifestPath is the path of the manifest that the record is of.
+func (p *Proven) manifestPath() string { return strings.TrimSuffix(p.path, provenSuffix) }
 
 // ForgetProven removes the record.
 func ForgetProven(manifestPath string) error {
@@ -81,16 +81,16 @@ func (p *Proven) Count() (n int64) {
 	return n
 }
 
-func (p *Proven) set(chunk int64)   { p.bits.Set(p.info.Chunk(chunk)) }
-func (p *Proven) clear(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
+func (p *Proven) setVerified(chunk int64)   { p.bits.Set(p.info.Chunk(chunk)) }
+func (p *Proven) clearVerified(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
 
-// forget proves nothing any more, durably.
-func (p *Proven) forget() error {
+// clearAll proves nothing any more, durably.
+func (p *Proven) clearAll() error {
 	p.bits.Clear(disk.Range{Len: p.info.Size})
-	return p.remove()
+	return p.removeFile()
 }
 
-func (p *Proven) remove() error {
+func (p *Proven) removeFile() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
@@ -112,10 +112,10 @@ func (p *Proven) remove() error {
 func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
 	for c := range p.info.Chunks() {
 		if !log.Has(c) {
-			p.clear(c)
+			p.clearVerified(c)
 		}
 	}
-	return provenLedger{log, p}, p.remove()
+	return provenLedger{log, p}, p.removeFile()
 }
 
 type provenLedger struct {
@@ -126,7 +126,7 @@ type provenLedger struct {
 func (l provenLedger) Append(ctx context.Context, runs []manifest.Run) error {
 	for _, r := range runs {
 		for c := r.First; c < r.First+r.Count(); c++ {
-			l.p.clear(c)
+			l.p.clearVerified(c)
 		}
 	}
 	return l.Log.Append(ctx, runs)
@@ -134,14 +134,14 @@ func (l provenLedger) Append(ctx context.Context, runs []manifest.Run) error {
 
 func (l provenLedger) Drop(first, n int64) error {
 	for c := first; c < first+n; c++ {
-		l.p.clear(c)
+		l.p.clearVerified(c)
 	}
 	return l.Log.Drop(first, n)
 }
 
 func (l provenLedger) DropAll(chunks []int64) error {
 	for _, c := range chunks {
-		l.p.clear(c)
+		l.p.clearVerified(c)
 	}
 	return l.Log.DropAll(chunks)
 }
@@ -150,7 +150,7 @@ func (l provenLedger) DropAll(chunks []int64) error {
 func (p *Proven) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := atomicfile.Replace(p.path, p.encode(), 0o600); err != nil {
+	if err := atomicfile.Replace(p.path, p.encodeRecord(), 0o600); err != nil {
 		return fmt.Errorf("write the record of verified chunks: %w", err)
 	}
 	p.gone = false
@@ -159,7 +159,7 @@ func (p *Proven) Save() error {
 
 // provers is how many chunks Prove reads at once: enough to keep a disk busy, while the VM's
 // next round is to come.
-const provers = 4
+const proveReaders = 4
 
 // ProveReport is what Prove did.
 type ProveReport struct {
@@ -185,17 +185,17 @@ func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (repor
 		return report, fmt.Errorf("open image to read it back: %w", err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	p.at(mappingOf(src))
-	if err := p.prove(ctx, log, src, &report, progress); err != nil {
+	p.setMapping(mappingOf(src))
+	if err := p.verifyMissing(ctx, log, src, &report, progress); err != nil {
 		return report, err
 	}
 	if len(report.Bad) > 0 {
-		return report, errors.Join(dropBad(log, report.Bad), p.forget())
+		return report, errors.Join(dropBad(log, report.Bad), p.clearAll())
 	}
 	return report, p.Save()
 }
 
-func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
+func (p *Proven) verifyMissing(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
 	todo := make(chan int64) // closed below
 	var mu sync.Mutex        // guards report and done
 	var done int64
@@ -214,11 +214,11 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 		}
 		return nil
 	})
-	for range provers {
+	for range proveReaders {
 		g.Go(func() error {
 			b := disk.AlignedMemory(manifest.ChunkSize)
 			for c := range todo {
-				bad, hole, err := p.check(ctx, log, src, c, b)
+				bad, hole, err := p.checkChunk(ctx, log, src, c, b)
 				if err != nil {
 					return err
 				}
@@ -239,8 +239,8 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 	return g.Wait()
 }
 
-// check reads a chunk and compares it. A hole that has to be one is not read.
-func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
+// checkChunk reads a chunk and compares it. A hole that has to be one is not read.
+func (p *Proven) checkChunk(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
 	r := p.info.Chunk(c)
 	want, ok, err := log.Hash(c)
 	if err != nil || !ok {
@@ -249,7 +249,7 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 	if want == manifest.ZeroHash(int(r.Len)) {
 		if extents, err := src.Extents(ctx, r); err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero {
 			p.zeros.Set(r) // a hole
-			p.set(c)
+			p.setVerified(c)
 			return nil, true, nil
 		}
 	}
@@ -260,7 +260,7 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, false, nil
 	}
 	p.noteZeros(r, b)
-	p.set(c)
+	p.setVerified(c)
 	return nil, false, nil
 }
 

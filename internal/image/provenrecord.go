@@ -28,7 +28,7 @@ type record struct {
 }
 
 func newRecord(info manifest.Info) record {
-	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, piece)}
+	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, pieceSize)}
 }
 
 const (
@@ -36,11 +36,11 @@ const (
 	sumLen      = 32
 )
 
-func (p *Proven) encode() []byte {
+func (p *Proven) encodeRecord() []byte {
 	b := append([]byte(provenMagic), identityOf(p.info)...)
 	b = binary.AppendUvarint(b, uint64(p.base))
 	b = appendRuns(b, p.bits, p.info.Size, manifest.ChunkSize)
-	b = appendRuns(b, p.zeros, p.info.Size, piece)
+	b = appendRuns(b, p.zeros, p.info.Size, pieceSize)
 	sum := manifest.HashOf(b)
 	return append(b, sum[:]...)
 }
@@ -86,7 +86,7 @@ func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	r.base = int64(base)
 	body, err = takeRuns(body[head+n:], r.bits, info.Size, manifest.ChunkSize)
 	if err == nil {
-		body, err = takeRuns(body, r.zeros, info.Size, piece)
+		body, err = takeRuns(body, r.zeros, info.Size, pieceSize)
 	}
 	if err == nil && len(body) > 0 {
 		err = errProven

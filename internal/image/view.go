@@ -19,20 +19,20 @@ import (
 // It must never stand in the way of a writer. What cannot be kept, because there is no room or it
 // is more than the View may keep, ends the View and not the write: it is torn then, and reads fail.
 type View struct {
-	base disk.Source
-	size int64           // known also when base is closed
-	most int64           // bytes that are kept at most
-	torn func(err error) // called once when the view is lost
+	base   disk.Source
+	size   int64           // known also when base is closed
+	limit  int64           // bytes that are kept at most
+	onLost func(err error) // called once when the view is lost
 
-	saving sync.Mutex // held while something is kept, and to end that for good
+	saveMu sync.Mutex // held while something is kept, and to end that for good
 	file   *os.File   // without a name; a byte is where it is in the image
 	buf    []byte
 
-	mu     sync.Mutex // guards what follows
-	kept   *bitmap.Bitmap
-	held   int64 // bytes
-	err    error // why it is torn
-	closed bool
+	mu         sync.Mutex // guards what follows
+	saved      *bitmap.Bitmap
+	savedBytes int64 // bytes
+	err        error // why it is torn
+	closed     bool
 }
 
 const (
@@ -54,59 +54,59 @@ func NewView(base disk.Source, dir string, most int64, torn func(error)) (*View,
 		return nil, errors.Join(err, file.Close())
 	}
 	return &View{
-		base: base, size: base.Size(), most: most, torn: torn, file: file, kept: bitmap.New(base.Size(), viewGrain), buf: disk.AlignedMemory(viewSpan),
+		base: base, size: base.Size(), limit: most, onLost: torn, file: file, saved: bitmap.New(base.Size(), viewGrain), buf: disk.AlignedMemory(viewSpan),
 	}, nil
 }
 
 // Guard wraps t, the image open for writing, so that writes do not change the View.
-func (v *View) Guard(t disk.Target) disk.Target { return &guarded{t, v} }
+func (v *View) Guard(t disk.Target) disk.Target { return &guardedTarget{t, v} }
 
 // guarded is an image that is written to while there is a View of it.
-type guarded struct {
+type guardedTarget struct {
 	disk.Target
 	view *View
 }
 
-func (g *guarded) WriteAt(ctx context.Context, p []byte, off int64) error {
-	g.view.keep(ctx, disk.Range{Off: off, Len: int64(len(p))})
+func (g *guardedTarget) WriteAt(ctx context.Context, p []byte, off int64) error {
+	g.view.saveRange(ctx, disk.Range{Off: off, Len: int64(len(p))})
 	return g.Target.WriteAt(ctx, p, off)
 }
 
-func (g *guarded) Zero(ctx context.Context, r disk.Range) error {
-	g.view.keep(ctx, r)
+func (g *guardedTarget) Zero(ctx context.Context, r disk.Range) error {
+	g.view.saveRange(ctx, r)
 	return g.Target.Zero(ctx, r)
 }
 
-// keep has all of r in the file, before it changes.
-func (v *View) keep(ctx context.Context, r disk.Range) {
+// saveRange has all of r in the file, before it changes.
+func (v *View) saveRange(ctx context.Context, r disk.Range) {
 	r = r.Intersect(disk.Range{Len: v.Size()}) // an image that has grown since is larger
 	for at := r.Off / viewGrain * viewGrain; at < r.End(); {
-		next, err := v.keepFrom(ctx, at, r.End())
+		next, err := v.saveFrom(ctx, at, r.End())
 		if err != nil {
-			v.tear(fmt.Errorf("keep what a round overwrites: %w", err))
+			v.fail(fmt.Errorf("keep what a round overwrites: %w", err))
 			return
 		}
 		at = next
 	}
 }
 
-// keepFrom saves the unsaved bytes from at to end, and returns where it stopped.
-func (v *View) keepFrom(ctx context.Context, at, end int64) (next int64, err error) {
-	v.saving.Lock()
-	defer v.saving.Unlock()
-	if v.over() {
+// saveFrom saves the unsaved bytes from at to end, and returns where it stopped.
+func (v *View) saveFrom(ctx context.Context, at, end int64) (next int64, err error) {
+	v.saveMu.Lock()
+	defer v.saveMu.Unlock()
+	if v.isClosed() {
 		return end, nil
 	}
-	if v.isKept(at) {
+	if v.isSaved(at) {
 		return at + viewGrain, nil
 	}
 	next = at + viewGrain
-	for next < end && next-at < viewSpan && !v.isKept(next) {
+	for next < end && next-at < viewSpan && !v.isSaved(next) {
 		next += viewGrain
 	}
 	r := disk.Range{Off: at, Len: next - at}.Intersect(disk.Range{Len: v.Size()})
-	if v.held+r.Len > v.most { // held changes only under saving
-		return 0, fault.New(fault.Full, "more than %d MiB were overwritten meanwhile", v.most>>20).
+	if v.savedBytes+r.Len > v.limit { // held changes only under saving
+		return 0, fault.New(fault.Full, "more than %d MiB were overwritten meanwhile", v.limit>>20).
 			WithHint("rehearse between two rounds: a longer --interval, or decamp pause, leaves the time for it")
 	}
 	p := v.buf[:r.Len]
@@ -118,26 +118,26 @@ func (v *View) keepFrom(ctx context.Context, at, end int64) (next int64, err err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.kept.Set(r)
-	v.held += r.Len
+	v.saved.Set(r)
+	v.savedBytes += r.Len
 	return next, nil
 }
 
-// over reports whether the View has no readers any more.
-func (v *View) over() bool {
+// isClosed reports whether the View has no readers any more.
+func (v *View) isClosed() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.closed || v.err != nil
 }
 
-func (v *View) isKept(off int64) bool {
+func (v *View) isSaved(off int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.kept.Has(off)
+	return v.saved.Has(off)
 }
 
-// tear reports that the image at that point in time is lost.
-func (v *View) tear(err error) {
+// fail reports that the image at that point in time is lost.
+func (v *View) fail(err error) {
 	v.mu.Lock()
 	first := v.err == nil && !v.closed
 	if first {
@@ -145,7 +145,7 @@ func (v *View) tear(err error) {
 	}
 	v.mu.Unlock()
 	if first {
-		v.torn(err)
+		v.onLost(err)
 	}
 }
 
@@ -170,7 +170,7 @@ func (v *View) ReadAt(ctx context.Context, p []byte, off int64) error {
 		return err
 	}
 	for len(p) > 0 {
-		n, kept, err := v.same(off, int64(len(p)))
+		n, kept, err := v.sameOrigin(off, int64(len(p)))
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (v *View) ReadAt(ctx context.Context, p []byte, off int64) error {
 			return err
 		}
 		// A piece saved meanwhile was read too late: it is written only after it is saved.
-		if now, still, err := v.same(off, n); err != nil {
+		if now, still, err := v.sameOrigin(off, n); err != nil {
 			return err
 		} else if still != kept || now < n {
 			continue
@@ -193,16 +193,16 @@ func (v *View) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// same returns how many of the n bytes from off are in the same place, and whether that is the file.
-func (v *View) same(off, n int64) (same int64, kept bool, err error) {
+// sameOrigin returns how many of the n bytes from off are in the same place, and whether that is the file.
+func (v *View) sameOrigin(off, n int64) (same int64, kept bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.err != nil {
 		return 0, false, v.err
 	}
-	kept = v.kept.Has(off)
+	kept = v.saved.Has(off)
 	end := off/viewGrain*viewGrain + viewGrain
-	for end < off+n && v.kept.Has(end) == kept {
+	for end < off+n && v.saved.Has(end) == kept {
 		end += viewGrain
 	}
 	return min(n, end-off), kept, nil
@@ -210,8 +210,8 @@ func (v *View) same(off, n int64) (same int64, kept bool, err error) {
 
 // Close discards the saved data. There must be no readers; writers of the image may continue.
 func (v *View) Close() error {
-	v.saving.Lock()
-	defer v.saving.Unlock()
+	v.saveMu.Lock()
+	defer v.saveMu.Unlock()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.closed {
