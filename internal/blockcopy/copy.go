@@ -145,26 +145,26 @@ func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Res
 	if src.Size() != dst.Size() {
 		return Result{}, fmt.Errorf("source has %d bytes, target %d", src.Size(), dst.Size())
 	}
-	return newCopy(src, dst, o).run(ctx)
+	return newCopy(src, dst, o).runCopy(ctx)
 }
 
-// run wires the stages of the package comment, in its order.
-func (c *copier) run(ctx context.Context) (Result, error) {
+// runCopy wires the stages of the package comment, in its order.
+func (c *copier) runCopy(ctx context.Context) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	spans := make(chan span)                // closed by describe
 	filled := make(chan *window, c.Writers) // closed when describe and the last reader are done
 	var reading sync.WaitGroup
 	reading.Add(1)
-	g.Go(func() error { defer reading.Done(); defer close(spans); return c.describe(gctx, spans, filled) })
+	g.Go(func() error { defer reading.Done(); defer close(spans); return c.describeDisk(gctx, spans, filled) })
 	for range c.Readers {
 		reading.Add(1)
-		g.Go(func() error { defer reading.Done(); return c.read(gctx, spans, filled) })
+		g.Go(func() error { defer reading.Done(); return c.readSpans(gctx, spans, filled) })
 	}
 	g.Go(func() error { reading.Wait(); close(filled); return nil })
 	for range c.Writers {
-		g.Go(func() error { return c.write(gctx, filled) })
+		g.Go(func() error { return c.writeWindows(gctx, filled) })
 	}
-	return c.finish(ctx, g.Wait())
+	return c.finishCopy(ctx, g.Wait())
 }
 
 // copier is one Copy under way.
@@ -198,14 +198,14 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 		o.Now = time.Now
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
-	c.windows = newWindowPool(windowsOf(size, o), o.Window)
+	c.windows = newWindowPool(usefulWindows(size, o), o.Window)
 	c.ledger = newCheckpointer(o, dst, size, &c.times)
 	return c
 }
 
-// windowsOf returns the number of useful windows: a disk of fewer never fills more, and memory that the
+// usefulWindows returns the number of useful windows: a disk of fewer never fills more, and memory that the
 // collector gave back before is cleared for any user.
-func windowsOf(size int64, o Options) int {
+func usefulWindows(size int64, o Options) int {
 	return int(min(int64(o.Readers+o.Writers), max(1, roundUp(size, o.Window)/o.Window)))
 }
 
@@ -221,12 +221,12 @@ const (
 	lastSync = 2 * time.Minute
 )
 
-// finish makes the written chunks durable after the end of the copy, also after an error, and adds up
+// finishCopy makes the written chunks durable after the end of the copy, also after an error, and adds up
 // the result.
-func (c *copier) finish(ctx context.Context, err error) (Result, error) {
+func (c *copier) finishCopy(ctx context.Context, err error) (Result, error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
 	defer cancel()
-	err = errors.Join(err, c.ledger.checkpoint(last))
+	err = errors.Join(err, c.ledger.syncAll(last))
 	res := c.ledger.result()
 	res.Elapsed = c.Now().Sub(c.began)
 	if err == nil && res.Done+res.Skipped != res.Size {
@@ -238,7 +238,7 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 // times adds up where the workers spent their time.
 type times struct{ pace, read, hash, wait, write stopwatch }
 
-func (t *times) soFar(writers int) Times {
+func (t *times) snapshot(writers int) Times {
 	return Times{
 		ReadTime: t.read.Duration(), PaceWait: t.pace.Duration(), HashTime: t.hash.Duration(),
 		WindowWait: t.wait.Duration(), WriteTime: t.write.Duration(), Writers: writers,
@@ -248,7 +248,7 @@ func (t *times) soFar(writers int) Times {
 // stopwatch adds up durations from many goroutines.
 type stopwatch struct{ ns atomic.Int64 }
 
-func (s *stopwatch) since(t time.Time)       { s.ns.Add(int64(time.Since(t))) }
+func (s *stopwatch) addSince(t time.Time)    { s.ns.Add(int64(time.Since(t))) }
 func (s *stopwatch) Duration() time.Duration { return time.Duration(s.ns.Load()) }
 
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

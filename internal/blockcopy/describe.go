@@ -18,9 +18,9 @@ type span struct {
 // describeWindow is how much of the disk the source is asked to describe at once.
 const describeWindow = 4 << 30
 
-// describe walks the disk and distributes the parts to copy: spans with data to the readers, zero runs
+// describeDisk walks the disk and distributes the parts to copy: spans with data to the readers, zero runs
 // directly to the writers.
-func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- *window) error {
+func (c *copier) describeDisk(ctx context.Context, spans chan<- span, filled chan<- *window) error {
 	for off := int64(0); off < c.size; {
 		todo, ok := c.nextMissing(off, c.size)
 		if !ok {
@@ -30,7 +30,7 @@ func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- 
 		if err != nil {
 			return fmt.Errorf("describe %v: %w", todo, err)
 		}
-		if err := c.hand(ctx, todo, extents, spans, filled); err != nil {
+		if err := c.sendSpans(ctx, todo, extents, spans, filled); err != nil {
 			return err
 		}
 		off = todo.End()
@@ -43,32 +43,32 @@ func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- 
 // a chunk.
 func (c *copier) nextMissing(off, limit int64) (disk.Range, bool) {
 	start := off
-	for start < limit && c.has(start) {
+	for start < limit && c.isListed(start) {
 		start += manifest.ChunkSize
 	}
-	c.ledger.skip(min(start, limit) - off)
+	c.ledger.addSkipped(min(start, limit) - off)
 	if start >= limit {
 		return disk.Range{}, false
 	}
 	end := start
-	for end < limit && end-start < describeWindow && !c.has(end) {
+	for end < limit && end-start < describeWindow && !c.isListed(end) {
 		end += manifest.ChunkSize
 	}
 	return disk.Range{Off: start, Len: min(end, limit) - start}, true
 }
 
-func (c *copier) has(off int64) bool {
+func (c *copier) isListed(off int64) bool {
 	return c.Manifest != nil && !c.Compare && c.Manifest.Has(off/manifest.ChunkSize)
 }
 
-// hand cuts r into spans and zero runs of whole chunks and hands them out. Neighbouring
+// sendSpans cuts r into spans and zero runs of whole chunks and hands them out. Neighbouring
 // zero chunks become one run, however long.
-func (c *copier) hand(ctx context.Context, r disk.Range, extents []disk.Extent, spans chan<- span, filled chan<- *window) error {
+func (c *copier) sendSpans(ctx context.Context, r disk.Range, extents []disk.Extent, spans chan<- span, filled chan<- *window) error {
 	zero := disk.Range{Off: r.Off}
 	for off := r.Off; off < r.End(); {
 		s := span{Range: disk.Range{Off: off, Len: min(c.spanAt(off), r.End()-off)}}
 		s, extents = takeData(s, extents)
-		s.trim()
+		s.trimZeros()
 		off = s.End()
 		if len(s.data) == 0 {
 			zero.Len += s.Len
@@ -116,8 +116,8 @@ func takeData(s span, extents []disk.Extent) (span, []disk.Extent) {
 	return s, extents
 }
 
-// trim cuts the zero chunks after the last data off: they become part of a zero run.
-func (s *span) trim() {
+// trimZeros cuts the zero chunks after the last data off: they become part of a zero run.
+func (s *span) trimZeros() {
 	if n := len(s.data); n > 0 {
 		end := roundUp(s.data[n-1].End(), manifest.ChunkSize)
 		s.Len = min(end, s.End()) - s.Off

@@ -41,22 +41,22 @@ type Reader interface {
 //
 // Result.Read counts only bytes of src, Result.Written the bytes written to dst. The memory is that of
 // Copy, plus
-// 1 bit for each chunk, and keptWhole chunks.
+// 1 bit for each chunk, and maxImageChunks chunks.
 func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, changed *bitmap.Bitmap, o Options) (total Result, err error) {
-	p := &patch{Source: src, image: image, changed: changed, kept: bitmap.New(src.Size(), manifest.ChunkSize)}
-	p.whole, p.pace = map[int64][]byte{}, o.Pace
-	todo := p.touched(o.Manifest)
+	p := &patch{Source: src, image: image, changed: changed, verified: bitmap.New(src.Size(), manifest.ChunkSize)}
+	p.imageChunks, p.pace = map[int64][]byte{}, o.Pace
+	todo := p.changedChunks(o.Manifest)
 	for first := true; first || len(todo) > 0; first = false {
 		batch := todo[:min(patchBatch, len(todo))]
 		todo = todo[len(batch):]
-		if err := p.begin(o.Manifest, batch); err != nil {
+		if err := p.dropBatch(o.Manifest, batch); err != nil {
 			return total, err
 		}
 		waited := p.waited.Duration()
-		res, err := Copy(ctx, p, patchTarget{dst, p}, p.options(o, total))
+		res, err := Copy(ctx, p, patchTarget{dst, p}, p.copyOptions(o, total))
 		res.ReadTime -= p.waited.Duration() - waited // readers waited in ReadAt
 		total = total.Then(res)
-		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.rotten.Load()
+		total.Read, total.Written, total.Rotten = p.read.Load(), p.written.Load(), p.damaged.Load()
 		total.PaceWait = p.waited.Duration()
 		if err != nil {
 			return total, err
@@ -65,8 +65,8 @@ func Patch(ctx context.Context, src disk.Source, dst disk.Target, image Reader, 
 	return total, nil
 }
 
-// begin takes chunks off the manifest, and remembers what their hashes were.
-func (p *patch) begin(m manifest.Ledger, chunks []int64) error {
+// dropBatch takes chunks off the manifest, and remembers what their hashes were.
+func (p *patch) dropBatch(m manifest.Ledger, chunks []int64) error {
 	p.hashes = make(map[int64]manifest.Hash, len(chunks))
 	for _, c := range chunks {
 		hash, ok, err := m.Hash(c)
@@ -83,15 +83,15 @@ func (p *patch) begin(m manifest.Ledger, chunks []int64) error {
 	return nil
 }
 
-// touched remembers which chunks the manifest proves, and returns those that changed.
-func (p *patch) touched(m manifest.Ledger) (list []int64) {
+// changedChunks remembers which chunks the manifest proves, and returns those that changed.
+func (p *patch) changedChunks(m manifest.Ledger) (list []int64) {
 	size := p.Size()
 	for c := range m.Chunks() {
 		if !m.Has(c) {
 			continue
 		}
 		r := disk.Range{Off: c * manifest.ChunkSize, Len: min(manifest.ChunkSize, size-c*manifest.ChunkSize)}
-		p.kept.Set(r)
+		p.verified.Set(r)
 		if !p.changed.Next(r).Empty() {
 			list = append(list, c)
 		}
@@ -103,27 +103,27 @@ func (p *patch) touched(m manifest.Ledger) (list []int64) {
 // image.
 type patch struct {
 	disk.Source
-	image   Reader
-	changed *bitmap.Bitmap // changed grains
-	kept    *bitmap.Bitmap // chunks that the manifest covered when Patch began
-	read    atomic.Int64   // bytes of Source
-	written atomic.Int64   // bytes given to the target
-	rotten  atomic.Int64   // number of chunks of the image that differed from their hashes
-	pace    func(ctx context.Context, bytes int64) error
-	waited  stopwatch // time of waits in pace
+	image    Reader
+	changed  *bitmap.Bitmap // changed grains
+	verified *bitmap.Bitmap // chunks that the manifest covered when Patch began
+	read     atomic.Int64   // bytes of Source
+	written  atomic.Int64   // bytes given to the target
+	damaged  atomic.Int64   // number of chunks of the image that differed from their hashes
+	pace     func(ctx context.Context, bytes int64) error
+	waited   stopwatch // time of waits in pace
 
 	hashes map[int64]manifest.Hash // earlier hashes of the chunks in work; read-only during the work
 
-	mu    sync.Mutex
-	whole map[int64][]byte // chunks of the image that are being read piece by piece
-	idle  [][]byte         // memory for more of them
+	mu          sync.Mutex
+	imageChunks map[int64][]byte // chunks of the image that are being read piece by piece
+	idle        [][]byte         // memory for more of them
 }
 
-// keptWhole bounds how many chunks of the image are in memory: as many as there are readers
+// maxImageChunks bounds how many chunks of the image are in memory: as many as there are readers
 // is enough, with fewer some are read again.
-const keptWhole = 32
+const maxImageChunks = 32
 
-func (p *patch) options(o Options, before Result) Options {
+func (p *patch) copyOptions(o Options, before Result) Options {
 	o.Pace = nil // reads of the image need no budget: see readSource
 	if tell := o.Progress; tell != nil {
 		o.Progress = func(now Progress) {
@@ -143,15 +143,15 @@ func (p *patch) Hints() disk.Hints {
 	return h
 }
 
-// comes reports whether the grain at off comes from the source.
-func (p *patch) comes(off int64) bool { return !p.kept.Has(off) || p.changed.Has(off) }
+// isFromSource reports whether the grain at off comes from the source.
+func (p *patch) isFromSource(off int64) bool { return !p.verified.Has(off) || p.changed.Has(off) }
 
-// each cuts r into runs that come from the source and runs that do not.
-func (p *patch) each(r disk.Range, f func(run disk.Range, comes bool) error) error {
+// eachRun cuts r into runs that come from the source and runs that do not.
+func (p *patch) eachRun(r disk.Range, f func(run disk.Range, comes bool) error) error {
 	for off := r.Off; off < r.End(); {
-		comes := p.comes(off)
+		comes := p.isFromSource(off)
 		end := nextGrain(off)
-		for end < r.End() && p.comes(end) == comes {
+		for end < r.End() && p.isFromSource(end) == comes {
 			end = nextGrain(end)
 		}
 		end = min(end, r.End())
@@ -166,7 +166,7 @@ func (p *patch) each(r disk.Range, f func(run disk.Range, comes bool) error) err
 func nextGrain(off int64) int64 { return (off/PatchGrain + 1) * PatchGrain }
 
 func (p *patch) ReadAt(ctx context.Context, b []byte, off int64) error {
-	return p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
+	return p.eachRun(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
 		part := b[run.Off-off : run.End()-off]
 		if !comes {
 			return p.readKept(ctx, part, run.Off)
@@ -180,7 +180,7 @@ func (p *patch) readSource(ctx context.Context, b []byte, off int64) error {
 	if p.pace != nil {
 		began := time.Now()
 		err := p.pace(ctx, int64(len(b)))
-		p.waited.since(began)
+		p.waited.addSince(began)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
 		chunk := off / manifest.ChunkSize
 		at := off - chunk*manifest.ChunkSize
 		n := min(int64(len(b)), manifest.ChunkSize-at)
-		bytes, err := p.chunk(ctx, chunk)
+		bytes, err := p.imageChunk(ctx, chunk)
 		switch {
 		case err != nil:
 			return err
@@ -210,38 +210,38 @@ func (p *patch) readKept(ctx context.Context, b []byte, off int64) error {
 	return nil
 }
 
-// chunk returns a chunk of the image; nil if it differs from its hash, in which case all of it comes
+// imageChunk returns a chunk of the image; nil if it differs from its hash, in which case all of it comes
 // from the source from now on. One goroutine at a time requests a chunk.
-func (p *patch) chunk(ctx context.Context, c int64) ([]byte, error) {
+func (p *patch) imageChunk(ctx context.Context, c int64) ([]byte, error) {
 	p.mu.Lock()
-	have := p.whole[c]
+	have := p.imageChunks[c]
 	p.mu.Unlock()
 	r := disk.Range{Off: c * manifest.ChunkSize, Len: min(manifest.ChunkSize, p.Size()-c*manifest.ChunkSize)}
 	if have != nil || p.changed.Has(r.Off) && p.changed.Next(r) == r {
 		return have, nil
 	}
-	b := p.memory()[:r.Len]
+	b := p.chunkBuffer()[:r.Len]
 	if err := p.image.ReadAt(ctx, b, r.Off); err != nil {
 		return nil, fmt.Errorf("read image: %w", err)
 	}
 	if want, known := p.hashes[c]; known && manifest.HashOf(b) != want {
-		p.rotten.Add(1)
+		p.damaged.Add(1)
 		p.changed.Set(r)
 		return nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for old := range p.whole {
-		if len(p.whole) < keptWhole {
+	for old := range p.imageChunks {
+		if len(p.imageChunks) < maxImageChunks {
 			break
 		}
-		delete(p.whole, old)
+		delete(p.imageChunks, old)
 	}
-	p.whole[c] = b
+	p.imageChunks[c] = b
 	return b, nil
 }
 
-func (p *patch) memory() []byte {
+func (p *patch) chunkBuffer() []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle); n > 0 {
@@ -252,20 +252,20 @@ func (p *patch) memory() []byte {
 	return disk.AlignedMemory(manifest.ChunkSize)
 }
 
-// wasRead reports that r is being written: its chunks of the image are not read any more.
-func (p *patch) wasRead(r disk.Range) {
+// releaseChunks reports that r is being written: its chunks of the image are not read any more.
+func (p *patch) releaseChunks(r disk.Range) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c, b := range p.whole {
+	for c, b := range p.imageChunks {
 		if off := c * manifest.ChunkSize; off < r.End() && r.Off < off+manifest.ChunkSize {
-			delete(p.whole, c)
+			delete(p.imageChunks, c)
 			p.idle = append(p.idle, b[:manifest.ChunkSize])
 		}
 	}
 }
 
 func (p *patch) Extents(ctx context.Context, r disk.Range) (list []disk.Extent, err error) {
-	err = p.each(r, func(run disk.Range, comes bool) error {
+	err = p.eachRun(r, func(run disk.Range, comes bool) error {
 		if !comes {
 			list = append(list, disk.Extent{Range: run})
 			return nil
@@ -284,8 +284,8 @@ type patchTarget struct {
 }
 
 func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
-	t.p.wasRead(disk.Range{Off: off, Len: int64(len(b))})
-	return t.p.each(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
+	t.p.releaseChunks(disk.Range{Off: off, Len: int64(len(b))})
+	return t.p.eachRun(disk.Range{Off: off, Len: int64(len(b))}, func(run disk.Range, comes bool) error {
 		if !comes {
 			return nil
 		}
@@ -295,8 +295,8 @@ func (t patchTarget) WriteAt(ctx context.Context, b []byte, off int64) error {
 }
 
 func (t patchTarget) Zero(ctx context.Context, r disk.Range) error {
-	t.p.wasRead(r)
-	return t.p.each(r, func(run disk.Range, comes bool) error {
+	t.p.releaseChunks(r)
+	return t.p.eachRun(r, func(run disk.Range, comes bool) error {
 		if !comes {
 			return nil
 		}

@@ -50,23 +50,23 @@ func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	filled := make(chan *window, c.Writers)  // closed when receive and the last filler are done
 	filling, fctx := errgroup.WithContext(gctx)
 	var fed error
-	filling.Go(func() error { defer close(parts); fed = c.receive(fctx, feed, parts, filled); return nil })
+	filling.Go(func() error { defer close(parts); fed = c.receiveParts(fctx, feed, parts, filled); return nil })
 	for range c.Readers {
-		filling.Go(func() error { return c.fill(fctx, parts, filled) })
+		filling.Go(func() error { return c.fillParts(fctx, parts, filled) })
 	}
 	g.Go(func() error { defer close(filled); return filling.Wait() })
 	for range c.Writers {
-		g.Go(func() error { return c.write(gctx, filled) })
+		g.Go(func() error { return c.writeWindows(gctx, filled) })
 	}
 	err := g.Wait()
 	for p := range parts { // what nobody came to fill
 		p.Release()
 	}
-	return c.finish(ctx, joinFed(err, fed))
+	return c.finishCopy(ctx, feedError(err, fed))
 }
 
-// joinFed returns what went wrong: in the feed, or elsewhere, which cancels the feed.
-func joinFed(err, fed error) error {
+// feedError returns what went wrong: in the feed, or elsewhere, which cancels the feed.
+func feedError(err, fed error) error {
 	switch {
 	case err == nil:
 		return fed
@@ -76,19 +76,19 @@ func joinFed(err, fed error) error {
 	return errors.Join(fed, err)
 }
 
-// receive takes the feed apart.
-func (c *copier) receive(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
+// receiveParts takes the feed apart.
+func (c *copier) receiveParts(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
 	var pos int64
 	for {
-		p, err := c.next(ctx, feed)
+		p, err := c.nextPart(ctx, feed)
 		if err == io.EOF {
-			return c.gap(ctx, disk.Range{Off: pos, Len: c.size - pos}, filled)
+			return c.sendGap(ctx, disk.Range{Off: pos, Len: c.size - pos}, filled)
 		}
 		if err != nil {
 			return err
 		}
 		r := p.Range()
-		if err := c.pass(ctx, pos, p, parts, filled); err != nil {
+		if err := c.sendPart(ctx, pos, p, parts, filled); err != nil {
 			p.Release()
 			return err
 		}
@@ -96,45 +96,45 @@ func (c *copier) receive(ctx context.Context, feed disk.Feed, parts chan<- disk.
 	}
 }
 
-// next waits for the feed.
-func (c *copier) next(ctx context.Context, feed disk.Feed) (disk.Part, error) {
+// nextPart waits for the feed.
+func (c *copier) nextPart(ctx context.Context, feed disk.Feed) (disk.Part, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	defer c.times.read.since(time.Now())
+	defer c.times.read.addSince(time.Now())
 	return feed.Next(ctx, c.Window)
 }
 
-// pass hands on the zeros from pos to p, and p, unless it is safe.
-func (c *copier) pass(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
+// sendPart hands on the zeros from pos to p, and p, unless it is safe.
+func (c *copier) sendPart(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
 	r := p.Range()
 	whole := disk.Range{Off: r.Off, Len: min(c.Window, c.size-r.Off)}
 	if r != whole || r.Off%c.Window != 0 || r.Off < pos {
 		return fault.New(fault.Internal, "a part %v came behind byte %d: want windows of %d bytes in order", r, pos, c.Window)
 	}
-	if err := c.gap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
+	if err := c.sendGap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
 		return err
 	}
-	if c.safe(r) {
-		c.ledger.skip(r.Len)
+	if c.isRangeListed(r) {
+		c.ledger.addSkipped(r.Len)
 		p.Release()
 		return nil
 	}
 	return send(ctx, parts, p)
 }
 
-// safe reports whether the manifest has every chunk of r.
-func (c *copier) safe(r disk.Range) bool {
+// isRangeListed reports whether the manifest has every chunk of r.
+func (c *copier) isRangeListed(r disk.Range) bool {
 	for off := r.Off; off < r.End(); off += manifest.ChunkSize {
-		if !c.has(off) {
+		if !c.isListed(off) {
 			return false
 		}
 	}
 	return true
 }
 
-// gap hands on the zeros of r, without the chunks that are safe.
-func (c *copier) gap(ctx context.Context, r disk.Range, filled chan<- *window) error {
+// sendGap hands on the zeros of r, without the chunks that are safe.
+func (c *copier) sendGap(ctx context.Context, r disk.Range, filled chan<- *window) error {
 	for off := r.Off; off < r.End(); {
 		todo, ok := c.nextMissing(off, r.End())
 		if !ok {
@@ -148,8 +148,8 @@ func (c *copier) gap(ctx context.Context, r disk.Range, filled chan<- *window) e
 	return nil
 }
 
-// fill is one filler: it takes parts until there are no more.
-func (c *copier) fill(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
+// fillParts is one filler: it takes parts until there are no more.
+func (c *copier) fillParts(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
 	for p := range parts {
 		err := c.fillPart(ctx, p, filled)
 		p.Release()
@@ -162,7 +162,7 @@ func (c *copier) fill(ctx context.Context, parts <-chan disk.Part, filled chan<-
 
 // fillPart makes a window of a part and passes it on.
 func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *window) error {
-	w, err := c.take(ctx, p.Range())
+	w, err := c.takeWindow(ctx, p.Range())
 	if err != nil {
 		return err
 	}
@@ -171,8 +171,8 @@ func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *windo
 		return fmt.Errorf("read %v: %w", w.Range, err)
 	}
 	c.ledger.read.Add(w.Len)
-	c.inspect(w)
-	if err := c.deliver(ctx, filled, w); err != nil {
+	c.hashWindow(w)
+	if err := c.sendWindow(ctx, filled, w); err != nil {
 		c.windows.put(w)
 		return err
 	}

@@ -17,8 +17,8 @@ type window struct {
 	hashes []manifest.Hash // hashes of the chunks; nil if they are not needed
 }
 
-// hash returns that of one of its chunks.
-func (w *window) hash(chunk disk.Range) manifest.Hash {
+// hashOf returns that of one of its chunks.
+func (w *window) hashOf(chunk disk.Range) manifest.Hash {
 	if len(w.data) == 0 {
 		return manifest.ZeroHash(int(chunk.Len))
 	}
