@@ -17,10 +17,10 @@ const (
 	evenBytes = 0x00ff00ff00ff00ff
 )
 
-// adler returns the Adler-32 checksum of p: a is one and the sum of all bytes, b the sum
+// adlerSum returns the Adler-32 checksum of p: a is one and the sum of all bytes, b the sum
 // of all values that a takes. It adds the bytes of a word side by side, in lanes of 16
 // bits, which takes less than half the time of hash/adler32.
-func adler(p []byte) uint32 {
+func adlerSum(p []byte) uint32 {
 	a, b := uint64(1), uint64(0)
 	for len(p) > 0 {
 		part := p[:min(len(p), adlerLong)]
@@ -56,18 +56,18 @@ func adlerSums(p []byte, a, b uint64) (uint64, uint64) {
 		even += w & evenBytes
 		odd += w >> 8 & evenBytes
 	}
-	e0, e2, e4, e6 := lanes(even)
-	o1, o3, o5, o7 := lanes(odd)
-	b += adlerBlock*a + 8*(sum(before)+sum(beforeOdd)) +
+	e0, e2, e4, e6 := splitLanes(even)
+	o1, o3, o5, o7 := splitLanes(odd)
+	b += adlerBlock*a + 8*(sumLanes(before)+sumLanes(beforeOdd)) +
 		8*e0 + 7*o1 + 6*e2 + 5*o3 + 4*e4 + 3*o5 + 2*e6 + o7
 	return a + e0 + e2 + e4 + e6 + o1 + o3 + o5 + o7, b
 }
 
-func lanes(x uint64) (w, x1, y, z uint64) {
+func splitLanes(x uint64) (w, x1, y, z uint64) {
 	return x & 0xffff, x >> 16 & 0xffff, x >> 32 & 0xffff, x >> 48
 }
 
-func sum(x uint64) uint64 {
-	w, x1, y, z := lanes(x)
+func sumLanes(x uint64) uint64 {
+	w, x1, y, z := splitLanes(x)
 	return w + x1 + y + z
 }

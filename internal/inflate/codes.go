@@ -10,25 +10,25 @@ const (
 	fastOut = 2 + 258 + 8
 )
 
-// codes decodes a block of literals and matches up to and with its end.
-func (s *input) codes(lit *litTable, dist *distTable) error {
+// decodeBlock decodes a block of literals and matches up to and with its end.
+func (s *input) decodeBlock(lit *litTable, dist *distTable) error {
 	for {
-		ended, err := s.fast(lit, dist)
+		ended, err := s.decodeFast(lit, dist)
 		if ended || err != nil {
 			return err
 		}
 		// The buffers may end soon: one symbol with care, then look again. A block that
 		// begins near the end of the output stays here.
-		if ended, err = s.careful(lit, dist); ended || err != nil {
+		if ended, err = s.decodeSymbol(lit, dist); ended || err != nil {
 			return err
 		}
 	}
 }
 
-// fast decodes while neither buffer can end within a turn. It reports whether the block
+// decodeFast decodes while neither buffer can end within a turn. It reports whether the block
 // ended. What it keeps in locals stays in registers; that, one branch a literal, and no
 // bounds to check in the tables are what makes it fast.
-func (s *input) fast(lit *litTable, dist *distTable) (ended bool, err error) {
+func (s *input) decodeFast(lit *litTable, dist *distTable) (ended bool, err error) {
 	src, dst := s.src, s.dst
 	pos, out, bits, n := s.pos, s.out, s.bits, s.n
 	for pos <= len(src)-fastIn && out <= len(dst)-fastOut {
@@ -136,9 +136,9 @@ func (s *input) fast(lit *litTable, dist *distTable) (ended bool, err error) {
 	return ended, err
 }
 
-// careful decodes one symbol, checking every step. It reports whether the block ended.
-func (s *input) careful(lit *litTable, dist *distTable) (ended bool, err error) {
-	e, err := s.symbol(lit[:], litBits)
+// decodeSymbol decodes one symbol, checking every step. It reports whether the block ended.
+func (s *input) decodeSymbol(lit *litTable, dist *distTable) (ended bool, err error) {
+	e, err := s.nextSymbol(lit[:], litBits)
 	switch {
 	case err != nil:
 		return false, err
@@ -152,24 +152,24 @@ func (s *input) careful(lit *litTable, dist *distTable) (ended bool, err error) 
 	case e&endOfBlock != 0:
 		return true, nil
 	}
-	length, err := s.value(e)
+	length, err := s.addExtraBits(e)
 	if err != nil {
 		return false, err
 	}
-	if e, err = s.symbol(dist[:], distBits); err != nil {
+	if e, err = s.nextSymbol(dist[:], distBits); err != nil {
 		return false, err
 	}
-	distance, err := s.value(e)
+	distance, err := s.addExtraBits(e)
 	if err != nil {
 		return false, err
 	}
-	return false, s.match(int(length), int(distance))
+	return false, s.copyMatch(int(length), int(distance))
 }
 
-// symbol takes the code of the next symbol, but not its extra bits, and returns its
+// nextSymbol takes the code of the next symbol, but not its extra bits, and returns its
 // entry.
-func (s *input) symbol(table []uint32, primary uint) (uint32, error) {
-	s.fill()
+func (s *input) nextSymbol(table []uint32, primary uint) (uint32, error) {
+	s.fillBits()
 	skip := uint(0)
 	e := table[s.bits&(1<<primary-1)]
 	if e&subtable != 0 {
@@ -190,14 +190,14 @@ func (s *input) symbol(table []uint32, primary uint) (uint32, error) {
 	return e, nil
 }
 
-// value adds the extra bits of a length or distance to its base.
-func (s *input) value(e uint32) (uint, error) {
-	extra, err := s.take(uint(e&63) - uint(e>>8&15))
+// addExtraBits adds the extra bits of a length or distance to its base.
+func (s *input) addExtraBits(e uint32) (uint, error) {
+	extra, err := s.takeBits(uint(e&63) - uint(e>>8&15))
 	return uint(e>>16) + extra, err
 }
 
-// match copies length bytes from distance bytes back.
-func (s *input) match(length, distance int) error {
+// copyMatch copies length bytes from distance bytes back.
+func (s *input) copyMatch(length, distance int) error {
 	if distance > s.out {
 		return ErrCorrupt
 	}

@@ -66,7 +66,7 @@ func (d *Decoder) Zlib(dst, src []byte) (n, used int, err error) {
 	if len(src)-used < tail {
 		return n, used, ErrTruncated
 	}
-	if binary.BigEndian.Uint32(src[used:]) != adler(dst[:n]) {
+	if binary.BigEndian.Uint32(src[used:]) != adlerSum(dst[:n]) {
 		return n, used, ErrChecksum
 	}
 	return n, used + tail, nil
@@ -87,32 +87,32 @@ func (d *Decoder) Raw(dst, src []byte) (n, used int, err error) {
 	*s = input{src: src, dst: dst}
 	defer func() { *s = input{} }() // keep no hold of the caller's memory
 	for last := false; !last; {
-		if last, err = d.block(s); err != nil {
+		if last, err = d.readBlock(s); err != nil {
 			return s.out, s.pos, err
 		}
 	}
-	s.unread()
+	s.unreadBytes()
 	return s.out, s.pos, nil
 }
 
-// block decodes one block and reports whether it is the last.
-func (d *Decoder) block(s *input) (last bool, err error) {
-	head, err := s.take(3)
+// readBlock decodes one block and reports whether it is the last.
+func (d *Decoder) readBlock(s *input) (last bool, err error) {
+	head, err := s.takeBits(3)
 	if err != nil {
 		return false, err
 	}
 	last = head&1 != 0
 	switch head >> 1 {
 	case 0:
-		return last, s.stored()
+		return last, s.copyStored()
 	case 1:
 		f := fixed()
-		return last, s.codes(&f.lit, &f.dist)
+		return last, s.decodeBlock(&f.lit, &f.dist)
 	case 2:
 		if err := d.readTables(s); err != nil {
 			return false, err
 		}
-		return last, s.codes(&d.lit, &d.dist)
+		return last, s.decodeBlock(&d.lit, &d.dist)
 	}
 	return false, ErrCorrupt
 }
@@ -125,8 +125,8 @@ type input struct {
 	n        uint   // how many; those above are zero
 }
 
-// fill takes whole bytes until more than 56 bits are there or src ends.
-func (s *input) fill() {
+// fillBits takes whole bytes until more than 56 bits are there or src ends.
+func (s *input) fillBits() {
 	for s.n <= 56 && s.pos < len(s.src) {
 		s.bits |= uint64(s.src[s.pos]) << s.n
 		s.pos++
@@ -134,10 +134,10 @@ func (s *input) fill() {
 	}
 }
 
-// take returns the next n bits, at most 32.
-func (s *input) take(n uint) (uint, error) {
+// takeBits returns the next n bits, at most 32.
+func (s *input) takeBits(n uint) (uint, error) {
 	if s.n < n {
-		if s.fill(); s.n < n {
+		if s.fillBits(); s.n < n {
 			return 0, ErrTruncated
 		}
 	}
@@ -147,15 +147,15 @@ func (s *input) take(n uint) (uint, error) {
 	return v, nil
 }
 
-// unread drops the rest of a byte begun and gives whole bytes back.
-func (s *input) unread() {
+// unreadBytes drops the rest of a byte begun and gives whole bytes back.
+func (s *input) unreadBytes() {
 	s.pos -= int(s.n / 8)
 	s.bits, s.n = 0, 0
 }
 
-// stored copies a block that is not compressed.
-func (s *input) stored() error {
-	s.unread()
+// copyStored copies a block that is not compressed.
+func (s *input) copyStored() error {
+	s.unreadBytes()
 	if len(s.src)-s.pos < 4 {
 		return ErrTruncated
 	}

@@ -62,10 +62,10 @@ var entries = sync.OnceValue(func() *symbols {
 		s.lit[i] = literal | uint32(i)<<16
 	}
 	s.lit[256] = special | endOfBlock
-	ranges(s.lit[257:285], 3, 4)
+	fillRanges(s.lit[257:285], 3, 4)
 	s.lit[285] = 258 << 16
 	s.lit[286], s.lit[287] = invalid, invalid
-	ranges(s.dist[:30], 1, 2)
+	fillRanges(s.dist[:30], 1, 2)
 	s.dist[30], s.dist[31] = invalid, invalid
 	for i := range s.pre {
 		s.pre[i] = uint32(i) << 16
@@ -73,9 +73,9 @@ var entries = sync.OnceValue(func() *symbols {
 	return &s
 })
 
-// ranges numbers lengths or distances from base on: the first 2 x each symbols stand for
+// fillRanges numbers lengths or distances from base on: the first 2 x each symbols stand for
 // one value, then the extra bits grow by one every each symbols.
-func ranges(list []uint32, base, each int) {
+func fillRanges(list []uint32, base, each int) {
 	for i := range list {
 		extra := max(i/each-1, 0)
 		list[i] = uint32(base)<<16 | uint32(extra)
@@ -107,14 +107,14 @@ var fixed = sync.OnceValue(func() *code {
 		}
 	}
 	c := &code{}
-	build(c.lit[:], litBits, lens[:maxLit], entries().lit[:])
-	build(c.dist[:], distBits, lens[maxLit:], entries().dist[:])
+	buildTable(c.lit[:], litBits, lens[:maxLit], entries().lit[:])
+	buildTable(c.dist[:], distBits, lens[maxLit:], entries().dist[:])
 	return c
 })
 
 // readTables reads the codes of a dynamic block and builds their tables.
 func (d *Decoder) readTables(s *input) error {
-	head, err := s.take(14)
+	head, err := s.takeBits(14)
 	if err != nil {
 		return err
 	}
@@ -128,8 +128,8 @@ func (d *Decoder) readTables(s *input) error {
 	if err := d.readLengths(s, d.lens[:lits+dists]); err != nil {
 		return err
 	}
-	if !build(d.lit[:], litBits, d.lens[:lits], entries().lit[:]) ||
-		!build(d.dist[:], distBits, d.lens[lits:lits+dists], entries().dist[:]) {
+	if !buildTable(d.lit[:], litBits, d.lens[:lits], entries().lit[:]) ||
+		!buildTable(d.dist[:], distBits, d.lens[lits:lits+dists], entries().dist[:]) {
 		return ErrCorrupt
 	}
 	return nil
@@ -142,13 +142,13 @@ var preOrder = [maxPre]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13,
 func (d *Decoder) readPre(s *input, count int) error {
 	var lens [maxPre]uint8
 	for _, at := range preOrder[:count] {
-		n, err := s.take(3)
+		n, err := s.takeBits(3)
 		if err != nil {
 			return err
 		}
 		lens[at] = uint8(n)
 	}
-	if !build(d.pre[:], preBits, lens[:], entries().pre[:]) {
+	if !buildTable(d.pre[:], preBits, lens[:], entries().pre[:]) {
 		return ErrCorrupt
 	}
 	return nil
@@ -157,7 +157,7 @@ func (d *Decoder) readPre(s *input, count int) error {
 // readLengths reads the code lengths of all symbols, some of them as repetitions.
 func (d *Decoder) readLengths(s *input, lens []uint8) error {
 	for i := 0; i < len(lens); {
-		e, err := s.symbol(d.pre[:], preBits)
+		e, err := s.nextSymbol(d.pre[:], preBits)
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (d *Decoder) readLengths(s *input, lens []uint8) error {
 			i++
 			continue
 		}
-		n, err := s.repeat(sym)
+		n, err := s.repeatCount(sym)
 		if err != nil {
 			return err
 		}
@@ -186,19 +186,19 @@ func (d *Decoder) readLengths(s *input, lens []uint8) error {
 	return nil
 }
 
-// repeat returns how many lengths the symbols 16 (the one before), 17 and 18 (zeros)
+// repeatCount returns how many lengths the symbols 16 (the one before), 17 and 18 (zeros)
 // stand for.
-func (s *input) repeat(sym uint8) (int, error) {
+func (s *input) repeatCount(sym uint8) (int, error) {
 	extra := [3]uint{2, 3, 7}[sym-16]
-	n, err := s.take(extra)
+	n, err := s.takeBits(extra)
 	return int(n) + [3]int{3, 3, 11}[sym-16], err
 }
 
-// build fills table for a canonical code: the first primary bits index it, subtables
+// buildTable fills table for a canonical code: the first primary bits index it, subtables
 // follow. It reports whether the lengths make a code. As in compress/flate (and zlib, to
 // whom such files owe their existence) all codes must be used, but for a code of one
 // symbol, or none.
-func build(table []uint32, primary uint, lens []uint8, symbols []uint32) bool {
+func buildTable(table []uint32, primary uint, lens []uint8, symbols []uint32) bool {
 	var count [maxCode + 1]int
 	for _, n := range lens {
 		count[n]++
@@ -217,7 +217,7 @@ func build(table []uint32, primary uint, lens []uint8, symbols []uint32) bool {
 		return false
 	}
 	var sorted [maxLit]uint16
-	buildAll(table, primary, &count, order(&sorted, lens, count), symbols)
+	buildAll(table, primary, &count, sortSymbols(&sorted, lens, count), symbols)
 	return true
 }
 
@@ -228,16 +228,16 @@ func buildOne(table []uint32, lens []uint8, symbols []uint32) {
 	}
 	if sym := slices.Index(lens, 1); sym >= 0 {
 		for i := 0; i < len(table); i += 2 {
-			table[i] = entry(symbols[sym], 1)
+			table[i] = newEntry(symbols[sym], 1)
 		}
 	}
 }
 
-// entry is a symbol's with the length of its code.
-func entry(symbol uint32, n uint) uint32 { return symbol + uint32(n)<<8 + uint32(n) }
+// newEntry is a symbol's with the length of its code.
+func newEntry(symbol uint32, n uint) uint32 { return symbol + uint32(n)<<8 + uint32(n) }
 
-// order returns the symbols in the order of their codes.
-func order(sorted *[maxLit]uint16, lens []uint8, count [maxCode + 1]int) []uint16 {
+// sortSymbols returns the symbols in the order of their codes.
+func sortSymbols(sorted *[maxLit]uint16, lens []uint8, count [maxCode + 1]int) []uint16 {
 	var next [maxCode + 2]int
 	for n, c := range count {
 		next[n+1] = next[n] + c
@@ -261,9 +261,9 @@ func buildAll(table []uint32, primary uint, count *[maxCode + 1]int, sorted []ui
 		copy(table[size:2*size], table[:size])
 		size *= 2
 		for range count[n] {
-			table[reversed] = entry(symbols[sorted[0]], n)
+			table[reversed] = newEntry(symbols[sorted[0]], n)
 			sorted = sorted[1:]
-			reversed = increment(reversed, n)
+			reversed = nextCode(reversed, n)
 		}
 	}
 	buildLong(table, primary, count, sorted, symbols, reversed)
@@ -280,18 +280,18 @@ func buildLong(table []uint32, primary uint, count *[maxCode + 1]int, sorted []u
 				end = start + 1<<width
 				table[prefix] = special | subtable | uint32(start)<<16 | uint32(width)<<8
 			}
-			e := entry(symbols[sorted[0]], n-primary)
+			e := newEntry(symbols[sorted[0]], n-primary)
 			for i := reversed >> primary; i < 1<<width; i += 1 << (n - primary) {
 				table[start+i] = e
 			}
 			sorted = sorted[1:]
-			reversed = increment(reversed, n)
+			reversed = nextCode(reversed, n)
 		}
 	}
 }
 
-// increment returns the code of n bits after reversed: it adds one at the high end.
-func increment(reversed, n uint) uint {
+// nextCode returns the code of n bits after reversed: it adds one at the high end.
+func nextCode(reversed, n uint) uint {
 	zero := uint(bits.Len(reversed ^ (1<<n - 1))) // the highest bit that is not set, from 1
 	if zero == 0 {
 		return 0 // that was the last code
