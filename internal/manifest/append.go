@@ -17,13 +17,13 @@ func (l *Log) Append(ctx context.Context, runs []Run) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	runs, err := l.arrange(runs)
+	runs, err := l.sortRuns(runs)
 	if err != nil {
 		return fmt.Errorf("append to manifest %s: %w", l.path, err)
 	}
-	return l.write(func(j *journal) {
+	return l.writeRecords(func(j *recordBuilder) {
 		for _, r := range runs {
-			j.add(r)
+			j.addRun(r)
 		}
 	})
 }
@@ -34,7 +34,7 @@ func (l *Log) Drop(first, n int64) error {
 	if err := checkSpan(first, n, l.Chunks()); err != nil {
 		return fmt.Errorf("drop from manifest %s: %w", l.path, err)
 	}
-	return l.write(func(j *journal) { j.put(kindDrop, first, n, nil) })
+	return l.writeRecords(func(j *recordBuilder) { j.addRecord(kindDrop, first, n, nil) })
 }
 
 // DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for
@@ -45,24 +45,24 @@ func (l *Log) DropAll(chunks []int64) error {
 			return fmt.Errorf("drop from manifest %s: %w", l.path, err)
 		}
 	}
-	return l.write(func(j *journal) {
+	return l.writeRecords(func(j *recordBuilder) {
 		for len(chunks) > 0 {
 			n := 1
 			for n < len(chunks) && chunks[n] == chunks[0]+int64(n) {
 				n++
 			}
-			j.put(kindDrop, chunks[0], int64(n), nil)
+			j.addRecord(kindDrop, chunks[0], int64(n), nil)
 			chunks = chunks[n:]
 		}
 	})
 }
 
-// arrange checks runs and returns them in chunk order.
-func (l *Log) arrange(runs []Run) ([]Run, error) {
+// sortRuns checks runs and returns them in chunk order.
+func (l *Log) sortRuns(runs []Run) ([]Run, error) {
 	runs = slices.Clone(runs)
 	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.First, b.First) })
 	for i, r := range runs {
-		if err := r.check(l.Chunks()); err != nil {
+		if err := r.checkRun(l.Chunks()); err != nil {
 			return nil, err
 		}
 		if i > 0 && runs[i-1].end() > r.First {
@@ -72,66 +72,66 @@ func (l *Log) arrange(runs []Run) ([]Run, error) {
 	return runs, nil
 }
 
-// write puts the records that fill gives to the journal at the end of the file.
-func (l *Log) write(fill func(*journal)) error {
-	l.io.Lock()
-	defer l.io.Unlock()
-	j := journal{tail: l.tail}
+// writeRecords puts the records that fill gives to the journal at the end of the file.
+func (l *Log) writeRecords(fill func(*recordBuilder)) error {
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
+	j := recordBuilder{tail: l.end}
 	fill(&j)
 	j.flush()
 	if len(j.index) == 0 {
 		return nil
 	}
-	if j.tail.off-l.safe.start > maxRecords {
-		return fault.New(fault.Unsupported, "write manifest %s: it has %d bytes and cannot grow", l.path, l.tail.off).
+	if j.tail.off-l.chunks.start > maxRecords {
+		return fault.New(fault.Unsupported, "write manifest %s: it has %d bytes and cannot grow", l.path, l.end.off).
 			WithHint("delete it to copy the disk again")
 	}
-	if err := l.persist(j.buf); err != nil {
-		return fmt.Errorf("write manifest %s at byte %d: %w", l.path, l.tail.off, err)
+	if err := l.appendBytes(j.buf); err != nil {
+		return fmt.Errorf("write manifest %s at byte %d: %w", l.path, l.end.off, err)
 	}
-	l.tail = j.tail
+	l.end = j.tail
 	for _, r := range j.index {
-		l.apply(r)
+		l.applyRecord(r)
 	}
 	return nil
 }
 
-// persist writes b behind the last record, durably. If that fails the file is cut back,
+// appendBytes writes b behind the last record, durably. If that fails the file is cut back,
 // and if that fails too, the next call cuts before it writes.
-func (l *Log) persist(b []byte) error {
+func (l *Log) appendBytes(b []byte) error {
 	if l.torn {
-		if err := l.f.Truncate(l.tail.off); err != nil {
+		if err := l.f.Truncate(l.end.off); err != nil {
 			return kindOfIO(err)
 		}
 	}
-	err := l.store(b)
-	l.torn = err != nil && l.f.Truncate(l.tail.off) != nil
+	err := l.writeSynced(b)
+	l.torn = err != nil && l.f.Truncate(l.end.off) != nil
 	return kindOfIO(err)
 }
 
-func (l *Log) store(b []byte) error {
+func (l *Log) writeSynced(b []byte) error {
 	if err := l.step("append"); err != nil {
 		return err
 	}
-	if _, err := l.f.WriteAt(b, l.tail.off); err != nil {
+	if _, err := l.f.WriteAt(b, l.end.off); err != nil {
 		return err
 	}
 	if err := l.step("sync append"); err != nil {
 		return err
 	}
-	return datasync(l.f)
+	return fdatasync(l.f)
 }
 
 // A journal turns runs into as few records as it can.
-type journal struct {
-	tail  tail
+type recordBuilder struct {
+	tail  position
 	buf   []byte   // the records
 	index []record // records in buf
 	run   Run      // not yet in buf
 }
 
-// add adds a run, which must come after the one before in chunk order.
-func (j *journal) add(r Run) {
+// addRun adds a run, which must come after the one before in chunk order.
+func (j *recordBuilder) addRun(r Run) {
 	touches := j.run.Count() > 0 && j.run.end() == r.First
 	if !touches || (j.run.Zeros > 0) != (r.Zeros > 0) {
 		j.flush()
@@ -148,18 +148,18 @@ func (j *journal) add(r Run) {
 }
 
 // flush turns the run that add gathered into a record, and continues behind it.
-func (j *journal) flush() {
+func (j *recordBuilder) flush() {
 	r := j.run
 	switch {
 	case r.Zeros > 0:
-		j.put(kindZeros, r.First, r.Zeros, nil)
+		j.addRecord(kindZeros, r.First, r.Zeros, nil)
 	case len(r.Hashes) > 0:
-		j.put(kindHashes, r.First, int64(len(r.Hashes)), r.Hashes)
+		j.addRecord(kindHashes, r.First, int64(len(r.Hashes)), r.Hashes)
 	}
 	j.run = Run{First: r.end(), Hashes: r.Hashes[:0]}
 }
 
-func (j *journal) put(k kind, first, count int64, hashes []Hash) {
+func (j *recordBuilder) addRecord(k kind, first, count int64, hashes []Hash) {
 	j.index = append(j.index, record{kind: k, off: j.tail.off + recordHead, first: uint32(first), count: uint32(count)})
-	j.buf = j.tail.encode(j.buf, k, first, count, hashes)
+	j.buf = j.tail.appendRecord(j.buf, k, first, count, hashes)
 }

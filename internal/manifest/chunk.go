@@ -69,8 +69,8 @@ func (r Run) Count() int64 { return int64(len(r.Hashes)) + r.Zeros }
 
 func (r Run) end() int64 { return r.First + r.Count() }
 
-// check refuses runs that no disk of that many chunks has.
-func (r Run) check(chunks int64) error {
+// checkRun refuses runs that no disk of that many chunks has.
+func (r Run) checkRun(chunks int64) error {
 	if r.Zeros < 0 || (len(r.Hashes) > 0) == (r.Zeros > 0) {
 		return fault.New(fault.Internal, "a run has %d hashes and %d zero chunks: want one of the two", len(r.Hashes), r.Zeros)
 	}
@@ -106,7 +106,7 @@ func (i Info) zeroHash(n int64) Hash { return ZeroHash(int(i.Chunk(n).Len)) }
 
 const maxName = 4096 // bytes of Disk and of Source
 
-func (i Info) check() error {
+func (i Info) checkLimits() error {
 	switch {
 	case i.Size < 0 || i.Size > MaxSize:
 		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize)).

@@ -37,8 +37,8 @@ func (h header) len() int64 {
 	return int64(fixedHead + len(h.info.Disk) + len(h.info.Source) + sumLen)
 }
 
-// encode returns the header's bytes and the place where the first record goes.
-func (h header) encode() ([]byte, tail) {
+// encodeHeader returns the header's bytes and the place where the first record goes.
+func (h header) encodeHeader() ([]byte, position) {
 	n := h.len()
 	b := append(make([]byte, 0, n), magic...)
 	b = le.AppendUint32(b, version)
@@ -50,15 +50,15 @@ func (h header) encode() ([]byte, tail) {
 	b = le.AppendUint16(b, uint16(len(h.info.Source)))
 	b = append(append(b, h.info.Disk...), h.info.Source...)
 	sum := crc32.Checksum(b, castagnoli)
-	return le.AppendUint32(b, sum), tail{off: n, sum: sum}
+	return le.AppendUint32(b, sum), position{off: n, sum: sum}
 }
 
 // readHeader reads the header from the start of a file.
-func readHeader(r io.ReaderAt) (header, tail, error) {
+func readHeader(r io.ReaderAt) (header, position, error) {
 	b := make([]byte, maxHead)
 	n, err := r.ReadAt(b, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return header{}, tail{}, err
+		return header{}, position{}, err
 	}
 	return parseHeader(b[:n])
 }
@@ -79,21 +79,21 @@ func ReadInfo(path string) (Info, error) {
 
 // parseHeader checks the checksum before the version: its place is the same in every
 // version, so that damage is never mistaken for a newer decamp.
-func parseHeader(b []byte) (header, tail, error) {
+func parseHeader(b []byte) (header, position, error) {
 	if len(b) < fixedHead+sumLen || string(b[:8]) != magic {
-		return header{}, tail{}, damagedHeader("it does not start as one")
+		return header{}, position{}, damagedHeader("it does not start as one")
 	}
 	n := int64(le.Uint32(b[12:]))
 	if n < fixedHead+sumLen || n > int64(len(b)) {
-		return header{}, tail{}, damagedHeader("header length %d, file has %d bytes", n, len(b))
+		return header{}, position{}, damagedHeader("header length %d, file has %d bytes", n, len(b))
 	}
 	b = b[:n]
 	sum := crc32.Checksum(b[:n-sumLen], castagnoli)
 	if want := le.Uint32(b[n-sumLen:]); sum != want {
-		return header{}, tail{}, damagedHeader("header checksum %08x, want %08x", sum, want)
+		return header{}, position{}, damagedHeader("header checksum %08x, want %08x", sum, want)
 	}
 	h, err := parseFields(b[:n-sumLen])
-	return h, tail{off: n, sum: sum}, err
+	return h, position{off: n, sum: sum}, err
 }
 
 func parseFields(b []byte) (header, error) {
@@ -111,7 +111,7 @@ func parseFields(b []byte) (header, error) {
 	h := header{id: le.Uint64(b[16:]), info: Info{
 		Disk: string(names[:d]), Source: string(names[d:]), Size: int64(le.Uint64(b[24:])),
 	}}
-	return h, h.info.check()
+	return h, h.info.checkLimits()
 }
 
 func damagedHeader(format string, args ...any) error {

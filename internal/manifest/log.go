@@ -23,29 +23,29 @@ type Log struct {
 	step    func(name string) error // called before each step a crash may come before; tests set it
 
 	// io lets one caller at a time write the file. It is held across I/O; mu is not.
-	io     sync.Mutex
+	ioMu   sync.Mutex
 	f      *os.File
-	tail   tail // behind the last record
-	torn   bool // bytes may follow tail that a failed append left
+	end    position // behind the last record
+	torn   bool     // bytes may follow tail that a failed append left
 	sealed bool
 	root   Hash // if sealed
 
-	mu   sync.RWMutex
-	safe *safe // changed with io held as well
+	mu     sync.RWMutex
+	chunks *chunkIndex // changed with io held as well
 }
 
 // Create makes an empty manifest and makes it durable. It is Conflict if path exists or
 // is being created.
 func Create(path string, info Info) (*Log, error) {
-	l, err := create(path, info)
+	l, err := createLog(path, info)
 	if err != nil {
 		return nil, fmt.Errorf("create manifest %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func create(path string, info Info) (*Log, error) {
-	if err := info.check(); err != nil {
+func createLog(path string, info Info) (*Log, error) {
+	if err := info.checkLimits(); err != nil {
 		return nil, err
 	}
 	head, err := newHeader(info)
@@ -57,8 +57,8 @@ func create(path string, info Info) (*Log, error) {
 		return nil, err
 	}
 	l := newLog(path, head, f)
-	if err := l.begin(); err != nil {
-		return nil, errors.Join(err, discard(f))
+	if err := l.writeHeader(); err != nil {
+		return nil, errors.Join(err, removeFile(f))
 	}
 	if err := kindOfIO(atomicfile.Sync(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(err, atomicfile.Unlock(f))
@@ -75,22 +75,22 @@ func newHeader(info Info) (header, error) {
 }
 
 func newLog(path string, head header, f *os.File) *Log {
-	safe := newSafe(head.len(), head.info.Chunks())
-	return &Log{path: path, head: head, f: f, safe: safe, step: func(string) error { return nil }}
+	safe := newChunkIndex(head.len(), head.info.Chunks())
+	return &Log{path: path, head: head, f: f, chunks: safe, step: func(string) error { return nil }}
 }
 
-// begin writes the header and gives the file its name. The lock on the temporary name
+// writeHeader writes the header and gives the file its name. The lock on the temporary name
 // keeps any other Create away between the look and the rename.
-func (l *Log) begin() error {
+func (l *Log) writeHeader() error {
 	if _, err := os.Lstat(l.path); err == nil {
 		return fault.New(fault.Conflict, "it exists").
 			WithHint("open it to resume, or delete it to copy the disk again")
 	}
-	b, t := l.head.encode()
+	b, t := l.head.encodeHeader()
 	if _, err := l.f.WriteAt(b, 0); err != nil {
 		return kindOfIO(err)
 	}
-	l.tail = t
+	l.end = t
 	if err := l.f.Sync(); err != nil {
 		return kindOfIO(err)
 	}
@@ -101,26 +101,26 @@ func (l *Log) begin() error {
 // length); the rest was durable. A damaged header is Corrupt, a manifest of a newer decamp Unsupported,
 // one in use Conflict; in these cases nothing changes.
 func Open(path string) (*Log, error) {
-	l, err := open(path)
+	l, err := openLog(path)
 	if err != nil {
 		return nil, fmt.Errorf("open manifest %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func open(path string) (*Log, error) {
+func openLog(path string) (*Log, error) {
 	f, err := openLocked(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	l, err := replay(path, f)
+	l, err := replayLog(path, f)
 	if err != nil {
 		return nil, errors.Join(err, atomicfile.Unlock(f))
 	}
 	return l, nil
 }
 
-func replay(path string, f *os.File) (*Log, error) {
+func replayLog(path string, f *os.File) (*Log, error) {
 	head, t, err := readHeader(f)
 	if err != nil {
 		return nil, err
@@ -128,53 +128,53 @@ func replay(path string, f *os.File) (*Log, error) {
 	l := newLog(path, head, f)
 	s := newScanner(f, t, l.Chunks())
 	for err == nil {
-		err = l.replayOne(s)
+		err = l.replayRecord(s)
 	}
 	if err != io.EOF && err != errTorn {
 		return nil, err
 	}
-	l.tail = s.tail
-	return l, l.cut()
+	l.end = s.position
+	return l, l.truncateTail()
 }
 
-func (l *Log) replayOne(s *scanner) error {
-	before := s.tail
-	r, payload, err := s.next()
+func (l *Log) replayRecord(s *scanner) error {
+	before := s.position
+	r, payload, err := s.nextRecord()
 	if err != nil {
 		return err
 	}
-	if r.kind == kindSeal && l.safe.missing > 0 || r.off-l.safe.start > maxRecords {
-		s.tail = before
+	if r.kind == kindSeal && l.chunks.missing > 0 || r.off-l.chunks.start > maxRecords {
+		s.position = before
 		return errTorn
 	}
-	l.apply(r)
+	l.applyRecord(r)
 	if l.sealed {
 		l.root = Hash(payload)
 	}
 	return nil
 }
 
-// cut removes what follows the last whole record, so that the next one touches it.
-func (l *Log) cut() error {
+// truncateTail removes what follows the last whole record, so that the next one touches it.
+func (l *Log) truncateTail() error {
 	st, err := l.f.Stat()
 	if err != nil {
 		return err
 	}
-	l.dropped = st.Size() - l.tail.off
+	l.dropped = st.Size() - l.end.off
 	if l.dropped == 0 {
 		return nil
 	}
-	if err := l.f.Truncate(l.tail.off); err != nil {
+	if err := l.f.Truncate(l.end.off); err != nil {
 		return kindOfIO(err)
 	}
-	return kindOfIO(datasync(l.f))
+	return kindOfIO(fdatasync(l.f))
 }
 
-// apply takes a record that is in the file into account.
-func (l *Log) apply(r record) {
+// applyRecord takes a record that is in the file into account.
+func (l *Log) applyRecord(r record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.safe.apply(r)
+	l.chunks.applyRecord(r)
 	l.sealed = r.kind == kindSeal
 }
 
@@ -191,14 +191,14 @@ func (l *Log) Dropped() int64 { return l.dropped }
 func (l *Log) Has(chunk int64) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.safe.has(chunk)
+	return l.chunks.has(chunk)
 }
 
 // Missing returns how many chunks are not safe yet.
 func (l *Log) Missing() int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.safe.missing
+	return l.chunks.missing
 }
 
 // Complete reports whether every chunk is safe.
@@ -206,8 +206,8 @@ func (l *Log) Complete() bool { return l.Missing() == 0 }
 
 // Close releases the file and its lock. Everything appended is durable already.
 func (l *Log) Close() error {
-	l.io.Lock()
-	defer l.io.Unlock()
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
 	return atomicfile.Unlock(l.f)
 }
 
@@ -222,7 +222,7 @@ func Remove(path string) error {
 		if err != nil {
 			return fmt.Errorf("remove manifest %s: %w", path, err)
 		}
-		if err := discard(f); err != nil {
+		if err := removeFile(f); err != nil {
 			return fmt.Errorf("remove manifest %s: %w", path, err)
 		}
 	}
@@ -232,12 +232,12 @@ func Remove(path string) error {
 // Hash returns the hash of a safe chunk, and false if the chunk is not safe. It reads
 // the file each time: it is meant for samples.
 func (l *Log) Hash(chunk int64) (Hash, bool, error) {
-	l.io.Lock()
-	defer l.io.Unlock()
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
 	if !l.Has(chunk) {
 		return Hash{}, false, nil
 	}
-	at := l.safe.run(uint32(chunk))
+	at := l.chunks.runAt(uint32(chunk))
 	if at.kind == kindZeros {
 		return l.head.info.zeroHash(chunk), true, nil
 	}
@@ -255,9 +255,9 @@ func (l *Log) Recent(n int) []int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var chunks []int64
-	for _, r := range slices.Backward(l.safe.recent) {
+	for _, r := range slices.Backward(l.chunks.recent) {
 		for c := int64(r.end()) - 1; c >= max(int64(r.first), int64(r.end())-each) && len(chunks) < n; c-- {
-			if l.safe.has(c) {
+			if l.chunks.has(c) {
 				chunks = append(chunks, c)
 			}
 		}

@@ -39,13 +39,13 @@ func (r record) end() uint32 { return r.first + r.count }
 // A tail is a position between two records: the start of the next one, and the CRC-32C of all bytes
 // before it except the checksums themselves. Each checksum continues the previous one, so a record is
 // valid only at its position in its log, and remains of an earlier log are detected.
-type tail struct {
+type position struct {
 	off int64
 	sum uint32
 }
 
-// encode appends a record to b and moves t behind it.
-func (t *tail) encode(b []byte, k kind, first, count int64, hashes []Hash) []byte {
+// appendRecord appends a record to b and moves t behind it.
+func (t *position) appendRecord(b []byte, k kind, first, count int64, hashes []Hash) []byte {
 	start := len(b)
 	b = le.AppendUint32(b, uint32(k))
 	b = le.AppendUint32(b, uint32(len(hashes))*uint32(hashLen))
@@ -65,30 +65,30 @@ var errTorn = errors.New("no whole record")
 
 // A scanner reads records from front to back. Its tail is behind the last whole one.
 type scanner struct {
-	tail
+	position
 	r      *bufio.Reader
 	chunks int64
 	buf    []byte // one record; at most recordHead + maxHashes*hashLen + sumLen
 }
 
 // newScanner reads the records that follow t in f.
-func newScanner(f io.ReaderAt, t tail, chunks int64) *scanner {
+func newScanner(f io.ReaderAt, t position, chunks int64) *scanner {
 	rest := io.NewSectionReader(f, t.off, 1<<62-t.off)
-	return &scanner{tail: t, r: bufio.NewReaderSize(rest, 256<<10), chunks: chunks}
+	return &scanner{position: t, r: bufio.NewReaderSize(rest, 256<<10), chunks: chunks}
 }
 
-// next returns the next record and its payload, which is valid until the next call. The
+// nextRecord returns the next record and its payload, which is valid until the next call. The
 // error is io.EOF after the last, errTorn where a record is damaged, Unsupported for a
 // whole record of an unknown kind, or what reading the file gave.
-func (s *scanner) next() (record, []byte, error) {
-	if err := s.fill(0, recordHead); err != nil {
+func (s *scanner) nextRecord() (record, []byte, error) {
+	if err := s.fillBuffer(0, recordHead); err != nil {
 		return record{}, nil, err
 	}
 	n := int64(le.Uint32(s.buf[4:]))
 	if n > maxHashes*hashLen {
 		return record{}, nil, errTorn
 	}
-	if err := s.fill(recordHead, int(n)+sumLen); err != nil {
+	if err := s.fillBuffer(recordHead, int(n)+sumLen); err != nil {
 		return record{}, nil, err
 	}
 	end := recordHead + n
@@ -96,16 +96,16 @@ func (s *scanner) next() (record, []byte, error) {
 	if le.Uint32(s.buf[end:]) != sum {
 		return record{}, nil, errTorn
 	}
-	r, err := s.parse(s.buf[:end])
+	r, err := s.parseRecord(s.buf[:end])
 	if err == nil {
-		s.tail = tail{off: s.off + end + sumLen, sum: sum}
+		s.position = position{off: s.off + end + sumLen, sum: sum}
 	}
 	return r, s.buf[recordHead:end], err
 }
 
-// fill reads n bytes into the buffer at offset at. Only a file that ends before the
+// fillBuffer reads n bytes into the buffer at offset at. Only a file that ends before the
 // first byte of a record ends well.
-func (s *scanner) fill(at, n int) error {
+func (s *scanner) fillBuffer(at, n int) error {
 	if need := at + n; need > len(s.buf) {
 		s.buf = append(s.buf, make([]byte, need-len(s.buf))...)
 	}
@@ -116,8 +116,8 @@ func (s *scanner) fill(at, n int) error {
 	return err
 }
 
-// parse reads the fields of a record whose checksum is right.
-func (s *scanner) parse(b []byte) (record, error) {
+// parseRecord reads the fields of a record whose checksum is right.
+func (s *scanner) parseRecord(b []byte) (record, error) {
 	k, payload := le.Uint32(b), int64(len(b)-recordHead)
 	first, count := int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))
 	want := int64(0)

@@ -42,8 +42,8 @@ func (b Bad) String() string {
 	return fmt.Sprintf("disk %s at %d (%d bytes): expected BLAKE3 %v, seen %v", b.Disk, b.Off, b.Len, b.Want, b.Got)
 }
 
-// err is Corrupt if anything is bad, and names the first.
-func (r *Report) err() error {
+// badChunksError is Corrupt if anything is bad, and names the first.
+func (r *Report) badChunksError() error {
 	if r.BadChunks == 0 {
 		return nil
 	}

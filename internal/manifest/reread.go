@@ -43,13 +43,13 @@ func (r Reread) String() string {
 	case r.NotRead != "":
 		return "none: " + r.NotRead
 	case r.Chunks == r.Of:
-		return fmt.Sprintf("all %s chunks equal", thousands(r.Of))
+		return fmt.Sprintf("all %s chunks equal", formatCount(r.Of))
 	}
-	return fmt.Sprintf("%s of %s chunks equal", thousands(r.Chunks), thousands(r.Of))
+	return fmt.Sprintf("%s of %s chunks equal", formatCount(r.Chunks), formatCount(r.Of))
 }
 
-// thousands formats n with a comma between each three digits.
-func thousands(n int64) string {
+// formatCount formats n with a comma between each three digits.
+func formatCount(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

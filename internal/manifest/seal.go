@@ -18,23 +18,23 @@ import (
 // all chunks (Conflict otherwise). A crash leaves either the log or the sealed file. Sealing a sealed
 // manifest returns the same root.
 func (l *Log) Seal(ctx context.Context) (Hash, error) {
-	l.io.Lock()
-	defer l.io.Unlock()
-	if err := l.seal(ctx); err != nil {
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
+	if err := l.sealFile(ctx); err != nil {
 		return Hash{}, fmt.Errorf("seal manifest %s: %w", l.path, err)
 	}
 	return l.root, nil
 }
 
-// seal syncs the folder also if the file was sealed before: a crash may have come
+// sealFile syncs the folder also if the file was sealed before: a crash may have come
 // between the two.
-func (l *Log) seal(ctx context.Context) error {
+func (l *Log) sealFile(ctx context.Context) error {
 	if n := l.Missing(); n > 0 {
 		return fault.New(fault.Conflict, "%d of %d chunks are missing", n, l.Chunks()).
 			WithHint("finish the copy first")
 	}
 	if !l.sealed {
-		if err := l.rewrite(ctx); err != nil {
+		if err := l.rewriteSealed(ctx); err != nil {
 			return err
 		}
 	}
@@ -44,18 +44,18 @@ func (l *Log) seal(ctx context.Context) error {
 	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
-// rewrite replaces the log by a sealed file.
-func (l *Log) rewrite(ctx context.Context) error {
-	return l.replace(l.head, func(s *sealer) error {
-		if err := s.writeAll(ctx, l.safe, l.f); err != nil {
+// rewriteSealed replaces the log by a sealed file.
+func (l *Log) rewriteSealed(ctx context.Context) error {
+	return l.replaceFile(l.head, func(s *sealer) error {
+		if err := s.writeAll(ctx, l.chunks, l.f); err != nil {
 			return err
 		}
-		return s.seal()
+		return s.writeSeal()
 	})
 }
 
-// replace puts the file that write makes in the log's place; on an error the log is as it was.
-func (l *Log) replace(head header, write func(*sealer) error) error {
+// replaceFile puts the file that write makes in the log's place; on an error the log is as it was.
+func (l *Log) replaceFile(head header, write func(*sealer) error) error {
 	if err := l.step("create"); err != nil {
 		return err
 	}
@@ -64,23 +64,23 @@ func (l *Log) replace(head header, write func(*sealer) error) error {
 		return err
 	}
 	s := newSealer(head, f)
-	if err := l.publish(s, write); err != nil {
-		return errors.Join(err, discard(f))
+	if err := l.writeAndRename(s, write); err != nil {
+		return errors.Join(err, removeFile(f))
 	}
 	old := l.f
-	l.adopt(s)
+	l.useFile(s)
 	return atomicfile.Unlock(old)
 }
 
-// adopt goes on with the file that s wrote.
-func (l *Log) adopt(s *sealer) {
+// useFile goes on with the file that s wrote.
+func (l *Log) useFile(s *sealer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.head, l.f, l.tail, l.torn, l.safe = s.head, s.f, s.tail, false, s.safe
+	l.head, l.f, l.end, l.torn, l.chunks = s.head, s.f, s.tail, false, s.chunkIndex
 	l.root, l.sealed = s.root.sum(), s.sealed
 }
 
-func (l *Log) publish(s *sealer, write func(*sealer) error) error {
+func (l *Log) writeAndRename(s *sealer, write func(*sealer) error) error {
 	if err := l.step("write"); err != nil {
 		return err
 	}
@@ -101,56 +101,56 @@ func (l *Log) publish(s *sealer, write func(*sealer) error) error {
 
 // A sealer writes the records of a log to a new file, in chunk order.
 type sealer struct {
-	journal
-	f      *os.File
-	head   header
-	safe   *safe     // chunks of the new file
-	root   *rootHash // root of the written hashes
-	sealed bool
-	page   []byte // hashes of one record, as read back from the log
-	hashes []Hash // the same
+	recordBuilder
+	f          *os.File
+	head       header
+	chunkIndex *chunkIndex // chunks of the new file
+	root       *rootHash   // root of the written hashes
+	sealed     bool
+	page       []byte // hashes of one record, as read back from the log
+	hashes     []Hash // the same
 }
 
 func newSealer(h header, f *os.File) *sealer {
 	s := &sealer{
-		f: f, head: h, safe: newSafe(h.len(), h.info.Chunks()),
+		f: f, head: h, chunkIndex: newChunkIndex(h.len(), h.info.Chunks()),
 		root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen),
 	}
-	s.buf, s.tail = h.encode()
+	s.buf, s.tail = h.encodeHeader()
 	return s
 }
 
 // writeAll writes the durable chunks of a log.
-func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
+func (s *sealer) writeAll(ctx context.Context, from *chunkIndex, log *os.File) error {
 	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.copy(r, log); err != nil {
+		if err := s.copyRun(r, log); err != nil {
 			return err
 		}
 		if len(s.buf) < maxHashes*int(hashLen) {
 			continue
 		}
-		if err := s.spill(); err != nil {
+		if err := s.flushFile(); err != nil {
 			return err
 		}
 	}
 	s.flush()
-	return s.spill()
+	return s.flushFile()
 }
 
-// seal ends the file with the root. Every chunk was written.
-func (s *sealer) seal() error {
-	s.buf = s.tail.encode(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
+// writeSeal ends the file with the root. Every chunk was written.
+func (s *sealer) writeSeal() error {
+	s.buf = s.tail.appendRecord(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
 	s.sealed = true
-	return s.spill()
+	return s.flushFile()
 }
 
-// copy adds a run of chunks of the log.
-func (s *sealer) copy(r record, log *os.File) error {
+// copyRun adds a run of chunks of the log.
+func (s *sealer) copyRun(r record, log *os.File) error {
 	if r.kind == kindZeros {
-		s.add(Run{First: int64(r.first), Zeros: int64(r.count)})
+		s.addRun(Run{First: int64(r.first), Zeros: int64(r.count)})
 		s.root.addZeros(int64(r.first), int64(r.count))
 		return nil
 	}
@@ -162,19 +162,19 @@ func (s *sealer) copy(r record, log *os.File) error {
 	for h := range slices.Chunk(page, int(hashLen)) {
 		s.hashes = append(s.hashes, Hash(h))
 	}
-	s.root.add(s.hashes)
-	s.add(Run{First: int64(r.first), Hashes: s.hashes})
+	s.root.addHashes(s.hashes)
+	s.addRun(Run{First: int64(r.first), Hashes: s.hashes})
 	return nil
 }
 
-// spill writes the records that are ready to the file.
-func (s *sealer) spill() error {
+// flushFile writes the records that are ready to the file.
+func (s *sealer) flushFile() error {
 	at := s.tail.off - int64(len(s.buf))
 	if _, err := s.f.WriteAt(s.buf, at); err != nil {
 		return kindOfIO(err)
 	}
 	for _, r := range s.index {
-		s.safe.apply(r)
+		s.chunkIndex.applyRecord(r)
 	}
 	s.buf, s.index = s.buf[:0], s.index[:0]
 	return nil
@@ -197,7 +197,7 @@ func newRootHash(info Info) *rootHash {
 	return &rootHash{info: info, h: h}
 }
 
-func (r *rootHash) add(hashes []Hash) {
+func (r *rootHash) addHashes(hashes []Hash) {
 	for i := range hashes {
 		r.h.Write(hashes[i][:])
 	}

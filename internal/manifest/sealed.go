@@ -15,32 +15,32 @@ type Sealed struct {
 	f     *os.File
 	info  Info
 	root  Hash
-	start tail
+	start position
 }
 
 // Load opens a sealed manifest for reading and checks all of it, in constant memory. A
 // manifest still being written is Conflict, a damaged one Corrupt. It takes no lock.
 func Load(path string) (*Sealed, error) {
-	s, err := load(path)
+	s, err := loadSealed(path)
 	if err != nil {
 		return nil, fmt.Errorf("load manifest %s: %w", path, err)
 	}
 	return s, nil
 }
 
-func load(path string) (*Sealed, error) {
+func loadSealed(path string) (*Sealed, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, kindOfIO(err)
 	}
 	s := &Sealed{path: path, f: f}
-	if err := s.check(); err != nil {
+	if err := s.checkFile(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil
 }
 
-func (s *Sealed) check() error {
+func (s *Sealed) checkFile() error {
 	head, t, err := readHeader(s.f)
 	if err != nil {
 		return err
@@ -53,13 +53,13 @@ func (s *Sealed) check() error {
 		if err := hashes.Next(page); err != nil {
 			return err
 		}
-		root.add(page)
+		root.addHashes(page)
 	}
-	if s.root, err = hashes.seal(); err != nil {
+	if s.root, err = hashes.readSeal(); err != nil {
 		return err
 	}
 	if got := root.sum(); got != s.root {
-		return damaged("root is %v, its hashes give %v", s.root, got)
+		return damagedError("root is %v, its hashes give %v", s.root, got)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 				page[i] = h
 			}
 		}
-		sum.add(page)
+		sum.addHashes(page)
 	}
 	return sum.sum(), nil
 }
@@ -115,7 +115,7 @@ func (h *Hashes) Next(dst []Hash) error {
 		return io.ErrUnexpectedEOF
 	}
 	for i := range dst {
-		if err := h.turn(); err != nil {
+		if err := h.nextPage(); err != nil {
 			return err
 		}
 		if h.zeros > 0 {
@@ -130,21 +130,21 @@ func (h *Hashes) Next(dst []Hash) error {
 	return nil
 }
 
-// turn goes to the next record when the current one is used up.
-func (h *Hashes) turn() error {
+// nextPage goes to the next record when the current one is used up.
+func (h *Hashes) nextPage() error {
 	if h.zeros > 0 || len(h.page) > 0 {
 		return nil
 	}
-	r, payload, err := h.scan.next()
+	r, payload, err := h.scan.nextRecord()
 	switch {
 	case err == io.EOF:
-		return notSealed()
+		return notSealedError()
 	case err == errTorn:
-		return damaged("%w", h.scan.tornAt())
+		return damagedError("%w", h.scan.tornAt())
 	case err != nil:
 		return err
 	case int64(r.first) != h.chunk || r.kind == kindDrop || r.kind == kindSeal:
-		return notSealed()
+		return notSealedError()
 	case r.kind == kindZeros:
 		h.zeros = int64(r.count)
 	case r.kind == kindHashes:
@@ -153,35 +153,35 @@ func (h *Hashes) turn() error {
 	return nil
 }
 
-// seal reads the last record and returns the root in it.
-func (h *Hashes) seal() (Hash, error) {
-	r, payload, err := h.scan.next()
+// readSeal reads the last record and returns the root in it.
+func (h *Hashes) readSeal() (Hash, error) {
+	r, payload, err := h.scan.nextRecord()
 	switch {
 	case err == io.EOF || (err == nil && r.kind != kindSeal):
-		return Hash{}, notSealed()
+		return Hash{}, notSealedError()
 	case err == errTorn:
-		return Hash{}, damaged("%w", h.scan.tornAt())
+		return Hash{}, damagedError("%w", h.scan.tornAt())
 	case err != nil:
 		return Hash{}, err
 	}
 	root := Hash(payload)
-	switch _, _, err = h.scan.next(); err {
+	switch _, _, err = h.scan.nextRecord(); err {
 	case io.EOF:
 		return root, nil
 	case nil:
-		return Hash{}, notSealed()
+		return Hash{}, notSealedError()
 	case errTorn:
-		return Hash{}, damaged("%w", h.scan.tornAt())
+		return Hash{}, damagedError("%w", h.scan.tornAt())
 	}
 	return Hash{}, err
 }
 
-func notSealed() error {
+func notSealedError() error {
 	return fault.New(fault.Conflict, "not sealed: the copy of this disk is not finished").
 		WithHint("run the migration again; it continues where it stopped")
 }
 
-func damaged(format string, args ...any) error {
+func damagedError(format string, args ...any) error {
 	return fault.New(fault.Corrupt, format, args...).
 		WithHint("run the migration again: it keeps the part of the manifest that is whole and copies the rest again")
 }

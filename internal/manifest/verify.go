@@ -89,10 +89,10 @@ func Verify(ctx context.Context, src disk.Source, s *Sealed, o VerifyOptions) (R
 			WithHint("the image was replaced or cut: copy the disk again")
 	}
 	v := newVerifier(src, s, o.withDefaults(src))
-	if err := v.run(ctx); err != nil {
+	if err := v.runStages(ctx); err != nil {
 		return Report{}, fmt.Errorf("verify disk %s: %w", s.info.Disk, err)
 	}
-	if err := v.report.err(); err != nil {
+	if err := v.report.badChunksError(); err != nil {
 		return v.report, fmt.Errorf("verify: %w", err)
 	}
 	return v.report, nil
@@ -121,18 +121,18 @@ func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	return v
 }
 
-func (v *verifier) run(ctx context.Context) error {
+func (v *verifier) runStages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sha, md := sha256.New(), md5.New()
 	if !v.o.NoSums {
-		v.follow(ctx, g, func(w *window) { w.sum(sha) })
-		v.follow(ctx, g, func(w *window) { w.sum(md) })
+		v.addStage(ctx, g, func(w *window) { w.addTo(sha) })
+		v.addStage(ctx, g, func(w *window) { w.addTo(md) })
 	}
-	v.follow(ctx, g, v.account)
+	v.addStage(ctx, g, v.countWindow)
 	for range v.o.Windows {
-		g.Go(func() error { return v.compare(ctx) })
+		g.Go(func() error { return v.compareWindows(ctx) })
 	}
-	g.Go(func() error { return v.describe(ctx) })
+	g.Go(func() error { return v.sendWindows(ctx) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -145,15 +145,15 @@ func (v *verifier) run(ctx context.Context) error {
 	return nil
 }
 
-// describe sends the windows of the disk, in order, to compare and to the followers.
+// sendWindows sends the windows of the disk, in order, to compare and to the followers.
 // Their channels have room for all windows there are, so only free is waited for.
-func (v *verifier) describe(ctx context.Context) error {
+func (v *verifier) sendWindows(ctx context.Context) error {
 	for off := int64(0); off < v.info.Size; off += v.o.Window {
-		w, err := next(ctx, v.free)
+		w, err := receive(ctx, v.free)
 		if err != nil {
 			return err
 		}
-		if err := v.prepare(ctx, w, off); err != nil {
+		if err := v.prepareWindow(ctx, w, off); err != nil {
 			return err
 		}
 		v.work <- w
@@ -168,15 +168,15 @@ func (v *verifier) describe(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes w the window at off.
-func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
+// prepareWindow makes w the window at off.
+func (v *verifier) prepareWindow(ctx context.Context, w *window, off int64) error {
 	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
 	proven := v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
 	zero, err := v.isHole(ctx, r, proven)
 	if err != nil {
 		return err
 	}
-	w.reset(r, zero, len(v.queues))
+	w.resetFor(r, zero, len(v.queues))
 	w.proven = proven
 	if err := v.want.Next(w.want); err != nil {
 		return fmt.Errorf("read hashes of %v: %w", r, err)
@@ -194,11 +194,11 @@ func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool,
 	if err != nil {
 		return false, fmt.Errorf("describe %v: %w", r, err)
 	}
-	return holes(extents) == r.Len, nil
+	return zeroBytes(extents) == r.Len, nil
 }
 
-// holes returns how many bytes the extents call zeros.
-func holes(extents []disk.Extent) (n int64) {
+// zeroBytes returns how many bytes the extents call zeros.
+func zeroBytes(extents []disk.Extent) (n int64) {
 	for _, e := range extents {
 		if e.Kind == disk.Zero {
 			n += e.Len
@@ -207,10 +207,10 @@ func holes(extents []disk.Extent) (n int64) {
 	return n
 }
 
-// compare reads windows and notes which of their chunks differ.
-func (v *verifier) compare(ctx context.Context) error {
+// compareWindows reads windows and notes which of their chunks differ.
+func (v *verifier) compareWindows(ctx context.Context) error {
 	for {
-		w, err := next(ctx, v.work)
+		w, err := receive(ctx, v.work)
 		if w == nil {
 			return err
 		}
@@ -219,26 +219,26 @@ func (v *verifier) compare(ctx context.Context) error {
 			continue
 		}
 		if !w.zero {
-			if err := v.src.ReadAt(ctx, w.memory(v.o.Window), w.Off); err != nil {
+			if err := v.src.ReadAt(ctx, w.buffer(v.o.Window), w.Off); err != nil {
 				return fmt.Errorf("read %v: %w", w.Range, err)
 			}
 		}
-		w.compare(v.info)
+		w.compareChunks(v.info)
 		close(w.ready)
 	}
 }
 
-// follow adds a stage that sees the windows in disk order, once they are compared.
-func (v *verifier) follow(ctx context.Context, g *errgroup.Group, stage func(*window)) {
+// addStage adds a stage that sees the windows in disk order, once they are compared.
+func (v *verifier) addStage(ctx context.Context, g *errgroup.Group, stage func(*window)) {
 	queue := make(chan *window, v.o.Windows)
 	v.queues = append(v.queues, queue)
 	g.Go(func() error {
 		for {
-			w, err := next(ctx, queue)
+			w, err := receive(ctx, queue)
 			if w == nil {
 				return err
 			}
-			if _, err := next(ctx, w.ready); err != nil {
+			if _, err := receive(ctx, w.ready); err != nil {
 				return err
 			}
 			stage(w)
@@ -249,7 +249,7 @@ func (v *verifier) follow(ctx context.Context, g *errgroup.Group, stage func(*wi
 	})
 }
 
-func (v *verifier) account(w *window) {
+func (v *verifier) countWindow(w *window) {
 	r := &v.report
 	r.Bytes += w.Len
 	r.Chunks += int64(len(w.want))
@@ -263,9 +263,9 @@ func (v *verifier) account(w *window) {
 	v.o.Progress(Progress{Size: v.info.Size, Done: r.Bytes, Read: r.Read()})
 }
 
-// next receives from c. It returns the zero value when c is closed or ctx ends, and an
+// receive receives from c. It returns the zero value when c is closed or ctx ends, and an
 // error only in the second case.
-func next[T any](ctx context.Context, c <-chan T) (T, error) {
+func receive[T any](ctx context.Context, c <-chan T) (T, error) {
 	select {
 	case v := <-c:
 		return v, nil

@@ -21,7 +21,7 @@ type window struct {
 	users  atomic.Int32
 }
 
-func (w *window) reset(r disk.Range, zero bool, users int) {
+func (w *window) resetFor(r disk.Range, zero bool, users int) {
 	w.Range, w.zero, w.bad = r, zero, w.bad[:0]
 	w.ready = make(chan struct{})
 	w.users.Store(int32(users))
@@ -32,16 +32,16 @@ func (w *window) reset(r disk.Range, zero bool, users int) {
 	}
 }
 
-// memory returns room for the window's bytes; size is that of the largest window.
-func (w *window) memory(size int64) []byte {
+// buffer returns room for the window's bytes; size is that of the largest window.
+func (w *window) buffer(size int64) []byte {
 	if w.buf == nil {
 		w.buf = disk.AlignedMemory(size)
 	}
 	return w.buf[:w.Len]
 }
 
-// chunk returns the bytes of the window's chunk number i.
-func (w *window) chunk(i int) []byte {
+// chunkBytes returns the bytes of the window's chunk number i.
+func (w *window) chunkBytes(i int) []byte {
 	off := int64(i) * ChunkSize
 	n := min(ChunkSize, w.Len-off)
 	if w.zero {
@@ -50,27 +50,27 @@ func (w *window) chunk(i int) []byte {
 	return w.buf[off : off+n]
 }
 
-// compare records the chunks that differ from the manifest.
-func (w *window) compare(info Info) {
+// compareChunks records the chunks that differ from the manifest.
+func (w *window) compareChunks(info Info) {
 	for i, want := range w.want {
 		n := w.Off/ChunkSize + int64(i)
-		if got := w.hash(info, i, n); got != want {
+		if got := w.hashChunk(info, i, n); got != want {
 			r := info.Chunk(n)
 			w.bad = append(w.bad, Bad{Disk: info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got})
 		}
 	}
 }
 
-func (w *window) hash(info Info, i int, n int64) Hash {
+func (w *window) hashChunk(info Info, i int, n int64) Hash {
 	if w.zero {
 		return info.zeroHash(n)
 	}
-	return HashOf(w.chunk(i))
+	return HashOf(w.chunkBytes(i))
 }
 
-// sum adds the window's bytes to a hash, which never fails.
-func (w *window) sum(to io.Writer) {
+// addTo adds the window's bytes to a hash, which never fails.
+func (w *window) addTo(to io.Writer) {
 	for i := range w.want {
-		to.Write(w.chunk(i))
+		to.Write(w.chunkBytes(i))
 	}
 }

@@ -53,11 +53,11 @@ func newFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// discard removes a file that newFile made.
-func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), atomicfile.Unlock(f)) }
+// removeFile removes a file that newFile made.
+func removeFile(f *os.File) error { return errors.Join(os.Remove(f.Name()), atomicfile.Unlock(f)) }
 
-// datasync makes f's content and length durable.
-func datasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }
+// fdatasync makes f's content and length durable.
+func fdatasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }
 
 // kindOfIO gives the errors of the file system their kind.
 func kindOfIO(err error) error {

@@ -5,7 +5,7 @@ import "iter"
 // safe is which chunks are safe, and where the file has their hashes, whatever order the
 // records came in: at most 4 bytes per chunk, and much less for the long runs that most
 // disks are.
-type safe struct {
+type chunkIndex struct {
 	start    int64 // start of the first record in the file
 	chunks   uint32
 	segments []segment
@@ -37,13 +37,13 @@ func placeAfter(at, n uint32) uint32 {
 // maxRecent is how many of the newest records are remembered.
 const maxRecent = 8
 
-func newSafe(start, chunks int64) *safe {
+func newChunkIndex(start, chunks int64) *chunkIndex {
 	n := (chunks + segmentChunks - 1) / segmentChunks
-	return &safe{start: start, chunks: uint32(chunks), segments: make([]segment, n), missing: chunks}
+	return &chunkIndex{start: start, chunks: uint32(chunks), segments: make([]segment, n), missing: chunks}
 }
 
-// apply takes a record that is in the file into account. Later records win.
-func (s *safe) apply(r record) {
+// applyRecord takes a record that is in the file into account. Later records win.
+func (s *chunkIndex) applyRecord(r record) {
 	at := noPlace
 	switch r.kind {
 	case kindHashes:
@@ -56,7 +56,7 @@ func (s *safe) apply(r record) {
 	}
 	for c := r.first; c < r.end(); {
 		n := min(r.end()-c, segmentChunks-c%segmentChunks)
-		s.missing += s.segments[c/segmentChunks].set(c%segmentChunks, n, placeAfter(at, c-r.first))
+		s.missing += s.segments[c/segmentChunks].setPlaces(c%segmentChunks, n, placeAfter(at, c-r.first))
 		c += n
 	}
 	if r.kind != kindDrop {
@@ -64,24 +64,24 @@ func (s *safe) apply(r record) {
 	}
 }
 
-func (s *safe) has(chunk int64) bool {
+func (s *chunkIndex) has(chunk int64) bool {
 	if chunk < 0 || chunk >= int64(s.chunks) {
 		return false
 	}
-	return s.segments[chunk/segmentChunks].place(uint32(chunk%segmentChunks)) != noPlace
+	return s.segments[chunk/segmentChunks].placeOf(uint32(chunk%segmentChunks)) != noPlace
 }
 
-// piece returns the place of a chunk, and how many chunks from it on continue one another
+// pieceAt returns the place of a chunk, and how many chunks from it on continue one another
 // within its segment and the disk.
-func (s *safe) piece(chunk uint32) (at, n uint32) {
-	at, n = s.segments[chunk/segmentChunks].piece(chunk % segmentChunks)
+func (s *chunkIndex) pieceAt(chunk uint32) (at, n uint32) {
+	at, n = s.segments[chunk/segmentChunks].pieceAt(chunk % segmentChunks)
 	return at, min(n, s.chunks-chunk)
 }
 
-// run returns the longest run of safe chunks from first on that one record could hold:
+// runAt returns the longest run of safe chunks from first on that one record could hold:
 // zeros, or up to maxHashes hashes that follow each other in the file.
-func (s *safe) run(first uint32) record {
-	at, n := s.piece(first)
+func (s *chunkIndex) runAt(first uint32) record {
+	at, n := s.pieceAt(first)
 	r := record{kind: kindZeros, first: first, count: n}
 	limit := s.chunks - first
 	if at != zeroPlace {
@@ -89,7 +89,7 @@ func (s *safe) run(first uint32) record {
 		limit = min(limit, maxHashes)
 	}
 	for r.count < limit {
-		next, n := s.piece(r.end())
+		next, n := s.pieceAt(r.end())
 		if next != placeAfter(at, r.count) {
 			break
 		}
@@ -100,14 +100,14 @@ func (s *safe) run(first uint32) record {
 }
 
 // inOrder yields the chunks that are safe, as runs in chunk order.
-func (s *safe) inOrder() iter.Seq[record] {
+func (s *chunkIndex) inOrder() iter.Seq[record] {
 	return func(yield func(record) bool) {
 		for c := uint32(0); c < s.chunks; {
-			if at, n := s.piece(c); at == noPlace {
+			if at, n := s.pieceAt(c); at == noPlace {
 				c += n
 				continue
 			}
-			r := s.run(c)
+			r := s.runAt(c)
 			if !yield(r) {
 				return
 			}
