@@ -43,14 +43,14 @@ const (
 // corrupt.
 func Decode(dst, src []byte) error {
 	if len(src) == 0 {
-		return corrupt(0, "the block is empty")
+		return corruptAt(0, "the block is empty")
 	}
 	level := src[0]>>levelShift + 1
 	if level > 2 {
-		return corrupt(0, "level %d", level)
+		return corruptAt(0, "level %d", level)
 	}
-	d := decoder{dst: dst, src: src, at: 1, two: level == 2}
-	return d.run(src[0] & runMask)
+	d := decoder{dst: dst, src: src, at: 1, level2: level == 2}
+	return d.decodeBlock(src[0] & runMask)
 }
 
 // decoder is one Decode under way.
@@ -58,17 +58,17 @@ type decoder struct {
 	dst, src []byte
 	at       int // position in src
 	out      int // position in dst
-	two      bool
+	level2   bool
 }
 
-// run executes instructions from op on until src ends.
-func (d *decoder) run(op byte) error {
+// decodeBlock executes instructions from op on until src ends.
+func (d *decoder) decodeBlock(op byte) error {
 	for {
 		var err error
 		if op < firstMatch {
-			err = d.literals(int(op) + 1)
+			err = d.copyLiterals(int(op) + 1)
 		} else {
-			err = d.match(op)
+			err = d.copyMatch(op)
 		}
 		switch {
 		case err != nil:
@@ -76,16 +76,16 @@ func (d *decoder) run(op byte) error {
 		case d.at == len(d.src) && d.out == len(d.dst):
 			return nil
 		case d.at == len(d.src):
-			return corrupt(d.at, "it ends after %d of %d bytes", d.out, len(d.dst))
+			return corruptAt(d.at, "it ends after %d of %d bytes", d.out, len(d.dst))
 		}
 		op = d.src[d.at]
 		d.at++
 	}
 }
 
-func (d *decoder) literals(n int) error {
+func (d *decoder) copyLiterals(n int) error {
 	if n > len(d.src)-d.at || n > len(d.dst)-d.out {
-		return corrupt(d.at, "%d literals do not fit", n)
+		return corruptAt(d.at, "%d literals do not fit", n)
 	}
 	copy(d.dst[d.out:d.out+n], d.src[d.at:])
 	d.at += n
@@ -93,76 +93,76 @@ func (d *decoder) literals(n int) error {
 	return nil
 }
 
-func (d *decoder) match(op byte) error {
+func (d *decoder) copyMatch(op byte) error {
 	n := int(op>>levelShift) + matchExtra
 	if op>>levelShift == longMatch {
-		more, err := d.length()
+		more, err := d.readLength()
 		if err != nil {
 			return err
 		}
 		n += more
 	}
-	distance, err := d.distance(int(op&runMask) << 8)
+	distance, err := d.readDistance(int(op&runMask) << 8)
 	if err != nil {
 		return err
 	}
 	if distance > d.out || n > len(d.dst)-d.out {
-		return corrupt(d.at, "a match of %d bytes from %d before does not fit", n, distance)
+		return corruptAt(d.at, "a match of %d bytes from %d before does not fit", n, distance)
 	}
-	d.repeat(distance, n)
+	d.copyRepeated(distance, n)
 	return nil
 }
 
-// length reads the rest of a long match's length. It stops as soon as the sum is more
+// readLength reads the rest of a long match's length. It stops as soon as the sum is more
 // than dst could hold.
-func (d *decoder) length() (sum int, err error) {
+func (d *decoder) readLength() (sum int, err error) {
 	for {
-		b, err := d.next()
+		b, err := d.nextByte()
 		if err != nil {
 			return 0, err
 		}
 		sum += int(b)
-		if !d.two || b != moreLength || sum > len(d.dst) {
+		if !d.level2 || b != moreLength || sum > len(d.dst) {
 			return sum, nil
 		}
 	}
 }
 
-// distance reads the rest of a distance whose upper bits are high.
-func (d *decoder) distance(high int) (int, error) {
-	low, err := d.next()
+// readDistance reads the rest of a distance whose upper bits are high.
+func (d *decoder) readDistance(high int) (int, error) {
+	low, err := d.nextByte()
 	if err != nil {
 		return 0, err
 	}
 	near := high + int(low) + 1
-	if !d.two || near != nearWindow {
+	if !d.level2 || near != nearWindow {
 		return near, nil
 	}
 	if len(d.src)-d.at < 2 {
-		return 0, corrupt(d.at, "it ends within a distance")
+		return 0, corruptAt(d.at, "it ends within a distance")
 	}
 	far := int(d.src[d.at])<<8 | int(d.src[d.at+1])
 	d.at += 2
 	return far + farDistance, nil
 }
 
-func (d *decoder) next() (byte, error) {
+func (d *decoder) nextByte() (byte, error) {
 	if d.at == len(d.src) {
-		return 0, corrupt(d.at, "it ends within a match")
+		return 0, corruptAt(d.at, "it ends within a match")
 	}
 	d.at++
 	return d.src[d.at-1], nil
 }
 
-// repeat copies n bytes from distance before. If they overlap the output, each copy doubles the
+// copyRepeated copies n bytes from distance before. If they overlap the output, each copy doubles the
 // available bytes.
-func (d *decoder) repeat(distance, n int) {
+func (d *decoder) copyRepeated(distance, n int) {
 	from, end := d.out-distance, d.out+n
 	for d.out < end {
 		d.out += copy(d.dst[d.out:end], d.dst[from:d.out])
 	}
 }
 
-func corrupt(at int, format string, args ...any) error {
+func corruptAt(at int, format string, args ...any) error {
 	return fmt.Errorf("%w at %d: %s", ErrCorrupt, at, fmt.Sprintf(format, args...))
 }
