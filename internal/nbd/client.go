@@ -27,16 +27,16 @@ type Client struct {
 	flags uint16
 	done  chan struct{} // closed when no goroutine reads answers any more
 
-	sending sync.Mutex // held by who writes a request
+	sendMu sync.Mutex // held by who writes a request
 
 	mu      sync.Mutex
 	next    uint64
-	pending map[uint64]*call
+	pending map[uint64]*pendingCall
 	err     error // why the connection is over
 }
 
 // A call waits for its answer.
-type call struct {
+type pendingCall struct {
 	into []byte // buffer of a read
 	end  chan error
 }
@@ -44,16 +44,16 @@ type call struct {
 // New greets the server at the other end of conn, which is the Client's from here on, and starts to read
 // its answers, until Close.
 func New(conn io.ReadWriteCloser) (*Client, error) {
-	c := &Client{conn: conn, pending: map[uint64]*call{}, done: make(chan struct{})}
-	if err := c.greet(); err != nil {
-		return nil, errors.Join(lost(err), conn.Close())
+	c := &Client{conn: conn, pending: map[uint64]*pendingCall{}, done: make(chan struct{})}
+	if err := c.handshake(); err != nil {
+		return nil, errors.Join(connectionError(err), conn.Close())
 	}
-	go c.answers()
+	go c.readReplies()
 	return c, nil
 }
 
-// greet requests the export without a name. A server without it closes the connection.
-func (c *Client) greet() error {
+// handshake requests the export without a name. A server without it closes the connection.
+func (c *Client) handshake() error {
 	var hello [18]byte
 	if _, err := io.ReadFull(c.conn, hello[:]); err != nil {
 		return fmt.Errorf("no greeting: %w", err)
@@ -95,32 +95,32 @@ func (c *Client) Writable() error {
 
 // ReadAt fills p from off.
 func (c *Client) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
-		return c.ask(ctx, cmdRead, disk.Range{Off: off + at, Len: n}, nil, p[at:at+n])
+	return c.splitRequest(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.doRequest(ctx, cmdRead, disk.Range{Off: off + at, Len: n}, nil, p[at:at+n])
 	})
 }
 
 // WriteAt writes p at off. It may still be volatile on return.
 func (c *Client) WriteAt(ctx context.Context, p []byte, off int64) error {
-	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
-		return c.ask(ctx, cmdWrite, disk.Range{Off: off + at, Len: n}, p[at:at+n], nil)
+	return c.splitRequest(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.doRequest(ctx, cmdWrite, disk.Range{Off: off + at, Len: n}, p[at:at+n], nil)
 	})
 }
 
 // Zero makes r read as zeros. It may still be volatile on return.
 func (c *Client) Zero(ctx context.Context, r disk.Range) error {
-	return c.each(r.Off, r.Len, maxZeroes, func(at, n int64) error {
-		return c.ask(ctx, cmdZeroes, disk.Range{Off: r.Off + at, Len: n}, nil, nil)
+	return c.splitRequest(r.Off, r.Len, maxZeroes, func(at, n int64) error {
+		return c.doRequest(ctx, cmdZeroes, disk.Range{Off: r.Off + at, Len: n}, nil, nil)
 	})
 }
 
 // Flush returns once all that was answered before would survive power loss.
 func (c *Client) Flush(ctx context.Context) error {
-	return c.ask(ctx, cmdFlush, disk.Range{}, nil, nil)
+	return c.doRequest(ctx, cmdFlush, disk.Range{}, nil, nil)
 }
 
-// each cuts n bytes at off into parts of at most most.
-func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
+// splitRequest cuts n bytes at off into parts of at most most.
+func (c *Client) splitRequest(off, n, most int64, do func(at, n int64) error) error {
 	if err := disk.CheckRange(c.size, disk.Range{Off: off, Len: n}); err != nil {
 		return err
 	}
@@ -132,13 +132,13 @@ func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
 	return nil
 }
 
-// ask sends a request and waits for its answer. If ctx ends first, the connection is closed: the buffer
+// doRequest sends a request and waits for its answer. If ctx ends first, the connection is closed: the buffer
 // must not be written after ask returns.
-func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
-	stop := context.AfterFunc(ctx, func() { c.fail(ctx.Err()) })
+func (c *Client) doRequest(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
+	stop := context.AfterFunc(ctx, func() { c.closeWith(ctx.Err()) })
 	defer stop()
-	asked := &call{into: into, end: make(chan error, 1)}
-	cookie, err := c.enter(asked)
+	asked := &pendingCall{into: into, end: make(chan error, 1)}
+	cookie, err := c.registerCall(asked)
 	if err != nil {
 		return err
 	}
@@ -148,13 +148,13 @@ func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, in
 	head = binary.BigEndian.AppendUint64(head, cookie)
 	head = binary.BigEndian.AppendUint64(head, uint64(r.Off))
 	head = binary.BigEndian.AppendUint32(head, uint32(r.Len))
-	if err := c.send(head, data); err != nil {
-		c.fail(lost(err))
+	if err := c.sendParts(head, data); err != nil {
+		c.closeWith(connectionError(err))
 	}
 	return <-asked.end
 }
 
-func (c *Client) enter(asked *call) (cookie uint64, err error) {
+func (c *Client) registerCall(asked *pendingCall) (cookie uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -165,9 +165,9 @@ func (c *Client) enter(asked *call) (cookie uint64, err error) {
 	return c.next, nil
 }
 
-func (c *Client) send(parts ...[]byte) error {
-	c.sending.Lock()
-	defer c.sending.Unlock()
+func (c *Client) sendParts(parts ...[]byte) error {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
 	for _, p := range parts {
 		if len(p) == 0 {
 			continue
@@ -179,9 +179,9 @@ func (c *Client) send(parts ...[]byte) error {
 	return nil
 }
 
-// fail ends the connection with the first error. Running calls end with the goroutine that reads
+// closeWith ends the connection with the first error. Running calls end with the goroutine that reads
 // answers: until then their buffers are in use.
-func (c *Client) fail(err error) {
+func (c *Client) closeWith(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
@@ -190,12 +190,12 @@ func (c *Client) fail(err error) {
 	_ = c.conn.Close() // the connection has ended anyway
 }
 
-// answers reads them until the connection ends, and then ends all calls.
-func (c *Client) answers() {
+// readReplies reads them until the connection ends, and then ends all calls.
+func (c *Client) readReplies() {
 	defer close(c.done)
 	for {
-		if err := c.answer(); err != nil {
-			c.fail(lost(err))
+		if err := c.readReply(); err != nil {
+			c.closeWith(connectionError(err))
 			break
 		}
 	}
@@ -207,7 +207,7 @@ func (c *Client) answers() {
 	}
 }
 
-func (c *Client) answer() error {
+func (c *Client) readReply() error {
 	var head [16]byte
 	if _, err := io.ReadFull(c.conn, head[:]); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (c *Client) answer() error {
 	c.mu.Lock()
 	delete(c.pending, cookie)
 	c.mu.Unlock()
-	asked.end <- refusal(code)
+	asked.end <- replyError(code)
 	return nil
 }
 
@@ -236,7 +236,7 @@ func (c *Client) Close() error {
 	bye := binary.BigEndian.AppendUint32(nil, callMagic)
 	bye = binary.BigEndian.AppendUint16(bye, 0)
 	bye = binary.BigEndian.AppendUint16(bye, cmdDisconnect)
-	_ = c.send(append(bye, make([]byte, 20)...)) // the connection may be broken
+	_ = c.sendParts(append(bye, make([]byte, 20)...)) // the connection may be broken
 	err := c.conn.Close()
 	<-c.done
 	if errors.Is(err, net.ErrClosed) { // the server hung up first
@@ -245,8 +245,8 @@ func (c *Client) Close() error {
 	return err
 }
 
-// lost is the error of a connection that ended.
-func lost(err error) error {
+// connectionError is the error of a connection that ended.
+func connectionError(err error) error {
 	var own *fault.Error
 	if errors.As(err, &own) || errors.Is(err, context.Canceled) {
 		return err
@@ -255,8 +255,8 @@ func lost(err error) error {
 		WithHint("the same command goes on where it was; see that the node is up: ssh NODE uptime")
 }
 
-// refusal is the error that a server answers: one of Linux's numbers.
-func refusal(code uint32) error {
+// replyError is the error that a server answers: one of Linux's numbers.
+func replyError(code uint32) error {
 	switch err := syscall.Errno(code); err {
 	case 0:
 		return nil
