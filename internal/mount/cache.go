@@ -14,46 +14,46 @@ type cache struct {
 	now func() time.Time
 
 	mu      sync.Mutex // never held across I/O
-	pages   *store
-	blocks  *store
+	pages   *pageStore
+	blocks  *pageStore
 	streams []*stream // streams of all files
 	reads   int64
 }
 
 func newCache(o Options) *cache {
-	return &cache{now: o.Now, pages: newStore(o.PageSize, o.Pages), blocks: newStore(blockSize, blocks)}
+	return &cache{now: o.Now, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, blocks)}
 }
 
-// observe takes note of a read and reads ahead where that is worth it. It returns the page
+// noteRead takes note of a read and reads ahead where that is worth it. It returns the page
 // that holds r, with a reference to it; nil if none does.
-func (c *cache) observe(f *file, r disk.Range) *page {
+func (c *cache) noteRead(f *file, r disk.Range) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reads++
 	known := c.lookup(c.pages, f, r) != nil
-	s := c.reader(f, r, known)
+	s := c.streamOf(f, r, known)
 	forward := s.end < r.End()
-	s.advance(r, c.now())
-	c.merge(s)
-	if forward && s.sequential() {
+	s.addRead(r, c.now())
+	c.mergeStreams(s)
+	if forward && s.isSequential() {
 		if !known {
 			s.ahead = min(s.ahead, r.Off) // the pages there were freed
 		}
 		c.readAhead(s, r)
 	}
-	return c.hold(c.pages, f, r)
+	return c.holdPage(c.pages, f, r)
 }
 
-// reader returns the stream that r belongs to.
-func (c *cache) reader(f *file, r disk.Range, known bool) *stream {
+// streamOf returns the stream that r belongs to.
+func (c *cache) streamOf(f *file, r disk.Range, known bool) *stream {
 	var oldest *stream
 	own := 0
 	for _, s := range c.streams {
 		if s.file != f {
 			continue
 		}
-		if s.reaches(r, known) || r.Off > s.end && s.sequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
-			if r.Off > s.end && s.sequential() {
+		if s.isNear(r, known) || r.Off > s.end && s.isSequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
+			if r.Off > s.end && s.isSequential() {
 				s.end = r.Off // the hole in between was skipped, not jumped over
 			}
 			return s
@@ -64,27 +64,27 @@ func (c *cache) reader(f *file, r disk.Range, known bool) *stream {
 		}
 	}
 	if own >= streamsPerFile {
-		c.forget(oldest)
+		c.dropStream(oldest)
 	}
 	s := &stream{file: f, start: r.Off, end: r.Off, ahead: r.Off, last: c.now()}
 	c.streams = append(c.streams, s)
 	return s
 }
 
-// merge joins the streams that turn out to be one reader.
-func (c *cache) merge(s *stream) {
+// mergeStreams joins the streams that turn out to be one reader.
+func (c *cache) mergeStreams(s *stream) {
 	for _, t := range slices.Clone(c.streams) {
-		if t == s || t.file != s.file || !s.absorbs(t) {
+		if t == s || t.file != s.file || !s.overlaps(t) {
 			continue
 		}
-		s.absorb(t)
-		c.inherit(t, s)
-		c.forget(t)
+		s.mergeFrom(t)
+		c.moveOwnership(t, s)
+		c.dropStream(t)
 	}
 }
 
-// inherit gives the pages of one stream to another.
-func (c *cache) inherit(from, to *stream) {
+// moveOwnership gives the pages of one stream to another.
+func (c *cache) moveOwnership(from, to *stream) {
 	for _, p := range c.pages.pages {
 		if p.owner == from {
 			p.owner = to
@@ -92,21 +92,21 @@ func (c *cache) inherit(from, to *stream) {
 	}
 }
 
-// forget drops a stream. Its pages stay until their memory is wanted.
-func (c *cache) forget(s *stream) {
+// dropStream drops a stream. Its pages stay until their memory is wanted.
+func (c *cache) dropStream(s *stream) {
 	c.streams = slices.DeleteFunc(c.streams, func(t *stream) bool { return t == s })
 }
 
-// alive reports whether pages should be kept for s.
-func (c *cache) alive(s *stream) bool {
+// isAlive reports whether pages should be kept for s.
+func (c *cache) isAlive(s *stream) bool {
 	return s != nil && slices.Contains(c.streams, s) && c.now().Sub(s.last) < stale
 }
 
-// share is how many pages each sequential reader may have.
-func (c *cache) share() int {
+// pageShare is how many pages each sequential reader may have.
+func (c *cache) pageShare() int {
 	readers := 0
 	for _, s := range c.streams {
-		if s.sequential() && c.alive(s) {
+		if s.isSequential() && c.isAlive(s) {
 			readers++
 		}
 	}
@@ -116,7 +116,7 @@ func (c *cache) share() int {
 // readAhead requests pages from the read r on, up to the end of the stream's window.
 func (c *cache) readAhead(s *stream, r disk.Range) {
 	size := c.pages.size
-	window := s.window(c.share(), size)
+	window := s.aheadWindow(c.pageShare(), size)
 	target := min(s.end+window, s.file.size)
 	if window >= 2*size && target < s.file.size {
 		target -= target % size // whole pages, once they are many
@@ -127,7 +127,7 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	}
 	for at < target {
 		next := min((at/size+1)*size, target)
-		if !c.ask(s, disk.Range{Off: at, Len: next - at}) {
+		if !c.requestPage(s, disk.Range{Off: at, Len: next - at}) {
 			break
 		}
 		at = next
@@ -135,8 +135,8 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	s.ahead = max(s.ahead, at)
 }
 
-// ask has r, which lies in one page, fetched. It reports false when there is no memory.
-func (c *cache) ask(s *stream, r disk.Range) bool {
+// requestPage has r, which lies in one page, fetched. It reports false when there is no memory.
+func (c *cache) requestPage(s *stream, r disk.Range) bool {
 	f, size := s.file, c.pages.size
 	key := pageKey{f, r.Off / size}
 	if f.isZero(r) {
@@ -144,63 +144,63 @@ func (c *cache) ask(s *stream, r disk.Range) bool {
 	}
 	p := c.pages.pages[key]
 	if p == nil {
-		buf := c.take()
+		buf := c.takeMemory()
 		if buf == nil {
 			return false
 		}
-		p = c.insert(c.pages, key, buf, r)
+		p = c.insertPage(c.pages, key, buf, r)
 		p.owner = s
 	}
 	if r.Off <= p.limit {
 		p.limit = max(p.limit, r.End())
 	}
-	c.start(p)
+	c.startFill(p)
 	return true
 }
 
-// insert makes a page that will hold r.
-func (c *cache) insert(in *store, key pageKey, buf []byte, r disk.Range) *page {
+// insertPage makes a page that will hold r.
+func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range) *page {
 	start := key.index * in.size
 	p := &page{
-		home: in, key: key, buf: buf, start: start, end: min(start+in.size, key.file.size),
+		store: in, key: key, buf: buf, start: start, end: min(start+in.size, key.file.size),
 		base: r.Off, filled: r.Off, limit: r.End(), used: c.reads,
 	}
 	in.pages[key] = p
 	return p
 }
 
-// start fills p, unless it is being filled.
-func (c *cache) start(p *page) {
+// startFill fills p, unless it is being filled.
+func (c *cache) startFill(p *page) {
 	if !p.filling && p.filled < p.limit {
 		p.filling = true
-		p.key.file.fills.Go(func() { p.key.file.fill(p) })
+		p.key.file.fills.Go(func() { p.key.file.fillPage(p) })
 	}
 }
 
-// take returns memory for a page: unused, or that of the least useful page.
-func (c *cache) take() []byte {
-	if buf := c.pages.memory(); buf != nil {
+// takeMemory returns memory for a page: unused, or that of the least useful page.
+func (c *cache) takeMemory() []byte {
+	if buf := c.pages.takeFree(); buf != nil {
 		return buf
 	}
-	victim := c.victim()
+	victim := c.leastUseful()
 	if victim == nil {
 		return nil
 	}
-	c.remove(victim)
-	return c.pages.memory()
+	c.removePage(victim)
+	return c.pages.takeFree()
 }
 
-// victim picks the page that is missed least: one that was consumed, then one of a reader
+// leastUseful picks the page that is missed least: one that was consumed, then one of a reader
 // that is gone, then one that its reader has left far behind. Of what a reader will want
 // soon nothing is taken: the readers' windows shrink as their number grows.
-func (c *cache) victim() *page {
+func (c *cache) leastUseful() *page {
 	var best *page
 	worst := 1
 	for _, p := range c.pages.pages {
-		if !p.idle() {
+		if !p.isIdle() {
 			continue
 		}
-		r := c.rank(p)
+		r := c.evictionRank(p)
 		if r > worst || r == worst && (best == nil || p.used < best.used) {
 			best, worst = p, r
 		}
@@ -208,32 +208,32 @@ func (c *cache) victim() *page {
 	return best
 }
 
-// rank is 0 for pages that stay.
-func (c *cache) rank(p *page) int {
+// evictionRank is 0 for pages that stay.
+func (c *cache) evictionRank(p *page) int {
 	switch {
-	case p.consumed():
+	case p.isConsumed():
 		return 3
-	case !c.alive(p.owner):
+	case !c.isAlive(p.owner):
 		return 2
-	case p.end+c.behind() < p.owner.end:
+	case p.end+c.keptBehind() < p.owner.end:
 		return 1
 	}
 	return 0
 }
 
-// behind returns the bytes kept behind a reader's furthest read.
-func (c *cache) behind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
+// keptBehind returns the bytes kept behind a reader's furthest read.
+func (c *cache) keptBehind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
 
-// block returns the block that holds r, with a reference to it; nil where r does not lie
+// holdBlock returns the block that holds r, with a reference to it; nil where r does not lie
 // in one, or all are in use.
-func (c *cache) block(f *file, r disk.Range) *page {
+func (c *cache) holdBlock(f *file, r disk.Range) *page {
 	first, last := r.Off/blockSize, (r.End()-1)/blockSize
 	if first != last {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.hold(c.blocks, f, r); p != nil {
+	if p := c.holdPage(c.blocks, f, r); p != nil {
 		return p
 	}
 	key := pageKey{f, first}
@@ -242,40 +242,40 @@ func (c *cache) block(f *file, r disk.Range) *page {
 		return nil
 	}
 	off := first * blockSize
-	p := c.insert(c.blocks, key, buf, disk.Range{Off: off, Len: min(blockSize, f.size-off)})
+	p := c.insertPage(c.blocks, key, buf, disk.Range{Off: off, Len: min(blockSize, f.size-off)})
 	p.refs++
-	c.start(p)
+	c.startFill(p)
 	return p
 }
 
 func (c *cache) takeBlock() []byte {
-	if buf := c.blocks.memory(); buf != nil {
+	if buf := c.blocks.takeFree(); buf != nil {
 		return buf
 	}
 	var oldest *page
 	for _, p := range c.blocks.pages {
-		if p.idle() && (oldest == nil || p.used < oldest.used) {
+		if p.isIdle() && (oldest == nil || p.used < oldest.used) {
 			oldest = p
 		}
 	}
 	if oldest == nil {
 		return nil
 	}
-	c.remove(oldest)
-	return c.blocks.memory()
+	c.removePage(oldest)
+	return c.blocks.takeFree()
 }
 
 // lookup returns the page that holds r.
-func (c *cache) lookup(in *store, f *file, r disk.Range) *page {
+func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 	p := in.pages[pageKey{f, r.Off / in.size}]
-	if p == nil || !p.holds(r) {
+	if p == nil || !p.covers(r) {
 		return nil
 	}
 	return p
 }
 
-// hold returns the page that holds r, with a reference to it, which release ends.
-func (c *cache) hold(in *store, f *file, r disk.Range) *page {
+// holdPage returns the page that holds r, with a reference to it, which release ends.
+func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
 	p := c.lookup(in, f, r)
 	if p != nil {
 		p.refs++
@@ -284,33 +284,33 @@ func (c *cache) hold(in *store, f *file, r disk.Range) *page {
 	return p
 }
 
-// remove removes a page. Its memory is free when it has no users.
-func (c *cache) remove(p *page) {
+// removePage removes a page. Its memory is free when it has no users.
+func (c *cache) removePage(p *page) {
 	if p.gone {
 		return
 	}
 	p.gone = true
-	delete(p.home.pages, p.key)
-	c.reclaim(p)
+	delete(p.store.pages, p.key)
+	c.freeIfUnused(p)
 }
 
-// reclaim frees the memory of a page that is gone and not used.
-func (c *cache) reclaim(p *page) {
-	if p.gone && p.idle() && p.buf != nil {
-		p.home.free = append(p.home.free, p.buf)
+// freeIfUnused frees the memory of a page that is gone and not used.
+func (c *cache) freeIfUnused(p *page) {
+	if p.gone && p.isIdle() && p.buf != nil {
+		p.store.free = append(p.store.free, p.buf)
 		p.buf = nil
 	}
 }
 
-// drop forgets a file, whose fills have ended and whose readers are gone.
-func (c *cache) drop(f *file) {
+// dropFile forgets a file, whose fills have ended and whose readers are gone.
+func (c *cache) dropFile(f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.file == f })
-	for _, in := range []*store{c.pages, c.blocks} {
+	for _, in := range []*pageStore{c.pages, c.blocks} {
 		for key, p := range in.pages {
 			if key.file == f {
-				c.remove(p)
+				c.removePage(p)
 			}
 		}
 	}

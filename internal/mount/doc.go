@@ -3,7 +3,7 @@
 //
 // # How a byte gets here
 //
-//	kernel -> handle.Read -> file.read -> a page, a block, or the wire -> disk.Source
+//	kernel -> handle.Read -> file.readAt -> a page, a block, or the wire -> disk.Source
 //
 // The kernel caches nothing (FOPEN_DIRECT_IO): its page cache would cost four times the
 // processor and copy what is read once. What is cached is cached here:

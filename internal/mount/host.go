@@ -81,7 +81,7 @@ const flatSuffix = "-flat.vmdk"
 
 // openDisk returns nil where the file is not known to be a disk's.
 func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Path, size int64) disk.Source {
-	vm, d := r.find(ctx, datacenter, p)
+	vm, d := r.findDisk(ctx, datacenter, p)
 	if d == nil {
 		return nil
 	}
@@ -97,10 +97,10 @@ func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Pa
 	return src
 }
 
-// find returns the disk whose descriptor stands beside the flat file.
-func (r *Remote) find(ctx context.Context, datacenter string, flat inventory.Path) (*inventory.VM, *inventory.Disk) {
+// findDisk returns the disk whose descriptor stands beside the flat file.
+func (r *Remote) findDisk(ctx context.Context, datacenter string, flat inventory.Path) (*inventory.VM, *inventory.Disk) {
 	descriptor := inventory.Path{Datastore: flat.Datastore, File: strings.TrimSuffix(flat.File, flatSuffix) + path.Ext(flat.File)}
-	vms, err := r.inventory(ctx)
+	vms, err := r.listVMs(ctx)
 	if err != nil {
 		r.log.Info("the VMs cannot be listed, disks are read without their maps", "err", err)
 		return nil, nil
@@ -116,8 +116,8 @@ func (r *Remote) find(ctx context.Context, datacenter string, flat inventory.Pat
 	return nil, nil
 }
 
-// inventory lists the VMs, not more often than they change much.
-func (r *Remote) inventory(ctx context.Context) ([]inventory.VM, error) {
+// listVMs lists the VMs, not more often than they change much.
+func (r *Remote) listVMs(ctx context.Context) ([]inventory.VM, error) {
 	r.mu.Lock()
 	vms, asked := r.vms, r.asked
 	r.mu.Unlock()
@@ -134,8 +134,8 @@ func (r *Remote) inventory(ctx context.Context) ([]inventory.VM, error) {
 	return vms, nil
 }
 
-// patiently repeats a question that a busy host did not answer, until ctx ends.
-func patiently[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+// retryTransient repeats a question that a busy host did not answer, until ctx ends.
+func retryTransient[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := ask()
 		if err == nil || !fault.Is(err, fault.Transient) && !fault.Is(err, fault.Unreachable) {

@@ -25,7 +25,7 @@ const (
 	maxRequest  = 1 << 20         // bytes of one read
 	maxParallel = 64              // requests of the kernel's own accord
 
-	goodbye = time.Second // how long a clean unmount is tried before a lazy one
+	unmountTimeout = time.Second // how long a clean unmount is tried before a lazy one
 )
 
 // Mount is a mounted host.
@@ -57,7 +57,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 		return nil, err
 	}
 	o = o.withDefaults()
-	if err := detach(dir, o); err != nil {
+	if err := detachStale(dir, o); err != nil {
 		return nil, fmt.Errorf("mount at %s: %w", dir, err)
 	}
 	m := &Mount{
@@ -66,7 +66,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 		done: make(chan struct{}), files: map[*file]bool{},
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := m.start(); err != nil {
+	if err := m.startServing(); err != nil {
 		m.cancel(err)
 		return nil, fmt.Errorf("mount at %s: %w", dir, mountFault(err))
 	}
@@ -74,7 +74,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 	return m, nil
 }
 
-func (m *Mount) start() (err error) {
+func (m *Mount) startServing() (err error) {
 	second, missing := attrAge, missingAge
 	kernel := fuse.MountOptions{
 		Name: m.opts.Name, FsName: m.opts.Source, AllowOther: m.opts.AllowOther,
@@ -126,21 +126,21 @@ var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 // has no /sys/fs/fuse/connections, some of it ends with the process only.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
-	err := m.unmount()
+	err := m.tryUnmount()
 	if err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
 	}
-	if !m.wait(0) {
+	if !m.waitDone(0) {
 		return nil // the kernel may still send requests: their memory stays until the process ends
 	}
 	m.closeFiles()
 	return m.cache.close()
 }
 
-// unmount tries the clean way, and detaches when files are open: a mount point must never
+// tryUnmount tries the clean way, and detaches when files are open: a mount point must never
 // outlive the process that serves it.
-func (m *Mount) unmount() error {
-	for end := time.Now().Add(goodbye); !m.wait(0); m.wait(goodbye / 20) {
+func (m *Mount) tryUnmount() error {
+	for end := time.Now().Add(unmountTimeout); !m.waitDone(0); m.waitDone(unmountTimeout / 20) {
 		err := unix.Unmount(m.dir, 0)
 		if errors.Is(err, os.ErrPermission) && m.server.Unmount() != nil { // fusermount3 may what we may not
 			return fault.New(fault.Denied, "%w", err).WithHint("unmount it as root: umount -l %s", m.dir)
@@ -149,37 +149,37 @@ func (m *Mount) unmount() error {
 			break
 		}
 		if time.Now().After(end) {
-			return m.detach()
+			return m.detachLazily()
 		}
 	}
-	if !m.wait(goodbye) {
-		m.letGo()
+	if !m.waitDone(unmountTimeout) {
+		m.abortAndWait()
 	}
 	return nil
 }
 
-// detach unmounts although files are open.
-func (m *Mount) detach() error {
+// detachLazily unmounts although files are open.
+func (m *Mount) detachLazily() error {
 	m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
 	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 		return err
 	}
-	m.letGo()
+	m.abortAndWait()
 	return nil
 }
 
-// letGo aborts connections of unmounted file systems. Files may be open, and processes that were
+// abortAndWait aborts connections of unmounted file systems. Files may be open, and processes that were
 // started meanwhile in separate mount namespaces have the mount as well. Without fusectl these keep the
 // connection until they or this process end.
-func (m *Mount) letGo() {
-	m.abort()
-	if !m.wait(goodbye) {
+func (m *Mount) abortAndWait() {
+	m.abortConnection()
+	if !m.waitDone(unmountTimeout) {
 		m.opts.Log.Warn("the kernel keeps the connection while files are open, or another mount namespace has it", "dir", m.dir)
 	}
 }
 
-// wait waits d for the end of the mount.
-func (m *Mount) wait(d time.Duration) bool {
+// waitDone waits d for the end of the mount.
+func (m *Mount) waitDone(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -195,16 +195,16 @@ func (m *Mount) wait(d time.Duration) bool {
 	}
 }
 
-// abort makes the kernel end the connection, regardless of its users.
-func (m *Mount) abort() {
+// abortConnection makes the kernel end the connection, regardless of its users.
+func (m *Mount) abortConnection() {
 	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor)
 	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
 		m.opts.Log.Debug("abort connection", "err", err)
 	}
 }
 
-// opened keeps track of the files that are open: after a lazy unmount no release comes.
-func (m *Mount) opened(f *file, by int) {
+// trackFile keeps track of the files that are open: after a lazy unmount no release comes.
+func (m *Mount) trackFile(f *file, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if by > 0 {
@@ -229,18 +229,18 @@ func (m *Mount) closeFiles() {
 // errDeadline is why a read failed that took too long.
 var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
 
-func (m *Mount) tree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
-	ctx, cancel := m.bounded(ctx)
+func (m *Mount) datacenterTree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
+	ctx, cancel := m.requestContext(ctx)
 	defer cancel()
-	return patiently(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenters(ctx) })
+	return retryTransient(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenterTree(ctx) })
 }
 
-func (m *Mount) stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
-	return patiently(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
+func (m *Mount) statFile(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
+	return retryTransient(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
 }
 
-// refuse returns the errno of an error for the calling program, and logs the details.
-func (m *Mount) refuse(doing string, err error) syscall.Errno {
+// errnoOf returns the errno of an error for the calling program, and logs the details.
+func (m *Mount) errnoOf(doing string, err error) syscall.Errno {
 	switch fault.KindOf(err) {
 	case fault.NotFound:
 		return syscall.ENOENT

@@ -72,18 +72,18 @@ var (
 func (m *Mount) folderAttr(out *fuse.Attr) {
 	out.Mode = syscall.S_IFDIR | folderMode
 	out.Nlink = 2
-	m.stamp(out)
+	m.setOwnerAndTimes(out)
 }
 
 func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 	out.Mode = syscall.S_IFREG | fileMode
 	out.Nlink = 1
 	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
-	m.stamp(out)
+	m.setOwnerAndTimes(out)
 }
 
-// stamp sets owner and times: ESXi reports no dates, so they are those of the mount.
-func (m *Mount) stamp(out *fuse.Attr) {
+// setOwnerAndTimes sets owner and times: ESXi reports no dates, so they are those of the mount.
+func (m *Mount) setOwnerAndTimes(out *fuse.Attr) {
 	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
 	out.Blksize = leastPageSize
 	out.SetTimes(nil, &m.begun, &m.begun)
@@ -109,23 +109,23 @@ func (n *folderNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrO
 
 // Readdir is part of fs.NodeReaddirer.
 func (n *rootNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("list datacenters", err)
+		return nil, n.m.errnoOf("list datacenters", err)
 	}
-	return folders(slices.Sorted(maps.Keys(tree))), fs.OK
+	return folderStream(slices.Sorted(maps.Keys(tree))), fs.OK
 }
 
 // Readdir is part of fs.NodeReaddirer.
 func (n *datacenterNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("list datastores", err)
+		return nil, n.m.errnoOf("list datastores", err)
 	}
-	return folders(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
+	return folderStream(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
 }
 
-func folders(names []string) fs.DirStream {
+func folderStream(names []string) fs.DirStream {
 	var list []fuse.DirEntry
 	for _, name := range names {
 		list = append(list, fuse.DirEntry{Name: name, Mode: syscall.S_IFDIR})
@@ -135,11 +135,11 @@ func folders(names []string) fs.DirStream {
 
 // Readdir is part of fs.NodeReaddirer.
 func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	files, err := patiently(ctx, func() ([]inventory.File, error) { return n.m.host.List(ctx, n.datacenter, n.at) })
+	files, err := retryTransient(ctx, func() ([]inventory.File, error) { return n.m.host.List(ctx, n.datacenter, n.at) })
 	if err != nil {
-		return nil, n.m.refuse("list "+n.at.String(), err)
+		return nil, n.m.errnoOf("list "+n.at.String(), err)
 	}
 	var list []fuse.DirEntry
 	for _, f := range files {
@@ -154,9 +154,9 @@ func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) 
 
 // Lookup is part of fs.NodeLookuper.
 func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("look for datacenter "+name, err)
+		return nil, n.m.errnoOf("look for datacenter "+name, err)
 	}
 	if tree[name] == nil {
 		return nil, syscall.ENOENT
@@ -170,9 +170,9 @@ func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) 
 
 // Lookup is part of fs.NodeLookuper.
 func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("look for datastore "+name, err)
+		return nil, n.m.errnoOf("look for datastore "+name, err)
 	}
 	ds, ok := tree[n.name][name]
 	if !ok {
@@ -190,11 +190,11 @@ func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.Entr
 // sizes, and on some hosts not all files.
 func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	at := inventory.Path{Datastore: n.at.Datastore, File: path.Join(n.at.File, name)}
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	f, err := n.m.stat(ctx, n.datacenter, at)
+	f, err := n.m.statFile(ctx, n.datacenter, at)
 	if err != nil {
-		return nil, n.m.refuse("look at "+at.String(), err)
+		return nil, n.m.errnoOf("look at "+at.String(), err)
 	}
 	child := n.GetChild(name)
 	if f.Folder {
@@ -206,15 +206,15 @@ func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	}
 	n.m.fileAttr(&out.Attr, f.Size)
 	if child != nil && !child.IsDir() {
-		child.Operations().(*fileNode).saw(f.Size)
+		child.Operations().(*fileNode).setSize(f.Size)
 		return child, fs.OK
 	}
 	node := &fileNode{m: n.m, datacenter: n.datacenter, at: at, size: f.Size, seen: n.m.opts.Now()}
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFREG}), fs.OK
 }
 
-// saw records the file's current size at the host.
-func (n *fileNode) saw(size int64) {
+// setSize records the file's current size at the host.
+func (n *fileNode) setSize(size int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.size, n.seen = size, n.m.opts.Now()
@@ -233,25 +233,25 @@ func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrO
 		n.m.fileAttr(&out.Attr, size)
 		return fs.OK
 	}
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	size, err := n.refresh(ctx)
+	size, err := n.statSize(ctx)
 	if err != nil {
-		return n.m.refuse("look at "+n.at.String(), err)
+		return n.m.errnoOf("look at "+n.at.String(), err)
 	}
 	n.m.fileAttr(&out.Attr, size)
 	return fs.OK
 }
 
-// refresh requests the size again.
-func (n *fileNode) refresh(ctx context.Context) (int64, error) {
-	f, err := n.m.stat(ctx, n.datacenter, n.at)
+// statSize requests the size again.
+func (n *fileNode) statSize(ctx context.Context) (int64, error) {
+	f, err := n.m.statFile(ctx, n.datacenter, n.at)
 	if err != nil {
 		return 0, err
 	}
 	if f.Folder {
 		return 0, fault.New(fault.NotFound, "%v is a folder now", n.at)
 	}
-	n.saw(f.Size)
+	n.setSize(f.Size)
 	return f.Size, nil
 }

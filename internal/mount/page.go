@@ -10,7 +10,7 @@ import (
 // are there, those up to limit are being read. The cache's lock guards its fields, except for the
 // bytes: those before filled never change while the page has users.
 type page struct {
-	home  *store
+	store *pageStore
 	key   pageKey
 	owner *stream // stream that requested it; nil for blocks
 	buf   []byte
@@ -33,33 +33,33 @@ type pageKey struct {
 	index int64
 }
 
-// bytes returns the page's memory for r.
-func (p *page) bytes(r disk.Range) []byte { return p.buf[r.Off-p.start : r.End()-p.start] }
+// slice returns the page's memory for r.
+func (p *page) slice(r disk.Range) []byte { return p.buf[r.Off-p.start : r.End()-p.start] }
 
-// holds reports whether r is in the page or on its way there.
-func (p *page) holds(r disk.Range) bool { return p.base <= r.Off && r.End() <= p.limit }
+// covers reports whether r is in the page or on its way there.
+func (p *page) covers(r disk.Range) bool { return p.base <= r.Off && r.End() <= p.limit }
 
 // isBlock reports whether the page is one of a random reader's.
-func (p *page) isBlock() bool { return p.home == p.key.file.cache.blocks }
+func (p *page) isBlock() bool { return p.store == p.key.file.cache.blocks }
 
-// consumed reports whether all of the page was read once.
-func (p *page) consumed() bool { return p.limit == p.end && p.served >= p.limit-p.base }
+// isConsumed reports whether all of the page was read once.
+func (p *page) isConsumed() bool { return p.limit == p.end && p.served >= p.limit-p.base }
 
-// idle reports whether the memory could be used for something else.
-func (p *page) idle() bool { return p.refs == 0 && !p.filling }
+// isIdle reports whether the memory could be used for something else.
+func (p *page) isIdle() bool { return p.refs == 0 && !p.filling }
 
-// tell wakes those who wait.
-func (p *page) tell() {
+// notifyWaiters wakes those who wait.
+func (p *page) notifyWaiters() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
 	}
 }
 
-// wait returns when the page is filled to end.
-func (c *cache) wait(ctx context.Context, p *page, end int64) error {
+// waitFilled returns when the page is filled to end.
+func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
 	for {
-		changed, err := c.watch(p, end)
+		changed, err := c.changeChan(p, end)
 		if changed == nil {
 			return err
 		}
@@ -71,8 +71,8 @@ func (c *cache) wait(ctx context.Context, p *page, end int64) error {
 	}
 }
 
-// watch returns a channel that is closed at the page's next change; nil if no wait is necessary.
-func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
+// changeChan returns a channel that is closed at the page's next change; nil if no wait is necessary.
+func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.filled >= end {
@@ -87,41 +87,41 @@ func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
-// next returns the next range to read for a page; ok is false, and filling the page is complete, when
+// nextMissing returns the next range to read for a page; ok is false, and filling the page is complete, when
 // there is none.
-func (c *cache) next(p *page) (r disk.Range, ok bool) {
+func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.gone || p.filled == p.limit {
 		p.filling = false
-		c.reclaim(p)
+		c.freeIfUnused(p)
 		return disk.Range{}, false
 	}
 	return disk.Range{Off: p.filled, Len: p.limit - p.filled}, true
 }
 
-// arrived notes n more bytes.
-func (c *cache) arrived(p *page, n int64) {
+// addFilled notes n more bytes.
+func (c *cache) addFilled(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.filled += n
-	p.tell()
+	p.notifyWaiters()
 }
 
-// failed ends a page. The next reader of its bytes makes a new request.
-func (c *cache) failed(p *page, err error) {
+// failPage ends a page. The next reader of its bytes makes a new request.
+func (c *cache) failPage(p *page, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.err, p.filling = err, false
-	p.tell()
-	c.remove(p)
+	p.notifyWaiters()
+	c.removePage(p)
 }
 
-// release ends a reference, by which n bytes were served.
-func (c *cache) release(p *page, n int64) {
+// releasePage ends a reference, by which n bytes were served.
+func (c *cache) releasePage(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.refs--
 	p.served += n
-	c.reclaim(p)
+	c.freeIfUnused(p)
 }

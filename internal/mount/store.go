@@ -7,7 +7,7 @@ import (
 )
 
 // store is memory cut into pages of one size. The cache's lock guards it.
-type store struct {
+type pageStore struct {
 	size  int64 // size of a page
 	most  int   // pages
 	free  [][]byte
@@ -16,13 +16,13 @@ type store struct {
 	pages map[pageKey]*page
 }
 
-func newStore(size int64, most int) *store {
-	return &store{size: size, most: most, pages: map[pageKey]*page{}}
+func newPageStore(size int64, most int) *pageStore {
+	return &pageStore{size: size, most: most, pages: map[pageKey]*page{}}
 }
 
-// memory returns unused memory; nil if there is none. It is outside of Go's heap, which would grow to
+// takeFree returns unused memory; nil if there is none. It is outside of Go's heap, which would grow to
 // twice as much before it was collected.
-func (s *store) memory() []byte {
+func (s *pageStore) takeFree() []byte {
 	if s.slab == nil {
 		s.mapSlab()
 	}
@@ -36,7 +36,7 @@ func (s *store) memory() []byte {
 
 // mapSlab maps all of it. Memory is only used when it is touched. Pages use huge pages if the kernel
 // has some: copies have fewer TLB misses.
-func (s *store) mapSlab() {
+func (s *pageStore) mapSlab() {
 	b, err := unix.Mmap(-1, 0, int(s.size)*s.most, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return // reads continue without it, as if all were in use
@@ -54,7 +54,7 @@ func (s *store) mapSlab() {
 const hugePage = 2 << 20
 
 // close gives the memory back. Nobody may use it any more.
-func (s *store) close() error {
+func (s *pageStore) close() error {
 	if len(s.pages) > 0 || len(s.free) < s.made {
 		return fmt.Errorf("%d pages of %d bytes are still in use", s.made-len(s.free), s.size)
 	}

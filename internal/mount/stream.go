@@ -34,24 +34,24 @@ type stream struct {
 	last  time.Time
 }
 
-// sequential reports whether the reader will go on where it is.
-func (s *stream) sequential() bool { return s.reads > 1 && s.run >= sequentialAfter }
+// isSequential reports whether the reader will go on where it is.
+func (s *stream) isSequential() bool { return s.reads > 1 && s.run >= sequentialAfter }
 
-// gap is how far a reader may jump ahead and still be the same.
-func (s *stream) gap() int64 { return max(blockSize, min(s.run/4, mostDisorder/2)) }
+// maxGap is how far a reader may jump ahead and still be the same.
+func (s *stream) maxGap() int64 { return max(blockSize, min(s.run/4, mostDisorder/2)) }
 
-// reaches reports whether a read of r is one of the stream's: near its end. What lies
+// isNear reports whether a read of r is one of the stream's: near its end. What lies
 // behind the end is the stream's only while there is a page of it (known): else it is
 // another reader, or one that starts again.
-func (s *stream) reaches(r disk.Range, known bool) bool {
+func (s *stream) isNear(r disk.Range, known bool) bool {
 	if r.End() <= s.end {
 		return known && r.Off >= max(s.start, s.end-mostDisorder)
 	}
-	return r.Off >= s.start && r.Off <= s.end+s.gap()
+	return r.Off >= s.start && r.Off <= s.end+s.maxGap()
 }
 
-// advance notes a read. One that leaves out more than it reads is half a jump.
-func (s *stream) advance(r disk.Range, now time.Time) {
+// addRead notes a read. One that leaves out more than it reads is half a jump.
+func (s *stream) addRead(r disk.Range, now time.Time) {
 	s.reads++
 	s.last = now
 	if r.End() <= s.end {
@@ -65,22 +65,22 @@ func (s *stream) advance(r disk.Range, now time.Time) {
 	s.end = r.End()
 }
 
-// absorbs reports whether t is the same reader as s: their stretches meet.
-func (s *stream) absorbs(t *stream) bool {
+// overlaps reports whether t is the same reader as s: their stretches meet.
+func (s *stream) overlaps(t *stream) bool {
 	return t.start <= s.end && t.end >= max(s.start, s.end-mostDisorder)
 }
 
-// absorb takes over what t was.
-func (s *stream) absorb(t *stream) {
+// mergeFrom takes over what t was.
+func (s *stream) mergeFrom(t *stream) {
 	s.start, s.end = min(s.start, t.start), max(s.end, t.end)
 	s.run += t.run
 	s.reads += t.reads
 	s.ahead = max(s.ahead, t.ahead)
 }
 
-// window returns the read-ahead of a reader with share pages to use. A quarter stays for unconsumed
+// aheadWindow returns the read-ahead of a reader with share pages to use. A quarter stays for unconsumed
 // pages behind its furthest read.
-func (s *stream) window(share int, size int64) int64 {
+func (s *stream) aheadWindow(share int, size int64) int64 {
 	most := max(int64(share)*3/4, 1) * size
 	return min(max(4*s.run, leastWindow), most)
 }

@@ -24,8 +24,8 @@ type catalog struct {
 	asked time.Time
 }
 
-// datacenters returns the tree. An old one is better than none, while the host is away.
-func (c *catalog) datacenters(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
+// datacenterTree returns the tree. An old one is better than none, while the host is away.
+func (c *catalog) datacenterTree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
 	c.mu.Lock()
 	tree, asked := c.tree, c.asked
 	c.mu.Unlock()
@@ -41,13 +41,13 @@ func (c *catalog) datacenters(ctx context.Context) (map[string]map[string]invent
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tree, c.asked = arrange(stores), c.now()
+	c.tree, c.asked = folderTree(stores), c.now()
 	return c.tree, nil
 }
 
-// arrange gives each datacenter and datastore the name of its folder: its own, and where
+// folderTree gives each datacenter and datastore the name of its folder: its own, and where
 // two datacenters in different folders share one, its inventory path.
-func arrange(stores []inventory.Datastore) map[string]map[string]inventory.Datastore {
+func folderTree(stores []inventory.Datastore) map[string]map[string]inventory.Datastore {
 	paths := map[string][]string{}
 	for _, ds := range stores {
 		base := path.Base(ds.Datacenter)
