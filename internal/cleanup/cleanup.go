@@ -83,12 +83,12 @@ func (r Record) ID() ID {
 
 // Store is a store of records.
 type Store struct {
-	keeper   Keeper
-	patience time.Duration // limit of the wait for an unreachable keeper
+	keeper     Keeper
+	retryLimit time.Duration // limit of the wait for an unreachable keeper
 
 	// Where others share the records; else empty.
-	owner string
-	gone  func(owner string) bool
+	owner  string
+	isGone func(owner string) bool
 
 	mu      sync.Mutex
 	used    map[ID]bool          // changes of this process that it neither reverted nor released
@@ -97,7 +97,7 @@ type Store struct {
 
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store {
-	return &Store{keeper: Folder(dir), patience: patience}
+	return &Store{keeper: Folder(dir), retryLimit: retryLimit}
 }
 
 // Folder keeps records in the state directory dir, which need not exist.
@@ -107,23 +107,23 @@ func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) 
 // the record stays as it is, but is ours now.
 func (s *Store) Add(r Record) (ID, error) {
 	id := r.ID()
-	before := s.use(id, true) // from here on no other process reverts it
-	if err := s.claim(id, r); err != nil {
-		s.use(id, before)
+	before := s.markUsed(id, true) // from here on no other process reverts it
+	if err := s.recordOwn(id, r); err != nil {
+		s.markUsed(id, before)
 		return "", err
 	}
 	return id, nil
 }
 
-// claim writes r, unless it is on record as ours.
-func (s *Store) claim(id ID, r Record) error {
-	before, err := s.read(id)
+// recordOwn writes r, unless it is on record as ours.
+func (s *Store) recordOwn(id ID, r Record) error {
+	before, err := s.readRecord(id)
 	if err == nil {
 		r = before
 	}
 	if err != nil || before.Owner != s.owner {
 		r.Version, r.Owner = version, s.owner
-		err = s.write(id, r)
+		err = s.writeRecord(id, r)
 	}
 	switch {
 	case fault.Is(err, fault.Unreachable), fault.Is(err, fault.Full):
@@ -135,27 +135,27 @@ func (s *Store) claim(id ID, r Record) error {
 	return nil
 }
 
-func (s *Store) write(id ID, r Record) error {
+func (s *Store) writeRecord(id ID, r Record) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return s.keep(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
+	return s.withRetry(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
 }
 
 // Remove forgets a change that was put back. One that is not on record is no error.
 func (s *Store) Remove(id ID) error {
-	if err := s.keep(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
+	if err := s.withRetry(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
 		return fmt.Errorf("forget record %s: %w", id, err)
 	}
-	s.use(id, false)
+	s.markUsed(id, false)
 	return nil
 }
 
 // List returns the records, oldest first. Those that cannot be read are in the error, each
 // by where it is, and stay.
 func (s *Store) List() ([]Record, error) {
-	all, err := s.all()
+	all, err := s.loadAll()
 	list, unread := s.parseAll(all)
 	return list, errors.Join(err, unread)
 }
@@ -163,7 +163,7 @@ func (s *Store) List() ([]Record, error) {
 func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
 	var errs []error
 	for id, doc := range all {
-		r, err := s.parse(id, doc)
+		r, err := s.parseRecord(id, doc)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -174,28 +174,28 @@ func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
 	return list, errors.Join(errs...)
 }
 
-func (s *Store) all() (all map[ID][]byte, err error) {
-	err = s.keep(func(ctx context.Context) (err error) {
+func (s *Store) loadAll() (all map[ID][]byte, err error) {
+	err = s.withRetry(func(ctx context.Context) (err error) {
 		all, err = s.keeper.All(ctx)
 		return err
 	})
 	return all, err
 }
 
-func (s *Store) read(id ID) (Record, error) {
-	all, err := s.all()
+func (s *Store) readRecord(id ID) (Record, error) {
+	all, err := s.loadAll()
 	doc, found := all[id]
 	switch {
 	case found:
-		return s.parse(id, doc)
+		return s.parseRecord(id, doc)
 	case err != nil:
 		return Record{}, err
 	}
 	return Record{}, fs.ErrNotExist
 }
 
-func (s *Store) parse(id ID, doc []byte) (Record, error) {
-	r, err := parse(doc)
+func (s *Store) parseRecord(id ID, doc []byte) (Record, error) {
+	r, err := decodeRecord(doc)
 	if err == nil && r.ID() != id {
 		err = fault.New(fault.Corrupt, "it is of another change (%s)", r.ID()).WithHint("%s", byHand)
 	}
@@ -207,7 +207,7 @@ func (s *Store) parse(id ID, doc []byte) (Record, error) {
 
 const byHand = "it records a change on a host: read it, revert the change manually, and delete the file"
 
-func parse(text []byte) (Record, error) {
+func decodeRecord(text []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fault.New(fault.Corrupt, "%w", err).WithHint("%s", byHand)
@@ -235,7 +235,7 @@ func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) 
 		if r.Server != server {
 			continue
 		}
-		was, err := s.putBack(ctx, r, undo[r.Kind])
+		was, err := s.undoRecord(ctx, r, undo[r.Kind])
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -246,9 +246,9 @@ func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) 
 	return done, errors.Join(errs...)
 }
 
-// putBack undoes one change, unless it is in use.
-func (s *Store) putBack(ctx context.Context, r Record, undo Undo) (was bool, err error) {
-	over, free := s.take(r)
+// undoRecord undoes one change, unless it is in use.
+func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, err error) {
+	over, free := s.beginUndo(r)
 	if !free {
 		return false, nil
 	}

@@ -37,10 +37,10 @@ const suffix = ".json"
 func (f folder) Where(id ID) string { return filepath.Join(string(f), string(id)+suffix) }
 
 func (f folder) Put(_ context.Context, id ID, doc []byte) error {
-	return fault.Room(filepath.Dir(string(f)), f.put(id, doc))
+	return fault.Room(filepath.Dir(string(f)), f.writeFile(id, doc))
 }
 
-func (f folder) put(id ID, doc []byte) error {
+func (f folder) writeFile(id ID, doc []byte) error {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return err
 	}
