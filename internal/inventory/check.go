@@ -31,21 +31,21 @@ type form struct {
 	want  string // describes the valid values in an error message
 }
 
-func pattern(expr, want string) form { return form{regexp.MustCompile(expr).MatchString, want} }
+func newForm(expr, want string) form { return form{regexp.MustCompile(expr).MatchString, want} }
 
 // Forms of typed strings. Only what is listed is valid, and no value begins with a dash.
 var (
-	refForm      = pattern(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -")
-	uuidForm     = pattern(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, "8-4-4-4-12 hexadecimal digits")
-	diskUUIDForm = pattern(`^[0-9A-Fa-f][0-9A-Fa-f -]{0,127}$`, "hexadecimal digits and dashes")
-	macForm      = pattern(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`, "six pairs of hexadecimal digits with colons")
-	wordForm     = pattern(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`, "letters, digits and . _ -")
-	changeIDForm = pattern(`^[!-,.-~][ -~]{0,255}$`, "printable ASCII characters")
-	addressForm  = pattern(`^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$`, "a host name or an IP address")
-	bootForm     = pattern(`^((disk|net):-?[0-9]{1,10}|cdrom|floppy)$`, "disk:KEY, net:KEY, cdrom or floppy")
-	firmwareForm = pattern(`^(bios|efi)$`, "bios or efi")
+	refForm      = newForm(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -")
+	uuidForm     = newForm(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, "8-4-4-4-12 hexadecimal digits")
+	diskUUIDForm = newForm(`^[0-9A-Fa-f][0-9A-Fa-f -]{0,127}$`, "hexadecimal digits and dashes")
+	macForm      = newForm(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`, "six pairs of hexadecimal digits with colons")
+	wordForm     = newForm(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`, "letters, digits and . _ -")
+	changeIDForm = newForm(`^[!-,.-~][ -~]{0,255}$`, "printable ASCII characters")
+	addressForm  = newForm(`^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$`, "a host name or an IP address")
+	bootForm     = newForm(`^((disk|net):-?[0-9]{1,10}|cdrom|floppy)$`, "disk:KEY, net:KEY, cdrom or floppy")
+	firmwareForm = newForm(`^(bios|efi)$`, "bios or efi")
 	lineForm     = form{isLine, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxLine)}
-	placeForm    = form{isPlace, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxPath)}
+	pathForm     = form{isPath, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxPath)}
 	textForm     = form{isText, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters other than tabs and line breaks", maxText)}
 )
 
@@ -61,10 +61,10 @@ func isText(s string) bool {
 	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !isXML(r) })
 }
 
-func isLine(s string) bool { return len(s) <= maxLine && isPlace(s) }
+func isLine(s string) bool { return len(s) <= maxLine && isPath(s) }
 
-// isPlace reports whether s is one line, as a path of names is.
-func isPlace(s string) bool {
+// isPath reports whether s is one line, as a path of names is.
+func isPath(s string) bool {
 	return len(s) <= maxPath && isText(s) && !strings.ContainsFunc(s, breaksLine)
 }
 
@@ -83,8 +83,8 @@ func (p Path) Valid() bool {
 	return ds != "" && ds != "." && ds != ".." && isLine(ds) && !strings.ContainsAny(ds, "/]") && isFile(p.File)
 }
 
-// printable returns s as one line of valid UTF-8 of bounded length. Other characters become "?".
-func printable(s string) string {
+// toPrintable returns s as one line of valid UTF-8 of bounded length. Other characters become "?".
+func toPrintable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !isXML(r) || breaksLine(r) {
 			return '?'
@@ -94,9 +94,9 @@ func printable(s string) string {
 	return s
 }
 
-// standIn is a reference that no object has, in place of one that is not valid. Different references
+// invalidRef is a reference that no object has, in place of one that is not valid. Different references
 // have different ones.
-func standIn(ref MoRef) MoRef {
+func invalidRef(ref MoRef) MoRef {
 	sum := sha256.Sum256([]byte(ref))
 	return MoRef("invalid-" + hex.EncodeToString(sum[:8]))
 }
@@ -104,47 +104,47 @@ func standIn(ref MoRef) MoRef {
 // A checker removes values that are not valid and records a problem for each.
 type checker struct{ problems []string }
 
-func (c *checker) problem(what, value, want string) {
+func (c *checker) addProblem(what, value, want string) {
 	c.problems = append(c.problems, fmt.Sprintf("%s %.80q is not valid: want %s", what, value, want))
 }
 
-// check empties *v unless it is empty or of the form.
-func check[T ~string](c *checker, what string, v *T, f form) {
+// checkForm empties *v unless it is empty or of the form.
+func checkForm[T ~string](c *checker, what string, v *T, f form) {
 	if *v != "" && !f.valid(string(*v)) {
-		c.problem(what, string(*v), f.want)
+		c.addProblem(what, string(*v), f.want)
 		*v = ""
 	}
 }
 
-func (c *checker) line(what string, s *string) { check(c, what, s, lineForm) }
+func (c *checker) checkLine(what string, s *string) { checkForm(c, what, s, lineForm) }
 
-// name keeps what can be printed of a name that is not valid, so that people recognize it.
-func (c *checker) name(what string, s *string) {
+// checkName keeps what can be printed of a name that is not valid, so that people recognize it.
+func (c *checker) checkName(what string, s *string) {
 	if !isLine(*s) {
-		c.problem(what, *s, lineForm.want)
-		*s = printable(*s)
+		c.addProblem(what, *s, lineForm.want)
+		*s = toPrintable(*s)
 	}
 }
 
-func (c *checker) ref(what string, ref *MoRef) {
+func (c *checker) checkRef(what string, ref *MoRef) {
 	if *ref != "" && !refForm.valid(string(*ref)) {
-		c.problem(what, string(*ref), refForm.want)
-		*ref = standIn(*ref)
+		c.addProblem(what, string(*ref), refForm.want)
+		*ref = invalidRef(*ref)
 	}
 }
 
-func (c *checker) path(what string, p *Path) {
+func (c *checker) checkPath(what string, p *Path) {
 	if !p.Valid() {
 		text := p.String()
 		if p.Datastore == "" {
 			text = p.File
 		}
-		c.problem(what, text, "[DATASTORE] FOLDER/FILE without . and .. and control characters")
+		c.addProblem(what, text, "[DATASTORE] FOLDER/FILE without . and .. and control characters")
 		*p = Path{}
 	}
 }
 
-func number[T int | int64](c *checker, what string, n *T, most T) {
+func checkNumber[T int | int64](c *checker, what string, n *T, most T) {
 	if *n < 0 || *n > most {
 		c.problems = append(c.problems, fmt.Sprintf("%s %d is not valid: want 0 to %d", what, *n, most))
 		*n = 0
@@ -160,34 +160,34 @@ func number[T int | int64](c *checker, what string, n *T, most T) {
 // other printable character: code that writes them into a command, a document or a terminal quotes them.
 func (vm *VM) RemoveInvalid() (problems []string) {
 	c := &checker{}
-	c.name("name", &vm.Name)
-	c.ref("reference", &vm.Ref)
-	c.ref("reference of the host", &vm.Host)
-	check(c, "UUID", &vm.UUID, uuidForm)
-	check(c, "instance UUID", &vm.InstanceUUID, uuidForm)
-	check(c, "guest id", &vm.GuestID, wordForm)
-	check(c, "firmware", &vm.Firmware, firmwareForm)
-	c.line("host", &vm.HostName)
-	c.line("cluster", &vm.Cluster)
-	check(c, "datacenter", &vm.Datacenter, placeForm)
-	check(c, "folder", &vm.Folder, placeForm)
-	c.line("guest name", &vm.GuestName)
-	check(c, "notes", &vm.Annotation, textForm)
-	c.path("configuration file", &vm.VMX)
-	c.path("NVRAM file", &vm.NVRAM)
-	number(c, "number of processors", &vm.CPUs, maxProcessors)
-	number(c, "number of cores per socket", &vm.CoresPerSocket, maxProcessors)
-	number(c, "memory in MiB", &vm.MemoryMiB, maxMemoryMiB)
+	c.checkName("name", &vm.Name)
+	c.checkRef("reference", &vm.Ref)
+	c.checkRef("reference of the host", &vm.Host)
+	checkForm(c, "UUID", &vm.UUID, uuidForm)
+	checkForm(c, "instance UUID", &vm.InstanceUUID, uuidForm)
+	checkForm(c, "guest id", &vm.GuestID, wordForm)
+	checkForm(c, "firmware", &vm.Firmware, firmwareForm)
+	c.checkLine("host", &vm.HostName)
+	c.checkLine("cluster", &vm.Cluster)
+	checkForm(c, "datacenter", &vm.Datacenter, pathForm)
+	checkForm(c, "folder", &vm.Folder, pathForm)
+	c.checkLine("guest name", &vm.GuestName)
+	checkForm(c, "notes", &vm.Annotation, textForm)
+	c.checkPath("configuration file", &vm.VMX)
+	c.checkPath("NVRAM file", &vm.NVRAM)
+	checkNumber(c, "number of processors", &vm.CPUs, maxProcessors)
+	checkNumber(c, "number of cores per socket", &vm.CoresPerSocket, maxProcessors)
+	checkNumber(c, "memory in MiB", &vm.MemoryMiB, maxMemoryMiB)
 	for i := range vm.BootOrder {
-		check(c, "boot device", &vm.BootOrder[i], bootForm)
+		checkForm(c, "boot device", &vm.BootOrder[i], bootForm)
 	}
-	c.devices(vm)
-	c.inscriptions(vm)
+	c.checkDevices(vm)
+	c.checkNotes(vm)
 	return c.problems
 }
 
-// devices checks controllers, disks and network cards.
-func (c *checker) devices(vm *VM) {
+// checkDevices checks controllers, disks and network cards.
+func (c *checker) checkDevices(vm *VM) {
 	taken := map[int32]bool{}
 	unique := func(what string, key int32) {
 		if taken[key] {
@@ -198,7 +198,7 @@ func (c *checker) devices(vm *VM) {
 	for i := range vm.Controllers {
 		x := &vm.Controllers[i]
 		unique("controller", x.Key)
-		check(c, "controller type", &x.Unexpected, wordForm)
+		checkForm(c, "controller type", &x.Unexpected, wordForm)
 	}
 	for i := range vm.Disks {
 		d := &vm.Disks[i]
@@ -207,38 +207,38 @@ func (c *checker) devices(vm *VM) {
 		}
 		name := fmt.Sprintf("disk %d: ", d.Key)
 		unique("disk", d.Key)
-		c.line(name+"label", &d.Label)
-		c.path(name+"file", &d.Path)
-		c.path(name+"base file", &d.Base)
-		check(c, name+"mode", &d.Mode, wordForm)
-		check(c, name+"UUID", &d.UUID, diskUUIDForm)
-		check(c, name+"change id", &d.ChangeID, changeIDForm)
-		number(c, name+"capacity", &d.Capacity, 1<<62)
+		c.checkLine(name+"label", &d.Label)
+		c.checkPath(name+"file", &d.Path)
+		c.checkPath(name+"base file", &d.Base)
+		checkForm(c, name+"mode", &d.Mode, wordForm)
+		checkForm(c, name+"UUID", &d.UUID, diskUUIDForm)
+		checkForm(c, name+"change id", &d.ChangeID, changeIDForm)
+		checkNumber(c, name+"capacity", &d.Capacity, 1<<62)
 	}
 	for i := range vm.NICs {
 		n := &vm.NICs[i]
 		name := fmt.Sprintf("network card %d: ", n.Key)
 		unique("network card", n.Key)
-		c.line(name+"label", &n.Label)
-		check(c, name+"model", &n.Model, wordForm)
-		check(c, name+"MAC address", &n.MAC, macForm)
-		check(c, name+"address type", &n.AddressType, wordForm)
-		c.line(name+"network", &n.Network)
+		c.checkLine(name+"label", &n.Label)
+		checkForm(c, name+"model", &n.Model, wordForm)
+		checkForm(c, name+"MAC address", &n.MAC, macForm)
+		checkForm(c, name+"address type", &n.AddressType, wordForm)
+		c.checkLine(name+"network", &n.Network)
 	}
 }
 
-// inscriptions checks tags and custom attributes. Those that are not valid are left out.
-func (c *checker) inscriptions(vm *VM) {
+// checkNotes checks tags and custom attributes. Those that are not valid are left out.
+func (c *checker) checkNotes(vm *VM) {
 	vm.Tags = slices.DeleteFunc(vm.Tags, func(t Tag) bool {
 		bad := !isText(t.Category) || !isText(t.Name)
 		if bad {
-			c.problem("tag", t.Category+"/"+t.Name, textForm.want)
+			c.addProblem("tag", t.Category+"/"+t.Name, textForm.want)
 		}
 		return bad
 	})
 	for _, name := range slices.Sorted(maps.Keys(vm.Attributes)) {
 		if value := vm.Attributes[name]; !isText(name) || !isText(value) {
-			c.problem("custom attribute", name+": "+value, textForm.want)
+			c.addProblem("custom attribute", name+": "+value, textForm.want)
 			delete(vm.Attributes, name)
 		}
 	}
@@ -247,23 +247,23 @@ func (c *checker) inscriptions(vm *VM) {
 // RemoveInvalid removes every value of the host that is not valid, and returns a description of each.
 func (h *Host) RemoveInvalid() []string {
 	c := &checker{}
-	c.ref("reference", &h.Ref)
-	c.name("host", &h.Name)
-	check(c, "address", &h.Address, addressForm)
-	c.line("version", &h.Version)
-	c.line("build", &h.Build)
+	c.checkRef("reference", &h.Ref)
+	c.checkName("host", &h.Name)
+	checkForm(c, "address", &h.Address, addressForm)
+	c.checkLine("version", &h.Version)
+	c.checkLine("build", &h.Build)
 	return c.problems
 }
 
 // RemoveInvalid removes every value of the datastore that is not valid, and returns a description of each.
 func (d *Datastore) RemoveInvalid() []string {
 	c := &checker{}
-	check(c, "reference", &d.Ref, lineForm) // on a host it is SERVER:/EXPORT for NFS
-	c.name("datastore", &d.Name)
-	c.line("type", &d.Type)
-	check(c, "datacenter", &d.Datacenter, placeForm)
+	checkForm(c, "reference", &d.Ref, lineForm) // on a host it is SERVER:/EXPORT for NFS
+	c.checkName("datastore", &d.Name)
+	c.checkLine("type", &d.Type)
+	checkForm(c, "datacenter", &d.Datacenter, pathForm)
 	for i := range d.Hosts {
-		c.ref("reference of a host", &d.Hosts[i])
+		c.checkRef("reference of a host", &d.Hosts[i])
 	}
 	return c.problems
 }

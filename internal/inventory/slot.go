@@ -15,15 +15,15 @@ const (
 	pciBus        = 2 // the first that the firmware numbers
 )
 
-// seat takes the number of a slot apart.
-func (n NIC) seat() (bridge, function, device int) {
+// slotParts takes the number of a slot apart.
+func (n NIC) slotParts() (bridge, function, device int) {
 	return n.PCISlot >> 5 & 31, n.PCISlot >> 10, n.PCISlot & 31
 }
 
 // PCIAddress is where a guest finds the card at the source, "0000:0b:00.0", if VMware's firmware
 // numbered the buses of its usual bridges; "" if that is not known.
 func (n NIC) PCIAddress() string {
-	bridge, function, device := n.seat()
+	bridge, function, device := n.slotParts()
 	switch {
 	case n.PCISlot <= 0 || function >= portsOfBridge:
 		return ""
@@ -47,7 +47,7 @@ func (n NIC) SlotNames() []string {
 // CompareByBus orders cards as a guest finds them on the bus, which is how a kernel counts those
 // of one driver: eth0, eth1. Cards whose slot is not known are equal to each other.
 func CompareByBus(a, b NIC) int {
-	bridgeA, functionA, deviceA := a.seat()
-	bridgeB, functionB, deviceB := b.seat()
+	bridgeA, functionA, deviceA := a.slotParts()
+	bridgeB, functionB, deviceB := b.slotParts()
 	return cmp.Or(cmp.Compare(bridgeA, bridgeB), cmp.Compare(functionA, functionB), cmp.Compare(deviceA, deviceB))
 }

@@ -30,15 +30,15 @@ var lineBreaks = []string{"\n", "\r\n", "\r", "\t", "\n---\n", "\n- ", "\n  ", "
 var garbage = []string{"\x00", "\x1b[31m", "\a", "\v", "\xff\xfe", "\xc3", "\xed\xa0\x80", "\uffff", "\ufffe"}
 
 // Line returns a text that is valid as a name.
-func Line(r *rand.Rand) string { return join(r, pieces) }
+func Line(r *rand.Rand) string { return joinRandom(r, pieces) }
 
 // Text returns a text that is valid as a note.
-func Text(r *rand.Rand) string { return join(r, pieces, lineBreaks) }
+func Text(r *rand.Rand) string { return joinRandom(r, pieces, lineBreaks) }
 
 // Garbage returns a text that may be valid nowhere.
-func Garbage(r *rand.Rand) string { return join(r, pieces, lineBreaks, garbage) }
+func Garbage(r *rand.Rand) string { return joinRandom(r, pieces, lineBreaks, garbage) }
 
-func join(r *rand.Rand, sets ...[]string) string {
+func joinRandom(r *rand.Rand, sets ...[]string) string {
 	var b strings.Builder
 	for range 1 + r.IntN(6) {
 		set := sets[r.IntN(len(sets))]
