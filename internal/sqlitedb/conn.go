@@ -46,12 +46,12 @@ func (c *conn) Close() error {
 
 // ExecContext is part of driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.take(ctx, query)
+	s, err := c.takeStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	defer c.give(query, s)
-	done, err := c.enter(ctx, query)
+	defer c.returnStatement(query, s)
+	done, err := c.beginStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -65,21 +65,21 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 // QueryContext is part of driver.QueryerContext. What a query writes is written when its rows
 // are closed.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.take(ctx, query)
+	s, err := c.takeStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	done, err := c.enter(ctx, query)
+	done, err := c.beginStatement(ctx, query)
 	if err != nil {
-		c.give(query, s)
+		c.returnStatement(query, s)
 		return nil, err
 	}
 	r, err := s.(driver.StmtQueryContext).QueryContext(ctx, args)
 	if err != nil {
-		c.give(query, s)
+		c.returnStatement(query, s)
 		return nil, done(err)
 	}
-	return &rows{Rows: r, done: func(err error) error { c.give(query, s); return done(err) }}, nil
+	return &rows{Rows: r, done: func(err error) error { c.returnStatement(query, s); return done(err) }}, nil
 }
 
 // rows hand their statement back.
@@ -98,30 +98,30 @@ func (r *rows) Close() error {
 	return done(err)
 }
 
-// enter begins a statement. done ends it, and returns its result: a statement that writes and is a
+// beginStatement begins a statement. done ends it, and returns its result: a statement that writes and is a
 // separate transaction waits in line first, and for the disk afterwards.
-func (c *conn) enter(ctx context.Context, query string) (done func(error) error, err error) {
-	if reads(query) {
+func (c *conn) beginStatement(ctx context.Context, query string) (done func(error) error, err error) {
+	if isReadOnly(query) {
 		return func(err error) error { return err }, nil
 	}
 	if c.tx != nil {
 		c.tx.wrote = true
 		return func(err error) error { return err }, nil
 	}
-	leave, err := c.pool.file.line.enter(ctx)
+	leave, err := c.pool.file.queue.enter(ctx)
 	return func(err error) error {
 		leave()
 		if err != nil {
 			return err
 		}
-		return c.settle()
+		return c.syncIfDurable()
 	}, err
 }
 
-// settle returns once the committed data is as durable as the pool promises.
-func (c *conn) settle() error {
+// syncIfDurable returns once the committed data is as durable as the pool promises.
+func (c *conn) syncIfDurable() error {
 	if !c.pool.durable {
 		return nil
 	}
-	return c.pool.file.syncer.sync()
+	return c.pool.file.syncer.waitSynced()
 }

@@ -37,7 +37,7 @@ import (
 // A File is an SQLite database as this process has it open.
 type File struct {
 	path   string
-	line   line
+	queue  writerQueue
 	syncer syncer
 }
 
@@ -48,7 +48,7 @@ func At(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{path: path, line: newLine(), syncer: newSyncer(path + "-wal")}, f.Close()
+	return &File{path: path, queue: newWriterQueue(), syncer: newSyncer(path + "-wal")}, f.Close()
 }
 
 // Options say what a pool is for.

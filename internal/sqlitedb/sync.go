@@ -24,32 +24,32 @@ type syncer struct {
 
 // A batch is those who wait for the same sync.
 type batch struct {
-	led  bool          // one of them makes it
-	done chan struct{} // closed when it is over
-	err  error
+	hasLeader bool          // one of them makes it
+	done      chan struct{} // closed when it is over
+	err       error
 }
 
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
-func newSyncer(path string) syncer { return syncer{path: path, data: datasync, next: newBatch()} }
+func newSyncer(path string) syncer { return syncer{path: path, data: fdatasync, next: newBatch()} }
 
-// sync returns once all that was in the log when it was called is on the medium.
-func (s *syncer) sync() error {
+// waitSynced returns once all that was in the log when it was called is on the medium.
+func (s *syncer) waitSynced() error {
 	s.mu.Lock()
 	b := s.next
-	leads := !b.led
-	b.led = true
+	leads := !b.hasLeader
+	b.hasLeader = true
 	s.mu.Unlock()
 	if leads {
-		s.lead(b)
+		s.syncBatch(b)
 	}
 	<-b.done
 	return b.err
 }
 
-// lead waits for the sync that is under way, which may have begun too early for b, and makes the
+// syncBatch waits for the sync that is under way, which may have begun too early for b, and makes the
 // next one. Who comes once it has begun is of the batch after that.
-func (s *syncer) lead(b *batch) {
+func (s *syncer) syncBatch(b *batch) {
 	defer close(b.done)
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -66,9 +66,9 @@ func (s *syncer) lead(b *batch) {
 	}
 }
 
-// datasync makes the content of a file durable. A missing file is an empty log: the last connection
+// fdatasync makes the content of a file durable. A missing file is an empty log: the last connection
 // that closed made its content durable.
-func datasync(path string) error {
+func fdatasync(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

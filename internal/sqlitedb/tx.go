@@ -18,7 +18,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	leave := func() {}
 	if !o.ReadOnly {
 		var err error
-		if leave, err = c.pool.file.line.enter(ctx); err != nil {
+		if leave, err = c.pool.file.queue.enter(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -34,19 +34,19 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 // Commit returns once the data is durable, if the pool promises that.
 func (t *tx) Commit() error {
 	err := t.Tx.Commit()
-	t.end()
+	t.endTx()
 	if err != nil || !t.wrote {
 		return err
 	}
-	return t.c.settle()
+	return t.c.syncIfDurable()
 }
 
 func (t *tx) Rollback() error {
-	defer t.end()
+	defer t.endTx()
 	return t.Tx.Rollback()
 }
 
-func (t *tx) end() {
+func (t *tx) endTx() {
 	t.c.tx = nil
 	t.leave()
 }

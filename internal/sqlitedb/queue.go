@@ -7,26 +7,26 @@ import (
 
 // patience is the maximum wait in line before SQLite is called anyway: the first in line may itself
 // wait for a place. The value is SQLite's busy_timeout.
-const patience = 5 * time.Second
+const maxWait = 5 * time.Second
 
 // line is where writers of this process wait, first come first served: the file has one at a
 // time. Those of other processes are not in it.
-type line struct{ place chan struct{} }
+type writerQueue struct{ slot chan struct{} }
 
-func newLine() line { return line{make(chan struct{}, 1)} }
+func newWriterQueue() writerQueue { return writerQueue{make(chan struct{}, 1)} }
 
 // enter returns when it is the caller's turn, until leave.
-func (l line) enter(ctx context.Context) (leave func(), err error) {
+func (q writerQueue) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case l.place <- struct{}{}:
-		return l.leave, nil
+	case q.slot <- struct{}{}:
+		return q.leave, nil
 	default:
 	}
-	late := time.NewTimer(patience)
+	late := time.NewTimer(maxWait)
 	defer late.Stop()
 	select {
-	case l.place <- struct{}{}:
-		return l.leave, nil
+	case q.slot <- struct{}{}:
+		return q.leave, nil
 	case <-late.C:
 		return func() {}, nil
 	case <-ctx.Done():
@@ -34,4 +34,4 @@ func (l line) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-func (l line) leave() { <-l.place }
+func (q writerQueue) leave() { <-q.slot }
