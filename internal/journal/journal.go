@@ -58,7 +58,7 @@ func cutTornLine(f *os.File) (whole int64, err error) {
 // elsewhere lists the kinds of events that the workflow engine records as well, in their steps. Other
 // events show whether a step continued, and the facts of its step have findings, warnings and copies. A
 // power cut may remove the last of them from a journal.
-var elsewhere = map[EventKind]bool{
+var recordedByEngine = map[EventKind]bool{
 	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
 }
 
@@ -75,14 +75,14 @@ func (j *Journal) Append(e Event) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.write(append(line, '\n'), !elsewhere[e.Kind]); err != nil {
+	if err := j.writeLine(append(line, '\n'), !recordedByEngine[e.Kind]); err != nil {
 		return fmt.Errorf("append to journal: %w", fault.Room(j.dir, err))
 	}
 	return nil
 }
 
-// write puts a line behind the others. j.mu is held.
-func (j *Journal) write(line []byte, durable bool) error {
+// writeLine puts a line behind the others. j.mu is held.
+func (j *Journal) writeLine(line []byte, durable bool) error {
 	if j.torn {
 		if err := j.f.Truncate(j.size); err != nil {
 			return err

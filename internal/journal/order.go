@@ -28,7 +28,7 @@ const (
 
 // Order returns the last order for a run.
 func (s *Store) Order(id ID) (Order, error) {
-	text, err := os.ReadFile(s.path(id, "order"))
+	text, err := os.ReadFile(s.filePath(id, "order"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return GoOn, nil
 	}
@@ -47,8 +47,8 @@ func (s *Store) Give(id ID, o Order) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.path(id, "order"), []byte(o+"\n"), private); err != nil {
-		return fmt.Errorf("give order to run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, "order"), []byte(o+"\n"), private); err != nil {
+		return fmt.Errorf("give order to run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
 }
@@ -73,7 +73,7 @@ func (s *Store) markOrders() error {
 	s.given.Add(1)
 	mark := strconv.FormatUint(rand.Uint64(), 16)
 	if err := os.WriteFile(s.markPath(), []byte(mark+"\n"), private); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("tell of an order: %w", s.room(err))
+		return fmt.Errorf("tell of an order: %w", s.spaceError(err))
 	}
 	return nil
 }

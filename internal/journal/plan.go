@@ -97,7 +97,7 @@ func New(source *url.URL, vm *inventory.VM, target, format, transport string, no
 		VM:      VM{Ref: vm.Ref, Name: vm.Name, UUID: vm.UUID, InstanceUUID: vm.InstanceUUID},
 		Created: now.UTC().Truncate(time.Second),
 	}
-	p.ID = p.id(source.Host)
+	p.ID = p.newID(source.Host)
 	return p
 }
 
@@ -109,22 +109,22 @@ func withoutPassword(u *url.URL) string {
 	return clean.String()
 }
 
-// id is the VM's name as far as it is letters and digits, and six digits that tell it
+// newID is the VM's name as far as it is letters and digits, and six digits that tell it
 // from any other source, VM or target. The user's name is left out: it may change.
-func (p Plan) id(host string) ID {
+func (p Plan) newID(host string) ID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", strings.ToLower(host), p.VM.Ref, p.VM.InstanceUUID, p.Target))
-	return ID(slug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
+	return ID(nameSlug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
 }
 
-// valid reports whether the ID is the name of a single folder: IDs come from command lines.
-func (id ID) valid() bool {
+// isValid reports whether the ID is the name of a single folder: IDs come from command lines.
+func (id ID) isValid() bool {
 	name := string(id)
 	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
 }
 
-// slug keeps a name's ASCII letters and digits, in lower case, with single dashes
+// nameSlug keeps a name's ASCII letters and digits, in lower case, with single dashes
 // where others were; "vm" if nothing is left.
-func slug(name string) string {
+func nameSlug(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})

@@ -50,21 +50,21 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 		return nil
 	case had != nil:
 		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
-			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.path(id, rehearsalFile)))
+			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.filePath(id, rehearsalFile)))
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.path(id, rehearsalFile), append(text, '\n'), private); err != nil {
-		return fmt.Errorf("ask for a rehearsal of run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, rehearsalFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("ask for a rehearsal of run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
 }
 
 // Rehearsal returns the one that is asked of a run, or nil.
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
-	r, err := readJSON[Rehearsal](s.path(id, rehearsalFile))
+	r, err := readJSON[Rehearsal](s.filePath(id, rehearsalFile))
 	if err != nil {
 		return nil, fmt.Errorf("request to run %s: %w", id, err)
 	}
@@ -77,7 +77,7 @@ func (s *Store) TakeBack(id ID, rehearsal string) error {
 	if err == nil && (r == nil || r.ID != rehearsal) {
 		return nil
 	}
-	if err := os.Remove(s.path(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(s.filePath(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take a rehearsal of run %s back: %w", id, err)
 	}
 	return s.markOrders()
@@ -89,15 +89,15 @@ func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.path(id, rehearsedFile), append(text, '\n'), private); err != nil {
-		return fmt.Errorf("record the rehearsal of run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, rehearsedFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("record the rehearsal of run %s: %w", id, s.spaceError(err))
 	}
 	return s.TakeBack(id, r.ID)
 }
 
 // Rehearsed returns how the last rehearsal of a run ended; nil if there was none.
 func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
-	r, err := readJSON[Rehearsed](s.path(id, rehearsedFile))
+	r, err := readJSON[Rehearsed](s.filePath(id, rehearsedFile))
 	if err != nil {
 		return nil, fmt.Errorf("the rehearsal of run %s: %w", id, err)
 	}

@@ -30,7 +30,7 @@ type Run struct {
 func newRun(p Plan, events []Event) Run {
 	r := Run{Plan: p, State: Planned}
 	for _, e := range events {
-		r.apply(e)
+		r.applyEvent(e)
 	}
 	return r
 }
@@ -39,7 +39,7 @@ var endings = map[EventKind]State{
 	RunDone: Done, RunFailed: Failed, RunStopped: Stopped, RunDiscarded: Discarded, Withdrawing: Failed,
 }
 
-func (r *Run) apply(e Event) {
+func (r *Run) applyEvent(e Event) {
 	switch e.Kind {
 	case RunBegan:
 		if r.Starts++; r.Starts == 1 {

@@ -22,7 +22,7 @@ type Store struct {
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs")} }
 
-func (s *Store) path(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
+func (s *Store) filePath(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
 
 // Folder returns the folder of a run. It may not exist yet.
 func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
@@ -37,32 +37,32 @@ func (s *Store) Create(p Plan) (Plan, error) {
 	if !fault.Is(err, fault.NotFound) {
 		return Plan{}, err
 	}
-	if err := s.write(p); err != nil {
-		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	if err := s.writePlan(p); err != nil {
+		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.spaceError(err))
 	}
 	return p, nil
 }
 
 // Change records p in the place of another intent under its ID. The journal stays.
 func (s *Store) Change(p Plan) error {
-	if err := s.write(p); err != nil {
-		return fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	if err := s.writePlan(p); err != nil {
+		return fmt.Errorf("record plan %s: %w", p.ID, s.spaceError(err))
 	}
 	return nil
 }
 
-// room adds a remedy to an error of writing if the file system is full.
-func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
+// spaceError adds a remedy to an error of writing if the file system is full.
+func (s *Store) spaceError(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 
-func (s *Store) write(p Plan) error {
-	if err := os.MkdirAll(s.path(p.ID, ""), 0o700); err != nil {
+func (s *Store) writePlan(p Plan) error {
+	if err := os.MkdirAll(s.filePath(p.ID, ""), 0o700); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Replace(s.path(p.ID, "plan.json"), append(text, '\n'), private)
+	return atomicfile.Replace(s.filePath(p.ID, "plan.json"), append(text, '\n'), private)
 }
 
 // private is the mode of all files of a run.
@@ -70,10 +70,10 @@ const private = 0o600
 
 // Plan returns the plan of a run. A plan that a newer decamp wrote is fault.Unsupported.
 func (s *Store) Plan(id ID) (Plan, error) {
-	if !id.valid() {
+	if !id.isValid() {
 		return Plan{}, fault.New(fault.Invalid, "%q is no run id", id).WithHint("decamp runs lists them")
 	}
-	text, err := os.ReadFile(s.path(id, "plan.json"))
+	text, err := os.ReadFile(s.filePath(id, "plan.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Plan{}, fault.New(fault.NotFound, "there is no run %s", id).WithHint("decamp runs lists them")
 	}
@@ -110,13 +110,13 @@ func (s *Store) Run(id ID) (Run, error) {
 }
 
 // Events returns the events of the run's journal, oldest first.
-func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.path(id, "journal.jsonl")) }
+func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.filePath(id, "journal.jsonl")) }
 
 // Journal opens the run's journal for appending.
 func (s *Store) Journal(id ID) (*Journal, error) {
-	j, err := OpenJournal(s.path(id, "journal.jsonl"))
+	j, err := OpenJournal(s.filePath(id, "journal.jsonl"))
 	if err != nil {
-		return nil, s.room(err)
+		return nil, s.spaceError(err)
 	}
 	j.dir = filepath.Dir(s.root)
 	return j, nil
@@ -147,10 +147,10 @@ func (s *Store) Runs() ([]Run, error) {
 
 // Remove forgets a run: plan and journal.
 func (s *Store) Remove(id ID) error {
-	if !id.valid() {
+	if !id.isValid() {
 		return fault.New(fault.Invalid, "%q is no run id", id)
 	}
-	if err := os.RemoveAll(s.path(id, "")); err != nil {
+	if err := os.RemoveAll(s.filePath(id, "")); err != nil {
 		return fmt.Errorf("forget run %s: %w", id, err)
 	}
 	return s.markOrders()
