@@ -12,14 +12,14 @@ const MaxLine = 1000
 // characters.
 func Line(s string) string {
 	s = s[:min(len(s), 4*MaxLine)]
-	s = strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, "?"))), " ")
+	s = strings.Join(strings.Fields(strings.Map(toPrintable, strings.ToValidUTF8(s, "?"))), " ")
 	if len(s) > MaxLine {
 		s = strings.ToValidUTF8(s[:MaxLine], "") + "…"
 	}
 	return s
 }
 
-func printable(r rune) rune {
+func toPrintable(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return ' '
 	}
