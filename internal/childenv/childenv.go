@@ -18,14 +18,14 @@ func Of(environ []string, more ...string) []string {
 	out := []string{} // not nil: os/exec takes that for the whole environment
 	for _, each := range environ {
 		name, _, _ := strings.Cut(each, "=")
-		if slices.ContainsFunc(listed, func(l string) bool { return matches(l, name) }) {
+		if slices.ContainsFunc(listed, func(l string) bool { return isListed(l, name) }) {
 			out = append(out, each)
 		}
 	}
 	return out
 }
 
-func matches(listed, name string) bool {
+func isListed(listed, name string) bool {
 	prefix, isPrefix := strings.CutSuffix(listed, "*")
 	return name == listed || isPrefix && strings.HasPrefix(name, prefix)
 }
