@@ -9,31 +9,32 @@ import (
 )
 
 const (
-	cowdMagic = "COWD"
+	cowdMagic = "COWD" // first four bytes of a COWD file
 
-	// cowdHeaderSize is how long the header is; all that is read of it is in the first 32
-	// bytes and one flag.
+	// size of the header in bytes. decamp uses its first 32 bytes and the unclean flag.
 	cowdHeaderSize  = 2048
-	cowdUncleanAt   = 1648
-	cowdTableGrains = 4096
+	cowdUncleanAt   = 1648 // offset of the flag in the header that is not zero while the file is open for writing
+	cowdTableGrains = 4096 // number of entries of a grain table
 )
 
 // cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in
 // sectors, as in the file.
 type cowdHeader struct {
-	capacity  int64
-	grain     int64 // 1 on ESXi
-	directory int64
-	entries   int64 // entries of the directory
-	unclean   bool
+	capacity  int64 // size of the disk in sectors
+	grain     int64 // size of a grain in sectors; 1 on ESXi
+	directory int64 // position of the grain directory in the file, in sectors
+	entries   int64 // number of entries of the grain directory
+	unclean   bool  // the file was not closed after the last write
 }
 
+// tableCount returns the number of grain tables that map the whole disk.
 func (h *cowdHeader) tableCount() int64 {
 	span := h.grain * cowdTableGrains
 	return (h.capacity + span - 1) / span
 }
 
-// parseCOWD parses the first 2048 bytes of a COWD file.
+// parseCOWD parses the header of a COWD file. b is the first cowdHeaderSize bytes of the file, and name
+// is its name for errors. Errors are fault.Corrupt or fault.Unsupported.
 func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 	if len(b) < cowdHeaderSize || string(b[:4]) != cowdMagic {
 		return nil, corruptFile(name, "it has no COWD header")
@@ -56,14 +57,14 @@ func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 	return h, nil
 }
 
-// cowd is a COWD extent.
+// A cowd reads the tables of a COWD extent.
 type cowd struct {
 	*cowdHeader
-	file *file
+	file *file // file with the header, the tables and the grains
 }
 
-// newCOWD makes the layer of a COWD file that begins with head, and returns its grain in
-// bytes.
+// newCOWD returns the layer of a COWD file that begins with head, and its grain size in bytes. It warns
+// if the file was not closed properly. A directory that lies outside the file is fault.Corrupt.
 func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64, error) {
 	h, err := parseCOWD(f.name, head)
 	if err != nil {
@@ -84,14 +85,18 @@ func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64
 	return m, m.grain, nil
 }
 
+// directoryRegion returns the position of the directory and the width of its entries.
 func (c cowd) directoryRegion() region { return region{at: c.directory * disk.SectorSize, width: 4} }
 
+// directoryPiece returns n entries of the directory from entry first: the sectors of grain tables, 0
+// for a missing table.
 func (c cowd) directoryPiece(ctx context.Context, first, n int64) (table, error) {
 	return c.file.readRegion(ctx, c.directoryRegion(), first, n)
 }
 
-// readTable reads the table at sector entry. Entry 1 of a table is a grain of zeros: ESXi does
-// not document it, other readers know it, and no grain can lie in the header.
+// readTable reads grain table n, which is at sector entry, and converts its entries to file offsets.
+// Entry 1 is a grain of zeros. ESXi does not document this value, but other readers support it, and no
+// grain can lie in the header.
 func (c cowd) readTable(ctx context.Context, n, entry int64) (table, error) {
 	t, err := c.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, cowdTableGrains)
 	if err != nil {

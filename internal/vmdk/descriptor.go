@@ -18,8 +18,8 @@ const MaxDescriptor = 1 << 20
 // NoParent is the ParentCID of a base disk.
 const NoParent CID = math.MaxUint32
 
-// CID is a content id: it changes with the first write after a disk was opened, so a
-// delta whose ParentCID is not its parent's CID stands on a changed parent.
+// A CID is a content id. It changes with the first write after a disk was opened. If the ParentCID of a
+// delta differs from the CID of its parent, the parent was changed after the snapshot.
 type CID uint32
 
 // A Descriptor lists the files of a disk.
@@ -87,14 +87,15 @@ func ParseDescriptor(text []byte) (*Descriptor, error) {
 // they may belong to another encoding.
 func notText(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }
 
-// parser collects a Descriptor line by line.
+// A parser builds a Descriptor line by line.
 type parser struct {
-	d       Descriptor
+	d       Descriptor        // descriptor as parsed so far
 	number  int               // number of the current line, from 1
 	seen    map[string]string // entries by lower-case key
 	sectors int64             // sectors of all extents so far
 }
 
+// parseLine parses one line without surrounding blanks: a comment, an entry or an extent.
 func (p *parser) parseLine(line string) error {
 	if line == "" || line[0] == '#' || isSection(line) {
 		return nil
@@ -110,8 +111,8 @@ func (p *parser) parseLine(line string) error {
 	return p.parseEntry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
 }
 
-// isSection reports the comments between the sections of a descriptor. Some writers leave
-// their # out.
+// isSection reports whether line is a heading between the sections of a descriptor. Some writers omit
+// its #.
 func isSection(line string) bool {
 	switch strings.ToLower(line) {
 	case "disk descriptorfile", "extent description", "change tracking file", "the disk data base":
@@ -120,7 +121,8 @@ func isSection(line string) bool {
 	return false
 }
 
-// parseEntry takes one "key = value". The same key twice is accepted if both agree.
+// parseEntry parses one "key = value" line. key is in lower case. A repeated key is accepted if its
+// values are equal.
 func (p *parser) parseEntry(key, value string) error {
 	if old, dup := p.seen[key]; dup && old != value {
 		return p.corruptEntry("%s is %q here and %q before", key, value, old)
@@ -136,6 +138,8 @@ func (p *parser) parseEntry(key, value string) error {
 	return p.parseHeaderEntry(key, value)
 }
 
+// parseHeaderEntry stores the value of a known key of the header. It ignores unknown keys. A value that
+// should be a number and is not is fault.Corrupt.
 func (p *parser) parseHeaderEntry(key, value string) (err error) {
 	switch key {
 	case "version":
@@ -167,7 +171,8 @@ func parseCID(s string) (CID, error) {
 	return CID(n), err
 }
 
-// finishDescriptor checks what only the whole text can tell.
+// finishDescriptor checks the descriptor as a whole and returns it. It requires an extent, a known
+// version, and names that could be decoded.
 func (p *parser) finishDescriptor() (*Descriptor, error) {
 	if len(p.d.Extents) == 0 {
 		return nil, corruptDescriptor("it has no extent line, so it describes no disk")
@@ -187,6 +192,7 @@ func (p *parser) finishDescriptor() (*Descriptor, error) {
 	return &p.d, nil
 }
 
+// isASCII reports whether s has only bytes below 0x80, which are the same in all supported encodings.
 func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
@@ -200,7 +206,7 @@ func cutWord(s string) (word, rest string) {
 	return s, ""
 }
 
-// unquote takes the quotes off a value, if it has both.
+// unquote removes the double quotes around s. It returns s unchanged unless both are there.
 func unquote(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		return s[1 : len(s)-1]
@@ -208,25 +214,30 @@ func unquote(s string) string {
 	return s
 }
 
+// corruptDescriptor returns a fault.Corrupt error about the descriptor as a whole.
 func corruptDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, "descriptor: "+format, args...).
 		WithHint("open it with a text editor: it must be the small x.vmdk, not x-flat.vmdk or another data file")
 }
 
+// corruptLine returns a fault.Corrupt error about a line; the first line is 1.
 func corruptLine(line int, format string, args ...any) *fault.Error {
 	return corruptDescriptor("line %d: "+format, append([]any{line}, args...)...)
 }
 
+// corruptEntry returns a fault.Corrupt error about the current line.
 func (p *parser) corruptEntry(format string, args ...any) error {
 	return corruptLine(p.number, format, args...)
 }
 
+// unsupportedDescriptor returns a fault.Unsupported error. The caller adds the remedy.
 func unsupportedDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Unsupported, "descriptor: "+format, args...)
 }
 
-// parentFile returns the name of the disk's parent, or "" for a base disk, as seen from where
-// the descriptor called name is.
+// parentFile returns the path of the parent's descriptor as Files.Open expects it, or "" for a base
+// disk. name is the path of this descriptor. It fails if the parent is not named, is an object, or lies
+// outside the permitted folders.
 func (d *Descriptor) parentFile(name string) (string, error) {
 	if !d.IsDelta() {
 		return "", nil

@@ -38,8 +38,9 @@ func encodingOf(name string) (e encoding.Encoding, ok bool) {
 	return nil, false
 }
 
-// decodeText returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs
-// no encoding that is known. An unknown byte becomes U+FFFD, which no file name may have.
+// decodeText returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs no known
+// encoding. An invalid byte becomes U+FFFD, which no file name may contain. An unknown encoding is
+// fault.Unsupported.
 func decodeText(text []byte) ([]byte, error) {
 	name := encodingName(text)
 	if name == "" || isASCII(string(text)) {
@@ -56,7 +57,8 @@ func decodeText(text []byte) ([]byte, error) {
 	return e.NewDecoder().Bytes(text)
 }
 
-// encodingName finds the entry that names the encoding. It is ASCII in all of them.
+// encodingName returns the value of the entry "encoding", or "" if there is none. The entry itself is
+// ASCII in all encodings.
 func encodingName(text []byte) string {
 	for line := range bytes.Lines(text) {
 		key, value, ok := strings.Cut(string(line), "=")
@@ -67,8 +69,8 @@ func encodingName(text []byte) string {
 	return ""
 }
 
-// hasUndecoded reports whether a name has characters that cannot be decoded. The host's file has certain
-// bytes; guessing could find another file.
+// hasUndecoded reports whether a name contains bytes that could not be decoded. Such a name is refused,
+// because a guess could find another file.
 func hasUndecoded(name string) bool {
 	return !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError)
 }

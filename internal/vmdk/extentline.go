@@ -14,11 +14,13 @@ import (
 type Access string
 
 const (
-	ReadWrite Access = "RW"
-	ReadOnly  Access = "RDONLY"
-	NoAccess  Access = "NOACCESS"
+	ReadWrite Access = "RW"       // the VM may write the extent
+	ReadOnly  Access = "RDONLY"   // the VM may only read it
+	NoAccess  Access = "NOACCESS" // the VM has no access: reads as zeros
 )
 
+// parseAccess returns the access keyword at the beginning of an extent line. It returns false for any
+// other word.
 func parseAccess(word string) (Access, bool) {
 	a := Access(strings.ToUpper(word))
 	return a, a == ReadWrite || a == ReadOnly || a == NoAccess
@@ -41,17 +43,17 @@ const (
 
 // An ExtentLine is one piece of a disk.
 type ExtentLine struct {
-	Line    int // line of the descriptor, from 1
-	Access  Access
-	Sectors int64
-	Type    ExtentType
-	File    string // file name, relative to the descriptor's folder and inside it, or below /vmfs/volumes/; empty if there is no file
-	Object  string // object with the data instead of a file: vsan://…, vvol://…, a device
-	Offset  int64  // offset of the first byte in File
+	Line    int        // line of the descriptor, from 1
+	Access  Access     // permission of the VM
+	Sectors int64      // length in sectors; more than 0
+	Type    ExtentType // keyword in upper case; may be unknown
+	File    string     // file name, relative to the descriptor's folder and inside it, or below /vmfs/volumes/; empty if there is no file
+	Object  string     // object with the data instead of a file: vsan://…, vvol://…, a device
+	Offset  int64      // offset of the first byte in File
 }
 
-// parseExtent takes "sectors type ["file" [offset …]]", the rest of a line after its access.
-// What may follow the offset (partition UUID, device id) has no use here.
+// parseExtent parses the rest of an extent line after its access keyword: sectors type ["file" [offset
+// …]]. It ignores fields after the offset (partition UUID, device id).
 func (p *parser) parseExtent(a Access, rest string) error {
 	count, rest := cutWord(rest)
 	kind, rest := cutWord(rest)
@@ -78,7 +80,8 @@ func (p *parser) parseExtent(a Access, rest string) error {
 	return nil
 }
 
-// parseSectorCount parses an extent's length and adds it to the disk's.
+// parseSectorCount parses the length of an extent and adds it to the size of the disk. It fails if the
+// sum does not fit into int64 bytes.
 func (p *parser) parseSectorCount(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 || n > math.MaxInt64/disk.SectorSize-p.sectors {
@@ -88,9 +91,9 @@ func (p *parser) parseSectorCount(s string) (int64, error) {
 	return n, nil
 }
 
-// cutQuoted splits off a name in double quotes, which may contain blanks. A VM's name, and so
-// its files', may hold a quote itself, unescaped: the one that closes the name is the
-// first with nothing or, after a blank, a number behind it.
+// cutQuoted splits off a name in double quotes, which may contain blanks. The name of a VM, and so of
+// its files, may contain a quote that is not escaped. The closing quote is the first that ends the
+// line, or is followed by a blank and a number.
 func (p *parser) cutQuoted(s string) (name, rest string, err error) {
 	if s == "" {
 		return "", "", nil
@@ -103,13 +106,14 @@ func (p *parser) cutQuoted(s string) (name, rest string, err error) {
 	return "", "", p.corruptEntry("the file name in %s has no quotes around it", s)
 }
 
-// closesName reports whether a quote with rest behind it is the one that closes a name.
+// closesName reports whether a quote followed by rest closes a name.
 func closesName(rest string) bool {
 	word, _ := cutWord(rest)
 	return word == "" || strings.IndexByte(" \t", rest[0]) >= 0 && strings.Trim(word, "-0123456789") == ""
 }
 
-// setFile decides whether name is a file that may be opened.
+// setFile stores name as the file or the object of the extent. It fails unless a file lies in the
+// descriptor's folder or below /vmfs/volumes/.
 func (p *parser) setFile(x *ExtentLine, name string) error {
 	switch {
 	case name == "":
@@ -126,17 +130,19 @@ func (p *parser) setFile(x *ExtentLine, name string) error {
 	return nil
 }
 
+// isObject reports whether name is an object on vSAN or a vVol datastore, which is not a file.
 func isObject(name string) bool {
 	return strings.HasPrefix(name, "vsan://") || strings.HasPrefix(name, "vvol://")
 }
 
-// isDevice reports what a partitionedDevice or fullDevice disk stands on.
+// isDevice reports whether name is a device of the host, as partitionedDevice and fullDevice disks
+// have.
 func isDevice(name string) bool {
 	return strings.HasPrefix(name, "/dev/") || strings.HasPrefix(name, "/vmfs/devices/") || strings.HasPrefix(name, `\\.\`)
 }
 
-// datastores is where a host has its datastores. Names below it are looked up, not opened
-// as they stand.
+// datastores is the folder of a host's datastores. Names below it are searched in the local folders,
+// not opened as absolute paths.
 const datastores = "/vmfs/volumes/"
 
 // withoutDot returns a name without the "./" that some writers put before it.
@@ -147,7 +153,8 @@ func withoutDot(name string) string {
 	return name
 }
 
-// escapeReason returns why name could leave the descriptor's folder and the datastores; empty if it cannot.
+// escapeReason returns why name could lead outside the descriptor's folder and the datastores, as the
+// end of an error message. It returns "" for a safe name.
 func escapeReason(name string) string {
 	switch {
 	case name == "":
@@ -167,7 +174,8 @@ func escapeReason(name string) string {
 	return ""
 }
 
-// parseOffset parses the optional offset, in sectors, and returns bytes.
+// parseOffset parses the optional offset in sectors, and returns it in bytes. It returns 0 if there is
+// none.
 func (p *parser) parseOffset(rest string) (int64, error) {
 	word, _ := cutWord(rest)
 	if word == "" {

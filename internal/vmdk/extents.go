@@ -11,7 +11,7 @@ const (
 	// shorter ones is cheaper, and the list stays small for a fragmented disk.
 	minHole = 64 << 10
 
-	// holeQuery is how much of a file is asked at once where its holes are.
+	// number of bytes of a file for which one call requests the holes
 	holeQuery = 256 << 20
 )
 
@@ -39,7 +39,7 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	return list.finishList(), nil
 }
 
-// appendRun adds a run to the list, with the holes of a flat file in it.
+// appendRun adds a run to the list. Within a run in a flat file it also adds the holes of the file.
 func (d *Disk) appendRun(ctx context.Context, list *extentList, run Run) error {
 	if run.Kind != Data {
 		list.add(disk.Zero, run.Len)
@@ -63,13 +63,14 @@ func (d *Disk) appendRun(ctx context.Context, list *extentList, run Run) error {
 	return nil
 }
 
-// extentList joins adjacent extents.
+// An extentList builds a list of extents without zero extents shorter than minHole between data.
 type extentList struct {
-	off  int64 // offset of the next one
-	hole int64 // zeros up to off that are not in list yet
-	list []disk.Extent
+	off  int64         // offset of the next extent that is added
+	hole int64         // zeros up to off that are not in list yet
+	list []disk.Extent // finished extents
 }
 
+// add appends n bytes of kind k at off. Zeros are collected in hole until data follows.
 func (l *extentList) add(k disk.Kind, n int64) {
 	if k == disk.Zero {
 		l.hole += n
@@ -88,7 +89,7 @@ func (l *extentList) add(k disk.Kind, n int64) {
 	l.off += n
 }
 
-// flushHole writes the hole down.
+// flushHole appends the collected zeros as one extent.
 func (l *extentList) flushHole() {
 	if l.hole > 0 {
 		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off - l.hole, Len: l.hole}, Kind: disk.Zero})
@@ -96,6 +97,7 @@ func (l *extentList) flushHole() {
 	}
 }
 
+// finishList appends trailing zeros and returns the list.
 func (l *extentList) finishList() []disk.Extent {
 	l.flushHole()
 	return l.list

@@ -5,17 +5,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Piece is a range of a disk and the raw bytes that hold it.
+// A Piece is a range of a disk with the position of its raw bytes.
 type Piece struct {
 	disk.Range        // range of the disk
-	File       string // relative to the descriptor's folder; empty: reads as zeros
+	File       string // file relative to the descriptor's folder; empty if the range reads as zeros
 	Offset     int64  // offset of the range's first byte in File
 }
 
-// Flat returns the files a flat disk is made of, in order and without gaps: one for
-// everything ESXi makes. It refuses, with fault.Unsupported and a remedy, disks whose
-// bytes are not simply there: deltas, sparse files, raw device mappings, vSAN objects,
-// encrypted disks.
+// Flat returns the pieces of a flat disk, in order and without gaps. A disk that ESXi created has one
+// piece. Flat fails with fault.Unsupported and a remedy if the data is not in flat files: deltas,
+// sparse files, raw device mappings, vSAN objects, encrypted disks.
 func (d *Descriptor) Flat() ([]Piece, error) {
 	if err := d.checkFlat(); err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func (d *Descriptor) Flat() ([]Piece, error) {
 	return pieces, nil
 }
 
-// checkFlat looks at what concerns the disk as a whole.
+// checkFlat fails if the disk as a whole is not flat: a delta, a native snapshot, or encrypted.
 func (d *Descriptor) checkFlat() error {
 	if err := d.checkReadable(); err != nil {
 		return err
@@ -45,7 +44,7 @@ func (d *Descriptor) checkFlat() error {
 	return nil
 }
 
-// checkFlat looks at one extent.
+// checkFlat fails unless the extent is zeros or raw bytes in a file.
 func (x ExtentLine) checkFlat() error {
 	if err := x.checkReadable(); err != nil {
 		return err
@@ -58,6 +57,7 @@ func (x ExtentLine) checkFlat() error {
 		WithHint("%s", cloneHint)
 }
 
+// unsupportedExtent returns a fault.Unsupported error that names the line and the type of the extent.
 func (x ExtentLine) unsupportedExtent(format string, args ...any) *fault.Error {
 	return unsupportedDescriptor("line %d: %s extent: "+format, append([]any{x.Line, x.Type}, args...)...)
 }

@@ -10,45 +10,49 @@ import (
 
 // Entries of a decoded grain table that are no offset.
 const (
-	absentGrain = 0
-	zeroGrain   = -1
+	absentGrain = 0  // the layer does not contain the grain
+	zeroGrain   = -1 // the grain is zeros, and has no position in the file
 )
 
-// directoryEntries is how many directory entries are read at once.
+// directoryEntries is the number of directory entries that one read fetches.
 const directoryEntries = 512
 
-// A grainMap is the layer of every format that has grains, grain tables and a directory
-// of tables. What differs between them are its parameters and two functions.
+// A grainMap is the layer of all formats with grains, grain tables and a directory of tables. The
+// formats differ in its parameters and two functions.
 type grainMap struct {
-	file    *file
-	cache   *tableCache
-	bytes   int64 // bytes of the disk
-	grain   int64 // bytes
-	entries int64 // entries of a table, at most maxTable
+	file    *file       // file with the tables and the grains
+	cache   *tableCache // cache for decoded tables, shared by all layers of the disk
+	bytes   int64       // size of the layer's disk in bytes
+	grain   int64       // size of a grain in bytes
+	entries int64       // number of entries of a table, at most maxTable
 
-	// tables is how many tables, and so directory entries, the disk needs.
+	// number of tables that the disk needs, which is also the number of directory entries
 	tables int64
-	// pieceOf reads n entries of the directory from entry first. 0: no table.
+	// readPiece reads n entries of the directory from entry first. An entry of 0 means that the table does
+	// not exist.
 	readPiece func(ctx context.Context, first, n int64) (table, error)
-	// tableOf makes grain table n from its directory entry, which is not 0: the offset in
-	// the file of each grain, checked to begin within it, or absentGrain or zeroGrain.
+	// readTable reads grain table n. entry is its directory entry, which is not 0. The result has an entry
+	// for each grain: absentGrain, zeroGrain, or a file offset that lies within the file.
 	readTable func(ctx context.Context, n, entry int64) (table, error)
 }
 
-// A region is an array of unsigned numbers in a file.
+// A region is an array of unsigned integers in a file.
 type region struct {
-	at    int64 // byte offset
-	width int64 // width of a number: 4 or 8 bytes
+	at    int64 // offset in the file in bytes
+	width int64 // size of an integer in bytes: 4 or 8
 }
 
-func (m *grainMap) size() int64       { return m.bytes }
+// size returns the size of the layer's disk in bytes.
+func (m *grainMap) size() int64 { return m.bytes }
+
+// newCursor returns a cursor that has not loaded any table.
 func (m *grainMap) newCursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
 
-// tableSpan is how much of the disk a table maps, in bytes.
+// tableSpan returns the number of bytes of the disk that a table maps.
 func (m *grainMap) tableSpan() int64 { return m.grain * m.entries }
 
-// readRegion reads n numbers of g from number first. A number with its highest bit set is
-// no offset, entry or index in any format, and comes out negative.
+// readRegion reads n integers of g from index first. An integer with its highest bit set is not a valid
+// offset, entry or index in any format; it becomes negative.
 func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table, error) {
 	raw := make([]byte, n*g.width)
 	if err := f.readWhole(ctx, raw, g.at+first*g.width); err != nil {
@@ -65,7 +69,7 @@ func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table,
 	return t, nil
 }
 
-// cachedPiece returns piece n of the directory.
+// cachedPiece returns piece n of the directory, which has up to directoryEntries entries.
 func (m *grainMap) cachedPiece(ctx context.Context, n int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: directoryPiece, n: n}
 	return m.cache.get(key, func() (table, error) {
@@ -74,22 +78,23 @@ func (m *grainMap) cachedPiece(ctx context.Context, n int64) (table, error) {
 	})
 }
 
-// cachedTable returns grain table n, whose directory entry is not 0.
+// cachedTable returns grain table n. entry is its directory entry, which is not 0.
 func (m *grainMap) cachedTable(ctx context.Context, n, entry int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: grainTable, n: n}
 	return m.cache.get(key, func() (table, error) { return m.readTable(ctx, n, entry) })
 }
 
-// grainCursor stands on a table of a grainMap, and on the piece of the directory that
-// has the table's entry.
+// A grainCursor holds the current table of a grainMap, and the piece of the directory with the table's
+// entry. It is not safe for concurrent use.
 type grainCursor struct {
 	*grainMap
 	number    int64 // number of the table; -1 before the first
 	table     table // current table; nil if the directory has none
 	piece     int64 // current piece of the directory; -1 before the first
-	directory table
+	directory table // entries of the current piece
 }
 
+// runAt implements cursor. A run never crosses the end of a table.
 func (c *grainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	n := r.Off / c.tableSpan()
 	if n != c.number {
@@ -103,7 +108,7 @@ func (c *grainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	return c.tableRun(r), nil
 }
 
-// moveToTable goes to table n.
+// moveToTable loads table n. After an error the cursor has no current table.
 func (c *grainCursor) moveToTable(ctx context.Context, n int64) error {
 	c.number = -1 // until all of it has worked
 	entry, err := c.directoryEntry(ctx, n)
@@ -120,7 +125,7 @@ func (c *grainCursor) moveToTable(ctx context.Context, n int64) error {
 	return nil
 }
 
-// directoryEntry returns entry n of the directory.
+// directoryEntry returns entry n of the directory, and loads its piece if necessary.
 func (c *grainCursor) directoryEntry(ctx context.Context, n int64) (int64, error) {
 	if piece := n / directoryEntries; piece != c.piece {
 		t, err := c.grainMap.cachedPiece(ctx, piece)
@@ -132,8 +137,8 @@ func (c *grainCursor) directoryEntry(ctx context.Context, n int64) (int64, error
 	return c.directory[n%directoryEntries], nil
 }
 
-// emptyRun returns the absent run from r.Off to the next table there is, or to the end
-// of this piece of the directory.
+// emptyRun returns the absent run from r.Off to the next table that exists, or to the end of the
+// current piece of the directory.
 func (c *grainCursor) emptyRun(r disk.Range) Run {
 	first := c.piece * directoryEntries
 	next := c.number + 1
@@ -143,7 +148,8 @@ func (c *grainCursor) emptyRun(r disk.Range) Run {
 	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.tableSpan(), r.End()) - r.Off}}
 }
 
-// tableRun returns the longest run at the beginning of r that the table has.
+// tableRun returns the longest run at the beginning of r whose grains are of one kind and adjacent in
+// the file.
 func (c *grainCursor) tableRun(r disk.Range) Run {
 	start := c.number * c.tableSpan()
 	first := (r.Off - start) / c.grain

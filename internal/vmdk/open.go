@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// maxDepth is the longest chain that is followed. ESXi makes 32 snapshots at most.
+	// largest number of disks in a chain. ESXi creates at most 32 snapshots.
 	maxDepth = 64
 
-	// maxFiles is how many files a disk may consist of: 8 TiB of 2 GiB pieces.
+	// largest number of files of a disk: 8 TiB in pieces of 2 GiB
 	maxFiles = 4096
 )
 
@@ -38,15 +38,15 @@ func Open(ctx context.Context, files Files, name string, o Options) (*Disk, erro
 	return d, nil
 }
 
-// opener opens the files of one disk.
+// An opener opens the files of one disk. Open uses it for a single call.
 type opener struct {
 	Options
-	from   Files
-	disk   *Disk
-	byName map[string]*file
+	from   Files            // source of the files
+	disk   *Disk            // disk with the files and layers that are open so far
+	byName map[string]*file // open files by their path in Files
 }
 
-// openChain opens the layers from the youngest down to the base.
+// openChain opens the disk name and all its parents. A loop is fault.Corrupt.
 func (o *opener) openChain(ctx context.Context, name string) error {
 	seen := map[string]bool{}
 	for child := ""; name != ""; {
@@ -67,7 +67,8 @@ func (o *opener) openChain(ctx context.Context, name string) error {
 	return nil
 }
 
-// openLayer opens one layer, which child names, and returns its parent's name.
+// openLayer opens one layer and returns the name of its parent, "" for a base. child is the layer above
+// it, or "".
 func (o *opener) openLayer(ctx context.Context, name, child string) (parent string, err error) {
 	src, name, err := o.openFile(ctx, name, child)
 	if err != nil {
@@ -100,9 +101,9 @@ func (o *opener) openLayer(ctx context.Context, name, child string) (parent stri
 	return "", o.openBare(ctx, f, kind)
 }
 
-// openFile opens a file that the file namer names, and returns the name under which it was found. A file in
-// another folder of the datastore is also searched beside namer: there it is after both were copied to
-// one folder.
+// openFile opens the file name and returns the path at which it was found. namer is the descriptor that
+// names the file. If a file of a datastore is missing, openFile also tries the folder of namer: both
+// may have been copied there.
 func (o *opener) openFile(ctx context.Context, name, namer string) (disk.Source, string, error) {
 	src, err := o.from.Open(ctx, name)
 	if fault.Is(err, fault.NotFound) && path.IsAbs(name) {
@@ -118,7 +119,8 @@ func (o *opener) openFile(ctx context.Context, name, namer string) (disk.Source,
 	return src, name, nil
 }
 
-// relativeTo returns name as seen from where namer is.
+// relativeTo returns the path of name, which the descriptor namer contains. An absolute name is
+// returned unchanged.
 func relativeTo(namer, name string) string {
 	if path.IsAbs(name) {
 		return name
@@ -126,7 +128,8 @@ func relativeTo(namer, name string) string {
 	return path.Join(path.Dir(namer), name)
 }
 
-// addFile makes a file of the disk of src.
+// addFile adds src to the files of the disk, which owns it from then on. With too many files it closes
+// src and fails.
 func (o *opener) addFile(name string, src disk.Source) (*file, error) {
 	if len(o.disk.files) == maxFiles {
 		return nil, errors.Join(unsupportedFile(name, "the disk has more than %d files", maxFiles), src.Close())
@@ -137,7 +140,7 @@ func (o *opener) addFile(name string, src disk.Source) (*file, error) {
 	return f, nil
 }
 
-// openData opens a file that a descriptor names, or returns it if it is open.
+// openData returns the file name of a descriptor. It opens the file unless it is open already.
 func (o *opener) openData(ctx context.Context, name, descriptor string) (*file, error) {
 	name = relativeTo(descriptor, name)
 	if f := o.byName[name]; f != nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// openBare opens a layer that has no descriptor.
+// openBare adds a layer that has no descriptor, with warnings: its parent and other extents are
+// unknown.
 func (o *opener) openBare(ctx context.Context, f *file, kind Format) error {
 	l, p, err := o.openExtent(ctx, f)
 	if err != nil {
@@ -22,8 +23,8 @@ func (o *opener) openBare(ctx context.Context, f *file, kind Format) error {
 	return nil
 }
 
-// openDescribed opens the layer of a descriptor. self is the file with the embedded text, nil if the text
-// is in a separate file.
+// openDescribed adds the layer with the descriptor text, and returns the name of its parent. self is
+// the file that contains the text, nil if the text has its own file.
 func (o *opener) openDescribed(ctx context.Context, name string, text []byte, self *file) (parent string, err error) {
 	d, err := ParseDescriptor(text)
 	if err != nil {
@@ -41,7 +42,8 @@ func (o *opener) openDescribed(ctx context.Context, name string, text []byte, se
 	return d.parentFile(name)
 }
 
-// checkCID compares the layer that was opened before this one, its child, with it.
+// checkCID fails with fault.Conflict if d, the parent of the last added layer, was written after that
+// layer was created. With IgnoreCID it only warns.
 func (o *opener) checkCID(name string, d *Descriptor) error {
 	n := len(o.disk.layers)
 	if n == 0 || o.disk.layers[n-1].ParentCID == d.CID {
@@ -57,7 +59,7 @@ func (o *opener) checkCID(name string, d *Descriptor) error {
 		WithHint("use the chain as the VM has it; if the parent is known to be unchanged, say so with --ignore-cid")
 }
 
-// openExtents opens what the descriptor's extent lines name.
+// openExtents opens the extents of descriptor d in order, and adds them as one layer.
 func (o *opener) openExtents(ctx context.Context, name string, d *Descriptor, self *file) error {
 	layers := make([]layer, 0, len(d.Extents))
 	list := make([]Part, 0, len(d.Extents))
@@ -79,8 +81,8 @@ func (o *opener) openExtents(ctx context.Context, name string, d *Descriptor, se
 	return nil
 }
 
-// warnOfUnused warns of flat files that go on behind what the descriptor uses of them: the
-// disk may have been extended, or the descriptor may be another disk's.
+// warnOfUnused warns if a flat file is longer than the part that the descriptor uses. The disk may have
+// been extended, or the descriptor may belong to another disk.
 func (o *opener) warnOfUnused(descriptor string, list []Part) {
 	used := map[int]int64{} // end of the used part by file
 	for _, p := range list {
@@ -96,7 +98,8 @@ func (o *opener) warnOfUnused(descriptor string, list []Part) {
 	}
 }
 
-// addLayer puts a layer below those that are there.
+// addLayer adds a layer of the given extents below all others. list describes the extents; l is
+// completed from it.
 func (o *opener) addLayer(l Layer, layers []layer, list []Part) {
 	all := newParts(layers)
 	l.Size, l.Parts = all.size(), list
@@ -109,7 +112,7 @@ func (o *opener) addLayer(l Layer, layers []layer, list []Part) {
 	o.disk.layers = append(o.disk.layers, l)
 }
 
-// openLine opens one extent.
+// openLine opens the extent of one extent line. name is the path of descriptor d.
 func (o *opener) openLine(ctx context.Context, name string, d *Descriptor, x ExtentLine, self *file) (layer, Part, error) {
 	size := x.Sectors * disk.SectorSize
 	if err := x.checkReadable(); err != nil {
@@ -137,7 +140,7 @@ func (o *opener) openLine(ctx context.Context, name string, d *Descriptor, x Ext
 	return l, p, err
 }
 
-// newFlat makes the layer of size bytes of a flat file from off.
+// newFlat returns the layer of size bytes of a flat file from off. It fails if the file is shorter.
 func newFlat(f *file, off, size int64) (layer, Part, error) {
 	if off > f.size() || size > f.size()-off {
 		return nil, Part{}, corruptFile(f.name, "it has %d bytes, the descriptor wants %d from %d", f.size(), size, off)
@@ -146,7 +149,8 @@ func newFlat(f *file, off, size int64) (layer, Part, error) {
 	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index, at: off}, nil
 }
 
-// openExtent makes the layer of a sparse file by its signature.
+// openExtent returns the layer of a sparse file. The signature of the file determines its format, not
+// the descriptor.
 func (o *opener) openExtent(ctx context.Context, f *file) (layer, Part, error) {
 	kind, head, err := identifyFile(ctx, f.name, f.src)
 	if err != nil {
@@ -171,7 +175,8 @@ func (o *opener) openExtent(ctx context.Context, f *file) (layer, Part, error) {
 	return l, p, nil
 }
 
-// openSparse makes the layer of a hosted sparse file.
+// openSparse returns the layer of a hosted sparse file that begins with head, its format, and its grain
+// size in bytes.
 func (o *opener) openSparse(ctx context.Context, f *file, head []byte) (layer, Format, int64, error) {
 	h, err := parseSparseHeader(head)
 	if err != nil {

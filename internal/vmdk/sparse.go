@@ -6,17 +6,17 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// sparse is a hosted sparse extent whose grains are not packed.
+// A sparse reads the tables of a hosted sparse extent. packedExtent adds compressed grains to it.
 type sparse struct {
 	*sparseHeader
-	file      *file
-	first     region
-	redundant *region // second directory; nil without one
-	warn      warner
+	file      *file   // file with the header, the tables and the grains
+	first     region  // first directory, which is used unless it is damaged
+	redundant *region // second directory; nil if there is none
+	warn      warner  // called if a damaged table is replaced by its copy
 }
 
-// newSparse creates the layer of the extent in f. warn is called when a damaged table was replaced by
-// its copy.
+// newSparse returns the layer of the extent in f, whose grains must not be compressed. A directory
+// outside the file is fault.Corrupt unless there is a redundant one.
 func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
 	if h.directory == gdAtEnd {
 		return nil, corruptFile(f.name, "its directory is at the end, which only a compressed disk's can be")
@@ -34,8 +34,9 @@ func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer,
 	}, nil
 }
 
-// directoryPiece reads entries of the first directory, and replaces invalid ones by those of the
-// redundant one. An entry that is 0 in only one of them was lost: tables are never freed.
+// directoryPiece returns n entries of the first directory from entry first: the sectors of grain
+// tables, 0 for a missing table. Invalid entries are replaced by those of the redundant directory. An
+// entry that is 0 in only one directory is damage, because tables are never freed.
 func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
 	t, err := s.file.readRegion(ctx, s.first, first, n)
 	if s.redundant == nil || ctx.Err() != nil {
@@ -58,13 +59,13 @@ func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, err
 	return t, nil
 }
 
-// isValidTable reports whether a table can be at sector entry.
+// isValidTable reports whether a whole table at sector entry lies within the file.
 func (s *sparse) isValidTable(entry int64) bool {
 	return entry > 0 && entry*disk.SectorSize+s.tableEntries*4 <= s.file.size()
 }
 
-// readTable reads table n, or its copy if it is damaged. One that is all zeros, while its copy
-// is not, was overwritten: grains are never given back.
+// readTable reads grain table n, which is at sector entry, or its copy if it is damaged. A table of
+// zeros whose copy is not zeros was overwritten, because grains are never freed.
 func (s *sparse) readTable(ctx context.Context, n, entry int64) (table, error) {
 	t, err := s.readTableAt(ctx, n, entry)
 	if s.redundant == nil || err == nil && !t.isEmpty() || ctx.Err() != nil {
@@ -78,7 +79,8 @@ func (s *sparse) readTable(ctx context.Context, n, entry int64) (table, error) {
 	return spare, nil
 }
 
-// readSpareTable reads the copy of table n, which is elsewhere than entry.
+// readSpareTable reads the copy of table n by the redundant directory. A copy at the same sector is no
+// copy and fault.Corrupt.
 func (s *sparse) readSpareTable(ctx context.Context, n, entry int64) (table, error) {
 	at, err := s.file.readRegion(ctx, *s.redundant, n, 1)
 	if err == nil && at[0] == entry {
@@ -90,7 +92,7 @@ func (s *sparse) readSpareTable(ctx context.Context, n, entry int64) (table, err
 	return s.readTableAt(ctx, n, at[0])
 }
 
-// readTableAt reads the table at sector entry and turns sectors into offsets.
+// readTableAt reads table n at sector entry, and converts its sectors to file offsets.
 func (s *sparse) readTableAt(ctx context.Context, n, entry int64) (table, error) {
 	if !s.isValidTable(entry) {
 		return nil, corruptFile(s.file.name, "grain table %d is at sector %d, beyond the end of the file", n, entry)

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxPackedGrain is the largest compressed grain, in sectors: 1 MiB. All known writers use 64 KiB.
+	// largest compressed grain that a stream may have, in sectors: 1 MiB. All known writers use 64 KiB.
 	maxPackedGrain = 2048
 
-	// maxStreamTables limits the tables of a stream: 4 Mi of them are 128 TiB of 64 KiB grains.
+	// largest number of grain tables of a stream: 4 Mi tables map 128 TiB in grains of 64 KiB
 	maxStreamTables = 4 << 20
 
-	// streamBuffer is how much is read of the input at once.
+	// size of the input buffer in bytes
 	streamBuffer = 256 << 10
 )
 
@@ -57,28 +57,28 @@ const (
 // at once, each as large as its window and a 64th; twice that, and as much again while it
 // grows, if somebody packs grains so that they become larger.
 type Stream struct {
-	in       *bufio.Reader
-	at       int64 // bytes read
-	header   *sparseHeader
-	text     *Descriptor
-	warnings []string
-	tables   streamTables
-	unpacker *unpacker
-	free     chan *streamPart // never closed; parts for reuse
+	in       *bufio.Reader    // input, read from front to back
+	at       int64            // number of bytes read from the input
+	header   *sparseHeader    // header at the beginning of the stream
+	text     *Descriptor      // embedded descriptor; nil if there is none
+	warnings []string         // warnings in the order in which they were found
+	tables   streamTables     // hashes of the tables, to compare them with the grains
+	unpacker *unpacker        // decompresses the grains of all parts
+	free     chan *streamPart // parts for reuse; never closed
 
-	sector [disk.SectorSize]byte // the last one read at the front of a record
-	head   grainHead             // grain that was not delivered yet; size 0 if there is none
-	behind int64                 // sector of the disk behind the last grain
-	grains int64                 // whole ones that passed
-	footer *sparseHeader         // footer; nil until it was read
-	ended  bool                  // complete
+	sector [disk.SectorSize]byte // last sector that was read at the beginning of a record
+	head   grainHead             // head of the grain that is delivered next; its size is 0 if it is not read yet
+	behind int64                 // sector of the disk after the last grain
+	grains int64                 // number of complete grains so far
+	footer *sparseHeader         // copy of the header near the end; nil until it is read
+	ended  bool                  // the stream is complete and valid
 }
 
-// A grainHead is the header of a packed grain.
+// A grainHead is the header of a compressed grain.
 type grainHead struct {
-	sector int64  // sector of the disk
-	size   uint32 // bytes of the zlib data
-	at     int64  // byte of the file or stream
+	sector int64  // position on the disk, in sectors
+	size   uint32 // length of the zlib data in bytes
+	at     int64  // offset of the header in the file or stream, in bytes
 }
 
 // grainHeadSize is the size of a grain's header in its first sector, in bytes.
@@ -95,6 +95,8 @@ func ReadStream(ctx context.Context, r io.Reader) (*Stream, error) {
 	return s, nil
 }
 
+// readFront reads everything before the first grain and prepares the Stream. Input that is not a
+// streamOptimized VMDK is fault.Unsupported.
 func (s *Stream) readFront(ctx context.Context) error {
 	if n, err := s.readSector(); err != nil || n < len(s.sector) {
 		return errors.Join(err, s.notAStream("it has %d bytes", n))
@@ -122,12 +124,14 @@ func (s *Stream) readFront(ctx context.Context) error {
 	return s.parseText(text)
 }
 
+// notAStream returns the fault.Unsupported error for input of another format.
 func (s *Stream) notAStream(format string, args ...any) error {
 	return fault.New(fault.Unsupported, "this is no streamOptimized VMDK: "+format, args...).
 		WithHint("only streamOptimized disks, as OVF exports have them, can be read from a pipe: give any other disk as a file")
 }
 
-// checkStream refuses invalid streams, and those that are too expensive to read.
+// checkStream fails for headers that no streamOptimized disk has, and for disks that would need too
+// much memory.
 func (h *sparseHeader) checkStream() error {
 	const convert = "write it again: qemu-img convert -O vmdk -o subformat=streamOptimized old.vmdk new.vmdk"
 	switch {
@@ -145,7 +149,8 @@ func (h *sparseHeader) checkStream() error {
 	return nil
 }
 
-// parseText parses the embedded descriptor. The header, not the text, has the size of the disk.
+// parseText parses the embedded descriptor, which must not describe a delta. If the sizes differ, the
+// header is right and the Stream warns.
 func (s *Stream) parseText(text []byte) error {
 	switch {
 	case len(text) == 0 && s.header.descriptor == 0 && s.header.descriptorSize == 0:
@@ -188,10 +193,11 @@ func (s *Stream) Grains() int64 { return s.grains }
 // Read returns how many bytes of the input were read.
 func (s *Stream) Read() int64 { return s.at }
 
-// Warnings returns what the operator should know, in the order it was found. It may grow
-// until Next gives io.EOF, and must not be asked while Next runs.
+// Warnings returns what the user should know, in the order in which it was found. The list may grow
+// until Next returns io.EOF. It must not be called while Next runs.
 func (s *Stream) Warnings() []string { return s.warnings }
 
+// warn adds a warning. It must not run concurrently with Warnings.
 func (s *Stream) warn(format string, args ...any) {
 	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
 }
@@ -224,8 +230,8 @@ func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 	}
 }
 
-// nextHead returns the head of the next grain without consuming it: markers before it are read and checked.
-// io.EOF means that the stream is complete and valid.
+// nextHead returns the head of the next grain without consuming the grain. It reads and checks markers
+// before the grain. io.EOF means that the stream is complete and valid.
 func (s *Stream) nextHead(ctx context.Context) (grainHead, error) {
 	for s.head.size == 0 {
 		if s.ended {
@@ -241,8 +247,8 @@ func (s *Stream) nextHead(ctx context.Context) (grainHead, error) {
 	return s.head, nil
 }
 
-// readRecord reads the first sector of a record: the front of a grain, or a marker and what
-// belongs to it.
+// readRecord reads the first sector of a record. For a grain it stores the head; for a marker it also
+// reads the sectors that belong to it.
 func (s *Stream) readRecord() error {
 	at := s.at
 	n, err := s.readSector()
@@ -267,7 +273,8 @@ func (s *Stream) readRecord() error {
 	return s.readMarker(binary.LittleEndian.Uint32(s.sector[12:]), g.sector)
 }
 
-// checkHead looks at the head of a grain of whose first sector n bytes are there.
+// checkHead fails if g is invalid or not in ascending order. n is the number of bytes of its first
+// sector that were read.
 func (s *Stream) checkHead(g grainHead, n int) error {
 	if err := s.header.checkGrain(g); err != nil {
 		return err
@@ -283,7 +290,7 @@ func (s *Stream) checkHead(g grainHead, n int) error {
 	return nil
 }
 
-// checkGrain refuses heads that no grain of the disk has.
+// checkGrain fails with fault.Corrupt if g is not the head of a grain of this disk.
 func (h *sparseHeader) checkGrain(g grainHead) error {
 	switch {
 	case g.sector < 0 || g.sector >= h.capacity || g.sector%h.grain != 0:
@@ -294,11 +301,11 @@ func (h *sparseHeader) checkGrain(g grainHead) error {
 	return nil
 }
 
-// maxPacked returns the most bytes that a packed grain may have. Zlib needs a few more
-// than it is given if that cannot be compressed; qemu reads up to twice as many.
+// maxPacked returns the largest valid length of a compressed grain in bytes. Data that cannot be
+// compressed becomes slightly longer; QEMU reads up to twice the grain size.
 func (h *sparseHeader) maxPacked() int64 { return 2 * h.grainBytes() }
 
-// readGrain reads the bytes of the grain that peek gave into p.
+// readGrain reads the bytes of grain g, which nextHead returned, into p.
 func (s *Stream) readGrain(g grainHead, p *streamPart) error {
 	b := p.addGrain(g)
 	n := copy(b, s.sector[grainHeadSize:])
@@ -318,15 +325,18 @@ func (s *Stream) readGrain(g grainHead, p *streamPart) error {
 	return nil
 }
 
-// truncatedStream is the error of a stream that ends where it must not.
+// truncatedStream returns the error for a stream that ends too early. where is the position in words.
 func (s *Stream) truncatedStream(where string) error { return truncatedAt(s.at, where, s.grains) }
 
+// truncatedAt returns the fault.Corrupt error for a stream that ends at byte at, after the given number
+// of complete grains.
 func truncatedAt(at int64, where string, grains int64) error {
 	return corruptSparse("the stream is truncated: it ends at byte %d, %s, after %d whole grains", at, where, grains).
 		WithHint("export or download the disk again, and compare the size and checksum with those in the OVF's manifest (.mf)")
 }
 
-// readSector reads up to a sector, less at the end of the input only.
+// readSector reads the next sector into s.sector and returns its length, which is less than a sector
+// only at the end of the input.
 func (s *Stream) readSector() (int, error) {
 	n, err := io.ReadFull(s.in, s.sector[:])
 	s.at += int64(n)
@@ -336,7 +346,8 @@ func (s *Stream) readSector() (int, error) {
 	return n, s.inputError(err)
 }
 
-// readFull fills b; where names the truncated part for the error.
+// readFull fills b. where names the current part of the stream for the error if the input ends too
+// early.
 func (s *Stream) readFull(b []byte, where string) error {
 	n, err := io.ReadFull(s.in, b)
 	s.at += int64(n)
@@ -346,7 +357,7 @@ func (s *Stream) readFull(b []byte, where string) error {
 	return s.inputError(err)
 }
 
-// skipBytes passes over n bytes; io.EOF if there are not as many.
+// skipBytes discards n bytes of the input. It returns io.EOF if the input ends before.
 func (s *Stream) skipBytes(n int64) error {
 	done, err := io.CopyN(io.Discard, s.in, n)
 	s.at += done
@@ -356,6 +367,7 @@ func (s *Stream) skipBytes(n int64) error {
 	return s.inputError(err)
 }
 
+// inputError adds the position to an error of the input. It returns nil for nil.
 func (s *Stream) inputError(err error) error {
 	if err == nil {
 		return nil
@@ -363,6 +375,7 @@ func (s *Stream) inputError(err error) error {
 	return fmt.Errorf("at byte %d: %w", s.at, err)
 }
 
+// isZero reports whether b contains only zeros.
 func isZero(b []byte) bool {
 	for _, x := range b {
 		if x != 0 {

@@ -12,14 +12,15 @@ import (
 
 // Types of metadata markers.
 const (
-	markEnd       = 0
-	markTable     = 1
-	markDirectory = 2
-	markFooter    = 3
-	markProgress  = 4 // name in open-vmdk; without meaning for a reader
+	markEnd       = 0 // end of the stream
+	markTable     = 1 // a grain table follows
+	markDirectory = 2 // the grain directory follows
+	markFooter    = 3 // the footer follows
+	markProgress  = 4 // named in open-vmdk; it has no meaning for a reader
 )
 
-// skipToGrains reads the parts before the first grain and returns the descriptor's text.
+// skipToGrains reads the sectors between the header and the first grain, and returns the text of the
+// descriptor.
 func (s *Stream) skipToGrains(ctx context.Context) ([]byte, error) {
 	h := s.header
 	if h.descriptorSize > MaxDescriptor/disk.SectorSize {
@@ -42,7 +43,8 @@ func (s *Stream) skipToGrains(ctx context.Context) ([]byte, error) {
 	return text, nil
 }
 
-// readMarker takes a metadata marker and the sectors that belong to it.
+// readMarker reads the sectors that belong to a metadata marker. kind is the type of the marker and
+// count its number of sectors.
 func (s *Stream) readMarker(kind uint32, count int64) error {
 	switch kind {
 	case markTable:
@@ -62,7 +64,7 @@ func (s *Stream) readMarker(kind uint32, count int64) error {
 	return corruptSparse("the marker at byte %d has the unknown type %d with %d sectors", s.at-disk.SectorSize, kind, count)
 }
 
-// readTable takes a grain table.
+// readTable reads a grain table of count sectors.
 func (s *Stream) readTable(count int64) error {
 	want := sectorsOf(s.header.tableEntries * 4)
 	if count != want {
@@ -77,7 +79,7 @@ func (s *Stream) readTable(count int64) error {
 	return nil
 }
 
-// readDirectory takes the grain directory, sector by sector: the count is foreign.
+// readDirectory reads the grain directory sector by sector, because its length comes from the input.
 func (s *Stream) readDirectory(count int64) error {
 	if want := sectorsOf(s.header.tableCount() * 4); count < want || count > want+maxDirectoryPad {
 		return corruptSparse("the grain directory at byte %d has %d sectors, not %d", s.at, count, want)
@@ -92,13 +94,14 @@ func (s *Stream) readDirectory(count int64) error {
 	return nil
 }
 
-// maxDirectoryPad is how many sectors a directory may be longer than needed: to the end
-// of a grain.
+// maxDirectoryPad is the number of sectors by which a directory may be longer than necessary. Writers
+// pad it to the end of a grain.
 const maxDirectoryPad = 128
 
+// sectorsOf returns the number of sectors for n bytes, rounded up.
 func sectorsOf(n int64) int64 { return (n + disk.SectorSize - 1) / disk.SectorSize }
 
-// readFooter takes the second copy of the header, which knows where the directory is.
+// readFooter reads the second copy of the header, which contains the position of the directory.
 func (s *Stream) readFooter(count int64) error {
 	if count != 1 {
 		return corruptSparse("the footer at byte %d has %d sectors, not 1", s.at, count)
@@ -114,7 +117,7 @@ func (s *Stream) readFooter(count int64) error {
 	return s.header.checkFooter(f)
 }
 
-// checkFooter refuses a footer of another disk, and one without a directory.
+// checkFooter fails with fault.Corrupt if footer f belongs to another disk or has no directory.
 func (h *sparseHeader) checkFooter(f *sparseHeader) error {
 	switch {
 	case f.capacity != h.capacity || f.grain != h.grain || f.tableEntries != h.tableEntries || f.flags != h.flags:
@@ -126,8 +129,8 @@ func (h *sparseHeader) checkFooter(f *sparseHeader) error {
 	return nil
 }
 
-// checkEnd decides, at the end of the input or at a sector of zeros, whether the stream is complete. marked
-// reports a sector of zeros: the end-of-stream marker, or padding.
+// checkEnd checks at the end of the input, or at a sector of zeros, that the stream is complete. marked
+// reports a sector of zeros, which is the end-of-stream marker or padding.
 func (s *Stream) checkEnd(marked bool) error {
 	if marked {
 		if err := s.checkPadding(); err != nil {
@@ -156,7 +159,8 @@ func (s *Stream) checkEnd(marked bool) error {
 	return nil
 }
 
-// recallError is the error of a stream whose tables do not match its grains.
+// recallError returns the error for a stream whose tables differ from its grains. Unless the stream is
+// just truncated, the error is disk.ErrRecalled.
 func (s *Stream) recallError(err error, marked bool) error {
 	if !marked && s.footer == nil && s.tables.grainCount() > s.grains {
 		return s.truncatedStream(fmt.Sprintf("of %d that its tables name", s.tables.grainCount()))
@@ -165,7 +169,7 @@ func (s *Stream) recallError(err error, marked bool) error {
 		WithHint("a part of the stream was lost or changed on its way: export or download the disk again")
 }
 
-// checkPadding reads to the end of the input, where only zeros are valid.
+// checkPadding reads to the end of the input, and fails unless all bytes are zeros.
 func (s *Stream) checkPadding() error {
 	for {
 		at := s.at
@@ -181,5 +185,5 @@ func (s *Stream) checkPadding() error {
 	}
 }
 
-// entry32 returns number i of a table or directory.
+// entry32 returns entry i of a table or directory.
 func entry32(b []byte, i int64) uint32 { return binary.LittleEndian.Uint32(b[i*4:]) }

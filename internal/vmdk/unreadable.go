@@ -2,7 +2,8 @@ package vmdk
 
 import "strings"
 
-// checkReadable refuses disks whose data is in no readable file, according to the descriptor's head.
+// checkReadable fails if no readable file contains the data of the disk: native snapshots and encrypted
+// disks.
 func (d *Descriptor) checkReadable() error {
 	switch {
 	case d.NativeSnapshot:
@@ -15,12 +16,14 @@ func (d *Descriptor) checkReadable() error {
 	return nil
 }
 
-// isEncrypted reports VM encryption: an I/O filter named in the disk's data base, or keys.
+// isEncrypted reports whether the VM is encrypted: the descriptor names the I/O filter for encryption,
+// or keys.
 func (d *Descriptor) isEncrypted() bool {
 	return d.hasKeys || strings.Contains(strings.ToLower(d.DDB["iofilters"]), "vmcrypt")
 }
 
-// checkReadable refuses an extent that is in no file, or in one of a kind that is not known.
+// checkReadable fails if no file contains the data of the extent, or if the type of the file is
+// unknown.
 func (x ExtentLine) checkReadable() error {
 	switch {
 	case x.Access == NoAccess || x.Type == ZeroExtent:

@@ -1,7 +1,7 @@
 package vmdktest
 
-// writeCOWD writes a COWD extent: a header of four sectors, the directory at sector 4, then
-// tables of 4096 entries and grains, mixed as a delta grows.
+// writeCOWD writes a COWD extent: a header of four sectors, the directory at sector 4, then tables of
+// 4096 entries and grains in mixed order, as in a delta that grew.
 func (l *layer) writeCOWD(f *file, p *plan) {
 	tables := make([][]uint32, (len(p.grains)+4095)/4096)
 	for g, s := range p.grains {
@@ -30,8 +30,8 @@ func (l *layer) writeCOWD(f *file, p *plan) {
 	}
 }
 
-// listPieces lists what follows the directory in the order of the file: grains by number,
-// tables by number from -1 down.
+// listPieces returns the pieces after the directory in the order of the file. Grains have their number,
+// and tables have numbers from -1 downwards.
 func (l *layer) listPieces(p *plan, tables [][]uint32) []int64 {
 	var out []int64
 	for i, t := range tables {
@@ -48,7 +48,8 @@ func (l *layer) listPieces(p *plan, tables [][]uint32) []int64 {
 	return out
 }
 
-// placePieces gives each piece its sector and returns the directory and the end of the file.
+// placePieces assigns a sector to each piece from sector at, and enters grains in tables. It returns
+// the directory and the sector at the end of the file.
 func (l *layer) placePieces(pieces []int64, tables [][]uint32, at int64) (entries []uint32, end int64) {
 	entries = make([]uint32, len(tables))
 	for _, piece := range pieces {
@@ -63,6 +64,7 @@ func (l *layer) placePieces(pieces []int64, tables [][]uint32, at int64) (entrie
 	return entries, at
 }
 
+// cowdHeader returns the four sectors of the header. end is the first free sector of the file.
 func (l *layer) cowdHeader(p *plan, tables int, end int64) []byte {
 	h := make([]byte, 4*sector)
 	copy(h, "COWD")

@@ -1,7 +1,7 @@
 package vmdktest
 
-// writeFlat writes the raw bytes of an extent, from its offset on. Before it is garbage, and
-// what the plan left out is a hole.
+// writeFlat writes the raw bytes of an extent from its offset. The bytes before it are garbage, and
+// grains without data are holes.
 func (l *layer) writeFlat(f *file, p *plan) {
 	for range p.offset {
 		f.write(garbageSector())
@@ -18,6 +18,7 @@ func (l *layer) writeFlat(f *file, p *plan) {
 	f.skipTo(p.offset + p.sectors)
 }
 
+// garbageSector returns a sector that no reader may return.
 func garbageSector() []byte {
 	b := make([]byte, sector)
 	for i := range b {

@@ -2,26 +2,26 @@ package vmdktest
 
 import "encoding/binary"
 
-// Hosted says how a hosted sparse file is laid out.
+// Hosted is the layout of a hosted sparse file.
 type Hosted struct {
 	Version   uint32 // 1 to 3; default 1
 	Zeroed    bool   // flag 0x4: entry 1 is a zero grain
-	Redundant bool   // flag 0x2: a second directory with tables of its own
-	Separate  bool   // the descriptor is a file of its own
-	ShortEnd  bool   // the file ends with the disk, in the middle of the last grain
-	AllTables bool   // tables also where a span has no grain
+	Redundant bool   // flag 0x2: a second directory with separate tables
+	Separate  bool   // the descriptor is in a separate file
+	ShortEnd  bool   // the file ends with the disk, within the last grain
+	AllTables bool   // write tables of spans without a grain as well
 }
 
+// le is the byte order of all VMDK files.
 var le = binary.LittleEndian
 
-// directory is a grain directory with its tables, and where it is put: the directory at
-// a sector, the tables behind it.
+// A directory is a grain directory followed by its tables.
 type directory struct {
-	at     int64      // sector
-	tables [][]uint32 // of 512 entries; nil: none
+	at     int64      // sector of the directory
+	tables [][]uint32 // tables of 512 entries; nil for a missing table
 }
 
-// sectorCount is what the directory and its tables take.
+// sectorCount returns the number of sectors of the directory and its tables.
 func (d *directory) sectorCount() int64 {
 	n := directorySectors(len(d.tables))
 	for _, t := range d.tables {
@@ -32,9 +32,10 @@ func (d *directory) sectorCount() int64 {
 	return n
 }
 
+// directorySectors returns the number of sectors of a directory with that many entries.
 func directorySectors(entries int) int64 { return (int64(entries)*4 + sector - 1) / sector }
 
-// writeTo writes the directory and the tables behind it.
+// writeTo writes the directory and the tables after it.
 func (d *directory) writeTo(f *file) {
 	f.skipTo(d.at)
 	next := d.at + directorySectors(len(d.tables))
@@ -57,6 +58,7 @@ func (d *directory) writeTo(f *file) {
 	f.padSector()
 }
 
+// wordBytes returns the integers of a table in little-endian order.
 func wordBytes(t []uint32) []byte {
 	b := make([]byte, 0, 4*len(t))
 	for _, w := range t {
@@ -92,7 +94,8 @@ func (l *layer) writeHosted(f *file, p *plan) {
 	l.writeGrains(f, p, order)
 }
 
-// orderHosted keeps the last grain last if the file is to end with the disk.
+// orderHosted returns the grains in file order. With ShortEnd, the last grain of the disk is also the
+// last in the file.
 func (l *layer) orderHosted(p *plan) []uint32 {
 	order := l.grainOrder(p)
 	last := uint32(len(p.grains) - 1)
@@ -104,7 +107,7 @@ func (l *layer) orderHosted(p *plan) []uint32 {
 	return order
 }
 
-// emptyTables makes the tables of p, with the zeroed grains in them.
+// emptyTables returns tables for p that contain only its zeroed grains.
 func (l *layer) emptyTables(p *plan) [][]uint32 {
 	tables := make([][]uint32, (len(p.grains)+511)/512)
 	for g, s := range p.grains {
@@ -118,6 +121,7 @@ func (l *layer) emptyTables(p *plan) [][]uint32 {
 	return tables
 }
 
+// writeGrains writes the grains in the given order.
 func (l *layer) writeGrains(f *file, p *plan, order []uint32) {
 	buf := make([]byte, l.Grain*sector)
 	for i, g := range order {
@@ -129,6 +133,8 @@ func (l *layer) writeGrains(f *file, p *plan, order []uint32) {
 	}
 }
 
+// hostedHeader returns the header sector. gd, rgd and overhead are sectors of the directory, the
+// redundant directory and the first grain.
 func (l *layer) hostedHeader(p *plan, gd, rgd, overhead int64) []byte {
 	flags := uint32(0x1)
 	if l.Hosted.Redundant {
@@ -143,7 +149,7 @@ func (l *layer) hostedHeader(p *plan, gd, rgd, overhead int64) []byte {
 	return l.kdmvHeader(p, flags, 20, rgd, gd, overhead, 0)
 }
 
-// kdmvHeader is the header sector. gd is all ones where the directory is at the end.
+// kdmvHeader returns the header sector. gd is all ones if the directory is at the end.
 func (l *layer) kdmvHeader(p *plan, flags uint32, descriptorSize, rgd, gd, overhead int64, compress uint16) []byte {
 	h := make([]byte, sector)
 	copy(h, "KDMV")

@@ -2,8 +2,8 @@ package vmdktest
 
 import "math/rand/v2"
 
-// Random returns a chain drawn by seed: any base, up to four deltas of any format, odd
-// sizes, disks that grow, several extents, all kinds of grains. A few MiB in all.
+// Random returns a chain that depends only on seed: any base, up to four deltas of any format, odd
+// sizes, disks that grow, several extents, and grains in all states. It has a few MiB.
 func Random(seed uint64) Chain {
 	r := layerRand{rand.New(rand.NewPCG(seed, 0x6465636d70))}
 	c := Chain{Seed: seed, Layers: []Layer{r.drawBase()}}
@@ -16,9 +16,10 @@ func Random(seed uint64) Chain {
 	return c
 }
 
-// roll draws layers.
+// A layerRand returns random layers.
 type layerRand struct{ *rand.Rand }
 
+// drawBase returns a random base disk.
 func (r layerRand) drawBase() Layer {
 	l := r.drawLayer([]Format{Flat, Flat, Sparse, Stream})
 	l.Sectors = 1 + r.Int64N(30000)
@@ -26,6 +27,7 @@ func (r layerRand) drawBase() Layer {
 	return l
 }
 
+// drawDelta returns a random delta on a disk of that many sectors. Its disk may be larger.
 func (r layerRand) drawDelta(sectors int64) Layer {
 	l := r.drawLayer([]Format{Sparse, COWD, COWD, SESparse, SESparse})
 	if r.IntN(4) == 0 {
@@ -38,7 +40,7 @@ func (r layerRand) drawDelta(sectors int64) Layer {
 	return l
 }
 
-// drawLayer draws all that does not depend on the size.
+// drawLayer returns a layer of one of the formats, without sizes and extents.
 func (r layerRand) drawLayer(formats []Format) Layer {
 	l := Layer{
 		Format: formats[r.IntN(len(formats))], Run: 1 + r.IntN(8), InOrder: r.IntN(4) == 0,
@@ -59,7 +61,7 @@ func (r layerRand) drawLayer(formats []Format) Layer {
 	return l
 }
 
-// splitExtents cuts one layer in three into several extents, some without a file.
+// splitExtents divides one in three layers into several extents, some of them without a file.
 func (r layerRand) splitExtents(l *Layer) {
 	if l.Format == Stream || l.Sectors < 4096 || r.IntN(3) > 0 {
 		return

@@ -1,25 +1,24 @@
 package vmdktest
 
-// Odd is a disk size in sectors that fills no grain: the size that finds bugs.
+// Odd is a disk size in sectors that is no multiple of any grain size.
 const Odd = 20443
 
 // A Recipe is a chain with a name for a subtest.
 type Recipe struct {
-	Name  string
-	Chain Chain
+	Name  string // name of the subtest
+	Chain Chain  // layers to write
 
-	// Unread says why qemu-img is no judge of this one: it refuses or misreads it. Empty
-	// where it must agree.
+	// why qemu-img refuses or misreads this disk; empty if its result must be the same
 	Unread string
 }
 
-// Recipes returns chains of every flavour, in sizes of a few MiB. All of them are right
-// by the published layouts; a reader reads each as its Overlay says.
+// Recipes returns chains of all formats and layouts, of a few MiB each. All are valid, and must read as
+// their Overlay.
 func Recipes() []Recipe {
 	return append(append(baseRecipes(), streamRecipes()...), chainRecipes()...)
 }
 
-// baseRecipes are the disks without a parent.
+// baseRecipes returns disks without a parent.
 func baseRecipes() []Recipe {
 	full := Layer{Sectors: Odd, Data: 0.6, Zero: 0.2}
 	flat := func(x ...Extent) Layer { l := full; l.Extents = x; return l }
@@ -45,6 +44,7 @@ func baseRecipes() []Recipe {
 	}
 }
 
+// streamRecipes returns streamOptimized disks in the layouts of all known writers.
 func streamRecipes() []Recipe {
 	l := func(layout Layout, h Hosted) Layer {
 		return Layer{Format: Stream, Sectors: 1<<16 + 77, Data: 0.2, Run: 10, Layout: layout, Hosted: h}
@@ -60,6 +60,7 @@ func streamRecipes() []Recipe {
 	}
 }
 
+// chainRecipes returns disks with one or more deltas.
 func chainRecipes() []Recipe {
 	base := Layer{Sectors: Odd, Data: 0.5, Run: 3}
 	cowd := Layer{Format: COWD, Data: 0.3, Zero: 0.1, Run: 5}
@@ -87,13 +88,22 @@ func chainRecipes() []Recipe {
 	}
 }
 
+// newChain returns a chain of layers from the base up.
 func newChain(seed uint64, layers ...Layer) Chain { return Chain{Seed: seed, Layers: layers} }
 
+// hostedLayer returns a hosted sparse layer with layout h.
 func hostedLayer(h Hosted) Layer {
 	return Layer{Format: Sparse, Sectors: Odd + 1<<15, Data: 0.4, Zero: 0.2, Run: 4, Hosted: h}
 }
 
-func withText(l Layer, t Text) Layer        { l.Text = t; return l }
+// withText returns l with another descriptor.
+func withText(l Layer, t Text) Layer { l.Text = t; return l }
+
+// withData returns l with another share of grains with data.
 func withData(l Layer, share float64) Layer { l.Data = share; return l }
-func withRun(l Layer, grains int) Layer     { l.Run = grains; return l }
-func withoutSectors(l Layer) Layer          { l.Sectors = 0; return l }
+
+// withRun returns l with another average run of grains.
+func withRun(l Layer, grains int) Layer { l.Run = grains; return l }
+
+// withoutSectors returns l with the size of the layer below.
+func withoutSectors(l Layer) Layer { l.Sectors = 0; return l }

@@ -2,17 +2,19 @@ package vmdktest
 
 import "slices"
 
-// regions are the parts of a seSparse file, each at and as many sectors.
+// A regions is the layout of a seSparse file.
 type regions struct {
 	journal, directory, tables, bitmap, backmap, grains region
 }
 
+// A region is a part of the file.
 type region struct{ at, sectors int64 }
 
-// mib is what regions are rounded up to, in sectors.
+// mib is the unit of regions in sectors, 1 MiB.
 const mib = 2048
 
-// regionsOf lays out a file for so many grains, grain tables and physical grains.
+// regionsOf returns the layout of a file. directory is the number of directory entries, tables the
+// number of grain tables, and physical the number of grains.
 func regionsOf(directory, tables, physical int64) regions {
 	next := int64(mib)
 	take := func(bytes int64) region {
@@ -30,8 +32,8 @@ func regionsOf(directory, tables, physical int64) regions {
 	}
 }
 
-// writeSESparse writes a seSparse extent. Tables are numbered as they were first written to,
-// and grains have numbers well past 4095, so that the rotation inside an entry matters.
+// writeSESparse writes a seSparse extent. Tables are numbered in the order of their first write. Grains
+// have numbers far above 4095, so that tests detect a wrong rotation in an entry.
 func (l *layer) writeSESparse(f *file, p *plan) {
 	order := l.grainOrder(p)
 	space := int64(len(order)) + 6000 // the free ones are spread among them
@@ -56,8 +58,8 @@ func (l *layer) writeSESparse(f *file, p *plan) {
 	f.skipTo(r.grains.at + r.grains.sectors)
 }
 
-// scatterGrains gives each grain of order its physical number below space, increasing in the
-// order given: that is the order of the file.
+// scatterGrains assigns to each grain of order a number below space. The numbers ascend, because order
+// is the order of the file.
 func (l *layer) scatterGrains(order []uint32, space int64) []placedGrain {
 	where := make([]placedGrain, 0, len(order))
 	free := space - int64(len(order))
@@ -74,15 +76,16 @@ func (l *layer) scatterGrains(order []uint32, space int64) []placedGrain {
 	return where
 }
 
-// placed is a grain of the disk and its physical number.
+// A placedGrain is a grain with its number on the disk (logical) and in the file (physical).
 type placedGrain struct{ logical, physical uint32 }
 
-// seTables are the tables by number, and the directory that names them.
+// A seTables has the grain tables by number, and the directory that refers to them.
 type seTables struct {
-	numbered  [][]uint64
-	directory []uint64
+	numbered  [][]uint64 // grain tables in the order of their numbers
+	directory []uint64   // directory entries: type 1 and the number of the table; 0 for no table
 }
 
+// tablesOf returns the tables for the states of p and the placed grains.
 func (l *layer) tablesOf(p *plan, where []placedGrain) seTables {
 	bySpan := make([][]uint64, (len(p.grains)+4095)/4096)
 	put := func(g int, entry uint64) {
@@ -105,7 +108,7 @@ func (l *layer) tablesOf(p *plan, where []placedGrain) seTables {
 	return l.numberTables(bySpan)
 }
 
-// numberTables hands out table numbers in no particular order.
+// numberTables assigns numbers to tables in random order, or in the order of the disk with InOrder.
 func (l *layer) numberTables(bySpan [][]uint64) seTables {
 	t := seTables{directory: make([]uint64, len(bySpan))}
 	for i, span := range l.rnd.Perm(len(bySpan)) {
@@ -120,9 +123,10 @@ func (l *layer) numberTables(bySpan [][]uint64) seTables {
 	return t
 }
 
-// rotateNumber puts the low twelve bits of a grain's number above the rest.
+// rotateNumber encodes a grain number: its low twelve bits go above the others.
 func rotateNumber(n uint64) uint64 { return n>>12 | n&0xfff<<48 }
 
+// writeScattered writes the grains at their places. at is the sector of the grain region.
 func (l *layer) writeScattered(f *file, p *plan, where []placedGrain, at int64) {
 	buf := make([]byte, l.Grain*sector)
 	for _, w := range where {
@@ -131,6 +135,7 @@ func (l *layer) writeScattered(f *file, p *plan, where []placedGrain, at int64) 
 	}
 }
 
+// bitmapOf returns the bitmap of used grains, of space bits.
 func bitmapOf(where []placedGrain, space int64) []byte {
 	b := make([]byte, (space+7)/8)
 	for _, w := range where {
@@ -139,6 +144,7 @@ func bitmapOf(where []placedGrain, space int64) []byte {
 	return b
 }
 
+// backmapOf returns the table that maps grains of the file to grains of the disk.
 func backmapOf(where []placedGrain, space int64) []uint64 {
 	b := make([]uint64, space)
 	for _, w := range where {
@@ -147,6 +153,7 @@ func backmapOf(where []placedGrain, space int64) []uint64 {
 	return b
 }
 
+// quadBytes returns 64-bit integers in little-endian order.
 func quadBytes(t []uint64) []byte {
 	b := make([]byte, 0, 8*len(t))
 	for _, q := range t {
@@ -155,6 +162,7 @@ func quadBytes(t []uint64) []byte {
 	return b
 }
 
+// sesparseHeader returns the constant header: magic, version 2.1, sizes, flags, and the regions.
 func (l *layer) sesparseHeader(p *plan, r regions) []byte {
 	return sectorOf(0xCAFEBABE, 2<<32|1, uint64(p.sectors), uint64(l.Grain), 64, 0, 0, 0, 0, 0,
 		1, 1, 2, 2,
@@ -166,11 +174,13 @@ func (l *layer) sesparseHeader(p *plan, r regions) []byte {
 		uint64(r.grains.at), uint64(r.grains.sectors))
 }
 
+// volatileHeader returns the volatile header with that many tables and an empty journal.
 func volatileHeader(tables int) []byte { return sectorOf(0xCAFECAFE, uint64(tables), 36, 0) }
 
+// journalHeader returns the two sectors of an empty journal.
 func journalHeader() []byte { return slices.Concat(sectorOf(0xDEAFC0DE, 36, 1), sectorOf(1)) }
 
-// sectorOf is a sector that begins with these words.
+// sectorOf returns a sector that begins with words and continues with zeros.
 func sectorOf(words ...uint64) []byte {
 	b := quadBytes(words)
 	return append(b, make([]byte, sector-len(b))...)

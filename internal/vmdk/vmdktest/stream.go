@@ -5,7 +5,7 @@ import (
 	"compress/zlib"
 )
 
-// Layout is who wrote a streamOptimized file.
+// A Layout is the layout of a streamOptimized file, which depends on its writer.
 type Layout uint8
 
 const (
@@ -18,10 +18,10 @@ const (
 
 // Marker types.
 const (
-	markEnd    = 0
-	markTable  = 1
-	markDir    = 2
-	markFooter = 3
+	markEnd    = 0 // end of the stream
+	markTable  = 1 // a grain table follows
+	markDir    = 2 // the grain directory follows
+	markFooter = 3 // the footer follows
 )
 
 // writeStream writes a streamOptimized file.
@@ -37,17 +37,18 @@ func (l *layer) writeStream(f *file, p *plan) {
 	}
 }
 
+// A streamWriter writes one streamOptimized extent.
 type streamWriter struct {
 	*layer
-	f      *file
-	p      *plan
-	tables [][]uint32
-	packed bytes.Buffer
-	zip    *zlib.Writer
+	f      *file        // file that is written
+	p      *plan        // states of the grains
+	tables [][]uint32   // grain tables by number, filled as grains are written; nil for a table without grains
+	packed bytes.Buffer // zlib data of the current grain
+	zip    *zlib.Writer // compressor into packed
 }
 
-// writeInFront keeps room for directory and tables, and fills it in when all grains are
-// written.
+// writeInFront leaves space for the directory and its tables before the grains, and fills it in at the
+// end.
 func (w *streamWriter) writeInFront() {
 	text := []byte(w.descriptorText())
 	flags, rgd := uint32(0x30001), int64(0)
@@ -76,8 +77,10 @@ func (w *streamWriter) writeInFront() {
 	}
 }
 
+// textSectors returns the number of sectors of a descriptor.
 func textSectors(text []byte) int64 { return (int64(len(text)) + sector - 1) / sector }
 
+// patchDirectory writes the directory at sector at, and its tables after it.
 func (w *streamWriter) patchDirectory(dir directory, at int64) {
 	next := at + directorySectors(len(dir.tables))
 	var entries []uint32
@@ -89,6 +92,7 @@ func (w *streamWriter) patchDirectory(dir directory, at int64) {
 	w.f.writeSectorAt(wordBytes(entries), at)
 }
 
+// allTables returns an empty table for each entry of the directory.
 func (w *streamWriter) allTables() [][]uint32 {
 	tables := make([][]uint32, len(w.tables))
 	for i := range tables {
@@ -97,7 +101,7 @@ func (w *streamWriter) allTables() [][]uint32 {
 	return tables
 }
 
-// withMarkers writes a table behind the grains of each span, then directory and footer.
+// withMarkers writes a table after the grains of each table, then the directory and the footer.
 func (w *streamWriter) withMarkers() {
 	const overhead, unknown = 128, -1
 	text := []byte(w.descriptorText())
@@ -121,8 +125,8 @@ func (w *streamWriter) withMarkers() {
 	}
 }
 
-// writeSpan writes the grains of one table and the table, and returns where that is: 0 if
-// there was nothing to write.
+// writeSpan writes the grains of table n and then the table. It returns the sector of the table, or 0
+// if it has no grains.
 func (w *streamWriter) writeSpan(n int) uint32 {
 	for g := n * 512; g < min((n+1)*512, len(w.p.grains)); g++ {
 		if w.p.grains[g] != data {
@@ -142,8 +146,8 @@ func (w *streamWriter) writeSpan(n int) uint32 {
 	return uint32(at)
 }
 
-// writeGrain writes one compressed grain. The last of an odd disk is padded with zeros or, if
-// the file is to be short, ends with the disk.
+// writeGrain writes one compressed grain. The last grain of a disk of odd size is padded with zeros or,
+// with ShortEnd, ends with the disk.
 func (w *streamWriter) writeGrain(g int64) {
 	b := w.layer.fillGrain(make([]byte, w.Grain*sector), w.p, g)
 	n := min(w.Grain, w.p.sectors-g*w.Grain) * sector
@@ -162,7 +166,8 @@ func (w *streamWriter) writeGrain(g int64) {
 	w.f.padSector()
 }
 
-// writeMarker writes a metadata marker, one sector.
+// writeMarker writes a metadata marker of one sector. sectors is the number of sectors that belong to
+// it.
 func (w *streamWriter) writeMarker(sectors int64, kind uint32) {
 	m := make([]byte, sector)
 	le.PutUint64(m, uint64(sectors))

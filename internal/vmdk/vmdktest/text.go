@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Text says how a layer's descriptor is written. The zero value is what the product
-// writes.
+// Text determines how the descriptor of a layer is written. The zero value writes it as VMware does.
 type Text struct {
 	CreateType string // default by format
 	Parent     string // the parentFileNameHint, if another than the name of the layer below
@@ -22,7 +21,7 @@ type Text struct {
 	DDB        string // lines put at the end
 }
 
-// descriptorText is the layer's descriptor.
+// descriptorText returns the layer's descriptor.
 func (l *layer) descriptorText() string {
 	var b strings.Builder
 	l.writeTextHeader(&b)
@@ -33,6 +32,7 @@ func (l *layer) descriptorText() string {
 	return l.Text.finishText(b.String())
 }
 
+// writeTextHeader writes the entries before the extent lines.
 func (l *layer) writeTextHeader(b *strings.Builder) {
 	fmt.Fprintf(b, "# Disk DescriptorFile\nversion=%d\n", cmp.Or(l.Text.Version, 1))
 	if enc := cmp.Or(l.Text.Encoding, "UTF-8"); enc != "-" {
@@ -49,7 +49,7 @@ func (l *layer) writeTextHeader(b *strings.Builder) {
 	b.WriteString(l.Text.More + "\n# Extent description\n")
 }
 
-// createType is what the product calls such a disk.
+// createType returns the name that VMware uses for such a disk.
 func (l *layer) createType() string {
 	switch {
 	case l.Format == Stream:
@@ -68,6 +68,7 @@ func (l *layer) createType() string {
 	return "vmfs"
 }
 
+// extentLine returns the extent line of extent i.
 func (l *layer) extentLine(i int, x Extent) string {
 	access := map[Format]string{Stream: "RDONLY"}[l.Format]
 	words := []string{cmp.Or(x.Access, access, "RW"), fmt.Sprint(x.Sectors), l.extentKeyword(x)}
@@ -80,6 +81,7 @@ func (l *layer) extentLine(i int, x Extent) string {
 	return strings.Join(words, " ")
 }
 
+// extentKeyword returns the type in the extent line.
 func (l *layer) extentKeyword(x Extent) string {
 	if x.Type != "" {
 		return x.Type
@@ -98,6 +100,7 @@ func (l *layer) extentKeyword(x Extent) string {
 	return "VMFS"
 }
 
+// ddbText returns the entries of the disk data base.
 func (l *layer) ddbText() string {
 	text := "ddb.adapterType = \"lsilogic\"\nddb.virtualHWVersion = \"14\"\n"
 	if l.Format == SESparse {
@@ -106,7 +109,7 @@ func (l *layer) ddbText() string {
 	return text + l.Text.DDB
 }
 
-// finishText applies what concerns all lines.
+// finishText applies the options that concern all lines.
 func (t Text) finishText(text string) string {
 	if t.Bare {
 		var keep []string
