@@ -29,16 +29,17 @@ func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
 	return src, nil
 }
 
-// chain has the files of a disk while they are opened, the topmost first.
+// A chain holds the files of a disk while they are opened, the topmost first.
 type chain struct {
 	SourceOptions
-	images []*Source
-	layers []Layer
-	paths  []string // paths of layers, cleaned
-	shared *shared
+	images []*Source // qcow2 images, the topmost first
+	layers []Layer   // descriptions of all files, qcow2 and raw
+	paths  []string  // paths of layers, cleaned
+	shared *shared   // memory that the images share
 }
 
-// openChain opens the image in file and all backing files. It takes ownership of file.
+// openChain opens the image in file and all its backing files. It owns file from then on, and closes it
+// if it fails.
 func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) {
 	c := &chain{SourceOptions: o, shared: newShared()}
 	top, err := c.openImage(file, path)
@@ -52,7 +53,7 @@ func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) 
 	return top, nil
 }
 
-// openImage opens the qcow2 image in file, of which it takes ownership, and its backing files.
+// openImage opens the qcow2 image in file and its backing files. It owns file from then on.
 func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	s, err := newSource(file, filePath(path), c.shared)
 	if err == nil {
@@ -66,13 +67,14 @@ func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	return s, nil
 }
 
+// addLayer adds the description of an open file.
 func (c *chain) addLayer(l Layer, file disk.Source) {
 	l.file = file
 	c.layers = append(c.layers, l)
 	c.paths = append(c.paths, filepath.Clean(l.Path))
 }
 
-// openBacking opens the backing file of s, if it has one.
+// openBacking opens the backing file of s, if it has one, and all files below.
 func (c *chain) openBacking(s *Source) error {
 	if !s.hasBacking() {
 		return nil
@@ -103,7 +105,7 @@ func (c *chain) openBacking(s *Source) error {
 	return nil
 }
 
-// readBackingRef reads the reference to the backing file in the first cluster.
+// readBackingRef reads the reference to the backing file from the first cluster.
 func (s *Source) readBackingRef() (backingRef, error) {
 	first := make([]byte, min(s.clusterBytes(), s.file.Size()))
 	if err := s.file.ReadAt(context.Background(), first, 0); err != nil {
@@ -112,7 +114,8 @@ func (s *Source) readBackingRef() (backingRef, error) {
 	return s.parseBacking(s.path, first)
 }
 
-// backingPath returns the path of the backing file, unless it must not be opened.
+// backingPath returns the path of the backing file. It fails if there is no Opener, if the reference is
+// no path or has no known format, or if the chain would become a loop or too long.
 func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	if c.Backing == nil {
 		return "", image.unsupported("it has a backing file, %q", ref.name)

@@ -52,7 +52,8 @@ func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
 	return out, nil
 }
 
-// addRun adds the extents of a run.
+// addRun adds the extents of run r to out. It requests the holes of plain clusters from the file, and
+// absent ranges from the backing file.
 func (s *Source) addRun(ctx context.Context, out *extents, r run) error {
 	switch r.kind {
 	case standard:
@@ -70,9 +71,10 @@ func (s *Source) addRun(ctx context.Context, out *extents, r run) error {
 	return nil
 }
 
-// extents are in order; neighbours differ.
+// An extents is a list of extents in ascending order. Neighbours have different kinds.
 type extents []disk.Extent
 
+// add appends r, which must begin at the end of the last extent.
 func (x *extents) add(r disk.Range, k disk.Kind) {
 	if r.Empty() {
 		return
@@ -84,7 +86,7 @@ func (x *extents) add(r disk.Range, k disk.Kind) {
 	*x = append(*x, disk.Extent{Range: r, Kind: k})
 }
 
-// addPadded adds r, which readPadded reads from at of src.
+// addPadded appends r, whose bytes are at offset at of src. Bytes after the end of src are zeros.
 func (x *extents) addPadded(ctx context.Context, src disk.Source, r disk.Range, at int64) error {
 	have := max(min(r.Len, src.Size()-at), 0)
 	if have > 0 {

@@ -28,6 +28,7 @@ func Grow(ctx context.Context, path string, least, size int64) error {
 	return nil
 }
 
+// growFile enlarges the open image in file. It reads the image by a second descriptor.
 func growFile(ctx context.Context, path string, file *rawfile.File, least, size int64) error {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
@@ -56,8 +57,8 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 	return im.growTo(ctx, to)
 }
 
-// growLayout returns the layout of an image that is to grow. One whose Create was killed before
-// it could say its size has none, and no data.
+// growLayout returns the layout of the image that Grow enlarges. If its Create was killed before it
+// wrote the note, the image has no layout and no data: then was is empty.
 func growLayout(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
 	first := make([]byte, min(rawfile.Align, src.Size()))
 	if err := src.ReadAt(ctx, first, 0); err != nil {
@@ -73,8 +74,8 @@ func growLayout(ctx context.Context, path string, src disk.Source, least, size i
 	return was, finished, err
 }
 
-// growTo makes the file one of a larger disk. Tables that an earlier Finish wrote behind the
-// data would be part of it: they go, and before them the header that leads to them.
+// growTo changes the file to layout to. Tables that an earlier Finish wrote after the data would become
+// a part of it. Therefore growTo first replaces the header by the note, and then clears them.
 func (im *Image) growTo(ctx context.Context, to layout) error {
 	if im.size > 0 {
 		if err := im.markUnfinished(ctx); err != nil {

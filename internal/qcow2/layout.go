@@ -8,31 +8,31 @@ import (
 // What we write: 64 KiB clusters, qemu's default, keep copy-on-write of later snapshots
 // cheap; 16-bit refcounts.
 const (
-	clusterBits = 16
-	clusterSize = 1 << clusterBits
+	clusterBits = 16               // 64 KiB, qemu's default: later snapshots need little copying
+	clusterSize = 1 << clusterBits // size of a cluster in bytes
 
-	entriesPerL2   = clusterSize / 8
-	countsPerBlock = clusterSize / 2
+	entriesPerL2   = clusterSize / 8 // number of clusters that an L2 table maps; entries have 8 bytes
+	countsPerBlock = clusterSize / 2 // number of clusters that a refcount block counts; refcounts have 16 bits
 
-	// dataAlign keeps the disk's alignment in the file: 1 MiB suits RAID stripes, thin
-	// pools and partitions.
+	// alignment of the data in the file. 1 MiB suits RAID stripes, thin pools and partitions.
 	dataAlign = 1 << 20
 )
 
-// layout has the positions of all parts of a file for a disk of size bytes. Regions are byte ranges of
-// the file, made of whole clusters.
+// A layout has the positions of all parts of the file for a disk of size bytes. Regions are ranges of
+// the file and consist of whole clusters.
 type layout struct {
-	size     int64
-	clusters int64 // clusters of the disk; the last may be partial
+	size     int64 // size of the disk in bytes
+	clusters int64 // number of clusters of the disk; the last may be partial
 
-	refTable  disk.Range
-	refBlocks disk.Range
-	l1        disk.Range
-	l2        disk.Range
-	data      disk.Range
+	refTable  disk.Range // refcount table
+	refBlocks disk.Range // refcount blocks
+	l1        disk.Range // L1 table
+	l2        disk.Range // L2 tables for the whole disk
+	data      disk.Range // the disk; its byte n is at data.Off + n
 }
 
-// newLayout lays out a file: the tables, then the data.
+// newLayout returns the layout of a new file: tables, then data. A disk of more than 2 PiB is
+// fault.Unsupported.
 func newLayout(size int64) (layout, error) {
 	l := layout{size: size, clusters: ceilDiv(size, clusterSize)}
 	if size <= 0 || l.tablesNeeded() > maxL1/8 {
@@ -46,8 +46,8 @@ func newLayout(size int64) (layout, error) {
 	return l, nil
 }
 
-// layoutAt lays out a file whose data begins at data; 0 is where newLayout puts it. That of a disk which was smaller once
-// has no room before it for larger tables: they come after it.
+// layoutAt returns the layout of a file whose data begins at offset data; 0 is the offset of newLayout.
+// If the disk was smaller once, larger tables have no space before the data and follow it.
 func layoutAt(size, data int64) (layout, error) {
 	l, err := newLayout(size)
 	if err != nil || data == 0 || data == l.data.Off {
@@ -61,8 +61,8 @@ func layoutAt(size, data int64) (layout, error) {
 	return l, nil
 }
 
-// fitRefBlocks calls place with a number of refcount blocks. They count their own clusters too, so it
-// is found by trying until it suffices.
+// fitRefBlocks calls place with increasing numbers of refcount blocks until they count all clusters of
+// the file, including their own.
 func (l *layout) fitRefBlocks(place func(blocks int64)) {
 	for blocks := int64(1); ; {
 		place(blocks)
@@ -74,7 +74,7 @@ func (l *layout) fitRefBlocks(place func(blocks int64)) {
 	}
 }
 
-// placeTables puts the tables one after the other from off on, and returns where they end.
+// placeTables places the tables one after the other from off, and returns the offset at which they end.
 func (l *layout) placeTables(off, blocks int64) (end int64) {
 	region := func(bytes int64) disk.Range {
 		r := disk.Range{Off: off, Len: ceilDiv(bytes, clusterSize) * clusterSize}
@@ -88,10 +88,10 @@ func (l *layout) placeTables(off, blocks int64) (end int64) {
 	return off
 }
 
-// tablesNeeded returns how many L2 tables it takes to map the disk.
+// tablesNeeded returns the number of L2 tables that map the disk.
 func (l *layout) tablesNeeded() int64 { return ceilDiv(l.clusters, entriesPerL2) }
 
-// end returns the length of the file.
+// end returns the length of the file in bytes.
 func (l *layout) end() int64 { return max(l.data.End(), l.l2.End()) }
 
 // newHeader returns the header of a file with this layout.
@@ -108,22 +108,22 @@ func (l *layout) newHeader() *header {
 	}
 }
 
-// tableCount returns how many L2 tables there are.
+// tableCount returns the number of L2 tables in the layout.
 func (l *layout) tableCount() int64 { return l.l2.Len / clusterSize }
 
-// tableRange returns the bytes of the disk that table i maps, whole clusters.
+// tableRange returns the range of the disk that table i maps, in whole clusters.
 func (l *layout) tableRange(i int64) disk.Range {
 	const span = entriesPerL2 * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.data.Len-i*span)}
 }
 
-// blockRange returns the bytes of the file that refcount block i counts.
+// blockRange returns the range of the file that refcount block i counts.
 func (l *layout) blockRange(i int64) disk.Range {
 	const span = countsPerBlock * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.end()-i*span)}
 }
 
-// inFile returns where r of the disk lies in the file.
+// inFile returns the range of the file that contains r of the disk.
 func (l *layout) inFile(r disk.Range) disk.Range {
 	return disk.Range{Off: l.data.Off + r.Off, Len: r.Len}
 }

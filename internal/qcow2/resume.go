@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Open opens an image that Create made, to go on writing it: one that was never
-// finished, or one that was, which becomes unfinished again. A finished image that
-// something else has allocated clusters in since is refused.
+// Open opens an image that Create made to continue writing: an unfinished one, or a finished one, which
+// becomes unfinished. If another program has allocated clusters in a finished image, Open fails with
+// fault.Conflict.
 func Open(path string, o Options) (*Image, error) {
 	var expect layout
 	if o.Size > 0 {
@@ -37,7 +37,8 @@ func Open(path string, o Options) (*Image, error) {
 	return im, nil
 }
 
-// resumeImage finds out which clusters are in use. It holds the lock, by file.
+// resumeImage determines which clusters are in use. file holds the lock of the image. want is the size
+// of the disk, or 0.
 func resumeImage(path string, file *rawfile.File, want int64) (*Image, error) {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
@@ -67,7 +68,7 @@ func resumeImage(path string, file *rawfile.File, want int64) (*Image, error) {
 	return im, im.markUnfinished(context.Background())
 }
 
-// hasBytes reports whether path is a file that is not empty.
+// hasBytes reports whether path is a regular file that is not empty.
 func hasBytes(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
@@ -98,7 +99,8 @@ func foundLayout(path string, first []byte, want int64) (l layout, finished bool
 	return l, finished, nil
 }
 
-// finishedLayout is that of a file with this header, if we wrote it.
+// finishedLayout returns the layout of a file with header h, if this package wrote the file. For a
+// foreign header the result does not match the file.
 func finishedLayout(h *header) (layout, error) {
 	l, err := newLayout(h.size)
 	if err != nil || h.refTable == l.refTable.Off {
@@ -111,12 +113,14 @@ func finishedLayout(h *header) (layout, error) {
 	return moved, nil
 }
 
+// foreignImage returns the fault.Conflict error for an image that this package did not write in its
+// present form.
 func foreignImage(path, format string, args ...any) error {
 	return fault.New(fault.Conflict, "resume qcow2 image %s: "+format, append([]any{path}, args...)...).
 		WithHint("move %s away and start again", filePath(path).shellQuoted())
 }
 
-// adoptHoles takes every cluster for used that the file has data in.
+// adoptHoles marks every cluster as used for which the file contains data.
 func (im *Image) adoptHoles(file disk.Source) error {
 	const window = 64 << 30 // window of the file in bytes, so that the list stays short
 	for off := im.data.Off; off < im.data.End(); off += window {
@@ -134,8 +138,8 @@ func (im *Image) adoptHoles(file disk.Source) error {
 	return nil
 }
 
-// adoptTables reads the clusters that a finished image's tables map. All of them must have the
-// positions of this package's layout.
+// adoptTables marks the clusters as used that the tables of a finished image map. A cluster at another
+// position than in this package's layout is fault.Conflict.
 func (im *Image) adoptTables(path string, file disk.Source) error {
 	src, err := newSource(file, filePath(path), newShared())
 	if err != nil {

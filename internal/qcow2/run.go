@@ -6,7 +6,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A run is a range of the disk that is one piece of the file.
+// A run is a range of the disk that is contiguous in the file, or has no data there.
 type run struct {
 	disk.Range
 	entry // entry of the first byte's grain; for compressed clusters size is that of all
@@ -33,8 +33,8 @@ func (s *Source) firstRun(ctx context.Context, r disk.Range) (run, error) {
 	return run{disk.Range{Off: r.Off, Len: min(end, r.End()) - r.Off}, first}, nil
 }
 
-// canReadTogether reports whether a grain with entry next, distance bytes further on the disk,
-// can be read together with e.
+// canReadTogether reports whether a grain with entry next can be read together with e. distance is the
+// number of bytes between the two on the disk.
 func (s *Source) canReadTogether(e, next entry, distance int64) bool {
 	switch {
 	case e.kind == standard:
@@ -45,11 +45,11 @@ func (s *Source) canReadTogether(e, next entry, distance int64) bool {
 	return next.kind == e.kind
 }
 
-// packedBytes bounds how much compressed data is read at once.
+// packedBytes is the largest amount of compressed data that one read fetches, in bytes.
 const packedBytes = 1 << 20
 
-// packedRun returns the run of compressed clusters at the beginning of r: those that lie
-// one after the other in the file, if r has all of the first.
+// packedRun returns the run of compressed clusters at the beginning of r: clusters that are adjacent in
+// the file. If r does not contain the whole first cluster, the run has only that one.
 func (s *Source) packedRun(ctx context.Context, r disk.Range, first entry) run {
 	end := r.Off&^(s.clusterBytes()-1) + s.clusterBytes()
 	if s.isWhole(r) {
