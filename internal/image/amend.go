@@ -10,19 +10,19 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// An Amendment is what a few chunks of an image are to hold instead.
+// An Amendment replaces the content of a few chunks of an image.
 type Amendment struct {
 	Source disk.Source // source of the whole disk; only the chunks are read
 	Chunks []int64     // numbers of the chunks, in order, each once
 }
 
-// Amend gives the finished image that content, and its manifest the hashes and the root of it,
-// which it returns. The rest of the image has to be on the manifest, or it is fault.Corrupt.
+// Amend writes the chunks of a into the finished image, and their hashes into its manifest. It returns
+// the new root. The manifest must list all other chunks, else Amend fails with fault.Corrupt.
 //
-// The chunks are off the manifest before the first byte of them changes, and back once they are
-// synced. What dies in between leaves a manifest that is not sealed, and lacks no other chunks:
-// Amend with the same Amendment goes on. In the end the chunks are read back from the medium; a
-// bad one is off the manifest again.
+// The chunks are removed from the manifest before their first byte changes, and added after the sync. A
+// crash in between leaves an unsealed manifest that lacks only these chunks: Amend with the same
+// Amendment continues. At the end the chunks are read back from the medium, and a bad one is removed
+// from the manifest again.
 func (j Job) Amend(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
 	if err := j.dropChunks(a.Chunks); err != nil {
 		return root, err
@@ -44,6 +44,7 @@ func (j Job) dropChunks(chunks []int64) (err error) {
 	return log.DropAll(chunks)
 }
 
+// writeAmendment writes the chunks, syncs the image, completes the manifest and seals it.
 func (j Job) writeAmendment(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
 	c, err := j.openCopying(ctx)
 	if err != nil {
@@ -67,7 +68,7 @@ func (j Job) writeAmendment(ctx context.Context, a Amendment) (root manifest.Has
 	return c.finishAndSeal(ctx)
 }
 
-// writeChunks writes the chunks, and returns what the manifest is to say of them.
+// writeChunks writes the chunks to t, and returns their runs for the manifest.
 func (a Amendment) writeChunks(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
 	b := disk.AlignedMemory(manifest.ChunkSize)
 	var runs []manifest.Run
@@ -85,11 +86,11 @@ func (a Amendment) writeChunks(ctx context.Context, info manifest.Info, t disk.T
 	return runs, nil
 }
 
-// zeroGrain is the smallest run of zeros that is kept out of an image, in bytes: a qcow2 cluster.
+// zeroGrain is the smallest run of zeros that is not written to an image, in bytes: a qcow2 cluster.
 const zeroGrain = 64 << 10
 
-// writeSparse writes p at off, a multiple of zeroGrain. What is zeros has no room in the image: a guest's
-// file system that was trimmed is mostly that.
+// writeSparse writes p at off, a multiple of zeroGrain. Runs of zeros are not written, because a
+// trimmed file system of a guest has many of them.
 func writeSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
 	for len(p) > 0 {
 		zeros := disk.AllZero(p[:min(zeroGrain, len(p))])
@@ -111,7 +112,7 @@ func writeSparse(ctx context.Context, t disk.Target, p []byte, off int64) error 
 	return nil
 }
 
-// readBack compares chunks of the finished image with its manifest, from the medium.
+// readBack compares chunks of the finished image with its manifest. It reads them from the medium.
 func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {

@@ -25,26 +25,28 @@ import (
 // Without the name in between, a manifest of an earlier x could be taken for that of an
 // x.partial which a crash left without any.
 type Draft struct {
-	Final   File
-	Replace bool // an image that is there may be replaced
+	Final   File // image under its final name
+	Replace bool // replace an image that exists under the final name
 }
 
-// File is the image under its temporary name.
+// File returns the image under its temporary name.
 func (d Draft) File() File {
 	f := d.Final
 	f.Path += ".partial"
 	return f
 }
 
-// Manifest is the path of the temporary image's manifest.
+// Manifest returns the path of the temporary image's manifest.
 func (d Draft) Manifest() string { return manifestOf(d.File().Path) }
 
+// manifestOf returns the path of the manifest of the image at path.
 func manifestOf(path string) string { return path + ".manifest" }
 
+// readyPath returns the name of the image while it is published.
 func (d Draft) readyPath() string { return d.Final.Path + ".ready" }
 
-// Prepare looks whether the final name can be had: fault.Conflict if it is taken. If a
-// crash came while the image was published, it is a draft again.
+// Prepare fails with fault.Conflict if the final name is taken. If a crash interrupted Publish, Prepare
+// makes the image a draft again.
 func (d Draft) Prepare() error {
 	if err := d.checkFinal(); err != nil {
 		return err
@@ -55,7 +57,7 @@ func (d Draft) Prepare() error {
 	return d.restoreDraft()
 }
 
-// restoreDraft undoes as much of Publish as was done before the last rename.
+// restoreDraft reverts the renames of Publish before the last one.
 func (d Draft) restoreDraft() error {
 	if !pathExists(d.Manifest()) {
 		if err := os.Rename(manifestOf(d.Final.Path), d.Manifest()); err != nil {
@@ -65,6 +67,8 @@ func (d Draft) restoreDraft() error {
 	return ioFault(os.Rename(d.readyPath(), d.File().Path))
 }
 
+// checkFinal fails if the final name is taken and Replace is false, if it is not a regular file, or if
+// its folder is missing.
 func (d Draft) checkFinal() error {
 	info, err := os.Lstat(d.Final.Path)
 	switch {
@@ -81,6 +85,7 @@ func (d Draft) checkFinal() error {
 	return nil
 }
 
+// checkFolder fails with fault.NotFound if the folder of the image is missing.
 func (d Draft) checkFolder() error {
 	folder := filepath.Dir(d.Final.Path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
@@ -89,13 +94,14 @@ func (d Draft) checkFolder() error {
 	return nil
 }
 
+// existsError returns the fault.Conflict error for a final name that is taken.
 func existsError(path string) error {
 	return fault.New(fault.Conflict, "%s exists already", path).
 		WithHint("choose another name, or replace it with --force")
 }
 
-// Publish gives the manifest its name, then the image: as of then it is there. Both are
-// durable on return. They must be closed.
+// Publish gives the manifest and then the image their final names. Both are durable on return. They
+// must be closed before. After an error they are a draft again, if possible.
 func (d Draft) Publish() error {
 	err := d.renameFiles()
 	if err != nil && pathExists(d.readyPath()) {
@@ -107,6 +113,7 @@ func (d Draft) Publish() error {
 	return nil
 }
 
+// renameFiles makes the renames of Publish in order, with a sync of the folder after each.
 func (d Draft) renameFiles() error {
 	if pathExists(d.Final.Path) && !d.Replace {
 		return existsError(d.Final.Path) // before the manifest beside it is replaced
@@ -124,7 +131,8 @@ func (d Draft) renameFiles() error {
 	return ioFault(atomicfile.Sync(folder))
 }
 
-// renameImage returns an error if the name was taken meanwhile, if the file system can detect that.
+// renameImage gives the image its final name. It fails if the name was taken meanwhile. A file system
+// without RENAME_NOREPLACE cannot detect that reliably.
 func (d Draft) renameImage() error {
 	from, to := d.readyPath(), d.Final.Path
 	if d.Replace {
@@ -143,12 +151,14 @@ func (d Draft) renameImage() error {
 	return ioFault(err)
 }
 
+// pathExists reports whether path names anything, also a broken link.
 func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// ioFault gives the errors of a file system their kind.
+// ioFault adds kind and remedy to an error of the file system. It returns other errors, and nil,
+// unchanged.
 func ioFault(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

@@ -8,22 +8,24 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// piece is what a finished image may map, or leave out, on its own: a cluster of the qcow2
-// images we write. Chunks are made of whole ones.
+// pieceSize is the smallest part of a disk that a finished image maps separately, in bytes: a cluster
+// of the qcow2 images that decamp writes. A chunk is a whole number of pieces.
 const pieceSize = 64 << 10
 
-// A mapping returns the position of the disk's bytes in an image's file, a piece at a time. An
-// unallocated piece has no position, and reads as zeros.
+// A mapping returns the position in an image's file of each piece of the disk. A piece without a
+// position reads as zeros.
 type mapping interface {
+	// At returns the position of the byte at off, and false if its piece has none.
 	At(off int64) (at int64, held bool)
 }
 
-// flat is the mapping of an image that is the disk byte for byte.
+// An identityMapping is the mapping of an image that equals the disk byte for byte.
 type identityMapping struct{}
 
+// At returns off itself.
 func (identityMapping) At(off int64) (at int64, held bool) { return off, true }
 
-// mappingOf returns that of an unfinished image.
+// mappingOf returns the mapping of an unfinished image.
 func mappingOf(src disk.Source) mapping {
 	if m, ok := src.(mapping); ok {
 		return m
@@ -47,8 +49,8 @@ func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, err
 	return t, nil
 }
 
-// setMapping receives the positions of the pieces that will be read back. Chunks that were read back at other
-// positions are not verified any more.
+// setMapping sets the positions at which chunks will be read back. If they differ from those of the
+// record, no chunk counts as verified any more.
 func (p *Proven) setMapping(m mapping) {
 	base, _ := m.At(0)
 	if base != p.base {
@@ -57,7 +59,7 @@ func (p *Proven) setMapping(m mapping) {
 	}
 }
 
-// noteZeros notes which pieces of the chunk at r, which is in b, are zeros.
+// noteZeros records which pieces of the chunk at r contain only zeros. b is the content of the chunk.
 func (p *Proven) noteZeros(r disk.Range, b []byte) {
 	for off := int64(0); off < r.Len; off += pieceSize {
 		part := disk.Range{Off: r.Off + off, Len: min(pieceSize, r.Len-off)}
@@ -69,9 +71,10 @@ func (p *Proven) noteZeros(r disk.Range, b []byte) {
 	}
 }
 
+// zeroPiece is a piece of zeros. It is never written.
 var zeroPiece [pieceSize]byte
 
-// copyVerified proves a chunk that from has proven, of an image with the same base.
+// copyVerified marks a chunk as verified that is verified in from. Both must have the same base.
 func (p *Proven) copyVerified(chunk int64, from *Proven) {
 	r := p.info.Chunk(chunk)
 	for off := r.Off; off < r.End(); off += pieceSize {
@@ -82,8 +85,8 @@ func (p *Proven) copyVerified(chunk int64, from *Proven) {
 	p.setVerified(chunk)
 }
 
-// keepMapped keeps the verified chunks whose pieces all have the positions at which they were read back, or
-// were zeros then and are unallocated now.
+// keepMapped keeps the verified chunks whose pieces all have the positions at which they were read
+// back. A piece that was zeros then may also be unallocated now.
 func (p *Proven) keepMapped(m mapping) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) && !p.isMapped(m, p.info.Chunk(c)) {
@@ -92,6 +95,7 @@ func (p *Proven) keepMapped(m mapping) {
 	}
 }
 
+// isMapped reports whether all pieces of r are still at the positions at which they were read back.
 func (p *Proven) isMapped(m mapping, r disk.Range) bool {
 	for off := r.Off; off < r.End(); off += pieceSize {
 		at, held := m.At(off)

@@ -18,13 +18,12 @@ import (
 // that was replaced, cut or lost its last writes, little enough to take no time. Verify
 // reads all of it later anyway.
 const (
-	sampleRecent = 32 // chunks from the newest records
-	sampleRandom = 32 // chunks from anywhere
-	sampleSource = 16 // chunks read from the source again
+	sampleRecent = 32 // number of chunks from the newest records of the manifest, which a crash of the storage affects first
+	sampleRandom = 32 // number of random chunks
+	sampleSource = 16 // number of random chunks that are read from the source again
 
-	// sampleAtOnce is how many chunks of a sample are read at the same time. A read from a
-	// source that others keep busy takes as long as the 16 MiB before it on its connection,
-	// half a second at 200 MB/s.
+	// number of chunks of a sample that are read at the same time. On a busy source, a read waits for the
+	// 16 MiB before it on its connection: half a second at 200 MB/s.
 	sampleAtOnce = 8
 )
 
@@ -63,8 +62,8 @@ func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err 
 	return firstDifferent(ctx, log, src, sample)
 }
 
-// checkSource reads some chunks again. The first ones are where file systems note that
-// they were mounted.
+// checkSource reads some chunks of the source again. A difference is fault.Conflict: the VM has run.
+// The first chunks contain the fields in which file systems record that they were mounted.
 func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	src, err := j.Source(ctx)
 	if err != nil {
@@ -79,7 +78,7 @@ func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	return err
 }
 
-// randomChunks returns up to n safe chunks from anywhere, by Seed, in disk order.
+// randomChunks returns up to n durable chunks in disk order. Seed determines the choice.
 func (j Job) randomChunks(log *manifest.Log, n int) []int64 {
 	rnd := rand.New(rand.NewPCG(j.Seed, uint64(log.Chunks())))
 	var chunks []int64
@@ -92,8 +91,8 @@ func (j Job) randomChunks(log *manifest.Log, n int) []int64 {
 	return slices.Compact(chunks)
 }
 
-// firstDifferent returns the first of the chunks for which src differs from log, or -1. Chunks that are not
-// durable are skipped.
+// firstDifferent returns the first of the chunks for which src differs from log, or -1. It ignores
+// chunks that are not durable.
 func firstDifferent(ctx context.Context, log *manifest.Log, src disk.Source, chunks []int64) (int64, error) {
 	differs := make([]bool, len(chunks))
 	g, ctx := errgroup.WithContext(ctx)

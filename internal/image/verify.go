@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// maxBad is how many bad chunks are named; with more, the whole image is copied again.
+// maxBad is the largest number of bad chunks that a report lists. If there are more, the whole image is
+// copied again.
 const maxBad = 4096
 
 // Verify reads the finished image back and compares all of it with its manifest. Chunks that differ are
@@ -24,8 +25,8 @@ func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Rep
 	return j.VerifyRest(ctx, o, nil)
 }
 
-// VerifyRest is Verify without the chunks that are proven: they were read back since they were
-// written, and the finished image keeps them where they were then. p is nil if none are.
+// VerifyRest is Verify without the chunks that are verified in p: they were read back after they were
+// written, and have the same positions in the finished image. p may be nil.
 func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven) (manifest.Report, error) {
 	o.MaxBad = maxBad
 	report, err := j.compareImage(ctx, o, p)
@@ -35,6 +36,7 @@ func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven
 	return report, err
 }
 
+// compareImage is VerifyRest without the removal of bad chunks.
 func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Proven) (_ manifest.Report, err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
@@ -52,7 +54,8 @@ func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Prov
 	return manifest.Verify(ctx, src, s, o)
 }
 
-// stillVerified returns the chunks of the finished image that are still verified; nil without any.
+// stillVerified returns a function that reports whether a chunk of the finished image is still
+// verified; nil if none is.
 func (j Job) stillVerified(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
 	m, err := checkTables(ctx, src, j.Info.Size)
 	if err != nil || p == nil {
@@ -64,10 +67,11 @@ func (j Job) stillVerified(ctx context.Context, src disk.Source, p *Proven) (fun
 	return p.Has, nil
 }
 
-// reopenDamaged lets the next Fill complete a qcow2 with damaged tables again, which writes them again: it
-// makes the image unfinished, and opens its manifest. A crash in between leaves an unfinished image
-// beside a sealed manifest; that is damaged as well, and handled here again. Files that are not qcow2
-// images of decamp are unchanged.
+// reopenDamaged prepares a qcow2 image with damaged tables for the next Fill, which writes the tables
+// again. It makes the image unfinished and the manifest open. A crash in between leaves an unfinished
+// image beside a sealed manifest; that counts as damaged as well, and is handled here again. Files that
+// are not qcow2 images of decamp are not changed. found is the error, which is returned with its
+// remedy.
 func (j Job) reopenDamaged(found error) (err error) {
 	if !fault.Is(found, fault.Corrupt) || qcow2.Unfinish(j.Path, j.Info.Size) != nil {
 		return found
@@ -84,7 +88,7 @@ func (j Job) reopenDamaged(found error) (err error) {
 		WithHint("run the same command again: it writes the tables again; if that fails again, check the target's storage (dmesg, smartctl)")
 }
 
-// dropBadChunks removes the bad chunks from the manifest and returns the error with its remedy.
+// dropBadChunks removes the bad chunks of report from the manifest, and returns found with its remedy.
 func (j Job) dropBadChunks(report manifest.Report, found error) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
@@ -98,6 +102,8 @@ func (j Job) dropBadChunks(report manifest.Report, found error) (err error) {
 		WithHint("run the same command again: it copies the %d bad chunks again; if that fails again, check the target's storage (dmesg, smartctl)", report.BadChunks)
 }
 
+// dropReported removes the bad chunks from the manifest. If the report does not list all of them, it
+// removes all chunks.
 func dropReported(log *manifest.Log, report manifest.Report) error {
 	if report.BadChunks > int64(len(report.Bad)) {
 		return log.Drop(0, log.Chunks())

@@ -142,7 +142,7 @@ func (w *overlayWriter) encodeHeader(b Backing) []byte {
 	out = append(out, make([]byte, -len(out)&7+8)...) // filled up; then the end of extensions
 	binary.BigEndian.PutUint64(out[8:], uint64(len(out)))
 	binary.BigEndian.PutUint32(out[16:], uint32(len(b.Path)))
-	return wppend(out, b.Path...)
+	return append(out, b.Path...)
 }
 
 // l1Table returns the L1 table in the format of the file.
