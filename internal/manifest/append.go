@@ -9,10 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Append adds runs and makes them durable. The image must have been synced after they
-// were written to it. Runs of one call may come in any order but must not overlap; those
-// that touch become one record. After an error none of them count, and the log can be
-// used further: Full means that it continues once there is space.
+// Append durably adds runs. The image must have been synced after they were written to it. The runs may
+// be in any order but must not overlap; adjacent runs become one record. After an error none of them is
+// listed, and the log remains usable: after fault.Full it continues when there is space.
 func (l *Log) Append(ctx context.Context, runs []Run) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -37,8 +36,8 @@ func (l *Log) Drop(first, n int64) error {
 	return l.writeRecords(func(j *recordBuilder) { j.addRecord(kindDrop, first, n, nil) })
 }
 
-// DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for
-// all of them: what changed of a disk lies in thousands of places.
+// DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for all. The
+// changes of a disk may be in thousands of places.
 func (l *Log) DropAll(chunks []int64) error {
 	for _, c := range chunks {
 		if err := checkSpan(c, 1, l.Chunks()); err != nil {
@@ -57,7 +56,7 @@ func (l *Log) DropAll(chunks []int64) error {
 	})
 }
 
-// sortRuns checks runs and returns them in chunk order.
+// sortRuns returns a copy of runs in chunk order. It fails if they overlap or lie outside the disk.
 func (l *Log) sortRuns(runs []Run) ([]Run, error) {
 	runs = slices.Clone(runs)
 	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.First, b.First) })
@@ -72,7 +71,8 @@ func (l *Log) sortRuns(runs []Run) ([]Run, error) {
 	return runs, nil
 }
 
-// writeRecords puts the records that fill gives to the journal at the end of the file.
+// writeRecords appends the records that fill adds to the builder, durably. It does nothing if there are
+// none.
 func (l *Log) writeRecords(fill func(*recordBuilder)) error {
 	l.ioMu.Lock()
 	defer l.ioMu.Unlock()
@@ -96,8 +96,8 @@ func (l *Log) writeRecords(fill func(*recordBuilder)) error {
 	return nil
 }
 
-// appendBytes writes b behind the last record, durably. If that fails the file is cut back,
-// and if that fails too, the next call cuts before it writes.
+// appendBytes durably writes b after the last record. If that fails, it truncates the file; if that
+// fails too, the next call truncates before it writes. ioMu must be held.
 func (l *Log) appendBytes(b []byte) error {
 	if l.torn {
 		if err := l.f.Truncate(l.end.off); err != nil {
@@ -109,6 +109,7 @@ func (l *Log) appendBytes(b []byte) error {
 	return kindOfIO(err)
 }
 
+// writeSynced writes b after the last record and syncs the file. ioMu must be held.
 func (l *Log) writeSynced(b []byte) error {
 	if err := l.step("append"); err != nil {
 		return err
@@ -122,15 +123,15 @@ func (l *Log) writeSynced(b []byte) error {
 	return fdatasync(l.f)
 }
 
-// A journal turns runs into as few records as it can.
+// A recordBuilder encodes runs as as few records as possible.
 type recordBuilder struct {
-	tail  position
-	buf   []byte   // the records
-	index []record // records in buf
-	run   Run      // not yet in buf
+	tail  position // position of the next record
+	buf   []byte   // encoded records
+	index []record // records in buf, in order
+	run   Run      // run that is not in buf yet; it may become longer
 }
 
-// addRun adds a run, which must come after the one before in chunk order.
+// addRun adds a run, which must follow the previous one in chunk order.
 func (j *recordBuilder) addRun(r Run) {
 	touches := j.run.Count() > 0 && j.run.end() == r.First
 	if !touches || (j.run.Zeros > 0) != (r.Zeros > 0) {
@@ -147,7 +148,7 @@ func (j *recordBuilder) addRun(r Run) {
 	}
 }
 
-// flush turns the run that add gathered into a record, and continues behind it.
+// flush encodes the pending run. The next run begins after it.
 func (j *recordBuilder) flush() {
 	r := j.run
 	switch {
@@ -159,6 +160,7 @@ func (j *recordBuilder) flush() {
 	j.run = Run{First: r.end(), Hashes: r.Hashes[:0]}
 }
 
+// addRecord encodes one record for count chunks from first.
 func (j *recordBuilder) addRecord(k kind, first, count int64, hashes []Hash) {
 	j.index = append(j.index, record{kind: k, off: j.tail.off + recordHead, first: uint32(first), count: uint32(count)})
 	j.buf = j.tail.appendRecord(j.buf, k, first, count, hashes)

@@ -26,6 +26,7 @@ func (l *Log) Grow(ctx context.Context, size int64) error {
 	return nil
 }
 
+// growFile writes the log again for a disk of size bytes. was is the current Info.
 func (l *Log) growFile(ctx context.Context, was Info, size int64) error {
 	info := was
 	if info.Size = size; size < was.Size {
@@ -52,8 +53,8 @@ func (l *Log) growFile(ctx context.Context, was Info, size int64) error {
 	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
-// dropShort takes the last chunk off if it is shorter than the others: its hash is not that of
-// the longer one it becomes.
+// dropShort drops the last chunk if it is shorter than ChunkSize. It becomes longer, and its hash
+// changes.
 func (l *Log) dropShort(info Info) error {
 	if last := info.Chunks() - 1; info.Size%ChunkSize > 0 && l.Has(last) {
 		return l.Drop(last, 1)

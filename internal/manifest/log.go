@@ -14,28 +14,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Log is a manifest that can be added to. Its methods may be called concurrently. It
-// holds an exclusive lock on the file until Close.
+// A Log is a manifest that is open for adding chunks. It is safe for concurrent use. It holds an
+// exclusive lock on the file until Close.
 type Log struct {
-	path    string
-	head    header
-	dropped int64
-	step    func(name string) error // called before each step a crash may come before; tests set it
+	path    string                  // path of the manifest
+	head    header                  // header of the file
+	dropped int64                   // number of bytes that Open cut off
+	step    func(name string) error // called before each step that a crash may interrupt; tests replace it
 
-	// io lets one caller at a time write the file. It is held across I/O; mu is not.
+	// ioMu allows one writer of the file at a time. It is held across I/O and locked before mu.
 	ioMu   sync.Mutex
-	f      *os.File
-	end    position // behind the last record
-	torn   bool     // bytes may follow tail that a failed append left
-	sealed bool
-	root   Hash // if sealed
+	f      *os.File // file with the lock
+	end    position // position after the last record
+	torn   bool     // the file may be longer than end after a failed write
+	sealed bool     // the last record is the seal
+	root   Hash     // root hash; only valid if sealed
 
-	mu     sync.RWMutex
-	chunks *chunkIndex // changed with io held as well
+	mu     sync.RWMutex // guards chunks; not held across I/O
+	chunks *chunkIndex  // durable chunks; changed with both ioMu and mu held
 }
 
-// Create makes an empty manifest and makes it durable. It is Conflict if path exists or
-// is being created.
+// Create durably creates an empty manifest. It fails with fault.Conflict if path exists or another
+// process is creating it.
 func Create(path string, info Info) (*Log, error) {
 	l, err := createLog(path, info)
 	if err != nil {
@@ -44,6 +44,7 @@ func Create(path string, info Info) (*Log, error) {
 	return l, nil
 }
 
+// createLog is Create without the path in errors.
 func createLog(path string, info Info) (*Log, error) {
 	if err := info.checkLimits(); err != nil {
 		return nil, err
@@ -66,6 +67,7 @@ func createLog(path string, info Info) (*Log, error) {
 	return l, nil
 }
 
+// newHeader returns a header with a random id.
 func newHeader(info Info) (header, error) {
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -74,13 +76,14 @@ func newHeader(info Info) (header, error) {
 	return header{id: le.Uint64(id[:]), info: info}, nil
 }
 
+// newLog returns a Log for f, which has no records that are known yet.
 func newLog(path string, head header, f *os.File) *Log {
 	safe := newChunkIndex(head.len(), head.info.Chunks())
 	return &Log{path: path, head: head, f: f, chunks: safe, step: func(string) error { return nil }}
 }
 
-// writeHeader writes the header and gives the file its name. The lock on the temporary name
-// keeps any other Create away between the look and the rename.
+// writeHeader writes the header and gives the file its name. The lock on the temporary name excludes
+// any other Create between the check and the rename.
 func (l *Log) writeHeader() error {
 	if _, err := os.Lstat(l.path); err == nil {
 		return fault.New(fault.Conflict, "it exists").
@@ -108,6 +111,7 @@ func Open(path string) (*Log, error) {
 	return l, nil
 }
 
+// openLog is Open without the path in errors.
 func openLog(path string) (*Log, error) {
 	f, err := openLocked(path, 0)
 	if err != nil {
@@ -120,6 +124,7 @@ func openLog(path string) (*Log, error) {
 	return l, nil
 }
 
+// replayLog reads the records of f, which is locked, and truncates an incomplete tail.
 func replayLog(path string, f *os.File) (*Log, error) {
 	head, t, err := readHeader(f)
 	if err != nil {
@@ -137,6 +142,7 @@ func replayLog(path string, f *os.File) (*Log, error) {
 	return l, l.truncateTail()
 }
 
+// replayRecord reads and applies one record. An impossible one is errTorn.
 func (l *Log) replayRecord(s *scanner) error {
 	before := s.position
 	r, payload, err := s.nextRecord()
@@ -154,7 +160,7 @@ func (l *Log) replayRecord(s *scanner) error {
 	return nil
 }
 
-// truncateTail removes what follows the last whole record, so that the next one touches it.
+// truncateTail durably removes bytes after the last complete record.
 func (l *Log) truncateTail() error {
 	st, err := l.f.Stat()
 	if err != nil {
@@ -170,7 +176,7 @@ func (l *Log) truncateTail() error {
 	return kindOfIO(fdatasync(l.f))
 }
 
-// applyRecord takes a record that is in the file into account.
+// applyRecord updates the index with a record that is in the file.
 func (l *Log) applyRecord(r record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +184,7 @@ func (l *Log) applyRecord(r record) {
 	l.sealed = r.kind == kindSeal
 }
 
-// Info returns what Create was given.
+// Info returns the disk of the manifest.
 func (l *Log) Info() Info { return l.head.info }
 
 // Chunks returns the number of chunks of the disk.
@@ -187,24 +193,24 @@ func (l *Log) Chunks() int64 { return l.head.info.Chunks() }
 // Dropped returns how many bytes of the file Open had to cut off.
 func (l *Log) Dropped() int64 { return l.dropped }
 
-// Has reports whether a chunk is safe. Chunks outside the disk never are.
+// Has reports whether a chunk is durable. It returns false for chunks outside the disk.
 func (l *Log) Has(chunk int64) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.chunks.has(chunk)
 }
 
-// Missing returns how many chunks are not safe yet.
+// Missing returns the number of chunks that are not durable.
 func (l *Log) Missing() int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.chunks.missing
 }
 
-// Complete reports whether every chunk is safe.
+// Complete reports whether all chunks are durable.
 func (l *Log) Complete() bool { return l.Missing() == 0 }
 
-// Close releases the file and its lock. Everything appended is durable already.
+// Close releases the file and its lock. All appended runs are durable already.
 func (l *Log) Close() error {
 	l.ioMu.Lock()
 	defer l.ioMu.Unlock()
@@ -229,8 +235,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// Hash returns the hash of a safe chunk, and false if the chunk is not safe. It reads
-// the file each time: it is meant for samples.
+// Hash returns the hash of a durable chunk, and false for any other chunk. It reads the file in each
+// call, and is meant for samples.
 func (l *Log) Hash(chunk int64) (Hash, bool, error) {
 	l.ioMu.Lock()
 	defer l.ioMu.Unlock()
@@ -248,8 +254,8 @@ func (l *Log) Hash(chunk int64) (Hash, bool, error) {
 	return h, true, nil
 }
 
-// Recent returns up to n safe chunks from the newest records, a few of each: what a crash
-// of the storage would have hit first.
+// Recent returns up to n durable chunks from the newest records, at most four of each. A crash of the
+// storage affects them first.
 func (l *Log) Recent(n int) []int64 {
 	const each = 4
 	l.mu.RLock()

@@ -26,8 +26,8 @@ func (l *Log) Seal(ctx context.Context) (Hash, error) {
 	return l.root, nil
 }
 
-// sealFile syncs the folder also if the file was sealed before: a crash may have come
-// between the two.
+// sealFile seals the log. It also syncs the folder if the log is sealed already, because a crash may
+// have come between rename and sync.
 func (l *Log) sealFile(ctx context.Context) error {
 	if n := l.Missing(); n > 0 {
 		return fault.New(fault.Conflict, "%d of %d chunks are missing", n, l.Chunks()).
@@ -54,7 +54,8 @@ func (l *Log) rewriteSealed(ctx context.Context) error {
 	})
 }
 
-// replaceFile puts the file that write makes in the log's place; on an error the log is as it was.
+// replaceFile replaces the log by the file that write creates, with the given header. After an error
+// the log is unchanged. ioMu must be held.
 func (l *Log) replaceFile(head header, write func(*sealer) error) error {
 	if err := l.step("create"); err != nil {
 		return err
@@ -72,14 +73,15 @@ func (l *Log) replaceFile(head header, write func(*sealer) error) error {
 	return atomicfile.Unlock(old)
 }
 
-// useFile goes on with the file that s wrote.
+// useFile makes the file of s the file of the log.
 func (l *Log) useFile(s *sealer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.head, l.f, l.end, l.torn, l.chunks = s.head, s.f, s.tail, false, s.chunkIndex
+	l.head, l.f, l.end, l.torn, l.chunks = s.head, s.f, s.tail, false, s.chunks
 	l.root, l.sealed = s.root.sum(), s.sealed
 }
 
+// writeAndRename writes the file of s, syncs it, and gives it the name of the log.
 func (l *Log) writeAndRename(s *sealer, write func(*sealer) error) error {
 	if err := l.step("write"); err != nil {
 		return err
@@ -99,28 +101,29 @@ func (l *Log) writeAndRename(s *sealer, write func(*sealer) error) error {
 	return kindOfIO(os.Rename(s.f.Name(), l.path))
 }
 
-// A sealer writes the records of a log to a new file, in chunk order.
+// A sealer writes the records of a log to a new file in chunk order.
 type sealer struct {
 	recordBuilder
-	f          *os.File
-	head       header
-	chunkIndex *chunkIndex // chunks of the new file
-	root       *rootHash   // root of the written hashes
-	sealed     bool
-	page       []byte // hashes of one record, as read back from the log
-	hashes     []Hash // the same
+	f          *os.File    // new file
+	head       header      // header of the new file
+	chunks *chunkIndex // durable chunks in the new file
+	root       *rootHash   // root of the hashes that were written so far
+	sealed     bool        // the seal was written
+	page       []byte      // hashes of one record as bytes of the log
+	hashes     []Hash      // hashes of one record
 }
 
+// newSealer returns a sealer that has encoded the header h.
 func newSealer(h header, f *os.File) *sealer {
 	s := &sealer{
-		f: f, head: h, chunkIndex: newChunkIndex(h.len(), h.info.Chunks()),
+		f: f, head: h, chunks: newChunkIndex(h.len(), h.info.Chunks()),
 		root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen),
 	}
 	s.buf, s.tail = h.encodeHeader()
 	return s
 }
 
-// writeAll writes the durable chunks of a log.
+// writeAll writes the durable chunks of log, which from lists.
 func (s *sealer) writeAll(ctx context.Context, from *chunkIndex, log *os.File) error {
 	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {
@@ -140,14 +143,14 @@ func (s *sealer) writeAll(ctx context.Context, from *chunkIndex, log *os.File) e
 	return s.flushFile()
 }
 
-// writeSeal ends the file with the root. Every chunk was written.
+// writeSeal writes the last record with the root. All chunks must have been written.
 func (s *sealer) writeSeal() error {
 	s.buf = s.tail.appendRecord(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
 	s.sealed = true
 	return s.flushFile()
 }
 
-// copyRun adds a run of chunks of the log.
+// copyRun copies the chunks of r from log.
 func (s *sealer) copyRun(r record, log *os.File) error {
 	if r.kind == kindZeros {
 		s.addRun(Run{First: int64(r.first), Zeros: int64(r.count)})
@@ -167,29 +170,30 @@ func (s *sealer) copyRun(r record, log *os.File) error {
 	return nil
 }
 
-// flushFile writes the records that are ready to the file.
+// flushFile writes the encoded records to the file.
 func (s *sealer) flushFile() error {
 	at := s.tail.off - int64(len(s.buf))
 	if _, err := s.f.WriteAt(s.buf, at); err != nil {
 		return kindOfIO(err)
 	}
 	for _, r := range s.index {
-		s.chunkIndex.applyRecord(r)
+		s.chunks.applyRecord(r)
 	}
 	s.buf, s.index = s.buf[:0], s.index[:0]
 	return nil
 }
 
-// rootContext keeps roots apart from every other use of BLAKE3; see docs/formats.
+// rootContext separates roots from other uses of BLAKE3; see docs/formats.
 const rootContext = "github.com/decamp/decamp manifest root v1"
 
-// A rootHash computes the root: it depends on size, chunk size and the hashes in chunk
-// order, and on nothing else in the file.
+// A rootHash computes the root. The root depends on the disk size, the chunk size and the hashes in
+// chunk order, and on nothing else.
 type rootHash struct {
-	info Info
-	h    *blake3.Hasher
+	info Info           // disk of the hashes
+	h    *blake3.Hasher // BLAKE3 in its key derivation mode
 }
 
+// newRootHash returns a rootHash without chunks.
 func newRootHash(info Info) *rootHash {
 	h := blake3.NewDeriveKey(rootContext)
 	b := le.AppendUint64(nil, uint64(info.Size))
@@ -197,12 +201,14 @@ func newRootHash(info Info) *rootHash {
 	return &rootHash{info: info, h: h}
 }
 
+// addHashes adds the hashes of the next chunks.
 func (r *rootHash) addHashes(hashes []Hash) {
 	for i := range hashes {
 		r.h.Write(hashes[i][:])
 	}
 }
 
+// addZeros adds n zero chunks from chunk first.
 func (r *rootHash) addZeros(first, n int64) {
 	for c := first; c < first+n; c++ {
 		h := r.info.zeroHash(c)
@@ -210,6 +216,7 @@ func (r *rootHash) addZeros(first, n int64) {
 	}
 }
 
+// sum returns the root of the chunks so far.
 func (r *rootHash) sum() (root Hash) {
 	r.h.Sum(root[:0])
 	return root

@@ -9,17 +9,18 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Sealed is a complete manifest whose checksums and root were found right.
+// A Sealed is a complete manifest whose checksums and root were verified. It is safe for concurrent
+// use.
 type Sealed struct {
-	path  string
-	f     *os.File
-	info  Info
-	root  Hash
-	start position
+	path  string   // path of the manifest
+	f     *os.File // open file
+	info  Info     // disk of the manifest
+	root  Hash     // root in the last record
+	start position // position of the first record
 }
 
-// Load opens a sealed manifest for reading and checks all of it, in constant memory. A
-// manifest still being written is Conflict, a damaged one Corrupt. It takes no lock.
+// Load opens a sealed manifest for reading and verifies all of it, in constant memory. A manifest that
+// is still written is fault.Conflict, a damaged one fault.Corrupt. Load takes no lock.
 func Load(path string) (*Sealed, error) {
 	s, err := loadSealed(path)
 	if err != nil {
@@ -28,6 +29,7 @@ func Load(path string) (*Sealed, error) {
 	return s, nil
 }
 
+// loadSealed is Load without the path in errors.
 func loadSealed(path string) (*Sealed, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -40,6 +42,7 @@ func loadSealed(path string) (*Sealed, error) {
 	return s, nil
 }
 
+// checkFile reads the whole file and verifies its root.
 func (s *Sealed) checkFile() error {
 	head, t, err := readHeader(s.f)
 	if err != nil {
@@ -64,14 +67,14 @@ func (s *Sealed) checkFile() error {
 	return nil
 }
 
-// Info returns which disk the manifest belongs to.
+// Info returns the disk of the manifest.
 func (s *Sealed) Info() Info { return s.info }
 
-// Root returns the hash over all hashes: the same for the same disk content, however it
-// was copied.
+// Root returns the hash over all hashes. It is the same for the same content of a disk, however it was
+// copied.
 func (s *Sealed) Root() Hash { return s.root }
 
-// RootWith returns the root of the same disk with other hashes for some chunks, by number.
+// RootWith returns the root that the manifest would have with the hashes other, by chunk number.
 func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 	hashes, sum := s.Hashes(), newRootHash(s.info)
 	page := make([]Hash, 4096)
@@ -93,23 +96,21 @@ func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 // Close releases the file.
 func (s *Sealed) Close() error { return s.f.Close() }
 
-// Hashes returns a reader of the hashes in chunk order, from the first. Several may be
-// in use at once.
+// Hashes returns a reader of the hashes in chunk order. Several may be in use at the same time.
 func (s *Sealed) Hashes() *Hashes {
 	return &Hashes{scan: newScanner(s.f, s.start, s.info.Chunks()), info: s.info}
 }
 
-// Hashes reads the hashes of a sealed manifest from front to back.
+// Hashes reads the hashes of a sealed manifest from front to back. It is not safe for concurrent use.
 type Hashes struct {
-	scan  *scanner
-	info  Info
-	chunk int64  // the next one
-	page  []byte // hashes of the current record not given yet
-	zeros int64  // zero chunks of the current record not given yet
+	scan  *scanner // records of the file
+	info  Info     // disk of the manifest
+	chunk int64    // number of the next chunk
+	page  []byte   // remaining hashes of the current record
+	zeros int64    // number of remaining zero chunks of the current record
 }
 
-// Next fills dst with the hashes of the next chunks. It is io.ErrUnexpectedEOF if there
-// are fewer.
+// Next fills dst with the hashes of the next chunks. It returns io.ErrUnexpectedEOF if there are fewer.
 func (h *Hashes) Next(dst []Hash) error {
 	if int64(len(dst)) > h.info.Chunks()-h.chunk {
 		return io.ErrUnexpectedEOF
@@ -130,7 +131,7 @@ func (h *Hashes) Next(dst []Hash) error {
 	return nil
 }
 
-// nextPage goes to the next record when the current one is used up.
+// nextPage reads the next record if the current one is used up.
 func (h *Hashes) nextPage() error {
 	if h.zeros > 0 || len(h.page) > 0 {
 		return nil
@@ -153,7 +154,7 @@ func (h *Hashes) nextPage() error {
 	return nil
 }
 
-// readSeal reads the last record and returns the root in it.
+// readSeal reads the last record and returns its root. It must be called after the last chunk.
 func (h *Hashes) readSeal() (Hash, error) {
 	r, payload, err := h.scan.nextRecord()
 	switch {
@@ -176,11 +177,13 @@ func (h *Hashes) readSeal() (Hash, error) {
 	return Hash{}, err
 }
 
+// notSealedError returns the fault.Conflict error for a manifest that is still written.
 func notSealedError() error {
 	return fault.New(fault.Conflict, "not sealed: the copy of this disk is not finished").
 		WithHint("run the migration again; it continues where it stopped")
 }
 
+// damagedError returns a fault.Corrupt error with its remedy.
 func damagedError(format string, args ...any) error {
 	return fault.New(fault.Corrupt, format, args...).
 		WithHint("run the migration again: it keeps the part of the manifest that is whole and copies the rest again")

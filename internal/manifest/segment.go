@@ -6,27 +6,28 @@ import (
 )
 
 const (
-	segmentChunks = 4096
+	segmentChunks = 4096 // number of chunks of a segment
 
-	// mostPieces is how many pieces a segment is kept as. From there on a list of places
-	// is hardly larger, and quicker to change.
+	// number of pieces above which a segment is a list of places. Such a list is hardly larger, and
+	// changes faster.
 	mostPieces = 1024
 )
 
-// A segment is the places of segmentChunks chunks: as pieces, or one by one where they
-// are many. The zero segment has no places.
+// A segment has the places of segmentChunks chunks, as pieces or as a list. In the zero segment all
+// chunks are missing.
 type segment struct {
-	pieces []piece  // pieces in order, the first from chunk 0; nil if none has a place
-	places []uint32 // places of the chunks; nil while there are pieces
+	pieces []piece  // pieces in order, the first from chunk 0; nil if all chunks are missing or places is used
+	places []uint32 // place of each chunk; nil if pieces are used
 }
 
-// A piece is chunks that continue one another: without a place, zeros, or hashes in a row.
+// A piece is a range of chunks that continue each other: missing, zeros, or hashes that are adjacent in
+// the file.
 type piece struct {
-	first uint32 // chunk of the segment; the piece ends where the next one begins
-	at    uint32 // its place
+	first uint32 // first chunk in the segment; the piece ends at the next one
+	at    uint32 // place of the first chunk
 }
 
-// placeOf returns the place of chunk c.
+// placeOf returns the place of chunk c of the segment.
 func (s *segment) placeOf(c uint32) uint32 {
 	if s.places != nil {
 		return s.places[c]
@@ -35,7 +36,7 @@ func (s *segment) placeOf(c uint32) uint32 {
 	return at
 }
 
-// pieceAt returns the place of chunk c, and how many chunks from it on continue one another.
+// pieceAt returns the place of chunk c, and the number of chunks from c on that continue each other.
 func (s *segment) pieceAt(c uint32) (at, n uint32) {
 	if s.places != nil {
 		return s.places[c], s.countFollowing(c)
@@ -48,7 +49,8 @@ func (s *segment) pieceAt(c uint32) (at, n uint32) {
 	return placeAfter(p.at, c-p.first), s.pieceEnd(i) - c
 }
 
-// countFollowing counts the chunks from c on whose places continue one another.
+// countFollowing returns the number of chunks from c on whose places continue each other. places must
+// be in use.
 func (s *segment) countFollowing(c uint32) uint32 {
 	n := uint32(1)
 	for c+n < segmentChunks && s.places[c+n] == placeAfter(s.places[c], n) {
@@ -57,11 +59,12 @@ func (s *segment) countFollowing(c uint32) uint32 {
 	return n
 }
 
-// findPiece returns the index of the piece that has chunk c.
+// findPiece returns the index of the piece that contains chunk c. pieces must be in use.
 func (s *segment) findPiece(c uint32) int {
 	return sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].first > c }) - 1
 }
 
+// pieceEnd returns the first chunk after piece i.
 func (s *segment) pieceEnd(i int) uint32 {
 	if i+1 < len(s.pieces) {
 		return s.pieces[i+1].first
@@ -69,8 +72,8 @@ func (s *segment) pieceEnd(i int) uint32 {
 	return segmentChunks
 }
 
-// setPlaces gives n chunks from first on places that continue one another from at. It returns
-// how many more chunks are without a place than before.
+// setPlaces sets the places of n chunks from first, beginning with at. It returns by how much the
+// number of missing chunks grows.
 func (s *segment) setPlaces(first, n, at uint32) (missing int64) {
 	missing = -int64(s.countMissing(first, n))
 	if at == noPlace {
@@ -86,7 +89,7 @@ func (s *segment) setPlaces(first, n, at uint32) (missing int64) {
 	return missing
 }
 
-// countMissing counts the chunks from first on, n of them, that have no place.
+// countMissing returns the number of missing chunks among n from first.
 func (s *segment) countMissing(first, n uint32) (none uint32) {
 	for c := first; c < first+n; {
 		at, m := s.pieceAt(c)
@@ -99,7 +102,7 @@ func (s *segment) countMissing(first, n uint32) (none uint32) {
 	return none
 }
 
-// setPiece puts a piece among the others, which it cuts and joins.
+// setPiece inserts a piece. It cuts overlapping pieces, and joins neighbours that continue each other.
 func (s *segment) setPiece(first, n, at uint32) {
 	if s.pieces == nil {
 		s.pieces = []piece{{0, noPlace}}
@@ -127,7 +130,7 @@ func (s *segment) setPiece(first, n, at uint32) {
 	}
 }
 
-// appendPiece appends p to list, unless it continues the last one there.
+// appendPiece appends p to list, unless p continues the last piece.
 func appendPiece(list []piece, p piece) []piece {
 	if n := len(list); n > 0 && isContinued(list[n-1], p) {
 		return list
@@ -135,10 +138,10 @@ func appendPiece(list []piece, p piece) []piece {
 	return append(list, p)
 }
 
-// isContinued reports whether b, which begins where a ends, is a further part of it.
+// isContinued reports whether b, which begins at the end of a, continues a.
 func isContinued(a, b piece) bool { return placeAfter(a.at, b.first-a.first) == b.at }
 
-// expandPlaces writes the pieces out as places.
+// expandPlaces replaces the pieces by a list of places.
 func (s *segment) expandPlaces() {
 	places := make([]uint32, segmentChunks)
 	for i, p := range s.pieces {

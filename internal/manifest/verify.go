@@ -15,37 +15,37 @@ import (
 
 // VerifyOptions tune Verify; the zero value is right for images on local storage.
 type VerifyOptions struct {
-	// Window is the bytes read and compared at once, rounded up to whole chunks.
-	// Default 4 MiB, or what the source prefers if that is more.
+	// Window is the number of bytes that are read and compared at once, rounded up to whole chunks. The
+	// default is 4 MiB, or the request size that the source prefers if that is larger.
 	Window int64
 
-	// Windows is how many are in memory at once. Default 8: reading and BLAKE3 are
-	// several times faster than MD5, so that more only wait for it.
+	// Windows is the number of windows in memory. The default is 8. Reading and BLAKE3 are several times
+	// faster than MD5, so more windows only wait.
 	Windows int
 
-	// MaxBad is how many bad chunks the report names; all are counted. Default 100.
+	// MaxBad is the largest number of bad chunks in the report. All are counted. The default is 100.
 	MaxBad int
 
-	// NoSums leaves SHA-256 and MD5 out of the report. They must go over every byte in
-	// order, holes too: on a disk that is mostly empty they are all that takes time.
+	// NoSums leaves SHA-256 and MD5 out of the report. They are computed over every byte in order,
+	// including holes, and dominate the time for a disk that is mostly empty.
 	NoSums bool
 
-	// Proven has the chunks that need not be read: they were read back since they were
-	// written. Nil: all are read. It takes away the sums, which go over every byte.
+	// Proven reports whether a chunk need not be read, because it was verified after it was written. nil
+	// reads all chunks. It implies NoSums, and windows of one chunk.
 	Proven func(chunk int64) bool
 
-	// Progress reports the totals after every window, in order, from one goroutine. Nil is
-	// fine.
+	// Progress receives the totals after every window, in order, from one goroutine. It may be nil.
 	Progress func(Progress)
 }
 
-// Progress counts bytes of a disk that is verified. Done reaches Size at the end.
+// Progress counts the bytes of a disk during Verify. Done reaches Size at the end.
 type Progress struct {
-	Size int64 // the whole disk
-	Done int64 // compared, or proven before
+	Size int64 // size of the disk
+	Done int64 // compared, or verified before
 	Read int64 // bytes of Done that were read from the image: neither holes nor verified before
 }
 
+// withDefaults returns o with its zero values replaced.
 func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 	if o.Proven != nil {
 		o.NoSums, o.Window = true, ChunkSize
@@ -98,17 +98,19 @@ func Verify(ctx context.Context, src disk.Source, s *Sealed, o VerifyOptions) (R
 	return v.report, nil
 }
 
+// A verifier is the state of one Verify.
 type verifier struct {
-	src    disk.Source
-	want   *Hashes
-	info   Info
-	o      VerifyOptions
-	work   chan *window   // windows to compare; describe closes it
-	queues []chan *window // windows for each follower, in disk order; describe closes them
-	free   chan *window   // never closed
-	report Report
+	src    disk.Source    // image to read
+	want   *Hashes        // hashes of the manifest; only sendWindows uses it
+	info   Info           // disk of the manifest
+	o      VerifyOptions  // options without zero values
+	work   chan *window   // windows to compare; sendWindows closes it
+	queues []chan *window // windows for each stage, in disk order; sendWindows closes them
+	free   chan *window   // unused windows; never closed
+	report Report         // result; only countWindow changes it while stages run
 }
 
+// newVerifier returns a verifier with unused windows.
 func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	v := &verifier{src: src, want: s.Hashes(), info: s.info, o: o}
 	v.report = Report{Disk: s.info.Disk, Root: s.root}
@@ -121,6 +123,7 @@ func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	return v
 }
 
+// runStages runs all stages to their end, and completes the report.
 func (v *verifier) runStages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sha, md := sha256.New(), md5.New()
@@ -145,8 +148,8 @@ func (v *verifier) runStages(ctx context.Context) error {
 	return nil
 }
 
-// sendWindows sends the windows of the disk, in order, to compare and to the followers.
-// Their channels have room for all windows there are, so only free is waited for.
+// sendWindows sends the windows of the disk, in order, to compareWindows and the stages. Their channels
+// have space for all windows, so it waits only for a free window.
 func (v *verifier) sendWindows(ctx context.Context) error {
 	for off := int64(0); off < v.info.Size; off += v.o.Window {
 		w, err := receive(ctx, v.free)
@@ -168,7 +171,7 @@ func (v *verifier) sendWindows(ctx context.Context) error {
 	return nil
 }
 
-// prepareWindow makes w the window at off.
+// prepareWindow makes w the window at off, with its hashes from the manifest.
 func (v *verifier) prepareWindow(ctx context.Context, w *window, off int64) error {
 	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
 	proven := v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
@@ -184,8 +187,8 @@ func (v *verifier) prepareWindow(ctx context.Context, w *window, off int64) erro
 	return nil
 }
 
-// isHole reports whether r needs no reading. Verified chunks are not queried: that would read the
-// tables of each chunk of the disk.
+// isHole reports whether all of r is a hole. It does not query verified chunks, because that would read
+// the tables of each chunk.
 func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool, error) {
 	if proven {
 		return false, nil
@@ -197,7 +200,7 @@ func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool,
 	return zeroBytes(extents) == r.Len, nil
 }
 
-// zeroBytes returns how many bytes the extents call zeros.
+// zeroBytes returns the number of zero bytes according to the extents.
 func zeroBytes(extents []disk.Extent) (n int64) {
 	for _, e := range extents {
 		if e.Kind == disk.Zero {
@@ -207,7 +210,7 @@ func zeroBytes(extents []disk.Extent) (n int64) {
 	return n
 }
 
-// compareWindows reads windows and notes which of their chunks differ.
+// compareWindows reads windows and records which chunks differ. Several goroutines run it.
 func (v *verifier) compareWindows(ctx context.Context) error {
 	for {
 		w, err := receive(ctx, v.work)
@@ -228,7 +231,7 @@ func (v *verifier) compareWindows(ctx context.Context) error {
 	}
 }
 
-// addStage adds a stage that sees the windows in disk order, once they are compared.
+// addStage starts a stage that receives the windows in disk order after they are compared.
 func (v *verifier) addStage(ctx context.Context, g *errgroup.Group, stage func(*window)) {
 	queue := make(chan *window, v.o.Windows)
 	v.queues = append(v.queues, queue)
@@ -249,6 +252,7 @@ func (v *verifier) addStage(ctx context.Context, g *errgroup.Group, stage func(*
 	})
 }
 
+// countWindow is the stage that adds a window to the report and reports progress.
 func (v *verifier) countWindow(w *window) {
 	r := &v.report
 	r.Bytes += w.Len
@@ -263,8 +267,8 @@ func (v *verifier) countWindow(w *window) {
 	v.o.Progress(Progress{Size: v.info.Size, Done: r.Bytes, Read: r.Read()})
 }
 
-// receive receives from c. It returns the zero value when c is closed or ctx ends, and an
-// error only in the second case.
+// receive receives from c. It returns the zero value if c is closed or ctx ends, and an error only if
+// ctx ends.
 func receive[T any](ctx context.Context, c <-chan T) (T, error) {
 	select {
 	case v := <-c:

@@ -7,20 +7,21 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A window is a part of the disk on its way through Verify. describe owns it until it is
-// sent, one compare until ready is closed; from then on it is only read, until the last
-// of its users hands it back.
+// A window is a part of the disk during Verify. sendWindows owns it until it is sent. Then one
+// compareWindows owns it until ready is closed. After that it is only read, until its last user returns
+// it.
 type window struct {
 	disk.Range
-	zero   bool   // a hole: buf is not used
-	proven bool   // the window needs no reading
-	buf    []byte // buffer of the largest window, allocated at the first read
-	want   []Hash
-	bad    []Bad
-	ready  chan struct{}
-	users  atomic.Int32
+	zero   bool          // a hole: buf is not used
+	proven bool          // the window needs no reading
+	buf    []byte        // memory of the size of the largest window; nil until the first read
+	want   []Hash        // hashes of the chunks in the manifest
+	bad    []Bad         // chunks that differ
+	ready  chan struct{} // closed when the window is compared
+	users  atomic.Int32  // number of stages that have not finished with the window
 }
 
+// resetFor prepares w for range r and that many users.
 func (w *window) resetFor(r disk.Range, zero bool, users int) {
 	w.Range, w.zero, w.bad = r, zero, w.bad[:0]
 	w.ready = make(chan struct{})
@@ -32,7 +33,7 @@ func (w *window) resetFor(r disk.Range, zero bool, users int) {
 	}
 }
 
-// buffer returns room for the window's bytes; size is that of the largest window.
+// buffer returns memory for the window's bytes. size is the size of the largest window.
 func (w *window) buffer(size int64) []byte {
 	if w.buf == nil {
 		w.buf = disk.AlignedMemory(size)
@@ -40,7 +41,7 @@ func (w *window) buffer(size int64) []byte {
 	return w.buf[:w.Len]
 }
 
-// chunkBytes returns the bytes of the window's chunk number i.
+// chunkBytes returns the bytes of chunk i of the window.
 func (w *window) chunkBytes(i int) []byte {
 	off := int64(i) * ChunkSize
 	n := min(ChunkSize, w.Len-off)
@@ -61,6 +62,7 @@ func (w *window) compareChunks(info Info) {
 	}
 }
 
+// hashChunk returns the hash of chunk i of the window, which is chunk n of the disk.
 func (w *window) hashChunk(info Info, i int, n int64) Hash {
 	if w.zero {
 		return info.zeroHash(n)
@@ -68,7 +70,7 @@ func (w *window) hashChunk(info Info, i int, n int64) Hash {
 	return HashOf(w.chunkBytes(i))
 }
 
-// addTo adds the window's bytes to a hash, which never fails.
+// addTo writes the window's bytes to a hash. Writing to a hash never fails.
 func (w *window) addTo(to io.Writer) {
 	for i := range w.want {
 		to.Write(w.chunkBytes(i))
