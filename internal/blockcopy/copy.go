@@ -54,22 +54,20 @@ type Options struct {
 	// disk with unknown changes. It requires a Manifest.
 	Compare bool
 
-	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
-	// large enough that O_DIRECT writes cost little, small enough that twenty fit in
-	// 40 MiB.
+	// Window is the size of one buffer in bytes, a multiple of the chunk size. The default is 2 MiB.
+	// O_DIRECT writes of this size cost little, and twenty buffers need only 40 MiB.
 	Window int64
 
-	// Readers and Writers are how many windows are filled and emptied at once. Default:
-	// what the ends hint, else 4 each.
+	// Readers and Writers are the numbers of windows that are filled and emptied at the same time. The
+	// defaults are the hints of source and target, else 4 each.
 	Readers, Writers int
 
-	// Span is how many bytes a reader takes at once. Default: the source's hint, else
-	// 16 MiB.
+	// Span is the number of bytes that a reader reads in one piece. The default is the hint of the source,
+	// else 16 MiB.
 	Span int64
 
-	// CheckpointBytes and CheckpointEvery bound what a crash costs: after so many bytes
-	// held, or so long since the last, the image is synced and the manifest written.
-	// Defaults 1 GiB and 5 s.
+	// CheckpointBytes and CheckpointEvery limit what a crash costs. After that many bytes or that time,
+	// the image is synced and the manifest written. The defaults are 1 GiB and 5 s.
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
@@ -88,11 +86,11 @@ type Options struct {
 
 // Progress counts bytes of the disk. Done + Skipped reaches Size at the end.
 type Progress struct {
-	Size    int64 `json:"size"`    // the whole disk
-	Done    int64 `json:"done"`    // held by this Copy: data and zeros
-	Skipped int64 `json:"skipped"` // safe before this Copy began
-	Read    int64 `json:"read"`    // asked of the source
-	Written int64 `json:"written"` // given to Target.WriteAt
+	Size    int64 `json:"size"`    // size of the disk
+	Done    int64 `json:"done"`    // data and zeros that this Copy wrote
+	Skipped int64 `json:"skipped"` // durable before this Copy began
+	Read    int64 `json:"read"`    // requested from the source
+	Written int64 `json:"written"` // passed to Target.WriteAt
 	Times
 }
 
@@ -110,16 +108,16 @@ type Times struct {
 	WriterHash time.Duration `json:"writerHash,omitempty"`
 }
 
-// Result is what happened.
+// A Result is the outcome of a copy, also of one that failed.
 type Result struct {
 	Progress
-	Elapsed     time.Duration `json:"elapsed"`
-	Checkpoints int           `json:"checkpoints"`      // times the image was synced
-	SyncTime    time.Duration `json:"syncTime"`         // spent in those syncs
-	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
+	Elapsed     time.Duration `json:"elapsed"`          // duration of the copy
+	Checkpoints int           `json:"checkpoints"`      // number of syncs of the image
+	SyncTime    time.Duration `json:"syncTime"`         // total duration of these syncs
+	Rotten      int64         `json:"rotten,omitempty"` // chunks of the image that Patch found to differ from the manifest
 }
 
-// Then returns the sum of r and next, a later copy into the same image. What r did, next skipped.
+// Then returns the sum of r and next, a later copy into the same image, which skipped what r did.
 func (r Result) Then(next Result) Result {
 	next.Done += r.Done
 	next.Skipped -= r.Done
@@ -138,9 +136,9 @@ func (r Result) Then(next Result) Result {
 	return next
 }
 
-// Copy copies src into dst, which must be of the same size. On success the whole disk is
-// in the manifest and dst is synced, but not finished. Cancelling ctx stops within the
-// requests in flight and leaves an image that a later Copy resumes.
+// Copy copies src into dst, which must have the same size. On success the whole disk is in the manifest
+// and dst is synced, but not finished. If ctx is cancelled, Copy ends after the running requests and
+// leaves an image that a later Copy resumes. The Result is valid also after an error.
 func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Result, error) {
 	if src.Size() != dst.Size() {
 		return Result{}, fmt.Errorf("source has %d bytes, target %d", src.Size(), dst.Size())
@@ -148,7 +146,7 @@ func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Res
 	return newCopy(src, dst, o).runCopy(ctx)
 }
 
-// runCopy wires the stages of the package comment, in its order.
+// runCopy starts the stages of the package comment and waits for their end.
 func (c *copier) runCopy(ctx context.Context) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	spans := make(chan span)                // closed by describe
@@ -167,25 +165,27 @@ func (c *copier) runCopy(ctx context.Context) (Result, error) {
 	return c.finishCopy(ctx, g.Wait())
 }
 
-// copier is one Copy under way.
+// A copier is the state of one Copy.
 type copier struct {
 	Options
-	size    int64       // bytes of the disk
-	src     disk.Source // source of the disk; nil for a feed
-	dst     disk.Target
-	windows *windowPool
-	ledger  *checkpointer
-	times   times
-	began   time.Time
+	size    int64         // size of the disk in bytes
+	src     disk.Source   // source of the disk; nil for a feed
+	dst     disk.Target   // image to write
+	windows *windowPool   // buffers for reads and writes
+	ledger  *checkpointer // written chunks that are not durable yet
+	times   times         // times of all workers
+	began   time.Time     // start of the copy by Options.Now
 }
 
+// newCopy returns a copier from src to dst.
 func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
 	c := newCopier(src.Size(), src.Hints(), dst, o)
 	c.src = src
 	return c
 }
 
-// newCopier is for a disk of size bytes. from are the source's preferences.
+// newCopier returns a copier for a disk of size bytes, with the defaults of o filled in. from are the
+// hints of the source.
 func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier {
 	to := dst.Hints()
 	o.Window = roundUp(min(cmp.Or(o.Window, defaultWindow), max(size, 1)), manifest.ChunkSize)
@@ -203,26 +203,26 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 	return c
 }
 
-// usefulWindows returns the number of useful windows: a disk of fewer never fills more, and memory that the
-// collector gave back before is cleared for any user.
+// usefulWindows returns the number of windows. A disk of few windows never fills more, and memory that
+// the collector returned to the system must be cleared again before use.
 func usefulWindows(size int64, o Options) int {
 	return int(min(int64(o.Readers+o.Writers), max(1, roundUp(size, o.Window)/o.Window)))
 }
 
 const (
-	defaultWindow          = 2 << 20
-	defaultWorkers         = 4
-	defaultSpan            = 16 << 20
-	defaultCheckpointBytes = 1 << 30
-	defaultCheckpointEvery = 5 * time.Second
+	defaultWindow          = 2 << 20         // Options.Window by default, in bytes
+	defaultWorkers         = 4               // Options.Readers and Writers without a hint
+	defaultSpan            = 16 << 20        // Options.Span without a hint, in bytes
+	defaultCheckpointBytes = 1 << 30         // Options.CheckpointBytes by default
+	defaultCheckpointEvery = 5 * time.Second // Options.CheckpointEvery by default
 
-	// lastSync is how long the final sync of a cancelled copy may take before we leave
-	// without it: the chunks it would have made safe are copied again.
+	// time limit of the final sync of a cancelled copy. Chunks that it does not make durable are copied
+	// again.
 	lastSync = 2 * time.Minute
 )
 
-// finishCopy makes the written chunks durable after the end of the copy, also after an error, and adds up
-// the result.
+// finishCopy makes the written chunks durable, also after an error, and returns the result. err is the
+// error of the stages. A copy that did not cover the whole disk is an error.
 func (c *copier) finishCopy(ctx context.Context, err error) (Result, error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
 	defer cancel()
@@ -235,9 +235,10 @@ func (c *copier) finishCopy(ctx context.Context, err error) (Result, error) {
 	return res, err
 }
 
-// times adds up where the workers spent their time.
+// A times is the sum of the times of a copy's workers. It is safe for concurrent use.
 type times struct{ pace, read, hash, wait, write stopwatch }
 
+// snapshot returns the times so far.
 func (t *times) snapshot(writers int) Times {
 	return Times{
 		ReadTime: t.read.Duration(), PaceWait: t.pace.Duration(), HashTime: t.hash.Duration(),
@@ -245,10 +246,14 @@ func (t *times) snapshot(writers int) Times {
 	}
 }
 
-// stopwatch adds up durations from many goroutines.
+// A stopwatch is a sum of durations. It is safe for concurrent use.
 type stopwatch struct{ ns atomic.Int64 }
 
-func (s *stopwatch) addSince(t time.Time)    { s.ns.Add(int64(time.Since(t))) }
+// addSince adds the time since t.
+func (s *stopwatch) addSince(t time.Time) { s.ns.Add(int64(time.Since(t))) }
+
+// Duration returns the sum.
 func (s *stopwatch) Duration() time.Duration { return time.Duration(s.ns.Load()) }
 
+// roundUp rounds n up to a multiple of unit.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

@@ -11,7 +11,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// readSpans is one reader: it takes spans until there are no more.
+// readSpans is the main loop of a reader. It returns when spans is closed.
 func (c *copier) readSpans(ctx context.Context, spans <-chan span, filled chan<- *window) error {
 	for {
 		select {
@@ -28,7 +28,7 @@ func (c *copier) readSpans(ctx context.Context, spans <-chan span, filled chan<-
 	}
 }
 
-// readSpan reads a span window by window and passes each on.
+// readSpan reads a span window by window, and sends each window to the writers.
 func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) error {
 	p := newSpanReader(c, s)
 	defer p.closeStream()
@@ -59,8 +59,8 @@ func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) er
 	return nil
 }
 
-// waitForPace waits until n bytes may be asked of the source. Nothing is held meanwhile but the
-// connection that an earlier window left open.
+// waitForPace waits until n bytes may be requested from the source. The reader holds no window
+// meanwhile, only a connection that an earlier window left open.
 func (c *copier) waitForPace(ctx context.Context, n int64) error {
 	if c.Pace == nil || n == 0 {
 		return nil
@@ -69,30 +69,33 @@ func (c *copier) waitForPace(ctx context.Context, n int64) error {
 	return c.Pace(ctx, n)
 }
 
+// takeWindow waits for an empty window, and counts the time.
 func (c *copier) takeWindow(ctx context.Context, r disk.Range) (*window, error) {
 	defer c.times.wait.addSince(time.Now())
 	return c.windows.take(ctx, r)
 }
 
-// sendWindow gives a full window to the writers.
+// sendWindow sends a full window to the writers, and counts the time.
 func (c *copier) sendWindow(ctx context.Context, filled chan<- *window, w *window) error {
 	defer c.times.wait.addSince(time.Now())
 	return send(ctx, filled, w)
 }
 
-// A pass reads the data of one span from front to back.
+// A spanReader reads the data of one span from front to back. It is not safe for concurrent use.
 type spanReader struct {
-	c      *copier
+	c *copier // copy that the span belongs to
+	// Hints.Stream of the source; nil if ReadAt is equally fast
 	stream func(context.Context, disk.Range) (io.ReadCloser, error)
-	todo   []disk.Range  // data not read yet; the first is what body delivers
-	body   io.ReadCloser // open on todo[0]; nil when no stream is open
+	todo   []disk.Range  // data that is not read yet; body is a stream of the first range
+	body   io.ReadCloser // open stream of todo[0]; nil if there is none
 }
 
+// newSpanReader returns a reader at the beginning of s.
 func newSpanReader(c *copier, s span) *spanReader {
 	return &spanReader{c: c, stream: c.src.Hints().Stream, todo: s.data}
 }
 
-// dataIn returns the number of bytes of r to read.
+// dataIn returns the number of bytes in r that are still to be read.
 func (p *spanReader) dataIn(r disk.Range) (n int64) {
 	for _, d := range p.todo {
 		n += d.Intersect(r).Len
@@ -100,7 +103,8 @@ func (p *spanReader) dataIn(r disk.Range) (n int64) {
 	return n
 }
 
-// openStream opens the stream of the next data, if there is any and it is not open.
+// openStream opens a stream of the next data, unless it is open, the source has no streams, or no data
+// is left.
 func (p *spanReader) openStream(ctx context.Context) error {
 	if p.stream == nil || p.body != nil || len(p.todo) == 0 {
 		return nil
@@ -114,7 +118,7 @@ func (p *spanReader) openStream(ctx context.Context) error {
 	return nil
 }
 
-// fillWindow fills the window: data from the source, zeros between.
+// fillWindow fills the window with data of the source, and zeros between the data.
 func (p *spanReader) fillWindow(ctx context.Context, w *window) error {
 	pos := w.Off
 	for len(p.todo) > 0 {
@@ -132,7 +136,7 @@ func (p *spanReader) fillWindow(ctx context.Context, w *window) error {
 	return nil
 }
 
-// readPart reads part, which is the front of todo[0], and takes it off.
+// readPart reads part, which must be at the beginning of todo[0], into b and removes it from todo.
 func (p *spanReader) readPart(ctx context.Context, b []byte, part disk.Range) error {
 	if err := p.openStream(ctx); err != nil {
 		return err
@@ -156,6 +160,7 @@ func (p *spanReader) readPart(ctx context.Context, b []byte, part disk.Range) er
 	return nil
 }
 
+// closeStream closes the stream, if one is open.
 func (p *spanReader) closeStream() error {
 	if p.body == nil {
 		return nil
@@ -165,14 +170,15 @@ func (p *spanReader) closeStream() error {
 	return err
 }
 
-// zeroGrain is the smallest run of zeros that is kept out of the image: a qcow2 cluster,
-// and a length any file system can leave as a hole.
+// zeroGrain is the smallest run of zeros that is not written, in bytes: a qcow2 cluster, and a length
+// that any file system can leave as a hole.
 const zeroGrain = 64 << 10
 
+// zeros is compared with grains; it is never written.
 var zeros [zeroGrain]byte
 
-// hashWindow finds the parts of the window that are not zero, and hashes its chunks, while they are in the
-// processor's cache.
+// hashWindow finds the parts of the window that are not zero, and hashes its chunks while they are in
+// the processor's cache.
 func (c *copier) hashWindow(w *window) {
 	defer c.times.hash.addSince(time.Now())
 	for off := int64(0); off < w.Len; off += manifest.ChunkSize {
@@ -188,7 +194,7 @@ func (c *copier) hashWindow(w *window) {
 	}
 }
 
-// findData adds the grains of chunk that are not zero to w.data.
+// findData adds the grains of chunk that are not zero to w.data. It reports whether there are any.
 func findData(w *window, chunk []byte, off int64) (found bool) {
 	for len(chunk) > 0 {
 		grain := chunk[:min(zeroGrain, len(chunk))]

@@ -42,8 +42,8 @@ func Receive(ctx context.Context, feed disk.Feed, dst disk.Target, o Options) (R
 	return res, err
 }
 
-// runFeed wires the stages. A feed that fails ends the parts, but nothing else: those that
-// came are written, so that less is missing the next time.
+// runFeed starts the stages and waits for their end. If the feed fails, the parts that it delivered
+// before are still written, so that the next attempt has less to copy.
 func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	parts := make(chan disk.Part, c.Readers) // closed by receive
@@ -65,7 +65,8 @@ func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	return c.finishCopy(ctx, feedError(err, fed))
 }
 
-// feedError returns what went wrong: in the feed, or elsewhere, which cancels the feed.
+// feedError combines the errors of the stages and of the feed. An error of a stage cancels the feed;
+// that error of the feed is ignored.
 func feedError(err, fed error) error {
 	switch {
 	case err == nil:
@@ -76,7 +77,7 @@ func feedError(err, fed error) error {
 	return errors.Join(fed, err)
 }
 
-// receiveParts takes the feed apart.
+// receiveParts requests the parts of the feed, and sends them and the zeros between them.
 func (c *copier) receiveParts(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
 	var pos int64
 	for {
@@ -96,7 +97,7 @@ func (c *copier) receiveParts(ctx context.Context, feed disk.Feed, parts chan<- 
 	}
 }
 
-// nextPart waits for the feed.
+// nextPart waits for the next part, and counts the time.
 func (c *copier) nextPart(ctx context.Context, feed disk.Feed) (disk.Part, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -105,7 +106,8 @@ func (c *copier) nextPart(ctx context.Context, feed disk.Feed) (disk.Part, error
 	return feed.Next(ctx, c.Window)
 }
 
-// sendPart hands on the zeros from pos to p, and p, unless it is safe.
+// sendPart sends the zeros from pos to p, and then p unless it is durable. Parts must be whole windows
+// in ascending order.
 func (c *copier) sendPart(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
 	r := p.Range()
 	whole := disk.Range{Off: r.Off, Len: min(c.Window, c.size-r.Off)}
@@ -123,7 +125,7 @@ func (c *copier) sendPart(ctx context.Context, pos int64, p disk.Part, parts cha
 	return send(ctx, parts, p)
 }
 
-// isRangeListed reports whether the manifest has every chunk of r.
+// isRangeListed reports whether the manifest has all chunks of r.
 func (c *copier) isRangeListed(r disk.Range) bool {
 	for off := r.Off; off < r.End(); off += manifest.ChunkSize {
 		if !c.isListed(off) {
@@ -133,7 +135,7 @@ func (c *copier) isRangeListed(r disk.Range) bool {
 	return true
 }
 
-// sendGap hands on the zeros of r, without the chunks that are safe.
+// sendGap sends the zeros of r without the chunks that are durable.
 func (c *copier) sendGap(ctx context.Context, r disk.Range, filled chan<- *window) error {
 	for off := r.Off; off < r.End(); {
 		todo, ok := c.nextMissing(off, r.End())
@@ -148,7 +150,7 @@ func (c *copier) sendGap(ctx context.Context, r disk.Range, filled chan<- *windo
 	return nil
 }
 
-// fillParts is one filler: it takes parts until there are no more.
+// fillParts is the main loop of a filler. It returns when parts is closed.
 func (c *copier) fillParts(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
 	for p := range parts {
 		err := c.fillPart(ctx, p, filled)
@@ -160,7 +162,7 @@ func (c *copier) fillParts(ctx context.Context, parts <-chan disk.Part, filled c
 	return nil
 }
 
-// fillPart makes a window of a part and passes it on.
+// fillPart fills a window from a part, and sends it to the writers.
 func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *window) error {
 	w, err := c.takeWindow(ctx, p.Range())
 	if err != nil {

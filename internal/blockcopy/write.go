@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// writeWindows is one writer: it empties windows until there are no more.
+// writeWindows is the main loop of a writer. It returns when filled is closed.
 func (c *copier) writeWindows(ctx context.Context, filled <-chan *window) error {
 	for {
 		select {
@@ -26,7 +26,7 @@ func (c *copier) writeWindows(ctx context.Context, filled <-chan *window) error 
 	}
 }
 
-// writeWindow writes one window, gives it back and books its chunks as held.
+// writeWindow writes one window, records its chunks as written, and returns it to the pool.
 func (c *copier) writeWindow(ctx context.Context, w *window) error {
 	parts, err := c.rangesToWrite(w)
 	for _, r := range parts {
@@ -41,8 +41,8 @@ func (c *copier) writeWindow(ctx context.Context, w *window) error {
 	return err
 }
 
-// rangesToWrite returns the runs of chunks of the window to write: all of them, or with Compare those whose
-// hash differs from the manifest. Those are removed from the manifest first.
+// rangesToWrite returns the ranges of the window to write. These are all chunks or, with Compare, those
+// whose hash differs from the manifest. It removes the latter from the manifest.
 func (c *copier) rangesToWrite(w *window) (parts []disk.Range, err error) {
 	if !c.Compare {
 		return []disk.Range{w.Range}, nil
@@ -67,7 +67,7 @@ func (c *copier) rangesToWrite(w *window) (parts []disk.Range, err error) {
 	return parts, nil
 }
 
-// writeRange gives the target a part of the window: its data as writes, the rest as zeros.
+// writeRange writes a range of the window: its data with WriteAt, the rest with Zero.
 func (c *copier) writeRange(ctx context.Context, w *window, part disk.Range) error {
 	defer c.times.write.addSince(time.Now())
 	pos := part.Off
@@ -87,6 +87,7 @@ func (c *copier) writeRange(ctx context.Context, w *window, part disk.Range) err
 	return c.zeroRange(ctx, disk.Range{Off: pos, Len: part.End() - pos})
 }
 
+// zeroRange zeroes r unless it is empty.
 func (c *copier) zeroRange(ctx context.Context, r disk.Range) error {
 	if r.Empty() {
 		return nil
