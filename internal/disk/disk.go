@@ -9,7 +9,6 @@
 // data).
 //
 // All offsets and lengths are in bytes. Disk sizes are multiples of 512; nothing here requires more.
-// requires more.
 package disk
 
 import (

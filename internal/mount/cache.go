@@ -9,23 +9,25 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// cache is the memory of one mount, shared by all files that are open.
+// A cache is the memory of one mount, shared by all open files. It is safe for concurrent use. Unless
+// noted otherwise, its methods require mu.
 type cache struct {
-	now func() time.Time
+	now func() time.Time // clock; tests replace it
 
 	mu      sync.Mutex // never held across I/O
-	pages   *pageStore
-	blocks  *pageStore
-	streams []*stream // streams of all files
-	reads   int64
+	pages   *pageStore // pages for sequential readers
+	blocks  *pageStore // blocks for random readers
+	streams []*stream  // streams of all files
+	reads   int64      // number of reads so far, which is the clock of page.used
 }
 
+// newCache returns an empty cache. It allocates memory at the first read.
 func newCache(o Options) *cache {
 	return &cache{now: o.Now, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, blocks)}
 }
 
-// noteRead takes note of a read and reads ahead where that is worth it. It returns the page
-// that holds r, with a reference to it; nil if none does.
+// noteRead records a read, and starts read-ahead if that is useful. It returns the page that contains r
+// with a reference, nil if there is none. mu must not be held.
 func (c *cache) noteRead(f *file, r disk.Range) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +46,8 @@ func (c *cache) noteRead(f *file, r disk.Range) *page {
 	return c.holdPage(c.pages, f, r)
 }
 
-// streamOf returns the stream that r belongs to.
+// streamOf returns the stream that r belongs to, or a new one, which may replace the oldest stream of
+// the file. known reports that a page contains r.
 func (c *cache) streamOf(f *file, r disk.Range, known bool) *stream {
 	var oldest *stream
 	own := 0
@@ -71,7 +74,7 @@ func (c *cache) streamOf(f *file, r disk.Range, known bool) *stream {
 	return s
 }
 
-// mergeStreams joins the streams that turn out to be one reader.
+// mergeStreams merges s with the streams that prove to be the same reader.
 func (c *cache) mergeStreams(s *stream) {
 	for _, t := range slices.Clone(c.streams) {
 		if t == s || t.file != s.file || !s.overlaps(t) {
@@ -83,7 +86,7 @@ func (c *cache) mergeStreams(s *stream) {
 	}
 }
 
-// moveOwnership gives the pages of one stream to another.
+// moveOwnership makes the pages of one stream those of another.
 func (c *cache) moveOwnership(from, to *stream) {
 	for _, p := range c.pages.pages {
 		if p.owner == from {
@@ -92,17 +95,17 @@ func (c *cache) moveOwnership(from, to *stream) {
 	}
 }
 
-// dropStream drops a stream. Its pages stay until their memory is wanted.
+// dropStream removes a stream. Its pages stay until their memory is needed.
 func (c *cache) dropStream(s *stream) {
 	c.streams = slices.DeleteFunc(c.streams, func(t *stream) bool { return t == s })
 }
 
-// isAlive reports whether pages should be kept for s.
+// isAlive reports whether pages should be kept for s. It returns false for nil.
 func (c *cache) isAlive(s *stream) bool {
 	return s != nil && slices.Contains(c.streams, s) && c.now().Sub(s.last) < stale
 }
 
-// pageShare is how many pages each sequential reader may have.
+// pageShare returns the number of pages for each sequential reader.
 func (c *cache) pageShare() int {
 	readers := 0
 	for _, s := range c.streams {
@@ -113,7 +116,7 @@ func (c *cache) pageShare() int {
 	return max(c.pages.most/max(readers, 1), 2)
 }
 
-// readAhead requests pages from the read r on, up to the end of the stream's window.
+// readAhead requests pages from read r to the end of the stream's window.
 func (c *cache) readAhead(s *stream, r disk.Range) {
 	size := c.pages.size
 	window := s.aheadWindow(c.pageShare(), size)
@@ -135,7 +138,7 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	s.ahead = max(s.ahead, at)
 }
 
-// requestPage has r, which lies in one page, fetched. It reports false when there is no memory.
+// requestPage requests r, which must lie in one page. It returns false if there is no memory.
 func (c *cache) requestPage(s *stream, r disk.Range) bool {
 	f, size := s.file, c.pages.size
 	key := pageKey{f, r.Off / size}
@@ -158,7 +161,7 @@ func (c *cache) requestPage(s *stream, r disk.Range) bool {
 	return true
 }
 
-// insertPage makes a page that will hold r.
+// insertPage adds a page that will contain r. buf is its memory.
 func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range) *page {
 	start := key.index * in.size
 	p := &page{
@@ -169,7 +172,7 @@ func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range)
 	return p
 }
 
-// startFill fills p, unless it is being filled.
+// startFill starts to fill p, unless that is running or complete.
 func (c *cache) startFill(p *page) {
 	if !p.filling && p.filled < p.limit {
 		p.filling = true
@@ -177,7 +180,8 @@ func (c *cache) startFill(p *page) {
 	}
 }
 
-// takeMemory returns memory for a page: unused, or that of the least useful page.
+// takeMemory returns memory for a page: unused memory, or that of the least useful page. It returns nil
+// if all pages are in use.
 func (c *cache) takeMemory() []byte {
 	if buf := c.pages.takeFree(); buf != nil {
 		return buf
@@ -190,9 +194,9 @@ func (c *cache) takeMemory() []byte {
 	return c.pages.takeFree()
 }
 
-// leastUseful picks the page that is missed least: one that was consumed, then one of a reader
-// that is gone, then one that its reader has left far behind. Of what a reader will want
-// soon nothing is taken: the readers' windows shrink as their number grows.
+// leastUseful returns the page to evict: one that was consumed, one whose reader is gone, or one far
+// behind its reader, in this order. It returns nil if there is no such page. Pages that a reader will
+// need soon stay; the windows of readers shrink as their number grows.
 func (c *cache) leastUseful() *page {
 	var best *page
 	worst := 1
@@ -208,7 +212,7 @@ func (c *cache) leastUseful() *page {
 	return best
 }
 
-// evictionRank is 0 for pages that stay.
+// evictionRank returns how useless a page is; 0 means that it stays.
 func (c *cache) evictionRank(p *page) int {
 	switch {
 	case p.isConsumed():
@@ -221,11 +225,11 @@ func (c *cache) evictionRank(p *page) int {
 	return 0
 }
 
-// keptBehind returns the bytes kept behind a reader's furthest read.
+// keptBehind returns the number of bytes that are kept behind a reader's furthest read.
 func (c *cache) keptBehind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
 
-// holdBlock returns the block that holds r, with a reference to it; nil where r does not lie
-// in one, or all are in use.
+// holdBlock returns the block that contains r with a reference. It returns nil if r is not within one
+// block, or all blocks are in use. mu must not be held.
 func (c *cache) holdBlock(f *file, r disk.Range) *page {
 	first, last := r.Off/blockSize, (r.End()-1)/blockSize
 	if first != last {
@@ -248,6 +252,8 @@ func (c *cache) holdBlock(f *file, r disk.Range) *page {
 	return p
 }
 
+// takeBlock returns memory for a block: unused memory, or that of the block with the oldest use. It
+// returns nil if all blocks are in use.
 func (c *cache) takeBlock() []byte {
 	if buf := c.blocks.takeFree(); buf != nil {
 		return buf
@@ -265,7 +271,7 @@ func (c *cache) takeBlock() []byte {
 	return c.blocks.takeFree()
 }
 
-// lookup returns the page that holds r.
+// lookup returns the page that contains r, nil if there is none.
 func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 	p := in.pages[pageKey{f, r.Off / in.size}]
 	if p == nil || !p.covers(r) {
@@ -274,7 +280,8 @@ func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 	return p
 }
 
-// holdPage returns the page that holds r, with a reference to it, which release ends.
+// holdPage returns the page that contains r with a reference, which the caller releases with
+// releasePage.
 func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
 	p := c.lookup(in, f, r)
 	if p != nil {
@@ -284,7 +291,7 @@ func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
 	return p
 }
 
-// removePage removes a page. Its memory is free when it has no users.
+// removePage removes a page. Its memory is freed by its last user.
 func (c *cache) removePage(p *page) {
 	if p.gone {
 		return
@@ -294,7 +301,7 @@ func (c *cache) removePage(p *page) {
 	c.freeIfUnused(p)
 }
 
-// freeIfUnused frees the memory of a page that is gone and not used.
+// freeIfUnused frees the memory of a removed page that has no users.
 func (c *cache) freeIfUnused(p *page) {
 	if p.gone && p.isIdle() && p.buf != nil {
 		p.store.free = append(p.store.free, p.buf)
@@ -302,7 +309,7 @@ func (c *cache) freeIfUnused(p *page) {
 	}
 }
 
-// dropFile forgets a file, whose fills have ended and whose readers are gone.
+// dropFile removes a file. Its fills must have ended and its readers must be gone. mu must not be held.
 func (c *cache) dropFile(f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -316,7 +323,7 @@ func (c *cache) dropFile(f *file) {
 	}
 }
 
-// close gives the memory back.
+// close unmaps the memory. mu must not be held. It fails if pages are in use.
 func (c *cache) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,31 +20,32 @@ const (
 	mapAfter = 32
 )
 
-// file is a datastore file that is open, shared by all its handles.
+// A file is an open file of a datastore. All handles of the same file and size share it.
 type file struct {
-	name  string // name for the log
-	src   disk.Source
-	size  int64
-	cache *cache
-	log   *slog.Logger
+	name  string       // name for the log
+	src   disk.Source  // content of the file at the host; closed with the file
+	size  int64        // size in bytes when the file was opened
+	cache *cache       // cache of the mount
+	log   *slog.Logger // log of the mount
 
-	ctx    context.Context // ends when the last handle is closed
-	cancel context.CancelFunc
-	fills  sync.WaitGroup
+	ctx    context.Context    // ends when the last handle is closed
+	cancel context.CancelFunc // ends ctx
+	fills  sync.WaitGroup     // running fills of pages
 
 	mapped       atomic.Bool  // the allocation map was asked for, and answered
-	blockFetches atomic.Int64 // blocks that were fetched
-	lastLogged   atomic.Int64 // when an error was logged last, Unix seconds
-	handles      int          // guarded by the node's lock
+	blockFetches atomic.Int64 // number of fetched blocks
+	lastLogged   atomic.Int64 // time of the last logged error in Unix seconds
+	handles      int          // number of open handles; guarded by the node's lock
 }
 
+// newFile returns a file without handles. It owns src.
 func newFile(ctx context.Context, name string, src disk.Source, c *cache, log *slog.Logger) *file {
 	f := &file{name: name, src: src, size: src.Size(), cache: c, log: log}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
 
-// close ends running reads, and frees memory and source.
+// close ends running reads, and frees memory and source. All handles must be closed.
 func (f *file) close() error {
 	f.cancel()
 	f.fills.Wait()
@@ -52,25 +53,25 @@ func (f *file) close() error {
 	return f.src.Close()
 }
 
-// reply is what a read found: bytes, and what to do when they were sent.
+// A reply is the result of a read. It is a fuse.ReadResult.
 type reply struct {
-	data []byte
-	page *page // page of data; nil if data is the reader's
-	file *file
+	data []byte // bytes of the file; they may be a part of page
+	page *page  // page of data; nil if data is the reader's
+	file *file  // file of page
 }
 
-// releasePage ends the reply's hold on the page.
+// releasePage releases the page, if there is one. data must not be used after that.
 func (r reply) releasePage() {
 	if r.page != nil {
 		r.file.cache.releasePage(r.page, int64(len(r.data)))
 	}
 }
 
-// zeros are what holes are answered with.
+// zeros is the content of replies for holes. It is never written.
 var zeros [leastPageSize]byte
 
-// readAt returns the bytes at off, as many as dest has room for and the file has. dest is
-// used where one page does not hold all of them.
+// readAt returns the bytes at off, up to the length of dest and the end of the file. It uses dest as
+// memory if more than one page contains the bytes.
 func (f *file) readAt(ctx context.Context, dest []byte, off int64) (reply, error) {
 	r := disk.Range{Off: off, Len: min(int64(len(dest)), f.size-off)}
 	if r.Len <= 0 {
@@ -93,11 +94,12 @@ func (f *file) readAt(ctx context.Context, dest []byte, off int64) (reply, error
 	return reply{data: dest[:r.Len]}, nil
 }
 
+// isInOnePage reports whether r, which must not be empty, lies in one page.
 func (f *file) isInOnePage(r disk.Range) bool {
 	return r.Off/f.cache.pages.size == (r.End()-1)/f.cache.pages.size
 }
 
-// readPart reads r, which lies in one page: from a page or block, or straight from the wire.
+// readPart reads r, which must lie in one page: from a page or a block, or directly from the host.
 func (f *file) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
 	p := f.cache.noteRead(f, r)
 	if p == nil && f.isZero(r) {
@@ -116,6 +118,7 @@ func (f *file) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, 
 	return reply{data: p.slice(r), page: p, file: f}, nil
 }
 
+// zeroReply returns a reply of zeros for a hole.
 func (f *file) zeroReply(dest []byte, r disk.Range) reply {
 	if r.Len <= int64(len(zeros)) {
 		return reply{data: zeros[:r.Len]}
@@ -124,7 +127,7 @@ func (f *file) zeroReply(dest []byte, r disk.Range) reply {
 	return reply{data: dest[:r.Len]}
 }
 
-// fillPage reads the missing bytes of p, including later requests.
+// fillPage reads the missing bytes of p, including bytes that are requested meanwhile.
 func (f *file) fillPage(p *page) {
 	for {
 		r, ok := f.cache.nextMissing(p)
@@ -138,7 +141,7 @@ func (f *file) fillPage(p *page) {
 	}
 }
 
-// fetchRange reads r into p.
+// fetchRange reads r into p. It does not request holes from the host, if they are known.
 func (f *file) fetchRange(p *page, r disk.Range) error {
 	if p.isBlock() && !f.mapped.Load() {
 		if f.blockFetches.Add(1) == mapAfter {
@@ -161,7 +164,7 @@ func (f *file) fetchRange(p *page, r disk.Range) error {
 	return nil
 }
 
-// joinExtents combines extents that are cheaper to read together.
+// joinExtents merges extents that are cheaper to read together: short holes between data.
 func joinExtents(extents []disk.Extent) []disk.Extent {
 	var out []disk.Extent
 	for i, e := range extents {
@@ -178,8 +181,8 @@ func joinExtents(extents []disk.Extent) []disk.Extent {
 	return out
 }
 
-// fetchRemote reads r into p over the network: a block at once and ahead of others, a page from
-// front to back.
+// fetchRemote reads r into p over the network: a block with one request of high priority, a page as a
+// stream.
 func (f *file) fetchRemote(p *page, r disk.Range) error {
 	open := f.src.Hints().Stream
 	if p.isBlock() || open == nil {
@@ -205,7 +208,7 @@ func (f *file) fetchRemote(p *page, r disk.Range) error {
 	return nil
 }
 
-// readExtents describes r by the allocation map.
+// readExtents describes r by the allocation map of the disk.
 func (f *file) readExtents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	out, err := f.src.Extents(ctx, r)
 	if err == nil {
@@ -224,7 +227,8 @@ func (f *file) isZero(r disk.Range) bool {
 	return err == nil && !found
 }
 
-// seekKind returns the next byte from off on that is of that kind; the file's end is a hole.
+// seekKind returns the offset of the next byte of that kind from off on. The end of the file counts as
+// a hole.
 func (f *file) seekKind(ctx context.Context, off int64, kind disk.Kind) (int64, bool, error) {
 	at, found, err := f.findKind(ctx, disk.Range{Off: off, Len: f.size - off}, kind)
 	if err != nil || found {
@@ -235,13 +239,12 @@ func (f *file) seekKind(ctx context.Context, off int64, kind disk.Kind) (int64, 
 
 // The map is read in windows that grow: a near position is found without describing a disk of a million
 // runs, and a far one after few windows.
-// disk of a million runs, and what is far lies behind few.
 const (
-	firstLook = 4 << 20
-	maxLook   = 64 << 30
+	firstLook = 4 << 20  // length of the first window in bytes
+	maxLook   = 64 << 30 // length of the largest window in bytes
 )
 
-// findKind returns the first byte in r of that kind.
+// findKind returns the offset of the first byte in r of that kind.
 func (f *file) findKind(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
 	for look := int64(firstLook); r.Len > 0; look = min(4*look, maxLook) {
 		n := min(look, r.Len)
@@ -259,7 +262,8 @@ func (f *file) findKind(ctx context.Context, r disk.Range, kind disk.Kind) (int6
 	return 0, false, nil
 }
 
-// logError logs why a read failed, once a second at most: a reader may go on for ever.
+// logError logs why a read failed, at most once a second for each file, because a reader may repeat it
+// without end.
 func (f *file) logError(now time.Time, r disk.Range, err error) {
 	if last := f.lastLogged.Load(); now.Unix() > last && f.lastLogged.CompareAndSwap(last, now.Unix()) {
 		f.log.Error("read failed", "file", f.name, "off", r.Off, "len", r.Len, "err", err)

@@ -12,10 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// handle is one open of a file.
+// A handle is one open file descriptor of a file.
 type handle struct {
-	node *fileNode
-	file *file
+	node *fileNode // node that the handle was opened from
+	file *file     // file, shared with other handles
 }
 
 var (
@@ -46,7 +46,7 @@ func (n *fileNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint3
 	return &handle{node: n, file: f}, fuse.FOPEN_DIRECT_IO, fs.OK
 }
 
-// reuseOpen returns the open file of that size, with another handle; nil if there is none.
+// reuseOpen returns the open file of that size, with one more handle, or nil.
 func (n *fileNode) reuseOpen(size int64) *file {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,7 +59,7 @@ func (n *fileNode) reuseOpen(size int64) *file {
 	return nil
 }
 
-// addOpen makes f known to later opens.
+// addOpen makes f available to later opens, with one handle.
 func (n *fileNode) addOpen(f *file) *file {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +69,7 @@ func (n *fileNode) addOpen(f *file) *file {
 	return f
 }
 
-// Release is part of fs.FileReleaser.
+// Release implements fs.FileReleaser. The last handle closes the file.
 func (h *handle) Release(context.Context) syscall.Errno {
 	h.node.mu.Lock()
 	h.file.handles--
@@ -87,7 +87,7 @@ func (h *handle) Release(context.Context) syscall.Errno {
 	return fs.OK
 }
 
-// Read is part of fs.FileReader.
+// Read implements fs.FileReader.
 func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	ctx, cancel := h.node.m.requestContext(ctx)
 	defer cancel()
@@ -98,7 +98,8 @@ func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadRes
 	return r, fs.OK
 }
 
-// readErrno logs why a read failed, but not that its process was killed.
+// readErrno returns the errno for a failed read. It logs the reason, unless the reading process was
+// killed.
 func (h *handle) readErrno(ctx context.Context, r disk.Range, err error) syscall.Errno {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.Canceled):
@@ -110,7 +111,7 @@ func (h *handle) readErrno(ctx context.Context, r disk.Range, err error) syscall
 	return syscall.EIO
 }
 
-// Lseek is part of fs.FileLseeker: SEEK_DATA and SEEK_HOLE, by the allocation map.
+// Lseek implements fs.FileLseeker: SEEK_DATA and SEEK_HOLE, by the allocation map.
 func (h *handle) Lseek(ctx context.Context, off uint64, whence uint32) (uint64, syscall.Errno) {
 	const seekData, seekHole = 3, 4
 	kind := disk.Data
@@ -134,11 +135,11 @@ func (h *handle) Lseek(ctx context.Context, off uint64, whence uint32) (uint64, 
 	return uint64(at), fs.OK
 }
 
-// Bytes is part of fuse.ReadResult.
+// Bytes implements fuse.ReadResult.
 func (r reply) Bytes([]byte) ([]byte, fuse.Status) { return r.data, fuse.OK }
 
-// Size is part of fuse.ReadResult.
+// Size implements fuse.ReadResult.
 func (r reply) Size() int { return len(r.data) }
 
-// Done is part of fuse.ReadResult.
+// Done implements fuse.ReadResult.
 func (r reply) Done() { r.releasePage() }

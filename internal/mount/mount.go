@@ -20,33 +20,33 @@ import (
 )
 
 const (
-	attrAge     = 5 * time.Second // how long a name and a size are believed
-	missingAge  = time.Second     // how long the absence of a name is
-	maxRequest  = 1 << 20         // bytes of one read
-	maxParallel = 64              // requests of the kernel's own accord
+	attrAge     = 5 * time.Second // how long the kernel may cache a name or a size
+	missingAge  = time.Second     // how long the kernel may cache that a name does not exist
+	maxRequest  = 1 << 20         // largest read of the kernel in bytes
+	maxParallel = 64              // largest number of background requests of the kernel
 
-	unmountTimeout = time.Second // how long a clean unmount is tried before a lazy one
+	unmountTimeout = time.Second // how long a normal unmount is tried before a lazy one
 )
 
-// Mount is a mounted host.
+// A Mount is a mounted host.
 type Mount struct {
-	host    Host
-	dir     string
-	opts    Options
-	cache   *cache
-	catalog *catalog
-	server  *fuse.Server
-	uid     uint32
-	gid     uint32
-	begun   time.Time
-	minor   uint32 // minor number of the file system's device: its name in /sys/fs/fuse/connections
+	host    Host         // content of the mount
+	dir     string       // mount point, absolute
+	opts    Options      // options without zero values
+	cache   *cache       // pages and blocks of all files
+	catalog *catalog     // root folder
+	server  *fuse.Server // FUSE server
+	uid     uint32       // owner of all files
+	gid     uint32       // group of all files
+	begun   time.Time    // time of the mount, which is the time of all files
+	minor   uint32       // minor number of the file system's device: its name in /sys/fs/fuse/connections
 
-	ctx    context.Context // ends all reads
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the kernel has let go of the file system
+	ctx    context.Context         // ends all reads
+	cancel context.CancelCauseFunc // ends ctx
+	done   chan struct{}           // closed when the kernel has released the file system
 
-	mu    sync.Mutex
-	files map[*file]bool // open
+	mu    sync.Mutex     // guards files
+	files map[*file]bool // open files
 }
 
 // New mounts host at dir, which must be a folder. A stale mount of decamp is detached there first. When
@@ -74,6 +74,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 	return m, nil
 }
 
+// startServing mounts the file system and serves its requests in the background.
 func (m *Mount) startServing() (err error) {
 	second, missing := attrAge, missingAge
 	kernel := fuse.MountOptions{
@@ -102,6 +103,7 @@ func (m *Mount) startServing() (err error) {
 	return nil
 }
 
+// mountFault adds kind and remedy to an error of mounting.
 func mountFault(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
@@ -118,12 +120,12 @@ func mountFault(err error) error {
 // Done is closed when the file system was unmounted, by Close or otherwise.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
-// errUnmounted is why reads fail after Close.
+// errUnmounted is the error of reads after Close.
 var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 
-// Close unmounts. Reads under way fail, and so do those of files that stay open elsewhere.
-// It returns when all that was started has ended; where files stay open and the kernel
-// has no /sys/fs/fuse/connections, some of it ends with the process only.
+// Close unmounts the file system. Running reads fail, and so do reads of files that stay open. Close
+// returns when all its goroutines have ended. If files stay open and the kernel has no
+// /sys/fs/fuse/connections, some of them end only with the process.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
 	err := m.tryUnmount()
@@ -137,8 +139,8 @@ func (m *Mount) Close() error {
 	return m.cache.close()
 }
 
-// tryUnmount tries the clean way, and detaches when files are open: a mount point must never
-// outlive the process that serves it.
+// tryUnmount unmounts normally, or detaches the mount if files are open. A mount point must never
+// outlive its process.
 func (m *Mount) tryUnmount() error {
 	for end := time.Now().Add(unmountTimeout); !m.waitDone(0); m.waitDone(unmountTimeout / 20) {
 		err := unix.Unmount(m.dir, 0)
@@ -168,9 +170,9 @@ func (m *Mount) detachLazily() error {
 	return nil
 }
 
-// abortAndWait aborts connections of unmounted file systems. Files may be open, and processes that were
-// started meanwhile in separate mount namespaces have the mount as well. Without fusectl these keep the
-// connection until they or this process end.
+// abortAndWait aborts the connection of an unmounted file system. Files may be open, and mount
+// namespaces that were created meanwhile also have the mount. Without fusectl these keep the connection
+// until they or this process end.
 func (m *Mount) abortAndWait() {
 	m.abortConnection()
 	if !m.waitDone(unmountTimeout) {
@@ -178,7 +180,7 @@ func (m *Mount) abortAndWait() {
 	}
 }
 
-// waitDone waits d for the end of the mount.
+// waitDone waits up to d for the end of the mount. It returns false after the timeout.
 func (m *Mount) waitDone(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -195,7 +197,7 @@ func (m *Mount) waitDone(d time.Duration) bool {
 	}
 }
 
-// abortConnection makes the kernel end the connection, regardless of its users.
+// abortConnection makes the kernel end the connection, even if files are open.
 func (m *Mount) abortConnection() {
 	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor)
 	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
@@ -203,7 +205,8 @@ func (m *Mount) abortConnection() {
 	}
 }
 
-// trackFile keeps track of the files that are open: after a lazy unmount no release comes.
+// trackFile adds (by > 0) or removes an open file. After a lazy unmount the kernel sends no release,
+// and Close closes the remaining files.
 func (m *Mount) trackFile(f *file, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,6 +217,7 @@ func (m *Mount) trackFile(f *file, by int) {
 	}
 }
 
+// closeFiles closes the files that are still open.
 func (m *Mount) closeFiles() {
 	m.mu.Lock()
 	left := m.files
@@ -226,20 +230,23 @@ func (m *Mount) closeFiles() {
 	}
 }
 
-// errDeadline is why a read failed that took too long.
+// errDeadline is the error of reads that took longer than Options.ReadTimeout.
 var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
 
+// datacenterTree returns the datastores by datacenter and name. It retries while the host is busy.
 func (m *Mount) datacenterTree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
 	ctx, cancel := m.requestContext(ctx)
 	defer cancel()
 	return retryTransient(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenterTree(ctx) })
 }
 
+// statFile returns type and size of a path. It retries while the host is busy.
 func (m *Mount) statFile(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
 	return retryTransient(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
 }
 
-// errnoOf returns the errno of an error for the calling program, and logs the details.
+// errnoOf returns the errno of an error for the calling program. It logs errors that are more than a
+// missing file or a cancelled request.
 func (m *Mount) errnoOf(doing string, err error) syscall.Errno {
 	switch fault.KindOf(err) {
 	case fault.NotFound:

@@ -17,42 +17,42 @@ import (
 )
 
 const (
-	folderMode = 0o555
-	fileMode   = 0o444
+	folderMode = 0o555 // permissions of folders
+	fileMode   = 0o444 // permissions of files
 )
 
-// rootNode is the mount's root: a folder for each datacenter.
+// A rootNode is the root of the mount: a folder for each datacenter.
 type rootNode struct {
 	fs.Inode
-	m *Mount
+	m *Mount // mount of the node
 }
 
-// datacenterNode has a folder for each datastore.
+// A datacenterNode is a datacenter: a folder for each datastore.
 type datacenterNode struct {
 	fs.Inode
-	m    *Mount
-	name string
+	m    *Mount // mount of the node
+	name string // name of the folder
 }
 
-// folderNode is a folder of a datastore, or its root.
+// A folderNode is a folder of a datastore, or its root.
 type folderNode struct {
 	fs.Inode
-	m          *Mount
-	datacenter string
-	at         inventory.Path // File is "" for the root
+	m          *Mount         // mount of the node
+	datacenter string         // inventory path of the datacenter
+	at         inventory.Path // path on the datastore; File is "" for the root
 }
 
-// fileNode is a file of a datastore.
+// A fileNode is a file of a datastore.
 type fileNode struct {
 	fs.Inode
-	m          *Mount
-	datacenter string
-	at         inventory.Path
+	m          *Mount         // mount of the node
+	datacenter string         // inventory path of the datacenter
+	at         inventory.Path // path on the datastore
 
-	mu    sync.Mutex
-	size  int64     // last known size
-	seen  time.Time // when that was
-	opens []*file   // open ones, of the same name but maybe of different sizes
+	mu    sync.Mutex // guards the fields below, and handles of the opens
+	size  int64      // last known size in bytes
+	seen  time.Time  // time when the host reported size
+	opens []*file    // open files; sizes differ if the file changed at the host
 }
 
 var (
@@ -69,12 +69,14 @@ var (
 	_ fs.NodeOpener    = (*fileNode)(nil)
 )
 
+// folderAttr sets the attributes of a folder.
 func (m *Mount) folderAttr(out *fuse.Attr) {
 	out.Mode = syscall.S_IFDIR | folderMode
 	out.Nlink = 2
 	m.setOwnerAndTimes(out)
 }
 
+// fileAttr sets the attributes of a file of size bytes.
 func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 	out.Mode = syscall.S_IFREG | fileMode
 	out.Nlink = 1
@@ -82,32 +84,32 @@ func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 	m.setOwnerAndTimes(out)
 }
 
-// setOwnerAndTimes sets owner and times: ESXi reports no dates, so they are those of the mount.
+// setOwnerAndTimes sets owner and times. ESXi reports no dates, so all times are that of the mount.
 func (m *Mount) setOwnerAndTimes(out *fuse.Attr) {
 	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
 	out.Blksize = leastPageSize
 	out.SetTimes(nil, &m.begun, &m.begun)
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *rootNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *datacenterNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *folderNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *rootNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
@@ -116,7 +118,7 @@ func (n *rootNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	return folderStream(slices.Sorted(maps.Keys(tree))), fs.OK
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *datacenterNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
@@ -125,6 +127,7 @@ func (n *datacenterNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Err
 	return folderStream(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
 }
 
+// folderStream returns the entries of a folder that has only folders.
 func folderStream(names []string) fs.DirStream {
 	var list []fuse.DirEntry
 	for _, name := range names {
@@ -133,7 +136,7 @@ func folderStream(names []string) fs.DirStream {
 	return fs.NewListDirStream(list)
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
@@ -152,7 +155,7 @@ func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) 
 	return fs.NewListDirStream(list), fs.OK
 }
 
-// Lookup is part of fs.NodeLookuper.
+// Lookup implements fs.NodeLookuper.
 func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
@@ -168,7 +171,7 @@ func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) 
 	return n.NewInode(ctx, &datacenterNode{m: n.m, name: name}, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
 }
 
-// Lookup is part of fs.NodeLookuper.
+// Lookup implements fs.NodeLookuper.
 func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
@@ -186,7 +189,7 @@ func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.Entr
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
 }
 
-// Lookup implements fs.NodeLookuper. It requests the one name instead of the listing, which has no
+// Lookup implements fs.NodeLookuper. It requests the single name and not the listing: a listing has no
 // sizes, and on some hosts not all files.
 func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	at := inventory.Path{Datastore: n.at.Datastore, File: path.Join(n.at.File, name)}
@@ -213,14 +216,14 @@ func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFREG}), fs.OK
 }
 
-// setSize records the file's current size at the host.
+// setSize records the current size of the file at the host.
 func (n *fileNode) setSize(size int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.size, n.seen = size, n.m.opts.Now()
 }
 
-// Getattr is part of fs.NodeGetattrer. An open file has the size it had when opened.
+// Getattr implements fs.NodeGetattrer. An open file has the size from when it was opened.
 func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	if h, ok := h.(*handle); ok {
 		n.m.fileAttr(&out.Attr, h.file.size)
@@ -243,7 +246,7 @@ func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrO
 	return fs.OK
 }
 
-// statSize requests the size again.
+// statSize requests the size from the host and records it. A folder with that name is fault.NotFound.
 func (n *fileNode) statSize(ctx context.Context) (int64, error) {
 	f, err := n.m.statFile(ctx, n.datacenter, n.at)
 	if err != nil {

@@ -6,49 +6,50 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// page is a part of a file in memory: one of the cache's pages or blocks. The bytes from base to filled
-// are there, those up to limit are being read. The cache's lock guards its fields, except for the
-// bytes: those before filled never change while the page has users.
+// A page is a part of a file in memory: one of the cache's pages or blocks. The bytes from base to
+// filled are valid, and those up to limit are being read. The cache's lock guards its fields, but not
+// the bytes: those before filled do not change while the page has users.
 type page struct {
-	store *pageStore
-	key   pageKey
-	owner *stream // stream that requested it; nil for blocks
-	buf   []byte
-	start int64 // position of the page in the file; buf[0]
-	end   int64 // end of the page, or of the file
+	store *pageStore // store that the memory belongs to
+	key   pageKey    // file and position
+	owner *stream    // stream that requested it; nil for blocks
+	buf   []byte     // memory of the page; nil after it was freed
+	start int64      // position of the page in the file; buf[0]
+	end   int64      // end of the page, or of the file
 
 	base, filled, limit int64
-	err                 error
-	filling             bool // a goroutine fills it
-	refs                int  // replies that point into it, and readers that wait
-	served              int64
-	used                int64 // last use, by the cache's count of reads
-	gone                bool  // removed from the cache; the memory is freed with its last user
+	err                 error // why the page could not be filled
+	filling             bool  // a goroutine is filling it
+	refs                int   // number of replies that use it, and of readers that wait for it
+	served              int64 // number of bytes that were replied from it
+	used                int64 // time of the last use, in cache.reads
+	gone                bool  // removed from the cache; its last user frees the memory
 
 	changed chan struct{} // closed when filled or err changes; nil without waiters
 }
 
+// A pageKey identifies a page or block of a store.
 type pageKey struct {
-	file  *file
-	index int64
+	file  *file // file of the page
+	index int64 // offset in the file divided by the size of a page
 }
 
 // slice returns the page's memory for r.
 func (p *page) slice(r disk.Range) []byte { return p.buf[r.Off-p.start : r.End()-p.start] }
 
-// covers reports whether r is in the page or on its way there.
+// covers reports whether r is in the page or will be.
 func (p *page) covers(r disk.Range) bool { return p.base <= r.Off && r.End() <= p.limit }
 
-// isBlock reports whether the page is one of a random reader's.
+// isBlock reports whether the page is a block of a random reader.
 func (p *page) isBlock() bool { return p.store == p.key.file.cache.blocks }
 
-// isConsumed reports whether all of the page was read once.
+// isConsumed reports whether all bytes of the page were read once.
 func (p *page) isConsumed() bool { return p.limit == p.end && p.served >= p.limit-p.base }
 
-// isIdle reports whether the memory could be used for something else.
+// isIdle reports whether the page has no users, so that its memory could be reused.
 func (p *page) isIdle() bool { return p.refs == 0 && !p.filling }
 
-// notifyWaiters wakes those who wait.
+// notifyWaiters wakes the readers that wait for the page.
 func (p *page) notifyWaiters() {
 	if p.changed != nil {
 		close(p.changed)
@@ -56,7 +57,8 @@ func (p *page) notifyWaiters() {
 	}
 }
 
-// waitFilled returns when the page is filled to end.
+// waitFilled returns when the page is filled up to offset end of the file, or fails with the error of
+// the page. mu must not be held.
 func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
 	for {
 		changed, err := c.changeChan(p, end)
@@ -71,7 +73,8 @@ func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
 	}
 }
 
-// changeChan returns a channel that is closed at the page's next change; nil if no wait is necessary.
+// changeChan returns a channel that is closed at the page's next change. It returns nil if the page is
+// filled up to end or has failed. mu must not be held.
 func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +90,8 @@ func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
-// nextMissing returns the next range to read for a page; ok is false, and filling the page is complete, when
-// there is none.
+// nextMissing returns the next range to read for a page. If there is none, ok is false and filling has
+// ended. mu must not be held.
 func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +103,7 @@ func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
 	return disk.Range{Off: p.filled, Len: p.limit - p.filled}, true
 }
 
-// addFilled notes n more bytes.
+// addFilled records that n more bytes of the page are valid. mu must not be held.
 func (c *cache) addFilled(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +111,8 @@ func (c *cache) addFilled(p *page, n int64) {
 	p.notifyWaiters()
 }
 
-// failPage ends a page. The next reader of its bytes makes a new request.
+// failPage removes a page that could not be filled. The next read of its bytes makes a new request. mu
+// must not be held.
 func (c *cache) failPage(p *page, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +121,7 @@ func (c *cache) failPage(p *page, err error) {
 	c.removePage(p)
 }
 
-// releasePage ends a reference, by which n bytes were served.
+// releasePage releases a reference; n bytes were replied from the page. mu must not be held.
 func (c *cache) releasePage(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

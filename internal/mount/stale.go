@@ -12,9 +12,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mounted is one line of the table of mounts.
+// A mountEntry is a line of the table of mounts.
 type mountEntry struct {
-	dir   string
+	dir   string // mount point
 	kind  string // file system type
 	minor uint32 // minor number of its device
 }
@@ -53,7 +53,7 @@ func parseMount(line string) (mountEntry, bool) {
 	return mountEntry{dir: unescapeMount(front[4]), kind: back[0], minor: uint32(n)}, true
 }
 
-// unescapeMount undoes \040 and the like.
+// unescapeMount replaces octal escapes such as \040.
 func unescapeMount(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -69,12 +69,12 @@ func unescapeMount(s string) string {
 	return b.String()
 }
 
-// mostStale bounds how many mounts lie on top of one another.
+// mostStale limits the number of mounts at one mount point.
 const mostStale = 32
 
-// detachStale removes the file system of an earlier decamp process at dir that is not served any more. With
-// Options.Replace it removes any FUSE file system, as Proxmox's importer does. A served one is a
-// conflict; other file systems are mounted over.
+// detachStale removes a file system of an earlier decamp process at dir that has no server any more.
+// With Options.Replace it removes any FUSE file system, as Proxmox's importer does. A file system of
+// decamp that is served is fault.Conflict. Other file systems stay, and are mounted over.
 func detachStale(dir string, o Options) error {
 	for range mostStale {
 		top, ok := topMount(dir)
