@@ -14,35 +14,36 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MaxRequest is the most that is read or written at once, in bytes: what any server takes.
+// MaxRequest is the largest read or write of one request, in bytes. Every server accepts this size.
 const MaxRequest = 1 << 20
 
-// maxZeroes is the most that is zeroed at once, in bytes, so that a slow disk answers in time.
+// maxZeroes is the largest range that one request zeroes, in bytes, so that a slow disk answers in
+// time.
 const maxZeroes = 64 << 20
 
-// Client is a connection to one export.
+// A Client is a connection to one export. It is safe for concurrent use.
 type Client struct {
-	conn  io.ReadWriteCloser
-	size  int64
-	flags uint16
-	done  chan struct{} // closed when no goroutine reads answers any more
+	conn  io.ReadWriteCloser // connection; closed by the first error
+	size  int64              // size of the export in bytes
+	flags uint16             // transmission flags of the export
+	done  chan struct{}      // closed when the goroutine that reads replies has ended
 
-	sendMu sync.Mutex // held by who writes a request
+	sendMu sync.Mutex // held while a request is written
 
-	mu      sync.Mutex
-	next    uint64
-	pending map[uint64]*pendingCall
-	err     error // why the connection is over
+	mu      sync.Mutex              // guards the fields below
+	next    uint64                  // cookie of the last request
+	pending map[uint64]*pendingCall // calls without a reply, by cookie
+	err     error                   // first error; nil while the connection works
 }
 
-// A call waits for its answer.
+// A pendingCall waits for its reply.
 type pendingCall struct {
-	into []byte // buffer of a read
-	end  chan error
+	into []byte     // buffer of a read; nil for other commands
+	end  chan error // receives the result once; has room for it
 }
 
-// New greets the server at the other end of conn, which is the Client's from here on, and starts to read
-// its answers, until Close.
+// New makes the handshake with the server at the other end of conn, and starts to read its replies. The
+// Client owns conn, also after an error.
 func New(conn io.ReadWriteCloser) (*Client, error) {
 	c := &Client{conn: conn, pending: map[uint64]*pendingCall{}, done: make(chan struct{})}
 	if err := c.handshake(); err != nil {
@@ -52,7 +53,7 @@ func New(conn io.ReadWriteCloser) (*Client, error) {
 	return c, nil
 }
 
-// handshake requests the export without a name. A server without it closes the connection.
+// handshake requests the export without a name. A server without such an export closes the connection.
 func (c *Client) handshake() error {
 	var hello [18]byte
 	if _, err := io.ReadFull(c.conn, hello[:]); err != nil {
@@ -85,7 +86,7 @@ func (c *Client) handshake() error {
 // Size returns the export's size in bytes.
 func (c *Client) Size() int64 { return c.size }
 
-// Writable is an error unless the export can be written, zeroed and flushed.
+// Writable returns an error unless the export supports writing, zeroing and flushing.
 func (c *Client) Writable() error {
 	if c.flags&readOnly == 0 && c.flags&sendFlush != 0 && c.flags&sendZeroes != 0 {
 		return nil
@@ -114,12 +115,13 @@ func (c *Client) Zero(ctx context.Context, r disk.Range) error {
 	})
 }
 
-// Flush returns once all that was answered before would survive power loss.
+// Flush returns when all data that was written before it survives a power loss.
 func (c *Client) Flush(ctx context.Context) error {
 	return c.doRequest(ctx, cmdFlush, disk.Range{}, nil, nil)
 }
 
-// splitRequest cuts n bytes at off into parts of at most most.
+// splitRequest calls do for parts of at most most bytes of the n bytes at off. It stops at the first
+// error.
 func (c *Client) splitRequest(off, n, most int64, do func(at, n int64) error) error {
 	if err := disk.CheckRange(c.size, disk.Range{Off: off, Len: n}); err != nil {
 		return err
@@ -132,8 +134,9 @@ func (c *Client) splitRequest(off, n, most int64, do func(at, n int64) error) er
 	return nil
 }
 
-// doRequest sends a request and waits for its answer. If ctx ends first, the connection is closed: the buffer
-// must not be written after ask returns.
+// doRequest sends a request and waits for its reply. data is the payload of a write, and into the
+// buffer of a read. If ctx ends first, it closes the connection and waits for the reader of replies,
+// because into must not be written after doRequest returns.
 func (c *Client) doRequest(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
 	stop := context.AfterFunc(ctx, func() { c.closeWith(ctx.Err()) })
 	defer stop()
@@ -154,6 +157,7 @@ func (c *Client) doRequest(ctx context.Context, command uint16, r disk.Range, da
 	return <-asked.end
 }
 
+// registerCall adds a call to pending and returns its cookie. It fails if the connection has ended.
 func (c *Client) registerCall(asked *pendingCall) (cookie uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,6 +169,7 @@ func (c *Client) registerCall(asked *pendingCall) (cookie uint64, err error) {
 	return c.next, nil
 }
 
+// sendParts writes one message. Concurrent messages are not mixed.
 func (c *Client) sendParts(parts ...[]byte) error {
 	c.sendMu.Lock()
 	defer c.sendMu.Unlock()
@@ -179,8 +184,8 @@ func (c *Client) sendParts(parts ...[]byte) error {
 	return nil
 }
 
-// closeWith ends the connection with the first error. Running calls end with the goroutine that reads
-// answers: until then their buffers are in use.
+// closeWith closes the connection and records the first error. The goroutine that reads replies then
+// ends all calls; until then their buffers are in use.
 func (c *Client) closeWith(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -190,7 +195,7 @@ func (c *Client) closeWith(err error) {
 	_ = c.conn.Close() // the connection has ended anyway
 }
 
-// readReplies reads them until the connection ends, and then ends all calls.
+// readReplies reads replies until the connection ends, and then ends all pending calls.
 func (c *Client) readReplies() {
 	defer close(c.done)
 	for {
@@ -207,6 +212,8 @@ func (c *Client) readReplies() {
 	}
 }
 
+// readReply reads one reply and ends its call. It returns an error only if the connection cannot be
+// used any more.
 func (c *Client) readReply() error {
 	var head [16]byte
 	if _, err := io.ReadFull(c.conn, head[:]); err != nil {
@@ -231,7 +238,7 @@ func (c *Client) readReply() error {
 	return nil
 }
 
-// Close sends a disconnect request and waits until no call is running.
+// Close sends a disconnect request and closes the connection. No call may be running.
 func (c *Client) Close() error {
 	bye := binary.BigEndian.AppendUint32(nil, callMagic)
 	bye = binary.BigEndian.AppendUint16(bye, 0)
@@ -245,7 +252,7 @@ func (c *Client) Close() error {
 	return err
 }
 
-// connectionError is the error of a connection that ended.
+// connectionError returns the error for a connection that ended, with its remedy.
 func connectionError(err error) error {
 	var own *fault.Error
 	if errors.As(err, &own) || errors.Is(err, context.Canceled) {
@@ -255,7 +262,8 @@ func connectionError(err error) error {
 		WithHint("the same command goes on where it was; see that the node is up: ssh NODE uptime")
 }
 
-// replyError is the error that a server answers: one of Linux's numbers.
+// replyError returns the error for the error number of a reply, nil for 0. The numbers are those of
+// Linux.
 func replyError(code uint32) error {
 	switch err := syscall.Errno(code); err {
 	case 0:

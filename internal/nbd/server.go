@@ -17,12 +17,13 @@ type Disk interface {
 }
 
 const (
-	maxServed  = 32 << 20 // bytes of a request, which the protocol has clients keep to
-	maxOption  = 4096     // bytes of an option
-	maxOptions = 64
+	maxServed  = 32 << 20 // largest accepted request in bytes; the protocol recommends this limit to clients
+	maxOption  = 4096     // largest accepted option in bytes
+	maxOptions = 64       // largest number of options in a handshake
 )
 
-// Serve answers the client on conn until it ends, which is no error.
+// Serve answers the requests of the client on conn until the client disconnects. It returns nil if the
+// connection ends between two messages.
 func Serve(conn io.ReadWriter, disk Disk) error {
 	s := &session{conn: conn, disk: disk}
 	serve, err := s.handshake()
@@ -35,13 +36,14 @@ func Serve(conn io.ReadWriter, disk Disk) error {
 	return err
 }
 
+// A session is the connection to one client.
 type session struct {
-	conn     io.ReadWriter
-	disk     Disk
-	noZeroes bool
+	conn     io.ReadWriter // connection; the caller of Serve owns it
+	disk     Disk          // disk to serve
+	noZeroes bool          // the client accepts a description without padding
 }
 
-// handshake is the handshake. serve is false where the client wants no more.
+// handshake answers the client's options. serve is false if the client ends the connection.
 func (s *session) handshake() (serve bool, err error) {
 	if err := s.sendParts([]byte(serverMagic), be16(fixedNewstyle|noZeroes)); err != nil {
 		return false, err
@@ -70,7 +72,7 @@ func (s *session) handshake() (serve bool, err error) {
 	return false, fault.New(fault.Corrupt, "more than %d NBD options", maxOptions)
 }
 
-// answerOption answers one option; done ends the handshake.
+// answerOption answers one option. done reports that it ends the handshake.
 func (s *session) answerOption(option uint32) (done, serve bool, err error) {
 	switch option {
 	case optExportName:
@@ -92,11 +94,12 @@ func (s *session) answerOption(option uint32) (done, serve bool, err error) {
 	return false, false, s.sendReply(option, repUnknown, nil)
 }
 
+// sendReply sends a reply of that kind to an option.
 func (s *session) sendReply(option, kind uint32, data []byte) error {
 	return s.sendParts(be64(answerMagic), be32(option), be32(kind), be32(uint32(len(data))), data)
 }
 
-// serveRequests serves reads and writes until the client goes.
+// serveRequests answers requests until the client disconnects.
 func (s *session) serveRequests() error {
 	for {
 		c, err := s.readBytes(28)
@@ -116,7 +119,8 @@ func (s *session) serveRequests() error {
 	}
 }
 
-// serveRequest serves one request. Only an error of the connection ends the session.
+// serveRequest answers one request. It returns only errors of the connection; errors of the disk go to
+// the client.
 func (s *session) serveRequest(kind uint16, cookie []byte, off uint64, length int) error {
 	var data []byte
 	var err error
@@ -145,7 +149,7 @@ func (s *session) serveRequest(kind uint16, cookie []byte, off uint64, length in
 	return s.sendParts(be32(replyMagic), be32(code), cookie, data)
 }
 
-// errorCode returns the error number for the guest's kernel: a full layer appears as a full disk.
+// errorCode returns the NBD error number of err. A full image appears as a full disk to the guest.
 func errorCode(err error) uint32 {
 	if fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Full) {
 		return errNoSpc
@@ -153,7 +157,8 @@ func errorCode(err error) uint32 {
 	return errIO
 }
 
-// readBytes returns the next n bytes. Before the first of them io.EOF is the client's end.
+// readBytes returns the next n bytes. It returns io.EOF if the client ended the connection before the
+// first of them.
 func (s *session) readBytes(n int) ([]byte, error) {
 	p := make([]byte, n)
 	if _, err := io.ReadFull(s.conn, p); errors.Is(err, io.ErrUnexpectedEOF) {
@@ -164,6 +169,7 @@ func (s *session) readBytes(n int) ([]byte, error) {
 	return p, nil
 }
 
+// sendParts sends one message.
 func (s *session) sendParts(parts ...[]byte) error {
 	var out []byte
 	for _, p := range parts {
@@ -173,6 +179,11 @@ func (s *session) sendParts(parts ...[]byte) error {
 	return err
 }
 
+// be16 returns n in big-endian order.
 func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+
+// be32 returns n in big-endian order.
 func be32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// be64 returns n in big-endian order.
 func be64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
