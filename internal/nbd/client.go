@@ -238,7 +238,8 @@ func (c *Client) readReply() error {
 	return nil
 }
 
-// Close sends a disconnect request and closes the connection. No call may be running.
+// Close sends a disconnect request, closes the connection, and waits until no call is running. Calls
+// that were running fail.
 func (c *Client) Close() error {
 	bye := binary.BigEndian.AppendUint32(nil, callMagic)
 	bye = binary.BigEndian.AppendUint16(bye, 0)

@@ -11,10 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A Bitmap holds one bit for every grain bytes of a disk of size bytes.
+// A Bitmap has one bit for every grain bytes of a disk of size bytes. It is safe for concurrent use.
 type Bitmap struct {
 	size, grain int64
-	words       []atomic.Uint64
+	words       []atomic.Uint64 // bits, 64 in each word; bit 0 of the first word is the first grain
 }
 
 // New returns a Bitmap without a bit set.
@@ -35,8 +35,8 @@ func (b *Bitmap) Set(r disk.Range) {
 	}
 }
 
-// Clear clears the bits of the grains that lie within r as a whole. The disk's last
-// grain may be shorter than the others.
+// Clear clears the bits of the grains that lie completely within r. The last grain of the disk may be
+// shorter than the others.
 func (b *Bitmap) Clear(r disk.Range) {
 	first, end := (r.Off+b.grain-1)/b.grain, r.End()/b.grain
 	if r.End() == b.size {
@@ -53,8 +53,8 @@ func (b *Bitmap) Has(off int64) bool {
 	return b.words[i/64].Load()&(1<<(i%64)) != 0
 }
 
-// Next returns the first run of set grains that touches r, cut to r. Without one it is empty, and
-// starts at r's end.
+// Next returns the first run of set grains that touches r, cut to r. If there is none, the result is
+// empty and starts at the end of r.
 func (b *Bitmap) Next(r disk.Range) disk.Range {
 	limit := (r.End() + b.grain - 1) / b.grain
 	first := b.findBit(r.Off/b.grain, limit, 0)
@@ -66,8 +66,8 @@ func (b *Bitmap) Next(r disk.Range) disk.Range {
 	return disk.Range{Off: off, Len: end - off}
 }
 
-// findBit returns the first bit in [i, limit) that is set after its word was xored with
-// flip; with all ones that is the first clear bit. Without any it returns limit.
+// findBit returns the index of the first bit in [i, limit) that is set after its word was xored with
+// flip. With all ones it finds the first clear bit. It returns limit if there is none.
 func (b *Bitmap) findBit(i, limit int64, flip uint64) int64 {
 	for w := i / 64; w*64 < limit; w++ {
 		word := b.words[w].Load() ^ flip

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Image is one image under test: how to create it, open it again unfinished, and read it
-// once finished. Each function is about the same image, in a folder of the test.
+// An Image is one image under test. Its functions create it, open it again while it is unfinished, and
+// read it when it is finished. All of them use the same image in a folder of the test.
 type Image struct {
 	Create func() (disk.Target, error) // a fresh image: reads as zeros everywhere
 	Resume func() (disk.Target, error) // the unfinished image Close left
@@ -38,6 +38,7 @@ func TestTarget(t *testing.T, image func(t *testing.T, size int64) Image) {
 	}
 }
 
+// keepsWrites writes the disk in order.
 func keepsWrites(t *testing.T, im Image, want *disk.Pattern) {
 	dst := createImage(t, im)
 	for _, r := range splitDisk(want.Size(), 1<<20) {
@@ -46,6 +47,7 @@ func keepsWrites(t *testing.T, im Image, want *disk.Pattern) {
 	finishAndCompare(t, im, dst, want)
 }
 
+// acceptsAnyOrder writes the disk in random order, in four goroutines.
 func acceptsAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
 	dst := createImage(t, im)
 	rnd := rand.New(rand.NewPCG(8, 9))
@@ -62,11 +64,13 @@ func acceptsAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
 	finishAndCompare(t, im, dst, want)
 }
 
+// unwrittenIsZero requires that a new image reads as zeros.
 func unwrittenIsZero(t *testing.T, im Image, want *disk.Pattern) {
 	dst := createImage(t, im)
 	finishAndCompare(t, im, dst, disk.NewSparsePattern(want.Size(), 0, 0))
 }
 
+// zeroesWrites overwrites data with zeros, then writes the disk.
 func zeroesWrites(t *testing.T, im Image, want *disk.Pattern) {
 	dst := createImage(t, im)
 	full := disk.NewPattern(want.Size())
@@ -105,6 +109,7 @@ func resumesAfterClose(t *testing.T, im Image, want *disk.Pattern) {
 	finishAndCompare(t, im, again, want)
 }
 
+// targetRefusesOutside requires an error for writes outside the disk.
 func targetRefusesOutside(t *testing.T, im Image, want *disk.Pattern) {
 	dst := createImage(t, im)
 	defer dst.Close()
@@ -120,6 +125,7 @@ func targetRefusesOutside(t *testing.T, im Image, want *disk.Pattern) {
 	}
 }
 
+// createImage creates the image or fails the test.
 func createImage(t *testing.T, im Image) disk.Target {
 	t.Helper()
 	dst, err := im.Create()
@@ -129,7 +135,7 @@ func createImage(t *testing.T, im Image) disk.Target {
 	return dst
 }
 
-// writeRange writes want's content of r: data as writes, holes as zeros.
+// writeRange writes want's content of r: data with WriteAt, holes with Zero.
 func writeRange(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
 	t.Helper()
 	extents, err := want.Extents(t.Context(), r)
@@ -148,6 +154,7 @@ func writeRange(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range)
 	}
 }
 
+// finishAndCompare finishes the image, and compares it with want.
 func finishAndCompare(t *testing.T, im Image, dst disk.Target, want disk.Source) {
 	t.Helper()
 	if err := dst.Finish(t.Context()); err != nil {
@@ -167,7 +174,7 @@ func finishAndCompare(t *testing.T, im Image, dst disk.Target, want disk.Source)
 	compareRange(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
 }
 
-// splitDisk cuts a disk into ranges of n bytes; the last may be shorter.
+// splitDisk divides a disk of size bytes into ranges of n bytes. The last one may be shorter.
 func splitDisk(size, n int64) []disk.Range {
 	var out []disk.Range
 	for off := int64(0); off < size; off += n {

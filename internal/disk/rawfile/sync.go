@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Sync returns once all that was written would survive power loss. After one failure it
-// fails for good: the kernel reports a lost page once and then forgets it. Opened again,
-// the image goes on from its manifest.
+// Sync returns when all data that was written before it survives a power loss. After an error it fails
+// in every later call, because the kernel reports a lost page only once. If the image is opened again,
+// it continues from its manifest.
 func (f *File) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

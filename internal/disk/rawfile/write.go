@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// WriteAt writes all of p at off. Whole blocks in aligned memory go straight to the
-// medium where the mode is Direct.
+// WriteAt writes all of p at off. In mode Direct, whole blocks in aligned memory go directly to the
+// medium.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	if err := f.checkWrite(ctx, r); err != nil {
@@ -31,6 +31,7 @@ func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
+// checkWrite returns an error if r is outside the disk or ctx has ended.
 func (f *File) checkWrite(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return err
@@ -38,6 +39,7 @@ func (f *File) checkWrite(ctx context.Context, r disk.Range) error {
 	return ctx.Err()
 }
 
+// writeAt writes p in the file's mode.
 func (f *File) writeAt(p []byte, off int64) error {
 	switch f.mode {
 	case Direct:
@@ -64,14 +66,14 @@ func (f *File) writeSplit(p []byte, off int64) error {
 	return writeAll(f.cached, p[body:], off+int64(body))
 }
 
-// splitBlocks returns how many of the n bytes at off come before the first whole block, and
-// how many are in whole blocks.
+// splitBlocks returns how many of the n bytes at off precede the first whole block, and how many are
+// whole blocks.
 func splitBlocks(off int64, n int) (head, body int) {
 	head = min(int(-off&(Align-1)), n)
 	return head, (n - head) &^ (Align - 1)
 }
 
-// writeBlocks writes whole blocks at an aligned offset.
+// writeBlocks writes whole blocks directly. off and len(p) must be multiples of Align.
 func (f *File) writeBlocks(p []byte, off int64) error {
 	if disk.IsAligned(p) {
 		return f.writeDirect(p, off)
@@ -88,9 +90,8 @@ func (f *File) writeBlocks(p []byte, off int64) error {
 	return nil
 }
 
-// writeDirect writes aligned memory. What the kernel does not take this way (a device
-// that wants more than Align, the last blocks of a full disk) goes through the page
-// cache, which has the final word on the error.
+// writeDirect writes aligned memory. Data that the kernel does not accept in this way goes through the
+// page cache, which determines the error: the device requires larger blocks, or the disk is full.
 func (f *File) writeDirect(p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil
@@ -117,7 +118,7 @@ func writeAll(file *os.File, p []byte, off int64) error {
 	return nil
 }
 
-// writeUncached writes p so that its pages leave the cache once they are written.
+// writeUncached writes p so that its pages leave the cache after the write-back.
 func writeUncached(file *os.File, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, err := pwritev2(int(file.Fd()), p, off, unix.RWF_DONTCACHE)
@@ -132,7 +133,7 @@ func writeUncached(file *os.File, p []byte, off int64) error {
 	return nil
 }
 
-// writeOnce writes once. It returns an error if nothing at all was written.
+// writeOnce makes one write, which may be short. It returns an error if nothing was written.
 func writeOnce(file *os.File, p []byte, off int64) (n int, err error) {
 	err = retryInterrupted(func() error {
 		n, err = unix.Pwrite(int(file.Fd()), p, off)
@@ -144,7 +145,7 @@ func writeOnce(file *os.File, p []byte, off int64) (n int, err error) {
 	return max(n, 0), err
 }
 
-// retryInterrupted repeats a system call that a signal interrupted.
+// retryInterrupted calls call until it is not interrupted by a signal.
 func retryInterrupted(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

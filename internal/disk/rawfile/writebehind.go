@@ -9,27 +9,27 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// behindWindow is how many bytes may be dirty in the page cache: enough for the device
-// to have work, too little to notice in a host's memory.
+// behindWindow is the largest amount of dirty data in the page cache, in bytes: enough to keep the
+// device busy, and too little to affect the host.
 const behindWindow = 32 << 20
 
-// behind keeps what goes through the page cache from staying there. It starts the
-// write-back of each write at once and, when the window is full, waits for the oldest
-// and drops it.
+// A writeBehind limits the page cache that writes use. It starts the write-back of each write at once.
+// When the window is full, it waits for the oldest write and drops its pages. It is safe for concurrent
+// use.
 type writeBehind struct {
-	file *os.File
+	file *os.File // file that is written
 
-	mu     sync.Mutex
-	queue  []disk.Range // being written back, oldest first
+	mu     sync.Mutex   // guards the fields below
+	queue  []disk.Range // ranges that are being written back, oldest first
 	queued int64        // bytes in queue
 }
 
-// newBehind makes room for a window of 64 KiB writes.
+// newBehind returns a writeBehind with room for a window of 64 KiB writes.
 func newBehind(file *os.File) *writeBehind {
 	return &writeBehind{file: file, queue: make([]disk.Range, 0, behindWindow/(64<<10))}
 }
 
-// addWrite takes a range that was just written.
+// addWrite adds a range that was just written.
 func (b *writeBehind) addWrite(r disk.Range) error {
 	if err := b.startWriteback(r); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (b *writeBehind) addWrite(r disk.Range) error {
 	}
 }
 
-// popOldest takes the oldest range out of a full window.
+// popOldest removes the oldest range if the window is full. It returns false otherwise.
 func (b *writeBehind) popOldest() (disk.Range, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,14 +62,14 @@ func (b *writeBehind) popOldest() (disk.Range, bool) {
 	return old, true
 }
 
-// startWriteback begins the write-back of r without waiting for it.
+// startWriteback starts the write-back of r without waiting for it.
 func (b *writeBehind) startWriteback(r disk.Range) error {
 	return retryInterrupted(func() error {
 		return unix.SyncFileRange(int(b.file.Fd()), r.Off, r.Len, unix.SYNC_FILE_RANGE_WRITE)
 	})
 }
 
-// dropPages waits until r is written and takes its pages out of the cache.
+// dropPages waits until r is written, and removes its pages from the cache.
 func (b *writeBehind) dropPages(r disk.Range) error {
 	const wait = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
 	err := retryInterrupted(func() error { return unix.SyncFileRange(int(b.file.Fd()), r.Off, r.Len, wait) })

@@ -12,13 +12,12 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// zeroStep is how much is zeroed between two looks at the context: a device may have
-// to write all of it.
+// zeroStep is the largest range in bytes that is zeroed between two checks of the context. A device may
+// have to write all of it.
 const zeroStep = 1 << 30
 
-// Zero makes r read as zeros: not at all where a fresh file was never written, by
-// punching a hole where there is data, and by writing zeros where the file system has
-// no holes.
+// Zero makes r read as zeros. Parts of a new file that were never written need no change. Otherwise it
+// punches holes or, if the file system has none, writes zeros.
 func (f *File) Zero(ctx context.Context, r disk.Range) error {
 	if err := f.checkWrite(ctx, r); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (f *File) Zero(ctx context.Context, r disk.Range) error {
 	}
 }
 
-// punchData zeroes the part of r that is not a hole already.
+// punchData zeroes the parts of r that are not holes.
 func (f *File) punchData(ctx context.Context, r disk.Range) error {
 	for off := nextData(f.cached, r); off < r.End(); {
 		step := disk.Range{Off: off, Len: min(zeroStep, r.End()-off)}
@@ -53,7 +52,7 @@ func (f *File) punchData(ctx context.Context, r disk.Range) error {
 	return nil
 }
 
-// zeroStepped tries the cheapest first.
+// zeroStepped zeroes r, at most zeroStep bytes, by the cheapest means that works.
 func (f *File) zeroStepped(r disk.Range) error {
 	fd := int(f.cached.Fd())
 	err := retryInterrupted(func() error {
@@ -68,13 +67,13 @@ func (f *File) zeroStepped(r disk.Range) error {
 	return err
 }
 
-// isRefused reports that a call is not there, or not for this file.
+// isRefused reports whether a call does not exist, or does not work for this file.
 func isRefused(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
 		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY)
 }
 
-// blockZeroOut has the kernel write zeros to a device.
+// blockZeroOut lets the kernel write zeros to a device.
 func blockZeroOut(device *os.File, r disk.Range) error {
 	span := [2]uint64{uint64(r.Off), uint64(r.Len)}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, device.Fd(), unix.BLKZEROOUT, uintptr(unsafe.Pointer(&span)))
@@ -84,8 +83,8 @@ func blockZeroOut(device *os.File, r disk.Range) error {
 	return nil
 }
 
-// writeZeros writes zeros over data. It reads first: NFS before 4.2 cannot report holes, and writing would
-// fill them all.
+// writeZeros writes zeros over data. It reads first: NFS before 4.2 cannot report holes, and writing
+// would fill all of them.
 func (f *File) writeZeros(r disk.Range) error {
 	b := f.buffers.take()
 	defer f.buffers.give(b)
@@ -105,8 +104,8 @@ func (f *File) writeZeros(r disk.Range) error {
 	return nil
 }
 
-// writeBuffer is write for a lent buffer, which must not wait for another one: it goes
-// through the page cache unless it is aligned.
+// writeBuffer is writeAt for a buffer of the pool, whose owner must not wait for another one. Therefore
+// it writes through the page cache unless the offset is aligned.
 func (f *File) writeBuffer(p []byte, off int64) error {
 	if off&(Align-1) != 0 {
 		return writeAll(f.cached, p, off)
@@ -114,11 +113,11 @@ func (f *File) writeBuffer(p []byte, off int64) error {
 	return f.writeAt(p, off)
 }
 
-// zeros is what blank compares with; it is never written to.
+// zeros is compared with data; it is never written.
 var zeros [bufferSize]byte
 
-// nextData returns the position of the first data in r, or r's end. If the file system cannot report
-// holes, all is data.
+// nextData returns the offset of the first data in r, or the end of r. If the file system cannot report
+// holes, all of r is data.
 func nextData(file *os.File, r disk.Range) int64 {
 	if r.Empty() {
 		return r.End()
@@ -133,7 +132,7 @@ func nextData(file *os.File, r disk.Range) int64 {
 	return min(off, r.End())
 }
 
-// nextHole returns the position of the first hole in r, or r's end.
+// nextHole returns the offset of the first hole in r, or the end of r.
 func nextHole(file *os.File, r disk.Range) int64 {
 	off, err := unix.Seek(int(file.Fd()), r.Off, unix.SEEK_HOLE)
 	if err != nil {

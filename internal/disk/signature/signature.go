@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Format is the name of a format, for messages. The zero value is an unknown format.
+// A Format is the name of a format, for messages. The zero value is an unknown format.
 type Format string
 
 const (
@@ -29,25 +29,26 @@ const (
 )
 
 const (
-	// HeadSize is how many bytes of a file's beginning Identify needs, and TailSize how many
-	// of its end.
+	// number of bytes from the beginning of a file that Identify needs
 	HeadSize = 2048
-	TailSize = 512
+	TailSize = 512 // number of bytes from the end of a file that Identify needs
 )
 
-// A signature is what files of a format have at an offset of their head.
+// A signature is a byte sequence at a fixed position of all files of a format.
 type signature struct {
-	at     int
-	bytes  string
-	format Format
+	at     int    // offset in the head or tail
+	bytes  string // bytes at that offset
+	format Format // format of a file with these bytes
 	remedy string // remedy with %s for the quoted path; empty uses that of convert
 }
 
-// convertHint is the remedy for formats that qemu-img reads, by the name it has for them.
+// convertHint returns the remedy for a format that qemu-img reads. name is qemu-img's name of the
+// format.
 func convertHint(name string) string {
 	return "convert it first: qemu-img convert -f " + name + " -O qcow2 %s disk.qcow2"
 }
 
+// signatures are searched in the head of a file; the first match wins.
 var signatures = []signature{
 	{0, "KDMV", VMDK, ""},                             // hosted sparse, streamOptimized
 	{0, "COWD", VMDK, ""},                             // delta
@@ -73,7 +74,7 @@ var signatures = []signature{
 	{257, "ustar", Tar, "unpack it first, and name the disk in it (an OVA holds x-disk1.vmdk): tar -xf %s"},
 }
 
-// tails are what files of a format have in their last 512 bytes.
+// tails are searched in the last TailSize bytes of a file, after signatures.
 var tails = []signature{
 	{0, "conectix", VHD, convertHint("vpc")}, // fixed: raw bytes with a footer
 	{1, "conectix", VHD, convertHint("vpc")}, // older writers: a footer of 511 bytes
@@ -92,6 +93,7 @@ func Identify(head, tail []byte) Format {
 	return ""
 }
 
+// findSignature returns the signature of a file, nil if there is none.
 func findSignature(head, tail []byte) *signature {
 	for i, s := range signatures {
 		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && isPlausible(s, head) {
@@ -106,8 +108,8 @@ func findSignature(head, tail []byte) *signature {
 	return nil
 }
 
-// isPlausible looks at more than the signature where that is short: the disk of a guest may
-// begin with those bytes by chance.
+// isPlausible checks more than a short signature: the disk of a guest may begin with its bytes by
+// chance.
 func isPlausible(s signature, head []byte) bool {
 	switch s.format {
 	case Gzip: // method deflate, no reserved flag
@@ -120,11 +122,11 @@ func isPlausible(s signature, head []byte) bool {
 	return true
 }
 
-// maxComment limits IsDescriptor's search for the end of comments, in bytes.
+// maxComment is the number of bytes in which IsDescriptor searches for the end of comments.
 const maxComment = HeadSize
 
-// IsDescriptor reports whether a file begins like the text of a VMDK's descriptor: with its
-// first line, or behind comments with an entry or an extent that a descriptor has.
+// IsDescriptor reports whether a file begins like the descriptor of a VMDK: with its first line, or
+// after comments with an entry or an extent.
 func IsDescriptor(head []byte) bool {
 	text := strings.ToLower(string(bytes.TrimPrefix(head[:min(len(head), maxComment)], []byte("\ufeff"))))
 	for line := range strings.Lines(text) {
@@ -146,8 +148,8 @@ func IsDescriptor(head []byte) bool {
 	return false
 }
 
-// Refuse returns the error for a file of a format that decamp does not read. Identify has
-// returned the format for the same bytes.
+// Refuse returns the error for a file of a format that decamp does not read. It returns nil for formats
+// that decamp reads, and for files without a signature.
 func Refuse(path string, head, tail []byte) error {
 	s := findSignature(head, tail)
 	if s == nil || s.remedy == "" {
