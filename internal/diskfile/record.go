@@ -13,15 +13,16 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// record notes what a disk's files are when they are opened. It is a vmdk.Files.
+// A fileRecord records the files of a disk when they are opened. It is a vmdk.Files, and safe for
+// concurrent use.
 type fileRecord struct {
-	from vmdk.Files
+	from vmdk.Files // source of the files
 
-	mu   sync.Mutex
-	seen strings.Builder
+	mu   sync.Mutex      // guards seen
+	seen strings.Builder // one line for each file: name, size and modification time
 }
 
-// Open opens a file of from, and notes it.
+// Open opens a file of from and records it.
 func (r *fileRecord) Open(ctx context.Context, name string) (disk.Source, error) {
 	src, err := r.from.Open(ctx, name)
 	if err != nil {
@@ -33,11 +34,11 @@ func (r *fileRecord) Open(ctx context.Context, name string) (disk.Source, error)
 	return src, nil
 }
 
-// addFile notes the file at path.
+// addFile records the file at path.
 func (r *fileRecord) addFile(path string) { r.addStat(path)(os.Stat(path)) }
 
-// addStat takes the result of a Stat. A file that cannot be looked at now will be another
-// one next time.
+// addStat returns a function that records the result of a Stat. If the Stat failed, the digest differs
+// from that of a later, successful one.
 func (r *fileRecord) addStat(name string) func(os.FileInfo, error) {
 	return func(info os.FileInfo, err error) {
 		r.mu.Lock()
@@ -50,7 +51,7 @@ func (r *fileRecord) addStat(name string) func(os.FileInfo, error) {
 	}
 }
 
-// digest is a short digest of all that was noted.
+// digest returns a short digest of all recorded files in hex.
 func (r *fileRecord) digest() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,22 +25,21 @@ import (
 	"fmt"
 )
 
-// ErrCorrupt is part of every error: src is no FastLZ block of len(dst) bytes.
+// ErrCorrupt is wrapped by every error: src is no FastLZ block of len(dst) bytes.
 var ErrCorrupt = errors.New("invalid FastLZ data")
 
 const (
-	levelShift  = 5    // position of the level in the first byte
-	runMask     = 0x1f // mask of the first run of literals in the first byte
-	firstMatch  = 1 << 5
-	matchExtra  = 2       // a match of length field 1 is 3 bytes
-	longMatch   = 7       // more length follows
-	moreLength  = 255     // at level 2 a further length byte follows
-	nearWindow  = 1 << 13 // distances that fit the instruction
-	farDistance = nearWindow
+	levelShift  = 5          // position of the level in the first byte
+	runMask     = 0x1f       // mask of the first instruction in the first byte, which is a run of literals
+	firstMatch  = 1 << 5     // smallest instruction that is a match
+	matchExtra  = 2          // difference between the length of a match and its field
+	longMatch   = 7          // length field after which more length follows
+	moreLength  = 255        // length byte after which another one follows, at level 2
+	nearWindow  = 1 << 13    // distances up to this fit into an instruction
+	farDistance = nearWindow // added to a distance of two more bytes, at level 2
 )
 
-// Decode fills dst from src. A block that holds less or more than len(dst) bytes is
-// corrupt.
+// Decode fills dst from src. A block that contains less or more than len(dst) bytes is an error.
 func Decode(dst, src []byte) error {
 	if len(src) == 0 {
 		return corruptAt(0, "the block is empty")
@@ -53,15 +52,15 @@ func Decode(dst, src []byte) error {
 	return d.decodeBlock(src[0] & runMask)
 }
 
-// decoder is one Decode under way.
+// A decoder is the state of one Decode.
 type decoder struct {
 	dst, src []byte
-	at       int // position in src
-	out      int // position in dst
-	level2   bool
+	at       int  // position in src
+	out      int  // position in dst
+	level2   bool // the block has level 2
 }
 
-// decodeBlock executes instructions from op on until src ends.
+// decodeBlock executes instructions until src ends. op is the first one.
 func (d *decoder) decodeBlock(op byte) error {
 	for {
 		var err error
@@ -83,6 +82,7 @@ func (d *decoder) decodeBlock(op byte) error {
 	}
 }
 
+// copyLiterals copies n bytes from src.
 func (d *decoder) copyLiterals(n int) error {
 	if n > len(d.src)-d.at || n > len(d.dst)-d.out {
 		return corruptAt(d.at, "%d literals do not fit", n)
@@ -93,6 +93,7 @@ func (d *decoder) copyLiterals(n int) error {
 	return nil
 }
 
+// copyMatch executes a match instruction.
 func (d *decoder) copyMatch(op byte) error {
 	n := int(op>>levelShift) + matchExtra
 	if op>>levelShift == longMatch {
@@ -113,8 +114,7 @@ func (d *decoder) copyMatch(op byte) error {
 	return nil
 }
 
-// readLength reads the rest of a long match's length. It stops as soon as the sum is more
-// than dst could hold.
+// readLength reads the rest of the length of a long match. It stops when the sum is larger than dst.
 func (d *decoder) readLength() (sum int, err error) {
 	for {
 		b, err := d.nextByte()
@@ -128,7 +128,7 @@ func (d *decoder) readLength() (sum int, err error) {
 	}
 }
 
-// readDistance reads the rest of a distance whose upper bits are high.
+// readDistance reads the rest of a distance. high are its upper bits.
 func (d *decoder) readDistance(high int) (int, error) {
 	low, err := d.nextByte()
 	if err != nil {
@@ -146,6 +146,7 @@ func (d *decoder) readDistance(high int) (int, error) {
 	return far + farDistance, nil
 }
 
+// nextByte returns the next byte of an instruction.
 func (d *decoder) nextByte() (byte, error) {
 	if d.at == len(d.src) {
 		return 0, corruptAt(d.at, "it ends within a match")
@@ -154,7 +155,7 @@ func (d *decoder) nextByte() (byte, error) {
 	return d.src[d.at-1], nil
 }
 
-// copyRepeated copies n bytes from distance before. If they overlap the output, each copy doubles the
+// copyRepeated copies n bytes from distance before. If the two ranges overlap, each copy doubles the
 // available bytes.
 func (d *decoder) copyRepeated(distance, n int) {
 	from, end := d.out-distance, d.out+n
@@ -163,6 +164,7 @@ func (d *decoder) copyRepeated(distance, n int) {
 	}
 }
 
+// corruptAt returns an error with the position in src.
 func corruptAt(at int, format string, args ...any) error {
 	return fmt.Errorf("%w at %d: %s", ErrCorrupt, at, fmt.Sprintf(format, args...))
 }

@@ -3,14 +3,15 @@ package inflate
 import "encoding/binary"
 
 const (
-	// fastIn and fastOut are what one turn of the fast loop may use up: two fills of 8
-	// bytes that advance by 7 at most; two literals, and the longest match with the 7
-	// bytes that copying by words may write behind it.
-	fastIn  = 16
+	// number of input bytes that one turn of the fast loop may use: two fills of 8 bytes, each of which
+	// advances by at most 7
+	fastIn = 16
+	// number of output bytes that one turn may write: two literals, the longest match, and 7 bytes after
+	// it because matches are copied in words
 	fastOut = 2 + 258 + 8
 )
 
-// decodeBlock decodes a block of literals and matches up to and with its end.
+// decodeBlock decodes the literals and matches of a block, including its end.
 func (s *input) decodeBlock(lit *litTable, dist *distTable) error {
 	for {
 		ended, err := s.decodeFast(lit, dist)
@@ -25,9 +26,9 @@ func (s *input) decodeBlock(lit *litTable, dist *distTable) error {
 	}
 }
 
-// decodeFast decodes while neither buffer can end within a turn. It reports whether the block
-// ended. What it keeps in locals stays in registers; that, one branch a literal, and no
-// bounds to check in the tables are what makes it fast.
+// decodeFast decodes while neither buffer can end within a turn. It reports whether the block has
+// ended. Local variables stay in registers. That, one branch for a literal, and tables without bounds
+// checks make it fast.
 func (s *input) decodeFast(lit *litTable, dist *distTable) (ended bool, err error) {
 	src, dst := s.src, s.dst
 	pos, out, bits, n := s.pos, s.out, s.bits, s.n
@@ -136,7 +137,7 @@ func (s *input) decodeFast(lit *litTable, dist *distTable) (ended bool, err erro
 	return ended, err
 }
 
-// decodeSymbol decodes one symbol, checking every step. It reports whether the block ended.
+// decodeSymbol decodes one symbol and checks every step. It reports whether the block has ended.
 func (s *input) decodeSymbol(lit *litTable, dist *distTable) (ended bool, err error) {
 	e, err := s.nextSymbol(lit[:], litBits)
 	switch {
@@ -166,8 +167,7 @@ func (s *input) decodeSymbol(lit *litTable, dist *distTable) (ended bool, err er
 	return false, s.copyMatch(int(length), int(distance))
 }
 
-// nextSymbol takes the code of the next symbol, but not its extra bits, and returns its
-// entry.
+// nextSymbol reads the code of the next symbol without its extra bits, and returns its entry.
 func (s *input) nextSymbol(table []uint32, primary uint) (uint32, error) {
 	s.fillBits()
 	skip := uint(0)
@@ -190,13 +190,13 @@ func (s *input) nextSymbol(table []uint32, primary uint) (uint32, error) {
 	return e, nil
 }
 
-// addExtraBits adds the extra bits of a length or distance to its base.
+// addExtraBits reads the extra bits of a length or distance, and returns its value.
 func (s *input) addExtraBits(e uint32) (uint, error) {
 	extra, err := s.takeBits(uint(e&63) - uint(e>>8&15))
 	return uint(e>>16) + extra, err
 }
 
-// copyMatch copies length bytes from distance bytes back.
+// copyMatch appends length bytes from distance bytes before.
 func (s *input) copyMatch(length, distance int) error {
 	if distance > s.out {
 		return ErrCorrupt

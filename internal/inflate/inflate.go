@@ -31,25 +31,25 @@ import (
 
 // What can be wrong with compressed data. Callers know the offset and the thing.
 var (
-	ErrCorrupt   = errors.New("invalid deflate data")
-	ErrTruncated = errors.New("deflate data ends early")
-	ErrTooLong   = errors.New("deflate data holds more than fits")
-	ErrHeader    = errors.New("invalid zlib header")
-	ErrChecksum  = errors.New("wrong Adler-32 checksum")
+	ErrCorrupt   = errors.New("invalid deflate data")              // invalid block type, code, length or distance
+	ErrTruncated = errors.New("deflate data ends early")           // the input ends before the last block
+	ErrTooLong   = errors.New("deflate data holds more than fits") // the output is longer than dst
+	ErrHeader    = errors.New("invalid zlib header")               // no zlib header, or one with a dictionary
+	ErrChecksum  = errors.New("wrong Adler-32 checksum")           // the data does not match its checksum
 )
 
-// A Decoder holds the tables that decoding needs, 26 KiB. The zero value is ready; one
-// goroutine may use it at a time.
+// A Decoder holds the tables for decoding, 26 KiB. The zero value is ready for use. It is not safe for
+// concurrent use.
 type Decoder struct {
-	lit   litTable
-	dist  distTable
-	pre   preTable
-	lens  [maxLit + maxDist]uint8
-	input input
+	lit   litTable                // literals and lengths of the current block
+	dist  distTable               // distances of the current block
+	pre   preTable                // code of the code lengths
+	lens  [maxLit + maxDist]uint8 // code lengths of literals, lengths and distances
+	input input                   // state of the current call
 }
 
-// Zlib decodes a zlib stream at the front of src into dst and checks its Adler-32. It
-// returns how many bytes of dst were filled and how many of src were used.
+// Zlib decodes a zlib stream at the beginning of src into dst, and verifies its Adler-32 checksum. It
+// returns the number of bytes that it wrote to dst, and the number of bytes that it read from src.
 func (d *Decoder) Zlib(dst, src []byte) (n, used int, err error) {
 	const head, tail = 2, 4
 	if len(src) < head {
@@ -72,16 +72,16 @@ func (d *Decoder) Zlib(dst, src []byte) (n, used int, err error) {
 	return n, used + tail, nil
 }
 
-// validHeader reports deflate with a window of at most 32 KiB, no dictionary, and the
-// right check bits.
+// validHeader reports whether the header is valid: deflate, a window of at most 32 KiB, no dictionary,
+// and right check bits (RFC 1950 section 2.2).
 func validHeader(cmf, flg byte) bool {
 	const deflate, maxWindow, dictionary = 8, 7, 0x20
 	return cmf&15 == deflate && cmf>>4 <= maxWindow && flg&dictionary == 0 &&
 		(uint(cmf)<<8|uint(flg))%31 == 0
 }
 
-// Raw decodes a deflate stream at the front of src into dst. It returns how many bytes
-// of dst were filled and how many of src were used.
+// Raw decodes a deflate stream at the beginning of src into dst. It returns the number of bytes that it
+// wrote to dst, and the number of bytes that it read from src.
 func (d *Decoder) Raw(dst, src []byte) (n, used int, err error) {
 	s := &d.input
 	*s = input{src: src, dst: dst}
@@ -95,7 +95,7 @@ func (d *Decoder) Raw(dst, src []byte) (n, used int, err error) {
 	return s.out, s.pos, nil
 }
 
-// readBlock decodes one block and reports whether it is the last.
+// readBlock decodes one block, and reports whether it is the last one.
 func (d *Decoder) readBlock(s *input) (last bool, err error) {
 	head, err := s.takeBits(3)
 	if err != nil {
@@ -117,15 +117,15 @@ func (d *Decoder) readBlock(s *input) (last bool, err error) {
 	return false, ErrCorrupt
 }
 
-// input is a call of Raw under way: both buffers and the bits between them.
+// An input is the state of one call of Raw: both buffers, and the bits between them.
 type input struct {
 	src, dst []byte
 	pos, out int    // positions in src and dst
-	bits     uint64 // taken from src and not used yet, the next one lowest
-	n        uint   // how many; those above are zero
+	bits     uint64 // bits that were read from src and not used yet; the next one is the lowest
+	n        uint   // number of bits in bits; higher bits are zero
 }
 
-// fillBits takes whole bytes until more than 56 bits are there or src ends.
+// fillBits reads bytes until there are more than 56 bits, or src ends.
 func (s *input) fillBits() {
 	for s.n <= 56 && s.pos < len(s.src) {
 		s.bits |= uint64(s.src[s.pos]) << s.n
@@ -147,7 +147,7 @@ func (s *input) takeBits(n uint) (uint, error) {
 	return v, nil
 }
 
-// unreadBytes drops the rest of a byte begun and gives whole bytes back.
+// unreadBytes discards the rest of a partly used byte, and returns whole bytes to src.
 func (s *input) unreadBytes() {
 	s.pos -= int(s.n / 8)
 	s.bits, s.n = 0, 0

@@ -15,47 +15,50 @@ import (
 //
 // Codes in a subtable count from behind the bits that led there.
 const (
-	special    = 1 << 12 // not a literal, length or distance
+	special    = 1 << 12 // neither a literal, nor a length or distance
 	endOfBlock = 1 << 13 // flag, with special: end of the block
 	subtable   = 1 << 14 // flag, with special: reference to a subtable
-	literal    = 1 << 15
+	literal    = 1 << 15 // the entry is a literal byte
 
-	invalid = special // alone: no such code
-	flags   = special | endOfBlock | subtable | literal
+	invalid = special                                   // special alone: no such code
+	flags   = special | endOfBlock | subtable | literal // mask of all flags
 )
 
 const (
 	maxLit  = 288 // symbols of the literal and length code; 286 and 287 are never used
 	maxDist = 32  // symbols of the distance code; 30 and 31 are never used
 	maxPre  = 19  // symbols of the code that encodes the other two
-	maxCode = 15  // bits
+	maxCode = 15  // longest code in bits
 
-	litBits  = 11 // index bits of the first table
-	distBits = 8
-	preBits  = 7
-	litMask  = 1<<litBits - 1
-	distMask = 1<<distBits - 1
+	litBits  = 11              // number of index bits of the first table for literals and lengths
+	distBits = 8               // number of index bits of the first table for distances
+	preBits  = 7               // number of index bits of the table for code lengths; no code is longer
+	litMask  = 1<<litBits - 1  // mask of the index of the first table
+	distMask = 1<<distBits - 1 // mask of the index of the first table
 
-	// Table sizes are powers of two so that a mask replaces the bounds check. The most
-	// that codes of 15 bits need is 2342 and 402 entries.
+	// Table sizes are powers of two, so that a mask replaces the bounds check. Codes of 15 bits need at
+	// most 2342 and 402 entries.
 	litSize  = 4096
-	distSize = 512
+	distSize = 512 // size of the table for distances
 )
 
 type (
-	litTable  [litSize]uint32
+	// literals and lengths, with subtables
+	litTable [litSize]uint32
+	// distances, with subtables
 	distTable [distSize]uint32
-	preTable  [1 << preBits]uint32
+	// code lengths
+	preTable [1 << preBits]uint32
 )
 
-// symbols are the entries of each symbol, without its code.
+// A symbols has the entry of each symbol without its code.
 type symbols struct {
-	lit  [maxLit]uint32
-	dist [maxDist]uint32
-	pre  [maxPre]uint32
+	lit  [maxLit]uint32  // literals, end of block and lengths
+	dist [maxDist]uint32 // distances
+	pre  [maxPre]uint32  // code lengths and repetitions
 }
 
-// entries is made once and never written after that.
+// entries returns the entries of all symbols. They are created once and never changed.
 var entries = sync.OnceValue(func() *symbols {
 	var s symbols
 	for i := range 256 {
@@ -73,8 +76,9 @@ var entries = sync.OnceValue(func() *symbols {
 	return &s
 })
 
-// fillRanges numbers lengths or distances from base on: the first 2 x each symbols stand for
-// one value, then the extra bits grow by one every each symbols.
+// fillRanges sets the base and the number of extra bits of lengths or distances (RFC 1951 section
+// 3.2.5). The first 2 x each symbols have one value; then the number of extra bits grows by one after
+// every each symbols.
 func fillRanges(list []uint32, base, each int) {
 	for i := range list {
 		extra := max(i/each-1, 0)
@@ -83,13 +87,13 @@ func fillRanges(list []uint32, base, each int) {
 	}
 }
 
-// code is the tables of one block.
+// A code has the tables of one block.
 type code struct {
-	lit  litTable
-	dist distTable
+	lit  litTable  // literals and lengths
+	dist distTable // distances
 }
 
-// fixed is the code that needs no tables sent, made once.
+// fixed returns the tables of fixed Huffman codes (RFC 1951 section 3.2.6). They are created once.
 var fixed = sync.OnceValue(func() *code {
 	var lens [maxLit + maxDist]uint8
 	for i := range lens {
@@ -186,18 +190,17 @@ func (d *Decoder) readLengths(s *input, lens []uint8) error {
 	return nil
 }
 
-// repeatCount returns how many lengths the symbols 16 (the one before), 17 and 18 (zeros)
-// stand for.
+// repeatCount reads the extra bits of the symbols 16 (previous length), 17 and 18 (zeros), and returns
+// the number of repeated lengths.
 func (s *input) repeatCount(sym uint8) (int, error) {
 	extra := [3]uint{2, 3, 7}[sym-16]
 	n, err := s.takeBits(extra)
 	return int(n) + [3]int{3, 3, 11}[sym-16], err
 }
 
-// buildTable fills table for a canonical code: the first primary bits index it, subtables
-// follow. It reports whether the lengths make a code. As in compress/flate (and zlib, to
-// whom such files owe their existence) all codes must be used, but for a code of one
-// symbol, or none.
+// buildTable fills table for a canonical code. The first primary bits of the input index it; subtables
+// follow. It reports whether the lengths are a valid code. As in compress/flate and zlib, all codes
+// must be used, except in a code of one symbol or none.
 func buildTable(table []uint32, primary uint, lens []uint8, symbols []uint32) bool {
 	var count [maxCode + 1]int
 	for _, n := range lens {
@@ -233,10 +236,10 @@ func buildOne(table []uint32, lens []uint8, symbols []uint32) {
 	}
 }
 
-// newEntry is a symbol's with the length of its code.
+// newEntry returns the entry of a symbol whose code has n bits.
 func newEntry(symbol uint32, n uint) uint32 { return symbol + uint32(n)<<8 + uint32(n) }
 
-// sortSymbols returns the symbols in the order of their codes.
+// sortSymbols returns the symbols in the order of their codes. The result uses the memory of sorted.
 func sortSymbols(sorted *[maxLit]uint16, lens []uint8, count [maxCode + 1]int) []uint16 {
 	var next [maxCode + 2]int
 	for n, c := range count {
@@ -269,8 +272,8 @@ func buildAll(table []uint32, primary uint, count *[maxCode + 1]int, sorted []ui
 	buildLong(table, primary, count, sorted, symbols, reversed)
 }
 
-// buildLong fills the subtables, from the first code longer than primary on: one for
-// all codes that share their first primary bits.
+// buildLong fills the subtables, from the first code longer than primary. One subtable has all codes
+// with the same first primary bits.
 func buildLong(table []uint32, primary uint, count *[maxCode + 1]int, sorted []uint16, symbols []uint32, reversed uint) {
 	prefix, start, width, end := ^uint(0), uint(0), uint(0), uint(1)<<primary
 	for n := primary + 1; len(sorted) > 0; n++ {
@@ -290,7 +293,7 @@ func buildLong(table []uint32, primary uint, count *[maxCode + 1]int, sorted []u
 	}
 }
 
-// nextCode returns the code of n bits after reversed: it adds one at the high end.
+// nextCode returns the code of n bits after reversed. It adds one at the high end.
 func nextCode(reversed, n uint) uint {
 	zero := uint(bits.Len(reversed ^ (1<<n - 1))) // the highest bit that is not set, from 1
 	if zero == 0 {
