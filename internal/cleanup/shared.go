@@ -22,12 +22,12 @@ func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	return &Store{keeper: k, retryLimit: retryLimit, owner: owner, isGone: gone, used: map[ID]bool{}, undoing: map[ID]chan struct{}{}}
 }
 
-// Release reports that this process is done with a change, but could not revert it. The record stays,
-// and PutBack reverts it from now on.
+// Release reports that this process does not need a change any more, but could not revert it. The
+// record stays, and PutBack may revert it.
 func (s *Store) Release(id ID) { s.markUsed(id, false) }
 
-// Abandoned returns the servers with records that PutBack would revert. It does not wait for an
-// unreachable database.
+// Abandoned returns the servers with records that PutBack would revert. It does not retry if the
+// database is unreachable.
 func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	all, err := s.keeper.All(ctx)
 	list, unread := s.parseAll(all)
@@ -42,7 +42,8 @@ func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	return slices.Compact(servers), err
 }
 
-// beginUndo reports whether the change of r is unused. The caller may revert it until it calls done.
+// beginUndo reports whether the change of r is unused. If so, the caller may revert it until it calls
+// done.
 func (s *Store) beginUndo(r Record) (done func(), free bool) {
 	if s.owner == "" {
 		return func() {}, true // the lock of the state folder ensures it
@@ -74,16 +75,17 @@ func (s *Store) isFree(r Record) bool {
 	return !s.isBusy(r.ID())
 }
 
-// isOurs reports whether no other process will put r back. It may ask the database who is gone.
+// isOurs reports whether no other process will revert r. It may query the database, so mu must not be
+// held.
 func (s *Store) isOurs(r Record) bool {
 	return r.Owner == "" || r.Owner == s.owner || s.isGone(r.Owner)
 }
 
-// isBusy reports whether this process uses a change, or is putting it back. The caller has mu.
+// isBusy reports whether this process uses or reverts a change. mu must be held.
 func (s *Store) isBusy(id ID) bool { return s.used[id] || s.undoing[id] != nil }
 
-// markUsed marks or unmarks a change of this process, and returns the previous mark. It waits for the end of
-// a revert: otherwise a record removed after a new change would hide it.
+// markUsed sets or removes the mark that this process uses a change, and returns the previous mark. It
+// waits for the end of a revert: otherwise a record that is removed after a new change would hide it.
 func (s *Store) markUsed(id ID, on bool) (before bool) {
 	if s.owner == "" {
 		return false
@@ -105,14 +107,15 @@ func (s *Store) markUsed(id ID, on bool) (before bool) {
 }
 
 const (
-	// patience limits the wait for a lost database. It applies also when the caller's context has
-	// ended, because a stopped process still reverts its changes.
+	// time limit for a database that is unreachable. It applies also after the caller's context has ended,
+	// because a stopped process still reverts its changes.
 	retryLimit = 30 * time.Second
 
-	retryPause = 500 * time.Millisecond
+	retryPause = 500 * time.Millisecond // time between two attempts
 )
 
-// withRetry does one thing with the keeper, again where that is out of reach.
+// withRetry calls do until it returns something else than fault.Unreachable, or the time limit is
+// reached.
 func (s *Store) withRetry(do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.retryLimit)
 	defer cancel()

@@ -21,32 +21,41 @@ const (
 
 // maxProcessors and maxMemoryMiB are far above what vSphere allows.
 const (
-	maxProcessors = 1 << 16
-	maxMemoryMiB  = 1 << 34
+	maxProcessors = 1 << 16 // far more than vSphere allows
+	maxMemoryMiB  = 1 << 34 // far more than vSphere allows
 )
 
 // A form is the set of valid values of a string.
 type form struct {
-	valid func(string) bool
-	want  string // describes the valid values in an error message
+	valid func(string) bool // reports whether a value is valid
+	want  string            // describes the valid values in an error message
 }
 
+// newForm returns the form of strings that match the regular expression expr. want describes them.
 func newForm(expr, want string) form { return form{regexp.MustCompile(expr).MatchString, want} }
 
 // Forms of typed strings. Only what is listed is valid, and no value begins with a dash.
 var (
-	refForm      = newForm(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -")
-	uuidForm     = newForm(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, "8-4-4-4-12 hexadecimal digits")
+	refForm = newForm(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -") // MoRef
+	// UUID of a VM
+	uuidForm = newForm(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`, "8-4-4-4-12 hexadecimal digits")
+	// UUID of a disk; VMware separates its bytes by blanks
 	diskUUIDForm = newForm(`^[0-9A-Fa-f][0-9A-Fa-f -]{0,127}$`, "hexadecimal digits and dashes")
+	// MAC address
 	macForm      = newForm(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`, "six pairs of hexadecimal digits with colons")
-	wordForm     = newForm(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`, "letters, digits and . _ -")
-	changeIDForm = newForm(`^[!-,.-~][ -~]{0,255}$`, "printable ASCII characters")
-	addressForm  = newForm(`^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$`, "a host name or an IP address")
+	wordForm     = newForm(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`, "letters, digits and . _ -") // keyword of the API
+	changeIDForm = newForm(`^[!-,.-~][ -~]{0,255}$`, "printable ASCII characters")           // ChangeID; "*" is valid too
+	// host name, IPv4 or IPv6 address
+	addressForm = newForm(`^[A-Za-z0-9:][A-Za-z0-9._:%-]{0,254}$`, "a host name or an IP address")
+	// device of the boot order
 	bootForm     = newForm(`^((disk|net):-?[0-9]{1,10}|cdrom|floppy)$`, "disk:KEY, net:KEY, cdrom or floppy")
-	firmwareForm = newForm(`^(bios|efi)$`, "bios or efi")
-	lineForm     = form{isLine, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxLine)}
-	pathForm     = form{isPath, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxPath)}
-	textForm     = form{isText, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters other than tabs and line breaks", maxText)}
+	firmwareForm = newForm(`^(bios|efi)$`, "bios or efi") // firmware
+	// name or label
+	lineForm = form{isLine, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxLine)}
+	// path of folders
+	pathForm = form{isPath, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters and line breaks", maxPath)}
+	// note, tag or custom attribute
+	textForm = form{isText, fmt.Sprintf("valid UTF-8 of at most %d bytes without control characters other than tabs and line breaks", maxText)}
 )
 
 // isXML reports whether XML 1.0 can represent r. The inventory arrives as XML, and some targets take XML.
@@ -57,18 +66,21 @@ func isXML(r rune) bool {
 // breaksLine reports whether r is a control character or a line break.
 func breaksLine(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) }
 
+// isText reports whether s is valid as a note: UTF-8 that XML can represent, of limited length.
 func isText(s string) bool {
 	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !isXML(r) })
 }
 
+// isLine reports whether s is valid as a name: one line of limited length.
 func isLine(s string) bool { return len(s) <= maxLine && isPath(s) }
 
-// isPath reports whether s is one line, as a path of names is.
+// isPath reports whether s is one line, with the length limit of paths.
 func isPath(s string) bool {
 	return len(s) <= maxPath && isText(s) && !strings.ContainsFunc(s, breaksLine)
 }
 
-// isFile reports whether s names a file below the root of a datastore.
+// isFile reports whether s is a path below the root of a datastore, without empty elements, "." and
+// "..".
 func isFile(s string) bool {
 	element := func(e string) bool { return e != "" && e != "." && e != ".." && isLine(e) }
 	return len(s) <= maxPath && !slices.ContainsFunc(strings.Split(s, "/"), func(e string) bool { return !element(e) })
@@ -83,7 +95,7 @@ func (p Path) Valid() bool {
 	return ds != "" && ds != "." && ds != ".." && isLine(ds) && !strings.ContainsAny(ds, "/]") && isFile(p.File)
 }
 
-// toPrintable returns s as one line of valid UTF-8 of bounded length. Other characters become "?".
+// toPrintable returns s as one line of valid UTF-8 of limited length. Other characters become "?".
 func toPrintable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !isXML(r) || breaksLine(r) {
@@ -94,21 +106,22 @@ func toPrintable(s string) string {
 	return s
 }
 
-// invalidRef is a reference that no object has, in place of one that is not valid. Different references
-// have different ones.
+// invalidRef returns a reference that no object has, in place of an invalid one. Different references
+// have different results.
 func invalidRef(ref MoRef) MoRef {
 	sum := sha256.Sum256([]byte(ref))
 	return MoRef("invalid-" + hex.EncodeToString(sum[:8]))
 }
 
-// A checker removes values that are not valid and records a problem for each.
+// A checker removes invalid values and records a problem for each.
 type checker struct{ problems []string }
 
+// addProblem records an invalid value. want describes the valid ones.
 func (c *checker) addProblem(what, value, want string) {
 	c.problems = append(c.problems, fmt.Sprintf("%s %.80q is not valid: want %s", what, value, want))
 }
 
-// checkForm empties *v unless it is empty or of the form.
+// checkForm empties *v unless it is empty or has form f.
 func checkForm[T ~string](c *checker, what string, v *T, f form) {
 	if *v != "" && !f.valid(string(*v)) {
 		c.addProblem(what, string(*v), f.want)
@@ -116,9 +129,10 @@ func checkForm[T ~string](c *checker, what string, v *T, f form) {
 	}
 }
 
+// checkLine empties *s unless it is a valid name.
 func (c *checker) checkLine(what string, s *string) { checkForm(c, what, s, lineForm) }
 
-// checkName keeps what can be printed of a name that is not valid, so that people recognize it.
+// checkName replaces an invalid name by its printable characters, so that the user recognizes it.
 func (c *checker) checkName(what string, s *string) {
 	if !isLine(*s) {
 		c.addProblem(what, *s, lineForm.want)
@@ -126,6 +140,7 @@ func (c *checker) checkName(what string, s *string) {
 	}
 }
 
+// checkRef replaces an invalid reference by one that no object has.
 func (c *checker) checkRef(what string, ref *MoRef) {
 	if *ref != "" && !refForm.valid(string(*ref)) {
 		c.addProblem(what, string(*ref), refForm.want)
@@ -133,6 +148,7 @@ func (c *checker) checkRef(what string, ref *MoRef) {
 	}
 }
 
+// checkPath empties *p unless it is valid.
 func (c *checker) checkPath(what string, p *Path) {
 	if !p.Valid() {
 		text := p.String()
@@ -144,6 +160,7 @@ func (c *checker) checkPath(what string, p *Path) {
 	}
 }
 
+// checkNumber sets *n to 0 unless it is between 0 and most.
 func checkNumber[T int | int64](c *checker, what string, n *T, most T) {
 	if *n < 0 || *n > most {
 		c.problems = append(c.problems, fmt.Sprintf("%s %d is not valid: want 0 to %d", what, *n, most))
@@ -151,13 +168,14 @@ func checkNumber[T int | int64](c *checker, what string, n *T, most T) {
 	}
 }
 
-// RemoveInvalid removes every value of the VM that is not valid, and returns a description of each. A VM
-// that lost a value must not be moved. The name stays readable, and an invalid reference becomes one
-// that no object has.
+// RemoveInvalid removes every invalid value of the VM, and returns a description of each. A VM that
+// lost a value must not be migrated. The name stays readable, and an invalid reference becomes one that
+// no object has.
 //
-// After RemoveInvalid, typed values consist of the characters of their type, names are one line of UTF-8,
-// and notes, tags and attributes are UTF-8 that XML can represent. Values may still hold quotes, commas and any
-// other printable character: code that writes them into a command, a document or a terminal quotes them.
+// After RemoveInvalid, typed values consist of the characters of their type, names are one line of
+// UTF-8, and notes, tags and attributes are UTF-8 that XML can represent. Values may still contain
+// quotes, commas and any other printable character. Code that writes them into a command, a document or
+// a terminal must quote them.
 func (vm *VM) RemoveInvalid() (problems []string) {
 	c := &checker{}
 	c.checkName("name", &vm.Name)
@@ -186,7 +204,7 @@ func (vm *VM) RemoveInvalid() (problems []string) {
 	return c.problems
 }
 
-// checkDevices checks controllers, disks and network cards.
+// checkDevices checks controllers, disks and network cards. Their keys must be unique.
 func (c *checker) checkDevices(vm *VM) {
 	taken := map[int32]bool{}
 	unique := func(what string, key int32) {
@@ -227,7 +245,7 @@ func (c *checker) checkDevices(vm *VM) {
 	}
 }
 
-// checkNotes checks tags and custom attributes. Those that are not valid are left out.
+// checkNotes removes invalid tags and custom attributes.
 func (c *checker) checkNotes(vm *VM) {
 	vm.Tags = slices.DeleteFunc(vm.Tags, func(t Tag) bool {
 		bad := !isText(t.Category) || !isText(t.Name)
@@ -244,7 +262,7 @@ func (c *checker) checkNotes(vm *VM) {
 	}
 }
 
-// RemoveInvalid removes every value of the host that is not valid, and returns a description of each.
+// RemoveInvalid removes every invalid value of the host, and returns a description of each.
 func (h *Host) RemoveInvalid() []string {
 	c := &checker{}
 	c.checkRef("reference", &h.Ref)
@@ -255,7 +273,7 @@ func (h *Host) RemoveInvalid() []string {
 	return c.problems
 }
 
-// RemoveInvalid removes every value of the datastore that is not valid, and returns a description of each.
+// RemoveInvalid removes every invalid value of the datastore, and returns a description of each.
 func (d *Datastore) RemoveInvalid() []string {
 	c := &checker{}
 	checkForm(c, "reference", &d.Ref, lineForm) // on a host it is SERVER:/EXPORT for NFS

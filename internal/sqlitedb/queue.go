@@ -5,17 +5,19 @@ import (
 	"time"
 )
 
-// patience is the maximum wait in line before SQLite is called anyway: the first in line may itself
-// wait for a place. The value is SQLite's busy_timeout.
+// maxWait is the maximum wait in the queue before SQLite is called anyway: the first writer in the
+// queue may itself wait for another process. The value is SQLite's busy_timeout.
 const maxWait = 5 * time.Second
 
-// line is where writers of this process wait, first come first served: the file has one at a
-// time. Those of other processes are not in it.
+// A writerQueue is the queue of the writers of this process, because the file has one writer at a time.
+// It does not include writers of other processes.
 type writerQueue struct{ slot chan struct{} }
 
+// newWriterQueue returns an empty queue.
 func newWriterQueue() writerQueue { return writerQueue{make(chan struct{}, 1)} }
 
-// enter returns when it is the caller's turn, until leave.
+// enter returns when the caller may write, or after maxWait. The caller must call leave. If ctx ends
+// first, enter fails.
 func (q writerQueue) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case q.slot <- struct{}{}:
@@ -34,4 +36,5 @@ func (q writerQueue) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
+// leave lets the next writer continue.
 func (q writerQueue) leave() { <-q.slot }

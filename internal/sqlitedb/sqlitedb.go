@@ -34,15 +34,15 @@ import (
 	_ "modernc.org/sqlite" // registers "sqlite"
 )
 
-// A File is an SQLite database as this process has it open.
+// A File is an SQLite database of this process. It is safe for concurrent use.
 type File struct {
-	path   string
-	queue  writerQueue
-	syncer syncer
+	path   string      // path of the database
+	queue  writerQueue // writers of all pools
+	syncer syncer      // syncs the log for all pools
 }
 
-// At returns the file at path, which is created if it is not there, readable by its owner only.
-// A process has one File for each.
+// At returns the file at path. It creates the file if necessary, readable only by its owner. A process
+// must have only one File for a path.
 func At(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -51,14 +51,14 @@ func At(path string) (*File, error) {
 	return &File{path: path, queue: newWriterQueue(), syncer: newSyncer(path + "-wal")}, f.Close()
 }
 
-// Options say what a pool is for.
+// Options are the options of a pool.
 type Options struct {
-	Conns   int      // open at a time, and kept
-	Pragmas []string // beside those that every pool has, as in "foreign_keys(ON)"
-	Durable bool     // commits survive a power cut
+	Conns   int      // number of connections, which stay open
+	Pragmas []string // pragmas in addition to those of every pool, such as "foreign_keys(ON)"
+	Durable bool     // commits survive a power loss
 }
 
-// Open returns a pool. Nothing is read yet.
+// Open returns a pool. It does not access the file yet.
 func (f *File) Open(o Options) (*sql.DB, error) {
 	dsn := url.URL{Scheme: "file", Path: f.path, RawQuery: url.Values{
 		"_pragma": slices.Concat([]string{"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(NORMAL)"}, o.Pragmas),
@@ -74,16 +74,18 @@ func (f *File) Open(o Options) (*sql.DB, error) {
 	return db, plain.Close()
 }
 
-// connector makes the connections of a pool.
+// A connector opens the connections of a pool.
 type connector struct {
-	file    *File
-	durable bool
-	driver  driver.Driver
-	dsn     string
+	file    *File         // database
+	durable bool          // Options.Durable
+	driver  driver.Driver // SQLite driver
+	dsn     string        // URI of the database with its pragmas
 }
 
+// Driver implements driver.Connector.
 func (c connector) Driver() driver.Driver { return c.driver }
 
+// Connect implements driver.Connector.
 func (c connector) Connect(context.Context) (driver.Conn, error) {
 	plain, err := c.driver.Open(c.dsn)
 	if err != nil {

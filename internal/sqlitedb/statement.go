@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// kept is how many statements a connection keeps: more than decamp and its engine have. Those
-// that are put together as they are needed (lists of parameters) may take the rest.
+// maxIdle is the largest number of compiled statements of a connection, more than decamp and its engine
+// have. Generated statements, such as those with lists of parameters, may use the rest.
 const maxIdle = 256
 
-// takeStatement returns the compiled statement of a query, for exclusive use until give.
+// takeStatement returns the compiled statement of a query, for exclusive use until returnStatement.
 func (c *conn) takeStatement(ctx context.Context, query string) (driver.Stmt, error) {
 	if s, ok := c.idle[query]; ok {
 		delete(c.idle, query)
@@ -19,7 +19,8 @@ func (c *conn) takeStatement(ctx context.Context, query string) (driver.Stmt, er
 	return c.plainConn.PrepareContext(ctx, query)
 }
 
-// returnStatement keeps it, unless another of the same words was given back meanwhile.
+// returnStatement keeps s for the next use. It closes s if the query is not reusable, another statement
+// of it was returned meanwhile, or too many are kept.
 func (c *conn) returnStatement(query string, s driver.Stmt) {
 	if _, there := c.idle[query]; there || len(c.idle) >= maxIdle || !isReusable(query) {
 		_ = s.Close() // its effects are complete
@@ -28,8 +29,8 @@ func (c *conn) returnStatement(query string, s driver.Stmt) {
 	c.idle[query] = s
 }
 
-// isReusable reports whether a statement is likely to come again: scripts and changes of the schema
-// come once.
+// isReusable reports whether a statement is likely to be used again. Scripts and changes of the schema
+// are used once.
 func isReusable(query string) bool {
 	switch firstWord(query) {
 	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
@@ -38,10 +39,10 @@ func isReusable(query string) bool {
 	return false
 }
 
-// isReadOnly reports whether a statement is known to change nothing.
+// isReadOnly reports whether a statement changes nothing. It may return false for others.
 func isReadOnly(query string) bool { return firstWord(query) == "SELECT" }
 
-// firstWord is the first word of a statement.
+// firstWord returns the first word of a statement in upper case.
 func firstWord(query string) string {
 	query = strings.TrimLeft(query, " \t\r\n")
 	if end := strings.IndexAny(query, " \t\r\n("); end >= 0 {

@@ -5,15 +5,15 @@ import (
 	"database/sql/driver"
 )
 
-// tx is a transaction. One that may write has its place in the line until it ends.
+// A tx is a transaction. Unless it is read-only, it holds its place in the queue until it ends.
 type tx struct {
 	driver.Tx
-	c     *conn
-	leave func()
-	wrote bool
+	c     *conn  // connection of the transaction
+	leave func() // leaves the queue of writers
+	wrote bool   // a statement that may write was executed
 }
 
-// BeginTx is part of driver.ConnBeginTx.
+// BeginTx implements driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	leave := func() {}
 	if !o.ReadOnly {
@@ -31,7 +31,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	return c.tx, nil
 }
 
-// Commit returns once the data is durable, if the pool promises that.
+// Commit returns when the data is as durable as the pool requires.
 func (t *tx) Commit() error {
 	err := t.Tx.Commit()
 	t.endTx()
@@ -41,11 +41,13 @@ func (t *tx) Commit() error {
 	return t.c.syncIfDurable()
 }
 
+// Rollback implements driver.Tx.
 func (t *tx) Rollback() error {
 	defer t.endTx()
 	return t.Tx.Rollback()
 }
 
+// endTx leaves the queue and makes the connection available for other statements.
 func (t *tx) endTx() {
 	t.c.tx = nil
 	t.leave()
