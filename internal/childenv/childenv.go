@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Common are the variables that every program gets.
+// Common are the variables that every program receives.
 var Common = []string{"PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR"}
 
-// Of returns the variables of environ that are in Common or in more. A name that ends in * stands for all
-// names that begin so.
+// Of returns the variables of environ that are in Common or in more. A name that ends in * stands for
+// all names with that prefix. The result is never nil.
 func Of(environ []string, more ...string) []string {
 	listed := slices.Concat(Common, more)
 	out := []string{} // not nil: os/exec takes that for the whole environment
@@ -25,6 +25,7 @@ func Of(environ []string, more ...string) []string {
 	return out
 }
 
+// isListed reports whether listed is name, or a prefix of it followed by *.
 func isListed(listed, name string) bool {
 	prefix, isPrefix := strings.CutSuffix(listed, "*")
 	return name == listed || isPrefix && strings.HasPrefix(name, prefix)

@@ -28,7 +28,7 @@ func (s *Store) BootTime(id ID) (time.Duration, error) {
 	return d, nil
 }
 
-// SetBootTime records it beside the plan, durably: later processes of the run use it.
+// SetBootTime durably records the boot time beside the plan. Later processes of the run use it.
 func (s *Store) SetBootTime(id ID, d time.Duration) error {
 	if err := atomicfile.Replace(s.filePath(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
 		return fmt.Errorf("record boot time of run %s: %w", id, s.spaceError(err))

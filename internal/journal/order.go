@@ -14,19 +14,18 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is what an operator wants of a warm run. It is a file
-// beside the plan: any process may give it, whichever drives the run obeys, at its next
-// start if none does now.
+// Order is the user's command to a warm run. It is a file beside the plan. Any process may write it;
+// the process that executes the run obeys it now or when it starts.
 type Order string
 
 const (
-	GoOn    Order = ""        // rounds at their interval
+	GoOn    Order = ""        // rounds in their interval
 	Pause   Order = "pause"   // no further round
-	CutOver Order = "cutover" // switch the VM off as soon as the round is done
-	GiveUp  Order = "cancel"  // stop at once, and undo
+	CutOver Order = "cutover" // power the VM off when the current round is complete
+	GiveUp  Order = "cancel"  // stop at once and revert
 )
 
-// Order returns the last order for a run.
+// Order returns the current order for a run.
 func (s *Store) Order(id ID) (Order, error) {
 	text, err := os.ReadFile(s.filePath(id, "order"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +41,7 @@ func (s *Store) Order(id ID) (Order, error) {
 	return o, nil
 }
 
-// Give replaces the order for a run, durably.
+// Give durably replaces the order for a run.
 func (s *Store) Give(id ID, o Order) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
@@ -53,11 +52,11 @@ func (s *Store) Give(id ID, o Order) error {
 	return s.markOrders()
 }
 
-// Given counts the orders that came by this Store, and the runs that it removed.
+// Given returns the number of orders and removals by this Store.
 func (s *Store) Given() int64 { return s.given.Load() }
 
-// OrderMark changes after each command of any process, and after the removal of a run. It need not be
-// durable: no process that compares it survives a power cut.
+// OrderMark returns a text that changes with each order of any process, and with the removal of a run.
+// It need not be durable, because no process that compares it survives a power loss.
 func (s *Store) OrderMark() string {
 	text, err := os.ReadFile(s.markPath())
 	if err != nil {
@@ -66,9 +65,11 @@ func (s *Store) OrderMark() string {
 	return string(text)
 }
 
+// markPath returns the path of the file with the mark.
 func (s *Store) markPath() string { return filepath.Join(filepath.Dir(s.root), "orders") }
 
-// markOrders runs after the change that it marks. Without a state directory it does nothing.
+// markOrders changes the mark. It must be called after the change. Without a state directory it does
+// nothing.
 func (s *Store) markOrders() error {
 	s.given.Add(1)
 	mark := strconv.FormatUint(rand.Uint64(), 16)

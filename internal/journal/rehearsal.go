@@ -16,29 +16,29 @@ import (
 // is a file beside the plan. The process that executes the run carries it out once. It is valid until
 // it is answered or withdrawn; withdrawing it ends a running rehearsal.
 type Rehearsal struct {
-	ID       string        `json:"id"`                 // another one for each that is asked
+	ID       string        `json:"id"`                 // identifies the request; each request has another one
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 is the default
+	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 for the default
 	Fleet    bool          `json:"fleet,omitempty"`    // requested by the worker of a plan's VM, which requests it again when it takes the VM again
 }
 
-// Rehearsed is how a Rehearsal ended.
+// Rehearsed is the result of a Rehearsal.
 type Rehearsed struct {
 	Rehearsal
-	Began   time.Time       `json:"began,omitzero"`
-	Ended   time.Time       `json:"ended"`
-	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted
-	Failure *Failure        `json:"failure,omitempty"` // reason without a result
+	Began   time.Time       `json:"began,omitzero"`    // start of the boot; zero if the guest was not booted
+	Ended   time.Time       `json:"ended"`             // end of the rehearsal
+	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report of the boot; empty if the guest was not booted
+	Failure *Failure        `json:"failure,omitempty"` // why there is no result; nil if there is one
 }
 
 // Files beside the plan.
 const (
-	rehearsalFile = "rehearse"
-	rehearsedFile = "rehearsed.json"
+	rehearsalFile = "rehearse"       // request
+	rehearsedFile = "rehearsed.json" // result of the last rehearsal
 )
 
 // AskRehearsal records a request for the process that executes the run. The same request again changes
-// nothing; another pending one is fault.Conflict.
+// nothing. Another request that is pending is fault.Conflict.
 func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	return s.markOrders()
 }
 
-// Rehearsal returns the one that is asked of a run, or nil.
+// Rehearsal returns the pending request for a run, nil if there is none.
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
 	r, err := readJSON[Rehearsal](s.filePath(id, rehearsalFile))
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
 	return r, nil
 }
 
-// TakeBack forgets the rehearsal that is asked of a run, if it is that one.
+// TakeBack removes the request with that ID, if it is pending.
 func (s *Store) TakeBack(id ID, rehearsal string) error {
 	r, err := s.Rehearsal(id)
 	if err == nil && (r == nil || r.ID != rehearsal) {
@@ -83,7 +83,7 @@ func (s *Store) TakeBack(id ID, rehearsal string) error {
 	return s.markOrders()
 }
 
-// AnswerRehearsal puts on record how a rehearsal ended. It does not stand any more.
+// AnswerRehearsal durably records the result of a rehearsal, and removes the request.
 func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
 	return s.TakeBack(id, r.ID)
 }
 
-// Rehearsed returns how the last rehearsal of a run ended; nil if there was none.
+// Rehearsed returns the result of the last rehearsal of a run, nil if there was none.
 func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
 	r, err := readJSON[Rehearsed](s.filePath(id, rehearsedFile))
 	if err != nil {
@@ -104,7 +104,8 @@ func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
 	return r, nil
 }
 
-// readJSON reads a small file; nil if it does not exist. Unreadable content is fault.Corrupt.
+// readJSON reads a small file. It returns nil if the file does not exist. Invalid content is
+// fault.Corrupt.
 func readJSON[T any](path string) (*T, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

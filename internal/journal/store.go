@@ -13,22 +13,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Store keeps the folders of runs below a state directory.
+// Store stores the folders of runs in a state directory. It is safe for concurrent use.
 type Store struct {
-	root  string
+	root  string       // folder of all runs
 	given atomic.Int64 // orders and removals by this Store
 }
 
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs")} }
 
+// filePath returns the path of a file of a run.
 func (s *Store) filePath(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
 
 // Folder returns the folder of a run. It may not exist yet.
 func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
 
-// Create records p durably, or returns the plan that is on record under its ID. It is
-// fault.Conflict if that is another intent.
+// Create durably records p, or returns the plan that is recorded with its ID. If that is another
+// intent, it returns fault.Conflict as well.
 func (s *Store) Create(p Plan) (Plan, error) {
 	old, err := s.Plan(p.ID)
 	if err == nil {
@@ -43,7 +44,7 @@ func (s *Store) Create(p Plan) (Plan, error) {
 	return p, nil
 }
 
-// Change records p in the place of another intent under its ID. The journal stays.
+// Change replaces the plan with the ID of p by p. The journal stays.
 func (s *Store) Change(p Plan) error {
 	if err := s.writePlan(p); err != nil {
 		return fmt.Errorf("record plan %s: %w", p.ID, s.spaceError(err))
@@ -51,9 +52,10 @@ func (s *Store) Change(p Plan) error {
 	return nil
 }
 
-// spaceError adds a remedy to an error of writing if the file system is full.
+// spaceError adds the remedy to an error of writing if the file system is full.
 func (s *Store) spaceError(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 
+// writePlan durably writes p.
 func (s *Store) writePlan(p Plan) error {
 	if err := os.MkdirAll(s.filePath(p.ID, ""), 0o700); err != nil {
 		return err
@@ -87,6 +89,7 @@ func (s *Store) Plan(id ID) (Plan, error) {
 	return p, nil
 }
 
+// parsePlan parses a plan. A newer version is fault.Unsupported.
 func parsePlan(text []byte) (Plan, error) {
 	var p Plan
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -99,7 +102,7 @@ func parsePlan(text []byte) (Plan, error) {
 	return p, nil
 }
 
-// Run returns a run as plan and journal tell it.
+// Run returns the state of a run by its plan and journal.
 func (s *Store) Run(id ID) (Run, error) {
 	p, err := s.Plan(id)
 	if err != nil {
@@ -145,7 +148,7 @@ func (s *Store) Runs() ([]Run, error) {
 	return runs, nil
 }
 
-// Remove forgets a run: plan and journal.
+// Remove deletes the folder of a run.
 func (s *Store) Remove(id ID) error {
 	if !id.isValid() {
 		return fault.New(fault.Invalid, "%q is no run id", id)

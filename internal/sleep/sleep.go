@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d, or returns ctx's error when ctx ends before that.
+// For waits for d. It returns ctx.Err() if ctx ends first.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

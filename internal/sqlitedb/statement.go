@@ -39,7 +39,8 @@ func isReusable(query string) bool {
 	return false
 }
 
-// isReadOnly reports whether a statement changes nothing. It may return false for others.
+// isReadOnly reports whether a statement is a SELECT. It returns false for other statements that change
+// nothing.
 func isReadOnly(query string) bool { return firstWord(query) == "SELECT" }
 
 // firstWord returns the first word of a statement in upper case.
