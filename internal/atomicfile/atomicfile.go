@@ -1,8 +1,7 @@
-// Package atomicfile puts small files in place so that a crash or a power cut leaves the old
-// one or the new one, whole.
+// Package atomicfile replaces small files so that a crash or a power loss leaves either the old or
+// the new content.
 //
-// Errors are those of the operating system, with their paths. What they mean for the user is
-// the caller's to say.
+// Errors are those of the operating system, with their paths. The caller adds the remedy.
 package atomicfile
 
 import (

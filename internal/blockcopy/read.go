@@ -87,7 +87,7 @@ type spanReader struct {
 	// Hints.Stream of the source; nil if ReadAt is equally fast
 	stream func(context.Context, disk.Range) (io.ReadCloser, error)
 	todo   []disk.Range  // data that is not read yet; body is a stream of the first range
-	body   io.ReadCloser // open stream of todo[0]; nil if there is none
+	body   io.ReadCloser // open stream of todo[0]; nil if missing
 }
 
 // newSpanReader returns a reader at the beginning of s.

@@ -53,7 +53,7 @@ type Record struct {
 	Host    inventory.MoRef   `json:"host"`             // host by its MoRef on that server; empty for a change that moves with its VM
 	What    map[string]string `json:"what,omitempty"`   // details by name, depending on Kind
 	Text    string            `json:"text"`             // description: "datastore decamp-12ab34cd"
-	ByHand  string            `json:"byHand,omitempty"` // command that reverts the change; empty if there is none
+	ByHand  string            `json:"byHand,omitempty"` // command that reverts the change; empty if missing
 	Since   time.Time         `json:"since"`            // time of the change
 	Owner   string            `json:"owner,omitempty"`  // process that made the change, if processes share the records
 }
@@ -146,7 +146,7 @@ func (s *Store) writeRecord(id ID, r Record) error {
 	return s.withRetry(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
 }
 
-// Remove durably removes the record of a reverted change. It succeeds if there is none.
+// Remove durably removes the record of a reverted change. It succeeds if the record is missing.
 func (s *Store) Remove(id ID) error {
 	if err := s.withRetry(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
 		return fmt.Errorf("forget record %s: %w", id, err)

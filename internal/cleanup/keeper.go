@@ -19,7 +19,7 @@ type Keeper interface {
 	// Put durably stores a record.
 	Put(ctx context.Context, id ID, doc []byte) error
 
-	// Drop removes a record. It succeeds if there is none.
+	// Drop removes a record. It succeeds if the record is missing.
 	Drop(ctx context.Context, id ID) error
 
 	// All returns the records as they were stored. Records that cannot be read are in the error; the

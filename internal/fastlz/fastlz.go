@@ -1,23 +1,22 @@
-// Package fastlz decodes FastLZ blocks, as ESXi sends them over NFC: one block in one
-// call, from a whole compressed buffer into a whole output buffer.
+// Package fastlz decodes FastLZ blocks, as ESXi sends them over NFC. One call decodes one block,
+// from a whole compressed buffer into a whole output buffer.
 //
 // # The format
 //
-// A block is a sequence of instructions. The first byte's top three bits are the level
-// less one; its low five bits are the first instruction, a run of literals. After it:
+// A block is a sequence of instructions. The top three bits of the first byte are the level minus
+// one. Its low five bits are the first instruction, a run of literals. After it:
 //
 //	000nnnnn                  n+1 literal bytes follow
 //	lllddddd [more] dddddddd  copy l+2 bytes from distance d+1 before; l = 7: more length follows
 //
-// More length is one byte at level 1; at level 2 bytes are added up to the first that is
-// not 255. At level 2 a distance of all ones is followed by two more bytes, big-endian,
-// to which 8192 is added. The format is public (FastLZ, MIT); the level 2 test vector was
-// made with its C library.
+// At level 1, more length is one byte. At level 2, bytes are added up to the first that is not 255,
+// and a distance of all ones is followed by two more bytes, big-endian, to which 8192 is added. The
+// format is public (FastLZ, MIT); the test vector of level 2 was made with its C library.
 //
-// # What it promises
+// # Guarantees
 //
-// It never reads outside src nor writes outside dst, whatever src holds, and allocates
-// nothing. On an error dst holds anything.
+// The package never reads outside src or writes outside dst, whatever src contains. It does not
+// allocate. After an error the content of dst is undefined.
 package fastlz
 
 import (

@@ -1,27 +1,27 @@
-// Package inflate decodes deflate (RFC 1951) and zlib (RFC 1950) data in one call, from
-// a whole compressed buffer into a whole output buffer.
+// Package inflate decodes deflate (RFC 1951) and zlib (RFC 1950) data in one call, from a whole
+// compressed buffer into a whole output buffer.
 //
-// It exists because disks come compressed in small independent pieces, the 64 KiB grains
-// of a streamOptimized VMDK, and inflating them is what such a copy waits for. Knowing
-// that everything is in memory saves what a streaming decoder spends on its window, its
-// state and its reader: about twice the speed of compress/flate and of
-// klauspost/compress on one core (BenchmarkZlib has both beside it).
+// Disks are compressed in small independent pieces, the 64 KiB grains of a streamOptimized VMDK,
+// and such a copy waits for decompression. A decoder whose buffers are complete needs no window,
+// state or reader, as a streaming decoder does. On one core it is about twice as fast as
+// compress/flate and klauspost/compress (BenchmarkZlib compares them).
 //
 // # How
 //
-// A bit buffer of 64 bits is filled eight bytes at a time without a branch. Codes of up
-// to 11 bits (literals and lengths) or 8 bits (distances) take one look into a table,
-// longer ones a second look into a subtable. One loop runs while neither buffer can end
-// within a symbol and checks neither; another one, slower and careful, does the rest.
+// A bit buffer of 64 bits is filled eight bytes at a time without a branch. Codes of up to 11 bits
+// (literals and lengths) or 8 bits (distances) need one table lookup; longer codes need a second
+// one in a subtable. A fast loop runs while neither buffer can end within a symbol, and checks
+// neither. A slower loop with all checks decodes the rest.
 //
-// # What it promises
+// # Guarantees
 //
-// It accepts exactly what compress/flate accepts and gives the same bytes, if the output
-// fits: FuzzRaw holds it to that. It never writes outside dst, and allocates nothing.
+// The package accepts the same input as compress/flate, and returns the same bytes if the output
+// fits; FuzzRaw compares the two. It never writes outside dst and does not allocate.
 //
-// # What it does not promise
+// # Limits
 //
-// On an error dst holds anything. No preset dictionaries, no streaming.
+// After an error the content of dst is undefined. Preset dictionaries and streaming are not
+// supported.
 package inflate
 
 import (

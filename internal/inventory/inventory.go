@@ -1,8 +1,7 @@
-// Package inventory holds the words for VMware's side: VMs, their disks and NICs, the
-// hosts and datastores they live on. It has types only; package esx fills them.
+// Package inventory has the types of VMware's side: VMs, their disks and network cards, hosts and
+// datastores. Package esx creates the values.
 //
-// Things are identified by MoRef, never by display name alone: names repeat, change
-// and carry escapes.
+// MoRefs identify objects. Display names do not: they repeat, change and contain escapes.
 package inventory
 
 import (
@@ -128,7 +127,7 @@ type VM struct {
 	Datacenter   string `json:"datacenter"`        // inventory path for dcPath; "ha-datacenter" on ESXi
 	Folder       string `json:"folder,omitempty"`  // path of the VM's folder in the inventory
 	VMX          Path   `json:"vmx"`               // configuration file
-	// file with the variables of its EFI firmware; empty for BIOS, or if there is none yet
+	// file with the variables of its EFI firmware; empty for BIOS and for a VM without that file
 	NVRAM    Path `json:"nvram,omitzero"`
 	Template bool `json:"template,omitempty"` // a template, which cannot be powered on
 

@@ -96,7 +96,7 @@ type Bytes struct {
 type Failure struct {
 	Kind string `json:"kind"`           // name of the fault.Kind
 	Text string `json:"text"`           // message of the error
-	Hint string `json:"hint,omitempty"` // remedy; empty if there is none
+	Hint string `json:"hint,omitempty"` // remedy; empty if missing
 }
 
 // FailureOf returns the Failure for err, nil if err is nil.

@@ -125,7 +125,7 @@ func (id ID) isValid() bool {
 }
 
 // nameSlug returns the ASCII letters and digits of a name in lower case, with single dashes in place of
-// others. It returns "vm" if there are none.
+// others. It returns "vm" for a name without them.
 func nameSlug(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)

@@ -62,7 +62,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	return s.markOrders()
 }
 
-// Rehearsal returns the pending request for a run, nil if there is none.
+// Rehearsal returns the pending request for a run, or nil.
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
 	r, err := readJSON[Rehearsal](s.filePath(id, rehearsalFile))
 	if err != nil {

@@ -22,7 +22,7 @@ type Run struct {
 	Starts  int       `json:"starts"`            // number of times that it began or continued
 	Began   time.Time `json:"began,omitzero"`    // time of the first start; zero if never
 	Ended   time.Time `json:"ended,omitzero"`    // end of the last start, unless State is Open
-	Failure *Failure  `json:"failure,omitempty"` // error of the last end; nil if there is none
+	Failure *Failure  `json:"failure,omitempty"` // error of the last end; nil if missing
 	Stages  []Stage   `json:"stages,omitempty"`  // times of the last summary
 }
 

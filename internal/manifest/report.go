@@ -42,7 +42,7 @@ func (b Bad) String() string {
 	return fmt.Sprintf("disk %s at %d (%d bytes): expected BLAKE3 %v, seen %v", b.Disk, b.Off, b.Len, b.Want, b.Got)
 }
 
-// badChunksError returns fault.Corrupt with the first bad chunk, nil if there is none.
+// badChunksError returns fault.Corrupt with the first bad chunk, or nil.
 func (r *Report) badChunksError() error {
 	if r.BadChunks == 0 {
 		return nil

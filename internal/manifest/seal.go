@@ -104,13 +104,13 @@ func (l *Log) writeAndRename(s *sealer, write func(*sealer) error) error {
 // A sealer writes the records of a log to a new file in chunk order.
 type sealer struct {
 	recordBuilder
-	f          *os.File    // new file
-	head       header      // header of the new file
+	f      *os.File    // new file
+	head   header      // header of the new file
 	chunks *chunkIndex // durable chunks in the new file
-	root       *rootHash   // root of the hashes that were written so far
-	sealed     bool        // the seal was written
-	page       []byte      // hashes of one record as bytes of the log
-	hashes     []Hash      // hashes of one record
+	root   *rootHash   // root of the hashes that were written so far
+	sealed bool        // the seal was written
+	page   []byte      // hashes of one record as bytes of the log
+	hashes []Hash      // hashes of one record
 }
 
 // newSealer returns a sealer that has encoded the header h.

@@ -27,7 +27,7 @@ func newCache(o Options) *cache {
 }
 
 // noteRead records a read, and starts read-ahead if that is useful. It returns the page that contains r
-// with a reference, nil if there is none. mu must not be held.
+// with a reference, or nil. mu must not be held.
 func (c *cache) noteRead(f *file, r disk.Range) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,7 +271,7 @@ func (c *cache) takeBlock() []byte {
 	return c.blocks.takeFree()
 }
 
-// lookup returns the page that contains r, nil if there is none.
+// lookup returns the page that contains r, or nil.
 func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 	p := in.pages[pageKey{f, r.Off / in.size}]
 	if p == nil || !p.covers(r) {

@@ -21,7 +21,7 @@ func newPageStore(size int64, most int) *pageStore {
 	return &pageStore{size: size, most: most, pages: map[pageKey]*page{}}
 }
 
-// takeFree returns an unused page, nil if there is none. The memory is outside the Go heap, which would
+// takeFree returns an unused page, or nil. The memory is outside the Go heap, which would
 // grow to twice its size before a collection.
 func (s *pageStore) takeFree() []byte {
 	if s.slab == nil {

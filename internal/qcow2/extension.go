@@ -26,7 +26,7 @@ func (h *header) parseBacking(p filePath, first []byte) (backingRef, error) {
 	return backingRef{name: string(first[h.backing:end]), format: string(format)}, err
 }
 
-// findExtension returns the content of the first extension of type want, nil if there is none. The list
+// findExtension returns the content of the first extension of type want, or nil. The list
 // begins at offset off of b and ends with b at the latest.
 func findExtension(p filePath, b []byte, off int64, want uint32) ([]byte, error) {
 	for off+8 <= int64(len(b)) {

@@ -1,4 +1,5 @@
-// Package sleep waits by the clock. Who waits takes a function like For, so that tests need not wait.
+// Package sleep waits by the clock. Code that waits has a parameter of the type of For, so that
+// tests need not wait.
 package sleep
 
 import (

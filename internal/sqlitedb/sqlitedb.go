@@ -1,25 +1,25 @@
-// Package sqlitedb opens SQLite files in WAL mode for the many goroutines of one process.
+// Package sqlitedb opens SQLite files in WAL mode for the goroutines of one process.
 //
-// # What it adds to the driver
+// # Differences to the driver
 //
-//   - A statement is compiled once for each connection, and not each time.
-//   - Writers of this process stand in line. SQLite's own way is to sleep and to try again, for
-//     up to 100 ms at a time.
-//   - Writers that wait for the medium wait together: one sync is that of all who committed
-//     before it began.
+//   - A statement is compiled once for each connection, and not for each use.
+//   - Writers of this process wait in a queue. SQLite itself sleeps and tries again, for up to
+//     100 ms at a time.
+//   - Writers that wait for the medium share a sync: it covers all commits before its start.
 //
 // # Durability
 //
-// Data committed by a Durable pool is on the disk when the call returns. SQLite itself runs with
-// synchronous=NORMAL, which keeps a file consistent through a power cut, and loses the transactions since
-// the last sync of the log (https://sqlite.org/pragma.html#pragma_synchronous). This package syncs the
-// whole log before Commit, Exec or Rows.Close return. After one failure all later commits fail, because the
-// kernel reports lost pages only once.
+// Data that a Durable pool has committed is on the disk when the call returns. SQLite itself runs
+// with synchronous=NORMAL, which keeps a file consistent after a power loss, but loses the
+// transactions since the last sync of the log
+// (https://sqlite.org/pragma.html#pragma_synchronous). This package syncs the whole log before
+// Commit, Exec or Rows.Close return. After one error all later commits fail, because the kernel
+// reports lost pages only once.
 //
 // # Limits
 //
-// Other processes may read committed data just before it is durable: a power cut at that moment removes
-// it for them as well, as they run on the same machine. Prepare is refused.
+// Other processes may read committed data just before it is durable. A power loss at that moment
+// removes it for them as well, because they run on the same machine. Prepare always fails.
 package sqlitedb
 
 import (

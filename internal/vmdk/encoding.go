@@ -57,7 +57,7 @@ func decodeText(text []byte) ([]byte, error) {
 	return e.NewDecoder().Bytes(text)
 }
 
-// encodingName returns the value of the entry "encoding", or "" if there is none. The entry itself is
+// encodingName returns the value of the entry "encoding", or "" if the entry is missing. The entry itself is
 // ASCII in all encodings.
 func encodingName(text []byte) string {
 	for line := range bytes.Lines(text) {

@@ -11,7 +11,7 @@ type sparse struct {
 	*sparseHeader
 	file      *file   // file with the header, the tables and the grains
 	first     region  // first directory, which is used unless it is damaged
-	redundant *region // second directory; nil if there is none
+	redundant *region // second directory; nil if missing
 	warn      warner  // called if a damaged table is replaced by its copy
 }
 

@@ -41,10 +41,10 @@ type sparseHeader struct {
 	flags          uint32 // set of the flag constants
 	capacity       int64  // size of the disk
 	grain          int64  // size of a grain; a power of two
-	descriptor     int64  // position of the embedded descriptor; 0 if there is none
-	descriptorSize int64  // length of the embedded descriptor; 0 if there is none
+	descriptor     int64  // position of the embedded descriptor; 0 if missing
+	descriptorSize int64  // length of the embedded descriptor; 0 if missing
 	tableEntries   int64  // number of entries of a grain table
-	redundant      int64  // position of the redundant directory; 0 if there is none
+	redundant      int64  // position of the redundant directory; 0 if missing
 	directory      uint64 // position of the directory; may be gdAtEnd
 	overhead       int64  // position of the first grain
 	unclean        bool   // the file was not closed after the last write

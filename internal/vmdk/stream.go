@@ -25,42 +25,42 @@ const (
 	streamBuffer = 256 << 10
 )
 
-// A Stream is a streamOptimized disk that passes by once, as it comes from an OVF export,
-// an HTTP body or a pipe. It is a disk.Feed: blockcopy.Receive copies it.
+// A Stream is a streamOptimized disk that is read once, from an OVF export, an HTTP body or a
+// pipe. It is a disk.Feed, which blockcopy.Receive copies.
 //
-// It follows the grains and the markers between them and never seeks. That reads what
-// every known writer makes: ESXi and ovftool (directory and footer at the end),
-// Workstation (directory in front), qemu-img (directory in front, no end marker) and
-// converters that do a bit of each.
+// A Stream follows the grains and the markers between them, and never seeks. It reads the
+// output of every known writer: ESXi and ovftool (directory and footer at the end), Workstation
+// (directory in front), qemu-img (directory in front, no end marker), and converters that mix
+// these layouts.
 //
-// It is no disk.Source: it cannot describe what has not come yet, nor read anything twice,
-// and a Source that expects its calls in one order would break whoever reads in parallel
-// or verifies. Nor does it write by itself: hashing, checkpoints and resuming are
-// blockcopy's. So it hands out windows of packed grains in order, and inflating them
-// (Part.Fill) is left to as many goroutines as the copy has.
+// It is not a disk.Source, because it cannot describe later parts of the disk or read anything
+// twice. A Source that requires its calls in one order would break copies with several readers
+// and verification. A Stream does not write either: blockcopy hashes, makes checkpoints and
+// resumes. Therefore a Stream returns windows of compressed grains in order, and the
+// goroutines of the copy decompress them (Part.Fill).
 //
-// # What it checks
+// # Checks
 //
-// Each grain: its Adler-32, its length, that it lies on the disk. Their order: it
-// ascends, so that what is passed over is known to be zeros; writers that write in
-// another order exist (qemu-img convert -W) and are refused with the advice to make it
-// a file, which Open reads in any order. The end: the end-of-stream marker, or else a
-// directory in front that the grains match; every grain table and directory that passes
-// must name the grains that passed, and no others, which finds grains that were lost. If
-// they do not, what was delivered is recalled (disk.ErrRecalled).
+//   - Each grain has a valid length and a position on the disk, and matches its Adler-32.
+//   - Grains are in ascending order, so that everything between them is zeros. Writers that use
+//     another order exist (qemu-img convert -W). Their streams are refused with the advice to
+//     save the stream to a file, which Open reads in any order.
+//   - The stream ends with the end-of-stream marker, or its grains match a directory in front.
+//   - Every grain table and directory in the stream contains exactly the grains in the stream.
+//     This detects lost grains. If they differ, the Stream recalls its parts (disk.ErrRecalled).
 //
 // # Memory
 //
-// streamBuffer; 32 bytes for each table's worth of grains (32 MiB of disk) that has data,
-// and 4 for each there could be: 3 MiB for a full disk of 2 TiB, 144 MiB for the largest
-// that is not refused, and as much again while a list grows. And the parts that are held
-// at once, each as large as its window and a 64th; twice that, and as much again while it
-// grows, if somebody packs grains so that they become larger.
+// A Stream needs streamBuffer, 32 bytes for each grain table with data (32 MiB of disk), and 4
+// bytes for each grain table of the disk. These are 3 MiB for a full disk of 2 TiB, and 144 MiB
+// for the largest disk that is accepted. A growing list needs twice as much for a short time. Each
+// part needs the size of its window and a 64th, or twice that if grains became larger when they
+// were compressed.
 type Stream struct {
 	in       *bufio.Reader    // input, read from front to back
 	at       int64            // number of bytes read from the input
 	header   *sparseHeader    // header at the beginning of the stream
-	text     *Descriptor      // embedded descriptor; nil if there is none
+	text     *Descriptor      // embedded descriptor; nil if missing
 	warnings []string         // warnings in the order in which they were found
 	tables   streamTables     // hashes of the tables, to compare them with the grains
 	unpacker *unpacker        // decompresses the grains of all parts

@@ -18,7 +18,7 @@ type streamTables struct {
 	seed   maphash.Seed  // seed of all hashes
 
 	spans    []tableHash // hashes of expected tables with at least one grain, by table number
-	span     int64       // number of the table that is being collected; -1 if there is none
+	span     int64       // number of the table that is being collected; -1 before the first grain
 	expected []byte      // content of the table that is being collected
 
 	passed []tableHash // hashes of the tables in the stream, by sector

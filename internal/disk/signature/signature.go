@@ -93,7 +93,7 @@ func Identify(head, tail []byte) Format {
 	return ""
 }
 
-// findSignature returns the signature of a file, nil if there is none.
+// findSignature returns the signature of a file, or nil.
 func findSignature(head, tail []byte) *signature {
 	for i, s := range signatures {
 		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && isPlausible(s, head) {
