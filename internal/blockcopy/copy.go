@@ -4,23 +4,23 @@
 //
 //	describe   one goroutine     requests extents from the source, a window at a time; leaves
 //	                             out chunks of the manifest; cuts the rest into spans
-//	read       Readers in turn   takes a span, reads its data into windows
+//	read       Readers in turn   receives a span, reads its data into windows
 //	hash       (in the reader)   checks for zeros and hashes each chunk while it is cached
 //	write      Writers in turn   writes the data of a window, zeroes the rest
 //	checkpoint one writer at a time syncs the image, then lists the chunks as durable
 //
 // # Terms
 //
-// A span is a run of whole chunks that one reader takes at once (16 MiB, less near the
+// A span is a run of whole chunks that one reader reads in one piece (16 MiB, less near the
 // end of the disk so that the last readers finish together). A window is the part of a
 // span that is in memory: whole chunks, filled by one reader, emptied by one writer.
 //
 // # Memory
 //
-// (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk held since
-// the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
-// disks of any size. Each reader can always get a window: otherwise
-// a source with fewer connections than readers could block for ever.
+// (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk that was
+// written since the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
+// disks of any size. Each reader can always get a window:
+// otherwise a source with fewer connections than readers could block for ever.
 //
 // # Guarantees
 //
@@ -44,7 +44,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Options say how to copy. The zero value of each field means its default.
+// Options determine how a disk is copied. The zero value of each field is its default.
 type Options struct {
 	// Manifest receives chunk hashes, and lists the chunks of an earlier copy. nil copies everything
 	// and keeps no hashes: for benchmarks of one end alone.
@@ -96,12 +96,13 @@ type Progress struct {
 
 // Times are the sums of the times of a copy's workers: they show which end is slow.
 type Times struct {
-	ReadTime   time.Duration `json:"readTime"`   // readers waiting for the source
-	PaceWait   time.Duration `json:"paceWait"`   // readers waiting for Options.Pace
-	HashTime   time.Duration `json:"hashTime"`   // readers checking for zeros and hashing
-	WindowWait time.Duration `json:"windowWait"` // readers waiting for an empty window, or to hand on a full one: the target is slow
-	WriteTime  time.Duration `json:"writeTime"`  // writers waiting for the target
-	Writers    int           `json:"writers"`    // number of concurrent writers
+	ReadTime time.Duration `json:"readTime"` // readers waiting for the source
+	PaceWait time.Duration `json:"paceWait"` // readers waiting for Options.Pace
+	HashTime time.Duration `json:"hashTime"` // readers checking for zeros and hashing
+	// readers waiting for an empty window, or for a writer to accept a full one: the target is slow
+	WindowWait time.Duration `json:"windowWait"`
+	WriteTime  time.Duration `json:"writeTime"` // writers waiting for the target
+	Writers    int           `json:"writers"`   // number of concurrent writers
 
 	// WriterHash is the time in which writers check for zeros and hash, instead of the readers: in a
 	// landing, whose only reader is the host. WindowWait then includes both tasks.

@@ -18,14 +18,14 @@ import (
 // Receive writes a disk that is delivered once into dst, which must be of the same size. It is Copy with
 // another input:
 //
-//	receive    one goroutine     takes parts from the feed, leaves out those that the
+//	receive    one goroutine     requests parts of the feed, leaves out those that the
 //	                             manifest has, turns the gaps into zero runs
 //	fill       Readers in turn   fills a window from a part, for example inflates it
 //	hash, write, checkpoint      as in Copy
 //
 // To resume, the feed is delivered again from its start: parts that are durable are skipped without being
 // filled. The caller ensures that it is the same disk at the same point in time. Options.Span is ignored;
-// Readers default to one for each processor. At most 2 x Readers + 1 parts are held at once; the feed owns
+// Readers default to one for each processor. At most 2 x Readers + 1 parts exist at the same time; the feed owns
 // their memory.
 //
 // If the feed recalls its data (disk.ErrRecalled), all chunks are dropped from the manifest: no part of the
@@ -59,7 +59,7 @@ func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 		g.Go(func() error { return c.writeWindows(gctx, filled) })
 	}
 	err := g.Wait()
-	for p := range parts { // what nobody came to fill
+	for p := range parts { // parts that no filler has received
 		p.Release()
 	}
 	return c.finishCopy(ctx, feedError(err, fed))

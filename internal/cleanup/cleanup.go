@@ -37,7 +37,7 @@ import (
 // Kind is the kind of a change. It determines how the change is reverted.
 type Kind string
 
-// What is changed on hosts.
+// Kinds of changes on hosts.
 const (
 	NFSDatastore Kind = "nfs-datastore" // an export of decamp that a host has mounted; What has server, path and name
 	ShellJob     Kind = "shell-job"     // a command that continues on the host without decamp; What has the name of its job
@@ -109,7 +109,7 @@ func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) 
 // belongs to this process.
 func (s *Store) Add(r Record) (ID, error) {
 	id := r.ID()
-	before := s.markUsed(id, true) // from here on no other process reverts it
+	before := s.markUsed(id, true) // then no other process reverts the change
 	if err := s.recordOwn(id, r); err != nil {
 		s.markUsed(id, before)
 		return "", err

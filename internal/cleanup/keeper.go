@@ -88,7 +88,7 @@ func (f folder) All(context.Context) (map[ID][]byte, error) {
 		switch {
 		case err == nil:
 			all[ID(id)] = doc
-		case !errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
+		case !errors.Is(err, fs.ErrNotExist): // a missing file was removed meanwhile
 			errs = append(errs, fmt.Errorf("read record: %w", err))
 		}
 	}

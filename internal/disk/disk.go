@@ -49,8 +49,8 @@ func (r Range) String() string { return fmt.Sprintf("[%d, %d)", r.Off, r.End()) 
 type Kind uint8
 
 const (
-	Data Kind = iota // Must be read; the zero value is the safe one.
-	Zero             // Reads as zeros.
+	Data Kind = iota // must be read; the zero value, because it is always correct
+	Zero             // reads as zeros
 )
 
 // String returns "data" or "zero".
@@ -122,7 +122,7 @@ type Source interface {
 	// when the range does not lie within the disk.
 	ReadAt(ctx context.Context, p []byte, off int64) error
 
-	// Extents describes r in order and without gaps. Callers ask for a window
+	// Extents describes r in order and without gaps. Callers request a window
 	// at a time: some sources take minutes to describe a whole disk. Neighbouring
 	// extents may have the same Kind.
 	Extents(ctx context.Context, r Range) ([]Extent, error)

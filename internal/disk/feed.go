@@ -6,7 +6,7 @@ import (
 )
 
 // A Feed is a disk that is delivered once, from front to back: the body of an export, or a pipe. It
-// cannot be asked for a position. Lost data must be sent again from the start.
+// cannot seek. Lost data must be sent again from the start.
 type Feed interface {
 	// Size returns the virtual size in bytes. It never changes.
 	Size() int64

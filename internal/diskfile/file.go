@@ -14,7 +14,7 @@ import (
 
 // Options determine how a disk is opened.
 type Options struct {
-	Kind Kind // format as the user specified it; empty lets the content decide
+	Kind Kind // format that the user specified; empty to determine it by the content
 
 	// RecordedRaw reports that decamp's records list the file as a raw image: its guest has written all
 	// of its bytes, so a signature is meaningless.

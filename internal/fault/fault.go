@@ -93,7 +93,7 @@ func (e *Error) OfLogin() *Error {
 // Is reports whether target is ErrLogin and e is an error of a login. errors.Is calls it.
 func (e *Error) Is(target error) bool { return target == ErrLogin && e.login }
 
-// Wrap gives err a kind. It returns nil for a nil err.
+// Wrap returns err with a kind. It returns nil for a nil err.
 func Wrap(k Kind, err error) error {
 	if err == nil {
 		return nil

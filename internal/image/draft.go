@@ -13,17 +13,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Draft is a File that grows beside its final name, as PATH.partial with a manifest
-// PATH.partial.manifest, until Publish gives both their names. An image under its final
-// name is complete, with its manifest beside it, always:
+// A Draft is a File that is filled under a temporary name beside its final name: PATH.partial with the
+// manifest PATH.partial.manifest. Publish gives both their final names. An image under its final name
+// is always complete, with its manifest beside it:
 //
-//	x.partial  x.partial.manifest    growing, or complete
-//	x.ready    x.partial.manifest    being published
-//	x.ready    x.manifest            likewise: the manifest is that of x.ready
-//	x          x.manifest            published
+//	x.partial x.partial.manifest unfinished, or complete
+//	x.ready x.partial.manifest being published
+//	x.ready x.manifest being published: the manifest is that of x.ready
+//	x x.manifest published
 //
-// Without the name in between, a manifest of an earlier x could be taken for that of an
-// x.partial which a crash left without any.
+// Without the intermediate name, the manifest of an earlier x could be mistaken for that of an
+// x.partial without a manifest, which a crash may leave.
 type Draft struct {
 	Final   File // image under its final name
 	Replace bool // replace an image that exists under the final name

@@ -109,7 +109,7 @@ func (v *View) saveFrom(ctx context.Context, at, end int64) (next int64, err err
 		next += viewGrain
 	}
 	r := disk.Range{Off: at, Len: next - at}.Intersect(disk.Range{Len: v.Size()})
-	if v.savedBytes+r.Len > v.limit { // held changes only under saving
+	if v.savedBytes+r.Len > v.limit { // savedBytes changes only while saveMu is held
 		return 0, fault.New(fault.Full, "more than %d MiB were overwritten meanwhile", v.limit>>20).
 			WithHint("rehearse between two rounds: a longer --interval, or decamp pause, leaves the time for it")
 	}

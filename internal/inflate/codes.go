@@ -18,8 +18,8 @@ func (s *input) decodeBlock(lit *litTable, dist *distTable) error {
 		if ended || err != nil {
 			return err
 		}
-		// The buffers may end soon: one symbol with care, then look again. A block that
-		// begins near the end of the output stays here.
+		// The buffers may end soon: decode one symbol with checks, then try again. A block
+		// that begins near the end of the output stays here.
 		if ended, err = s.decodeSymbol(lit, dist); ended || err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 //	bits 12..15  flags
 //	bits 16..31  literal, base of a length or distance, or where the subtable begins
 //
-// Codes in a subtable count from behind the bits that led there.
+// Codes in a subtable do not include the bits that selected it.
 const (
 	special    = 1 << 12 // neither a literal, nor a length or distance
 	endOfBlock = 1 << 13 // flag, with special: end of the block
@@ -257,7 +257,7 @@ func sortSymbols(sorted *[maxLit]uint16, lens []uint8, count [maxCode + 1]int) [
 // buildAll fills table and its subtables. Deflate sends codes with the first bit lowest,
 // so a code counts up from its high end: reversed is the next code that way. The table
 // begins as that of 1-bit codes and is doubled for each further bit, which repeats each
-// entry for every value of the bits behind its code.
+// entry for every value of the bits after its code.
 func buildAll(table []uint32, primary uint, count *[maxCode + 1]int, sorted []uint16, symbols []uint32) {
 	reversed, size := uint(0), 1
 	for n := uint(1); n <= primary; n++ {

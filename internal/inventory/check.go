@@ -34,7 +34,7 @@ type form struct {
 // newForm returns the form of strings that match the regular expression expr. want describes them.
 func newForm(expr, want string) form { return form{regexp.MustCompile(expr).MatchString, want} }
 
-// Forms of typed strings. Only what is listed is valid, and no value begins with a dash.
+// Forms of typed strings. All other values are invalid, and no value begins with a dash.
 var (
 	refForm = newForm(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`, "letters, digits and . _ : -") // MoRef
 	// UUID of a VM

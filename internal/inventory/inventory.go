@@ -269,7 +269,7 @@ type Warning struct {
 	Blocks bool   `json:"blocks"` // migrate refuses the VM until it is resolved
 }
 
-// Codes of warnings that what people put on a VM could not be read.
+// Codes of warnings about information of a vCenter that could not be read.
 const (
 	WarnTags       = "tags"       // tags could not be read
 	WarnAttributes = "attributes" // custom attributes could not be read

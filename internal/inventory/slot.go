@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// VMware numbers the slots of its buses: five bits are the device, five its bridge, and what is
-// left the bridge's function. Bridge 1 leads to PCI, 5 to 8 have eight ports of PCI Express each.
+// VMware numbers the slots of its buses: five bits are the device, five its bridge, and the
+// others the function of the bridge. Bridge 1 is PCI; 5 to 8 have eight PCI Express ports each.
 const (
 	pciBridge     = 1 // bridge of conventional PCI
 	firstPort     = 5 // first bridge of PCI Express

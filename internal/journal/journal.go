@@ -54,9 +54,9 @@ func cutTornLine(f *os.File) (whole int64, err error) {
 	return whole, f.Truncate(whole)
 }
 
-// elsewhere lists the kinds of events that the workflow engine records as well, in their steps. Other
-// events show whether a step continued, and the facts of its step have findings, warnings and copies. A
-// power cut may remove the last of them from a journal.
+// recordedByEngine lists the kinds of events that the workflow engine records in its steps as well. The
+// other events show whether a step continued, and the facts of a step contain findings, warnings and
+// copies. A power loss may remove the last events of these kinds from a journal.
 var recordedByEngine = map[EventKind]bool{
 	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
 }

@@ -19,13 +19,14 @@ type Rehearsal struct {
 	ID       string        `json:"id"`                 // identifies the request; each request has another one
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
 	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 for the default
-	Fleet    bool          `json:"fleet,omitempty"`    // requested by the worker of a plan's VM, which requests it again when it takes the VM again
+	// requested by the worker of a plan's VM, which repeats the request if it is restarted
+	Fleet bool `json:"fleet,omitempty"`
 }
 
 // Rehearsed is the result of a Rehearsal.
 type Rehearsed struct {
 	Rehearsal
-	Began   time.Time       `json:"began,omitzero"`    // start of the boot; zero if the guest was not booted
+	Began   time.Time       `json:"began,omitzero"`    // start of the rehearsal; zero if it did not begin
 	Ended   time.Time       `json:"ended"`             // end of the rehearsal
 	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report of the boot; empty if the guest was not booted
 	Failure *Failure        `json:"failure,omitempty"` // why there is no result; nil if there is one

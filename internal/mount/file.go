@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// bytes of a page that arrive before its readers are woken
+	// number of bytes of a page after whose arrival its readers are woken
 	chunk = 256 << 10
-	// worthGap is the hole that is read rather than asked around: a request costs more.
+	// largest hole between data, in bytes, that is read as well: another request costs more
 	worthGap = 64 << 10
-	// mapAfter is how many small reads it takes until the allocation map is worth asking for.
+	// number of small reads after which the allocation map is requested
 	mapAfter = 32
 )
 
@@ -32,7 +32,7 @@ type file struct {
 	cancel context.CancelFunc // ends ctx
 	fills  sync.WaitGroup     // running fills of pages
 
-	mapped       atomic.Bool  // the allocation map was asked for, and answered
+	mapped       atomic.Bool  // the host has sent the allocation map
 	blockFetches atomic.Int64 // number of fetched blocks
 	lastLogged   atomic.Int64 // time of the last logged error in Unix seconds
 	handles      int          // number of open handles; guarded by the node's lock
@@ -237,7 +237,7 @@ func (f *file) seekKind(ctx context.Context, off int64, kind disk.Kind) (int64, 
 	return f.size, kind == disk.Zero, nil
 }
 
-// The map is read in windows that grow: a near position is found without describing a disk of a million
+// The map is read in windows that grow. A near position is found without describing a disk of a million
 // runs, and a far one after few windows.
 const (
 	firstLook = 4 << 20  // length of the first window in bytes

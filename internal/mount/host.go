@@ -51,7 +51,7 @@ type Remote struct {
 	log       *slog.Logger     // log for disks that are read without a map
 
 	mu    sync.Mutex     // guards vms and asked; not held across requests
-	vms   []inventory.VM // VMs at the time asked
+	vms   []inventory.VM // VMs when they were listed last
 	asked time.Time      // time of the last list; zero if never
 }
 

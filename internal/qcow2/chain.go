@@ -29,7 +29,7 @@ func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
 	return src, nil
 }
 
-// A chain holds the files of a disk while they are opened, the topmost first.
+// A chain has the files of a disk while they are opened, the topmost first.
 type chain struct {
 	SourceOptions
 	images []*Source // qcow2 images, the topmost first
@@ -129,8 +129,8 @@ func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	}
 	switch {
 	case ref.format == "":
-		// Looking at the bytes instead would let the guest, which writes those of a raw
-		// file, name a file that it wants to read.
+		// Detecting the format by the content would be unsafe: the guest writes the bytes
+		// of a raw file, and could name any file as the next backing file.
 		return "", fault.New(fault.Unsupported, "it does not say what format its backing file, %s, has", path).
 			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).shellQuoted(), image.shellQuoted())
 	case ref.format != "raw" && ref.format != "qcow2":

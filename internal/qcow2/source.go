@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// SourceOptions say how an image is read.
+// SourceOptions determine how an image is read.
 type SourceOptions struct {
 	// Direct reads from the medium, past the page cache, if possible. Source.Medium returns the method.
 	Direct bool

@@ -57,8 +57,7 @@ func (a *readAhead) countRead(at int64) {
 	}
 }
 
-// prefetch asks the kernel to read r into the page cache. It is advice: an error only costs time and is
-// ignored.
+// prefetch advises the kernel to read r into the page cache. An error only costs time and is ignored.
 func (f *localFile) prefetch(r disk.Range) {
 	_ = unix.Fadvise(int(f.Fd()), r.Off, r.Len, unix.FADV_WILLNEED)
 }

@@ -36,13 +36,13 @@ type layerCursor struct {
 	last   Run    // last run; empty before the first call
 }
 
-// runAt asks the layers from the youngest to the oldest and returns the first run that is not absent.
-// An absent run shortens the range for the layers below it.
+// runAt queries the layers from the youngest to the oldest, and returns the first run that is not
+// absent. An absent run shortens the range for the layers below it.
 func (c *chainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 	whole := r
 	for i := range c.below {
-		// A parent may be smaller than its child, whose disk was extended later: what
-		// lies behind its end was never written, whatever its own parents have.
+		// A parent may be smaller than its child, whose disk was extended later. Bytes
+		// after its end were never written, even if its own parents are larger.
 		size := c.chain[i].size()
 		if r.Off >= size {
 			break

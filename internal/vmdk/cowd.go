@@ -17,8 +17,8 @@ const (
 	cowdTableGrains = 4096 // number of entries of a grain table
 )
 
-// cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in
-// sectors, as in the file.
+// A cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in sectors, as in the
+// file.
 type cowdHeader struct {
 	capacity  int64 // size of the disk in sectors
 	grain     int64 // size of a grain in sectors; 1 on ESXi

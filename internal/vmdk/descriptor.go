@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MaxDescriptor is the largest descriptor that is parsed, in bytes. Real ones have
-// about 600; one of 2 GiB pieces needs 40 for each. qemu has the same limit.
+// MaxDescriptor is the largest descriptor that is parsed, in bytes. Usual ones have about 600 bytes; a
+// disk in 2 GiB pieces needs 40 for each. QEMU has the same limit.
 const MaxDescriptor = 1 << 20
 
 // NoParent is the ParentCID of a base disk.
@@ -50,15 +50,13 @@ func (d *Descriptor) Size() int64 {
 // IsDelta reports whether the disk needs a parent to be read.
 func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.ParentFile != "" }
 
-// ParseDescriptor parses the text of a descriptor file, or of one embedded in a sparse
-// file (which ends in NULs). A line that begins with a NUL ends it: QEMU writes a text that became
-// shorter over the one that was there, and the rest of that stays behind. Errors are fault.Corrupt or fault.Unsupported and name
-// the line.
+// ParseDescriptor parses the text of a descriptor file, or of a descriptor in a sparse file, which ends
+// in NULs. A line that begins with a NUL ends the text: QEMU overwrites a longer text with a shorter
+// one without removing the rest. Errors are fault.Corrupt or fault.Unsupported and name the line.
 //
-// It is lenient where real files differ (case, blanks, line ends, missing section
-// comments, unknown keys) and strict where a mistake would change the disk: a line that
-// is neither comment, entry nor extent is refused, because dropping it could shift all
-// that follows.
+// The parser accepts differences between real files (case, blanks, line ends, missing section comments,
+// unknown keys). It refuses a line that is neither comment, entry nor extent, because dropping it could
+// shift the following extents.
 func ParseDescriptor(text []byte) (*Descriptor, error) {
 	if len(text) > MaxDescriptor {
 		return nil, corruptDescriptor("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
@@ -83,8 +81,8 @@ func ParseDescriptor(text []byte) (*Descriptor, error) {
 	return p.finishDescriptor()
 }
 
-// notText reports characters that no text descriptor has. Bytes that are not UTF-8 pass:
-// they may belong to another encoding.
+// notText reports whether no descriptor contains r. Bytes that are not UTF-8 are accepted, because they
+// may belong to another encoding.
 func notText(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }
 
 // A parser builds a Descriptor line by line.
@@ -165,7 +163,7 @@ func (p *parser) parseHeaderEntry(key, value string) (err error) {
 	return nil
 }
 
-// parseCID parses up to eight hex digits; qemu leaves out leading zeros.
+// parseCID parses up to eight hex digits. QEMU omits leading zeros.
 func parseCID(s string) (CID, error) {
 	n, err := strconv.ParseUint(s, 16, 32)
 	return CID(n), err
@@ -197,7 +195,7 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// cutWord splits off the first word; both parts come without surrounding blanks.
+// cutWord splits off the first word. It removes blanks around both parts.
 func cutWord(s string) (word, rest string) {
 	s = strings.TrimLeft(s, " \t")
 	if i := strings.IndexAny(s, " \t"); i >= 0 {

@@ -61,7 +61,7 @@ type Part struct {
 // Size returns the virtual size in bytes.
 func (d *Disk) Size() int64 { return d.chain.size() }
 
-// Hints prefers few large requests: the more runs a read has, the better they can be ordered.
+// Hints returns large requests, because the runs of a large read can be ordered better.
 func (d *Disk) Hints() disk.Hints {
 	return disk.Hints{Request: pieceSize, Streams: 4, Span: 32 << 20}
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/text/encoding/traditionalchinese"
 )
 
-// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's
-// products write the code page of the machine they run on.
+// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's products write the
+// code page of the machine that they run on.
 func encodingOf(name string) (e encoding.Encoding, ok bool) {
 	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(name))
 	switch plain {

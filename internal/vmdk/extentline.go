@@ -64,7 +64,7 @@ func (p *parser) parseExtent(a Access, rest string) error {
 	}
 	if x.Type == ZeroExtent || a == NoAccess {
 		p.d.Extents = append(p.d.Extents, x)
-		return nil // whatever a file and an offset would say, it reads as zeros
+		return nil // reads as zeros, even with a file and an offset
 	}
 	name, rest, err := p.cutQuoted(rest)
 	if err != nil {
@@ -145,7 +145,7 @@ func isDevice(name string) bool {
 // not opened as absolute paths.
 const datastores = "/vmfs/volumes/"
 
-// withoutDot returns a name without the "./" that some writers put before it.
+// withoutDot returns name without a leading "./", which some writers add.
 func withoutDot(name string) string {
 	for strings.HasPrefix(name, "./") {
 		name = name[2:]
@@ -154,7 +154,7 @@ func withoutDot(name string) string {
 }
 
 // escapeReason returns why name could lead outside the descriptor's folder and the datastores, as the
-// end of an error message. It returns "" for a safe name.
+// end of an error message. It returns "" if it cannot.
 func escapeReason(name string) string {
 	switch {
 	case name == "":

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// minHole is the shortest hole between data that Extents reports, in bytes: checking the bytes of
-	// shorter ones is cheaper, and the list stays small for a fragmented disk.
+	// smallest hole between data that Extents reports, in bytes. Testing the bytes of a shorter one is
+	// cheaper, and the list of a fragmented disk stays small.
 	minHole = 64 << 10
 
 	// number of bytes of a file for which one call requests the holes
 	holeQuery = 256 << 20
 )
 
-// Extents describes r by what the layers have, and by the holes that the file system
-// knows of in flat files. Holes shorter than 64 KiB between data are called data.
+// Extents describes r by the tables of the layers, and by the holes that the file system reports for
+// flat files. Holes shorter than 64 KiB between data count as data.
 func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(d.Size(), r); err != nil {
 		return nil, err

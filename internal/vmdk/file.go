@@ -43,7 +43,7 @@ type file struct {
 
 // newFile returns the file for src, which it owns from then on. index is its index in Disk.files.
 func newFile(name string, index int, src disk.Source) *file {
-	// The preferred size of requests shows the cost of a request, which is high over a network.
+	// The preferred request size reflects the cost of a request, which is high over a network.
 	gap := max(joinGap, src.Hints().Request/4)
 	return &file{name: name, index: index, src: src, gap: gap, ahead: newAhead(src)}
 }

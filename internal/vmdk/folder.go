@@ -162,7 +162,7 @@ func (f *localFile) seekLimited(off, limit int64, whence int) int64 {
 		return min(max(at, off), limit)
 	case errors.Is(err, unix.ENXIO): // no data up to the end
 		return limit
-	case whence == unix.SEEK_DATA: // the file system cannot tell
+	case whence == unix.SEEK_DATA: // the file system does not report holes
 		return off
 	}
 	return limit

@@ -110,7 +110,7 @@ func (c *grainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
 
 // moveToTable loads table n. After an error the cursor has no current table.
 func (c *grainCursor) moveToTable(ctx context.Context, n int64) error {
-	c.number = -1 // until all of it has worked
+	c.number = -1 // until the table is loaded
 	entry, err := c.directoryEntry(ctx, n)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (c *grainCursor) tableRun(r disk.Range) Run {
 	}
 	run = run.clip(r)
 	if run.Kind == Data && run.At >= c.file.size() {
-		return Run{Range: run.Range, Kind: Zero} // part of the last grain past the end of the disk
+		return Run{Range: run.Range, Kind: Zero} // the last grain of a file may end early
 	}
 	return run
 }

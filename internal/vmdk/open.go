@@ -25,9 +25,9 @@ type Options struct {
 	IgnoreCID bool
 }
 
-// Open opens the disk that name describes, with all its parents. name is a descriptor,
-// or a sparse file with one in it; or a delta or sparse file without any, which is read
-// as far as it goes, with a warning.
+// Open opens the disk name with all its parents. name is a descriptor, or a sparse file with an
+// embedded descriptor. A delta or sparse file without a descriptor is read without its parent, with a
+// warning.
 func Open(ctx context.Context, files Files, name string, o Options) (*Disk, error) {
 	d := &Disk{}
 	op := &opener{Options: o, from: files, disk: d, byName: map[string]*file{}}

@@ -122,8 +122,8 @@ func (o *opener) openLine(ctx context.Context, name string, d *Descriptor, x Ext
 		return newZeros(size), Part{Format: FormatZero, File: -1}, nil
 	}
 	f := self
-	// A file that has its descriptor inside was often renamed since: the descriptor's
-	// only extent is the file itself.
+	// A file with an embedded descriptor was often renamed. The only extent of the
+	// descriptor is the file itself.
 	if self == nil || len(d.Extents) > 1 {
 		var err error
 		if f, err = o.openData(ctx, x.File, name); err != nil {

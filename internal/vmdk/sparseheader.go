@@ -23,7 +23,7 @@ const (
 	maxSectors = 1 << 53
 )
 
-// Flags of a hosted sparse extent. The upper half must be understood to read the file.
+// Flags of a hosted sparse extent. A reader must support all flags of the upper half.
 const (
 	flagNewlines   = 1 << 0  // the header contains newlines that detect a transfer as text
 	flagRedundant  = 1 << 1  // there is a second directory with its own tables

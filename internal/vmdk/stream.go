@@ -84,9 +84,8 @@ type grainHead struct {
 // grainHeadSize is the size of a grain's header in its first sector, in bytes.
 const grainHeadSize = 12
 
-// ReadStream reads the header, the descriptor and the tables in front of a stream. The
-// Stream reads on in r, to its end, only in Next. The caller closes r, which also ends a
-// Next that waits for bytes.
+// ReadStream reads the header, the descriptor and the tables at the beginning of a stream. Only Next
+// reads further from r. The caller closes r, which also ends a Next that waits for bytes.
 func ReadStream(ctx context.Context, r io.Reader) (*Stream, error) {
 	s := &Stream{in: bufio.NewReaderSize(r, streamBuffer), free: make(chan *streamPart, 64)}
 	if err := s.readFront(ctx); err != nil {
@@ -181,16 +180,16 @@ func (s *Stream) parseText(text []byte) error {
 // Size returns the virtual size in bytes.
 func (s *Stream) Size() int64 { return s.header.diskBytes() }
 
-// Descriptor returns the embedded descriptor; nil if there was none.
+// Descriptor returns the embedded descriptor; nil if the stream has none.
 func (s *Stream) Descriptor() *Descriptor { return s.text }
 
 // Grain returns the grain size in bytes.
 func (s *Stream) Grain() int64 { return s.header.grainBytes() }
 
-// Grains returns how many whole grains passed.
+// Grains returns the number of complete grains so far.
 func (s *Stream) Grains() int64 { return s.grains }
 
-// Read returns how many bytes of the input were read.
+// Read returns the number of bytes that were read from the input.
 func (s *Stream) Read() int64 { return s.at }
 
 // Warnings returns what the user should know, in the order in which it was found. The list may grow
@@ -202,8 +201,8 @@ func (s *Stream) warn(format string, args ...any) {
 	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
 }
 
-// Next returns the next window that has a grain; see disk.Feed. The caller fills and
-// releases parts while it goes on.
+// Next returns the next window that has a grain; see disk.Feed. The caller may fill and release parts
+// while Next runs.
 func (s *Stream) Next(ctx context.Context, window int64) (disk.Part, error) {
 	var p *streamPart
 	for {

@@ -156,7 +156,7 @@ type packedCursor struct {
 
 // runAt implements cursor.
 func (c *packedCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
-	// Ask from where the grain begins: inside of a packed one there are no offsets.
+	// Request from the start of the grain: a compressed grain has no offsets within.
 	begin := r.Off / c.grain * c.grain
 	run, err := c.grainCursor.runAt(ctx, disk.Range{Off: begin, Len: r.End() - begin})
 	if err != nil {

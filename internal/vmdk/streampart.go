@@ -53,7 +53,7 @@ func (p *streamPart) addGrain(g grainHead) []byte {
 // Range returns the window.
 func (p *streamPart) Range() disk.Range { return p.r }
 
-// Fill inflates the grains into b, and zeros between them.
+// Fill decompresses the grains into b, with zeros between them.
 func (p *streamPart) Fill(ctx context.Context, b []byte) error {
 	pos := p.r.Off
 	for _, g := range p.grains {

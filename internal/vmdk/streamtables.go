@@ -31,7 +31,7 @@ type streamTables struct {
 	partial     []byte   // incomplete table before the grains
 }
 
-// A tableHash is the hash of a table, and its number or its sector.
+// A tableHash is the hash of a table, with its number or its sector.
 type tableHash struct {
 	key  int64  // number of the table, or its sector in the stream
 	hash uint64 // hash of its entries

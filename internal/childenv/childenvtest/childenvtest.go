@@ -25,7 +25,7 @@ func Replace(t *testing.T, program string, pass ...string) (check func()) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("HOME", dir)
 	for _, name := range append(append([]string{}, Secrets...), pass...) {
-		if name != "LD_PRELOAD" { // it would affect the shell
+		if name != "LD_PRELOAD" { // LD_PRELOAD would affect the shell
 			t.Setenv(name, "/nowhere")
 		}
 	}

@@ -1,7 +1,7 @@
 // Package bitmap remembers one bit for each grain of a disk: which parts of an image
 // were ever written.
 //
-// A Bitmap takes size/grain/8 bytes and may be used from many goroutines.
+// A Bitmap needs size/grain/8 bytes and is safe for concurrent use.
 package bitmap
 
 import (

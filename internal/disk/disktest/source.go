@@ -30,7 +30,7 @@ var sizes = []int64{
 }
 
 // TestSource checks a Source against a disk it was made from. open returns a source
-// that holds what want holds; the suite closes it.
+// with the content of want; the suite closes it.
 func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Source) {
 	cases := []struct {
 		name string

@@ -27,7 +27,7 @@ type Source struct {
 	path     string      // path of the image, for errors
 	size     int64       // size of the disk in bytes
 	cached   *os.File    // file that is read through the page cache
-	direct   *os.File    // O_DIRECT; nil if not wanted or refused
+	direct   *os.File    // O_DIRECT; nil if it is not requested, or refused
 	drop     bool        // drop pages before each read, and verify that
 	unproven atomic.Bool // a read may have come from the page cache
 	memory   bool        // the file is in memory and has no other medium

@@ -17,8 +17,8 @@ type Text struct {
 	Bare       bool   // no comments, no blank lines, blanks at the ends of lines
 	Native     bool   // isNativeSnapshot="yes"
 	Offsets    bool   // VMFS extents with an offset, too
-	More       string // lines put after the header entries
-	DDB        string // lines put at the end
+	More       string // lines after the header entries
+	DDB        string // lines at the end
 }
 
 // descriptorText returns the layer's descriptor.
