@@ -112,7 +112,7 @@ func (c *copier) sendPart(ctx context.Context, pos int64, p disk.Part, parts cha
 	r := p.Range()
 	whole := disk.Range{Off: r.Off, Len: min(c.Window, c.size-r.Off)}
 	if r != whole || r.Off%c.Window != 0 || r.Off < pos {
-		return fault.New(fault.Internal, "a part %v came behind byte %d: want windows of %d bytes in order", r, pos, c.Window)
+		return fault.New(fault.Internal, "part %v follows byte %d: want windows of %d bytes in order", r, pos, c.Window)
 	}
 	if err := c.sendGap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
 		return err

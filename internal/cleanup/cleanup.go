@@ -263,7 +263,7 @@ func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, 
 	}
 	defer over()
 	if undo == nil {
-		return false, fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.Host, r.Text).
 			WithHint("use the decamp that made it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {

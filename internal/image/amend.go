@@ -52,7 +52,7 @@ func (j Job) writeAmendment(ctx context.Context, a Amendment) (root manifest.Has
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if c.Log.Missing() != int64(len(a.Chunks)) {
-		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: not all of it is proven", j.Path, c.Log.Missing(), len(a.Chunks)).
+		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: the manifest does not list all of it", j.Path, c.Log.Missing(), len(a.Chunks)).
 			WithHint("run the same command again: it copies the missing chunks")
 	}
 	runs, err := a.writeChunks(ctx, j.Info, c.Target)

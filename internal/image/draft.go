@@ -17,10 +17,10 @@ import (
 // manifest PATH.partial.manifest. Publish gives both their final names. An image under its final name
 // is always complete, with its manifest beside it:
 //
-//	x.partial x.partial.manifest unfinished, or complete
-//	x.ready x.partial.manifest being published
-//	x.ready x.manifest being published: the manifest is that of x.ready
-//	x x.manifest published
+//	x.partial  x.partial.manifest  unfinished, or complete
+//	x.ready    x.partial.manifest  being published
+//	x.ready    x.manifest          being published: the manifest is that of x.ready
+//	x          x.manifest          published
 //
 // Without the intermediate name, the manifest of an earlier x could be mistaken for that of an
 // x.partial without a manifest, which a crash may leave.
@@ -77,7 +77,7 @@ func (d Draft) checkFinal() error {
 	case err != nil:
 		return ioFault(err)
 	case !info.Mode().IsRegular():
-		return fault.New(fault.Conflict, "%s is there and is no file", d.Final.Path).
+		return fault.New(fault.Conflict, "%s exists and is not a file", d.Final.Path).
 			WithHint("name a file that decamp may create")
 	case !d.Replace:
 		return existsError(d.Final.Path)
@@ -89,14 +89,14 @@ func (d Draft) checkFinal() error {
 func (d Draft) checkFolder() error {
 	folder := filepath.Dir(d.Final.Path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("mkdir -p %s", folder)
+		return fault.New(fault.NotFound, "folder %s does not exist", folder).WithHint("mkdir -p %s", folder)
 	}
 	return nil
 }
 
 // existsError returns the fault.Conflict error for a final name that is taken.
 func existsError(path string) error {
-	return fault.New(fault.Conflict, "%s exists already", path).
+	return fault.New(fault.Conflict, "%s already exists", path).
 		WithHint("choose another name, or replace it with --force")
 }
 

@@ -58,7 +58,7 @@ type Copying struct {
 // From describes the start of the copy for the user.
 func (c *Copying) From() string {
 	if had := c.Log.Chunks() - c.Log.Missing(); had > 0 {
-		return fmt.Sprintf("with %d of %d chunks proven", had, c.Log.Chunks())
+		return fmt.Sprintf("with %d of %d chunks durable", had, c.Log.Chunks())
 	}
 	return "from its beginning"
 }

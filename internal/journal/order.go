@@ -32,11 +32,11 @@ func (s *Store) Order(id ID) (Order, error) {
 		return GoOn, nil
 	}
 	if err != nil {
-		return GoOn, fmt.Errorf("read order for run %s: %w", id, err)
+		return GoOn, fmt.Errorf("read command for run %s: %w", id, err)
 	}
 	o := Order(strings.TrimSpace(string(text)))
 	if o != GoOn && o != Pause && o != CutOver && o != GiveUp {
-		return GoOn, fault.New(fault.Corrupt, "the order for run %s is %q", id, o).WithHint("give it again")
+		return GoOn, fault.New(fault.Corrupt, "the command for run %s is %q", id, o).WithHint("send the command again: decamp pause, resume, cutover or cancel")
 	}
 	return o, nil
 }
@@ -47,7 +47,7 @@ func (s *Store) Give(id ID, o Order) error {
 		return err
 	}
 	if err := atomicfile.Replace(s.filePath(id, "order"), []byte(o+"\n"), private); err != nil {
-		return fmt.Errorf("give order to run %s: %w", id, s.spaceError(err))
+		return fmt.Errorf("send command to run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
 }
@@ -74,7 +74,7 @@ func (s *Store) markOrders() error {
 	s.given.Add(1)
 	mark := strconv.FormatUint(rand.Uint64(), 16)
 	if err := os.WriteFile(s.markPath(), []byte(mark+"\n"), private); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("tell of an order: %w", s.spaceError(err))
+		return fmt.Errorf("record that a command was sent: %w", s.spaceError(err))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type Rehearsal struct {
 	ID       string        `json:"id"`                 // identifies the request; each request has another one
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
 	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 for the default
-	// requested by the worker of a plan's VM, which repeats the request if it is restarted
+	// requested by the worker of a plan's VM, which repeats the request when it takes over the VM again
 	Fleet bool `json:"fleet,omitempty"`
 }
 
@@ -50,7 +50,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	case had != nil && had.ID == r.ID:
 		return nil
 	case had != nil:
-		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
+		return fault.New(fault.Conflict, "a rehearsal of run %s is already requested", id).
 			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.filePath(id, rehearsalFile)))
 	}
 	text, err := json.Marshal(r)
@@ -58,7 +58,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 		return err
 	}
 	if err := atomicfile.Replace(s.filePath(id, rehearsalFile), append(text, '\n'), private); err != nil {
-		return fmt.Errorf("ask for a rehearsal of run %s: %w", id, s.spaceError(err))
+		return fmt.Errorf("request a rehearsal of run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
 }
@@ -67,7 +67,7 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
 	r, err := readJSON[Rehearsal](s.filePath(id, rehearsalFile))
 	if err != nil {
-		return nil, fmt.Errorf("request to run %s: %w", id, err)
+		return nil, fmt.Errorf("read rehearsal request of run %s: %w", id, err)
 	}
 	return r, nil
 }
@@ -79,7 +79,7 @@ func (s *Store) TakeBack(id ID, rehearsal string) error {
 		return nil
 	}
 	if err := os.Remove(s.filePath(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("take a rehearsal of run %s back: %w", id, err)
+		return fmt.Errorf("withdraw a rehearsal of run %s: %w", id, err)
 	}
 	return s.markOrders()
 }
@@ -100,7 +100,7 @@ func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
 func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
 	r, err := readJSON[Rehearsed](s.filePath(id, rehearsedFile))
 	if err != nil {
-		return nil, fmt.Errorf("the rehearsal of run %s: %w", id, err)
+		return nil, fmt.Errorf("read rehearsal result of run %s: %w", id, err)
 	}
 	return r, nil
 }

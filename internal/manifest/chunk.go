@@ -115,8 +115,8 @@ const maxName = 4096
 func (i Info) checkLimits() error {
 	switch {
 	case i.Size < 0 || i.Size > MaxSize:
-		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize)).
-			WithHint("VMware has no such disk: look what reported that size")
+		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest supports 0 to %d", i.Size, int64(MaxSize)).
+			WithHint("VMware has no disk of that size: check the source of the number")
 	case len(i.Disk) > maxName || len(i.Source) > maxName:
 		return fault.New(fault.Invalid, "disk and source names of %d and %d bytes: at most %d each", len(i.Disk), len(i.Source), maxName).
 			WithHint("use shorter names")

@@ -64,7 +64,7 @@ func (s *pageStore) close() error {
 		return nil
 	}
 	if err := unix.Munmap(s.slab); err != nil {
-		return fmt.Errorf("give back memory: %w", err)
+		return fmt.Errorf("unmap memory: %w", err)
 	}
 	s.slab, s.free, s.made = nil, nil, 0
 	return nil

@@ -260,7 +260,7 @@ func connectionError(err error) error {
 		return err
 	}
 	return fault.New(fault.Unreachable, "the connection to the node broke: %w", err).
-		WithHint("the same command goes on where it was; see that the node is up: ssh NODE uptime")
+		WithHint("check that the node is up: ssh NODE uptime; then run the same command again: it continues where it stopped")
 }
 
 // replyError returns the error for the error number of a reply, nil for 0. The numbers are those of
@@ -277,6 +277,6 @@ func replyError(code uint32) error {
 			WithHint("see whether its storage is read-only: dmesg, on the node")
 	default:
 		return fault.New(fault.Corrupt, "the disk of the node fails: %w", err).
-			WithHint("look for errors of its storage, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
+			WithHint("check its storage on the node: dmesg -T | tail, smartctl -H; then run the same command again")
 	}
 }

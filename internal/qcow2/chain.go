@@ -131,8 +131,8 @@ func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	case ref.format == "":
 		// Detecting the format by the content would be unsafe: the guest writes the bytes
 		// of a raw file, and could name any file as the next backing file.
-		return "", fault.New(fault.Unsupported, "it does not say what format its backing file, %s, has", path).
-			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).shellQuoted(), image.shellQuoted())
+		return "", fault.New(fault.Unsupported, "it does not contain the format of its backing file, %s", path).
+			WithHint("set it to raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).shellQuoted(), image.shellQuoted())
 	case ref.format != "raw" && ref.format != "qcow2":
 		return "", image.unsupported("its backing file, %s, has the format %q", path, ref.format)
 	case len(c.layers) >= maxChain || slices.Contains(c.paths, filepath.Clean(path)):

@@ -251,7 +251,7 @@ func (d *Descriptor) parentFile(name string) (string, error) {
 	file := withoutDot(d.ParentFile)
 	if reason := escapeReason(file); reason != "" {
 		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
-			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")
+			WithHint("copy the parent and its files to the folder of the delta, and write the name without a folder into parentFileNameHint")
 	}
 	return relativeTo(name, file), nil
 }

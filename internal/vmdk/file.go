@@ -68,7 +68,7 @@ func (f *file) readAt(ctx context.Context, p []byte, off int64) error {
 // readWhole fills p from off. A range that is not completely in the file is fault.Corrupt.
 func (f *file) readWhole(ctx context.Context, p []byte, off int64) error {
 	if off < 0 || off > f.size() || int64(len(p)) > f.size()-off {
-		return corruptFile(f.name, "%d bytes at %d are wanted, but it ends at %d", len(p), off, f.size())
+		return corruptFile(f.name, "%d bytes at %d are required, but it ends at %d", len(p), off, f.size())
 	}
 	return f.readAt(ctx, p, off)
 }

@@ -71,7 +71,7 @@ func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 		return nil, err
 	}
 	if text[0] == 0 {
-		return nil, lostText(f.name, "its header names a descriptor at sector %d, but there is no text", h.descriptor)
+		return nil, lostText(f.name, "its header names a descriptor at sector %d, which has no text", h.descriptor)
 	}
 	return text, nil
 }

@@ -53,7 +53,7 @@ func (o *opener) openChain(ctx context.Context, name string) error {
 		switch {
 		case seen[name]:
 			return corruptFile(name, "the chain of parents comes back to it").
-				WithHint("the parent's file has the name of one of its children: put it into another folder, and name that too")
+				WithHint("the parent's file has the name of one of its children: move it to another folder, and add that folder to the command")
 		case len(seen) == maxDepth:
 			return unsupportedFile(name, "the chain of parents is longer than %d", maxDepth)
 		}

@@ -17,7 +17,7 @@ func (o *opener) openBare(ctx context.Context, f *file, kind Format) error {
 	}
 	o.disk.warn("%s has no descriptor: if it is a piece of a disk, or a delta, the rest is missing and reads as zeros", f.name)
 	if n := len(o.disk.layers); n > 0 {
-		o.disk.warn("%s has no CID: whether it is what %s was made on cannot be checked", f.name, o.disk.layers[n-1].Name)
+		o.disk.warn("%s has no CID: decamp cannot check that it is the parent of %s", f.name, o.disk.layers[n-1].Name)
 	}
 	o.addLayer(Layer{Name: f.name, ParentCID: NoParent}, []layer{l}, []Part{p})
 	return nil
@@ -51,12 +51,12 @@ func (o *opener) checkCID(name string, d *Descriptor) error {
 	}
 	child := o.disk.layers[n-1]
 	if o.IgnoreCID {
-		o.disk.warn("%s was written to after %s was made (CID %08x, not %08x): data may be damaged", name, child.Name, d.CID, child.ParentCID)
+		o.disk.warn("%s was written after %s was created (CID %08x, not %08x): data may be damaged", name, child.Name, d.CID, child.ParentCID)
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s has CID %08x, but its child %s was made on CID %08x: it was written to since, or is another disk",
+	return fault.New(fault.Conflict, "%s has CID %08x, but the parent of its child %s had CID %08x: it was written since, or is another disk",
 		name, d.CID, child.Name, child.ParentCID).
-		WithHint("use the chain as the VM has it; if the parent is known to be unchanged, say so with --ignore-cid")
+		WithHint("use the chain as the VM has it; if you know that the parent is unchanged, add --ignore-cid")
 }
 
 // openExtents opens the extents of descriptor d in order, and adds them as one layer.
@@ -143,7 +143,7 @@ func (o *opener) openLine(ctx context.Context, name string, d *Descriptor, x Ext
 // newFlat returns the layer of size bytes of a flat file from off. It fails if the file is shorter.
 func newFlat(f *file, off, size int64) (layer, Part, error) {
 	if off > f.size() || size > f.size()-off {
-		return nil, Part{}, corruptFile(f.name, "it has %d bytes, the descriptor wants %d from %d", f.size(), size, off)
+		return nil, Part{}, corruptFile(f.name, "it has %d bytes, but the descriptor uses %d from %d", f.size(), size, off)
 	}
 	f.holes = true
 	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index, at: off}, nil

@@ -108,7 +108,7 @@ func (h *sparseHeader) checkHeader() error {
 	case h.version < 1 || h.version > 3:
 		return unsupportedSparse("version %d is not known", h.version)
 	case h.flags>>16<<16&^flagsUnderstood != 0:
-		return unsupportedSparse("flags %#x ask for features that are not known", h.flags)
+		return unsupportedSparse("flags %#x require unknown features", h.flags)
 	case h.isCompressed() != (h.compression == 1) || h.compression > 1:
 		return unsupportedSparse("flags %#x and compression %d contradict each other", h.flags, h.compression)
 	case h.capacity <= 0:

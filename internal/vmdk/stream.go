@@ -126,7 +126,7 @@ func (s *Stream) readFront(ctx context.Context) error {
 // notAStream returns the fault.Unsupported error for input of another format.
 func (s *Stream) notAStream(format string, args ...any) error {
 	return fault.New(fault.Unsupported, "this is no streamOptimized VMDK: "+format, args...).
-		WithHint("only streamOptimized disks, as OVF exports have them, can be read from a pipe: give any other disk as a file")
+		WithHint("only streamOptimized disks, as OVF exports have them, can be read from a pipe: name any other disk as a file")
 }
 
 // checkStream fails for headers that no streamOptimized disk has, and for disks that would need too
@@ -136,7 +136,7 @@ func (h *sparseHeader) checkStream() error {
 	switch {
 	case !h.isCompressed():
 		return unsupportedSparse("its grains are not compressed, so they may come in any order").
-			WithHint("only streamOptimized disks can be read from a pipe: give this one as a file")
+			WithHint("only streamOptimized disks can be read from a pipe: name this one as a file")
 	case h.flags&flagMarkers == 0:
 		return unsupportedSparse("its grains are compressed and have no markers").WithHint(convert)
 	case h.grain > maxPackedGrain:
@@ -156,7 +156,7 @@ func (s *Stream) parseText(text []byte) error {
 		s.warn("the stream has no descriptor")
 		return nil
 	case len(text) == 0 || text[0] == 0:
-		return corruptSparse("the header names a descriptor of %d sectors at sector %d, but there is no text", s.header.descriptorSize, s.header.descriptor).
+		return corruptSparse("the header names a descriptor of %d sectors at sector %d, which has no text", s.header.descriptorSize, s.header.descriptor).
 			WithHint("export or download the disk again: whether it is a delta cannot be known")
 	}
 	d, err := ParseDescriptor(text)
@@ -168,7 +168,7 @@ func (s *Stream) parseText(text []byte) error {
 	}
 	if d.IsDelta() {
 		return unsupportedDescriptor("the stream is a snapshot delta on %q", d.ParentFile).
-			WithHint("export the VM without snapshots, or give the delta and its parents as files")
+			WithHint("export the VM without snapshots, or save the delta and its parents as files and name the delta")
 	}
 	if d.Size() != s.Size() {
 		s.warn("the stream has %d bytes, its descriptor has %d", s.Size(), d.Size())
@@ -279,9 +279,9 @@ func (s *Stream) checkHead(g grainHead, n int) error {
 		return err
 	}
 	if g.sector < s.behind {
-		return fault.New(fault.Unsupported, "grain at sector %d (byte %d of the stream) comes behind that at sector %d: %w",
+		return fault.New(fault.Unsupported, "grain at sector %d (byte %d of the stream) comes after that at sector %d: %w",
 			g.sector, g.at, s.behind-s.header.grain, disk.ErrRecalled).
-			WithHint("its grains are not in order, or come twice: save the stream to a file and give that, a file is read in any order")
+			WithHint("its grains are not in order, or repeated: save the stream to a file and name the file, which is read in any order")
 	}
 	if want := min(grainHeadSize+int64(g.size), disk.SectorSize); int64(n) < want {
 		return s.truncatedStream("within a grain")
@@ -293,9 +293,9 @@ func (s *Stream) checkHead(g grainHead, n int) error {
 func (h *sparseHeader) checkGrain(g grainHead) error {
 	switch {
 	case g.sector < 0 || g.sector >= h.capacity || g.sector%h.grain != 0:
-		return corruptSparse("a grain at byte %d claims sector %d: the disk has %d sectors in grains of %d", g.at, g.sector, h.capacity, h.grain)
+		return corruptSparse("a grain at byte %d has sector %d: the disk has %d sectors in grains of %d", g.at, g.sector, h.capacity, h.grain)
 	case int64(g.size) > h.maxPacked():
-		return corruptSparse("the grain at byte %d claims %d packed bytes, more than %d", g.at, g.size, h.maxPacked())
+		return corruptSparse("the grain at byte %d has %d packed bytes, more than %d", g.at, g.size, h.maxPacked())
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (h *sparseHeader) checkFooter(f *sparseHeader) error {
 		return corruptSparse("header and footer contradict each other: capacity %d and %d, grain %d and %d, flags %#x and %#x",
 			h.capacity, f.capacity, h.grain, f.grain, h.flags, f.flags)
 	case f.directory == gdAtEnd || f.directory == 0:
-		return corruptSparse("the footer does not say where the grain directory is")
+		return corruptSparse("the footer does not contain the position of the grain directory")
 	}
 	return nil
 }

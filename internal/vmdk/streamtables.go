@@ -168,7 +168,7 @@ func (t *streamTables) verify() error {
 			return err
 		}
 		if got != want {
-			return fmt.Errorf("grain table %d at sector %d does not match the grains that came", i, sector)
+			return fmt.Errorf("grain table %d at sector %d does not match the grains of the stream", i, sector)
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (t *streamTables) hashAt(sector uint32, none uint64) (uint64, error) {
 	}
 	i, ok := slices.BinarySearchFunc(t.passed, int64(sector), func(h tableHash, s int64) int { return cmp.Compare(h.key, s) })
 	if !ok {
-		return 0, fmt.Errorf("the directory has a grain table at sector %d, which has none", sector)
+		return 0, fmt.Errorf("the directory has a grain table at sector %d, but the stream has none there", sector)
 	}
 	return t.passed[i].hash, nil
 }

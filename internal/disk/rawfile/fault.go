@@ -60,7 +60,7 @@ func readFault(err error) error {
 	err = fmt.Errorf("open image: %w", err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%w", err).WithHint("name an image that is there")
+		return fault.New(fault.NotFound, "%w", err).WithHint("name an image that exists")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
 	}
