@@ -268,7 +268,7 @@ func TestConvertNeverOverwritesUnasked(t *testing.T) {
 	}
 	r := newRig(t)
 	r.ends(6, "convert", d.Path(), out)
-	mustContain(t, r.stderr(), "exists already", "--force")
+	mustContain(t, r.stderr(), "already exists", "--force")
 	if text, err := os.ReadFile(out); string(text) != "mine" {
 		t.Fatalf("it holds %d bytes now, %v", len(text), err)
 	}
@@ -286,7 +286,7 @@ func TestConvertGoesOn(t *testing.T) {
 	r := newRig(t)
 	r.ends(0, "convert", d.Path(), out)
 	holds(t, out, d.Want)
-	mustContain(t, r.stderr(), "with 9 of 12 chunks proven")
+	mustContain(t, r.stderr(), "with 9 of 12 chunks durable")
 
 	interrupt(t, out)
 	base := filepath.Join(d.Folder, "web01-flat.vmdk")
@@ -348,7 +348,7 @@ func TestConvertFindsWhatWentWrongOnTheMedium(t *testing.T) {
 	r = newRig(t)
 	r.ends(0, "convert", d.Path(), out)
 	holds(t, out, d.Want)
-	mustContain(t, r.stderr(), "with 11 of 12 chunks proven")
+	mustContain(t, r.stderr(), "with 11 of 12 chunks durable")
 }
 
 func TestConvertQCOW2AndRaw(t *testing.T) {
@@ -415,7 +415,7 @@ func TestConvertRefuses(t *testing.T) {
 		{"flat file", 2, []string{filepath.Join(d.Folder, "web01-flat.vmdk"), out}, "web01.vmdk"},
 		{"noise", 7, []string{noise, out}, "--from raw"},
 		{"onto itself", 2, []string{d.Path(), d.Path(), "--format", "raw", "--force"}, "is the disk that is read"},
-		{"a folder", 6, []string{d.Path(), dir, "--format", "raw", "--force"}, "is no file"},
+		{"a folder", 6, []string{d.Path(), dir, "--format", "raw", "--force"}, "is not a file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)

@@ -1,8 +1,7 @@
-// Package atomicfile puts small files in place so that a crash or a power cut leaves the old
-// one or the new one, whole.
+// Package atomicfile replaces small files so that a crash or a power loss leaves either the old or
+// the new content.
 //
-// Errors are those of the operating system, with their paths. What they mean for the user is
-// the caller's to say.
+// Errors are those of the operating system, with their paths. The caller adds the remedy.
 package atomicfile
 
 import (
@@ -33,8 +32,8 @@ func Replace(path string, content []byte, mode fs.FileMode) error {
 	return Sync(filepath.Dir(path))
 }
 
-// Sync makes the content of the file at path durable, or of a folder the names in it: those
-// that were made, changed and removed.
+// Sync makes the file at path durable. For a folder these are the names in it: those that were created,
+// renamed and removed.
 func Sync(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -43,8 +42,7 @@ func Sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// IsAt reports whether path still names the file that f has open: another may have taken its
-// place since.
+// IsAt reports whether path still names the open file f. Another file may have replaced it.
 func IsAt(f *os.File, path string) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -54,8 +52,8 @@ func IsAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(mine, there)
 }
 
-// Unlock gives the flock of f back and closes it. Closing alone would leave the lock with a program that
-// this process is just starting, which has all open files until it runs.
+// Unlock releases the flock of f and closes it. Closing alone would leave the lock with a program that
+// this process is just starting, because it has all open files until exec.
 func Unlock(f *os.File) error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }

@@ -12,79 +12,80 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// checkpointer keeps the written chunks and makes them durable.
+// A checkpointer collects the written chunks and makes them durable. It is safe for concurrent use.
 type checkpointer struct {
-	o     Options
-	dst   disk.Target
-	times *times
+	o     Options     // options of the copy
+	dst   disk.Target // image to sync
+	times *times      // times of the workers, for reports
 
-	read, written atomic.Int64 // bytes asked of the source, given to the target
+	read, written atomic.Int64 // bytes requested from the source (read) and passed to the target (written)
 
-	syncing sync.Mutex // held by the one writer that checkpoints; never waited for in hold
+	syncMu sync.Mutex // held by the writer that makes a checkpoint; addWritten never waits for it. It is locked before mu.
 
-	mu       sync.Mutex
-	held     []manifest.Run // chunks in the image that no sync covers yet
-	unsynced int64          // their bytes
-	synced   time.Time      // when the last checkpoint began
-	total    Progress
-	syncs    int
-	syncTime time.Duration
+	mu       sync.Mutex     // guards the fields below
+	pending  []manifest.Run // chunks that were written after the last sync
+	unsynced int64          // bytes in pending
+	synced   time.Time      // time when the last checkpoint began
+	total    Progress       // totals without Read, Written and Times
+	syncs    int            // number of checkpoints
+	syncTime time.Duration  // total duration of checkpoints
 }
 
+// newCheckpointer returns a checkpointer for a disk of size bytes.
 func newCheckpointer(o Options, dst disk.Target, size int64, t *times) *checkpointer {
 	return &checkpointer{o: o, dst: dst, times: t, synced: o.Now(), total: Progress{Size: size}}
 }
 
-// skip books n bytes that were safe before, and reports progress.
-func (l *checkpointer) skip(n int64) {
+// addSkipped counts n bytes that were durable before, and reports progress.
+func (l *checkpointer) addSkipped(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Skipped += n
-	l.report()
+	l.reportProgress()
 }
 
-// hold records those parts of the window as written, all of it as done, reports progress, and makes a
-// checkpoint if one is due and none is running.
-func (l *checkpointer) hold(ctx context.Context, w *window, parts []disk.Range) error {
-	if !l.book(w, parts) || !l.syncing.TryLock() {
+// addWritten records that parts of window w were written, counts all of it as done, and reports
+// progress. If a checkpoint is due and none is running, it makes one.
+func (l *checkpointer) addWritten(ctx context.Context, w *window, parts []disk.Range) error {
+	if !l.countWindow(w, parts) || !l.syncMu.TryLock() {
 		return nil
 	}
-	defer l.syncing.Unlock()
-	return l.makeSafe(ctx)
+	defer l.syncMu.Unlock()
+	return l.syncPending(ctx)
 }
 
-// book reports whether a checkpoint is due.
-func (l *checkpointer) book(w *window, parts []disk.Range) bool {
+// countWindow counts window w, and reports whether a checkpoint is due.
+func (l *checkpointer) countWindow(w *window, parts []disk.Range) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.Done += w.Len
 	for _, r := range parts {
 		l.unsynced += r.Len
 		if l.o.Manifest != nil {
-			l.held = append(l.held, runOf(w, r))
+			l.pending = append(l.pending, runOf(w, r))
 		}
 	}
-	l.report()
+	l.reportProgress()
 	return l.o.Manifest != nil &&
 		(l.unsynced >= l.o.CheckpointBytes || l.o.Now().Sub(l.synced) >= l.o.CheckpointEvery)
 }
 
-// report calls Options.Progress. The caller holds mu.
-func (l *checkpointer) report() {
+// reportProgress calls Options.Progress. mu must be held.
+func (l *checkpointer) reportProgress() {
 	if l.o.Progress != nil {
-		l.o.Progress(l.progress())
+		l.o.Progress(l.progressLocked())
 	}
 }
 
-// progress needs mu.
-func (l *checkpointer) progress() Progress {
+// progressLocked returns the totals. mu must be held.
+func (l *checkpointer) progressLocked() Progress {
 	p := l.total
 	p.Read, p.Written = l.read.Load(), l.written.Load()
-	p.Times = l.times.soFar(l.o.Writers)
+	p.Times = l.times.snapshot(l.o.Writers)
 	return p
 }
 
-// runOf describes chunks of the window for the manifest.
+// runOf returns the manifest's run for r, which consists of whole chunks of window w.
 func runOf(w *window, r disk.Range) manifest.Run {
 	first, n := r.Off/manifest.ChunkSize, (r.Len+manifest.ChunkSize-1)/manifest.ChunkSize
 	if len(w.data) > 0 {
@@ -94,17 +95,17 @@ func runOf(w *window, r disk.Range) manifest.Run {
 	return manifest.Run{First: first, Zeros: n}
 }
 
-// checkpoint makes all that is held safe, waiting for one under way.
-func (l *checkpointer) checkpoint(ctx context.Context) error {
-	l.syncing.Lock()
-	defer l.syncing.Unlock()
-	return l.makeSafe(ctx)
+// syncAll makes all pending chunks durable. It waits for a running checkpoint.
+func (l *checkpointer) syncAll(ctx context.Context) error {
+	l.syncMu.Lock()
+	defer l.syncMu.Unlock()
+	return l.syncPending(ctx)
 }
 
-// makeSafe syncs the image, then lists the chunks that were written before the sync. syncing must be
+// syncPending syncs the image, then lists the chunks that were written before the sync. syncMu must be
 // held.
-func (l *checkpointer) makeSafe(ctx context.Context) error {
-	runs, began := l.takeHeld()
+func (l *checkpointer) syncPending(ctx context.Context) error {
+	runs, began := l.takePending()
 	if len(runs) == 0 {
 		return nil
 	}
@@ -121,16 +122,18 @@ func (l *checkpointer) makeSafe(ctx context.Context) error {
 	return nil
 }
 
-func (l *checkpointer) takeHeld() ([]manifest.Run, time.Time) {
+// takePending returns and clears the pending chunks, and returns the current time.
+func (l *checkpointer) takePending() ([]manifest.Run, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	runs := l.held
-	l.held, l.unsynced, l.synced = nil, 0, l.o.Now()
+	runs := l.pending
+	l.pending, l.unsynced, l.synced = nil, 0, l.o.Now()
 	return runs, l.synced
 }
 
+// result returns the totals of the copy without its duration.
 func (l *checkpointer) result() Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Result{Progress: l.progress(), Checkpoints: l.syncs, SyncTime: l.syncTime}
+	return Result{Progress: l.progressLocked(), Checkpoints: l.syncs, SyncTime: l.syncTime}
 }

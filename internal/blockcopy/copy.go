@@ -4,23 +4,23 @@
 //
 //	describe   one goroutine     requests extents from the source, a window at a time; leaves
 //	                             out chunks of the manifest; cuts the rest into spans
-//	read       Readers in turn   takes a span, reads its data into windows
+//	read       Readers in turn   receives a span, reads its data into windows
 //	hash       (in the reader)   checks for zeros and hashes each chunk while it is cached
 //	write      Writers in turn   writes the data of a window, zeroes the rest
 //	checkpoint one writer at a time syncs the image, then lists the chunks as durable
 //
 // # Terms
 //
-// A span is a run of whole chunks that one reader takes at once (16 MiB, less near the
+// A span is a run of whole chunks that one reader reads in one piece (16 MiB, less near the
 // end of the disk so that the last readers finish together). A window is the part of a
 // span that is in memory: whole chunks, filled by one reader, emptied by one writer.
 //
 // # Memory
 //
-// (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk held since
-// the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
-// disks of any size. Each reader can always get a window: otherwise
-// a source with fewer connections than readers could block for ever.
+// (Readers + Writers) x Window bytes of buffers, plus 40 bytes for each chunk that was
+// written since the last checkpoint. With the defaults, 16 readers and 4 writers of 2 MiB: 40 MiB for
+// disks of any size. Each reader can always get a window:
+// otherwise a source with fewer connections than readers could block for ever.
 //
 // # Guarantees
 //
@@ -44,7 +44,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Options say how to copy. The zero value of each field means its default.
+// Options determine how a disk is copied. The zero value of each field is its default.
 type Options struct {
 	// Manifest receives chunk hashes, and lists the chunks of an earlier copy. nil copies everything
 	// and keeps no hashes: for benchmarks of one end alone.
@@ -54,22 +54,20 @@ type Options struct {
 	// disk with unknown changes. It requires a Manifest.
 	Compare bool
 
-	// Window is the size of one buffer in bytes, a multiple of the chunk. Default 2 MiB:
-	// large enough that O_DIRECT writes cost little, small enough that twenty fit in
-	// 40 MiB.
+	// Window is the size of one buffer in bytes, a multiple of the chunk size. The default is 2 MiB.
+	// O_DIRECT writes of this size cost little, and twenty buffers need only 40 MiB.
 	Window int64
 
-	// Readers and Writers are how many windows are filled and emptied at once. Default:
-	// what the ends hint, else 4 each.
+	// Readers and Writers are the numbers of windows that are filled and emptied at the same time. The
+	// defaults are the hints of source and target, else 4 each.
 	Readers, Writers int
 
-	// Span is how many bytes a reader takes at once. Default: the source's hint, else
-	// 16 MiB.
+	// Span is the number of bytes that a reader reads in one piece. The default is the hint of the source,
+	// else 16 MiB.
 	Span int64
 
-	// CheckpointBytes and CheckpointEvery bound what a crash costs: after so many bytes
-	// held, or so long since the last, the image is synced and the manifest written.
-	// Defaults 1 GiB and 5 s.
+	// CheckpointBytes and CheckpointEvery limit what a crash costs. After that many bytes or that time,
+	// the image is synced and the manifest written. The defaults are 1 GiB and 5 s.
 	CheckpointBytes int64
 	CheckpointEvery time.Duration
 
@@ -88,38 +86,39 @@ type Options struct {
 
 // Progress counts bytes of the disk. Done + Skipped reaches Size at the end.
 type Progress struct {
-	Size    int64 `json:"size"`    // the whole disk
-	Done    int64 `json:"done"`    // held by this Copy: data and zeros
-	Skipped int64 `json:"skipped"` // safe before this Copy began
-	Read    int64 `json:"read"`    // asked of the source
-	Written int64 `json:"written"` // given to Target.WriteAt
+	Size    int64 `json:"size"`    // size of the disk
+	Done    int64 `json:"done"`    // data and zeros that this Copy wrote
+	Skipped int64 `json:"skipped"` // durable before this Copy began
+	Read    int64 `json:"read"`    // requested from the source
+	Written int64 `json:"written"` // passed to Target.WriteAt
 	Times
 }
 
 // Times are the sums of the times of a copy's workers: they show which end is slow.
 type Times struct {
-	ReadTime   time.Duration `json:"readTime"`   // readers waiting for the source
-	PaceWait   time.Duration `json:"paceWait"`   // readers waiting for Options.Pace
-	HashTime   time.Duration `json:"hashTime"`   // readers checking for zeros and hashing
-	WindowWait time.Duration `json:"windowWait"` // readers waiting for an empty window, or to hand on a full one: the target is slow
-	WriteTime  time.Duration `json:"writeTime"`  // writers waiting for the target
-	Writers    int           `json:"writers"`    // number of concurrent writers
+	ReadTime time.Duration `json:"readTime"` // readers waiting for the source
+	PaceWait time.Duration `json:"paceWait"` // readers waiting for Options.Pace
+	HashTime time.Duration `json:"hashTime"` // readers checking for zeros and hashing
+	// readers waiting for an empty window, or for a writer to accept a full one: the target is slow
+	WindowWait time.Duration `json:"windowWait"`
+	WriteTime  time.Duration `json:"writeTime"` // writers waiting for the target
+	Writers    int           `json:"writers"`   // number of concurrent writers
 
 	// WriterHash is the time in which writers check for zeros and hash, instead of the readers: in a
 	// landing, whose only reader is the host. WindowWait then includes both tasks.
 	WriterHash time.Duration `json:"writerHash,omitempty"`
 }
 
-// Result is what happened.
+// A Result is the outcome of a copy, also of one that failed.
 type Result struct {
 	Progress
-	Elapsed     time.Duration `json:"elapsed"`
-	Checkpoints int           `json:"checkpoints"`      // times the image was synced
-	SyncTime    time.Duration `json:"syncTime"`         // spent in those syncs
-	Rotten      int64         `json:"rotten,omitempty"` // chunks that Patch found the image to hold no longer
+	Elapsed     time.Duration `json:"elapsed"`          // duration of the copy
+	Checkpoints int           `json:"checkpoints"`      // number of syncs of the image
+	SyncTime    time.Duration `json:"syncTime"`         // total duration of these syncs
+	Rotten      int64         `json:"rotten,omitempty"` // chunks of the image that Patch found to differ from the manifest
 }
 
-// Then returns the sum of r and next, a later copy into the same image. What r did, next skipped.
+// Then returns the sum of r and next, a later copy into the same image, which skipped what r did.
 func (r Result) Then(next Result) Result {
 	next.Done += r.Done
 	next.Skipped -= r.Done
@@ -138,54 +137,56 @@ func (r Result) Then(next Result) Result {
 	return next
 }
 
-// Copy copies src into dst, which must be of the same size. On success the whole disk is
-// in the manifest and dst is synced, but not finished. Cancelling ctx stops within the
-// requests in flight and leaves an image that a later Copy resumes.
+// Copy copies src into dst, which must have the same size. On success the whole disk is in the manifest
+// and dst is synced, but not finished. If ctx is cancelled, Copy ends after the running requests and
+// leaves an image that a later Copy resumes. The Result is valid also after an error.
 func Copy(ctx context.Context, src disk.Source, dst disk.Target, o Options) (Result, error) {
 	if src.Size() != dst.Size() {
 		return Result{}, fmt.Errorf("source has %d bytes, target %d", src.Size(), dst.Size())
 	}
-	return newCopy(src, dst, o).run(ctx)
+	return newCopy(src, dst, o).runCopy(ctx)
 }
 
-// run wires the stages of the package comment, in its order.
-func (c *copier) run(ctx context.Context) (Result, error) {
+// runCopy starts the stages of the package comment and waits for their end.
+func (c *copier) runCopy(ctx context.Context) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	spans := make(chan span)                // closed by describe
 	filled := make(chan *window, c.Writers) // closed when describe and the last reader are done
 	var reading sync.WaitGroup
 	reading.Add(1)
-	g.Go(func() error { defer reading.Done(); defer close(spans); return c.describe(gctx, spans, filled) })
+	g.Go(func() error { defer reading.Done(); defer close(spans); return c.describeDisk(gctx, spans, filled) })
 	for range c.Readers {
 		reading.Add(1)
-		g.Go(func() error { defer reading.Done(); return c.read(gctx, spans, filled) })
+		g.Go(func() error { defer reading.Done(); return c.readSpans(gctx, spans, filled) })
 	}
 	g.Go(func() error { reading.Wait(); close(filled); return nil })
 	for range c.Writers {
-		g.Go(func() error { return c.write(gctx, filled) })
+		g.Go(func() error { return c.writeWindows(gctx, filled) })
 	}
-	return c.finish(ctx, g.Wait())
+	return c.finishCopy(ctx, g.Wait())
 }
 
-// copier is one Copy under way.
+// A copier is the state of one Copy.
 type copier struct {
 	Options
-	size    int64       // bytes of the disk
-	src     disk.Source // source of the disk; nil for a feed
-	dst     disk.Target
-	windows *windowPool
-	ledger  *checkpointer
-	times   times
-	began   time.Time
+	size    int64         // size of the disk in bytes
+	src     disk.Source   // source of the disk; nil for a feed
+	dst     disk.Target   // image to write
+	windows *windowPool   // buffers for reads and writes
+	ledger  *checkpointer // written chunks that are not durable yet
+	times   times         // times of all workers
+	began   time.Time     // start of the copy by Options.Now
 }
 
+// newCopy returns a copier from src to dst.
 func newCopy(src disk.Source, dst disk.Target, o Options) *copier {
 	c := newCopier(src.Size(), src.Hints(), dst, o)
 	c.src = src
 	return c
 }
 
-// newCopier is for a disk of size bytes. from are the source's preferences.
+// newCopier returns a copier for a disk of size bytes, with the defaults of o filled in. from are the
+// hints of the source.
 func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier {
 	to := dst.Hints()
 	o.Window = roundUp(min(cmp.Or(o.Window, defaultWindow), max(size, 1)), manifest.ChunkSize)
@@ -198,35 +199,35 @@ func newCopier(size int64, from disk.Hints, dst disk.Target, o Options) *copier 
 		o.Now = time.Now
 	}
 	c := &copier{Options: o, size: size, dst: dst, began: o.Now()}
-	c.windows = newWindowPool(windowsOf(size, o), o.Window)
+	c.windows = newWindowPool(usefulWindows(size, o), o.Window)
 	c.ledger = newCheckpointer(o, dst, size, &c.times)
 	return c
 }
 
-// windowsOf returns the number of useful windows: a disk of fewer never fills more, and memory that the
-// collector gave back before is cleared for any user.
-func windowsOf(size int64, o Options) int {
+// usefulWindows returns the number of windows. A disk of few windows never fills more, and memory that
+// the collector returned to the system must be cleared again before use.
+func usefulWindows(size int64, o Options) int {
 	return int(min(int64(o.Readers+o.Writers), max(1, roundUp(size, o.Window)/o.Window)))
 }
 
 const (
-	defaultWindow          = 2 << 20
-	defaultWorkers         = 4
-	defaultSpan            = 16 << 20
-	defaultCheckpointBytes = 1 << 30
-	defaultCheckpointEvery = 5 * time.Second
+	defaultWindow          = 2 << 20         // Options.Window by default, in bytes
+	defaultWorkers         = 4               // Options.Readers and Writers without a hint
+	defaultSpan            = 16 << 20        // Options.Span without a hint, in bytes
+	defaultCheckpointBytes = 1 << 30         // Options.CheckpointBytes by default
+	defaultCheckpointEvery = 5 * time.Second // Options.CheckpointEvery by default
 
-	// lastSync is how long the final sync of a cancelled copy may take before we leave
-	// without it: the chunks it would have made safe are copied again.
+	// time limit of the final sync of a cancelled copy. Chunks that it does not make durable are copied
+	// again.
 	lastSync = 2 * time.Minute
 )
 
-// finish makes the written chunks durable after the end of the copy, also after an error, and adds up
-// the result.
-func (c *copier) finish(ctx context.Context, err error) (Result, error) {
+// finishCopy makes the written chunks durable, also after an error, and returns the result. err is the
+// error of the stages. A copy that did not cover the whole disk is an error.
+func (c *copier) finishCopy(ctx context.Context, err error) (Result, error) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSync)
 	defer cancel()
-	err = errors.Join(err, c.ledger.checkpoint(last))
+	err = errors.Join(err, c.ledger.syncAll(last))
 	res := c.ledger.result()
 	res.Elapsed = c.Now().Sub(c.began)
 	if err == nil && res.Done+res.Skipped != res.Size {
@@ -235,20 +236,25 @@ func (c *copier) finish(ctx context.Context, err error) (Result, error) {
 	return res, err
 }
 
-// times adds up where the workers spent their time.
+// A times is the sum of the times of a copy's workers. It is safe for concurrent use.
 type times struct{ pace, read, hash, wait, write stopwatch }
 
-func (t *times) soFar(writers int) Times {
+// snapshot returns the times so far.
+func (t *times) snapshot(writers int) Times {
 	return Times{
 		ReadTime: t.read.Duration(), PaceWait: t.pace.Duration(), HashTime: t.hash.Duration(),
 		WindowWait: t.wait.Duration(), WriteTime: t.write.Duration(), Writers: writers,
 	}
 }
 
-// stopwatch adds up durations from many goroutines.
+// A stopwatch is a sum of durations. It is safe for concurrent use.
 type stopwatch struct{ ns atomic.Int64 }
 
-func (s *stopwatch) since(t time.Time)       { s.ns.Add(int64(time.Since(t))) }
+// addSince adds the time since t.
+func (s *stopwatch) addSince(t time.Time) { s.ns.Add(int64(time.Since(t))) }
+
+// Duration returns the sum.
 func (s *stopwatch) Duration() time.Duration { return time.Duration(s.ns.Load()) }
 
+// roundUp rounds n up to a multiple of unit.
 func roundUp(n, unit int64) int64 { return (n + unit - 1) / unit * unit }

@@ -369,12 +369,12 @@ func windowsInUse(p *windowPool) int { return cap(p.idle) - len(p.uncut) - len(p
 func TestWindowsComeBack(t *testing.T) {
 	src := disk.NewSparsePattern(64<<20, 0.5, 1)
 	c := newCopy(src, disk.NewNull(src.Size()), Options{Window: 1 << 20})
-	w, err := c.take(t.Context(), disk.Range{Len: 4096})
+	w, err := c.takeWindow(t.Context(), disk.Range{Len: 4096})
 	if err != nil || windowsInUse(c.windows) != 1 {
 		t.Fatalf("%d windows out, error %v", windowsInUse(c.windows), err)
 	}
 	c.windows.put(w)
-	if _, err := c.run(t.Context()); err != nil {
+	if _, err := c.runCopy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if out := windowsInUse(c.windows); out != 0 {

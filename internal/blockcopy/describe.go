@@ -8,19 +8,19 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A span is a run of whole chunks that the manifest lacks, with the data in it. Its last
-// chunk is short at the end of the disk.
+// A span is a run of whole chunks to copy, with the data in it. Only the last chunk of the disk may be
+// short.
 type span struct {
 	disk.Range
-	data []disk.Range // ranges with data, in order, within Range; the rest is zero
+	data []disk.Range // ranges with data in ascending order, within Range; the rest is zeros
 }
 
-// describeWindow is how much of the disk the source is asked to describe at once.
+// describeWindow is the number of bytes of the disk whose extents one call requests.
 const describeWindow = 4 << 30
 
-// describe walks the disk and distributes the parts to copy: spans with data to the readers, zero runs
-// directly to the writers.
-func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- *window) error {
+// describeDisk sends the parts to copy: spans with data to the readers, and runs of zeros directly to
+// the writers.
+func (c *copier) describeDisk(ctx context.Context, spans chan<- span, filled chan<- *window) error {
 	for off := int64(0); off < c.size; {
 		todo, ok := c.nextMissing(off, c.size)
 		if !ok {
@@ -30,7 +30,7 @@ func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- 
 		if err != nil {
 			return fmt.Errorf("describe %v: %w", todo, err)
 		}
-		if err := c.hand(ctx, todo, extents, spans, filled); err != nil {
+		if err := c.sendSpans(ctx, todo, extents, spans, filled); err != nil {
 			return err
 		}
 		off = todo.End()
@@ -38,37 +38,39 @@ func (c *copier) describe(ctx context.Context, spans chan<- span, filled chan<- 
 	return nil
 }
 
-// nextMissing returns the next run of chunks from off to limit that the manifest lacks,
-// cut to describeWindow. What it passes over counts as skipped. limit is at the end of
-// a chunk.
+// nextMissing returns the next run of chunks between off and limit that the manifest lacks, at most
+// describeWindow bytes. Chunks before it count as skipped. limit must be the end of a chunk. It returns
+// false if no chunk is missing.
 func (c *copier) nextMissing(off, limit int64) (disk.Range, bool) {
 	start := off
-	for start < limit && c.has(start) {
+	for start < limit && c.isListed(start) {
 		start += manifest.ChunkSize
 	}
-	c.ledger.skip(min(start, limit) - off)
+	c.ledger.addSkipped(min(start, limit) - off)
 	if start >= limit {
 		return disk.Range{}, false
 	}
 	end := start
-	for end < limit && end-start < describeWindow && !c.has(end) {
+	for end < limit && end-start < describeWindow && !c.isListed(end) {
 		end += manifest.ChunkSize
 	}
 	return disk.Range{Off: start, Len: min(end, limit) - start}, true
 }
 
-func (c *copier) has(off int64) bool {
+// isListed reports whether the chunk at off need not be copied, because the manifest lists it and
+// Compare is false.
+func (c *copier) isListed(off int64) bool {
 	return c.Manifest != nil && !c.Compare && c.Manifest.Has(off/manifest.ChunkSize)
 }
 
-// hand cuts r into spans and zero runs of whole chunks and hands them out. Neighbouring
-// zero chunks become one run, however long.
-func (c *copier) hand(ctx context.Context, r disk.Range, extents []disk.Extent, spans chan<- span, filled chan<- *window) error {
+// sendSpans divides r into spans and runs of zero chunks, and sends them. Neighbouring zero chunks
+// become one run of any length.
+func (c *copier) sendSpans(ctx context.Context, r disk.Range, extents []disk.Extent, spans chan<- span, filled chan<- *window) error {
 	zero := disk.Range{Off: r.Off}
 	for off := r.Off; off < r.End(); {
 		s := span{Range: disk.Range{Off: off, Len: min(c.spanAt(off), r.End()-off)}}
 		s, extents = takeData(s, extents)
-		s.trim()
+		s.trimZeros()
 		off = s.End()
 		if len(s.data) == 0 {
 			zero.Len += s.Len
@@ -85,8 +87,8 @@ func (c *copier) hand(ctx context.Context, r disk.Range, extents []disk.Extent, 
 	return sendZero(ctx, filled, zero)
 }
 
-// spanAt returns the length of a span at off: shorter near the end of the disk, so that
-// no reader is left alone with a long one.
+// spanAt returns the length of a span at off. Spans near the end of the disk are shorter, so that the
+// readers finish at about the same time.
 func (c *copier) spanAt(off int64) int64 {
 	if c.size-off > int64(c.Readers)*c.Span {
 		return c.Span
@@ -94,9 +96,9 @@ func (c *copier) spanAt(off int64) int64 {
 	return roundUp(c.Span/4, manifest.ChunkSize)
 }
 
-// takeData moves the data of extents that lies in s into it. A span that starts with
-// zero chunks is cut before its first data, so that long holes stay whole. It returns
-// the extents that reach beyond the span.
+// takeData moves the data of extents that lies in s into s. A span that begins with zero chunks is cut
+// before its first data, so that long holes are not divided. It returns s and the extents that are not
+// used up.
 func takeData(s span, extents []disk.Extent) (span, []disk.Extent) {
 	for len(extents) > 0 {
 		e := extents[0]
@@ -116,15 +118,15 @@ func takeData(s span, extents []disk.Extent) (span, []disk.Extent) {
 	return s, extents
 }
 
-// trim cuts the zero chunks after the last data off: they become part of a zero run.
-func (s *span) trim() {
+// trimZeros cuts off the zero chunks after the last data. They become part of a run of zeros.
+func (s *span) trimZeros() {
 	if n := len(s.data); n > 0 {
 		end := roundUp(s.data[n-1].End(), manifest.ChunkSize)
 		s.Len = min(end, s.End()) - s.Off
 	}
 }
 
-// addRange appends r, joining it to the last range where they touch.
+// addRange appends r to list, joined to the last range if they are adjacent.
 func addRange(list []disk.Range, r disk.Range) []disk.Range {
 	if n := len(list); n > 0 && list[n-1].End() == r.Off {
 		list[n-1].Len += r.Len
@@ -133,6 +135,7 @@ func addRange(list []disk.Range, r disk.Range) []disk.Range {
 	return append(list, r)
 }
 
+// sendZero sends a window without a buffer, which is a run of zeros. It does nothing for an empty r.
 func sendZero(ctx context.Context, filled chan<- *window, r disk.Range) error {
 	if r.Empty() {
 		return nil

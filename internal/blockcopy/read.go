@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// read is one reader: it takes spans until there are no more.
-func (c *copier) read(ctx context.Context, spans <-chan span, filled chan<- *window) error {
+// readSpans is the main loop of a reader. It returns when spans is closed.
+func (c *copier) readSpans(ctx context.Context, spans <-chan span, filled chan<- *window) error {
 	for {
 		select {
 		case s, ok := <-spans:
@@ -28,30 +28,30 @@ func (c *copier) read(ctx context.Context, spans <-chan span, filled chan<- *win
 	}
 }
 
-// readSpan reads a span window by window and passes each on.
+// readSpan reads a span window by window, and sends each window to the writers.
 func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) error {
-	p := newPass(c, s)
-	defer p.close()
+	p := newSpanReader(c, s)
+	defer p.closeStream()
 	for off := s.Off; off < s.End(); off += c.Window {
 		r := disk.Range{Off: off, Len: min(c.Window, s.End()-off)}
-		if err := c.pace(ctx, p.dataIn(r)); err != nil {
+		if err := c.waitForPace(ctx, p.dataIn(r)); err != nil {
 			return err
 		}
 		// Wait for the source first and for memory second: a reader that waits for its
 		// turn on a connection must not hold a window that another needs to end its own.
-		if err := p.open(ctx); err != nil {
+		if err := p.openStream(ctx); err != nil {
 			return err
 		}
-		w, err := c.take(ctx, r)
+		w, err := c.takeWindow(ctx, r)
 		if err != nil {
 			return err
 		}
-		if err := p.fill(ctx, w); err != nil {
+		if err := p.fillWindow(ctx, w); err != nil {
 			c.windows.put(w)
 			return err
 		}
-		c.inspect(w)
-		if err := c.deliver(ctx, filled, w); err != nil {
+		c.hashWindow(w)
+		if err := c.sendWindow(ctx, filled, w); err != nil {
 			c.windows.put(w)
 			return err
 		}
@@ -59,53 +59,57 @@ func (c *copier) readSpan(ctx context.Context, s span, filled chan<- *window) er
 	return nil
 }
 
-// pace waits until n bytes may be asked of the source. Nothing is held meanwhile but the
-// connection that an earlier window left open.
-func (c *copier) pace(ctx context.Context, n int64) error {
+// waitForPace waits until n bytes may be requested from the source. The reader holds no window
+// meanwhile, only a connection that an earlier window left open.
+func (c *copier) waitForPace(ctx context.Context, n int64) error {
 	if c.Pace == nil || n == 0 {
 		return nil
 	}
-	defer c.times.pace.since(time.Now())
+	defer c.times.pace.addSince(time.Now())
 	return c.Pace(ctx, n)
 }
 
-func (c *copier) take(ctx context.Context, r disk.Range) (*window, error) {
-	defer c.times.wait.since(time.Now())
+// takeWindow waits for an empty window, and counts the time.
+func (c *copier) takeWindow(ctx context.Context, r disk.Range) (*window, error) {
+	defer c.times.wait.addSince(time.Now())
 	return c.windows.take(ctx, r)
 }
 
-// deliver gives a full window to the writers.
-func (c *copier) deliver(ctx context.Context, filled chan<- *window, w *window) error {
-	defer c.times.wait.since(time.Now())
+// sendWindow sends a full window to the writers, and counts the time.
+func (c *copier) sendWindow(ctx context.Context, filled chan<- *window, w *window) error {
+	defer c.times.wait.addSince(time.Now())
 	return send(ctx, filled, w)
 }
 
-// A pass reads the data of one span from front to back.
-type pass struct {
-	c      *copier
+// A spanReader reads the data of one span from front to back. It is not safe for concurrent use.
+type spanReader struct {
+	c *copier // copy that the span belongs to
+	// Hints.Stream of the source; nil if ReadAt is equally fast
 	stream func(context.Context, disk.Range) (io.ReadCloser, error)
-	todo   []disk.Range  // data not read yet; the first is what body delivers
-	body   io.ReadCloser // open on todo[0]; nil when no stream is open
+	todo   []disk.Range  // data that is not read yet; body is a stream of the first range
+	body   io.ReadCloser // open stream of todo[0]; nil if missing
 }
 
-func newPass(c *copier, s span) *pass {
-	return &pass{c: c, stream: c.src.Hints().Stream, todo: s.data}
+// newSpanReader returns a reader at the beginning of s.
+func newSpanReader(c *copier, s span) *spanReader {
+	return &spanReader{c: c, stream: c.src.Hints().Stream, todo: s.data}
 }
 
-// dataIn returns the number of bytes of r to read.
-func (p *pass) dataIn(r disk.Range) (n int64) {
+// dataIn returns the number of bytes in r that are still to be read.
+func (p *spanReader) dataIn(r disk.Range) (n int64) {
 	for _, d := range p.todo {
 		n += d.Intersect(r).Len
 	}
 	return n
 }
 
-// open opens the stream of the next data, if there is any and it is not open.
-func (p *pass) open(ctx context.Context) error {
+// openStream opens a stream of the next data, unless it is open, the source has no streams, or no data
+// is left.
+func (p *spanReader) openStream(ctx context.Context) error {
 	if p.stream == nil || p.body != nil || len(p.todo) == 0 {
 		return nil
 	}
-	defer p.c.times.read.since(time.Now())
+	defer p.c.times.read.addSince(time.Now())
 	body, err := p.stream(ctx, p.todo[0])
 	if err != nil {
 		return fmt.Errorf("read %v: %w", p.todo[0], err)
@@ -114,8 +118,8 @@ func (p *pass) open(ctx context.Context) error {
 	return nil
 }
 
-// fill fills the window: data from the source, zeros between.
-func (p *pass) fill(ctx context.Context, w *window) error {
+// fillWindow fills the window with data of the source, and zeros between the data.
+func (p *spanReader) fillWindow(ctx context.Context, w *window) error {
 	pos := w.Off
 	for len(p.todo) > 0 {
 		part := p.todo[0].Intersect(w.Range)
@@ -123,7 +127,7 @@ func (p *pass) fill(ctx context.Context, w *window) error {
 			break
 		}
 		clear(w.buf[pos-w.Off : part.Off-w.Off])
-		if err := p.get(ctx, w.buf[part.Off-w.Off:part.End()-w.Off], part); err != nil {
+		if err := p.readPart(ctx, w.buf[part.Off-w.Off:part.End()-w.Off], part); err != nil {
 			return fmt.Errorf("read %v: %w", part, err)
 		}
 		pos = part.End()
@@ -132,12 +136,12 @@ func (p *pass) fill(ctx context.Context, w *window) error {
 	return nil
 }
 
-// get reads part, which is the front of todo[0], and takes it off.
-func (p *pass) get(ctx context.Context, b []byte, part disk.Range) error {
-	if err := p.open(ctx); err != nil {
+// readPart reads part, which must be at the beginning of todo[0], into b and removes it from todo.
+func (p *spanReader) readPart(ctx context.Context, b []byte, part disk.Range) error {
+	if err := p.openStream(ctx); err != nil {
 		return err
 	}
-	defer p.c.times.read.since(time.Now())
+	defer p.c.times.read.addSince(time.Now())
 	var err error
 	if p.body != nil {
 		_, err = io.ReadFull(p.body, b)
@@ -151,12 +155,13 @@ func (p *pass) get(ctx context.Context, b []byte, part disk.Range) error {
 	p.todo[0] = disk.Range{Off: part.End(), Len: p.todo[0].End() - part.End()}
 	if p.todo[0].Empty() {
 		p.todo = p.todo[1:]
-		return p.close()
+		return p.closeStream()
 	}
 	return nil
 }
 
-func (p *pass) close() error {
+// closeStream closes the stream, if one is open.
+func (p *spanReader) closeStream() error {
 	if p.body == nil {
 		return nil
 	}
@@ -165,16 +170,17 @@ func (p *pass) close() error {
 	return err
 }
 
-// zeroGrain is the smallest run of zeros that is kept out of the image: a qcow2 cluster,
-// and a length any file system can leave as a hole.
+// zeroGrain is the smallest run of zeros that is not written, in bytes: a qcow2 cluster, and a length
+// that any file system can leave as a hole.
 const zeroGrain = 64 << 10
 
+// zeros is compared with grains; it is never written.
 var zeros [zeroGrain]byte
 
-// inspect finds the parts of the window that are not zero, and hashes its chunks, while they are in the
-// processor's cache.
-func (c *copier) inspect(w *window) {
-	defer c.times.hash.since(time.Now())
+// hashWindow finds the parts of the window that are not zero, and hashes its chunks while they are in
+// the processor's cache.
+func (c *copier) hashWindow(w *window) {
+	defer c.times.hash.addSince(time.Now())
 	for off := int64(0); off < w.Len; off += manifest.ChunkSize {
 		chunk := w.buf[off:min(off+manifest.ChunkSize, w.Len)]
 		found := findData(w, chunk, w.Off+off)
@@ -188,7 +194,7 @@ func (c *copier) inspect(w *window) {
 	}
 }
 
-// findData adds the grains of chunk that are not zero to w.data.
+// findData adds the grains of chunk that are not zero to w.data. It reports whether there are any.
 func findData(w *window, chunk []byte, off int64) (found bool) {
 	for len(chunk) > 0 {
 		grain := chunk[:min(zeroGrain, len(chunk))]

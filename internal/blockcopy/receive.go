@@ -18,14 +18,14 @@ import (
 // Receive writes a disk that is delivered once into dst, which must be of the same size. It is Copy with
 // another input:
 //
-//	receive    one goroutine     takes parts from the feed, leaves out those that the
+//	receive    one goroutine     requests parts of the feed, leaves out those that the
 //	                             manifest has, turns the gaps into zero runs
 //	fill       Readers in turn   fills a window from a part, for example inflates it
 //	hash, write, checkpoint      as in Copy
 //
 // To resume, the feed is delivered again from its start: parts that are durable are skipped without being
 // filled. The caller ensures that it is the same disk at the same point in time. Options.Span is ignored;
-// Readers default to one for each processor. At most 2 x Readers + 1 parts are held at once; the feed owns
+// Readers default to one for each processor. At most 2 x Readers + 1 parts exist at the same time; the feed owns
 // their memory.
 //
 // If the feed recalls its data (disk.ErrRecalled), all chunks are dropped from the manifest: no part of the
@@ -42,31 +42,32 @@ func Receive(ctx context.Context, feed disk.Feed, dst disk.Target, o Options) (R
 	return res, err
 }
 
-// runFeed wires the stages. A feed that fails ends the parts, but nothing else: those that
-// came are written, so that less is missing the next time.
+// runFeed starts the stages and waits for their end. If the feed fails, the parts that it delivered
+// before are still written, so that the next attempt has less to copy.
 func (c *copier) runFeed(ctx context.Context, feed disk.Feed) (Result, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	parts := make(chan disk.Part, c.Readers) // closed by receive
 	filled := make(chan *window, c.Writers)  // closed when receive and the last filler are done
 	filling, fctx := errgroup.WithContext(gctx)
 	var fed error
-	filling.Go(func() error { defer close(parts); fed = c.receive(fctx, feed, parts, filled); return nil })
+	filling.Go(func() error { defer close(parts); fed = c.receiveParts(fctx, feed, parts, filled); return nil })
 	for range c.Readers {
-		filling.Go(func() error { return c.fill(fctx, parts, filled) })
+		filling.Go(func() error { return c.fillParts(fctx, parts, filled) })
 	}
 	g.Go(func() error { defer close(filled); return filling.Wait() })
 	for range c.Writers {
-		g.Go(func() error { return c.write(gctx, filled) })
+		g.Go(func() error { return c.writeWindows(gctx, filled) })
 	}
 	err := g.Wait()
-	for p := range parts { // what nobody came to fill
+	for p := range parts { // parts that no filler has received
 		p.Release()
 	}
-	return c.finish(ctx, joinFed(err, fed))
+	return c.finishCopy(ctx, feedError(err, fed))
 }
 
-// joinFed returns what went wrong: in the feed, or elsewhere, which cancels the feed.
-func joinFed(err, fed error) error {
+// feedError combines the errors of the stages and of the feed. An error of a stage cancels the feed;
+// that error of the feed is ignored.
+func feedError(err, fed error) error {
 	switch {
 	case err == nil:
 		return fed
@@ -76,19 +77,19 @@ func joinFed(err, fed error) error {
 	return errors.Join(fed, err)
 }
 
-// receive takes the feed apart.
-func (c *copier) receive(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
+// receiveParts requests the parts of the feed, and sends them and the zeros between them.
+func (c *copier) receiveParts(ctx context.Context, feed disk.Feed, parts chan<- disk.Part, filled chan<- *window) error {
 	var pos int64
 	for {
-		p, err := c.next(ctx, feed)
+		p, err := c.nextPart(ctx, feed)
 		if err == io.EOF {
-			return c.gap(ctx, disk.Range{Off: pos, Len: c.size - pos}, filled)
+			return c.sendGap(ctx, disk.Range{Off: pos, Len: c.size - pos}, filled)
 		}
 		if err != nil {
 			return err
 		}
 		r := p.Range()
-		if err := c.pass(ctx, pos, p, parts, filled); err != nil {
+		if err := c.sendPart(ctx, pos, p, parts, filled); err != nil {
 			p.Release()
 			return err
 		}
@@ -96,45 +97,46 @@ func (c *copier) receive(ctx context.Context, feed disk.Feed, parts chan<- disk.
 	}
 }
 
-// next waits for the feed.
-func (c *copier) next(ctx context.Context, feed disk.Feed) (disk.Part, error) {
+// nextPart waits for the next part, and counts the time.
+func (c *copier) nextPart(ctx context.Context, feed disk.Feed) (disk.Part, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	defer c.times.read.since(time.Now())
+	defer c.times.read.addSince(time.Now())
 	return feed.Next(ctx, c.Window)
 }
 
-// pass hands on the zeros from pos to p, and p, unless it is safe.
-func (c *copier) pass(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
+// sendPart sends the zeros from pos to p, and then p unless it is durable. Parts must be whole windows
+// in ascending order.
+func (c *copier) sendPart(ctx context.Context, pos int64, p disk.Part, parts chan<- disk.Part, filled chan<- *window) error {
 	r := p.Range()
 	whole := disk.Range{Off: r.Off, Len: min(c.Window, c.size-r.Off)}
 	if r != whole || r.Off%c.Window != 0 || r.Off < pos {
-		return fault.New(fault.Internal, "a part %v came behind byte %d: want windows of %d bytes in order", r, pos, c.Window)
+		return fault.New(fault.Internal, "part %v follows byte %d: want windows of %d bytes in order", r, pos, c.Window)
 	}
-	if err := c.gap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
+	if err := c.sendGap(ctx, disk.Range{Off: pos, Len: r.Off - pos}, filled); err != nil {
 		return err
 	}
-	if c.safe(r) {
-		c.ledger.skip(r.Len)
+	if c.isRangeListed(r) {
+		c.ledger.addSkipped(r.Len)
 		p.Release()
 		return nil
 	}
 	return send(ctx, parts, p)
 }
 
-// safe reports whether the manifest has every chunk of r.
-func (c *copier) safe(r disk.Range) bool {
+// isRangeListed reports whether the manifest has all chunks of r.
+func (c *copier) isRangeListed(r disk.Range) bool {
 	for off := r.Off; off < r.End(); off += manifest.ChunkSize {
-		if !c.has(off) {
+		if !c.isListed(off) {
 			return false
 		}
 	}
 	return true
 }
 
-// gap hands on the zeros of r, without the chunks that are safe.
-func (c *copier) gap(ctx context.Context, r disk.Range, filled chan<- *window) error {
+// sendGap sends the zeros of r without the chunks that are durable.
+func (c *copier) sendGap(ctx context.Context, r disk.Range, filled chan<- *window) error {
 	for off := r.Off; off < r.End(); {
 		todo, ok := c.nextMissing(off, r.End())
 		if !ok {
@@ -148,8 +150,8 @@ func (c *copier) gap(ctx context.Context, r disk.Range, filled chan<- *window) e
 	return nil
 }
 
-// fill is one filler: it takes parts until there are no more.
-func (c *copier) fill(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
+// fillParts is the main loop of a filler. It returns when parts is closed.
+func (c *copier) fillParts(ctx context.Context, parts <-chan disk.Part, filled chan<- *window) error {
 	for p := range parts {
 		err := c.fillPart(ctx, p, filled)
 		p.Release()
@@ -160,9 +162,9 @@ func (c *copier) fill(ctx context.Context, parts <-chan disk.Part, filled chan<-
 	return nil
 }
 
-// fillPart makes a window of a part and passes it on.
+// fillPart fills a window from a part, and sends it to the writers.
 func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *window) error {
-	w, err := c.take(ctx, p.Range())
+	w, err := c.takeWindow(ctx, p.Range())
 	if err != nil {
 		return err
 	}
@@ -171,8 +173,8 @@ func (c *copier) fillPart(ctx context.Context, p disk.Part, filled chan<- *windo
 		return fmt.Errorf("read %v: %w", w.Range, err)
 	}
 	c.ledger.read.Add(w.Len)
-	c.inspect(w)
-	if err := c.deliver(ctx, filled, w); err != nil {
+	c.hashWindow(w)
+	if err := c.sendWindow(ctx, filled, w); err != nil {
 		c.windows.put(w)
 		return err
 	}

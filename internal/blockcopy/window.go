@@ -8,30 +8,31 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A window is a run of whole chunks on its way from a reader to a writer. Between take
-// and put exactly one goroutine owns it. A window without a buffer is a run of zeros.
+// A window is a run of whole chunks on its way from a reader to a writer. Between take and put one
+// goroutine owns it. A window without a buffer is a run of zeros.
 type window struct {
 	disk.Range
-	buf    []byte          // the bytes of Range; nil for zeros
-	data   []disk.Range    // ranges that are not zero, determined from the content
-	hashes []manifest.Hash // hashes of the chunks; nil if they are not needed
+	buf    []byte          // content of Range; nil for zeros
+	data   []disk.Range    // ranges that contain bytes other than zero, in ascending order
+	hashes []manifest.Hash // hashes of the chunks; nil if there is no manifest
 }
 
-// hash returns that of one of its chunks.
-func (w *window) hash(chunk disk.Range) manifest.Hash {
+// hashOf returns the hash of one chunk of the window.
+func (w *window) hashOf(chunk disk.Range) manifest.Hash {
 	if len(w.data) == 0 {
 		return manifest.ZeroHash(int(chunk.Len))
 	}
 	return w.hashes[(chunk.Off-w.Off)/manifest.ChunkSize]
 }
 
-// windowPool bounds the memory of a Copy: windows are cut off one piece of memory when
-// first needed, and untouched memory that is fresh from the system takes none.
+// A windowPool limits the memory of a Copy. Windows are cut from one allocation when they are first
+// needed; pages of it that were never touched need no memory.
 type windowPool struct {
-	idle  chan *window // never closed
-	uncut chan []byte  // never closed; room for windows not made yet
+	idle  chan *window // windows without an owner; never closed
+	uncut chan []byte  // memory for windows that do not exist yet; never closed
 }
 
+// newWindowPool returns a pool of n windows of size bytes.
 func newWindowPool(n int, size int64) *windowPool {
 	p := &windowPool{idle: make(chan *window, n), uncut: make(chan []byte, n)}
 	disk.ReleaseUnused(int64(n) * size)
@@ -42,7 +43,7 @@ func newWindowPool(n int, size int64) *windowPool {
 	return p
 }
 
-// take returns an empty window for r, waiting for one if all are in use.
+// take returns an empty window for r. It waits for one if all are in use.
 func (p *windowPool) take(ctx context.Context, r disk.Range) (*window, error) {
 	w, err := p.idleOrNew(ctx)
 	if err != nil {
@@ -55,6 +56,7 @@ func (p *windowPool) take(ctx context.Context, r disk.Range) (*window, error) {
 	return w, nil
 }
 
+// idleOrNew returns an idle window if there is one, else a new one, else the next that becomes idle.
 func (p *windowPool) idleOrNew(ctx context.Context) (*window, error) {
 	select {
 	case w := <-p.idle:
@@ -71,7 +73,7 @@ func (p *windowPool) idleOrNew(ctx context.Context) (*window, error) {
 	}
 }
 
-// put gives a window back. Runs of zeros have no buffer and are not ours.
+// put returns a window to the pool. Runs of zeros have no buffer and do not belong to the pool.
 func (p *windowPool) put(w *window) {
 	if w.buf != nil {
 		p.idle <- w

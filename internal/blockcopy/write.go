@@ -9,15 +9,15 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// write is one writer: it empties windows until there are no more.
-func (c *copier) write(ctx context.Context, filled <-chan *window) error {
+// writeWindows is the main loop of a writer. It returns when filled is closed.
+func (c *copier) writeWindows(ctx context.Context, filled <-chan *window) error {
 	for {
 		select {
 		case w, ok := <-filled:
 			if !ok {
 				return nil
 			}
-			if err := c.empty(ctx, w); err != nil {
+			if err := c.writeWindow(ctx, w); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -26,24 +26,24 @@ func (c *copier) write(ctx context.Context, filled <-chan *window) error {
 	}
 }
 
-// empty writes one window, gives it back and books its chunks as held.
-func (c *copier) empty(ctx context.Context, w *window) error {
-	parts, err := c.wanted(w)
+// writeWindow writes one window, records its chunks as written, and returns it to the pool.
+func (c *copier) writeWindow(ctx context.Context, w *window) error {
+	parts, err := c.rangesToWrite(w)
 	for _, r := range parts {
 		if err == nil {
-			err = c.put(ctx, w, r)
+			err = c.writeRange(ctx, w, r)
 		}
 	}
 	if err == nil {
-		err = c.ledger.hold(ctx, w, parts)
+		err = c.ledger.addWritten(ctx, w, parts)
 	}
 	c.windows.put(w)
 	return err
 }
 
-// wanted returns the runs of chunks of the window to write: all of them, or with Compare those whose
-// hash differs from the manifest. Those are removed from the manifest first.
-func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
+// rangesToWrite returns the ranges of the window to write. These are all chunks or, with Compare, those
+// whose hash differs from the manifest. It removes the latter from the manifest.
+func (c *copier) rangesToWrite(w *window) (parts []disk.Range, err error) {
 	if !c.Compare {
 		return []disk.Range{w.Range}, nil
 	}
@@ -54,7 +54,7 @@ func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read manifest: %w", err)
-		case ok && had == w.hash(r):
+		case ok && had == w.hashOf(r):
 			continue
 		case ok:
 			listed = append(listed, off/manifest.ChunkSize)
@@ -67,15 +67,15 @@ func (c *copier) wanted(w *window) (parts []disk.Range, err error) {
 	return parts, nil
 }
 
-// put gives the target a part of the window: its data as writes, the rest as zeros.
-func (c *copier) put(ctx context.Context, w *window, part disk.Range) error {
-	defer c.times.write.since(time.Now())
+// writeRange writes a range of the window: its data with WriteAt, the rest with Zero.
+func (c *copier) writeRange(ctx context.Context, w *window, part disk.Range) error {
+	defer c.times.write.addSince(time.Now())
 	pos := part.Off
 	for _, r := range w.data {
 		if r = r.Intersect(part); r.Empty() {
 			continue
 		}
-		if err := c.zero(ctx, disk.Range{Off: pos, Len: r.Off - pos}); err != nil {
+		if err := c.zeroRange(ctx, disk.Range{Off: pos, Len: r.Off - pos}); err != nil {
 			return err
 		}
 		if err := c.dst.WriteAt(ctx, w.buf[r.Off-w.Off:r.End()-w.Off], r.Off); err != nil {
@@ -84,10 +84,11 @@ func (c *copier) put(ctx context.Context, w *window, part disk.Range) error {
 		c.ledger.written.Add(r.Len)
 		pos = r.End()
 	}
-	return c.zero(ctx, disk.Range{Off: pos, Len: part.End() - pos})
+	return c.zeroRange(ctx, disk.Range{Off: pos, Len: part.End() - pos})
 }
 
-func (c *copier) zero(ctx context.Context, r disk.Range) error {
+// zeroRange zeroes r unless it is empty.
+func (c *copier) zeroRange(ctx context.Context, r disk.Range) error {
 	if r.Empty() {
 		return nil
 	}

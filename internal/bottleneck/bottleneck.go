@@ -7,29 +7,29 @@ package bottleneck
 
 import "fmt"
 
-// Busy has the share of time that each part of a copy was busy: 1 is all of it. The part that is busy
+// Busy is the share of time in which each part of a copy was busy, from 0 to 1. The part that is busy
 // nearly all the time is the limit. The zero Busy means unknown.
 type Busy struct {
-	Source    float64 `json:"source"`    // the host, its datastore, and the way from there
-	Target    float64 `json:"target"`    // the image's storage
+	Source    float64 `json:"source"`    // the host, its datastore, and the network to this machine
+	Target    float64 `json:"target"`    // storage of the image
 	Processor float64 `json:"processor"` // processor of this machine
-	Budget    float64 `json:"budget"`    // the rate that was allowed
+	Budget    float64 `json:"budget"`    // bandwidth budget
 }
 
 // Limit is the limit of a copy, and the next limit after its removal.
 type Limit struct {
-	What string  `json:"what"` // source, target, processor, budget
-	Part float64 `json:"part"` // share of the time that it is busy
-	Next string  `json:"next"`
-	Gain float64 `json:"gain"` // how many times as fast at most, until Next limits; 0: more than mostGain
+	What string  `json:"what"` // part that limits: source, target, processor, budget; empty if unknown
+	Part float64 `json:"part"` // share of the time in which it is busy
+	Next string  `json:"next"` // part that limits next; empty if no other part was busy
+	Gain float64 `json:"gain"` // largest speed-up until Next limits; 0 if it is more than mostGain
 }
 
 const (
-	mostGain  = 10   // beyond this gain the measurement of the next limit is too uncertain
-	leastPart = 0.01 // less than that is no measurement
+	mostGain  = 10   // largest gain for which the measurement of the next limit is certain enough
+	leastPart = 0.01 // smallest share that counts as a measurement
 )
 
-// Limit returns what limits; the zero Limit if nothing was busy.
+// Limit returns the limit. It returns the zero Limit if no part was busy.
 func (b Busy) Limit() Limit {
 	l := Limit{}
 	next := 0.0
@@ -63,13 +63,14 @@ func (l Limit) String() string {
 	return s + fmt.Sprintf("; the %s comes next, at most %.1f times as fast", l.Next, l.Gain)
 }
 
-// Mean is what copies were busy with, each counted by the bytes that it moves.
+// Mean is the average of the Busy of several copies, weighted by their rates. It is not safe for
+// concurrent use.
 type Mean struct {
-	busy   Busy
-	weight float64
+	busy   Busy    // average so far
+	weight float64 // sum of the rates in bytes per second
 }
 
-// Add counts a copy in that moves so many bytes a second.
+// Add adds a copy of rate bytes per second. It ignores an unknown Busy and a rate of 0.
 func (m *Mean) Add(b Busy, rate int64) {
 	if b == (Busy{}) || rate <= 0 {
 		return

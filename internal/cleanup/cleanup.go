@@ -34,43 +34,44 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Kind is the kind of change. It determines how the change is reverted.
+// Kind is the kind of a change. It determines how the change is reverted.
 type Kind string
 
-// What is changed on hosts.
+// Kinds of changes on hosts.
 const (
 	NFSDatastore Kind = "nfs-datastore" // an export of decamp that a host has mounted; What has server, path and name
-	ShellJob     Kind = "shell-job"     // a command that goes on there without us; What has its job's name
-	SSHService   Kind = "ssh-service"   // SSH that was off and was started
+	ShellJob     Kind = "shell-job"     // a command that continues on the host without decamp; What has the name of its job
+	SSHService   Kind = "ssh-service"   // the SSH service, which was off and was started
 	Snapshot     Kind = "snapshot"      // a snapshot of a VM that is copied while it runs; What has vm and name
 )
 
 // Record is one change of one host.
 type Record struct {
-	Version int               `json:"version"`
-	Kind    Kind              `json:"kind"`
-	Server  string            `json:"server"` // host:port that was logged in to
-	Host    inventory.MoRef   `json:"host"`   // host by its MoRef on that server; empty for a change that moves with its VM
-	What    map[string]string `json:"what,omitempty"`
+	Version int               `json:"version"`          // version of this format: 1
+	Kind    Kind              `json:"kind"`             // kind of the change
+	Server  string            `json:"server"`           // host:port that decamp logged in to
+	Host    inventory.MoRef   `json:"host"`             // host by its MoRef on that server; empty for a change that moves with its VM
+	What    map[string]string `json:"what,omitempty"`   // details by name, depending on Kind
 	Text    string            `json:"text"`             // description: "datastore decamp-12ab34cd"
-	ByHand  string            `json:"byHand,omitempty"` // a command that puts it back
-	Since   time.Time         `json:"since"`
-	Owner   string            `json:"owner,omitempty"` // process that made the change, among those that share the records
+	ByHand  string            `json:"byHand,omitempty"` // command that reverts the change; empty if missing
+	Since   time.Time         `json:"since"`            // time of the change
+	Owner   string            `json:"owner,omitempty"`  // process that made the change, if processes share the records
 }
 
 // Where returns the name of the host, or of the server if the change belongs to no host.
 func (r Record) Where() string { return cmp.Or(string(r.Host), r.Server) }
 
-// version is that of the records' format.
+// version is the version of the records' format.
 const version = 1
 
-// ID names a record: the same change of the same host has the same one.
+// ID identifies a record. The same change of the same host has the same ID.
 type ID string
 
-// idBytes of a SHA-256 are plenty for the handful of records there ever are.
+// idBytes is the number of bytes of the SHA-256 in an ID. It suffices for the few records that exist at
+// a time.
 const idBytes = 8
 
-// ID returns the record's.
+// ID returns the ID of the record. It depends on kind, server, host and What.
 func (r Record) ID() ID {
 	parts := []string{string(r.Kind), r.Server, string(r.Host)}
 	for name, value := range r.What {
@@ -81,49 +82,50 @@ func (r Record) ID() ID {
 	return ID(hex.EncodeToString(sum[:idBytes]))
 }
 
-// Store is a store of records.
+// Store stores records. It is safe for concurrent use.
 type Store struct {
-	keeper   Keeper
-	patience time.Duration // limit of the wait for an unreachable keeper
+	keeper     Keeper        // location of the records
+	retryLimit time.Duration // time limit for an unreachable keeper
 
-	// Where others share the records; else empty.
+	// name of this process if processes share the records, else empty
 	owner string
-	gone  func(owner string) bool
+	// reports whether another process will not revert its changes; nil unless processes share the records
+	isGone func(owner string) bool
 
-	mu      sync.Mutex
+	mu      sync.Mutex           // guards the fields below
 	used    map[ID]bool          // changes of this process that it neither reverted nor released
-	undoing map[ID]chan struct{} // changes that this process is reverting; closed at the end
+	undoing map[ID]chan struct{} // changes that this process is reverting; each channel is closed at the end
 }
 
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store {
-	return &Store{keeper: Folder(dir), patience: patience}
+	return &Store{keeper: Folder(dir), retryLimit: retryLimit}
 }
 
-// Folder keeps records in the state directory dir, which need not exist.
+// Folder returns the Keeper of the state directory dir, which need not exist.
 func Folder(dir string) Keeper { return folder(filepath.Join(dir, "leftovers")) }
 
-// Add records a change that is about to be made. It is durable on return. Recorded before,
-// the record stays as it is, but is ours now.
+// Add durably records a change before it is made. If the change is on record, the record stays but now
+// belongs to this process.
 func (s *Store) Add(r Record) (ID, error) {
 	id := r.ID()
-	before := s.use(id, true) // from here on no other process reverts it
-	if err := s.claim(id, r); err != nil {
-		s.use(id, before)
+	before := s.markUsed(id, true) // then no other process reverts the change
+	if err := s.recordOwn(id, r); err != nil {
+		s.markUsed(id, before)
 		return "", err
 	}
 	return id, nil
 }
 
-// claim writes r, unless it is on record as ours.
-func (s *Store) claim(id ID, r Record) error {
-	before, err := s.read(id)
+// recordOwn writes r, unless it is on record for this process.
+func (s *Store) recordOwn(id ID, r Record) error {
+	before, err := s.readRecord(id)
 	if err == nil {
 		r = before
 	}
 	if err != nil || before.Owner != s.owner {
 		r.Version, r.Owner = version, s.owner
-		err = s.write(id, r)
+		err = s.writeRecord(id, r)
 	}
 	switch {
 	case fault.Is(err, fault.Unreachable), fault.Is(err, fault.Full):
@@ -135,35 +137,37 @@ func (s *Store) claim(id ID, r Record) error {
 	return nil
 }
 
-func (s *Store) write(id ID, r Record) error {
+// writeRecord durably writes r in JSON.
+func (s *Store) writeRecord(id ID, r Record) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	return s.keep(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
+	return s.withRetry(func(ctx context.Context) error { return s.keeper.Put(ctx, id, append(text, '\n')) })
 }
 
-// Remove forgets a change that was put back. One that is not on record is no error.
+// Remove durably removes the record of a reverted change. It succeeds if the record is missing.
 func (s *Store) Remove(id ID) error {
-	if err := s.keep(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
+	if err := s.withRetry(func(ctx context.Context) error { return s.keeper.Drop(ctx, id) }); err != nil {
 		return fmt.Errorf("forget record %s: %w", id, err)
 	}
-	s.use(id, false)
+	s.markUsed(id, false)
 	return nil
 }
 
-// List returns the records, oldest first. Those that cannot be read are in the error, each
-// by where it is, and stay.
+// List returns the records, oldest first. Unreadable records are in the error with their location, and
+// stay.
 func (s *Store) List() ([]Record, error) {
-	all, err := s.all()
+	all, err := s.loadAll()
 	list, unread := s.parseAll(all)
 	return list, errors.Join(err, unread)
 }
 
+// parseAll parses all records and sorts them, oldest first. The error has the unreadable ones.
 func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
 	var errs []error
 	for id, doc := range all {
-		r, err := s.parse(id, doc)
+		r, err := s.parseRecord(id, doc)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -174,28 +178,31 @@ func (s *Store) parseAll(all map[ID][]byte) (list []Record, err error) {
 	return list, errors.Join(errs...)
 }
 
-func (s *Store) all() (all map[ID][]byte, err error) {
-	err = s.keep(func(ctx context.Context) (err error) {
+// loadAll returns the content of all records by ID.
+func (s *Store) loadAll() (all map[ID][]byte, err error) {
+	err = s.withRetry(func(ctx context.Context) (err error) {
 		all, err = s.keeper.All(ctx)
 		return err
 	})
 	return all, err
 }
 
-func (s *Store) read(id ID) (Record, error) {
-	all, err := s.all()
+// readRecord returns a record, or fs.ErrNotExist.
+func (s *Store) readRecord(id ID) (Record, error) {
+	all, err := s.loadAll()
 	doc, found := all[id]
 	switch {
 	case found:
-		return s.parse(id, doc)
+		return s.parseRecord(id, doc)
 	case err != nil:
 		return Record{}, err
 	}
 	return Record{}, fs.ErrNotExist
 }
 
-func (s *Store) parse(id ID, doc []byte) (Record, error) {
-	r, err := parse(doc)
+// parseRecord parses the record with that ID. A record of another change is fault.Corrupt.
+func (s *Store) parseRecord(id ID, doc []byte) (Record, error) {
+	r, err := decodeRecord(doc)
 	if err == nil && r.ID() != id {
 		err = fault.New(fault.Corrupt, "it is of another change (%s)", r.ID()).WithHint("%s", byHand)
 	}
@@ -205,9 +212,11 @@ func (s *Store) parse(id ID, doc []byte) (Record, error) {
 	return r, nil
 }
 
+// byHand is the remedy for a record that cannot be read.
 const byHand = "it records a change on a host: read it, revert the change manually, and delete the file"
 
-func parse(text []byte) (Record, error) {
+// decodeRecord parses a record. A newer version is fault.Unsupported, any other problem fault.Corrupt.
+func decodeRecord(text []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(text, &r); err != nil {
 		return r, fault.New(fault.Corrupt, "%w", err).WithHint("%s", byHand)
@@ -222,12 +231,12 @@ func parse(text []byte) (Record, error) {
 	return r, nil
 }
 
-// Undo puts one change back. What is not there any more is put back.
+// Undo reverts one change. It succeeds if the change is not there any more.
 type Undo func(ctx context.Context, r Record) error
 
 // PutBack reverts the recorded changes on a server, the newest first: a file is closed before its
-// datastore is removed. It returns the reverted records. Failed ones stay recorded and are in the
-// error, as are unreadable records. Changes in use stay as well (NewShared).
+// datastore is removed. It returns the reverted records. Changes that could not be reverted stay on
+// record and are in the error, as are unreadable records. PutBack ignores changes in use (NewShared).
 func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) (done []Record, err error) {
 	list, err := s.List()
 	errs := []error{err}
@@ -235,7 +244,7 @@ func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) 
 		if r.Server != server {
 			continue
 		}
-		was, err := s.putBack(ctx, r, undo[r.Kind])
+		was, err := s.undoRecord(ctx, r, undo[r.Kind])
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -246,15 +255,15 @@ func (s *Store) PutBack(ctx context.Context, server string, undo map[Kind]Undo) 
 	return done, errors.Join(errs...)
 }
 
-// putBack undoes one change, unless it is in use.
-func (s *Store) putBack(ctx context.Context, r Record, undo Undo) (was bool, err error) {
-	over, free := s.take(r)
+// undoRecord reverts one change unless it is in use, and removes its record.
+func (s *Store) undoRecord(ctx context.Context, r Record, undo Undo) (was bool, err error) {
+	over, free := s.beginUndo(r)
 	if !free {
 		return false, nil
 	}
 	defer over()
 	if undo == nil {
-		return false, fault.New(fault.Unsupported, "host %s still has %s, and this decamp does not know how to take it back", r.Host, r.Text).
+		return false, fault.New(fault.Unsupported, "host %s still has %s, and this version of decamp cannot revert it", r.Host, r.Text).
 			WithHint("use the decamp that made it, or a newer one")
 	}
 	if err := undo(ctx, r); err != nil {
@@ -264,7 +273,7 @@ func (s *Store) putBack(ctx context.Context, r Record, undo Undo) (was bool, err
 	return err == nil, err
 }
 
-// Stays is the error for a change that could not be put back, and why.
+// Stays returns the error for a change that could not be reverted because of why.
 func Stays(r Record, why error) error {
 	e := fault.New(fault.KindOf(why), "host %s still has %s: %w", r.Host, r.Text, why)
 	remedy := "it is on record: the next decamp that logs in to " + r.Server + " takes it back, and so does decamp clean"

@@ -169,7 +169,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"version":1,"kind":"ssh-service","server":"s","host":"h","what":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r, err := parse(text)
+		r, err := decodeRecord(text)
 		if err != nil {
 			var known *fault.Error
 			if !errors.As(err, &known) || known.Hint == "" {
@@ -185,7 +185,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := s.read(id); err != nil || back.ID() != id {
+		if back, err := s.readRecord(id); err != nil || back.ID() != id {
 			t.Fatalf("%+v came back as %+v, %v", r, back, err)
 		}
 	})

@@ -13,34 +13,39 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Keeper is where records are kept: a folder, or a database that processes share.
+// Keeper is a store of records: a folder, or a database that processes share. It must be safe for
+// concurrent use.
 type Keeper interface {
-	// Put keeps a record. It is durable on return.
+	// Put durably stores a record.
 	Put(ctx context.Context, id ID, doc []byte) error
 
-	// Drop forgets one. One that is not there is no error.
+	// Drop removes a record. It succeeds if the record is missing.
 	Drop(ctx context.Context, id ID) error
 
-	// All returns them as they were put. Those that cannot be read are in the error, and the
+	// All returns the records as they were stored. Records that cannot be read are in the error; the
 	// others are returned with it.
 	All(ctx context.Context) (map[ID][]byte, error)
 
-	// Where returns the location of a record.
+	// Where returns the location of a record for messages.
 	Where(id ID) string
 }
 
-// folder stores each record in a separate file.
+// A folder stores each record in a separate file.
 type folder string
 
+// suffix is the end of the name of a record's file.
 const suffix = ".json"
 
+// Where returns the path of the file.
 func (f folder) Where(id ID) string { return filepath.Join(string(f), string(id)+suffix) }
 
+// Put writes the file atomically and durably.
 func (f folder) Put(_ context.Context, id ID, doc []byte) error {
-	return fault.Room(filepath.Dir(string(f)), f.put(id, doc))
+	return fault.Room(filepath.Dir(string(f)), f.writeFile(id, doc))
 }
 
-func (f folder) put(id ID, doc []byte) error {
+// writeFile is Put without the remedy for a full file system.
+func (f folder) writeFile(id ID, doc []byte) error {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return err
 	}
@@ -50,6 +55,7 @@ func (f folder) put(id ID, doc []byte) error {
 	return atomicfile.Replace(f.Where(id), doc, 0o600)
 }
 
+// Drop durably removes the file.
 func (f folder) Drop(_ context.Context, id ID) error {
 	err := os.Remove(f.Where(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,6 +67,8 @@ func (f folder) Drop(_ context.Context, id ID) error {
 	return err
 }
 
+// All reads all files. A file without the suffix is the rest of an interrupted Put, before the change
+// was made.
 func (f folder) All(context.Context) (map[ID][]byte, error) {
 	entries, err := os.ReadDir(string(f))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +88,7 @@ func (f folder) All(context.Context) (map[ID][]byte, error) {
 		switch {
 		case err == nil:
 			all[ID(id)] = doc
-		case !errors.Is(err, fs.ErrNotExist): // it was removed meanwhile
+		case !errors.Is(err, fs.ErrNotExist): // a missing file was removed meanwhile
 			errs = append(errs, fmt.Errorf("read record: %w", err))
 		}
 	}

@@ -19,22 +19,22 @@ func NewShared(k Keeper, owner string, gone func(owner string) bool) *Store {
 	if gone == nil {
 		gone = func(string) bool { return false }
 	}
-	return &Store{keeper: k, patience: patience, owner: owner, gone: gone, used: map[ID]bool{}, undoing: map[ID]chan struct{}{}}
+	return &Store{keeper: k, retryLimit: retryLimit, owner: owner, isGone: gone, used: map[ID]bool{}, undoing: map[ID]chan struct{}{}}
 }
 
-// Release reports that this process is done with a change, but could not revert it. The record stays,
-// and PutBack reverts it from now on.
-func (s *Store) Release(id ID) { s.use(id, false) }
+// Release reports that this process does not need a change any more, but could not revert it. The
+// record stays, and PutBack may revert it.
+func (s *Store) Release(id ID) { s.markUsed(id, false) }
 
-// Abandoned returns the servers with records that PutBack would revert. It does not wait for an
-// unreachable database.
+// Abandoned returns the servers with records that PutBack would revert. It does not retry if the
+// database is unreachable.
 func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	all, err := s.keeper.All(ctx)
 	list, unread := s.parseAll(all)
 	err = errors.Join(err, unread)
 	var servers []string
 	for _, r := range list {
-		if s.owner == "" || s.free(r) {
+		if s.owner == "" || s.isFree(r) {
 			servers = append(servers, r.Server)
 		}
 	}
@@ -42,16 +42,17 @@ func (s *Store) Abandoned(ctx context.Context) ([]string, error) {
 	return slices.Compact(servers), err
 }
 
-// take reports whether the change of r is unused. The caller may revert it until it calls done.
-func (s *Store) take(r Record) (done func(), free bool) {
+// beginUndo reports whether the change of r is unused. If so, the caller may revert it until it calls
+// done.
+func (s *Store) beginUndo(r Record) (done func(), free bool) {
 	if s.owner == "" {
 		return func() {}, true // the lock of the state folder ensures it
 	}
-	ours := s.ours(r) // queries before anything is locked
+	ours := s.isOurs(r) // queries before anything is locked
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := r.ID()
-	if !ours || s.busy(id) {
+	if !ours || s.isBusy(id) {
 		return nil, false
 	}
 	over := make(chan struct{})
@@ -64,25 +65,28 @@ func (s *Store) take(r Record) (done func(), free bool) {
 	}, true
 }
 
-// free reports whether the change of r is unused.
-func (s *Store) free(r Record) bool {
-	if !s.ours(r) {
+// isFree reports whether the change of r is unused.
+func (s *Store) isFree(r Record) bool {
+	if !s.isOurs(r) {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.busy(r.ID())
+	return !s.isBusy(r.ID())
 }
 
-// ours reports whether no other process will put r back. It may ask the database who is gone.
-func (s *Store) ours(r Record) bool { return r.Owner == "" || r.Owner == s.owner || s.gone(r.Owner) }
+// isOurs reports whether no other process will revert r. It may query the database, so mu must not be
+// held.
+func (s *Store) isOurs(r Record) bool {
+	return r.Owner == "" || r.Owner == s.owner || s.isGone(r.Owner)
+}
 
-// busy reports whether this process uses a change, or is putting it back. The caller has mu.
-func (s *Store) busy(id ID) bool { return s.used[id] || s.undoing[id] != nil }
+// isBusy reports whether this process uses or reverts a change. mu must be held.
+func (s *Store) isBusy(id ID) bool { return s.used[id] || s.undoing[id] != nil }
 
-// use marks or unmarks a change of this process, and returns the previous mark. It waits for the end of
-// a revert: otherwise a record removed after a new change would hide it.
-func (s *Store) use(id ID, on bool) (before bool) {
+// markUsed sets or removes the mark that this process uses a change, and returns the previous mark. It
+// waits for the end of a revert: otherwise a record that is removed after a new change would hide it.
+func (s *Store) markUsed(id ID, on bool) (before bool) {
 	if s.owner == "" {
 		return false
 	}
@@ -103,16 +107,17 @@ func (s *Store) use(id ID, on bool) (before bool) {
 }
 
 const (
-	// patience limits the wait for a lost database. It applies also when the caller's context has
-	// ended, because a stopped process still reverts its changes.
-	patience = 30 * time.Second
+	// time limit for a database that is unreachable. It applies also after the caller's context has ended,
+	// because a stopped process still reverts its changes.
+	retryLimit = 30 * time.Second
 
-	retryPause = 500 * time.Millisecond
+	retryPause = 500 * time.Millisecond // time between two attempts
 )
 
-// keep does one thing with the keeper, again where that is out of reach.
-func (s *Store) keep(do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.patience)
+// withRetry calls do until it returns something else than fault.Unreachable, or the time limit is
+// reached.
+func (s *Store) withRetry(do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.retryLimit)
 	defer cancel()
 	for {
 		err := do(ctx)

@@ -161,7 +161,7 @@ func TestLostDatabaseIsWaitedFor(t *testing.T) {
 	add(t, s, "x")
 	db.away = 1
 	must(t, s.Remove(mounted("esx1:443", "x").ID()))
-	s.patience = time.Millisecond
+	s.retryLimit = time.Millisecond
 	db.away = 100
 	if _, err := s.Add(mounted("esx1:443", "x")); !fault.Is(err, fault.Unreachable) || fault.HintOf(err) != "start it" {
 		t.Errorf("without a database: %v", err)

@@ -7,14 +7,15 @@ import (
 	"sync/atomic"
 )
 
-// Check is a Target that stores nothing: it compares every write with a Source, and
-// Finish fails unless every byte was written or zeroed exactly once. It proves a copy of
-// any size; its memory is 4 bytes per MiB of disk.
+// A Check is a Target that stores nothing. It compares every write with a Source, and Finish fails
+// unless every byte was written or zeroed exactly once. It verifies a copy of any size with 4 bytes of
+// memory per MiB of disk.
 type Check struct {
-	want    Source
-	covered []atomic.Int32 // bytes seen, per checkGrain of the disk
+	want    Source         // expected content of the disk
+	covered []atomic.Int32 // number of bytes that were written or zeroed, for each checkGrain of the disk
 }
 
+// checkGrain is the unit in which Check counts bytes, in bytes.
 const checkGrain = 1 << 20
 
 // NewCheck returns a Check that expects the content of want.
@@ -25,7 +26,7 @@ func NewCheck(want Source) *Check {
 // Size returns the size of the expected disk.
 func (c *Check) Size() int64 { return c.want.Size() }
 
-// Hints has no preference.
+// Hints returns no preferences.
 func (c *Check) Hints() Hints { return Hints{} }
 
 // WriteAt compares b with the expected content and names the first byte that differs.
@@ -34,10 +35,10 @@ func (c *Check) WriteAt(ctx context.Context, b []byte, off int64) error {
 	if err := CheckRange(c.Size(), r); err != nil {
 		return err
 	}
-	if err := c.compare(ctx, b, off); err != nil {
+	if err := c.compareBytes(ctx, b, off); err != nil {
 		return err
 	}
-	return c.cover(r)
+	return c.countBytes(r)
 }
 
 // Zero fails unless the expected content of r is zeros.
@@ -57,22 +58,24 @@ func (c *Check) Zero(ctx context.Context, r Range) error {
 			return err
 		}
 	}
-	return c.cover(r)
+	return c.countBytes(r)
 }
 
-// compareZero reads r, which the source calls data, and fails unless it is zeros.
+// compareZero fails unless all bytes of r, which the source reports as data, are zeros.
 func (c *Check) compareZero(ctx context.Context, r Range) error {
 	zero := make([]byte, min(r.Len, checkGrain))
 	for off := r.Off; off < r.End(); off += checkGrain {
-		if err := c.compare(ctx, zero[:min(checkGrain, r.End()-off)], off); err != nil {
+		if err := c.compareBytes(ctx, zero[:min(checkGrain, r.End()-off)], off); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Check) compare(ctx context.Context, got []byte, off int64) error {
-	if p, ok := c.want.(*Pattern); ok && p.matches(got, off) {
+// compareBytes compares got with the content at off, and returns an error that names the first
+// difference.
+func (c *Check) compareBytes(ctx context.Context, got []byte, off int64) error {
+	if p, ok := c.want.(*Pattern); ok && p.isEqual(got, off) {
 		return nil
 	}
 	want := make([]byte, len(got))
@@ -89,17 +92,18 @@ func (c *Check) compare(ctx context.Context, got []byte, off int64) error {
 	return fmt.Errorf("wrong byte at %d: got %#02x, want %#02x", off+int64(i), got[i], want[i])
 }
 
-// matches compares got with p without a second buffer; false means look closer.
-func (p *Pattern) matches(got []byte, off int64) bool {
+// isEqual compares got with the content at off, without a second buffer. If it returns false, the
+// content may still be equal.
+func (p *Pattern) isEqual(got []byte, off int64) bool {
 	same := true
-	p.walk(Range{off, int64(len(got))}, func(e Extent) {
+	p.eachExtent(Range{off, int64(len(got))}, func(e Extent) {
 		same = same && e.Kind == Data && wordsMatch(got[e.Off-off:e.End()-off], e.Off)
 	})
 	return same
 }
 
-// cover counts the bytes of r as seen.
-func (c *Check) cover(r Range) error {
+// countBytes counts the bytes of r. It fails if a byte must have been counted before.
+func (c *Check) countBytes(r Range) error {
 	for off := r.Off; off < r.End(); {
 		grain := off / checkGrain
 		end := min((grain+1)*checkGrain, r.End())
@@ -111,11 +115,12 @@ func (c *Check) cover(r Range) error {
 	return nil
 }
 
+// grainLen returns the length of a grain, which is shorter at the end of the disk.
 func (c *Check) grainLen(grain int64) int32 {
 	return int32(min(checkGrain, c.Size()-grain*checkGrain))
 }
 
-// Sync does nothing: nothing is kept.
+// Sync does nothing, because nothing is stored.
 func (c *Check) Sync(context.Context) error { return nil }
 
 // Finish fails unless the whole disk was covered.

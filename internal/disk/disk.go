@@ -9,7 +9,6 @@
 // data).
 //
 // All offsets and lengths are in bytes. Disk sizes are multiples of 512; nothing here requires more.
-// requires more.
 package disk
 
 import (
@@ -24,17 +23,17 @@ const SectorSize = 512
 
 // A Range is the bytes [Off, Off+Len) of a disk.
 type Range struct {
-	Off int64
-	Len int64
+	Off int64 // offset of the first byte
+	Len int64 // number of bytes
 }
 
 // End returns the offset of the first byte after r.
 func (r Range) End() int64 { return r.Off + r.Len }
 
-// Empty reports whether r holds no byte.
+// Empty reports whether r contains no byte.
 func (r Range) Empty() bool { return r.Len <= 0 }
 
-// Intersect returns the bytes that r and s share; empty without any.
+// Intersect returns the bytes that r and s have in common. The result is empty if there are none.
 func (r Range) Intersect(s Range) Range {
 	off, end := max(r.Off, s.Off), min(r.End(), s.End())
 	if end <= off {
@@ -43,15 +42,15 @@ func (r Range) Intersect(s Range) Range {
 	return Range{Off: off, Len: end - off}
 }
 
-// String gives the range as [off, end) in bytes.
+// String returns the range as [off, end) in bytes.
 func (r Range) String() string { return fmt.Sprintf("[%d, %d)", r.Off, r.End()) }
 
 // Kind is the kind of an Extent's content.
 type Kind uint8
 
 const (
-	Data Kind = iota // Must be read; the zero value is the safe one.
-	Zero             // Reads as zeros.
+	Data Kind = iota // must be read; the zero value, because it is always correct
+	Zero             // reads as zeros
 )
 
 // String returns "data" or "zero".
@@ -65,7 +64,7 @@ func (k Kind) String() string {
 // An Extent is a Range that is data or zero.
 type Extent struct {
 	Range
-	Kind Kind
+	Kind Kind // kind of all its bytes
 }
 
 // Describe converts data, ordered ranges without overlaps, into extents that describe r without gaps:
@@ -90,8 +89,8 @@ func Describe(r Range, data []Range) []Extent {
 	return out
 }
 
-// Hints say how a Source or Target likes to be used. They are advice, not limits:
-// a caller that ignores them is slower, never wrong. Zero fields mean no preference.
+// Hints are the preferences of a Source or Target for requests. They are advice: a caller that ignores
+// them is slower, but gets the same result. Zero fields mean no preference.
 type Hints struct {
 	// Request is the preferred size of one ReadAt or WriteAt.
 	Request int64
@@ -114,8 +113,7 @@ type Hints struct {
 	Stream func(ctx context.Context, r Range) (io.ReadCloser, error)
 }
 
-// A Source reads one disk as it was at one moment.
-// Its methods may be called concurrently.
+// A Source reads one disk as it was at one point in time. It must be safe for concurrent use.
 type Source interface {
 	// Size returns the virtual size in bytes. It never changes.
 	Size() int64
@@ -124,7 +122,7 @@ type Source interface {
 	// when the range does not lie within the disk.
 	ReadAt(ctx context.Context, p []byte, off int64) error
 
-	// Extents describes r in order and without gaps. Callers ask for a window
+	// Extents describes r in order and without gaps. Callers request a window
 	// at a time: some sources take minutes to describe a whole disk. Neighbouring
 	// extents may have the same Kind.
 	Extents(ctx context.Context, r Range) ([]Extent, error)
@@ -136,8 +134,8 @@ type Source interface {
 	Close() error
 }
 
-// A Target receives the contents of one disk. Its data methods may be called
-// concurrently for ranges that do not overlap. It does not keep p.
+// A Target receives the content of one disk. WriteAt and Zero must be safe for concurrent use with
+// ranges that do not overlap. A Target does not keep p after WriteAt returns.
 type Target interface {
 	// Size returns the virtual size in bytes. It never changes.
 	Size() int64
@@ -145,11 +143,11 @@ type Target interface {
 	// WriteAt writes all of p at off. It may still be volatile on return.
 	WriteAt(ctx context.Context, p []byte, off int64) error
 
-	// Zero makes r read as zeros, by the cheapest means the target has: nothing at
-	// all on an image that never held anything there.
+	// Zero makes r read as zeros, by the cheapest means of the target. An image in which r was never
+	// written need not change.
 	Zero(ctx context.Context, r Range) error
 
-	// Sync returns once everything written before it would survive power loss.
+	// Sync returns when all data that was written before it survives a power loss.
 	Sync(ctx context.Context) error
 
 	// Hints returns the target's preferences for writes. They are advice, not limits.

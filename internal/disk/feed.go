@@ -5,9 +5,8 @@ import (
 	"errors"
 )
 
-// A Feed is a disk that passes by once, from front to back, and cannot be asked for
-// anything: the body of an export, a pipe. What is lost must be sent again from the
-// start.
+// A Feed is a disk that is delivered once, from front to back: the body of an export, or a pipe. It
+// cannot seek. Lost data must be sent again from the start.
 type Feed interface {
 	// Size returns the virtual size in bytes. It never changes.
 	Size() int64
@@ -22,7 +21,7 @@ type Feed interface {
 	Next(ctx context.Context, window int64) (Part, error)
 }
 
-// A Part is a window of a disk on its way. Its methods may run while the Feed goes on.
+// A Part is a window of a disk that a Feed delivered. Its methods may run while the Feed continues.
 type Part interface {
 	// Range returns the bytes of the disk that the part is.
 	Range() Range
@@ -30,8 +29,7 @@ type Part interface {
 	// Fill fills p, which is as long as the range. It is called once at most.
 	Fill(ctx context.Context, p []byte) error
 
-	// Release gives the part's memory back. It is called once, after Fill or without
-	// it, and nothing after it.
+	// Release returns the memory of the part to the feed. It must be called once, as the last method.
 	Release()
 }
 

@@ -5,24 +5,24 @@ import (
 	"encoding/binary"
 )
 
-// Pattern is a Source made of arithmetic: every 8-byte word at a multiple of 8 holds its
-// own offset, big-endian, so any byte that lands in the wrong place shows. A pattern may
-// have holes shaped like those of a VM disk, see NewSparsePattern. It needs no storage:
-// a copy of many TiB can be proven with one Pattern and one Check.
+// A Pattern is a Source whose content is computed: every 8-byte word at a multiple of 8 is its offset,
+// big-endian. So a test finds any byte at a wrong position. A Pattern may have holes like those of a
+// VM's disk, see NewSparsePattern. It needs no storage: one Pattern and one Check test a copy of many
+// TiB.
 type Pattern struct {
-	size int64
-	fill uint64 // number of cells with data of each 1<<16 cells
-	seed uint64
+	size int64  // size of the disk in bytes
+	fill uint64 // number of cells with data in each 1<<16 cells
+	seed uint64 // determines which cells have data
 }
 
 const (
-	// patternCell is the stretch of disk that is decided at once: data or hole.
+	// size in bytes of a cell, which has at most one run of data
 	patternCell = 8 << 20
-	// patternGrain is the granularity of the ragged edges of data inside a cell. It
-	// divides no chunk evenly on purpose: boundaries fall in the middle of chunks.
+	// unit of the edges of data in a cell, in bytes. It is smaller than a chunk, so that edges fall into
+	// the middle of chunks.
 	patternGrain = 64 << 10
 
-	patternFull = 1 << 16
+	patternFull = 1 << 16 // value of fill for a disk without holes
 )
 
 // NewPattern returns a Pattern of size bytes without holes.
@@ -37,7 +37,7 @@ func NewSparsePattern(size int64, fill float64, seed uint64) *Pattern {
 // Size returns the virtual size in bytes.
 func (p *Pattern) Size() int64 { return p.size }
 
-// Hints has no preference.
+// Hints returns no preferences.
 func (p *Pattern) Hints() Hints { return Hints{} }
 
 // Close does nothing.
@@ -49,7 +49,7 @@ func (p *Pattern) ReadAt(ctx context.Context, b []byte, off int64) error {
 	if err := CheckRange(p.size, r); err != nil {
 		return err
 	}
-	p.walk(r, func(e Extent) {
+	p.eachExtent(r, func(e Extent) {
 		part := b[e.Off-off : e.End()-off]
 		if e.Kind == Zero {
 			clear(part)
@@ -66,7 +66,7 @@ func (p *Pattern) Extents(ctx context.Context, r Range) ([]Extent, error) {
 		return nil, err
 	}
 	var out []Extent
-	p.walk(r, func(e Extent) {
+	p.eachExtent(r, func(e Extent) {
 		if n := len(out); n > 0 && out[n-1].Kind == e.Kind {
 			out[n-1].Len += e.Len
 			return
@@ -76,8 +76,8 @@ func (p *Pattern) Extents(ctx context.Context, r Range) ([]Extent, error) {
 	return out, ctx.Err()
 }
 
-// walk calls f for the extents of r in order.
-func (p *Pattern) walk(r Range, f func(Extent)) {
+// eachExtent calls f for the extents of r in order.
+func (p *Pattern) eachExtent(r Range, f func(Extent)) {
 	for off := r.Off; off < r.End(); {
 		cell := off / patternCell * patternCell
 		data := p.dataIn(cell)
@@ -94,14 +94,14 @@ func (p *Pattern) walk(r Range, f func(Extent)) {
 	}
 }
 
-// dataIn returns the bytes of the cell starting at cell that hold data; a cell has one
-// run of data at most.
+// dataIn returns the range with data of the cell that begins at offset cell. It is empty if there is
+// none.
 func (p *Pattern) dataIn(cell int64) Range {
 	whole := Range{cell, patternCell}
 	if p.fill == patternFull {
 		return whole
 	}
-	h := mix(p.seed ^ uint64(cell))
+	h := mixBits(p.seed ^ uint64(cell))
 	if h&(patternFull-1) >= p.fill {
 		return Range{Off: cell}
 	}
@@ -110,8 +110,8 @@ func (p *Pattern) dataIn(cell int64) Range {
 	return Range{cell + head, patternCell - head - tail}
 }
 
-// mix is the finalizer of SplitMix64: neighbouring seeds give unrelated words.
-func mix(x uint64) uint64 {
+// mixBits returns unrelated numbers for neighbouring seeds. It is the finalizer of SplitMix64.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -142,8 +142,8 @@ func fillWords(b []byte, off int64) {
 	}
 }
 
-// wordsMatch reports whether b holds the pattern for the disk's bytes from off. It
-// compares without writing the expectation down first, which halves the cost of Check.
+// wordsMatch reports whether b is the pattern at off. It compares without writing the pattern to
+// memory, which halves the cost of Check.
 func wordsMatch(b []byte, off int64) bool {
 	word := uint64(off)
 	if word&7 != 0 || len(b)&7 != 0 {

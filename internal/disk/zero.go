@@ -2,11 +2,12 @@ package disk
 
 import "bytes"
 
-// zeroPiece is what AllZero compares with: it stays in the processor's first cache.
+// zeroPiece is the memory that AllZero compares with. It fits into the first-level cache of a
+// processor.
 var zeroPiece [16 << 10]byte
 
-// AllZero reports whether p holds nothing but zeros. It stops at the first piece that has more, so
-// that data costs next to nothing.
+// AllZero reports whether p contains only zeros. It stops at the first piece with other bytes, so it is
+// fast for data.
 func AllZero(p []byte) bool {
 	for len(p) > 0 {
 		n := min(len(p), len(zeroPiece))

@@ -12,19 +12,19 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// Options say how a disk is opened.
+// Options determine how a disk is opened.
 type Options struct {
-	Kind Kind // format as the user specified it; empty lets the content decide
+	Kind Kind // format that the user specified; empty to determine it by the content
 
 	// RecordedRaw reports that decamp's records list the file as a raw image: its guest has written all
 	// of its bytes, so a signature is meaningless.
 	RecordedRaw bool
 
-	// Folders are where else the parents of a VMDK are looked for that are named by a
-	// datastore path.
+	// Folders are additional folders in which parents of a VMDK are searched that are named by a datastore
+	// path.
 	Folders []string
 
-	// IgnoreCID reads a VMDK chain although a parent was written to.
+	// IgnoreCID reads a VMDK chain although a parent was written after the snapshot.
 	IgnoreCID bool
 
 	// Backing reads the backing files of a qcow2 image. Their names come from the image, which may be
@@ -35,12 +35,12 @@ type Options struct {
 // A File is an open disk. It is a disk.Source.
 type File struct {
 	disk.Source
-	Path  string // absolute, without symbolic links
-	Kind  Kind
-	vmdk  *vmdk.Disk // the file as VMDK; nil for other formats
-	qcow2 *qcow2.Source
-	files *record
-	how   finding
+	Path    string        // absolute path without symbolic links
+	Kind    Kind          // format of the topmost file
+	vmdk    *vmdk.Disk    // the file as VMDK; nil for other formats
+	qcow2   *qcow2.Source // the file as qcow2; nil for other formats
+	files   *fileRecord   // names, sizes and times of all files, for Identity
+	finding finding       // how Kind was determined
 }
 
 // Open opens the disk whose topmost file is at path.
@@ -55,18 +55,19 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	if o.Kind != "" && o.Kind != VMDK && o.Kind != QCOW2 && o.Kind != Raw {
 		return nil, fault.New(fault.Invalid, "no kind of disk is called %q", o.Kind).WithHint("use %s, %s or %s", VMDK, QCOW2, Raw)
 	}
-	f := &File{Path: real, files: &record{}}
-	if f.how, err = find(real, o); err != nil {
+	f := &File{Path: real, files: &fileRecord{}}
+	if f.finding, err = findKind(real, o); err != nil {
 		return nil, err
 	}
-	f.Kind = f.how.kind
-	if err := f.open(ctx, o); err != nil {
+	f.Kind = f.finding.kind
+	if err := f.openKind(ctx, o); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *File) open(ctx context.Context, o Options) (err error) {
+// openKind opens the disk as f.Kind.
+func (f *File) openKind(ctx context.Context, o Options) (err error) {
 	switch f.Kind {
 	case VMDK:
 		return f.openVMDK(ctx, o)
@@ -76,11 +77,12 @@ func (f *File) open(ctx context.Context, o Options) (err error) {
 	return f.openRaw()
 }
 
+// openVMDK opens the disk as VMDK. If the file's name claims a raw image, it opens no other file.
 func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
 	folder, name := filepath.Split(f.Path)
 	f.files.from = vmdk.Folder(folder, o.Folders...)
-	if f.how.alone {
-		f.files.from = only{f.files.from, name}
+	if f.finding.noOthers {
+		f.files.from = singleFile{f.files.from, name}
 	}
 	if f.vmdk, err = vmdk.Open(ctx, f.files, name, vmdk.Options{IgnoreCID: o.IgnoreCID}); err != nil {
 		return err
@@ -89,14 +91,15 @@ func (f *File) openVMDK(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
-// only opens one file of a folder. A guest can make its raw disk begin as a VMDK that names the
-// disks of others.
-type only struct {
+// A singleFile opens one file of a folder. A guest can make its raw disk begin like a VMDK that names
+// the disks of others.
+type singleFile struct {
 	vmdk.Files
-	name string
+	name string // the only file that may be opened
 }
 
-func (o only) Open(ctx context.Context, name string) (disk.Source, error) {
+// Open implements vmdk.Files. Any other name is fault.Unsupported.
+func (o singleFile) Open(ctx context.Context, name string) (disk.Source, error) {
 	if name != o.name {
 		return nil, fault.New(fault.Unsupported, "%s is not named like a VMDK, but names another file, %s", o.name, name).
 			WithHint("if it is a VMDK that you trust: --from vmdk")
@@ -104,6 +107,7 @@ func (o only) Open(ctx context.Context, name string) (disk.Source, error) {
 	return o.Files.Open(ctx, name)
 }
 
+// openQCOW2 opens the disk as qcow2, with its backing files if Options.Backing is set.
 func (f *File) openQCOW2(o Options) (err error) {
 	var opts qcow2.SourceOptions
 	if o.Backing {
@@ -114,26 +118,27 @@ func (f *File) openQCOW2(o Options) (err error) {
 	}
 	f.Source = f.qcow2
 	for _, l := range f.qcow2.Layers() {
-		f.files.stat(l.Path)
+		f.files.addFile(l.Path)
 	}
 	return nil
 }
 
+// openRaw opens the disk as raw bytes.
 func (f *File) openRaw() error {
 	src, err := rawfile.OpenSource(f.Path, rawfile.SourceOptions{})
 	if err != nil {
 		return err
 	}
 	f.Source = src
-	f.files.stat(f.Path)
+	f.files.addFile(f.Path)
 	return nil
 }
 
-// Warnings returns what the operator should know about the disk. Some are found only when
-// the place is read: ask again after reading.
+// Warnings returns what the user should know about the disk. Some damage is found only when it is read,
+// so the list may grow.
 func (f *File) Warnings() (all []string) {
-	if f.how.warning != "" {
-		all = append(all, f.how.warning)
+	if f.finding.warning != "" {
+		all = append(all, f.finding.warning)
 	}
 	switch f.Kind {
 	case VMDK:
@@ -144,5 +149,5 @@ func (f *File) Warnings() (all []string) {
 	return all
 }
 
-// Identity changes with the name, size or time of any file of the disk.
-func (f *File) Identity() string { return fmt.Sprintf("%s %s", f.Path, f.files.sum()) }
+// Identity returns a text that changes with the name, size or time of any file of the disk.
+func (f *File) Identity() string { return fmt.Sprintf("%s %s", f.Path, f.files.digest()) }

@@ -94,7 +94,7 @@ func TestContentDecidesTheFormat(t *testing.T) {
 		{"x.img", "BZhello", Raw, ""}, // too short for a signature
 	} {
 		path := put(t, c.name, c.head, 4<<20)
-		f, err := find(path, Options{})
+		f, err := findKind(path, Options{})
 		said := f.warning
 		if err != nil {
 			said = err.Error()
@@ -105,7 +105,7 @@ func TestContentDecidesTheFormat(t *testing.T) {
 		if err != nil && fault.HintOf(err) == "" || said != "" && !strings.Contains(said, path) {
 			t.Errorf("%s beginning %q: %v (%s)", c.name, c.head, said, fault.HintOf(err))
 		}
-		if f, err := find(path, Options{Kind: Raw}); f.kind != Raw || err != nil {
+		if f, err := findKind(path, Options{Kind: Raw}); f.kind != Raw || err != nil {
 			t.Errorf("%s beginning %q, by force: %v, %v", c.name, c.head, f, err)
 		}
 	}
@@ -125,27 +125,27 @@ func TestFormatsThatEndInTheirSignature(t *testing.T) {
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := find(path, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), "qemu-img convert -f") {
+		if _, err := findKind(path, Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), c.want) || !strings.Contains(fault.HintOf(err), "qemu-img convert -f") {
 			t.Errorf("%s: %v (%s)", c.want, err, fault.HintOf(err))
 		}
 	}
 }
 
 func TestFilesThatAreNoDisk(t *testing.T) {
-	if _, err := find(t.TempDir(), Options{}); !fault.Is(err, fault.Invalid) {
+	if _, err := findKind(t.TempDir(), Options{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a folder: %v", err)
 	}
-	if _, err := find(put(t, "empty", "", 0), Options{}); !fault.Is(err, fault.Unsupported) {
+	if _, err := findKind(put(t, "empty", "", 0), Options{}); !fault.Is(err, fault.Unsupported) {
 		t.Errorf("an empty file: %v", err)
 	}
-	if _, err := find(put(t, "x.ovf", "<?xml version='1.0'?>\n<Envelope/>", 34), Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "href") {
+	if _, err := findKind(put(t, "x.ovf", "<?xml version='1.0'?>\n<Envelope/>", 34), Options{}); !fault.Is(err, fault.Unsupported) || !strings.Contains(fault.HintOf(err), "href") {
 		t.Errorf("an OVF: %v", err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := find(pipe, Options{}); !fault.Is(err, fault.Invalid) {
+	if _, err := findKind(pipe, Options{}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a pipe: %v", err)
 	}
 }
@@ -164,7 +164,7 @@ func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
 		for _, file := range []string{"x.vmdk", "x.img", "x"} {
 			for _, size := range []int64{int64(len(head)), 512, 4096, 2 << 20} {
 				path := put(t, file, head, size)
-				f, err := find(path, Options{})
+				f, err := findKind(path, Options{})
 				if f.kind != VMDK || err != nil || strings.Contains(f.warning, "--from raw") {
 					t.Errorf("%s in %s of %d bytes: %+v, %v", name, file, size, f, err)
 				}
@@ -178,7 +178,7 @@ func TestRawIsNeverSuggestedForADescriptor(t *testing.T) {
 
 func TestForcedFormatMustFit(t *testing.T) {
 	qcow2 := put(t, "x.vmdk", "QFI\xfb\x00\x00\x00\x03", 1<<20)
-	if _, err := find(qcow2, Options{Kind: VMDK}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "qcow2") {
+	if _, err := findKind(qcow2, Options{Kind: VMDK}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "qcow2") {
 		t.Errorf("qcow2 as VMDK: %v", err)
 	}
 	f := open(t, qcow2, Options{Kind: Raw})
@@ -226,7 +226,7 @@ func TestGuestCannotChooseTheFormat(t *testing.T) {
 }
 
 func TestFlatFileNamesItsDescriptor(t *testing.T) {
-	_, err := find(put(t, "web01-flat.vmdk", "", 512), Options{})
+	_, err := findKind(put(t, "web01-flat.vmdk", "", 512), Options{})
 	if hint := fault.HintOf(err); !strings.Contains(hint, "web01.vmdk") {
 		t.Errorf("remedy %q", hint)
 	}

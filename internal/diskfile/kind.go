@@ -17,36 +17,38 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Kind is the format of a file.
+// A Kind is the format of a file.
 type Kind string
 
 const (
-	VMDK  Kind = "vmdk"
-	QCOW2 Kind = "qcow2"
-	Raw   Kind = "raw"
+	VMDK  Kind = "vmdk"  // any VMware format
+	QCOW2 Kind = "qcow2" // qcow2 of QEMU
+	Raw   Kind = "raw"   // the bytes of the disk without a header
 )
 
-// kinds are the formats that decamp reads, by their signatures.
+// kinds are the formats that decamp reads, by their signature.
 var kinds = map[signature.Format]Kind{signature.VMDK: VMDK, signature.QCOW2: QCOW2}
 
-// named are the formats that names claim. A name decides only if the content has no signature.
-var named = map[string]Kind{".vmdk": VMDK, ".qcow2": QCOW2, ".raw": Raw, ".img": Raw}
+// kindsByName are the formats that file names claim. A name decides only if the content has no
+// signature.
+var kindsByName = map[string]Kind{".vmdk": VMDK, ".qcow2": QCOW2, ".raw": Raw, ".img": Raw}
 
-// maxText is the longest file that may be a descriptor, in bytes.
+// maxText is the largest file that may be a descriptor, in bytes.
 const maxText = 1 << 20
 
-// A finding is the format of a file, and how it was found.
+// A finding is the format of a file, and how it was determined.
 type finding struct {
-	kind    Kind
-	warning string // if name or --from disagree with the content
-	alone   bool   // the file may not name other files: its name claims that it is raw
+	kind     Kind   // format to read the file as
+	warning  string // name or --from disagree with the content; empty if they agree
+	noOthers bool   // the file must not open other files, because its name claims that it is raw
 }
 
-// content is what identifies a file.
+// A content is the part of a file that identifies its format.
 type content struct {
-	path       string
-	device     bool
-	size       int64
+	path   string // path of the file
+	device bool   // the file is a block device
+	size   int64  // size in bytes
+	// first signature.HeadSize bytes, and last signature.TailSize bytes (nil if the file is shorter)
 	head, tail []byte
 }
 
@@ -84,28 +86,28 @@ func readContent(path string) (c content, err error) {
 	return c, nil
 }
 
-// find determines the format of the file at path: by the user's option, by decamp's records, by its
+// findKind determines the format of the file at path: by the user's option, by decamp's records, by its
 // content, and by its name only if the content has no signature.
-func find(path string, o Options) (finding, error) {
+func findKind(path string, o Options) (finding, error) {
 	c, err := readContent(path)
 	if err != nil {
 		return finding{}, err
 	}
 	format := signature.Identify(c.head, c.tail)
 	if o.Kind != "" {
-		return c.forced(o.Kind, format)
+		return c.forcedFinding(o.Kind, format)
 	}
-	claim := c.claim()
+	claim := c.kindByName()
 	switch kind := kinds[format]; {
-	case o.RecordedRaw || c.recorded():
-		return c.isRecorded(format), nil
+	case o.RecordedRaw || c.isRecordedRaw():
+		return c.recordedFinding(format), nil
 	case strings.HasSuffix(strings.ToLower(filepath.Base(path)), "-flat.vmdk"):
-		return finding{}, c.isFlat()
+		return finding{}, c.flatDataError()
 	case c.device && kind == VMDK:
 		return finding{}, fault.New(fault.Unsupported, "%s is a block device, but its content is VMDK", path).
 			WithHint("copy it into a file to read it as VMDK; if it is the raw disk of a guest: --from raw")
 	case kind != "":
-		return c.found(kind, format, claim), nil
+		return c.contentFinding(kind, format, claim), nil
 	case format != "":
 		return finding{}, signature.Refuse(path, c.head, c.tail)
 	case claim == Raw:
@@ -119,23 +121,23 @@ func find(path string, o Options) (finding, error) {
 		WithHint("if it holds the bytes of a disk without any header: --from raw")
 }
 
-// claim returns the format that the name of the file claims; empty if it claims none.
-func (c content) claim() Kind {
+// kindByName returns the format that the name claims, "" if it claims none. A block device claims Raw.
+func (c content) kindByName() Kind {
 	if c.device {
 		return Raw
 	}
-	return named[strings.ToLower(filepath.Ext(c.path))]
+	return kindsByName[strings.ToLower(filepath.Ext(c.path))]
 }
 
-// recorded reports whether decamp wrote the file as a raw image: the manifest beside it is of a
-// disk of its size. A qcow2 image that decamp writes is longer than its disk.
-func (c content) recorded() bool {
+// isRecordedRaw reports whether decamp wrote the file as a raw image: the manifest beside it is of a
+// disk of its size. A qcow2 image of decamp is longer than its disk.
+func (c content) isRecordedRaw() bool {
 	info, err := manifest.ReadInfo(c.path + ".manifest")
 	return err == nil && info.Size == c.size
 }
 
-// isRecorded returns raw, whatever the guest has written to its disk.
-func (c content) isRecorded(format signature.Format) finding {
+// recordedFinding returns Raw, with a warning if the guest's data looks like another format.
+func (c content) recordedFinding(format signature.Format) finding {
 	f := finding{kind: Raw}
 	if format != "" {
 		f.warning = fmt.Sprintf("%s begins or ends like a file of the format %s, but decamp wrote it as a raw image: it is read as raw", c.path, format)
@@ -143,9 +145,9 @@ func (c content) isRecorded(format signature.Format) finding {
 	return f
 }
 
-// forced returns the format that the user asked for, unless the file is of another one. Raw is
-// never refused: only the user knows what a guest has written to the beginning of its disk.
-func (c content) forced(asked Kind, format signature.Format) (finding, error) {
+// forcedFinding returns the format that the user requested. It fails if the content has another format.
+// It never refuses Raw, because only the user can know what a guest wrote to the beginning of its disk.
+func (c content) forcedFinding(asked Kind, format signature.Format) (finding, error) {
 	f := finding{kind: asked}
 	switch {
 	case format == "" || kinds[format] == asked:
@@ -157,9 +159,9 @@ func (c content) forced(asked Kind, format signature.Format) (finding, error) {
 	return f, nil
 }
 
-// found returns the format of the content, with a warning if the name claims another one.
-func (c content) found(kind Kind, format signature.Format, claim Kind) finding {
-	f := finding{kind: kind, alone: claim == Raw}
+// contentFinding returns the format of the content, with a warning if the name claims another one.
+func (c content) contentFinding(kind Kind, format signature.Format, claim Kind) finding {
+	f := finding{kind: kind, noOthers: claim == Raw}
 	if claim == "" || claim == kind {
 		return f
 	}
@@ -173,14 +175,15 @@ func (c content) found(kind Kind, format signature.Format, claim Kind) finding {
 	return f
 }
 
-// isFlat is the error for the data file of a flat VMDK. Its bytes are the guest's: a signature
-// in it means nothing.
-func (c content) isFlat() error {
+// flatDataError returns the error for the data file of a flat VMDK. Its bytes are written by the guest,
+// so a signature in it has no meaning.
+func (c content) flatDataError() error {
 	descriptor := c.path[:len(c.path)-len("-flat.vmdk")] + filepath.Ext(c.path)
 	return fault.New(fault.Invalid, "%s holds the bytes of a VMDK, its descriptor is another file", c.path).
 		WithHint("name the descriptor %s; if it is lost: --from raw", descriptor)
 }
 
+// openFault adds kind and remedy to an error of opening a file.
 func openFault(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

@@ -8,37 +8,37 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// A Layer is one disk of a chain, as people and scripts are shown it.
+// A Layer describes one disk of a chain, for users and scripts.
 type Layer struct {
-	Name       string   `json:"name"`
+	Name       string   `json:"name"`                 // name of the file that was opened
 	CreateType string   `json:"createType,omitempty"` // createType of the descriptor
-	Format     string   `json:"format"`
-	Size       int64    `json:"size"`                // bytes
-	Grain      int64    `json:"grain,omitempty"`     // bytes: VMDK's grain, qcow2's cluster
-	CID        string   `json:"cid,omitempty"`       // eight hex digits
-	ParentCID  string   `json:"parentCID,omitempty"` // empty for a base
-	Extents    []Extent `json:"extents,omitempty"`
-	Usage      *Usage   `json:"usage,omitempty"` // nil if unknown
+	Format     string   `json:"format"`               // format of the first extent with a file
+	Size       int64    `json:"size"`                 // bytes
+	Grain      int64    `json:"grain,omitempty"`      // bytes: VMDK's grain, qcow2's cluster
+	CID        string   `json:"cid,omitempty"`        // eight hex digits
+	ParentCID  string   `json:"parentCID,omitempty"`  // empty for a base
+	Extents    []Extent `json:"extents,omitempty"`    // extents in the order of the disk; empty for qcow2 and raw
+	Usage      *Usage   `json:"usage,omitempty"`      // nil if unknown
 }
 
 // An Extent is a piece of a layer, with or without a separate file.
 type Extent struct {
-	Off    int64  `json:"off"`
-	Len    int64  `json:"len"`
-	Format string `json:"format"`
-	File   string `json:"file,omitempty"`
+	Off    int64  `json:"off"`            // offset on the layer's disk in bytes
+	Len    int64  `json:"len"`            // length in bytes
+	Format string `json:"format"`         // format of the file
+	File   string `json:"file,omitempty"` // name of the file; empty if the extent reads as zeros
 }
 
-// Usage counts the bytes of a layer or of the whole disk by kind.
+// A Usage counts the bytes of a layer or of the whole disk by kind.
 type Usage struct {
-	Data   int64 `json:"data"`             // bytes that lie in a file
-	Zero   int64 `json:"zero"`             // bytes known to be zeros
-	Absent int64 `json:"absent,omitempty"` // bytes left to the parent
-	Runs   int64 `json:"runs"`             // pieces, neighbours of one kind and place counted as one
+	Data   int64 `json:"data"`             // bytes in a file
+	Zero   int64 `json:"zero"`             // bytes that are known to be zeros
+	Absent int64 `json:"absent,omitempty"` // bytes that the parent has
+	Runs   int64 `json:"runs"`             // number of contiguous pieces of one kind
 }
 
-// Layers describes the disk's layers, the youngest first, and counts what each holds: that
-// reads all tables.
+// Layers describes the layers of the disk, the youngest first. For a VMDK it reads all tables to count
+// the usage.
 func (f *File) Layers(ctx context.Context) ([]Layer, error) {
 	switch f.Kind {
 	case VMDK:
@@ -49,6 +49,7 @@ func (f *File) Layers(ctx context.Context) ([]Layer, error) {
 	return []Layer{{Name: f.Path, Format: string(Raw), Size: f.Size()}}, nil
 }
 
+// vmdkLayers describes the layers of a VMDK with their usage.
 func (f *File) vmdkLayers(ctx context.Context) ([]Layer, error) {
 	var out []Layer
 	files := f.vmdk.Files()
@@ -64,6 +65,7 @@ func (f *File) vmdkLayers(ctx context.Context) ([]Layer, error) {
 	return out, nil
 }
 
+// describeVMDK converts the description of a layer. files are the names by Part.File.
 func describeVMDK(v vmdk.Layer, files []string) Layer {
 	l := Layer{Name: v.Name, CreateType: v.CreateType, Format: string(v.Format), Size: v.Size, Grain: v.Grain}
 	if v.Descriptor != nil {
@@ -82,7 +84,7 @@ func describeVMDK(v vmdk.Layer, files []string) Layer {
 	return l
 }
 
-// usageOf counts layer i.
+// usageOf counts the bytes of layer i, whose disk has size bytes.
 func (f *File) usageOf(ctx context.Context, i int, size int64) (u Usage, err error) {
 	err = f.vmdk.LayerRuns(ctx, i, disk.Range{Len: size}, func(r vmdk.Run) bool {
 		u.Runs++
@@ -99,6 +101,7 @@ func (f *File) usageOf(ctx context.Context, i int, size int64) (u Usage, err err
 	return u, err
 }
 
+// qcow2Layers describes the files of a qcow2 chain without their usage.
 func (f *File) qcow2Layers() []Layer {
 	var out []Layer
 	for _, l := range f.qcow2.Layers() {
@@ -107,10 +110,10 @@ func (f *File) qcow2Layers() []Layer {
 	return out
 }
 
-// usageWindow is how much is described at once.
+// usageWindow is the number of bytes whose extents one call requests.
 const usageWindow = 1 << 30
 
-// Usage counts what the disk as a whole reads as.
+// Usage counts the bytes of the whole disk. Nothing is absent.
 func (f *File) Usage(ctx context.Context) (u Usage, err error) {
 	last := disk.Kind(255)
 	for off := int64(0); off < f.Size(); off += usageWindow {

@@ -13,32 +13,33 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// record notes what a disk's files are when they are opened. It is a vmdk.Files.
-type record struct {
-	from vmdk.Files
+// A fileRecord records the files of a disk when they are opened. It is a vmdk.Files, and safe for
+// concurrent use.
+type fileRecord struct {
+	from vmdk.Files // source of the files
 
-	mu   sync.Mutex
-	seen strings.Builder
+	mu   sync.Mutex      // guards seen
+	seen strings.Builder // one line for each file: name, size and modification time
 }
 
-// Open opens a file of from, and notes it.
-func (r *record) Open(ctx context.Context, name string) (disk.Source, error) {
+// Open opens a file of from and records it.
+func (r *fileRecord) Open(ctx context.Context, name string) (disk.Source, error) {
 	src, err := r.from.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if f, ok := src.(interface{ Stat() (os.FileInfo, error) }); ok {
-		r.note(name)(f.Stat())
+		r.addStat(name)(f.Stat())
 	}
 	return src, nil
 }
 
-// stat notes the file at path.
-func (r *record) stat(path string) { r.note(path)(os.Stat(path)) }
+// addFile records the file at path.
+func (r *fileRecord) addFile(path string) { r.addStat(path)(os.Stat(path)) }
 
-// note takes the result of a Stat. A file that cannot be looked at now will be another
-// one next time.
-func (r *record) note(name string) func(os.FileInfo, error) {
+// addStat returns a function that records the result of a Stat. If the Stat failed, the digest differs
+// from that of a later, successful one.
+func (r *fileRecord) addStat(name string) func(os.FileInfo, error) {
 	return func(info os.FileInfo, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -50,8 +51,8 @@ func (r *record) note(name string) func(os.FileInfo, error) {
 	}
 }
 
-// sum is a short digest of all that was noted.
-func (r *record) sum() string {
+// digest returns a short digest of all recorded files in hex.
+func (r *fileRecord) digest() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.seen.String()))

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what a file system has, in bytes.
+// Space is the space of a file system, in bytes.
 type Space struct {
-	Size      int64
-	Free      int64
+	Size      int64 // size of the file system
+	Free      int64 // free space, including the part that is reserved for root
 	Available int64 // part of Free that is not reserved for root
 }
 
@@ -25,7 +25,7 @@ func At(folder string) (Space, error) {
 	return Of(&st), nil
 }
 
-// Of returns the space in the result of a statfs.
+// Of returns the space in the result of statfs.
 func Of(st *unix.Statfs_t) Space {
 	block := int64(st.Frsize)
 	if block == 0 { // the file system has no fragments

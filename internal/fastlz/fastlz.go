@@ -1,23 +1,22 @@
-// Package fastlz decodes FastLZ blocks, as ESXi sends them over NFC: one block in one
-// call, from a whole compressed buffer into a whole output buffer.
+// Package fastlz decodes FastLZ blocks, as ESXi sends them over NFC. One call decodes one block,
+// from a whole compressed buffer into a whole output buffer.
 //
 // # The format
 //
-// A block is a sequence of instructions. The first byte's top three bits are the level
-// less one; its low five bits are the first instruction, a run of literals. After it:
+// A block is a sequence of instructions. The top three bits of the first byte are the level minus
+// one. Its low five bits are the first instruction, a run of literals. After it:
 //
 //	000nnnnn                  n+1 literal bytes follow
 //	lllddddd [more] dddddddd  copy l+2 bytes from distance d+1 before; l = 7: more length follows
 //
-// More length is one byte at level 1; at level 2 bytes are added up to the first that is
-// not 255. At level 2 a distance of all ones is followed by two more bytes, big-endian,
-// to which 8192 is added. The format is public (FastLZ, MIT); the level 2 test vector was
-// made with its C library.
+// At level 1, more length is one byte. At level 2, bytes are added up to the first that is not 255,
+// and a distance of all ones is followed by two more bytes, big-endian, to which 8192 is added. The
+// format is public (FastLZ, MIT); the test vector of level 2 was made with its C library.
 //
-// # What it promises
+// # Guarantees
 //
-// It never reads outside src nor writes outside dst, whatever src holds, and allocates
-// nothing. On an error dst holds anything.
+// The package never reads outside src or writes outside dst, whatever src contains. It does not
+// allocate. After an error the content of dst is undefined.
 package fastlz
 
 import (
@@ -25,50 +24,49 @@ import (
 	"fmt"
 )
 
-// ErrCorrupt is part of every error: src is no FastLZ block of len(dst) bytes.
+// ErrCorrupt is wrapped by every error: src is no FastLZ block of len(dst) bytes.
 var ErrCorrupt = errors.New("invalid FastLZ data")
 
 const (
-	levelShift  = 5    // position of the level in the first byte
-	runMask     = 0x1f // mask of the first run of literals in the first byte
-	firstMatch  = 1 << 5
-	matchExtra  = 2       // a match of length field 1 is 3 bytes
-	longMatch   = 7       // more length follows
-	moreLength  = 255     // at level 2 a further length byte follows
-	nearWindow  = 1 << 13 // distances that fit the instruction
-	farDistance = nearWindow
+	levelShift  = 5          // position of the level in the first byte
+	runMask     = 0x1f       // mask of the first instruction in the first byte, which is a run of literals
+	firstMatch  = 1 << 5     // smallest instruction that is a match
+	matchExtra  = 2          // difference between the length of a match and its field
+	longMatch   = 7          // length field after which more length follows
+	moreLength  = 255        // length byte after which another one follows, at level 2
+	nearWindow  = 1 << 13    // distances up to this fit into an instruction
+	farDistance = nearWindow // added to a distance of two more bytes, at level 2
 )
 
-// Decode fills dst from src. A block that holds less or more than len(dst) bytes is
-// corrupt.
+// Decode fills dst from src. A block that contains less or more than len(dst) bytes is an error.
 func Decode(dst, src []byte) error {
 	if len(src) == 0 {
-		return corrupt(0, "the block is empty")
+		return corruptAt(0, "the block is empty")
 	}
 	level := src[0]>>levelShift + 1
 	if level > 2 {
-		return corrupt(0, "level %d", level)
+		return corruptAt(0, "level %d", level)
 	}
-	d := decoder{dst: dst, src: src, at: 1, two: level == 2}
-	return d.run(src[0] & runMask)
+	d := decoder{dst: dst, src: src, at: 1, level2: level == 2}
+	return d.decodeBlock(src[0] & runMask)
 }
 
-// decoder is one Decode under way.
+// A decoder is the state of one Decode.
 type decoder struct {
 	dst, src []byte
-	at       int // position in src
-	out      int // position in dst
-	two      bool
+	at       int  // position in src
+	out      int  // position in dst
+	level2   bool // the block has level 2
 }
 
-// run executes instructions from op on until src ends.
-func (d *decoder) run(op byte) error {
+// decodeBlock executes instructions until src ends. op is the first one.
+func (d *decoder) decodeBlock(op byte) error {
 	for {
 		var err error
 		if op < firstMatch {
-			err = d.literals(int(op) + 1)
+			err = d.copyLiterals(int(op) + 1)
 		} else {
-			err = d.match(op)
+			err = d.copyMatch(op)
 		}
 		switch {
 		case err != nil:
@@ -76,16 +74,17 @@ func (d *decoder) run(op byte) error {
 		case d.at == len(d.src) && d.out == len(d.dst):
 			return nil
 		case d.at == len(d.src):
-			return corrupt(d.at, "it ends after %d of %d bytes", d.out, len(d.dst))
+			return corruptAt(d.at, "it ends after %d of %d bytes", d.out, len(d.dst))
 		}
 		op = d.src[d.at]
 		d.at++
 	}
 }
 
-func (d *decoder) literals(n int) error {
+// copyLiterals copies n bytes from src.
+func (d *decoder) copyLiterals(n int) error {
 	if n > len(d.src)-d.at || n > len(d.dst)-d.out {
-		return corrupt(d.at, "%d literals do not fit", n)
+		return corruptAt(d.at, "%d literals do not fit", n)
 	}
 	copy(d.dst[d.out:d.out+n], d.src[d.at:])
 	d.at += n
@@ -93,76 +92,78 @@ func (d *decoder) literals(n int) error {
 	return nil
 }
 
-func (d *decoder) match(op byte) error {
+// copyMatch executes a match instruction.
+func (d *decoder) copyMatch(op byte) error {
 	n := int(op>>levelShift) + matchExtra
 	if op>>levelShift == longMatch {
-		more, err := d.length()
+		more, err := d.readLength()
 		if err != nil {
 			return err
 		}
 		n += more
 	}
-	distance, err := d.distance(int(op&runMask) << 8)
+	distance, err := d.readDistance(int(op&runMask) << 8)
 	if err != nil {
 		return err
 	}
 	if distance > d.out || n > len(d.dst)-d.out {
-		return corrupt(d.at, "a match of %d bytes from %d before does not fit", n, distance)
+		return corruptAt(d.at, "a match of %d bytes from %d before does not fit", n, distance)
 	}
-	d.repeat(distance, n)
+	d.copyRepeated(distance, n)
 	return nil
 }
 
-// length reads the rest of a long match's length. It stops as soon as the sum is more
-// than dst could hold.
-func (d *decoder) length() (sum int, err error) {
+// readLength reads the rest of the length of a long match. It stops when the sum is larger than dst.
+func (d *decoder) readLength() (sum int, err error) {
 	for {
-		b, err := d.next()
+		b, err := d.nextByte()
 		if err != nil {
 			return 0, err
 		}
 		sum += int(b)
-		if !d.two || b != moreLength || sum > len(d.dst) {
+		if !d.level2 || b != moreLength || sum > len(d.dst) {
 			return sum, nil
 		}
 	}
 }
 
-// distance reads the rest of a distance whose upper bits are high.
-func (d *decoder) distance(high int) (int, error) {
-	low, err := d.next()
+// readDistance reads the rest of a distance. high are its upper bits.
+func (d *decoder) readDistance(high int) (int, error) {
+	low, err := d.nextByte()
 	if err != nil {
 		return 0, err
 	}
 	near := high + int(low) + 1
-	if !d.two || near != nearWindow {
+	if !d.level2 || near != nearWindow {
 		return near, nil
 	}
 	if len(d.src)-d.at < 2 {
-		return 0, corrupt(d.at, "it ends within a distance")
+		return 0, corruptAt(d.at, "it ends within a distance")
 	}
 	far := int(d.src[d.at])<<8 | int(d.src[d.at+1])
 	d.at += 2
 	return far + farDistance, nil
 }
 
-func (d *decoder) next() (byte, error) {
+// nextByte returns the next byte of an instruction.
+func (d *decoder) nextByte() (byte, error) {
 	if d.at == len(d.src) {
-		return 0, corrupt(d.at, "it ends within a match")
+		return 0, corruptAt(d.at, "it ends within a match")
 	}
 	d.at++
 	return d.src[d.at-1], nil
 }
 
-// repeat copies n bytes from distance before. If they overlap the output, each copy doubles the
+// copyRepeated copies n bytes from distance before. If the two ranges overlap, each copy doubles the
 // available bytes.
-func (d *decoder) repeat(distance, n int) {
+func (d *decoder) copyRepeated(distance, n int) {
 	from, end := d.out-distance, d.out+n
 	for d.out < end {
 		d.out += copy(d.dst[d.out:end], d.dst[from:d.out])
 	}
 }
 
-func corrupt(at int, format string, args ...any) error {
+// corruptAt returns an error with the position in src.
+func corruptAt(at int, format string, args ...any) error {
 	return fmt.Errorf("%w at %d: %s", ErrCorrupt, at, fmt.Sprintf(format, args...))
 }

@@ -30,6 +30,7 @@ const (
 	Changed                 // a published image was written to since, as by a VM that was started
 )
 
+// kindNames are the names by Kind. They are part of the --json output.
 var kindNames = [...]string{
 	"internal", "transient", "unreachable", "denied", "not-found", "conflict",
 	"unsupported", "corrupt", "full", "invalid", "canceled", "changed",
@@ -54,19 +55,22 @@ func KindNamed(name string) Kind {
 }
 
 // ErrLogin is wrapped by Denied errors of a refused login, or of one that was not tried after a
-// refusal. The permissions of the account are unknown then. More logins can lock the account.
+// refusal. The permissions of the account are unknown then. Further logins could lock the account.
 var ErrLogin = errors.New("login refused")
 
 // Error is an error with a Kind and usually a remedy.
 type Error struct {
-	Kind Kind
+	Kind Kind   // classification for the caller
 	Hint string // remedy: a sentence or a command; may be empty
 	Err  error  // cause
 
-	login bool // whether the error wraps ErrLogin
+	login bool // the error wraps ErrLogin
 }
 
+// Error returns the message of the cause, without the remedy.
 func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 // New returns an error of kind k, formatted as fmt.Errorf does (%w wraps).
@@ -80,16 +84,16 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return e
 }
 
-// OfLogin makes e an ErrLogin, in the words it has, and returns e.
+// OfLogin makes errors.Is(e, ErrLogin) true without changing the message, and returns e.
 func (e *Error) OfLogin() *Error {
 	e.login = true
 	return e
 }
 
-// Is has errors.Is find an ErrLogin.
+// Is reports whether target is ErrLogin and e is an error of a login. errors.Is calls it.
 func (e *Error) Is(target error) bool { return target == ErrLogin && e.login }
 
-// Wrap gives err a kind. It returns nil for a nil err.
+// Wrap returns err with a kind. It returns nil for a nil err.
 func Wrap(k Kind, err error) error {
 	if err == nil {
 		return nil
@@ -134,9 +138,9 @@ func HintOf(err error) string {
 	return ""
 }
 
-// ExitCode returns the process exit status for err: 0 for nil, and one fixed number
-// per Kind so that scripts can tell a full disk from a wrong password. The numbers
-// are part of the command line's contract and never change meaning.
+// ExitCode returns the exit status of the process for err: 0 for nil, and one number for each Kind, so
+// that scripts can distinguish a full disk from a wrong password. The numbers are part of the command
+// line's interface, and never change their meaning.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0
@@ -144,6 +148,7 @@ func ExitCode(err error) int {
 	return exitCodes[KindOf(err)]
 }
 
+// exitCodes are the exit statuses by Kind.
 var exitCodes = map[Kind]int{
 	Internal:    1,
 	Invalid:     2, // the exit code of shells and cobra for wrong usage
@@ -159,7 +164,7 @@ var exitCodes = map[Kind]int{
 	Canceled:    130, // 128 + SIGINT
 }
 
-// OneLine joins the lines that errors.Join puts between errors.
+// OneLine replaces the line breaks that errors.Join adds by "; ".
 func OneLine(s string) string {
 	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
 }

@@ -5,29 +5,29 @@ import (
 	"unicode"
 )
 
-// MaxLine is how much of foreign words Line repeats, in bytes.
+// MaxLine is the largest length of the result of Line in bytes, without the ellipsis.
 const MaxLine = 1000
 
-// Line makes foreign words, such as what a server answers, one line of bounded length and of printable
-// characters.
+// Line converts foreign text, such as the answer of a server, to one line of limited length and
+// printable characters.
 func Line(s string) string {
 	s = s[:min(len(s), 4*MaxLine)]
-	s = strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, "?"))), " ")
+	s = strings.Join(strings.Fields(strings.Map(toPrintable, strings.ToValidUTF8(s, "?"))), " ")
 	if len(s) > MaxLine {
 		s = strings.ToValidUTF8(s[:MaxLine], "") + "…"
 	}
 	return s
 }
 
-func printable(r rune) rune {
+// toPrintable returns r, or a blank if r cannot be printed.
+func toPrintable(r rune) rune {
 	if !unicode.IsPrint(r) {
 		return ' '
 	}
 	return r
 }
 
-// Quote writes a word so that a shell reads it back as it is: for the commands in
-// remedies.
+// Quote quotes a word for a shell. Commands in remedies use it.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:@%+=,", r)

@@ -10,32 +10,32 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// An Amendment is what a few chunks of an image are to hold instead.
+// An Amendment replaces the content of a few chunks of an image.
 type Amendment struct {
 	Source disk.Source // source of the whole disk; only the chunks are read
 	Chunks []int64     // numbers of the chunks, in order, each once
 }
 
-// Amend gives the finished image that content, and its manifest the hashes and the root of it,
-// which it returns. The rest of the image has to be on the manifest, or it is fault.Corrupt.
+// Amend writes the chunks of a into the finished image, and their hashes into its manifest. It returns
+// the new root. The manifest must list all other chunks, else Amend fails with fault.Corrupt.
 //
-// The chunks are off the manifest before the first byte of them changes, and back once they are
-// synced. What dies in between leaves a manifest that is not sealed, and lacks no other chunks:
-// Amend with the same Amendment goes on. In the end the chunks are read back from the medium; a
-// bad one is off the manifest again.
+// The chunks are removed from the manifest before their first byte changes, and added after the sync. A
+// crash in between leaves an unsealed manifest that lacks only these chunks: Amend with the same
+// Amendment continues. At the end the chunks are read back from the medium, and a bad one is removed
+// from the manifest again.
 func (j Job) Amend(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
-	if err := j.withdraw(a.Chunks); err != nil {
+	if err := j.dropChunks(a.Chunks); err != nil {
 		return root, err
 	}
 	j.Source = nil // the verified chunks differ from the source now
-	if root, err = j.put(ctx, a); err != nil {
+	if root, err = j.writeAmendment(ctx, a); err != nil {
 		return root, err
 	}
 	return root, j.readBack(ctx, a.Chunks)
 }
 
-// withdraw removes chunks from the manifest, so that the image counts as incomplete.
-func (j Job) withdraw(chunks []int64) (err error) {
+// dropChunks removes chunks from the manifest, so that the image counts as incomplete.
+func (j Job) dropChunks(chunks []int64) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
 		return err
@@ -44,17 +44,18 @@ func (j Job) withdraw(chunks []int64) (err error) {
 	return log.DropAll(chunks)
 }
 
-func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
-	c, err := j.open(ctx)
+// writeAmendment writes the chunks, syncs the image, completes the manifest and seals it.
+func (j Job) writeAmendment(ctx context.Context, a Amendment) (root manifest.Hash, err error) {
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return root, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if c.Log.Missing() != int64(len(a.Chunks)) {
-		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: not all of it is proven", j.Path, c.Log.Missing(), len(a.Chunks)).
+		return root, fault.New(fault.Corrupt, "image %s lacks %d chunks, expected %d: the manifest does not list all of it", j.Path, c.Log.Missing(), len(a.Chunks)).
 			WithHint("run the same command again: it copies the missing chunks")
 	}
-	runs, err := a.write(ctx, j.Info, c.Target)
+	runs, err := a.writeChunks(ctx, j.Info, c.Target)
 	if err != nil {
 		return root, fmt.Errorf("write to the image: %w", err)
 	}
@@ -64,11 +65,11 @@ func (j Job) put(ctx context.Context, a Amendment) (root manifest.Hash, err erro
 	if err := c.Log.Append(ctx, runs); err != nil {
 		return root, err
 	}
-	return c.complete(ctx)
+	return c.finishAndSeal(ctx)
 }
 
-// write writes the chunks, and returns what the manifest is to say of them.
-func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
+// writeChunks writes the chunks to t, and returns their runs for the manifest.
+func (a Amendment) writeChunks(ctx context.Context, info manifest.Info, t disk.Target) ([]manifest.Run, error) {
 	b := disk.AlignedMemory(manifest.ChunkSize)
 	var runs []manifest.Run
 	for _, chunk := range a.Chunks {
@@ -77,7 +78,7 @@ func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target)
 		if err := a.Source.ReadAt(ctx, p, r.Off); err != nil {
 			return nil, err
 		}
-		if err := putSparse(ctx, t, p, r.Off); err != nil {
+		if err := writeSparse(ctx, t, p, r.Off); err != nil {
 			return nil, err
 		}
 		runs = append(runs, manifest.Run{First: chunk, Hashes: []manifest.Hash{manifest.HashOf(p)}})
@@ -85,12 +86,12 @@ func (a Amendment) write(ctx context.Context, info manifest.Info, t disk.Target)
 	return runs, nil
 }
 
-// zeroGrain is the smallest run of zeros that is kept out of an image, in bytes: a qcow2 cluster.
+// zeroGrain is the smallest run of zeros that is not written to an image, in bytes: a qcow2 cluster.
 const zeroGrain = 64 << 10
 
-// putSparse writes p at off, a multiple of zeroGrain. What is zeros has no room in the image: a guest's
-// file system that was trimmed is mostly that.
-func putSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
+// writeSparse writes p at off, a multiple of zeroGrain. Runs of zeros are not written, because a
+// trimmed file system of a guest has many of them.
+func writeSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
 	for len(p) > 0 {
 		zeros := disk.AllZero(p[:min(zeroGrain, len(p))])
 		n := min(zeroGrain, len(p))
@@ -111,7 +112,7 @@ func putSparse(ctx context.Context, t disk.Target, p []byte, off int64) error {
 	return nil
 }
 
-// readBack compares chunks of the finished image with its manifest, from the medium.
+// readBack compares chunks of the finished image with its manifest. It reads them from the medium.
 func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
@@ -124,7 +125,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
 	if _, err := checkTables(ctx, src, j.Info.Size); err != nil {
-		return j.reopen(err)
+		return j.reopenDamaged(err)
 	}
 	fresh := map[int64]bool{}
 	for _, c := range chunks {
@@ -132,7 +133,7 @@ func (j Job) readBack(ctx context.Context, chunks []int64) (err error) {
 	}
 	report, err := manifest.Verify(ctx, src, s, manifest.VerifyOptions{MaxBad: maxBad, Proven: func(c int64) bool { return !fresh[c] }})
 	if report.BadChunks > 0 {
-		return j.distrust(report, err)
+		return j.dropBadChunks(report, err)
 	}
 	return err
 }

@@ -1,28 +1,27 @@
-// Package image is one disk in a file on our side: raw or qcow2, with its manifest
+// Package image fills and verifies the image of one disk: a raw or qcow2 file with its manifest
 // beside it.
 //
 // # Terms
 //
-// An image is unfinished until its target was finished and its manifest sealed; a Job
-// says which disk it is to hold and brings it there, over as many attempts as it takes.
-// A Place is where the image is opened: File is one on a file system.
+// An image is unfinished until its target is finished and its manifest sealed. A Job describes
+// the disk and fills the image, with as many attempts as necessary. A Place opens the image; File
+// is a Place on a file system.
 //
-// # What is promised
+// # Guarantees
 //
-// A manifest never lists a chunk that the image may not hold:
+// A manifest never lists a chunk that the image may not contain:
 //
-//	image    manifest             then
-//	new      any                  the manifest is made anew
-//	there    of this disk         what it lists is trusted, after a sample was checked
-//	there    of another, damaged  it is made anew, and everything is copied again
-//	there    none                 likewise
-//	smaller  of this disk, which  both grow: the image, then the manifest
+//	image    manifest             action
+//	new      any                  the manifest is replaced by an empty one
+//	exists   of this disk         listed chunks are used, after a sample was checked
+//	exists   of another, damaged  the manifest is replaced, and the whole disk is copied
+//	exists   missing              likewise
+//	smaller  of this disk, which  both are enlarged: the image, then the manifest
 //	         was smaller, too
 //
-// The image is finished first and the manifest sealed after that, so a sealed manifest
-// says that the image beside it is finished. A finished image is not opened for writing
-// again: that would make it an unfinished one beside a manifest that says otherwise,
-// should a crash come then. (One whose disk grew is: its manifest is of a smaller disk, and
-// says nothing of this one until it grew, too, which opens it again. One whose tables are
-// damaged is, by Verify, which finds such an image to be damaged, too.)
+// The image is finished before the manifest is sealed. Therefore the image beside a sealed
+// manifest is finished. A finished image is not opened for writing again, because a crash would
+// leave an unfinished image beside a sealed manifest. There are two exceptions. If the disk has
+// grown, the manifest belongs to the smaller disk, and its own growth opens it again. If Verify
+// finds damaged tables, it makes the image unfinished, and finds it damaged again after a crash.
 package image

@@ -13,58 +13,62 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Draft is a File that grows beside its final name, as PATH.partial with a manifest
-// PATH.partial.manifest, until Publish gives both their names. An image under its final
-// name is complete, with its manifest beside it, always:
+// A Draft is a File that is filled under a temporary name beside its final name: PATH.partial with the
+// manifest PATH.partial.manifest. Publish gives both their final names. An image under its final name
+// is always complete, with its manifest beside it:
 //
-//	x.partial  x.partial.manifest    growing, or complete
-//	x.ready    x.partial.manifest    being published
-//	x.ready    x.manifest            likewise: the manifest is that of x.ready
-//	x          x.manifest            published
+//	x.partial  x.partial.manifest  unfinished, or complete
+//	x.ready    x.partial.manifest  being published
+//	x.ready    x.manifest          being published: the manifest is that of x.ready
+//	x          x.manifest          published
 //
-// Without the name in between, a manifest of an earlier x could be taken for that of an
-// x.partial which a crash left without any.
+// Without the intermediate name, the manifest of an earlier x could be mistaken for that of an
+// x.partial without a manifest, which a crash may leave.
 type Draft struct {
-	Final   File
-	Replace bool // an image that is there may be replaced
+	Final   File // image under its final name
+	Replace bool // replace an image that exists under the final name
 }
 
-// File is the image under its temporary name.
+// File returns the image under its temporary name.
 func (d Draft) File() File {
 	f := d.Final
 	f.Path += ".partial"
 	return f
 }
 
-// Manifest is the path of the temporary image's manifest.
+// Manifest returns the path of the temporary image's manifest.
 func (d Draft) Manifest() string { return manifestOf(d.File().Path) }
 
+// manifestOf returns the path of the manifest of the image at path.
 func manifestOf(path string) string { return path + ".manifest" }
 
-func (d Draft) ready() string { return d.Final.Path + ".ready" }
+// readyPath returns the name of the image while it is published.
+func (d Draft) readyPath() string { return d.Final.Path + ".ready" }
 
-// Prepare looks whether the final name can be had: fault.Conflict if it is taken. If a
-// crash came while the image was published, it is a draft again.
+// Prepare fails with fault.Conflict if the final name is taken. If a crash interrupted Publish, Prepare
+// makes the image a draft again.
 func (d Draft) Prepare() error {
 	if err := d.checkFinal(); err != nil {
 		return err
 	}
-	if !exists(d.ready()) {
+	if !pathExists(d.readyPath()) {
 		return nil
 	}
-	return d.takeBack()
+	return d.restoreDraft()
 }
 
-// takeBack undoes as much of Publish as was done before the last rename.
-func (d Draft) takeBack() error {
-	if !exists(d.Manifest()) {
+// restoreDraft reverts the renames of Publish before the last one.
+func (d Draft) restoreDraft() error {
+	if !pathExists(d.Manifest()) {
 		if err := os.Rename(manifestOf(d.Final.Path), d.Manifest()); err != nil {
 			return ioFault(err)
 		}
 	}
-	return ioFault(os.Rename(d.ready(), d.File().Path))
+	return ioFault(os.Rename(d.readyPath(), d.File().Path))
 }
 
+// checkFinal fails if the final name is taken and Replace is false, if it is not a regular file, or if
+// its folder is missing.
 func (d Draft) checkFinal() error {
 	info, err := os.Lstat(d.Final.Path)
 	switch {
@@ -73,33 +77,35 @@ func (d Draft) checkFinal() error {
 	case err != nil:
 		return ioFault(err)
 	case !info.Mode().IsRegular():
-		return fault.New(fault.Conflict, "%s is there and is no file", d.Final.Path).
+		return fault.New(fault.Conflict, "%s exists and is not a file", d.Final.Path).
 			WithHint("name a file that decamp may create")
 	case !d.Replace:
-		return occupied(d.Final.Path)
+		return existsError(d.Final.Path)
 	}
 	return nil
 }
 
+// checkFolder fails with fault.NotFound if the folder of the image is missing.
 func (d Draft) checkFolder() error {
 	folder := filepath.Dir(d.Final.Path)
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return fault.New(fault.NotFound, "there is no folder %s", folder).WithHint("mkdir -p %s", folder)
+		return fault.New(fault.NotFound, "folder %s does not exist", folder).WithHint("mkdir -p %s", folder)
 	}
 	return nil
 }
 
-func occupied(path string) error {
-	return fault.New(fault.Conflict, "%s exists already", path).
+// existsError returns the fault.Conflict error for a final name that is taken.
+func existsError(path string) error {
+	return fault.New(fault.Conflict, "%s already exists", path).
 		WithHint("choose another name, or replace it with --force")
 }
 
-// Publish gives the manifest its name, then the image: as of then it is there. Both are
-// durable on return. They must be closed.
+// Publish gives the manifest and then the image their final names. Both are durable on return. They
+// must be closed before. After an error they are a draft again, if possible.
 func (d Draft) Publish() error {
-	err := d.publish()
-	if err != nil && exists(d.ready()) {
-		err = errors.Join(err, d.takeBack())
+	err := d.renameFiles()
+	if err != nil && pathExists(d.readyPath()) {
+		err = errors.Join(err, d.restoreDraft())
 	}
 	if err != nil {
 		return fmt.Errorf("publish image: %w", err)
@@ -107,48 +113,52 @@ func (d Draft) Publish() error {
 	return nil
 }
 
-func (d Draft) publish() error {
-	if exists(d.Final.Path) && !d.Replace {
-		return occupied(d.Final.Path) // before the manifest beside it is replaced
+// renameFiles makes the renames of Publish in order, with a sync of the folder after each.
+func (d Draft) renameFiles() error {
+	if pathExists(d.Final.Path) && !d.Replace {
+		return existsError(d.Final.Path) // before the manifest beside it is replaced
 	}
 	folder := filepath.Dir(d.Final.Path)
-	if err := os.Rename(d.File().Path, d.ready()); err != nil {
+	if err := os.Rename(d.File().Path, d.readyPath()); err != nil {
 		return ioFault(err)
 	}
 	if err := errors.Join(ioFault(atomicfile.Sync(folder)), os.Rename(d.Manifest(), manifestOf(d.Final.Path))); err != nil {
 		return ioFault(err)
 	}
-	if err := errors.Join(ioFault(atomicfile.Sync(folder)), d.rename()); err != nil {
+	if err := errors.Join(ioFault(atomicfile.Sync(folder)), d.renameImage()); err != nil {
 		return err
 	}
 	return ioFault(atomicfile.Sync(folder))
 }
 
-// rename returns an error if the name was taken meanwhile, if the file system can detect that.
-func (d Draft) rename() error {
-	from, to := d.ready(), d.Final.Path
+// renameImage gives the image its final name. It fails if the name was taken meanwhile. A file system
+// without RENAME_NOREPLACE cannot detect that reliably.
+func (d Draft) renameImage() error {
+	from, to := d.readyPath(), d.Final.Path
 	if d.Replace {
 		return ioFault(os.Rename(from, to))
 	}
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return occupied(to)
+		return existsError(to)
 	case errors.Is(err, unix.EINVAL): // NFS has no such rename
-		if exists(to) {
-			return occupied(to)
+		if pathExists(to) {
+			return existsError(to)
 		}
 		return ioFault(os.Rename(from, to))
 	}
 	return ioFault(err)
 }
 
-func exists(path string) bool {
+// pathExists reports whether path names anything, also a broken link.
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// ioFault gives the errors of a file system their kind.
+// ioFault adds kind and remedy to an error of the file system. It returns other errors, and nil,
+// unchanged.
 func ioFault(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

@@ -16,60 +16,63 @@ import (
 type Format string
 
 const (
-	Raw   Format = "raw"
-	QCOW2 Format = "qcow2"
+	Raw   Format = "raw"   // byte n of the file is byte n of the disk
+	QCOW2 Format = "qcow2" // qcow2 version 3, as package qcow2 writes it
 )
 
 // A File is an image on a file system. It is a Place.
 type File struct {
-	Path   string
-	Format Format
-	Size   int64 // size of the disk, in bytes
+	Path   string // path of the image
+	Format Format // format of the image
+	Size   int64  // size of the disk, in bytes
 }
 
 // Open creates the image, or opens an unfinished one after a crash. created reports a new image, which
 // reads as zeros everywhere.
 func (f File) Open(context.Context) (t disk.Target, created bool, err error) {
-	left, err := f.leftover()
+	left, err := f.hasUnfinished()
 	if err != nil {
 		return nil, false, err
 	}
 	if left {
-		t, err = f.resume()
+		t, err = f.openTarget()
 	} else {
-		t, err = f.create()
+		t, err = f.createTarget()
 	}
 	return t, err == nil && !left, err
 }
 
-func (f File) create() (disk.Target, error) {
+// createTarget creates a new image.
+func (f File) createTarget() (disk.Target, error) {
 	switch f.Format {
 	case Raw:
-		return orNil(rawfile.Create(f.Path, f.Size, rawfile.Options{}))
+		return targetOrNil(rawfile.Create(f.Path, f.Size, rawfile.Options{}))
 	case QCOW2:
-		return orNil(qcow2.Create(f.Path, f.Size, qcow2.Options{}))
+		return targetOrNil(qcow2.Create(f.Path, f.Size, qcow2.Options{}))
 	}
 	return nil, f.unknownFormat()
 }
 
-func (f File) resume() (disk.Target, error) {
+// openTarget opens an image that exists to continue writing.
+func (f File) openTarget() (disk.Target, error) {
 	switch f.Format {
 	case Raw:
-		return orNil(rawfile.Open(f.Path, rawfile.Options{Size: f.Size}))
+		return targetOrNil(rawfile.Open(f.Path, rawfile.Options{Size: f.Size}))
 	case QCOW2:
-		return orNil(qcow2.Open(f.Path, qcow2.Options{Size: f.Size}))
+		return targetOrNil(qcow2.Open(f.Path, qcow2.Options{Size: f.Size}))
 	}
 	return nil, f.unknownFormat()
 }
 
-// orNil keeps a nil pointer from becoming an interface that is not nil.
-func orNil[T disk.Target](t T, err error) (disk.Target, error) {
+// targetOrNil returns a nil interface if err is not nil, instead of an interface with a nil pointer.
+func targetOrNil[T disk.Target](t T, err error) (disk.Target, error) {
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
+// sourceOrNil is targetOrNil for sources.
 func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
 	if err != nil {
 		return nil, err
@@ -77,10 +80,10 @@ func sourceOrNil[S disk.Source](s S, err error) (disk.Source, error) {
 	return s, nil
 }
 
-// leftover reports whether an unfinished image exists. An empty file was created just before a crash
-// and never got its size: it is removed. A file of another kind is refused: writing to a symbolic link
-// would destroy its target.
-func (f File) leftover() (bool, error) {
+// hasUnfinished reports whether an unfinished image exists. An empty file is the result of a crash just
+// after its creation; hasUnfinished removes it. It refuses anything but a regular file, because writing
+// to a symbolic link would destroy its target.
+func (f File) hasUnfinished() (bool, error) {
 	info, err := os.Lstat(f.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -95,8 +98,8 @@ func (f File) leftover() (bool, error) {
 	return true, nil
 }
 
-// Replaced is the error for something in a place where an earlier decamp made a file or
-// folder, and that is neither.
+// Replaced returns the error for a path at which an earlier decamp process created a file or folder,
+// and which is now something else.
 func Replaced(path string) error {
 	return fault.New(fault.Conflict, "%s is not a file of decamp any more: it was replaced", path).
 		WithHint("check it (ls -ld %s), move it away, and run the same command again", fault.Quote(path))
@@ -119,8 +122,8 @@ func (f File) Read(context.Context) (disk.Source, error) {
 	return nil, f.unknownFormat()
 }
 
-// ReadUnfinished opens the image for the check before it is resumed, past the page cache.
-// A raw image is the same before and after Finish.
+// ReadUnfinished opens the image for the check before it is resumed, past the page cache. A raw image
+// is read in the same way before and after Finish.
 func (f File) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 	if f.Format != QCOW2 {
 		return f.Read(ctx)
@@ -128,6 +131,7 @@ func (f File) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 	return sourceOrNil(qcow2.OpenUnfinished(f.Path, qcow2.SourceOptions{Direct: true}))
 }
 
+// unknownFormat returns the error for a Format other than Raw and QCOW2.
 func (f File) unknownFormat() error {
 	return fault.New(fault.Unsupported, "image %s: no format %q", f.Path, f.Format).
 		WithHint("use %s or %s", Raw, QCOW2)

@@ -10,11 +10,11 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// Grow makes the unfinished image that is there one of a disk of Size bytes. One of a disk of
-// less than least bytes, or of more than Size, is fault.Conflict; none is no error. One that
-// was finished may not be after that.
+// Grow enlarges an unfinished image to Size bytes. It does nothing if there is no image. An image of a
+// disk of less than least bytes, or of more than Size, is fault.Conflict. A finished qcow2 image
+// becomes unfinished.
 func (f File) Grow(ctx context.Context, least int64) error {
-	left, err := f.leftover()
+	left, err := f.hasUnfinished()
 	if err != nil || !left {
 		return err
 	}
@@ -27,6 +27,7 @@ func (f File) Grow(ctx context.Context, least int64) error {
 	return f.unknownFormat()
 }
 
+// growRaw is Grow for a raw image, which must exist.
 func (f File) growRaw(ctx context.Context, least int64) error {
 	t, err := rawfile.Open(f.Path, rawfile.Options{})
 	if err != nil {
@@ -42,10 +43,10 @@ func (f File) growRaw(ctx context.Context, least int64) error {
 	return errors.Join(err, t.Close())
 }
 
-// follow enlarges an image and its manifest if their disk has grown: the image first, so that the
-// manifest never lists chunks outside of the image. An unusable manifest is created again, regardless
-// of the image's content.
-func (j Job) follow(ctx context.Context) error {
+// growToDisk enlarges an image and its manifest if their disk has grown. The image is first, so that
+// the manifest never lists chunks outside the image. An unusable manifest is created again later,
+// whatever the image contains. Without Job.Grow it does nothing.
+func (j Job) growToDisk(ctx context.Context) error {
 	if j.Grow == nil {
 		return nil
 	}
@@ -68,7 +69,8 @@ func (j Job) follow(ctx context.Context) error {
 	return j.growManifest(ctx, was)
 }
 
-// growManifest enlarges the manifest and the record of verified chunks.
+// growManifest enlarges the manifest and the record of verified chunks. was describes the disk before
+// it grew.
 func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 	proven, err := OpenProven(j.Manifest, was)
 	if err != nil {
@@ -82,23 +84,24 @@ func (j Job) growManifest(ctx context.Context, was manifest.Info) (err error) {
 	if err := log.Grow(ctx, j.Info.Size); err != nil {
 		return err
 	}
-	return proven.grow(j.Info)
+	return proven.growTo(j.Info)
 }
 
-// grow keeps the verified chunks of a disk that has grown, except for a last chunk that was short.
-// After a crash meanwhile no chunk is verified, because the record is of another disk.
-func (p *Proven) grow(info manifest.Info) error {
+// growTo keeps the verified chunks of a disk that has grown. It drops a last chunk that was short and
+// is longer now. After a crash in between no chunk is verified, because the record belongs to another
+// disk.
+func (p *Proven) growTo(info manifest.Info) error {
 	if p.gone {
 		return nil
 	}
-	larger, err := OpenProven(p.manifest(), info)
+	larger, err := OpenProven(p.manifestPath(), info)
 	if err != nil {
 		return err
 	}
 	larger.base = p.base // the data stays where it is
 	for c := range p.info.Chunks() {
 		if p.Has(c) && p.info.Chunk(c) == info.Chunk(c) {
-			larger.take(c, p)
+			larger.copyVerified(c, p)
 		}
 	}
 	return larger.Save()

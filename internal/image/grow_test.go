@@ -250,7 +250,7 @@ func TestProvenFollowsADiskThatGrew(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer src.Close()
-			if proven.at(mappingOf(src)); proven.Count() != 5 {
+			if proven.setMapping(mappingOf(src)); proven.Count() != 5 {
 				t.Errorf("%d chunks are proven where the larger image has them", proven.Count())
 			}
 			r.grown(4)

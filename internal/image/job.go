@@ -10,7 +10,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A Place is where one image is opened: a File, or what a target has.
+// A Place opens one image: a File, or an image at a target.
 type Place interface {
 	// Open creates the image, or opens an unfinished one after a crash. created reports a new image,
 	// which reads as zeros everywhere.
@@ -23,50 +23,52 @@ type Place interface {
 	ReadUnfinished(ctx context.Context) (disk.Source, error)
 }
 
-// A Job is one image to be filled, over as many attempts as it takes.
+// A Job fills one image, with as many attempts as necessary.
 type Job struct {
-	Place    Place
+	Place    Place         // location of the image
 	Path     string        // path of the image, for errors
 	Manifest string        // path of the manifest
-	Info     manifest.Info // the disk it is bound to
+	Info     manifest.Info // disk that the image and the manifest belong to
 
-	// Source opens the disk for a second look at what an earlier attempt copied. Nil: no
-	// second look.
+	// Source opens the disk again to compare a sample with chunks of an earlier attempt. nil means no
+	// comparison.
 	Source func(ctx context.Context) (disk.Source, error)
 
-	// Grow makes an image that is there one of Info.Size, durably: one of a disk that was
-	// smaller once, but had at least so many bytes. What is added reads as zeros. No image,
-	// or one that has that size, is no error. Nil: the disk does not grow while it is copied.
+	// Grow durably enlarges an image to Info.Size bytes. The image is of a disk that was smaller once, but
+	// had at least so many bytes. The added part reads as zeros. If there is no image, or it has that
+	// size, Grow does nothing. nil means that the disk does not grow while it is copied.
 	Grow func(ctx context.Context, least int64) error
 
-	// Anew is called with the reason when an image is copied again from its start.
+	// Anew is called with the reason if an image is copied from its start again. It may be nil.
 	Anew func(why string)
 
-	// GiveUp is what to do to begin again, for remedies: "remove x and begin again".
+	// GiveUp is the remedy for starting again: "remove x and begin again".
 	GiveUp string
 
-	// Seed picks the samples.
+	// Seed determines the random chunks of samples.
 	Seed uint64
 }
 
-// A Copying is one image open for writing, with its manifest.
+// A Copying is an image that is open for writing, with its manifest.
 type Copying struct {
-	Target disk.Target
-	Log    *manifest.Log
+	Target disk.Target   // image; closed after the attempt
+	Log    *manifest.Log // manifest of the image
 }
 
-// From describes the start of the copy.
+// From describes the start of the copy for the user.
 func (c *Copying) From() string {
 	if had := c.Log.Chunks() - c.Log.Missing(); had > 0 {
-		return fmt.Sprintf("with %d of %d chunks proven", had, c.Log.Chunks())
+		return fmt.Sprintf("with %d of %d chunks durable", had, c.Log.Chunks())
 	}
 	return "from its beginning"
 }
 
+// close closes the image and the manifest, also after an error.
 func (c *Copying) close() error { return errors.Join(c.Target.Close(), c.Log.Close()) }
 
-// complete finishes the image, then seals the manifest. Either may have been done before.
-func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) {
+// finishAndSeal finishes the image and then seals the manifest. Both may have been done before. It
+// returns the root.
+func (c *Copying) finishAndSeal(ctx context.Context) (root manifest.Hash, err error) {
 	if err := c.Target.Finish(ctx); err != nil {
 		return root, fmt.Errorf("finish image: %w", err)
 	}
@@ -80,24 +82,25 @@ func (c *Copying) complete(ctx context.Context) (root manifest.Hash, err error) 
 // Fill returns the root of the sealed manifest, and after a failed attempt the number of missing
 // chunks, -1 if that is unknown.
 func (j Job) Fill(ctx context.Context, fill func(context.Context, *Copying) error) (root manifest.Hash, missing int64, err error) {
-	if root, ok := j.finished(ctx); ok {
+	if root, ok := j.finishedRoot(ctx); ok {
 		return root, 0, nil
 	}
-	c, err := j.open(ctx)
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return root, -1, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if err = fill(ctx, c); err == nil {
-		root, err = c.complete(ctx)
+		root, err = c.finishAndSeal(ctx)
 	}
 	return root, c.Log.Missing(), err
 }
 
-// Advance does one attempt at bringing the image up to a moment of its disk that is not the
-// last: it stays open, and its manifest unsealed. It returns how many chunks are missing.
+// Advance makes one attempt to update the image to a state of the disk that is not the last. The image
+// stays unfinished and the manifest open. It returns the number of missing chunks, -1 if that is
+// unknown.
 func (j Job) Advance(ctx context.Context, fill func(context.Context, *Copying) error) (missing int64, err error) {
-	c, err := j.open(ctx)
+	c, err := j.openCopying(ctx)
 	if err != nil {
 		return -1, err
 	}
@@ -106,8 +109,7 @@ func (j Job) Advance(ctx context.Context, fill func(context.Context, *Copying) e
 	return c.Log.Missing(), err
 }
 
-// Complete finishes an image to which Advance has brought everything. It fails if its
-// manifest lacks anything.
+// Complete finishes an image that Advance has filled. It fails if the manifest lacks a chunk.
 func (j Job) Complete(ctx context.Context) (root manifest.Hash, err error) {
 	root, _, err = j.Fill(ctx, func(_ context.Context, c *Copying) error {
 		if n := c.Log.Missing(); n > 0 {
@@ -118,8 +120,8 @@ func (j Job) Complete(ctx context.Context) (root manifest.Hash, err error) {
 	return root, err
 }
 
-// finished reports whether an earlier attempt completed the image, and with what root.
-func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
+// finishedRoot returns the root if an earlier attempt completed the image.
+func (j Job) finishedRoot(ctx context.Context) (root manifest.Hash, ok bool) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return root, false
@@ -132,10 +134,10 @@ func (j Job) finished(ctx context.Context) (root manifest.Hash, ok bool) {
 	return s.Root(), src.Close() == nil && s.Info() == j.Info
 }
 
-// open opens or creates the image and its manifest, and makes them agree: see the
-// package comment.
-func (j Job) open(ctx context.Context) (_ *Copying, err error) {
-	if err := j.follow(ctx); err != nil {
+// openCopying opens or creates the image and its manifest, and makes them consistent: see the package
+// comment.
+func (j Job) openCopying(ctx context.Context) (_ *Copying, err error) {
+	if err := j.growToDisk(ctx); err != nil {
 		return nil, fmt.Errorf("image of a disk that grew: %w", err)
 	}
 	t, created, err := j.Place.Open(ctx)
@@ -161,6 +163,8 @@ func (j Job) open(ctx context.Context) (_ *Copying, err error) {
 	return &Copying{Target: t, Log: log}, nil
 }
 
+// openManifest opens the manifest. It creates a new one if the image is new, or if the manifest is
+// missing, damaged or of another disk.
 func (j Job) openManifest(created bool) (*manifest.Log, error) {
 	if created {
 		return j.newManifest()
@@ -170,18 +174,19 @@ func (j Job) openManifest(created bool) (*manifest.Log, error) {
 	case fault.Is(err, fault.NotFound):
 		return j.newManifest()
 	case fault.Is(err, fault.Corrupt):
-		j.anew(err.Error())
+		j.reportRestart(err.Error())
 		return j.newManifest()
 	case err != nil:
 		return nil, err
 	}
 	if log.Info() != j.Info {
-		j.anew(fmt.Sprintf("its manifest is of %v", log.Info()))
+		j.reportRestart(fmt.Sprintf("its manifest is of %v", log.Info()))
 		return j.renewManifest(log)
 	}
 	return log, nil
 }
 
+// renewManifest closes old and replaces it by an empty manifest.
 func (j Job) renewManifest(old *manifest.Log) (*manifest.Log, error) {
 	if err := old.Close(); err != nil {
 		return nil, err
@@ -189,6 +194,7 @@ func (j Job) renewManifest(old *manifest.Log) (*manifest.Log, error) {
 	return j.newManifest()
 }
 
+// newManifest replaces the manifest by an empty one.
 func (j Job) newManifest() (*manifest.Log, error) {
 	if err := manifest.Remove(j.Manifest); err != nil {
 		return nil, err
@@ -196,7 +202,8 @@ func (j Job) newManifest() (*manifest.Log, error) {
 	return manifest.Create(j.Manifest, j.Info)
 }
 
-func (j Job) anew(why string) {
+// reportRestart calls Job.Anew unless it is nil.
+func (j Job) reportRestart(why string) {
 	if j.Anew != nil {
 		j.Anew(why)
 	}

@@ -8,27 +8,29 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// piece is what a finished image may map, or leave out, on its own: a cluster of the qcow2
-// images we write. Chunks are made of whole ones.
-const piece = 64 << 10
+// pieceSize is the smallest part of a disk that a finished image maps separately, in bytes: a cluster
+// of the qcow2 images that decamp writes. A chunk is a whole number of pieces.
+const pieceSize = 64 << 10
 
-// A mapping returns the position of the disk's bytes in an image's file, a piece at a time. An
-// unallocated piece has no position, and reads as zeros.
+// A mapping returns the position in an image's file of each piece of the disk. A piece without a
+// position reads as zeros.
 type mapping interface {
+	// At returns the position of the byte at off, and false if its piece has none.
 	At(off int64) (at int64, held bool)
 }
 
-// flat is the mapping of an image that is the disk byte for byte.
-type flat struct{}
+// An identityMapping is the mapping of an image that equals the disk byte for byte.
+type identityMapping struct{}
 
-func (flat) At(off int64) (at int64, held bool) { return off, true }
+// At returns off itself.
+func (identityMapping) At(off int64) (at int64, held bool) { return off, true }
 
-// mappingOf returns that of an unfinished image.
+// mappingOf returns the mapping of an unfinished image.
 func mappingOf(src disk.Source) mapping {
 	if m, ok := src.(mapping); ok {
 		return m
 	}
-	return flat{}
+	return identityMapping{}
 }
 
 // checkTables reads the tables of a finished image back, if it has any, and returns them. A difference
@@ -38,7 +40,7 @@ func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, err
 		CheckTables(ctx context.Context, size int64) (*qcow2.Tables, error)
 	})
 	if !ok {
-		return flat{}, nil
+		return identityMapping{}, nil
 	}
 	t, err := s.CheckTables(ctx, size)
 	if err != nil {
@@ -47,9 +49,9 @@ func checkTables(ctx context.Context, src disk.Source, size int64) (mapping, err
 	return t, nil
 }
 
-// at receives the positions of the pieces that will be read back. Chunks that were read back at other
-// positions are not verified any more.
-func (p *Proven) at(m mapping) {
+// setMapping sets the positions at which chunks will be read back. If they differ from those of the
+// record, no chunk counts as verified any more.
+func (p *Proven) setMapping(m mapping) {
 	base, _ := m.At(0)
 	if base != p.base {
 		p.record = newRecord(p.info)
@@ -57,10 +59,10 @@ func (p *Proven) at(m mapping) {
 	}
 }
 
-// noteZeros notes which pieces of the chunk at r, which is in b, are zeros.
+// noteZeros records which pieces of the chunk at r contain only zeros. b is the content of the chunk.
 func (p *Proven) noteZeros(r disk.Range, b []byte) {
-	for off := int64(0); off < r.Len; off += piece {
-		part := disk.Range{Off: r.Off + off, Len: min(piece, r.Len-off)}
+	for off := int64(0); off < r.Len; off += pieceSize {
+		part := disk.Range{Off: r.Off + off, Len: min(pieceSize, r.Len-off)}
 		if bytes.Equal(b[off:off+part.Len], zeroPiece[:part.Len]) {
 			p.zeros.Set(part)
 		} else {
@@ -69,31 +71,33 @@ func (p *Proven) noteZeros(r disk.Range, b []byte) {
 	}
 }
 
-var zeroPiece [piece]byte
+// zeroPiece is a piece of zeros. It is never written.
+var zeroPiece [pieceSize]byte
 
-// take proves a chunk that from has proven, of an image with the same base.
-func (p *Proven) take(chunk int64, from *Proven) {
+// copyVerified marks a chunk as verified that is verified in from. Both must have the same base.
+func (p *Proven) copyVerified(chunk int64, from *Proven) {
 	r := p.info.Chunk(chunk)
-	for off := r.Off; off < r.End(); off += piece {
+	for off := r.Off; off < r.End(); off += pieceSize {
 		if from.zeros.Has(off) {
-			p.zeros.Set(disk.Range{Off: off, Len: min(piece, r.End()-off)})
+			p.zeros.Set(disk.Range{Off: off, Len: min(pieceSize, r.End()-off)})
 		}
 	}
-	p.set(chunk)
+	p.setVerified(chunk)
 }
 
-// remain keeps the verified chunks whose pieces all have the positions at which they were read back, or
-// were zeros then and are unallocated now.
-func (p *Proven) remain(m mapping) {
+// keepMapped keeps the verified chunks whose pieces all have the positions at which they were read
+// back. A piece that was zeros then may also be unallocated now.
+func (p *Proven) keepMapped(m mapping) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) && !p.isMapped(m, p.info.Chunk(c)) {
-			p.clear(c)
+			p.clearVerified(c)
 		}
 	}
 }
 
+// isMapped reports whether all pieces of r are still at the positions at which they were read back.
 func (p *Proven) isMapped(m mapping, r disk.Range) bool {
-	for off := r.Off; off < r.End(); off += piece {
+	for off := r.Off; off < r.End(); off += pieceSize {
 		at, held := m.At(off)
 		if held && at != p.base+off || !held && !p.zeros.Has(off) {
 			return false

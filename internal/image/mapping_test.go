@@ -203,14 +203,14 @@ func (at tables) put(off int64, b ...byte) {
 // unmap takes a cluster of the disk out of the tables, so that they agree with each other.
 func (at tables) unmap(cluster int64) {
 	at.put(at.l2+cluster*8, make([]byte, 8)...)
-	at.put(at.refs+(at.data/piece+cluster)*2, 0, 0)
+	at.put(at.refs+(at.data/pieceSize+cluster)*2, 0, 0)
 }
 
 // What the tables do not map any more is read, however well they look, and found to differ:
 // the cluster was proven where it was, not where it is now.
 func TestChangedMappingIsNotProven(t *testing.T) {
 	o := newOutage(t, QCOW2, 8<<20)
-	const cluster = 5<<20/piece + 3
+	const cluster = 5<<20/pieceSize + 3
 	o.tables().unmap(cluster)
 	report, err := o.verify()
 	if !fault.Is(err, fault.Corrupt) || len(report.Bad) != 1 || report.Bad[0].Chunk() != 5 {
@@ -241,7 +241,7 @@ func TestUnmappedZerosStayProven(t *testing.T) {
 		}
 	}
 	p.zeros.Clear(disk.Range{Off: 3 << 20, Len: manifest.ChunkSize})
-	if p.remain(m); p.Has(3) || !p.Has(4) || !p.Has(7) {
+	if p.keepMapped(m); p.Has(3) || !p.Has(4) || !p.Has(7) {
 		t.Error("what was no zeros when it was read back is unmapped, and proven")
 	}
 }
@@ -252,7 +252,7 @@ func TestRottenTableIsMended(t *testing.T) {
 	for name, rot := range map[string]func(tables){
 		"elsewhere": func(at tables) { at.put(at.l2+3*8, binary.BigEndian.AppendUint64(nil, uint64(at.data)|1<<63)...) },
 		"L1":        func(at tables) { at.put(at.l1()+7, 2) },
-		"count":     func(at tables) { at.put(at.refs+at.data/piece*2+1, 9) },
+		"count":     func(at tables) { at.put(at.refs+at.data/pieceSize*2+1, 9) },
 		"flag":      func(at tables) { at.put(at.l2+16, 0) },
 		"header":    func(at tables) { at.put(0, 'X') },
 		"padding":   func(at tables) { at.put(at.l1()+4097, 1) },
@@ -280,16 +280,16 @@ func TestRottenTableIsMended(t *testing.T) {
 // What was read back at another place of the file says nothing about this one.
 func TestProvenElsewhereIsForgotten(t *testing.T) {
 	p := openProven(t, filepath.Join(t.TempDir(), "manifest"), provenInfo)
-	p.at(flat{})
-	p.set(3)
-	if p.at(flat{}); !p.Has(3) {
+	p.setMapping(identityMapping{})
+	p.setVerified(3)
+	if p.setMapping(identityMapping{}); !p.Has(3) {
 		t.Error("forgotten for no reason")
 	}
-	if p.at(shifted(piece)); p.Has(3) || p.base != piece {
+	if p.setMapping(shifted(pieceSize)); p.Has(3) || p.base != pieceSize {
 		t.Error("it is still proven")
 	}
-	p.set(3)
-	if p.remain(flat{}); p.Has(3) {
+	p.setVerified(3)
+	if p.keepMapped(identityMapping{}); p.Has(3) {
 		t.Error("it is proven where it is not")
 	}
 }

@@ -17,25 +17,26 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Proven lists the chunks of an image that were read back from the medium, and found correct, since
-// they were written. A copy that runs for days while its VM runs stores it beside the manifest, so that
-// the outage at the end need not wait for a reading of the whole image.
+// A Proven lists the chunks of an image that were read back from the medium and found correct since
+// they were written. A copy of a running VM, which may last for days, stores it beside the manifest.
+// Then the outage at the end need not include reading the whole image.
 //
 // A chunk was read back at a position of the file. An image whose tables are written at the end must
-// map its disk to the same positions, or the verification does not apply: see mapping.go.
+// map its disk to the same positions, else the verification does not apply: see mapping.go.
 //
-// The list may be incomplete but never too large. While an image is written there is no file: Ledger
-// removes it before the first byte changes, and Save writes it after the last. After a crash in
-// between, all of the image is read again.
+// The list may lack verified chunks, but never contains others. While an image is written there is no
+// file: Ledger removes it before the first byte changes, and Save writes it after the last. After a
+// crash in between, the whole image is read again.
 type Proven struct {
-	path string
-	info manifest.Info
+	path string        // path of the record's file
+	info manifest.Info // disk that the record belongs to
 	record
 
 	mu   sync.Mutex // guards gone
-	gone bool       // there is no file
+	gone bool       // the file does not exist
 }
 
+// provenSuffix follows the manifest's path in the path of the record.
 const provenSuffix = ".proven"
 
 // OpenProven reads the record for the image with that manifest. An unreadable record, or one of another
@@ -56,10 +57,10 @@ func OpenProven(manifestPath string, info manifest.Info) (*Proven, error) {
 	return p, nil
 }
 
-// manifest is the path of the manifest that the record is of.
-func (p *Proven) manifest() string { return strings.TrimSuffix(p.path, provenSuffix) }
+// manifestPath returns the path of the image's manifest.
+func (p *Proven) manifestPath() string { return strings.TrimSuffix(p.path, provenSuffix) }
 
-// ForgetProven removes the record.
+// ForgetProven durably removes the record, if there is one.
 func ForgetProven(manifestPath string) error {
 	err := os.Remove(manifestPath + provenSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,10 +69,10 @@ func ForgetProven(manifestPath string) error {
 	return errors.Join(err, atomicfile.Sync(filepath.Dir(manifestPath)))
 }
 
-// Has reports whether a chunk is proven.
+// Has reports whether a chunk is verified.
 func (p *Proven) Has(chunk int64) bool { return p.bits.Has(chunk * manifest.ChunkSize) }
 
-// Count returns how many chunks are.
+// Count returns the number of verified chunks.
 func (p *Proven) Count() (n int64) {
 	for c := range p.info.Chunks() {
 		if p.Has(c) {
@@ -81,16 +82,20 @@ func (p *Proven) Count() (n int64) {
 	return n
 }
 
-func (p *Proven) set(chunk int64)   { p.bits.Set(p.info.Chunk(chunk)) }
-func (p *Proven) clear(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
+// setVerified adds a chunk. It is safe for concurrent use.
+func (p *Proven) setVerified(chunk int64) { p.bits.Set(p.info.Chunk(chunk)) }
 
-// forget proves nothing any more, durably.
-func (p *Proven) forget() error {
+// clearVerified removes a chunk. It is safe for concurrent use.
+func (p *Proven) clearVerified(chunk int64) { p.bits.Clear(p.info.Chunk(chunk)) }
+
+// clearAll durably removes all chunks.
+func (p *Proven) clearAll() error {
 	p.bits.Clear(disk.Range{Len: p.info.Size})
-	return p.remove()
+	return p.removeFile()
 }
 
-func (p *Proven) remove() error {
+// removeFile durably removes the file. It does nothing in later calls, until Save.
+func (p *Proven) removeFile() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone {
@@ -112,59 +117,63 @@ func (p *Proven) remove() error {
 func (p *Proven) Ledger(log *manifest.Log) (manifest.Ledger, error) {
 	for c := range p.info.Chunks() {
 		if !log.Has(c) {
-			p.clear(c)
+			p.clearVerified(c)
 		}
 	}
-	return provenLedger{log, p}, p.remove()
+	return provenLedger{log, p}, p.removeFile()
 }
 
+// A provenLedger is a manifest that removes changed chunks from the Proven.
 type provenLedger struct {
 	*manifest.Log
-	p *Proven
+	p *Proven // record that changes are removed from
 }
 
+// Append adds runs to the manifest. They are not verified yet.
 func (l provenLedger) Append(ctx context.Context, runs []manifest.Run) error {
 	for _, r := range runs {
 		for c := r.First; c < r.First+r.Count(); c++ {
-			l.p.clear(c)
+			l.p.clearVerified(c)
 		}
 	}
 	return l.Log.Append(ctx, runs)
 }
 
+// Drop removes n chunks from manifest and record.
 func (l provenLedger) Drop(first, n int64) error {
 	for c := first; c < first+n; c++ {
-		l.p.clear(c)
+		l.p.clearVerified(c)
 	}
 	return l.Log.Drop(first, n)
 }
 
+// DropAll removes chunks from manifest and record.
 func (l provenLedger) DropAll(chunks []int64) error {
 	for _, c := range chunks {
-		l.p.clear(c)
+		l.p.clearVerified(c)
 	}
 	return l.Log.DropAll(chunks)
 }
 
-// Save makes the record durable. Nobody writes to the image any more.
+// Save writes the record durably. The image must have no writers any more.
 func (p *Proven) Save() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := atomicfile.Replace(p.path, p.encode(), 0o600); err != nil {
+	if err := atomicfile.Replace(p.path, p.encodeRecord(), 0o600); err != nil {
 		return fmt.Errorf("write the record of verified chunks: %w", err)
 	}
 	p.gone = false
 	return nil
 }
 
-// provers is how many chunks Prove reads at once: enough to keep a disk busy, while the VM's
-// next round is to come.
-const provers = 4
+// proveReaders is the number of chunks that Prove reads at the same time. It keeps a disk busy until
+// the next round of the VM.
+const proveReaders = 4
 
-// ProveReport is what Prove did.
+// A ProveReport is the result of Prove.
 type ProveReport struct {
 	Read int64          // bytes of the image
-	Bad  []manifest.Bad // chunks that were not what the manifest lists; they are off it
+	Bad  []manifest.Bad // chunks that differ from the manifest, which does not list them any more
 }
 
 // Prove reads back the chunks of the manifest that were not read back yet, of an unfinished image
@@ -185,17 +194,19 @@ func (j Job) Prove(ctx context.Context, progress func(manifest.Progress)) (repor
 		return report, fmt.Errorf("open image to read it back: %w", err)
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	p.at(mappingOf(src))
-	if err := p.prove(ctx, log, src, &report, progress); err != nil {
+	p.setMapping(mappingOf(src))
+	if err := p.verifyMissing(ctx, log, src, &report, progress); err != nil {
 		return report, err
 	}
 	if len(report.Bad) > 0 {
-		return report, errors.Join(dropBad(log, report.Bad), p.forget())
+		return report, errors.Join(dropBad(log, report.Bad), p.clearAll())
 	}
 	return report, p.Save()
 }
 
-func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
+// verifyMissing reads and compares the chunks of log that are not verified. It fills report, and calls
+// progress after each chunk, one call at a time.
+func (p *Proven) verifyMissing(ctx context.Context, log *manifest.Log, src disk.Source, report *ProveReport, progress func(manifest.Progress)) error {
 	todo := make(chan int64) // closed below
 	var mu sync.Mutex        // guards report and done
 	var done int64
@@ -214,11 +225,11 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 		}
 		return nil
 	})
-	for range provers {
+	for range proveReaders {
 		g.Go(func() error {
 			b := disk.AlignedMemory(manifest.ChunkSize)
 			for c := range todo {
-				bad, hole, err := p.check(ctx, log, src, c, b)
+				bad, hole, err := p.checkChunk(ctx, log, src, c, b)
 				if err != nil {
 					return err
 				}
@@ -239,8 +250,9 @@ func (p *Proven) prove(ctx context.Context, log *manifest.Log, src disk.Source, 
 	return g.Wait()
 }
 
-// check reads a chunk and compares it. A hole that has to be one is not read.
-func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
+// checkChunk reads chunk c into b and compares it with log. It does not read a hole that must be zeros.
+// bad is nil if the chunk is correct, and hole is true if nothing was read.
+func (p *Proven) checkChunk(ctx context.Context, log *manifest.Log, src disk.Source, c int64, b []byte) (bad *manifest.Bad, hole bool, err error) {
 	r := p.info.Chunk(c)
 	want, ok, err := log.Hash(c)
 	if err != nil || !ok {
@@ -249,7 +261,7 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 	if want == manifest.ZeroHash(int(r.Len)) {
 		if extents, err := src.Extents(ctx, r); err == nil && len(extents) == 1 && extents[0].Kind == disk.Zero {
 			p.zeros.Set(r) // a hole
-			p.set(c)
+			p.setVerified(c)
 			return nil, true, nil
 		}
 	}
@@ -260,10 +272,11 @@ func (p *Proven) check(ctx context.Context, log *manifest.Log, src disk.Source, 
 		return &manifest.Bad{Disk: p.info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got}, false, nil
 	}
 	p.noteZeros(r, b)
-	p.set(c)
+	p.setVerified(c)
 	return nil, false, nil
 }
 
+// dropBad removes the bad chunks from the manifest.
 func dropBad(log *manifest.Log, bad []manifest.Bad) error {
 	for _, b := range bad {
 		if err := log.Drop(b.Chunk(), 1); err != nil {

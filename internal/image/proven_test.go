@@ -31,7 +31,7 @@ func TestProvenIsRemembered(t *testing.T) {
 		want[rand.Int64N(301)] = true
 	}
 	for c := range want {
-		p.set(c)
+		p.setVerified(c)
 	}
 	if err := p.Save(); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestNothingIsProvenWhileItIsWritten(t *testing.T) {
 	}
 	p := openProven(t, path, provenInfo)
 	for c := range int64(301) {
-		p.set(c)
+		p.setVerified(c)
 	}
 	if err := p.Save(); err != nil {
 		t.Fatal(err)
@@ -124,12 +124,12 @@ func FuzzProven(f *testing.F) {
 			return
 		}
 		p := &Proven{info: provenInfo, record: r}
-		again, err := parseProven(p.encode(), provenInfo)
+		again, err := parseProven(p.encodeRecord(), provenInfo)
 		if err != nil {
 			t.Fatal(err)
 		}
 		q := &Proven{info: provenInfo, record: again}
-		if q.Count() != p.Count() || !bytes.Equal(q.encode(), p.encode()) {
+		if q.Count() != p.Count() || !bytes.Equal(q.encodeRecord(), p.encodeRecord()) {
 			t.Fatalf("%d chunks, then %d", p.Count(), q.Count())
 		}
 	})

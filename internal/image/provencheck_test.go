@@ -71,7 +71,7 @@ func TestZerosOfAChunk(t *testing.T) {
 	dir := t.TempDir()
 	from, to := openProven(t, filepath.Join(dir, "from"), provenInfo), openProven(t, filepath.Join(dir, "to"), provenInfo)
 	b := make([]byte, manifest.ChunkSize)
-	b[3*piece], b[6*piece-1] = 1, 1
+	b[3*pieceSize], b[6*pieceSize-1] = 1, 1
 	from.zeros.Set(disk.Range{Len: provenInfo.Size}) // cleared where there is data
 	from.noteZeros(provenInfo.Chunk(7), b)
 	last := provenInfo.Chunk(300)
@@ -84,15 +84,15 @@ func TestZerosOfAChunk(t *testing.T) {
 		zeros   []int64 // pieces
 		nonzero []int64
 	}{{7, []int64{0, 1, 2, 4, 6, 15}, []int64{3, 5}}, {300, []int64{0}, nil}} {
-		to.take(p.chunk, from)
+		to.copyVerified(p.chunk, from)
 		for _, of := range []*Proven{from, to} {
 			for _, n := range p.zeros {
-				if !of.zeros.Has(p.chunk*manifest.ChunkSize + n*piece) {
+				if !of.zeros.Has(p.chunk*manifest.ChunkSize + n*pieceSize) {
 					t.Errorf("chunk %d: piece %d is not zeros", p.chunk, n)
 				}
 			}
 			for _, n := range p.nonzero {
-				if of.zeros.Has(p.chunk*manifest.ChunkSize + n*piece) {
+				if of.zeros.Has(p.chunk*manifest.ChunkSize + n*pieceSize) {
 					t.Errorf("chunk %d: piece %d is zeros", p.chunk, n)
 				}
 			}
@@ -158,7 +158,7 @@ func TestOnlyHolesAreProvenUnread(t *testing.T) {
 		p := openProven(t, path, info)
 		var report ProveReport
 		for range 2 { // a chunk that is proven is not read again
-			if err := p.prove(t.Context(), log, src, &report, func(manifest.Progress) {}); err != nil {
+			if err := p.verifyMissing(t.Context(), log, src, &report, func(manifest.Progress) {}); err != nil {
 				t.Fatal(err)
 			}
 			if c.bad {
@@ -184,7 +184,7 @@ func TestDroppedChunksAreNotProven(t *testing.T) {
 	}
 	p := openProven(t, path, provenInfo)
 	for c := range int64(10) {
-		p.set(c)
+		p.setVerified(c)
 	}
 	ledger, err := p.Ledger(log)
 	if err != nil {
@@ -213,7 +213,7 @@ func TestSampleIsOfListedChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := Job{Info: info, Seed: 4}
-	got := j.pick(log, 16)
+	got := j.randomChunks(log, 16)
 	if len(got) != 16 || !slices.IsSorted(got) || got[15] >= half {
 		t.Errorf("%d, want 16 of the first %d chunks", got, half)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// record lists the verified chunks. Its file contains
+// A record lists the verified chunks. Its file contains
 //
 //	 0  magic, 16 bytes
 //	16  BLAKE3 of the manifest's identity (Info.String), 32 bytes
@@ -23,29 +23,31 @@ import (
 //	 …  BLAKE3 of all previous bytes, 32 bytes
 type record struct {
 	bits  *bitmap.Bitmap // verified chunks
-	base  int64          // where in the file the disk's first byte was, and so every other
-	zeros *bitmap.Bitmap // pieces of the chunks that were only zeros
+	base  int64          // offset in the file of the disk's first byte when chunks were read back
+	zeros *bitmap.Bitmap // pieces of the verified chunks that were only zeros
 }
 
+// newRecord returns a record without chunks.
 func newRecord(info manifest.Info) record {
-	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, piece)}
+	return record{bits: bitmap.New(info.Size, manifest.ChunkSize), zeros: bitmap.New(info.Size, pieceSize)}
 }
 
 const (
-	provenMagic = "decamp proven 2\n"
-	sumLen      = 32
+	provenMagic = "decamp proven 2\n" // first 16 bytes of the file
+	sumLen      = 32                  // length of a BLAKE3 hash in bytes
 )
 
-func (p *Proven) encode() []byte {
+// encodeRecord returns the content of the file.
+func (p *Proven) encodeRecord() []byte {
 	b := append([]byte(provenMagic), identityOf(p.info)...)
 	b = binary.AppendUvarint(b, uint64(p.base))
 	b = appendRuns(b, p.bits, p.info.Size, manifest.ChunkSize)
-	b = appendRuns(b, p.zeros, p.info.Size, piece)
+	b = appendRuns(b, p.zeros, p.info.Size, pieceSize)
 	sum := manifest.HashOf(b)
 	return append(b, sum[:]...)
 }
 
-// appendRuns writes down which grains of a disk of size bytes have their bits set.
+// appendRuns appends the runs of set bits to b. The bits are of grains of a disk of size bytes.
 func appendRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) []byte {
 	var runs []byte
 	n, done := uint64(0), int64(0) // done counts encoded grains
@@ -59,15 +61,16 @@ func appendRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) []byte {
 	return append(binary.AppendUvarint(b, n), runs...)
 }
 
+// identityOf returns the hash that binds a record to its disk.
 func identityOf(info manifest.Info) []byte {
 	sum := manifest.HashOf(fmt.Appendf(nil, "%q %d %q", info.Disk, info.Size, info.Source))
 	return sum[:]
 }
 
-// errProven is the only thing that is wrong with a record.
+// errProven is the error for any invalid record. The caller then treats the list as empty.
 var errProven = fault.New(fault.Corrupt, "the record of verified chunks is damaged, or belongs to another image")
 
-// parseProven is encode's inverse. What is not just that is fault.Corrupt.
+// parseProven parses the output of encodeRecord. Anything else is fault.Corrupt.
 func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	head := len(provenMagic) + sumLen
 	if len(b) < head+sumLen || !bytes.HasPrefix(b, []byte(provenMagic)) {
@@ -86,7 +89,7 @@ func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	r.base = int64(base)
 	body, err = takeRuns(body[head+n:], r.bits, info.Size, manifest.ChunkSize)
 	if err == nil {
-		body, err = takeRuns(body, r.zeros, info.Size, piece)
+		body, err = takeRuns(body, r.zeros, info.Size, pieceSize)
 	}
 	if err == nil && len(body) > 0 {
 		err = errProven
@@ -94,7 +97,7 @@ func parseProven(b []byte, info manifest.Info) (r record, err error) {
 	return r, err
 }
 
-// takeRuns decodes the output of appendRuns. It returns the rest of b.
+// takeRuns parses the output of appendRuns at the beginning of b, and returns the rest of b.
 func takeRuns(b []byte, bits *bitmap.Bitmap, size, grain int64) ([]byte, error) {
 	runs, n := binary.Uvarint(b)
 	if n <= 0 {

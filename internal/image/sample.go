@@ -18,13 +18,12 @@ import (
 // that was replaced, cut or lost its last writes, little enough to take no time. Verify
 // reads all of it later anyway.
 const (
-	sampleRecent = 32 // chunks from the newest records
-	sampleRandom = 32 // chunks from anywhere
-	sampleSource = 16 // chunks read from the source again
+	sampleRecent = 32 // number of chunks from the newest records of the manifest, which a crash of the storage affects first
+	sampleRandom = 32 // number of random chunks
+	sampleSource = 16 // number of random chunks that are read from the source again
 
-	// sampleAtOnce is how many chunks of a sample are read at the same time. A read from a
-	// source that others keep busy takes as long as the 16 MiB before it on its connection,
-	// half a second at 200 MB/s.
+	// number of chunks of a sample that are read at the same time. On a busy source, a read waits for the
+	// 16 MiB before it on its connection: half a second at 200 MB/s.
 	sampleAtOnce = 8
 )
 
@@ -40,7 +39,7 @@ func (j Job) checkResumed(ctx context.Context, log *manifest.Log) error {
 		return fmt.Errorf("check image before resuming: %w", err)
 	}
 	if bad >= 0 {
-		j.anew(fmt.Sprintf("chunk %d differs from its manifest", bad))
+		j.reportRestart(fmt.Sprintf("chunk %d differs from its manifest", bad))
 		return log.Drop(0, log.Chunks())
 	}
 	if j.Source == nil || log.Complete() {
@@ -59,19 +58,19 @@ func (j Job) checkImage(ctx context.Context, log *manifest.Log) (bad int64, err 
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	sample := append(log.Recent(sampleRecent), j.pick(log, sampleRandom)...)
-	return differing(ctx, log, src, sample)
+	sample := append(log.Recent(sampleRecent), j.randomChunks(log, sampleRandom)...)
+	return firstDifferent(ctx, log, src, sample)
 }
 
-// checkSource reads some chunks again. The first ones are where file systems note that
-// they were mounted.
+// checkSource reads some chunks of the source again. A difference is fault.Conflict: the VM has run.
+// The first chunks contain the fields in which file systems record that they were mounted.
 func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	src, err := j.Source(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	bad, err := differing(ctx, log, src, append([]int64{0, 1, 2, 3}, j.pick(log, sampleSource)...))
+	bad, err := firstDifferent(ctx, log, src, append([]int64{0, 1, 2, 3}, j.randomChunks(log, sampleSource)...))
 	if err == nil && bad >= 0 {
 		return fault.New(fault.Conflict, "disk %s was written since the start of the copy: chunk %d at the source differs from the copied one", j.Info.Disk, bad).
 			WithHint("the VM must have run in between; %s", j.GiveUp)
@@ -79,8 +78,8 @@ func (j Job) checkSource(ctx context.Context, log *manifest.Log) (err error) {
 	return err
 }
 
-// pick returns up to n safe chunks from anywhere, by Seed, in disk order.
-func (j Job) pick(log *manifest.Log, n int) []int64 {
+// randomChunks returns up to n durable chunks in disk order. Seed determines the choice.
+func (j Job) randomChunks(log *manifest.Log, n int) []int64 {
 	rnd := rand.New(rand.NewPCG(j.Seed, uint64(log.Chunks())))
 	var chunks []int64
 	for range 4 * n {
@@ -92,9 +91,9 @@ func (j Job) pick(log *manifest.Log, n int) []int64 {
 	return slices.Compact(chunks)
 }
 
-// differing returns the first of the chunks for which src differs from log, or -1. Chunks that are not
-// durable are skipped.
-func differing(ctx context.Context, log *manifest.Log, src disk.Source, chunks []int64) (int64, error) {
+// firstDifferent returns the first of the chunks for which src differs from log, or -1. It ignores
+// chunks that are not durable.
+func firstDifferent(ctx context.Context, log *manifest.Log, src disk.Source, chunks []int64) (int64, error) {
 	differs := make([]bool, len(chunks))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(sampleAtOnce)

@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/qcow2"
 )
 
-// maxBad is how many bad chunks are named; with more, the whole image is copied again.
+// maxBad is the largest number of bad chunks that a report lists. If there are more, the whole image is
+// copied again.
 const maxBad = 4096
 
 // Verify reads the finished image back and compares all of it with its manifest. Chunks that differ are
@@ -24,18 +25,19 @@ func (j Job) Verify(ctx context.Context, o manifest.VerifyOptions) (manifest.Rep
 	return j.VerifyRest(ctx, o, nil)
 }
 
-// VerifyRest is Verify without the chunks that are proven: they were read back since they were
-// written, and the finished image keeps them where they were then. p is nil if none are.
+// VerifyRest is Verify without the chunks that are verified in p: they were read back after they were
+// written, and have the same positions in the finished image. p may be nil.
 func (j Job) VerifyRest(ctx context.Context, o manifest.VerifyOptions, p *Proven) (manifest.Report, error) {
 	o.MaxBad = maxBad
-	report, err := j.compare(ctx, o, p)
+	report, err := j.compareImage(ctx, o, p)
 	if report.BadChunks > 0 {
-		err = j.distrust(report, err)
+		err = j.dropBadChunks(report, err)
 	}
 	return report, err
 }
 
-func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (_ manifest.Report, err error) {
+// compareImage is VerifyRest without the removal of bad chunks.
+func (j Job) compareImage(ctx context.Context, o manifest.VerifyOptions, p *Proven) (_ manifest.Report, err error) {
 	s, err := manifest.Load(j.Manifest)
 	if err != nil {
 		return manifest.Report{}, err
@@ -43,32 +45,34 @@ func (j Job) compare(ctx context.Context, o manifest.VerifyOptions, p *Proven) (
 	defer func() { err = errors.Join(err, s.Close()) }()
 	src, err := j.Place.Read(ctx)
 	if err != nil {
-		return manifest.Report{}, j.reopen(fmt.Errorf("open image to verify it: %w", err))
+		return manifest.Report{}, j.reopenDamaged(fmt.Errorf("open image to verify it: %w", err))
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	if o.Proven, err = j.remaining(ctx, src, p); err != nil {
-		return manifest.Report{}, j.reopen(err)
+	if o.Proven, err = j.stillVerified(ctx, src, p); err != nil {
+		return manifest.Report{}, j.reopenDamaged(err)
 	}
 	return manifest.Verify(ctx, src, s, o)
 }
 
-// remaining returns the chunks of the finished image that are still verified; nil without any.
-func (j Job) remaining(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
+// stillVerified returns a function that reports whether a chunk of the finished image is still
+// verified; nil if none is.
+func (j Job) stillVerified(ctx context.Context, src disk.Source, p *Proven) (func(chunk int64) bool, error) {
 	m, err := checkTables(ctx, src, j.Info.Size)
 	if err != nil || p == nil {
 		return nil, err
 	}
-	if p.remain(m); p.Count() == 0 {
+	if p.keepMapped(m); p.Count() == 0 {
 		return nil, nil
 	}
 	return p.Has, nil
 }
 
-// reopen lets the next Fill complete a qcow2 with damaged tables again, which writes them again: it
-// makes the image unfinished, and opens its manifest. A crash in between leaves an unfinished image
-// beside a sealed manifest; that is damaged as well, and handled here again. Files that are not qcow2
-// images of decamp are unchanged.
-func (j Job) reopen(found error) (err error) {
+// reopenDamaged prepares a qcow2 image with damaged tables for the next Fill, which writes the tables
+// again. It makes the image unfinished and the manifest open. A crash in between leaves an unfinished
+// image beside a sealed manifest; that counts as damaged as well, and is handled here again. Files that
+// are not qcow2 images of decamp are not changed. found is the error, which is returned with its
+// remedy.
+func (j Job) reopenDamaged(found error) (err error) {
 	if !fault.Is(found, fault.Corrupt) || qcow2.Unfinish(j.Path, j.Info.Size) != nil {
 		return found
 	}
@@ -84,21 +88,23 @@ func (j Job) reopen(found error) (err error) {
 		WithHint("run the same command again: it writes the tables again; if that fails again, check the target's storage (dmesg, smartctl)")
 }
 
-// distrust removes the bad chunks from the manifest and returns the error with its remedy.
-func (j Job) distrust(report manifest.Report, found error) (err error) {
+// dropBadChunks removes the bad chunks of report from the manifest, and returns found with its remedy.
+func (j Job) dropBadChunks(report manifest.Report, found error) (err error) {
 	log, err := manifest.Open(j.Manifest)
 	if err != nil {
 		return errors.Join(found, err)
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	if err := drop(log, report); err != nil {
+	if err := dropReported(log, report); err != nil {
 		return errors.Join(found, err)
 	}
 	return fault.New(fault.Corrupt, "%w", found).
 		WithHint("run the same command again: it copies the %d bad chunks again; if that fails again, check the target's storage (dmesg, smartctl)", report.BadChunks)
 }
 
-func drop(log *manifest.Log, report manifest.Report) error {
+// dropReported removes the bad chunks from the manifest. If the report does not list all of them, it
+// removes all chunks.
+func dropReported(log *manifest.Log, report manifest.Report) error {
 	if report.BadChunks > int64(len(report.Bad)) {
 		return log.Drop(0, log.Chunks())
 	}

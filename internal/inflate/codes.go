@@ -3,32 +3,33 @@ package inflate
 import "encoding/binary"
 
 const (
-	// fastIn and fastOut are what one turn of the fast loop may use up: two fills of 8
-	// bytes that advance by 7 at most; two literals, and the longest match with the 7
-	// bytes that copying by words may write behind it.
-	fastIn  = 16
+	// number of input bytes that one turn of the fast loop may use: two fills of 8 bytes, each of which
+	// advances by at most 7
+	fastIn = 16
+	// number of output bytes that one turn may write: two literals, the longest match, and 7 bytes after
+	// it because matches are copied in words
 	fastOut = 2 + 258 + 8
 )
 
-// codes decodes a block of literals and matches up to and with its end.
-func (s *input) codes(lit *litTable, dist *distTable) error {
+// decodeBlock decodes the literals and matches of a block, including its end.
+func (s *input) decodeBlock(lit *litTable, dist *distTable) error {
 	for {
-		ended, err := s.fast(lit, dist)
+		ended, err := s.decodeFast(lit, dist)
 		if ended || err != nil {
 			return err
 		}
-		// The buffers may end soon: one symbol with care, then look again. A block that
-		// begins near the end of the output stays here.
-		if ended, err = s.careful(lit, dist); ended || err != nil {
+		// The buffers may end soon: decode one symbol with checks, then try again. A block
+		// that begins near the end of the output stays here.
+		if ended, err = s.decodeSymbol(lit, dist); ended || err != nil {
 			return err
 		}
 	}
 }
 
-// fast decodes while neither buffer can end within a turn. It reports whether the block
-// ended. What it keeps in locals stays in registers; that, one branch a literal, and no
-// bounds to check in the tables are what makes it fast.
-func (s *input) fast(lit *litTable, dist *distTable) (ended bool, err error) {
+// decodeFast decodes while neither buffer can end within a turn. It reports whether the block has
+// ended. Local variables stay in registers. That, one branch for a literal, and tables without bounds
+// checks make it fast.
+func (s *input) decodeFast(lit *litTable, dist *distTable) (ended bool, err error) {
 	src, dst := s.src, s.dst
 	pos, out, bits, n := s.pos, s.out, s.bits, s.n
 	for pos <= len(src)-fastIn && out <= len(dst)-fastOut {
@@ -136,9 +137,9 @@ func (s *input) fast(lit *litTable, dist *distTable) (ended bool, err error) {
 	return ended, err
 }
 
-// careful decodes one symbol, checking every step. It reports whether the block ended.
-func (s *input) careful(lit *litTable, dist *distTable) (ended bool, err error) {
-	e, err := s.symbol(lit[:], litBits)
+// decodeSymbol decodes one symbol and checks every step. It reports whether the block has ended.
+func (s *input) decodeSymbol(lit *litTable, dist *distTable) (ended bool, err error) {
+	e, err := s.nextSymbol(lit[:], litBits)
 	switch {
 	case err != nil:
 		return false, err
@@ -152,24 +153,23 @@ func (s *input) careful(lit *litTable, dist *distTable) (ended bool, err error) 
 	case e&endOfBlock != 0:
 		return true, nil
 	}
-	length, err := s.value(e)
+	length, err := s.addExtraBits(e)
 	if err != nil {
 		return false, err
 	}
-	if e, err = s.symbol(dist[:], distBits); err != nil {
+	if e, err = s.nextSymbol(dist[:], distBits); err != nil {
 		return false, err
 	}
-	distance, err := s.value(e)
+	distance, err := s.addExtraBits(e)
 	if err != nil {
 		return false, err
 	}
-	return false, s.match(int(length), int(distance))
+	return false, s.copyMatch(int(length), int(distance))
 }
 
-// symbol takes the code of the next symbol, but not its extra bits, and returns its
-// entry.
-func (s *input) symbol(table []uint32, primary uint) (uint32, error) {
-	s.fill()
+// nextSymbol reads the code of the next symbol without its extra bits, and returns its entry.
+func (s *input) nextSymbol(table []uint32, primary uint) (uint32, error) {
+	s.fillBits()
 	skip := uint(0)
 	e := table[s.bits&(1<<primary-1)]
 	if e&subtable != 0 {
@@ -190,14 +190,14 @@ func (s *input) symbol(table []uint32, primary uint) (uint32, error) {
 	return e, nil
 }
 
-// value adds the extra bits of a length or distance to its base.
-func (s *input) value(e uint32) (uint, error) {
-	extra, err := s.take(uint(e&63) - uint(e>>8&15))
+// addExtraBits reads the extra bits of a length or distance, and returns its value.
+func (s *input) addExtraBits(e uint32) (uint, error) {
+	extra, err := s.takeBits(uint(e&63) - uint(e>>8&15))
 	return uint(e>>16) + extra, err
 }
 
-// match copies length bytes from distance bytes back.
-func (s *input) match(length, distance int) error {
+// copyMatch appends length bytes from distance bytes before.
+func (s *input) copyMatch(length, distance int) error {
 	if distance > s.out {
 		return ErrCorrupt
 	}

@@ -1,12 +1,13 @@
 package inventory
 
-// Condition is how an ESXi host is kept. What a host does not tell is zero.
+// Condition is the configuration of an ESXi host that affects migrations. Fields that a host does not
+// report are empty.
 type Condition struct {
 	Power    string `json:"power"`    // policy: static (High Performance), dynamic (Balanced), low or custom
 	Lockdown string `json:"lockdown"` // lockdownDisabled, lockdownNormal or lockdownStrict
 }
 
-// Kind is a kind of thing that a privilege is held on, by the API's name of its type.
+// Kind is the type of an object that privileges apply to, as the API names it.
 type Kind string
 
 // Kinds.
@@ -16,9 +17,9 @@ const (
 	OnDatastore Kind = "Datastore"
 )
 
-// Volume is a file system of a guest, as VMware Tools tell of it.
+// Volume is a file system of a guest, as VMware Tools report it.
 type Volume struct {
-	Path     string `json:"path"` // where it is mounted: "/boot", `C:\`
-	Capacity int64  `json:"capacity"`
-	Free     int64  `json:"free"`
+	Path     string `json:"path"`     // mount point: "/boot", `C:\`
+	Capacity int64  `json:"capacity"` // size in bytes
+	Free     int64  `json:"free"`     // free bytes
 }

@@ -1,8 +1,7 @@
-// Package inventory holds the words for VMware's side: VMs, their disks and NICs, the
-// hosts and datastores they live on. It has types only; package esx fills them.
+// Package inventory has the types of VMware's side: VMs, their disks and network cards, hosts and
+// datastores. Package esx creates the values.
 //
-// Things are identified by MoRef, never by display name alone: names repeat, change
-// and carry escapes.
+// MoRefs identify objects. Display names do not: they repeat, change and contain escapes.
 package inventory
 
 import (
@@ -14,14 +13,14 @@ import (
 // VM references are small numbers). It is unique within one vCenter or ESXi.
 type MoRef string
 
-// ChangeID names a moment in a disk's change tracking ("52 2d … bb/7"). "*" asks for
-// the areas in use.
+// ChangeID is a point in time of a disk's change tracking ("52 2d … bb/7"). In a query, "*" selects
+// the allocated areas.
 type ChangeID string
 
 // Path is a datastore path in VMware's notation: "[datastore] folder/file.vmdk".
 type Path struct {
-	Datastore string `json:"datastore"`
-	File      string `json:"file"` // relative to the datastore's root, slash-separated
+	Datastore string `json:"datastore"` // name of the datastore
+	File      string `json:"file"`      // relative to the datastore's root, slash-separated
 }
 
 // ParsePath splits "[datastore] folder/file". It returns an error unless the path is valid.
@@ -42,127 +41,128 @@ func (p Path) String() string { return "[" + p.Datastore + "] " + p.File }
 
 // File is an entry of a datastore's folder.
 type File struct {
-	Name   string `json:"name"`
-	Size   int64  `json:"size"` // bytes; 0 for folders and in listings, which do not tell
-	Folder bool   `json:"folder,omitempty"`
+	Name   string `json:"name"`             // name without its folder
+	Size   int64  `json:"size"`             // size in bytes; 0 for folders, and in listings, which have no sizes
+	Folder bool   `json:"folder,omitempty"` // the entry is a folder
 }
 
 // Power is a VM's power state.
 type Power string
 
 const (
-	PoweredOn  Power = "on"
-	PoweredOff Power = "off"
-	Suspended  Power = "suspended"
+	PoweredOn  Power = "on"        // running, or starting
+	PoweredOff Power = "off"       // off
+	Suspended  Power = "suspended" // its memory is stored in a file
 )
 
-// Firmware is what boots the guest.
+// Firmware is the program that boots the guest.
 type Firmware string
 
 const (
-	BIOS Firmware = "bios"
-	EFI  Firmware = "efi"
+	BIOS Firmware = "bios" // legacy BIOS
+	EFI  Firmware = "efi"  // UEFI
 )
 
-// About is the endpoint that was logged in to.
+// About describes the server that decamp has logged in to.
 type About struct {
-	Name         string `json:"name"`    // "VMware ESXi" or "VMware vCenter Server"
-	Version      string `json:"version"` // "8.0.3"
-	Build        string `json:"build"`
-	APIVersion   string `json:"apiVersion"`
+	Name         string `json:"name"`                   // "VMware ESXi" or "VMware vCenter Server"
+	Version      string `json:"version"`                // "8.0.3"
+	Build        string `json:"build"`                  // build number
+	APIVersion   string `json:"apiVersion"`             // version of the vSphere API
 	InstanceUUID string `json:"instanceUuid,omitempty"` // vCenter only
-	VCenter      bool   `json:"vcenter"`
+	VCenter      bool   `json:"vcenter"`                // vCenter, not an ESXi host
 }
 
 // Host is an ESXi host.
 type Host struct {
-	Ref             MoRef  `json:"ref"`
-	Name            string `json:"name"`    // as inventoried: DNS name or address
-	Address         string `json:"address"` // where its HTTPS answers; empty if unknown
-	Version         string `json:"version"`
-	Build           string `json:"build"`
-	MaintenanceMode bool   `json:"maintenanceMode"`
-	Connected       bool   `json:"connected"`
+	Ref             MoRef  `json:"ref"`             // reference at the server
+	Name            string `json:"name"`            // name in the inventory: DNS name or address
+	Address         string `json:"address"`         // address of its HTTPS server; empty if unknown
+	Version         string `json:"version"`         // version of ESXi
+	Build           string `json:"build"`           // build number
+	MaintenanceMode bool   `json:"maintenanceMode"` // the host is in maintenance mode
+	Connected       bool   `json:"connected"`       // the server reaches the host
 }
 
-// VMkernelNIC is an interface that an ESXi host has for itself.
+// VMkernelNIC is a network interface of an ESXi host itself.
 type VMkernelNIC struct {
-	Device  string `json:"device"`  // vmk0
-	Address string `json:"address"` // its IP
-	Network string `json:"network"` // its port group; empty on a distributed switch
+	Device  string `json:"device"`  // name: vmk0
+	Address string `json:"address"` // IP address
+	Network string `json:"network"` // port group; empty on a distributed switch
 	Backup  bool   `json:"backup"`  // tagged for backup traffic (vSphereBackupNFC)
-	MTU     int    `json:"mtu"`     // bytes; 0: not told
+	MTU     int    `json:"mtu"`     // MTU in bytes; 0 if unknown
 }
 
-// Datastore is where disks live.
+// Datastore is VMware's storage for files of VMs.
 type Datastore struct {
-	Ref        MoRef  `json:"ref"`
-	Name       string `json:"name"`
-	Type       string `json:"type"` // VMFS, NFS, NFS41, vsan, VVOL …
-	Datacenter string `json:"datacenter"`
-	Capacity   int64  `json:"capacity"`
-	Free       int64  `json:"free"`
+	Ref        MoRef  `json:"ref"`        // reference at the server
+	Name       string `json:"name"`       // name, unique in its datacenter
+	Type       string `json:"type"`       // VMFS, NFS, NFS41, vsan, VVOL …
+	Datacenter string `json:"datacenter"` // inventory path of its datacenter
+	Capacity   int64  `json:"capacity"`   // size in bytes
+	Free       int64  `json:"free"`       // free bytes
 
 	Inaccessible bool `json:"inaccessible,omitempty"` // no host reaches it
-	Maintenance  bool `json:"maintenance,omitempty"`  // in maintenance mode, or on its way there
+	Maintenance  bool `json:"maintenance,omitempty"`  // the datastore is in maintenance mode, or is entering it
 
 	Hosts []MoRef `json:"hosts,omitempty"` // hosts that mount it
 }
 
 // Mount is an NFS export that an ESXi host has mounted as a datastore.
 type Mount struct {
-	Datastore string `json:"datastore"`
-	Server    string `json:"server"` // as the host was told: a name or an address
-	Path      string `json:"path"`   // as exported
+	Datastore string `json:"datastore"` // name of the datastore
+	Server    string `json:"server"`    // name or address of the NFS server, as configured on the host
+	Path      string `json:"path"`      // exported path
 }
 
 // VM is one virtual machine as the source describes it.
 type VM struct {
-	Ref          MoRef  `json:"ref"`
-	Name         string `json:"name"` // unescaped, as people see it
-	UUID         string `json:"uuid"` // SMBIOS UUID, lower case, 8-4-4-4-12
-	InstanceUUID string `json:"instanceUuid"`
-	Host         MoRef  `json:"host"`
-	HostName     string `json:"hostName"`
-	Cluster      string `json:"cluster,omitempty"` // of its host; vCenter only
+	Ref          MoRef  `json:"ref"`               // reference at the server
+	Name         string `json:"name"`              // name without escapes, as the user sees it
+	UUID         string `json:"uuid"`              // SMBIOS UUID, lower case, 8-4-4-4-12
+	InstanceUUID string `json:"instanceUuid"`      // UUID that is unique within a vCenter
+	Host         MoRef  `json:"host"`              // host that runs the VM, or ran it last
+	HostName     string `json:"hostName"`          // name of that host
+	Cluster      string `json:"cluster,omitempty"` // cluster of its host; vCenter only
 	Datacenter   string `json:"datacenter"`        // inventory path for dcPath; "ha-datacenter" on ESXi
-	Folder       string `json:"folder,omitempty"`
-	VMX          Path   `json:"vmx"`
-	NVRAM        Path   `json:"nvram,omitzero"` // what its EFI firmware remembers; empty of a BIOS, or if it has none yet
-	Template     bool   `json:"template,omitempty"`
+	Folder       string `json:"folder,omitempty"`  // path of the VM's folder in the inventory
+	VMX          Path   `json:"vmx"`               // configuration file
+	// file with the variables of its EFI firmware; empty for BIOS and for a VM without that file
+	NVRAM    Path `json:"nvram,omitzero"`
+	Template bool `json:"template,omitempty"` // a template, which cannot be powered on
 
-	Power           Power  `json:"power"`
-	GuestID         string `json:"guestId"`   // VirtualMachineGuestOsIdentifier
-	GuestName       string `json:"guestName"` // what VMware calls it
-	ToolsRunning    bool   `json:"toolsRunning"`
-	HardwareVersion int    `json:"hardwareVersion"` // 19 for "vmx-19"
-	Annotation      string `json:"annotation,omitempty"`
+	Power           Power  `json:"power"`                // power state
+	GuestID         string `json:"guestId"`              // VirtualMachineGuestOsIdentifier
+	GuestName       string `json:"guestName"`            // VMware's name of the guest operating system
+	ToolsRunning    bool   `json:"toolsRunning"`         // VMware Tools run in the guest
+	HardwareVersion int    `json:"hardwareVersion"`      // 19 for "vmx-19"
+	Annotation      string `json:"annotation,omitempty"` // notes of the user
 
 	Tags       []Tag             `json:"tags,omitempty"`       // vCenter only; by category, then by name
-	Attributes map[string]string `json:"attributes,omitempty"` // custom ones that have a value, by their names; vCenter only
+	Attributes map[string]string `json:"attributes,omitempty"` // custom attributes with a value, by name; vCenter only
 
-	CPUs           int      `json:"cpus"`
-	CoresPerSocket int      `json:"coresPerSocket"`
-	MemoryMiB      int64    `json:"memoryMiB"`
-	Firmware       Firmware `json:"firmware"`
-	SecureBoot     bool     `json:"secureBoot,omitempty"`
-	VTPM           bool     `json:"vtpm,omitempty"`
-	Encrypted      bool     `json:"encrypted,omitempty"` // VM home or any disk has a key id
+	CPUs           int      `json:"cpus"`                 // number of virtual processors
+	CoresPerSocket int      `json:"coresPerSocket"`       // number of cores of each virtual socket
+	MemoryMiB      int64    `json:"memoryMiB"`            // size of the memory in MiB
+	Firmware       Firmware `json:"firmware"`             // BIOS or EFI
+	SecureBoot     bool     `json:"secureBoot,omitempty"` // EFI verifies the boot loader
+	VTPM           bool     `json:"vtpm,omitempty"`       // the VM has a virtual TPM
+	Encrypted      bool     `json:"encrypted,omitempty"`  // the VM's home or a disk has a key id
 
-	Controllers []Controller `json:"controllers"`
-	Disks       []Disk       `json:"disks"`
-	NICs        []NIC        `json:"nics"`
-	CDROMs      int          `json:"cdroms,omitempty"`
+	Controllers []Controller `json:"controllers"`         // storage controllers
+	Disks       []Disk       `json:"disks"`               // virtual disks
+	NICs        []NIC        `json:"nics"`                // network cards
+	CDROMs      int          `json:"cdroms,omitempty"`    // number of CD drives
 	BootOrder   []string     `json:"bootOrder,omitempty"` // "disk:2000", "net:4000", "cdrom", "floppy"
 
-	Snapshots           int  `json:"snapshots"`
-	ConsolidationNeeded bool `json:"consolidationNeeded,omitempty"`
-	ChangeTracking      bool `json:"changeTracking"`
+	Snapshots           int  `json:"snapshots"`                     // number of snapshots
+	ConsolidationNeeded bool `json:"consolidationNeeded,omitempty"` // delta disks of removed snapshots remain
+	ChangeTracking      bool `json:"changeTracking"`                // changed block tracking is enabled
 
-	Used        int64 `json:"used"`        // bytes taken on datastores by the VM's disks, all layers
-	Provisioned int64 `json:"provisioned"` // sum of the disks' capacities
+	Used        int64 `json:"used"`        // bytes on datastores of the VM's disks, all layers
+	Provisioned int64 `json:"provisioned"` // sum of the capacities of the disks in bytes
 
-	Warnings []Warning `json:"warnings,omitempty"`
+	Warnings []Warning `json:"warnings,omitempty"` // what the user should know before a migration
 }
 
 // Disk returns the disk with that device key.
@@ -175,8 +175,8 @@ func (v *VM) Disk(key int32) (*Disk, bool) {
 	return nil, false
 }
 
-// Adorn gives v what people put on it in a vCenter, as another reading of the same VM has it: tags, custom
-// attributes, and what is warned of where they could not be read.
+// Adorn copies the information that a vCenter adds from another description of the same VM: tags,
+// custom attributes, and warnings that these could not be read.
 func (v *VM) Adorn(as *VM) {
 	v.Tags, v.Attributes = as.Tags, as.Attributes
 	for _, w := range as.Warnings {
@@ -186,35 +186,35 @@ func (v *VM) Adorn(as *VM) {
 	}
 }
 
-// Tag is a tag of vCenter's. A VM may have several of one category.
+// Tag is a tag of vCenter. A VM may have several tags of one category.
 type Tag struct {
-	Category string `json:"category"`
-	Name     string `json:"name"`
+	Category string `json:"category"` // name of the category
+	Name     string `json:"name"`     // name of the tag
 }
 
-// Bus is a controller's kind, by VMware's own short names.
+// Bus is the kind of a storage controller, by VMware's short names.
 type Bus string
 
 const (
-	PVSCSI   Bus = "pvscsi"
-	LSILogic Bus = "lsilogic"
-	LSISAS   Bus = "lsisas1068"
-	BusLogic Bus = "buslogic"
-	NVMe     Bus = "nvme"
-	AHCI     Bus = "ahci"
-	IDE      Bus = "ide"
+	PVSCSI   Bus = "pvscsi"     // VMware Paravirtual SCSI
+	LSILogic Bus = "lsilogic"   // LSI Logic Parallel
+	LSISAS   Bus = "lsisas1068" // LSI Logic SAS
+	BusLogic Bus = "buslogic"   // BusLogic Parallel
+	NVMe     Bus = "nvme"       // NVM Express
+	AHCI     Bus = "ahci"       // SATA
+	IDE      Bus = "ide"        // IDE
 )
 
 // Controller is a storage controller of a VM.
 type Controller struct {
-	Key        int32  `json:"key"`
-	Bus        Bus    `json:"bus"`
+	Key        int32  `json:"key"`               // device key
+	Bus        Bus    `json:"bus"`               // kind; empty if unknown
 	Number     int    `json:"number"`            // bus number: scsi0, scsi1 …
 	SharedBus  bool   `json:"sharedBus"`         // physical or virtual bus sharing
-	Unexpected string `json:"unknown,omitempty"` // the API's type name where Bus is ""
+	Unexpected string `json:"unknown,omitempty"` // type name of the API if Bus is empty
 }
 
-// Backing is how a disk is kept on its datastore.
+// Backing is the storage of a disk on its datastore.
 type Backing string
 
 const (
@@ -229,48 +229,48 @@ const (
 
 // Disk is a virtual disk of a VM.
 type Disk struct {
-	Key        int32    `json:"key"`      // device key: 2000 is the first SCSI disk
-	Label      string   `json:"label"`    // "Hard disk 1"
-	Path       Path     `json:"path"`     // the descriptor the VM opens now
-	Base       Path     `json:"base"`     // the descriptor at the bottom of the chain; Path without snapshots
-	Capacity   int64    `json:"capacity"` // bytes
-	Used       int64    `json:"used"`     // bytes on the datastore, all layers; -1 unknown
-	Backing    Backing  `json:"backing"`  // of Path
-	Thin       bool     `json:"thin"`
-	Mode       string   `json:"mode"`             // persistent, independent_persistent …
-	Shared     bool     `json:"shared,omitempty"` // multi-writer
-	Encrypted  bool     `json:"encrypted,omitempty"`
-	Controller int32    `json:"controller"` // key of its Controller
-	Unit       int      `json:"unit"`
-	UUID       string   `json:"uuid,omitempty"` // 6000C29…, the guest-visible serial with disk.EnableUUID
-	ChangeID   ChangeID `json:"changeId,omitempty"`
-	Layers     int      `json:"layers"` // 1 without snapshots
+	Key        int32    `json:"key"`                 // device key: 2000 is the first SCSI disk
+	Label      string   `json:"label"`               // "Hard disk 1"
+	Path       Path     `json:"path"`                // descriptor that the VM uses now
+	Base       Path     `json:"base"`                // descriptor of the base disk; equals Path without snapshots
+	Capacity   int64    `json:"capacity"`            // size in bytes
+	Used       int64    `json:"used"`                // bytes on the datastore, all layers; -1 unknown
+	Backing    Backing  `json:"backing"`             // storage of the disk at Path
+	Thin       bool     `json:"thin"`                // thin provisioned
+	Mode       string   `json:"mode"`                // persistent, independent_persistent …
+	Shared     bool     `json:"shared,omitempty"`    // multi-writer
+	Encrypted  bool     `json:"encrypted,omitempty"` // the disk has a key id
+	Controller int32    `json:"controller"`          // key of its Controller
+	Unit       int      `json:"unit"`                // unit number on its controller
+	UUID       string   `json:"uuid,omitempty"`      // 6000C29…, the guest-visible serial with disk.EnableUUID
+	ChangeID   ChangeID `json:"changeId,omitempty"`  // current change ID; empty without change tracking
+	Layers     int      `json:"layers"`              // number of disks in the chain; 1 without snapshots
 }
 
 // NIC is a virtual network card of a VM.
 type NIC struct {
-	Key            int32  `json:"key"`
-	Label          string `json:"label"`
-	Model          string `json:"model"` // vmxnet3, vmxnet2, e1000, e1000e, pcnet32, sriov
-	MAC            string `json:"mac"`   // lower case, colons
-	AddressType    string `json:"addressType"`
-	Network        string `json:"network"`
-	Connected      bool   `json:"connected"`
-	StartConnected bool   `json:"startConnected"`
-	Pulled         bool   `json:"pulled,omitempty"`  // it was disconnected when the VM, which ran, was about to be shut down
-	PCISlot        int    `json:"pciSlot,omitempty"` // 0: not known; a Linux may call the card by it
+	Key            int32  `json:"key"`               // device key: 4000 is the first network card
+	Label          string `json:"label"`             // label: "Network adapter 1"
+	Model          string `json:"model"`             // vmxnet3, vmxnet2, e1000, e1000e, pcnet32, sriov
+	MAC            string `json:"mac"`               // lower case, colons
+	AddressType    string `json:"addressType"`       // origin of the MAC address: assigned, generated or manual
+	Network        string `json:"network"`           // name of the network
+	Connected      bool   `json:"connected"`         // connected now
+	StartConnected bool   `json:"startConnected"`    // connected when the VM is powered on
+	Pulled         bool   `json:"pulled,omitempty"`  // decamp disconnected it before it shut the running VM down
+	PCISlot        int    `json:"pciSlot,omitempty"` // number of the PCI slot; 0 if unknown. Linux may name the card by it.
 }
 
-// Warning is something the operator should know before moving a VM. Code is stable.
+// Warning is something the user should know before a migration. Codes do not change.
 type Warning struct {
 	Code   string `json:"code"`   // "snapshots", "rdm", "vtpm" …
-	Text   string `json:"text"`   // what was seen
-	Remedy string `json:"remedy"` // what to do about it
-	Blocks bool   `json:"blocks"` // migrate refuses while it stands
+	Text   string `json:"text"`   // the finding
+	Remedy string `json:"remedy"` // how to resolve it
+	Blocks bool   `json:"blocks"` // migrate refuses the VM until it is resolved
 }
 
-// Codes of warnings that what people put on a VM could not be read.
+// Codes of warnings about information of a vCenter that could not be read.
 const (
-	WarnTags       = "tags"
-	WarnAttributes = "attributes"
+	WarnTags       = "tags"       // tags could not be read
+	WarnAttributes = "attributes" // custom attributes could not be read
 )

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Topology is how the VM's processors are parted. One socket each, where VMware's numbers do not add up.
+// Topology returns the number of sockets and of cores per socket. If VMware's numbers contradict each
+// other, each processor has its own socket.
 func (vm *VM) Topology() (sockets, cores int) {
 	if n := vm.CoresPerSocket; n > 0 && vm.CPUs%n == 0 {
 		return vm.CPUs / n, n
@@ -14,8 +15,8 @@ func (vm *VM) Topology() (sockets, cores int) {
 	return vm.CPUs, 1
 }
 
-// Serial is the SMBIOS serial number that VMware derives from the UUID, to which licences are bound:
-// "VMware-56 4d 12 34 00 00 11 11-22 22 33 33 44 44 55 55". A VM without UUID has none.
+// Serial returns the SMBIOS serial number that VMware derives from the UUID: "VMware-56 4d 12 34 00 00
+// 11 11-22 22 33 33 44 44 55 55". Licences may be bound to it. It is empty for a VM without UUID.
 func (vm *VM) Serial() string {
 	digits := strings.ReplaceAll(vm.UUID, "-", "")
 	if digits == "" {
@@ -48,17 +49,17 @@ func (vm *VM) Seated() []int {
 	return order
 }
 
-// LinkDown reports whether the card is not to be connected when the VM starts.
+// LinkDown reports whether the card must be disconnected when the VM starts.
 func (n NIC) LinkDown() bool { return !n.StartConnected || n.Pulled }
 
-// A Fact is something of a VM that a source can be asked for alone, of all VMs at once. To
-// describe VMs whole takes it much longer.
+// A Fact is a part of a VM's description that a source can return separately for all VMs at once.
+// Complete descriptions take much longer.
 type Fact string
 
 // Facts.
 const (
-	NoFact       Fact = ""         // known of a described VM only
-	OnRoll       Fact = "roll"     // known of each VM that is listed: what it is called, where it is
+	NoFact       Fact = ""         // only part of a complete description
+	OnRoll       Fact = "roll"     // part of each list of VMs: name and location
 	FactPower    Fact = "power"    // Power
 	FactGuest    Fact = "guest"    // GuestID, GuestName
 	FactHardware Fact = "hardware" // CPUs, MemoryMiB

@@ -5,25 +5,26 @@ import (
 	"fmt"
 )
 
-// VMware numbers the slots of its buses: five bits are the device, five its bridge, and what is
-// left the bridge's function. Bridge 1 leads to PCI, 5 to 8 have eight ports of PCI Express each.
+// VMware numbers the slots of its buses: five bits are the device, five its bridge, and the
+// others the function of the bridge. Bridge 1 is PCI; 5 to 8 have eight PCI Express ports each.
 const (
-	pciBridge     = 1
-	firstPort     = 5
-	lastPort      = 8
-	portsOfBridge = 8
-	pciBus        = 2 // the first that the firmware numbers
+	pciBridge     = 1 // bridge of conventional PCI
+	firstPort     = 5 // first bridge of PCI Express
+	lastPort      = 8 // last bridge of PCI Express
+	portsOfBridge = 8 // number of ports of a PCI Express bridge
+	pciBus        = 2 // first bus number that the firmware assigns
 )
 
-// seat takes the number of a slot apart.
-func (n NIC) seat() (bridge, function, device int) {
+// slotParts splits the number of the slot into its three parts.
+func (n NIC) slotParts() (bridge, function, device int) {
 	return n.PCISlot >> 5 & 31, n.PCISlot >> 10, n.PCISlot & 31
 }
 
-// PCIAddress is where a guest finds the card at the source, "0000:0b:00.0", if VMware's firmware
-// numbered the buses of its usual bridges; "" if that is not known.
+// PCIAddress returns the address at which a guest finds the card at the source, "0000:0b:00.0". It
+// assumes that VMware's firmware numbered the buses of its usual bridges. It returns "" if the address
+// is unknown.
 func (n NIC) PCIAddress() string {
-	bridge, function, device := n.seat()
+	bridge, function, device := n.slotParts()
 	switch {
 	case n.PCISlot <= 0 || function >= portsOfBridge:
 		return ""
@@ -35,8 +36,8 @@ func (n NIC) PCIAddress() string {
 	return ""
 }
 
-// SlotNames are what a Linux calls the card by its slot: ens192. The slots of a bridge's further
-// ports follow the first one's: 1184 is ens161.
+// SlotNames returns the names that Linux derives from the slot: ens192. The slots of further ports of a
+// bridge follow those of its first port: 1184 is ens161.
 func (n NIC) SlotNames() []string {
 	if n.PCISlot <= 0 {
 		return nil
@@ -44,10 +45,10 @@ func (n NIC) SlotNames() []string {
 	return []string{fmt.Sprintf("ens%d", n.PCISlot), fmt.Sprintf("ens%d", n.PCISlot&1023+n.PCISlot>>10)}
 }
 
-// CompareByBus orders cards as a guest finds them on the bus, which is how a kernel counts those
-// of one driver: eth0, eth1. Cards whose slot is not known are equal to each other.
+// CompareByBus compares cards by their position on the bus, for slices.SortFunc. A kernel numbers the
+// cards of one driver in this order: eth0, eth1. Cards with unknown slots are equal.
 func CompareByBus(a, b NIC) int {
-	bridgeA, functionA, deviceA := a.seat()
-	bridgeB, functionB, deviceB := b.seat()
+	bridgeA, functionA, deviceA := a.slotParts()
+	bridgeB, functionB, deviceB := b.slotParts()
 	return cmp.Or(cmp.Compare(bridgeA, bridgeB), cmp.Compare(functionA, functionB), cmp.Compare(deviceA, deviceB))
 }

@@ -14,7 +14,7 @@ import (
 
 // BootTime returns the boot time of the guest that an operator entered; 0 if none.
 func (s *Store) BootTime(id ID) (time.Duration, error) {
-	text, err := os.ReadFile(s.path(id, "boot-time"))
+	text, err := os.ReadFile(s.filePath(id, "boot-time"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -28,10 +28,10 @@ func (s *Store) BootTime(id ID) (time.Duration, error) {
 	return d, nil
 }
 
-// SetBootTime records it beside the plan, durably: later processes of the run use it.
+// SetBootTime durably records the boot time beside the plan. Later processes of the run use it.
 func (s *Store) SetBootTime(id ID, d time.Duration) error {
-	if err := atomicfile.Replace(s.path(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
-		return fmt.Errorf("record boot time of run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, "boot-time"), []byte(d.String()+"\n"), private); err != nil {
+		return fmt.Errorf("record boot time of run %s: %w", id, s.spaceError(err))
 	}
 	return nil
 }

@@ -14,91 +14,92 @@ import (
 type EventKind string
 
 const (
-	RunBegan      EventKind = "run-began"     // also when a run continues
-	RunDone       EventKind = "run-done"      // the VM is published
-	RunFailed     EventKind = "run-failed"    // Failure has the reason; the run can be started again
-	RunStopped    EventKind = "run-stopped"   // a user stopped the run; it can be started again
-	RunDiscarded  EventKind = "run-discarded" // everything that was not published is gone
-	Withdrawing   EventKind = "withdrawing"   // the removal of the published VM begins; Failure is what holds unless it ends
-	StepBegan     EventKind = "step-began"
-	StepDone      EventKind = "step-done"
-	StepRetried   EventKind = "step-retried" // Failure has the error of this attempt
-	DiskBegan     EventKind = "disk-began"   // Message has the starting point of the copy
-	DiskDone      EventKind = "disk-done"    // Message is the manifest's root
-	DiskAnew      EventKind = "disk-anew"    // the copied data is not reliable: the disk is copied again
-	RoundDone     EventKind = "round-done"   // end of a round of a warm run; Message and Outlook
-	Projected     EventKind = "outlook"      // Outlook, while a warm run waits; not journaled
+	RunBegan     EventKind = "run-began"     // the run begins, or continues
+	RunDone      EventKind = "run-done"      // the VM is published
+	RunFailed    EventKind = "run-failed"    // the run failed and can be started again; Failure has the reason
+	RunStopped   EventKind = "run-stopped"   // a user stopped the run; it can be started again
+	RunDiscarded EventKind = "run-discarded" // all data that was not published is removed
+	// the removal of the published VM begins; Failure describes the run if the removal does not end
+	Withdrawing   EventKind = "withdrawing"
+	StepBegan     EventKind = "step-began"   // a step begins
+	StepDone      EventKind = "step-done"    // a step is complete
+	StepRetried   EventKind = "step-retried" // a step is tried again; Failure has the error of the last attempt
+	DiskBegan     EventKind = "disk-began"   // the copy of a disk begins; Message has its starting point
+	DiskDone      EventKind = "disk-done"    // the copy of a disk is complete; Message has the root of its manifest
+	DiskAnew      EventKind = "disk-anew"    // the copied data is not reliable: the disk is copied again from its start
+	RoundDone     EventKind = "round-done"   // a precopy round is complete; Message and Outlook
+	Projected     EventKind = "outlook"      // outage estimate of a warm run that waits, in Outlook; not journaled
 	ChunkBad      EventKind = "chunk-bad"    // verify found a chunk that differs
-	SourceReread  EventKind = "reread"       // Reread: the chunks that are read from the source again, then the result
-	Progressed    EventKind = "progress"     // not journaled
-	Waits         EventKind = "waits"        // Message is for what; empty: it does not any more
-	RehearsalDone EventKind = "rehearsed"    // Message; Failure if it had no result
-	Noted         EventKind = "note"         // Message
+	SourceReread  EventKind = "reread"       // Reread has the chunks that are read from the source again, and later the result
+	Progressed    EventKind = "progress"     // progress of a disk in Bytes; not journaled
+	Waits         EventKind = "waits"        // Message is the reason of a wait; empty if the run does not wait any more
+	RehearsalDone EventKind = "rehearsed"    // end of a rehearsal: Message; Failure if it had no result
+	Noted         EventKind = "note"         // information for the user in Message
 	Warned        EventKind = "warning"      // Warning
-	PowerChanged  EventKind = "power"        // the one thing that may change at the source
-	Summarized    EventKind = "summary"      // Stages: the time of each stage
+	PowerChanged  EventKind = "power"        // decamp changed the power state of the source VM
+	Summarized    EventKind = "summary"      // Stages has the time of each stage, and Outage the outage
 )
 
 // Event is one thing that happened in a run.
 type Event struct {
-	Time    time.Time          `json:"time"`
-	Run     ID                 `json:"run"`
-	Step    string             `json:"step,omitempty"`
-	Kind    EventKind          `json:"kind"`
-	Disk    int32              `json:"disk,omitempty"` // device key
-	Bytes   *Bytes             `json:"bytes,omitempty"`
-	Message string             `json:"message,omitempty"`
-	Warning *inventory.Warning `json:"warning,omitempty"`
-	Failure *Failure           `json:"failure,omitempty"`
-	Stages  []Stage            `json:"stages,omitempty"`
-	Outlook *Outlook           `json:"outlook,omitempty"`
-	Reread  *manifest.Reread   `json:"reread,omitempty"` // result of a reread
-	Outage  *Outage            `json:"outage,omitempty"` // outage of a summary, if known
+	Time    time.Time          `json:"time"`              // when it happened
+	Run     ID                 `json:"run"`               // run that it belongs to
+	Step    string             `json:"step,omitempty"`    // step of the run; empty if it belongs to the run as a whole
+	Kind    EventKind          `json:"kind"`              // determines which of the fields below are set
+	Disk    int32              `json:"disk,omitempty"`    // device key; 0 if the event does not concern a disk
+	Bytes   *Bytes             `json:"bytes,omitempty"`   // progress of the disk
+	Message string             `json:"message,omitempty"` // text for the user
+	Warning *inventory.Warning `json:"warning,omitempty"` // finding about the source VM
+	Failure *Failure           `json:"failure,omitempty"` // error of a run, a step or a rehearsal
+	Stages  []Stage            `json:"stages,omitempty"`  // time of each stage
+	Outlook *Outlook           `json:"outlook,omitempty"` // estimate of the cutover
+	Reread  *manifest.Reread   `json:"reread,omitempty"`  // chunks that were read from the source again
+	Outage  *Outage            `json:"outage,omitempty"`  // outage of a warm run; nil if unknown
 }
 
-// Outlook is an estimate of a warm run's cutover now.
+// Outlook is an estimate of the cutover of a warm run, if it began now.
 type Outlook struct {
-	Dirty  int64         `json:"dirty"`  // bytes that the guest changes in a second; 0: not known yet
-	Rate   int64         `json:"rate"`   // bytes copied in a second
+	Dirty  int64         `json:"dirty"`  // bytes that the guest changes per second; 0 if unknown
+	Rate   int64         `json:"rate"`   // bytes that are copied per second
 	Delta  int64         `json:"delta"`  // bytes that changed since the last round
 	Boot   time.Duration `json:"boot"`   // boot time of the guest, as the operator entered it; 0 is unknown, and not counted
-	Outage time.Duration `json:"outage"` // from the shutdown to the VM defined at its target, and Boot
+	Outage time.Duration `json:"outage"` // time from the shutdown until the VM is defined at its target, plus Boot
 
-	// Delivery is how much of Outage is the sending of images to where the VM is to live; 0: they are there.
+	// Delivery is the part of Outage for sending images to the target; 0 if the images are there already.
 	Delivery time.Duration `json:"delivery,omitempty"`
 }
 
 // Outage is the time that a warm run's VM was off, without the boot time of its guest, which is unknown
 // here.
 type Outage struct {
-	Began    time.Time     `json:"began"`              // the guest was asked to shut down
+	Began    time.Time     `json:"began"`              // when the guest was requested to shut down
 	Took     time.Duration `json:"took"`               // time until the VM was defined at its target, or ran there
 	Started  bool          `json:"started,omitempty"`  // the VM ran at its target
 	Delivery time.Duration `json:"delivery,omitempty"` // part of Took for the delivery of verified images
 }
 
-// Bytes is how far a disk is. Done + Skipped reaches Total.
+// Bytes is the progress of a disk. Done + Skipped reaches Total.
 type Bytes struct {
-	Total   int64 `json:"total"`
-	Done    int64 `json:"done"`    // held by this attempt, data and zeros
-	Skipped int64 `json:"skipped"` // proven by an earlier one
-	Read    int64 `json:"read"`    // moved: read from the source, or from the image by verify
-	Zero    int64 `json:"zero"`    // done without being read: known or found to be zeros
-	Rate    int64 `json:"rate"`    // Read per second, lately; 0: unknown
+	Total   int64 `json:"total"`   // size of the disk
+	Done    int64 `json:"done"`    // written by this attempt, data and zeros
+	Skipped int64 `json:"skipped"` // verified in an earlier attempt
+	Read    int64 `json:"read"`    // read from the source, or from the image by verify
+	Zero    int64 `json:"zero"`    // known or found to be zeros; part of Done
+	Rate    int64 `json:"rate"`    // recent value of Read per second; 0 if unknown
 
-	Left time.Duration `json:"left,omitzero"` // until Total, if disks go on as lately; 0: unknown
+	Left time.Duration `json:"left,omitzero"` // estimated time until Total, at the recent rate; 0 if unknown
 
-	Busy bottleneck.Busy `json:"busy,omitzero"` // lately
+	Busy bottleneck.Busy `json:"busy,omitzero"` // recent use of source, target and processor
 }
 
-// Failure is an error as it is shown and journaled.
+// Failure is an error in the form in which it is shown and journaled.
 type Failure struct {
-	Kind string `json:"kind"` // fault.Kind's name
-	Text string `json:"text"`
-	Hint string `json:"hint,omitempty"`
+	Kind string `json:"kind"`           // name of the fault.Kind
+	Text string `json:"text"`           // message of the error
+	Hint string `json:"hint,omitempty"` // remedy; empty if missing
 }
 
-// FailureOf returns nil for nil.
+// FailureOf returns the Failure for err, nil if err is nil.
 func FailureOf(err error) *Failure {
 	if err == nil {
 		return nil
@@ -106,16 +107,16 @@ func FailureOf(err error) *Failure {
 	return &Failure{Kind: fault.KindOf(err).String(), Text: err.Error(), Hint: fault.HintOf(err)}
 }
 
-// Stage is where some of a run's time went. Working and Waiting are summed over parallel
-// workers, so they may exceed Elapsed.
+// Stage is the time of a part of a run. Working, Source and Target are sums over parallel workers, so
+// they may exceed Elapsed.
 type Stage struct {
-	Name    string        `json:"name"`            // "copy", "copy 2000" …
+	Name    string        `json:"name"`            // "copy", or "copy 2000" for one disk
 	Bytes   int64         `json:"bytes"`           // bytes of the disk, zeros included
 	Moved   int64         `json:"moved,omitempty"` // read from the source, or from the image by verify
-	Elapsed time.Duration `json:"elapsed"`
-	Working time.Duration `json:"working"` // own work: hashing, comparing
-	Source  time.Duration `json:"source"`  // waiting for the source
-	Target  time.Duration `json:"target"`  // waiting for the target
+	Elapsed time.Duration `json:"elapsed"`         // duration
+	Working time.Duration `json:"working"`         // time of hashing and comparing
+	Source  time.Duration `json:"source"`          // time of waiting for the source
+	Target  time.Duration `json:"target"`          // time of waiting for the target
 }
 
 // Subscriber receives events, one call at a time. It must be quick and must not block.

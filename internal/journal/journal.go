@@ -14,18 +14,17 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Journal appends events to a file, one JSON object a line. Its methods may be called
-// concurrently.
+// A Journal appends events to a file, one JSON object per line. It is safe for concurrent use.
 type Journal struct {
-	mu   sync.Mutex
-	f    *os.File
-	dir  string // folder whose file system it uses, for messages
-	size int64  // bytes of complete lines
-	torn bool   // something may be behind them
+	mu   sync.Mutex // guards the fields below
+	f    *os.File   // file of the journal
+	dir  string     // folder of the state, for the remedy of a full file system
+	size int64      // length of the complete lines in bytes
+	torn bool       // the file may be longer than size after a failed write
 }
 
-// OpenJournal opens the journal at path for appending. What a crash left behind the last event is
-// cut off.
+// OpenJournal opens the journal at path for appending, and creates it if necessary. It truncates the
+// rest of an interrupted write.
 func OpenJournal(path string) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -38,8 +37,8 @@ func OpenJournal(path string) (*Journal, error) {
 	return &Journal{f: f, dir: filepath.Dir(path), size: whole}, nil
 }
 
-// cutTornLine truncates f behind its last event, and returns how long it is then: what a crash left
-// there may be a part of a line, and anything else.
+// cutTornLine truncates f after its last event, and returns its length. After a crash the end may
+// contain a part of a line, or anything else.
 func cutTornLine(f *os.File) (whole int64, err error) {
 	text, err := io.ReadAll(f)
 	if err != nil {
@@ -55,16 +54,16 @@ func cutTornLine(f *os.File) (whole int64, err error) {
 	return whole, f.Truncate(whole)
 }
 
-// elsewhere lists the kinds of events that the workflow engine records as well, in their steps. Other
-// events show whether a step continued, and the facts of its step have findings, warnings and copies. A
-// power cut may remove the last of them from a journal.
-var elsewhere = map[EventKind]bool{
+// recordedByEngine lists the kinds of events that the workflow engine records in its steps as well. The
+// other events show whether a step continued, and the facts of a step contain findings, warnings and
+// copies. A power loss may remove the last events of these kinds from a journal.
+var recordedByEngine = map[EventKind]bool{
 	RunBegan: true, StepBegan: true, StepDone: true, DiskBegan: true, DiskDone: true, Warned: true, Summarized: true,
 }
 
-// Append writes e, durably, with all before it, unless it is of a kind that is on record elsewhere:
-// a small VM has some fifteen of those, and each would wait for the disk. A line that found no room
-// to its end is cut off before the next one. Progress and outlooks are not journaled.
+// Append writes e. The write is durable, with all events before, unless the workflow engine records
+// events of this kind as well: a small VM has about fifteen of these, and each would wait for the disk.
+// Progress and outlooks are not journaled.
 func (j *Journal) Append(e Event) error {
 	if e.Kind == Progressed || e.Kind == Projected {
 		return nil
@@ -75,14 +74,15 @@ func (j *Journal) Append(e Event) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.write(append(line, '\n'), !elsewhere[e.Kind]); err != nil {
+	if err := j.writeLine(append(line, '\n'), !recordedByEngine[e.Kind]); err != nil {
 		return fmt.Errorf("append to journal: %w", fault.Room(j.dir, err))
 	}
 	return nil
 }
 
-// write puts a line behind the others. j.mu is held.
-func (j *Journal) write(line []byte, durable bool) error {
+// writeLine writes a line after the others. It first removes the rest of a failed write. mu must be
+// held.
+func (j *Journal) writeLine(line []byte, durable bool) error {
 	if j.torn {
 		if err := j.f.Truncate(j.size); err != nil {
 			return err
@@ -104,9 +104,9 @@ func (j *Journal) write(line []byte, durable bool) error {
 // Close releases the file.
 func (j *Journal) Close() error { return j.f.Close() }
 
-// ReadJournal returns the events at path, oldest first; none if there is no journal. A
-// torn last line, and garbage behind the last event, are left out. Anything else that is no event
-// is fault.Corrupt.
+// ReadJournal returns the events at path, oldest first. It returns none if there is no journal. It
+// ignores an incomplete last line and garbage after the last event. Anything else that is no event is
+// fault.Corrupt.
 func ReadJournal(path string) ([]Event, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -122,6 +122,7 @@ func ReadJournal(path string) ([]Event, error) {
 	return events, nil
 }
 
+// parseJournal parses the text of a journal.
 func parseJournal(text []byte) ([]Event, error) {
 	var events []Event
 	var bad error
@@ -141,7 +142,7 @@ func parseJournal(text []byte) ([]Event, error) {
 	return events, nil
 }
 
-// parseEvent reads one line with its end.
+// parseEvent parses one line. A line without a line break is incomplete.
 func parseEvent(line []byte) (e Event, err error) {
 	if !bytes.HasSuffix(line, []byte{'\n'}) {
 		return e, io.ErrUnexpectedEOF

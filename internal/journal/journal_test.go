@@ -62,7 +62,7 @@ func TestPlanHoldsNoPassword(t *testing.T) {
 	if err != nil || p.Source != "esxi://root@esx1" {
 		t.Fatalf("source %q, %v", p.Source, err)
 	}
-	text, err := os.ReadFile(s.path(p.ID, "plan.json"))
+	text, err := os.ReadFile(s.filePath(p.ID, "plan.json"))
 	if err != nil || strings.Contains(string(text), "s3cr") {
 		t.Fatalf("plan.json: %s, %v", text, err)
 	}

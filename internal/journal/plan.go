@@ -33,44 +33,44 @@ import (
 	"github.com/decamp/decamp/internal/namemap"
 )
 
-// ID names a run: readable, deterministic, fit for a file name.
+// ID identifies a run. It is readable, deterministic, and valid as a file name.
 type ID string
 
-// VM is which machine is meant. The name is for people; Ref and UUIDs decide.
+// VM identifies the VM of a run. The name is for users; Ref and UUIDs identify the VM.
 type VM struct {
-	Ref          inventory.MoRef `json:"ref"`
-	Name         string          `json:"name"`
-	UUID         string          `json:"uuid"`
-	InstanceUUID string          `json:"instanceUuid"`
+	Ref          inventory.MoRef `json:"ref"`          // reference at the source
+	Name         string          `json:"name"`         // name when the plan was made
+	UUID         string          `json:"uuid"`         // SMBIOS UUID
+	InstanceUUID string          `json:"instanceUuid"` // UUID that is unique within a vCenter
 }
 
-// Plan is the intent to move one VM.
+// Plan is the intent to migrate one VM.
 type Plan struct {
-	Version   int      `json:"version"` // version of this format: 1
-	ID        ID       `json:"id"`
-	Source    string   `json:"source"` // esxi://root@esx1; never with a password
-	VM        VM       `json:"vm"`
-	Target    string   `json:"target"`         // dir:/srv/vm
-	Format    string   `json:"format"`         // format of the images: raw, qcow2
-	Transport string   `json:"transport"`      // https, landing
-	Warm      bool     `json:"warm,omitempty"` // copied in rounds while the VM runs
-	Hardware  Hardware `json:"hardware,omitempty"`
-	Engine    Engine   `json:"engine,omitempty"`
+	Version   int      `json:"version"`            // version of this format: 1
+	ID        ID       `json:"id"`                 // ID of the run
+	Source    string   `json:"source"`             // URL of the source without a password: esxi://root@esx1
+	VM        VM       `json:"vm"`                 // VM to migrate
+	Target    string   `json:"target"`             // URL or folder of the target: dir:/srv/vm
+	Format    string   `json:"format"`             // format of the images: raw, qcow2
+	Transport string   `json:"transport"`          // https, landing
+	Warm      bool     `json:"warm,omitempty"`     // copied in rounds while the VM runs
+	Hardware  Hardware `json:"hardware,omitempty"` // hardware of the VM at the target
+	Engine    Engine   `json:"engine,omitempty"`   // how the guest is changed for Virtio
 
-	// Kernel is the image of the kernel that mounts guests' file systems; "" has one looked for. Which one
-	// it is makes no other intent.
+	// Kernel is the image of the kernel that mounts the guest's file systems; "" searches for one. Another
+	// kernel is not another intent.
 	Kernel string `json:"applianceKernel,omitempty"`
 
-	// GuestAgent has a guest that is changed install QEMU's guest agent at its first boot.
+	// GuestAgent installs QEMU's guest agent at the first boot of a guest that is changed.
 	GuestAgent bool `json:"guestAgent,omitempty"`
 
 	// Maps has the entries of a map for the VM: they locate it at the target.
 	Maps namemap.Map `json:"maps,omitzero"`
 
-	Created time.Time `json:"created"`
+	Created time.Time `json:"created"` // when the plan was made
 }
 
-// Hardware is what the VM is to have on the target. The empty one is Compat.
+// Hardware is the hardware of the VM at the target. The empty value is Compat.
 type Hardware string
 
 const (
@@ -79,28 +79,30 @@ const (
 	AutoHardware Hardware = "auto"   // virtio if the guest can be changed, else compat
 )
 
-// Engine is what changes the guest for Virtio. The empty one is AutoEngine.
+// Engine is the means of changing the guest for Virtio. The empty value is AutoEngine.
 type Engine string
 
 const (
-	AutoEngine  Engine = "auto"         // the first of these that is there and takes the guest
-	LinuxAppend Engine = "linux-append" // ours
-	VirtV2V     Engine = "virt-v2v"     // the program of that name
+	AutoEngine  Engine = "auto"         // first engine that is available and supports the guest
+	LinuxAppend Engine = "linux-append" // decamp's engine for Linux
+	VirtV2V     Engine = "virt-v2v"     // the program virt-v2v
 )
 
+// version is the version of the plan's format.
 const version = 1
 
-// New returns the plan to move vm from source to target.
+// New returns the plan to migrate vm from source to target.
 func New(source *url.URL, vm *inventory.VM, target, format, transport string, now time.Time) Plan {
 	p := Plan{
 		Version: version, Source: withoutPassword(source), Target: target, Format: format, Transport: transport,
 		VM:      VM{Ref: vm.Ref, Name: vm.Name, UUID: vm.UUID, InstanceUUID: vm.InstanceUUID},
 		Created: now.UTC().Truncate(time.Second),
 	}
-	p.ID = p.id(source.Host)
+	p.ID = p.newID(source.Host)
 	return p
 }
 
+// withoutPassword returns the URL with the user's name, but without password and query.
 func withoutPassword(u *url.URL) string {
 	clean := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	if u.User != nil {
@@ -109,22 +111,22 @@ func withoutPassword(u *url.URL) string {
 	return clean.String()
 }
 
-// id is the VM's name as far as it is letters and digits, and six digits that tell it
-// from any other source, VM or target. The user's name is left out: it may change.
-func (p Plan) id(host string) ID {
+// newID returns the letters and digits of the VM's name, and six hex digits that depend on source, VM
+// and target. It ignores the user's name, which may change.
+func (p Plan) newID(host string) ID {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", strings.ToLower(host), p.VM.Ref, p.VM.InstanceUUID, p.Target))
-	return ID(slug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
+	return ID(nameSlug(p.VM.Name) + "-" + hex.EncodeToString(sum[:3]))
 }
 
-// valid reports whether the ID is the name of a single folder: IDs come from command lines.
-func (id ID) valid() bool {
+// isValid reports whether the ID is the name of a single folder. IDs come from command lines.
+func (id ID) isValid() bool {
 	name := string(id)
 	return filepath.IsLocal(name) && filepath.Base(name) == name && name != "."
 }
 
-// slug keeps a name's ASCII letters and digits, in lower case, with single dashes
-// where others were; "vm" if nothing is left.
-func slug(name string) string {
+// nameSlug returns the ASCII letters and digits of a name in lower case, with single dashes in place of
+// others. It returns "vm" for a name without them.
+func nameSlug(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
@@ -135,8 +137,8 @@ func slug(name string) string {
 	return strings.TrimRight(s[:min(len(s), 40)], "-")
 }
 
-// Same reports whether q is the same intent, and if not, names the first difference as
-// a fault.Conflict. When and by whom it was made does not count.
+// Same returns nil if q is the same intent, else fault.Conflict with the first difference. It ignores
+// the time and the user.
 func (p Plan) Same(q Plan) error {
 	for _, f := range []struct{ word, p, q string }{
 		{"VM", string(p.VM.Ref) + " " + p.VM.UUID, string(q.VM.Ref) + " " + q.VM.UUID},
@@ -152,7 +154,7 @@ func (p Plan) Same(q Plan) error {
 	} {
 		if f.p != f.q {
 			return fault.New(fault.Conflict, "run %s was begun with %s %s, not %s", p.ID, f.word, f.p, f.q).
-				WithHint("give the same options again, or add --discard to discard the copy")
+				WithHint("repeat the command with the same options, or add --discard to discard the copy")
 		}
 	}
 	return nil

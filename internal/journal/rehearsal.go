@@ -16,29 +16,30 @@ import (
 // is a file beside the plan. The process that executes the run carries it out once. It is valid until
 // it is answered or withdrawn; withdrawing it ends a running rehearsal.
 type Rehearsal struct {
-	ID       string        `json:"id"`                 // another one for each that is asked
+	ID       string        `json:"id"`                 // identifies the request; each request has another one
 	Expect   string        `json:"expect,omitempty"`   // text that means the guest is up, beside the known signs
-	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 is the default
-	Fleet    bool          `json:"fleet,omitempty"`    // requested by the worker of a plan's VM, which requests it again when it takes the VM again
+	Deadline time.Duration `json:"deadline,omitempty"` // time limit of the guest; 0 for the default
+	// requested by the worker of a plan's VM, which repeats the request when it takes over the VM again
+	Fleet bool `json:"fleet,omitempty"`
 }
 
-// Rehearsed is how a Rehearsal ended.
+// Rehearsed is the result of a Rehearsal.
 type Rehearsed struct {
 	Rehearsal
-	Began   time.Time       `json:"began,omitzero"`
-	Ended   time.Time       `json:"ended"`
-	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted
-	Failure *Failure        `json:"failure,omitempty"` // reason without a result
+	Began   time.Time       `json:"began,omitzero"`    // start of the rehearsal; zero if it did not begin
+	Ended   time.Time       `json:"ended"`             // end of the rehearsal
+	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report of the boot; empty if the guest was not booted
+	Failure *Failure        `json:"failure,omitempty"` // why there is no result; nil if there is one
 }
 
 // Files beside the plan.
 const (
-	rehearsalFile = "rehearse"
-	rehearsedFile = "rehearsed.json"
+	rehearsalFile = "rehearse"       // request
+	rehearsedFile = "rehearsed.json" // result of the last rehearsal
 )
 
 // AskRehearsal records a request for the process that executes the run. The same request again changes
-// nothing; another pending one is fault.Conflict.
+// nothing. Another request that is pending is fault.Conflict.
 func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	if _, err := s.Plan(id); err != nil {
 		return err
@@ -49,62 +50,63 @@ func (s *Store) AskRehearsal(id ID, r Rehearsal) error {
 	case had != nil && had.ID == r.ID:
 		return nil
 	case had != nil:
-		return fault.New(fault.Conflict, "a rehearsal of run %s was asked for already", id).
-			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.path(id, rehearsalFile)))
+		return fault.New(fault.Conflict, "a rehearsal of run %s is already requested", id).
+			WithHint("wait for its end; if its requester has ended: rm %s", fault.Quote(s.filePath(id, rehearsalFile)))
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.path(id, rehearsalFile), append(text, '\n'), private); err != nil {
-		return fmt.Errorf("ask for a rehearsal of run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, rehearsalFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("request a rehearsal of run %s: %w", id, s.spaceError(err))
 	}
 	return s.markOrders()
 }
 
-// Rehearsal returns the one that is asked of a run, or nil.
+// Rehearsal returns the pending request for a run, or nil.
 func (s *Store) Rehearsal(id ID) (*Rehearsal, error) {
-	r, err := readJSON[Rehearsal](s.path(id, rehearsalFile))
+	r, err := readJSON[Rehearsal](s.filePath(id, rehearsalFile))
 	if err != nil {
-		return nil, fmt.Errorf("request to run %s: %w", id, err)
+		return nil, fmt.Errorf("read rehearsal request of run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// TakeBack forgets the rehearsal that is asked of a run, if it is that one.
+// TakeBack removes the request with that ID, if it is pending.
 func (s *Store) TakeBack(id ID, rehearsal string) error {
 	r, err := s.Rehearsal(id)
 	if err == nil && (r == nil || r.ID != rehearsal) {
 		return nil
 	}
-	if err := os.Remove(s.path(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("take a rehearsal of run %s back: %w", id, err)
+	if err := os.Remove(s.filePath(id, rehearsalFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("withdraw a rehearsal of run %s: %w", id, err)
 	}
 	return s.markOrders()
 }
 
-// AnswerRehearsal puts on record how a rehearsal ended. It does not stand any more.
+// AnswerRehearsal durably records the result of a rehearsal, and removes the request.
 func (s *Store) AnswerRehearsal(id ID, r Rehearsed) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(s.path(id, rehearsedFile), append(text, '\n'), private); err != nil {
-		return fmt.Errorf("record the rehearsal of run %s: %w", id, s.room(err))
+	if err := atomicfile.Replace(s.filePath(id, rehearsedFile), append(text, '\n'), private); err != nil {
+		return fmt.Errorf("record the rehearsal of run %s: %w", id, s.spaceError(err))
 	}
 	return s.TakeBack(id, r.ID)
 }
 
-// Rehearsed returns how the last rehearsal of a run ended; nil if there was none.
+// Rehearsed returns the result of the last rehearsal of a run, nil if there was none.
 func (s *Store) Rehearsed(id ID) (*Rehearsed, error) {
-	r, err := readJSON[Rehearsed](s.path(id, rehearsedFile))
+	r, err := readJSON[Rehearsed](s.filePath(id, rehearsedFile))
 	if err != nil {
-		return nil, fmt.Errorf("the rehearsal of run %s: %w", id, err)
+		return nil, fmt.Errorf("read rehearsal result of run %s: %w", id, err)
 	}
 	return r, nil
 }
 
-// readJSON reads a small file; nil if it does not exist. Unreadable content is fault.Corrupt.
+// readJSON reads a small file. It returns nil if the file does not exist. Invalid content is
+// fault.Corrupt.
 func readJSON[T any](path string) (*T, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

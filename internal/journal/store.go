@@ -13,22 +13,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Store keeps the folders of runs below a state directory.
+// Store stores the folders of runs in a state directory. It is safe for concurrent use.
 type Store struct {
-	root  string
+	root  string       // folder of all runs
 	given atomic.Int64 // orders and removals by this Store
 }
 
 // NewStore returns the store in the state directory dir, which need not exist.
 func NewStore(dir string) *Store { return &Store{root: filepath.Join(dir, "runs")} }
 
-func (s *Store) path(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
+// filePath returns the path of a file of a run.
+func (s *Store) filePath(id ID, name string) string { return filepath.Join(s.root, string(id), name) }
 
 // Folder returns the folder of a run. It may not exist yet.
 func (s *Store) Folder(id ID) string { return filepath.Join(s.root, string(id)) }
 
-// Create records p durably, or returns the plan that is on record under its ID. It is
-// fault.Conflict if that is another intent.
+// Create durably records p, or returns the plan that is recorded with its ID. If that is another
+// intent, it returns fault.Conflict as well.
 func (s *Store) Create(p Plan) (Plan, error) {
 	old, err := s.Plan(p.ID)
 	if err == nil {
@@ -37,32 +38,33 @@ func (s *Store) Create(p Plan) (Plan, error) {
 	if !fault.Is(err, fault.NotFound) {
 		return Plan{}, err
 	}
-	if err := s.write(p); err != nil {
-		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	if err := s.writePlan(p); err != nil {
+		return Plan{}, fmt.Errorf("record plan %s: %w", p.ID, s.spaceError(err))
 	}
 	return p, nil
 }
 
-// Change records p in the place of another intent under its ID. The journal stays.
+// Change replaces the plan with the ID of p by p. The journal stays.
 func (s *Store) Change(p Plan) error {
-	if err := s.write(p); err != nil {
-		return fmt.Errorf("record plan %s: %w", p.ID, s.room(err))
+	if err := s.writePlan(p); err != nil {
+		return fmt.Errorf("record plan %s: %w", p.ID, s.spaceError(err))
 	}
 	return nil
 }
 
-// room adds a remedy to an error of writing if the file system is full.
-func (s *Store) room(err error) error { return fault.Room(filepath.Dir(s.root), err) }
+// spaceError adds the remedy to an error of writing if the file system is full.
+func (s *Store) spaceError(err error) error { return fault.Room(filepath.Dir(s.root), err) }
 
-func (s *Store) write(p Plan) error {
-	if err := os.MkdirAll(s.path(p.ID, ""), 0o700); err != nil {
+// writePlan durably writes p.
+func (s *Store) writePlan(p Plan) error {
+	if err := os.MkdirAll(s.filePath(p.ID, ""), 0o700); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
 	}
-	return atomicfile.Replace(s.path(p.ID, "plan.json"), append(text, '\n'), private)
+	return atomicfile.Replace(s.filePath(p.ID, "plan.json"), append(text, '\n'), private)
 }
 
 // private is the mode of all files of a run.
@@ -70,10 +72,10 @@ const private = 0o600
 
 // Plan returns the plan of a run. A plan that a newer decamp wrote is fault.Unsupported.
 func (s *Store) Plan(id ID) (Plan, error) {
-	if !id.valid() {
+	if !id.isValid() {
 		return Plan{}, fault.New(fault.Invalid, "%q is no run id", id).WithHint("decamp runs lists them")
 	}
-	text, err := os.ReadFile(s.path(id, "plan.json"))
+	text, err := os.ReadFile(s.filePath(id, "plan.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Plan{}, fault.New(fault.NotFound, "there is no run %s", id).WithHint("decamp runs lists them")
 	}
@@ -87,6 +89,7 @@ func (s *Store) Plan(id ID) (Plan, error) {
 	return p, nil
 }
 
+// parsePlan parses a plan. A newer version is fault.Unsupported.
 func parsePlan(text []byte) (Plan, error) {
 	var p Plan
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -99,7 +102,7 @@ func parsePlan(text []byte) (Plan, error) {
 	return p, nil
 }
 
-// Run returns a run as plan and journal tell it.
+// Run returns the state of a run by its plan and journal.
 func (s *Store) Run(id ID) (Run, error) {
 	p, err := s.Plan(id)
 	if err != nil {
@@ -110,13 +113,13 @@ func (s *Store) Run(id ID) (Run, error) {
 }
 
 // Events returns the events of the run's journal, oldest first.
-func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.path(id, "journal.jsonl")) }
+func (s *Store) Events(id ID) ([]Event, error) { return ReadJournal(s.filePath(id, "journal.jsonl")) }
 
 // Journal opens the run's journal for appending.
 func (s *Store) Journal(id ID) (*Journal, error) {
-	j, err := OpenJournal(s.path(id, "journal.jsonl"))
+	j, err := OpenJournal(s.filePath(id, "journal.jsonl"))
 	if err != nil {
-		return nil, s.room(err)
+		return nil, s.spaceError(err)
 	}
 	j.dir = filepath.Dir(s.root)
 	return j, nil
@@ -145,12 +148,12 @@ func (s *Store) Runs() ([]Run, error) {
 	return runs, nil
 }
 
-// Remove forgets a run: plan and journal.
+// Remove deletes the folder of a run.
 func (s *Store) Remove(id ID) error {
-	if !id.valid() {
+	if !id.isValid() {
 		return fault.New(fault.Invalid, "%q is no run id", id)
 	}
-	if err := os.RemoveAll(s.path(id, "")); err != nil {
+	if err := os.RemoveAll(s.filePath(id, "")); err != nil {
 		return fmt.Errorf("forget run %s: %w", id, err)
 	}
 	return s.markOrders()

@@ -9,21 +9,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Append adds runs and makes them durable. The image must have been synced after they
-// were written to it. Runs of one call may come in any order but must not overlap; those
-// that touch become one record. After an error none of them count, and the log can be
-// used further: Full means that it continues once there is space.
+// Append durably adds runs. The image must have been synced after they were written to it. The runs may
+// be in any order but must not overlap; adjacent runs become one record. After an error none of them is
+// listed, and the log remains usable: after fault.Full it continues when there is space.
 func (l *Log) Append(ctx context.Context, runs []Run) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	runs, err := l.arrange(runs)
+	runs, err := l.sortRuns(runs)
 	if err != nil {
 		return fmt.Errorf("append to manifest %s: %w", l.path, err)
 	}
-	return l.write(func(j *journal) {
+	return l.writeRecords(func(j *recordBuilder) {
 		for _, r := range runs {
-			j.add(r)
+			j.addRun(r)
 		}
 	})
 }
@@ -34,35 +33,35 @@ func (l *Log) Drop(first, n int64) error {
 	if err := checkSpan(first, n, l.Chunks()); err != nil {
 		return fmt.Errorf("drop from manifest %s: %w", l.path, err)
 	}
-	return l.write(func(j *journal) { j.put(kindDrop, first, n, nil) })
+	return l.writeRecords(func(j *recordBuilder) { j.addRecord(kindDrop, first, n, nil) })
 }
 
-// DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for
-// all of them: what changed of a disk lies in thousands of places.
+// DropAll is Drop for chunks anywhere on the disk, given in order, with one durable write for all. The
+// changes of a disk may be in thousands of places.
 func (l *Log) DropAll(chunks []int64) error {
 	for _, c := range chunks {
 		if err := checkSpan(c, 1, l.Chunks()); err != nil {
 			return fmt.Errorf("drop from manifest %s: %w", l.path, err)
 		}
 	}
-	return l.write(func(j *journal) {
+	return l.writeRecords(func(j *recordBuilder) {
 		for len(chunks) > 0 {
 			n := 1
 			for n < len(chunks) && chunks[n] == chunks[0]+int64(n) {
 				n++
 			}
-			j.put(kindDrop, chunks[0], int64(n), nil)
+			j.addRecord(kindDrop, chunks[0], int64(n), nil)
 			chunks = chunks[n:]
 		}
 	})
 }
 
-// arrange checks runs and returns them in chunk order.
-func (l *Log) arrange(runs []Run) ([]Run, error) {
+// sortRuns returns a copy of runs in chunk order. It fails if they overlap or lie outside the disk.
+func (l *Log) sortRuns(runs []Run) ([]Run, error) {
 	runs = slices.Clone(runs)
 	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.First, b.First) })
 	for i, r := range runs {
-		if err := r.check(l.Chunks()); err != nil {
+		if err := r.checkRun(l.Chunks()); err != nil {
 			return nil, err
 		}
 		if i > 0 && runs[i-1].end() > r.First {
@@ -72,66 +71,68 @@ func (l *Log) arrange(runs []Run) ([]Run, error) {
 	return runs, nil
 }
 
-// write puts the records that fill gives to the journal at the end of the file.
-func (l *Log) write(fill func(*journal)) error {
-	l.io.Lock()
-	defer l.io.Unlock()
-	j := journal{tail: l.tail}
+// writeRecords appends the records that fill adds to the builder, durably. It does nothing if there are
+// none.
+func (l *Log) writeRecords(fill func(*recordBuilder)) error {
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
+	j := recordBuilder{tail: l.end}
 	fill(&j)
 	j.flush()
 	if len(j.index) == 0 {
 		return nil
 	}
-	if j.tail.off-l.safe.start > maxRecords {
-		return fault.New(fault.Unsupported, "write manifest %s: it has %d bytes and cannot grow", l.path, l.tail.off).
+	if j.tail.off-l.chunks.start > maxRecords {
+		return fault.New(fault.Unsupported, "write manifest %s: it has %d bytes and cannot grow", l.path, l.end.off).
 			WithHint("delete it to copy the disk again")
 	}
-	if err := l.persist(j.buf); err != nil {
-		return fmt.Errorf("write manifest %s at byte %d: %w", l.path, l.tail.off, err)
+	if err := l.appendBytes(j.buf); err != nil {
+		return fmt.Errorf("write manifest %s at byte %d: %w", l.path, l.end.off, err)
 	}
-	l.tail = j.tail
+	l.end = j.tail
 	for _, r := range j.index {
-		l.apply(r)
+		l.applyRecord(r)
 	}
 	return nil
 }
 
-// persist writes b behind the last record, durably. If that fails the file is cut back,
-// and if that fails too, the next call cuts before it writes.
-func (l *Log) persist(b []byte) error {
+// appendBytes durably writes b after the last record. If that fails, it truncates the file; if that
+// fails too, the next call truncates before it writes. ioMu must be held.
+func (l *Log) appendBytes(b []byte) error {
 	if l.torn {
-		if err := l.f.Truncate(l.tail.off); err != nil {
+		if err := l.f.Truncate(l.end.off); err != nil {
 			return kindOfIO(err)
 		}
 	}
-	err := l.store(b)
-	l.torn = err != nil && l.f.Truncate(l.tail.off) != nil
+	err := l.writeSynced(b)
+	l.torn = err != nil && l.f.Truncate(l.end.off) != nil
 	return kindOfIO(err)
 }
 
-func (l *Log) store(b []byte) error {
+// writeSynced writes b after the last record and syncs the file. ioMu must be held.
+func (l *Log) writeSynced(b []byte) error {
 	if err := l.step("append"); err != nil {
 		return err
 	}
-	if _, err := l.f.WriteAt(b, l.tail.off); err != nil {
+	if _, err := l.f.WriteAt(b, l.end.off); err != nil {
 		return err
 	}
 	if err := l.step("sync append"); err != nil {
 		return err
 	}
-	return datasync(l.f)
+	return fdatasync(l.f)
 }
 
-// A journal turns runs into as few records as it can.
-type journal struct {
-	tail  tail
-	buf   []byte   // the records
-	index []record // records in buf
-	run   Run      // not yet in buf
+// A recordBuilder encodes runs as as few records as possible.
+type recordBuilder struct {
+	tail  position // position of the next record
+	buf   []byte   // encoded records
+	index []record // records in buf, in order
+	run   Run      // run that is not in buf yet; it may become longer
 }
 
-// add adds a run, which must come after the one before in chunk order.
-func (j *journal) add(r Run) {
+// addRun adds a run, which must follow the previous one in chunk order.
+func (j *recordBuilder) addRun(r Run) {
 	touches := j.run.Count() > 0 && j.run.end() == r.First
 	if !touches || (j.run.Zeros > 0) != (r.Zeros > 0) {
 		j.flush()
@@ -147,19 +148,20 @@ func (j *journal) add(r Run) {
 	}
 }
 
-// flush turns the run that add gathered into a record, and continues behind it.
-func (j *journal) flush() {
+// flush encodes the pending run. The next run begins after it.
+func (j *recordBuilder) flush() {
 	r := j.run
 	switch {
 	case r.Zeros > 0:
-		j.put(kindZeros, r.First, r.Zeros, nil)
+		j.addRecord(kindZeros, r.First, r.Zeros, nil)
 	case len(r.Hashes) > 0:
-		j.put(kindHashes, r.First, int64(len(r.Hashes)), r.Hashes)
+		j.addRecord(kindHashes, r.First, int64(len(r.Hashes)), r.Hashes)
 	}
 	j.run = Run{First: r.end(), Hashes: r.Hashes[:0]}
 }
 
-func (j *journal) put(k kind, first, count int64, hashes []Hash) {
+// addRecord encodes one record for count chunks from first.
+func (j *recordBuilder) addRecord(k kind, first, count int64, hashes []Hash) {
 	j.index = append(j.index, record{kind: k, off: j.tail.off + recordHead, first: uint32(first), count: uint32(count)})
-	j.buf = j.tail.encode(j.buf, k, first, count, hashes)
+	j.buf = j.tail.appendRecord(j.buf, k, first, count, hashes)
 }

@@ -22,10 +22,10 @@ const MaxSize = 64 << 40
 // A Hash is the BLAKE3-256 of one chunk, or the root over all of them.
 type Hash [32]byte
 
-// String gives the hash in lower-case hex.
+// String returns the hash in lower-case hex.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// MarshalText makes hashes readable in JSON.
+// MarshalText returns the hash in hex, for JSON.
 func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -41,8 +41,8 @@ func (h *Hash) UnmarshalText(text []byte) error {
 // HashOf returns the hash of a chunk that holds p.
 func HashOf(p []byte) Hash { return blake3.Sum256(p) }
 
-// ZeroHash returns the hash of n zero bytes, n at most ChunkSize. A whole chunk costs
-// nothing.
+// ZeroHash returns the hash of n zero bytes. n must be at most ChunkSize. The hash of a whole chunk is
+// computed only once.
 func ZeroHash(n int) Hash {
 	if n == ChunkSize {
 		return zeroChunkHash()
@@ -52,31 +52,35 @@ func ZeroHash(n int) Hash {
 
 // Both are made once, by the first caller, and never written after that.
 var (
+	// ChunkSize zero bytes; must not be written
 	zeroChunk     = sync.OnceValue(func() []byte { return make([]byte, ChunkSize) })
-	zeroChunkHash = sync.OnceValue(func() Hash { return HashOf(zeroChunk()) })
+	zeroChunkHash = sync.OnceValue(func() Hash { return HashOf(zeroChunk()) }) // hash of zeroChunk
 )
 
-// A Run is neighbouring chunks, the first of them number First: one for each of Hashes,
-// or Zeros chunks that hold nothing but zeros. Exactly one of the two is set.
+// A Run is a sequence of neighbouring chunks: one for each of Hashes, or Zeros chunks that contain only
+// zeros. Exactly one of the two is set.
 type Run struct {
-	First  int64
-	Hashes []Hash
-	Zeros  int64
+	First  int64  // number of the first chunk
+	Hashes []Hash // hashes of the chunks; nil for zeros
+	Zeros  int64  // number of zero chunks; 0 with Hashes
 }
 
 // Count returns the number of chunks in r.
 func (r Run) Count() int64 { return int64(len(r.Hashes)) + r.Zeros }
 
+// end returns the number of the first chunk after r.
 func (r Run) end() int64 { return r.First + r.Count() }
 
-// check refuses runs that no disk of that many chunks has.
-func (r Run) check(chunks int64) error {
+// checkRun fails with fault.Internal unless r is valid and lies on a disk of that many chunks.
+func (r Run) checkRun(chunks int64) error {
 	if r.Zeros < 0 || (len(r.Hashes) > 0) == (r.Zeros > 0) {
 		return fault.New(fault.Internal, "a run has %d hashes and %d zero chunks: want one of the two", len(r.Hashes), r.Zeros)
 	}
 	return checkSpan(r.First, r.Count(), chunks)
 }
 
+// checkSpan fails with fault.Internal unless n chunks from first lie on a disk of that many chunks. n
+// must be more than 0.
 func checkSpan(first, n, chunks int64) error {
 	if first < 0 || n <= 0 || first > chunks || n > chunks-first {
 		return fault.New(fault.Internal, "chunks %d+%d lie outside a disk of %d chunks", first, n, chunks)
@@ -84,8 +88,8 @@ func checkSpan(first, n, chunks int64) error {
 	return nil
 }
 
-// Info identifies the disk of a manifest. Create writes it once; a caller that resumes compares it with
-// its disk.
+// Info identifies the disk of a manifest. Create stores it and it does not change, except by Grow. A
+// caller that resumes compares it with its disk.
 type Info struct {
 	Disk   string // name of the disk in errors and reports, for example "2001"
 	Size   int64  // virtual size in bytes
@@ -101,16 +105,18 @@ func (i Info) Chunk(n int64) disk.Range {
 	return disk.Range{Off: off, Len: min(ChunkSize, i.Size-off)}
 }
 
-// zeroHash returns the hash that chunk n has when it is all zeros.
+// zeroHash returns the hash of chunk n if it is all zeros. The last chunk may be short.
 func (i Info) zeroHash(n int64) Hash { return ZeroHash(int(i.Chunk(n).Len)) }
 
-const maxName = 4096 // bytes of Disk and of Source
+// maxName is the largest length of Disk and of Source, in bytes.
+const maxName = 4096
 
-func (i Info) check() error {
+// checkLimits fails if the size or a name does not fit into a manifest.
+func (i Info) checkLimits() error {
 	switch {
 	case i.Size < 0 || i.Size > MaxSize:
-		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest takes 0 to %d", i.Size, int64(MaxSize)).
-			WithHint("VMware has no such disk: look what reported that size")
+		return fault.New(fault.Unsupported, "disk of %d bytes: a manifest supports 0 to %d", i.Size, int64(MaxSize)).
+			WithHint("VMware has no disk of that size: check the source of the number")
 	case len(i.Disk) > maxName || len(i.Source) > maxName:
 		return fault.New(fault.Invalid, "disk and source names of %d and %d bytes: at most %d each", len(i.Disk), len(i.Source), maxName).
 			WithHint("use shorter names")
@@ -118,4 +124,5 @@ func (i Info) check() error {
 	return nil
 }
 
+// String returns disk and source, for messages.
 func (i Info) String() string { return fmt.Sprintf("disk %s of %s", i.Disk, i.Source) }

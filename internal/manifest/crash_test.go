@@ -27,9 +27,9 @@ func makeHistory(t *testing.T) history {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(20))
-	h := history{ends: []int64{l.tail.off}, held: [][]int64{nil}}
+	h := history{ends: []int64{l.end.off}, held: [][]int64{nil}}
 	note := func() {
-		h.ends = append(h.ends, l.tail.off)
+		h.ends = append(h.ends, l.end.off)
 		h.held = append(h.held, held(l))
 	}
 	for _, r := range []Run{testRun(3, 2), {First: 8, Zeros: 9}, testRun(0, 1)} {
@@ -151,7 +151,7 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(9))
 	mustAppend(t, l, testRun(0, 3), Run{First: 3, Zeros: 6})
-	ends := []int64{l.safe.recent[0].off - recordHead, l.tail.off - recordHead - sumLen, l.tail.off}
+	ends := []int64{l.chunks.recent[0].off - recordHead, l.end.off - recordHead - sumLen, l.end.off}
 	mustSeal(t, l)
 	mustClose(t, l)
 	whole, err := os.ReadFile(path)
@@ -184,12 +184,12 @@ func TestEveryFlippedBitOfASealedFileIsFound(t *testing.T) {
 
 // A record of a later decamp must stop this one, not be taken for a torn tail and cut.
 func TestWhatANewerDecampWroteIsLeftAlone(t *testing.T) {
-	head, tl := header{info: testInfo(3)}.encode()
+	head, tl := header{info: testInfo(3)}.encodeHeader()
 	newer := slices.Clone(head)
 	le.PutUint32(newer[8:], version+1)
 	le.PutUint32(newer[len(newer)-sumLen:], crcOf(newer[:len(newer)-sumLen]))
 	for name, b := range map[string][]byte{
-		"kind":    tl.encode(head, 9, 0, 1, nil),
+		"kind":    tl.appendRecord(head, 9, 0, 1, nil),
 		"version": newer,
 	} {
 		path := filepath.Join(t.TempDir(), "m")
@@ -217,7 +217,7 @@ func TestReadErrorIsNotATornTail(t *testing.T) {
 		}
 		s := newScanner(brokenFile{h.bytes[:n], bad}, at, 20)
 		for err == nil {
-			_, _, err = s.next()
+			_, _, err = s.nextRecord()
 		}
 		if !errors.Is(err, bad) {
 			t.Fatalf("unreadable from byte %d: %v", n, err)

@@ -1,41 +1,39 @@
-// Package manifest keeps the hash of every chunk of an image. The same file makes
-// resume, proof and (later) delta copies one thing.
+// Package manifest stores the hash of every chunk of an image. The same file serves to resume a
+// copy, to verify an image, and (later) to copy changes.
 //
 // # Terms
 //
-// A chunk is ChunkSize bytes of the disk at a multiple of ChunkSize; the last may be
-// shorter. A chunk is held once it was written and hashed, and safe once the image was
-// synced after that. The manifest lists safe chunks only: callers sync the image, then
-// Append. A manifest is open (a log being written, see Log) or sealed (complete, in
-// chunk order, with its root; see Sealed).
+// A chunk is ChunkSize bytes of the disk at a multiple of ChunkSize; the last may be shorter. A
+// chunk is written after it was written to the image and hashed, and durable after a sync of the
+// image. The manifest lists only durable chunks: callers sync the image and then call Append. A
+// manifest is open (a log that is written, see Log) or sealed (complete, in chunk order, with its
+// root; see Sealed).
 //
 // # The file
 //
-// An open manifest is an append-only file beside the image. Every record carries a
-// checksum; a record torn by a crash, and anything after it, is dropped when the file
-// is opened again, which loses at most the chunks of that record: they are copied once
-// more. Later records win over earlier ones. Sealing writes the same content in chunk
-// order to a new file, fsyncs and renames it over the log; chunks dropped or appended
-// after that make it a log again. A disk that has grown gets a new log in the
-// same way (Log.Grow). docs/formats/manifest.md has the layout to the byte.
-// One process at a time writes a manifest; its lock needs Linux.
+// An open manifest is an append-only file beside the image. Every record has a checksum. When the
+// file is opened again, a record that a crash cut off is removed with everything after it. This
+// loses at most the chunks of that record, which are copied once more. Later records replace
+// earlier ones. Sealing writes the same content in chunk order to a new file, syncs it, and renames
+// it over the log. A chunk that is dropped or appended after that makes it a log again. A disk that
+// has grown gets a new log in the same way (Log.Grow). docs/formats/manifest.md describes every
+// byte of the file. One process at a time writes a manifest; its lock requires Linux.
 //
-// # Proof
+// # Verification
 //
-// A manifest says what the image must hold, not that it does. Verify reads the image
-// back, compares every chunk and gives the SHA-256 and MD5 that WriteAudit puts beside
-// the image. Sample.Compare reads some chunks of the source a second time and compares their
-// hashes: it finds bytes that were wrong before they were hashed.
+// A manifest describes the required content of the image, not its actual content. Verify reads the
+// image, compares every chunk, and returns the SHA-256 and MD5 that WriteAudit writes beside the
+// image. Sample.Compare reads some chunks of the source again and compares their hashes. This
+// finds bytes that were wrong before they were hashed.
 //
 // # Memory
 //
-// A Log keeps 48 bytes for each 4096 chunks, and 8 for each run of chunks whose records
-// follow each other, but 4 per chunk at most: 0.1 to 24 MiB for 6 TiB. Seal takes as much
-// again and 2 MiB. Hashes stay on disk. Reading a sealed manifest takes a
-// constant buffer, Verify its windows.
+// A Log needs 48 bytes for each 4096 chunks, and 8 for each run of chunks with adjacent records,
+// but at most 4 per chunk: 0.1 to 24 MiB for 6 TiB. Seal needs the same amount again, and 2 MiB.
+// Hashes stay on disk. Reading a sealed manifest needs a constant buffer, and Verify its windows.
 //
 // # Limits
 //
-// Checksums detect accidental changes. A user who may write the manifest can replace it; to
-// detect that, store the root elsewhere.
+// Checksums detect accidental changes. A user who may write the manifest can replace it; to detect
+// that, store the root elsewhere.
 package manifest

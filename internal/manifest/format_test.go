@@ -89,7 +89,7 @@ func copyOf(t *testing.T, path string) string {
 
 // The layout in docs/formats/manifest.md, byte for byte.
 func TestLayoutIsAsDocumented(t *testing.T) {
-	b, tl := header{id: 0x0807060504030201, info: Info{Disk: "d", Size: 3 << 20, Source: "src"}}.encode()
+	b, tl := header{id: 0x0807060504030201, info: Info{Disk: "d", Size: 3 << 20, Source: "src"}}.encodeHeader()
 	want := []byte("DECAMPMF" + "\x01\x00\x00\x00" + "\x30\x00\x00\x00" + "\x01\x02\x03\x04\x05\x06\x07\x08" +
 		"\x00\x00\x30\x00\x00\x00\x00\x00" + "\x00\x00\x10\x00" + "\x01\x00" + "\x03\x00" + "dsrc")
 	want = le.AppendUint32(want, crcOf(want))
@@ -102,7 +102,7 @@ func TestLayoutIsAsDocumented(t *testing.T) {
 	rec = append(rec, hash[:]...)
 	covered = append(covered, rec...)
 	rec = le.AppendUint32(rec, crcOf(covered))
-	if got := tl.encode(nil, kindHashes, 2, 1, []Hash{hash}); !bytes.Equal(got, rec) {
+	if got := tl.appendRecord(nil, kindHashes, 2, 1, []Hash{hash}); !bytes.Equal(got, rec) {
 		t.Errorf("record is\n%x, want\n%x", got, rec)
 	}
 }
@@ -131,9 +131,9 @@ func seeds(f *testing.F) {
 		f.Add(b)
 		f.Add(b[:len(b)/2])
 	}
-	largest, _ := header{info: Info{Size: MaxSize}}.encode()
+	largest, _ := header{info: Info{Size: MaxSize}}.encodeHeader()
 	f.Add(largest)
-	tooLarge, _ := header{info: Info{Size: 1 << 62}}.encode()
+	tooLarge, _ := header{info: Info{Size: 1 << 62}}.encodeHeader()
 	f.Add(tooLarge)
 }
 

@@ -58,7 +58,7 @@ func TestFullDiskLeavesTheLogUsable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(100))
 	mustAppend(t, l, testRun(0, 10))
-	end := l.tail.off
+	end := l.end.off
 	lift := limitFiles(t, uint64(end)+50)
 	err := l.Append(context.Background(), []Run{testRun(10, 10)})
 	_, sealErr := Create(path+"2", Info{Source: string(make([]byte, end+50))})

@@ -20,18 +20,19 @@ func (l *Log) Grow(ctx context.Context, size int64) error {
 	if size == info.Size {
 		return nil
 	}
-	if err := l.grow(ctx, info, size); err != nil {
+	if err := l.growFile(ctx, info, size); err != nil {
 		return fmt.Errorf("grow manifest %s: %w", l.path, err)
 	}
 	return nil
 }
 
-func (l *Log) grow(ctx context.Context, was Info, size int64) error {
+// growFile writes the log again for a disk of size bytes. was is the current Info.
+func (l *Log) growFile(ctx context.Context, was Info, size int64) error {
 	info := was
 	if info.Size = size; size < was.Size {
 		return fault.New(fault.Internal, "from %d bytes to %d: a disk does not shrink", was.Size, size)
 	}
-	if err := info.check(); err != nil {
+	if err := info.checkLimits(); err != nil {
 		return err
 	}
 	if err := l.dropShort(was); err != nil {
@@ -41,9 +42,9 @@ func (l *Log) grow(ctx context.Context, was Info, size int64) error {
 	if err != nil {
 		return err
 	}
-	l.io.Lock()
-	defer l.io.Unlock()
-	if err := l.replace(head, func(s *sealer) error { return s.writeAll(ctx, l.safe, l.f) }); err != nil {
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
+	if err := l.replaceFile(head, func(s *sealer) error { return s.writeAll(ctx, l.chunks, l.f) }); err != nil {
 		return err
 	}
 	if err := l.step("sync folder"); err != nil {
@@ -52,8 +53,8 @@ func (l *Log) grow(ctx context.Context, was Info, size int64) error {
 	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
-// dropShort takes the last chunk off if it is shorter than the others: its hash is not that of
-// the longer one it becomes.
+// dropShort drops the last chunk if it is shorter than ChunkSize. It becomes longer, and its hash
+// changes.
 func (l *Log) dropShort(info Info) error {
 	if last := info.Chunks() - 1; info.Size%ChunkSize > 0 && l.Has(last) {
 		return l.Drop(last, 1)

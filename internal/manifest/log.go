@@ -14,38 +14,39 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Log is a manifest that can be added to. Its methods may be called concurrently. It
-// holds an exclusive lock on the file until Close.
+// A Log is a manifest that is open for adding chunks. It is safe for concurrent use. It holds an
+// exclusive lock on the file until Close.
 type Log struct {
-	path    string
-	head    header
-	dropped int64
-	step    func(name string) error // called before each step a crash may come before; tests set it
+	path    string                  // path of the manifest
+	head    header                  // header of the file
+	dropped int64                   // number of bytes that Open cut off
+	step    func(name string) error // called before each step that a crash may interrupt; tests replace it
 
-	// io lets one caller at a time write the file. It is held across I/O; mu is not.
-	io     sync.Mutex
-	f      *os.File
-	tail   tail // behind the last record
-	torn   bool // bytes may follow tail that a failed append left
-	sealed bool
-	root   Hash // if sealed
+	// ioMu allows one writer of the file at a time. It is held across I/O and locked before mu.
+	ioMu   sync.Mutex
+	f      *os.File // file with the lock
+	end    position // position after the last record
+	torn   bool     // the file may be longer than end after a failed write
+	sealed bool     // the last record is the seal
+	root   Hash     // root hash; only valid if sealed
 
-	mu   sync.RWMutex
-	safe *safe // changed with io held as well
+	mu     sync.RWMutex // guards chunks; not held across I/O
+	chunks *chunkIndex  // durable chunks; changed with both ioMu and mu held
 }
 
-// Create makes an empty manifest and makes it durable. It is Conflict if path exists or
-// is being created.
+// Create durably creates an empty manifest. It fails with fault.Conflict if path exists or another
+// process is creating it.
 func Create(path string, info Info) (*Log, error) {
-	l, err := create(path, info)
+	l, err := createLog(path, info)
 	if err != nil {
 		return nil, fmt.Errorf("create manifest %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func create(path string, info Info) (*Log, error) {
-	if err := info.check(); err != nil {
+// createLog is Create without the path in errors.
+func createLog(path string, info Info) (*Log, error) {
+	if err := info.checkLimits(); err != nil {
 		return nil, err
 	}
 	head, err := newHeader(info)
@@ -57,8 +58,8 @@ func create(path string, info Info) (*Log, error) {
 		return nil, err
 	}
 	l := newLog(path, head, f)
-	if err := l.begin(); err != nil {
-		return nil, errors.Join(err, discard(f))
+	if err := l.writeHeader(); err != nil {
+		return nil, errors.Join(err, removeFile(f))
 	}
 	if err := kindOfIO(atomicfile.Sync(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(err, atomicfile.Unlock(f))
@@ -66,6 +67,7 @@ func create(path string, info Info) (*Log, error) {
 	return l, nil
 }
 
+// newHeader returns a header with a random id.
 func newHeader(info Info) (header, error) {
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -74,23 +76,24 @@ func newHeader(info Info) (header, error) {
 	return header{id: le.Uint64(id[:]), info: info}, nil
 }
 
+// newLog returns a Log for f, which has no records that are known yet.
 func newLog(path string, head header, f *os.File) *Log {
-	safe := newSafe(head.len(), head.info.Chunks())
-	return &Log{path: path, head: head, f: f, safe: safe, step: func(string) error { return nil }}
+	safe := newChunkIndex(head.len(), head.info.Chunks())
+	return &Log{path: path, head: head, f: f, chunks: safe, step: func(string) error { return nil }}
 }
 
-// begin writes the header and gives the file its name. The lock on the temporary name
-// keeps any other Create away between the look and the rename.
-func (l *Log) begin() error {
+// writeHeader writes the header and gives the file its name. The lock on the temporary name excludes
+// any other Create between the check and the rename.
+func (l *Log) writeHeader() error {
 	if _, err := os.Lstat(l.path); err == nil {
 		return fault.New(fault.Conflict, "it exists").
 			WithHint("open it to resume, or delete it to copy the disk again")
 	}
-	b, t := l.head.encode()
+	b, t := l.head.encodeHeader()
 	if _, err := l.f.WriteAt(b, 0); err != nil {
 		return kindOfIO(err)
 	}
-	l.tail = t
+	l.end = t
 	if err := l.f.Sync(); err != nil {
 		return kindOfIO(err)
 	}
@@ -101,26 +104,28 @@ func (l *Log) begin() error {
 // length); the rest was durable. A damaged header is Corrupt, a manifest of a newer decamp Unsupported,
 // one in use Conflict; in these cases nothing changes.
 func Open(path string) (*Log, error) {
-	l, err := open(path)
+	l, err := openLog(path)
 	if err != nil {
 		return nil, fmt.Errorf("open manifest %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func open(path string) (*Log, error) {
+// openLog is Open without the path in errors.
+func openLog(path string) (*Log, error) {
 	f, err := openLocked(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	l, err := replay(path, f)
+	l, err := replayLog(path, f)
 	if err != nil {
 		return nil, errors.Join(err, atomicfile.Unlock(f))
 	}
 	return l, nil
 }
 
-func replay(path string, f *os.File) (*Log, error) {
+// replayLog reads the records of f, which is locked, and truncates an incomplete tail.
+func replayLog(path string, f *os.File) (*Log, error) {
 	head, t, err := readHeader(f)
 	if err != nil {
 		return nil, err
@@ -128,57 +133,58 @@ func replay(path string, f *os.File) (*Log, error) {
 	l := newLog(path, head, f)
 	s := newScanner(f, t, l.Chunks())
 	for err == nil {
-		err = l.replayOne(s)
+		err = l.replayRecord(s)
 	}
 	if err != io.EOF && err != errTorn {
 		return nil, err
 	}
-	l.tail = s.tail
-	return l, l.cut()
+	l.end = s.position
+	return l, l.truncateTail()
 }
 
-func (l *Log) replayOne(s *scanner) error {
-	before := s.tail
-	r, payload, err := s.next()
+// replayRecord reads and applies one record. An impossible one is errTorn.
+func (l *Log) replayRecord(s *scanner) error {
+	before := s.position
+	r, payload, err := s.nextRecord()
 	if err != nil {
 		return err
 	}
-	if r.kind == kindSeal && l.safe.missing > 0 || r.off-l.safe.start > maxRecords {
-		s.tail = before
+	if r.kind == kindSeal && l.chunks.missing > 0 || r.off-l.chunks.start > maxRecords {
+		s.position = before
 		return errTorn
 	}
-	l.apply(r)
+	l.applyRecord(r)
 	if l.sealed {
 		l.root = Hash(payload)
 	}
 	return nil
 }
 
-// cut removes what follows the last whole record, so that the next one touches it.
-func (l *Log) cut() error {
+// truncateTail durably removes bytes after the last complete record.
+func (l *Log) truncateTail() error {
 	st, err := l.f.Stat()
 	if err != nil {
 		return err
 	}
-	l.dropped = st.Size() - l.tail.off
+	l.dropped = st.Size() - l.end.off
 	if l.dropped == 0 {
 		return nil
 	}
-	if err := l.f.Truncate(l.tail.off); err != nil {
+	if err := l.f.Truncate(l.end.off); err != nil {
 		return kindOfIO(err)
 	}
-	return kindOfIO(datasync(l.f))
+	return kindOfIO(fdatasync(l.f))
 }
 
-// apply takes a record that is in the file into account.
-func (l *Log) apply(r record) {
+// applyRecord updates the index with a record that is in the file.
+func (l *Log) applyRecord(r record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.safe.apply(r)
+	l.chunks.applyRecord(r)
 	l.sealed = r.kind == kindSeal
 }
 
-// Info returns what Create was given.
+// Info returns the disk of the manifest.
 func (l *Log) Info() Info { return l.head.info }
 
 // Chunks returns the number of chunks of the disk.
@@ -187,27 +193,27 @@ func (l *Log) Chunks() int64 { return l.head.info.Chunks() }
 // Dropped returns how many bytes of the file Open had to cut off.
 func (l *Log) Dropped() int64 { return l.dropped }
 
-// Has reports whether a chunk is safe. Chunks outside the disk never are.
+// Has reports whether a chunk is durable. It returns false for chunks outside the disk.
 func (l *Log) Has(chunk int64) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.safe.has(chunk)
+	return l.chunks.has(chunk)
 }
 
-// Missing returns how many chunks are not safe yet.
+// Missing returns the number of chunks that are not durable.
 func (l *Log) Missing() int64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.safe.missing
+	return l.chunks.missing
 }
 
-// Complete reports whether every chunk is safe.
+// Complete reports whether all chunks are durable.
 func (l *Log) Complete() bool { return l.Missing() == 0 }
 
-// Close releases the file and its lock. Everything appended is durable already.
+// Close releases the file and its lock. All appended runs are durable already.
 func (l *Log) Close() error {
-	l.io.Lock()
-	defer l.io.Unlock()
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
 	return atomicfile.Unlock(l.f)
 }
 
@@ -222,22 +228,22 @@ func Remove(path string) error {
 		if err != nil {
 			return fmt.Errorf("remove manifest %s: %w", path, err)
 		}
-		if err := discard(f); err != nil {
+		if err := removeFile(f); err != nil {
 			return fmt.Errorf("remove manifest %s: %w", path, err)
 		}
 	}
 	return nil
 }
 
-// Hash returns the hash of a safe chunk, and false if the chunk is not safe. It reads
-// the file each time: it is meant for samples.
+// Hash returns the hash of a durable chunk, and false for any other chunk. It reads the file in each
+// call, and is meant for samples.
 func (l *Log) Hash(chunk int64) (Hash, bool, error) {
-	l.io.Lock()
-	defer l.io.Unlock()
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
 	if !l.Has(chunk) {
 		return Hash{}, false, nil
 	}
-	at := l.safe.run(uint32(chunk))
+	at := l.chunks.runAt(uint32(chunk))
 	if at.kind == kindZeros {
 		return l.head.info.zeroHash(chunk), true, nil
 	}
@@ -248,16 +254,16 @@ func (l *Log) Hash(chunk int64) (Hash, bool, error) {
 	return h, true, nil
 }
 
-// Recent returns up to n safe chunks from the newest records, a few of each: what a crash
-// of the storage would have hit first.
+// Recent returns up to n durable chunks from the newest records, at most four of each. A crash of the
+// storage affects them first.
 func (l *Log) Recent(n int) []int64 {
 	const each = 4
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	var chunks []int64
-	for _, r := range slices.Backward(l.safe.recent) {
+	for _, r := range slices.Backward(l.chunks.recent) {
 		for c := int64(r.end()) - 1; c >= max(int64(r.first), int64(r.end())-each) && len(chunks) < n; c-- {
-			if l.safe.has(c) {
+			if l.chunks.has(c) {
 				chunks = append(chunks, c)
 			}
 		}

@@ -387,11 +387,11 @@ func TestRecordsAreFew(t *testing.T) {
 	l := mustCreate(t, filepath.Join(t.TempDir(), "m"), Info{Size: 3 * maxHashes * ChunkSize})
 	long := Run{First: 5, Hashes: make([]Hash, 2*maxHashes+1)}
 	mustAppend(t, l, long)
-	if r := l.safe.recent; len(r) != 3 || r[2].count != 1 || r[1].first != 5+maxHashes {
+	if r := l.chunks.recent; len(r) != 3 || r[2].count != 1 || r[1].first != 5+maxHashes {
 		t.Fatalf("long run became %+v", r)
 	}
 	mustAppend(t, l, Run{First: 4, Zeros: 1}, testRun(2, 1), testRun(1, 1), testRun(3, 1), Run{First: 0, Zeros: 1})
-	if r := l.safe.recent; len(r) != 6 || r[4].count != 3 {
+	if r := l.chunks.recent; len(r) != 6 || r[4].count != 3 {
 		t.Fatalf("neighbours became %+v", r[3:])
 	}
 }
@@ -402,7 +402,7 @@ func TestLogStopsGrowingWherePlacesEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m")
 	l := mustCreate(t, path, testInfo(4))
 	mustAppend(t, l, testRun(0, 2))
-	l.tail.off = l.safe.start + maxRecords - 16 // as if all that had been written
+	l.end.off = l.chunks.start + maxRecords - 16 // as if all that had been written
 	wantFault(t, l.Append(t.Context(), []Run{testRun(2, 1)}), fault.Unsupported)
 	if l.Missing() != 2 {
 		t.Fatalf("%d chunks are missing", l.Missing())

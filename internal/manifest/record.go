@@ -10,42 +10,44 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// kind is the effect of a record on its chunks. Numbers are part of the file format.
+// A kind is the effect of a record on its chunks. Its values are part of the file format.
 type kind uint8
 
 const (
-	kindHashes kind = 1 // safe, one hash each in the payload
-	kindZeros  kind = 2 // safe and all zeros; no payload
-	kindDrop   kind = 3 // no longer safe; no payload
-	kindSeal   kind = 4 // all safe and above in chunk order; the payload is the root
+	kindHashes kind = 1 // the chunks are durable; the payload has a hash for each
+	kindZeros  kind = 2 // the chunks are durable and all zeros; no payload
+	kindDrop   kind = 3 // the chunks are not durable any more; no payload
+	kindSeal   kind = 4 // all chunks are durable and in chunk order; the payload is the root
 )
 
 const (
-	recordHead = 24      // bytes of a record before its payload
-	maxHashes  = 1 << 15 // chunks in one hashes record: a payload of 1 MiB
-	hashLen    = int64(len(Hash{}))
+	recordHead = 24                 // length of a record before its payload, in bytes
+	maxHashes  = 1 << 15            // largest number of chunks of one record with hashes: a payload of 1 MiB
+	hashLen    = int64(len(Hash{})) // length of a hash in bytes
 )
 
-// A record without its payload. MaxSize makes 32 bits enough.
+// A record describes a record of the file without its payload. MaxSize ensures that 32 bits are enough
+// for chunk numbers.
 type record struct {
-	off   int64 // offset of the payload in the file
-	first uint32
-	count uint32
-	kind  kind
+	off   int64  // offset of the payload in the file
+	first uint32 // number of the first chunk
+	count uint32 // number of chunks
+	kind  kind   // effect on the chunks
 }
 
+// end returns the number of the first chunk after r.
 func (r record) end() uint32 { return r.first + r.count }
 
-// A tail is a position between two records: the start of the next one, and the CRC-32C of all bytes
-// before it except the checksums themselves. Each checksum continues the previous one, so a record is
-// valid only at its position in its log, and remains of an earlier log are detected.
-type tail struct {
-	off int64
-	sum uint32
+// A position is the boundary between two records. Its sum is the CRC-32C of all bytes before it except
+// the checksums themselves. Each checksum continues the previous one. Therefore a record is valid only
+// at its position in its log, and remains of an earlier log are detected.
+type position struct {
+	off int64  // offset of the next record in the file
+	sum uint32 // checksum so far
 }
 
-// encode appends a record to b and moves t behind it.
-func (t *tail) encode(b []byte, k kind, first, count int64, hashes []Hash) []byte {
+// appendRecord appends a record to b, and moves t behind it.
+func (t *position) appendRecord(b []byte, k kind, first, count int64, hashes []Hash) []byte {
 	start := len(b)
 	b = le.AppendUint32(b, uint32(k))
 	b = le.AppendUint32(b, uint32(len(hashes))*uint32(hashLen))
@@ -60,35 +62,35 @@ func (t *tail) encode(b []byte, k kind, first, count int64, hashes []Hash) []byt
 	return b
 }
 
-// errTorn means that no complete record follows: the file was cut, filled or damaged there.
+// errTorn means that no complete record follows: the file was truncated, overwritten or damaged there.
 var errTorn = errors.New("no whole record")
 
-// A scanner reads records from front to back. Its tail is behind the last whole one.
+// A scanner reads records from front to back. Its position is after the last complete record.
 type scanner struct {
-	tail
-	r      *bufio.Reader
-	chunks int64
-	buf    []byte // one record; at most recordHead + maxHashes*hashLen + sumLen
+	position
+	r      *bufio.Reader // the file from the first record
+	chunks int64         // number of chunks of the disk
+	buf    []byte        // memory for one record
 }
 
-// newScanner reads the records that follow t in f.
-func newScanner(f io.ReaderAt, t tail, chunks int64) *scanner {
+// newScanner returns a scanner of the records that follow t in f.
+func newScanner(f io.ReaderAt, t position, chunks int64) *scanner {
 	rest := io.NewSectionReader(f, t.off, 1<<62-t.off)
-	return &scanner{tail: t, r: bufio.NewReaderSize(rest, 256<<10), chunks: chunks}
+	return &scanner{position: t, r: bufio.NewReaderSize(rest, 256<<10), chunks: chunks}
 }
 
-// next returns the next record and its payload, which is valid until the next call. The
-// error is io.EOF after the last, errTorn where a record is damaged, Unsupported for a
-// whole record of an unknown kind, or what reading the file gave.
-func (s *scanner) next() (record, []byte, error) {
-	if err := s.fill(0, recordHead); err != nil {
+// nextRecord returns the next record and its payload, which is valid until the next call. The error is
+// io.EOF after the last record, errTorn for a damaged one, fault.Unsupported for a complete record of
+// unknown kind, or the error of reading the file.
+func (s *scanner) nextRecord() (record, []byte, error) {
+	if err := s.fillBuffer(0, recordHead); err != nil {
 		return record{}, nil, err
 	}
 	n := int64(le.Uint32(s.buf[4:]))
 	if n > maxHashes*hashLen {
 		return record{}, nil, errTorn
 	}
-	if err := s.fill(recordHead, int(n)+sumLen); err != nil {
+	if err := s.fillBuffer(recordHead, int(n)+sumLen); err != nil {
 		return record{}, nil, err
 	}
 	end := recordHead + n
@@ -96,16 +98,16 @@ func (s *scanner) next() (record, []byte, error) {
 	if le.Uint32(s.buf[end:]) != sum {
 		return record{}, nil, errTorn
 	}
-	r, err := s.parse(s.buf[:end])
+	r, err := s.parseRecord(s.buf[:end])
 	if err == nil {
-		s.tail = tail{off: s.off + end + sumLen, sum: sum}
+		s.position = position{off: s.off + end + sumLen, sum: sum}
 	}
 	return r, s.buf[recordHead:end], err
 }
 
-// fill reads n bytes into the buffer at offset at. Only a file that ends before the
-// first byte of a record ends well.
-func (s *scanner) fill(at, n int) error {
+// fillBuffer reads n bytes into the buffer at index at. It returns io.EOF only if the file ends before
+// the first byte of a record.
+func (s *scanner) fillBuffer(at, n int) error {
 	if need := at + n; need > len(s.buf) {
 		s.buf = append(s.buf, make([]byte, need-len(s.buf))...)
 	}
@@ -116,8 +118,8 @@ func (s *scanner) fill(at, n int) error {
 	return err
 }
 
-// parse reads the fields of a record whose checksum is right.
-func (s *scanner) parse(b []byte) (record, error) {
+// parseRecord parses a record whose checksum is right. b is the record without the checksum.
+func (s *scanner) parseRecord(b []byte) (record, error) {
 	k, payload := le.Uint32(b), int64(len(b)-recordHead)
 	first, count := int64(le.Uint64(b[8:])), int64(le.Uint64(b[16:]))
 	want := int64(0)
@@ -140,5 +142,5 @@ func (s *scanner) parse(b []byte) (record, error) {
 	return record{kind: kind(k), first: uint32(first), count: uint32(count), off: s.off + recordHead}, nil
 }
 
-// tornAt names the place of an errTorn.
+// tornAt returns errTorn with the current offset.
 func (s *scanner) tornAt() error { return fmt.Errorf("%w at byte %d", errTorn, s.off) }

@@ -6,20 +6,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Report is what Verify found. Sums are of the bytes it saw, so they are those of the
-// source disk only if nothing is bad.
+// A Report is the result of Verify. The sums are of the bytes that Verify read. They are those of the
+// source disk only if no chunk is bad.
 type Report struct {
-	Disk      string `json:"disk"`
+	Disk      string `json:"disk"`             // name of the disk
 	Bytes     int64  `json:"bytes"`            // bytes of the disk, all of them compared
 	Zero      int64  `json:"zero"`             // bytes of holes in the image: known to be zeros, not read
 	Proven    int64  `json:"proven,omitempty"` // bytes that were verified before and not read
-	Chunks    int64  `json:"chunks"`           // compared
+	Chunks    int64  `json:"chunks"`           // number of chunks of the disk
 	BadChunks int64  `json:"badChunks"`        // number of chunks that differ
-	Bad       []Bad  `json:"bad,omitempty"`    // the first of them, in disk order
-	Root      Hash   `json:"root"`             // the manifest's
+	Bad       []Bad  `json:"bad,omitempty"`    // first bad chunks in disk order; at most VerifyOptions.MaxBad
+	Root      Hash   `json:"root"`             // root hash of the manifest
 	SHA256    string `json:"sha256"`           // hash of the logical disk, lower-case hex; empty with NoSums
-	MD5       string `json:"md5"`              // likewise
-	Medium    string `json:"medium"`           // origin of the bytes, in the words of the image
+	MD5       string `json:"md5"`              // MD5 of the logical disk, lower-case hex; empty with NoSums
+	Medium    string `json:"medium"`           // origin of the bytes, as the image names it; empty if unknown
 }
 
 // Read returns the number of bytes read from the image: all but holes and chunks verified before.
@@ -27,23 +27,23 @@ func (r Report) Read() int64 { return r.Bytes - r.Zero - r.Proven }
 
 // Bad is a chunk that differs from the manifest.
 type Bad struct {
-	Disk string `json:"disk"`
-	Off  int64  `json:"off"` // bytes
-	Len  int64  `json:"len"` // bytes
-	Want Hash   `json:"want"`
-	Got  Hash   `json:"got"`
+	Disk string `json:"disk"` // name of the disk
+	Off  int64  `json:"off"`  // offset of the chunk on the disk in bytes
+	Len  int64  `json:"len"`  // length of the chunk in bytes
+	Want Hash   `json:"want"` // hash in the manifest
+	Got  Hash   `json:"got"`  // hash of the bytes in the image
 }
 
 // Chunk returns the chunk's number, for Log.Drop.
 func (b Bad) Chunk() int64 { return b.Off / ChunkSize }
 
-// String names the chunk as errors do.
+// String describes the chunk for errors.
 func (b Bad) String() string {
 	return fmt.Sprintf("disk %s at %d (%d bytes): expected BLAKE3 %v, seen %v", b.Disk, b.Off, b.Len, b.Want, b.Got)
 }
 
-// err is Corrupt if anything is bad, and names the first.
-func (r *Report) err() error {
+// badChunksError returns fault.Corrupt with the first bad chunk, or nil.
+func (r *Report) badChunksError() error {
 	if r.BadChunks == 0 {
 		return nil
 	}

@@ -15,8 +15,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Sample is a choice of chunks of a disk: the first ones, the last one, some that are named, and
-// random ones.
+// A Sample selects chunks of a disk: the first ones, the last one, given ones, and random ones.
 type Sample struct {
 	First    int64    // bytes from the start of the disk; the first chunk is always included
 	Random   int      // number of random chunks, beside the others
@@ -43,13 +42,13 @@ func (r Reread) String() string {
 	case r.NotRead != "":
 		return "none: " + r.NotRead
 	case r.Chunks == r.Of:
-		return fmt.Sprintf("all %s chunks equal", thousands(r.Of))
+		return fmt.Sprintf("all %s chunks equal", formatCount(r.Of))
 	}
-	return fmt.Sprintf("%s of %s chunks equal", thousands(r.Chunks), thousands(r.Of))
+	return fmt.Sprintf("%s of %s chunks equal", formatCount(r.Chunks), formatCount(r.Of))
 }
 
-// thousands formats n with a comma between each three digits.
-func thousands(n int64) string {
+// formatCount formats n with a comma between groups of three digits.
+func formatCount(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -101,7 +100,7 @@ func (s Sample) Of(info Info) ([]int64, Reread) {
 	return chunks, report
 }
 
-// listOf writes ascending numbers as "0,17-19".
+// listOf formats ascending numbers as "0,17-19".
 func listOf(chunks []int64) string {
 	var b strings.Builder
 	for i := 0; i < len(chunks); {
@@ -121,7 +120,8 @@ func listOf(chunks []int64) string {
 	return b.String()
 }
 
-// rereadAtOnce is how many chunks Compare reads at the same time: two for each of two connections.
+// rereadAtOnce is the number of chunks that Compare reads at the same time: two for each of two
+// connections.
 const rereadAtOnce = 4
 
 // Compare reads the sample's chunks of source and compares their hashes with those of the manifest,
@@ -135,7 +135,7 @@ func (s Sample) Compare(ctx context.Context, source disk.Source, m *Sealed, pace
 	chunks, report := s.Of(info)
 	if source.Size() != info.Size {
 		return report, fault.New(fault.Conflict, "disk %s has %d bytes at the source, the image has %d", info.Disk, source.Size(), info.Size).
-			WithHint("the disk was resized since it was copied: give the run up with --discard, and copy the VM again")
+			WithHint("the disk was resized since it was copied: discard the run with --discard, and copy the VM again")
 	}
 	want, err := m.hashesOf(chunks)
 	if err != nil {
@@ -166,6 +166,8 @@ func (s Sample) Compare(ctx context.Context, source disk.Source, m *Sealed, pace
 	return report, nil
 }
 
+// compareChunk reads the chunk at range at of source. If its hash is not want, it returns
+// fault.Corrupt.
 func compareChunk(ctx context.Context, source disk.Source, info Info, at disk.Range, want Hash) error {
 	buf := make([]byte, at.Len)
 	if err := source.ReadAt(ctx, buf, at.Off); err != nil {
@@ -178,7 +180,7 @@ func compareChunk(ctx context.Context, source disk.Source, info Info, at disk.Ra
 	return nil
 }
 
-// hashesOf returns the hashes of chunks, which are in ascending order.
+// hashesOf returns the hashes of chunks. The chunks must be in ascending order.
 func (s *Sealed) hashesOf(chunks []int64) ([]Hash, error) {
 	want := make([]Hash, 0, len(chunks))
 	hashes := s.Hashes()

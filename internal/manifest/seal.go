@@ -18,23 +18,23 @@ import (
 // all chunks (Conflict otherwise). A crash leaves either the log or the sealed file. Sealing a sealed
 // manifest returns the same root.
 func (l *Log) Seal(ctx context.Context) (Hash, error) {
-	l.io.Lock()
-	defer l.io.Unlock()
-	if err := l.seal(ctx); err != nil {
+	l.ioMu.Lock()
+	defer l.ioMu.Unlock()
+	if err := l.sealFile(ctx); err != nil {
 		return Hash{}, fmt.Errorf("seal manifest %s: %w", l.path, err)
 	}
 	return l.root, nil
 }
 
-// seal syncs the folder also if the file was sealed before: a crash may have come
-// between the two.
-func (l *Log) seal(ctx context.Context) error {
+// sealFile seals the log. It also syncs the folder if the log is sealed already, because a crash may
+// have come between rename and sync.
+func (l *Log) sealFile(ctx context.Context) error {
 	if n := l.Missing(); n > 0 {
 		return fault.New(fault.Conflict, "%d of %d chunks are missing", n, l.Chunks()).
 			WithHint("finish the copy first")
 	}
 	if !l.sealed {
-		if err := l.rewrite(ctx); err != nil {
+		if err := l.rewriteSealed(ctx); err != nil {
 			return err
 		}
 	}
@@ -44,18 +44,19 @@ func (l *Log) seal(ctx context.Context) error {
 	return kindOfIO(atomicfile.Sync(filepath.Dir(l.path)))
 }
 
-// rewrite replaces the log by a sealed file.
-func (l *Log) rewrite(ctx context.Context) error {
-	return l.replace(l.head, func(s *sealer) error {
-		if err := s.writeAll(ctx, l.safe, l.f); err != nil {
+// rewriteSealed replaces the log by a sealed file.
+func (l *Log) rewriteSealed(ctx context.Context) error {
+	return l.replaceFile(l.head, func(s *sealer) error {
+		if err := s.writeAll(ctx, l.chunks, l.f); err != nil {
 			return err
 		}
-		return s.seal()
+		return s.writeSeal()
 	})
 }
 
-// replace puts the file that write makes in the log's place; on an error the log is as it was.
-func (l *Log) replace(head header, write func(*sealer) error) error {
+// replaceFile replaces the log by the file that write creates, with the given header. After an error
+// the log is unchanged. ioMu must be held.
+func (l *Log) replaceFile(head header, write func(*sealer) error) error {
 	if err := l.step("create"); err != nil {
 		return err
 	}
@@ -64,23 +65,24 @@ func (l *Log) replace(head header, write func(*sealer) error) error {
 		return err
 	}
 	s := newSealer(head, f)
-	if err := l.publish(s, write); err != nil {
-		return errors.Join(err, discard(f))
+	if err := l.writeAndRename(s, write); err != nil {
+		return errors.Join(err, removeFile(f))
 	}
 	old := l.f
-	l.adopt(s)
+	l.useFile(s)
 	return atomicfile.Unlock(old)
 }
 
-// adopt goes on with the file that s wrote.
-func (l *Log) adopt(s *sealer) {
+// useFile makes the file of s the file of the log.
+func (l *Log) useFile(s *sealer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.head, l.f, l.tail, l.torn, l.safe = s.head, s.f, s.tail, false, s.safe
+	l.head, l.f, l.end, l.torn, l.chunks = s.head, s.f, s.tail, false, s.chunks
 	l.root, l.sealed = s.root.sum(), s.sealed
 }
 
-func (l *Log) publish(s *sealer, write func(*sealer) error) error {
+// writeAndRename writes the file of s, syncs it, and gives it the name of the log.
+func (l *Log) writeAndRename(s *sealer, write func(*sealer) error) error {
 	if err := l.step("write"); err != nil {
 		return err
 	}
@@ -99,58 +101,59 @@ func (l *Log) publish(s *sealer, write func(*sealer) error) error {
 	return kindOfIO(os.Rename(s.f.Name(), l.path))
 }
 
-// A sealer writes the records of a log to a new file, in chunk order.
+// A sealer writes the records of a log to a new file in chunk order.
 type sealer struct {
-	journal
-	f      *os.File
-	head   header
-	safe   *safe     // chunks of the new file
-	root   *rootHash // root of the written hashes
-	sealed bool
-	page   []byte // hashes of one record, as read back from the log
-	hashes []Hash // the same
+	recordBuilder
+	f      *os.File    // new file
+	head   header      // header of the new file
+	chunks *chunkIndex // durable chunks in the new file
+	root   *rootHash   // root of the hashes that were written so far
+	sealed bool        // the seal was written
+	page   []byte      // hashes of one record as bytes of the log
+	hashes []Hash      // hashes of one record
 }
 
+// newSealer returns a sealer that has encoded the header h.
 func newSealer(h header, f *os.File) *sealer {
 	s := &sealer{
-		f: f, head: h, safe: newSafe(h.len(), h.info.Chunks()),
+		f: f, head: h, chunks: newChunkIndex(h.len(), h.info.Chunks()),
 		root: newRootHash(h.info), page: make([]byte, maxHashes*hashLen),
 	}
-	s.buf, s.tail = h.encode()
+	s.buf, s.tail = h.encodeHeader()
 	return s
 }
 
-// writeAll writes the durable chunks of a log.
-func (s *sealer) writeAll(ctx context.Context, from *safe, log *os.File) error {
+// writeAll writes the durable chunks of log, which from lists.
+func (s *sealer) writeAll(ctx context.Context, from *chunkIndex, log *os.File) error {
 	for r := range from.inOrder() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := s.copy(r, log); err != nil {
+		if err := s.copyRun(r, log); err != nil {
 			return err
 		}
 		if len(s.buf) < maxHashes*int(hashLen) {
 			continue
 		}
-		if err := s.spill(); err != nil {
+		if err := s.flushFile(); err != nil {
 			return err
 		}
 	}
 	s.flush()
-	return s.spill()
+	return s.flushFile()
 }
 
-// seal ends the file with the root. Every chunk was written.
-func (s *sealer) seal() error {
-	s.buf = s.tail.encode(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
+// writeSeal writes the last record with the root. All chunks must have been written.
+func (s *sealer) writeSeal() error {
+	s.buf = s.tail.appendRecord(s.buf, kindSeal, 0, s.head.info.Chunks(), []Hash{s.root.sum()})
 	s.sealed = true
-	return s.spill()
+	return s.flushFile()
 }
 
-// copy adds a run of chunks of the log.
-func (s *sealer) copy(r record, log *os.File) error {
+// copyRun copies the chunks of r from log.
+func (s *sealer) copyRun(r record, log *os.File) error {
 	if r.kind == kindZeros {
-		s.add(Run{First: int64(r.first), Zeros: int64(r.count)})
+		s.addRun(Run{First: int64(r.first), Zeros: int64(r.count)})
 		s.root.addZeros(int64(r.first), int64(r.count))
 		return nil
 	}
@@ -162,34 +165,35 @@ func (s *sealer) copy(r record, log *os.File) error {
 	for h := range slices.Chunk(page, int(hashLen)) {
 		s.hashes = append(s.hashes, Hash(h))
 	}
-	s.root.add(s.hashes)
-	s.add(Run{First: int64(r.first), Hashes: s.hashes})
+	s.root.addHashes(s.hashes)
+	s.addRun(Run{First: int64(r.first), Hashes: s.hashes})
 	return nil
 }
 
-// spill writes the records that are ready to the file.
-func (s *sealer) spill() error {
+// flushFile writes the encoded records to the file.
+func (s *sealer) flushFile() error {
 	at := s.tail.off - int64(len(s.buf))
 	if _, err := s.f.WriteAt(s.buf, at); err != nil {
 		return kindOfIO(err)
 	}
 	for _, r := range s.index {
-		s.safe.apply(r)
+		s.chunks.applyRecord(r)
 	}
 	s.buf, s.index = s.buf[:0], s.index[:0]
 	return nil
 }
 
-// rootContext keeps roots apart from every other use of BLAKE3; see docs/formats.
+// rootContext separates roots from other uses of BLAKE3; see docs/formats.
 const rootContext = "github.com/decamp/decamp manifest root v1"
 
-// A rootHash computes the root: it depends on size, chunk size and the hashes in chunk
-// order, and on nothing else in the file.
+// A rootHash computes the root. The root depends on the disk size, the chunk size and the hashes in
+// chunk order, and on nothing else.
 type rootHash struct {
-	info Info
-	h    *blake3.Hasher
+	info Info           // disk of the hashes
+	h    *blake3.Hasher // BLAKE3 in its key derivation mode
 }
 
+// newRootHash returns a rootHash without chunks.
 func newRootHash(info Info) *rootHash {
 	h := blake3.NewDeriveKey(rootContext)
 	b := le.AppendUint64(nil, uint64(info.Size))
@@ -197,12 +201,14 @@ func newRootHash(info Info) *rootHash {
 	return &rootHash{info: info, h: h}
 }
 
-func (r *rootHash) add(hashes []Hash) {
+// addHashes adds the hashes of the next chunks.
+func (r *rootHash) addHashes(hashes []Hash) {
 	for i := range hashes {
 		r.h.Write(hashes[i][:])
 	}
 }
 
+// addZeros adds n zero chunks from chunk first.
 func (r *rootHash) addZeros(first, n int64) {
 	for c := first; c < first+n; c++ {
 		h := r.info.zeroHash(c)
@@ -210,6 +216,7 @@ func (r *rootHash) addZeros(first, n int64) {
 	}
 }
 
+// sum returns the root of the chunks so far.
 func (r *rootHash) sum() (root Hash) {
 	r.h.Sum(root[:0])
 	return root

@@ -9,38 +9,41 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Sealed is a complete manifest whose checksums and root were found right.
+// A Sealed is a complete manifest whose checksums and root were verified. It is safe for concurrent
+// use.
 type Sealed struct {
-	path  string
-	f     *os.File
-	info  Info
-	root  Hash
-	start tail
+	path  string   // path of the manifest
+	f     *os.File // open file
+	info  Info     // disk of the manifest
+	root  Hash     // root in the last record
+	start position // position of the first record
 }
 
-// Load opens a sealed manifest for reading and checks all of it, in constant memory. A
-// manifest still being written is Conflict, a damaged one Corrupt. It takes no lock.
+// Load opens a sealed manifest for reading and verifies all of it, in constant memory. A manifest that
+// is still written is fault.Conflict, a damaged one fault.Corrupt. Load takes no lock.
 func Load(path string) (*Sealed, error) {
-	s, err := load(path)
+	s, err := loadSealed(path)
 	if err != nil {
 		return nil, fmt.Errorf("load manifest %s: %w", path, err)
 	}
 	return s, nil
 }
 
-func load(path string) (*Sealed, error) {
+// loadSealed is Load without the path in errors.
+func loadSealed(path string) (*Sealed, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, kindOfIO(err)
 	}
 	s := &Sealed{path: path, f: f}
-	if err := s.check(); err != nil {
+	if err := s.checkFile(); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return s, nil
 }
 
-func (s *Sealed) check() error {
+// checkFile reads the whole file and verifies its root.
+func (s *Sealed) checkFile() error {
 	head, t, err := readHeader(s.f)
 	if err != nil {
 		return err
@@ -53,25 +56,25 @@ func (s *Sealed) check() error {
 		if err := hashes.Next(page); err != nil {
 			return err
 		}
-		root.add(page)
+		root.addHashes(page)
 	}
-	if s.root, err = hashes.seal(); err != nil {
+	if s.root, err = hashes.readSeal(); err != nil {
 		return err
 	}
 	if got := root.sum(); got != s.root {
-		return damaged("root is %v, its hashes give %v", s.root, got)
+		return damagedError("root is %v, its hashes give %v", s.root, got)
 	}
 	return nil
 }
 
-// Info returns which disk the manifest belongs to.
+// Info returns the disk of the manifest.
 func (s *Sealed) Info() Info { return s.info }
 
-// Root returns the hash over all hashes: the same for the same disk content, however it
-// was copied.
+// Root returns the hash over all hashes. It is the same for the same content of a disk, however it was
+// copied.
 func (s *Sealed) Root() Hash { return s.root }
 
-// RootWith returns the root of the same disk with other hashes for some chunks, by number.
+// RootWith returns the root that the manifest would have with the hashes other, by chunk number.
 func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 	hashes, sum := s.Hashes(), newRootHash(s.info)
 	page := make([]Hash, 4096)
@@ -85,7 +88,7 @@ func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 				page[i] = h
 			}
 		}
-		sum.add(page)
+		sum.addHashes(page)
 	}
 	return sum.sum(), nil
 }
@@ -93,29 +96,27 @@ func (s *Sealed) RootWith(other map[int64]Hash) (root Hash, err error) {
 // Close releases the file.
 func (s *Sealed) Close() error { return s.f.Close() }
 
-// Hashes returns a reader of the hashes in chunk order, from the first. Several may be
-// in use at once.
+// Hashes returns a reader of the hashes in chunk order. Several may be in use at the same time.
 func (s *Sealed) Hashes() *Hashes {
 	return &Hashes{scan: newScanner(s.f, s.start, s.info.Chunks()), info: s.info}
 }
 
-// Hashes reads the hashes of a sealed manifest from front to back.
+// Hashes reads the hashes of a sealed manifest from front to back. It is not safe for concurrent use.
 type Hashes struct {
-	scan  *scanner
-	info  Info
-	chunk int64  // the next one
-	page  []byte // hashes of the current record not given yet
-	zeros int64  // zero chunks of the current record not given yet
+	scan  *scanner // records of the file
+	info  Info     // disk of the manifest
+	chunk int64    // number of the next chunk
+	page  []byte   // remaining hashes of the current record
+	zeros int64    // number of remaining zero chunks of the current record
 }
 
-// Next fills dst with the hashes of the next chunks. It is io.ErrUnexpectedEOF if there
-// are fewer.
+// Next fills dst with the hashes of the next chunks. It returns io.ErrUnexpectedEOF if there are fewer.
 func (h *Hashes) Next(dst []Hash) error {
 	if int64(len(dst)) > h.info.Chunks()-h.chunk {
 		return io.ErrUnexpectedEOF
 	}
 	for i := range dst {
-		if err := h.turn(); err != nil {
+		if err := h.nextPage(); err != nil {
 			return err
 		}
 		if h.zeros > 0 {
@@ -130,21 +131,21 @@ func (h *Hashes) Next(dst []Hash) error {
 	return nil
 }
 
-// turn goes to the next record when the current one is used up.
-func (h *Hashes) turn() error {
+// nextPage reads the next record if the current one is used up.
+func (h *Hashes) nextPage() error {
 	if h.zeros > 0 || len(h.page) > 0 {
 		return nil
 	}
-	r, payload, err := h.scan.next()
+	r, payload, err := h.scan.nextRecord()
 	switch {
 	case err == io.EOF:
-		return notSealed()
+		return notSealedError()
 	case err == errTorn:
-		return damaged("%w", h.scan.tornAt())
+		return damagedError("%w", h.scan.tornAt())
 	case err != nil:
 		return err
 	case int64(r.first) != h.chunk || r.kind == kindDrop || r.kind == kindSeal:
-		return notSealed()
+		return notSealedError()
 	case r.kind == kindZeros:
 		h.zeros = int64(r.count)
 	case r.kind == kindHashes:
@@ -153,35 +154,37 @@ func (h *Hashes) turn() error {
 	return nil
 }
 
-// seal reads the last record and returns the root in it.
-func (h *Hashes) seal() (Hash, error) {
-	r, payload, err := h.scan.next()
+// readSeal reads the last record and returns its root. It must be called after the last chunk.
+func (h *Hashes) readSeal() (Hash, error) {
+	r, payload, err := h.scan.nextRecord()
 	switch {
 	case err == io.EOF || (err == nil && r.kind != kindSeal):
-		return Hash{}, notSealed()
+		return Hash{}, notSealedError()
 	case err == errTorn:
-		return Hash{}, damaged("%w", h.scan.tornAt())
+		return Hash{}, damagedError("%w", h.scan.tornAt())
 	case err != nil:
 		return Hash{}, err
 	}
 	root := Hash(payload)
-	switch _, _, err = h.scan.next(); err {
+	switch _, _, err = h.scan.nextRecord(); err {
 	case io.EOF:
 		return root, nil
 	case nil:
-		return Hash{}, notSealed()
+		return Hash{}, notSealedError()
 	case errTorn:
-		return Hash{}, damaged("%w", h.scan.tornAt())
+		return Hash{}, damagedError("%w", h.scan.tornAt())
 	}
 	return Hash{}, err
 }
 
-func notSealed() error {
+// notSealedError returns the fault.Conflict error for a manifest that is still written.
+func notSealedError() error {
 	return fault.New(fault.Conflict, "not sealed: the copy of this disk is not finished").
 		WithHint("run the migration again; it continues where it stopped")
 }
 
-func damaged(format string, args ...any) error {
+// damagedError returns a fault.Corrupt error with its remedy.
+func damagedError(format string, args ...any) error {
 	return fault.New(fault.Corrupt, format, args...).
 		WithHint("run the migration again: it keeps the part of the manifest that is whole and copies the rest again")
 }

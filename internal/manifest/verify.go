@@ -15,37 +15,37 @@ import (
 
 // VerifyOptions tune Verify; the zero value is right for images on local storage.
 type VerifyOptions struct {
-	// Window is the bytes read and compared at once, rounded up to whole chunks.
-	// Default 4 MiB, or what the source prefers if that is more.
+	// Window is the number of bytes that are read and compared at once, rounded up to whole chunks. The
+	// default is 4 MiB, or the request size that the source prefers if that is larger.
 	Window int64
 
-	// Windows is how many are in memory at once. Default 8: reading and BLAKE3 are
-	// several times faster than MD5, so that more only wait for it.
+	// Windows is the number of windows in memory. The default is 8. Reading and BLAKE3 are several times
+	// faster than MD5, so more windows only wait.
 	Windows int
 
-	// MaxBad is how many bad chunks the report names; all are counted. Default 100.
+	// MaxBad is the largest number of bad chunks in the report. All are counted. The default is 100.
 	MaxBad int
 
-	// NoSums leaves SHA-256 and MD5 out of the report. They must go over every byte in
-	// order, holes too: on a disk that is mostly empty they are all that takes time.
+	// NoSums leaves SHA-256 and MD5 out of the report. They are computed over every byte in order,
+	// including holes, and dominate the time for a disk that is mostly empty.
 	NoSums bool
 
-	// Proven has the chunks that need not be read: they were read back since they were
-	// written. Nil: all are read. It takes away the sums, which go over every byte.
+	// Proven reports whether a chunk need not be read, because it was verified after it was written. nil
+	// reads all chunks. It implies NoSums, and windows of one chunk.
 	Proven func(chunk int64) bool
 
-	// Progress reports the totals after every window, in order, from one goroutine. Nil is
-	// fine.
+	// Progress receives the totals after every window, in order, from one goroutine. It may be nil.
 	Progress func(Progress)
 }
 
-// Progress counts bytes of a disk that is verified. Done reaches Size at the end.
+// Progress counts the bytes of a disk during Verify. Done reaches Size at the end.
 type Progress struct {
-	Size int64 // the whole disk
-	Done int64 // compared, or proven before
+	Size int64 // size of the disk
+	Done int64 // compared, or verified before
 	Read int64 // bytes of Done that were read from the image: neither holes nor verified before
 }
 
+// withDefaults returns o with its zero values replaced.
 func (o VerifyOptions) withDefaults(src disk.Source) VerifyOptions {
 	if o.Proven != nil {
 		o.NoSums, o.Window = true, ChunkSize
@@ -89,26 +89,28 @@ func Verify(ctx context.Context, src disk.Source, s *Sealed, o VerifyOptions) (R
 			WithHint("the image was replaced or cut: copy the disk again")
 	}
 	v := newVerifier(src, s, o.withDefaults(src))
-	if err := v.run(ctx); err != nil {
+	if err := v.runStages(ctx); err != nil {
 		return Report{}, fmt.Errorf("verify disk %s: %w", s.info.Disk, err)
 	}
-	if err := v.report.err(); err != nil {
+	if err := v.report.badChunksError(); err != nil {
 		return v.report, fmt.Errorf("verify: %w", err)
 	}
 	return v.report, nil
 }
 
+// A verifier is the state of one Verify.
 type verifier struct {
-	src    disk.Source
-	want   *Hashes
-	info   Info
-	o      VerifyOptions
-	work   chan *window   // windows to compare; describe closes it
-	queues []chan *window // windows for each follower, in disk order; describe closes them
-	free   chan *window   // never closed
-	report Report
+	src    disk.Source    // image to read
+	want   *Hashes        // hashes of the manifest; only sendWindows uses it
+	info   Info           // disk of the manifest
+	o      VerifyOptions  // options without zero values
+	work   chan *window   // windows to compare; sendWindows closes it
+	queues []chan *window // windows for each stage, in disk order; sendWindows closes them
+	free   chan *window   // unused windows; never closed
+	report Report         // result; only countWindow changes it while stages run
 }
 
+// newVerifier returns a verifier with unused windows.
 func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	v := &verifier{src: src, want: s.Hashes(), info: s.info, o: o}
 	v.report = Report{Disk: s.info.Disk, Root: s.root}
@@ -121,18 +123,19 @@ func newVerifier(src disk.Source, s *Sealed, o VerifyOptions) *verifier {
 	return v
 }
 
-func (v *verifier) run(ctx context.Context) error {
+// runStages runs all stages to their end, and completes the report.
+func (v *verifier) runStages(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	sha, md := sha256.New(), md5.New()
 	if !v.o.NoSums {
-		v.follow(ctx, g, func(w *window) { w.sum(sha) })
-		v.follow(ctx, g, func(w *window) { w.sum(md) })
+		v.addStage(ctx, g, func(w *window) { w.addTo(sha) })
+		v.addStage(ctx, g, func(w *window) { w.addTo(md) })
 	}
-	v.follow(ctx, g, v.account)
+	v.addStage(ctx, g, v.countWindow)
 	for range v.o.Windows {
-		g.Go(func() error { return v.compare(ctx) })
+		g.Go(func() error { return v.compareWindows(ctx) })
 	}
-	g.Go(func() error { return v.describe(ctx) })
+	g.Go(func() error { return v.sendWindows(ctx) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
@@ -145,15 +148,15 @@ func (v *verifier) run(ctx context.Context) error {
 	return nil
 }
 
-// describe sends the windows of the disk, in order, to compare and to the followers.
-// Their channels have room for all windows there are, so only free is waited for.
-func (v *verifier) describe(ctx context.Context) error {
+// sendWindows sends the windows of the disk, in order, to compareWindows and the stages. Their channels
+// have space for all windows, so it waits only for a free window.
+func (v *verifier) sendWindows(ctx context.Context) error {
 	for off := int64(0); off < v.info.Size; off += v.o.Window {
-		w, err := next(ctx, v.free)
+		w, err := receive(ctx, v.free)
 		if err != nil {
 			return err
 		}
-		if err := v.prepare(ctx, w, off); err != nil {
+		if err := v.prepareWindow(ctx, w, off); err != nil {
 			return err
 		}
 		v.work <- w
@@ -168,15 +171,15 @@ func (v *verifier) describe(ctx context.Context) error {
 	return nil
 }
 
-// prepare makes w the window at off.
-func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
+// prepareWindow makes w the window at off, with its hashes from the manifest.
+func (v *verifier) prepareWindow(ctx context.Context, w *window, off int64) error {
 	r := disk.Range{Off: off, Len: min(v.o.Window, v.info.Size-off)}
 	proven := v.o.Proven != nil && v.o.Proven(off/ChunkSize) // then a window is a chunk
 	zero, err := v.isHole(ctx, r, proven)
 	if err != nil {
 		return err
 	}
-	w.reset(r, zero, len(v.queues))
+	w.resetFor(r, zero, len(v.queues))
 	w.proven = proven
 	if err := v.want.Next(w.want); err != nil {
 		return fmt.Errorf("read hashes of %v: %w", r, err)
@@ -184,8 +187,8 @@ func (v *verifier) prepare(ctx context.Context, w *window, off int64) error {
 	return nil
 }
 
-// isHole reports whether r needs no reading. Verified chunks are not queried: that would read the
-// tables of each chunk of the disk.
+// isHole reports whether all of r is a hole. It does not query verified chunks, because that would read
+// the tables of each chunk.
 func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool, error) {
 	if proven {
 		return false, nil
@@ -194,11 +197,11 @@ func (v *verifier) isHole(ctx context.Context, r disk.Range, proven bool) (bool,
 	if err != nil {
 		return false, fmt.Errorf("describe %v: %w", r, err)
 	}
-	return holes(extents) == r.Len, nil
+	return zeroBytes(extents) == r.Len, nil
 }
 
-// holes returns how many bytes the extents call zeros.
-func holes(extents []disk.Extent) (n int64) {
+// zeroBytes returns the number of zero bytes according to the extents.
+func zeroBytes(extents []disk.Extent) (n int64) {
 	for _, e := range extents {
 		if e.Kind == disk.Zero {
 			n += e.Len
@@ -207,10 +210,10 @@ func holes(extents []disk.Extent) (n int64) {
 	return n
 }
 
-// compare reads windows and notes which of their chunks differ.
-func (v *verifier) compare(ctx context.Context) error {
+// compareWindows reads windows and records which chunks differ. Several goroutines run it.
+func (v *verifier) compareWindows(ctx context.Context) error {
 	for {
-		w, err := next(ctx, v.work)
+		w, err := receive(ctx, v.work)
 		if w == nil {
 			return err
 		}
@@ -219,26 +222,26 @@ func (v *verifier) compare(ctx context.Context) error {
 			continue
 		}
 		if !w.zero {
-			if err := v.src.ReadAt(ctx, w.memory(v.o.Window), w.Off); err != nil {
+			if err := v.src.ReadAt(ctx, w.buffer(v.o.Window), w.Off); err != nil {
 				return fmt.Errorf("read %v: %w", w.Range, err)
 			}
 		}
-		w.compare(v.info)
+		w.compareChunks(v.info)
 		close(w.ready)
 	}
 }
 
-// follow adds a stage that sees the windows in disk order, once they are compared.
-func (v *verifier) follow(ctx context.Context, g *errgroup.Group, stage func(*window)) {
+// addStage starts a stage that receives the windows in disk order after they are compared.
+func (v *verifier) addStage(ctx context.Context, g *errgroup.Group, stage func(*window)) {
 	queue := make(chan *window, v.o.Windows)
 	v.queues = append(v.queues, queue)
 	g.Go(func() error {
 		for {
-			w, err := next(ctx, queue)
+			w, err := receive(ctx, queue)
 			if w == nil {
 				return err
 			}
-			if _, err := next(ctx, w.ready); err != nil {
+			if _, err := receive(ctx, w.ready); err != nil {
 				return err
 			}
 			stage(w)
@@ -249,7 +252,8 @@ func (v *verifier) follow(ctx context.Context, g *errgroup.Group, stage func(*wi
 	})
 }
 
-func (v *verifier) account(w *window) {
+// countWindow is the stage that adds a window to the report and reports progress.
+func (v *verifier) countWindow(w *window) {
 	r := &v.report
 	r.Bytes += w.Len
 	r.Chunks += int64(len(w.want))
@@ -263,9 +267,9 @@ func (v *verifier) account(w *window) {
 	v.o.Progress(Progress{Size: v.info.Size, Done: r.Bytes, Read: r.Read()})
 }
 
-// next receives from c. It returns the zero value when c is closed or ctx ends, and an
-// error only in the second case.
-func next[T any](ctx context.Context, c <-chan T) (T, error) {
+// receive receives from c. It returns the zero value if c is closed or ctx ends, and an error only if
+// ctx ends.
+func receive[T any](ctx context.Context, c <-chan T) (T, error) {
 	select {
 	case v := <-c:
 		return v, nil

@@ -7,21 +7,22 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A window is a part of the disk on its way through Verify. describe owns it until it is
-// sent, one compare until ready is closed; from then on it is only read, until the last
-// of its users hands it back.
+// A window is a part of the disk during Verify. sendWindows owns it until it is sent. Then one
+// compareWindows owns it until ready is closed. After that it is only read, until its last user returns
+// it.
 type window struct {
 	disk.Range
-	zero   bool   // a hole: buf is not used
-	proven bool   // the window needs no reading
-	buf    []byte // buffer of the largest window, allocated at the first read
-	want   []Hash
-	bad    []Bad
-	ready  chan struct{}
-	users  atomic.Int32
+	zero   bool          // a hole: buf is not used
+	proven bool          // the window needs no reading
+	buf    []byte        // memory of the size of the largest window; nil until the first read
+	want   []Hash        // hashes of the chunks in the manifest
+	bad    []Bad         // chunks that differ
+	ready  chan struct{} // closed when the window is compared
+	users  atomic.Int32  // number of stages that have not finished with the window
 }
 
-func (w *window) reset(r disk.Range, zero bool, users int) {
+// resetFor prepares w for range r and that many users.
+func (w *window) resetFor(r disk.Range, zero bool, users int) {
 	w.Range, w.zero, w.bad = r, zero, w.bad[:0]
 	w.ready = make(chan struct{})
 	w.users.Store(int32(users))
@@ -32,16 +33,16 @@ func (w *window) reset(r disk.Range, zero bool, users int) {
 	}
 }
 
-// memory returns room for the window's bytes; size is that of the largest window.
-func (w *window) memory(size int64) []byte {
+// buffer returns memory for the window's bytes. size is the size of the largest window.
+func (w *window) buffer(size int64) []byte {
 	if w.buf == nil {
 		w.buf = disk.AlignedMemory(size)
 	}
 	return w.buf[:w.Len]
 }
 
-// chunk returns the bytes of the window's chunk number i.
-func (w *window) chunk(i int) []byte {
+// chunkBytes returns the bytes of chunk i of the window.
+func (w *window) chunkBytes(i int) []byte {
 	off := int64(i) * ChunkSize
 	n := min(ChunkSize, w.Len-off)
 	if w.zero {
@@ -50,27 +51,28 @@ func (w *window) chunk(i int) []byte {
 	return w.buf[off : off+n]
 }
 
-// compare records the chunks that differ from the manifest.
-func (w *window) compare(info Info) {
+// compareChunks records the chunks that differ from the manifest.
+func (w *window) compareChunks(info Info) {
 	for i, want := range w.want {
 		n := w.Off/ChunkSize + int64(i)
-		if got := w.hash(info, i, n); got != want {
+		if got := w.hashChunk(info, i, n); got != want {
 			r := info.Chunk(n)
 			w.bad = append(w.bad, Bad{Disk: info.Disk, Off: r.Off, Len: r.Len, Want: want, Got: got})
 		}
 	}
 }
 
-func (w *window) hash(info Info, i int, n int64) Hash {
+// hashChunk returns the hash of chunk i of the window, which is chunk n of the disk.
+func (w *window) hashChunk(info Info, i int, n int64) Hash {
 	if w.zero {
 		return info.zeroHash(n)
 	}
-	return HashOf(w.chunk(i))
+	return HashOf(w.chunkBytes(i))
 }
 
-// sum adds the window's bytes to a hash, which never fails.
-func (w *window) sum(to io.Writer) {
+// addTo writes the window's bytes to a hash. Writing to a hash never fails.
+func (w *window) addTo(to io.Writer) {
 	for i := range w.want {
-		to.Write(w.chunk(i))
+		to.Write(w.chunkBytes(i))
 	}
 }

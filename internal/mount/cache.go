@@ -9,51 +9,54 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// cache is the memory of one mount, shared by all files that are open.
+// A cache is the memory of one mount, shared by all open files. It is safe for concurrent use. Unless
+// noted otherwise, its methods require mu.
 type cache struct {
-	now func() time.Time
+	now func() time.Time // clock; tests replace it
 
 	mu      sync.Mutex // never held across I/O
-	pages   *store
-	blocks  *store
-	streams []*stream // streams of all files
-	reads   int64
+	pages   *pageStore // pages for sequential readers
+	blocks  *pageStore // blocks for random readers
+	streams []*stream  // streams of all files
+	reads   int64      // number of reads so far, which is the clock of page.used
 }
 
+// newCache returns an empty cache. It allocates memory at the first read.
 func newCache(o Options) *cache {
-	return &cache{now: o.Now, pages: newStore(o.PageSize, o.Pages), blocks: newStore(blockSize, blocks)}
+	return &cache{now: o.Now, pages: newPageStore(o.PageSize, o.Pages), blocks: newPageStore(blockSize, blocks)}
 }
 
-// observe takes note of a read and reads ahead where that is worth it. It returns the page
-// that holds r, with a reference to it; nil if none does.
-func (c *cache) observe(f *file, r disk.Range) *page {
+// noteRead records a read, and starts read-ahead if that is useful. It returns the page that contains r
+// with a reference, or nil. mu must not be held.
+func (c *cache) noteRead(f *file, r disk.Range) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reads++
 	known := c.lookup(c.pages, f, r) != nil
-	s := c.reader(f, r, known)
+	s := c.streamOf(f, r, known)
 	forward := s.end < r.End()
-	s.advance(r, c.now())
-	c.merge(s)
-	if forward && s.sequential() {
+	s.addRead(r, c.now())
+	c.mergeStreams(s)
+	if forward && s.isSequential() {
 		if !known {
 			s.ahead = min(s.ahead, r.Off) // the pages there were freed
 		}
 		c.readAhead(s, r)
 	}
-	return c.hold(c.pages, f, r)
+	return c.holdPage(c.pages, f, r)
 }
 
-// reader returns the stream that r belongs to.
-func (c *cache) reader(f *file, r disk.Range, known bool) *stream {
+// streamOf returns the stream that r belongs to, or a new one, which may replace the oldest stream of
+// the file. known reports that a page contains r.
+func (c *cache) streamOf(f *file, r disk.Range, known bool) *stream {
 	var oldest *stream
 	own := 0
 	for _, s := range c.streams {
 		if s.file != f {
 			continue
 		}
-		if s.reaches(r, known) || r.Off > s.end && s.sequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
-			if r.Off > s.end && s.sequential() {
+		if s.isNear(r, known) || r.Off > s.end && s.isSequential() && f.isZero(disk.Range{Off: s.end, Len: r.Off - s.end}) {
+			if r.Off > s.end && s.isSequential() {
 				s.end = r.Off // the hole in between was skipped, not jumped over
 			}
 			return s
@@ -64,27 +67,27 @@ func (c *cache) reader(f *file, r disk.Range, known bool) *stream {
 		}
 	}
 	if own >= streamsPerFile {
-		c.forget(oldest)
+		c.dropStream(oldest)
 	}
 	s := &stream{file: f, start: r.Off, end: r.Off, ahead: r.Off, last: c.now()}
 	c.streams = append(c.streams, s)
 	return s
 }
 
-// merge joins the streams that turn out to be one reader.
-func (c *cache) merge(s *stream) {
+// mergeStreams merges s with the streams that prove to be the same reader.
+func (c *cache) mergeStreams(s *stream) {
 	for _, t := range slices.Clone(c.streams) {
-		if t == s || t.file != s.file || !s.absorbs(t) {
+		if t == s || t.file != s.file || !s.overlaps(t) {
 			continue
 		}
-		s.absorb(t)
-		c.inherit(t, s)
-		c.forget(t)
+		s.mergeFrom(t)
+		c.moveOwnership(t, s)
+		c.dropStream(t)
 	}
 }
 
-// inherit gives the pages of one stream to another.
-func (c *cache) inherit(from, to *stream) {
+// moveOwnership makes the pages of one stream those of another.
+func (c *cache) moveOwnership(from, to *stream) {
 	for _, p := range c.pages.pages {
 		if p.owner == from {
 			p.owner = to
@@ -92,31 +95,31 @@ func (c *cache) inherit(from, to *stream) {
 	}
 }
 
-// forget drops a stream. Its pages stay until their memory is wanted.
-func (c *cache) forget(s *stream) {
+// dropStream removes a stream. Its pages stay until their memory is needed.
+func (c *cache) dropStream(s *stream) {
 	c.streams = slices.DeleteFunc(c.streams, func(t *stream) bool { return t == s })
 }
 
-// alive reports whether pages should be kept for s.
-func (c *cache) alive(s *stream) bool {
+// isAlive reports whether pages should be kept for s. It returns false for nil.
+func (c *cache) isAlive(s *stream) bool {
 	return s != nil && slices.Contains(c.streams, s) && c.now().Sub(s.last) < stale
 }
 
-// share is how many pages each sequential reader may have.
-func (c *cache) share() int {
+// pageShare returns the number of pages for each sequential reader.
+func (c *cache) pageShare() int {
 	readers := 0
 	for _, s := range c.streams {
-		if s.sequential() && c.alive(s) {
+		if s.isSequential() && c.isAlive(s) {
 			readers++
 		}
 	}
 	return max(c.pages.most/max(readers, 1), 2)
 }
 
-// readAhead requests pages from the read r on, up to the end of the stream's window.
+// readAhead requests pages from read r to the end of the stream's window.
 func (c *cache) readAhead(s *stream, r disk.Range) {
 	size := c.pages.size
-	window := s.window(c.share(), size)
+	window := s.aheadWindow(c.pageShare(), size)
 	target := min(s.end+window, s.file.size)
 	if window >= 2*size && target < s.file.size {
 		target -= target % size // whole pages, once they are many
@@ -127,7 +130,7 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	}
 	for at < target {
 		next := min((at/size+1)*size, target)
-		if !c.ask(s, disk.Range{Off: at, Len: next - at}) {
+		if !c.requestPage(s, disk.Range{Off: at, Len: next - at}) {
 			break
 		}
 		at = next
@@ -135,8 +138,8 @@ func (c *cache) readAhead(s *stream, r disk.Range) {
 	s.ahead = max(s.ahead, at)
 }
 
-// ask has r, which lies in one page, fetched. It reports false when there is no memory.
-func (c *cache) ask(s *stream, r disk.Range) bool {
+// requestPage requests r, which must lie in one page. It returns false if there is no memory.
+func (c *cache) requestPage(s *stream, r disk.Range) bool {
 	f, size := s.file, c.pages.size
 	key := pageKey{f, r.Off / size}
 	if f.isZero(r) {
@@ -144,63 +147,64 @@ func (c *cache) ask(s *stream, r disk.Range) bool {
 	}
 	p := c.pages.pages[key]
 	if p == nil {
-		buf := c.take()
+		buf := c.takeMemory()
 		if buf == nil {
 			return false
 		}
-		p = c.insert(c.pages, key, buf, r)
+		p = c.insertPage(c.pages, key, buf, r)
 		p.owner = s
 	}
 	if r.Off <= p.limit {
 		p.limit = max(p.limit, r.End())
 	}
-	c.start(p)
+	c.startFill(p)
 	return true
 }
 
-// insert makes a page that will hold r.
-func (c *cache) insert(in *store, key pageKey, buf []byte, r disk.Range) *page {
+// insertPage adds a page that will contain r. buf is its memory.
+func (c *cache) insertPage(in *pageStore, key pageKey, buf []byte, r disk.Range) *page {
 	start := key.index * in.size
 	p := &page{
-		home: in, key: key, buf: buf, start: start, end: min(start+in.size, key.file.size),
+		store: in, key: key, buf: buf, start: start, end: min(start+in.size, key.file.size),
 		base: r.Off, filled: r.Off, limit: r.End(), used: c.reads,
 	}
 	in.pages[key] = p
 	return p
 }
 
-// start fills p, unless it is being filled.
-func (c *cache) start(p *page) {
+// startFill starts to fill p, unless that is running or complete.
+func (c *cache) startFill(p *page) {
 	if !p.filling && p.filled < p.limit {
 		p.filling = true
-		p.key.file.fills.Go(func() { p.key.file.fill(p) })
+		p.key.file.fills.Go(func() { p.key.file.fillPage(p) })
 	}
 }
 
-// take returns memory for a page: unused, or that of the least useful page.
-func (c *cache) take() []byte {
-	if buf := c.pages.memory(); buf != nil {
+// takeMemory returns memory for a page: unused memory, or that of the least useful page. It returns nil
+// if all pages are in use.
+func (c *cache) takeMemory() []byte {
+	if buf := c.pages.takeFree(); buf != nil {
 		return buf
 	}
-	victim := c.victim()
+	victim := c.leastUseful()
 	if victim == nil {
 		return nil
 	}
-	c.remove(victim)
-	return c.pages.memory()
+	c.removePage(victim)
+	return c.pages.takeFree()
 }
 
-// victim picks the page that is missed least: one that was consumed, then one of a reader
-// that is gone, then one that its reader has left far behind. Of what a reader will want
-// soon nothing is taken: the readers' windows shrink as their number grows.
-func (c *cache) victim() *page {
+// leastUseful returns the page to evict: one that was consumed, one whose reader is gone, or one far
+// behind its reader, in this order. It returns nil if there is no such page. Pages that a reader will
+// need soon stay; the windows of readers shrink as their number grows.
+func (c *cache) leastUseful() *page {
 	var best *page
 	worst := 1
 	for _, p := range c.pages.pages {
-		if !p.idle() {
+		if !p.isIdle() {
 			continue
 		}
-		r := c.rank(p)
+		r := c.evictionRank(p)
 		if r > worst || r == worst && (best == nil || p.used < best.used) {
 			best, worst = p, r
 		}
@@ -208,32 +212,32 @@ func (c *cache) victim() *page {
 	return best
 }
 
-// rank is 0 for pages that stay.
-func (c *cache) rank(p *page) int {
+// evictionRank returns how useless a page is; 0 means that it stays.
+func (c *cache) evictionRank(p *page) int {
 	switch {
-	case p.consumed():
+	case p.isConsumed():
 		return 3
-	case !c.alive(p.owner):
+	case !c.isAlive(p.owner):
 		return 2
-	case p.end+c.behind() < p.owner.end:
+	case p.end+c.keptBehind() < p.owner.end:
 		return 1
 	}
 	return 0
 }
 
-// behind returns the bytes kept behind a reader's furthest read.
-func (c *cache) behind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
+// keptBehind returns the number of bytes that are kept behind a reader's furthest read.
+func (c *cache) keptBehind() int64 { return min(mostDisorder, int64(c.pages.most)*c.pages.size/4) }
 
-// block returns the block that holds r, with a reference to it; nil where r does not lie
-// in one, or all are in use.
-func (c *cache) block(f *file, r disk.Range) *page {
+// holdBlock returns the block that contains r with a reference. It returns nil if r is not within one
+// block, or all blocks are in use. mu must not be held.
+func (c *cache) holdBlock(f *file, r disk.Range) *page {
 	first, last := r.Off/blockSize, (r.End()-1)/blockSize
 	if first != last {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.hold(c.blocks, f, r); p != nil {
+	if p := c.holdPage(c.blocks, f, r); p != nil {
 		return p
 	}
 	key := pageKey{f, first}
@@ -242,40 +246,43 @@ func (c *cache) block(f *file, r disk.Range) *page {
 		return nil
 	}
 	off := first * blockSize
-	p := c.insert(c.blocks, key, buf, disk.Range{Off: off, Len: min(blockSize, f.size-off)})
+	p := c.insertPage(c.blocks, key, buf, disk.Range{Off: off, Len: min(blockSize, f.size-off)})
 	p.refs++
-	c.start(p)
+	c.startFill(p)
 	return p
 }
 
+// takeBlock returns memory for a block: unused memory, or that of the block with the oldest use. It
+// returns nil if all blocks are in use.
 func (c *cache) takeBlock() []byte {
-	if buf := c.blocks.memory(); buf != nil {
+	if buf := c.blocks.takeFree(); buf != nil {
 		return buf
 	}
 	var oldest *page
 	for _, p := range c.blocks.pages {
-		if p.idle() && (oldest == nil || p.used < oldest.used) {
+		if p.isIdle() && (oldest == nil || p.used < oldest.used) {
 			oldest = p
 		}
 	}
 	if oldest == nil {
 		return nil
 	}
-	c.remove(oldest)
-	return c.blocks.memory()
+	c.removePage(oldest)
+	return c.blocks.takeFree()
 }
 
-// lookup returns the page that holds r.
-func (c *cache) lookup(in *store, f *file, r disk.Range) *page {
+// lookup returns the page that contains r, or nil.
+func (c *cache) lookup(in *pageStore, f *file, r disk.Range) *page {
 	p := in.pages[pageKey{f, r.Off / in.size}]
-	if p == nil || !p.holds(r) {
+	if p == nil || !p.covers(r) {
 		return nil
 	}
 	return p
 }
 
-// hold returns the page that holds r, with a reference to it, which release ends.
-func (c *cache) hold(in *store, f *file, r disk.Range) *page {
+// holdPage returns the page that contains r with a reference, which the caller releases with
+// releasePage.
+func (c *cache) holdPage(in *pageStore, f *file, r disk.Range) *page {
 	p := c.lookup(in, f, r)
 	if p != nil {
 		p.refs++
@@ -284,39 +291,39 @@ func (c *cache) hold(in *store, f *file, r disk.Range) *page {
 	return p
 }
 
-// remove removes a page. Its memory is free when it has no users.
-func (c *cache) remove(p *page) {
+// removePage removes a page. Its memory is freed by its last user.
+func (c *cache) removePage(p *page) {
 	if p.gone {
 		return
 	}
 	p.gone = true
-	delete(p.home.pages, p.key)
-	c.reclaim(p)
+	delete(p.store.pages, p.key)
+	c.freeIfUnused(p)
 }
 
-// reclaim frees the memory of a page that is gone and not used.
-func (c *cache) reclaim(p *page) {
-	if p.gone && p.idle() && p.buf != nil {
-		p.home.free = append(p.home.free, p.buf)
+// freeIfUnused frees the memory of a removed page that has no users.
+func (c *cache) freeIfUnused(p *page) {
+	if p.gone && p.isIdle() && p.buf != nil {
+		p.store.free = append(p.store.free, p.buf)
 		p.buf = nil
 	}
 }
 
-// drop forgets a file, whose fills have ended and whose readers are gone.
-func (c *cache) drop(f *file) {
+// dropFile removes a file. Its fills must have ended and its readers must be gone. mu must not be held.
+func (c *cache) dropFile(f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams = slices.DeleteFunc(c.streams, func(s *stream) bool { return s.file == f })
-	for _, in := range []*store{c.pages, c.blocks} {
+	for _, in := range []*pageStore{c.pages, c.blocks} {
 		for key, p := range in.pages {
 			if key.file == f {
-				c.remove(p)
+				c.removePage(p)
 			}
 		}
 	}
 }
 
-// close gives the memory back.
+// close unmaps the memory. mu must not be held. It fails if pages are in use.
 func (c *cache) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

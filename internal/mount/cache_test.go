@@ -54,12 +54,12 @@ func TestCacheOfFourPagesNeverMixesBytes(t *testing.T) {
 
 func readAndCheck(t *testing.T, ctx context.Context, f *file, dest []byte, off int64) {
 	t.Helper()
-	got, err := f.read(ctx, dest, off)
+	got, err := f.readAt(ctx, dest, off)
 	if err != nil {
 		t.Error(err)
 		return
 	}
-	defer got.done()
+	defer got.releasePage()
 	want := make([]byte, max(min(int64(len(dest)), f.size-off), 0))
 	if err := f.src.ReadAt(ctx, want, min(off, f.size)); err != nil {
 		t.Error(err)
@@ -70,45 +70,45 @@ func readAndCheck(t *testing.T, ctx context.Context, f *file, dest []byte, off i
 }
 
 func TestReaderIsKnownByItsReads(t *testing.T) {
-	read := func(s *stream, off, n int64) { s.advance(disk.Range{Off: off, Len: n}, time.Time{}) }
+	read := func(s *stream, off, n int64) { s.addRead(disk.Range{Off: off, Len: n}, time.Time{}) }
 	t.Run("in order", func(t *testing.T) {
 		s := &stream{}
 		for off := int64(0); off < sequentialAfter; off += 4096 {
-			if s.sequential() {
+			if s.isSequential() {
 				t.Fatalf("sequential after %d bytes", off)
 			}
 			read(s, off, 4096)
 		}
-		if !s.sequential() {
+		if !s.isSequential() {
 			t.Error("not sequential")
 		}
 	})
 	t.Run("one large read is no reader", func(t *testing.T) {
 		s := &stream{}
 		read(s, 0, 1<<20)
-		if s.sequential() {
+		if s.isSequential() {
 			t.Error("sequential after one read")
 		}
 	})
 	t.Run("jumps end it", func(t *testing.T) {
 		s := &stream{end: 8 << 20, run: 8 << 20, reads: 8}
 		for range 12 {
-			off := s.end + s.gap()
-			if !s.reaches(disk.Range{Off: off, Len: 4096}, false) {
-				t.Fatalf("a jump of %d bytes makes another reader", s.gap())
+			off := s.end + s.maxGap()
+			if !s.isNear(disk.Range{Off: off, Len: 4096}, false) {
+				t.Fatalf("a jump of %d bytes makes another reader", s.maxGap())
 			}
 			read(s, off, 4096)
 		}
-		if s.sequential() {
+		if s.isSequential() {
 			t.Errorf("still trusted with %d bytes in a row", s.run)
 		}
 	})
 	t.Run("out of order", func(t *testing.T) {
 		a, b := &stream{start: 0, end: 4 << 20, run: 4 << 20, reads: 4}, &stream{start: 2 << 20, end: 6 << 20, run: 4 << 20, reads: 4}
-		if !a.absorbs(b) || !b.absorbs(a) {
+		if !a.overlaps(b) || !b.overlaps(a) {
 			t.Error("two stretches that overlap are two readers")
 		}
-		a.absorb(b)
+		a.mergeFrom(b)
 		if a.start != 0 || a.end != 6<<20 || a.run != 8<<20 {
 			t.Errorf("joined they are %+v", a)
 		}
@@ -118,13 +118,13 @@ func TestReaderIsKnownByItsReads(t *testing.T) {
 func TestWindowGrowsWithWhatWasRead(t *testing.T) {
 	var last int64
 	for _, run := range []int64{0, 1 << 20, 4 << 20, 1 << 40} {
-		w := (&stream{run: run}).window(32, 4<<20)
+		w := (&stream{run: run}).aheadWindow(32, 4<<20)
 		if w < last || w > 96<<20 {
 			t.Errorf("after %d bytes it is %d, before it was %d", run, w, last)
 		}
 		last = w
 	}
-	if w := (&stream{run: 1 << 40}).window(8, 4<<20); w != 24<<20 {
+	if w := (&stream{run: 1 << 40}).aheadWindow(8, 4<<20); w != 24<<20 {
 		t.Errorf("one of four readers has a window of %d", w)
 	}
 }

@@ -12,111 +12,114 @@ import (
 )
 
 const (
-	// bytes of a page that arrive before its readers are woken
+	// number of bytes of a page after whose arrival its readers are woken
 	chunk = 256 << 10
-	// worthGap is the hole that is read rather than asked around: a request costs more.
+	// largest hole between data, in bytes, that is read as well: another request costs more
 	worthGap = 64 << 10
-	// mapAfter is how many small reads it takes until the allocation map is worth asking for.
+	// number of small reads after which the allocation map is requested
 	mapAfter = 32
 )
 
-// file is a datastore file that is open, shared by all its handles.
+// A file is an open file of a datastore. All handles of the same file and size share it.
 type file struct {
-	name  string // name for the log
-	src   disk.Source
-	size  int64
-	cache *cache
-	log   *slog.Logger
+	name  string       // name for the log
+	src   disk.Source  // content of the file at the host; closed with the file
+	size  int64        // size in bytes when the file was opened
+	cache *cache       // cache of the mount
+	log   *slog.Logger // log of the mount
 
-	ctx    context.Context // ends when the last handle is closed
-	cancel context.CancelFunc
-	fills  sync.WaitGroup
+	ctx    context.Context    // ends when the last handle is closed
+	cancel context.CancelFunc // ends ctx
+	fills  sync.WaitGroup     // running fills of pages
 
-	mapped  atomic.Bool  // the allocation map was asked for, and answered
-	small   atomic.Int64 // blocks that were fetched
-	told    atomic.Int64 // when an error was logged last, Unix seconds
-	handles int          // guarded by the node's lock
+	mapped       atomic.Bool  // the host has sent the allocation map
+	blockFetches atomic.Int64 // number of fetched blocks
+	lastLogged   atomic.Int64 // time of the last logged error in Unix seconds
+	handles      int          // number of open handles; guarded by the node's lock
 }
 
+// newFile returns a file without handles. It owns src.
 func newFile(ctx context.Context, name string, src disk.Source, c *cache, log *slog.Logger) *file {
 	f := &file{name: name, src: src, size: src.Size(), cache: c, log: log}
 	f.ctx, f.cancel = context.WithCancel(ctx)
 	return f
 }
 
-// close ends running reads, and frees memory and source.
+// close ends running reads, and frees memory and source. All handles must be closed.
 func (f *file) close() error {
 	f.cancel()
 	f.fills.Wait()
-	f.cache.drop(f)
+	f.cache.dropFile(f)
 	return f.src.Close()
 }
 
-// reply is what a read found: bytes, and what to do when they were sent.
+// A reply is the result of a read. It is a fuse.ReadResult.
 type reply struct {
-	data []byte
-	page *page // page of data; nil if data is the reader's
-	file *file
+	data []byte // bytes of the file; they may be a part of page
+	page *page  // page of data; nil if data is the reader's
+	file *file  // file of page
 }
 
-// done ends the reply's hold on the page.
-func (r reply) done() {
+// releasePage releases the page, if there is one. data must not be used after that.
+func (r reply) releasePage() {
 	if r.page != nil {
-		r.file.cache.release(r.page, int64(len(r.data)))
+		r.file.cache.releasePage(r.page, int64(len(r.data)))
 	}
 }
 
-// zeros are what holes are answered with.
+// zeros is the content of replies for holes. It is never written.
 var zeros [leastPageSize]byte
 
-// read returns the bytes at off, as many as dest has room for and the file has. dest is
-// used where one page does not hold all of them.
-func (f *file) read(ctx context.Context, dest []byte, off int64) (reply, error) {
+// readAt returns the bytes at off, up to the length of dest and the end of the file. It uses dest as
+// memory if more than one page contains the bytes.
+func (f *file) readAt(ctx context.Context, dest []byte, off int64) (reply, error) {
 	r := disk.Range{Off: off, Len: min(int64(len(dest)), f.size-off)}
 	if r.Len <= 0 {
 		return reply{}, nil
 	}
-	if f.samePage(r) {
-		return f.piece(ctx, dest, r)
+	if f.isInOnePage(r) {
+		return f.readPart(ctx, dest, r)
 	}
 	for at := r.Off; at < r.End(); {
 		part := disk.Range{Off: at, Len: min(f.cache.pages.size-at%f.cache.pages.size, r.End()-at)}
 		room := dest[at-r.Off:][:part.Len]
-		got, err := f.piece(ctx, room, part)
+		got, err := f.readPart(ctx, room, part)
 		if err != nil {
 			return reply{}, err
 		}
 		copy(room, got.data)
-		got.done()
+		got.releasePage()
 		at = part.End()
 	}
 	return reply{data: dest[:r.Len]}, nil
 }
 
-func (f *file) samePage(r disk.Range) bool {
+// isInOnePage reports whether r, which must not be empty, lies in one page.
+func (f *file) isInOnePage(r disk.Range) bool {
 	return r.Off/f.cache.pages.size == (r.End()-1)/f.cache.pages.size
 }
 
-// piece reads r, which lies in one page: from a page or block, or straight from the wire.
-func (f *file) piece(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
-	p := f.cache.observe(f, r)
+// readPart reads r, which must lie in one page: from a page or a block, or directly from the host.
+func (f *file) readPart(ctx context.Context, dest []byte, r disk.Range) (reply, error) {
+	p := f.cache.noteRead(f, r)
 	if p == nil && f.isZero(r) {
-		return f.hole(dest, r), nil
+		return f.zeroReply(dest, r), nil
 	}
 	if p == nil && r.Len < blockSize {
-		p = f.cache.block(f, r)
+		p = f.cache.holdBlock(f, r)
 	}
 	if p == nil {
 		return reply{data: dest[:r.Len]}, f.src.ReadAt(ctx, dest[:r.Len], r.Off)
 	}
-	if err := f.cache.wait(ctx, p, r.End()); err != nil {
-		f.cache.release(p, 0)
+	if err := f.cache.waitFilled(ctx, p, r.End()); err != nil {
+		f.cache.releasePage(p, 0)
 		return reply{}, err
 	}
-	return reply{data: p.bytes(r), page: p, file: f}, nil
+	return reply{data: p.slice(r), page: p, file: f}, nil
 }
 
-func (f *file) hole(dest []byte, r disk.Range) reply {
+// zeroReply returns a reply of zeros for a hole.
+func (f *file) zeroReply(dest []byte, r disk.Range) reply {
 	if r.Len <= int64(len(zeros)) {
 		return reply{data: zeros[:r.Len]}
 	}
@@ -124,45 +127,45 @@ func (f *file) hole(dest []byte, r disk.Range) reply {
 	return reply{data: dest[:r.Len]}
 }
 
-// fill reads the missing bytes of p, including later requests.
-func (f *file) fill(p *page) {
+// fillPage reads the missing bytes of p, including bytes that are requested meanwhile.
+func (f *file) fillPage(p *page) {
 	for {
-		r, ok := f.cache.next(p)
+		r, ok := f.cache.nextMissing(p)
 		if !ok {
 			return
 		}
-		if err := f.fetch(p, r); err != nil {
-			f.cache.failed(p, err)
+		if err := f.fetchRange(p, r); err != nil {
+			f.cache.failPage(p, err)
 			return
 		}
 	}
 }
 
-// fetch reads r into p.
-func (f *file) fetch(p *page, r disk.Range) error {
+// fetchRange reads r into p. It does not request holes from the host, if they are known.
+func (f *file) fetchRange(p *page, r disk.Range) error {
 	if p.isBlock() && !f.mapped.Load() {
-		if f.small.Add(1) == mapAfter {
-			f.fills.Go(func() { _, _ = f.extents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
+		if f.blockFetches.Add(1) == mapAfter {
+			f.fills.Go(func() { _, _ = f.readExtents(f.ctx, disk.Range{Len: 1}) }) // without a map all is data
 		}
-		return f.wire(p, r)
+		return f.fetchRemote(p, r)
 	}
-	extents, err := f.extents(f.ctx, r)
+	extents, err := f.readExtents(f.ctx, r)
 	if err != nil {
 		return err
 	}
-	for _, e := range joined(extents) {
+	for _, e := range joinExtents(extents) {
 		if e.Kind == disk.Zero {
-			clear(p.bytes(e.Range))
-			f.cache.arrived(p, e.Len)
-		} else if err := f.wire(p, e.Range); err != nil {
+			clear(p.slice(e.Range))
+			f.cache.addFilled(p, e.Len)
+		} else if err := f.fetchRemote(p, e.Range); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// joined combines extents that are cheaper to read together.
-func joined(extents []disk.Extent) []disk.Extent {
+// joinExtents merges extents that are cheaper to read together: short holes between data.
+func joinExtents(extents []disk.Extent) []disk.Extent {
 	var out []disk.Extent
 	for i, e := range extents {
 		between := len(out) > 0 && i+1 < len(extents) && e.Len <= worthGap
@@ -178,14 +181,14 @@ func joined(extents []disk.Extent) []disk.Extent {
 	return out
 }
 
-// wire reads r into p over the network: a block at once and ahead of others, a page from
-// front to back.
-func (f *file) wire(p *page, r disk.Range) error {
+// fetchRemote reads r into p over the network: a block with one request of high priority, a page as a
+// stream.
+func (f *file) fetchRemote(p *page, r disk.Range) error {
 	open := f.src.Hints().Stream
 	if p.isBlock() || open == nil {
-		err := f.src.ReadAt(f.ctx, p.bytes(r), r.Off)
+		err := f.src.ReadAt(f.ctx, p.slice(r), r.Off)
 		if err == nil {
-			f.cache.arrived(p, r.Len)
+			f.cache.addFilled(p, r.Len)
 		}
 		return err
 	}
@@ -196,17 +199,17 @@ func (f *file) wire(p *page, r disk.Range) error {
 	defer body.Close()
 	for r.Len > 0 {
 		part := disk.Range{Off: r.Off, Len: min(r.Len, chunk)}
-		if _, err := io.ReadFull(body, p.bytes(part)); err != nil {
+		if _, err := io.ReadFull(body, p.slice(part)); err != nil {
 			return err
 		}
-		f.cache.arrived(p, part.Len)
+		f.cache.addFilled(p, part.Len)
 		r = disk.Range{Off: part.End(), Len: r.Len - part.Len}
 	}
 	return nil
 }
 
-// extents describes r by the allocation map.
-func (f *file) extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
+// readExtents describes r by the allocation map of the disk.
+func (f *file) readExtents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	out, err := f.src.Extents(ctx, r)
 	if err == nil {
 		f.mapped.Store(true)
@@ -220,32 +223,32 @@ func (f *file) isZero(r disk.Range) bool {
 	if !f.mapped.Load() {
 		return false
 	}
-	_, found, err := f.find(f.ctx, r, disk.Data)
+	_, found, err := f.findKind(f.ctx, r, disk.Data)
 	return err == nil && !found
 }
 
-// seek returns the next byte from off on that is of that kind; the file's end is a hole.
-func (f *file) seek(ctx context.Context, off int64, kind disk.Kind) (int64, bool, error) {
-	at, found, err := f.find(ctx, disk.Range{Off: off, Len: f.size - off}, kind)
+// seekKind returns the offset of the next byte of that kind from off on. The end of the file counts as
+// a hole.
+func (f *file) seekKind(ctx context.Context, off int64, kind disk.Kind) (int64, bool, error) {
+	at, found, err := f.findKind(ctx, disk.Range{Off: off, Len: f.size - off}, kind)
 	if err != nil || found {
 		return at, found, err
 	}
 	return f.size, kind == disk.Zero, nil
 }
 
-// The map is read in windows that grow: a near position is found without describing a disk of a million
+// The map is read in windows that grow. A near position is found without describing a disk of a million
 // runs, and a far one after few windows.
-// disk of a million runs, and what is far lies behind few.
 const (
-	leastLook = 4 << 20
-	mostLook  = 64 << 30
+	firstLook = 4 << 20  // length of the first window in bytes
+	maxLook   = 64 << 30 // length of the largest window in bytes
 )
 
-// find returns the first byte in r of that kind.
-func (f *file) find(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
-	for look := int64(leastLook); r.Len > 0; look = min(4*look, mostLook) {
+// findKind returns the offset of the first byte in r of that kind.
+func (f *file) findKind(ctx context.Context, r disk.Range, kind disk.Kind) (int64, bool, error) {
+	for look := int64(firstLook); r.Len > 0; look = min(4*look, maxLook) {
 		n := min(look, r.Len)
-		extents, err := f.extents(ctx, disk.Range{Off: r.Off, Len: n})
+		extents, err := f.readExtents(ctx, disk.Range{Off: r.Off, Len: n})
 		if err != nil {
 			return 0, false, err
 		}
@@ -259,9 +262,10 @@ func (f *file) find(ctx context.Context, r disk.Range, kind disk.Kind) (int64, b
 	return 0, false, nil
 }
 
-// tell logs why a read failed, once a second at most: a reader may go on for ever.
-func (f *file) tell(now time.Time, r disk.Range, err error) {
-	if last := f.told.Load(); now.Unix() > last && f.told.CompareAndSwap(last, now.Unix()) {
+// logError logs why a read failed, at most once a second for each file, because a reader may repeat it
+// without end.
+func (f *file) logError(now time.Time, r disk.Range, err error) {
+	if last := f.lastLogged.Load(); now.Unix() > last && f.lastLogged.CompareAndSwap(last, now.Unix()) {
 		f.log.Error("read failed", "file", f.name, "off", r.Off, "len", r.Len, "err", err)
 	}
 }

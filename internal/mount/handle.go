@@ -12,10 +12,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// handle is one open of a file.
+// A handle is one open file descriptor of a file.
 type handle struct {
-	node *fileNode
-	file *file
+	node *fileNode // node that the handle was opened from
+	file *file     // file, shared with other handles
 }
 
 var (
@@ -29,25 +29,25 @@ func (n *fileNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint3
 	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
 		return nil, 0, syscall.EROFS
 	}
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	size, err := n.refresh(ctx)
+	size, err := n.statSize(ctx)
 	if err != nil {
-		return nil, 0, n.m.refuse("open "+n.at.String(), err)
+		return nil, 0, n.m.errnoOf("open "+n.at.String(), err)
 	}
-	f := n.shared(size)
+	f := n.reuseOpen(size)
 	if f == nil {
 		src, err := n.m.host.Open(ctx, n.datacenter, n.at, size)
 		if err != nil {
-			return nil, 0, n.m.refuse("open "+n.at.String(), err)
+			return nil, 0, n.m.errnoOf("open "+n.at.String(), err)
 		}
-		f = n.admit(newFile(n.m.ctx, n.at.String(), src, n.m.cache, n.m.opts.Log))
+		f = n.addOpen(newFile(n.m.ctx, n.at.String(), src, n.m.cache, n.m.opts.Log))
 	}
 	return &handle{node: n, file: f}, fuse.FOPEN_DIRECT_IO, fs.OK
 }
 
-// shared returns the open file of that size, with another handle; nil if there is none.
-func (n *fileNode) shared(size int64) *file {
+// reuseOpen returns the open file of that size, with one more handle, or nil.
+func (n *fileNode) reuseOpen(size int64) *file {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, f := range n.opens {
@@ -59,17 +59,17 @@ func (n *fileNode) shared(size int64) *file {
 	return nil
 }
 
-// admit makes f known to later opens.
-func (n *fileNode) admit(f *file) *file {
+// addOpen makes f available to later opens, with one handle.
+func (n *fileNode) addOpen(f *file) *file {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f.handles = 1
 	n.opens = append(n.opens, f)
-	n.m.opened(f, +1)
+	n.m.trackFile(f, +1)
 	return f
 }
 
-// Release is part of fs.FileReleaser.
+// Release implements fs.FileReleaser. The last handle closes the file.
 func (h *handle) Release(context.Context) syscall.Errno {
 	h.node.mu.Lock()
 	h.file.handles--
@@ -82,35 +82,36 @@ func (h *handle) Release(context.Context) syscall.Errno {
 		if err := h.file.close(); err != nil {
 			h.node.m.opts.Log.Warn("close file", "file", h.file.name, "err", err)
 		}
-		h.node.m.opened(h.file, -1)
+		h.node.m.trackFile(h.file, -1)
 	}
 	return fs.OK
 }
 
-// Read is part of fs.FileReader.
+// Read implements fs.FileReader.
 func (h *handle) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
-	ctx, cancel := h.node.m.bounded(ctx)
+	ctx, cancel := h.node.m.requestContext(ctx)
 	defer cancel()
-	r, err := h.file.read(ctx, dest, off)
+	r, err := h.file.readAt(ctx, dest, off)
 	if err != nil {
-		return nil, h.fail(ctx, disk.Range{Off: off, Len: int64(len(dest))}, err)
+		return nil, h.readErrno(ctx, disk.Range{Off: off, Len: int64(len(dest))}, err)
 	}
 	return r, fs.OK
 }
 
-// fail logs why a read failed, but not that its process was killed.
-func (h *handle) fail(ctx context.Context, r disk.Range, err error) syscall.Errno {
+// readErrno returns the errno for a failed read. It logs the reason, unless the reading process was
+// killed.
+func (h *handle) readErrno(ctx context.Context, r disk.Range, err error) syscall.Errno {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.Canceled):
 		return syscall.EINTR
 	case cause != nil:
 		err = cause
 	}
-	h.file.tell(h.node.m.opts.Now(), r, err)
+	h.file.logError(h.node.m.opts.Now(), r, err)
 	return syscall.EIO
 }
 
-// Lseek is part of fs.FileLseeker: SEEK_DATA and SEEK_HOLE, by the allocation map.
+// Lseek implements fs.FileLseeker: SEEK_DATA and SEEK_HOLE, by the allocation map.
 func (h *handle) Lseek(ctx context.Context, off uint64, whence uint32) (uint64, syscall.Errno) {
 	const seekData, seekHole = 3, 4
 	kind := disk.Data
@@ -122,23 +123,23 @@ func (h *handle) Lseek(ctx context.Context, off uint64, whence uint32) (uint64, 
 	case whence == seekHole:
 		kind = disk.Zero
 	}
-	ctx, cancel := h.node.m.bounded(ctx)
+	ctx, cancel := h.node.m.requestContext(ctx)
 	defer cancel()
-	at, found, err := h.file.seek(ctx, int64(off), kind)
+	at, found, err := h.file.seekKind(ctx, int64(off), kind)
 	switch {
 	case err != nil:
-		return 0, h.fail(ctx, disk.Range{Off: int64(off)}, err)
+		return 0, h.readErrno(ctx, disk.Range{Off: int64(off)}, err)
 	case !found:
 		return 0, syscall.ENXIO
 	}
 	return uint64(at), fs.OK
 }
 
-// Bytes is part of fuse.ReadResult.
+// Bytes implements fuse.ReadResult.
 func (r reply) Bytes([]byte) ([]byte, fuse.Status) { return r.data, fuse.OK }
 
-// Size is part of fuse.ReadResult.
+// Size implements fuse.ReadResult.
 func (r reply) Size() int { return len(r.data) }
 
-// Done is part of fuse.ReadResult.
-func (r reply) Done() { r.done() }
+// Done implements fuse.ReadResult.
+func (r reply) Done() { r.releasePage() }

@@ -15,12 +15,12 @@ import (
 	"github.com/decamp/decamp/internal/transport/https"
 )
 
-// Host is what a mount shows. Its methods may be called concurrently.
+// A Host is the content of a mount. It must be safe for concurrent use.
 type Host interface {
 	// Datastores lists the datastores for the root folder, each below its datacenter.
 	Datastores(ctx context.Context) ([]inventory.Datastore, error)
 
-	// Stat returns what a path is; File "" is the datastore's root.
+	// Stat returns type and size of a path; File "" is the root of the datastore.
 	Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error)
 
 	// List returns the names in a folder.
@@ -30,30 +30,32 @@ type Host interface {
 	Open(ctx context.Context, datacenter string, p inventory.Path, size int64) (disk.Source, error)
 }
 
-// Session is what Remote needs of a login.
+// A Session is the part of a login that Remote needs.
 type Session interface {
-	Datastores(ctx context.Context) ([]inventory.Datastore, error)
-	VMs(ctx context.Context) ([]inventory.VM, error)
+	Datastores(ctx context.Context) ([]inventory.Datastore, error) // Datastores lists the datastores.
+	VMs(ctx context.Context) ([]inventory.VM, error)               // VMs lists the VMs with their disks.
+	// Stat returns type and size of a path.
 	Stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error)
+	// List returns the names in a folder.
 	List(ctx context.Context, datacenter string, p inventory.Path) ([]inventory.File, error)
 }
 
-// inventoryAge is how old the list of VMs may be that a disk is looked up in.
+// inventoryAge is the largest age of the list of VMs in which disks are searched.
 const inventoryAge = 30 * time.Second
 
-// Remote is the Host of a session: it reads through the pool of a transport, and knows
-// which files are disks of VMs, for which there may be an allocation map.
+// A Remote is the Host of a session. It reads through the connections of a transport. It determines
+// which files are disks of VMs, because an allocation map may exist for them.
 type Remote struct {
 	Session
-	transport *https.Transport
-	log       *slog.Logger
+	transport *https.Transport // transport to the same host
+	log       *slog.Logger     // log for disks that are read without a map
 
-	mu    sync.Mutex
-	vms   []inventory.VM
-	asked time.Time
+	mu    sync.Mutex     // guards vms and asked; not held across requests
+	vms   []inventory.VM // VMs when they were listed last
+	asked time.Time      // time of the last list; zero if never
 }
 
-// NewRemote returns the Host of a session and a transport of the same host. log may be nil.
+// NewRemote returns the Host of a session. t is a transport to the same host. log may be nil.
 func NewRemote(s Session, t *https.Transport, log *slog.Logger) *Remote {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -61,9 +63,9 @@ func NewRemote(s Session, t *https.Transport, log *slog.Logger) *Remote {
 	return &Remote{Session: s, transport: t, log: log}
 }
 
-// Open opens a disk with its allocation map, anything else as plain bytes. What keeps a
-// disk from being moved (a snapshot, a VM that runs) does not keep its file from being
-// tried: some hosts do serve the frozen base of a snapshot.
+// Open opens a disk with its allocation map, and any other file as plain bytes. It tries to read a disk
+// that cannot be migrated as well (a snapshot, a running VM): some hosts serve the frozen base of a
+// snapshot.
 func (r *Remote) Open(ctx context.Context, datacenter string, p inventory.Path, size int64) (disk.Source, error) {
 	if strings.HasSuffix(p.File, flatSuffix) {
 		if src := r.openDisk(ctx, datacenter, p, size); src != nil {
@@ -77,11 +79,13 @@ func (r *Remote) Open(ctx context.Context, datacenter string, p inventory.Path, 
 	return src, nil
 }
 
+// flatSuffix is the end of the name of a disk's data file.
 const flatSuffix = "-flat.vmdk"
 
-// openDisk returns nil where the file is not known to be a disk's.
+// openDisk opens a file that is the data of a VM's disk. It returns nil if that is unknown or the disk
+// cannot be opened with a map.
 func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Path, size int64) disk.Source {
-	vm, d := r.find(ctx, datacenter, p)
+	vm, d := r.findDisk(ctx, datacenter, p)
 	if d == nil {
 		return nil
 	}
@@ -97,10 +101,11 @@ func (r *Remote) openDisk(ctx context.Context, datacenter string, p inventory.Pa
 	return src
 }
 
-// find returns the disk whose descriptor stands beside the flat file.
-func (r *Remote) find(ctx context.Context, datacenter string, flat inventory.Path) (*inventory.VM, *inventory.Disk) {
+// findDisk returns the disk whose data file is flat, by the descriptor in the same folder. It returns
+// nil if there is none.
+func (r *Remote) findDisk(ctx context.Context, datacenter string, flat inventory.Path) (*inventory.VM, *inventory.Disk) {
 	descriptor := inventory.Path{Datastore: flat.Datastore, File: strings.TrimSuffix(flat.File, flatSuffix) + path.Ext(flat.File)}
-	vms, err := r.inventory(ctx)
+	vms, err := r.listVMs(ctx)
 	if err != nil {
 		r.log.Info("the VMs cannot be listed, disks are read without their maps", "err", err)
 		return nil, nil
@@ -116,8 +121,8 @@ func (r *Remote) find(ctx context.Context, datacenter string, flat inventory.Pat
 	return nil, nil
 }
 
-// inventory lists the VMs, not more often than they change much.
-func (r *Remote) inventory(ctx context.Context) ([]inventory.VM, error) {
+// listVMs returns the list of VMs, at most inventoryAge old.
+func (r *Remote) listVMs(ctx context.Context) ([]inventory.VM, error) {
 	r.mu.Lock()
 	vms, asked := r.vms, r.asked
 	r.mu.Unlock()
@@ -134,8 +139,9 @@ func (r *Remote) inventory(ctx context.Context) ([]inventory.VM, error) {
 	return vms, nil
 }
 
-// patiently repeats a question that a busy host did not answer, until ctx ends.
-func patiently[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+// retryTransient calls ask until a busy or unreachable host answers, or ctx ends. It returns the last
+// result.
+func retryTransient[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		v, err := ask()
 		if err == nil || !fault.Is(err, fault.Transient) && !fault.Is(err, fault.Unreachable) {

@@ -13,30 +13,31 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// lookAgain is how often an interrupted caller is looked at, as long as its request lasts.
-const lookAgain = 50 * time.Millisecond
+// callerPoll is the interval in which the process of an interrupted request is checked.
+const callerPoll = 50 * time.Millisecond
 
-// bounded gives a request its deadline, and ends it with the mount or with the caller's life.
+// requestContext returns the context of a request. It ends with Options.ReadTimeout, with the mount, or
+// when the calling process is killed.
 //
-// An interrupt alone does not end it. The kernel interrupts a request when anything waits for
-// the thread that made it: a signal that its program handles, or work of the kernel's own, as
-// io_uring has it. A program that opens or reads a file does not expect that to fail with
-// EINTR; QEMU gives the disk up.
-func (m *Mount) bounded(caller context.Context) (context.Context, context.CancelFunc) {
+// An interrupt alone does not end it. The kernel interrupts a request if anything waits for its thread:
+// a signal that the program handles, or work of the kernel such as that of io_uring. Programs do not
+// expect that opening or reading a file fails with EINTR; QEMU then fails the disk.
+func (m *Mount) requestContext(caller context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(m.ctx, m.opts.ReadTimeout, errDeadline)
 	stop := context.AfterFunc(caller, func() {
-		m.awaitNobody(ctx, caller)
+		m.waitCallerGone(ctx, caller)
 		cancel()
 	})
 	return ctx, func() { stop(); cancel() }
 }
 
-// awaitNobody returns when the caller does not wait for the answer any more, or when ctx ends.
-func (m *Mount) awaitNobody(ctx, caller context.Context) {
+// waitCallerGone returns when the calling thread does not wait for the reply any more, or when ctx
+// ends.
+func (m *Mount) waitCallerGone(ctx, caller context.Context) {
 	from, ok := fuse.FromContext(caller)
-	tick := time.NewTicker(lookAgain)
+	tick := time.NewTicker(callerPoll)
 	defer tick.Stop()
-	for ok && !killed(from.Pid) && !m.isCut() {
+	for ok && !isKilled(from.Pid) && !m.isDisconnected() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -45,17 +46,17 @@ func (m *Mount) awaitNobody(ctx, caller context.Context) {
 	}
 }
 
-// isCut reports whether another process unmounted the file system or aborted its connection, which
-// interrupts all requests.
-func (m *Mount) isCut() bool {
+// isDisconnected reports whether another process unmounted the file system or aborted its connection.
+// That interrupts all requests.
+func (m *Mount) isDisconnected() bool {
 	top, ok := topMount(m.dir)
 	return !ok || top.minor != m.minor || isDead(m.dir)
 }
 
-// killed reports whether a thread is about to end. The kernel marks each thread of a dying process with
-// SIGKILL, for all fatal signals. A thread that cannot be examined, such as one in another PID
+// isKilled reports whether a thread is about to end. The kernel marks each thread of a dying process
+// with SIGKILL, for all fatal signals. A thread that cannot be examined, such as one in another PID
 // namespace, counts as killed, so that no process waits in vain.
-func killed(thread uint32) bool {
+func isKilled(thread uint32) bool {
 	status, err := os.Open(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {
 		return true

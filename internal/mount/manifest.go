@@ -12,7 +12,7 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// longestManifest bounds a manifest, in bytes: about 50 000 VMs.
+// longestManifest is the largest size of a manifest in bytes: about 50 000 VMs.
 const longestManifest = 32 << 20
 
 // ReadManifest parses the list of datacenters and datastores for Proxmox's importer (written by listvms.py of
@@ -50,7 +50,7 @@ func ReadManifest(r io.Reader) ([]inventory.Datastore, error) {
 // Listed is a Host with a given list of datastores.
 type Listed struct {
 	Host
-	Stores []inventory.Datastore
+	Stores []inventory.Datastore // datastores to show
 }
 
 // Datastores returns the given list.

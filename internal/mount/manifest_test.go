@@ -36,7 +36,7 @@ func TestManifestNamesDatastores(t *testing.T) {
 }
 
 func TestFoldersHaveNamesThatAPathCanHold(t *testing.T) {
-	tree := arrange([]inventory.Datastore{
+	tree := folderTree([]inventory.Datastore{
 		{Datacenter: "A/DC", Name: "one"}, {Datacenter: "B/DC", Name: "two"}, {Datacenter: "A/other", Name: "a/b"}, {Datacenter: "", Name: ".."},
 	})
 	for dc, ds := range map[string]string{"A%2fDC": "one", "B%2fDC": "two", "other": "a%2fb", "%.": "%.."} {
@@ -54,7 +54,7 @@ func FuzzManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for dc, in := range arrange(stores) {
+		for dc, in := range folderTree(stores) {
 			for ds := range in {
 				for _, name := range []string{dc, ds} {
 					if name == "" || name == "." || name == ".." || strings.Contains(name, "/") {

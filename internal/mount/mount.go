@@ -20,33 +20,33 @@ import (
 )
 
 const (
-	attrAge     = 5 * time.Second // how long a name and a size are believed
-	missingAge  = time.Second     // how long the absence of a name is
-	maxRequest  = 1 << 20         // bytes of one read
-	maxParallel = 64              // requests of the kernel's own accord
+	attrAge     = 5 * time.Second // how long the kernel may cache a name or a size
+	missingAge  = time.Second     // how long the kernel may cache that a name does not exist
+	maxRequest  = 1 << 20         // largest read of the kernel in bytes
+	maxParallel = 64              // largest number of background requests of the kernel
 
-	goodbye = time.Second // how long a clean unmount is tried before a lazy one
+	unmountTimeout = time.Second // how long a normal unmount is tried before a lazy one
 )
 
-// Mount is a mounted host.
+// A Mount is a mounted host.
 type Mount struct {
-	host    Host
-	dir     string
-	opts    Options
-	cache   *cache
-	catalog *catalog
-	server  *fuse.Server
-	uid     uint32
-	gid     uint32
-	begun   time.Time
-	minor   uint32 // minor number of the file system's device: its name in /sys/fs/fuse/connections
+	host    Host         // content of the mount
+	dir     string       // mount point, absolute
+	opts    Options      // options without zero values
+	cache   *cache       // pages and blocks of all files
+	catalog *catalog     // root folder
+	server  *fuse.Server // FUSE server
+	uid     uint32       // owner of all files
+	gid     uint32       // group of all files
+	begun   time.Time    // time of the mount, which is the time of all files
+	minor   uint32       // minor number of the file system's device: its name in /sys/fs/fuse/connections
 
-	ctx    context.Context // ends all reads
-	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when the kernel has let go of the file system
+	ctx    context.Context         // ends all reads
+	cancel context.CancelCauseFunc // ends ctx
+	done   chan struct{}           // closed when the kernel has released the file system
 
-	mu    sync.Mutex
-	files map[*file]bool // open
+	mu    sync.Mutex     // guards files
+	files map[*file]bool // open files
 }
 
 // New mounts host at dir, which must be a folder. A stale mount of decamp is detached there first. When
@@ -57,7 +57,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 		return nil, err
 	}
 	o = o.withDefaults()
-	if err := detach(dir, o); err != nil {
+	if err := detachStale(dir, o); err != nil {
 		return nil, fmt.Errorf("mount at %s: %w", dir, err)
 	}
 	m := &Mount{
@@ -66,7 +66,7 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 		done: make(chan struct{}), files: map[*file]bool{},
 	}
 	m.ctx, m.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	if err := m.start(); err != nil {
+	if err := m.startServing(); err != nil {
 		m.cancel(err)
 		return nil, fmt.Errorf("mount at %s: %w", dir, mountFault(err))
 	}
@@ -74,7 +74,8 @@ func New(ctx context.Context, host Host, dir string, o Options) (*Mount, error) 
 	return m, nil
 }
 
-func (m *Mount) start() (err error) {
+// startServing mounts the file system and serves its requests in the background.
+func (m *Mount) startServing() (err error) {
 	second, missing := attrAge, missingAge
 	kernel := fuse.MountOptions{
 		Name: m.opts.Name, FsName: m.opts.Source, AllowOther: m.opts.AllowOther,
@@ -102,6 +103,7 @@ func (m *Mount) start() (err error) {
 	return nil
 }
 
+// mountFault adds kind and remedy to an error of mounting.
 func mountFault(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
@@ -118,29 +120,29 @@ func mountFault(err error) error {
 // Done is closed when the file system was unmounted, by Close or otherwise.
 func (m *Mount) Done() <-chan struct{} { return m.done }
 
-// errUnmounted is why reads fail after Close.
+// errUnmounted is the error of reads after Close.
 var errUnmounted = fault.New(fault.Canceled, "the file system was unmounted")
 
-// Close unmounts. Reads under way fail, and so do those of files that stay open elsewhere.
-// It returns when all that was started has ended; where files stay open and the kernel
-// has no /sys/fs/fuse/connections, some of it ends with the process only.
+// Close unmounts the file system. Running reads fail, and so do reads of files that stay open. Close
+// returns when all its goroutines have ended. If files stay open and the kernel has no
+// /sys/fs/fuse/connections, some of them end only with the process.
 func (m *Mount) Close() error {
 	m.cancel(errUnmounted)
-	err := m.unmount()
+	err := m.tryUnmount()
 	if err != nil {
 		return fmt.Errorf("unmount %s: %w", m.dir, err)
 	}
-	if !m.wait(0) {
+	if !m.waitDone(0) {
 		return nil // the kernel may still send requests: their memory stays until the process ends
 	}
 	m.closeFiles()
 	return m.cache.close()
 }
 
-// unmount tries the clean way, and detaches when files are open: a mount point must never
-// outlive the process that serves it.
-func (m *Mount) unmount() error {
-	for end := time.Now().Add(goodbye); !m.wait(0); m.wait(goodbye / 20) {
+// tryUnmount unmounts normally, or detaches the mount if files are open. A mount point must never
+// outlive its process.
+func (m *Mount) tryUnmount() error {
+	for end := time.Now().Add(unmountTimeout); !m.waitDone(0); m.waitDone(unmountTimeout / 20) {
 		err := unix.Unmount(m.dir, 0)
 		if errors.Is(err, os.ErrPermission) && m.server.Unmount() != nil { // fusermount3 may what we may not
 			return fault.New(fault.Denied, "%w", err).WithHint("unmount it as root: umount -l %s", m.dir)
@@ -149,37 +151,37 @@ func (m *Mount) unmount() error {
 			break
 		}
 		if time.Now().After(end) {
-			return m.detach()
+			return m.detachLazily()
 		}
 	}
-	if !m.wait(goodbye) {
-		m.letGo()
+	if !m.waitDone(unmountTimeout) {
+		m.abortAndWait()
 	}
 	return nil
 }
 
-// detach unmounts although files are open.
-func (m *Mount) detach() error {
+// detachLazily unmounts although files are open.
+func (m *Mount) detachLazily() error {
 	m.opts.Log.Warn("files are still open, the mount is detached", "dir", m.dir)
 	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
 		return err
 	}
-	m.letGo()
+	m.abortAndWait()
 	return nil
 }
 
-// letGo aborts connections of unmounted file systems. Files may be open, and processes that were
-// started meanwhile in separate mount namespaces have the mount as well. Without fusectl these keep the
-// connection until they or this process end.
-func (m *Mount) letGo() {
-	m.abort()
-	if !m.wait(goodbye) {
+// abortAndWait aborts the connection of an unmounted file system. Files may be open, and mount
+// namespaces that were created meanwhile also have the mount. Without fusectl these keep the connection
+// until they or this process end.
+func (m *Mount) abortAndWait() {
+	m.abortConnection()
+	if !m.waitDone(unmountTimeout) {
 		m.opts.Log.Warn("the kernel keeps the connection while files are open, or another mount namespace has it", "dir", m.dir)
 	}
 }
 
-// wait waits d for the end of the mount.
-func (m *Mount) wait(d time.Duration) bool {
+// waitDone waits up to d for the end of the mount. It returns false after the timeout.
+func (m *Mount) waitDone(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -195,16 +197,17 @@ func (m *Mount) wait(d time.Duration) bool {
 	}
 }
 
-// abort makes the kernel end the connection, regardless of its users.
-func (m *Mount) abort() {
+// abortConnection makes the kernel end the connection, even if files are open.
+func (m *Mount) abortConnection() {
 	name := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.minor)
 	if err := os.WriteFile(name, []byte("1"), 0); err != nil {
 		m.opts.Log.Debug("abort connection", "err", err)
 	}
 }
 
-// opened keeps track of the files that are open: after a lazy unmount no release comes.
-func (m *Mount) opened(f *file, by int) {
+// trackFile adds (by > 0) or removes an open file. After a lazy unmount the kernel sends no release,
+// and Close closes the remaining files.
+func (m *Mount) trackFile(f *file, by int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if by > 0 {
@@ -214,6 +217,7 @@ func (m *Mount) opened(f *file, by int) {
 	}
 }
 
+// closeFiles closes the files that are still open.
 func (m *Mount) closeFiles() {
 	m.mu.Lock()
 	left := m.files
@@ -226,21 +230,24 @@ func (m *Mount) closeFiles() {
 	}
 }
 
-// errDeadline is why a read failed that took too long.
+// errDeadline is the error of reads that took longer than Options.ReadTimeout.
 var errDeadline = fault.New(fault.Transient, "the host did not answer in time")
 
-func (m *Mount) tree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
-	ctx, cancel := m.bounded(ctx)
+// datacenterTree returns the datastores by datacenter and name. It retries while the host is busy.
+func (m *Mount) datacenterTree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
+	ctx, cancel := m.requestContext(ctx)
 	defer cancel()
-	return patiently(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenters(ctx) })
+	return retryTransient(ctx, func() (map[string]map[string]inventory.Datastore, error) { return m.catalog.datacenterTree(ctx) })
 }
 
-func (m *Mount) stat(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
-	return patiently(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
+// statFile returns type and size of a path. It retries while the host is busy.
+func (m *Mount) statFile(ctx context.Context, datacenter string, p inventory.Path) (inventory.File, error) {
+	return retryTransient(ctx, func() (inventory.File, error) { return m.host.Stat(ctx, datacenter, p) })
 }
 
-// refuse returns the errno of an error for the calling program, and logs the details.
-func (m *Mount) refuse(doing string, err error) syscall.Errno {
+// errnoOf returns the errno of an error for the calling program. It logs errors that are more than a
+// missing file or a cancelled request.
+func (m *Mount) errnoOf(doing string, err error) syscall.Errno {
 	switch fault.KindOf(err) {
 	case fault.NotFound:
 		return syscall.ENOENT

@@ -17,42 +17,42 @@ import (
 )
 
 const (
-	folderMode = 0o555
-	fileMode   = 0o444
+	folderMode = 0o555 // permissions of folders
+	fileMode   = 0o444 // permissions of files
 )
 
-// rootNode is the mount's root: a folder for each datacenter.
+// A rootNode is the root of the mount: a folder for each datacenter.
 type rootNode struct {
 	fs.Inode
-	m *Mount
+	m *Mount // mount of the node
 }
 
-// datacenterNode has a folder for each datastore.
+// A datacenterNode is a datacenter: a folder for each datastore.
 type datacenterNode struct {
 	fs.Inode
-	m    *Mount
-	name string
+	m    *Mount // mount of the node
+	name string // name of the folder
 }
 
-// folderNode is a folder of a datastore, or its root.
+// A folderNode is a folder of a datastore, or its root.
 type folderNode struct {
 	fs.Inode
-	m          *Mount
-	datacenter string
-	at         inventory.Path // File is "" for the root
+	m          *Mount         // mount of the node
+	datacenter string         // inventory path of the datacenter
+	at         inventory.Path // path on the datastore; File is "" for the root
 }
 
-// fileNode is a file of a datastore.
+// A fileNode is a file of a datastore.
 type fileNode struct {
 	fs.Inode
-	m          *Mount
-	datacenter string
-	at         inventory.Path
+	m          *Mount         // mount of the node
+	datacenter string         // inventory path of the datacenter
+	at         inventory.Path // path on the datastore
 
-	mu    sync.Mutex
-	size  int64     // last known size
-	seen  time.Time // when that was
-	opens []*file   // open ones, of the same name but maybe of different sizes
+	mu    sync.Mutex // guards the fields below, and handles of the opens
+	size  int64      // last known size in bytes
+	seen  time.Time  // time when the host reported size
+	opens []*file    // open files; sizes differ if the file changed at the host
 }
 
 var (
@@ -69,63 +69,66 @@ var (
 	_ fs.NodeOpener    = (*fileNode)(nil)
 )
 
+// folderAttr sets the attributes of a folder.
 func (m *Mount) folderAttr(out *fuse.Attr) {
 	out.Mode = syscall.S_IFDIR | folderMode
 	out.Nlink = 2
-	m.stamp(out)
+	m.setOwnerAndTimes(out)
 }
 
+// fileAttr sets the attributes of a file of size bytes.
 func (m *Mount) fileAttr(out *fuse.Attr, size int64) {
 	out.Mode = syscall.S_IFREG | fileMode
 	out.Nlink = 1
 	out.Size, out.Blocks = uint64(size), uint64(size+511)/512
-	m.stamp(out)
+	m.setOwnerAndTimes(out)
 }
 
-// stamp sets owner and times: ESXi reports no dates, so they are those of the mount.
-func (m *Mount) stamp(out *fuse.Attr) {
+// setOwnerAndTimes sets owner and times. ESXi reports no dates, so all times are that of the mount.
+func (m *Mount) setOwnerAndTimes(out *fuse.Attr) {
 	out.Owner = fuse.Owner{Uid: m.uid, Gid: m.gid}
 	out.Blksize = leastPageSize
 	out.SetTimes(nil, &m.begun, &m.begun)
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *rootNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *datacenterNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Getattr is part of fs.NodeGetattrer.
+// Getattr implements fs.NodeGetattrer.
 func (n *folderNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	n.m.folderAttr(&out.Attr)
 	return fs.OK
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *rootNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("list datacenters", err)
+		return nil, n.m.errnoOf("list datacenters", err)
 	}
-	return folders(slices.Sorted(maps.Keys(tree))), fs.OK
+	return folderStream(slices.Sorted(maps.Keys(tree))), fs.OK
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *datacenterNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("list datastores", err)
+		return nil, n.m.errnoOf("list datastores", err)
 	}
-	return folders(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
+	return folderStream(slices.Sorted(maps.Keys(tree[n.name]))), fs.OK
 }
 
-func folders(names []string) fs.DirStream {
+// folderStream returns the entries of a folder that has only folders.
+func folderStream(names []string) fs.DirStream {
 	var list []fuse.DirEntry
 	for _, name := range names {
 		list = append(list, fuse.DirEntry{Name: name, Mode: syscall.S_IFDIR})
@@ -133,13 +136,13 @@ func folders(names []string) fs.DirStream {
 	return fs.NewListDirStream(list)
 }
 
-// Readdir is part of fs.NodeReaddirer.
+// Readdir implements fs.NodeReaddirer.
 func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	files, err := patiently(ctx, func() ([]inventory.File, error) { return n.m.host.List(ctx, n.datacenter, n.at) })
+	files, err := retryTransient(ctx, func() ([]inventory.File, error) { return n.m.host.List(ctx, n.datacenter, n.at) })
 	if err != nil {
-		return nil, n.m.refuse("list "+n.at.String(), err)
+		return nil, n.m.errnoOf("list "+n.at.String(), err)
 	}
 	var list []fuse.DirEntry
 	for _, f := range files {
@@ -152,11 +155,11 @@ func (n *folderNode) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) 
 	return fs.NewListDirStream(list), fs.OK
 }
 
-// Lookup is part of fs.NodeLookuper.
+// Lookup implements fs.NodeLookuper.
 func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("look for datacenter "+name, err)
+		return nil, n.m.errnoOf("look for datacenter "+name, err)
 	}
 	if tree[name] == nil {
 		return nil, syscall.ENOENT
@@ -168,11 +171,11 @@ func (n *rootNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) 
 	return n.NewInode(ctx, &datacenterNode{m: n.m, name: name}, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
 }
 
-// Lookup is part of fs.NodeLookuper.
+// Lookup implements fs.NodeLookuper.
 func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
-	tree, err := n.m.tree(ctx)
+	tree, err := n.m.datacenterTree(ctx)
 	if err != nil {
-		return nil, n.m.refuse("look for datastore "+name, err)
+		return nil, n.m.errnoOf("look for datastore "+name, err)
 	}
 	ds, ok := tree[n.name][name]
 	if !ok {
@@ -186,15 +189,15 @@ func (n *datacenterNode) Lookup(ctx context.Context, name string, out *fuse.Entr
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFDIR}), fs.OK
 }
 
-// Lookup implements fs.NodeLookuper. It requests the one name instead of the listing, which has no
+// Lookup implements fs.NodeLookuper. It requests the single name and not the listing: a listing has no
 // sizes, and on some hosts not all files.
 func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	at := inventory.Path{Datastore: n.at.Datastore, File: path.Join(n.at.File, name)}
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	f, err := n.m.stat(ctx, n.datacenter, at)
+	f, err := n.m.statFile(ctx, n.datacenter, at)
 	if err != nil {
-		return nil, n.m.refuse("look at "+at.String(), err)
+		return nil, n.m.errnoOf("look at "+at.String(), err)
 	}
 	child := n.GetChild(name)
 	if f.Folder {
@@ -206,21 +209,21 @@ func (n *folderNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut
 	}
 	n.m.fileAttr(&out.Attr, f.Size)
 	if child != nil && !child.IsDir() {
-		child.Operations().(*fileNode).saw(f.Size)
+		child.Operations().(*fileNode).setSize(f.Size)
 		return child, fs.OK
 	}
 	node := &fileNode{m: n.m, datacenter: n.datacenter, at: at, size: f.Size, seen: n.m.opts.Now()}
 	return n.NewInode(ctx, node, fs.StableAttr{Mode: syscall.S_IFREG}), fs.OK
 }
 
-// saw records the file's current size at the host.
-func (n *fileNode) saw(size int64) {
+// setSize records the current size of the file at the host.
+func (n *fileNode) setSize(size int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.size, n.seen = size, n.m.opts.Now()
 }
 
-// Getattr is part of fs.NodeGetattrer. An open file has the size it had when opened.
+// Getattr implements fs.NodeGetattrer. An open file has the size from when it was opened.
 func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	if h, ok := h.(*handle); ok {
 		n.m.fileAttr(&out.Attr, h.file.size)
@@ -233,25 +236,25 @@ func (n *fileNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrO
 		n.m.fileAttr(&out.Attr, size)
 		return fs.OK
 	}
-	ctx, cancel := n.m.bounded(ctx)
+	ctx, cancel := n.m.requestContext(ctx)
 	defer cancel()
-	size, err := n.refresh(ctx)
+	size, err := n.statSize(ctx)
 	if err != nil {
-		return n.m.refuse("look at "+n.at.String(), err)
+		return n.m.errnoOf("look at "+n.at.String(), err)
 	}
 	n.m.fileAttr(&out.Attr, size)
 	return fs.OK
 }
 
-// refresh requests the size again.
-func (n *fileNode) refresh(ctx context.Context) (int64, error) {
-	f, err := n.m.stat(ctx, n.datacenter, n.at)
+// statSize requests the size from the host and records it. A folder with that name is fault.NotFound.
+func (n *fileNode) statSize(ctx context.Context) (int64, error) {
+	f, err := n.m.statFile(ctx, n.datacenter, n.at)
 	if err != nil {
 		return 0, err
 	}
 	if f.Folder {
 		return 0, fault.New(fault.NotFound, "%v is a folder now", n.at)
 	}
-	n.saw(f.Size)
+	n.setSize(f.Size)
 	return f.Size, nil
 }

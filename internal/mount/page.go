@@ -6,60 +6,62 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// page is a part of a file in memory: one of the cache's pages or blocks. The bytes from base to filled
-// are there, those up to limit are being read. The cache's lock guards its fields, except for the
-// bytes: those before filled never change while the page has users.
+// A page is a part of a file in memory: one of the cache's pages or blocks. The bytes from base to
+// filled are valid, and those up to limit are being read. The cache's lock guards its fields, but not
+// the bytes: those before filled do not change while the page has users.
 type page struct {
-	home  *store
-	key   pageKey
-	owner *stream // stream that requested it; nil for blocks
-	buf   []byte
-	start int64 // position of the page in the file; buf[0]
-	end   int64 // end of the page, or of the file
+	store *pageStore // store that the memory belongs to
+	key   pageKey    // file and position
+	owner *stream    // stream that requested it; nil for blocks
+	buf   []byte     // memory of the page; nil after it was freed
+	start int64      // position of the page in the file; buf[0]
+	end   int64      // end of the page, or of the file
 
 	base, filled, limit int64
-	err                 error
-	filling             bool // a goroutine fills it
-	refs                int  // replies that point into it, and readers that wait
-	served              int64
-	used                int64 // last use, by the cache's count of reads
-	gone                bool  // removed from the cache; the memory is freed with its last user
+	err                 error // why the page could not be filled
+	filling             bool  // a goroutine is filling it
+	refs                int   // number of replies that use it, and of readers that wait for it
+	served              int64 // number of bytes that were replied from it
+	used                int64 // time of the last use, in cache.reads
+	gone                bool  // removed from the cache; its last user frees the memory
 
 	changed chan struct{} // closed when filled or err changes; nil without waiters
 }
 
+// A pageKey identifies a page or block of a store.
 type pageKey struct {
-	file  *file
-	index int64
+	file  *file // file of the page
+	index int64 // offset in the file divided by the size of a page
 }
 
-// bytes returns the page's memory for r.
-func (p *page) bytes(r disk.Range) []byte { return p.buf[r.Off-p.start : r.End()-p.start] }
+// slice returns the page's memory for r.
+func (p *page) slice(r disk.Range) []byte { return p.buf[r.Off-p.start : r.End()-p.start] }
 
-// holds reports whether r is in the page or on its way there.
-func (p *page) holds(r disk.Range) bool { return p.base <= r.Off && r.End() <= p.limit }
+// covers reports whether r is in the page or will be.
+func (p *page) covers(r disk.Range) bool { return p.base <= r.Off && r.End() <= p.limit }
 
-// isBlock reports whether the page is one of a random reader's.
-func (p *page) isBlock() bool { return p.home == p.key.file.cache.blocks }
+// isBlock reports whether the page is a block of a random reader.
+func (p *page) isBlock() bool { return p.store == p.key.file.cache.blocks }
 
-// consumed reports whether all of the page was read once.
-func (p *page) consumed() bool { return p.limit == p.end && p.served >= p.limit-p.base }
+// isConsumed reports whether all bytes of the page were read once.
+func (p *page) isConsumed() bool { return p.limit == p.end && p.served >= p.limit-p.base }
 
-// idle reports whether the memory could be used for something else.
-func (p *page) idle() bool { return p.refs == 0 && !p.filling }
+// isIdle reports whether the page has no users, so that its memory could be reused.
+func (p *page) isIdle() bool { return p.refs == 0 && !p.filling }
 
-// tell wakes those who wait.
-func (p *page) tell() {
+// notifyWaiters wakes the readers that wait for the page.
+func (p *page) notifyWaiters() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
 	}
 }
 
-// wait returns when the page is filled to end.
-func (c *cache) wait(ctx context.Context, p *page, end int64) error {
+// waitFilled returns when the page is filled up to offset end of the file, or fails with the error of
+// the page. mu must not be held.
+func (c *cache) waitFilled(ctx context.Context, p *page, end int64) error {
 	for {
-		changed, err := c.watch(p, end)
+		changed, err := c.changeChan(p, end)
 		if changed == nil {
 			return err
 		}
@@ -71,8 +73,9 @@ func (c *cache) wait(ctx context.Context, p *page, end int64) error {
 	}
 }
 
-// watch returns a channel that is closed at the page's next change; nil if no wait is necessary.
-func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
+// changeChan returns a channel that is closed at the page's next change. It returns nil if the page is
+// filled up to end or has failed. mu must not be held.
+func (c *cache) changeChan(p *page, end int64) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.filled >= end {
@@ -87,41 +90,42 @@ func (c *cache) watch(p *page, end int64) (<-chan struct{}, error) {
 	return p.changed, nil
 }
 
-// next returns the next range to read for a page; ok is false, and filling the page is complete, when
-// there is none.
-func (c *cache) next(p *page) (r disk.Range, ok bool) {
+// nextMissing returns the next range to read for a page. If there is none, ok is false and filling has
+// ended. mu must not be held.
+func (c *cache) nextMissing(p *page) (r disk.Range, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.gone || p.filled == p.limit {
 		p.filling = false
-		c.reclaim(p)
+		c.freeIfUnused(p)
 		return disk.Range{}, false
 	}
 	return disk.Range{Off: p.filled, Len: p.limit - p.filled}, true
 }
 
-// arrived notes n more bytes.
-func (c *cache) arrived(p *page, n int64) {
+// addFilled records that n more bytes of the page are valid. mu must not be held.
+func (c *cache) addFilled(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.filled += n
-	p.tell()
+	p.notifyWaiters()
 }
 
-// failed ends a page. The next reader of its bytes makes a new request.
-func (c *cache) failed(p *page, err error) {
+// failPage removes a page that could not be filled. The next read of its bytes makes a new request. mu
+// must not be held.
+func (c *cache) failPage(p *page, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.err, p.filling = err, false
-	p.tell()
-	c.remove(p)
+	p.notifyWaiters()
+	c.removePage(p)
 }
 
-// release ends a reference, by which n bytes were served.
-func (c *cache) release(p *page, n int64) {
+// releasePage releases a reference; n bytes were replied from the page. mu must not be held.
+func (c *cache) releasePage(p *page, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.refs--
 	p.served += n
-	c.reclaim(p)
+	c.freeIfUnused(p)
 }

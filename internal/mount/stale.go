@@ -12,18 +12,18 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mounted is one line of the table of mounts.
-type mounted struct {
-	dir   string
+// A mountEntry is a line of the table of mounts.
+type mountEntry struct {
+	dir   string // mount point
 	kind  string // file system type
 	minor uint32 // minor number of its device
 }
 
 // topMount returns the file system mounted at dir itself, the uppermost if there are several.
-func topMount(dir string) (top mounted, ok bool) {
+func topMount(dir string) (top mountEntry, ok bool) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return mounted{}, false
+		return mountEntry{}, false
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -39,21 +39,21 @@ func topMount(dir string) (top mounted, ok bool) {
 // parseMount reads a line of mountinfo (proc_pid_mountinfo(5)):
 //
 //	36 35 0:98 / /mnt/esx1 rw,nosuid shared:1 - fuse.decamp esxi://root@esx1 rw,user_id=0
-func parseMount(line string) (mounted, bool) {
+func parseMount(line string) (mountEntry, bool) {
 	before, after, ok := strings.Cut(line, " - ")
 	front, back := strings.Fields(before), strings.Fields(after)
 	if !ok || len(front) < 5 || len(back) < 1 {
-		return mounted{}, false
+		return mountEntry{}, false
 	}
 	_, minor, _ := strings.Cut(front[2], ":")
 	n, err := strconv.ParseUint(minor, 10, 32)
 	if err != nil {
-		return mounted{}, false
+		return mountEntry{}, false
 	}
-	return mounted{dir: unescapeMount(front[4]), kind: back[0], minor: uint32(n)}, true
+	return mountEntry{dir: unescapeMount(front[4]), kind: back[0], minor: uint32(n)}, true
 }
 
-// unescapeMount undoes \040 and the like.
+// unescapeMount replaces octal escapes such as \040.
 func unescapeMount(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -69,13 +69,13 @@ func unescapeMount(s string) string {
 	return b.String()
 }
 
-// mostStale bounds how many mounts lie on top of one another.
+// mostStale limits the number of mounts at one mount point.
 const mostStale = 32
 
-// detach removes the file system of an earlier decamp process at dir that is not served any more. With
-// Options.Replace it removes any FUSE file system, as Proxmox's importer does. A served one is a
-// conflict; other file systems are mounted over.
-func detach(dir string, o Options) error {
+// detachStale removes a file system of an earlier decamp process at dir that has no server any more.
+// With Options.Replace it removes any FUSE file system, as Proxmox's importer does. A file system of
+// decamp that is served is fault.Conflict. Other file systems stay, and are mounted over.
+func detachStale(dir string, o Options) error {
 	for range mostStale {
 		top, ok := topMount(dir)
 		if !ok || !strings.HasPrefix(top.kind, "fuse") {

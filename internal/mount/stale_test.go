@@ -4,7 +4,7 @@ import "testing"
 
 func TestMountTableIsRead(t *testing.T) {
 	m, ok := parseMount(`36 35 0:98 / /mnt/esx\0401 rw,nosuid shared:1 master:2 - fuse.decamp esxi://root@esx1 rw,user_id=0`)
-	if want := (mounted{dir: "/mnt/esx 1", kind: "fuse.decamp", minor: 98}); !ok || m != want {
+	if want := (mountEntry{dir: "/mnt/esx 1", kind: "fuse.decamp", minor: 98}); !ok || m != want {
 		t.Errorf("got %+v, want %+v", m, want)
 	}
 	for _, bad := range []string{"", "36 35 0:98 / /mnt rw", "36 35 x / /mnt rw - ext4 a b", "a - ", "1 2 3:99999999999 / /m - ext4"} {

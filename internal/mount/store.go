@@ -6,23 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store is memory cut into pages of one size. The cache's lock guards it.
-type store struct {
-	size  int64 // size of a page
-	most  int   // pages
-	free  [][]byte
-	made  int
-	slab  []byte // mapped memory
-	pages map[pageKey]*page
+// A pageStore is memory that is divided into pages of one size. The cache's lock guards it.
+type pageStore struct {
+	size  int64             // size of a page in bytes
+	most  int               // number of pages
+	free  [][]byte          // unused pages
+	made  int               // number of pages that exist, used and unused
+	slab  []byte            // mapping of all pages; nil until needed
+	pages map[pageKey]*page // pages in use, by their key
 }
 
-func newStore(size int64, most int) *store {
-	return &store{size: size, most: most, pages: map[pageKey]*page{}}
+// newPageStore returns a store without memory.
+func newPageStore(size int64, most int) *pageStore {
+	return &pageStore{size: size, most: most, pages: map[pageKey]*page{}}
 }
 
-// memory returns unused memory; nil if there is none. It is outside of Go's heap, which would grow to
-// twice as much before it was collected.
-func (s *store) memory() []byte {
+// takeFree returns an unused page, or nil. The memory is outside the Go heap, which would
+// grow to twice its size before a collection.
+func (s *pageStore) takeFree() []byte {
 	if s.slab == nil {
 		s.mapSlab()
 	}
@@ -34,9 +35,9 @@ func (s *store) memory() []byte {
 	return b
 }
 
-// mapSlab maps all of it. Memory is only used when it is touched. Pages use huge pages if the kernel
-// has some: copies have fewer TLB misses.
-func (s *store) mapSlab() {
+// mapSlab maps the memory of all pages. The kernel provides it when it is first used, in huge pages if
+// there are some: then copies have fewer TLB misses.
+func (s *pageStore) mapSlab() {
 	b, err := unix.Mmap(-1, 0, int(s.size)*s.most, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return // reads continue without it, as if all were in use
@@ -51,10 +52,11 @@ func (s *store) mapSlab() {
 	}
 }
 
+// hugePage is the size of a huge page in bytes.
 const hugePage = 2 << 20
 
-// close gives the memory back. Nobody may use it any more.
-func (s *store) close() error {
+// close unmaps the memory. It fails if pages are in use.
+func (s *pageStore) close() error {
 	if len(s.pages) > 0 || len(s.free) < s.made {
 		return fmt.Errorf("%d pages of %d bytes are still in use", s.made-len(s.free), s.size)
 	}
@@ -62,7 +64,7 @@ func (s *store) close() error {
 		return nil
 	}
 	if err := unix.Munmap(s.slab); err != nil {
-		return fmt.Errorf("give back memory: %w", err)
+		return fmt.Errorf("unmap memory: %w", err)
 	}
 	s.slab, s.free, s.made = nil, nil, 0
 	return nil

@@ -7,51 +7,50 @@ import (
 )
 
 const (
-	// sequentialAfter is how much must be read in a row before anything is read ahead. A
-	// booting guest reads many files of 100 KiB; a copy is past this at once.
+	// number of bytes that must be read in sequence before read-ahead begins. A booting guest reads many
+	// files of 100 KiB; a copy exceeds this at once.
 	sequentialAfter = 256 << 10
-	// leastWindow is the first read-ahead in bytes. It grows with the bytes read in sequence, up to
-	// four times of them.
+	// first read-ahead in bytes. It grows to four times the bytes that were read in sequence.
 	leastWindow = 1 << 20
-	// mostDisorder is how far a reader may jump back and forth and be one reader: qemu-img
-	// convert -m 16 -W has 16 reads of 2 MiB under way.
+	// how far a reader may jump back and forth, in bytes, and count as one reader. qemu-img convert -m 16
+	// -W has 16 concurrent reads of 2 MiB.
 	mostDisorder = 32 << 20
-	// streamsPerFile is the number of distinguished readers of a file.
+	// largest number of readers of a file that are distinguished
 	streamsPerFile = 24
-	// stale is after how long without a read nothing is kept for a reader.
+	// time without a read after which no pages are kept for a reader
 	stale = 5 * time.Second
 )
 
-// stream is one reader, as its reads show it: a stretch of a file that grows at its end.
-// The cache's lock guards it.
+// A stream is one reader, as derived from its reads: a range of a file that grows at its end. The
+// cache's lock guards it.
 type stream struct {
-	file  *file
-	start int64
-	end   int64 // after the furthest byte that was read
-	run   int64 // bytes read in sequence
-	reads int
-	ahead int64 // pages were asked for up to here
-	last  time.Time
+	file  *file     // file that is read
+	start int64     // offset of the first byte that was read
+	end   int64     // offset after the furthest byte that was read
+	run   int64     // bytes read in sequence
+	reads int       // number of reads
+	ahead int64     // offset up to which pages were requested
+	last  time.Time // time of the last read
 }
 
-// sequential reports whether the reader will go on where it is.
-func (s *stream) sequential() bool { return s.reads > 1 && s.run >= sequentialAfter }
+// isSequential reports whether the reader probably continues at end.
+func (s *stream) isSequential() bool { return s.reads > 1 && s.run >= sequentialAfter }
 
-// gap is how far a reader may jump ahead and still be the same.
-func (s *stream) gap() int64 { return max(blockSize, min(s.run/4, mostDisorder/2)) }
+// maxGap returns the number of bytes that a reader may skip and count as the same reader.
+func (s *stream) maxGap() int64 { return max(blockSize, min(s.run/4, mostDisorder/2)) }
 
-// reaches reports whether a read of r is one of the stream's: near its end. What lies
-// behind the end is the stream's only while there is a page of it (known): else it is
-// another reader, or one that starts again.
-func (s *stream) reaches(r disk.Range, known bool) bool {
+// isNear reports whether a read of r probably belongs to the stream, because it is near its end. A read
+// before the end belongs to the stream only if a page contains it (known). Otherwise it is another
+// reader, or one that starts again.
+func (s *stream) isNear(r disk.Range, known bool) bool {
 	if r.End() <= s.end {
 		return known && r.Off >= max(s.start, s.end-mostDisorder)
 	}
-	return r.Off >= s.start && r.Off <= s.end+s.gap()
+	return r.Off >= s.start && r.Off <= s.end+s.maxGap()
 }
 
-// advance notes a read. One that leaves out more than it reads is half a jump.
-func (s *stream) advance(r disk.Range, now time.Time) {
+// addRead records a read. A read that skips more bytes than it reads halves the sequence.
+func (s *stream) addRead(r disk.Range, now time.Time) {
 	s.reads++
 	s.last = now
 	if r.End() <= s.end {
@@ -65,22 +64,22 @@ func (s *stream) advance(r disk.Range, now time.Time) {
 	s.end = r.End()
 }
 
-// absorbs reports whether t is the same reader as s: their stretches meet.
-func (s *stream) absorbs(t *stream) bool {
+// overlaps reports whether the ranges of s and t touch, so that they are one reader.
+func (s *stream) overlaps(t *stream) bool {
 	return t.start <= s.end && t.end >= max(s.start, s.end-mostDisorder)
 }
 
-// absorb takes over what t was.
-func (s *stream) absorb(t *stream) {
+// mergeFrom adds the reads of t to s.
+func (s *stream) mergeFrom(t *stream) {
 	s.start, s.end = min(s.start, t.start), max(s.end, t.end)
 	s.run += t.run
 	s.reads += t.reads
 	s.ahead = max(s.ahead, t.ahead)
 }
 
-// window returns the read-ahead of a reader with share pages to use. A quarter stays for unconsumed
-// pages behind its furthest read.
-func (s *stream) window(share int, size int64) int64 {
+// aheadWindow returns the read-ahead in bytes. share is the number of pages for the reader, of size
+// bytes each. A quarter of them stays for pages behind its furthest read.
+func (s *stream) aheadWindow(share int, size int64) int64 {
 	most := max(int64(share)*3/4, 1) * size
 	return min(max(4*s.run, leastWindow), most)
 }

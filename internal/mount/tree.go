@@ -11,21 +11,22 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// catalogAge is how old the list of datastores may be.
+// catalogAge is the largest age of the list of datastores.
 const catalogAge = 30 * time.Second
 
-// catalog is the root folder: datacenters with their datastores, by the names of their folders.
+// A catalog is the root folder: datacenters and their datastores, by the names of their folders.
 type catalog struct {
-	host Host
-	now  func() time.Time
+	host Host             // source of the list
+	now  func() time.Time // clock
 
-	mu    sync.Mutex
-	tree  map[string]map[string]inventory.Datastore
-	asked time.Time
+	mu    sync.Mutex                                // guards the fields below; not held across requests
+	tree  map[string]map[string]inventory.Datastore // datastores by datacenter and name; nil if never listed
+	asked time.Time                                 // time of the list
 }
 
-// datacenters returns the tree. An old one is better than none, while the host is away.
-func (c *catalog) datacenters(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
+// datacenterTree returns the datastores by datacenter and name. If the host does not answer, it returns
+// an older list.
+func (c *catalog) datacenterTree(ctx context.Context) (map[string]map[string]inventory.Datastore, error) {
 	c.mu.Lock()
 	tree, asked := c.tree, c.asked
 	c.mu.Unlock()
@@ -41,13 +42,13 @@ func (c *catalog) datacenters(ctx context.Context) (map[string]map[string]invent
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tree, c.asked = arrange(stores), c.now()
+	c.tree, c.asked = folderTree(stores), c.now()
 	return c.tree, nil
 }
 
-// arrange gives each datacenter and datastore the name of its folder: its own, and where
-// two datacenters in different folders share one, its inventory path.
-func arrange(stores []inventory.Datastore) map[string]map[string]inventory.Datastore {
+// folderTree returns the datastores by the names of their folders. A datacenter has its own name, or
+// its inventory path if another datacenter has the same name.
+func folderTree(stores []inventory.Datastore) map[string]map[string]inventory.Datastore {
 	paths := map[string][]string{}
 	for _, ds := range stores {
 		base := path.Base(ds.Datacenter)
@@ -70,7 +71,7 @@ func arrange(stores []inventory.Datastore) map[string]map[string]inventory.Datas
 	return tree
 }
 
-// folderName is a name as a folder's: a slash as VMware writes it in paths.
+// folderName returns name as the name of a folder. It replaces a slash by %2f, as VMware does in paths.
 func folderName(name string) string {
 	name = strings.ReplaceAll(name, "/", "%2f")
 	if name == "" || name == "." || name == ".." {

@@ -14,46 +14,47 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MaxRequest is the most that is read or written at once, in bytes: what any server takes.
+// MaxRequest is the largest read or write of one request, in bytes. Every server accepts this size.
 const MaxRequest = 1 << 20
 
-// maxZeroes is the most that is zeroed at once, in bytes, so that a slow disk answers in time.
+// maxZeroes is the largest range that one request zeroes, in bytes, so that a slow disk answers in
+// time.
 const maxZeroes = 64 << 20
 
-// Client is a connection to one export.
+// A Client is a connection to one export. It is safe for concurrent use.
 type Client struct {
-	conn  io.ReadWriteCloser
-	size  int64
-	flags uint16
-	done  chan struct{} // closed when no goroutine reads answers any more
+	conn  io.ReadWriteCloser // connection; closed by the first error
+	size  int64              // size of the export in bytes
+	flags uint16             // transmission flags of the export
+	done  chan struct{}      // closed when the goroutine that reads replies has ended
 
-	sending sync.Mutex // held by who writes a request
+	sendMu sync.Mutex // held while a request is written
 
-	mu      sync.Mutex
-	next    uint64
-	pending map[uint64]*call
-	err     error // why the connection is over
+	mu      sync.Mutex              // guards the fields below
+	next    uint64                  // cookie of the last request
+	pending map[uint64]*pendingCall // calls without a reply, by cookie
+	err     error                   // first error; nil while the connection works
 }
 
-// A call waits for its answer.
-type call struct {
-	into []byte // buffer of a read
-	end  chan error
+// A pendingCall waits for its reply.
+type pendingCall struct {
+	into []byte     // buffer of a read; nil for other commands
+	end  chan error // receives the result once; has room for it
 }
 
-// New greets the server at the other end of conn, which is the Client's from here on, and starts to read
-// its answers, until Close.
+// New makes the handshake with the server at the other end of conn, and starts to read its replies. The
+// Client owns conn, also after an error.
 func New(conn io.ReadWriteCloser) (*Client, error) {
-	c := &Client{conn: conn, pending: map[uint64]*call{}, done: make(chan struct{})}
-	if err := c.greet(); err != nil {
-		return nil, errors.Join(lost(err), conn.Close())
+	c := &Client{conn: conn, pending: map[uint64]*pendingCall{}, done: make(chan struct{})}
+	if err := c.handshake(); err != nil {
+		return nil, errors.Join(connectionError(err), conn.Close())
 	}
-	go c.answers()
+	go c.readReplies()
 	return c, nil
 }
 
-// greet requests the export without a name. A server without it closes the connection.
-func (c *Client) greet() error {
+// handshake requests the export without a name. A server without such an export closes the connection.
+func (c *Client) handshake() error {
 	var hello [18]byte
 	if _, err := io.ReadFull(c.conn, hello[:]); err != nil {
 		return fmt.Errorf("no greeting: %w", err)
@@ -85,7 +86,7 @@ func (c *Client) greet() error {
 // Size returns the export's size in bytes.
 func (c *Client) Size() int64 { return c.size }
 
-// Writable is an error unless the export can be written, zeroed and flushed.
+// Writable returns an error unless the export supports writing, zeroing and flushing.
 func (c *Client) Writable() error {
 	if c.flags&readOnly == 0 && c.flags&sendFlush != 0 && c.flags&sendZeroes != 0 {
 		return nil
@@ -95,32 +96,33 @@ func (c *Client) Writable() error {
 
 // ReadAt fills p from off.
 func (c *Client) ReadAt(ctx context.Context, p []byte, off int64) error {
-	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
-		return c.ask(ctx, cmdRead, disk.Range{Off: off + at, Len: n}, nil, p[at:at+n])
+	return c.splitRequest(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.doRequest(ctx, cmdRead, disk.Range{Off: off + at, Len: n}, nil, p[at:at+n])
 	})
 }
 
 // WriteAt writes p at off. It may still be volatile on return.
 func (c *Client) WriteAt(ctx context.Context, p []byte, off int64) error {
-	return c.each(off, int64(len(p)), MaxRequest, func(at, n int64) error {
-		return c.ask(ctx, cmdWrite, disk.Range{Off: off + at, Len: n}, p[at:at+n], nil)
+	return c.splitRequest(off, int64(len(p)), MaxRequest, func(at, n int64) error {
+		return c.doRequest(ctx, cmdWrite, disk.Range{Off: off + at, Len: n}, p[at:at+n], nil)
 	})
 }
 
 // Zero makes r read as zeros. It may still be volatile on return.
 func (c *Client) Zero(ctx context.Context, r disk.Range) error {
-	return c.each(r.Off, r.Len, maxZeroes, func(at, n int64) error {
-		return c.ask(ctx, cmdZeroes, disk.Range{Off: r.Off + at, Len: n}, nil, nil)
+	return c.splitRequest(r.Off, r.Len, maxZeroes, func(at, n int64) error {
+		return c.doRequest(ctx, cmdZeroes, disk.Range{Off: r.Off + at, Len: n}, nil, nil)
 	})
 }
 
-// Flush returns once all that was answered before would survive power loss.
+// Flush returns when all data that was written before it survives a power loss.
 func (c *Client) Flush(ctx context.Context) error {
-	return c.ask(ctx, cmdFlush, disk.Range{}, nil, nil)
+	return c.doRequest(ctx, cmdFlush, disk.Range{}, nil, nil)
 }
 
-// each cuts n bytes at off into parts of at most most.
-func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
+// splitRequest calls do for parts of at most most bytes of the n bytes at off. It stops at the first
+// error.
+func (c *Client) splitRequest(off, n, most int64, do func(at, n int64) error) error {
 	if err := disk.CheckRange(c.size, disk.Range{Off: off, Len: n}); err != nil {
 		return err
 	}
@@ -132,13 +134,14 @@ func (c *Client) each(off, n, most int64, do func(at, n int64) error) error {
 	return nil
 }
 
-// ask sends a request and waits for its answer. If ctx ends first, the connection is closed: the buffer
-// must not be written after ask returns.
-func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
-	stop := context.AfterFunc(ctx, func() { c.fail(ctx.Err()) })
+// doRequest sends a request and waits for its reply. data is the payload of a write, and into the
+// buffer of a read. If ctx ends first, it closes the connection and waits for the reader of replies,
+// because into must not be written after doRequest returns.
+func (c *Client) doRequest(ctx context.Context, command uint16, r disk.Range, data, into []byte) error {
+	stop := context.AfterFunc(ctx, func() { c.closeWith(ctx.Err()) })
 	defer stop()
-	asked := &call{into: into, end: make(chan error, 1)}
-	cookie, err := c.enter(asked)
+	asked := &pendingCall{into: into, end: make(chan error, 1)}
+	cookie, err := c.registerCall(asked)
 	if err != nil {
 		return err
 	}
@@ -148,13 +151,14 @@ func (c *Client) ask(ctx context.Context, command uint16, r disk.Range, data, in
 	head = binary.BigEndian.AppendUint64(head, cookie)
 	head = binary.BigEndian.AppendUint64(head, uint64(r.Off))
 	head = binary.BigEndian.AppendUint32(head, uint32(r.Len))
-	if err := c.send(head, data); err != nil {
-		c.fail(lost(err))
+	if err := c.sendParts(head, data); err != nil {
+		c.closeWith(connectionError(err))
 	}
 	return <-asked.end
 }
 
-func (c *Client) enter(asked *call) (cookie uint64, err error) {
+// registerCall adds a call to pending and returns its cookie. It fails if the connection has ended.
+func (c *Client) registerCall(asked *pendingCall) (cookie uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -165,9 +169,10 @@ func (c *Client) enter(asked *call) (cookie uint64, err error) {
 	return c.next, nil
 }
 
-func (c *Client) send(parts ...[]byte) error {
-	c.sending.Lock()
-	defer c.sending.Unlock()
+// sendParts writes one message. Concurrent messages are not mixed.
+func (c *Client) sendParts(parts ...[]byte) error {
+	c.sendMu.Lock()
+	defer c.sendMu.Unlock()
 	for _, p := range parts {
 		if len(p) == 0 {
 			continue
@@ -179,9 +184,9 @@ func (c *Client) send(parts ...[]byte) error {
 	return nil
 }
 
-// fail ends the connection with the first error. Running calls end with the goroutine that reads
-// answers: until then their buffers are in use.
-func (c *Client) fail(err error) {
+// closeWith closes the connection and records the first error. The goroutine that reads replies then
+// ends all calls; until then their buffers are in use.
+func (c *Client) closeWith(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
@@ -190,12 +195,12 @@ func (c *Client) fail(err error) {
 	_ = c.conn.Close() // the connection has ended anyway
 }
 
-// answers reads them until the connection ends, and then ends all calls.
-func (c *Client) answers() {
+// readReplies reads replies until the connection ends, and then ends all pending calls.
+func (c *Client) readReplies() {
 	defer close(c.done)
 	for {
-		if err := c.answer(); err != nil {
-			c.fail(lost(err))
+		if err := c.readReply(); err != nil {
+			c.closeWith(connectionError(err))
 			break
 		}
 	}
@@ -207,7 +212,9 @@ func (c *Client) answers() {
 	}
 }
 
-func (c *Client) answer() error {
+// readReply reads one reply and ends its call. It returns an error only if the connection cannot be
+// used any more.
+func (c *Client) readReply() error {
 	var head [16]byte
 	if _, err := io.ReadFull(c.conn, head[:]); err != nil {
 		return err
@@ -227,16 +234,17 @@ func (c *Client) answer() error {
 	c.mu.Lock()
 	delete(c.pending, cookie)
 	c.mu.Unlock()
-	asked.end <- refusal(code)
+	asked.end <- replyError(code)
 	return nil
 }
 
-// Close sends a disconnect request and waits until no call is running.
+// Close sends a disconnect request, closes the connection, and waits until no call is running. Calls
+// that were running fail.
 func (c *Client) Close() error {
 	bye := binary.BigEndian.AppendUint32(nil, callMagic)
 	bye = binary.BigEndian.AppendUint16(bye, 0)
 	bye = binary.BigEndian.AppendUint16(bye, cmdDisconnect)
-	_ = c.send(append(bye, make([]byte, 20)...)) // the connection may be broken
+	_ = c.sendParts(append(bye, make([]byte, 20)...)) // the connection may be broken
 	err := c.conn.Close()
 	<-c.done
 	if errors.Is(err, net.ErrClosed) { // the server hung up first
@@ -245,18 +253,19 @@ func (c *Client) Close() error {
 	return err
 }
 
-// lost is the error of a connection that ended.
-func lost(err error) error {
+// connectionError returns the error for a connection that ended, with its remedy.
+func connectionError(err error) error {
 	var own *fault.Error
 	if errors.As(err, &own) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	return fault.New(fault.Unreachable, "the connection to the node broke: %w", err).
-		WithHint("the same command goes on where it was; see that the node is up: ssh NODE uptime")
+		WithHint("check that the node is up: ssh NODE uptime; then run the same command again: it continues where it stopped")
 }
 
-// refusal is the error that a server answers: one of Linux's numbers.
-func refusal(code uint32) error {
+// replyError returns the error for the error number of a reply, nil for 0. The numbers are those of
+// Linux.
+func replyError(code uint32) error {
 	switch err := syscall.Errno(code); err {
 	case 0:
 		return nil
@@ -268,6 +277,6 @@ func refusal(code uint32) error {
 			WithHint("see whether its storage is read-only: dmesg, on the node")
 	default:
 		return fault.New(fault.Corrupt, "the disk of the node fails: %w", err).
-			WithHint("look for errors of its storage, on the node: dmesg -T | tail, smartctl -H; then run the same command again")
+			WithHint("check its storage on the node: dmesg -T | tail, smartctl -H; then run the same command again")
 	}
 }

@@ -17,17 +17,18 @@ type Disk interface {
 }
 
 const (
-	maxServed  = 32 << 20 // bytes of a request, which the protocol has clients keep to
-	maxOption  = 4096     // bytes of an option
-	maxOptions = 64
+	maxServed  = 32 << 20 // largest accepted request in bytes; the protocol recommends this limit to clients
+	maxOption  = 4096     // largest accepted option in bytes
+	maxOptions = 64       // largest number of options in a handshake
 )
 
-// Serve answers the client on conn until it ends, which is no error.
+// Serve answers the requests of the client on conn until the client disconnects. It returns nil if the
+// connection ends between two messages.
 func Serve(conn io.ReadWriter, disk Disk) error {
 	s := &session{conn: conn, disk: disk}
-	serve, err := s.greet()
+	serve, err := s.handshake()
 	if err == nil && serve {
-		err = s.calls()
+		err = s.serveRequests()
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -35,24 +36,25 @@ func Serve(conn io.ReadWriter, disk Disk) error {
 	return err
 }
 
+// A session is the connection to one client.
 type session struct {
-	conn     io.ReadWriter
-	disk     Disk
-	noZeroes bool
+	conn     io.ReadWriter // connection; the caller of Serve owns it
+	disk     Disk          // disk to serve
+	noZeroes bool          // the client accepts a description without padding
 }
 
-// greet is the handshake. serve is false where the client wants no more.
-func (s *session) greet() (serve bool, err error) {
-	if err := s.send([]byte(serverMagic), be16(fixedNewstyle|noZeroes)); err != nil {
+// handshake answers the client's options. serve is false if the client ends the connection.
+func (s *session) handshake() (serve bool, err error) {
+	if err := s.sendParts([]byte(serverMagic), be16(fixedNewstyle|noZeroes)); err != nil {
 		return false, err
 	}
-	flags, err := s.read(4)
+	flags, err := s.readBytes(4)
 	if err != nil {
 		return false, err
 	}
 	s.noZeroes = binary.BigEndian.Uint32(flags)&noZeroes != 0
 	for range maxOptions {
-		head, err := s.read(16)
+		head, err := s.readBytes(16)
 		if err != nil {
 			return false, err
 		}
@@ -60,46 +62,47 @@ func (s *session) greet() (serve bool, err error) {
 		if magic := binary.BigEndian.Uint64(head); magic != optionMagic || length > maxOption {
 			return false, fault.New(fault.Corrupt, "an NBD option with magic number %#x and %d bytes", magic, length)
 		}
-		if _, err := s.read(int(length)); err != nil {
+		if _, err := s.readBytes(int(length)); err != nil {
 			return false, err
 		}
-		if done, serve, err := s.option(option); done || err != nil {
+		if done, serve, err := s.answerOption(option); done || err != nil {
 			return serve, err
 		}
 	}
 	return false, fault.New(fault.Corrupt, "more than %d NBD options", maxOptions)
 }
 
-// option answers one option; done ends the handshake.
-func (s *session) option(option uint32) (done, serve bool, err error) {
+// answerOption answers one option. done reports that it ends the handshake.
+func (s *session) answerOption(option uint32) (done, serve bool, err error) {
 	switch option {
 	case optExportName:
 		end := [][]byte{be64(uint64(s.disk.Size())), be16(hasFlags | sendFlush)}
 		if !s.noZeroes {
 			end = append(end, make([]byte, 124))
 		}
-		return true, true, s.send(end...)
+		return true, true, s.sendParts(end...)
 	case optInfo, optGo:
 		info := append(be16(infoExport), be64(uint64(s.disk.Size()))...)
-		err := s.answer(option, repInfo, append(info, be16(hasFlags|sendFlush)...))
+		err := s.sendReply(option, repInfo, append(info, be16(hasFlags|sendFlush)...))
 		if err == nil {
-			err = s.answer(option, repAck, nil)
+			err = s.sendReply(option, repAck, nil)
 		}
 		return option == optGo, true, err
 	case optAbort:
-		return true, false, s.answer(option, repAck, nil)
+		return true, false, s.sendReply(option, repAck, nil)
 	}
-	return false, false, s.answer(option, repUnknown, nil)
+	return false, false, s.sendReply(option, repUnknown, nil)
 }
 
-func (s *session) answer(option, kind uint32, data []byte) error {
-	return s.send(be64(answerMagic), be32(option), be32(kind), be32(uint32(len(data))), data)
+// sendReply sends a reply of that kind to an option.
+func (s *session) sendReply(option, kind uint32, data []byte) error {
+	return s.sendParts(be64(answerMagic), be32(option), be32(kind), be32(uint32(len(data))), data)
 }
 
-// calls serves reads and writes until the client goes.
-func (s *session) calls() error {
+// serveRequests answers requests until the client disconnects.
+func (s *session) serveRequests() error {
 	for {
-		c, err := s.read(28)
+		c, err := s.readBytes(28)
 		if err != nil {
 			return err
 		}
@@ -110,18 +113,19 @@ func (s *session) calls() error {
 		if kind == cmdDisconnect {
 			return nil
 		}
-		if err := s.call(kind, c[8:16], off, int(length)); err != nil {
+		if err := s.serveRequest(kind, c[8:16], off, int(length)); err != nil {
 			return err
 		}
 	}
 }
 
-// call serves one request. Only an error of the connection ends the session.
-func (s *session) call(kind uint16, cookie []byte, off uint64, length int) error {
+// serveRequest answers one request. It returns only errors of the connection; errors of the disk go to
+// the client.
+func (s *session) serveRequest(kind uint16, cookie []byte, off uint64, length int) error {
 	var data []byte
 	var err error
 	if kind == cmdWrite {
-		if data, err = s.read(length); err != nil {
+		if data, err = s.readBytes(length); err != nil {
 			return err
 		}
 	}
@@ -142,10 +146,10 @@ func (s *session) call(kind uint16, cookie []byte, off uint64, length int) error
 	if err != nil {
 		code, data = errorCode(err), nil
 	}
-	return s.send(be32(replyMagic), be32(code), cookie, data)
+	return s.sendParts(be32(replyMagic), be32(code), cookie, data)
 }
 
-// errorCode returns the error number for the guest's kernel: a full layer appears as a full disk.
+// errorCode returns the NBD error number of err. A full image appears as a full disk to the guest.
 func errorCode(err error) uint32 {
 	if fault.Is(err, fault.Unsupported) || fault.Is(err, fault.Full) {
 		return errNoSpc
@@ -153,8 +157,9 @@ func errorCode(err error) uint32 {
 	return errIO
 }
 
-// read returns the next n bytes. Before the first of them io.EOF is the client's end.
-func (s *session) read(n int) ([]byte, error) {
+// readBytes returns the next n bytes. It returns io.EOF if the client ended the connection before the
+// first of them.
+func (s *session) readBytes(n int) ([]byte, error) {
 	p := make([]byte, n)
 	if _, err := io.ReadFull(s.conn, p); errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("an NBD message is cut short: %w", err)
@@ -164,7 +169,8 @@ func (s *session) read(n int) ([]byte, error) {
 	return p, nil
 }
 
-func (s *session) send(parts ...[]byte) error {
+// sendParts sends one message.
+func (s *session) sendParts(parts ...[]byte) error {
 	var out []byte
 	for _, p := range parts {
 		out = append(out, p...)
@@ -173,6 +179,11 @@ func (s *session) send(parts ...[]byte) error {
 	return err
 }
 
+// be16 returns n in big-endian order.
 func be16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+
+// be32 returns n in big-endian order.
 func be32(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
+
+// be64 returns n in big-endian order.
 func be64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

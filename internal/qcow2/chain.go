@@ -29,16 +29,17 @@ func OpenFile(path string, o rawfile.SourceOptions) (disk.Source, error) {
 	return src, nil
 }
 
-// chain has the files of a disk while they are opened, the topmost first.
+// A chain has the files of a disk while they are opened, the topmost first.
 type chain struct {
 	SourceOptions
-	images []*Source
-	layers []Layer
-	paths  []string // paths of layers, cleaned
-	shared *shared
+	images []*Source // qcow2 images, the topmost first
+	layers []Layer   // descriptions of all files, qcow2 and raw
+	paths  []string  // paths of layers, cleaned
+	shared *shared   // memory that the images share
 }
 
-// openChain opens the image in file and all backing files. It takes ownership of file.
+// openChain opens the image in file and all its backing files. It owns file from then on, and closes it
+// if it fails.
 func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) {
 	c := &chain{SourceOptions: o, shared: newShared()}
 	top, err := c.openImage(file, path)
@@ -52,11 +53,11 @@ func openChain(file disk.Source, path string, o SourceOptions) (*Source, error) 
 	return top, nil
 }
 
-// openImage opens the qcow2 image in file, of which it takes ownership, and its backing files.
+// openImage opens the qcow2 image in file and its backing files. It owns file from then on.
 func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	s, err := newSource(file, filePath(path), c.shared)
 	if err == nil {
-		c.add(s.layer(), file)
+		c.addLayer(s.describeLayer(), file)
 		c.images = append(c.images, s)
 		err = c.openBacking(s)
 	}
@@ -66,13 +67,14 @@ func (c *chain) openImage(file disk.Source, path string) (*Source, error) {
 	return s, nil
 }
 
-func (c *chain) add(l Layer, file disk.Source) {
+// addLayer adds the description of an open file.
+func (c *chain) addLayer(l Layer, file disk.Source) {
 	l.file = file
 	c.layers = append(c.layers, l)
 	c.paths = append(c.paths, filepath.Clean(l.Path))
 }
 
-// openBacking opens the backing file of s, if it has one.
+// openBacking opens the backing file of s, if it has one, and all files below.
 func (c *chain) openBacking(s *Source) error {
 	if !s.hasBacking() {
 		return nil
@@ -88,10 +90,10 @@ func (c *chain) openBacking(s *Source) error {
 	file, err := c.Backing(path, rawfile.SourceOptions{Direct: c.Direct})
 	if err != nil {
 		return fault.New(fault.KindOf(err), "open its backing file: %w", err).
-			WithHint("make %s readable, or name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s", filePath(path).quoted(), s.path.quoted())
+			WithHint("make %s readable, or name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s", filePath(path).shellQuoted(), s.path.shellQuoted())
 	}
 	if ref.format == "raw" {
-		c.add(Layer{Path: path, Format: "raw", Size: file.Size()}, file)
+		c.addLayer(Layer{Path: path, Format: "raw", Size: file.Size()}, file)
 		s.backing = file
 		return nil
 	}
@@ -103,16 +105,17 @@ func (c *chain) openBacking(s *Source) error {
 	return nil
 }
 
-// readBackingRef reads the reference to the backing file in the first cluster.
+// readBackingRef reads the reference to the backing file from the first cluster.
 func (s *Source) readBackingRef() (backingRef, error) {
-	first := make([]byte, min(s.cluster(), s.file.Size()))
+	first := make([]byte, min(s.clusterBytes(), s.file.Size()))
 	if err := s.file.ReadAt(context.Background(), first, 0); err != nil {
 		return backingRef{}, err
 	}
 	return s.parseBacking(s.path, first)
 }
 
-// backingPath returns the path of the backing file, unless it must not be opened.
+// backingPath returns the path of the backing file. It fails if there is no Opener, if the reference is
+// no path or has no known format, or if the chain would become a loop or too long.
 func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	if c.Backing == nil {
 		return "", image.unsupported("it has a backing file, %q", ref.name)
@@ -126,16 +129,16 @@ func (c *chain) backingPath(image filePath, ref backingRef) (string, error) {
 	}
 	switch {
 	case ref.format == "":
-		// Looking at the bytes instead would let the guest, which writes those of a raw
-		// file, name a file that it wants to read.
-		return "", fault.New(fault.Unsupported, "it does not say what format its backing file, %s, has", path).
-			WithHint("say it, raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).quoted(), image.quoted())
+		// Detecting the format by the content would be unsafe: the guest writes the bytes
+		// of a raw file, and could name any file as the next backing file.
+		return "", fault.New(fault.Unsupported, "it does not contain the format of its backing file, %s", path).
+			WithHint("set it to raw or qcow2: qemu-img rebase -u -b %s -F FORMAT %s", filePath(ref.name).shellQuoted(), image.shellQuoted())
 	case ref.format != "raw" && ref.format != "qcow2":
 		return "", image.unsupported("its backing file, %s, has the format %q", path, ref.format)
 	case len(c.layers) >= maxChain || slices.Contains(c.paths, filepath.Clean(path)):
 		return "", fault.New(fault.Corrupt, "its backing file, %s, makes the chain a loop, or longer than %d files", path, maxChain).
 			WithHint("see which file names which: qemu-img info %s; then name the right one: qemu-img rebase -u -b RIGHT -F FORMAT %s",
-				image.quoted(), image.quoted())
+				image.shellQuoted(), image.shellQuoted())
 	}
 	return path, nil
 }

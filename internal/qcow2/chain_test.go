@@ -267,7 +267,7 @@ func TestBackingFilesAreAskedFor(t *testing.T) {
 		"is not a path":                 {"nbd://127.0.0.1:1/x", "raw", fault.Unsupported},
 		"is not a path ":                {`json:{"driver":"raw","file.filename":"text"}`, "raw", fault.Unsupported},
 		"has the format \"vmdk\"":       {"text", "vmdk", fault.Unsupported},
-		"does not say what format":      {"text", "", fault.Unsupported},
+		"does not contain the format":   {"text", "", fault.Unsupported},
 		"makes the chain a loop":        {"it's a disk", "qcow2", fault.Corrupt},
 		"makes the chain a loop, or":    {"./x/../it's a disk", "qcow2", fault.Corrupt},
 		"no such file":                  {"none", "raw", fault.NotFound},

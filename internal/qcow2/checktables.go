@@ -8,17 +8,17 @@ import (
 	"github.com/decamp/decamp/internal/disk/bitmap"
 )
 
-// Tables are what the tables of a finished image say, as they were read back.
+// Tables are the tables of a finished image as they were read back and checked.
 type Tables struct {
 	layout
 	used *bitmap.Bitmap // clusters of the disk that the L2 tables map
 }
 
-// At returns where in the file the byte at off of the disk is kept, or held false: nowhere,
-// it reads as zero.
+// At returns the offset in the file of the byte at off of the disk. held is false if the byte has no
+// position and reads as zero.
 func (t *Tables) At(off int64) (at int64, held bool) { return t.data.Off + off, t.used.Has(off) }
 
-// At returns where in the file the byte at off of the disk is kept. Every one has a place.
+// At returns the offset in the file of the byte at off of the disk. held is always true.
 func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + off, true }
 
 // CheckTables reads header, refcounts, L1 and L2 of an unchanged image that Finish wrote for a disk of
@@ -29,7 +29,7 @@ func (u *Unfinished) At(off int64) (at int64, held bool) { return u.data.Off + o
 // The code that reads images determines the mapping; the code that writes them provides the expected
 // bytes.
 func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
-	im, err := s.asWritten(size)
+	im, err := s.expectedImage(size)
 	c := &tableCheck{m: s.mapping, im: im}
 	if err == nil {
 		err = c.checkL2(ctx)
@@ -46,37 +46,38 @@ func (s *Source) CheckTables(ctx context.Context, size int64) (*Tables, error) {
 	return &Tables{im.layout, im.used}, nil
 }
 
-// tableCheck compares the tables of a finished image with those that im, an Image of the same
-// layout, would write. It belongs to one call of CheckTables.
+// A tableCheck compares the tables of a finished image with those that im, an Image of the same layout,
+// would write. It belongs to one call of CheckTables.
 type tableCheck struct {
-	m  *mapping
-	im *Image // without a file; its used clusters are those found so far
+	m  *mapping // mapping as the reader parsed it
+	im *Image   // without a file; its used clusters are those found so far
 }
 
-// asWritten returns an Image of the same layout without a cluster in use, and without a file.
-func (s *Source) asWritten(size int64) (*Image, error) {
+// expectedImage returns an Image of the same layout without clusters in use and without a file. A
+// header that Finish would not write for a disk of size bytes is fault.Corrupt.
+func (s *Source) expectedImage(size int64) (*Image, error) {
 	l, err := finishedLayout(s.header)
 	if err != nil {
 		return nil, err
 	}
-	if l.size != size || *s.header != *l.header() || s.file.Size() != l.end() {
+	if l.size != size || *s.header != *l.newHeader() || s.file.Size() != l.end() {
 		return nil, s.path.corrupt("its header is not the one that was written")
 	}
 	return newImage(l, nil), nil
 }
 
-// checkL2 notes which clusters are mapped, and compares the tables by which they are.
+// checkL2 records which clusters are mapped, and compares each L2 table with the expected one.
 func (c *tableCheck) checkL2(ctx context.Context) error {
-	for i := range c.im.tables() {
-		if err := c.takeMapped(ctx, c.im.mapped(i)); err != nil {
+	for i := range c.im.tableCount() {
+		if err := c.recordMapped(ctx, c.im.tableRange(i)); err != nil {
 			return err
 		}
-		err := c.im.oneL2(i, func(b block) error {
-			found, err := c.m.slice(ctx, b.off, i) // the slice is cached from the previous read
+		err := c.im.emitL2(i, func(b block) error {
+			found, err := c.m.l2Slice(ctx, b.off, i) // the slice is cached from the previous read
 			if err != nil {
 				return err
 			}
-			return c.m.path.compare(b, found)
+			return c.m.path.compareBlock(b, found)
 		})
 		if err != nil {
 			return err
@@ -85,9 +86,9 @@ func (c *tableCheck) checkL2(ctx context.Context) error {
 	return nil
 }
 
-// takeMapped notes which clusters of r, all of one table, are mapped. They must lie where they
-// were written.
-func (c *tableCheck) takeMapped(ctx context.Context, r disk.Range) error {
+// recordMapped records which clusters of r are mapped; one table must map all of r. A mapping to
+// another offset than that of the layout is fault.Corrupt.
+func (c *tableCheck) recordMapped(ctx context.Context, r disk.Range) error {
 	if c.m.emptyUntil(r.Off) > r.Off {
 		return nil // no table
 	}
@@ -106,26 +107,27 @@ func (c *tableCheck) takeMapped(ctx context.Context, r disk.Range) error {
 	return nil
 }
 
-// compareFirst compares the first cluster: the header, and zeros.
+// compareFirst compares the first cluster, which contains the header and zeros.
 func (c *tableCheck) compareFirst(ctx context.Context) error {
 	first := make([]byte, clusterSize)
-	copy(first, c.im.header().encode())
+	copy(first, c.im.newHeader().encode())
 	return c.compareBlock(ctx, block{0, "header", first})
 }
 
+// compareBlock reads the block from the file and compares it.
 func (c *tableCheck) compareBlock(ctx context.Context, b block) error {
 	found := make([]byte, len(b.data))
 	if err := c.m.file.ReadAt(ctx, found, b.off); err != nil {
 		return err
 	}
-	return c.m.path.compare(b, found)
+	return c.m.path.compareBlock(b, found)
 }
 
-// compare returns the first difference between found and the written bytes.
-func (p filePath) compare(b block, found []byte) error {
+// compareBlock returns fault.Corrupt with the first byte of found that differs from b.
+func (p filePath) compareBlock(b block, found []byte) error {
 	for i := range b.data {
 		if found[i] != b.data[i] {
-			return p.corrupt("the %s at %#x has %#02x at byte %d, %#02x was written", b.what, b.off, found[i], i, b.data[i])
+			return p.corrupt("the %s at %#x has %#02x at byte %d, %#02x was written", b.name, b.off, found[i], i, b.data[i])
 		}
 	}
 	return nil

@@ -97,7 +97,7 @@ func TestCheckTables(t *testing.T) {
 			}
 		}
 		most := im.l2.Off + im.l1.Len + rawfile.Align // of it the L1 twice: to find the L2, and to compare
-		for i := range im.tables() {
+		for i := range im.tableCount() {
 			if im.tableUsed(i) {
 				most += clusterSize
 			}
@@ -146,7 +146,7 @@ func TestRottenTablesAreFound(t *testing.T) {
 		}
 		return nil
 	}
-	first := append(im.header().encode(), make([]byte, clusterSize-headerV3)...)
+	first := append(im.newHeader().encode(), make([]byte, clusterSize-headerV3)...)
 	for i := range int64(headerV3) {
 		flip(i, first[i])
 	}

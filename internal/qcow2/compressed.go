@@ -12,17 +12,20 @@ import (
 	"github.com/decamp/decamp/internal/inflate"
 )
 
-// zstdWindow is the largest window of a zstd frame that is accepted, in bytes: what every
-// decoder must have, and four times the largest cluster.
+// zstdWindow is the largest accepted window of a zstd frame, in bytes. RFC 8878 recommends that
+// decoders support 8 MiB. It is four times the largest cluster.
 const zstdWindow = 8 << 20
 
-// inflater is what one call that reads compressed clusters takes. There are never more
-// than such calls.
+// An inflater is the state of one call that reads compressed clusters. It is not safe for concurrent
+// use.
 type inflater struct {
 	in, out []byte
-	inflate func(p, in []byte) (n int, err error) // fills p, a cluster, from in or a part of it
+	// fills p, a cluster, from the compressed data at the beginning of in, and returns the number of bytes
+	// that it filled
+	inflate func(p, in []byte) (n int, err error)
 }
 
+// newFlate returns an *inflater for raw deflate data. It ignores bytes after the cluster.
 func newFlate() any {
 	var d inflate.Decoder
 	return &inflater{inflate: func(p, in []byte) (int, error) {
@@ -37,6 +40,7 @@ func newFlate() any {
 	}}
 }
 
+// newZstd returns an *inflater for zstd frames.
 func newZstd() any {
 	// With these options it fails for no reason but theirs, and starts no goroutine.
 	r, broken := kzstd.NewReader(nil, kzstd.WithDecoderConcurrency(1), kzstd.WithDecoderLowmem(true),
@@ -52,23 +56,23 @@ func newZstd() any {
 	}}
 }
 
-// readCompressed fills p from a run of compressed clusters.
+// readCompressed fills p from a run of compressed clusters, which it reads from the file at once.
 func (s *Source) readCompressed(ctx context.Context, p []byte, r run) error {
 	if !s.isWhole(r.Range) {
 		return s.readPart(ctx, p, r)
 	}
-	z := s.shared.inflater(s.compression)
+	z := s.shared.getInflater(s.compression)
 	defer s.shared.putInflater(s.compression, z)
-	z.in = grow(z.in, r.size)
+	z.in = resizeBuffer(z.in, r.size)
 	if err := s.file.ReadAt(ctx, z.in, r.entry.off); err != nil {
 		return err
 	}
-	for off := r.Range.Off; off < r.End(); off += s.cluster() {
+	for off := r.Range.Off; off < r.End(); off += s.clusterBytes() {
 		e, err := s.mapping.lookup(ctx, off)
 		if err != nil {
 			return err
 		}
-		n := min(s.cluster(), r.End()-off)
+		n := min(s.clusterBytes(), r.End()-off)
 		if err := s.inflateOne(z, p[:n], r.entry, e); err != nil {
 			return err
 		}
@@ -77,15 +81,16 @@ func (s *Source) readCompressed(ctx context.Context, p []byte, r run) error {
 	return nil
 }
 
-// inflateOne fills p from the beginning of cluster e, one of the run that z.in holds.
+// inflateOne fills p from the beginning of cluster e. z.in contains the compressed data of the run all,
+// which includes e.
 func (s *Source) inflateOne(z *inflater, p []byte, all, e entry) error {
 	skip := e.off - all.off
 	if e.kind != compressed || skip < 0 || skip+e.size > int64(len(z.in)) {
 		return s.path.corrupt("compressed cluster at %#x moved while it was read", e.off)
 	}
 	out := p
-	if int64(len(p)) < s.cluster() { // the disk's last
-		z.out = grow(z.out, s.cluster())
+	if int64(len(p)) < s.clusterBytes() { // the disk's last
+		z.out = resizeBuffer(z.out, s.clusterBytes())
 		out = z.out
 	}
 	if n, err := z.inflate(out, z.in[skip:skip+e.size]); err != nil {
@@ -97,26 +102,27 @@ func (s *Source) inflateOne(z *inflater, p []byte, all, e entry) error {
 	return nil
 }
 
-// readPart fills p from a part of one compressed cluster, and keeps the rest of it for
-// who reads on.
+// readPart fills p from a part of one compressed cluster. It caches the decompressed cluster for the
+// next read.
 func (s *Source) readPart(ctx context.Context, p []byte, r run) error {
 	key := clusterKey{s, r.entry.off}
 	whole := s.shared.clusters.get(key)
 	if whole == nil {
-		whole = make([]byte, s.cluster())
-		start := r.Range.Off &^ (s.cluster() - 1)
-		one := run{disk.Range{Off: start, Len: min(s.cluster(), s.size-start)}, r.entry}
+		whole = make([]byte, s.clusterBytes())
+		start := r.Range.Off &^ (s.clusterBytes() - 1)
+		one := run{disk.Range{Off: start, Len: min(s.clusterBytes(), s.size-start)}, r.entry}
 		if err := s.readCompressed(ctx, whole[:one.Len], one); err != nil {
 			return err
 		}
 		s.shared.clusters.put(key, whole)
 	}
-	copy(p, whole[r.Range.Off&(s.cluster()-1):])
+	copy(p, whole[r.Range.Off&(s.clusterBytes()-1):])
 	return nil
 }
 
-// grow returns a slice of n bytes, b's memory if that suffices.
-func grow(b []byte, n int64) []byte {
+// resizeBuffer returns a slice of n bytes, with the memory of b if that is large enough. The content is
+// undefined.
+func resizeBuffer(b []byte, n int64) []byte {
 	if int64(cap(b)) < n {
 		return make([]byte, n)
 	}

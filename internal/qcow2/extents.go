@@ -10,14 +10,14 @@ import (
 // Extents describes r by its allocation, and allocated parts by the file's holes: an image with
 // preallocated tables has a cluster for each byte, and data in few of them.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out extents
 	for off := r.Off; off < r.End(); {
-		run, err := s.run(ctx, disk.Range{Off: off, Len: r.End() - off})
+		run, err := s.firstRun(ctx, disk.Range{Off: off, Len: r.End() - off})
 		if err == nil {
-			err = s.describe(ctx, &out, run)
+			err = s.addRun(ctx, &out, run)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("describe qcow2 image %s at %d of the disk: %w", s.path, off, err)
@@ -30,12 +30,12 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 // Own returns the ordered ranges of r that the image itself describes, as data or as zeros. The rest of
 // the disk is in the backing files.
 func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out []disk.Range
 	for off := r.Off; off < r.End(); {
-		run, err := s.run(ctx, disk.Range{Off: off, Len: r.End() - off})
+		run, err := s.firstRun(ctx, disk.Range{Off: off, Len: r.End() - off})
 		if err != nil {
 			return nil, fmt.Errorf("describe qcow2 image %s at %d of the disk: %w", s.path, off, err)
 		}
@@ -52,8 +52,9 @@ func (s *Source) Own(ctx context.Context, r disk.Range) ([]disk.Range, error) {
 	return out, nil
 }
 
-// describe adds the extents of a run.
-func (s *Source) describe(ctx context.Context, out *extents, r run) error {
+// addRun adds the extents of run r to out. It requests the holes of plain clusters from the file, and
+// absent ranges from the backing file.
+func (s *Source) addRun(ctx context.Context, out *extents, r run) error {
 	switch r.kind {
 	case standard:
 		at := r.entry.off + r.Range.Off - s.grainOf(r.Range.Off)
@@ -70,9 +71,10 @@ func (s *Source) describe(ctx context.Context, out *extents, r run) error {
 	return nil
 }
 
-// extents are in order; neighbours differ.
+// An extents is a list of extents in ascending order. Neighbours have different kinds.
 type extents []disk.Extent
 
+// add appends r, which must begin at the end of the last extent.
 func (x *extents) add(r disk.Range, k disk.Kind) {
 	if r.Empty() {
 		return
@@ -84,7 +86,7 @@ func (x *extents) add(r disk.Range, k disk.Kind) {
 	*x = append(*x, disk.Extent{Range: r, Kind: k})
 }
 
-// addPadded adds r, which readPadded reads from at of src.
+// addPadded appends r, whose bytes are at offset at of src. Bytes after the end of src are zeros.
 func (x *extents) addPadded(ctx context.Context, src disk.Source, r disk.Range, at int64) error {
 	have := max(min(r.Len, src.Size()-at), 0)
 	if have > 0 {

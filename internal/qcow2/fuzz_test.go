@@ -109,7 +109,7 @@ func FuzzInflate(f *testing.F) {
 	share := newShared()
 	f.Fuzz(func(t *testing.T, in []byte, kind, bits uint8) {
 		k := compression(kind % 2)
-		z := share.inflater(k)
+		z := share.getInflater(k)
 		defer share.putInflater(k, z)
 		one, two := make([]byte, 512<<(bits%13)), make([]byte, 512<<(bits%13))
 		_, first := z.inflate(one, in)

@@ -28,13 +28,14 @@ func Grow(ctx context.Context, path string, least, size int64) error {
 	return nil
 }
 
+// growFile enlarges the open image in file. It reads the image by a second descriptor.
 func growFile(ctx context.Context, path string, file *rawfile.File, least, size int64) error {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	was, finished, err := growing(ctx, path, src, least, size)
+	was, finished, err := growLayout(ctx, path, src, least, size)
 	if err != nil {
 		return err
 	}
@@ -45,7 +46,7 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 	case was == to && file.Size() == to.end():
 		return nil
 	case file.Size() < was.end() || file.Size() > to.end():
-		return notOurs(path, "it has %d bytes, not %d to %d", file.Size(), was.end(), to.end())
+		return foreignImage(path, "it has %d bytes, not %d to %d", file.Size(), was.end(), to.end())
 	}
 	im := newImage(was, file)
 	if finished {
@@ -56,9 +57,9 @@ func growFile(ctx context.Context, path string, file *rawfile.File, least, size 
 	return im.growTo(ctx, to)
 }
 
-// growing returns the layout of an image that is to grow. One whose Create was killed before
-// it could say its size has none, and no data.
-func growing(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
+// growLayout returns the layout of the image that Grow enlarges. If its Create was killed before it
+// wrote the note, the image has no layout and no data: then was is empty.
+func growLayout(ctx context.Context, path string, src disk.Source, least, size int64) (was layout, finished bool, err error) {
 	first := make([]byte, min(rawfile.Align, src.Size()))
 	if err := src.ReadAt(ctx, first, 0); err != nil {
 		return was, false, err
@@ -68,13 +69,13 @@ func growing(ctx context.Context, path string, src disk.Source, least, size int6
 	}
 	was, finished, err = foundLayout(path, first, 0)
 	if err == nil && (was.size < least || was.size > size) {
-		err = notOurs(path, "its disk has %d bytes, not %d to %d", was.size, least, size)
+		err = foreignImage(path, "its disk has %d bytes, not %d to %d", was.size, least, size)
 	}
 	return was, finished, err
 }
 
-// growTo makes the file one of a larger disk. Tables that an earlier Finish wrote behind the
-// data would be part of it: they go, and before them the header that leads to them.
+// growTo changes the file to layout to. Tables that an earlier Finish wrote after the data would become
+// a part of it. Therefore growTo first replaces the header by the note, and then clears them.
 func (im *Image) growTo(ctx context.Context, to layout) error {
 	if im.size > 0 {
 		if err := im.markUnfinished(ctx); err != nil {

@@ -12,46 +12,47 @@ import (
 const (
 	magic = 0x514649fb // "QFI\xfb"
 
-	headerV2 = 72
-	headerV3 = 104
+	headerV2 = 72  // length of the version 2 header in bytes
+	headerV3 = 104 // minimum length of the version 3 header in bytes
 
-	minClusterBits  = 9
-	maxClusterBits  = 21
-	minExtendedBits = 14       // a cluster has 32 subclusters of at least a sector
-	maxL1           = 32 << 20 // bytes, qemu's limit
-	maxRefTable     = 8 << 20  // bytes, qemu's limit
-	maxBackingName  = 1023     // bytes
+	minClusterBits  = 9        // clusters of 512 bytes
+	maxClusterBits  = 21       // clusters of 2 MiB, qemu's limit
+	minExtendedBits = 14       // smallest cluster with extended L2 entries: 32 subclusters of at least one sector
+	maxL1           = 32 << 20 // largest L1 table in bytes, qemu's limit
+	maxRefTable     = 8 << 20  // largest refcount table in bytes, qemu's limit
+	maxBackingName  = 1023     // largest length of a backing file's name in bytes
 )
 
-// header is what a reader needs to know, and a writer to say.
+// A header has the fields of the header that readers and writers need.
 type header struct {
-	version       uint32
-	length        uint32 // bytes of the header; extensions follow
-	clusterBits   uint32
-	size          int64 // bytes of the disk
-	l1Entries     uint32
-	l1Offset      int64
-	refTable      int64
-	refTableCount uint32 // clusters
-	snapshots     uint32 // internal ones
-	backing       int64  // offset of the backing file's name; 0 without one
-	backingLen    uint32
-	dirty         bool // refcounts are out of date; nothing else is
-	extendedL2    bool // L2 entries have 16 bytes, clusters 32 parts
-	compression   compression
+	version       uint32      // 2 or 3
+	length        uint32      // bytes of the header; extensions follow
+	clusterBits   uint32      // logarithm of the cluster size to base 2
+	size          int64       // bytes of the disk
+	l1Entries     uint32      // number of entries of the L1 table
+	l1Offset      int64       // offset of the L1 table in the file
+	refTable      int64       // offset of the refcount table in the file
+	refTableCount uint32      // length of the refcount table in clusters
+	snapshots     uint32      // number of internal snapshots
+	backing       int64       // offset of the backing file's name; 0 without one
+	backingLen    uint32      // length of the backing file's name in bytes
+	dirty         bool        // refcounts are not up to date; all other data is
+	extendedL2    bool        // L2 entries have 16 bytes, and clusters 32 subclusters
+	compression   compression // algorithm of the compressed clusters
 }
 
-func (h *header) cluster() int64 { return 1 << h.clusterBits }
+// clusterBytes returns the size of a cluster in bytes.
+func (h *header) clusterBytes() int64 { return 1 << h.clusterBits }
 
-// grain returns the bytes that can be allocated on their own.
-func (h *header) grain() int64 {
+// grainBytes returns the size in bytes of the unit of allocation: a cluster or a subcluster.
+func (h *header) grainBytes() int64 {
 	if h.extendedL2 {
-		return h.cluster() / subclusters
+		return h.clusterBytes() / subclusters
 	}
-	return h.cluster()
+	return h.clusterBytes()
 }
 
-// entrySize returns the bytes of an L2 entry.
+// entrySize returns the size of an L2 entry in bytes.
 func (h *header) entrySize() int64 {
 	if h.extendedL2 {
 		return 16
@@ -59,20 +60,20 @@ func (h *header) entrySize() int64 {
 	return 8
 }
 
-// l2Entries returns how many clusters one L2 table maps.
-func (h *header) l2Entries() int64 { return h.cluster() / h.entrySize() }
+// l2Entries returns the number of clusters that one L2 table maps.
+func (h *header) l2Entries() int64 { return h.clusterBytes() / h.entrySize() }
 
-// l1Needed returns how many L1 entries the disk's size takes.
+// l1Needed returns the number of L1 entries that the disk needs. The table may have more.
 func (h *header) l1Needed() int64 {
-	clusters := ceilDiv(h.size, h.cluster())
+	clusters := ceilDiv(h.size, h.clusterBytes())
 	return ceilDiv(clusters, h.l2Entries())
 }
 
 // hasBacking reports whether the image has a backing file. An empty name means none, as in qemu.
 func (h *header) hasBacking() bool { return h.backing != 0 && h.backingLen > 0 }
 
-// encode returns the header of a version 3 image without optional features. What
-// follows it in its cluster is zeros: the end of the list of extensions.
+// encode returns the header of a version 3 image without optional features. The rest of its cluster
+// must be zeros, which end the list of extensions.
 func (h *header) encode() []byte {
 	b := make([]byte, headerV3)
 	be := binary.BigEndian
@@ -89,8 +90,8 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// parseHeader reads a header from the first bytes of the image at p and refuses what this
-// package cannot read.
+// parseHeader parses the header of the image at p. b is the first rawfile.Align bytes of the file, or
+// all of a shorter one. It fails if the header is invalid or this package cannot read the image.
 func parseHeader(p filePath, b []byte) (*header, error) {
 	be := binary.BigEndian
 	if len(b) < headerV2 || be.Uint32(b) != magic {
@@ -118,22 +119,22 @@ func parseHeader(p filePath, b []byte) (*header, error) {
 			return nil, err
 		}
 	}
-	return h, h.check(p)
+	return h, h.checkSizes(p)
 }
 
-// check refuses numbers that cannot be.
-func (h *header) check(p filePath) error {
+// checkSizes fails if the cluster size, the disk size or the L1 table is impossible.
+func (h *header) checkSizes(p filePath) error {
 	switch {
 	case h.clusterBits < minClusterBits || h.clusterBits > maxClusterBits:
 		return p.corrupt("its cluster size is 1<<%d", h.clusterBits)
 	case h.extendedL2 && h.clusterBits < minExtendedBits:
 		return p.corrupt("its cluster size is 1<<%d, too small for subclusters", h.clusterBits)
-	case int64(h.length) > h.cluster():
+	case int64(h.length) > h.clusterBytes():
 		return p.corrupt("its header has %d bytes, more than a cluster", h.length)
-	case h.size < 0 || h.size > math.MaxInt64-h.cluster():
+	case h.size < 0 || h.size > math.MaxInt64-h.clusterBytes():
 		return p.corrupt("its size is %d", uint64(h.size))
 	case h.l1Needed() > maxL1/8:
-		return p.corrupt("its size, %d, is more than clusters of %d can map", h.size, h.cluster())
+		return p.corrupt("its size, %d, is more than clusters of %d can map", h.size, h.clusterBytes())
 	case h.l1Entries > maxL1/8:
 		return p.corrupt("its L1 table has %d entries", h.l1Entries)
 	case int64(h.l1Entries) < h.l1Needed():
@@ -141,14 +142,14 @@ func (h *header) check(p filePath) error {
 	case h.l1Needed() > 0 && !h.isCluster(h.l1Offset):
 		return p.corrupt("its L1 table is at %#x", uint64(h.l1Offset))
 	}
-	return h.checkPlaces(p)
+	return h.checkTables(p)
 }
 
-// checkPlaces refuses a refcount table or a name in places where they cannot be.
-func (h *header) checkPlaces(p filePath) error {
+// checkTables fails if the position of the refcount table or of the backing file's name is impossible.
+func (h *header) checkTables(p filePath) error {
 	table, l1 := h.refTableRange(), h.l1Range()
 	switch {
-	case h.hasBacking() && (h.backing < int64(h.length) || h.backing > h.cluster()-int64(min(h.backingLen, maxBackingName+1)) || h.backingLen > maxBackingName):
+	case h.hasBacking() && (h.backing < int64(h.length) || h.backing > h.clusterBytes()-int64(min(h.backingLen, maxBackingName+1)) || h.backingLen > maxBackingName):
 		return p.corrupt("the name of its backing file has %d bytes at %#x", h.backingLen, uint64(h.backing))
 	case h.refTableCount == 0:
 		return nil // qemu refuses it; nothing is missing to read the disk
@@ -160,26 +161,29 @@ func (h *header) checkPlaces(p filePath) error {
 	return nil
 }
 
-// isCluster reports whether off may be the offset of a cluster other than the header's.
+// isCluster reports whether off is a possible offset of a cluster other than the first.
 func (h *header) isCluster(off int64) bool {
-	return off > 0 && off <= math.MaxInt64-maxL1 && off&(h.cluster()-1) == 0
+	return off > 0 && off <= math.MaxInt64-maxL1 && off&(h.clusterBytes()-1) == 0
 }
 
+// ceilDiv returns n divided by by, rounded up. Neither may be negative.
 func ceilDiv(n, by int64) int64 { return (n + by - 1) / by }
 
-// isWhole reports whether r begins with a whole cluster; the disk's last one may be partial.
+// isWhole reports whether r begins with a whole cluster. The last cluster of the disk counts as whole
+// if r contains all of its bytes on the disk.
 func (h *header) isWhole(r disk.Range) bool {
-	return r.Off&(h.cluster()-1) == 0 && r.Len >= min(h.cluster(), h.size-r.Off)
+	return r.Off&(h.clusterBytes()-1) == 0 && r.Len >= min(h.clusterBytes(), h.size-r.Off)
 }
 
-// grainOf returns where the grain that off is in begins.
-func (h *header) grainOf(off int64) int64 { return off &^ (h.grain() - 1) }
+// grainOf returns the offset of the grain that contains off.
+func (h *header) grainOf(off int64) int64 { return off &^ (h.grainBytes() - 1) }
 
-// l1Range returns where the L1 table is, in bytes of the file.
+// l1Range returns the range of the L1 table in the file, in whole clusters.
 func (h *header) l1Range() disk.Range {
-	return disk.Range{Off: h.l1Offset, Len: ceilDiv(int64(h.l1Entries)*8, h.cluster()) * h.cluster()}
+	return disk.Range{Off: h.l1Offset, Len: ceilDiv(int64(h.l1Entries)*8, h.clusterBytes()) * h.clusterBytes()}
 }
 
+// refTableRange returns the range of the refcount table in the file.
 func (h *header) refTableRange() disk.Range {
 	return disk.Range{Off: h.refTable, Len: int64(h.refTableCount) << h.clusterBits}
 }

@@ -23,8 +23,8 @@ type Options struct {
 // Image is a qcow2 image that is being written. It is a disk.Target.
 type Image struct {
 	layout
-	file *rawfile.File
-	used *bitmap.Bitmap // clusters of the disk that may hold data
+	file *rawfile.File  // raw file with the layout's regions
+	used *bitmap.Bitmap // clusters of the disk that may contain data; Finish writes tables for them
 }
 
 // Create makes a new image for a disk of size bytes that reads as zeros. It fails with
@@ -45,11 +45,12 @@ func Create(path string, size int64, o Options) (*Image, error) {
 	return im, nil
 }
 
+// newImage returns an Image without clusters in use.
 func newImage(l layout, file *rawfile.File) *Image {
 	return &Image{layout: l, file: file, used: bitmap.New(l.data.Len, clusterSize)}
 }
 
-// markUnfinished puts the note where a header would be, for good.
+// markUnfinished replaces the header by the note, durably.
 func (im *Image) markUnfinished(ctx context.Context) error {
 	if err := im.file.WriteAt(ctx, encodeNote(im.layout), 0); err != nil {
 		return err
@@ -63,7 +64,7 @@ func (im *Image) Size() int64 { return im.size }
 // Mode returns how the file is written.
 func (im *Image) Mode() rawfile.Mode { return im.file.Mode() }
 
-// Hints are the file's.
+// Hints returns the hints of the file.
 func (im *Image) Hints() disk.Hints { return im.file.Hints() }
 
 // WriteAt writes all of p at off.
@@ -110,7 +111,7 @@ func (im *Image) Finish(ctx context.Context) error {
 		return err
 	}
 	first := make([]byte, rawfile.Align)
-	copy(first, im.header().encode())
+	copy(first, im.newHeader().encode())
 	if err := im.file.WriteAt(ctx, first, 0); err != nil {
 		return err
 	}

@@ -9,25 +9,26 @@ import (
 
 // Layer describes one file of a disk.
 type Layer struct {
-	Path   string
+	Path   string // path of the file, as the caller or the image above it names it
 	Format string // "qcow2" or "raw"
 	Size   int64  // size of its disk, in bytes
 
 	// Of qcow2 alone.
 	Version     int
 	ClusterSize int64  // bytes
-	Compression string // "zlib" or "zstd": what compressed clusters, if there are any, have
-	ExtendedL2  bool
-	Snapshots   int  // internal ones, which are not read
-	Dirty       bool // not closed cleanly, or in use
+	Compression string // algorithm of compressed clusters, if there are any: "zlib" or "zstd"
+	ExtendedL2  bool   // clusters have 32 subclusters
+	Snapshots   int    // number of internal snapshots, which are not read
+	Dirty       bool   // the image was not closed cleanly, or is in use
 
-	file disk.Source
+	file disk.Source // open file, for its Medium
 }
 
-func (s *Source) layer() Layer {
+// describeLayer returns the description of s without its file.
+func (s *Source) describeLayer() Layer {
 	return Layer{
 		Path: string(s.path), Format: "qcow2", Size: s.size,
-		Version: int(s.version), ClusterSize: s.cluster(), Compression: s.compression.String(),
+		Version: int(s.version), ClusterSize: s.clusterBytes(), Compression: s.compression.String(),
 		ExtendedL2: s.extendedL2, Snapshots: int(s.snapshots), Dirty: s.dirty,
 	}
 }
@@ -35,7 +36,7 @@ func (s *Source) layer() Layer {
 // Layers describes the files of the disk, the image itself first.
 func (s *Source) Layers() []Layer { return append([]Layer(nil), s.layers...) }
 
-// Warnings returns sentences for the reader of the disk.
+// Warnings returns warnings for the user, one sentence each.
 func (s *Source) Warnings() []string {
 	var out []string
 	for _, l := range s.layers {
@@ -63,7 +64,8 @@ func (s *Source) Medium() string {
 // media are ordered by their guarantee, weakest first.
 var media = [...]string{rawfile.MediumCache, rawfile.MediumMemory, rawfile.MediumDropped, rawfile.MediumDirect}
 
-// mediumRank returns the index in media; that of the page cache for a file that does not say.
+// mediumRank returns the index of file's medium in media. A file without the method Medium counts as
+// the page cache.
 func mediumRank(file disk.Source) int {
 	if f, ok := file.(interface{ Medium() string }); ok {
 		for i, m := range media {

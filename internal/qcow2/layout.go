@@ -8,46 +8,46 @@ import (
 // What we write: 64 KiB clusters, qemu's default, keep copy-on-write of later snapshots
 // cheap; 16-bit refcounts.
 const (
-	clusterBits = 16
-	clusterSize = 1 << clusterBits
+	clusterBits = 16               // 64 KiB, qemu's default: later snapshots need little copying
+	clusterSize = 1 << clusterBits // size of a cluster in bytes
 
-	entriesPerL2   = clusterSize / 8
-	countsPerBlock = clusterSize / 2
+	entriesPerL2   = clusterSize / 8 // number of clusters that an L2 table maps; entries have 8 bytes
+	countsPerBlock = clusterSize / 2 // number of clusters that a refcount block counts; refcounts have 16 bits
 
-	// dataAlign keeps the disk's alignment in the file: 1 MiB suits RAID stripes, thin
-	// pools and partitions.
+	// alignment of the data in the file. 1 MiB suits RAID stripes, thin pools and partitions.
 	dataAlign = 1 << 20
 )
 
-// layout has the positions of all parts of a file for a disk of size bytes. Regions are byte ranges of
-// the file, made of whole clusters.
+// A layout has the positions of all parts of the file for a disk of size bytes. Regions are ranges of
+// the file and consist of whole clusters.
 type layout struct {
-	size     int64
-	clusters int64 // clusters of the disk; the last may be partial
+	size     int64 // size of the disk in bytes
+	clusters int64 // number of clusters of the disk; the last may be partial
 
-	refTable  disk.Range
-	refBlocks disk.Range
-	l1        disk.Range
-	l2        disk.Range
-	data      disk.Range
+	refTable  disk.Range // refcount table
+	refBlocks disk.Range // refcount blocks
+	l1        disk.Range // L1 table
+	l2        disk.Range // L2 tables for the whole disk
+	data      disk.Range // the disk; its byte n is at data.Off + n
 }
 
-// newLayout lays out a file: the tables, then the data.
+// newLayout returns the layout of a new file: tables, then data. A disk of more than 2 PiB is
+// fault.Unsupported.
 func newLayout(size int64) (layout, error) {
 	l := layout{size: size, clusters: ceilDiv(size, clusterSize)}
-	if size <= 0 || l.mapping() > maxL1/8 {
+	if size <= 0 || l.tablesNeeded() > maxL1/8 {
 		return layout{}, fault.New(fault.Unsupported, "qcow2 image of %d bytes", size).
 			WithHint("use a raw image: a qcow2 image holds up to 2 PiB")
 	}
-	l.fit(func(blocks int64) {
-		end := ceilDiv(l.place(clusterSize, blocks), dataAlign) * dataAlign
+	l.fitRefBlocks(func(blocks int64) {
+		end := ceilDiv(l.placeTables(clusterSize, blocks), dataAlign) * dataAlign
 		l.data = disk.Range{Off: end, Len: l.clusters * clusterSize}
 	})
 	return l, nil
 }
 
-// layoutAt lays out a file whose data begins at data; 0 is where newLayout puts it. That of a disk which was smaller once
-// has no room before it for larger tables: they come after it.
+// layoutAt returns the layout of a file whose data begins at offset data; 0 is the offset of newLayout.
+// If the disk was smaller once, larger tables have no space before the data and follow it.
 func layoutAt(size, data int64) (layout, error) {
 	l, err := newLayout(size)
 	if err != nil || data == 0 || data == l.data.Off {
@@ -57,13 +57,13 @@ func layoutAt(size, data int64) (layout, error) {
 		return layout{}, fault.New(fault.Corrupt, "qcow2 image of %d bytes with its data at %#x", size, data)
 	}
 	l.data.Off = data
-	l.fit(func(blocks int64) { l.place(l.data.End(), blocks) })
+	l.fitRefBlocks(func(blocks int64) { l.placeTables(l.data.End(), blocks) })
 	return l, nil
 }
 
-// fit calls place with a number of refcount blocks. They count their own clusters too, so it
-// is found by trying until it suffices.
-func (l *layout) fit(place func(blocks int64)) {
+// fitRefBlocks calls place with increasing numbers of refcount blocks until they count all clusters of
+// the file, including their own.
+func (l *layout) fitRefBlocks(place func(blocks int64)) {
 	for blocks := int64(1); ; {
 		place(blocks)
 		need := ceilDiv(l.end(), countsPerBlock*clusterSize)
@@ -74,8 +74,8 @@ func (l *layout) fit(place func(blocks int64)) {
 	}
 }
 
-// place puts the tables one after the other from off on, and returns where they end.
-func (l *layout) place(off, blocks int64) (end int64) {
+// placeTables places the tables one after the other from off, and returns the offset at which they end.
+func (l *layout) placeTables(off, blocks int64) (end int64) {
 	region := func(bytes int64) disk.Range {
 		r := disk.Range{Off: off, Len: ceilDiv(bytes, clusterSize) * clusterSize}
 		off = r.End()
@@ -83,47 +83,47 @@ func (l *layout) place(off, blocks int64) (end int64) {
 	}
 	l.refTable = region(blocks * 8)
 	l.refBlocks = region(blocks * clusterSize)
-	l.l1 = region(l.mapping() * 8)
-	l.l2 = region(l.mapping() * clusterSize)
+	l.l1 = region(l.tablesNeeded() * 8)
+	l.l2 = region(l.tablesNeeded() * clusterSize)
 	return off
 }
 
-// mapping returns how many L2 tables it takes to map the disk.
-func (l *layout) mapping() int64 { return ceilDiv(l.clusters, entriesPerL2) }
+// tablesNeeded returns the number of L2 tables that map the disk.
+func (l *layout) tablesNeeded() int64 { return ceilDiv(l.clusters, entriesPerL2) }
 
-// end returns the length of the file.
+// end returns the length of the file in bytes.
 func (l *layout) end() int64 { return max(l.data.End(), l.l2.End()) }
 
-// header returns the header of a file with this layout.
-func (l *layout) header() *header {
+// newHeader returns the header of a file with this layout.
+func (l *layout) newHeader() *header {
 	return &header{
 		version:       3,
 		length:        headerV3,
 		clusterBits:   clusterBits,
 		size:          l.size,
-		l1Entries:     uint32(l.tables()),
+		l1Entries:     uint32(l.tableCount()),
 		l1Offset:      l.l1.Off,
 		refTable:      l.refTable.Off,
 		refTableCount: uint32(l.refTable.Len / clusterSize),
 	}
 }
 
-// tables returns how many L2 tables there are.
-func (l *layout) tables() int64 { return l.l2.Len / clusterSize }
+// tableCount returns the number of L2 tables in the layout.
+func (l *layout) tableCount() int64 { return l.l2.Len / clusterSize }
 
-// mapped returns the bytes of the disk that table i maps, whole clusters.
-func (l *layout) mapped(i int64) disk.Range {
+// tableRange returns the range of the disk that table i maps, in whole clusters.
+func (l *layout) tableRange(i int64) disk.Range {
 	const span = entriesPerL2 * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.data.Len-i*span)}
 }
 
-// counted returns the bytes of the file that refcount block i counts.
-func (l *layout) counted(i int64) disk.Range {
+// blockRange returns the range of the file that refcount block i counts.
+func (l *layout) blockRange(i int64) disk.Range {
 	const span = countsPerBlock * clusterSize
 	return disk.Range{Off: i * span, Len: min(span, l.end()-i*span)}
 }
 
-// inFile returns where r of the disk lies in the file.
+// inFile returns the range of the file that contains r of the disk.
 func (l *layout) inFile(r disk.Range) disk.Range {
 	return disk.Range{Off: l.data.Off + r.Off, Len: r.Len}
 }

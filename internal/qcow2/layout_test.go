@@ -27,10 +27,10 @@ func TestLayoutHasRoomForEverything(t *testing.T) {
 		if blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks {
 			t.Errorf("%d: %d refcount blocks in a table of %v do not count %d bytes", size, blocks, l.refTable, end)
 		}
-		if l.data.Len < size || l.tables()*entriesPerL2 < l.clusters || l.l1.Len/8 < l.tables() {
+		if l.data.Len < size || l.tableCount()*entriesPerL2 < l.clusters || l.l1.Len/8 < l.tableCount() {
 			t.Errorf("%d: tables too small: %+v", size, l)
 		}
-		if l.counted(blocks-1).Empty() || l.mapped(l.tables()-1).Empty() {
+		if l.blockRange(blocks-1).Empty() || l.tableRange(l.tableCount()-1).Empty() {
 			t.Errorf("%d: the last table is for nothing", size)
 		}
 	}
@@ -88,10 +88,10 @@ func TestLayoutOfAGrownDisk(t *testing.T) {
 			end = r.End()
 		}
 		blocks := l.refBlocks.Len / clusterSize
-		if l.data.Off != data || l.end() != end || blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks || l.tables()*entriesPerL2 < l.clusters {
+		if l.data.Off != data || l.end() != end || blocks*countsPerBlock*clusterSize < end || l.refTable.Len/8 < blocks || l.tableCount()*entriesPerL2 < l.clusters {
 			t.Errorf("%d to %d: tables too small, or in the wrong place: %+v", c.from, c.to, l)
 		}
-		if found, err := finishedLayout(l.header()); err != nil || found != l {
+		if found, err := finishedLayout(l.newHeader()); err != nil || found != l {
 			t.Errorf("%d to %d: found by its header as %+v, %v", c.from, c.to, found, err)
 		}
 	}

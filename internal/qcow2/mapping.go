@@ -10,43 +10,45 @@ import (
 )
 
 const (
-	// cacheBytes bounds the slices of L2 tables that one image keeps in memory,
-	// chainCacheBytes those of all images of a chain.
+	// largest size of the cached slices of L2 tables of one image, in bytes
 	cacheBytes      = 4 << 20
-	chainCacheBytes = 16 << 20
+	chainCacheBytes = 16 << 20 // largest size of the cached slices of all images of a chain, in bytes
 
-	// maxSlice is the maximum part of a table that is read at once: all of it with clusters of 64 KiB,
-	// 1/32 of it with 2 MiB, whose tables map 512 GiB each.
+	// largest part of a table that one read fetches, in bytes. It is a whole table for clusters of 64 KiB,
+	// and 1/32 of a table for clusters of 2 MiB, whose tables map 512 GiB each.
 	maxSlice = 64 << 10
 )
 
-// cacheSlot holds one slice of an L2 table. Readers that need two slices of one slot at the
-// same time read them twice, never wrong.
-type cacheSlot = atomic.Pointer[l2Slice]
+// A cacheSlot holds one slice of an L2 table; nil if it is empty. Two readers that need different
+// slices of one slot read them twice, but never a wrong one.
+type cacheSlot = atomic.Pointer[cachedSlice]
 
-type l2Slice struct {
-	at   int64 // offset in the file
-	data []byte
+// A cachedSlice is a slice of an L2 table. It does not change.
+type cachedSlice struct {
+	at   int64  // offset in the file
+	data []byte // entries in the format of the file
 }
 
-// sliceSize returns the bytes of a slice.
-func (h *header) sliceSize() int64 { return min(h.cluster(), maxSlice) }
+// sliceSize returns the size of a slice in bytes.
+func (h *header) sliceSize() int64 { return min(h.clusterBytes(), maxSlice) }
 
+// newCache returns empty slots for cacheBytes bytes of slices.
 func (h *header) newCache() []cacheSlot { return make([]cacheSlot, cacheBytes/h.sliceSize()) }
 
-// mapping knows where in the file each cluster of the disk is: it reads the L1 table when the
-// image is opened, and L2 tables when they are asked for. It may be used concurrently: the L1
-// table does not change, and each slot of the cache is replaced atomically.
+// A mapping locates the clusters of the disk in the file. It reads the L1 table when the image is
+// opened, and parts of L2 tables when they are needed. It is safe for concurrent use: the L1 table does
+// not change, and the slots of the cache are atomic.
 type mapping struct {
 	*header
-	path   filePath
-	file   disk.Source
-	l1     []int64 // offset of each L2 table; 0 without one
-	tables []int64 // the same without zeros, sorted
-	cache  []cacheSlot
+	path   filePath    // path for errors
+	file   disk.Source // content of the image file
+	l1     []int64     // offset of each L2 table; 0 without one
+	tables []int64     // the same without zeros, sorted
+	cache  []cacheSlot // slots by slice number modulo their count
 }
 
-// readL1 reads as much of the L1 table as the disk needs.
+// readL1 reads the part of the L1 table that the disk needs, and checks it. share limits the size of
+// all L1 tables of a chain.
 func (m *mapping) readL1(ctx context.Context, share *shared) error {
 	n := m.l1Needed()
 	if n == 0 {
@@ -55,7 +57,7 @@ func (m *mapping) readL1(ctx context.Context, share *shared) error {
 	if m.l1Offset > m.file.Size()-n*8 {
 		return m.path.corrupt("its L1 table at %#x lies outside the file of %d bytes", m.l1Offset, m.file.Size())
 	}
-	if err := share.takeL1(m.path, n*8); err != nil {
+	if err := share.countL1(m.path, n*8); err != nil {
 		return err
 	}
 	m.l1 = make([]int64, n)
@@ -72,12 +74,13 @@ func (m *mapping) readL1(ctx context.Context, share *shared) error {
 	return m.indexTables()
 }
 
-// parseL1 parses the entries in b, of which the first is entry i.
+// parseL1 parses the L1 entries in b; the first is entry i. An L2 table outside the file is
+// fault.Corrupt.
 func (m *mapping) parseL1(b []byte, i int64) error {
 	for ; len(b) > 0; b, i = b[8:], i+1 {
 		e := binary.BigEndian.Uint64(b)
 		off := int64(e & offsetMask)
-		if e&reservedL1 != 0 || off != 0 && (!m.isCluster(off) || off > m.file.Size()-m.cluster()) {
+		if e&reservedL1 != 0 || off != 0 && (!m.isCluster(off) || off > m.file.Size()-m.clusterBytes()) {
 			return m.path.corrupt("L1 entry %d is %#x", i, e)
 		}
 		m.l1[i] = off
@@ -85,8 +88,8 @@ func (m *mapping) parseL1(b []byte, i int64) error {
 	return nil
 }
 
-// indexTables makes the sorted list of L2 tables and refuses one that is used twice or
-// lies in another table: no tool makes that, and its disk would be read for ever.
+// indexTables builds the sorted list of L2 tables. A table that is used twice or overlaps another table
+// is fault.Corrupt: no tool writes that, and reading the disk could take for ever.
 func (m *mapping) indexTables() error {
 	for _, off := range m.l1 {
 		if off != 0 {
@@ -102,25 +105,26 @@ func (m *mapping) indexTables() error {
 	return nil
 }
 
-// inTable reports whether the cluster of the file that off is in holds a table, and so
-// none of the disk's bytes.
+// inTable reports whether the cluster of the file that contains off is a table.
 func (m *mapping) inTable(off int64) bool {
-	_, found := slices.BinarySearch(m.tables, off&^(m.cluster()-1))
+	_, found := slices.BinarySearch(m.tables, off&^(m.clusterBytes()-1))
 	return found || m.inFixedTable(off)
 }
 
+// inFixedTable reports whether off is in the L1 table or the refcount table.
 func (m *mapping) inFixedTable(off int64) bool {
 	at := disk.Range{Off: off, Len: 1}
 	return !at.Intersect(m.l1Range()).Empty() || !at.Intersect(m.refTableRange()).Empty()
 }
 
-// shrinkCache leaves the image its share of a chain of n files: one slice at least.
+// shrinkCache reduces the cache to the share of one image in a chain of n files, but at least one
+// slice. It must be called before the image is read.
 func (m *mapping) shrinkCache(n int) {
 	share := max(chainCacheBytes/int64(n)/m.sliceSize(), 1)
 	m.cache = m.cache[:min(int64(len(m.cache)), share)]
 }
 
-// lookup returns the entry of the grain that off of the disk is in.
+// lookup returns the entry of the grain that contains off of the disk.
 func (m *mapping) lookup(ctx context.Context, off int64) (entry, error) {
 	cluster := off >> m.clusterBits
 	table := m.l1[cluster/m.l2Entries()]
@@ -128,21 +132,21 @@ func (m *mapping) lookup(ctx context.Context, off int64) (entry, error) {
 		return entry{}, nil
 	}
 	at := table + cluster%m.l2Entries()*m.entrySize()
-	slice, err := m.slice(ctx, at&^(m.sliceSize()-1), cluster*m.entrySize()/m.sliceSize())
+	slice, err := m.l2Slice(ctx, at&^(m.sliceSize()-1), cluster*m.entrySize()/m.sliceSize())
 	if err != nil {
 		return entry{}, err
 	}
 	word := slice[at&(m.sliceSize()-1):]
 	e := binary.BigEndian.Uint64(word)
 	if m.extendedL2 {
-		sub := int(off & (m.cluster() - 1) / m.grain())
+		sub := int(off & (m.clusterBytes() - 1) / m.grainBytes())
 		return m.parseExtended(e, binary.BigEndian.Uint64(word[8:]), cluster, sub)
 	}
 	return m.parseEntry(e, cluster)
 }
 
-// emptyUntil returns the end of the L2 tables that do not exist from off on; off if the
-// one there does.
+// emptyUntil returns the first offset from off on whose L2 table exists, or the end of the L1 table.
+// The result is off if its own table exists.
 func (m *mapping) emptyUntil(off int64) int64 {
 	span := m.l2Entries() << m.clusterBits
 	for i := off / span; i < int64(len(m.l1)) && m.l1[i] == 0; i++ {
@@ -151,14 +155,14 @@ func (m *mapping) emptyUntil(off int64) int64 {
 	return off
 }
 
-// slice returns the slice of an L2 table that is at that offset of the file and has that
-// number among all slices of the disk.
-func (m *mapping) slice(ctx context.Context, at, number int64) ([]byte, error) {
+// l2Slice returns the slice of an L2 table at an offset of the file. number is its index among all
+// slices of the disk and selects the slot. The result must not be changed.
+func (m *mapping) l2Slice(ctx context.Context, at, number int64) ([]byte, error) {
 	slot := &m.cache[number%int64(len(m.cache))]
 	if c := slot.Load(); c != nil && c.at == at {
 		return c.data, nil
 	}
-	c := &l2Slice{at: at, data: make([]byte, m.sliceSize())}
+	c := &cachedSlice{at: at, data: make([]byte, m.sliceSize())}
 	if err := m.file.ReadAt(ctx, c.data, at); err != nil {
 		return nil, err
 	}
@@ -166,8 +170,8 @@ func (m *mapping) slice(ctx context.Context, at, number int64) ([]byte, error) {
 	return c.data, nil
 }
 
-// emptyAfter returns where e ends, which lies before end: further on if whole tables do
-// not exist.
+// emptyAfter returns the end of the range with entry e. end is the end of its grain. If e is
+// unallocated, the range includes all following L2 tables that do not exist.
 func (m *mapping) emptyAfter(end int64, e entry) int64 {
 	if e.kind == unallocated {
 		return max(end, m.emptyUntil(end))

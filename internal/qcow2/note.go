@@ -7,19 +7,19 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// noteText begins an unfinished file. It is not the magic number of any format, and informs users who
-// open the file.
+// noteText begins an unfinished file. It is no magic number of any format, and informs users who open
+// the file.
 const noteText = "decamp: this qcow2 image is not finished. Resume the run, or delete it.\n\x00"
 
 // A note of version 1 describes a file with the layout of newLayout, one of version 2 a disk that was
 // smaller once: it also contains the start of the data. A file with another layout cannot be resumed.
 const (
-	noteVersion      = 1
-	noteVersionMoved = 2
+	noteVersion      = 1 // the file has the layout of newLayout
+	noteVersionMoved = 2 // the disk was smaller once; the note contains the offset of the data
 )
 
-// encodeNote returns the first block of an unfinished file: text, version, disk size, where
-// the data begins in version 2, and CRC-32C of all that.
+// encodeNote returns the first block of an unfinished file: text, version, disk size, the offset of the
+// data in version 2, and CRC-32C of all of that.
 func encodeNote(l layout) []byte {
 	b := append(make([]byte, 0, rawfile.Align), noteText...)
 	if fresh, err := newLayout(l.size); err == nil && fresh == l {
@@ -34,9 +34,11 @@ func encodeNote(l layout) []byte {
 	return b[:rawfile.Align]
 }
 
+// castagnoli is the table of CRC-32C, the checksum of iSCSI (RFC 3720, section 12.1).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// parseNote returns the layout of an unfinished file.
+// parseNote returns the layout of an unfinished file. b is its first block. ok is false if b is not a
+// valid note.
 func parseNote(b []byte) (l layout, ok bool) {
 	text, rest := len(noteText), 0
 	if len(b) < text+24 || string(b[:text]) != noteText {

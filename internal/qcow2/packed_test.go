@@ -101,7 +101,7 @@ func TestKeptClustersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := make([]byte, 1)
-		for off := int64(1); off < src.Size(); off += max(src.cluster(), 64<<10) {
+		for off := int64(1); off < src.Size(); off += max(src.clusterBytes(), 64<<10) {
 			if err := src.ReadAt(t.Context(), p, off); err != nil {
 				t.Fatal(err)
 			}

@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Open opens an image that Create made, to go on writing it: one that was never
-// finished, or one that was, which becomes unfinished again. A finished image that
-// something else has allocated clusters in since is refused.
+// Open opens an image that Create made to continue writing: an unfinished one, or a finished one, which
+// becomes unfinished. If another program has allocated clusters in a finished image, Open fails with
+// fault.Conflict.
 func Open(path string, o Options) (*Image, error) {
 	var expect layout
 	if o.Size > 0 {
@@ -30,15 +30,16 @@ func Open(path string, o Options) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	im, err := resume(path, file, o.Size)
+	im, err := resumeImage(path, file, o.Size)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return im, nil
 }
 
-// resume finds out which clusters are in use. It holds the lock, by file.
-func resume(path string, file *rawfile.File, want int64) (*Image, error) {
+// resumeImage determines which clusters are in use. file holds the lock of the image. want is the size
+// of the disk, or 0.
+func resumeImage(path string, file *rawfile.File, want int64) (*Image, error) {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 		return nil, err
 	}
 	if l.end() != file.Size() {
-		return nil, notOurs(path, "it has %d bytes, not %d", file.Size(), l.end())
+		return nil, foreignImage(path, "it has %d bytes, not %d", file.Size(), l.end())
 	}
 	im := newImage(l, file)
 	if finished {
@@ -67,7 +68,7 @@ func resume(path string, file *rawfile.File, want int64) (*Image, error) {
 	return im, im.markUnfinished(context.Background())
 }
 
-// hasBytes reports whether path is a file that is not empty.
+// hasBytes reports whether path is a regular file that is not empty.
 func hasBytes(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
@@ -86,19 +87,20 @@ func foundLayout(path string, first []byte, want int64) (l layout, finished bool
 		case want > 0 && disk.AllZero(first):
 			l, err = newLayout(want)
 		default:
-			return l, false, notOurs(path, "it begins neither as finished nor as unfinished")
+			return l, false, foreignImage(path, "it begins neither as finished nor as unfinished")
 		}
 		if err != nil {
 			return l, false, err
 		}
 	}
 	if want > 0 && l.size != want {
-		return l, false, notOurs(path, "its disk has %d bytes, not %d", l.size, want)
+		return l, false, foreignImage(path, "its disk has %d bytes, not %d", l.size, want)
 	}
 	return l, finished, nil
 }
 
-// finishedLayout is that of a file with this header, if we wrote it.
+// finishedLayout returns the layout of a file with header h, if this package wrote the file. For a
+// foreign header the result does not match the file.
 func finishedLayout(h *header) (layout, error) {
 	l, err := newLayout(h.size)
 	if err != nil || h.refTable == l.refTable.Off {
@@ -111,12 +113,14 @@ func finishedLayout(h *header) (layout, error) {
 	return moved, nil
 }
 
-func notOurs(path, format string, args ...any) error {
+// foreignImage returns the fault.Conflict error for an image that this package did not write in its
+// present form.
+func foreignImage(path, format string, args ...any) error {
 	return fault.New(fault.Conflict, "resume qcow2 image %s: "+format, append([]any{path}, args...)...).
-		WithHint("move %s away and start again", filePath(path).quoted())
+		WithHint("move %s away and start again", filePath(path).shellQuoted())
 }
 
-// adoptHoles takes every cluster for used that the file has data in.
+// adoptHoles marks every cluster as used for which the file contains data.
 func (im *Image) adoptHoles(file disk.Source) error {
 	const window = 64 << 30 // window of the file in bytes, so that the list stays short
 	for off := im.data.Off; off < im.data.End(); off += window {
@@ -134,8 +138,8 @@ func (im *Image) adoptHoles(file disk.Source) error {
 	return nil
 }
 
-// adoptTables reads the clusters that a finished image's tables map. All of them must have the
-// positions of this package's layout.
+// adoptTables marks the clusters as used that the tables of a finished image map. A cluster at another
+// position than in this package's layout is fault.Conflict.
 func (im *Image) adoptTables(path string, file disk.Source) error {
 	src, err := newSource(file, filePath(path), newShared())
 	if err != nil {
@@ -143,8 +147,8 @@ func (im *Image) adoptTables(path string, file disk.Source) error {
 	}
 	found := *src.header
 	found.length = headerV3 // qemu writes a longer one
-	if found != *im.header() {
-		return notOurs(path, "it was made by another tool")
+	if found != *im.newHeader() {
+		return foreignImage(path, "it was made by another tool")
 	}
 	for off := int64(0); off < im.data.Len; off += clusterSize {
 		e, err := src.mapping.lookup(context.Background(), off)
@@ -154,7 +158,7 @@ func (im *Image) adoptTables(path string, file disk.Source) error {
 		case e.kind == unallocated:
 			off = max(off, src.mapping.emptyUntil(off)-clusterSize)
 		case e.kind != standard || e.off != im.data.Off+off:
-			return notOurs(path, "another tool has written to it")
+			return foreignImage(path, "another tool has written to it")
 		default:
 			im.used.Set(disk.Range{Off: off, Len: clusterSize})
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/disk/rawfile"
 )
 
-// SourceOptions say how an image is read.
+// SourceOptions determine how an image is read.
 type SourceOptions struct {
 	// Direct reads from the medium, past the page cache, if possible. Source.Medium returns the method.
 	Direct bool
@@ -23,10 +23,10 @@ type SourceOptions struct {
 // Source reads a qcow2 image and its backing files. It is a disk.Source.
 type Source struct {
 	*header
-	path    filePath
-	file    disk.Source
-	mapping *mapping
-	shared  *shared
+	path    filePath    // path for errors, and the base of relative backing files
+	file    disk.Source // content of the image file
+	mapping *mapping    // positions of the clusters in file
+	shared  *shared     // memory shared with the other images of the chain
 	backing disk.Source // backing file; nil without one
 	layers  []Layer     // layers of the opened image
 }
@@ -40,7 +40,8 @@ func OpenSource(path string, o SourceOptions) (*Source, error) {
 	return openChain(file, path, o)
 }
 
-// newSource reads header and L1 table of the image in file.
+// newSource reads header and L1 table of the image in file. It does not open a backing file. After an
+// error the caller still owns file.
 func newSource(file disk.Source, path filePath, share *shared) (*Source, error) {
 	ctx := context.Background()
 	first := make([]byte, min(rawfile.Align, file.Size()))
@@ -49,7 +50,7 @@ func newSource(file disk.Source, path filePath, share *shared) (*Source, error) 
 	}
 	if _, ok := parseNote(first); ok {
 		return nil, path.corrupt("it is unfinished: its run has not come to the end").
-			WithHint("resume the run that writes %s, or delete it", path.quoted())
+			WithHint("resume the run that writes %s, or delete it", path.shellQuoted())
 	}
 	h, err := parseHeader(path, first)
 	if err != nil {
@@ -62,7 +63,7 @@ func newSource(file disk.Source, path filePath, share *shared) (*Source, error) 
 // Size returns the disk's size in bytes.
 func (s *Source) Size() int64 { return s.size }
 
-// Hints are the file's.
+// Hints returns the hints of the file without a stream.
 func (s *Source) Hints() disk.Hints {
 	h := s.file.Hints()
 	h.Stream = nil // a stream would contain the file's bytes, not the disk's
@@ -78,15 +79,14 @@ func (s *Source) Close() error {
 	return err
 }
 
-// ReadAt fills p from off. Clusters that lie one after the other in the file are read at
-// once.
+// ReadAt fills p from off. Clusters that are adjacent in the file are read at once.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return err
 	}
 	for len(p) > 0 {
-		run, err := s.run(ctx, disk.Range{Off: off, Len: int64(len(p))})
+		run, err := s.firstRun(ctx, disk.Range{Off: off, Len: int64(len(p))})
 		if err == nil {
 			err = s.readRun(ctx, p[:run.Len], run)
 		}
@@ -98,13 +98,15 @@ func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-func (s *Source) check(ctx context.Context, r disk.Range) error {
+// checkRead returns an error if r is outside the disk or ctx has ended.
+func (s *Source) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
+// readRun fills p, which has the length of r, with the bytes of the run.
 func (s *Source) readRun(ctx context.Context, p []byte, r run) error {
 	switch r.kind {
 	case standard:
@@ -121,8 +123,9 @@ func (s *Source) readRun(ctx context.Context, p []byte, r run) error {
 	return nil
 }
 
-// readPadded reads p from at of src and zeros after its end. A file's last cluster may be incomplete,
-// because qemu does not write trailing zeros; and a disk may have grown since its overlay was created.
+// readPadded fills p from offset at of src, with zeros after its end. The last cluster of a file may be
+// incomplete, because qemu does not write trailing zeros. A disk may have grown since its overlay was
+// created.
 func readPadded(ctx context.Context, src disk.Source, p []byte, at int64) error {
 	have := max(min(int64(len(p)), src.Size()-at), 0)
 	clear(p[have:])

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// streamStep is how much of a disk is read at once, in bytes, and streamSpan how much is described.
+	// number of bytes of the disk that one read fetches
 	streamStep = 1 << 20
-	streamSpan = 1 << 30
+	streamSpan = 1 << 30 // number of bytes of the disk whose extents one call requests
 )
 
 // A Stream is an image that is generated while it is read, from front to back, for uploads:
@@ -27,29 +27,30 @@ const (
 //
 // Memory: 1 MiB, and 24 bytes for each stretch of data.
 type Stream struct {
-	ctx context.Context
-	src disk.Source
+	ctx context.Context // ends reads of src
+	src disk.Source     // disk to convert
 
-	stretches []stretch
-	tables    []int64 // the L2 tables that are in use, ascending
-	blocks    int64   // clusters of refcount blocks
-	listed    int64   // offset of the refcount table
-	l1        int64   // offset of the L1 table
-	data      int64   // offset of the disk's data
+	stretches        []stretch // all clusters with data, ascending
+	tables           []int64   // numbers of the L2 tables in use, ascending
+	blocks           int64     // number of refcount blocks, of a cluster each
+	refTableClusters int64     // length of the refcount table in clusters
+	l1               int64     // length of the L1 table in clusters
+	data             int64     // number of clusters with data
 
-	at   int64 // cluster of the file that is next
-	buf  []byte
+	at   int64  // number of the file's cluster that is generated next
+	buf  []byte // memory of streamStep bytes
 	rest []byte // unread part of buf
-	done int64  // bytes of the disk that are behind it
+	done int64  // number of bytes of the disk before the current position
 }
 
-// A stretch is clusters of the disk with data, one after the other.
+// A stretch is a run of clusters of the disk with data.
 type stretch struct {
-	first, n int64 // on the disk
-	before   int64 // how many clusters with data come before
+	first, count int64 // on the disk
+	before       int64 // number of clusters with data before the stretch
 }
 
-// NewStream describes src, which has to stay as it is until the stream is read.
+// NewStream returns a stream of src. It requests all extents of src, which must not change until the
+// stream is read.
 func NewStream(ctx context.Context, src disk.Source) (*Stream, error) {
 	s := &Stream{ctx: ctx, src: src, buf: disk.AlignedMemory(streamStep)}
 	clusters := ceilDiv(src.Size(), clusterSize)
@@ -57,19 +58,19 @@ func NewStream(ctx context.Context, src disk.Source) (*Stream, error) {
 	if src.Size() <= 0 || s.l1*clusterSize > maxL1 {
 		return nil, fault.New(fault.Unsupported, "qcow2 stream of %d bytes", src.Size()).WithHint("send it raw: a qcow2 image holds up to 2 PiB")
 	}
-	if err := s.describe(); err != nil {
+	if err := s.scanData(); err != nil {
 		return nil, err
 	}
-	for s.blocks = 1; ; s.blocks = ceilDiv(s.clusters(), countsPerBlock) { // the blocks count their own clusters as well
-		s.listed = ceilDiv(s.blocks*8, clusterSize)
-		if ceilDiv(s.clusters(), countsPerBlock) == s.blocks {
+	for s.blocks = 1; ; s.blocks = ceilDiv(s.clusterCount(), countsPerBlock) { // the blocks count their own clusters as well
+		s.refTableClusters = ceilDiv(s.blocks*8, clusterSize)
+		if ceilDiv(s.clusterCount(), countsPerBlock) == s.blocks {
 			return s, nil
 		}
 	}
 }
 
-// describe finds the clusters with data, and the tables that map them.
-func (s *Stream) describe() error {
+// scanData finds the clusters with data, and the tables that map them.
+func (s *Stream) scanData() error {
 	for off := int64(0); off < s.src.Size(); off += streamSpan {
 		extents, err := s.src.Extents(s.ctx, disk.Range{Off: off, Len: min(streamSpan, s.src.Size()-off)})
 		if err != nil {
@@ -77,34 +78,35 @@ func (s *Stream) describe() error {
 		}
 		for _, e := range extents {
 			if e.Kind == disk.Data && e.Len > 0 {
-				s.add(e.Off/clusterSize, ceilDiv(e.End(), clusterSize))
+				s.addStretch(e.Off/clusterSize, ceilDiv(e.End(), clusterSize))
 			}
 		}
 	}
 	return nil
 }
 
-// add takes the clusters from first to end in. Its callers go forward.
-func (s *Stream) add(first, end int64) {
+// addStretch adds the clusters from first to end. It must be called in ascending order; clusters that
+// were added before are ignored.
+func (s *Stream) addStretch(first, end int64) {
 	if n := len(s.stretches); n > 0 {
 		last := &s.stretches[n-1]
-		first = max(first, last.first+last.n)
-		if first == last.first+last.n && end > first { // the extent continues the last one
-			last.n = end - last.first
+		first = max(first, last.first+last.count)
+		if first == last.first+last.count && end > first { // the extent continues the last one
+			last.count = end - last.first
 			s.data += end - first
-			s.use(first, end)
+			s.addTables(first, end)
 			return
 		}
 	}
 	if end > first {
 		s.stretches = append(s.stretches, stretch{first, end - first, s.data})
 		s.data += end - first
-		s.use(first, end)
+		s.addTables(first, end)
 	}
 }
 
-// use notes the tables that map clusters.
-func (s *Stream) use(first, end int64) {
+// addTables adds the tables that map the clusters from first to end.
+func (s *Stream) addTables(first, end int64) {
 	for t := first / entriesPerL2; t <= (end-1)/entriesPerL2; t++ {
 		if n := len(s.tables); n == 0 || s.tables[n-1] < t {
 			s.tables = append(s.tables, t)
@@ -112,23 +114,31 @@ func (s *Stream) use(first, end int64) {
 	}
 }
 
-// The places of the regions, in clusters of the file.
-func (s *Stream) blocksAt() int64 { return 1 + s.listed }
-func (s *Stream) l1At() int64     { return s.blocksAt() + s.blocks }
-func (s *Stream) l2At() int64     { return s.l1At() + s.l1 }
-func (s *Stream) dataAt() int64   { return s.l2At() + int64(len(s.tables)) }
-func (s *Stream) clusters() int64 { return s.dataAt() + s.data }
+// blocksAt returns the position of the refcount blocks in clusters of the file.
+func (s *Stream) blocksAt() int64 { return 1 + s.refTableClusters }
 
-// Size is how many bytes the stream has.
-func (s *Stream) Size() int64 { return s.clusters() * clusterSize }
+// l1At returns the position of the L1 table in clusters of the file.
+func (s *Stream) l1At() int64 { return s.blocksAt() + s.blocks }
+
+// l2At returns the position of the L2 tables in clusters of the file.
+func (s *Stream) l2At() int64 { return s.l1At() + s.l1 }
+
+// dataAt returns the position of the disk's data in clusters of the file.
+func (s *Stream) dataAt() int64 { return s.l2At() + int64(len(s.tables)) }
+
+// clusterCount returns the length of the file in clusters.
+func (s *Stream) clusterCount() int64 { return s.dataAt() + s.data }
+
+// Size returns the length of the stream in bytes.
+func (s *Stream) Size() int64 { return s.clusterCount() * clusterSize }
 
 // Done returns the number of bytes of the disk that were read.
 func (s *Stream) Done() int64 { return s.done }
 
-// Read returns the next bytes. It is not safe for concurrent use.
+// Read returns the next bytes of the image. It is not safe for concurrent use.
 func (s *Stream) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
-		if err := s.fill(); err != nil {
+		if err := s.fillBuffer(); err != nil {
 			return 0, err
 		}
 	}
@@ -137,9 +147,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill makes the next clusters: one of a table, or some of the disk.
-func (s *Stream) fill() error {
-	if s.at == s.clusters() {
+// fillBuffer generates the next cluster of a table, or reads the next clusters of the disk.
+func (s *Stream) fillBuffer() error {
+	if s.at == s.clusterCount() {
 		s.done = s.src.Size()
 		return io.EOF
 	}
@@ -150,15 +160,15 @@ func (s *Stream) fill() error {
 	clear(b)
 	switch at := s.at; {
 	case at == 0:
-		copy(b, s.header().encode())
+		copy(b, s.newHeader().encode())
 	case at < s.blocksAt():
-		s.list(b, at-1, s.blocks, func(i int64) uint64 { return uint64(s.blocksAt()+i) * clusterSize })
+		s.writeList(b, at-1, s.blocks, func(i int64) uint64 { return uint64(s.blocksAt()+i) * clusterSize })
 	case at < s.l1At():
-		for i := range min(countsPerBlock, s.clusters()-(at-s.blocksAt())*countsPerBlock) {
+		for i := range min(countsPerBlock, s.clusterCount()-(at-s.blocksAt())*countsPerBlock) {
 			binary.BigEndian.PutUint16(b[i*2:], 1)
 		}
 	case at < s.l2At():
-		s.list(b, at-s.l1At(), ceilDiv(ceilDiv(s.src.Size(), clusterSize), entriesPerL2), s.tableEntry)
+		s.writeList(b, at-s.l1At(), ceilDiv(ceilDiv(s.src.Size(), clusterSize), entriesPerL2), s.tableEntry)
 	default:
 		s.mapTable(b, s.tables[at-s.l2At()])
 	}
@@ -167,22 +177,23 @@ func (s *Stream) fill() error {
 	return nil
 }
 
-func (s *Stream) header() *header {
+// newHeader returns the header of the image.
+func (s *Stream) newHeader() *header {
 	return &header{
 		version: 3, length: headerV3, clusterBits: clusterBits, size: s.src.Size(),
 		l1Entries: uint32(ceilDiv(ceilDiv(s.src.Size(), clusterSize), entriesPerL2)), l1Offset: s.l1At() * clusterSize,
-		refTable: clusterSize, refTableCount: uint32(s.listed),
+		refTable: clusterSize, refTableCount: uint32(s.refTableClusters),
 	}
 }
 
-// list writes the n-th cluster of a list of so many entries.
-func (s *Stream) list(b []byte, n, entries int64, entry func(int64) uint64) {
+// writeList fills b with cluster n of a table of so many 8-byte entries.
+func (s *Stream) writeList(b []byte, n, entries int64, entry func(int64) uint64) {
 	for i := n * entriesPerL2; i < min(entries, (n+1)*entriesPerL2); i++ {
 		binary.BigEndian.PutUint64(b[i%entriesPerL2*8:], entry(i))
 	}
 }
 
-// tableEntry is that of the L1 table for an L2 table.
+// tableEntry returns the L1 entry of an L2 table; 0 if the table is not in use.
 func (s *Stream) tableEntry(table int64) uint64 {
 	i, used := slices.BinarySearch(s.tables, table)
 	if !used {
@@ -191,28 +202,28 @@ func (s *Stream) tableEntry(table int64) uint64 {
 	return uint64(s.l2At()+int64(i))*clusterSize | copied
 }
 
-// mapTable writes an L2 table.
+// mapTable fills b with an L2 table.
 func (s *Stream) mapTable(b []byte, table int64) {
 	first, end := table*entriesPerL2, (table+1)*entriesPerL2
-	from := sort.Search(len(s.stretches), func(i int) bool { return s.stretches[i].first+s.stretches[i].n > first })
+	from := sort.Search(len(s.stretches), func(i int) bool { return s.stretches[i].first+s.stretches[i].count > first })
 	for _, each := range s.stretches[from:] {
 		if each.first >= end {
 			return
 		}
-		for c := max(first, each.first); c < min(end, each.first+each.n); c++ {
+		for c := max(first, each.first); c < min(end, each.first+each.count); c++ {
 			at := s.dataAt() + each.before + c - each.first
 			binary.BigEndian.PutUint64(b[(c-first)*8:], uint64(at)*clusterSize|copied)
 		}
 	}
 }
 
-// copyData reads the next clusters of a stretch.
+// copyData reads the next clusters with data, up to streamStep bytes of one stretch.
 func (s *Stream) copyData() error {
 	next := s.at - s.dataAt()
-	i := sort.Search(len(s.stretches), func(i int) bool { return s.stretches[i].before+s.stretches[i].n > next })
+	i := sort.Search(len(s.stretches), func(i int) bool { return s.stretches[i].before+s.stretches[i].count > next })
 	each := s.stretches[i]
 	c := each.first + next - each.before
-	n := min(streamStep/clusterSize, each.first+each.n-c)
+	n := min(streamStep/clusterSize, each.first+each.count-c)
 	b := s.buf[:n*clusterSize]
 	off := c * clusterSize
 	length := min(int64(len(b)), s.src.Size()-off)

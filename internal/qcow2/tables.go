@@ -7,39 +7,39 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// copied is the flag of L1 and L2 entries whose cluster has a refcount of one, which is
-// all we write.
+// copied is the flag of L1 and L2 entries whose cluster has a refcount of 1, which is true for all
+// clusters that this package writes.
 const copied = 1 << 63
 
-// A block is one cluster of a table, and where it belongs in the file.
+// A block is one cluster of a table with its position in the file.
 type block struct {
-	off  int64
-	what string // "L2 table", for errors
+	off  int64  // offset in the file
+	name string // kind of table for errors, such as "L2 table"
 	data []byte // content, valid until the next call
 }
 
-// writeTables writes L2 tables, refcount blocks, L1 table and refcount table, each only if it has
-// entries.
+// writeTables writes all tables. Clusters of a table without entries are not written and stay holes.
 func (im *Image) writeTables(ctx context.Context) error {
 	return im.eachBlock(func(b block) error { return im.file.WriteAt(ctx, b.data, b.off) })
 }
 
-// eachBlock passes the tables of an image with these clusters in use to tell, in the order in which
-// they are written.
-func (im *Image) eachBlock(tell func(block) error) error {
-	for i := range im.tables() {
-		if err := im.oneL2(i, tell); err != nil {
+// eachBlock passes the blocks of all tables for the clusters in use to emit, in the order in which
+// Finish writes them. It stops at the first error.
+func (im *Image) eachBlock(emit func(block) error) error {
+	for i := range im.tableCount() {
+		if err := im.emitL2(i, emit); err != nil {
 			return err
 		}
 	}
-	return im.eachBesidesL2(tell)
+	return im.eachBesidesL2(emit)
 }
 
-func (im *Image) eachBesidesL2(tell func(block) error) error {
-	if err := im.eachRefBlock(tell); err != nil {
+// eachBesidesL2 passes the blocks of all tables but the L2 tables.
+func (im *Image) eachBesidesL2(emit func(block) error) error {
+	if err := im.eachRefBlock(emit); err != nil {
 		return err
 	}
-	err := eachOfList(im.l1, "L1 table", im.tables(), tell, func(i int64) uint64 {
+	err := eachOfList(im.l1, "L1 table", im.tableCount(), emit, func(i int64) uint64 {
 		if !im.tableUsed(i) {
 			return 0
 		}
@@ -48,7 +48,7 @@ func (im *Image) eachBesidesL2(tell func(block) error) error {
 	if err != nil {
 		return err
 	}
-	return eachOfList(im.refTable, "refcount table", im.refBlocks.Len/clusterSize, tell, func(i int64) uint64 {
+	return eachOfList(im.refTable, "refcount table", im.refBlocks.Len/clusterSize, emit, func(i int64) uint64 {
 		if !im.blockUsed(i) {
 			return 0
 		}
@@ -56,15 +56,16 @@ func (im *Image) eachBesidesL2(tell func(block) error) error {
 	})
 }
 
-// eachOfList passes on the blocks of a table of n entries that fills region.
-func eachOfList(region disk.Range, what string, n int64, tell func(block) error, entry func(int64) uint64) error {
+// eachOfList passes the blocks of a table of n 8-byte entries, which fills region. entry returns entry
+// i.
+func eachOfList(region disk.Range, what string, n int64, emit func(block) error, entry func(int64) uint64) error {
 	b := make([]byte, clusterSize)
 	for off := int64(0); off < region.Len; off += clusterSize {
 		clear(b)
 		for i := off / 8; i < min(n, (off+clusterSize)/8); i++ {
 			binary.BigEndian.PutUint64(b[i*8-off:], entry(i))
 		}
-		if err := tell(block{region.Off + off, what, b}); err != nil {
+		if err := emit(block{region.Off + off, what, b}); err != nil {
 			return err
 		}
 	}
@@ -72,21 +73,21 @@ func eachOfList(region disk.Range, what string, n int64, tell func(block) error,
 }
 
 // tableUsed reports whether any cluster that L2 table i maps is in use.
-func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.mapped(i)).Empty() }
+func (im *Image) tableUsed(i int64) bool { return !im.used.Next(im.tableRange(i)).Empty() }
 
-// oneL2 passes on L2 table i, if it has entries.
-func (im *Image) oneL2(i int64, tell func(block) error) error {
+// emitL2 passes L2 table i to emit, if the table has entries.
+func (im *Image) emitL2(i int64, emit func(block) error) error {
 	if !im.tableUsed(i) {
 		return nil
 	}
-	b, span := make([]byte, clusterSize), im.mapped(i)
+	b, span := make([]byte, clusterSize), im.tableRange(i)
 	im.eachUsed(span, func(off int64) {
 		binary.BigEndian.PutUint64(b[(off-span.Off)/clusterSize*8:], uint64(im.data.Off+off)|copied)
 	})
-	return tell(block{im.l2.Off + i*clusterSize, "L2 table", b})
+	return emit(block{im.l2.Off + i*clusterSize, "L2 table", b})
 }
 
-// eachUsed calls f with the offset of each cluster in use in r, whole clusters.
+// eachUsed calls f with the offset of each cluster in use in r. r must consist of whole clusters.
 func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
 	for {
 		run := im.used.Next(r)
@@ -100,10 +101,10 @@ func (im *Image) eachUsed(r disk.Range, f func(off int64)) {
 	}
 }
 
-// blockUsed reports whether refcount block i counts any cluster in use. All that count
-// tables are taken to: it saves asking whether a block counts itself.
+// blockUsed reports whether refcount block i counts a cluster in use. A block that counts tables is
+// always in use: so the test need not consider whether the block counts itself.
 func (im *Image) blockUsed(i int64) bool {
-	r := im.counted(i)
+	r := im.blockRange(i)
 	return r.Off < im.data.Off || r.End() > im.data.End() || !im.used.Next(im.onDisk(r)).Empty()
 }
 
@@ -113,23 +114,24 @@ func (im *Image) onDisk(r disk.Range) disk.Range {
 	return disk.Range{Off: r.Off - im.data.Off, Len: r.Len}
 }
 
-func (im *Image) eachRefBlock(tell func(block) error) error {
+// eachRefBlock passes the refcount blocks that are in use.
+func (im *Image) eachRefBlock(emit func(block) error) error {
 	b := make([]byte, clusterSize)
 	for i := range im.refBlocks.Len / clusterSize {
 		if !im.blockUsed(i) {
 			continue
 		}
 		clear(b)
-		im.count(b, im.counted(i))
-		if err := tell(block{im.refBlocks.Off + i*clusterSize, "refcount block", b}); err != nil {
+		im.countClusters(b, im.blockRange(i))
+		if err := emit(block{im.refBlocks.Off + i*clusterSize, "refcount block", b}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// count fills a refcount block for span of the file: one for each cluster in use.
-func (im *Image) count(block []byte, span disk.Range) {
+// countClusters fills a refcount block for span of the file, with 1 for each cluster in use.
+func (im *Image) countClusters(block []byte, span disk.Range) {
 	one := func(off int64) {
 		binary.BigEndian.PutUint16(block[(off-span.Off)/clusterSize*2:], 1)
 	}
@@ -143,8 +145,7 @@ func (im *Image) count(block []byte, span disk.Range) {
 	}
 }
 
-// metaUsed reports whether the cluster at off of the file, which is not one of the data, is in
-// use.
+// metaUsed reports whether the cluster at off of the file is in use. off must not be in the data.
 func (im *Image) metaUsed(off int64) bool {
 	in := func(r disk.Range) bool { return off >= r.Off && off < r.End() }
 	switch {

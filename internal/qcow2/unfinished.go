@@ -10,12 +10,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Unfinished reads an image that Create made and Finish has not completed. It is a
-// disk.Source. It needs no tables: a cluster is where the layout puts it, and one that
-// was never written is a hole in the file.
+// An Unfinished reads an image before its Finish. It is a disk.Source. It needs no tables, because the
+// layout determines the position of each cluster. Clusters that were never written are holes of the
+// file.
 type Unfinished struct {
 	layout
-	file *rawfile.Source
+	file *rawfile.Source // content of the image file
 }
 
 // OpenUnfinished opens an unfinished image for reading, also while an Image of this
@@ -32,6 +32,7 @@ func OpenUnfinished(path string, o SourceOptions) (*Unfinished, error) {
 	return &Unfinished{layout: l, file: file}, nil
 }
 
+// unfinishedLayout returns the layout of an unfinished image. Any other file is fault.Corrupt.
 func unfinishedLayout(file disk.Source) (layout, error) {
 	first := make([]byte, min(rawfile.Align, file.Size()))
 	if err := file.ReadAt(context.Background(), first, 0); err != nil {
@@ -66,8 +67,8 @@ func Unfinish(path string, size int64) (err error) {
 	return errors.Join(file.WriteAt(context.Background(), note, 0), file.Sync(context.Background()))
 }
 
-// damagedLayout determines the layout of a file of that length: by its header, or if that is damaged,
-// by the length.
+// damagedLayout determines the layout of a file of that length by its header or, if the header is
+// damaged, by the length.
 func damagedLayout(path string, size, length int64) (layout, error) {
 	if l, err := writtenLayout(path, size); err == nil && l.end() == length {
 		return l, nil
@@ -81,10 +82,10 @@ func damagedLayout(path string, size, length int64) (layout, error) {
 			return l, nil
 		}
 	}
-	return layout{}, notOurs(path, "it has %d bytes, as no image of a disk of %d", length, size)
+	return layout{}, foreignImage(path, "it has %d bytes, as no image of a disk of %d", length, size)
 }
 
-// writtenLayout is the one that the file's first bytes tell.
+// writtenLayout returns the layout by the first bytes of the file at path.
 func writtenLayout(path string, size int64) (l layout, err error) {
 	src, err := rawfile.OpenSource(path, rawfile.SourceOptions{})
 	if err != nil {
@@ -105,7 +106,7 @@ func (u *Unfinished) Size() int64 { return u.size }
 // Medium returns the origin of all bytes read so far, as rawfile.Source.Medium does.
 func (u *Unfinished) Medium() string { return u.file.Medium() }
 
-// Hints are the file's.
+// Hints returns the hints of the file.
 func (u *Unfinished) Hints() disk.Hints { return u.file.Hints() }
 
 // Close releases the image.

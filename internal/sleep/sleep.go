@@ -1,4 +1,5 @@
-// Package sleep waits by the clock. Who waits takes a function like For, so that tests need not wait.
+// Package sleep waits by the clock. Code that waits has a parameter of the type of For, so that
+// tests need not wait.
 package sleep
 
 import (
@@ -6,7 +7,7 @@ import (
 	"time"
 )
 
-// For waits for d, or returns ctx's error when ctx ends before that.
+// For waits for d. It returns ctx.Err() if ctx ends first.
 func For(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// plainConn is what the driver's connections are.
+// A plainConn is a connection of the driver.
 type plainConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -18,23 +18,26 @@ type plainConn interface {
 	driver.Validator
 }
 
-// conn is a connection that keeps its statements compiled. As all connections it is used by one
-// goroutine at a time.
+// A conn is a connection that keeps its statements compiled. As database/sql ensures, one goroutine at
+// a time uses it.
 type conn struct {
 	plainConn
-	pool connector
-	idle map[string]driver.Stmt // compiled, and not in use
+	pool connector              // pool with its options
+	idle map[string]driver.Stmt // compiled statements that are not in use, by their text
 	tx   *tx                    // running transaction; nil if each statement is a transaction
 }
 
-// errPrepare is the error of Prepare: statements prepared by the caller would not be durable.
+// errPrepare is the error of Prepare. Writes of statements that the caller prepared would not be
+// durable.
 var errPrepare = errors.New("statements are compiled as they are used: call Exec or Query")
 
+// Prepare always fails.
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errPrepare }
 
+// PrepareContext always fails.
 func (c *conn) PrepareContext(context.Context, string) (driver.Stmt, error) { return nil, errPrepare }
 
-// Close closes the statements first: they keep the file open.
+// Close closes the statements and then the connection. Open statements would keep the file open.
 func (c *conn) Close() error {
 	var errs []error
 	for _, s := range c.idle {
@@ -44,14 +47,14 @@ func (c *conn) Close() error {
 	return errors.Join(append(errs, c.plainConn.Close())...)
 }
 
-// ExecContext is part of driver.ExecerContext.
+// ExecContext implements driver.ExecerContext.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	s, err := c.take(ctx, query)
+	s, err := c.takeStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	defer c.give(query, s)
-	done, err := c.enter(ctx, query)
+	defer c.returnStatement(query, s)
+	done, err := c.beginStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -62,32 +65,33 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	return res, nil
 }
 
-// QueryContext is part of driver.QueryerContext. What a query writes is written when its rows
-// are closed.
+// QueryContext implements driver.QueryerContext. Data that a query writes is durable when its rows are
+// closed.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	s, err := c.take(ctx, query)
+	s, err := c.takeStatement(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	done, err := c.enter(ctx, query)
+	done, err := c.beginStatement(ctx, query)
 	if err != nil {
-		c.give(query, s)
+		c.returnStatement(query, s)
 		return nil, err
 	}
 	r, err := s.(driver.StmtQueryContext).QueryContext(ctx, args)
 	if err != nil {
-		c.give(query, s)
+		c.returnStatement(query, s)
 		return nil, done(err)
 	}
-	return &rows{Rows: r, done: func(err error) error { c.give(query, s); return done(err) }}, nil
+	return &rows{Rows: r, done: func(err error) error { c.returnStatement(query, s); return done(err) }}, nil
 }
 
-// rows hand their statement back.
+// A rows returns its statement to the connection when it is closed.
 type rows struct {
 	driver.Rows
-	done func(error) error // ends the statement; nil once it was called
+	done func(error) error // ends the statement; nil after it was called
 }
 
+// Close ends the statement in the first call.
 func (r *rows) Close() error {
 	err := r.Rows.Close()
 	if r.done == nil {
@@ -98,30 +102,31 @@ func (r *rows) Close() error {
 	return done(err)
 }
 
-// enter begins a statement. done ends it, and returns its result: a statement that writes and is a
-// separate transaction waits in line first, and for the disk afterwards.
-func (c *conn) enter(ctx context.Context, query string) (done func(error) error, err error) {
-	if reads(query) {
+// beginStatement begins a statement. The caller must call done with its error; done returns the error
+// of the statement. A statement that writes outside a transaction first waits for other writers, and
+// then until it is durable.
+func (c *conn) beginStatement(ctx context.Context, query string) (done func(error) error, err error) {
+	if isReadOnly(query) {
 		return func(err error) error { return err }, nil
 	}
 	if c.tx != nil {
 		c.tx.wrote = true
 		return func(err error) error { return err }, nil
 	}
-	leave, err := c.pool.file.line.enter(ctx)
+	leave, err := c.pool.file.queue.enter(ctx)
 	return func(err error) error {
 		leave()
 		if err != nil {
 			return err
 		}
-		return c.settle()
+		return c.syncIfDurable()
 	}, err
 }
 
-// settle returns once the committed data is as durable as the pool promises.
-func (c *conn) settle() error {
+// syncIfDurable returns when the committed data is as durable as the pool requires.
+func (c *conn) syncIfDurable() error {
 	if !c.pool.durable {
 		return nil
 	}
-	return c.pool.file.syncer.sync()
+	return c.pool.file.syncer.waitSynced()
 }

@@ -1,25 +1,25 @@
-// Package sqlitedb opens SQLite files in WAL mode for the many goroutines of one process.
+// Package sqlitedb opens SQLite files in WAL mode for the goroutines of one process.
 //
-// # What it adds to the driver
+// # Differences to the driver
 //
-//   - A statement is compiled once for each connection, and not each time.
-//   - Writers of this process stand in line. SQLite's own way is to sleep and to try again, for
-//     up to 100 ms at a time.
-//   - Writers that wait for the medium wait together: one sync is that of all who committed
-//     before it began.
+//   - A statement is compiled once for each connection, and not for each use.
+//   - Writers of this process wait in a queue. SQLite itself sleeps and tries again, for up to
+//     100 ms at a time.
+//   - Writers that wait for the medium share a sync: it covers all commits before its start.
 //
 // # Durability
 //
-// Data committed by a Durable pool is on the disk when the call returns. SQLite itself runs with
-// synchronous=NORMAL, which keeps a file consistent through a power cut, and loses the transactions since
-// the last sync of the log (https://sqlite.org/pragma.html#pragma_synchronous). This package syncs the
-// whole log before Commit, Exec or Rows.Close return. After one failure all later commits fail, because the
-// kernel reports lost pages only once.
+// Data that a Durable pool has committed is on the disk when the call returns. SQLite itself runs
+// with synchronous=NORMAL, which keeps a file consistent after a power loss, but loses the
+// transactions since the last sync of the log
+// (https://sqlite.org/pragma.html#pragma_synchronous). This package syncs the whole log before
+// Commit, Exec or Rows.Close return. After one error all later commits fail, because the kernel
+// reports lost pages only once.
 //
 // # Limits
 //
-// Other processes may read committed data just before it is durable: a power cut at that moment removes
-// it for them as well, as they run on the same machine. Prepare is refused.
+// Other processes may read committed data just before it is durable. A power loss at that moment
+// removes it for them as well, because they run on the same machine. Prepare always fails.
 package sqlitedb
 
 import (
@@ -34,31 +34,31 @@ import (
 	_ "modernc.org/sqlite" // registers "sqlite"
 )
 
-// A File is an SQLite database as this process has it open.
+// A File is an SQLite database of this process. It is safe for concurrent use.
 type File struct {
-	path   string
-	line   line
-	syncer syncer
+	path   string      // path of the database
+	queue  writerQueue // writers of all pools
+	syncer syncer      // syncs the log for all pools
 }
 
-// At returns the file at path, which is created if it is not there, readable by its owner only.
-// A process has one File for each.
+// At returns the file at path. It creates the file if necessary, readable only by its owner. A process
+// must have only one File for a path.
 func At(path string) (*File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return &File{path: path, line: newLine(), syncer: newSyncer(path + "-wal")}, f.Close()
+	return &File{path: path, queue: newWriterQueue(), syncer: newSyncer(path + "-wal")}, f.Close()
 }
 
-// Options say what a pool is for.
+// Options are the options of a pool.
 type Options struct {
-	Conns   int      // open at a time, and kept
-	Pragmas []string // beside those that every pool has, as in "foreign_keys(ON)"
-	Durable bool     // commits survive a power cut
+	Conns   int      // number of connections, which stay open
+	Pragmas []string // pragmas in addition to those of every pool, such as "foreign_keys(ON)"
+	Durable bool     // commits survive a power loss
 }
 
-// Open returns a pool. Nothing is read yet.
+// Open returns a pool. It does not access the file yet.
 func (f *File) Open(o Options) (*sql.DB, error) {
 	dsn := url.URL{Scheme: "file", Path: f.path, RawQuery: url.Values{
 		"_pragma": slices.Concat([]string{"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(NORMAL)"}, o.Pragmas),
@@ -74,16 +74,18 @@ func (f *File) Open(o Options) (*sql.DB, error) {
 	return db, plain.Close()
 }
 
-// connector makes the connections of a pool.
+// A connector opens the connections of a pool.
 type connector struct {
-	file    *File
-	durable bool
-	driver  driver.Driver
-	dsn     string
+	file    *File         // database
+	durable bool          // Options.Durable
+	driver  driver.Driver // SQLite driver
+	dsn     string        // URI of the database with its pragmas
 }
 
+// Driver implements driver.Connector.
 func (c connector) Driver() driver.Driver { return c.driver }
 
+// Connect implements driver.Connector.
 func (c connector) Connect(context.Context) (driver.Conn, error) {
 	plain, err := c.driver.Open(c.dsn)
 	if err != nil {

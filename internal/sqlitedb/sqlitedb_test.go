@@ -29,7 +29,7 @@ func openOn(t *testing.T) (*File, *medium) {
 	m := &medium{t: t, dir: t.TempDir()}
 	f.syncer.data = func(log string) error {
 		m.syncs.Add(1)
-		return errors.Join(m.copy(f.path), m.copy(log), datasync(log))
+		return errors.Join(m.copy(f.path), m.copy(log), fdatasync(log))
 	}
 	return f, m
 }
@@ -212,7 +212,7 @@ func TestStatementsAreKept(t *testing.T) {
 	f, _ := openOn(t)
 	db := pool(t, f, Options{Conns: 1})
 	exec(t, db, makeThings)
-	for i := range 2 * kept {
+	for i := range 2 * maxIdle {
 		exec(t, db, `INSERT INTO things (name) VALUES ($1)`, i)
 		if n := rowsOf(t, db); n != i+1 {
 			t.Fatalf("%d rows, want %d", n, i+1)
@@ -230,11 +230,11 @@ func TestStatementsAreKept(t *testing.T) {
 	if n := idle(); n != 2 {
 		t.Errorf("%d statements are kept, want 2", n)
 	}
-	for i := range 2 * kept {
+	for i := range 2 * maxIdle {
 		exec(t, db, fmt.Sprintf(`DELETE FROM things WHERE id = %d`, i))
 	}
-	if n := idle(); n != kept {
-		t.Errorf("%d statements are kept, want %d", n, kept)
+	if n := idle(); n != maxIdle {
+		t.Errorf("%d statements are kept, want %d", n, maxIdle)
 	}
 }
 

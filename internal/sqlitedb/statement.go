@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// kept is how many statements a connection keeps: more than decamp and its engine have. Those
-// that are put together as they are needed (lists of parameters) may take the rest.
-const kept = 256
+// maxIdle is the largest number of compiled statements of a connection, more than decamp and its engine
+// have. Generated statements, such as those with lists of parameters, may use the rest.
+const maxIdle = 256
 
-// take returns the compiled statement of a query, for exclusive use until give.
-func (c *conn) take(ctx context.Context, query string) (driver.Stmt, error) {
+// takeStatement returns the compiled statement of a query, for exclusive use until returnStatement.
+func (c *conn) takeStatement(ctx context.Context, query string) (driver.Stmt, error) {
 	if s, ok := c.idle[query]; ok {
 		delete(c.idle, query)
 		return s, nil
@@ -19,30 +19,32 @@ func (c *conn) take(ctx context.Context, query string) (driver.Stmt, error) {
 	return c.plainConn.PrepareContext(ctx, query)
 }
 
-// give keeps it, unless another of the same words was given back meanwhile.
-func (c *conn) give(query string, s driver.Stmt) {
-	if _, there := c.idle[query]; there || len(c.idle) >= kept || !lasting(query) {
+// returnStatement keeps s for the next use. It closes s if the query is not reusable, another statement
+// of it was returned meanwhile, or too many are kept.
+func (c *conn) returnStatement(query string, s driver.Stmt) {
+	if _, there := c.idle[query]; there || len(c.idle) >= maxIdle || !isReusable(query) {
 		_ = s.Close() // its effects are complete
 		return
 	}
 	c.idle[query] = s
 }
 
-// lasting reports whether a statement is likely to come again: scripts and changes of the schema
-// come once.
-func lasting(query string) bool {
-	switch first(query) {
+// isReusable reports whether a statement is likely to be used again. Scripts and changes of the schema
+// are used once.
+func isReusable(query string) bool {
+	switch firstWord(query) {
 	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
 		return true
 	}
 	return false
 }
 
-// reads reports whether a statement is known to change nothing.
-func reads(query string) bool { return first(query) == "SELECT" }
+// isReadOnly reports whether a statement is a SELECT. It returns false for other statements that change
+// nothing.
+func isReadOnly(query string) bool { return firstWord(query) == "SELECT" }
 
-// first is the first word of a statement.
-func first(query string) string {
+// firstWord returns the first word of a statement in upper case.
+func firstWord(query string) string {
 	query = strings.TrimLeft(query, " \t\r\n")
 	if end := strings.IndexAny(query, " \t\r\n("); end >= 0 {
 		query = query[:end]

@@ -10,49 +10,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A syncer makes a log durable for many at once.
+// A syncer syncs a log for many goroutines at once. It is safe for concurrent use.
 type syncer struct {
-	path string
-	data func(path string) error // replaced by tests
+	path string                  // path of the log
+	data func(path string) error // makes a file durable; tests replace it
 
-	turn sync.Mutex // held by the one who syncs
+	syncMu sync.Mutex // held during a sync; locked before mu
 
-	mu     sync.Mutex
-	next   *batch // batch whose sync has not begun
-	broken error  // the first sync that failed
+	mu     sync.Mutex // guards the fields below
+	next   *batch     // batch whose sync has not begun
+	broken error      // error of the first sync that failed; nil if all succeeded
 }
 
-// A batch is those who wait for the same sync.
+// A batch is the goroutines that wait for the same sync.
 type batch struct {
-	led  bool          // one of them makes it
-	done chan struct{} // closed when it is over
-	err  error
+	hasLeader bool          // one of them has begun the sync
+	done      chan struct{} // closed at the end of the sync
+	err       error         // result of the sync; valid when done is closed
 }
 
+// newBatch returns a batch without goroutines.
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
-func newSyncer(path string) syncer { return syncer{path: path, data: datasync, next: newBatch()} }
+// newSyncer returns a syncer of the log at path.
+func newSyncer(path string) syncer { return syncer{path: path, data: fdatasync, next: newBatch()} }
 
-// sync returns once all that was in the log when it was called is on the medium.
-func (s *syncer) sync() error {
+// waitSynced returns when all data that was in the log before the call is on the medium. After an error
+// it fails in every later call.
+func (s *syncer) waitSynced() error {
 	s.mu.Lock()
 	b := s.next
-	leads := !b.led
-	b.led = true
+	leads := !b.hasLeader
+	b.hasLeader = true
 	s.mu.Unlock()
 	if leads {
-		s.lead(b)
+		s.syncBatch(b)
 	}
 	<-b.done
 	return b.err
 }
 
-// lead waits for the sync that is under way, which may have begun too early for b, and makes the
-// next one. Who comes once it has begun is of the batch after that.
-func (s *syncer) lead(b *batch) {
+// syncBatch waits for the running sync, which may have begun too early for b, and makes the next one.
+// Goroutines that come after it has begun belong to the next batch.
+func (s *syncer) syncBatch(b *batch) {
 	defer close(b.done)
-	s.turn.Lock()
-	defer s.turn.Unlock()
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
 	s.mu.Lock()
 	s.next, b.err = newBatch(), s.broken
 	s.mu.Unlock()
@@ -66,9 +69,9 @@ func (s *syncer) lead(b *batch) {
 	}
 }
 
-// datasync makes the content of a file durable. A missing file is an empty log: the last connection
-// that closed made its content durable.
-func datasync(path string) error {
+// fdatasync makes the content of a file durable. A missing file is an empty log: the connection that
+// closed last made its content durable.
+func fdatasync(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -5,20 +5,20 @@ import (
 	"database/sql/driver"
 )
 
-// tx is a transaction. One that may write has its place in the line until it ends.
+// A tx is a transaction. Unless it is read-only, it holds its place in the queue until it ends.
 type tx struct {
 	driver.Tx
-	c     *conn
-	leave func()
-	wrote bool
+	c     *conn  // connection of the transaction
+	leave func() // leaves the queue of writers
+	wrote bool   // a statement that may write was executed
 }
 
-// BeginTx is part of driver.ConnBeginTx.
+// BeginTx implements driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	leave := func() {}
 	if !o.ReadOnly {
 		var err error
-		if leave, err = c.pool.file.line.enter(ctx); err != nil {
+		if leave, err = c.pool.file.queue.enter(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -31,22 +31,24 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	return c.tx, nil
 }
 
-// Commit returns once the data is durable, if the pool promises that.
+// Commit returns when the data is as durable as the pool requires.
 func (t *tx) Commit() error {
 	err := t.Tx.Commit()
-	t.end()
+	t.endTx()
 	if err != nil || !t.wrote {
 		return err
 	}
-	return t.c.settle()
+	return t.c.syncIfDurable()
 }
 
+// Rollback implements driver.Tx.
 func (t *tx) Rollback() error {
-	defer t.end()
+	defer t.endTx()
 	return t.Tx.Rollback()
 }
 
-func (t *tx) end() {
+// endTx leaves the queue and makes the connection available for other statements.
+func (t *tx) endTx() {
 	t.c.tx = nil
 	t.leave()
 }

@@ -43,7 +43,7 @@ func TestFormatsThatContradictTheDomain(t *testing.T) {
 	for name, c := range map[string]struct{ driver, image, says string }{
 		"qcow2 without a word":   {"<driver name='qemu'/>", qcow2, "its content is qcow2"},
 		"raw as qcow2":           {"<driver name='qemu' type='qcow2'/>", raw, "no qcow2 header"},
-		"a backing file at will": {"<driver name='qemu' type='qcow2'/>", guessed, "does not say what format its backing file"},
+		"a backing file at will": {"<driver name='qemu' type='qcow2'/>", guessed, "does not contain the format of its backing file"},
 	} {
 		xml := strings.Replace(domain("bios", "vmpvscsi", "vmxnet3", c.image), "<driver name='qemu' type='raw'/>", c.driver, 1)
 		_, err := testboot.Boot(t.Context(), xml, testboot.Options{Accel: testboot.TCG, Deadline: time.Second})

@@ -14,23 +14,23 @@ type fetched struct {
 	got  []disk.Range
 }
 
-func (f *fetched) Size() int64        { return f.size }
-func (f *fetched) fetch(r disk.Range) { f.got = append(f.got, r) }
+func (f *fetched) Size() int64           { return f.size }
+func (f *fetched) prefetch(r disk.Range) { f.got = append(f.got, r) }
 
 func TestManySmallReadsFetchTheirSegmentOnce(t *testing.T) {
 	f := &fetched{size: 10 << 20}
 	a := newAhead(f)
 	for range 7 {
-		a.read(5 << 20)
-		a.read(1 << 20)
+		a.countRead(5 << 20)
+		a.countRead(1 << 20)
 	}
 	if len(f.got) != 0 {
 		t.Fatalf("seven reads of a segment fetched %v", f.got)
 	}
 	for range 100 {
-		a.read(8<<20 - 1)
+		a.countRead(8<<20 - 1)
 	}
-	a.read(10<<20 - 1)
+	a.countRead(10<<20 - 1)
 	if want := []disk.Range{{Off: 4 << 20, Len: 4 << 20}}; !slices.Equal(f.got, want) {
 		t.Errorf("fetched %v, want %v", f.got, want)
 	}
@@ -42,5 +42,5 @@ func TestReadingAheadTakesLittleMemory(t *testing.T) {
 			t.Errorf("%d bytes have %d segments, want %d at most", size, got, want)
 		}
 	}
-	newAhead(bytesSource{}).read(5) // of a file that cannot be read ahead
+	newAhead(bytesSource{}).countRead(5) // of a file that cannot be read ahead
 }

@@ -113,7 +113,7 @@ func TestParentsThatAreRefused(t *testing.T) {
 		"absolute":       {memory{"child.vmdk": text(8, 7, "/etc/passwd", extent)}, fault.Corrupt, "absolute"},
 		"out of a store": {memory{"child.vmdk": text(8, 7, "/vmfs/volumes/../../etc/passwd", extent)}, fault.Corrupt, "folder"},
 		"data file":      {memory{"child.vmdk": text(8, 7, "base-flat.vmdk", extent)}, fault.Corrupt, "neither a descriptor"},
-		"flat too short": {memory{"base.vmdk": text(7, NoParent, "", `RW 5001 VMFS "base-flat.vmdk"`)}, fault.Corrupt, "descriptor wants"},
+		"flat too short": {memory{"base.vmdk": text(7, NoParent, "", `RW 5001 VMFS "base-flat.vmdk"`)}, fault.Corrupt, "descriptor uses"},
 		"RDM base":       {memory{"base.vmdk": text(7, NoParent, "", `RW 5000 VMFSRDM "base-rdm.vmdk"`)}, fault.Unsupported, "LUN"},
 		"vSAN base":      {memory{"base.vmdk": text(7, NoParent, "", `RW 5000 VMFS "vsan://1"`)}, fault.Unsupported, "vsan"},
 		"no sparse file": {memory{"child-delta.vmdk": []byte("hello")}, fault.Corrupt, "none of their signatures"},
@@ -136,7 +136,7 @@ func TestIgnoreCIDReadsWithAWarning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if w := d.Warnings(); len(w) != 1 || !strings.Contains(w[0], "written to after") {
+	if w := d.Warnings(); len(w) != 1 || !strings.Contains(w[0], "was written after") {
 		t.Errorf("warnings %q", w)
 	}
 }
@@ -187,7 +187,7 @@ func TestParentWithoutADescriptorCannotBeChecked(t *testing.T) {
 	m["child.vmdk"] = text(8, 7, "bare", `RW 63 ZERO`)
 	m["bare"] = setNewlines(miniSparse(7))
 	_, d := readAll(t, m, "child.vmdk")
-	if w := d.Warnings(); len(w) != 2 || !strings.Contains(strings.Join(w, ";"), "cannot be checked") {
+	if w := d.Warnings(); len(w) != 2 || !strings.Contains(strings.Join(w, ";"), "cannot check that it is the parent of") {
 		t.Errorf("warnings %q", w)
 	}
 }

@@ -9,31 +9,32 @@ import (
 )
 
 const (
-	cowdMagic = "COWD"
+	cowdMagic = "COWD" // first four bytes of a COWD file
 
-	// cowdHeaderSize is how long the header is; all that is read of it is in the first 32
-	// bytes and one flag.
+	// size of the header in bytes. decamp uses its first 32 bytes and the unclean flag.
 	cowdHeaderSize  = 2048
-	cowdUncleanAt   = 1648
-	cowdTableGrains = 4096
+	cowdUncleanAt   = 1648 // offset of the flag in the header that is not zero while the file is open for writing
+	cowdTableGrains = 4096 // number of entries of a grain table
 )
 
-// cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in
-// sectors, as in the file.
+// A cowdHeader is the header of a delta on VMFS5 or NFS ("vmfsSparse"). Sizes are in sectors, as in the
+// file.
 type cowdHeader struct {
-	capacity  int64
-	grain     int64 // 1 on ESXi
-	directory int64
-	entries   int64 // entries of the directory
-	unclean   bool
+	capacity  int64 // size of the disk in sectors
+	grain     int64 // size of a grain in sectors; 1 on ESXi
+	directory int64 // position of the grain directory in the file, in sectors
+	entries   int64 // number of entries of the grain directory
+	unclean   bool  // the file was not closed after the last write
 }
 
-func (h *cowdHeader) tables() int64 {
+// tableCount returns the number of grain tables that map the whole disk.
+func (h *cowdHeader) tableCount() int64 {
 	span := h.grain * cowdTableGrains
 	return (h.capacity + span - 1) / span
 }
 
-// parseCOWD parses the first 2048 bytes of a COWD file.
+// parseCOWD parses the header of a COWD file. b is the first cowdHeaderSize bytes of the file, and name
+// is its name for errors. Errors are fault.Corrupt or fault.Unsupported.
 func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 	if len(b) < cowdHeaderSize || string(b[:4]) != cowdMagic {
 		return nil, corruptFile(name, "it has no COWD header")
@@ -50,20 +51,20 @@ func parseCOWD(name string, b []byte) (*cowdHeader, error) {
 		return nil, corruptFile(name, "the COWD header has no sectors (offset 12)")
 	case h.grain == 0 || h.grain > maxGrainSectors:
 		return nil, corruptFile(name, "the COWD header has a grain size of %d sectors (offset 16)", h.grain)
-	case h.entries < h.tables():
-		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tables())
+	case h.entries < h.tableCount():
+		return nil, corruptFile(name, "the COWD directory has %d entries, a disk of %d sectors needs %d", h.entries, h.capacity, h.tableCount())
 	}
 	return h, nil
 }
 
-// cowd is a COWD extent.
+// A cowd reads the tables of a COWD extent.
 type cowd struct {
 	*cowdHeader
-	file *file
+	file *file // file with the header, the tables and the grains
 }
 
-// newCOWD makes the layer of a COWD file that begins with head, and returns its grain in
-// bytes.
+// newCOWD returns the layer of a COWD file that begins with head, and its grain size in bytes. It warns
+// if the file was not closed properly. A directory that lies outside the file is fault.Corrupt.
 func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64, error) {
 	h, err := parseCOWD(f.name, head)
 	if err != nil {
@@ -73,26 +74,30 @@ func newCOWD(f *file, head []byte, cache *tableCache, warn warner) (layer, int64
 		warn("%s was not closed properly, or is in use; the last writes may be missing", f.name)
 	}
 	c := cowd{h, f}
-	if end := c.region().at + h.tables()*4; end > f.size() {
+	if end := c.directoryRegion().at + h.tableCount()*4; end > f.size() {
 		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
 	}
 	m := &grainMap{
 		file: f, cache: cache, bytes: h.capacity * disk.SectorSize, grain: h.grain * disk.SectorSize,
-		entries: cowdTableGrains, tables: h.tables(), pieceOf: c.directoryPiece, tableOf: c.table,
+		entries: cowdTableGrains, tables: h.tableCount(), readPiece: c.directoryPiece, readTable: c.readTable,
 	}
 	f.mapIfSmall(m.grain)
 	return m, m.grain, nil
 }
 
-func (c cowd) region() region { return region{at: c.directory * disk.SectorSize, width: 4} }
+// directoryRegion returns the position of the directory and the width of its entries.
+func (c cowd) directoryRegion() region { return region{at: c.directory * disk.SectorSize, width: 4} }
 
+// directoryPiece returns n entries of the directory from entry first: the sectors of grain tables, 0
+// for a missing table.
 func (c cowd) directoryPiece(ctx context.Context, first, n int64) (table, error) {
-	return c.file.readRegion(ctx, c.region(), first, n)
+	return c.file.readRegion(ctx, c.directoryRegion(), first, n)
 }
 
-// table reads the table at sector entry. Entry 1 of a table is a grain of zeros: ESXi does
-// not document it, other readers know it, and no grain can lie in the header.
-func (c cowd) table(ctx context.Context, n, entry int64) (table, error) {
+// readTable reads grain table n, which is at sector entry, and converts its entries to file offsets.
+// Entry 1 is a grain of zeros. ESXi does not document this value, but other readers support it, and no
+// grain can lie in the header.
+func (c cowd) readTable(ctx context.Context, n, entry int64) (table, error) {
 	t, err := c.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, cowdTableGrains)
 	if err != nil {
 		return nil, err

@@ -11,15 +11,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// MaxDescriptor is the largest descriptor that is parsed, in bytes. Real ones have
-// about 600; one of 2 GiB pieces needs 40 for each. qemu has the same limit.
+// MaxDescriptor is the largest descriptor that is parsed, in bytes. Usual ones have about 600 bytes; a
+// disk in 2 GiB pieces needs 40 for each. QEMU has the same limit.
 const MaxDescriptor = 1 << 20
 
 // NoParent is the ParentCID of a base disk.
 const NoParent CID = math.MaxUint32
 
-// CID is a content id: it changes with the first write after a disk was opened, so a
-// delta whose ParentCID is not its parent's CID stands on a changed parent.
+// A CID is a content id. It changes with the first write after a disk was opened. If the ParentCID of a
+// delta differs from the CID of its parent, the parent was changed after the snapshot.
 type CID uint32
 
 // A Descriptor lists the files of a disk.
@@ -50,68 +50,67 @@ func (d *Descriptor) Size() int64 {
 // IsDelta reports whether the disk needs a parent to be read.
 func (d *Descriptor) IsDelta() bool { return d.ParentCID != NoParent || d.ParentFile != "" }
 
-// ParseDescriptor parses the text of a descriptor file, or of one embedded in a sparse
-// file (which ends in NULs). A line that begins with a NUL ends it: QEMU writes a text that became
-// shorter over the one that was there, and the rest of that stays behind. Errors are fault.Corrupt or fault.Unsupported and name
-// the line.
+// ParseDescriptor parses the text of a descriptor file, or of a descriptor in a sparse file, which ends
+// in NULs. A line that begins with a NUL ends the text: QEMU overwrites a longer text with a shorter
+// one without removing the rest. Errors are fault.Corrupt or fault.Unsupported and name the line.
 //
-// It is lenient where real files differ (case, blanks, line ends, missing section
-// comments, unknown keys) and strict where a mistake would change the disk: a line that
-// is neither comment, entry nor extent is refused, because dropping it could shift all
-// that follows.
+// The parser accepts differences between real files (case, blanks, line ends, missing section comments,
+// unknown keys). It refuses a line that is neither comment, entry nor extent, because dropping it could
+// shift the following extents.
 func ParseDescriptor(text []byte) (*Descriptor, error) {
 	if len(text) > MaxDescriptor {
-		return nil, corrupt("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
+		return nil, corruptDescriptor("it has %d bytes, more than the %d a descriptor can have", len(text), MaxDescriptor)
 	}
 	if end := bytes.Index(text, []byte("\n\x00")); end >= 0 {
 		text = text[:end+1]
 	}
-	text, err := decode(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
+	text, err := decodeText(bytes.TrimRight(bytes.TrimPrefix(text, []byte("\ufeff")), "\x00"))
 	if err != nil {
 		return nil, err
 	}
 	if i := bytes.IndexFunc(text, notText); i >= 0 {
-		return nil, corrupt("byte %#02x at offset %d: this is not text", text[i], i)
+		return nil, corruptDescriptor("byte %#02x at offset %d: this is not text", text[i], i)
 	}
 	p := parser{d: Descriptor{ParentCID: NoParent, Encoding: "UTF-8", DDB: map[string]string{}}, seen: map[string]string{}}
 	for line := range strings.Lines(string(text)) {
 		p.number++
-		if err := p.line(strings.TrimSpace(line)); err != nil {
+		if err := p.parseLine(strings.TrimSpace(line)); err != nil {
 			return nil, err
 		}
 	}
-	return p.finish()
+	return p.finishDescriptor()
 }
 
-// notText reports characters that no text descriptor has. Bytes that are not UTF-8 pass:
-// they may belong to another encoding.
+// notText reports whether no descriptor contains r. Bytes that are not UTF-8 are accepted, because they
+// may belong to another encoding.
 func notText(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f }
 
-// parser collects a Descriptor line by line.
+// A parser builds a Descriptor line by line.
 type parser struct {
-	d       Descriptor
+	d       Descriptor        // descriptor as parsed so far
 	number  int               // number of the current line, from 1
 	seen    map[string]string // entries by lower-case key
 	sectors int64             // sectors of all extents so far
 }
 
-func (p *parser) line(line string) error {
+// parseLine parses one line without surrounding blanks: a comment, an entry or an extent.
+func (p *parser) parseLine(line string) error {
 	if line == "" || line[0] == '#' || isSection(line) {
 		return nil
 	}
 	word, rest := cutWord(line)
 	if a, ok := parseAccess(word); ok {
-		return p.extent(a, rest)
+		return p.parseExtent(a, rest)
 	}
 	key, value, ok := strings.Cut(line, "=")
 	if !ok {
-		return p.corrupt("%q is neither an entry nor an extent", line)
+		return p.corruptEntry("%q is neither an entry nor an extent", line)
 	}
-	return p.entry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
+	return p.parseEntry(strings.ToLower(strings.TrimSpace(key)), unquote(strings.TrimSpace(value)))
 }
 
-// isSection reports the comments between the sections of a descriptor. Some writers leave
-// their # out.
+// isSection reports whether line is a heading between the sections of a descriptor. Some writers omit
+// its #.
 func isSection(line string) bool {
 	switch strings.ToLower(line) {
 	case "disk descriptorfile", "extent description", "change tracking file", "the disk data base":
@@ -120,10 +119,11 @@ func isSection(line string) bool {
 	return false
 }
 
-// entry takes one "key = value". The same key twice is accepted if both agree.
-func (p *parser) entry(key, value string) error {
+// parseEntry parses one "key = value" line. key is in lower case. A repeated key is accepted if its
+// values are equal.
+func (p *parser) parseEntry(key, value string) error {
 	if old, dup := p.seen[key]; dup && old != value {
-		return p.corrupt("%s is %q here and %q before", key, value, old)
+		return p.corruptEntry("%s is %q here and %q before", key, value, old)
 	}
 	p.seen[key] = value
 	if value != "" && (strings.Contains(key, "keysafe") || strings.Contains(key, "encryptionkey") || strings.Contains(key, "keyid")) {
@@ -133,10 +133,12 @@ func (p *parser) entry(key, value string) error {
 		p.d.DDB[name] = value
 		return nil
 	}
-	return p.header(key, value)
+	return p.parseHeaderEntry(key, value)
 }
 
-func (p *parser) header(key, value string) (err error) {
+// parseHeaderEntry stores the value of a known key of the header. It ignores unknown keys. A value that
+// should be a number and is not is fault.Corrupt.
+func (p *parser) parseHeaderEntry(key, value string) (err error) {
 	switch key {
 	case "version":
 		p.d.Version, err = strconv.Atoi(value)
@@ -156,42 +158,44 @@ func (p *parser) header(key, value string) (err error) {
 		p.d.ChangeTrack = value
 	}
 	if err != nil {
-		return p.corrupt("%s is %q, not a number", key, value)
+		return p.corruptEntry("%s is %q, not a number", key, value)
 	}
 	return nil
 }
 
-// parseCID parses up to eight hex digits; qemu leaves out leading zeros.
+// parseCID parses up to eight hex digits. QEMU omits leading zeros.
 func parseCID(s string) (CID, error) {
 	n, err := strconv.ParseUint(s, 16, 32)
 	return CID(n), err
 }
 
-// finish checks what only the whole text can tell.
-func (p *parser) finish() (*Descriptor, error) {
+// finishDescriptor checks the descriptor as a whole and returns it. It requires an extent, a known
+// version, and names that could be decoded.
+func (p *parser) finishDescriptor() (*Descriptor, error) {
 	if len(p.d.Extents) == 0 {
-		return nil, corrupt("it has no extent line, so it describes no disk")
+		return nil, corruptDescriptor("it has no extent line, so it describes no disk")
 	}
 	if p.d.Version < 0 || p.d.Version > 4 {
-		return nil, unsupported("descriptor version %d is not known", p.d.Version).
+		return nil, unsupportedDescriptor("descriptor version %d is not known", p.d.Version).
 			WithHint("export the disk as OVF, or clone it with vmkfstools -i, and migrate that")
 	}
 	for _, x := range p.d.Extents {
-		if undecoded(x.File) {
+		if hasUndecoded(x.File) {
 			return nil, corruptLine(x.Line, "file name %q is not in %s, the descriptor's encoding", x.File, p.d.Encoding)
 		}
 	}
-	if undecoded(p.d.ParentFile) {
-		return nil, corrupt("the parent's name %q is not in %s, the descriptor's encoding", p.d.ParentFile, p.d.Encoding)
+	if hasUndecoded(p.d.ParentFile) {
+		return nil, corruptDescriptor("the parent's name %q is not in %s, the descriptor's encoding", p.d.ParentFile, p.d.Encoding)
 	}
 	return &p.d, nil
 }
 
+// isASCII reports whether s has only bytes below 0x80, which are the same in all supported encodings.
 func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// cutWord splits off the first word; both parts come without surrounding blanks.
+// cutWord splits off the first word. It removes blanks around both parts.
 func cutWord(s string) (word, rest string) {
 	s = strings.TrimLeft(s, " \t")
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
@@ -200,7 +204,7 @@ func cutWord(s string) (word, rest string) {
 	return s, ""
 }
 
-// unquote takes the quotes off a value, if it has both.
+// unquote removes the double quotes around s. It returns s unchanged unless both are there.
 func unquote(s string) string {
 	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
 		return s[1 : len(s)-1]
@@ -208,26 +212,31 @@ func unquote(s string) string {
 	return s
 }
 
-func corrupt(format string, args ...any) *fault.Error {
+// corruptDescriptor returns a fault.Corrupt error about the descriptor as a whole.
+func corruptDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, "descriptor: "+format, args...).
 		WithHint("open it with a text editor: it must be the small x.vmdk, not x-flat.vmdk or another data file")
 }
 
+// corruptLine returns a fault.Corrupt error about a line; the first line is 1.
 func corruptLine(line int, format string, args ...any) *fault.Error {
-	return corrupt("line %d: "+format, append([]any{line}, args...)...)
+	return corruptDescriptor("line %d: "+format, append([]any{line}, args...)...)
 }
 
-func (p *parser) corrupt(format string, args ...any) error {
+// corruptEntry returns a fault.Corrupt error about the current line.
+func (p *parser) corruptEntry(format string, args ...any) error {
 	return corruptLine(p.number, format, args...)
 }
 
-func unsupported(format string, args ...any) *fault.Error {
+// unsupportedDescriptor returns a fault.Unsupported error. The caller adds the remedy.
+func unsupportedDescriptor(format string, args ...any) *fault.Error {
 	return fault.New(fault.Unsupported, "descriptor: "+format, args...)
 }
 
-// parent returns the name of the disk's parent, or "" for a base disk, as seen from where
-// the descriptor called name is.
-func (d *Descriptor) parent(name string) (string, error) {
+// parentFile returns the path of the parent's descriptor as Files.Open expects it, or "" for a base
+// disk. name is the path of this descriptor. It fails if the parent is not named, is an object, or lies
+// outside the permitted folders.
+func (d *Descriptor) parentFile(name string) (string, error) {
 	if !d.IsDelta() {
 		return "", nil
 	}
@@ -236,13 +245,13 @@ func (d *Descriptor) parent(name string) (string, error) {
 			WithHint("add the parent's name to the descriptor: parentFileNameHint=\"parent.vmdk\"")
 	}
 	if isObject(d.ParentFile) {
-		return "", unsupported("the parent is the object %s, not a file", d.ParentFile).
+		return "", unsupportedDescriptor("the parent is the object %s, not a file", d.ParentFile).
 			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
 	}
 	file := withoutDot(d.ParentFile)
-	if reason := outside(file); reason != "" {
+	if reason := escapeReason(file); reason != "" {
 		return "", fault.New(fault.Corrupt, "%s: parentFileNameHint %q %s", name, d.ParentFile, reason).
-			WithHint("copy the parent and its files beside the delta, and write their plain name into parentFileNameHint")
+			WithHint("copy the parent and its files to the folder of the delta, and write the name without a folder into parentFileNameHint")
 	}
-	return beside(name, file), nil
+	return relativeTo(name, file), nil
 }

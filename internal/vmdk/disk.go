@@ -10,28 +10,29 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A Disk reads a disk by its files, down to the base of its chain. It is a disk.Source.
+// A Disk reads a disk from its files, including all parents. It is a disk.Source and safe for
+// concurrent use.
 type Disk struct {
-	chain   chain
-	layers  []Layer
-	files   []*file
-	cache   tableCache
-	readers sync.Pool // pool of *reader
+	chain   chain      // layers with their tables, the youngest first
+	layers  []Layer    // descriptions of the layers in chain
+	files   []*file    // open files of all layers; Close closes them
+	cache   tableCache // decoded tables of all layers
+	readers sync.Pool  // pool of *reader
 
-	mu       sync.Mutex
-	warnings []string
+	mu       sync.Mutex // guards warnings
+	warnings []string   // warnings without duplicates, oldest first
 }
 
 // Format is the format of an extent's file.
 type Format string
 
 const (
-	FormatFlat     Format = "flat"
-	FormatZero     Format = "zero" // no file
-	FormatSparse   Format = "sparse"
-	FormatStream   Format = "streamOptimized"
-	FormatCOWD     Format = "cowd"
-	FormatSESparse Format = "seSparse"
+	FormatFlat     Format = "flat"            // raw bytes
+	FormatZero     Format = "zero"            // no file: reads as zeros
+	FormatSparse   Format = "sparse"          // hosted sparse ("KDMV"), not compressed
+	FormatStream   Format = "streamOptimized" // hosted sparse with compressed grains, as in an OVF export
+	FormatCOWD     Format = "cowd"            // delta on VMFS5 and NFS ("vmfsSparse")
+	FormatSESparse Format = "seSparse"        // delta on VMFS6 ("seSparse")
 )
 
 // A Layer is one disk of a chain.
@@ -41,18 +42,18 @@ type Layer struct {
 	CreateType string      // createType as written; empty without a descriptor
 	CID        CID         // content id; 0 without a descriptor
 	ParentCID  CID         // NoParent for a base disk
-	Size       int64       // bytes
+	Size       int64       // size of the layer's disk in bytes; it may differ from the sizes of other layers
 	Format     Format      // format of the first extent with a file
-	Grain      int64       // bytes; 0 for flat ones
-	Parts      []Part      // its extents, in order and without gaps
+	Grain      int64       // size of a grain in bytes; 0 for flat files
+	Parts      []Part      // extents in the order of the disk, without gaps
 }
 
 // A Part is one extent of a layer.
 type Part struct {
 	disk.Range        // range of the layer's disk
-	Format     Format // how the file holds it
-	File       int    // index into Files; -1 without a file
-	Grain      int64  // bytes; 0 for flat ones
+	Format     Format // format of the file that contains the range
+	File       int    // index into Files; -1 if the range has no file
+	Grain      int64  // size of a grain in bytes; 0 for flat files
 
 	at int64 // offset in the file of a flat part's first byte
 }
@@ -60,9 +61,9 @@ type Part struct {
 // Size returns the virtual size in bytes.
 func (d *Disk) Size() int64 { return d.chain.size() }
 
-// Hints prefers few large requests: the more runs a read has, the better they can be ordered.
+// Hints returns large requests, because the runs of a large read can be ordered better.
 func (d *Disk) Hints() disk.Hints {
-	return disk.Hints{Request: readPiece, Streams: 4, Span: 32 << 20}
+	return disk.Hints{Request: pieceSize, Streams: 4, Span: 32 << 20}
 }
 
 // Layers returns the layers of the disk, the youngest first.
@@ -77,15 +78,16 @@ func (d *Disk) Files() []string {
 	return names
 }
 
-// Warnings returns what the operator should know about the disk, in the order it was
-// found. Damage that could be healed is found only when the place is read.
+// Warnings returns what the user should know about the disk, in the order in which it was found. Damage
+// that a redundant table repairs is found only when that part of the disk is read, so the list may
+// grow.
 func (d *Disk) Warnings() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.warnings)
 }
 
-// warn adds a warning, once.
+// warn adds a warning unless the same text is in the list. It is safe for concurrent use.
 func (d *Disk) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	d.mu.Lock()
@@ -101,19 +103,20 @@ func (d *Disk) Runs(ctx context.Context, r disk.Range, yield func(Run) bool) err
 	if err := disk.CheckRange(d.Size(), r); err != nil {
 		return err
 	}
-	return walk(ctx, d.chain.cursor(), r, yield)
+	return walkRuns(ctx, d.chain.newCursor(), r, yield)
 }
 
-// LayerRuns is Runs for layer i alone, within its own size.
+// LayerRuns passes the runs of layer i to yield, as Runs does for the whole chain. r must lie within
+// the size of that layer.
 func (d *Disk) LayerRuns(ctx context.Context, i int, r disk.Range, yield func(Run) bool) error {
 	l := d.chain[i]
 	if err := disk.CheckRange(l.size(), r); err != nil {
 		return err
 	}
-	return walk(ctx, l.cursor(), r, yield)
+	return walkRuns(ctx, l.newCursor(), r, yield)
 }
 
-// Close closes all files.
+// Close closes the files of all layers. No other method may be running or called after it.
 func (d *Disk) Close() error {
 	var errs []error
 	for _, f := range d.files {

@@ -105,7 +105,7 @@ func TestShortHolesAreCalledData(t *testing.T) {
 		{Range: disk.Range{Off: 2123 + minHole, Len: 2}},
 		{Range: disk.Range{Off: 2125 + minHole, Len: 3}, Kind: disk.Zero},
 	})
-	if got := fmt.Sprint(l.end()); got != want {
+	if got := fmt.Sprint(l.finishList()); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 }

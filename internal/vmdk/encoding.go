@@ -13,8 +13,8 @@ import (
 	"golang.org/x/text/encoding/traditionalchinese"
 )
 
-// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's
-// products write the code page of the machine they run on.
+// encodingOf returns the encoding that a descriptor names, nil for UTF-8. VMware's products write the
+// code page of the machine that they run on.
 func encodingOf(name string) (e encoding.Encoding, ok bool) {
 	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(name))
 	switch plain {
@@ -38,16 +38,17 @@ func encodingOf(name string) (e encoding.Encoding, ok bool) {
 	return nil, false
 }
 
-// decode returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs
-// no encoding that is known. An unknown byte becomes U+FFFD, which no file name may have.
-func decode(text []byte) ([]byte, error) {
+// decodeText returns the text of a descriptor in UTF-8. Text that is ASCII, as most is, needs no known
+// encoding. An invalid byte becomes U+FFFD, which no file name may contain. An unknown encoding is
+// fault.Unsupported.
+func decodeText(text []byte) ([]byte, error) {
 	name := encodingName(text)
 	if name == "" || isASCII(string(text)) {
 		return text, nil
 	}
 	e, ok := encodingOf(name)
 	if !ok {
-		return nil, unsupported("it is in encoding %q, which is not known", name).
+		return nil, unsupportedDescriptor("it is in encoding %q, which is not known", name).
 			WithHint("rename the disk to plain ASCII: vmkfstools -E old.vmdk new.vmdk on the host, then edit the VM's disk path")
 	}
 	if e == nil {
@@ -56,7 +57,8 @@ func decode(text []byte) ([]byte, error) {
 	return e.NewDecoder().Bytes(text)
 }
 
-// encodingName finds the entry that names the encoding. It is ASCII in all of them.
+// encodingName returns the value of the entry "encoding", or "" if the entry is missing. The entry itself is
+// ASCII in all encodings.
 func encodingName(text []byte) string {
 	for line := range bytes.Lines(text) {
 		key, value, ok := strings.Cut(string(line), "=")
@@ -67,8 +69,8 @@ func encodingName(text []byte) string {
 	return ""
 }
 
-// undecoded reports whether a name has characters that cannot be decoded. The host's file has certain
-// bytes; guessing could find another file.
-func undecoded(name string) bool {
+// hasUndecoded reports whether a name contains bytes that could not be decoded. Such a name is refused,
+// because a guess could find another file.
+func hasUndecoded(name string) bool {
 	return !utf8.ValidString(name) || strings.ContainsRune(name, utf8.RuneError)
 }

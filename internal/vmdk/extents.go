@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// minHole is the shortest hole between data that Extents reports, in bytes: checking the bytes of
-	// shorter ones is cheaper, and the list stays small for a fragmented disk.
+	// smallest hole between data that Extents reports, in bytes. Testing the bytes of a shorter one is
+	// cheaper, and the list of a fragmented disk stays small.
 	minHole = 64 << 10
 
-	// askHoles is how much of a file is asked at once where its holes are.
-	askHoles = 256 << 20
+	// number of bytes of a file for which one call requests the holes
+	holeQuery = 256 << 20
 )
 
-// Extents describes r by what the layers have, and by the holes that the file system
-// knows of in flat files. Holes shorter than 64 KiB between data are called data.
+// Extents describes r by the tables of the layers, and by the holes that the file system reports for
+// flat files. Holes shorter than 64 KiB between data count as data.
 func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(d.Size(), r); err != nil {
 		return nil, err
@@ -26,8 +26,8 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	}
 	list := extentList{off: r.Off}
 	var inner error
-	err := walk(ctx, d.chain.cursor(), r, func(run Run) bool {
-		inner = d.describe(ctx, &list, run)
+	err := walkRuns(ctx, d.chain.newCursor(), r, func(run Run) bool {
+		inner = d.appendRun(ctx, &list, run)
 		return inner == nil
 	})
 	if err == nil {
@@ -36,11 +36,11 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	if err != nil {
 		return nil, err
 	}
-	return list.end(), nil
+	return list.finishList(), nil
 }
 
-// describe adds a run to the list, with the holes of a flat file in it.
-func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
+// appendRun adds a run to the list. Within a run in a flat file it also adds the holes of the file.
+func (d *Disk) appendRun(ctx context.Context, list *extentList, run Run) error {
 	if run.Kind != Data {
 		list.add(disk.Zero, run.Len)
 		return nil
@@ -50,8 +50,8 @@ func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
 		list.add(disk.Data, run.Len)
 		return nil
 	}
-	for at := run.At; at < run.At+run.Len; at += askHoles {
-		part := disk.Range{Off: at, Len: min(askHoles, run.At+run.Len-at)}
+	for at := run.At; at < run.At+run.Len; at += holeQuery {
+		part := disk.Range{Off: at, Len: min(holeQuery, run.At+run.Len-at)}
 		extents, err := f.src.Extents(ctx, part)
 		if err != nil {
 			return err
@@ -63,13 +63,14 @@ func (d *Disk) describe(ctx context.Context, list *extentList, run Run) error {
 	return nil
 }
 
-// extentList joins adjacent extents.
+// An extentList builds a list of extents without zero extents shorter than minHole between data.
 type extentList struct {
-	off  int64 // offset of the next one
-	hole int64 // zeros up to off that are not in list yet
-	list []disk.Extent
+	off  int64         // offset of the next extent that is added
+	hole int64         // zeros up to off that are not in list yet
+	list []disk.Extent // finished extents
 }
 
+// add appends n bytes of kind k at off. Zeros are collected in hole until data follows.
 func (l *extentList) add(k disk.Kind, n int64) {
 	if k == disk.Zero {
 		l.hole += n
@@ -81,22 +82,23 @@ func (l *extentList) add(k disk.Kind, n int64) {
 	case last >= 0 && l.hole < minHole:
 		l.list[last].Len += l.hole + n
 	default:
-		l.flush()
+		l.flushHole()
 		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off, Len: n}, Kind: disk.Data})
 	}
 	l.hole = 0
 	l.off += n
 }
 
-// flush writes the hole down.
-func (l *extentList) flush() {
+// flushHole appends the collected zeros as one extent.
+func (l *extentList) flushHole() {
 	if l.hole > 0 {
 		l.list = append(l.list, disk.Extent{Range: disk.Range{Off: l.off - l.hole, Len: l.hole}, Kind: disk.Zero})
 		l.hole = 0
 	}
 }
 
-func (l *extentList) end() []disk.Extent {
-	l.flush()
+// finishList appends trailing zeros and returns the list.
+func (l *extentList) finishList() []disk.Extent {
+	l.flushHole()
 	return l.list
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Files is where a disk's files are: a folder, a datastore. Names are as they stand in
-// a descriptor, relative to the folder that Files is for, or absolute (/vmfs/volumes/…),
-// which it may look for elsewhere. Hostile ones ("..", devices) were refused before.
-// A file that is not there is fault.NotFound.
+// Files opens the files of a disk, for example from a folder or a datastore. Names are as in a
+// descriptor: relative to the folder of Files, or absolute below /vmfs/volumes/. An implementation may
+// search absolute names elsewhere. Hostile names ("..", devices) have been refused before. A missing
+// file is fault.NotFound.
 type Files interface {
 	// Open opens a file. Its Size is the file's length in bytes, which need not be
 	// a multiple of a sector.
@@ -19,38 +19,40 @@ type Files interface {
 
 // A file is one open file of a disk.
 type file struct {
-	name  string
-	index int // index in Disk.files, the value of Run.File
-	src   disk.Source
+	name  string      // name for errors, as passed to Files.Open
+	index int         // index in Disk.files, the value of Run.File
+	src   disk.Source // content of the file; owned by the file
 
-	// unpack inflates one packed grain of this file: packed is the run's Packed bytes
-	// at its At (fewer at the end of the file), p takes its Len bytes after Skip. It may
-	// be called concurrently. Nil: no grain is packed.
+	// unpack decompresses a part of one grain of this file. packed begins at the grain's header at r.At
+	// and has r.Packed bytes, fewer at the end of the file. unpack fills p with r.Len bytes from offset
+	// r.Skip of the grain. It is safe for concurrent use. nil means that no grain is compressed.
 	unpack func(packed []byte, r Run, p []byte) error
 
-	// memory is the file mapped, from which its small runs are copied; nil if it is not.
+	// mapping of the whole file, from which small runs are copied; nil if the file is not mapped
 	memory []byte
 
-	// start is where on the disk the extent begins that the file holds.
+	// offset on the layer's disk of the extent in the file, in bytes
 	start int64
 
-	gap   int64  // unneeded bytes that are read to combine two runs in one read
-	ahead *ahead // read-ahead of its small reads; nil if it is not possible
+	gap   int64      // largest number of unneeded bytes between two runs that one read combines
+	ahead *readAhead // read-ahead for small reads; nil if the file cannot be read ahead
 
-	// holes reports whether the file system may have holes that no table lists.
+	// whether the file system may report holes; true only for flat files
 	holes bool
 }
 
+// newFile returns the file for src, which it owns from then on. index is its index in Disk.files.
 func newFile(name string, index int, src disk.Source) *file {
-	// The preferred size of requests shows the cost of a request, which is high over a network.
+	// The preferred request size reflects the cost of a request, which is high over a network.
 	gap := max(joinGap, src.Hints().Request/4)
 	return &file{name: name, index: index, src: src, gap: gap, ahead: newAhead(src)}
 }
 
+// size returns the length of the file in bytes.
 func (f *file) size() int64 { return f.src.Size() }
 
-// readAt fills p from off. What lies beyond the file's end is zeros: the last grain of
-// a sparse file need not be there to its end. Layers check that grains begin in the file.
+// readAt fills p from off. Bytes past the end of the file are zeros, because the last grain of a sparse
+// file may be incomplete. Layers check that each grain begins within the file.
 func (f *file) readAt(ctx context.Context, p []byte, off int64) error {
 	have := max(min(int64(len(p)), f.size()-off), 0)
 	clear(p[have:])
@@ -63,10 +65,10 @@ func (f *file) readAt(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// readWhole fills p from off. All of the range must be in the file.
+// readWhole fills p from off. A range that is not completely in the file is fault.Corrupt.
 func (f *file) readWhole(ctx context.Context, p []byte, off int64) error {
 	if off < 0 || off > f.size() || int64(len(p)) > f.size()-off {
-		return corruptFile(f.name, "%d bytes at %d are wanted, but it ends at %d", len(p), off, f.size())
+		return corruptFile(f.name, "%d bytes at %d are required, but it ends at %d", len(p), off, f.size())
 	}
 	return f.readAt(ctx, p, off)
 }

@@ -5,25 +5,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Piece is a range of a disk and the raw bytes that hold it.
+// A Piece is a range of a disk with the position of its raw bytes.
 type Piece struct {
 	disk.Range        // range of the disk
-	File       string // relative to the descriptor's folder; empty: reads as zeros
+	File       string // file relative to the descriptor's folder; empty if the range reads as zeros
 	Offset     int64  // offset of the range's first byte in File
 }
 
-// Flat returns the files a flat disk is made of, in order and without gaps: one for
-// everything ESXi makes. It refuses, with fault.Unsupported and a remedy, disks whose
-// bytes are not simply there: deltas, sparse files, raw device mappings, vSAN objects,
-// encrypted disks.
+// Flat returns the pieces of a flat disk, in order and without gaps. A disk that ESXi created has one
+// piece. Flat fails with fault.Unsupported and a remedy if the data is not in flat files: deltas,
+// sparse files, raw device mappings, vSAN objects, encrypted disks.
 func (d *Descriptor) Flat() ([]Piece, error) {
-	if err := d.refuse(); err != nil {
+	if err := d.checkFlat(); err != nil {
 		return nil, err
 	}
 	pieces := make([]Piece, 0, len(d.Extents))
 	var off int64
 	for _, x := range d.Extents {
-		if err := x.refuse(); err != nil {
+		if err := x.checkFlat(); err != nil {
 			return nil, err
 		}
 		r := disk.Range{Off: off, Len: x.Sectors * disk.SectorSize}
@@ -33,31 +32,32 @@ func (d *Descriptor) Flat() ([]Piece, error) {
 	return pieces, nil
 }
 
-// refuse looks at what concerns the disk as a whole.
-func (d *Descriptor) refuse() error {
-	if err := d.unreadable(); err != nil {
+// checkFlat fails if the disk as a whole is not flat: a delta, a native snapshot, or encrypted.
+func (d *Descriptor) checkFlat() error {
+	if err := d.checkReadable(); err != nil {
 		return err
 	}
 	if d.IsDelta() {
-		return unsupported("the disk is a snapshot delta on %q", d.ParentFile).
+		return unsupportedDescriptor("the disk is a snapshot delta on %q", d.ParentFile).
 			WithHint("remove the VM's snapshots (Snapshots > Delete All), then try again")
 	}
 	return nil
 }
 
-// refuse looks at one extent.
-func (x ExtentLine) refuse() error {
-	if err := x.unreadable(); err != nil {
+// checkFlat fails unless the extent is zeros or raw bytes in a file.
+func (x ExtentLine) checkFlat() error {
+	if err := x.checkReadable(); err != nil {
 		return err
 	}
 	switch x.Type {
 	case ZeroExtent, Flat, VMFS:
 		return nil
 	}
-	return x.unsupported("its file is not flat").
+	return x.unsupportedExtent("its file is not flat").
 		WithHint("%s", cloneHint)
 }
 
-func (x ExtentLine) unsupported(format string, args ...any) *fault.Error {
-	return unsupported("line %d: %s extent: "+format, append([]any{x.Line, x.Type}, args...)...)
+// unsupportedExtent returns a fault.Unsupported error that names the line and the type of the extent.
+func (x ExtentLine) unsupportedExtent(format string, args ...any) *fault.Error {
+	return unsupportedDescriptor("line %d: %s extent: "+format, append([]any{x.Line, x.Type}, args...)...)
 }

@@ -15,21 +15,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Folder returns the files of a local folder. Nothing outside it is opened, not by way
-// of symbolic links either. An absolute name of a datastore is looked for by its last
-// parts, the longest first: /vmfs/volumes/ds/base/base.vmdk as ds/base/base.vmdk, then
-// base/base.vmdk, then base.vmdk; in more folders, too, if some are named.
+// Folder returns the files of a local folder. It opens nothing outside it, not even by symbolic links.
+// The absolute path of a file on a datastore is searched by its last parts, the longest first:
+// /vmfs/volumes/ds/base/base.vmdk as ds/base/base.vmdk, then base/base.vmdk, then base.vmdk. Such paths
+// are also searched in the folders more.
 func Folder(folder string, more ...string) Files {
 	return folders(append([]string{folder}, more...))
 }
 
+// folders are the Files of local folders. Relative names are opened in the first one only.
 type folders []string
 
+// Open implements Files.
 func (f folders) Open(_ context.Context, name string) (disk.Source, error) {
 	list := f[:1]
 	names := []string{name}
 	if path.IsAbs(name) {
-		list, names = f, tails(name)
+		list, names = f, pathTails(name)
 	}
 	for _, n := range names {
 		for _, folder := range list {
@@ -43,8 +45,9 @@ func (f folders) Open(_ context.Context, name string) (disk.Source, error) {
 		WithHint("copy it there: a disk needs all files its descriptors name")
 }
 
-// tails returns the names that a file of a datastore may have in a copy of it.
-func tails(name string) []string {
+// pathTails returns the paths, longest first, that an absolute path on a datastore may have in a copy
+// of that datastore.
+func pathTails(name string) []string {
 	var out []string
 	name = strings.TrimPrefix(name, datastores)
 	for ok := true; ok; _, name, ok = strings.Cut(name, "/") {
@@ -53,14 +56,15 @@ func tails(name string) []string {
 	return out
 }
 
-// localFile is an open file.
+// A localFile is an open file of a folder. It is a disk.Source.
 type localFile struct {
 	*os.File
-	size   int64
-	memory []byte // the file mapped; nil if it is not
+	size   int64  // length in bytes when the file was opened
+	memory []byte // mapping of the whole file; nil if it is not mapped
 }
 
-// openLocal opens a file of a folder. It does not wait for the other end of a pipe.
+// openLocal opens a regular file of a folder. It does not follow links out of the folder, and does not
+// block on a named pipe.
 func openLocal(folder, name string) (disk.Source, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -81,6 +85,7 @@ func openLocal(folder, name string) (disk.Source, error) {
 	return &localFile{File: f, size: info.Size()}, nil
 }
 
+// localFault adds kind and remedy to an error of opening a file.
 func localFault(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -91,12 +96,18 @@ func localFault(err error) error {
 	return err
 }
 
-func (f *localFile) Size() int64       { return f.size }
-func (f *localFile) Hints() disk.Hints { return disk.Hints{} }
-func (f *localFile) Close() error      { return errors.Join(f.unmap(), f.File.Close()) }
+// Size returns the length of the file when it was opened, in bytes.
+func (f *localFile) Size() int64 { return f.size }
 
+// Hints returns no preferences.
+func (f *localFile) Hints() disk.Hints { return disk.Hints{} }
+
+// Close unmaps and closes the file.
+func (f *localFile) Close() error { return errors.Join(f.unmapFile(), f.File.Close()) }
+
+// ReadAt fills p from off. A file that has become shorter is fault.Conflict: it has a writer.
 func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
-	if err := f.check(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
+	if err := f.checkRead(ctx, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
 	n, err := f.File.ReadAt(p, off)
@@ -110,23 +121,24 @@ func (f *localFile) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return err
 }
 
-func (f *localFile) check(ctx context.Context, r disk.Range) error {
+// checkRead returns an error if r is not in the file or ctx has ended.
+func (f *localFile) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-// Extents describes r by the file's holes; all of it is data where the file system cannot
-// tell.
+// Extents describes r by the holes of the file. If the file system cannot report holes, all of r is
+// data.
 func (f *localFile) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := f.check(ctx, r); err != nil {
+	if err := f.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out []disk.Extent
 	for off := r.Off; off < r.End(); {
-		data := f.seek(off, r.End(), unix.SEEK_DATA)
-		end := f.seek(data, r.End(), unix.SEEK_HOLE)
+		data := f.seekLimited(off, r.End(), unix.SEEK_DATA)
+		end := f.seekLimited(data, r.End(), unix.SEEK_HOLE)
 		if data > off {
 			out = append(out, disk.Extent{Range: disk.Range{Off: off, Len: data - off}, Kind: disk.Zero})
 		}
@@ -138,8 +150,9 @@ func (f *localFile) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, e
 	return out, ctx.Err()
 }
 
-// seek returns where the next data or hole from off begins, at most limit.
-func (f *localFile) seek(off, limit int64, whence int) int64 {
+// seekLimited returns the offset of the next data or hole from off, at most limit. whence is
+// unix.SEEK_DATA or unix.SEEK_HOLE.
+func (f *localFile) seekLimited(off, limit int64, whence int) int64 {
 	if off >= limit {
 		return limit
 	}
@@ -149,7 +162,7 @@ func (f *localFile) seek(off, limit int64, whence int) int64 {
 		return min(max(at, off), limit)
 	case errors.Is(err, unix.ENXIO): // no data up to the end
 		return limit
-	case whence == unix.SEEK_DATA: // the file system cannot tell
+	case whence == unix.SEEK_DATA: // the file system does not report holes
 		return off
 	}
 	return limit

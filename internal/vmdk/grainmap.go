@@ -10,45 +10,49 @@ import (
 
 // Entries of a decoded grain table that are no offset.
 const (
-	absentGrain = 0
-	zeroGrain   = -1
+	absentGrain = 0  // the layer does not contain the grain
+	zeroGrain   = -1 // the grain is zeros, and has no position in the file
 )
 
-// directoryEntries is how many directory entries are read at once.
+// directoryEntries is the number of directory entries that one read fetches.
 const directoryEntries = 512
 
-// A grainMap is the layer of every format that has grains, grain tables and a directory
-// of tables. What differs between them are its parameters and two functions.
+// A grainMap is the layer of all formats with grains, grain tables and a directory of tables. The
+// formats differ in its parameters and two functions.
 type grainMap struct {
-	file    *file
-	cache   *tableCache
-	bytes   int64 // bytes of the disk
-	grain   int64 // bytes
-	entries int64 // entries of a table, at most maxTable
+	file    *file       // file with the tables and the grains
+	cache   *tableCache // cache for decoded tables, shared by all layers of the disk
+	bytes   int64       // size of the layer's disk in bytes
+	grain   int64       // size of a grain in bytes
+	entries int64       // number of entries of a table, at most maxTable
 
-	// tables is how many tables, and so directory entries, the disk needs.
+	// number of tables that the disk needs, which is also the number of directory entries
 	tables int64
-	// pieceOf reads n entries of the directory from entry first. 0: no table.
-	pieceOf func(ctx context.Context, first, n int64) (table, error)
-	// tableOf makes grain table n from its directory entry, which is not 0: the offset in
-	// the file of each grain, checked to begin within it, or absentGrain or zeroGrain.
-	tableOf func(ctx context.Context, n, entry int64) (table, error)
+	// readPiece reads n entries of the directory from entry first. An entry of 0 means that the table does
+	// not exist.
+	readPiece func(ctx context.Context, first, n int64) (table, error)
+	// readTable reads grain table n. entry is its directory entry, which is not 0. The result has an entry
+	// for each grain: absentGrain, zeroGrain, or a file offset that lies within the file.
+	readTable func(ctx context.Context, n, entry int64) (table, error)
 }
 
-// A region is an array of unsigned numbers in a file.
+// A region is an array of unsigned integers in a file.
 type region struct {
-	at    int64 // byte offset
-	width int64 // width of a number: 4 or 8 bytes
+	at    int64 // offset in the file in bytes
+	width int64 // size of an integer in bytes: 4 or 8
 }
 
-func (m *grainMap) size() int64    { return m.bytes }
-func (m *grainMap) cursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
+// size returns the size of the layer's disk in bytes.
+func (m *grainMap) size() int64 { return m.bytes }
 
-// span is how much of the disk a table maps, in bytes.
-func (m *grainMap) span() int64 { return m.grain * m.entries }
+// newCursor returns a cursor that has not loaded any table.
+func (m *grainMap) newCursor() cursor { return &grainCursor{grainMap: m, number: -1, piece: -1} }
 
-// readRegion reads n numbers of g from number first. A number with its highest bit set is
-// no offset, entry or index in any format, and comes out negative.
+// tableSpan returns the number of bytes of the disk that a table maps.
+func (m *grainMap) tableSpan() int64 { return m.grain * m.entries }
+
+// readRegion reads n integers of g from index first. An integer with its highest bit set is not a valid
+// offset, entry or index in any format; it becomes negative.
 func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table, error) {
 	raw := make([]byte, n*g.width)
 	if err := f.readWhole(ctx, raw, g.at+first*g.width); err != nil {
@@ -65,35 +69,36 @@ func (f *file) readRegion(ctx context.Context, g region, first, n int64) (table,
 	return t, nil
 }
 
-// piece returns piece n of the directory.
-func (m *grainMap) piece(ctx context.Context, n int64) (table, error) {
+// cachedPiece returns piece n of the directory, which has up to directoryEntries entries.
+func (m *grainMap) cachedPiece(ctx context.Context, n int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: directoryPiece, n: n}
 	return m.cache.get(key, func() (table, error) {
 		first := n * directoryEntries
-		return m.pieceOf(ctx, first, min(directoryEntries, m.tables-first))
+		return m.readPiece(ctx, first, min(directoryEntries, m.tables-first))
 	})
 }
 
-// table returns grain table n, whose directory entry is not 0.
-func (m *grainMap) table(ctx context.Context, n, entry int64) (table, error) {
+// cachedTable returns grain table n. entry is its directory entry, which is not 0.
+func (m *grainMap) cachedTable(ctx context.Context, n, entry int64) (table, error) {
 	key := tableKey{file: m.file.index, kind: grainTable, n: n}
-	return m.cache.get(key, func() (table, error) { return m.tableOf(ctx, n, entry) })
+	return m.cache.get(key, func() (table, error) { return m.readTable(ctx, n, entry) })
 }
 
-// grainCursor stands on a table of a grainMap, and on the piece of the directory that
-// has the table's entry.
+// A grainCursor holds the current table of a grainMap, and the piece of the directory with the table's
+// entry. It is not safe for concurrent use.
 type grainCursor struct {
 	*grainMap
 	number    int64 // number of the table; -1 before the first
 	table     table // current table; nil if the directory has none
 	piece     int64 // current piece of the directory; -1 before the first
-	directory table
+	directory table // entries of the current piece
 }
 
-func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
-	n := r.Off / c.span()
+// runAt implements cursor. A run never crosses the end of a table.
+func (c *grainCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
+	n := r.Off / c.tableSpan()
 	if n != c.number {
-		if err := c.move(ctx, n); err != nil {
+		if err := c.moveToTable(ctx, n); err != nil {
 			return Run{}, fmt.Errorf("map disk at %d: %w", r.Off, err)
 		}
 	}
@@ -103,16 +108,16 @@ func (c *grainCursor) run(ctx context.Context, r disk.Range) (Run, error) {
 	return c.tableRun(r), nil
 }
 
-// move goes to table n.
-func (c *grainCursor) move(ctx context.Context, n int64) error {
-	c.number = -1 // until all of it has worked
-	entry, err := c.entry(ctx, n)
+// moveToTable loads table n. After an error the cursor has no current table.
+func (c *grainCursor) moveToTable(ctx context.Context, n int64) error {
+	c.number = -1 // until the table is loaded
+	entry, err := c.directoryEntry(ctx, n)
 	if err != nil {
 		return err
 	}
 	var t table
 	if entry != 0 {
-		if t, err = c.grainMap.table(ctx, n, entry); err != nil {
+		if t, err = c.grainMap.cachedTable(ctx, n, entry); err != nil {
 			return err
 		}
 	}
@@ -120,10 +125,10 @@ func (c *grainCursor) move(ctx context.Context, n int64) error {
 	return nil
 }
 
-// entry returns entry n of the directory.
-func (c *grainCursor) entry(ctx context.Context, n int64) (int64, error) {
+// directoryEntry returns entry n of the directory, and loads its piece if necessary.
+func (c *grainCursor) directoryEntry(ctx context.Context, n int64) (int64, error) {
 	if piece := n / directoryEntries; piece != c.piece {
-		t, err := c.grainMap.piece(ctx, piece)
+		t, err := c.grainMap.cachedPiece(ctx, piece)
 		if err != nil {
 			return 0, err
 		}
@@ -132,20 +137,21 @@ func (c *grainCursor) entry(ctx context.Context, n int64) (int64, error) {
 	return c.directory[n%directoryEntries], nil
 }
 
-// emptyRun returns the absent run from r.Off to the next table there is, or to the end
-// of this piece of the directory.
+// emptyRun returns the absent run from r.Off to the next table that exists, or to the end of the
+// current piece of the directory.
 func (c *grainCursor) emptyRun(r disk.Range) Run {
 	first := c.piece * directoryEntries
 	next := c.number + 1
-	for next-first < int64(len(c.directory)) && next*c.span() < r.End() && c.directory[next-first] == 0 {
+	for next-first < int64(len(c.directory)) && next*c.tableSpan() < r.End() && c.directory[next-first] == 0 {
 		next++
 	}
-	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.span(), r.End()) - r.Off}}
+	return Run{Range: disk.Range{Off: r.Off, Len: min(next*c.tableSpan(), r.End()) - r.Off}}
 }
 
-// tableRun returns the longest run at the beginning of r that the table has.
+// tableRun returns the longest run at the beginning of r whose grains are of one kind and adjacent in
+// the file.
 func (c *grainCursor) tableRun(r disk.Range) Run {
-	start := c.number * c.span()
+	start := c.number * c.tableSpan()
 	first := (r.Off - start) / c.grain
 	last := min((r.End()-1-start)/c.grain, c.entries-1)
 	at := c.table[first]
@@ -165,9 +171,9 @@ func (c *grainCursor) tableRun(r disk.Range) Run {
 	case at > 0:
 		run.Kind, run.File, run.At = Data, c.file.index, at
 	}
-	run = run.within(r)
+	run = run.clip(r)
 	if run.Kind == Data && run.At >= c.file.size() {
-		return Run{Range: run.Range, Kind: Zero} // part of the last grain past the end of the disk
+		return Run{Range: run.Range, Kind: Zero} // the last grain of a file may end early
 	}
 	return run
 }

@@ -13,17 +13,17 @@ func TestCursorGoesOnAfterADamagedTable(t *testing.T) {
 	damaged := errors.New("damaged")
 	m := &grainMap{
 		file: newFile("x", 0, bytesSource{}), cache: &tableCache{}, bytes: 2000 * 512, grain: 512, entries: 1, tables: 2000,
-		pieceOf: func(_ context.Context, first, n int64) (table, error) {
+		readPiece: func(_ context.Context, first, n int64) (table, error) {
 			piece := make(table, n)
 			if i := 1500 - first; i >= 0 && i < n {
 				piece[i] = 1
 			}
 			return piece, nil
 		},
-		tableOf: func(context.Context, int64, int64) (table, error) { return nil, damaged },
+		readTable: func(context.Context, int64, int64) (table, error) { return nil, damaged },
 	}
-	c := m.cursor()
-	at := func(n int64) (Run, error) { return c.run(t.Context(), disk.Range{Off: n * 512, Len: 5 * 512}) }
+	c := m.newCursor()
+	at := func(n int64) (Run, error) { return c.runAt(t.Context(), disk.Range{Off: n * 512, Len: 5 * 512}) }
 	for _, n := range []int64{100, 1500, 100, 1500, 1499, 1501, 1500, 1995} {
 		run, err := at(n)
 		if bad := n == 1500; bad != errors.Is(err, damaged) || !bad && (run.Kind != Absent || run.Off != n*512 || run.Len < 512) {

@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// headSize is the number of bytes that identify a file: those of the longest header.
+// headSize is the number of bytes that identify a file, in bytes: the size of the longest header.
 const headSize = 2048
 
-// identify determines the format of a file by its signature. It is empty for a descriptor or a flat
-// file.
-func identify(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
+// identifyFile determines the format of a file by its signature, and returns its first bytes (up to
+// headSize). The format is empty for a descriptor or a flat file.
+func identifyFile(ctx context.Context, name string, src disk.Source) (Format, []byte, error) {
 	head := make([]byte, min(headSize, src.Size()))
 	if err := src.ReadAt(ctx, head, 0); err != nil {
 		return "", nil, fmt.Errorf("read %s: %w", name, err)
@@ -22,6 +22,8 @@ func identify(ctx context.Context, name string, src disk.Source) (Format, []byte
 	return formatOf(head), head, nil
 }
 
+// formatOf returns the format whose signature is at the beginning of head, or "" for a descriptor or a
+// flat file.
 func formatOf(head []byte) Format {
 	switch {
 	case bytes.HasPrefix(head, []byte(sparseMagic)):
@@ -34,7 +36,7 @@ func formatOf(head []byte) Format {
 	return ""
 }
 
-// readText reads a descriptor in a separate file.
+// readText reads a descriptor file. A file of more than MaxDescriptor bytes is fault.Corrupt.
 func readText(ctx context.Context, name string, src disk.Source) ([]byte, error) {
 	if src.Size() > MaxDescriptor {
 		return nil, corruptFile(name, "it has %d bytes and no signature: it is neither a descriptor nor a sparse file", src.Size()).
@@ -47,8 +49,8 @@ func readText(ctx context.Context, name string, src disk.Source) ([]byte, error)
 	return text, nil
 }
 
-// embeddedText reads the descriptor in a hosted sparse file. It returns nil if the header
-// names none.
+// embeddedText reads the descriptor that is embedded in a hosted sparse file. head is the beginning of
+// the file. It returns nil if the header does not name a descriptor.
 func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 	h, err := parseSparseHeader(head)
 	if err != nil {
@@ -69,13 +71,13 @@ func embeddedText(ctx context.Context, f *file, head []byte) ([]byte, error) {
 		return nil, err
 	}
 	if text[0] == 0 {
-		return nil, lostText(f.name, "its header names a descriptor at sector %d, but there is no text", h.descriptor)
+		return nil, lostText(f.name, "its header names a descriptor at sector %d, which has no text", h.descriptor)
 	}
 	return text, nil
 }
 
-// lostText is the error of a sparse file whose separate descriptor is missing. Without it the parent
-// and other pieces of the disk are unknown.
+// lostText returns the error for a sparse file whose descriptor is missing. Without the descriptor, the
+// parent and the other pieces of the disk are unknown.
 func lostText(name, format string, args ...any) error {
 	return corruptFile(name, format, args...).
 		WithHint("if it is a piece of a disk, name the disk's descriptor x.vmdk; otherwise %s", damagedHint)

@@ -9,33 +9,32 @@ import (
 )
 
 const (
-	// mapBelow is the grain size, in bytes, from which a system call for each grain costs
-	// less than the rest. Taking a grain of 512 bytes out of mapped memory needs a fifth
-	// of the time.
+	// smallest grain size, in bytes, for which reading by system calls is efficient. Copying a grain of
+	// 512 bytes from a mapping takes a fifth of the time of a system call.
 	mapBelow = 4096
 
-	// mapProbes is how many places of a file are asked whether they are in the page cache.
+	// number of positions of a file that are tested for being in the page cache
 	mapProbes = 256
 )
 
-// mapper is a file that can be had as memory: a local one.
-type mapper interface {
-	// mapping returns the file as memory that ends with it, or nil. Reading memory that
-	// the file lost since raises SIGBUS: see guard.
-	mapping() []byte
+// A mappable is a file that can be mapped into memory. Only local files implement it.
+type mappable interface {
+	// mapFile returns the mapping of the whole file, or nil. If the file becomes shorter, reading the
+	// mapping raises SIGBUS: see withFaultGuard.
+	mapFile() []byte
 }
 
-// mapIfSmall maps a file whose grains are small, if it is in the page cache. From a cold
-// one a page fault would stop a whole processor until the device answers, which a read
-// does not.
+// mapIfSmall maps the file if its grains are smaller than mapBelow and it is in the page cache. For a
+// cold file, a page fault would block a whole processor until the device answers; a read does not.
 func (f *file) mapIfSmall(grain int64) {
-	if m, ok := f.src.(mapper); ok && grain < mapBelow {
-		f.memory = m.mapping()
+	if m, ok := f.src.(mappable); ok && grain < mapBelow {
+		f.memory = m.mapFile()
 	}
 }
 
-// mapping maps the file on the first call.
-func (f *localFile) mapping() []byte {
+// mapFile maps the file in the first call. It returns nil if the file is empty or not in the page
+// cache. It is not safe for concurrent use.
+func (f *localFile) mapFile() []byte {
 	if f.memory == nil && f.size > 0 && f.inPageCache() {
 		if m, err := unix.Mmap(int(f.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_SHARED); err == nil {
 			f.memory = m
@@ -44,7 +43,8 @@ func (f *localFile) mapping() []byte {
 	return f.memory
 }
 
-// inPageCache samples positions, evenly spread, to estimate whether reads would wait for the disk.
+// inPageCache reports whether at most 5 % of mapProbes evenly spaced positions of the file are missing
+// from the page cache.
 func (f *localFile) inPageCache() bool {
 	step := max(f.size/mapProbes, 1)
 	iov := [][]byte{make([]byte, 1)}
@@ -58,7 +58,8 @@ func (f *localFile) inPageCache() bool {
 	return missed*20 <= asked
 }
 
-func (f *localFile) unmap() error {
+// unmapFile removes the mapping, if there is one. No reader may use it any more.
+func (f *localFile) unmapFile() error {
 	if f.memory == nil {
 		return nil
 	}
@@ -67,19 +68,20 @@ func (f *localFile) unmap() error {
 	return unix.Munmap(m)
 }
 
-// inMemory reports whether run can be read from mapped memory.
+// inMemory reports whether run is short, not compressed and in a mapped file.
 func (f *file) inMemory(run Run) bool {
 	return f.memory != nil && run.Len < mapBelow && run.Packed == 0
 }
 
-// copyMapped fills p from off of the mapped file.
+// copyMapped fills p from off of the mapping, and with zeros after its end. It must run below
+// withFaultGuard.
 func (f *file) copyMapped(p []byte, off int64) {
 	clear(p[copy(p, f.memory[min(off, int64(len(f.memory))):]):])
 }
 
-// guard calls do, in which mapped memory may be read, and turns the fault that reading it
-// raises into an error: the file became shorter, or its device failed.
-func guard(do func() error) (err error) {
+// withFaultGuard calls do, which may read mapped memory. A fault of such a read becomes a
+// fault.Conflict error: the file became shorter, or its device failed.
+func withFaultGuard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		p := recover()

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// maxDepth is the longest chain that is followed. ESXi makes 32 snapshots at most.
+	// largest number of disks in a chain. ESXi creates at most 32 snapshots.
 	maxDepth = 64
 
-	// maxFiles is how many files a disk may consist of: 8 TiB of 2 GiB pieces.
+	// largest number of files of a disk: 8 TiB in pieces of 2 GiB
 	maxFiles = 4096
 )
 
@@ -25,40 +25,40 @@ type Options struct {
 	IgnoreCID bool
 }
 
-// Open opens the disk that name describes, with all its parents. name is a descriptor,
-// or a sparse file with one in it; or a delta or sparse file without any, which is read
-// as far as it goes, with a warning.
+// Open opens the disk name with all its parents. name is a descriptor, or a sparse file with an
+// embedded descriptor. A delta or sparse file without a descriptor is read without its parent, with a
+// warning.
 func Open(ctx context.Context, files Files, name string, o Options) (*Disk, error) {
 	d := &Disk{}
 	op := &opener{Options: o, from: files, disk: d, byName: map[string]*file{}}
-	if err := op.chain(ctx, name); err != nil {
+	if err := op.openChain(ctx, name); err != nil {
 		return nil, errors.Join(fmt.Errorf("open disk %s: %w", name, err), d.Close())
 	}
-	d.readers.New = func() any { return &reader{disk: d, cursor: d.chain.cursor()} }
+	d.readers.New = func() any { return &reader{disk: d, cursor: d.chain.newCursor()} }
 	return d, nil
 }
 
-// opener opens the files of one disk.
+// An opener opens the files of one disk. Open uses it for a single call.
 type opener struct {
 	Options
-	from   Files
-	disk   *Disk
-	byName map[string]*file
+	from   Files            // source of the files
+	disk   *Disk            // disk with the files and layers that are open so far
+	byName map[string]*file // open files by their path in Files
 }
 
-// chain opens the layers from the youngest down to the base.
-func (o *opener) chain(ctx context.Context, name string) error {
+// openChain opens the disk name and all its parents. A loop is fault.Corrupt.
+func (o *opener) openChain(ctx context.Context, name string) error {
 	seen := map[string]bool{}
 	for child := ""; name != ""; {
 		switch {
 		case seen[name]:
 			return corruptFile(name, "the chain of parents comes back to it").
-				WithHint("the parent's file has the name of one of its children: put it into another folder, and name that too")
+				WithHint("the parent's file has the name of one of its children: move it to another folder, and add that folder to the command")
 		case len(seen) == maxDepth:
 			return unsupportedFile(name, "the chain of parents is longer than %d", maxDepth)
 		}
 		seen[name] = true
-		parent, err := o.layer(ctx, name, child)
+		parent, err := o.openLayer(ctx, name, child)
 		if err != nil {
 			return err
 		}
@@ -67,13 +67,14 @@ func (o *opener) chain(ctx context.Context, name string) error {
 	return nil
 }
 
-// layer opens one layer, which child names, and returns its parent's name.
-func (o *opener) layer(ctx context.Context, name, child string) (parent string, err error) {
-	src, name, err := o.open(ctx, name, child)
+// openLayer opens one layer and returns the name of its parent, "" for a base. child is the layer above
+// it, or "".
+func (o *opener) openLayer(ctx context.Context, name, child string) (parent string, err error) {
+	src, name, err := o.openFile(ctx, name, child)
 	if err != nil {
 		return "", err
 	}
-	kind, head, err := identify(ctx, name, src)
+	kind, head, err := identifyFile(ctx, name, src)
 	if err != nil {
 		return "", errors.Join(err, src.Close())
 	}
@@ -82,9 +83,9 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 		if err = errors.Join(err, src.Close()); err != nil {
 			return "", err
 		}
-		return o.described(ctx, name, text, nil)
+		return o.openDescribed(ctx, name, text, nil)
 	}
-	f, err := o.keep(name, src)
+	f, err := o.addFile(name, src)
 	if err != nil {
 		return "", err
 	}
@@ -94,19 +95,19 @@ func (o *opener) layer(ctx context.Context, name, child string) (parent string, 
 			return "", err
 		}
 		if text != nil {
-			return o.described(ctx, name, text, f)
+			return o.openDescribed(ctx, name, text, f)
 		}
 	}
-	return "", o.bare(ctx, f, kind)
+	return "", o.openBare(ctx, f, kind)
 }
 
-// open opens a file that the file namer names, and returns the name under which it was found. A file in
-// another folder of the datastore is also searched beside namer: there it is after both were copied to
-// one folder.
-func (o *opener) open(ctx context.Context, name, namer string) (disk.Source, string, error) {
+// openFile opens the file name and returns the path at which it was found. namer is the descriptor that
+// names the file. If a file of a datastore is missing, openFile also tries the folder of namer: both
+// may have been copied there.
+func (o *opener) openFile(ctx context.Context, name, namer string) (disk.Source, string, error) {
 	src, err := o.from.Open(ctx, name)
 	if fault.Is(err, fault.NotFound) && path.IsAbs(name) {
-		if near := beside(namer, path.Base(name)); near != namer {
+		if near := relativeTo(namer, path.Base(name)); near != namer {
 			if src, err := o.from.Open(ctx, near); err == nil {
 				return src, near, nil
 			}
@@ -118,16 +119,18 @@ func (o *opener) open(ctx context.Context, name, namer string) (disk.Source, str
 	return src, name, nil
 }
 
-// beside returns name as seen from where namer is.
-func beside(namer, name string) string {
+// relativeTo returns the path of name, which the descriptor namer contains. An absolute name is
+// returned unchanged.
+func relativeTo(namer, name string) string {
 	if path.IsAbs(name) {
 		return name
 	}
 	return path.Join(path.Dir(namer), name)
 }
 
-// keep makes a file of the disk of src.
-func (o *opener) keep(name string, src disk.Source) (*file, error) {
+// addFile adds src to the files of the disk, which owns it from then on. With too many files it closes
+// src and fails.
+func (o *opener) addFile(name string, src disk.Source) (*file, error) {
 	if len(o.disk.files) == maxFiles {
 		return nil, errors.Join(unsupportedFile(name, "the disk has more than %d files", maxFiles), src.Close())
 	}
@@ -137,15 +140,15 @@ func (o *opener) keep(name string, src disk.Source) (*file, error) {
 	return f, nil
 }
 
-// data opens a file that a descriptor names, or returns it if it is open.
-func (o *opener) data(ctx context.Context, name, descriptor string) (*file, error) {
-	name = beside(descriptor, name)
+// openData returns the file name of a descriptor. It opens the file unless it is open already.
+func (o *opener) openData(ctx context.Context, name, descriptor string) (*file, error) {
+	name = relativeTo(descriptor, name)
 	if f := o.byName[name]; f != nil {
 		return f, nil
 	}
-	src, name, err := o.open(ctx, name, descriptor)
+	src, name, err := o.openFile(ctx, name, descriptor)
 	if err != nil {
 		return nil, err
 	}
-	return o.keep(name, src)
+	return o.addFile(name, src)
 }

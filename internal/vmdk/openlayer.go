@@ -8,40 +8,42 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// bare opens a layer that has no descriptor.
-func (o *opener) bare(ctx context.Context, f *file, kind Format) error {
-	l, p, err := o.extent(ctx, f)
+// openBare adds a layer that has no descriptor, with warnings: its parent and other extents are
+// unknown.
+func (o *opener) openBare(ctx context.Context, f *file, kind Format) error {
+	l, p, err := o.openExtent(ctx, f)
 	if err != nil {
 		return err
 	}
 	o.disk.warn("%s has no descriptor: if it is a piece of a disk, or a delta, the rest is missing and reads as zeros", f.name)
 	if n := len(o.disk.layers); n > 0 {
-		o.disk.warn("%s has no CID: whether it is what %s was made on cannot be checked", f.name, o.disk.layers[n-1].Name)
+		o.disk.warn("%s has no CID: decamp cannot check that it is the parent of %s", f.name, o.disk.layers[n-1].Name)
 	}
-	o.add(Layer{Name: f.name, ParentCID: NoParent}, []layer{l}, []Part{p})
+	o.addLayer(Layer{Name: f.name, ParentCID: NoParent}, []layer{l}, []Part{p})
 	return nil
 }
 
-// described opens the layer of a descriptor. self is the file with the embedded text, nil if the text
-// is in a separate file.
-func (o *opener) described(ctx context.Context, name string, text []byte, self *file) (parent string, err error) {
+// openDescribed adds the layer with the descriptor text, and returns the name of its parent. self is
+// the file that contains the text, nil if the text has its own file.
+func (o *opener) openDescribed(ctx context.Context, name string, text []byte, self *file) (parent string, err error) {
 	d, err := ParseDescriptor(text)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
-	if err := d.unreadable(); err != nil {
+	if err := d.checkReadable(); err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	if err := o.checkCID(name, d); err != nil {
 		return "", err
 	}
-	if err := o.extents(ctx, name, d, self); err != nil {
+	if err := o.openExtents(ctx, name, d, self); err != nil {
 		return "", err
 	}
-	return d.parent(name)
+	return d.parentFile(name)
 }
 
-// checkCID compares the layer that was opened before this one, its child, with it.
+// checkCID fails with fault.Conflict if d, the parent of the last added layer, was written after that
+// layer was created. With IgnoreCID it only warns.
 func (o *opener) checkCID(name string, d *Descriptor) error {
 	n := len(o.disk.layers)
 	if n == 0 || o.disk.layers[n-1].ParentCID == d.CID {
@@ -49,21 +51,21 @@ func (o *opener) checkCID(name string, d *Descriptor) error {
 	}
 	child := o.disk.layers[n-1]
 	if o.IgnoreCID {
-		o.disk.warn("%s was written to after %s was made (CID %08x, not %08x): data may be damaged", name, child.Name, d.CID, child.ParentCID)
+		o.disk.warn("%s was written after %s was created (CID %08x, not %08x): data may be damaged", name, child.Name, d.CID, child.ParentCID)
 		return nil
 	}
-	return fault.New(fault.Conflict, "%s has CID %08x, but its child %s was made on CID %08x: it was written to since, or is another disk",
+	return fault.New(fault.Conflict, "%s has CID %08x, but the parent of its child %s had CID %08x: it was written since, or is another disk",
 		name, d.CID, child.Name, child.ParentCID).
-		WithHint("use the chain as the VM has it; if the parent is known to be unchanged, say so with --ignore-cid")
+		WithHint("use the chain as the VM has it; if you know that the parent is unchanged, add --ignore-cid")
 }
 
-// extents opens what the descriptor's extent lines name.
-func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *file) error {
+// openExtents opens the extents of descriptor d in order, and adds them as one layer.
+func (o *opener) openExtents(ctx context.Context, name string, d *Descriptor, self *file) error {
 	layers := make([]layer, 0, len(d.Extents))
 	list := make([]Part, 0, len(d.Extents))
 	var off int64
 	for _, x := range d.Extents {
-		l, p, err := o.line(ctx, name, d, x, self)
+		l, p, err := o.openLine(ctx, name, d, x, self)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -71,16 +73,16 @@ func (o *opener) extents(ctx context.Context, name string, d *Descriptor, self *
 		if p.File >= 0 {
 			o.disk.files[p.File].start = off
 		}
-		layers, list = append(layers, fit(l, p.Len)), append(list, p)
+		layers, list = append(layers, newFitted(l, p.Len)), append(list, p)
 		off = p.End()
 	}
 	o.warnOfUnused(name, list)
-	o.add(Layer{Name: name, Descriptor: d, CreateType: d.CreateType, CID: d.CID, ParentCID: d.ParentCID}, layers, list)
+	o.addLayer(Layer{Name: name, Descriptor: d, CreateType: d.CreateType, CID: d.CID, ParentCID: d.ParentCID}, layers, list)
 	return nil
 }
 
-// warnOfUnused warns of flat files that go on behind what the descriptor uses of them: the
-// disk may have been extended, or the descriptor may be another disk's.
+// warnOfUnused warns if a flat file is longer than the part that the descriptor uses. The disk may have
+// been extended, or the descriptor may belong to another disk.
 func (o *opener) warnOfUnused(descriptor string, list []Part) {
 	used := map[int]int64{} // end of the used part by file
 	for _, p := range list {
@@ -96,8 +98,9 @@ func (o *opener) warnOfUnused(descriptor string, list []Part) {
 	}
 }
 
-// add puts a layer below those that are there.
-func (o *opener) add(l Layer, layers []layer, list []Part) {
+// addLayer adds a layer of the given extents below all others. list describes the extents; l is
+// completed from it.
+func (o *opener) addLayer(l Layer, layers []layer, list []Part) {
 	all := newParts(layers)
 	l.Size, l.Parts = all.size(), list
 	for _, p := range list {
@@ -109,46 +112,47 @@ func (o *opener) add(l Layer, layers []layer, list []Part) {
 	o.disk.layers = append(o.disk.layers, l)
 }
 
-// line opens one extent.
-func (o *opener) line(ctx context.Context, name string, d *Descriptor, x ExtentLine, self *file) (layer, Part, error) {
+// openLine opens the extent of one extent line. name is the path of descriptor d.
+func (o *opener) openLine(ctx context.Context, name string, d *Descriptor, x ExtentLine, self *file) (layer, Part, error) {
 	size := x.Sectors * disk.SectorSize
-	if err := x.unreadable(); err != nil {
+	if err := x.checkReadable(); err != nil {
 		return nil, Part{}, err
 	}
 	if x.File == "" {
 		return newZeros(size), Part{Format: FormatZero, File: -1}, nil
 	}
 	f := self
-	// A file that has its descriptor inside was often renamed since: the descriptor's
-	// only extent is the file itself.
+	// A file with an embedded descriptor was often renamed. The only extent of the
+	// descriptor is the file itself.
 	if self == nil || len(d.Extents) > 1 {
 		var err error
-		if f, err = o.data(ctx, x.File, name); err != nil {
+		if f, err = o.openData(ctx, x.File, name); err != nil {
 			return nil, Part{}, err
 		}
 	}
 	if x.Type == Flat || x.Type == VMFS {
 		return newFlat(f, x.Offset, size)
 	}
-	l, p, err := o.extent(ctx, f)
+	l, p, err := o.openExtent(ctx, f)
 	if err == nil && l.size() != size {
 		o.disk.warn("%s has %d bytes, its descriptor has %d", f.name, l.size(), size)
 	}
 	return l, p, err
 }
 
-// newFlat makes the layer of size bytes of a flat file from off.
+// newFlat returns the layer of size bytes of a flat file from off. It fails if the file is shorter.
 func newFlat(f *file, off, size int64) (layer, Part, error) {
 	if off > f.size() || size > f.size()-off {
-		return nil, Part{}, corruptFile(f.name, "it has %d bytes, the descriptor wants %d from %d", f.size(), size, off)
+		return nil, Part{}, corruptFile(f.name, "it has %d bytes, but the descriptor uses %d from %d", f.size(), size, off)
 	}
 	f.holes = true
 	return plain{Run{Range: disk.Range{Len: size}, Kind: Data, File: f.index, At: off}}, Part{Format: FormatFlat, File: f.index, at: off}, nil
 }
 
-// extent makes the layer of a sparse file by its signature.
-func (o *opener) extent(ctx context.Context, f *file) (layer, Part, error) {
-	kind, head, err := identify(ctx, f.name, f.src)
+// openExtent returns the layer of a sparse file. The signature of the file determines its format, not
+// the descriptor.
+func (o *opener) openExtent(ctx context.Context, f *file) (layer, Part, error) {
+	kind, head, err := identifyFile(ctx, f.name, f.src)
 	if err != nil {
 		return nil, Part{}, err
 	}
@@ -156,7 +160,7 @@ func (o *opener) extent(ctx context.Context, f *file) (layer, Part, error) {
 	var l layer
 	switch kind {
 	case FormatSparse:
-		l, p.Format, p.Grain, err = o.sparse(ctx, f, head)
+		l, p.Format, p.Grain, err = o.openSparse(ctx, f, head)
 	case FormatCOWD:
 		l, p.Grain, err = newCOWD(f, head, &o.disk.cache, o.disk.warn)
 	case FormatSESparse:
@@ -171,8 +175,9 @@ func (o *opener) extent(ctx context.Context, f *file) (layer, Part, error) {
 	return l, p, nil
 }
 
-// sparse makes the layer of a hosted sparse file.
-func (o *opener) sparse(ctx context.Context, f *file, head []byte) (layer, Format, int64, error) {
+// openSparse returns the layer of a hosted sparse file that begins with head, its format, and its grain
+// size in bytes.
+func (o *opener) openSparse(ctx context.Context, f *file, head []byte) (layer, Format, int64, error) {
 	h, err := parseSparseHeader(head)
 	if err != nil {
 		return nil, "", 0, fmt.Errorf("%s: %w", f.name, err)
@@ -180,7 +185,7 @@ func (o *opener) sparse(ctx context.Context, f *file, head []byte) (layer, Forma
 	if h.unclean {
 		o.disk.warn("%s was not closed properly; the last writes may be missing", f.name)
 	}
-	if h.compressed() {
+	if h.isCompressed() {
 		l, err := newPacked(ctx, f, h, &o.disk.cache, o.disk.warn)
 		return l, FormatStream, h.grainBytes(), err
 	}

@@ -10,9 +10,9 @@ import (
 type Kind uint8
 
 const (
-	Absent Kind = iota // this layer has nothing here: ask its parent; below the base, zeros
-	Zero               // reads as zeros, whatever the parent has
-	Data               // lies in a file
+	Absent Kind = iota // the layer does not contain the range: its parent does; zeros if there is no parent
+	Zero               // reads as zeros, whatever the parent contains
+	Data               // bytes of a file
 )
 
 // String returns "absent", "zero" or "data".
@@ -28,26 +28,28 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// A Run is a range of a disk that is one piece of one file, or of none.
+// A Run is a range of a disk that is one contiguous piece of a file, or has no file.
 type Run struct {
 	disk.Range       // range of the disk
 	Kind       Kind  // kind of the content; the other fields apply to Data only
 	File       int   // index into Disk.Files
-	At         int64 // byte offset in that file: of the Range's first byte, or of the packed grain
-	Packed     int64 // length of the packed grain at At, in bytes; 0: the bytes stand there as they are
-	Skip       int64 // number of unpacked bytes before the Range in a packed grain
+	At         int64 // offset in that file of the first byte of Range, or of the compressed grain, in bytes
+	// upper limit of the length of the compressed grain at At, with its header, in bytes; 0 if the bytes
+	// are not compressed
+	Packed int64
+	Skip   int64 // number of decompressed bytes of the grain before Range
 }
 
-// stored returns how many bytes of its file a Data run takes.
-func (r Run) stored() int64 {
+// storedLen returns the number of bytes that a Data run occupies in its file.
+func (r Run) storedLen() int64 {
 	if r.Packed > 0 {
 		return r.Packed
 	}
 	return r.Len
 }
 
-// within returns the part of r that lies in s, which begins in r.
-func (r Run) within(s disk.Range) Run {
+// clip returns the part of r that lies in s. s must begin within r.
+func (r Run) clip(s disk.Range) Run {
 	skip := s.Off - r.Off
 	r.Range = r.Intersect(s)
 	switch {
@@ -60,8 +62,8 @@ func (r Run) within(s disk.Range) Run {
 	return r
 }
 
-// continues reports whether next is a further piece of what r is a piece of.
-func (r Run) continues(next Run) bool {
+// isContinuedBy reports whether r and next are one longer run. Compressed runs never continue.
+func (r Run) isContinuedBy(next Run) bool {
 	if r.Kind != next.Kind || r.End() != next.Off {
 		return false
 	}

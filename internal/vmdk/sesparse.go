@@ -10,33 +10,34 @@ import (
 )
 
 const (
-	seMagic         = 0x00000000CAFEBABE
-	seVolatileMagic = 0x00000000CAFECAFE
-	seVersion       = 0x0000000200000001 // 2.1, the only one ever seen
+	seMagic         = 0x00000000CAFEBABE // first eight bytes of a seSparse file, little-endian
+	seVolatileMagic = 0x00000000CAFECAFE // first eight bytes of the volatile header, little-endian
+	seVersion       = 0x0000000200000001 // version 2.1, the only known one
 
-	seGrain      = 8 * disk.SectorSize
-	seTableSize  = 64 * disk.SectorSize
-	seEntries    = seTableSize / 8
-	seMostSize   = 64 << 40 // bytes; the directory numbers tables with 32 bits
-	seTypeShift  = 60
-	seTypeAbsent = 0
-	seTypeUnmap  = 1 // the guest gave the grain back: zeros, though its old place stays noted
-	seTypeZero   = 2
-	seTypeData   = 3
+	seGrain      = 8 * disk.SectorSize  // size of a grain in bytes; all known files have this size
+	seTableSize  = 64 * disk.SectorSize // size of a grain table in bytes
+	seEntries    = seTableSize / 8      // number of entries of a grain table
+	seMostSize   = 64 << 40             // largest disk in bytes; the directory numbers tables with 32 bits
+	seTypeShift  = 60                   // position of the type in a table entry
+	seTypeAbsent = 0                    // the parent has the grain
+	seTypeUnmap  = 1                    // the guest discarded the grain: zeros, although the entry still has its old position
+	seTypeZero   = 2                    // the grain is zeros
+	seTypeData   = 3                    // the entry has the number of the grain in the file
 )
 
-// seHeader is the constant header of a delta on VMFS6 ("seSparse"), and the relevant part of its
-// volatile header. The format is only known from qemu and a file of an ESXi host: all differences are
-// refused. Offsets are in bytes.
+// A seHeader is the constant header of a delta on VMFS6 ("seSparse"), with the relevant part of its
+// volatile header. The format is only known from QEMU and from files of ESXi hosts, so all differences
+// are refused. Sizes and offsets are in bytes.
 type seHeader struct {
-	capacity  int64 // bytes
-	volatile  int64
-	directory int64
-	tables    int64
-	grains    int64
+	capacity  int64 // size of the disk
+	volatile  int64 // offset of the volatile header
+	directory int64 // offset of the grain directory
+	tables    int64 // offset of the first grain table; tables are numbered from here
+	grains    int64 // offset of the first grain; grains are numbered from here
 }
 
-// parseSESparse parses the first sector of an seSparse file.
+// parseSESparse parses the first sector of a seSparse file called name. Errors are fault.Corrupt or
+// fault.Unsupported.
 func parseSESparse(name string, b []byte) (*seHeader, error) {
 	if len(b) < disk.SectorSize || binary.LittleEndian.Uint64(b) != seMagic {
 		return nil, corruptFile(name, "it has no seSparse header")
@@ -49,7 +50,7 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 		at int
 		to *int64
 	}{{16, &h.capacity}, {80, &h.volatile}, {128, &h.directory}, {144, &h.tables}, {192, &h.grains}} {
-		n := sectors(b[field.at:])
+		n := sectorCount(b[field.at:])
 		if n <= 0 {
 			return nil, corruptFile(name, "the seSparse header has no sensible number at offset %d", field.at)
 		}
@@ -61,7 +62,7 @@ func parseSESparse(name string, b []byte) (*seHeader, error) {
 	return h, nil
 }
 
-// checkSE refuses a header that is not of the one kind that is known.
+// checkSE fails with fault.Unsupported if a field of the header differs from its only known value.
 func checkSE(name string, b []byte) error {
 	for _, want := range []struct {
 		at    int
@@ -87,14 +88,14 @@ func checkSE(name string, b []byte) error {
 	return nil
 }
 
-// seSparse is an seSparse extent.
+// A seSparse reads the tables of a seSparse extent.
 type seSparse struct {
 	*seHeader
-	file *file
+	file *file // file with the headers, the tables and the grains
 }
 
-// newSESparse makes the layer of an seSparse file that begins with head, and returns its
-// grain in bytes.
+// newSESparse returns the layer of a seSparse file that begins with head, and its grain size in bytes.
+// A file whose journal must be replayed is fault.Conflict.
 func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (layer, int64, error) {
 	h, err := parseSESparse(f.name, head)
 	if err != nil {
@@ -107,7 +108,7 @@ func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (
 	const span = seGrain * seEntries
 	m := &grainMap{
 		file: f, cache: cache, bytes: h.capacity, grain: seGrain, entries: seEntries,
-		tables: (h.capacity + span - 1) / span, pieceOf: s.directoryPiece, tableOf: s.table,
+		tables: (h.capacity + span - 1) / span, readPiece: s.directoryPiece, readTable: s.readTable,
 	}
 	if end := h.directory + m.tables*8; end > f.size() {
 		return nil, 0, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
@@ -115,8 +116,8 @@ func newSESparse(ctx context.Context, f *file, head []byte, cache *tableCache) (
 	return m, seGrain, nil
 }
 
-// checkJournal refuses a file whose tables are only valid after a replay of its journal, which only
-// ESXi can do.
+// checkJournal fails if the tables are valid only after a replay of the journal, which only ESXi can
+// do.
 func (s seSparse) checkJournal(ctx context.Context) error {
 	b := make([]byte, disk.SectorSize)
 	if err := s.file.readWhole(ctx, b, s.volatile); err != nil {
@@ -132,7 +133,8 @@ func (s seSparse) checkJournal(ctx context.Context) error {
 	return nil
 }
 
-// directoryPiece reads entries of the directory and turns them into offsets of tables.
+// directoryPiece returns n entries of the directory from entry first: the file offsets of grain tables,
+// 0 for a missing table.
 func (s seSparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
 	t, err := s.file.readRegion(ctx, region{at: s.directory, width: 8}, first, n)
 	if err != nil {
@@ -150,14 +152,14 @@ func (s seSparse) directoryPiece(ctx context.Context, first, n int64) (table, er
 	return t, nil
 }
 
-// table reads the table at offset at.
-func (s seSparse) table(ctx context.Context, n, at int64) (table, error) {
+// readTable reads grain table n at file offset at, and converts its entries to file offsets.
+func (s seSparse) readTable(ctx context.Context, n, at int64) (table, error) {
 	t, err := s.file.readRegion(ctx, region{at: at, width: 8}, 0, seEntries)
 	if err != nil {
 		return nil, err
 	}
 	for i, e := range t {
-		at, ok := s.grain(uint64(e))
+		at, ok := s.grainOffset(uint64(e))
 		if !ok {
 			return nil, corruptFile(s.file.name, "grain %d of table %d has entry %#x", i, n, uint64(e))
 		}
@@ -166,9 +168,9 @@ func (s seSparse) table(ctx context.Context, n, at int64) (table, error) {
 	return t, nil
 }
 
-// grain decodes a table's entry: its type in the upper 4 bits, then the lowest 12 bits of
-// the grain's number, then the other 48.
-func (s seSparse) grain(e uint64) (at int64, ok bool) {
+// grainOffset decodes an entry of a grain table: 4 bits of type, the lowest 12 bits of the grain's
+// number, then its upper 48 bits. It returns false for an invalid entry or a grain outside the file.
+func (s seSparse) grainOffset(e uint64) (at int64, ok bool) {
 	switch e >> seTypeShift {
 	case seTypeAbsent:
 		return absentGrain, e == 0

@@ -6,17 +6,17 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// sparse is a hosted sparse extent whose grains are not packed.
+// A sparse reads the tables of a hosted sparse extent. packedExtent adds compressed grains to it.
 type sparse struct {
 	*sparseHeader
-	file      *file
-	first     region
-	redundant *region // second directory; nil without one
-	warn      warner
+	file      *file   // file with the header, the tables and the grains
+	first     region  // first directory, which is used unless it is damaged
+	redundant *region // second directory; nil if missing
+	warn      warner  // called if a damaged table is replaced by its copy
 }
 
-// newSparse creates the layer of the extent in f. warn is called when a damaged table was replaced by
-// its copy.
+// newSparse returns the layer of the extent in f, whose grains must not be compressed. A directory
+// outside the file is fault.Corrupt unless there is a redundant one.
 func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
 	if h.directory == gdAtEnd {
 		return nil, corruptFile(f.name, "its directory is at the end, which only a compressed disk's can be")
@@ -25,17 +25,18 @@ func newSparse(f *file, h *sparseHeader, cache *tableCache, warn warner) (layer,
 	if h.flags&flagRedundant != 0 && h.redundant > 0 {
 		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
 	}
-	if end := s.first.at + h.tables()*4; end > f.size() && s.redundant == nil {
+	if end := s.first.at + h.tableCount()*4; end > f.size() && s.redundant == nil {
 		return nil, corruptFile(f.name, "its directory ends at %d, the file at %d", end, f.size())
 	}
 	return &grainMap{
-		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
-		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+		file: f, cache: cache, bytes: h.diskBytes(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tableCount(), readPiece: s.directoryPiece, readTable: s.readTable,
 	}, nil
 }
 
-// directoryPiece reads entries of the first directory, and replaces invalid ones by those of the
-// redundant one. An entry that is 0 in only one of them was lost: tables are never freed.
+// directoryPiece returns n entries of the first directory from entry first: the sectors of grain
+// tables, 0 for a missing table. Invalid entries are replaced by those of the redundant directory. An
+// entry that is 0 in only one directory is damage, because tables are never freed.
 func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, error) {
 	t, err := s.file.readRegion(ctx, s.first, first, n)
 	if s.redundant == nil || ctx.Err() != nil {
@@ -50,7 +51,7 @@ func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, err
 		return spare, nil
 	}
 	for i := range t {
-		if !s.plausible(t[i]) && s.plausible(spare[i]) {
+		if !s.isValidTable(t[i]) && s.isValidTable(spare[i]) {
 			s.warn("%s: the grain directory is damaged; its redundant copy is used", s.file.name)
 			t[i] = spare[i]
 		}
@@ -58,28 +59,29 @@ func (s *sparse) directoryPiece(ctx context.Context, first, n int64) (table, err
 	return t, nil
 }
 
-// plausible reports whether a table can be at sector entry.
-func (s *sparse) plausible(entry int64) bool {
+// isValidTable reports whether a whole table at sector entry lies within the file.
+func (s *sparse) isValidTable(entry int64) bool {
 	return entry > 0 && entry*disk.SectorSize+s.tableEntries*4 <= s.file.size()
 }
 
-// table reads table n, or its copy if it is damaged. One that is all zeros, while its copy
-// is not, was overwritten: grains are never given back.
-func (s *sparse) table(ctx context.Context, n, entry int64) (table, error) {
-	t, err := s.tableAt(ctx, n, entry)
-	if s.redundant == nil || err == nil && !t.empty() || ctx.Err() != nil {
+// readTable reads grain table n, which is at sector entry, or its copy if it is damaged. A table of
+// zeros whose copy is not zeros was overwritten, because grains are never freed.
+func (s *sparse) readTable(ctx context.Context, n, entry int64) (table, error) {
+	t, err := s.readTableAt(ctx, n, entry)
+	if s.redundant == nil || err == nil && !t.isEmpty() || ctx.Err() != nil {
 		return t, err
 	}
-	spare, spareErr := s.spare(ctx, n, entry)
-	if spareErr != nil || err == nil && spare.empty() {
+	spare, spareErr := s.readSpareTable(ctx, n, entry)
+	if spareErr != nil || err == nil && spare.isEmpty() {
 		return t, err
 	}
 	s.warn("%s: a grain table is damaged; its redundant copy is used", s.file.name)
 	return spare, nil
 }
 
-// spare reads the copy of table n, which is elsewhere than entry.
-func (s *sparse) spare(ctx context.Context, n, entry int64) (table, error) {
+// readSpareTable reads the copy of table n by the redundant directory. A copy at the same sector is no
+// copy and fault.Corrupt.
+func (s *sparse) readSpareTable(ctx context.Context, n, entry int64) (table, error) {
 	at, err := s.file.readRegion(ctx, *s.redundant, n, 1)
 	if err == nil && at[0] == entry {
 		err = corruptFile(s.file.name, "grain table %d has no copy", n)
@@ -87,12 +89,12 @@ func (s *sparse) spare(ctx context.Context, n, entry int64) (table, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.tableAt(ctx, n, at[0])
+	return s.readTableAt(ctx, n, at[0])
 }
 
-// tableAt reads the table at sector entry and turns sectors into offsets.
-func (s *sparse) tableAt(ctx context.Context, n, entry int64) (table, error) {
-	if !s.plausible(entry) {
+// readTableAt reads table n at sector entry, and converts its sectors to file offsets.
+func (s *sparse) readTableAt(ctx context.Context, n, entry int64) (table, error) {
+	if !s.isValidTable(entry) {
 		return nil, corruptFile(s.file.name, "grain table %d is at sector %d, beyond the end of the file", n, entry)
 	}
 	t, err := s.file.readRegion(ctx, region{at: entry * disk.SectorSize, width: 4}, 0, s.tableEntries)

@@ -9,59 +9,64 @@ import (
 )
 
 const (
-	sparseMagic = "KDMV"
+	sparseMagic = "KDMV" // first four bytes of a hosted sparse file
 
-	// gdAtEnd in gdOffset means that the footer has the directory's position.
+	// value of the directory's position in the header if only the footer contains it
 	gdAtEnd = 1<<64 - 1
 
-	// maxGrainSectors is the largest grain that qemu reads: 1 GiB.
+	// largest grain that QEMU reads, in sectors: 1 GiB
 	maxGrainSectors = 0x200000
-	maxTableEntries = 512
+	maxTableEntries = 512 // largest number of entries of a grain table; all known files have 512
 
-	// maxSectors is more than any file or disk has. In bytes, and with a table's span
-	// added, it is still an int64.
+	// limit of all positions and sizes in sectors, more than any file has. In bytes, and with the span of
+	// a table added, it fits into an int64.
 	maxSectors = 1 << 53
 )
 
-// Flags of a hosted sparse extent. The upper half must be understood to read the file.
+// Flags of a hosted sparse extent. A reader must support all flags of the upper half.
 const (
-	flagNewlines   = 1 << 0 // the newline test is valid
-	flagRedundant  = 1 << 1 // there is a second directory with its own tables
-	flagZeroGrain  = 1 << 2 // entry 1 is a grain of zeros
-	flagCompressed = 1 << 16
-	flagMarkers    = 1 << 17 // grains and tables have their number before them
+	flagNewlines   = 1 << 0  // the header contains newlines that detect a transfer as text
+	flagRedundant  = 1 << 1  // there is a second directory with its own tables
+	flagZeroGrain  = 1 << 2  // entry 1 is a grain of zeros
+	flagCompressed = 1 << 16 // grains are compressed with deflate
+	flagMarkers    = 1 << 17 // grains and tables begin with their sector or their type
 
-	flagsUnderstood = flagCompressed | flagMarkers
+	flagsUnderstood = flagCompressed | flagMarkers // flags of the upper half that this package supports
 )
 
-// sparseHeader is the header of a hosted sparse extent, or its footer. Offsets and sizes
-// are in sectors, as in the file, and checked to be less than maxSectors.
+// A sparseHeader is the header or the footer of a hosted sparse extent. Offsets and sizes are in
+// sectors, as in the file, and at most maxSectors after checkHeader.
 type sparseHeader struct {
-	version        uint32
-	flags          uint32
-	capacity       int64
-	grain          int64 // a power of two
-	descriptor     int64 // 0: none
-	descriptorSize int64
-	tableEntries   int64
-	redundant      int64  // redundant directory
-	directory      uint64 // may be gdAtEnd
-	overhead       int64
-	unclean        bool
-	compression    uint16
+	version        uint32 // version of the format: 1 to 3
+	flags          uint32 // set of the flag constants
+	capacity       int64  // size of the disk
+	grain          int64  // size of a grain; a power of two
+	descriptor     int64  // position of the embedded descriptor; 0 if missing
+	descriptorSize int64  // length of the embedded descriptor; 0 if missing
+	tableEntries   int64  // number of entries of a grain table
+	redundant      int64  // position of the redundant directory; 0 if missing
+	directory      uint64 // position of the directory; may be gdAtEnd
+	overhead       int64  // position of the first grain
+	unclean        bool   // the file was not closed after the last write
+	compression    uint16 // 0 for none, 1 for deflate
 }
 
-func (h *sparseHeader) compressed() bool  { return h.flags&flagCompressed != 0 }
-func (h *sparseHeader) size() int64       { return h.capacity * disk.SectorSize }
+// isCompressed reports whether the grains are compressed.
+func (h *sparseHeader) isCompressed() bool { return h.flags&flagCompressed != 0 }
+
+// diskBytes returns the size of the disk in bytes.
+func (h *sparseHeader) diskBytes() int64 { return h.capacity * disk.SectorSize }
+
+// grainBytes returns the size of a grain in bytes.
 func (h *sparseHeader) grainBytes() int64 { return h.grain * disk.SectorSize }
 
-// tables returns how many grain tables the disk needs.
-func (h *sparseHeader) tables() int64 {
+// tableCount returns the number of grain tables that map the whole disk.
+func (h *sparseHeader) tableCount() int64 {
 	span := h.grain * h.tableEntries
 	return (h.capacity + span - 1) / span
 }
 
-// parseSparseHeader parses the first 512 bytes of a hosted sparse extent. Errors are
+// parseSparseHeader parses the first 512 bytes of a hosted sparse extent, or its footer. Errors are
 // fault.Corrupt or fault.Unsupported.
 func parseSparseHeader(b []byte) (*sparseHeader, error) {
 	if len(b) < disk.SectorSize || string(b[:4]) != sparseMagic {
@@ -70,14 +75,14 @@ func parseSparseHeader(b []byte) (*sparseHeader, error) {
 	h := &sparseHeader{
 		version:        binary.LittleEndian.Uint32(b[4:]),
 		flags:          binary.LittleEndian.Uint32(b[8:]),
-		capacity:       sectors(b[12:]),
-		grain:          sectors(b[20:]),
-		descriptor:     sectors(b[28:]),
-		descriptorSize: sectors(b[36:]),
+		capacity:       sectorCount(b[12:]),
+		grain:          sectorCount(b[20:]),
+		descriptor:     sectorCount(b[28:]),
+		descriptorSize: sectorCount(b[36:]),
 		tableEntries:   int64(binary.LittleEndian.Uint32(b[44:])),
-		redundant:      sectors(b[48:]),
+		redundant:      sectorCount(b[48:]),
 		directory:      binary.LittleEndian.Uint64(b[56:]),
-		overhead:       sectors(b[64:]),
+		overhead:       sectorCount(b[64:]),
 		unclean:        b[72] != 0,
 		compression:    binary.LittleEndian.Uint16(b[77:]),
 	}
@@ -85,11 +90,11 @@ func parseSparseHeader(b []byte) (*sparseHeader, error) {
 		return nil, corruptSparse("its line ends were changed: it was transferred as text").
 			WithHint("copy the file again in binary mode")
 	}
-	return h, h.check()
+	return h, h.checkHeader()
 }
 
-// sectors reads a 64-bit number of sectors; -1 if no file or disk can have so many.
-func sectors(b []byte) int64 {
+// sectorCount reads a 64-bit number of sectors. It returns -1 if the number is more than maxSectors.
+func sectorCount(b []byte) int64 {
 	n := binary.LittleEndian.Uint64(b)
 	if n > maxSectors {
 		return -1
@@ -97,13 +102,14 @@ func sectors(b []byte) int64 {
 	return int64(n)
 }
 
-func (h *sparseHeader) check() error {
+// checkHeader fails if a field is invalid or its value is not supported.
+func (h *sparseHeader) checkHeader() error {
 	switch {
 	case h.version < 1 || h.version > 3:
 		return unsupportedSparse("version %d is not known", h.version)
 	case h.flags>>16<<16&^flagsUnderstood != 0:
-		return unsupportedSparse("flags %#x ask for features that are not known", h.flags)
-	case h.compressed() != (h.compression == 1) || h.compression > 1:
+		return unsupportedSparse("flags %#x require unknown features", h.flags)
+	case h.isCompressed() != (h.compression == 1) || h.compression > 1:
 		return unsupportedSparse("flags %#x and compression %d contradict each other", h.flags, h.compression)
 	case h.capacity <= 0:
 		return corruptSparse("capacity at offset 12 is no disk's")
@@ -119,11 +125,15 @@ func (h *sparseHeader) check() error {
 	return nil
 }
 
+// corruptSparse returns a fault.Corrupt error about a hosted sparse extent. The caller adds the name of
+// the file.
 func corruptSparse(format string, args ...any) *fault.Error {
 	return fault.New(fault.Corrupt, "sparse extent: "+format, args...).
 		WithHint("%s", damagedHint)
 }
 
+// unsupportedSparse returns a fault.Unsupported error about a hosted sparse extent, with the advice to
+// clone the disk.
 func unsupportedSparse(format string, args ...any) *fault.Error {
 	return fault.New(fault.Unsupported, "sparse extent: "+format, args...).
 		WithHint("%s", cloneHint)

@@ -229,8 +229,8 @@ func TestStreamRefuses(t *testing.T) {
 			w.grain(2, full(2))
 			w.grain(1, full(1))
 			return w.end()
-		}, fault.Unsupported, "comes behind that at sector 256", true},
-		{"a grain twice", func() []byte { w := good(); w.grain(6, full(9)); return w.end() }, fault.Unsupported, "comes behind", true},
+		}, fault.Unsupported, "comes after that at sector 256", true},
+		{"a grain twice", func() []byte { w := good(); w.grain(6, full(9)); return w.end() }, fault.Unsupported, "comes after", true},
 		{"a grain not in the tables", func() []byte { w := good(); delete(w.places, 4); return w.end() }, fault.Corrupt, "does not match", true},
 		{"a grain lost", func() []byte { w := good(); w.places[5] = 7; return w.end() }, fault.Corrupt, "does not match", true},
 		{"no table", func() []byte {
@@ -243,9 +243,9 @@ func TestStreamRefuses(t *testing.T) {
 			w.Write(w.header(gd, nil))
 			w.marker(0, 0)
 			return w.Bytes()
-		}, fault.Corrupt, "at sector 77, where none came", true},
-		{"a grain behind the disk", func() []byte { w := good(); w.grain(10, full(1)); return w.end() }, fault.Corrupt, "claims sector 1280", false},
-		{"a grain between grains", func() []byte { w := good(); w.raw(7*handGrain+1, []byte{1}); return w.end() }, fault.Corrupt, "claims sector 897", false},
+		}, fault.Corrupt, "at sector 77, but the stream has none there", true},
+		{"a grain behind the disk", func() []byte { w := good(); w.grain(10, full(1)); return w.end() }, fault.Corrupt, "has sector 1280", false},
+		{"a grain between grains", func() []byte { w := good(); w.raw(7*handGrain+1, []byte{1}); return w.end() }, fault.Corrupt, "has sector 897", false},
 		{"a giant grain", func() []byte { w := good(); w.raw(7*handGrain, make([]byte, 140_000)); return w.end() }, fault.Corrupt, "140000 packed bytes", false},
 		{"a grain that is no zlib", func() []byte {
 			w := good()

@@ -9,13 +9,13 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// packed is a streamOptimized extent in a file, whose grains are found by their tables.
-type packed struct {
+// A packedExtent is a streamOptimized extent in a file. Its tables locate its grains.
+type packedExtent struct {
 	*sparse
-	unpacker *unpacker
+	unpacker *unpacker // decompresses the grains
 }
 
-// newPacked creates the layer of the extent in f, and sets the decompression of f's grains.
+// newPacked returns the layer of the extent in f, and sets f.unpack. A truncated file is fault.Corrupt.
 func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache, warn warner) (layer, error) {
 	if err := h.checkStream(); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
@@ -30,23 +30,23 @@ func newPacked(ctx context.Context, f *file, h *sparseHeader, cache *tableCache,
 	if h.flags&flagRedundant != 0 && h.redundant > 0 {
 		s.redundant = &region{at: h.redundant * disk.SectorSize, width: 4}
 	}
-	if end := s.first.at + h.tables()*4; end > f.size() {
+	if end := s.first.at + h.tableCount()*4; end > f.size() {
 		return nil, f.truncatedStream(ctx, h, "before its grain directory")
 	}
-	p := &packed{sparse: s, unpacker: newUnpacker(h)}
-	f.unpack = p.unpack
+	p := &packedExtent{sparse: s, unpacker: newUnpacker(h)}
+	f.unpack = p.unpackRun
 	return &packedMap{grainMap{
-		file: f, cache: cache, bytes: h.size(), grain: h.grainBytes(), entries: h.tableEntries,
-		tables: h.tables(), pieceOf: s.directoryPiece, tableOf: s.table,
+		file: f, cache: cache, bytes: h.diskBytes(), grain: h.grainBytes(), entries: h.tableEntries,
+		tables: h.tableCount(), readPiece: s.directoryPiece, readTable: s.readTable,
 	}}, nil
 }
 
-// footerSearch is how much behind the footer may be zeros: the end-of-stream marker and
-// what a copy by blocks fills up.
+// footerSearch is the number of zero bytes that may follow the footer: the end-of-stream marker, and
+// padding of a copy in large blocks.
 const footerSearch = 1 << 20
 
-// findFooter returns the footer in the last sector that is not zeros; the error for a truncated file
-// contains the length of its valid part.
+// findFooter returns the footer, which is the last sector that is not zeros. The error for a truncated
+// file contains the number of complete grains.
 func (f *file) findFooter(ctx context.Context, h *sparseHeader) (*sparseHeader, error) {
 	tail := make([]byte, min(f.size(), footerSearch))
 	start := f.size() - int64(len(tail))
@@ -75,8 +75,8 @@ func (f *file) findFooter(ctx context.Context, h *sparseHeader) (*sparseHeader, 
 	return footer, nil
 }
 
-// truncatedStream is the error of a file that ends early. It follows the grains to say
-// how many of them are there.
+// truncatedStream returns the error for a file that ends early. It reads all markers to count the
+// complete grains.
 func (f *file) truncatedStream(ctx context.Context, h *sparseHeader, where string) error {
 	grains, err := f.wholeGrains(ctx, h)
 	if err != nil {
@@ -85,7 +85,7 @@ func (f *file) truncatedStream(ctx context.Context, h *sparseHeader, where strin
 	return fmt.Errorf("%s: %w", f.name, truncatedAt(f.size(), where, grains))
 }
 
-// wholeGrains counts the complete grains, from the first to the first invalid marker.
+// wholeGrains counts the complete grains from the first one to the first invalid marker.
 func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err error) {
 	var head [16]byte
 	at := max(1, h.overhead, h.descriptor+h.descriptorSize) * disk.SectorSize
@@ -93,7 +93,7 @@ func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err e
 		if err := f.readAt(ctx, head[:], at); err != nil {
 			return n, err
 		}
-		g := grainHead{sector: sectors(head[:]), size: binary.LittleEndian.Uint32(head[8:]), at: at}
+		g := grainHead{sector: sectorCount(head[:]), size: binary.LittleEndian.Uint32(head[8:]), at: at}
 		kind := binary.LittleEndian.Uint32(head[12:])
 		switch {
 		case g.size > 0 && h.checkGrain(g) == nil && at+grainHeadSize+int64(g.size) <= f.size():
@@ -108,12 +108,12 @@ func (f *file) wholeGrains(ctx context.Context, h *sparseHeader) (n int64, err e
 	return n, nil
 }
 
-// unpack gives p its part of the grain in b; see file.unpack.
-func (s *packed) unpack(b []byte, r Run, p []byte) error {
+// unpackRun fills p with a part of the grain in b. It implements file.unpack.
+func (s *packedExtent) unpackRun(b []byte, r Run, p []byte) error {
 	if int64(len(b)) < grainHeadSize {
 		return corruptFile(s.file.name, "the grain at %d is cut by the end of the file", r.At)
 	}
-	g := grainHead{sector: sectors(b), size: binary.LittleEndian.Uint32(b[8:]), at: r.At}
+	g := grainHead{sector: sectorCount(b), size: binary.LittleEndian.Uint32(b[8:]), at: r.At}
 	if err := s.checkGrain(g); err != nil {
 		return err
 	}
@@ -124,52 +124,54 @@ func (s *packed) unpack(b []byte, r Run, p []byte) error {
 	if int64(g.size) > int64(len(b)) {
 		return corruptFile(s.file.name, "the grain at %d has %d packed bytes, more than the %d up to what follows", r.At, g.size, len(b))
 	}
-	if err := s.inflate(g, b[:g.size], r.Skip, p); err != nil {
+	if err := s.inflateGrain(g, b[:g.size], r.Skip, p); err != nil {
 		return corruptFile(s.file.name, "the grain of sector %d at %d: %w", g.sector, r.At, err)
 	}
 	return nil
 }
 
-// inflate fills p from an offset of skip bytes in grain g.
-func (s *packed) inflate(g grainHead, b []byte, skip int64, p []byte) error {
-	size := min(s.grainBytes(), s.size()-g.sector*disk.SectorSize)
+// inflateGrain fills p from offset skip of the decompressed grain g. b is the zlib data of the grain.
+func (s *packedExtent) inflateGrain(g grainHead, b []byte, skip int64, p []byte) error {
+	size := min(s.grainBytes(), s.diskBytes()-g.sector*disk.SectorSize)
 	if skip == 0 && int64(len(p)) == size {
-		return s.unpacker.grain(p, b)
+		return s.unpacker.unpackGrain(p, b)
 	}
-	return s.unpacker.piece(p, b, g.at, skip, size)
+	return s.unpacker.unpackPiece(p, b, g.at, skip, size)
 }
 
-// packedMap is a grainMap whose grains are packed.
+// A packedMap is a grainMap whose grains are compressed.
 type packedMap struct{ grainMap }
 
-func (m *packedMap) cursor() cursor {
-	return &packedCursor{grainCursor: m.grainMap.cursor().(*grainCursor)}
+// newCursor returns a cursor whose runs are single grains.
+func (m *packedMap) newCursor() cursor {
+	return &packedCursor{grainCursor: m.grainMap.newCursor().(*grainCursor)}
 }
 
-// packedCursor cuts the runs of a grainCursor's table into grains.
+// A packedCursor cuts the runs of a grainCursor into single grains.
 type packedCursor struct {
 	*grainCursor
-	number int64   // number of the table in places; -1 without one
-	places []int64 // its grains in the file, in order
+	number int64   // number of the table in places; only valid if places is not nil
+	places []int64 // file offsets of the table's grains, ascending
 }
 
-func (c *packedCursor) run(ctx context.Context, r disk.Range) (Run, error) {
-	// Ask from where the grain begins: inside of a packed one there are no offsets.
+// runAt implements cursor.
+func (c *packedCursor) runAt(ctx context.Context, r disk.Range) (Run, error) {
+	// Request from the start of the grain: a compressed grain has no offsets within.
 	begin := r.Off / c.grain * c.grain
-	run, err := c.grainCursor.run(ctx, disk.Range{Off: begin, Len: r.End() - begin})
+	run, err := c.grainCursor.runAt(ctx, disk.Range{Off: begin, Len: r.End() - begin})
 	if err != nil {
 		return Run{}, err
 	}
 	if run.Kind == Data {
 		run.Range = run.Intersect(disk.Range{Off: begin, Len: c.grain})
-		run.Packed = c.bound(run.At)
+		run.Packed = c.packedLimit(run.At)
 	}
-	return run.within(r), nil
+	return run.clip(r), nil
 }
 
-// bound returns how many bytes of the file the grain at at can have, without looking at
-// its head: up to the next grain of the same table.
-func (c *packedCursor) bound(at int64) int64 {
+// packedLimit returns an upper limit of the length of the grain at file offset at, without reading its
+// header: the distance to the next grain of the same table, or the largest valid length.
+func (c *packedCursor) packedLimit(at int64) int64 {
 	if c.places == nil || c.number != c.grainCursor.number {
 		c.number, c.places = c.grainCursor.number, c.places[:0]
 		for _, at := range c.table {

@@ -11,20 +11,22 @@ import (
 	"github.com/decamp/decamp/internal/inflate"
 )
 
-// A streamPart is a window of the disk as packed grains.
+// A streamPart is a window of the disk as compressed grains. It implements disk.Part.
 type streamPart struct {
-	stream *Stream
-	r      disk.Range
-	grains []partGrain // grains in order
-	packed []byte
+	stream *Stream     // stream that the part returns to
+	r      disk.Range  // range of the window on the disk
+	grains []partGrain // grains in ascending order
+	packed []byte      // zlib data of all grains
 }
 
+// A partGrain is a grain of a streamPart.
 type partGrain struct {
 	grainHead
-	from int // offset in packed
+	from int // offset of the grain's data in packed
 }
 
-// newPart starts the part that g is in.
+// newPart returns an empty part for the window that contains g. It reuses a released part if there is
+// one.
 func (s *Stream) newPart(g grainHead, window int64) *streamPart {
 	off := g.sector * disk.SectorSize / window * window
 	r := disk.Range{Off: off, Len: min(window, s.Size()-off)}
@@ -37,10 +39,11 @@ func (s *Stream) newPart(g grainHead, window int64) *streamPart {
 	}
 }
 
-func (p *streamPart) covers(g grainHead) bool { return g.sector*disk.SectorSize < p.r.End() }
+// isInWindow reports whether g, which must not be before the window, begins in it.
+func (p *streamPart) isInWindow(g grainHead) bool { return g.sector*disk.SectorSize < p.r.End() }
 
-// room books g and returns where its bytes go.
-func (p *streamPart) room(g grainHead) []byte {
+// addGrain adds g to the part and returns the memory for its data.
+func (p *streamPart) addGrain(g grainHead) []byte {
 	from := len(p.packed)
 	p.grains = append(p.grains, partGrain{g, from})
 	p.packed = slices.Grow(p.packed, int(g.size))[:from+int(g.size)]
@@ -50,7 +53,7 @@ func (p *streamPart) room(g grainHead) []byte {
 // Range returns the window.
 func (p *streamPart) Range() disk.Range { return p.r }
 
-// Fill inflates the grains into b, and zeros between them.
+// Fill decompresses the grains into b, with zeros between them.
 func (p *streamPart) Fill(ctx context.Context, b []byte) error {
 	pos := p.r.Off
 	for _, g := range p.grains {
@@ -60,7 +63,7 @@ func (p *streamPart) Fill(ctx context.Context, b []byte) error {
 		r := disk.Range{Off: g.sector * disk.SectorSize, Len: p.stream.Grain()}.Intersect(p.r)
 		clear(b[pos-p.r.Off : r.Off-p.r.Off])
 		packed := p.packed[g.from : g.from+int(g.size)]
-		if err := p.stream.unpacker.grain(b[r.Off-p.r.Off:r.End()-p.r.Off], packed); err != nil {
+		if err := p.stream.unpacker.unpackGrain(b[r.Off-p.r.Off:r.End()-p.r.Off], packed); err != nil {
 			return corruptSparse("the grain at byte %d of the stream, sector %d of the disk: %w", g.at, g.sector, err)
 		}
 		pos = r.End()
@@ -69,7 +72,7 @@ func (p *streamPart) Fill(ctx context.Context, b []byte) error {
 	return nil
 }
 
-// Release gives the part back to its stream.
+// Release returns the part to its stream for reuse.
 func (p *streamPart) Release() {
 	p.grains, p.packed = p.grains[:0], p.packed[:0]
 	select {
@@ -78,30 +81,32 @@ func (p *streamPart) Release() {
 	}
 }
 
-// An unpacker inflates grains of one disk. It may be used concurrently.
+// An unpacker decompresses grains of one disk. It is safe for concurrent use.
 type unpacker struct {
-	header *sparseHeader
-	idle   sync.Pool // pool of *inflater
+	header *sparseHeader // header with the grain size
+	idle   sync.Pool     // pool of *inflater
 }
 
-// An inflater is what one goroutine needs, and the last grain it inflated whole.
+// An inflater is the state of one goroutine, with the last grain that was decompressed as a whole.
 type inflater struct {
 	inflate.Decoder
-	buf []byte
-	at  int64 // offset of the grain in buf in its file; 0 without one
+	buf []byte // memory for one grain; nil until needed
+	at  int64  // file offset of the grain in buf; 0 if buf has none
 }
 
+// newUnpacker returns an unpacker for the disk with header h.
 func newUnpacker(h *sparseHeader) *unpacker {
 	u := &unpacker{header: h}
 	u.idle.New = func() any { return &inflater{} }
 	return u
 }
 
+// errShortGrain means that the data of a grain ends early.
 var errShortGrain = errors.New("it holds less than a grain")
 
-// grain inflates a grain into p, which has the length of the grain, or of its part on the disk if it is
-// the last. The last grain may have been cut at the end of the disk before it was packed, or padded.
-func (u *unpacker) grain(p, packed []byte) error {
+// unpackGrain decompresses a grain into p, which has the length of a grain, or of its part on the disk
+// if it is the last grain. Writers cut or pad the last grain before they compress it; both are valid.
+func (u *unpacker) unpackGrain(p, packed []byte) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)
 	if int64(len(p)) == u.header.grainBytes() {
@@ -111,12 +116,12 @@ func (u *unpacker) grain(p, packed []byte) error {
 		}
 		return err
 	}
-	return z.last(p, packed, u.header)
+	return z.inflateLast(p, packed, u.header)
 }
 
-// last inflates the last grain of an odd disk into p.
-func (z *inflater) last(p, packed []byte, h *sparseHeader) error {
-	n, err := z.whole(packed, h)
+// inflateLast decompresses the last grain of a disk whose size is no multiple of the grain size.
+func (z *inflater) inflateLast(p, packed []byte, h *sparseHeader) error {
+	n, err := z.inflateWhole(packed, h)
 	if err == nil && n < len(p) {
 		err = errShortGrain
 	}
@@ -124,8 +129,9 @@ func (z *inflater) last(p, packed []byte, h *sparseHeader) error {
 	return err
 }
 
-// whole inflates a grain into buf.
-func (z *inflater) whole(packed []byte, h *sparseHeader) (int, error) {
+// inflateWhole decompresses a grain into buf and returns its length. It discards the grain that was in
+// buf.
+func (z *inflater) inflateWhole(packed []byte, h *sparseHeader) (int, error) {
 	z.at = 0
 	if z.buf == nil {
 		z.buf = make([]byte, h.grainBytes())
@@ -134,13 +140,14 @@ func (z *inflater) whole(packed []byte, h *sparseHeader) (int, error) {
 	return n, err
 }
 
-// piece fills p from an offset of skip bytes in the grain at offset at of its file, of which size bytes
-// are on the disk. Reads of one grain often follow each other: it is cached.
-func (u *unpacker) piece(p, packed []byte, at, skip, size int64) error {
+// unpackPiece fills p from offset skip of the grain at file offset at. size is the number of the
+// grain's bytes on the disk. The grain is cached, because several reads of one grain often follow each
+// other.
+func (u *unpacker) unpackPiece(p, packed []byte, at, skip, size int64) error {
 	z := u.idle.Get().(*inflater)
 	defer u.idle.Put(z)
 	if z.at != at {
-		n, err := z.whole(packed, u.header)
+		n, err := z.inflateWhole(packed, u.header)
 		if err != nil {
 			return err
 		}

@@ -10,59 +10,61 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// streamTables compares the tables of a stream with the grains that pass. Tables are kept
-// as hashes, 16 bytes each: of what a table must say, by the grains, and of what each
-// table that passed does say.
+// A streamTables compares the grain tables of a stream with its grains. It keeps 16 bytes for each
+// table: the hash of the expected table, computed from the grains, and the hash of each table in the
+// stream.
 type streamTables struct {
-	header *sparseHeader
-	seed   maphash.Seed
+	header *sparseHeader // header with the table size
+	seed   maphash.Seed  // seed of all hashes
 
-	spans    []tableHash // tables with a grain, by number
-	span     int64       // table being collected; -1 without one
-	gathered []byte      // expected content of that table
+	spans    []tableHash // hashes of expected tables with at least one grain, by table number
+	span     int64       // number of the table that is being collected; -1 before the first grain
+	expected []byte      // content of the table that is being collected
 
-	passed []tableHash // tables in the stream, by sector
-	named  int64       // entries that name a grain, in the tables that passed
+	passed []tableHash // hashes of the tables in the stream, by sector
+	named  int64       // number of grains that the tables in the stream contain
 
-	directoryAt int64 // sector of the stream; 0: none passed
-	directory   []uint32
-	inFront     bool // the directory is before the grains
-	tableAt     []uint32
-	partial     []byte // incomplete table before the grains
+	directoryAt int64    // sector of the directory in the stream; 0 if there was none
+	directory   []uint32 // entries of the directory: the sectors of the tables
+	inFront     bool     // the directory precedes the grains
+	tableAt     []uint32 // sectors of the tables before the grains that were not found yet, ascending
+	partial     []byte   // incomplete table before the grains
 }
 
-// A tableHash is the hash of a table, and its number or its sector.
+// A tableHash is the hash of a table, with its number or its sector.
 type tableHash struct {
-	key  int64
-	hash uint64
+	key  int64  // number of the table, or its sector in the stream
+	hash uint64 // hash of its entries
 }
 
+// newStreamTables returns a streamTables without grains and tables.
 func newStreamTables(h *sparseHeader) streamTables {
-	return streamTables{header: h, seed: maphash.MakeSeed(), span: -1, gathered: make([]byte, h.tableEntries*4)}
+	return streamTables{header: h, seed: maphash.MakeSeed(), span: -1, expected: make([]byte, h.tableEntries*4)}
 }
 
-// grain takes grain n of the disk, which passed at that sector of the stream.
+// grain adds grain n of the disk, which is at the given sector of the stream. Grains must be added in
+// ascending order.
 func (t *streamTables) grain(n, sector int64) {
 	span := n / t.header.tableEntries
 	if span != t.span {
-		t.flush()
+		t.finishTable()
 		t.span = span
 	}
-	binary.LittleEndian.PutUint32(t.gathered[n%t.header.tableEntries*4:], uint32(sector))
+	binary.LittleEndian.PutUint32(t.expected[n%t.header.tableEntries*4:], uint32(sector))
 }
 
-// flush books the table that was gathered.
-func (t *streamTables) flush() {
+// finishTable stores the hash of the collected table and begins a new one.
+func (t *streamTables) finishTable() {
 	if t.span >= 0 {
-		t.spans = append(t.spans, tableHash{t.span, maphash.Bytes(t.seed, t.gathered)})
+		t.spans = append(t.spans, tableHash{t.span, maphash.Bytes(t.seed, t.expected)})
 	}
-	clear(t.gathered)
+	clear(t.expected)
 	t.span = -1
 }
 
-// table takes a table that passed at that sector. Entry 1, a grain of zeros, names no
-// grain that could pass.
-func (t *streamTables) table(sector int64, b []byte) {
+// addTable adds the grain table b, which begins at the given sector of the stream. Entry 1 is a grain
+// of zeros, which is not in the stream; addTable clears it.
+func (t *streamTables) addTable(sector int64, b []byte) {
 	b = b[:t.header.tableEntries*4]
 	for i := range t.header.tableEntries {
 		switch e := entry32(b, i); {
@@ -75,11 +77,11 @@ func (t *streamTables) table(sector int64, b []byte) {
 	t.passed = append(t.passed, tableHash{sector, maphash.Bytes(t.seed, b)})
 }
 
-// front takes a sector before the first grain: of the directory, of one of its tables, or
-// something else. Tables that stand before their directory are not recognised.
-func (t *streamTables) front(n int64, b []byte) {
+// addFrontSector adds sector n, which precedes the first grain: a part of the directory, of a table, or
+// of something else. Tables before their directory are not recognized.
+func (t *streamTables) addFrontSector(n int64, b []byte) {
 	at := int64(t.header.directory)
-	size := sectorsOf(t.header.tables() * 4)
+	size := sectorsOf(t.header.tableCount() * 4)
 	switch {
 	case t.header.directory == gdAtEnd || n < at || at == 0:
 	case n < at+size:
@@ -92,12 +94,13 @@ func (t *streamTables) front(n int64, b []byte) {
 			t.tableAt = slices.Compact(slices.Sorted(slices.Values(t.directory)))
 		}
 	default:
-		t.frontTable(n, b)
+		t.addFrontTable(n, b)
 	}
 }
 
-// frontTable takes a sector behind the directory in front.
-func (t *streamTables) frontTable(n int64, b []byte) {
+// addFrontTable adds a sector between the directory and the first grain. It collects the sectors of
+// each table.
+func (t *streamTables) addFrontTable(n int64, b []byte) {
 	if len(t.partial) == 0 {
 		for len(t.tableAt) > 0 && int64(t.tableAt[0]) < n {
 			t.tableAt = t.tableAt[1:]
@@ -108,32 +111,36 @@ func (t *streamTables) frontTable(n int64, b []byte) {
 	}
 	t.partial = append(t.partial, b...)
 	if have := int64(len(t.partial)); have >= t.header.tableEntries*4 {
-		t.table(n+1-have/disk.SectorSize, t.partial)
+		t.addTable(n+1-have/disk.SectorSize, t.partial)
 		t.partial = t.partial[:0]
 	}
 }
 
+// startDirectory begins a directory at a sector of the stream. A directory after the grains replaces
+// one before them.
 func (t *streamTables) startDirectory(sector int64) {
 	t.directoryAt, t.directory, t.inFront = sector, t.directory[:0], false
 }
 
+// addDirectory adds one sector of the directory.
 func (t *streamTables) addDirectory(b []byte) {
-	for i := int64(0); i < disk.SectorSize/4 && int64(len(t.directory)) < t.header.tables(); i++ {
+	for i := int64(0); i < disk.SectorSize/4 && int64(len(t.directory)) < t.header.tableCount(); i++ {
 		t.directory = append(t.directory, entry32(b, i))
 	}
 }
 
-// What is known of the tables at the end.
-type tablesKnown uint8
+// A tableState describes the tables of a complete stream.
+type tableState uint8
 
 const (
-	tablesNone  tablesKnown = iota // there was no directory
-	tablesEmpty                    // one in front that was never filled in
-	tablesFull
+	tablesNone  tableState = iota // the stream has no directory
+	tablesEmpty                   // the directory precedes the grains, and its tables were never filled in
+	tablesFull                    // the directory and its tables are complete
 )
 
-func (t *streamTables) known() tablesKnown {
-	t.flush()
+// state returns the state of the tables. It must be called after the last grain.
+func (t *streamTables) state() tableState {
+	t.finishTable()
 	switch {
 	case t.directoryAt == 0:
 		return tablesNone
@@ -143,38 +150,39 @@ func (t *streamTables) known() tablesKnown {
 	return tablesFull
 }
 
-// expects returns how many grains the tables name.
-func (t *streamTables) expects() int64 { return t.named }
+// grainCount returns the number of grains that the tables contain.
+func (t *streamTables) grainCount() int64 { return t.named }
 
-// verify compares each table that the directory names with the grains that passed.
+// verify compares each table of the directory with the grains of the stream.
 func (t *streamTables) verify() error {
-	clear(t.gathered)
-	none := maphash.Bytes(t.seed, t.gathered)
+	clear(t.expected)
+	none := maphash.Bytes(t.seed, t.expected)
 	spans := t.spans
 	for i, sector := range t.directory {
 		want := none
 		if len(spans) > 0 && spans[0].key == int64(i) {
 			want, spans = spans[0].hash, spans[1:]
 		}
-		got, err := t.at(sector, none)
+		got, err := t.hashAt(sector, none)
 		if err != nil {
 			return err
 		}
 		if got != want {
-			return fmt.Errorf("grain table %d at sector %d does not match the grains that came", i, sector)
+			return fmt.Errorf("grain table %d at sector %d does not match the grains of the stream", i, sector)
 		}
 	}
 	return nil
 }
 
-// at returns the hash of the table at that sector; none if there is no table.
-func (t *streamTables) at(sector uint32, none uint64) (uint64, error) {
+// hashAt returns the hash of the table at a sector, or none for sector 0. It fails if there was no
+// table at that sector.
+func (t *streamTables) hashAt(sector uint32, none uint64) (uint64, error) {
 	if sector == 0 {
 		return none, nil
 	}
 	i, ok := slices.BinarySearchFunc(t.passed, int64(sector), func(h tableHash, s int64) int { return cmp.Compare(h.key, s) })
 	if !ok {
-		return 0, fmt.Errorf("the directory has a grain table at sector %d, which has none", sector)
+		return 0, fmt.Errorf("the directory has a grain table at sector %d, but the stream has none there", sector)
 	}
 	return t.passed[i].hash, nil
 }

@@ -2,45 +2,48 @@ package vmdk
 
 import "strings"
 
-// unreadable refuses disks whose data is in no readable file, according to the descriptor's head.
-func (d *Descriptor) unreadable() error {
+// checkReadable fails if no readable file contains the data of the disk: native snapshots and encrypted
+// disks.
+func (d *Descriptor) checkReadable() error {
 	switch {
 	case d.NativeSnapshot:
-		return unsupported("the disk is a native snapshot that only the storage array can read").
+		return unsupportedDescriptor("the disk is a native snapshot that only the storage array can read").
 			WithHint("remove the VM's snapshots (Snapshots > Delete All), then try again")
-	case d.encrypted():
-		return unsupported("the disk is encrypted; its files hold only ciphertext").
+	case d.isEncrypted():
+		return unsupportedDescriptor("the disk is encrypted; its files hold only ciphertext").
 			WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
 	}
 	return nil
 }
 
-// encrypted reports VM encryption: an I/O filter named in the disk's data base, or keys.
-func (d *Descriptor) encrypted() bool {
+// isEncrypted reports whether the VM is encrypted: the descriptor names the I/O filter for encryption,
+// or keys.
+func (d *Descriptor) isEncrypted() bool {
 	return d.hasKeys || strings.Contains(strings.ToLower(d.DDB["iofilters"]), "vmcrypt")
 }
 
-// unreadable refuses an extent that is in no file, or in one of a kind that is not known.
-func (x ExtentLine) unreadable() error {
+// checkReadable fails if no file contains the data of the extent, or if the type of the file is
+// unknown.
+func (x ExtentLine) checkReadable() error {
 	switch {
 	case x.Access == NoAccess || x.Type == ZeroExtent:
 		return nil
 	case x.Type == VMFSRDM || x.Type == VMFSRaw:
-		return x.unsupported("it maps a LUN, whose bytes are in no file").
+		return x.unsupportedExtent("it maps a LUN, whose bytes are in no file").
 			WithHint("migrate the LUN by presenting it to the target, or turn it into a file: vmkfstools -i rdm.vmdk -d thin copy.vmdk")
 	case x.Type == VSANSparse:
-		return x.unsupported("it is a delta on vSAN").
+		return x.unsupportedExtent("it is a delta on vSAN").
 			WithHint("remove the VM's snapshots and move it to a VMFS or NFS datastore with Storage vMotion")
 	case isDevice(x.Object):
-		return x.unsupported("its data is the device %s, not a file", x.Object).
+		return x.unsupportedExtent("its data is the device %s, not a file", x.Object).
 			WithHint("copy the device on its machine: dd if=DEVICE of=disk.raw bs=1M conv=sparse, then migrate disk.raw")
 	case x.Object != "":
-		return x.unsupported("its data is the object %s, not a file", x.Object).
+		return x.unsupportedExtent("its data is the object %s, not a file", x.Object).
 			WithHint("move the VM to a VMFS or NFS datastore with Storage vMotion")
 	}
 	switch x.Type {
 	case Flat, VMFS, Sparse, VMFSSparse, SESparse:
 		return nil
 	}
-	return x.unsupported("its type is not known").WithHint("%s", cloneHint)
+	return x.unsupportedExtent("its type is not known").WithHint("%s", cloneHint)
 }

@@ -11,9 +11,9 @@ import (
 // Secrets are variables of decamp that no program may get.
 var Secrets = []string{"CREDENTIALS_DIRECTORY", "PGPASSWORD", "PGPASSFILE", "PGSERVICEFILE", "DECAMP_DB", "DECAMP_TOKEN_FILE", "NOTIFY_SOCKET", "LD_PRELOAD", "AWS_SECRET_ACCESS_KEY"}
 
-// Replace puts a program of that name into PATH which writes its environment to a file, sets Secrets and
-// the variables pass, and returns a function that checks the file: the program got pass and HOME, and no
-// secret.
+// Replace puts a program of that name into PATH. The program writes its environment to a file. Replace
+// also sets Secrets and the variables pass. The function that it returns checks the file: the program
+// must have received pass and HOME, and no secret.
 func Replace(t *testing.T, program string, pass ...string) (check func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func Replace(t *testing.T, program string, pass ...string) (check func()) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv("HOME", dir)
 	for _, name := range append(append([]string{}, Secrets...), pass...) {
-		if name != "LD_PRELOAD" { // it would affect the shell
+		if name != "LD_PRELOAD" { // LD_PRELOAD would affect the shell
 			t.Setenv(name, "/nowhere")
 		}
 	}

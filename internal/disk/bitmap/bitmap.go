@@ -1,7 +1,7 @@
 // Package bitmap remembers one bit for each grain of a disk: which parts of an image
 // were ever written.
 //
-// A Bitmap takes size/grain/8 bytes and may be used from many goroutines.
+// A Bitmap needs size/grain/8 bytes and is safe for concurrent use.
 package bitmap
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A Bitmap holds one bit for every grain bytes of a disk of size bytes.
+// A Bitmap has one bit for every grain bytes of a disk of size bytes. It is safe for concurrent use.
 type Bitmap struct {
 	size, grain int64
-	words       []atomic.Uint64
+	words       []atomic.Uint64 // bits, 64 in each word; bit 0 of the first word is the first grain
 }
 
 // New returns a Bitmap without a bit set.
@@ -35,8 +35,8 @@ func (b *Bitmap) Set(r disk.Range) {
 	}
 }
 
-// Clear clears the bits of the grains that lie within r as a whole. The disk's last
-// grain may be shorter than the others.
+// Clear clears the bits of the grains that lie completely within r. The last grain of the disk may be
+// shorter than the others.
 func (b *Bitmap) Clear(r disk.Range) {
 	first, end := (r.Off+b.grain-1)/b.grain, r.End()/b.grain
 	if r.End() == b.size {
@@ -53,22 +53,22 @@ func (b *Bitmap) Has(off int64) bool {
 	return b.words[i/64].Load()&(1<<(i%64)) != 0
 }
 
-// Next returns the first run of set grains that touches r, cut to r. Without one it is empty, and
-// starts at r's end.
+// Next returns the first run of set grains that touches r, cut to r. If there is none, the result is
+// empty and starts at the end of r.
 func (b *Bitmap) Next(r disk.Range) disk.Range {
 	limit := (r.End() + b.grain - 1) / b.grain
-	first := b.seek(r.Off/b.grain, limit, 0)
+	first := b.findBit(r.Off/b.grain, limit, 0)
 	if r.Empty() || first == limit {
 		return disk.Range{Off: r.End()}
 	}
 	off := max(first*b.grain, r.Off)
-	end := min(b.seek(first, limit, ^uint64(0))*b.grain, r.End())
+	end := min(b.findBit(first, limit, ^uint64(0))*b.grain, r.End())
 	return disk.Range{Off: off, Len: end - off}
 }
 
-// seek returns the first bit in [i, limit) that is set after its word was xored with
-// flip; with all ones that is the first clear bit. Without any it returns limit.
-func (b *Bitmap) seek(i, limit int64, flip uint64) int64 {
+// findBit returns the index of the first bit in [i, limit) that is set after its word was xored with
+// flip. With all ones it finds the first clear bit. It returns limit if there is none.
+func (b *Bitmap) findBit(i, limit int64, flip uint64) int64 {
 	for w := i / 64; w*64 < limit; w++ {
 		word := b.words[w].Load() ^ flip
 		if w == i/64 {

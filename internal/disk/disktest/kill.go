@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// victimEnv holds the path of the image that a victim writes.
+// victimEnv is the environment variable with the path of the image that a victim writes.
 const victimEnv = "DISKTEST_VICTIM"
 
 // MainWithVictim is the body of a TestMain: it turns the test binary, started by
@@ -24,7 +24,7 @@ func MainWithVictim(m *testing.M, write func(path string) error) {
 // Step reports to KillVictim that the victim begins its next step.
 func Step() { fmt.Println(".") }
 
-// KillVictim runs a victim on the image at path and kills it, as kill -9 does, after so many steps.
+// KillVictim runs a victim on the image at path, and kills it with SIGKILL after that many steps.
 func KillVictim(t *testing.T, path string, steps int) {
 	t.Helper()
 	child := exec.Command(os.Args[0])

@@ -22,8 +22,7 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// sizes are the disks each suite runs on: one that fills no chunk, one that ends in the
-// middle of one, one with many chunks.
+// sizes are the disk sizes of each suite in bytes: less than a chunk, within a chunk, and many chunks.
 var sizes = []int64{
 	disk.SectorSize,
 	3<<20 + 7*disk.SectorSize,
@@ -31,7 +30,7 @@ var sizes = []int64{
 }
 
 // TestSource checks a Source against a disk it was made from. open returns a source
-// that holds what want holds; the suite closes it.
+// with the content of want; the suite closes it.
 func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Source) {
 	cases := []struct {
 		name string
@@ -65,18 +64,21 @@ func TestSource(t *testing.T, open func(t *testing.T, want disk.Source) disk.Sou
 	}
 }
 
+// readsEveryByte compares the whole disk in steps of 1 MiB.
 func readsEveryByte(t *testing.T, src, want disk.Source) {
-	compare(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
+	compareRange(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
 }
 
+// readsAnywhere compares random ranges, aligned and not aligned.
 func readsAnywhere(t *testing.T, src, want disk.Source) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
 		r := anyRange(rnd, want.Size(), 300<<10)
-		compare(t, src, want, r, r.Len)
+		compareRange(t, src, want, r, r.Len)
 	}
 }
 
+// readsInParallel compares random ranges in eight goroutines.
 func readsInParallel(t *testing.T, src, want disk.Source) {
 	var g errgroup.Group
 	for i := range 8 {
@@ -84,7 +86,7 @@ func readsInParallel(t *testing.T, src, want disk.Source) {
 			rnd := rand.New(rand.NewPCG(uint64(i), 3))
 			for range 10 {
 				r := anyRange(rnd, want.Size(), 200<<10)
-				if !same(t, src, want, r) {
+				if !isSame(t, src, want, r) {
 					t.Errorf("%v differs", r)
 				}
 			}
@@ -96,6 +98,7 @@ func readsInParallel(t *testing.T, src, want disk.Source) {
 	}
 }
 
+// refusesOutside requires an error for reads outside the disk.
 func refusesOutside(t *testing.T, src, _ disk.Source) {
 	size := src.Size()
 	for _, r := range []disk.Range{{Off: size, Len: 1}, {Off: size - 1, Len: 2}, {Off: -1, Len: 1}, {Off: 1 << 62, Len: 512}} {
@@ -105,6 +108,7 @@ func refusesOutside(t *testing.T, src, _ disk.Source) {
 	}
 }
 
+// describesWithoutGaps requires that extents are in order and fill each window.
 func describesWithoutGaps(t *testing.T, src, _ disk.Source) {
 	rnd := rand.New(rand.NewPCG(4, 5))
 	windows := []disk.Range{{Len: src.Size()}}
@@ -129,6 +133,7 @@ func describesWithoutGaps(t *testing.T, src, _ disk.Source) {
 	}
 }
 
+// holesAreZeros requires that all zero extents are zeros of want.
 func holesAreZeros(t *testing.T, src, want disk.Source) {
 	extents, err := src.Extents(t.Context(), disk.Range{Len: src.Size()})
 	if err != nil {
@@ -147,6 +152,7 @@ func holesAreZeros(t *testing.T, src, want disk.Source) {
 	}
 }
 
+// streamsRanges compares streams of ranges, if the source has streams.
 func streamsRanges(t *testing.T, src, want disk.Source) {
 	stream := src.Hints().Stream
 	if stream == nil {
@@ -166,12 +172,13 @@ func streamsRanges(t *testing.T, src, want disk.Source) {
 		if err := body.Close(); err != nil {
 			t.Errorf("close stream %v: %v", r, err)
 		}
-		if err != nil || !bytes.Equal(got, read(t, want, r)) {
+		if err != nil || !bytes.Equal(got, readRange(t, want, r)) {
 			t.Errorf("stream %v: %d bytes, error %v; content differs or is short", r, len(got), err)
 		}
 	}
 }
 
+// stopsWhenCancelled requires an error for a cancelled context.
 func stopsWhenCancelled(t *testing.T, src, _ disk.Source) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -180,23 +187,25 @@ func stopsWhenCancelled(t *testing.T, src, _ disk.Source) {
 	}
 }
 
-// compare fails the test unless src and want agree on r, read in steps.
-func compare(t *testing.T, src, want disk.Source, r disk.Range, step int64) {
+// compareRange fails the test unless src and want are equal in r. step is the length of reads.
+func compareRange(t *testing.T, src, want disk.Source, r disk.Range, step int64) {
 	t.Helper()
 	for off := r.Off; off < r.End(); off += step {
 		part := disk.Range{Off: off, Len: min(step, r.End()-off)}
-		if !same(t, src, want, part) {
+		if !isSame(t, src, want, part) {
 			t.Fatalf("%v differs", part)
 		}
 	}
 }
 
-func same(t *testing.T, src, want disk.Source, r disk.Range) bool {
+// isSame reports whether src and want are equal in r.
+func isSame(t *testing.T, src, want disk.Source, r disk.Range) bool {
 	t.Helper()
-	return bytes.Equal(read(t, src, r), read(t, want, r))
+	return bytes.Equal(readRange(t, src, r), readRange(t, want, r))
 }
 
-func read(t *testing.T, src disk.Source, r disk.Range) []byte {
+// readRange returns the bytes of r. A read error is an error of the test.
+func readRange(t *testing.T, src disk.Source, r disk.Range) []byte {
 	t.Helper()
 	b := make([]byte, r.Len)
 	if err := src.ReadAt(t.Context(), b, r.Off); err != nil {
@@ -216,6 +225,7 @@ func anyRange(rnd *rand.Rand, size, most int64) disk.Range {
 	return disk.Range{Off: off, Len: min(n, size-off)}
 }
 
+// allZero reports whether b contains only zeros.
 func allZero(b []byte) bool {
 	for _, c := range b {
 		if c != 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Image is one image under test: how to create it, open it again unfinished, and read it
-// once finished. Each function is about the same image, in a folder of the test.
+// An Image is one image under test. Its functions create it, open it again while it is unfinished, and
+// read it when it is finished. All of them use the same image in a folder of the test.
 type Image struct {
 	Create func() (disk.Target, error) // a fresh image: reads as zeros everywhere
 	Resume func() (disk.Target, error) // the unfinished image Close left
@@ -23,10 +23,10 @@ func TestTarget(t *testing.T, image func(t *testing.T, size int64) Image) {
 		name string
 		run  func(*testing.T, Image, *disk.Pattern)
 	}{
-		{"holds written data", holdsWhatWasWritten},
-		{"takes writes in any order", takesAnyOrder},
+		{"holds written data", keepsWrites},
+		{"takes writes in any order", acceptsAnyOrder},
 		{"unwritten is zero", unwrittenIsZero},
-		{"zeroes written data", zeroesWhatWasWritten},
+		{"zeroes written data", zeroesWrites},
 		{"resumes after close", resumesAfterClose},
 		{"refuses ranges outside of the disk", targetRefusesOutside},
 	}
@@ -38,23 +38,25 @@ func TestTarget(t *testing.T, image func(t *testing.T, size int64) Image) {
 	}
 }
 
-func holdsWhatWasWritten(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
-	for _, r := range pieces(want.Size(), 1<<20) {
-		put(t, dst, want, r)
+// keepsWrites writes the disk in order.
+func keepsWrites(t *testing.T, im Image, want *disk.Pattern) {
+	dst := createImage(t, im)
+	for _, r := range splitDisk(want.Size(), 1<<20) {
+		writeRange(t, dst, want, r)
 	}
 	finishAndCompare(t, im, dst, want)
 }
 
-func takesAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
+// acceptsAnyOrder writes the disk in random order, in four goroutines.
+func acceptsAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
+	dst := createImage(t, im)
 	rnd := rand.New(rand.NewPCG(8, 9))
-	todo := pieces(want.Size(), 192<<10+disk.SectorSize)
+	todo := splitDisk(want.Size(), 192<<10+disk.SectorSize)
 	rnd.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 	var g errgroup.Group
 	g.SetLimit(4)
 	for _, r := range todo {
-		g.Go(func() error { put(t, dst, want, r); return nil })
+		g.Go(func() error { writeRange(t, dst, want, r); return nil })
 	}
 	if err := g.Wait(); err != nil {
 		t.Fatal(err)
@@ -62,32 +64,34 @@ func takesAnyOrder(t *testing.T, im Image, want *disk.Pattern) {
 	finishAndCompare(t, im, dst, want)
 }
 
+// unwrittenIsZero requires that a new image reads as zeros.
 func unwrittenIsZero(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
+	dst := createImage(t, im)
 	finishAndCompare(t, im, dst, disk.NewSparsePattern(want.Size(), 0, 0))
 }
 
-func zeroesWhatWasWritten(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
+// zeroesWrites overwrites data with zeros, then writes the disk.
+func zeroesWrites(t *testing.T, im Image, want *disk.Pattern) {
+	dst := createImage(t, im)
 	full := disk.NewPattern(want.Size())
-	for _, r := range pieces(want.Size(), 4<<20) {
-		put(t, dst, full, r)
+	for _, r := range splitDisk(want.Size(), 4<<20) {
+		writeRange(t, dst, full, r)
 	}
 	if err := dst.Zero(t.Context(), disk.Range{Len: want.Size()}); err != nil {
 		t.Fatalf("zero: %v", err)
 	}
-	for _, r := range pieces(want.Size(), 1<<20) {
-		put(t, dst, want, r)
+	for _, r := range splitDisk(want.Size(), 1<<20) {
+		writeRange(t, dst, want, r)
 	}
 	finishAndCompare(t, im, dst, want)
 }
 
 // resumesAfterClose leaves garbage where the second run must write zeros.
 func resumesAfterClose(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
-	all := pieces(want.Size(), 1<<20)
+	dst := createImage(t, im)
+	all := splitDisk(want.Size(), 1<<20)
 	for _, r := range all[:(len(all)+1)/2] {
-		put(t, dst, disk.NewPattern(want.Size()), r)
+		writeRange(t, dst, disk.NewPattern(want.Size()), r)
 	}
 	if err := dst.Sync(t.Context()); err != nil {
 		t.Fatalf("sync: %v", err)
@@ -100,13 +104,14 @@ func resumesAfterClose(t *testing.T, im Image, want *disk.Pattern) {
 		t.Fatalf("resume: %v", err)
 	}
 	for _, r := range all {
-		put(t, again, want, r)
+		writeRange(t, again, want, r)
 	}
 	finishAndCompare(t, im, again, want)
 }
 
+// targetRefusesOutside requires an error for writes outside the disk.
 func targetRefusesOutside(t *testing.T, im Image, want *disk.Pattern) {
-	dst := create(t, im)
+	dst := createImage(t, im)
 	defer dst.Close()
 	size := want.Size()
 	if err := dst.WriteAt(t.Context(), make([]byte, 2*disk.SectorSize), size-disk.SectorSize); err == nil {
@@ -120,7 +125,8 @@ func targetRefusesOutside(t *testing.T, im Image, want *disk.Pattern) {
 	}
 }
 
-func create(t *testing.T, im Image) disk.Target {
+// createImage creates the image or fails the test.
+func createImage(t *testing.T, im Image) disk.Target {
 	t.Helper()
 	dst, err := im.Create()
 	if err != nil {
@@ -129,8 +135,8 @@ func create(t *testing.T, im Image) disk.Target {
 	return dst
 }
 
-// put writes want's content of r: data as writes, holes as zeros.
-func put(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
+// writeRange writes want's content of r: data with WriteAt, holes with Zero.
+func writeRange(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
 	t.Helper()
 	extents, err := want.Extents(t.Context(), r)
 	if err != nil {
@@ -140,7 +146,7 @@ func put(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
 		if e.Kind == disk.Zero {
 			err = dst.Zero(t.Context(), e.Range)
 		} else {
-			err = dst.WriteAt(t.Context(), read(t, want, e.Range), e.Off)
+			err = dst.WriteAt(t.Context(), readRange(t, want, e.Range), e.Off)
 		}
 		if err != nil {
 			t.Errorf("put %v %v: %v", e.Kind, e.Range, err)
@@ -148,6 +154,7 @@ func put(t *testing.T, dst disk.Target, want *disk.Pattern, r disk.Range) {
 	}
 }
 
+// finishAndCompare finishes the image, and compares it with want.
 func finishAndCompare(t *testing.T, im Image, dst disk.Target, want disk.Source) {
 	t.Helper()
 	if err := dst.Finish(t.Context()); err != nil {
@@ -164,11 +171,11 @@ func finishAndCompare(t *testing.T, im Image, dst disk.Target, want disk.Source)
 	if src.Size() != want.Size() {
 		t.Fatalf("finished image has %d bytes, want %d", src.Size(), want.Size())
 	}
-	compare(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
+	compareRange(t, src, want, disk.Range{Len: want.Size()}, 1<<20)
 }
 
-// pieces cuts a disk into ranges of n bytes; the last may be shorter.
-func pieces(size, n int64) []disk.Range {
+// splitDisk divides a disk of size bytes into ranges of n bytes. The last one may be shorter.
+func splitDisk(size, n int64) []disk.Range {
 	var out []disk.Range
 	for off := int64(0); off < size; off += n {
 		out = append(out, disk.Range{Off: off, Len: min(n, size-off)})

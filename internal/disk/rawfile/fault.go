@@ -15,8 +15,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// fault adds the kind and remedy to an error of this image. r is the affected range.
-func (f *File) fault(verb string, r disk.Range, err error) error {
+// newFault adds kind and remedy to an error of this image. r is the affected range.
+func (f *File) newFault(verb string, r disk.Range, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -31,8 +31,8 @@ func (f *File) fault(verb string, r disk.Range, err error) error {
 	return storageFault(f.path, err)
 }
 
-// storageFault gives an error of the storage below an image its kind and remedy: it fails,
-// was taken away, or the file system has shut itself down or gone read-only because of it.
+// storageFault adds kind and remedy to an error of the storage of an image: it fails, was removed, or
+// its file system has become read-only because of an error.
 func storageFault(path string, err error) error {
 	for _, errno := range []unix.Errno{unix.EIO, unix.ENODEV, unix.ENXIO, unix.EROFS, unix.ESTALE, unix.EUCLEAN} {
 		if errors.Is(err, errno) {
@@ -55,20 +55,19 @@ func spaceHint(path string) string {
 		folder, left.Available, again)
 }
 
-// readFault gives an error of opening an image to read it its kind and remedy.
+// readFault adds kind and remedy to an error of opening an image for reading.
 func readFault(err error) error {
 	err = fmt.Errorf("open image: %w", err)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.New(fault.NotFound, "%w", err).WithHint("name an image that is there")
+		return fault.New(fault.NotFound, "%w", err).WithHint("name an image that exists")
 	case errors.Is(err, fs.ErrPermission):
 		return fault.New(fault.Denied, "%w", err).WithHint("run as a user who may read it")
 	}
 	return err
 }
 
-// openFault gives an error of opening an image to write it its kind and remedy. err names
-// the path.
+// openFault adds kind and remedy to an error of opening an image for writing. err contains the path.
 func openFault(verb, path string, err error) error {
 	err = fmt.Errorf("%s image: %w", verb, err)
 	switch {

@@ -10,42 +10,42 @@ import (
 	"github.com/decamp/decamp/internal/disk/bitmap"
 )
 
-// Align is the block size of direct I/O, in bytes: offset, length and memory are
-// multiples of it. Every file system and device takes 4096; some would take 512.
+// Align is the block size of direct I/O in bytes. Offset, length and memory are multiples of it. Every
+// file system and device accepts 4096; some also accept 512.
 const Align = 4096
 
-// writtenGrain is how much of a fresh file one bit stands for.
+// writtenGrain is the number of bytes of a new file that one bit of File.written represents.
 const writtenGrain = 1 << 20
 
 // Options determine how an image is written. The zero value suits nearly all uses.
 type Options struct {
-	// Size is the disk's size in bytes for Open; 0 takes what the file or device has.
-	// A device may be larger than the disk (LVM rounds up), a file may not; but one
-	// without a byte, which a Create that was killed leaves, becomes that large.
+	// Size is the size of the disk in bytes for Open. 0 is the size of the file or device. A device may be
+	// larger than the disk, because LVM rounds up; a file may not. An empty file, which a killed Create
+	// leaves, is extended to Size.
 	Size int64
 
-	// Mode is the first Mode to try; those after it follow where it is refused.
+	// Mode is the first Mode to try. If the file system refuses it, the next ones are tried.
 	Mode Mode
 }
 
-// File is a raw image that is being written. It is a disk.Target.
+// A File is a raw image that is written. It is a disk.Target.
 type File struct {
-	path    string
-	size    int64
-	device  bool
-	mode    Mode
+	path    string         // path of the image, for errors
+	size    int64          // size of the disk in bytes
+	device  bool           // the image is a block device
+	mode    Mode           // how the image is written
 	cached  *os.File       // file for all access that is not direct
 	direct  *os.File       // O_DIRECT; nil unless mode is Direct
-	buffers *buffers       // buffers for memory that is not aligned
-	behind  *behind        // writes that return early; nil unless mode is Behind
+	buffers *bufferPool    // buffers for writes from memory that is not aligned
+	behind  *writeBehind   // write-back of the page cache; nil unless mode is Behind
 	written *bitmap.Bitmap // written parts of a new file; nil means that any byte may hold data
 
-	inTurn bool       // writes do not run in parallel, and would only fight
-	turn   sync.Mutex // held by one, where inTurn is set
+	serialize bool       // writes run one at a time, because concurrent ones would only wait by spinning (tmpfs)
+	writeMu   sync.Mutex // held during a write if serialize is true
 
-	mu     sync.Mutex
-	broken error // first failed Sync: data before it may be lost
-	closed bool
+	mu     sync.Mutex // guards the fields below
+	broken error      // first error of Sync: data that was written before may be lost
+	closed bool       // Close was called
 }
 
 // Create makes a new sparse file of size bytes that reads as zeros. It fails with
@@ -56,7 +56,7 @@ func Create(path string, size int64, o Options) (*File, error) {
 		return nil, openFault("create", path, err)
 	}
 	f := &File{path: path, size: size, cached: file, buffers: newBuffers()}
-	if err := f.create(o); err != nil {
+	if err := f.initCreated(o); err != nil {
 		_ = f.Close() // the first error has more information
 		_ = os.Remove(path)
 		return nil, err
@@ -64,12 +64,13 @@ func Create(path string, size int64, o Options) (*File, error) {
 	return f, nil
 }
 
-func (f *File) create(o Options) error {
-	if err := lock(f.cached); err != nil {
+// initCreated locks the new file, sets its length, chooses the mode and syncs the folder.
+func (f *File) initCreated(o Options) error {
+	if err := lockFile(f.cached); err != nil {
 		return err
 	}
 	if err := f.cached.Truncate(f.size); err != nil {
-		return f.fault("create", disk.Range{Len: f.size}, err)
+		return f.newFault("create", disk.Range{Len: f.size}, err)
 	}
 	f.written = bitmap.New(f.size, writtenGrain)
 	f.chooseMode(o.Mode)
@@ -87,15 +88,16 @@ func Open(path string, o Options) (*File, error) {
 		return nil, openFault("open", path, err)
 	}
 	f := &File{path: path, cached: file, buffers: newBuffers(), device: isDevice(path)}
-	if err := f.open(o); err != nil {
+	if err := f.initOpened(o); err != nil {
 		_ = f.Close() // the first error has more information
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *File) open(o Options) error {
-	if err := lock(f.cached); err != nil {
+// initOpened locks the file, and determines its size and mode.
+func (f *File) initOpened(o Options) error {
+	if err := lockFile(f.cached); err != nil {
 		return err
 	}
 	if err := f.completeCreate(o.Size); err != nil {
@@ -116,7 +118,7 @@ func (f *File) Size() int64 { return f.size }
 // Mode returns how the image is written.
 func (f *File) Mode() Mode { return f.mode }
 
-// Hints: 1 MiB and more is fast; four streams fill what one leaves idle.
+// Hints returns requests of 4 MiB in four streams, which keep a device busy.
 func (f *File) Hints() disk.Hints {
 	return disk.Hints{Request: 4 << 20, Streams: 4, Align: Align}
 }

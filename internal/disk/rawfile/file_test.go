@@ -79,7 +79,7 @@ func put(t *testing.T, dst disk.Target, src disk.Source, r disk.Range) {
 	}
 }
 
-func wantIdle(t *testing.T, b *buffers) {
+func wantIdle(t *testing.T, b *bufferPool) {
 	t.Helper()
 	if out := bufferCount - len(b.free); out != 0 {
 		t.Errorf("%d buffers were not given back", out)
@@ -374,7 +374,7 @@ func TestSplit(t *testing.T) {
 		{0, 4096, 0, 4096}, {0, 5000, 0, 4096}, {512, 100, 100, 0}, {512, 3584, 3584, 0},
 		{512, 8192, 3584, 4096}, {4096, 0, 0, 0}, {4095, 4097, 1, 4096},
 	} {
-		if head, body := split(c.off, c.n); head != c.head || body != c.body {
+		if head, body := splitBlocks(c.off, c.n); head != c.head || body != c.body {
 			t.Errorf("split(%d, %d) = %d, %d, want %d, %d", c.off, c.n, head, body, c.head, c.body)
 		}
 	}

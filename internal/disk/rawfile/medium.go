@@ -11,14 +11,15 @@ import (
 
 // Origins of a Source's bytes, as reports print them.
 const (
-	MediumDirect  = "O_DIRECT"
+	MediumDirect = "O_DIRECT" // read with O_DIRECT
+	// pages were dropped before each read, and the kernel confirmed that
 	MediumDropped = "medium, cache dropped and proven empty before each read"
-	MediumCache   = "page cache"
-	MediumMemory  = "memory: the file system has no other medium"
+	MediumCache   = "page cache"                                  // at least one read may have come from the page cache
+	MediumMemory  = "memory: the file system has no other medium" // tmpfs or ramfs
 )
 
-// Medium returns the origin of all bytes read so far. Call it after reading: if the cache must be
-// dropped for each read, a single failure determines the result.
+// Medium returns the origin of all bytes read so far, one of the constants. Call it after reading: if
+// pages are dropped for each read, a single failure determines the result.
 func (s *Source) Medium() string {
 	switch {
 	case s.memory:
@@ -31,7 +32,7 @@ func (s *Source) Medium() string {
 	return MediumCache
 }
 
-// bypassCache finds a way past the page cache: O_DIRECT, else dropping pages.
+// bypassCache enables O_DIRECT or, if that is refused, dropping pages before each read.
 func (s *Source) bypassCache() {
 	if s.direct = openDirect(s.cached, os.O_RDONLY); s.direct != nil {
 		return
@@ -39,8 +40,8 @@ func (s *Source) bypassCache() {
 	s.startDropping()
 }
 
-// startDropping prepares for reads that drop the cache first: dirty pages are written, so that they can
-// be dropped, and read-ahead is switched off.
+// startDropping prepares reads that drop pages first. It writes dirty pages, which cannot be dropped,
+// and switches read-ahead off.
 func (s *Source) startDropping() {
 	fd := int(s.cached.Fd())
 	s.drop = true
@@ -49,8 +50,8 @@ func (s *Source) startDropping() {
 	}
 }
 
-// dropCached removes r from the page cache and reports whether that is verified: the kernel reports for
-// each page that it is not cached.
+// dropCached removes r from the page cache. It reports whether the kernel confirmed for each page that
+// it is not cached.
 func dropCached(file *os.File, r disk.Range) bool {
 	if r.Empty() {
 		return true
@@ -69,8 +70,8 @@ func dropCached(file *os.File, r disk.Range) bool {
 	return noneResident(mem, int(n/page))
 }
 
-// inMemory reports a file on tmpfs or ramfs. A device node lies on one too, its bytes
-// do not.
+// inMemory reports whether a file is on tmpfs or ramfs. A device node may be there as well, but not its
+// bytes.
 func inMemory(file *os.File) bool {
 	if isDevice(file.Name()) {
 		return false

@@ -10,16 +10,16 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Mode is a way to write without filling the host's memory. See the package comment.
+// A Mode is a way to write without filling the host's memory. See the package comment.
 type Mode int
 
 const (
-	Direct Mode = iota
-	Uncached
-	Behind
+	Direct   Mode = iota // O_DIRECT
+	Uncached             // RWF_DONTCACHE, Linux 6.14
+	Behind               // page cache with early write-back
 )
 
-// String names the mode as reports show it.
+// String returns the mode as reports show it.
 func (m Mode) String() string {
 	switch m {
 	case Direct:
@@ -32,9 +32,9 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", int(m))
 }
 
-// chooseMode takes the first mode from m on that the file system lets us have.
+// chooseMode sets the first mode from m on that the file system supports.
 func (f *File) chooseMode(m Mode) {
-	f.mode, f.inTurn = m, isTmpfs(f.cached)
+	f.mode, f.serialize = m, isTmpfs(f.cached)
 	if f.mode == Direct {
 		if f.direct = openDirect(f.cached, os.O_WRONLY); f.direct == nil {
 			f.mode = Uncached
@@ -48,15 +48,15 @@ func (f *File) chooseMode(m Mode) {
 	}
 }
 
-// isTmpfs reports whether a file is in memory, where O_DIRECT is taken and means nothing: the
-// inode's lock is held while bytes are copied, and other writers wait for it by spinning.
+// isTmpfs reports whether a file is on tmpfs. There O_DIRECT is accepted but has no effect, the inode
+// is locked while bytes are copied, and other writers wait for it by spinning.
 func isTmpfs(file *os.File) bool {
 	var s unix.Statfs_t
 	return unix.Fstatfs(int(file.Fd()), &s) == nil && s.Type == unix.TMPFS_MAGIC
 }
 
-// openDirect opens file a second time, for direct I/O; nil if that is refused. Going by
-// /proc it is surely the same file, whatever its name refers to by now.
+// openDirect opens file a second time for direct I/O. It returns nil if that is refused. The path in
+// /proc is always the same file, even if the file's name has changed.
 func openDirect(file *os.File, access int) *os.File {
 	link := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
 	direct, err := os.OpenFile(link, access|unix.O_DIRECT, 0)
@@ -70,7 +70,8 @@ func openDirect(file *os.File, access int) *os.File {
 	return direct
 }
 
-// directWorks reads a block: some file systems accept O_DIRECT and refuse the I/O.
+// directWorks reports whether a block can be read. Some file systems accept O_DIRECT and then refuse
+// the I/O.
 func directWorks(link string) bool {
 	file, err := os.OpenFile(link, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {
@@ -81,24 +82,26 @@ func directWorks(link string) bool {
 	return err == nil
 }
 
-// dontCacheWorks tests with a read of one byte: both kernel and file system must support RWF_DONTCACHE.
+// dontCacheWorks reports whether a read with RWF_DONTCACHE works. Both kernel and file system must
+// support the flag.
 func dontCacheWorks(file *os.File) bool {
 	var b [1]byte
 	_, err := preadv2(int(file.Fd()), b[:], 0, unix.RWF_DONTCACHE)
 	return err == nil
 }
 
-// preadv2 and pwritev2 are unix.Preadv2 and Pwritev2 for one buffer, without garbage.
+// preadv2 is unix.Preadv2 for one buffer, without allocations.
 func preadv2(fd int, p []byte, off int64, flags int) (int, error) {
 	return rwv2(unix.SYS_PREADV2, fd, p, off, flags)
 }
 
+// pwritev2 is unix.Pwritev2 for one buffer, without allocations.
 func pwritev2(fd int, p []byte, off int64, flags int) (int, error) {
 	return rwv2(unix.SYS_PWRITEV2, fd, p, off, flags)
 }
 
-// rwv2 passes the offset as the kernel wants it: low and high 32 bits of a long each on
-// 32-bit machines; on 64-bit ones the low word has it all and the high word is ignored.
+// rwv2 makes the system call. The kernel expects the offset as low and high word. On 64-bit machines
+// the low word has all of it, and the high word is ignored.
 func rwv2(call uintptr, fd int, p []byte, off int64, flags int) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -10,20 +10,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// completeCreate gives a file without a byte its size.
+// completeCreate sets the length of an empty file to size. A killed Create leaves such a file.
 func (f *File) completeCreate(size int64) error {
 	info, err := f.cached.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || size == 0 {
 		return err
 	}
 	if err := f.cached.Truncate(size); err != nil {
-		return f.fault("create", disk.Range{Len: size}, err)
+		return f.newFault("create", disk.Range{Len: size}, err)
 	}
 	return nil
 }
 
-// Grow durably enlarges the image to size bytes: the added part reads as zeros. It must be called
-// directly after opening the file, before its size is used. After an error the File must not be used.
+// Grow durably enlarges the image to size bytes. The added part reads as zeros. It must be called
+// directly after Open, before the size is used. After an error the File must not be used.
 func (f *File) Grow(ctx context.Context, size int64) error {
 	was := f.size
 	if size < was {
@@ -34,12 +34,13 @@ func (f *File) Grow(ctx context.Context, size int64) error {
 	}
 	f.size = size // size for the remedy
 	if err := f.cached.Truncate(size); err != nil {
-		return f.fault("grow", disk.Range{Off: was, Len: size - was}, err)
+		return f.newFault("grow", disk.Range{Off: was, Len: size - was}, err)
 	}
 	return f.Sync(ctx)
 }
 
-// imageSize returns the size of the disk in file: want, or all there is if want is 0.
+// imageSize returns the size of the disk in file: want, or the size of the file if want is 0. It fails
+// with fault.Conflict if the file has another size.
 func imageSize(file *os.File, want int64) (int64, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -64,7 +65,7 @@ func imageSize(file *os.File, want int64) (int64, error) {
 		WithHint("it belongs to another disk, or the disk was resized: move %s away and start again", file.Name())
 }
 
-// isDevice reports a block device.
+// isDevice reports whether path is a block device.
 func isDevice(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Type() == os.ModeDevice // character devices have another bit set

@@ -13,25 +13,25 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// SourceOptions say how an image is read.
+// SourceOptions determine how an image is read. The zero value suits nearly all uses.
 type SourceOptions struct {
-	// Size is the disk's size in bytes; 0 takes what the file or device has.
+	// Size is the size of the disk in bytes. 0 is the size of the file or device.
 	Size int64
 
 	// Direct reads from the medium, past the page cache, if possible. Source.Medium returns the method.
 	Direct bool
 }
 
-// Source reads a raw image. It is a disk.Source.
+// A Source reads a raw image. It is a disk.Source.
 type Source struct {
-	path     string
-	size     int64
-	cached   *os.File
-	direct   *os.File    // O_DIRECT; nil if not wanted or refused
-	drop     bool        // take pages out of the cache before each read, and prove it
-	unproven atomic.Bool // some read may have come from the cache after all
-	memory   bool        // the file system has no medium but memory
-	buffers  *buffers
+	path     string      // path of the image, for errors
+	size     int64       // size of the disk in bytes
+	cached   *os.File    // file that is read through the page cache
+	direct   *os.File    // O_DIRECT; nil if it is not requested, or refused
+	drop     bool        // drop pages before each read, and verify that
+	unproven atomic.Bool // a read may have come from the page cache
+	memory   bool        // the file is in memory and has no other medium
+	buffers  *bufferPool // buffers for direct reads into memory that is not aligned
 }
 
 // OpenSource opens an image, or a block device, for reading.
@@ -56,7 +56,7 @@ func OpenSource(path string, o SourceOptions) (*Source, error) {
 // Size returns the disk's size in bytes.
 func (s *Source) Size() int64 { return s.size }
 
-// Hints: as for a File.
+// Hints returns requests of 1 MiB in four streams.
 func (s *Source) Hints() disk.Hints {
 	return disk.Hints{Request: 1 << 20, Streams: 4, Align: Align}
 }
@@ -72,7 +72,7 @@ func (s *Source) Close() error {
 
 // Extents describes r by the file's holes.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return nil, err
 	}
 	var out []disk.Extent
@@ -94,23 +94,25 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 // ReadAt fills p from off.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := s.check(ctx, r); err != nil {
+	if err := s.checkRead(ctx, r); err != nil {
 		return err
 	}
-	if err := s.read(p, off); err != nil {
+	if err := s.readFrom(p, off); err != nil {
 		return storageFault(s.path, fmt.Errorf("read image %s at %v: %w", s.path, r, err))
 	}
 	return nil
 }
 
-func (s *Source) check(ctx context.Context, r disk.Range) error {
+// checkRead returns an error if r is outside the disk or ctx has ended.
+func (s *Source) checkRead(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-func (s *Source) read(p []byte, off int64) error {
+// readFrom fills p from off in the way that was chosen for the source.
+func (s *Source) readFrom(p []byte, off int64) error {
 	if s.direct != nil {
 		return s.readDirect(p, off)
 	}
@@ -120,7 +122,7 @@ func (s *Source) read(p []byte, off int64) error {
 	return readAll(s.cached, p, off)
 }
 
-// readDirect reads whole blocks in aligned memory at once, all else by way of a buffer.
+// readDirect reads whole blocks into aligned memory, and everything else by a buffer.
 func (s *Source) readDirect(p []byte, off int64) error {
 	if off&(Align-1) == 0 && len(p)&(Align-1) == 0 && disk.IsAligned(p) {
 		return readAll(s.direct, p, off)
@@ -141,10 +143,10 @@ func (s *Source) readDirect(p []byte, off int64) error {
 	return nil
 }
 
-// readAll fills p.
+// readAll fills p from off. A file that ends before is io.ErrUnexpectedEOF.
 func readAll(file *os.File, p []byte, off int64) error { return readAtLeast(file, p, off, len(p)) }
 
-// readAtLeast reads the first least bytes of p, and more if the file has them.
+// readAtLeast reads at least the first least bytes of p, and more if one call returns them.
 func readAtLeast(file *os.File, p []byte, off int64, least int) error {
 	for done := 0; done < least; {
 		n, err := unix.Pread(int(file.Fd()), p[done:], off+int64(done))

@@ -105,7 +105,7 @@ func TestWhatCannotBeReadIsRefusedAtOnce(t *testing.T) {
 		kind fault.Kind
 		hint string
 	}{
-		filepath.Join(dir, "none"): {fault.NotFound, "an image that is there"},
+		filepath.Join(dir, "none"): {fault.NotFound, "an image that exists"},
 		pipe:                       {fault.Invalid, "a file or a block device"},
 		"/dev/zero":                {fault.Invalid, "a file or a block device"},
 	} {

@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// Sync returns once all that was written would survive power loss. After one failure it
-// fails for good: the kernel reports a lost page once and then forgets it. Opened again,
-// the image goes on from its manifest.
+// Sync returns when all data that was written before it survives a power loss. After an error it fails
+// in every later call, because the kernel reports a lost page only once. If the image is opened again,
+// it continues from its manifest.
 func (f *File) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -24,13 +24,13 @@ func (f *File) Sync(ctx context.Context) error {
 	if broken != nil {
 		return broken
 	}
-	err := retry(func() error { return unix.Fdatasync(int(f.cached.Fd())) })
+	err := retryInterrupted(func() error { return unix.Fdatasync(int(f.cached.Fd())) })
 	if err == nil {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken = f.fault("sync", disk.Range{Len: f.size}, err)
+	f.broken = f.newFault("sync", disk.Range{Len: f.size}, err)
 	return f.broken
 }
 
@@ -41,7 +41,7 @@ func (f *File) Finish(ctx context.Context) error {
 	}
 	if !f.device {
 		if err := f.cached.Sync(); err != nil { // times and owner, which fdatasync leaves out
-			return f.fault("sync", disk.Range{Len: f.size}, err)
+			return f.newFault("sync", disk.Range{Len: f.size}, err)
 		}
 		if err := atomicfile.Sync(filepath.Dir(f.path)); err != nil {
 			return err
@@ -63,6 +63,6 @@ func (f *File) Close() error {
 	if f.direct != nil {
 		err = f.direct.Close()
 	}
-	unlock(f.cached)
+	unlockFile(f.cached)
 	return errors.Join(err, f.cached.Close())
 }

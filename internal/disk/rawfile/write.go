@@ -11,34 +11,36 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// WriteAt writes all of p at off. Whole blocks in aligned memory go straight to the
-// medium where the mode is Direct.
+// WriteAt writes all of p at off. In mode Direct, whole blocks in aligned memory go directly to the
+// medium.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
-	if err := f.check(ctx, r); err != nil {
+	if err := f.checkWrite(ctx, r); err != nil {
 		return err
 	}
 	if f.written != nil {
 		f.written.Set(r)
 	}
-	if f.inTurn {
-		f.turn.Lock()
-		defer f.turn.Unlock()
+	if f.serialize {
+		f.writeMu.Lock()
+		defer f.writeMu.Unlock()
 	}
-	if err := f.write(p, off); err != nil {
-		return f.fault("write", r, err)
+	if err := f.writeAt(p, off); err != nil {
+		return f.newFault("write", r, err)
 	}
 	return nil
 }
 
-func (f *File) check(ctx context.Context, r disk.Range) error {
+// checkWrite returns an error if r is outside the disk or ctx has ended.
+func (f *File) checkWrite(ctx context.Context, r disk.Range) error {
 	if err := disk.CheckRange(f.size, r); err != nil {
 		return err
 	}
 	return ctx.Err()
 }
 
-func (f *File) write(p []byte, off int64) error {
+// writeAt writes p in the file's mode.
+func (f *File) writeAt(p []byte, off int64) error {
 	switch f.mode {
 	case Direct:
 		return f.writeSplit(p, off)
@@ -48,12 +50,12 @@ func (f *File) write(p []byte, off int64) error {
 	if err := writeAll(f.cached, p, off); err != nil {
 		return err
 	}
-	return f.behind.wrote(disk.Range{Off: off, Len: int64(len(p))})
+	return f.behind.addWrite(disk.Range{Off: off, Len: int64(len(p))})
 }
 
 // writeSplit writes the whole blocks of p directly, and the rest at both ends through the page cache.
 func (f *File) writeSplit(p []byte, off int64) error {
-	head, body := split(off, len(p))
+	head, body := splitBlocks(off, len(p))
 	if err := writeAll(f.cached, p[:head], off); err != nil {
 		return err
 	}
@@ -64,14 +66,14 @@ func (f *File) writeSplit(p []byte, off int64) error {
 	return writeAll(f.cached, p[body:], off+int64(body))
 }
 
-// split returns how many of the n bytes at off come before the first whole block, and
-// how many are in whole blocks.
-func split(off int64, n int) (head, body int) {
+// splitBlocks returns how many of the n bytes at off precede the first whole block, and how many are
+// whole blocks.
+func splitBlocks(off int64, n int) (head, body int) {
 	head = min(int(-off&(Align-1)), n)
 	return head, (n - head) &^ (Align - 1)
 }
 
-// writeBlocks writes whole blocks at an aligned offset.
+// writeBlocks writes whole blocks directly. off and len(p) must be multiples of Align.
 func (f *File) writeBlocks(p []byte, off int64) error {
 	if disk.IsAligned(p) {
 		return f.writeDirect(p, off)
@@ -88,14 +90,13 @@ func (f *File) writeBlocks(p []byte, off int64) error {
 	return nil
 }
 
-// writeDirect writes aligned memory. What the kernel does not take this way (a device
-// that wants more than Align, the last blocks of a full disk) goes through the page
-// cache, which has the final word on the error.
+// writeDirect writes aligned memory. Data that the kernel does not accept in this way goes through the
+// page cache, which determines the error: the device requires larger blocks, or the disk is full.
 func (f *File) writeDirect(p []byte, off int64) error {
 	if len(p) == 0 {
 		return nil
 	}
-	n, err := pwrite(f.direct, p, off)
+	n, err := writeOnce(f.direct, p, off)
 	if n == len(p) {
 		return nil
 	}
@@ -108,7 +109,7 @@ func (f *File) writeDirect(p []byte, off int64) error {
 // writeAll writes p through the page cache.
 func writeAll(file *os.File, p []byte, off int64) error {
 	for len(p) > 0 {
-		n, err := pwrite(file, p, off)
+		n, err := writeOnce(file, p, off)
 		if err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func writeAll(file *os.File, p []byte, off int64) error {
 	return nil
 }
 
-// writeUncached writes p so that its pages leave the cache once they are written.
+// writeUncached writes p so that its pages leave the cache after the write-back.
 func writeUncached(file *os.File, p []byte, off int64) error {
 	for len(p) > 0 {
 		n, err := pwritev2(int(file.Fd()), p, off, unix.RWF_DONTCACHE)
@@ -132,9 +133,9 @@ func writeUncached(file *os.File, p []byte, off int64) error {
 	return nil
 }
 
-// pwrite writes once. It returns an error if nothing at all was written.
-func pwrite(file *os.File, p []byte, off int64) (n int, err error) {
-	err = retry(func() error {
+// writeOnce makes one write, which may be short. It returns an error if nothing was written.
+func writeOnce(file *os.File, p []byte, off int64) (n int, err error) {
+	err = retryInterrupted(func() error {
 		n, err = unix.Pwrite(int(file.Fd()), p, off)
 		return err
 	})
@@ -144,8 +145,8 @@ func pwrite(file *os.File, p []byte, off int64) (n int, err error) {
 	return max(n, 0), err
 }
 
-// retry repeats a system call that a signal interrupted.
-func retry(call func() error) error {
+// retryInterrupted calls call until it is not interrupted by a signal.
+func retryInterrupted(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {
 			return err

@@ -13,7 +13,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Format is the name of a format, for messages. The zero value is an unknown format.
+// A Format is the name of a format, for messages. The zero value is an unknown format.
 type Format string
 
 const (
@@ -29,38 +29,39 @@ const (
 )
 
 const (
-	// HeadSize is how many bytes of a file's beginning Identify needs, and TailSize how many
-	// of its end.
+	// number of bytes from the beginning of a file that Identify needs
 	HeadSize = 2048
-	TailSize = 512
+	TailSize = 512 // number of bytes from the end of a file that Identify needs
 )
 
-// A signature is what files of a format have at an offset of their head.
+// A signature is a byte sequence at a fixed position of all files of a format.
 type signature struct {
-	at     int
-	bytes  string
-	format Format
+	at     int    // offset in the head or tail
+	bytes  string // bytes at that offset
+	format Format // format of a file with these bytes
 	remedy string // remedy with %s for the quoted path; empty uses that of convert
 }
 
-// convert is the remedy for formats that qemu-img reads, by the name it has for them.
-func convert(name string) string {
+// convertHint returns the remedy for a format that qemu-img reads. name is qemu-img's name of the
+// format.
+func convertHint(name string) string {
 	return "convert it first: qemu-img convert -f " + name + " -O qcow2 %s disk.qcow2"
 }
 
+// signatures are searched in the head of a file; the first match wins.
 var signatures = []signature{
 	{0, "KDMV", VMDK, ""},                             // hosted sparse, streamOptimized
 	{0, "COWD", VMDK, ""},                             // delta
 	{0, "\xbe\xba\xfe\xca\x00\x00\x00\x00", VMDK, ""}, // seSparse
-	{0, "QFI\xfb\x00\x00\x00\x01", "qcow (version 1)", convert("qcow")},
+	{0, "QFI\xfb\x00\x00\x00\x01", "qcow (version 1)", convertHint("qcow")},
 	{0, "QFI\xfb", QCOW2, ""},
-	{0, "QED\x00", "QED", convert("qed")},
-	{64, "\x7f\x10\xda\xbe", VDI, convert("vdi")},
-	{0, "vhdxfile", VHDX, convert("vhdx")},
-	{0, "conectix", VHD, convert("vpc")}, // dynamic and differencing; a copy of the footer
-	{0, "WithoutFreeSpace", "Parallels", convert("parallels")},
-	{0, "WithouFreSpacExt", "Parallels", convert("parallels")},
-	{0, "Bochs Virtual HD Image", "Bochs", convert("bochs")},
+	{0, "QED\x00", "QED", convertHint("qed")},
+	{64, "\x7f\x10\xda\xbe", VDI, convertHint("vdi")},
+	{0, "vhdxfile", VHDX, convertHint("vhdx")},
+	{0, "conectix", VHD, convertHint("vpc")}, // dynamic and differencing; a copy of the footer
+	{0, "WithoutFreeSpace", "Parallels", convertHint("parallels")},
+	{0, "WithouFreSpacExt", "Parallels", convertHint("parallels")},
+	{0, "Bochs Virtual HD Image", "Bochs", convertHint("bochs")},
 	{0, "\x1f\x8b", Gzip, "unpack it first: gunzip -k %s"},
 	{0, "\xfd7zXZ\x00", XZ, "unpack it first: xz -dk %s"},
 	{0, "\x28\xb5\x2f\xfd", Zstd, "unpack it first: zstd -dk %s"},
@@ -73,17 +74,17 @@ var signatures = []signature{
 	{257, "ustar", Tar, "unpack it first, and name the disk in it (an OVA holds x-disk1.vmdk): tar -xf %s"},
 }
 
-// tails are what files of a format have in their last 512 bytes.
+// tails are searched in the last TailSize bytes of a file, after signatures.
 var tails = []signature{
-	{0, "conectix", VHD, convert("vpc")}, // fixed: raw bytes with a footer
-	{1, "conectix", VHD, convert("vpc")}, // older writers: a footer of 511 bytes
-	{0, "koly", "DMG", convert("dmg")},
+	{0, "conectix", VHD, convertHint("vpc")}, // fixed: raw bytes with a footer
+	{1, "conectix", VHD, convertHint("vpc")}, // older writers: a footer of 511 bytes
+	{0, "koly", "DMG", convertHint("dmg")},
 }
 
 // Identify returns the format of a file that begins with head, which has HeadSize bytes or is
 // the whole file, and ends with tail, which has TailSize bytes or is nil.
 func Identify(head, tail []byte) Format {
-	if s := find(head, tail); s != nil {
+	if s := findSignature(head, tail); s != nil {
 		return s.format
 	}
 	if IsDescriptor(head) {
@@ -92,9 +93,10 @@ func Identify(head, tail []byte) Format {
 	return ""
 }
 
-func find(head, tail []byte) *signature {
+// findSignature returns the signature of a file, or nil.
+func findSignature(head, tail []byte) *signature {
 	for i, s := range signatures {
-		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && plausible(s, head) {
+		if len(head) > s.at && bytes.HasPrefix(head[s.at:], []byte(s.bytes)) && isPlausible(s, head) {
 			return &signatures[i]
 		}
 	}
@@ -106,9 +108,9 @@ func find(head, tail []byte) *signature {
 	return nil
 }
 
-// plausible looks at more than the signature where that is short: the disk of a guest may
-// begin with those bytes by chance.
-func plausible(s signature, head []byte) bool {
+// isPlausible checks more than a short signature: the disk of a guest may begin with its bytes by
+// chance.
+func isPlausible(s signature, head []byte) bool {
 	switch s.format {
 	case Gzip: // method deflate, no reserved flag
 		return len(head) > 3 && head[2] == 8 && head[3]&0xe0 == 0
@@ -120,11 +122,11 @@ func plausible(s signature, head []byte) bool {
 	return true
 }
 
-// maxComment limits IsDescriptor's search for the end of comments, in bytes.
+// maxComment is the number of bytes in which IsDescriptor searches for the end of comments.
 const maxComment = HeadSize
 
-// IsDescriptor reports whether a file begins like the text of a VMDK's descriptor: with its
-// first line, or behind comments with an entry or an extent that a descriptor has.
+// IsDescriptor reports whether a file begins like the descriptor of a VMDK: with its first line, or
+// after comments with an entry or an extent.
 func IsDescriptor(head []byte) bool {
 	text := strings.ToLower(string(bytes.TrimPrefix(head[:min(len(head), maxComment)], []byte("\ufeff"))))
 	for line := range strings.Lines(text) {
@@ -146,10 +148,10 @@ func IsDescriptor(head []byte) bool {
 	return false
 }
 
-// Refuse returns the error for a file of a format that decamp does not read. Identify has
-// returned the format for the same bytes.
+// Refuse returns the error for a file of a format that decamp does not read. It returns nil for formats
+// that decamp reads, and for files without a signature.
 func Refuse(path string, head, tail []byte) error {
-	s := find(head, tail)
+	s := findSignature(head, tail)
 	if s == nil || s.remedy == "" {
 		return nil
 	}

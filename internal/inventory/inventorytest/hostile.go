@@ -11,10 +11,11 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// Runs is the number of hostile values that a property test tries.
+// Runs is the number of hostile values for a property test.
 const Runs = 10_000
 
-// pieces have a special meaning to a shell, to QEMU, XML, JSON, YAML, Perl, printf, a terminal or a file system.
+// pieces have a special meaning for a shell, QEMU, XML, JSON, YAML, Perl, printf, a terminal or a file
+// system.
 var pieces = []string{
 	"-", "--", "-rf", "--help", "'", `"`, `'\''`, "`id`", "$(id)", "${IFS}", "$HOME", ";", "|", "&&", "&", ">", "<", "(", ")", "!", "~", "#", "?",
 	",", ",,", "=", "key=value", "file.driver=nbd", "json:{", "nbd:unix:/x", "%s", "%n", "%2f", "%", "\\", `\n`, `\u0000`, "/", "..", "../../etc/passwd",
@@ -23,22 +24,23 @@ var pieces = []string{
 	"\u200f", "\u202e", "\u2066", "\u200b", "\ufeff", "\U000e0001", "\ufffd",
 }
 
-// lineBreaks are valid in notes, tags and attributes.
+// lineBreaks are valid in notes, tags and attributes, but not in names.
 var lineBreaks = []string{"\n", "\r\n", "\r", "\t", "\n---\n", "\n- ", "\n  ", "\u0085", "\u2028", "\u007f", "\u0096"}
 
-// garbage is valid nowhere.
+// garbage is not valid anywhere.
 var garbage = []string{"\x00", "\x1b[31m", "\a", "\v", "\xff\xfe", "\xc3", "\xed\xa0\x80", "\uffff", "\ufffe"}
 
-// Line returns a text that is valid as a name.
-func Line(r *rand.Rand) string { return join(r, pieces) }
+// Line returns a random text that is valid as a name, unless it is too long.
+func Line(r *rand.Rand) string { return joinRandom(r, pieces) }
 
-// Text returns a text that is valid as a note.
-func Text(r *rand.Rand) string { return join(r, pieces, lineBreaks) }
+// Text returns a random text that is valid as a note.
+func Text(r *rand.Rand) string { return joinRandom(r, pieces, lineBreaks) }
 
-// Garbage returns a text that may be valid nowhere.
-func Garbage(r *rand.Rand) string { return join(r, pieces, lineBreaks, garbage) }
+// Garbage returns a random text that may be invalid everywhere.
+func Garbage(r *rand.Rand) string { return joinRandom(r, pieces, lineBreaks, garbage) }
 
-func join(r *rand.Rand, sets ...[]string) string {
+// joinRandom joins up to six random elements of the sets. One in 200 results is very long.
+func joinRandom(r *rand.Rand, sets ...[]string) string {
 	var b strings.Builder
 	for range 1 + r.IntN(6) {
 		set := sets[r.IntN(len(sets))]
@@ -50,11 +52,11 @@ func join(r *rand.Rand, sets ...[]string) string {
 	return b.String()
 }
 
-// New returns the source of randomness of a test.
+// New returns the random source of a test.
 func New(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 17)) }
 
-// VM returns a VM as a hostile source may report it: every string may hold anything. Most typed values are
-// valid, so that some VMs pass the checks.
+// VM returns a VM as a hostile source may report it. Any string may have any content. Most typed values
+// are valid, so that some VMs pass the checks.
 func VM(r *rand.Rand) *inventory.VM {
 	line := func() string {
 		if r.IntN(30) == 0 {

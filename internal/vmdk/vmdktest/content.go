@@ -2,15 +2,16 @@ package vmdktest
 
 import "encoding/binary"
 
+// sector is the size of a sector in bytes.
 const sector = 512
 
-// garbage fills what no reader may ever show.
+// garbage is the value of bytes that no reader may return.
 const garbage = 0xEE
 
-// fillSector writes into b (one sector) what the layer writer wrote to sector n of the
-// disk: a quarter text that compresses well, one in sixteen zeros, the rest noise.
+// fillSector fills b, one sector, with the content that layer writer wrote to sector n. A quarter of
+// the disk is text that compresses well; one in sixteen sectors is zeros; the rest does not compress.
 func fillSector(b []byte, seed uint64, writer uint8, n int64) {
-	x := scramble(seed ^ uint64(writer)<<56 ^ uint64(n))
+	x := mixBits(seed ^ uint64(writer)<<56 ^ uint64(n))
 	switch {
 	case x>>60 == 0:
 		clear(b[:sector])
@@ -24,7 +25,7 @@ func fillSector(b []byte, seed uint64, writer uint8, n int64) {
 	}
 }
 
-// fillText repeats sixteen letters, which tell writer and sector apart.
+// fillText repeats sixteen letters that depend on writer and sector.
 func fillText(b []byte, x uint64) {
 	for i := range 16 {
 		b[i] = 'a' + byte(x>>(4*i)&15)
@@ -34,8 +35,8 @@ func fillText(b []byte, x uint64) {
 	}
 }
 
-// scramble makes neighbouring numbers unrelated (the finalizer of MurmurHash3).
-func scramble(x uint64) uint64 {
+// mixBits returns unrelated numbers for neighbouring x. It is the finalizer of MurmurHash3.
+func mixBits(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33

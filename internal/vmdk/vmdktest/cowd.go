@@ -1,8 +1,8 @@
 package vmdktest
 
-// cowd writes a COWD extent: a header of four sectors, the directory at sector 4, then
-// tables of 4096 entries and grains, mixed as a delta grows.
-func (l *layer) cowd(f *file, p *plan) {
+// writeCOWD writes a COWD extent: a header of four sectors, the directory at sector 4, then tables of
+// 4096 entries and grains in mixed order, as in a delta that grew.
+func (l *layer) writeCOWD(f *file, p *plan) {
 	tables := make([][]uint32, (len(p.grains)+4095)/4096)
 	for g, s := range p.grains {
 		if s == absent {
@@ -15,31 +15,31 @@ func (l *layer) cowd(f *file, p *plan) {
 			tables[g/4096][g%4096] = 1
 		}
 	}
-	pieces := l.pieces(p, tables)
-	entries, end := l.place(pieces, tables, 4+directorySectors(len(tables)))
+	pieces := l.listPieces(p, tables)
+	entries, end := l.placePieces(pieces, tables, 4+directorySectors(len(tables)))
 	f.write(l.cowdHeader(p, len(tables), end))
-	f.write(words(entries))
-	f.pad()
+	f.write(wordBytes(entries))
+	f.padSector()
 	buf := make([]byte, l.Grain*sector)
 	for _, piece := range pieces {
 		if piece < 0 {
-			f.write(words(tables[-piece-1]))
+			f.write(wordBytes(tables[-piece-1]))
 		} else {
-			f.write(l.grain(buf, p, piece))
+			f.write(l.fillGrain(buf, p, piece))
 		}
 	}
 }
 
-// pieces lists what follows the directory in the order of the file: grains by number,
-// tables by number from -1 down.
-func (l *layer) pieces(p *plan, tables [][]uint32) []int64 {
+// listPieces returns the pieces after the directory in the order of the file. Grains have their number,
+// and tables have numbers from -1 downwards.
+func (l *layer) listPieces(p *plan, tables [][]uint32) []int64 {
 	var out []int64
 	for i, t := range tables {
 		if t != nil {
 			out = append(out, int64(-i-1))
 		}
 	}
-	for _, g := range l.order(p) {
+	for _, g := range l.grainOrder(p) {
 		out = append(out, int64(g))
 	}
 	if !l.InOrder {
@@ -48,8 +48,9 @@ func (l *layer) pieces(p *plan, tables [][]uint32) []int64 {
 	return out
 }
 
-// place gives each piece its sector and returns the directory and the end of the file.
-func (l *layer) place(pieces []int64, tables [][]uint32, at int64) (entries []uint32, end int64) {
+// placePieces assigns a sector to each piece from sector at, and enters grains in tables. It returns
+// the directory and the sector at the end of the file.
+func (l *layer) placePieces(pieces []int64, tables [][]uint32, at int64) (entries []uint32, end int64) {
 	entries = make([]uint32, len(tables))
 	for _, piece := range pieces {
 		if piece < 0 {
@@ -63,6 +64,7 @@ func (l *layer) place(pieces []int64, tables [][]uint32, at int64) (entries []ui
 	return entries, at
 }
 
+// cowdHeader returns the four sectors of the header. end is the first free sector of the file.
 func (l *layer) cowdHeader(p *plan, tables int, end int64) []byte {
 	h := make([]byte, 4*sector)
 	copy(h, "COWD")

@@ -1,21 +1,21 @@
-// Package vmdktest makes VMDK disks for tests: every flavour, chains of them, and beside
-// each what it must read as. Only tests and benchmarks import it.
+// Package vmdktest creates VMDK disks for tests: every format, chains of them, and the expected
+// content of each. Only tests and benchmarks import it.
 //
-// It is written from the published layouts and shares no helper, constant or struct with
-// the readers in package vmdk: a mistake made in both would have to be made twice. Every
-// offset stands here as a number on purpose.
+// It is written from the published layouts. It shares no function, constant or type with package
+// vmdk, because a mistake in shared code would not be detected. Therefore offsets are literal
+// numbers.
 //
 // # Terms
 //
-// A Chain is the recipe: a seed, and layers from the base up. Write makes its files in a
-// folder and returns a Disk: the name to open and the Overlay, which knows for every
-// sector which layer wrote it last. The Overlay is computed from the recipe beside the
-// files, never from them. The same recipe gives the same bytes.
+// A Chain is a recipe: a seed, and layers from the base up. Write creates its files in a folder and
+// returns a Disk: the name to open, and the Overlay, which records for every sector the layer that
+// wrote it last. The Overlay is computed from the recipe and never from the files. The same recipe
+// always creates the same bytes.
 //
-// What a layer holds is decided grain by grain: data, zero, unmapped or absent, in the
-// shares the layer asks for. Contents are arithmetic (see content.go), so a chain of many
-// GiB needs one byte of memory for each sector and four for each grain.
+// Each grain of a layer is data, zero, unmapped or absent, in the shares of the layer. Contents
+// are computed (see content.go), so a chain of many GiB needs one byte of memory for each sector
+// and four for each grain.
 //
-// Sectors past the end of a disk, which the last grain of a file may have, are filled with
-// garbage: a reader that forgets to clip shows.
+// Sectors after the end of a disk, which the last grain of a file may contain, are filled with
+// garbage, which detects a reader that does not clip.
 package vmdktest

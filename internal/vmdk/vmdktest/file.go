@@ -6,16 +6,17 @@ import (
 	"os"
 )
 
-// file is written from front to back, with holes. The first error stays and is told by
-// finish, so that layouts read as layouts.
+// A file is written from front to back, with holes. The first error is kept, and finish returns it.
+// Later writes then do nothing.
 type file struct {
-	f   *os.File
-	w   *bufio.Writer
-	at  int64 // where the next write goes
-	err error
+	f   *os.File      // created file
+	w   *bufio.Writer // buffer in front of f
+	at  int64         // offset of the next write in bytes
+	err error         // first error
 }
 
-func create(path string) (*file, error) {
+// createFile creates the file at path. It fails if the file exists.
+func createFile(path string) (*file, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -23,7 +24,7 @@ func create(path string) (*file, error) {
 	return &file{f: f, w: bufio.NewWriterSize(f, 1<<20)}, nil
 }
 
-// write appends b.
+// write writes b at the current position.
 func (f *file) write(b []byte) {
 	if f.err == nil {
 		_, f.err = f.w.Write(b)
@@ -31,9 +32,8 @@ func (f *file) write(b []byte) {
 	f.at += int64(len(b))
 }
 
-// skip moves to a sector further on and leaves a hole; going back is a fault of the
-// layout.
-func (f *file) skip(toSector int64) {
+// skipTo continues at a later sector and leaves a hole. Going back is an error of the layout.
+func (f *file) skipTo(toSector int64) {
 	to := toSector * sector
 	switch {
 	case f.err != nil || to == f.at:
@@ -48,14 +48,14 @@ func (f *file) skip(toSector int64) {
 	f.at = to
 }
 
-// sector is where the next write goes, in sectors, rounded up.
-func (f *file) sector() int64 { return (f.at + sector - 1) / sector }
+// nextSector returns the sector of the next write, rounded up.
+func (f *file) nextSector() int64 { return (f.at + sector - 1) / sector }
 
-// pad goes to the next sector.
-func (f *file) pad() { f.skip(f.sector()) }
+// padSector continues at the next sector boundary.
+func (f *file) padSector() { f.skipTo(f.nextSector()) }
 
-// patch writes b at a sector that was passed.
-func (f *file) patch(b []byte, at int64) {
+// writeSectorAt overwrites a part of the file that was written or skipped. at is in sectors.
+func (f *file) writeSectorAt(b []byte, at int64) {
 	if f.err == nil {
 		f.err = f.w.Flush()
 	}
@@ -64,7 +64,7 @@ func (f *file) patch(b []byte, at int64) {
 	}
 }
 
-// finish ends the file where the last write or skip did.
+// finish sets the length of the file to the current position, closes it, and returns the first error.
 func (f *file) finish() error {
 	if f.err == nil {
 		f.err = f.w.Flush()
@@ -75,4 +75,5 @@ func (f *file) finish() error {
 	return errors.Join(f.err, f.f.Close())
 }
 
+// writeText writes a descriptor in a separate file.
 func writeText(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }

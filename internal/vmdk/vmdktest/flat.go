@@ -1,8 +1,8 @@
 package vmdktest
 
-// flat writes the raw bytes of an extent, from its offset on. Before it is garbage, and
-// what the plan left out is a hole.
-func (l *layer) flat(f *file, p *plan) {
+// writeFlat writes the raw bytes of an extent from its offset. The bytes before it are garbage, and
+// grains without data are holes.
+func (l *layer) writeFlat(f *file, p *plan) {
 	for range p.offset {
 		f.write(garbageSector())
 	}
@@ -12,12 +12,13 @@ func (l *layer) flat(f *file, p *plan) {
 			continue
 		}
 		at := int64(g) * l.Grain
-		f.skip(p.offset + at)
-		f.write(l.grain(buf, p, int64(g))[:min(l.Grain, p.sectors-at)*sector])
+		f.skipTo(p.offset + at)
+		f.write(l.fillGrain(buf, p, int64(g))[:min(l.Grain, p.sectors-at)*sector])
 	}
-	f.skip(p.offset + p.sectors)
+	f.skipTo(p.offset + p.sectors)
 }
 
+// garbageSector returns a sector that no reader may return.
 func garbageSector() []byte {
 	b := make([]byte, sector)
 	for i := range b {

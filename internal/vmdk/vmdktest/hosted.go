@@ -2,27 +2,27 @@ package vmdktest
 
 import "encoding/binary"
 
-// Hosted says how a hosted sparse file is laid out.
+// Hosted is the layout of a hosted sparse file.
 type Hosted struct {
 	Version   uint32 // 1 to 3; default 1
 	Zeroed    bool   // flag 0x4: entry 1 is a zero grain
-	Redundant bool   // flag 0x2: a second directory with tables of its own
-	Separate  bool   // the descriptor is a file of its own
-	ShortEnd  bool   // the file ends with the disk, in the middle of the last grain
-	AllTables bool   // tables also where a span has no grain
+	Redundant bool   // flag 0x2: a second directory with separate tables
+	Separate  bool   // the descriptor is in a separate file
+	ShortEnd  bool   // the file ends with the disk, within the last grain
+	AllTables bool   // write tables of spans without a grain as well
 }
 
+// le is the byte order of all VMDK files.
 var le = binary.LittleEndian
 
-// directory is a grain directory with its tables, and where it is put: the directory at
-// a sector, the tables behind it.
+// A directory is a grain directory followed by its tables.
 type directory struct {
-	at     int64      // sector
-	tables [][]uint32 // of 512 entries; nil: none
+	at     int64      // sector of the directory
+	tables [][]uint32 // tables of 512 entries; nil for a missing table
 }
 
-// sectors is what the directory and its tables take.
-func (d *directory) sectors() int64 {
+// sectorCount returns the number of sectors of the directory and its tables.
+func (d *directory) sectorCount() int64 {
 	n := directorySectors(len(d.tables))
 	for _, t := range d.tables {
 		if t != nil {
@@ -32,11 +32,12 @@ func (d *directory) sectors() int64 {
 	return n
 }
 
+// directorySectors returns the number of sectors of a directory with that many entries.
 func directorySectors(entries int) int64 { return (int64(entries)*4 + sector - 1) / sector }
 
-// write writes the directory and the tables behind it.
-func (d *directory) write(f *file) {
-	f.skip(d.at)
+// writeTo writes the directory and the tables after it.
+func (d *directory) writeTo(f *file) {
+	f.skipTo(d.at)
 	next := d.at + directorySectors(len(d.tables))
 	var entries []byte
 	for _, t := range d.tables {
@@ -50,14 +51,15 @@ func (d *directory) write(f *file) {
 	f.write(entries)
 	for _, t := range d.tables {
 		if t != nil {
-			f.pad()
-			f.write(words(t))
+			f.padSector()
+			f.write(wordBytes(t))
 		}
 	}
-	f.pad()
+	f.padSector()
 }
 
-func words(t []uint32) []byte {
+// wordBytes returns the integers of a table in little-endian order.
+func wordBytes(t []uint32) []byte {
 	b := make([]byte, 0, 4*len(t))
 	for _, w := range t {
 		b = le.AppendUint32(b, w)
@@ -65,36 +67,37 @@ func words(t []uint32) []byte {
 	return b
 }
 
-// hosted writes a hosted sparse extent:
+// writeHosted writes a hosted sparse extent:
 //
 //	header | descriptor at 1 | redundant directory and tables at 21 | directory and tables | grains
-func (l *layer) hosted(f *file, p *plan) {
+func (l *layer) writeHosted(f *file, p *plan) {
 	order := l.orderHosted(p)
 	main := directory{at: 21, tables: l.emptyTables(p)}
 	second := directory{at: 21, tables: main.tables} // the same tables, stored twice
 	if l.Hosted.Redundant {
-		main.at += second.sectors()
+		main.at += second.sectorCount()
 	}
-	first := main.at + main.sectors()
+	first := main.at + main.sectorCount()
 	first = (first + l.Grain - 1) / l.Grain * l.Grain
 	for i, g := range order {
 		main.tables[g/512][g%512] = uint32(first + int64(i)*l.Grain)
 	}
 	f.write(l.hostedHeader(p, main.at, second.at, first))
-	if l.embedded() {
-		f.write([]byte(l.text()))
+	if l.isEmbedded() {
+		f.write([]byte(l.descriptorText()))
 	}
 	if l.Hosted.Redundant {
-		second.write(f)
+		second.writeTo(f)
 	}
-	main.write(f)
-	f.skip(first)
-	l.grains(f, p, order)
+	main.writeTo(f)
+	f.skipTo(first)
+	l.writeGrains(f, p, order)
 }
 
-// orderHosted keeps the last grain last if the file is to end with the disk.
+// orderHosted returns the grains in file order. With ShortEnd, the last grain of the disk is also the
+// last in the file.
 func (l *layer) orderHosted(p *plan) []uint32 {
-	order := l.order(p)
+	order := l.grainOrder(p)
 	last := uint32(len(p.grains) - 1)
 	for i, g := range order {
 		if l.Hosted.ShortEnd && g == last {
@@ -104,7 +107,7 @@ func (l *layer) orderHosted(p *plan) []uint32 {
 	return order
 }
 
-// emptyTables makes the tables of p, with the zeroed grains in them.
+// emptyTables returns tables for p that contain only its zeroed grains.
 func (l *layer) emptyTables(p *plan) [][]uint32 {
 	tables := make([][]uint32, (len(p.grains)+511)/512)
 	for g, s := range p.grains {
@@ -118,10 +121,11 @@ func (l *layer) emptyTables(p *plan) [][]uint32 {
 	return tables
 }
 
-func (l *layer) grains(f *file, p *plan, order []uint32) {
+// writeGrains writes the grains in the given order.
+func (l *layer) writeGrains(f *file, p *plan, order []uint32) {
 	buf := make([]byte, l.Grain*sector)
 	for i, g := range order {
-		b := l.grain(buf, p, int64(g))
+		b := l.fillGrain(buf, p, int64(g))
 		if l.Hosted.ShortEnd && i == len(order)-1 {
 			b = b[:min(l.Grain, p.sectors-int64(g)*l.Grain)*sector]
 		}
@@ -129,6 +133,8 @@ func (l *layer) grains(f *file, p *plan, order []uint32) {
 	}
 }
 
+// hostedHeader returns the header sector. gd, rgd and overhead are sectors of the directory, the
+// redundant directory and the first grain.
 func (l *layer) hostedHeader(p *plan, gd, rgd, overhead int64) []byte {
 	flags := uint32(0x1)
 	if l.Hosted.Redundant {
@@ -140,18 +146,18 @@ func (l *layer) hostedHeader(p *plan, gd, rgd, overhead int64) []byte {
 	if !l.Hosted.Redundant {
 		rgd = 0
 	}
-	return l.kdmv(p, flags, 20, rgd, gd, overhead, 0)
+	return l.kdmvHeader(p, flags, 20, rgd, gd, overhead, 0)
 }
 
-// kdmv is the header sector. gd is all ones where the directory is at the end.
-func (l *layer) kdmv(p *plan, flags uint32, descriptorSize, rgd, gd, overhead int64, compress uint16) []byte {
+// kdmvHeader returns the header sector. gd is all ones if the directory is at the end.
+func (l *layer) kdmvHeader(p *plan, flags uint32, descriptorSize, rgd, gd, overhead int64, compress uint16) []byte {
 	h := make([]byte, sector)
 	copy(h, "KDMV")
 	le.PutUint32(h[4:], max(l.Hosted.Version, 1))
 	le.PutUint32(h[8:], flags)
 	le.PutUint64(h[12:], uint64(p.sectors))
 	le.PutUint64(h[20:], uint64(l.Grain))
-	if l.embedded() {
+	if l.isEmbedded() {
 		le.PutUint64(h[28:], 1)
 		le.PutUint64(h[36:], uint64(descriptorSize))
 	}

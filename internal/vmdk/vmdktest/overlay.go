@@ -8,31 +8,31 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// An Overlay is what a disk must read as. It is a disk.Source. It knows for each sector
-// which layer wrote it last; the bytes are computed from that.
+// An Overlay is the expected content of a disk. It is a disk.Source. It stores for each sector which
+// layer wrote it last, and computes the bytes from that.
 type Overlay struct {
-	seed    uint64
-	writers []uint8 // by sector: 0 reads as zeros, n was written by layer n-1
+	seed    uint64  // seed of the chain
+	writers []uint8 // last writer of each sector: 0 reads as zeros, n is layer n-1
 }
 
 // Size returns the size in bytes.
 func (o *Overlay) Size() int64 { return int64(len(o.writers)) * sector }
 
-// set says who wrote sectors [from, to), as far as the disk has them.
-func (o *Overlay) set(from, to int64, writer uint8) {
+// setWriter sets the writer of sectors [from, to) that lie on the disk.
+func (o *Overlay) setWriter(from, to int64, writer uint8) {
 	for n := from; n < min(to, int64(len(o.writers))); n++ {
 		o.writers[n] = writer
 	}
 }
 
-// resize makes the disk as large as a later layer: what is new reads as zeros.
+// resize sets the size to that of a later layer. Added sectors read as zeros.
 func (o *Overlay) resize(sectors int64) {
 	grown := make([]uint8, sectors)
 	copy(grown, o.writers)
 	o.writers = grown
 }
 
-// ReadAt fills p from off; both may be any number of bytes.
+// ReadAt fills p from off. Offset and length need not be multiples of a sector.
 func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if off < 0 || off > o.Size()-int64(len(p)) {
 		return fmt.Errorf("%d bytes at %d are outside the disk of %d", len(p), off, o.Size())
@@ -51,7 +51,7 @@ func (o *Overlay) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-// Extents describes r: zero is what no layer wrote or the last one zeroed.
+// Extents describes r. Sectors without a writer are zeros, all others data.
 func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if r.Off < 0 || r.Len < 0 || r.Off > o.Size()-r.Len {
 		return nil, fmt.Errorf("%v is outside the disk of %d", r, o.Size())
@@ -73,13 +73,13 @@ func (o *Overlay) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, err
 	return out, ctx.Err()
 }
 
-// Hints has no preference.
+// Hints returns no preferences.
 func (o *Overlay) Hints() disk.Hints { return disk.Hints{} }
 
 // Close does nothing.
 func (o *Overlay) Close() error { return nil }
 
-// Compare reads all of src and returns an error that names the first byte which differs.
+// Compare reads all of src, and returns an error that names the first byte that differs.
 func (o *Overlay) Compare(ctx context.Context, src disk.Source) error {
 	if src.Size() != o.Size() {
 		return fmt.Errorf("the disk has %d bytes, want %d", src.Size(), o.Size())
@@ -100,7 +100,7 @@ func (o *Overlay) Compare(ctx context.Context, src disk.Source) error {
 	return nil
 }
 
-// firstDifference returns the first index at which a and b differ, or -1.
+// firstDifference returns the first index at which a and b differ, or -1. Their lengths must be equal.
 func firstDifference(a, b []byte) int {
 	if string(a) == string(b) {
 		return -1

@@ -1,45 +1,47 @@
 package vmdktest
 
-// state is what a grain says.
+// A state is the state of a grain in a layer.
 type state uint8
 
 const (
-	absent state = iota
-	zeroed
-	unmapped
-	data
+	absent   state = iota // the parent has the grain
+	zeroed                // the layer marks the grain as zeros
+	unmapped              // the guest discarded the grain (seSparse only)
+	data                  // the layer has data for the grain
 )
 
-// plan is what one extent holds: the state of each grain. The overlay was told of it.
+// A plan has the states of all grains of an extent. The Overlay has been updated with them.
 type plan struct {
-	first   int64 // sector of the disk where the extent begins
-	sectors int64
-	offset  int64 // sectors into its file, for flat ones
-	grains  []state
-	count   int64 // of grains with data
+	first   int64   // sector of the disk at which the extent begins
+	sectors int64   // length of the extent in sectors
+	offset  int64   // position of the data in a flat file, in sectors
+	grains  []state // state of each grain; nil if the extent has no file
+	count   int64   // number of grains with data
 }
 
-// plan decides the grains of an extent and tells the overlay.
-func (l *layer) plan(first int64, x Extent) *plan {
+// newPlan chooses the states of the grains of extent x, which begins at sector first of the disk, and
+// updates the Overlay.
+func (l *layer) newPlan(first int64, x Extent) *plan {
 	p := &plan{first: first, sectors: x.Sectors, offset: x.Offset}
-	if x.zero() {
-		l.want.set(first, first+x.Sectors, 0)
+	if x.isZero() {
+		l.want.setWriter(first, first+x.Sectors, 0)
 		return p
 	}
 	p.grains = make([]state, (x.Sectors+l.Grain-1)/l.Grain)
 	var s state
 	for g := range p.grains {
 		if g == 0 || l.Run < 2 || l.rnd.IntN(l.Run) == 0 {
-			s = l.decide()
+			s = l.drawState()
 		}
 		p.grains[g] = s
-		l.tell(p, int64(g))
+		l.recordGrain(p, int64(g))
 	}
 	return p
 }
 
-// decide draws a state by the layer's shares, among those the format has a word for.
-func (l *layer) decide() state {
+// drawState returns a random state by the layer's shares. A state that the format cannot represent
+// becomes absent.
+func (l *layer) drawState() state {
 	x := l.rnd.Float64()
 	switch {
 	case x < l.Data:
@@ -52,30 +54,31 @@ func (l *layer) decide() state {
 	return absent
 }
 
+// hasZero reports whether the format can mark a grain as zeros.
 func (l *layer) hasZero() bool {
 	return l.Format == SESparse || l.Format == COWD || l.Format == Sparse && l.Hosted.Zeroed
 }
 
-// tell writes grain g of p into the overlay. A flat extent has every sector: what it did
-// not get is zero.
-func (l *layer) tell(p *plan, g int64) {
+// recordGrain records grain g of p in the Overlay. An absent grain of a flat extent is a hole, and
+// reads as zeros.
+func (l *layer) recordGrain(p *plan, g int64) {
 	from := p.first + g*l.Grain
 	to := min(from+l.Grain, p.first+p.sectors)
 	switch p.grains[g] {
 	case data:
 		p.count++
-		l.want.set(from, to, l.writer)
+		l.want.setWriter(from, to, l.writer)
 	case zeroed, unmapped:
-		l.want.set(from, to, 0)
+		l.want.setWriter(from, to, 0)
 	case absent:
 		if l.Format == Flat {
-			l.want.set(from, to, 0)
+			l.want.setWriter(from, to, 0)
 		}
 	}
 }
 
-// order returns the grains with data in the order in which the file has them.
-func (l *layer) order(p *plan) []uint32 {
+// grainOrder returns the grains with data in the order of the file.
+func (l *layer) grainOrder(p *plan) []uint32 {
 	out := make([]uint32, 0, p.count)
 	for g, s := range p.grains {
 		if s == data {
@@ -88,8 +91,9 @@ func (l *layer) order(p *plan) []uint32 {
 	return out
 }
 
-// grain fills b with grain g of p; what lies past the extent is garbage.
-func (l *layer) grain(b []byte, p *plan, g int64) []byte {
+// fillGrain fills b with grain g of p, and with garbage after the end of the extent. It returns the
+// grain.
+func (l *layer) fillGrain(b []byte, p *plan, g int64) []byte {
 	b = b[:l.Grain*sector]
 	for i := range l.Grain {
 		n := g*l.Grain + i

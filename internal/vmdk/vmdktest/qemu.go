@@ -10,11 +10,11 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// A Raw is a raw image in a file, as a judge wrote it. It is a disk.Source without holes.
+// A Raw is a raw image that another program wrote. It is a disk.Source without holes.
 type Raw struct{ f *os.File }
 
-// QEMU has `qemu-img convert -O raw` flatten the VMDK at path into out and opens that. An
-// error is qemu's own words: the disk is one that it refuses.
+// QEMU converts the VMDK at path to the raw image out with `qemu-img convert`, and opens out. The error
+// contains QEMU's message if it refuses the disk.
 func QEMU(ctx context.Context, path, out string) (*Raw, error) {
 	var words bytes.Buffer
 	cmd := exec.CommandContext(ctx, "qemu-img", "convert", "-f", "vmdk", "-O", "raw", path, out)
@@ -26,7 +26,7 @@ func QEMU(ctx context.Context, path, out string) (*Raw, error) {
 	return &Raw{f}, err
 }
 
-// Size returns the length of the file.
+// Size returns the length of the file in bytes, or -1 if it cannot be determined.
 func (r *Raw) Size() int64 {
 	info, err := r.f.Stat()
 	if err != nil {
@@ -43,12 +43,12 @@ func (r *Raw) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return ctx.Err()
 }
 
-// Extents calls all of it data.
+// Extents reports all of d as data.
 func (r *Raw) Extents(_ context.Context, d disk.Range) ([]disk.Extent, error) {
 	return []disk.Extent{{Range: d, Kind: disk.Data}}, nil
 }
 
-// Hints has no preference.
+// Hints returns no preferences.
 func (r *Raw) Hints() disk.Hints { return disk.Hints{} }
 
 // Close closes the file.

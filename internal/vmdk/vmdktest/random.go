@@ -2,44 +2,46 @@ package vmdktest
 
 import "math/rand/v2"
 
-// Random returns a chain drawn by seed: any base, up to four deltas of any format, odd
-// sizes, disks that grow, several extents, all kinds of grains. A few MiB in all.
+// Random returns a chain that depends only on seed: any base, up to four deltas of any format, odd
+// sizes, disks that grow, several extents, and grains in all states. It has a few MiB.
 func Random(seed uint64) Chain {
-	r := roll{rand.New(rand.NewPCG(seed, 0x6465636d70))}
-	c := Chain{Seed: seed, Layers: []Layer{r.base()}}
+	r := layerRand{rand.New(rand.NewPCG(seed, 0x6465636d70))}
+	c := Chain{Seed: seed, Layers: []Layer{r.drawBase()}}
 	sectors := c.Layers[0].Sectors
 	for range r.IntN(5) {
-		l := r.delta(sectors)
+		l := r.drawDelta(sectors)
 		sectors = max(l.Sectors, sectors)
 		c.Layers = append(c.Layers, l)
 	}
 	return c
 }
 
-// roll draws layers.
-type roll struct{ *rand.Rand }
+// A layerRand returns random layers.
+type layerRand struct{ *rand.Rand }
 
-func (r roll) base() Layer {
-	l := r.any([]Format{Flat, Flat, Sparse, Stream})
+// drawBase returns a random base disk.
+func (r layerRand) drawBase() Layer {
+	l := r.drawLayer([]Format{Flat, Flat, Sparse, Stream})
 	l.Sectors = 1 + r.Int64N(30000)
-	r.split(&l)
+	r.splitExtents(&l)
 	return l
 }
 
-func (r roll) delta(sectors int64) Layer {
-	l := r.any([]Format{Sparse, COWD, COWD, SESparse, SESparse})
+// drawDelta returns a random delta on a disk of that many sectors. Its disk may be larger.
+func (r layerRand) drawDelta(sectors int64) Layer {
+	l := r.drawLayer([]Format{Sparse, COWD, COWD, SESparse, SESparse})
 	if r.IntN(4) == 0 {
 		l.Sectors = sectors + r.Int64N(20000)
 	}
 	if l.Sectors == 0 {
 		l.Sectors = sectors
 	}
-	r.split(&l)
+	r.splitExtents(&l)
 	return l
 }
 
-// any draws all that does not depend on the size.
-func (r roll) any(formats []Format) Layer {
+// drawLayer returns a layer of one of the formats, without sizes and extents.
+func (r layerRand) drawLayer(formats []Format) Layer {
 	l := Layer{
 		Format: formats[r.IntN(len(formats))], Run: 1 + r.IntN(8), InOrder: r.IntN(4) == 0,
 		Data: r.Float64() * 0.8, Zero: r.Float64() * 0.2, Unmapped: r.Float64() * 0.2,
@@ -59,8 +61,8 @@ func (r roll) any(formats []Format) Layer {
 	return l
 }
 
-// split cuts one layer in three into several extents, some without a file.
-func (r roll) split(l *Layer) {
+// splitExtents divides one in three layers into several extents, some of them without a file.
+func (r layerRand) splitExtents(l *Layer) {
 	if l.Format == Stream || l.Sectors < 4096 || r.IntN(3) > 0 {
 		return
 	}

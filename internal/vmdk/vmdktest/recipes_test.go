@@ -55,7 +55,7 @@ func TestSameRecipeSameBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a second")
 	}
-	for _, r := range []Recipe{bases()[4], bases()[8], streams()[4], chains()[2], chains()[3]} {
+	for _, r := range []Recipe{baseRecipes()[4], baseRecipes()[8], streamRecipes()[4], chainRecipes()[2], chainRecipes()[3]} {
 		a, b := write(t, r.Chain), write(t, r.Chain)
 		if err := a.Want.Compare(t.Context(), b.Want); err != nil {
 			t.Errorf("%s: %v", r.Name, err)

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// Samples returns the folder of files that VMware's products wrote, or fuzzers found:
-// $DECAMP_SAMPLES, or else shared/samples beside the project. They are not part of it, they
-// have other licences; docs/formats/vmdk.md says where they come from. It is empty, and a
-// log says so, if there is none.
+// Samples returns the folder of files that VMware's products or fuzzers created: $DECAMP_SAMPLES, or
+// shared/samples beside the project. They have other licences and are not part of the project;
+// docs/formats/vmdk.md has their origins. If the folder does not exist, Samples logs that and returns
+// "".
 func Samples(t testing.TB) string {
 	t.Helper()
 	folder := cmp.Or(os.Getenv("DECAMP_SAMPLES"), filepath.Join(projectRoot(t), "..", "shared", "samples"))
@@ -26,7 +26,7 @@ func Samples(t testing.TB) string {
 	return folder
 }
 
-// projectRoot returns the folder of go.mod.
+// projectRoot returns the nearest parent of the current folder that contains go.mod.
 func projectRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -43,8 +43,8 @@ func projectRoot(t testing.TB) string {
 	return ""
 }
 
-// OpenSample opens a file, decompressed if its name ends in .gz or .bz2, and returns its
-// name without that.
+// OpenSample opens a file and returns its name. A file whose name ends in .gz or .bz2 is decompressed,
+// and the ending removed from name.
 func OpenSample(path string) (r io.ReadCloser, name string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -53,23 +53,24 @@ func OpenSample(path string) (r io.ReadCloser, name string, err error) {
 	name = filepath.Base(path)
 	switch filepath.Ext(name) {
 	case ".bz2":
-		return unpacked{bzip2.NewReader(f), f}, strings.TrimSuffix(name, ".bz2"), nil
+		return decompressedFile{bzip2.NewReader(f), f}, strings.TrimSuffix(name, ".bz2"), nil
 	case ".gz":
 		z, err := gzip.NewReader(f)
 		if err != nil {
 			return nil, "", errors.Join(err, f.Close())
 		}
-		return unpacked{z, f}, strings.TrimSuffix(name, ".gz"), nil
+		return decompressedFile{z, f}, strings.TrimSuffix(name, ".gz"), nil
 	}
 	return f, name, nil
 }
 
-type unpacked struct {
+// A decompressedFile reads decompressed data and closes the compressed file.
+type decompressedFile struct {
 	io.Reader
 	io.Closer
 }
 
-// SampleHeads returns the first bytes, at most so many, of each sample: seeds of a fuzzer.
+// SampleHeads returns up to most bytes from the beginning of each sample, as seeds for a fuzzer.
 func SampleHeads(t testing.TB, most int64) [][]byte {
 	t.Helper()
 	folder := Samples(t)

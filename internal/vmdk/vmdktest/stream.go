@@ -5,7 +5,7 @@ import (
 	"compress/zlib"
 )
 
-// Layout is who wrote a streamOptimized file.
+// A Layout is the layout of a streamOptimized file, which depends on its writer.
 type Layout uint8
 
 const (
@@ -18,57 +18,58 @@ const (
 
 // Marker types.
 const (
-	markEnd    = 0
-	markTable  = 1
-	markDir    = 2
-	markFooter = 3
+	markEnd    = 0 // end of the stream
+	markTable  = 1 // a grain table follows
+	markDir    = 2 // the grain directory follows
+	markFooter = 3 // the footer follows
 )
 
-// stream writes a streamOptimized file.
-func (l *layer) stream(f *file, p *plan) {
+// writeStream writes a streamOptimized file.
+func (l *layer) writeStream(f *file, p *plan) {
 	l.Hosted.Version = max(l.Hosted.Version, 3)
 	w := &streamWriter{layer: l, f: f, p: p, tables: make([][]uint32, (len(p.grains)+511)/512)}
 	w.zip, _ = zlib.NewWriterLevel(&w.packed, 1+int(l.seed%9)) // the level is in range
 	switch l.Layout {
 	case UpFront, Padded, Scattered:
-		w.inFront()
+		w.writeInFront()
 	default:
 		w.withMarkers()
 	}
 }
 
+// A streamWriter writes one streamOptimized extent.
 type streamWriter struct {
 	*layer
-	f      *file
-	p      *plan
-	tables [][]uint32
-	packed bytes.Buffer
-	zip    *zlib.Writer
+	f      *file        // file that is written
+	p      *plan        // states of the grains
+	tables [][]uint32   // grain tables by number, filled as grains are written; nil for a table without grains
+	packed bytes.Buffer // zlib data of the current grain
+	zip    *zlib.Writer // compressor into packed
 }
 
-// inFront keeps room for directory and tables, and fills it in when all grains are
-// written.
-func (w *streamWriter) inFront() {
-	text := []byte(w.text())
+// writeInFront leaves space for the directory and its tables before the grains, and fills it in at the
+// end.
+func (w *streamWriter) writeInFront() {
+	text := []byte(w.descriptorText())
 	flags, rgd := uint32(0x30001), int64(0)
 	dir := directory{at: 1 + textSectors(text), tables: w.allTables()}
 	if w.Layout != UpFront {
 		flags, rgd = 0x30003, dir.at
-		dir.at += dir.sectors()
+		dir.at += dir.sectorCount()
 	}
-	overhead := (dir.at + dir.sectors() + 127) / 128 * 128
-	w.f.write(w.kdmv(w.p, flags, textSectors(text), rgd, dir.at, overhead, 1))
+	overhead := (dir.at + dir.sectorCount() + 127) / 128 * 128
+	w.f.write(w.kdmvHeader(w.p, flags, textSectors(text), rgd, dir.at, overhead, 1))
 	w.f.write(text)
-	w.f.skip(overhead)
+	w.f.skipTo(overhead)
 	w.tables = dir.tables
 	w.InOrder = w.Layout != Scattered
-	for _, g := range w.order(w.p) {
-		w.grain(int64(g))
+	for _, g := range w.grainOrder(w.p) {
+		w.writeGrain(int64(g))
 	}
 	if w.Layout == UpFront {
-		w.marker(0, markEnd)
+		w.writeMarker(0, markEnd)
 	} else {
-		w.f.skip((w.f.sector()/128 + 1) * 128)
+		w.f.skipTo((w.f.nextSector()/128 + 1) * 128)
 	}
 	w.patchDirectory(dir, dir.at)
 	if rgd != 0 {
@@ -76,19 +77,22 @@ func (w *streamWriter) inFront() {
 	}
 }
 
+// textSectors returns the number of sectors of a descriptor.
 func textSectors(text []byte) int64 { return (int64(len(text)) + sector - 1) / sector }
 
+// patchDirectory writes the directory at sector at, and its tables after it.
 func (w *streamWriter) patchDirectory(dir directory, at int64) {
 	next := at + directorySectors(len(dir.tables))
 	var entries []uint32
 	for _, t := range dir.tables {
 		entries = append(entries, uint32(next))
-		w.f.patch(words(t), next)
+		w.f.writeSectorAt(wordBytes(t), next)
 		next += 4
 	}
-	w.f.patch(words(entries), at)
+	w.f.writeSectorAt(wordBytes(entries), at)
 }
 
+// allTables returns an empty table for each entry of the directory.
 func (w *streamWriter) allTables() [][]uint32 {
 	tables := make([][]uint32, len(w.tables))
 	for i := range tables {
@@ -97,33 +101,33 @@ func (w *streamWriter) allTables() [][]uint32 {
 	return tables
 }
 
-// withMarkers writes a table behind the grains of each span, then directory and footer.
+// withMarkers writes a table after the grains of each table, then the directory and the footer.
 func (w *streamWriter) withMarkers() {
 	const overhead, unknown = 128, -1
-	text := []byte(w.text())
-	w.f.write(w.kdmv(w.p, 0x30001, textSectors(text), 0, unknown, overhead, 1))
+	text := []byte(w.descriptorText())
+	w.f.write(w.kdmvHeader(w.p, 0x30001, textSectors(text), 0, unknown, overhead, 1))
 	w.f.write(text)
-	w.f.skip(overhead)
+	w.f.skipTo(overhead)
 	entries := make([]uint32, len(w.tables))
 	for span := range w.tables {
-		entries[span] = w.span(span)
+		entries[span] = w.writeSpan(span)
 	}
-	w.marker(directorySectors(len(entries)), markDir)
-	gd := w.f.sector()
-	w.f.write(words(entries))
-	w.f.pad()
-	header := w.kdmv(w.p, 0x30001, textSectors(text), 0, gd, overhead, 1)
-	w.marker(1, markFooter)
+	w.writeMarker(directorySectors(len(entries)), markDir)
+	gd := w.f.nextSector()
+	w.f.write(wordBytes(entries))
+	w.f.padSector()
+	header := w.kdmvHeader(w.p, 0x30001, textSectors(text), 0, gd, overhead, 1)
+	w.writeMarker(1, markFooter)
 	w.f.write(header)
-	w.marker(0, markEnd)
+	w.writeMarker(0, markEnd)
 	if w.Layout == Both {
-		w.f.patch(header, 0)
+		w.f.writeSectorAt(header, 0)
 	}
 }
 
-// span writes the grains of one table and the table, and returns where that is: 0 if
-// there was nothing to write.
-func (w *streamWriter) span(n int) uint32 {
+// writeSpan writes the grains of table n and then the table. It returns the sector of the table, or 0
+// if it has no grains.
+func (w *streamWriter) writeSpan(n int) uint32 {
 	for g := n * 512; g < min((n+1)*512, len(w.p.grains)); g++ {
 		if w.p.grains[g] != data {
 			continue
@@ -131,21 +135,21 @@ func (w *streamWriter) span(n int) uint32 {
 		if w.tables[n] == nil {
 			w.tables[n] = make([]uint32, 512)
 		}
-		w.grain(int64(g))
+		w.writeGrain(int64(g))
 	}
 	if w.tables[n] == nil {
 		return 0
 	}
-	w.marker(4, markTable)
-	at := w.f.sector()
-	w.f.write(words(w.tables[n]))
+	w.writeMarker(4, markTable)
+	at := w.f.nextSector()
+	w.f.write(wordBytes(w.tables[n]))
 	return uint32(at)
 }
 
-// grain writes one compressed grain. The last of an odd disk is padded with zeros or, if
-// the file is to be short, ends with the disk.
-func (w *streamWriter) grain(g int64) {
-	b := w.layer.grain(make([]byte, w.Grain*sector), w.p, g)
+// writeGrain writes one compressed grain. The last grain of a disk of odd size is padded with zeros or,
+// with ShortEnd, ends with the disk.
+func (w *streamWriter) writeGrain(g int64) {
+	b := w.layer.fillGrain(make([]byte, w.Grain*sector), w.p, g)
 	n := min(w.Grain, w.p.sectors-g*w.Grain) * sector
 	clear(b[n:])
 	if w.Hosted.ShortEnd {
@@ -155,15 +159,16 @@ func (w *streamWriter) grain(g int64) {
 	w.zip.Reset(&w.packed)
 	w.zip.Write(b) // into memory: cannot fail
 	w.zip.Close()
-	w.tables[g/512][g%512] = uint32(w.f.sector())
+	w.tables[g/512][g%512] = uint32(w.f.nextSector())
 	head := le.AppendUint64(nil, uint64(g*w.Grain))
 	w.f.write(le.AppendUint32(head, uint32(w.packed.Len())))
 	w.f.write(w.packed.Bytes())
-	w.f.pad()
+	w.f.padSector()
 }
 
-// marker writes a metadata marker, one sector.
-func (w *streamWriter) marker(sectors int64, kind uint32) {
+// writeMarker writes a metadata marker of one sector. sectors is the number of sectors that belong to
+// it.
+func (w *streamWriter) writeMarker(sectors int64, kind uint32) {
 	m := make([]byte, sector)
 	le.PutUint64(m, uint64(sectors))
 	le.PutUint32(m[12:], kind)

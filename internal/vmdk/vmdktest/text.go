@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Text says how a layer's descriptor is written. The zero value is what the product
-// writes.
+// Text determines how the descriptor of a layer is written. The zero value writes it as VMware does.
 type Text struct {
 	CreateType string // default by format
 	Parent     string // the parentFileNameHint, if another than the name of the layer below
@@ -18,27 +17,28 @@ type Text struct {
 	Bare       bool   // no comments, no blank lines, blanks at the ends of lines
 	Native     bool   // isNativeSnapshot="yes"
 	Offsets    bool   // VMFS extents with an offset, too
-	More       string // lines put after the header entries
-	DDB        string // lines put at the end
+	More       string // lines after the header entries
+	DDB        string // lines at the end
 }
 
-// text is the layer's descriptor.
-func (l *layer) text() string {
+// descriptorText returns the layer's descriptor.
+func (l *layer) descriptorText() string {
 	var b strings.Builder
-	l.header(&b)
+	l.writeTextHeader(&b)
 	for i, x := range l.Extents {
-		b.WriteString(l.line(i, x) + "\n")
+		b.WriteString(l.extentLine(i, x) + "\n")
 	}
-	b.WriteString("\n# The Disk Data Base\n#DDB\n\n" + l.ddb())
-	return l.Text.finish(b.String())
+	b.WriteString("\n# The Disk Data Base\n#DDB\n\n" + l.ddbText())
+	return l.Text.finishText(b.String())
 }
 
-func (l *layer) header(b *strings.Builder) {
+// writeTextHeader writes the entries before the extent lines.
+func (l *layer) writeTextHeader(b *strings.Builder) {
 	fmt.Fprintf(b, "# Disk DescriptorFile\nversion=%d\n", cmp.Or(l.Text.Version, 1))
 	if enc := cmp.Or(l.Text.Encoding, "UTF-8"); enc != "-" {
 		fmt.Fprintf(b, "encoding=%q\n", enc)
 	}
-	fmt.Fprintf(b, "CID=%08x\nparentCID=%s\n", l.cid, cmp.Or(l.Text.ParentCID, fmt.Sprintf("%08x", l.under)))
+	fmt.Fprintf(b, "CID=%08x\nparentCID=%s\n", l.cid, cmp.Or(l.Text.ParentCID, fmt.Sprintf("%08x", l.parentCID)))
 	if l.Text.Native {
 		b.WriteString("isNativeSnapshot=\"yes\"\n")
 	}
@@ -49,7 +49,7 @@ func (l *layer) header(b *strings.Builder) {
 	b.WriteString(l.Text.More + "\n# Extent description\n")
 }
 
-// createType is what the product calls such a disk.
+// createType returns the name that VMware uses for such a disk.
 func (l *layer) createType() string {
 	switch {
 	case l.Format == Stream:
@@ -58,7 +58,7 @@ func (l *layer) createType() string {
 		return "vmfsSparse"
 	case l.Format == SESparse:
 		return "seSparse"
-	case l.Format == Sparse && l.embedded():
+	case l.Format == Sparse && l.isEmbedded():
 		return "monolithicSparse"
 	case l.Format == Sparse:
 		return "twoGbMaxExtentSparse"
@@ -68,19 +68,21 @@ func (l *layer) createType() string {
 	return "vmfs"
 }
 
-func (l *layer) line(i int, x Extent) string {
+// extentLine returns the extent line of extent i.
+func (l *layer) extentLine(i int, x Extent) string {
 	access := map[Format]string{Stream: "RDONLY"}[l.Format]
-	words := []string{cmp.Or(x.Access, access, "RW"), fmt.Sprint(x.Sectors), l.keyword(x)}
-	if l.keyword(x) != "ZERO" { // the file of a NOACCESS extent is named, but was not made
+	words := []string{cmp.Or(x.Access, access, "RW"), fmt.Sprint(x.Sectors), l.extentKeyword(x)}
+	if l.extentKeyword(x) != "ZERO" { // the file of a NOACCESS extent is named, but was not made
 		words = append(words, `"`+l.fileName(i)+`"`)
 	}
-	if k := l.keyword(x); k == "FLAT" || l.Format == Flat && (l.Text.Offsets || x.Offset != 0) && k != "ZERO" {
+	if k := l.extentKeyword(x); k == "FLAT" || l.Format == Flat && (l.Text.Offsets || x.Offset != 0) && k != "ZERO" {
 		words = append(words, fmt.Sprint(x.Offset))
 	}
 	return strings.Join(words, " ")
 }
 
-func (l *layer) keyword(x Extent) string {
+// extentKeyword returns the type in the extent line.
+func (l *layer) extentKeyword(x Extent) string {
 	if x.Type != "" {
 		return x.Type
 	}
@@ -98,7 +100,8 @@ func (l *layer) keyword(x Extent) string {
 	return "VMFS"
 }
 
-func (l *layer) ddb() string {
+// ddbText returns the entries of the disk data base.
+func (l *layer) ddbText() string {
 	text := "ddb.adapterType = \"lsilogic\"\nddb.virtualHWVersion = \"14\"\n"
 	if l.Format == SESparse {
 		text += "ddb.grain = \"8\"\n"
@@ -106,8 +109,8 @@ func (l *layer) ddb() string {
 	return text + l.Text.DDB
 }
 
-// finish applies what concerns all lines.
-func (t Text) finish(text string) string {
+// finishText applies the options that concern all lines.
+func (t Text) finishText(text string) string {
 	if t.Bare {
 		var keep []string
 		for line := range strings.Lines(text) {

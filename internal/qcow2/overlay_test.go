@@ -75,9 +75,9 @@ func TestWriteAboveIsWhatQEMUReads(t *testing.T) {
 // Refcounts of more than one block count themselves, too.
 func TestWriteAboveCountsItself(t *testing.T) {
 	for clusters := int64(32_700); clusters < 32_800; clusters++ {
-		a := newAbove(disk.NewSparsePattern(3<<30, 0.0001, 9), []disk.Range{{Len: clusters * clusterSize}})
-		a.held = clusters
-		a.fit()
+		a := newOverlayWriter(disk.NewSparsePattern(3<<30, 0.0001, 9), []disk.Range{{Len: clusters * clusterSize}})
+		a.dataClusters = clusters
+		a.placeRefcounts()
 		if counted := a.blocks * countsPerBlock; counted < a.end/clusterSize || counted-countsPerBlock >= a.end/clusterSize {
 			t.Fatalf("%d clusters in the file, %d blocks of refcounts", a.end/clusterSize, a.blocks)
 		}
@@ -131,9 +131,9 @@ func TestWriteAboveKeepsNoZeros(t *testing.T) {
 				t.Fatal(err)
 			}
 			judge(t, path, want)
-			a := newAbove(want, c.trimmed)
-			a.held = c.most
-			a.fit()
+			a := newOverlayWriter(want, c.trimmed)
+			a.dataClusters = c.most
+			a.placeRefcounts()
 			if info, err := os.Stat(path); err != nil || info.Size() > a.end {
 				t.Errorf("the file has %d bytes, want at most %d, with %d clusters of data: %v", info.Size(), a.end, c.most, err)
 			}

@@ -11,9 +11,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// openLocked opens path for reading and writing and takes its lock, which a second
-// process (or a second Open in this one) is refused. The lock goes with the file, not
-// the name, so the name is looked up again once the lock is ours: Seal renames.
+// openLocked opens path for reading and writing and locks it. If another process, or another Open of
+// this process, has the lock, it fails with fault.Conflict. The lock belongs to the file and not to the
+// name. Because Seal renames files, openLocked checks after locking that path still is that file.
 func openLocked(path string, flag int) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|flag, 0o644)
@@ -32,6 +32,7 @@ func openLocked(path string, flag int) (*os.File, error) {
 	}
 }
 
+// lockFault adds kind and remedy to an error of locking.
 func lockFault(err error) error {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return fault.New(fault.Conflict, "another decamp has it open").
@@ -40,8 +41,8 @@ func lockFault(err error) error {
 	return err
 }
 
-// newFile opens an empty, locked file beside path that publish can put in its place.
-// What a crashed run left under that name is overwritten.
+// newFile opens an empty, locked file beside path, which later replaces path. It overwrites what a
+// crashed process left there.
 func newFile(path string) (*os.File, error) {
 	f, err := openLocked(path+".new", os.O_CREATE)
 	if err != nil {
@@ -53,13 +54,13 @@ func newFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// discard removes a file that newFile made.
-func discard(f *os.File) error { return errors.Join(os.Remove(f.Name()), atomicfile.Unlock(f)) }
+// removeFile deletes, unlocks and closes a file of newFile.
+func removeFile(f *os.File) error { return errors.Join(os.Remove(f.Name()), atomicfile.Unlock(f)) }
 
-// datasync makes f's content and length durable.
-func datasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }
+// fdatasync makes content and length of f durable.
+func fdatasync(f *os.File) error { return os.NewSyscallError("fdatasync", unix.Fdatasync(int(f.Fd()))) }
 
-// kindOfIO gives the errors of the file system their kind.
+// kindOfIO adds kind and remedy to an error of the file system. It returns nil for nil.
 func kindOfIO(err error) error {
 	switch {
 	case err == nil:

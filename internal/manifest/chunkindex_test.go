@@ -13,19 +13,19 @@ func TestSafeAgainstAList(t *testing.T) {
 		t.Run(fmt.Sprintf("up to %d chunks", shape.most), func(t *testing.T) {
 			const chunks = 3*segmentChunks + 77
 			rng := rand.New(rand.NewPCG(1, uint64(shape.most)))
-			s, list, off := newSafe(100, chunks), make([]uint32, chunks), int64(100)
+			s, list, off := newChunkIndex(100, chunks), make([]uint32, chunks), int64(100)
 			for i := range shape.records {
 				r := record{kind: kind(1 + rng.IntN(3)), first: uint32(rng.IntN(chunks)), off: off}
 				r.count = uint32(1 + rng.IntN(min(shape.most, chunks-int(r.first))))
 				off += int64(r.count) * hashLen
-				s.apply(r)
+				s.applyRecord(r)
 				note(list, r)
 				if i%(shape.records/20) == 0 {
 					compareSafe(t, s, list)
 				}
 			}
 			all := record{kind: kindZeros, count: chunks}
-			s.apply(all)
+			s.applyRecord(all)
 			note(list, all)
 			compareSafe(t, s, list)
 		})
@@ -46,11 +46,11 @@ func note(list []uint32, r record) {
 	}
 }
 
-func compareSafe(t *testing.T, s *safe, list []uint32) {
+func compareSafe(t *testing.T, s *chunkIndex, list []uint32) {
 	t.Helper()
 	missing := int64(0)
 	for c, want := range list {
-		at, n := s.piece(uint32(c))
+		at, n := s.pieceAt(uint32(c))
 		if at != want {
 			t.Fatalf("chunk %d has place %d, want %d", c, at, want)
 		}
@@ -63,7 +63,7 @@ func compareSafe(t *testing.T, s *safe, list []uint32) {
 			missing++
 			continue
 		}
-		if r := s.run(uint32(c)); c%97 == 0 && r.end() < s.chunks && r.count < maxHashes && list[r.end()] == placeAfter(want, r.count) {
+		if r := s.runAt(uint32(c)); c%97 == 0 && r.end() < s.chunks && r.count < maxHashes && list[r.end()] == placeAfter(want, r.count) {
 			t.Fatalf("the run from %d ends at %d, where it goes on", c, r.end())
 		}
 	}
@@ -75,10 +75,10 @@ func compareSafe(t *testing.T, s *safe, list []uint32) {
 // What stands in the package comment.
 func TestSafeIsSmallWhereRunsAreLong(t *testing.T) {
 	const chunks = 62 << 20 // 62 TiB
-	s := newSafe(0, chunks)
+	s := newChunkIndex(0, chunks)
 	for c := uint32(0); c < chunks; c += 1600 {
-		s.apply(record{kind: kindHashes, first: c, count: 16, off: int64(c) * hashLen / 100})
-		s.apply(record{kind: kindZeros, first: c + 16, count: min(1584, chunks-c-16)})
+		s.applyRecord(record{kind: kindHashes, first: c, count: 16, off: int64(c) * hashLen / 100})
+		s.applyRecord(record{kind: kindZeros, first: c + 16, count: min(1584, chunks-c-16)})
 	}
 	pieces := 0
 	for _, seg := range s.segments {
