@@ -12,13 +12,13 @@ type target struct {
 	err  error
 }
 
-// handle takes nfs_fh3. What is none of ours is the call's error, not garbage.
-func (ad *argDecoder) handle(d *xdr.Decoder) target {
+// decodeTarget takes nfs_fh3. What is none of ours is the call's error, not garbage.
+func (ad *argDecoder) decodeTarget(d *xdr.Decoder) target {
 	p := d.Opaque(maxHandle)
 	if d.Err() != nil {
 		return target{err: statusBadHandle}
 	}
-	n, err := ad.exports.find(p)
+	n, err := ad.exports.findNode(p)
 	return target{n, err}
 }
 
@@ -28,6 +28,6 @@ type nameArgs struct {
 	name string
 }
 
-func (ad *argDecoder) nameArgs(d *xdr.Decoder) nameArgs {
-	return nameArgs{dir: ad.handle(d), name: d.String(maxNameArg)}
+func (ad *argDecoder) decodeNameArgs(d *xdr.Decoder) nameArgs {
+	return nameArgs{dir: ad.decodeTarget(d), name: d.String(maxNameArg)}
 }

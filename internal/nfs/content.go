@@ -34,17 +34,17 @@ type Content interface {
 
 // A Content that is an eager takes most writes without making anybody wait, which spares
 // each a goroutine.
-type eager interface {
+type tryWriter interface {
 	// TryWrite is Write if that takes no waiting. Otherwise it reports false, without an
 	// error, and b stays the caller's.
 	TryWrite(b *Buffer, off int64) (taken bool, err error)
 }
 
 // plain is the Content of a file that is itself, written through to the system.
-type plain struct{ *os.File }
+type osContent struct{ *os.File }
 
 // Write is part of Content.
-func (p plain) Write(_ context.Context, b *Buffer, off int64) error {
+func (p osContent) Write(_ context.Context, b *Buffer, off int64) error {
 	defer b.Release()
 	_, err := p.WriteAt(b.Bytes(), off)
 	if isErrno(err, syscall.EBADF) { // it could only be opened for reading
@@ -54,12 +54,12 @@ func (p plain) Write(_ context.Context, b *Buffer, off int64) error {
 }
 
 // ReadAt is part of Content.
-func (p plain) ReadAt(_ context.Context, b []byte, off int64) (int, error) {
+func (p osContent) ReadAt(_ context.Context, b []byte, off int64) (int, error) {
 	return p.File.ReadAt(b, off)
 }
 
 // Truncate is part of Content.
-func (p plain) Truncate(_ context.Context, size int64) error {
+func (p osContent) Truncate(_ context.Context, size int64) error {
 	err := p.File.Truncate(size)
 	if isErrno(err, syscall.EINVAL) || isErrno(err, syscall.EBADF) {
 		return statusAcces
@@ -68,7 +68,7 @@ func (p plain) Truncate(_ context.Context, size int64) error {
 }
 
 // Commit is part of Content.
-func (p plain) Commit(context.Context) error {
+func (p osContent) Commit(context.Context) error {
 	raw, err := p.SyscallConn()
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (p plain) Commit(context.Context) error {
 }
 
 // Size is part of Content.
-func (p plain) Size() int64 {
+func (p osContent) Size() int64 {
 	info, err := p.Stat()
 	if err != nil {
 		return 0

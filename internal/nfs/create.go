@@ -34,8 +34,8 @@ type createArgs struct {
 	verf uint64 // of an exclusive CREATE
 }
 
-func (ad *argDecoder) createArgs(d *xdr.Decoder) createArgs {
-	a := createArgs{nameArgs: ad.nameArgs(d), how: d.Uint32()}
+func (ad *argDecoder) decodeCreateArgs(d *xdr.Decoder) createArgs {
+	a := createArgs{nameArgs: ad.decodeNameArgs(d), how: d.Uint32()}
 	switch a.how {
 	case createUnchecked, createGuarded:
 		a.attr = decodeNewAttr(d)
@@ -57,14 +57,14 @@ func verifierTimes(verf uint64) (atime, mtime unix.Timespec) {
 	return unix.Timespec{Sec: int64(verf >> half & bits)}, unix.Timespec{Sec: int64(verf & bits)}
 }
 
-// create answers CREATE.
-func (p *nameProcedures) create(ctx context.Context, by caller, a createArgs) result {
+// serveCreate answers CREATE.
+func (p *nameProcedures) serveCreate(ctx context.Context, by caller, a createArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		n, err = p.createIn(ctx, by, a, folder)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
 func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
@@ -73,15 +73,15 @@ func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, 
 	}
 	o, err := a.dir.node.export.makeFile(folder, a.name)
 	if isErrno(err, unix.EEXIST) {
-		return p.existing(ctx, a, folder)
+		return p.openExisting(ctx, a, folder)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
-	n, err := p.settle(o, by, a.nameArgs, a.attr, fileMode)
+	n, err := p.initObject(o, by, a.nameArgs, a.attr, fileMode)
 	if err == nil && a.attr.size != nil && *a.attr.size > 0 {
-		err = p.attrs.resize(ctx, target{node: n}, *a.attr.size)
+		err = p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	if err != nil {
 		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error counts
@@ -90,9 +90,9 @@ func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, 
 	return n, nil
 }
 
-// existing is a CREATE of what is there.
-func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *object) (*node, error) {
-	n, at, err := a.dir.node.export.lookup(a.dir.node, folder, a.name)
+// openExisting is a CREATE of what is there.
+func (p *nameProcedures) openExisting(ctx context.Context, a createArgs, folder *object) (*node, error) {
+	n, at, err := a.dir.node.export.lookUpName(a.dir.node, folder, a.name)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *obj
 			return nil, statusExist
 		}
 	case a.attr.size != nil: // of the attributes, only the size is applied to a file that is there
-		return n, p.attrs.resize(ctx, target{node: n}, *a.attr.size)
+		return n, p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	return n, nil
 }
@@ -112,11 +112,11 @@ func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *obj
 // isRepeated reports whether a file was made by the same exclusive CREATE.
 func isRepeated(a createArgs, at *attr) bool {
 	atime, mtime := verifierTimes(a.verf)
-	return at.size == 0 && at.atime == (moment{sec: uint32(atime.Sec)}) && at.mtime == (moment{sec: uint32(mtime.Sec)})
+	return at.size == 0 && at.atime == (nfsTime{sec: uint32(atime.Sec)}) && at.mtime == (nfsTime{sec: uint32(mtime.Sec)})
 }
 
-// settle gives something new its owner and attributes, and makes it known.
-func (p *nameProcedures) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
+// initObject gives something new its owner and attributes, and makes it known.
+func (p *nameProcedures) initObject(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
 	if err := p.owners.setOwner(o, by, a); err != nil {
 		return nil, err
 	}
@@ -124,10 +124,10 @@ func (p *nameProcedures) settle(o *object, by caller, where nameArgs, a newAttr,
 	if a.mode == nil {
 		a.mode = &mode
 	}
-	if err := a.apply(o); err != nil {
+	if err := a.applyTo(o); err != nil {
 		return nil, err
 	}
-	return where.dir.node.export.meet(where.dir.node, where.name, o.attr), nil
+	return where.dir.node.export.addNode(where.dir.node, where.name, o.attr), nil
 }
 
 // mkdirArgs is MKDIR3args.
@@ -136,14 +136,14 @@ type mkdirArgs struct {
 	attr newAttr
 }
 
-func (ad *argDecoder) mkdirArgs(d *xdr.Decoder) mkdirArgs {
-	return mkdirArgs{ad.nameArgs(d), decodeNewAttr(d)}
+func (ad *argDecoder) decodeMkdirArgs(d *xdr.Decoder) mkdirArgs {
+	return mkdirArgs{ad.decodeNameArgs(d), decodeNewAttr(d)}
 }
 
-// mkdir answers MKDIR.
-func (p *nameProcedures) mkdir(_ context.Context, by caller, a mkdirArgs) result {
+// serveMkdir answers MKDIR.
+func (p *nameProcedures) serveMkdir(_ context.Context, by caller, a mkdirArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -152,10 +152,10 @@ func (p *nameProcedures) mkdir(_ context.Context, by caller, a mkdirArgs) result
 			return err
 		}
 		defer o.close()
-		n, err = p.settle(o, by, a.nameArgs, a.attr, folderMode)
+		n, err = p.initObject(o, by, a.nameArgs, a.attr, folderMode)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
 // symlinkArgs is SYMLINK3args.
@@ -165,15 +165,15 @@ type symlinkArgs struct {
 	to   string
 }
 
-func (ad *argDecoder) symlinkArgs(d *xdr.Decoder) symlinkArgs {
-	return symlinkArgs{ad.nameArgs(d), decodeNewAttr(d), d.String(maxPath)}
+func (ad *argDecoder) decodeSymlinkArgs(d *xdr.Decoder) symlinkArgs {
+	return symlinkArgs{ad.decodeNameArgs(d), decodeNewAttr(d), d.String(maxPath)}
 }
 
-// symlink answers SYMLINK. Where the link leads is the client's business: it is never
+// serveSymlink answers SYMLINK. Where the link leads is the client's business: it is never
 // followed here.
-func (p *nameProcedures) symlink(_ context.Context, by caller, a symlinkArgs) result {
+func (p *nameProcedures) serveSymlink(_ context.Context, by caller, a symlinkArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -185,10 +185,10 @@ func (p *nameProcedures) symlink(_ context.Context, by caller, a symlinkArgs) re
 			return err
 		}
 		defer o.close()
-		n, err = p.settle(o, by, a.nameArgs, a.attr, permBits)
+		n, err = p.initObject(o, by, a.nameArgs, a.attr, permBits)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
 // checkLink checks the target of a new link. The server follows no links, but a local user may: root, who
@@ -211,11 +211,11 @@ func checkLink(to string) error {
 	return nil
 }
 
-// mknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
-func (p *nameProcedures) mknod(_ context.Context, _ caller, a nameArgs) result {
+// serveMknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
+func (p *nameProcedures) serveMknod(_ context.Context, _ caller, a nameArgs) result {
 	err := a.dir.err
 	if err == nil {
 		err = statusNotSupp
 	}
-	return result{err: err, fail: change{after: p.files.view(a.dir)}.encode}
+	return result{err: err, fail: wccData{after: p.files.postOpAttrOf(a.dir)}.encode}
 }

@@ -43,13 +43,13 @@ type export struct {
 
 	fileID uint64 // of regular files, in handles
 
-	graves graves
+	removed removedFiles
 
 	finding sync.Mutex // held by a walk: one at a time
 	walked  walkResult // of the last one
 
 	mu    sync.RWMutex
-	nodes map[ident]*node
+	nodes map[inodeID]*node
 }
 
 func openExport(e Export) (*export, error) {
@@ -61,12 +61,12 @@ func openExport(e Export) (*export, error) {
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "open folder %s: %w", e.Dir, err).WithHint("create it: mkdir -p %s", fault.Quote(e.Dir))
 	}
-	a, err := stat(fd, "")
+	a, err := statAt(fd, "")
 	if err != nil {
 		unix.Close(fd)
 		return nil, fault.New(fault.Unreachable, "look at folder %s: %w", e.Dir, err)
 	}
-	x := &export{Export: e, id: exportID(e.Path), dir: &object{fd: fd, attr: a}, nodes: make(map[ident]*node)}
+	x := &export{Export: e, id: exportID(e.Path), dir: &object{fd: fd, attr: a}, nodes: make(map[inodeID]*node)}
 	x.root = &node{export: x, id: a.id, format: unix.S_IFDIR}
 	x.nodes[a.id] = x.root
 	return x, nil
@@ -87,16 +87,16 @@ func (x *export) mayChange(names ...string) error {
 	return nil
 }
 
-// shows reports whether a file is one that clients may see: a regular file, folder or
+// isVisible reports whether a file is one that clients may see: a regular file, folder or
 // link of the export's own file system. Inode numbers of another one mean other files.
-func (x *export) shows(a *attr) bool {
+func (x *export) isVisible(a *attr) bool {
 	return a.dev == x.dir.attr.dev && typeOfFormat[a.format] != 0
 }
 
 // node is a file that clients were told of.
 type node struct {
 	export *export
-	id     ident
+	id     inodeID
 	format uint32
 
 	// parent and name are where it was last seen. The export's mu guards them.
@@ -112,15 +112,15 @@ type node struct {
 	file fileState // of a regular file
 }
 
-// node returns a known file; nil if it is not known.
-func (x *export) node(id ident) *node {
+// nodeByID returns a known file; nil if it is not known.
+func (x *export) nodeByID(id inodeID) *node {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.nodes[id]
 }
 
-// meet notes that name in the folder parent is that file, and returns its node.
-func (x *export) meet(parent *node, name string, a *attr) *node {
+// addNode notes that name in the folder parent is that file, and returns its node.
+func (x *export) addNode(parent *node, name string, a *attr) *node {
 	if a.id == x.root.id {
 		return x.root
 	}
@@ -141,8 +141,8 @@ func (x *export) meet(parent *node, name string, a *attr) *node {
 	return n
 }
 
-// lose forgets a file that is no more.
-func (x *export) lose(n *node) {
+// removeNode forgets a file that is no more.
+func (x *export) removeNode(n *node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.nodes, n.id)
@@ -151,8 +151,8 @@ func (x *export) lose(n *node) {
 // maxDepth is the deepest tree that is followed; PATH_MAX allows no deeper one.
 const maxDepth = maxPath / 2
 
-// names returns the way from the root to n.
-func (x *export) names(n *node) []string {
+// pathNames returns the way from the root to n.
+func (x *export) pathNames(n *node) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	var way []string
@@ -166,10 +166,10 @@ func (x *export) names(n *node) []string {
 }
 
 // pathOf returns n's name relative to the export.
-func (x *export) pathOf(n *node) string { return strings.Join(x.names(n), "/") }
+func (x *export) pathOf(n *node) string { return strings.Join(x.pathNames(n), "/") }
 
-// up returns the folder that n was last seen in; the root's is the root.
-func (x *export) up(n *node) *node {
+// parentOf returns the folder that n was last seen in; the root's is the root.
+func (x *export) parentOf(n *node) *node {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if n.parent == nil {
@@ -178,16 +178,16 @@ func (x *export) up(n *node) *node {
 	return n.parent
 }
 
-// hold opens a file that is known, and verifies that it is the one. The caller closes it.
-func (x *export) hold(n *node) (*object, error) {
-	o, err := x.follow(n)
+// openNode opens a file that is known, and verifies that it is the one. The caller closes it.
+func (x *export) openNode(n *node) (*object, error) {
+	o, err := x.openLastSeen(n)
 	if err == nil || !isStale(err) {
 		return o, err
 	}
-	if n = x.walk(n.id); n == nil {
+	if n = x.findByWalk(n.id); n == nil {
 		return nil, statusStale
 	}
-	if o, err = x.follow(n); err != nil && isStale(err) {
+	if o, err = x.openLastSeen(n); err != nil && isStale(err) {
 		err = statusStale
 	}
 	return o, err
@@ -199,9 +199,9 @@ func isStale(err error) bool {
 	return s == statusStale || s == statusNoEnt || s == statusNotDir || s == statusAcces
 }
 
-// follow opens what stands where n was last seen.
-func (x *export) follow(n *node) (*object, error) {
-	o, err := x.descend(x.names(n))
+// openLastSeen opens what stands where n was last seen.
+func (x *export) openLastSeen(n *node) (*object, error) {
+	o, err := x.openPath(x.pathNames(n))
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +212,8 @@ func (x *export) follow(n *node) (*object, error) {
 	return o, nil
 }
 
-// descend opens the way from the root. No part of it may be a link.
-func (x *export) descend(way []string) (*object, error) {
+// openPath opens the way from the root. No part of it may be a link.
+func (x *export) openPath(way []string) (*object, error) {
 	o, err := openAt(x.dir.fd, ".")
 	for _, name := range way {
 		if err != nil {
@@ -226,27 +226,27 @@ func (x *export) descend(way []string) (*object, error) {
 	return o, err
 }
 
-// lookup returns what name in a held folder is.
-func (x *export) lookup(parent *node, folder *object, name string) (*node, *attr, error) {
-	a, err := stat(folder.fd, name)
+// lookUpName returns what name in a held folder is.
+func (x *export) lookUpName(parent *node, folder *object, name string) (*node, *attr, error) {
+	a, err := statAt(folder.fd, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !x.shows(a) {
+	if !x.isVisible(a) {
 		return nil, nil, statusAcces
 	}
-	return x.meet(parent, name, a), a, nil
+	return x.addNode(parent, name, a), a, nil
 }
 
-// folder finds a folder by the names on the way to it.
-func (x *export) folder(way []string) (*node, error) {
+// findFolder finds a folder by the names on the way to it.
+func (x *export) findFolder(way []string) (*node, error) {
 	n := x.root
 	for _, name := range way {
-		o, err := x.hold(n)
+		o, err := x.openNode(n)
 		if err != nil {
 			return nil, err
 		}
-		n, _, err = x.lookup(n, o, name)
+		n, _, err = x.lookUpName(n, o, name)
 		o.close()
 		if err != nil {
 			return nil, err
@@ -258,8 +258,8 @@ func (x *export) folder(way []string) (*node, error) {
 	return n, nil
 }
 
-// named returns the files that were last seen under a name.
-func (x *export) named(name string) []*node {
+// nodesNamed returns the files that were last seen under a name.
+func (x *export) nodesNamed(name string) []*node {
 	x.mu.RLock()
 	var like []*node
 	for _, n := range x.nodes {

@@ -29,11 +29,11 @@ func (t *exportTable) add(e Export, boot string) error {
 	return nil
 }
 
-// called returns the export of that path; nil if there is none.
-func (t *exportTable) called(path string) *export { return t.byID[exportID(path)] }
+// byPath returns the export of that path; nil if there is none.
+func (t *exportTable) byPath(path string) *export { return t.byID[exportID(path)] }
 
-// find returns what a handle means.
-func (t *exportTable) find(handle []byte) (*node, error) {
+// findNode returns what a handle means.
+func (t *exportTable) findNode(handle []byte) (*node, error) {
 	export, id, err := decodeHandle(handle)
 	if err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func (t *exportTable) find(handle []byte) (*node, error) {
 	if x == nil {
 		return nil, statusStale
 	}
-	n := x.node(id)
+	n := x.nodeByID(id)
 	if n == nil {
-		n = x.walk(id)
+		n = x.findByWalk(id)
 	}
 	if n == nil || x.fileID != x.id && (n.format == formatFile) != (export == x.fileID) {
 		return nil, statusStale
@@ -64,15 +64,15 @@ func (t *exportTable) mountPoint(arg string) (*node, error) {
 	}
 	arg = path.Clean(arg)
 	for _, x := range t.list {
-		if rest, ok := below(arg, x.Path); ok {
-			return x.folder(rest)
+		if rest, ok := pathBelow(arg, x.Path); ok {
+			return x.findFolder(rest)
 		}
 	}
 	return nil, statusNoEnt
 }
 
-// below returns what a path is relative to a folder it is in.
-func below(p, folder string) (rest []string, ok bool) {
+// pathBelow returns what a path is relative to a folder it is in.
+func pathBelow(p, folder string) (rest []string, ok bool) {
 	if p == folder {
 		return nil, true
 	}

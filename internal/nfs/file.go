@@ -27,17 +27,17 @@ type fileState struct {
 // file is a regular file that is open.
 type file struct {
 	*os.File
-	content Content
-	special bool  // the Content came from Export.Open
-	eager   eager // the Content, nil if it is none
+	content   Content
+	special   bool      // the Content came from Export.Open
+	tryWriter tryWriter // the Content, nil if it is none
 
-	refs   int           // the cache's mu guards these three
-	doomed bool          // to be closed by the last who uses it
-	idle   *list.Element // nil while somebody uses it
+	refs        int           // the cache's mu guards these three
+	closeUnused bool          // to be closed by the last who uses it
+	idle        *list.Element // nil while somebody uses it
 }
 
-// shut closes what is open.
-func (f *file) shut() error {
+// closeAll closes what is open.
+func (f *file) closeAll() error {
 	if f.special {
 		return errors.Join(f.content.Close(), f.File.Close())
 	}
@@ -49,7 +49,7 @@ const maxIdle = 128
 
 // files keeps files open between calls: NFSv3 has no open and no close. A file with a
 // Content of its own stays open until it is removed or forgotten.
-type files struct {
+type fileCache struct {
 	mu      sync.Mutex
 	idle    *list.List // of *idleFile, the oldest first
 	special map[*node]*file
@@ -61,23 +61,23 @@ type idleFile struct {
 	file *file
 }
 
-func newFiles() *files { return &files{idle: list.New(), special: make(map[*node]*file)} }
+func newFileCache() *fileCache { return &fileCache{idle: list.New(), special: make(map[*node]*file)} }
 
 // acquire returns the node's file, opened. The caller releases it.
-func (c *files) acquire(n *node) (*file, error) {
-	if f := c.take(n); f != nil {
+func (c *fileCache) acquire(n *node) (*file, error) {
+	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
 	n.file.opening.Lock()
 	defer n.file.opening.Unlock()
-	if f := c.take(n); f != nil {
+	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
 	f, err := openFile(n)
 	if err != nil {
 		return nil, err
 	}
-	c.add(n, f)
+	c.addOpen(n, f)
 	return f, nil
 }
 
@@ -89,7 +89,7 @@ func (e *contentError) Unwrap() error { return e.error }
 
 // openFile opens a regular file and asks what holds its bytes.
 func openFile(n *node) (*file, error) {
-	o, err := n.export.hold(n)
+	o, err := n.export.openNode(n)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func openFile(n *node) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &file{File: osFile, content: plain{osFile}}
+	f := &file{File: osFile, content: osContent{osFile}}
 	if n.export.Open == nil || n.file.plain.Load() {
 		return f, nil
 	}
@@ -110,13 +110,13 @@ func openFile(n *node) (*file, error) {
 		n.file.plain.Store(true)
 	default:
 		f.content, f.special = content, true
-		f.eager, _ = content.(eager)
+		f.tryWriter, _ = content.(tryWriter)
 	}
 	return f, nil
 }
 
-// take returns the file if it is open.
-func (c *files) take(n *node) *file {
+// acquireOpen returns the file if it is open.
+func (c *fileCache) acquireOpen(n *node) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := n.file.open
@@ -131,7 +131,7 @@ func (c *files) take(n *node) *file {
 	return f
 }
 
-func (c *files) add(n *node, f *file) {
+func (c *fileCache) addOpen(n *node, f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs = 1
@@ -142,23 +142,23 @@ func (c *files) add(n *node, f *file) {
 }
 
 // release ends the use of a file. It does not wait: a Content may take long to close.
-func (c *files) release(n *node, f *file) {
-	if closing := c.put(n, f); closing != nil {
+func (c *fileCache) release(n *node, f *file) {
+	if closing := c.dropRef(n, f); closing != nil {
 		c.closing.Go(func() {
-			_ = closing.shut() // what was written was answered for; a Content reports its own errors
+			_ = closing.closeAll() // what was written was answered for; a Content reports its own errors
 		})
 	}
 }
 
-// put returns the file that is to be closed for it.
-func (c *files) put(n *node, f *file) *file {
+// dropRef returns the file that is to be closed for it.
+func (c *fileCache) dropRef(n *node, f *file) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs--
 	switch {
 	case f.refs > 0:
 		return nil
-	case f.doomed:
+	case f.closeUnused:
 		return f
 	case f.special:
 		return nil
@@ -173,7 +173,7 @@ func (c *files) put(n *node, f *file) *file {
 }
 
 // forget closes the node's file as soon as nobody uses it. The next use opens it anew.
-func (c *files) forget(n *node) error {
+func (c *fileCache) forget(n *node) error {
 	n.file.plain.Store(false)
 	c.mu.Lock()
 	f := n.file.open
@@ -181,7 +181,7 @@ func (c *files) forget(n *node) error {
 	delete(c.special, n)
 	if f == nil || f.refs > 0 {
 		if f != nil {
-			f.doomed = true
+			f.closeUnused = true
 		}
 		c.mu.Unlock()
 		return nil
@@ -191,24 +191,24 @@ func (c *files) forget(n *node) error {
 		f.idle = nil
 	}
 	c.mu.Unlock()
-	return f.shut()
+	return f.closeAll()
 }
 
 // close closes everything. Nobody uses a file any more.
-func (c *files) close() error {
+func (c *fileCache) close() error {
 	c.closing.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
 	for n, f := range c.special {
 		n.file.open = nil
-		errs = append(errs, f.shut())
+		errs = append(errs, f.closeAll())
 	}
 	clear(c.special)
 	for c.idle.Len() > 0 {
 		i := c.idle.Remove(c.idle.Front()).(*idleFile)
 		i.node.file.open = nil
-		errs = append(errs, i.file.shut())
+		errs = append(errs, i.file.closeAll())
 	}
 	return errors.Join(errs...)
 }
@@ -217,7 +217,7 @@ func (c *files) close() error {
 func (s *fileState) touch() { s.touched.Store(time.Now().UnixNano()) }
 
 // openRegular returns the open file of a handle. The caller releases it.
-func (c *files) openRegular(t target) (*file, error) {
+func (c *fileCache) openRegular(t target) (*file, error) {
 	if t.err != nil {
 		return nil, t.err
 	}

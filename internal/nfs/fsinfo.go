@@ -24,9 +24,9 @@ const (
 	properties = 0x0001 | 0x0002 | 0x0008 | 0x0010
 )
 
-// fsinfo answers FSINFO.
-func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
-	v := p.files.view(t)
+// serveFsinfo answers FSINFO.
+func (p *attrProcedures) serveFsinfo(_ context.Context, _ caller, t target) result {
+	v := p.files.postOpAttrOf(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for range 2 { // rtmax, rtpref, rtmult; wtmax, wtpref, wtmult
@@ -36,7 +36,7 @@ func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
 		}
 		e.Uint32(listingPref)
 		e.Uint64(maxFileSize)
-		encodeMoment(e, moment{nsec: 1}) // times are kept this fine
+		encodeTime(e, nfsTime{nsec: 1}) // times are kept this fine
 		e.Uint32(properties)
 	}}
 }
@@ -44,9 +44,9 @@ func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
 // What PATHCONF says (RFC 1813 section 3.3.20).
 const maxLinks = 32000 // of ext4 less than of others; the file system says where it ends
 
-// pathconf answers PATHCONF.
-func (p *attrProcedures) pathconf(_ context.Context, _ caller, t target) result {
-	v := p.files.view(t)
+// servePathconf answers PATHCONF.
+func (p *attrProcedures) servePathconf(_ context.Context, _ caller, t target) result {
+	v := p.files.postOpAttrOf(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		e.Uint32(maxLinks)
@@ -64,14 +64,14 @@ type space struct {
 	files, freeFiles       uint64
 }
 
-// fsstat answers FSSTAT.
-func (p *attrProcedures) fsstat(_ context.Context, _ caller, t target) result {
+// serveFsstat answers FSSTAT.
+func (p *attrProcedures) serveFsstat(_ context.Context, _ caller, t target) result {
 	var sp space
 	err := t.err
 	if err == nil {
-		sp, err = t.node.export.space()
+		sp, err = t.node.export.statSpace()
 	}
-	v := p.files.view(t)
+	v := p.files.postOpAttrOf(t)
 	return result{err: err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for _, n := range [...]uint64{sp.total, sp.free, sp.available, sp.files, sp.freeFiles, sp.freeFiles} {
@@ -81,7 +81,7 @@ func (p *attrProcedures) fsstat(_ context.Context, _ caller, t target) result {
 	}}
 }
 
-func (x *export) space() (space, error) {
+func (x *export) statSpace() (space, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(x.dir.fd, &fs); err != nil {
 		return space{}, err

@@ -11,17 +11,17 @@ import (
 // attrProcedures answers what concerns the attributes of files and of file systems: GETATTR,
 // SETATTR, ACCESS, READLINK, FSSTAT, FSINFO and PATHCONF. SETATTR holds the file's changing.
 type attrProcedures struct {
-	files   *files
+	files   *fileCache
 	owners  *ownerRules
 	durable bool // Options.Durable
 }
 
-// getattr answers GETATTR. ESXi's heartbeat is this call.
-func (p *attrProcedures) getattr(_ context.Context, _ caller, t target) result {
+// serveGetattr answers GETATTR. ESXi's heartbeat is this call.
+func (p *attrProcedures) serveGetattr(_ context.Context, _ caller, t target) result {
 	if t.err != nil {
 		return result{err: t.err}
 	}
-	a, err := p.files.attributes(t.node)
+	a, err := p.files.attrOf(t.node)
 	return result{err: err, ok: func(e *xdr.Encoder) { encodeAttr(e, a, t.node.export.id) }}
 }
 
@@ -43,14 +43,14 @@ type accessArgs struct {
 	bits uint32
 }
 
-func (ad *argDecoder) accessArgs(d *xdr.Decoder) accessArgs {
-	return accessArgs{ad.handle(d), d.Uint32()}
+func (ad *argDecoder) decodeAccessArgs(d *xdr.Decoder) accessArgs {
+	return accessArgs{ad.decodeTarget(d), d.Uint32()}
 }
 
-// access answers ACCESS. Who was admitted may do everything, except what the export does
+// serveAccess answers ACCESS. Who was admitted may do everything, except what the export does
 // not allow anybody.
-func (p *attrProcedures) access(_ context.Context, _ caller, a accessArgs) result {
-	v := p.files.view(a.target)
+func (p *attrProcedures) serveAccess(_ context.Context, _ caller, a accessArgs) result {
+	v := p.files.postOpAttrOf(a.target)
 	if a.err == nil && v.attr == nil {
 		a.err = statusStale
 	}
@@ -72,10 +72,10 @@ func (p *attrProcedures) access(_ context.Context, _ caller, a accessArgs) resul
 	}}
 }
 
-// readlink answers READLINK.
-func (p *attrProcedures) readlink(_ context.Context, _ caller, t target) result {
+// serveReadlink answers READLINK.
+func (p *attrProcedures) serveReadlink(_ context.Context, _ caller, t target) result {
 	to, err := p.readLink(t)
-	v := p.files.view(t)
+	v := p.files.postOpAttrOf(t)
 	return result{err: err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		e.String(to)
@@ -89,7 +89,7 @@ func (p *attrProcedures) readLink(t target) (string, error) {
 	if t.node.format != unix.S_IFLNK {
 		return "", statusInval
 	}
-	o, err := t.node.export.hold(t.node)
+	o, err := t.node.export.openNode(t.node)
 	if err != nil {
 		return "", err
 	}

@@ -41,15 +41,15 @@ func fileExportID(path, boot string) uint64 {
 	return exportID(path + "\x00" + boot)
 }
 
-// handle returns a file's handle.
-func (x *export) handle(n *node) []byte {
+// handleOf returns a file's handle.
+func (x *export) handleOf(n *node) []byte {
 	if n.format == formatFile {
 		return encodeHandle(x.fileID, n.id)
 	}
 	return encodeHandle(x.id, n.id)
 }
 
-func encodeHandle(export uint64, id ident) []byte {
+func encodeHandle(export uint64, id inodeID) []byte {
 	p := make([]byte, 0, handleSize)
 	p = append(p, handleMagic...)
 	p = binary.BigEndian.AppendUint64(p, export)
@@ -58,11 +58,11 @@ func encodeHandle(export uint64, id ident) []byte {
 	return binary.BigEndian.AppendUint32(p, crc32.ChecksumIEEE(p))
 }
 
-func decodeHandle(p []byte) (export uint64, id ident, err error) {
+func decodeHandle(p []byte) (export uint64, id inodeID, err error) {
 	if len(p) != handleSize || string(p[:exportOff]) != handleMagic ||
 		binary.BigEndian.Uint32(p[sumOff:]) != crc32.ChecksumIEEE(p[:sumOff]) {
-		return 0, ident{}, statusBadHandle
+		return 0, inodeID{}, statusBadHandle
 	}
-	id = ident{ino: binary.BigEndian.Uint64(p[inoOff:]), birth: int64(binary.BigEndian.Uint64(p[birthOff:]))}
+	id = inodeID{ino: binary.BigEndian.Uint64(p[inoOff:]), birth: int64(binary.BigEndian.Uint64(p[birthOff:]))}
 	return binary.BigEndian.Uint64(p[exportOff:]), id, nil
 }

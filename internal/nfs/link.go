@@ -15,14 +15,14 @@ type linkArgs struct {
 	to   nameArgs
 }
 
-func (ad *argDecoder) linkArgs(d *xdr.Decoder) linkArgs {
-	return linkArgs{ad.handle(d), ad.nameArgs(d)}
+func (ad *argDecoder) decodeLinkArgs(d *xdr.Decoder) linkArgs {
+	return linkArgs{ad.decodeTarget(d), ad.decodeNameArgs(d)}
 }
 
-// link answers LINK.
-func (p *nameProcedures) link(_ context.Context, _ caller, a linkArgs) result {
-	wcc, err := p.in(a.to.dir, a.to.name, func(folder *object) error { return p.linkIn(a, folder) })
-	file := p.files.view(a.file)
+// serveLink answers LINK.
+func (p *nameProcedures) serveLink(_ context.Context, _ caller, a linkArgs) result {
+	wcc, err := p.changeFolder(a.to.dir, a.to.name, func(folder *object) error { return p.linkIn(a, folder) })
+	file := p.files.postOpAttrOf(a.file)
 	both := func(e *xdr.Encoder) {
 		file.encode(e)
 		wcc.encode(e)
@@ -47,7 +47,7 @@ func (p *nameProcedures) linkIn(a linkArgs, folder *object) error {
 	if err := x.mayChange(path.Clean(x.pathOf(a.file.node))); err != nil {
 		return err
 	}
-	o, err := x.hold(a.file.node)
+	o, err := x.openNode(a.file.node)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func Listen(ctx context.Context, p Ports) (*Listeners, error) {
 	l := &Listeners{}
 	var err error
 	if l.NFS, err = config.Listen(ctx, "tcp", p.NFS); err != nil {
-		return nil, explain(err, "NFS", p.NFS)
+		return nil, listenError(err, "NFS", p.NFS)
 	}
 	if p.Portmap == NoPortmap {
 		return l, nil
@@ -69,27 +69,27 @@ func Listen(ctx context.Context, p Ports) (*Listeners, error) {
 func (l *Listeners) listenPortmap(ctx context.Context, config net.ListenConfig, addr string) error {
 	tcp, err := config.Listen(ctx, "tcp", addr)
 	if isErrno(err, syscall.EADDRINUSE) {
-		return l.register(ctx, err, addr)
+		return l.registerServices(ctx, err, addr)
 	}
 	if err != nil {
-		return explain(err, "the port mapper", addr)
+		return listenError(err, "the port mapper", addr)
 	}
 	l.Portmap = tcp
 	udp, err := config.ListenPacket(ctx, "udp", tcp.Addr().String())
 	if err != nil {
-		return explain(err, "the port mapper over UDP", addr)
+		return listenError(err, "the port mapper over UDP", addr)
 	}
 	l.PortmapUDP = udp
 	return nil
 }
 
-// register enters the services at the system's rpcbind, if that is who has the port.
-func (l *Listeners) register(ctx context.Context, taken error, addr string) error {
+// registerServices enters the services at the system's rpcbind, if that is who has the port.
+func (l *Listeners) registerServices(ctx context.Context, taken error, addr string) error {
 	r, ok := portmap.FindRpcbind(ctx)
 	if !ok {
-		return explain(taken, "the port mapper", addr)
+		return listenError(taken, "the port mapper", addr)
 	}
-	services := l.services()
+	services := l.rpcServices()
 	if err := r.Register(ctx, services); err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (l *Listeners) register(ctx context.Context, taken error, addr string) erro
 	return nil
 }
 
-// services are what clients ask the port mapper for.
-func (l *Listeners) services() []portmap.Service {
+// rpcServices are what clients ask the port mapper for.
+func (l *Listeners) rpcServices() []portmap.Service {
 	port := portOf(l.NFS.Addr())
 	return []portmap.Service{
 		{Program: nfsProgram, Version: nfsVersion, Netid: portmap.TCP, Port: port},
@@ -113,11 +113,11 @@ func portOf(a net.Addr) uint16 {
 	return 0
 }
 
-// explain says what to do about a port that cannot be had.
-func explain(err error, what, addr string) error {
+// listenError says what to do about a port that cannot be had.
+func listenError(err error, what, addr string) error {
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
-		return taken(err, what, addr)
+		return portTakenError(err, what, addr)
 	case isErrno(err, syscall.EACCES):
 		return fault.New(fault.Denied, "listen for %s: %w", what, err).
 			WithHint("ports below 1024 are root's: run decamp as root, or allow it: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
@@ -125,8 +125,8 @@ func explain(err error, what, addr string) error {
 	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("see which addresses this machine has: ip addr")
 }
 
-// taken says who has a port.
-func taken(err error, what, addr string) error {
+// portTakenError says who has a port.
+func portTakenError(err error, what, addr string) error {
 	who := Holder(addr)
 	if who == "" {
 		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
@@ -170,16 +170,16 @@ func (s *Server) Run(ctx context.Context, l *Listeners) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.rpc.Serve(ctx, l.NFS) })
 	if l.Portmap != nil {
-		mapper := s.portmap(l)
+		mapper := s.newPortmapServer(l)
 		group.Go(func() error { return mapper.Serve(ctx, l.Portmap) })
 		group.Go(func() error { return mapper.ServePacket(ctx, l.PortmapUDP) })
 	}
 	return group.Wait()
 }
 
-// portmap returns the server of the port mapper, which names itself too.
-func (s *Server) portmap(l *Listeners) *oncrpc.Server {
-	services := l.services()
+// newPortmapServer returns the server of the port mapper, which names itself too.
+func (s *Server) newPortmapServer(l *Listeners) *oncrpc.Server {
+	services := l.rpcServices()
 	for version := uint32(portmap.Low); version <= portmap.High; version++ {
 		for _, netid := range []string{portmap.TCP, portmap.UDP} {
 			services = append(services, portmap.Service{

@@ -39,16 +39,16 @@ func cookieOf(name string) uint64 {
 // listing is a folder's names by cookie, as long as the folder did not change.
 type listing struct {
 	entries []entry
-	mtime   moment
-	ctime   moment
+	mtime   nfsTime
+	ctime   nfsTime
 }
 
 // settled is how long a folder must have been unchanged for its times to be a witness:
 // file systems keep them no finer than the kernel's clock ticks.
 const settled = time.Second
 
-// list returns the names in a folder that is held, without "." and "..". n.changing is held.
-func (n *node) list(folder *object) ([]entry, error) {
+// listNames returns the names in a folder that is held, without "." and "..". n.changing is held.
+func (n *node) listNames(folder *object) ([]entry, error) {
 	before, err := folder.stat()
 	if err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func (n *node) list(folder *object) ([]entry, error) {
 	if l := &n.listing; l.entries != nil && l.mtime == before.mtime && l.ctime == before.ctime {
 		return l.entries, nil
 	}
-	entries, err := folder.names()
+	entries, err := folder.readNames()
 	if err != nil {
 		return nil, err
 	}
-	order(entries)
+	sortByCookie(entries)
 	n.listing = listing{}
 	if time.Since(time.Unix(int64(before.mtime.sec), int64(before.mtime.nsec))) > settled {
 		n.listing = listing{entries: entries, mtime: before.mtime, ctime: before.ctime}
@@ -68,9 +68,9 @@ func (n *node) list(folder *object) ([]entry, error) {
 	return entries, nil
 }
 
-// order sorts by cookie. Two names of the same hash stand side by side; the cookie of the
+// sortByCookie sorts by cookie. Two names of the same hash stand side by side; the cookie of the
 // second is one more.
-func order(entries []entry) {
+func sortByCookie(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		switch {
 		case a.cookie < b.cookie:
@@ -112,8 +112,8 @@ const (
 	direntBuffer = 32 << 10
 )
 
-// names reads a folder that is held. What is neither file nor folder nor link is left out.
-func (o *object) names() ([]entry, error) {
+// readNames reads a folder that is held. What is neither file nor folder nor link is left out.
+func (o *object) readNames() ([]entry, error) {
 	fd, err := unix.Openat(o.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -36,23 +36,23 @@ type mounted struct {
 	path string
 }
 
-func (m *mountd) program() *oncrpc.Program {
+func (m *mountd) newProgram() *oncrpc.Program {
 	procedures := []*oncrpc.Procedure{
 		0: oncrpc.Null,
-		1: m.define("MNT", m.mnt),
-		2: m.define("DUMP", m.dump),
-		3: m.define("UMNT", m.umnt),
-		4: m.define("UMNTALL", m.umntall),
-		5: m.define("EXPORT", m.export),
+		1: m.defineProcedure("MNT", m.serveMnt),
+		2: m.defineProcedure("DUMP", m.serveDump),
+		3: m.defineProcedure("UMNT", m.serveUmnt),
+		4: m.defineProcedure("UMNTALL", m.serveUmntall),
+		5: m.defineProcedure("EXPORT", m.serveExport),
 	}
 	return &oncrpc.Program{
 		Number: mountProgram, Name: "mount", Low: mountVersion, High: mountVersion,
-		Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
+		Procedure: func(_, n uint32) *oncrpc.Procedure { return procedureAt(procedures, n) },
 	}
 }
 
-// define makes a procedure whose arguments are a path or nothing.
-func (m *mountd) define(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
+// defineProcedure makes a procedure whose arguments are a path or nothing.
+func (m *mountd) defineProcedure(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
 	takesPath := name == "MNT" || name == "UMNT"
 	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		var arg string
@@ -67,9 +67,9 @@ func (m *mountd) define(name string, answer func(host netip.Addr, args string, e
 	}}
 }
 
-// mnt answers MNT with the export's handle, or with that of a folder in it, as other
+// serveMnt answers MNT with the export's handle, or with that of a folder in it, as other
 // servers do: libnfs mounts the folder of the file it copies.
-func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
+func (m *mountd) serveMnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	n, err := m.exports.mountPoint(arg)
 	e.Uint32(uint32(statusOf(err))) // the numbers of mountstat3 are those of nfsstat3
 	if err != nil {
@@ -77,8 +77,8 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 		return
 	}
 	m.log.Info("mounted", "host", host.String(), "path", arg)
-	m.add(mounted{host, arg})
-	e.Opaque(n.export.handle(n))
+	m.addMount(mounted{host, arg})
+	e.Opaque(n.export.handleOf(n))
 	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
 	e.Uint32(uint32(len(flavors)))
 	for _, f := range flavors {
@@ -95,10 +95,10 @@ type Mount struct {
 
 // Mounts lists them, the first to mount first.
 func (s *Server) Mounts() []Mount {
-	return s.mountd.list()
+	return s.mountd.listMounts()
 }
 
-func (m *mountd) list() (list []Mount) {
+func (m *mountd) listMounts() (list []Mount) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mounted := range m.mounts {
@@ -107,7 +107,7 @@ func (m *mountd) list() (list []Mount) {
 	return list
 }
 
-func (m *mountd) add(new mounted) {
+func (m *mountd) addMount(new mounted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, old := range m.mounts {
@@ -121,8 +121,8 @@ func (m *mountd) add(new mounted) {
 	m.mounts = append(m.mounts, new)
 }
 
-// drop forgets a host's mounts of a path, or all where the path is empty.
-func (m *mountd) drop(host netip.Addr, p string) {
+// dropMounts forgets a host's mounts of a path, or all where the path is empty.
+func (m *mountd) dropMounts(host netip.Addr, p string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var kept []mounted
@@ -134,8 +134,8 @@ func (m *mountd) drop(host netip.Addr, p string) {
 	m.mounts = kept
 }
 
-// dump answers DUMP with the list of mounts.
-func (m *mountd) dump(_ netip.Addr, _ string, e *xdr.Encoder) {
+// serveDump answers DUMP with the list of mounts.
+func (m *mountd) serveDump(_ netip.Addr, _ string, e *xdr.Encoder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mounted := range m.mounts {
@@ -146,18 +146,18 @@ func (m *mountd) dump(_ netip.Addr, _ string, e *xdr.Encoder) {
 	e.Bool(false)
 }
 
-// umnt answers UMNT.
-func (m *mountd) umnt(host netip.Addr, arg string, _ *xdr.Encoder) {
+// serveUmnt answers UMNT.
+func (m *mountd) serveUmnt(host netip.Addr, arg string, _ *xdr.Encoder) {
 	if arg != "" {
-		m.drop(host, arg)
+		m.dropMounts(host, arg)
 	}
 }
 
-// umntall answers UMNTALL.
-func (m *mountd) umntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.drop(host, "") }
+// serveUmntall answers UMNTALL.
+func (m *mountd) serveUmntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.dropMounts(host, "") }
 
-// export answers EXPORT. Who may mount is not told: whoever reads this may.
-func (m *mountd) export(_ netip.Addr, _ string, e *xdr.Encoder) {
+// serveExport answers EXPORT. Who may mount is not told: whoever reads this may.
+func (m *mountd) serveExport(_ netip.Addr, _ string, e *xdr.Encoder) {
 	for _, x := range m.exports.list {
 		e.Bool(true)
 		e.String(x.Path)

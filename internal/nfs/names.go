@@ -14,29 +14,29 @@ import (
 // SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. A change holds the changing of the folders
 // that it concerns.
 type nameProcedures struct {
-	files   *files
+	files   *fileCache
 	owners  *ownerRules
 	attrs   *attrProcedures
 	durable bool // Options.Durable
 	log     *slog.Logger
 }
 
-// in changes names in a folder: it opens and locks it, asks whether the name may be
+// changeFolder changes names in a folder: it opens and locks it, asks whether the name may be
 // changed, and says what the folder was before and after.
-func (p *nameProcedures) in(t target, name string, do func(folder *object) error) (wcc change, err error) {
-	if err := holdable(t); err != nil {
-		return change{after: p.files.view(t)}, err
+func (p *nameProcedures) changeFolder(t target, name string, do func(folder *object) error) (wcc wccData, err error) {
+	if err := checkFolder(t); err != nil {
+		return wccData{after: p.files.postOpAttrOf(t)}, err
 	}
 	t.node.changing.Lock()
 	defer t.node.changing.Unlock()
-	folder, err := t.node.export.hold(t.node)
+	folder, err := t.node.export.openNode(t.node)
 	if err != nil {
 		return wcc, err
 	}
 	defer folder.close()
 	wcc.before = folder.attr
 	err = p.changeNames(t.node, folder, name, do)
-	wcc.after = after(t.node, folder)
+	wcc.after = folderAttr(t.node, folder)
 	return wcc, err
 }
 
@@ -56,21 +56,21 @@ func (p *nameProcedures) changeNames(n *node, folder *object, name string, do fu
 	return nil
 }
 
-// after returns a folder's attributes as they are now.
-func after(n *node, folder *object) view {
+// folderAttr returns a folder's attributes as they are now.
+func folderAttr(n *node, folder *object) postOpAttr {
 	a, err := folder.stat()
 	if err != nil {
-		return view{}
+		return postOpAttr{}
 	}
-	return view{a, n.export.id}
+	return postOpAttr{a, n.export.id}
 }
 
-// created is what CREATE, MKDIR and SYMLINK answer.
-func (p *nameProcedures) created(n *node, wcc change, err error) result {
+// creationResult is what CREATE, MKDIR and SYMLINK answer.
+func (p *nameProcedures) creationResult(n *node, wcc wccData, err error) result {
 	return result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		e.Bool(true)
-		e.Opaque(n.export.handle(n))
-		p.files.view(target{node: n}).encode(e)
+		e.Opaque(n.export.handleOf(n))
+		p.files.postOpAttrOf(target{node: n}).encode(e)
 		wcc.encode(e)
 	}}
 }
@@ -113,8 +113,8 @@ func checkOld(name string) error {
 	return checkName(name)
 }
 
-// holdable reports why a handle is not a folder's.
-func holdable(t target) error {
+// checkFolder reports why a handle is not a folder's.
+func checkFolder(t target) error {
 	if t.err != nil {
 		return t.err
 	}
@@ -125,32 +125,32 @@ func holdable(t target) error {
 }
 
 // named is something held, and known.
-type named struct {
+type openEntry struct {
 	*object
 	node *node
 }
 
-// holdNamed opens what name in a held folder is.
-func (x *export) holdNamed(parent *node, folder *object, name string) (named, error) {
+// openNamed opens what name in a held folder is.
+func (x *export) openNamed(parent *node, folder *object, name string) (openEntry, error) {
 	o, err := openAt(folder.fd, name)
 	if err != nil {
-		return named{}, err
+		return openEntry{}, err
 	}
-	if !x.shows(o.attr) {
+	if !x.isVisible(o.attr) {
 		o.close()
-		return named{}, statusAcces
+		return openEntry{}, statusAcces
 	}
-	return named{o, x.meet(parent, name, o.attr)}, nil
+	return openEntry{o, x.addNode(parent, name, o.attr)}, nil
 }
 
-// gone forgets a file that lost a name, if it has no other.
-func (p *nameProcedures) gone(x *export, old named) {
+// forgetRemoved forgets a file that lost a name, if it has no other.
+func (p *nameProcedures) forgetRemoved(x *export, old openEntry) {
 	a, err := old.stat()
 	if err == nil && a.nlink > 0 && a.format != unix.S_IFDIR {
 		return
 	}
-	x.graves.bury(old.attr.id)
-	x.lose(old.node)
+	x.removed.add(old.attr.id)
+	x.removeNode(old.node)
 	if err := p.files.forget(old.node); err != nil {
 		p.log.Warn("close removed file", "file", x.pathOf(old.node), "err", err)
 	}

@@ -22,12 +22,12 @@ func openAt(fd int, name string) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return hold(child)
+	return newObject(child)
 }
 
-// hold makes an object of a descriptor, which it closes if that fails.
-func hold(fd int) (*object, error) {
-	a, err := stat(fd, "")
+// newObject makes an object of a descriptor, which it closes if that fails.
+func newObject(fd int) (*object, error) {
+	a, err := statAt(fd, "")
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -54,7 +54,7 @@ func (o *object) open() (*os.File, error) {
 	return f, err
 }
 
-func (o *object) stat() (*attr, error) { return stat(o.fd, "") }
+func (o *object) stat() (*attr, error) { return statAt(o.fd, "") }
 
 func (o *object) chmod(mode uint32) error { return unix.Chmod(o.path(), mode) }
 

@@ -15,8 +15,8 @@ type ownerRules struct {
 	noSquash bool // Options.NoRootSquash
 }
 
-// squash maps root to nobody, unless Options.NoRootSquash is set.
-func (r *ownerRules) squash(id uint32) uint32 {
+// squashRoot maps root to nobody, unless Options.NoRootSquash is set.
+func (r *ownerRules) squashRoot(id uint32) uint32 {
 	if id == 0 && !r.noSquash {
 		return nobody
 	}
@@ -32,7 +32,7 @@ func (r *ownerRules) setOwner(o *object, by caller, a newAttr) error {
 	if !r.root {
 		return nil
 	}
-	owner := caller{r.squash(by.uid), r.squash(by.gid)}
+	owner := caller{r.squashRoot(by.uid), r.squashRoot(by.gid)}
 	if r.isRoot(by) && a.uid != nil {
 		owner.uid = *a.uid
 	}
@@ -56,9 +56,9 @@ func (r *ownerRules) checkOwner(by caller, a *newAttr, old *attr) error {
 		if *id.want == nil {
 			continue
 		}
-		want := r.squash(**id.want)
+		want := r.squashRoot(**id.want)
 		switch {
-		case want != id.old && want != r.squash(id.own) && !r.isRoot(by):
+		case want != id.old && want != r.squashRoot(id.own) && !r.isRoot(by):
 			return statusPerm
 		case want == id.old, !r.root: // otherwise, all files belong to the server's user
 			*id.want = nil

@@ -27,8 +27,8 @@ const (
 // shortage is since when nothing was free, in Unix nanoseconds; 0 while something is.
 type shortage struct{ since atomic.Int64 }
 
-// left returns how long to wait still before spare memory is used.
-func (s *shortage) left() time.Duration {
+// remainingWait returns how long to wait still before spare memory is used.
+func (s *shortage) remainingWait() time.Duration {
 	now := time.Now()
 	s.since.CompareAndSwap(0, now.UnixNano())
 	return sparePatience - now.Sub(time.Unix(0, s.since.Load()))
@@ -41,7 +41,7 @@ func (s *shortage) end() {
 }
 
 // expired is for asking a pool without waiting.
-var expired = func() context.Context {
+var expiredContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
@@ -63,16 +63,16 @@ func newPayloadMemory(o Options) *payloadMemory {
 	}
 }
 
-// get returns memory for n bytes that are to be written to a file at a place, and
+// getBuffer returns memory for n bytes that are to be written to a file at a place, and
 // whether it is spare.
-func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
+func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
-	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
+	if b, err := pool.GetAt(expiredContext, n, at); !errors.Is(err, context.Canceled) {
 		m.shortage.end()
 		return b, false, err
 	}
 	c.Pause()
-	if wait := m.shortage.left(); wait > 0 {
+	if wait := m.shortage.remainingWait(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {

@@ -28,8 +28,8 @@ func Holder(addr string) string {
 		if err != nil {
 			continue
 		}
-		for _, inode := range listening(text, uint16(n)) {
-			if who := owner(inode); who != "" {
+		for _, inode := range listeningInodes(text, uint16(n)) {
+			if who := socketOwner(inode); who != "" {
 				return who
 			}
 		}
@@ -47,8 +47,8 @@ const (
 	stateListen = "0A"
 )
 
-// listening returns the inodes of the sockets that listen on a port.
-func listening(table []byte, port uint16) (inodes []string) {
+// listeningInodes returns the inodes of the sockets that listen on a port.
+func listeningInodes(table []byte, port uint16) (inodes []string) {
 	want := ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(port >> 8), byte(port)}))
 	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
 		f := strings.Fields(s.Text())
@@ -59,8 +59,8 @@ func listening(table []byte, port uint16) (inodes []string) {
 	return inodes
 }
 
-// owner names the process that has a socket open, among those that may be looked at.
-func owner(inode string) string {
+// socketOwner names the process that has a socket open, among those that may be looked at.
+func socketOwner(inode string) string {
 	socket := "socket:[" + inode + "]"
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a malformed pattern only
 	for _, fd := range fds {

@@ -17,9 +17,9 @@ type readArgs struct {
 	count uint32
 }
 
-// read decodes READ. A large reply waits for memory before it is made.
-func (p *dataProcedures) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
-	a := readArgs{target: p.args.handle(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
+// decodeRead decodes READ. A large reply waits for memory before it is made.
+func (p *dataProcedures) decodeRead(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+	a := readArgs{target: p.args.decodeTarget(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
 	c.Expect = int(a.count) + replyRoom
 	return func(ctx context.Context, e *xdr.Encoder) error {
 		start := e.Len()
@@ -28,7 +28,7 @@ func (p *dataProcedures) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer,
 			return nil
 		}
 		e.Truncate(start)
-		return encodeResult(ctx, e, result{err: err, fail: p.files.view(a.target).encode})
+		return encodeResult(ctx, e, result{err: err, fail: p.files.postOpAttrOf(a.target).encode})
 	}, nil
 }
 
@@ -42,12 +42,12 @@ func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encode
 	if a.off > maxFileSize {
 		return statusInval
 	}
-	at, err := f.attributes(a.node)
+	at, err := f.readAttr(a.node)
 	if err != nil {
 		return err
 	}
 	e.Uint32(uint32(statusOK))
-	view{at, a.node.export.id}.encode(e)
+	postOpAttr{at, a.node.export.id}.encode(e)
 	counts := e.Len()
 	for range 3 { // count, eof and the length of the data follow when they are known
 		e.Uint32(0)

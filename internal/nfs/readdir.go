@@ -20,7 +20,7 @@ const (
 
 // listProcedures answers READDIR and READDIRPLUS. It has no lock; a folder's listing is read
 // with the folder's changing held.
-type listProcedures struct{ files *files }
+type listProcedures struct{ files *fileCache }
 
 // readdirArgs is READDIR3args and READDIRPLUS3args. The verifier is not looked at: cookies
 // are good for ever, see cookieOf.
@@ -32,16 +32,16 @@ type readdirArgs struct {
 	withAttr bool
 }
 
-func (ad *argDecoder) readdirArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64()}
+func (ad *argDecoder) decodeReaddirArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64()}
 	_ = d.Uint64()
 	a.all = int(min(d.Uint32(), maxListing))
 	a.names = a.all
 	return a
 }
 
-func (ad *argDecoder) readdirplusArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64(), withAttr: true}
+func (ad *argDecoder) decodeReaddirplusArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64(), withAttr: true}
 	_ = d.Uint64()
 	a.names, a.all = int(min(d.Uint32(), maxListing)), int(min(d.Uint32(), maxListing))
 	return a
@@ -50,31 +50,31 @@ func (ad *argDecoder) readdirplusArgs(d *xdr.Decoder) readdirArgs {
 // replySize is what the reply may take.
 func (a readdirArgs) replySize() int { return a.all + replyRoom }
 
-// readdir answers READDIR.
-func (p *listProcedures) readdir(_ context.Context, _ caller, a readdirArgs) result {
+// serveReaddir answers READDIR.
+func (p *listProcedures) serveReaddir(_ context.Context, _ caller, a readdirArgs) result {
 	return p.listFolder(a)
 }
 
-// readdirplus answers READDIRPLUS.
-func (p *listProcedures) readdirplus(_ context.Context, _ caller, a readdirArgs) result {
+// serveReaddirplus answers READDIRPLUS.
+func (p *listProcedures) serveReaddirplus(_ context.Context, _ caller, a readdirArgs) result {
 	return p.listFolder(a)
 }
 
 func (p *listProcedures) listFolder(a readdirArgs) result {
-	if err := holdable(a.target); err != nil {
-		return result{err: err, fail: p.files.view(a.target).encode}
+	if err := checkFolder(a.target); err != nil {
+		return result{err: err, fail: p.files.postOpAttrOf(a.target).encode}
 	}
-	folder, err := a.node.export.hold(a.node)
+	folder, err := a.node.export.openNode(a.node)
 	if err != nil {
-		return result{err: err, fail: view{}.encode}
+		return result{err: err, fail: postOpAttr{}.encode}
 	}
 	defer folder.close()
-	v := view{folder.attr, a.node.export.id}
+	v := postOpAttr{folder.attr, a.node.export.id}
 	entries, err := entriesFrom(a, folder)
 	if err != nil {
 		return result{err: err, fail: v.encode}
 	}
-	page := p.page(a, folder, entries)
+	page := p.encodePage(a, folder, entries)
 	if page == nil {
 		return result{err: statusTooSmall, fail: v.encode}
 	}
@@ -88,7 +88,7 @@ func (p *listProcedures) listFolder(a readdirArgs) result {
 // entriesFrom returns what is listed from the cookie on.
 func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 	a.node.changing.Lock()
-	listed, err := a.node.list(folder)
+	listed, err := a.node.listNames(folder)
 	a.node.changing.Unlock()
 	if err != nil {
 		return nil, err
@@ -98,14 +98,14 @@ func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 		out = append(out, entry{name: ".", ino: a.node.id.ino, cookie: cookieDot})
 	}
 	if a.cookie < cookieDotDot {
-		out = append(out, entry{name: "..", ino: a.node.export.up(a.node).id.ino, cookie: cookieDotDot})
+		out = append(out, entry{name: "..", ino: a.node.export.parentOf(a.node).id.ino, cookie: cookieDotDot})
 	}
 	return append(out, behindCookie(listed, a.cookie)...), nil
 }
 
-// page encodes as many entries as may be sent, with the list's end; nil if not even one
+// encodePage encodes as many entries as may be sent, with the list's end; nil if not even one
 // fits.
-func (p *listProcedures) page(a readdirArgs, folder *object, entries []entry) []byte {
+func (p *listProcedures) encodePage(a readdirArgs, folder *object, entries []entry) []byte {
 	room := a.all - postOpAttrSize - verfBytes - listingEnd
 	var e xdr.Encoder
 	names := 0
@@ -142,13 +142,13 @@ const postOpAttrSize = wordBytes + 84
 func (p *listProcedures) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
 	n := listedNode(parent, folder, name)
 	if n == nil {
-		view{}.encode(e)
+		postOpAttr{}.encode(e)
 		e.Bool(false)
 		return
 	}
-	p.files.view(target{node: n}).encode(e)
+	p.files.postOpAttrOf(target{node: n}).encode(e)
 	e.Bool(true)
-	e.Opaque(n.export.handle(n))
+	e.Opaque(n.export.handleOf(n))
 }
 
 // listedNode returns the node of a name in a listing; nil if it is gone.
@@ -157,9 +157,9 @@ func listedNode(parent *node, folder *object, name string) *node {
 	case ".":
 		return parent
 	case "..":
-		return parent.export.up(parent)
+		return parent.export.parentOf(parent)
 	}
-	n, _, err := parent.export.lookup(parent, folder, name)
+	n, _, err := parent.export.lookUpName(parent, folder, name)
 	if err != nil {
 		return nil
 	}

@@ -12,13 +12,13 @@ import (
 // renameArgs is RENAME3args.
 type renameArgs struct{ from, to nameArgs }
 
-func (ad *argDecoder) renameArgs(d *xdr.Decoder) renameArgs {
-	return renameArgs{ad.nameArgs(d), ad.nameArgs(d)}
+func (ad *argDecoder) decodeRenameArgs(d *xdr.Decoder) renameArgs {
+	return renameArgs{ad.decodeNameArgs(d), ad.decodeNameArgs(d)}
 }
 
-// rename answers RENAME.
-func (p *nameProcedures) rename(_ context.Context, _ caller, a renameArgs) result {
-	from, to, err := p.move(a)
+// serveRename answers RENAME.
+func (p *nameProcedures) serveRename(_ context.Context, _ caller, a renameArgs) result {
+	from, to, err := p.renameEntry(a)
 	both := func(e *xdr.Encoder) {
 		from.encode(e)
 		to.encode(e)
@@ -26,10 +26,10 @@ func (p *nameProcedures) rename(_ context.Context, _ caller, a renameArgs) resul
 	return result{err: err, ok: both, fail: both}
 }
 
-func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
+func (p *nameProcedures) renameEntry(a renameArgs) (from, to wccData, err error) {
 	for _, t := range []target{a.from.dir, a.to.dir} {
-		if err := holdable(t); err != nil {
-			return change{after: p.files.view(a.from.dir)}, change{after: p.files.view(a.to.dir)}, err
+		if err := checkFolder(t); err != nil {
+			return wccData{after: p.files.postOpAttrOf(a.from.dir)}, wccData{after: p.files.postOpAttrOf(a.to.dir)}, err
 		}
 	}
 	x := a.from.dir.node.export
@@ -38,12 +38,12 @@ func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
 	}
 	unlock := lockBoth(a.from.dir.node, a.to.dir.node)
 	defer unlock()
-	source, err := x.hold(a.from.dir.node)
+	source, err := x.openNode(a.from.dir.node)
 	if err != nil {
 		return from, to, err
 	}
 	defer source.close()
-	dest, err := x.hold(a.to.dir.node)
+	dest, err := x.openNode(a.to.dir.node)
 	if err != nil {
 		return from, to, err
 	}
@@ -51,10 +51,10 @@ func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
 	from.before, to.before = source.attr, dest.attr
 	err = p.changeNames(a.from.dir.node, source, a.from.name, func(*object) error {
 		return p.changeNames(a.to.dir.node, dest, a.to.name, func(*object) error {
-			return p.moveName(a, source, dest)
+			return p.renameLocked(a, source, dest)
 		})
 	})
-	from.after, to.after = after(a.from.dir.node, source), after(a.to.dir.node, dest)
+	from.after, to.after = folderAttr(a.from.dir.node, source), folderAttr(a.to.dir.node, dest)
 	return from, to, err
 }
 
@@ -75,20 +75,20 @@ func lockBoth(a, b *node) (unlock func()) {
 	}
 }
 
-// moveName renames between two held folders, and forgets what was replaced.
-func (p *nameProcedures) moveName(a renameArgs, source, dest *object) error {
+// renameLocked renames between two held folders, and forgets what was replaced.
+func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error {
 	for _, name := range []string{a.from.name, a.to.name} {
 		if err := checkOld(name); err != nil {
 			return err
 		}
 	}
 	x := a.from.dir.node.export
-	moved, err := x.holdNamed(a.from.dir.node, source, a.from.name)
+	moved, err := x.openNamed(a.from.dir.node, source, a.from.name)
 	if err != nil {
 		return err
 	}
 	defer moved.close()
-	replaced, err := x.holdNamed(a.to.dir.node, dest, a.to.name)
+	replaced, err := x.openNamed(a.to.dir.node, dest, a.to.name)
 	if err != nil && statusOf(err) != statusNoEnt {
 		return err
 	}
@@ -103,11 +103,11 @@ func (p *nameProcedures) moveName(a renameArgs, source, dest *object) error {
 		return err
 	}
 	if replaced.object == nil || replaced.node != moved.node {
-		x.meet(a.to.dir.node, a.to.name, moved.attr)
+		x.addNode(a.to.dir.node, a.to.name, moved.attr)
 		moved.node.file.plain.Store(false) // another name may have another Content
 	}
 	if replaced.object != nil && replaced.node != moved.node {
-		p.gone(x, replaced)
+		p.forgetRemoved(x, replaced)
 	}
 	return nil
 }

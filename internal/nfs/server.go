@@ -25,7 +25,7 @@ const maxRecord = maxTransfer + 4<<10
 // graves and mountd come last: none of the others is taken while one of them is held.
 type Server struct {
 	exports *exportTable
-	files   *files
+	files   *fileCache
 	mountd  *mountd
 
 	rpc   *oncrpc.Server
@@ -44,11 +44,11 @@ func New(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{
 		exports: &exportTable{byID: make(map[uint64]*export)},
-		files:   newFiles(), admit: o.Admit, log: o.Log, verifier: o.Verifier,
+		files:   newFileCache(), admit: o.Admit, log: o.Log, verifier: o.Verifier,
 	}
 	for _, e := range o.Exports {
 		if err := s.exports.add(e, o.Boot); err != nil {
-			return nil, errors.Join(err, s.shut())
+			return nil, errors.Join(err, s.closeAll())
 		}
 	}
 	if len(s.exports.list) == 0 {
@@ -57,7 +57,7 @@ func New(o Options) (*Server, error) {
 	s.mountd = &mountd{exports: s.exports, log: o.Log}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.rpc = oncrpc.NewServer(oncrpc.Options{
-		Programs: []*oncrpc.Program{nfsProcedures(o, s.exports, s.files), s.mountd.program()},
+		Programs: []*oncrpc.Program{nfsProcedures(o, s.exports, s.files), s.mountd.newProgram()},
 		Admit:    o.Admit, MaxRecord: maxRecord, Log: o.Log,
 	})
 	return s, nil
@@ -79,13 +79,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 // export, and closes what it has open of it. A handle of a file that was moved out of the
 // export is stale from then on: call it after that.
 func (s *Server) Forget(export, name string) error {
-	x := s.exports.called(export)
+	x := s.exports.byPath(export)
 	if x == nil {
 		return fault.New(fault.NotFound, "there is no export %s", export)
 	}
 	name = strings.Trim(path.Clean("/"+name), "/")
 	var errs []error
-	for _, n := range x.named(name) {
+	for _, n := range x.nodesNamed(name) {
 		errs = append(errs, s.files.forget(n))
 	}
 	return errors.Join(errs...)
@@ -99,10 +99,10 @@ func (s *Server) Verifier() uint64 { return s.verifier }
 func (s *Server) Close() error {
 	s.cancel()
 	s.serving.Wait()
-	return s.shut()
+	return s.closeAll()
 }
 
-func (s *Server) shut() error {
+func (s *Server) closeAll() error {
 	err := s.files.close()
 	s.exports.close()
 	return err

@@ -28,16 +28,16 @@ type newAttr struct {
 
 func decodeNewAttr(d *xdr.Decoder) newAttr {
 	var a newAttr
-	a.mode, a.uid, a.gid = optional(d), optional(d), optional(d)
+	a.mode, a.uid, a.gid = decodeOptional(d), decodeOptional(d), decodeOptional(d)
 	if d.Bool() {
 		size := d.Uint64()
 		a.size = &size
 	}
-	a.atime, a.mtime = decodeTime(d), decodeTime(d)
+	a.atime, a.mtime = decodeSetTime(d), decodeSetTime(d)
 	return a
 }
 
-func optional(d *xdr.Decoder) *uint32 {
+func decodeOptional(d *xdr.Decoder) *uint32 {
 	if !d.Bool() {
 		return nil
 	}
@@ -45,8 +45,8 @@ func optional(d *xdr.Decoder) *uint32 {
 	return &v
 }
 
-// decodeTime takes set_atime or set_mtime.
-func decodeTime(d *xdr.Decoder) unix.Timespec {
+// decodeSetTime takes set_atime or set_mtime.
+func decodeSetTime(d *xdr.Decoder) unix.Timespec {
 	switch how := d.Uint32(); how {
 	case timeKeep:
 		return unix.Timespec{Nsec: unix.UTIME_OMIT}
@@ -73,34 +73,34 @@ func (a newAttr) setsTimes() bool {
 type setattrArgs struct {
 	target
 	attr  newAttr
-	guard *moment // the file's ctime must be this
+	guard *nfsTime // the file's ctime must be this
 }
 
-func (ad *argDecoder) setattrArgs(d *xdr.Decoder) setattrArgs {
-	a := setattrArgs{target: ad.handle(d), attr: decodeNewAttr(d)}
+func (ad *argDecoder) decodeSetattrArgs(d *xdr.Decoder) setattrArgs {
+	a := setattrArgs{target: ad.decodeTarget(d), attr: decodeNewAttr(d)}
 	if d.Bool() {
-		a.guard = &moment{d.Uint32(), d.Uint32()}
+		a.guard = &nfsTime{d.Uint32(), d.Uint32()}
 	}
 	return a
 }
 
-// setattr answers SETATTR.
-func (p *attrProcedures) setattr(ctx context.Context, by caller, a setattrArgs) result {
+// serveSetattr answers SETATTR.
+func (p *attrProcedures) serveSetattr(ctx context.Context, by caller, a setattrArgs) result {
 	wcc, err := p.setAttributes(ctx, by, a)
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc change, err error) {
+func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc wccData, err error) {
 	if a.err != nil {
 		return wcc, a.err
 	}
 	n := a.node
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	if wcc.before, err = p.files.attributes(n); err != nil {
+	if wcc.before, err = p.files.attrOf(n); err != nil {
 		return wcc, err
 	}
-	defer func() { wcc.after = p.files.view(a.target) }()
+	defer func() { wcc.after = p.files.postOpAttrOf(a.target) }()
 	if err := n.export.mayChange(n.export.pathOf(n)); err != nil {
 		return wcc, err
 	}
@@ -108,11 +108,11 @@ func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattr
 		return wcc, statusNotSync
 	}
 	if a.attr.size != nil {
-		if err := p.resize(ctx, a.target, *a.attr.size); err != nil {
+		if err := p.resizeFile(ctx, a.target, *a.attr.size); err != nil {
 			return wcc, err
 		}
 	}
-	o, err := n.export.hold(n)
+	o, err := n.export.openNode(n)
 	if err != nil {
 		return wcc, err
 	}
@@ -123,11 +123,11 @@ func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattr
 	if a.attr.setsTimes() {
 		n.file.touched.Store(0)
 	}
-	return wcc, a.attr.apply(o)
+	return wcc, a.attr.applyTo(o)
 }
 
-// resize sets a file's size.
-func (p *attrProcedures) resize(ctx context.Context, t target, size uint64) error {
+// resizeFile sets a file's size.
+func (p *attrProcedures) resizeFile(ctx context.Context, t target, size uint64) error {
 	f, err := p.files.openRegular(t)
 	if err != nil {
 		return err
@@ -146,9 +146,9 @@ func (p *attrProcedures) resize(ctx context.Context, t target, size uint64) erro
 	return nil
 }
 
-// apply sets everything but the size. The owner comes before the mode, which it clears
+// applyTo sets everything but the size. The owner comes before the mode, which it clears
 // bits of; the times are last.
-func (a newAttr) apply(o *object) error {
+func (a newAttr) applyTo(o *object) error {
 	if a.uid != nil || a.gid != nil {
 		if err := o.chown(orKeep(a.uid), orKeep(a.gid)); err != nil {
 			return err

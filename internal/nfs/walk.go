@@ -13,26 +13,26 @@ import (
 const walkEvery = time.Second
 
 type walkResult struct {
-	at time.Time // when it ended; zero before the first
+	ended time.Time // when it ended; zero before the first
 }
 
-// walk finds a file by its identity; nil if the export has none.
-func (x *export) walk(id ident) *node {
+// findByWalk finds a file by its identity; nil if the export has none.
+func (x *export) findByWalk(id inodeID) *node {
 	asked := time.Now()
 	x.finding.Lock()
 	defer x.finding.Unlock()
-	fresh := x.walked.at.After(asked) // somebody walked while this call waited
-	if !fresh && time.Since(x.walked.at) >= walkEvery {
+	fresh := x.walked.ended.After(asked) // somebody walked while this call waited
+	if !fresh && time.Since(x.walked.ended) >= walkEvery {
 		x.walkFolder(x.root, x.dir, 0)
-		x.walked.at = time.Now()
+		x.walked.ended = time.Now()
 	}
-	return x.node(id)
+	return x.nodeByID(id)
 }
 
 // walkFolder meets everything below a held folder. What cannot be read is left out: its
 // handles are stale.
 func (x *export) walkFolder(parent *node, folder *object, depth int) {
-	names, err := folder.names()
+	names, err := folder.readNames()
 	if err != nil || depth == maxDepth {
 		return
 	}
@@ -41,8 +41,8 @@ func (x *export) walkFolder(parent *node, folder *object, depth int) {
 		if err != nil {
 			continue
 		}
-		if x.shows(o.attr) && o.attr.id != x.root.id {
-			n := x.meet(parent, e.name, o.attr)
+		if x.isVisible(o.attr) && o.attr.id != x.root.id {
+			n := x.addNode(parent, e.name, o.attr)
 			if o.attr.format == unix.S_IFDIR {
 				x.walkFolder(n, o, depth+1)
 			}

@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // dataProcedures answers what moves the bytes of files: READ, WRITE and COMMIT. It has no lock:
 // calls run at once, and Contents keep the order of those to the same bytes.
 type dataProcedures struct {
-	files    *files
+	files    *fileCache
 	args     *argDecoder
 	memory   *payloadMemory
 	durable  bool   // Options.Durable
@@ -43,11 +43,11 @@ type writeCall struct {
 	err    error
 }
 
-// write decodes WRITE: the file is opened first, because it decides whose memory the
+// decodeWrite decodes WRITE: the file is opened first, because it decides whose memory the
 // payload is read into. Without memory the connection is not read on.
-func (p *dataProcedures) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+func (p *dataProcedures) decodeWrite(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 	d := c.Args
-	w := &writeCall{p: p, target: p.args.handle(d), off: d.Uint64(), count: d.Uint32(), stable: d.Uint32()}
+	w := &writeCall{p: p, target: p.args.decodeTarget(d), off: d.Uint64(), count: d.Uint32(), stable: d.Uint32()}
 	length := d.Length(maxTransfer)
 	if w.stable > fileSync {
 		d.Fail("stable_how %d", w.stable)
@@ -58,24 +58,24 @@ func (p *dataProcedures) write(ctx context.Context, c *oncrpc.Call) (oncrpc.Answ
 	if d.Err() != nil {
 		return nil, d.Err()
 	}
-	if w.err = w.open(c); w.err == nil && length > 0 {
-		w.buf, w.spare, w.err = p.memory.get(ctx, c, w.file, length, w.place())
+	if w.err = w.openFile(c); w.err == nil && length > 0 {
+		w.buf, w.spare, w.err = p.memory.getBuffer(ctx, c, w.file, length, w.payloadPlace())
 	}
 	if w.buf != nil {
 		d.Read(w.buf.Bytes())
 		d.Pad(length)
 		c.Sum = crc32.Checksum(w.buf.Bytes(), castagnoli)
 	}
-	c.Free, c.Quick = w.drop, w.quick
-	return w.answer, nil
+	c.Free, c.Quick = w.releaseAll, w.tryQuick
+	return w.writeAndReply, nil
 }
 
-// quick hands the payload over if the Content takes it at once.
-func (w *writeCall) quick() bool {
-	if w.buf == nil || w.spare || w.file.eager == nil || w.p.durable {
+// tryQuick hands the payload over if the Content takes it at once.
+func (w *writeCall) tryQuick() bool {
+	if w.buf == nil || w.spare || w.file.tryWriter == nil || w.p.durable {
 		return false
 	}
-	taken, err := w.file.eager.TryWrite(w.buf, int64(w.off))
+	taken, err := w.file.tryWriter.TryWrite(w.buf, int64(w.off))
 	if !taken {
 		return false
 	}
@@ -85,17 +85,17 @@ func (w *writeCall) quick() bool {
 	return true
 }
 
-// place is where the payload belongs. Inode numbers tell disks apart well enough: what they
+// payloadPlace is where the payload belongs. Inode numbers tell disks apart well enough: what they
 // mix up would only be slower.
-func (w *writeCall) place() writebehind.Place {
+func (w *writeCall) payloadPlace() writebehind.Place {
 	if !w.file.special {
 		return writebehind.Place{}
 	}
 	return writebehind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
 }
 
-// open refuses what cannot be written before its payload is read.
-func (w *writeCall) open(c *oncrpc.Call) error {
+// openFile refuses what cannot be written before its payload is read.
+func (w *writeCall) openFile(c *oncrpc.Call) error {
 	if w.target.err != nil {
 		return w.target.err
 	}
@@ -108,7 +108,7 @@ func (w *writeCall) open(c *oncrpc.Call) error {
 	if w.off > maxFileSize-uint64(w.count) {
 		return statusFBig
 	}
-	if w.file = w.p.files.take(w.node); w.file != nil {
+	if w.file = w.p.files.acquireOpen(w.node); w.file != nil {
 		return nil
 	}
 	c.Pause() // a Content may take long to open
@@ -117,56 +117,56 @@ func (w *writeCall) open(c *oncrpc.Call) error {
 	return err
 }
 
-// drop gives back what the call has.
-func (w *writeCall) drop() {
+// releaseAll gives back what the call has.
+func (w *writeCall) releaseAll() {
 	if w.buf != nil {
 		w.buf.Release()
 		w.buf = nil
 	}
-	w.close()
+	w.releaseFile()
 }
 
-func (w *writeCall) close() {
+func (w *writeCall) releaseFile() {
 	if w.file != nil {
 		w.p.files.release(w.node, w.file)
 		w.file = nil
 	}
 }
 
-// answer writes and encodes WRITE3res. There are no attributes of before: other writes
+// writeAndReply writes and encodes WRITE3res. There are no attributes of before: other writes
 // are in work at the same time, and a client that was told a wrong state would keep stale
 // pages.
-func (w *writeCall) answer(ctx context.Context, e *xdr.Encoder) error {
-	defer w.drop()
+func (w *writeCall) writeAndReply(ctx context.Context, e *xdr.Encoder) error {
+	defer w.releaseAll()
 	err := w.err
 	if err == nil {
-		err = w.put(ctx)
+		err = w.writePayload(ctx)
 	}
-	var after view
+	var after postOpAttr
 	if w.file != nil {
-		a, statErr := w.file.attributes(w.node)
+		a, statErr := w.file.readAttr(w.node)
 		if statErr == nil {
-			after = view{a, w.node.export.id}
+			after = postOpAttr{a, w.node.export.id}
 		} else if err == nil {
 			err = statErr // it was removed meanwhile: the bytes are nowhere
 		}
 	}
-	wcc := change{after: after}
+	wcc := wccData{after: after}
 	return encodeResult(ctx, e, result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		wcc.encode(e)
 		e.Uint32(w.count)
-		e.Uint32(w.committed())
+		e.Uint32(w.stableHow())
 		e.Uint64(w.p.verifier)
 	}})
 }
 
-// put hands the payload over.
-func (w *writeCall) put(ctx context.Context) error {
+// writePayload hands the payload over.
+func (w *writeCall) writePayload(ctx context.Context) error {
 	if w.buf == nil {
 		return nil
 	}
 	if w.spare {
-		if err := w.exchange(ctx); err != nil {
+		if err := w.moveFromSpare(ctx); err != nil {
 			return err
 		}
 	}
@@ -182,9 +182,9 @@ func (w *writeCall) put(ctx context.Context) error {
 	return nil
 }
 
-// exchange waits for the memory that the payload should have been read into.
-func (w *writeCall) exchange(ctx context.Context) error {
-	own, err := w.p.memory.poolOf(w.file).GetAt(ctx, len(w.buf.Bytes()), w.place())
+// moveFromSpare waits for the memory that the payload should have been read into.
+func (w *writeCall) moveFromSpare(ctx context.Context) error {
+	own, err := w.p.memory.poolOf(w.file).GetAt(ctx, len(w.buf.Bytes()), w.payloadPlace())
 	if err != nil {
 		return err
 	}
@@ -194,30 +194,30 @@ func (w *writeCall) exchange(ctx context.Context) error {
 	return nil
 }
 
-// committed is what the answer says was done. A server that is not Durable says FILE_SYNC
+// stableHow is what the answer says was done. A server that is not Durable says FILE_SYNC
 // whatever was asked; the package comment says why that is honest.
-func (w *writeCall) committed() uint32 {
+func (w *writeCall) stableHow() uint32 {
 	if w.p.durable && w.stable == unstable {
 		return unstable
 	}
 	return fileSync
 }
 
-// commitArgs is COMMIT3args. Offset and count do not matter: all of the file is committed.
-func (ad *argDecoder) commitArgs(d *xdr.Decoder) target {
-	t := ad.handle(d)
+// decodeCommitArgs is COMMIT3args. Offset and count do not matter: all of the file is committed.
+func (ad *argDecoder) decodeCommitArgs(d *xdr.Decoder) target {
+	t := ad.decodeTarget(d)
 	_, _ = d.Uint64(), d.Uint32()
 	return t
 }
 
-// commit answers COMMIT.
-func (p *dataProcedures) commit(ctx context.Context, _ caller, t target) result {
+// serveCommit answers COMMIT.
+func (p *dataProcedures) serveCommit(ctx context.Context, _ caller, t target) result {
 	f, err := p.files.openRegular(t)
 	if err == nil {
 		defer p.files.release(t.node, f)
 		err = f.content.Commit(ctx)
 	}
-	wcc := change{after: p.files.view(t)}
+	wcc := wccData{after: p.files.postOpAttrOf(t)}
 	return result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		wcc.encode(e)
 		e.Uint64(p.verifier)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// tellEvery is the shortest time between two reports of a file that grows.
-	tellEvery = 10 * time.Second
+	// reportEvery is the shortest time between two reports of a file that grows.
+	reportEvery = 10 * time.Second
 
 	// quietAfter is when a file that nobody locks is taken for complete: clients other than
 	// ESXi do not say.
@@ -70,12 +70,12 @@ type Watch struct {
 
 type watchedFile struct {
 	File
-	began   time.Time
-	changed time.Time // when it last was another than before
-	told    time.Time
-	looked  time.Time
-	mtime   time.Time
-	locked  bool
+	began    time.Time
+	changed  time.Time // when it last was another than before
+	reported time.Time
+	checked  time.Time
+	mtime    time.Time
+	locked   bool
 }
 
 // New returns a watch on the folder dir.
@@ -105,11 +105,11 @@ func (w *Watch) Look(now time.Time) (news []File) {
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		f := w.known[name]
-		if f.rests(now) {
+		if f.isResting(now) {
 			continue
 		}
-		f.looked = now
-		if f.look(w.dir, now) {
+		f.checked = now
+		if f.update(w.dir, now) {
 			news = append(news, f.File)
 		}
 		if f.State == Removed {
@@ -136,15 +136,15 @@ func (w *Watch) Total() (files int, bytes int64, open []string) {
 	return files, bytes, open
 }
 
-// rests reports whether a file need not be looked at yet: the longer it was quiet, the more
+// isResting reports whether a file need not be looked at yet: the longer it was quiet, the more
 // seldom.
-func (f *watchedFile) rests(now time.Time) bool {
+func (f *watchedFile) isResting(now time.Time) bool {
 	const share = 16 // of its quiet time
-	return (f.State == "" || f.State == Landed) && now.Sub(f.looked) < min(now.Sub(f.changed)/share, longestRest)
+	return (f.State == "" || f.State == Landed) && now.Sub(f.checked) < min(now.Sub(f.changed)/share, longestRest)
 }
 
-// look reports whether there is something to tell.
-func (f *watchedFile) look(dir string, now time.Time) bool {
+// update reports whether there is something to tell.
+func (f *watchedFile) update(dir string, now time.Time) bool {
 	before := *f
 	heard, there := f.stat(dir)
 	if !there {
@@ -155,13 +155,13 @@ func (f *watchedFile) look(dir string, now time.Time) bool {
 	if moved || f.changed.IsZero() {
 		f.changed = now
 	}
-	switch next := f.next(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > SilentAfter); {
+	switch next := f.nextState(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > SilentAfter); {
 	case f.Size < leastSize:
 		return false
 	case next != f.State:
-		return f.enter(next, now)
-	case next == Landing && now.Sub(f.told) >= tellEvery:
-		return f.tell(now)
+		return f.enterState(next, now)
+	case next == Landing && now.Sub(f.reported) >= reportEvery:
+		return f.markReported(now)
 	}
 	return false
 }
@@ -178,8 +178,8 @@ func (f *watchedFile) stat(dir string) (heard time.Time, there bool) {
 	return heard, true
 }
 
-// next is the state after a look.
-func (f *watchedFile) next(now time.Time, active, unlocked, unheard bool) State {
+// nextState is the state after a look.
+func (f *watchedFile) nextState(now time.Time, active, unlocked, unheard bool) State {
 	switch {
 	case f.locked && unheard:
 		return Silent
@@ -191,16 +191,16 @@ func (f *watchedFile) next(now time.Time, active, unlocked, unheard bool) State 
 	return f.State
 }
 
-func (f *watchedFile) enter(s State, now time.Time) bool {
+func (f *watchedFile) enterState(s State, now time.Time) bool {
 	if s == Landing && f.State != Silent {
 		f.began = now
 	}
 	f.State = s
-	return f.tell(now)
+	return f.markReported(now)
 }
 
-func (f *watchedFile) tell(now time.Time) bool {
-	f.told, f.Elapsed = now, now.Sub(f.began)
+func (f *watchedFile) markReported(now time.Time) bool {
+	f.reported, f.Elapsed = now, now.Sub(f.began)
 	return true
 }
 

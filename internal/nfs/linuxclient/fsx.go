@@ -20,8 +20,8 @@ const (
 	fsxProgress = 300
 )
 
-// fsx writes, reads and sizes a file at random, against a plain []byte.
-func fsx(seed uint64, flags int) error {
+// runFsx writes, reads and sizes a file at random, against a plain []byte.
+func runFsx(seed uint64, flags int) error {
 	f, err := os.OpenFile(fmt.Sprintf("%s/fsx%d", mountPoint, seed), os.O_CREATE|os.O_RDWR|flags, 0o644)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func fsx(seed uint64, flags int) error {
 		if op%fsxProgress == fsxProgress/2 {
 			fmt.Println("progress")
 		}
-		if err := x.step(); err != nil {
+		if err := x.runStep(); err != nil {
 			return fmt.Errorf("operation %d: %w", op, err)
 		}
 	}
@@ -52,7 +52,7 @@ type fsxRun struct {
 	rnd    *rand.Rand
 }
 
-func (x *fsxRun) step() error {
+func (x *fsxRun) runStep() error {
 	off, n := x.rnd.IntN(fsxLargest), 1+x.rnd.IntN(fsxOp)
 	if x.direct {
 		off, n = off&^(fsxPage-1), (n+fsxPage-1)&^(fsxPage-1)

@@ -17,10 +17,10 @@ import (
 const mountPoint = "/mnt"
 
 func main() {
-	if err := prepare(); err != nil {
+	if err := prepareSystem(); err != nil {
 		fail("prepare: %v", err)
 	} else {
-		work()
+		runTests()
 	}
 	fmt.Println("DONE")
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
@@ -28,17 +28,17 @@ func main() {
 
 func fail(format string, args ...any) { fmt.Printf("FAIL "+format+"\n", args...) }
 
-func work() {
+func runTests() {
 	for _, c := range []struct {
 		name string
 		do   func() error
 	}{
-		{"names", names},
-		{"rights", rights},
-		{"silly", removeWhileOpen},
-		{"telldir", telldir},
-		{"fsx", func() error { return fsx(1, 0) }},
-		{"fsx direct", func() error { return fsx(2, syscall.O_DIRECT) }},
+		{"names", testNames},
+		{"rights", testRights},
+		{"silly", testRemoveWhileOpen},
+		{"telldir", testTelldir},
+		{"fsx", func() error { return runFsx(1, 0) }},
+		{"fsx direct", func() error { return runFsx(2, syscall.O_DIRECT) }},
 		{"unmount", func() error { return syscall.Unmount(mountPoint, 0) }},
 	} {
 		fmt.Println("begin", c.name)
@@ -49,9 +49,9 @@ func work() {
 	}
 }
 
-// prepare mounts what a system has, loads the modules of /modules.order, brings the network
+// prepareSystem mounts what a system has, loads the modules of /modules.order, brings the network
 // up and mounts the server of the kernel's command line.
-func prepare() error {
+func prepareSystem() error {
 	for _, m := range [][2]string{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
 		if err := os.MkdirAll(m[1], 0o755); err != nil {
 			return err
@@ -69,7 +69,7 @@ func prepare() error {
 	if err := startNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
-	port, err := argument("nfsport")
+	port, err := kernelArgument("nfsport")
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func startNetwork() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, card)
 }
 
-// argument returns name's value on the kernel's command line.
-func argument(name string) (string, error) {
+// kernelArgument returns name's value on the kernel's command line.
+func kernelArgument(name string) (string, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
 		return "", err

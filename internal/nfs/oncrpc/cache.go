@@ -14,7 +14,7 @@ import (
 // very often should not share it with those that are not.
 type Cache struct {
 	mu      sync.Mutex
-	entries map[cacheKey]*cached
+	entries map[cacheKey]*cacheEntry
 	ring    []cacheKey // in the order they came; the oldest is overwritten
 	oldest  int
 }
@@ -29,10 +29,10 @@ type cacheKey struct {
 
 // remembered is how long a call can be repeated. A client that was started anew may use
 // the same numbers for other calls; the Linux server keeps replies as long.
-const remembered = 2 * time.Minute
+const replyLifetime = 2 * time.Minute
 
 // cached is one call.
-type cached struct {
+type cacheEntry struct {
 	from  *conn
 	at    time.Time
 	done  chan struct{} // closed when reply is there
@@ -42,13 +42,13 @@ type cached struct {
 // isRepeatedOn reports whether the same call on a connection is a repetition. A client
 // sends again what it lost the connection of. The same on another connection while the
 // first is well is another client's on the same host, whose numbers happen to be the same.
-func (e *cached) isRepeatedOn(c *conn) bool {
-	return time.Since(e.at) < remembered && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
+func (e *cacheEntry) isRepeatedOn(c *conn) bool {
+	return time.Since(e.at) < replyLifetime && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
 }
 
 // NewCache returns a Cache of n calls. An entry takes about 400 bytes.
 func NewCache(n int) *Cache {
-	return &Cache{entries: make(map[cacheKey]*cached), ring: make([]cacheKey, 0, n)}
+	return &Cache{entries: make(map[cacheKey]*cacheEntry), ring: make([]cacheKey, 0, n)}
 }
 
 func keyOf(c *Call, head []byte) cacheKey {
@@ -59,7 +59,7 @@ func keyOf(c *Call, head []byte) cacheKey {
 }
 
 // begin returns the call's entry, and whether the caller is the first and has to do it.
-func (c *Cache) begin(key cacheKey, from *conn) (entry *cached, first bool) {
+func (c *Cache) begin(key cacheKey, from *conn) (entry *cacheEntry, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[key]
@@ -67,15 +67,15 @@ func (c *Cache) begin(key cacheKey, from *conn) (entry *cached, first bool) {
 		return e, false
 	}
 	if e == nil {
-		c.remember(key)
+		c.addKey(key)
 	}
-	e = &cached{from: from, at: time.Now(), done: make(chan struct{})}
+	e = &cacheEntry{from: from, at: time.Now(), done: make(chan struct{})}
 	c.entries[key] = e
 	return e, true
 }
 
-// remember makes room for a key. c.mu is held.
-func (c *Cache) remember(key cacheKey) {
+// addKey makes room for a key. c.mu is held.
+func (c *Cache) addKey(key cacheKey) {
 	if len(c.ring) < cap(c.ring) {
 		c.ring = append(c.ring, key)
 		return
@@ -87,7 +87,7 @@ func (c *Cache) remember(key cacheKey) {
 
 // finish keeps the reply of a call that was done. A call without a reply is forgotten:
 // its repetition is done.
-func (c *Cache) finish(key cacheKey, e *cached, reply []byte) {
+func (c *Cache) finish(key cacheKey, e *cacheEntry, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.reply = slices.Clone(reply)
@@ -98,7 +98,7 @@ func (c *Cache) finish(key cacheKey, e *cached, reply []byte) {
 }
 
 // wait returns the reply of a call that somebody else is doing; nil if there is none.
-func (e *cached) wait(ctx context.Context) []byte {
+func (e *cacheEntry) wait(ctx context.Context) []byte {
 	select {
 	case <-e.done:
 		return e.reply

@@ -96,7 +96,7 @@ func (c *Call) Pause() {
 	}
 }
 
-func (c *Call) free() {
+func (c *Call) freeDecoded() {
 	if c.Free != nil {
 		c.Free()
 	}

@@ -27,8 +27,8 @@ type conn struct {
 	slots  chan struct{} // one for each call in work, and each answer that is held back
 	calls  sync.WaitGroup
 
-	held  []byte // answers of quick calls, which the reader holds back
-	heldN int
+	heldReplies []byte // answers of quick calls, which the reader holds back
+	heldCount   int
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -38,7 +38,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		ends:   ends{peer: addrPort(nc.RemoteAddr()), local: addrPort(nc.LocalAddr())},
 		slots:  make(chan struct{}, s.opts.MaxCalls),
 	}
-	c.socket.idle = c.flush
+	c.socket.beforeWait = c.flush
 	c.record.r = bufio.NewReaderSize(c.socket, readBuffer)
 	return c
 }
@@ -58,13 +58,13 @@ func addrPort(a net.Addr) netip.AddrPort {
 // serve answers the connection's calls until it ends, and returns when the last answer is
 // given.
 func (c *conn) serve(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.cut)
+	stop := context.AfterFunc(ctx, c.abort)
 	defer stop()
 	defer c.calls.Wait()
 	defer c.socket.close()
-	defer c.cut()
+	defer c.abort()
 	for {
-		err := c.next(ctx)
+		err := c.startNextCall(ctx)
 		if err != nil {
 			c.flush()
 			c.srv.opts.Log.Debug("connection ended", "host", c.ends.peer.String(), "err", err)
@@ -73,25 +73,25 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// next reads a call and starts its answer.
-func (c *conn) next(ctx context.Context) error {
-	c.socket.inside = false
-	if err := c.record.next(c.srv.opts.MaxRecord); err != nil {
+// startNextCall reads a call and starts its answer.
+func (c *conn) startNextCall(ctx context.Context) error {
+	c.socket.inRecord = false
+	if err := c.record.beginRecord(c.srv.opts.MaxRecord); err != nil {
 		return err
 	}
-	c.socket.inside = true
-	if err := c.takeSlot(ctx); err != nil {
+	c.socket.inRecord = true
+	if err := c.acquireSlot(ctx); err != nil {
 		return err
 	}
-	if err := c.start(ctx); err != nil {
-		c.giveSlots(1)
+	if err := c.startCall(ctx); err != nil {
+		c.releaseSlots(1)
 		return err
 	}
-	c.socket.spoke = true
+	c.socket.hadCall = true
 	return nil
 }
 
-func (c *conn) takeSlot(ctx context.Context) error {
+func (c *conn) acquireSlot(ctx context.Context) error {
 	select {
 	case c.slots <- struct{}{}:
 		return nil
@@ -106,25 +106,25 @@ func (c *conn) takeSlot(ctx context.Context) error {
 	}
 }
 
-func (c *conn) giveSlots(n int) {
+func (c *conn) releaseSlots(n int) {
 	for range n {
 		<-c.slots
 	}
 }
 
-func (c *conn) start(ctx context.Context) error {
-	j, err := c.srv.read(ctx, &c.record, c)
+func (c *conn) startCall(ctx context.Context) error {
+	j, err := c.srv.readJob(ctx, &c.record, c)
 	if err != nil {
 		return err
 	}
-	if err := j.claim(ctx); err != nil {
+	if err := j.reserveReplyMemory(ctx); err != nil {
 		return err
 	}
 	if c.answerNow(ctx, j) {
 		return nil
 	}
 	c.calls.Go(func() {
-		defer c.giveSlots(1)
+		defer c.releaseSlots(1)
 		j.run(ctx, c.send)
 	})
 	return nil
@@ -136,61 +136,61 @@ func (c *conn) answerNow(ctx context.Context, j *job) bool {
 	if j.call.Quick == nil {
 		return false
 	}
-	j.enter()
-	if !j.quick() {
+	j.enterCache()
+	if !j.tryQuick() {
 		return false
 	}
-	j.run(ctx, c.hold)
-	c.heldN++ // its slot, also where there is no reply
-	c.socket.stream()
-	if c.heldN == maxHeld || !c.socket.streams() {
+	j.run(ctx, c.holdReply)
+	c.heldCount++ // its slot, also where there is no reply
+	c.socket.startStreaming()
+	if c.heldCount == maxHeld || !c.socket.isStreaming() {
 		c.flush()
 	}
 	return true
 }
 
-func (c *conn) hold(reply []byte) { c.held = append(c.held, reply...) }
+func (c *conn) holdReply(reply []byte) { c.heldReplies = append(c.heldReplies, reply...) }
 
 // flush sends the answers that are held back. It waits for the client to take them, but not
 // for another reply that is being sent, perhaps to a client that takes that one only after
 // more of its calls were read.
 func (c *conn) flush() {
-	if c.heldN == 0 {
+	if c.heldCount == 0 {
 		return
 	}
-	n := c.heldN
-	c.heldN = 0
+	n := c.heldCount
+	c.heldCount = 0
 	if c.socket.sending.TryLock() {
-		c.put(c.held)
+		c.sendLocked(c.heldReplies)
 		c.socket.sending.Unlock()
-		c.giveSlots(n)
+		c.releaseSlots(n)
 	} else {
-		held := slices.Clone(c.held)
+		held := slices.Clone(c.heldReplies)
 		c.calls.Go(func() {
-			defer c.giveSlots(n)
+			defer c.releaseSlots(n)
 			c.send(held)
 		})
 	}
-	c.held = c.held[:0]
+	c.heldReplies = c.heldReplies[:0]
 }
 
 // send sends replies.
 func (c *conn) send(replies []byte) {
 	c.socket.sending.Lock()
 	defer c.socket.sending.Unlock()
-	c.put(replies)
+	c.sendLocked(replies)
 }
 
-// put sends replies. A client that does not take them loses its connection. It needs the
+// sendLocked sends replies. A client that does not take them loses its connection. It needs the
 // socket's sending.
-func (c *conn) put(replies []byte) {
-	if err := c.socket.put(replies); err != nil {
-		c.cut()
+func (c *conn) sendLocked(replies []byte) {
+	if err := c.socket.writeAll(replies); err != nil {
+		c.abort()
 	}
 }
 
 // isAlive reports whether both sides have the connection open.
 func (c *conn) isAlive() bool { return c.socket != nil && c.socket.isEstablished() }
 
-// cut ends the connection at once: both sides see a reset.
-func (c *conn) cut() { c.socket.cut() }
+// abort ends the connection at once: both sides see a reset.
+func (c *conn) abort() { c.socket.abort() }

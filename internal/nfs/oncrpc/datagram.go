@@ -26,26 +26,26 @@ func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // usually an earlier reply that could not be delivered
-			wait = s.hesitate(ctx, wait, err)
+			wait = s.pauseAfterError(ctx, wait, err)
 			continue
 		}
 		wait = 0
 		c := &conn{ends: ends{peer: addrPort(from), local: addrPort(pc.LocalAddr())}}
 		if addr := c.ends.peer.Addr(); !s.opts.Admit(addr) {
-			s.tell("peer is not admitted", addr)
+			s.logRefusal("peer is not admitted", addr)
 			continue
 		}
-		s.datagram(ctx, buf[:n], c, func(reply []byte) {
+		s.serveDatagram(ctx, buf[:n], c, func(reply []byte) {
 			_, _ = pc.WriteTo(reply[markSize:], from) // lost like any datagram
 		})
 	}
 }
 
-// datagram answers one call. What is not a call is not answered.
-func (s *Server) datagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
+// serveDatagram answers one call. What is not a call is not answered.
+func (s *Server) serveDatagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
 	r := &record{r: bufio.NewReaderSize(bytes.NewReader(p), readBuffer), left: len(p), last: true}
-	j, err := s.read(ctx, r, c)
-	if err != nil || j.claim(ctx) != nil {
+	j, err := s.readJob(ctx, r, c)
+	if err != nil || j.reserveReplyMemory(ctx) != nil {
 		return
 	}
 	j.run(ctx, send)

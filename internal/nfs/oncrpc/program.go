@@ -47,7 +47,7 @@ var ErrNoReply = errors.New("no reply")
 // show that somebody is there.
 var Null = &Procedure{
 	Name:   "NULL",
-	Decode: func(context.Context, *Call) (Answer, error) { return nothing, nil },
+	Decode: func(context.Context, *Call) (Answer, error) { return answerNothing, nil },
 }
 
-func nothing(context.Context, *xdr.Encoder) error { return nil }
+func answerNothing(context.Context, *xdr.Encoder) error { return nil }

@@ -40,32 +40,32 @@ type record struct {
 	headN int
 }
 
-// next waits for the next record. io.EOF means that there is none.
-func (r *record) next(limit int) error {
+// beginRecord waits for the next record. io.EOF means that there is none.
+func (r *record) beginRecord(limit int) error {
 	*r = record{r: r.r, max: limit}
-	return r.fragment()
+	return r.nextFragment()
 }
 
-// fragment reads the header of the next fragment.
-func (r *record) fragment() error {
+// nextFragment reads the header of the next fragment.
+func (r *record) nextFragment() error {
 	var mark [markSize]byte
 	if _, err := io.ReadFull(r.r, mark[:]); err != nil {
 		if r.count > 0 && errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return r.broken(err)
+		return r.setError(err)
 	}
 	v := binary.BigEndian.Uint32(mark[:])
 	r.left, r.last = int(v&^lastFragment), v&lastFragment != 0
 	r.count++
 	if r.left > r.max || r.count > maxFragments {
-		return r.broken(fmt.Errorf("%w: fragment %d has %d bytes, %d are allowed", errRecord, r.count, r.left, r.max))
+		return r.setError(fmt.Errorf("%w: fragment %d has %d bytes, %d are allowed", errRecord, r.count, r.left, r.max))
 	}
 	r.max -= r.left
 	return nil
 }
 
-func (r *record) broken(err error) error {
+func (r *record) setError(err error) error {
 	r.err = err
 	return err
 }
@@ -80,7 +80,7 @@ func (r *record) Read(p []byte) (int, error) {
 		if r.last {
 			return 0, io.EOF
 		}
-		if err := r.fragment(); err != nil {
+		if err := r.nextFragment(); err != nil {
 			return 0, err
 		}
 	}
@@ -91,29 +91,29 @@ func (r *record) Read(p []byte) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return n, r.broken(err)
+		return n, r.setError(err)
 	}
 	return n, nil
 }
 
-// skip reads to the record's end.
-func (r *record) skip() error {
+// skipRest reads to the record's end.
+func (r *record) skipRest() error {
 	for {
 		if r.left > 0 {
 			n, err := r.r.Discard(r.left)
 			r.left -= n
 			if err != nil {
-				return r.broken(err)
+				return r.setError(err)
 			}
 		}
 		if r.last {
 			return nil
 		}
-		if err := r.fragment(); err != nil {
+		if err := r.nextFragment(); err != nil {
 			return err
 		}
 	}
 }
 
-// beginning returns the first bytes of what was read of the record.
-func (r *record) beginning() []byte { return r.head[:r.headN] }
+// firstBytes returns the first bytes of what was read of the record.
+func (r *record) firstBytes() []byte { return r.head[:r.headN] }

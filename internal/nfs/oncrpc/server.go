@@ -17,9 +17,9 @@ import (
 // A Server answers calls. It may serve several listeners, whose connections share its
 // bounds.
 type Server struct {
-	opts   Options
-	memory *semaphore.Weighted // bytes of large replies
-	told   atomic.Int64        // when a refused peer was logged last, Unix seconds
+	opts           Options
+	memory         *semaphore.Weighted // bytes of large replies
+	lastRefusalLog atomic.Int64        // when a refused peer was logged last, Unix seconds
 
 	small, large sync.Pool // of *xdr.Encoder
 
@@ -59,19 +59,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				reset(nc)
+				resetConn(nc)
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // usually no file descriptors: connections that end give some back
-			wait = s.hesitate(ctx, wait, err)
+			wait = s.pauseAfterError(ctx, wait, err)
 			continue
 		}
 		wait = 0
-		if c := s.admit(nc); c != nil {
+		if c := s.admitConn(nc); c != nil {
 			calls.Go(func() {
-				defer s.forget(c)
+				defer s.unregisterConn(c)
 				c.serve(ctx)
 			})
 		}
@@ -84,7 +84,7 @@ const (
 	mostPause  = time.Second
 )
 
-func (s *Server) hesitate(ctx context.Context, wait time.Duration, err error) time.Duration {
+func (s *Server) pauseAfterError(ctx context.Context, wait time.Duration, err error) time.Duration {
 	wait = min(max(2*wait, leastPause), mostPause)
 	s.opts.Log.Warn("wait for calls", "err", err)
 	t := time.NewTimer(wait)
@@ -96,30 +96,30 @@ func (s *Server) hesitate(ctx context.Context, wait time.Duration, err error) ti
 	return wait
 }
 
-// admit returns the connection, or closes it and returns nil.
-func (s *Server) admit(nc net.Conn) *conn {
+// admitConn returns the connection, or closes it and returns nil.
+func (s *Server) admitConn(nc net.Conn) *conn {
 	c := newConn(s, nc)
 	addr := c.ends.peer.Addr()
 	if !s.opts.Admit(addr) {
-		s.tell("peer is not admitted", addr)
-		reset(nc)
+		s.logRefusal("peer is not admitted", addr)
+		resetConn(nc)
 		return nil
 	}
-	old, ok := s.register(c)
+	old, ok := s.registerConn(c)
 	if old != nil {
-		old.cut()
+		old.abort()
 	}
 	if !ok {
-		s.tell("too many connections", addr)
-		reset(nc)
+		s.logRefusal("too many connections", addr)
+		resetConn(nc)
 		return nil
 	}
-	tune(nc, s.opts.Stall)
+	setTimeouts(nc, s.opts.Stall)
 	return c
 }
 
-// register counts a connection, and returns the one whose ends it took over.
-func (s *Server) register(c *conn) (old *conn, ok bool) {
+// registerConn counts a connection, and returns the one whose ends it took over.
+func (s *Server) registerConn(c *conn) (old *conn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old = s.conns[c.ends]
@@ -134,8 +134,8 @@ func (s *Server) register(c *conn) (old *conn, ok bool) {
 	return old, true
 }
 
-// forget ends the count of a connection, unless a newer one has its place.
-func (s *Server) forget(c *conn) {
+// unregisterConn ends the count of a connection, unless a newer one has its place.
+func (s *Server) unregisterConn(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conns[c.ends] != c {
@@ -148,18 +148,18 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// tellEvery keeps whoever knocks without end from filling the log.
-const tellEvery = 10 // seconds
+// logEvery keeps whoever knocks without end from filling the log.
+const logEvery = 10 // seconds
 
-func (s *Server) tell(what string, peer netip.Addr) {
-	now, last := time.Now().Unix(), s.told.Load()
-	if now-last >= tellEvery && s.told.CompareAndSwap(last, now) {
+func (s *Server) logRefusal(what string, peer netip.Addr) {
+	now, last := time.Now().Unix(), s.lastRefusalLog.Load()
+	if now-last >= logEvery && s.lastRefusalLog.CompareAndSwap(last, now) {
 		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", what)
 	}
 }
 
-// program returns the program of that number, nil if there is none.
-func (s *Server) program(number uint32) *Program {
+// findProgram returns the program of that number, nil if there is none.
+func (s *Server) findProgram(number uint32) *Program {
 	for _, p := range s.opts.Programs {
 		if p.Number == number {
 			return p

@@ -20,19 +20,19 @@ type socket struct {
 	hello time.Time // until when something must have been said
 	stall time.Duration
 
-	spoke  bool   // a whole call has come
-	idle   func() // called before a stream waits for bytes
-	inside bool   // a record has begun and not ended
-	timed  bool   // a deadline is set
+	hadCall     bool   // a whole call has come
+	beforeWait  func() // called before a stream waits for bytes
+	inRecord    bool   // a record has begun and not ended
+	hasDeadline bool   // a deadline is set
 
 	// sending is held while a reply is sent: replies do not mix. It is also held while the
 	// way of waiting changes.
 	sending sync.Mutex
 
-	mu   sync.Mutex // of what follows, against cut and isEstablished
-	conn net.Conn   // while it rests
-	fd   int        // while it streams
-	over bool       // it was cut
+	mu      sync.Mutex // of what follows, against cut and isEstablished
+	conn    net.Conn   // while it rests
+	fd      int        // while it streams
+	aborted bool       // it was cut
 }
 
 // noFD is the fd of a socket that does not stream.
@@ -51,30 +51,30 @@ func (s *socket) Read(p []byte) (int, error) {
 	if s.conn == nil {
 		return 0, net.ErrClosed
 	}
-	if err := s.await(); err != nil {
+	if err := s.setReadDeadline(); err != nil {
 		return 0, err
 	}
 	return s.conn.Read(p)
 }
 
-func (s *socket) await() error {
+func (s *socket) setReadDeadline() error {
 	switch {
-	case s.inside:
-		s.timed = true
+	case s.inRecord:
+		s.hasDeadline = true
 		return s.conn.SetReadDeadline(time.Now().Add(s.stall))
-	case !s.spoke:
-		s.timed = true
+	case !s.hadCall:
+		s.hasDeadline = true
 		return s.conn.SetReadDeadline(s.hello)
-	case s.timed:
-		s.timed = false
+	case s.hasDeadline:
+		s.hasDeadline = false
 		return s.conn.SetReadDeadline(time.Time{})
 	}
 	return nil
 }
 
-func (s *socket) put(p []byte) error {
+func (s *socket) writeAll(p []byte) error {
 	if s.fd != noFD {
-		return s.putStream(p)
+		return s.writeStream(p)
 	}
 	if s.conn == nil {
 		return net.ErrClosed
@@ -86,14 +86,14 @@ func (s *socket) put(p []byte) error {
 	return err
 }
 
-// cut ends the connection: both sides see a reset.
-func (s *socket) cut() {
+// abort ends the connection: both sides see a reset.
+func (s *socket) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.aborted = true
 	if s.fd == noFD {
 		if s.conn != nil {
-			reset(s.conn)
+			resetConn(s.conn)
 		}
 		return
 	}

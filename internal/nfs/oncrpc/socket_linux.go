@@ -17,9 +17,9 @@ const (
 	keepCount    = 3
 )
 
-// tune sets what finds dead peers: keepalive where nothing is to be sent, the user timeout
+// setTimeouts sets what finds dead peers: keepalive where nothing is to be sent, the user timeout
 // where something is. Both are advice; a socket without them still works.
-func tune(nc net.Conn, stall time.Duration) {
+func setTimeouts(nc net.Conn, stall time.Duration) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
 		return
@@ -34,8 +34,8 @@ func tune(nc net.Conn, stall time.Duration) {
 	})
 }
 
-// reset closes a connection without lingering.
-func reset(nc net.Conn) {
+// resetConn closes a connection without lingering.
+func resetConn(nc net.Conn) {
 	if tc, ok := nc.(*net.TCPConn); ok {
 		_ = tc.SetLinger(0) // fails where it is closed already
 	}
@@ -65,9 +65,9 @@ func connEstablished(nc net.Conn) (yes bool) {
 	return err == nil && yes
 }
 
-// unpolled returns a second descriptor of a connection, which is going to be closed: there,
+// dupBlocking returns a second descriptor of a connection, which is going to be closed: there,
 // reads and writes block in the system, up to so long.
-func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
+func dupBlocking(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
 		return noFD, false
@@ -94,8 +94,8 @@ func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
 	return fd, true
 }
 
-// polled returns the connection of a descriptor, which it closes.
-func polled(fd int, stall time.Duration) (net.Conn, error) {
+// newPolledConn returns the connection of a descriptor, which it closes.
+func newPolledConn(fd int, stall time.Duration) (net.Conn, error) {
 	err := unix.SetNonblock(fd, true)
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -106,6 +106,6 @@ func polled(fd int, stall time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tune(nc, stall) // package net has set keepalive as it likes
+	setTimeouts(nc, stall) // package net has set keepalive as it likes
 	return nc, nil
 }

@@ -10,7 +10,7 @@ import (
 // A universal address (RFC 5665 section 5.2.3) is the host's address, and the two bytes of
 // the port as decimal numbers after dots: 192.0.2.1.8.1 is port 2049 of 192.0.2.1.
 
-func universal(a netip.Addr, port uint16) string {
+func formatUniversal(a netip.Addr, port uint16) string {
 	const low = 8
 	return fmt.Sprintf("%s.%d.%d", a, port>>low, port&0xff)
 }

@@ -34,17 +34,17 @@ type Map struct {
 // NewMap returns a Map of these services.
 func NewMap(services ...Service) *Map { return &Map{services: services} }
 
-func (m *Map) list() []Service {
+func (m *Map) listServices() []Service {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.services)
 }
 
-// port returns where a version of a program is; where there is another version only,
+// findPort returns where a version of a program is; where there is another version only,
 // that one's port: the program itself says which it has. 0: nowhere.
-func (m *Map) port(program, version uint32, netid string) uint16 {
+func (m *Map) findPort(program, version uint32, netid string) uint16 {
 	var other uint16
-	for _, s := range m.list() {
+	for _, s := range m.listServices() {
 		if s.Program != program || s.Netid != netid {
 			continue
 		}
@@ -56,9 +56,9 @@ func (m *Map) port(program, version uint32, netid string) uint16 {
 	return other
 }
 
-// exact is port for a client that wants this version and no other.
-func (m *Map) exact(program, version uint32, netid string) uint16 {
-	for _, s := range m.list() {
+// findExactPort is port for a client that wants this version and no other.
+func (m *Map) findExactPort(program, version uint32, netid string) uint16 {
+	for _, s := range m.listServices() {
 		if s.Program == program && s.Version == version && s.Netid == netid {
 			return s.Port
 		}
@@ -66,8 +66,8 @@ func (m *Map) exact(program, version uint32, netid string) uint16 {
 	return 0
 }
 
-// set enters a service and reports whether there was none in its place.
-func (m *Map) set(from netip.Addr, s Service) bool {
+// addService enters a service and reports whether there was none in its place.
+func (m *Map) addService(from netip.Addr, s Service) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := slices.ContainsFunc(m.services, func(o Service) bool {
@@ -80,9 +80,9 @@ func (m *Map) set(from netip.Addr, s Service) bool {
 	return true
 }
 
-// unset takes out a version of a program, of all transports where netid is empty, and
+// removeService takes out a version of a program, of all transports where netid is empty, and
 // reports whether there was one.
-func (m *Map) unset(from netip.Addr, program, version uint32, netid string) bool {
+func (m *Map) removeService(from netip.Addr, program, version uint32, netid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := len(m.services)

@@ -34,20 +34,20 @@ const (
 func (m *Map) Program() *oncrpc.Program {
 	pmap := map[uint32]*oncrpc.Procedure{
 		0:         oncrpc.Null,
-		procSet:   define("PMAP_SET", decodeMapping, m.pmapSet),
-		procUnset: define("PMAP_UNSET", decodeMapping, m.pmapUnset),
-		procGet:   define("PMAP_GETPORT", decodeMapping, m.getPort),
-		procDump:  define("PMAP_DUMP", nothing, m.pmapDump),
+		procSet:   defineProcedure("PMAP_SET", decodeMapping, m.serveSet),
+		procUnset: defineProcedure("PMAP_UNSET", decodeMapping, m.serveUnset),
+		procGet:   defineProcedure("PMAP_GETPORT", decodeMapping, m.serveGetPort),
+		procDump:  defineProcedure("PMAP_DUMP", decodeNothing, m.serveDump),
 	}
 	rpcb := map[uint32]*oncrpc.Procedure{
 		0:           oncrpc.Null,
-		procSet:     define("RPCB_SET", decodeRPCB, m.rpcbSet),
-		procUnset:   define("RPCB_UNSET", decodeRPCB, m.rpcbUnset),
-		procGet:     define("RPCB_GETADDR", decodeRPCB, m.getAddr),
-		procDump:    define("RPCB_DUMP", nothing, m.rpcbDump),
-		procGetTime: define("RPCB_GETTIME", nothing, getTime),
+		procSet:     defineProcedure("RPCB_SET", decodeRPCB, m.serveRpcbSet),
+		procUnset:   defineProcedure("RPCB_UNSET", decodeRPCB, m.serveRpcbUnset),
+		procGet:     defineProcedure("RPCB_GETADDR", decodeRPCB, m.serveGetAddr),
+		procDump:    defineProcedure("RPCB_DUMP", decodeNothing, m.serveRpcbDump),
+		procGetTime: defineProcedure("RPCB_GETTIME", decodeNothing, serveGetTime),
 	}
-	getVersAddr := define("RPCB_GETVERSADDR", decodeRPCB, m.getVersAddr)
+	getVersAddr := defineProcedure("RPCB_GETVERSADDR", decodeRPCB, m.serveGetVersAddr)
 	return &oncrpc.Program{Number: Number, Name: "portmap", Low: Low, High: High,
 		Procedure: func(version, n uint32) *oncrpc.Procedure {
 			switch {
@@ -60,7 +60,7 @@ func (m *Map) Program() *oncrpc.Program {
 		}}
 }
 
-func define[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncrpc.Call, args A, e *xdr.Encoder)) *oncrpc.Procedure {
+func defineProcedure[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncrpc.Call, args A, e *xdr.Encoder)) *oncrpc.Procedure {
 	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		args := decode(c.Args)
 		return func(_ context.Context, e *xdr.Encoder) error {
@@ -70,7 +70,7 @@ func define[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncr
 	}}
 }
 
-func nothing(*xdr.Decoder) struct{} { return struct{}{} }
+func decodeNothing(*xdr.Decoder) struct{} { return struct{}{} }
 
 // decodeMapping takes a mapping of version 2. The Netid of an unknown protocol is empty.
 func decodeMapping(d *xdr.Decoder) Service {
@@ -87,22 +87,22 @@ func decodeMapping(d *xdr.Decoder) Service {
 	return s
 }
 
-func (m *Map) pmapSet(c *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Bool(m.set(c.Peer.Addr(), s))
+func (m *Map) serveSet(c *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Bool(m.addService(c.Peer.Addr(), s))
 }
 
-// pmapUnset does not look at protocol and port (RFC 1833 section 3.2).
-func (m *Map) pmapUnset(c *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Bool(m.unset(c.Peer.Addr(), s.Program, s.Version, ""))
+// serveUnset does not look at protocol and port (RFC 1833 section 3.2).
+func (m *Map) serveUnset(c *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Bool(m.removeService(c.Peer.Addr(), s.Program, s.Version, ""))
 }
 
-func (m *Map) getPort(_ *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Uint32(uint32(m.port(s.Program, s.Version, s.Netid)))
+func (m *Map) serveGetPort(_ *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Uint32(uint32(m.findPort(s.Program, s.Version, s.Netid)))
 }
 
-func (m *Map) pmapDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
+func (m *Map) serveDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
 	protocols := map[string]uint32{TCP: protoTCP, UDP: protoUDP}
-	for _, s := range m.list() {
+	for _, s := range m.listServices() {
 		e.Bool(true)
 		e.Uint32(s.Program)
 		e.Uint32(s.Version)
@@ -130,9 +130,9 @@ func (r rpcb) encode(e *xdr.Encoder) {
 	e.String(r.owner)
 }
 
-// transport returns the netid a service is known by: tcp6 is tcp. Where the caller gave
+// baseNetid returns the netid a service is known by: tcp6 is tcp. Where the caller gave
 // none, it is TCP.
-func (r rpcb) transport() string {
+func (r rpcb) baseNetid() string {
 	switch r.netid {
 	case TCP, "tcp6", "":
 		return TCP
@@ -142,25 +142,25 @@ func (r rpcb) transport() string {
 	return r.netid
 }
 
-func (m *Map) rpcbSet(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+func (m *Map) serveRpcbSet(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
 	at, err := parseUniversal(r.addr)
-	e.Bool(err == nil && m.set(c.Peer.Addr(), Service{r.program, r.version, r.transport(), at.Port()}))
+	e.Bool(err == nil && m.addService(c.Peer.Addr(), Service{r.program, r.version, r.baseNetid(), at.Port()}))
 }
 
-func (m *Map) rpcbUnset(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	netid := r.transport()
+func (m *Map) serveRpcbUnset(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	netid := r.baseNetid()
 	if r.netid == "" {
 		netid = "" // all of them
 	}
-	e.Bool(m.unset(c.Peer.Addr(), r.program, r.version, netid))
+	e.Bool(m.removeService(c.Peer.Addr(), r.program, r.version, netid))
 }
 
-func (m *Map) getAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	encodeAddr(e, c, r, m.port(r.program, r.version, r.transport()))
+func (m *Map) serveGetAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	encodeAddr(e, c, r, m.findPort(r.program, r.version, r.baseNetid()))
 }
 
-func (m *Map) getVersAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	encodeAddr(e, c, r, m.exact(r.program, r.version, r.transport()))
+func (m *Map) serveGetVersAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	encodeAddr(e, c, r, m.findExactPort(r.program, r.version, r.baseNetid()))
 }
 
 // encodeAddr appends the address of a port, as the caller reaches this machine; the empty
@@ -170,7 +170,7 @@ func encodeAddr(e *xdr.Encoder, c *oncrpc.Call, r rpcb, port uint16) {
 		e.String("")
 		return
 	}
-	e.String(universal(hostFor(c, r), port))
+	e.String(formatUniversal(hostFor(c, r), port))
 }
 
 // hostFor returns the address that the caller reached, or says it reached: over UDP that
@@ -185,12 +185,12 @@ func hostFor(c *oncrpc.Call, r rpcb) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-func (m *Map) rpcbDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
-	for _, s := range m.list() {
+func (m *Map) serveRpcbDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
+	for _, s := range m.listServices() {
 		e.Bool(true)
-		rpcb{s.Program, s.Version, s.Netid, universal(netip.IPv4Unspecified(), s.Port), owner}.encode(e)
+		rpcb{s.Program, s.Version, s.Netid, formatUniversal(netip.IPv4Unspecified(), s.Port), owner}.encode(e)
 	}
 	e.Bool(false)
 }
 
-func getTime(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) { e.Uint32(uint32(time.Now().Unix())) }
+func serveGetTime(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) { e.Uint32(uint32(time.Now().Unix())) }

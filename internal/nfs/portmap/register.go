@@ -50,15 +50,15 @@ func FindRpcbind(ctx context.Context) (r Rpcbind, ok bool) {
 // somebody else answers is a Conflict.
 func (r Rpcbind) Register(ctx context.Context, services []Service) error {
 	for i, s := range services {
-		if err := r.register(ctx, s); err != nil {
+		if err := r.registerService(ctx, s); err != nil {
 			return errors.Join(err, r.Unregister(context.WithoutCancel(ctx), services[:i]))
 		}
 	}
 	return nil
 }
 
-func (r Rpcbind) register(ctx context.Context, s Service) error {
-	ok, err := r.change(ctx, procSet, s)
+func (r Rpcbind) registerService(ctx context.Context, s Service) error {
+	ok, err := r.setOrUnset(ctx, procSet, s)
 	if err != nil || ok {
 		return err
 	}
@@ -66,10 +66,10 @@ func (r Rpcbind) register(ctx context.Context, s Service) error {
 		return fault.New(fault.Conflict, "rpcbind has RPC program %d at another port already, and somebody answers there", s.Program).
 			WithHint("stop the other NFS server, for instance: systemctl stop nfs-server; see rpcinfo -p")
 	}
-	if _, err := r.change(ctx, procUnset, s); err != nil {
+	if _, err := r.setOrUnset(ctx, procUnset, s); err != nil {
 		return err
 	}
-	if ok, err = r.change(ctx, procSet, s); err == nil && !ok {
+	if ok, err = r.setOrUnset(ctx, procSet, s); err == nil && !ok {
 		err = fault.New(fault.Denied, "rpcbind at %s refuses to register RPC program %d", r.Address, s.Program).
 			WithHint("run decamp as root, or stop rpcbind: systemctl stop rpcbind.socket rpcbind.service")
 	}
@@ -78,7 +78,7 @@ func (r Rpcbind) register(ctx context.Context, s Service) error {
 
 // isServed reports whether somebody listens where rpcbind says the service is.
 func (r Rpcbind) isServed(ctx context.Context, s Service) bool {
-	results, err := r.call(ctx, procGet, rpcb{s.Program, s.Version, s.Netid, "", owner})
+	results, err := r.callProcedure(ctx, procGet, rpcb{s.Program, s.Version, s.Netid, "", owner})
 	if err != nil {
 		return false
 	}
@@ -98,15 +98,15 @@ func (r Rpcbind) isServed(ctx context.Context, s Service) bool {
 func (r Rpcbind) Unregister(ctx context.Context, services []Service) error {
 	var errs []error
 	for _, s := range services {
-		_, err := r.change(ctx, procUnset, s)
+		_, err := r.setOrUnset(ctx, procUnset, s)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// change calls SET or UNSET.
-func (r Rpcbind) change(ctx context.Context, proc uint32, s Service) (bool, error) {
-	results, err := r.call(ctx, proc, rpcb{s.Program, s.Version, s.Netid, universal(netip.IPv4Unspecified(), s.Port), owner})
+// setOrUnset calls SET or UNSET.
+func (r Rpcbind) setOrUnset(ctx context.Context, proc uint32, s Service) (bool, error) {
+	results, err := r.callProcedure(ctx, proc, rpcb{s.Program, s.Version, s.Netid, formatUniversal(netip.IPv4Unspecified(), s.Port), owner})
 	if err != nil {
 		return false, err
 	}
@@ -148,8 +148,8 @@ const (
 	maxReply   = 4 << 10
 )
 
-// call makes one call of version 4 and returns its results.
-func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder, error) {
+// callProcedure makes one call of version 4 and returns its results.
+func (r Rpcbind) callProcedure(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder, error) {
 	c, err := r.dial(ctx)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "reach rpcbind at %s: %w", r.Address, err).
@@ -159,7 +159,7 @@ func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder
 	if err := c.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return nil, err
 	}
-	results, err := exchange(c, proc, args)
+	results, err := exchangeCall(c, proc, args)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "call rpcbind at %s: %w", r.Address, err).
 			WithHint("see whether it runs: systemctl status rpcbind")
@@ -167,7 +167,7 @@ func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder
 	return results, nil
 }
 
-func exchange(c io.ReadWriter, proc uint32, args rpcb) (*xdr.Decoder, error) {
+func exchangeCall(c io.ReadWriter, proc uint32, args rpcb) (*xdr.Decoder, error) {
 	var e xdr.Encoder
 	for _, v := range [...]uint32{0, callXID, 0, rpcVersion, Number, rpcbVersion4, proc, 0, 0, 0, 0} {
 		e.Uint32(v) // the mark, the header, and credential and verifier of AUTH_NONE
