@@ -23,7 +23,7 @@ func (b *Buffer) Bytes() []byte { return b.memory[:b.n] }
 func (b *Buffer) Release() {
 	switch n := b.refs.Add(-1); {
 	case n == 0:
-		b.pool.put(b)
+		b.pool.reclaimBuffer(b)
 	case n < 0:
 		panic("behind: a buffer was released twice")
 	}

@@ -49,91 +49,91 @@ func (c *checkpointer) lockSyncing(ctx context.Context) error {
 
 func (c *checkpointer) unlockSyncing() { <-c.syncing }
 
-// run makes written chunks durable while writing continues: the chunks that it lists were written
+// runCheckpoint makes written chunks durable while writing continues: the chunks that it lists were written
 // before the sync, and are unchanged since.
-func (c *checkpointer) run(ctx context.Context) error {
+func (c *checkpointer) runCheckpoint(ctx context.Context) error {
 	if err := c.lockSyncing(ctx); err != nil {
 		return err
 	}
 	defer c.unlockSyncing()
 	c.mu.Lock()
-	begun := c.hashes.begin()
+	begun := c.hashes.beginListing()
 	c.mu.Unlock()
 	if !begun {
 		return nil
 	}
-	err := c.makeSafe()
+	err := c.makeDurable()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hashes.end()
+	c.hashes.endListing()
 	if err != nil {
 		c.life.fail(err)
 		return err
 	}
 	c.made++
-	c.writers.kick()
+	c.writers.startWriter()
 	return nil
 }
 
-func (c *checkpointer) makeSafe() error {
+func (c *checkpointer) makeDurable() error {
 	if err := c.image.sync(c.image.ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	runs := c.hashes.append()
+	runs := c.hashes.runsToList()
 	c.mu.Unlock()
 	if len(runs) == 0 {
 		return nil
 	}
-	return c.image.list(c.image.ctx, runs)
+	return c.image.listChunks(c.image.ctx, runs)
 }
 
 // runIfDue starts a checkpoint once enough was written. It needs mu.
 func (c *checkpointer) runIfDue() {
-	if c.hashes.bytes < c.bytes && !c.hashes.full() {
+	if c.hashes.bytes < c.bytes && !c.hashes.isFull() {
 		return
 	}
 	c.hashes.bytes = 0
-	c.life.inBackground(func() { _ = c.run(c.image.ctx) }) // its error sticks
+	c.life.inBackground(func() { _ = c.runCheckpoint(c.image.ctx) }) // its error sticks
 }
 
-// arm sets the timer, unless it is set. It needs mu.
-func (c *checkpointer) arm() {
+// startTimer sets the timer, unless it is set. It needs mu.
+func (c *checkpointer) startTimer() {
 	if c.armed {
 		return
 	}
 	c.armed = true
-	c.stop = c.afterFunc(c.every, c.tick)
+	c.stop = c.afterFunc(c.every, c.onTimer)
 }
 
-// tick writes chunks that were not completed in time, and makes written chunks durable. The timer
+// onTimer writes chunks that were not completed in time, and makes written chunks durable. The timer
 // continues while there are any.
-func (c *checkpointer) tick() {
+func (c *checkpointer) onTimer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
-	if c.life.over() {
+	if c.life.isOver() {
 		return
 	}
 	c.table.urgeIdle()
-	c.writers.kick()
-	c.life.inBackground(c.tock)
+	c.writers.startWriter()
+	c.life.inBackground(c.checkpointAndRearm)
 }
 
-func (c *checkpointer) tock() {
-	_ = c.run(c.image.ctx) // its error sticks
+func (c *checkpointer) checkpointAndRearm() {
+	_ = c.runCheckpoint(c.image.ctx) // its error sticks
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life.over() {
+	if c.life.isOver() {
 		return
 	}
-	if !c.table.empty() || c.hashes.dirty {
-		c.arm()
+	if !c.table.isEmpty() || c.hashes.dirty {
+		c.startTimer()
 	}
 }
 
-// disarm stops the timer. It needs mu.
-func (c *checkpointer) disarm() {
+// stopTimer stops the timer. It needs mu.
+func (c *checkpointer) stopTimer() {
 	if c.armed {
 		c.stop()
 	}

@@ -27,17 +27,17 @@ type chunk struct {
 	prev, next *chunk
 }
 
-// idle reports that nothing speaks against forgetting the chunk.
-func (c *chunk) idle() bool { return !c.busy && c.pins == 0 && len(c.held) == 0 }
+// isUnused reports that nothing speaks against forgetting the chunk.
+func (c *chunk) isUnused() bool { return !c.busy && c.pins == 0 && len(c.held) == 0 }
 
-// ripe reports whether held should be written now. n is the chunk's length.
-func (c *chunk) ripe(n int64) bool {
+// isRipe reports whether held should be written now. n is the chunk's length.
+func (c *chunk) isRipe(n int64) bool {
 	return c.urgent || c.covered == n || len(c.held) >= maxPieces
 }
 
-// whole returns the pieces being written if they are the chunk's n bytes and contiguous in memory; nil
+// contiguousBytes returns the pieces being written if they are the chunk's n bytes and contiguous in memory; nil
 // if they must be gathered.
-func (c *chunk) whole(n int64) []byte {
+func (c *chunk) contiguousBytes(n int64) []byte {
 	if len(c.writing) == 0 || c.writing[0].from == nil {
 		return nil
 	}

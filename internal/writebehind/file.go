@@ -118,11 +118,11 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	}
 	f.mu.Lock() // once it has joined, the pool may press it
 	defer f.mu.Unlock()
-	f.account = pool.join(f.writers.press)
+	f.account = pool.openAccount(f.writers.freeMemory)
 	f.life.account, f.writers.account = f.account, f.account
 	f.checkpoints = newCheckpointer(&f.writers, o)
-	f.writers.due = f.checkpoints.runIfDue
-	f.trust()
+	f.writers.checkpointIfDue = f.checkpoints.runIfDue
+	f.trustListedChunks()
 	return f, nil
 }
 
@@ -152,14 +152,14 @@ func (o Options) withDefaults(target disk.Target) Options {
 	return o
 }
 
-// trust takes what the target has for good where the log lists it, or everywhere without
+// trustListedChunks takes what the target has for good where the log lists it, or everywhere without
 // a log. What lies behind the disk's size is zeros. It needs mu.
-func (f *File) trust() {
+func (f *File) trustListedChunks() {
 	if f.o.Fresh {
 		return
 	}
 	for n := int64(0); n*manifest.ChunkSize < f.size; n++ {
-		if f.image.trusts(n) {
+		if f.image.isTrusted(n) {
 			f.table.blank.Clear(f.image.rangeOf(n))
 		}
 	}
@@ -195,60 +195,60 @@ func (f *File) Stats() Stats {
 // read from now on has them. It waits while the file has its share of the pool.
 func (f *File) Write(ctx context.Context, b *Buffer, off int64) error {
 	r := disk.Range{Off: off, Len: int64(b.n)}
-	if err := f.image.check(r); err != nil {
+	if err := f.image.checkRange(r); err != nil {
 		b.Release()
 		return err
 	}
-	admitted, err := f.pool.admit(ctx, f.account, b)
+	admitted, err := f.pool.admitBuffer(ctx, f.account, b)
 	if err != nil {
 		b.Release()
 		return err
 	}
-	return f.accept(b, r, admitted)
+	return f.acceptBuffer(b, r, admitted)
 }
 
 // TryWrite is Write where that takes no waiting. Otherwise it reports false, without an
 // error, and b is still the caller's.
 func (f *File) TryWrite(b *Buffer, off int64) (taken bool, err error) {
 	r := disk.Range{Off: off, Len: int64(b.n)}
-	if f.image.check(r) != nil || !f.pool.tryAdmit(f.account, b) {
+	if f.image.checkRange(r) != nil || !f.pool.tryAdmit(f.account, b) {
 		return false, nil
 	}
-	return true, f.accept(b, r, true)
+	return true, f.acceptBuffer(b, r, true)
 }
 
-// accept holds the bytes of b, which is released in any case.
-func (f *File) accept(b *Buffer, r disk.Range, admitted bool) error {
+// acceptBuffer holds the bytes of b, which is released in any case.
+func (f *File) acceptBuffer(b *Buffer, r disk.Range, admitted bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer b.Release() // the pieces have separate references
-	if err := f.life.writable(); err != nil {
+	if err := f.life.checkWritable(); err != nil {
 		return err
 	}
 	if !admitted {
 		return fault.New(fault.Internal, "write %v: the account is shut and the file is not", r)
 	}
-	f.put(b, r)
+	f.addToChunks(b, r)
 	return nil
 }
 
-// put holds the bytes of b, which are r of the disk. It needs mu.
-func (f *File) put(b *Buffer, r disk.Range) {
+// addToChunks holds the bytes of b, which are r of the disk. It needs mu.
+func (f *File) addToChunks(b *Buffer, r disk.Range) {
 	if r.Empty() {
 		return
 	}
 	f.size = max(f.size, r.End())
 	f.held += r.Len
 	for off := r.Off; off < r.End(); {
-		c := f.table.at(off / manifest.ChunkSize)
+		c := f.table.getOrCreate(off / manifest.ChunkSize)
 		p := piece{Range: r.Intersect(f.image.rangeOf(c.number)), from: b, at: off - r.Off}
 		p.retain()
-		f.table.hold(c, p)
-		f.table.settle(c)
+		f.table.addPiece(c, p)
+		f.table.requeue(c)
 		off = p.End()
 	}
-	f.checkpoints.arm()
-	f.writers.kick()
+	f.checkpoints.startTimer()
+	f.writers.startWriter()
 }
 
 // Close stops writing. Data in memory is lost; written data becomes durable if the target can still
@@ -260,16 +260,16 @@ func (f *File) Close() error {
 		return nil
 	}
 	f.life.closed = true
-	f.life.abandon()
-	f.checkpoints.disarm()
+	f.life.stopWriting()
+	f.checkpoints.stopTimer()
 	f.mu.Unlock()
 	end := time.AfterFunc(lastSync, f.cancel)
 	defer end.Stop()
 	defer f.cancel()
 	f.life.group.Wait()
 	told := f.Err()
-	err := f.checkpoints.run(f.image.ctx)
-	f.pool.part(f.account)
+	err := f.checkpoints.runCheckpoint(f.image.ctx)
+	f.pool.closeAccount(f.account)
 	if told != nil {
 		return nil // the checkpoint was worth a try, no more
 	}

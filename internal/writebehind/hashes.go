@@ -24,19 +24,19 @@ func newPendingHashes() pendingHashes {
 	return pendingHashes{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
 }
 
-func (p *pendingHashes) full() bool { return len(p.pending) >= maxPending }
+func (p *pendingHashes) isFull() bool { return len(p.pending) >= maxPending }
 
-// hold books a chunk that was written.
-func (p *pendingHashes) hold(chunk int64, h manifest.Hash) { p.pending[chunk] = h }
+// add books a chunk that was written.
+func (p *pendingHashes) add(chunk int64, h manifest.Hash) { p.pending[chunk] = h }
 
-// forget books out a chunk that is about to change. It must not be appended already.
-func (p *pendingHashes) forget(chunk int64) {
+// remove books out a chunk that is about to change. It must not be appended already.
+func (p *pendingHashes) remove(chunk int64) {
 	delete(p.pending, chunk)
 	delete(p.listing, chunk)
 }
 
-// lists reports whether the log is just about to list a chunk.
-func (p *pendingHashes) lists(chunk int64) bool {
+// isBeingListed reports whether the log is just about to list a chunk.
+func (p *pendingHashes) isBeingListed(chunk int64) bool {
 	if !p.appending {
 		return false
 	}
@@ -44,8 +44,8 @@ func (p *pendingHashes) lists(chunk int64) bool {
 	return ok
 }
 
-// begin is called before the target is synced. It reports false if there is no need to.
-func (p *pendingHashes) begin() bool {
+// beginListing is called before the target is synced. It reports false if there is no need to.
+func (p *pendingHashes) beginListing() bool {
 	if !p.dirty {
 		return false
 	}
@@ -54,9 +54,9 @@ func (p *pendingHashes) begin() bool {
 	return true
 }
 
-// append is called after a sync of the target. It returns the durable chunks: those that changed since
+// runsToList is called after a sync of the target. It returns the durable chunks: those that changed since
 // begin are not among them.
-func (p *pendingHashes) append() []manifest.Run {
+func (p *pendingHashes) runsToList() []manifest.Run {
 	p.appending = true
 	var runs []manifest.Run
 	for _, n := range slices.Sorted(maps.Keys(p.listing)) {
@@ -69,14 +69,14 @@ func (p *pendingHashes) append() []manifest.Run {
 	return runs
 }
 
-// end is called after the log was written.
-func (p *pendingHashes) end() {
+// endListing is called after the log was written.
+func (p *pendingHashes) endListing() {
 	clear(p.listing)
 	p.appending = false
 }
 
-// cut books out all chunks from the first on.
-func (p *pendingHashes) cut(first int64) {
+// removeFrom books out all chunks from the first on.
+func (p *pendingHashes) removeFrom(first int64) {
 	for n := range p.pending {
 		if n >= first {
 			delete(p.pending, n)

@@ -24,17 +24,17 @@ type image struct {
 // size returns the bytes of the target.
 func (m *image) size() int64 { return m.target.Size() }
 
-// trusts reports whether the target holds a chunk: the log lists it, or there is no log.
-func (m *image) trusts(number int64) bool { return m.log == nil || m.log.Has(number) }
+// isTrusted reports whether the target holds a chunk: the log lists it, or there is no log.
+func (m *image) isTrusted(number int64) bool { return m.log == nil || m.log.Has(number) }
 
-// listed reports whether the log lists a chunk.
-func (m *image) listed(number int64) bool { return m.log != nil && m.log.Has(number) }
+// isListed reports whether the log lists a chunk.
+func (m *image) isListed(number int64) bool { return m.log != nil && m.log.Has(number) }
 
-// hashed reports whether there is a log.
-func (m *image) hashed() bool { return m.log != nil }
+// hasLog reports whether there is a log.
+func (m *image) hasLog() bool { return m.log != nil }
 
-// check refuses ranges outside of the target.
-func (m *image) check(r disk.Range) error {
+// checkRange refuses ranges outside of the target.
+func (m *image) checkRange(r disk.Range) error {
 	if err := disk.CheckRange(m.size(), r); err != nil {
 		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
 	}
@@ -48,10 +48,12 @@ func (m *image) sync(ctx context.Context) error {
 	return nil
 }
 
-// list appends runs to the log, which must not be nil.
-func (m *image) list(ctx context.Context, runs []manifest.Run) error { return m.log.Append(ctx, runs) }
+// listChunks appends runs to the log, which must not be nil.
+func (m *image) listChunks(ctx context.Context, runs []manifest.Run) error {
+	return m.log.Append(ctx, runs)
+}
 
-func (m *image) zero(ctx context.Context, r disk.Range) error {
+func (m *image) zeroRange(ctx context.Context, r disk.Range) error {
 	if err := m.target.Zero(ctx, r); err != nil {
 		return fmt.Errorf("zero %v: %w", r, err)
 	}
@@ -91,9 +93,9 @@ func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// fill fills b with a part of a view.
-func (m *image) fill(ctx context.Context, b []byte, p part) error {
-	err := p.pieces.gaps(p.Range, func(g disk.Range) error {
+// fillPart fills b with a part of a view.
+func (m *image) fillPart(ctx context.Context, b []byte, p part) error {
+	err := p.pieces.eachGap(p.Range, func(g disk.Range) error {
 		to := b[g.Off-p.Off : g.End()-p.Off]
 		if p.blank {
 			clear(to)
@@ -130,8 +132,8 @@ func (m *image) listZeros(ctx context.Context, blank iter.Seq[disk.Range]) error
 	return m.log.Append(ctx, runs)
 }
 
-// unlist drops the chunks of r from the log if it lists any.
-func (m *image) unlist(r disk.Range) error {
+// unlistChunks drops the chunks of r from the log if it lists any.
+func (m *image) unlistChunks(r disk.Range) error {
 	if m.log == nil || r.Empty() || m.log.Missing() == m.log.Chunks() {
 		return nil
 	}

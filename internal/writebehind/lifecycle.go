@@ -21,8 +21,8 @@ type lifecycle struct {
 	err    error // the first one of the target or the log
 }
 
-// over reports whether nothing is written any more.
-func (l *lifecycle) over() bool {
+// isOver reports whether nothing is written any more.
+func (l *lifecycle) isOver() bool {
 	select {
 	case <-l.failed:
 		return true
@@ -31,8 +31,8 @@ func (l *lifecycle) over() bool {
 	}
 }
 
-// readable returns why nothing can be read, if so. It needs mu.
-func (l *lifecycle) readable() error {
+// checkReadable returns why nothing can be read, if so. It needs mu.
+func (l *lifecycle) checkReadable() error {
 	switch {
 	case l.err != nil:
 		return l.err
@@ -42,9 +42,9 @@ func (l *lifecycle) readable() error {
 	return nil
 }
 
-// writable returns why nothing can be written, if so. It needs mu.
-func (l *lifecycle) writable() error {
-	if err := l.readable(); err != nil {
+// checkWritable returns why nothing can be written, if so. It needs mu.
+func (l *lifecycle) checkWritable() error {
+	if err := l.checkReadable(); err != nil {
 		return err
 	}
 	if l.sealed {
@@ -58,17 +58,17 @@ func (l *lifecycle) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
-	l.abandon()
+	l.stopWriting()
 }
 
-// abandon drops the data in memory, and wakes all waiters. mu must be held.
-func (l *lifecycle) abandon() {
-	if l.over() {
+// stopWriting drops the data in memory, and wakes all waiters. mu must be held.
+func (l *lifecycle) stopWriting() {
+	if l.isOver() {
 		return
 	}
 	close(l.failed)
 	l.table.dropAll()
-	l.pool.shut(l.account)
+	l.pool.shutAccount(l.account)
 }
 
 // inBackground runs do in a goroutine that Close waits for. It needs mu.

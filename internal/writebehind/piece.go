@@ -25,8 +25,8 @@ func (p piece) bytes() []byte {
 // blockOff returns where the piece begins in the block of its buffer, which it must have.
 func (p piece) blockOff() int64 { return p.from.start + p.at }
 
-// part returns the part of p within r, without another reference.
-func (p piece) part(r disk.Range) piece {
+// clipTo returns the part of p within r, without another reference.
+func (p piece) clipTo(r disk.Range) piece {
 	r = p.Intersect(r)
 	return piece{Range: r, from: p.from, at: p.at + r.Off - p.Off}
 }
@@ -68,11 +68,11 @@ func (ps *pieces) addOver(p piece) (hidden int64) {
 		hidden += old[end].Intersect(p.Range).Len
 	}
 	if first < end {
-		now = old[first].keep(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
+		now = old[first].appendPart(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
 	}
 	now = append(now, p)
 	if first < end {
-		now = old[end-1].keep(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
+		now = old[end-1].appendPart(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
 	}
 	for _, o := range old[first:end] {
 		o.release()
@@ -81,12 +81,12 @@ func (ps *pieces) addOver(p piece) (hidden int64) {
 	return hidden
 }
 
-// keep appends the part r of p, if it is not empty, with another reference.
-func (p piece) keep(to []piece, r disk.Range) []piece {
+// appendPart appends the part r of p, if it is not empty, with another reference.
+func (p piece) appendPart(to []piece, r disk.Range) []piece {
 	if r.Empty() {
 		return to
 	}
-	kept := p.part(r)
+	kept := p.clipTo(r)
 	kept.retain()
 	return append(to, kept)
 }
@@ -113,8 +113,8 @@ func (ps pieces) copyTo(b []byte, off int64) {
 	}
 }
 
-// gaps calls do for every part of r that no piece covers, in order, until that fails.
-func (ps pieces) gaps(r disk.Range, do func(disk.Range) error) error {
+// eachGap calls do for every part of r that no piece covers, in order, until that fails.
+func (ps pieces) eachGap(r disk.Range, do func(disk.Range) error) error {
 	at := r.Off
 	for _, p := range ps {
 		if p.Off > at {

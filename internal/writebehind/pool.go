@@ -40,9 +40,9 @@ type Pool struct {
 	tickets  []*ticket // idle ones
 	windows  [][]byte  // idle ones
 	unmade   int       // windows not allocated yet
-	small    line      // queue for buffers up to smallSlot
-	large    line      // queue for larger buffers
-	wide     line      // queue for windows
+	small    waitQueue // queue for buffers up to smallSlot
+	large    waitQueue // queue for larger buffers
+	wide     waitQueue // queue for windows
 	accounts []*account
 	turn     int // the account that admit begins with
 }
@@ -78,8 +78,8 @@ type Place struct {
 	Off  int64
 }
 
-func (l Place) home() (home, int) {
-	return home{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
+func (l Place) toDiskMiB() (diskMiB, int) {
+	return diskMiB{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
 }
 
 // Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up, which slows
@@ -94,7 +94,7 @@ func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 	}
 	b, t := p.lendOrQueue(classOf(n), at)
 	if t != nil {
-		p.press()
+		p.relievePressure()
 		var err error
 		if b, err = p.waitForBuffer(ctx, t); err != nil {
 			return nil, err
@@ -108,19 +108,19 @@ func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lineFor(class)
-	if l.empty() {
-		if b := p.lend(class, at); b != nil {
+	l := p.queueFor(class)
+	if l.isEmpty() {
+		if b := p.lendBuffer(class, at); b != nil {
 			return b, nil
 		}
 	}
-	t := p.ticket()
+	t := p.idleTicket()
 	t.class, t.place = class, at
-	l.join(t)
+	l.push(t)
 	return nil, t
 }
 
-func (p *Pool) lineFor(class int) *line {
+func (p *Pool) queueFor(class int) *waitQueue {
 	if slotLen(class) <= smallSlot {
 		return &p.small
 	}
@@ -130,24 +130,24 @@ func (p *Pool) lineFor(class int) *line {
 func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 	select {
 	case <-t.ready:
-		return p.redeem(t).buffer, nil
+		return p.redeemTicket(t).buffer, nil
 	case <-ctx.Done():
 	}
-	if p.abandon(p.lineFor(t.class), t) {
+	if p.abandonTicket(p.queueFor(t.class), t) {
 		return nil, ctx.Err()
 	}
 	<-t.ready
-	p.redeem(t).buffer.Release()
+	p.redeemTicket(t).buffer.Release()
 	return nil, ctx.Err()
 }
 
-// lend returns a buffer of a class, nil if there is none. mu must be held.
-func (p *Pool) lend(class int, at Place) *Buffer {
+// lendBuffer returns a buffer of a class, nil if there is none. mu must be held.
+func (p *Pool) lendBuffer(class int, at Place) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
 		reserve = 0
 	}
-	h, off := at.home()
+	h, off := at.toDiskMiB()
 	block, slot := p.blocks.lendAt(class, reserve, h, off)
 	if block == nil {
 		return nil
@@ -170,12 +170,12 @@ func (p *Pool) idleBuffer() *Buffer {
 	return &Buffer{pool: p}
 }
 
-// put takes a buffer without references back, and serves waiters.
-func (p *Pool) put(b *Buffer) {
+// reclaimBuffer takes a buffer without references back, and serves waiters.
+func (p *Pool) reclaimBuffer(b *Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(len(b.memory))
-	p.blocks.give(b.block, b.slot)
+	p.blocks.giveSlot(b.block, b.slot)
 	p.free += n
 	p.lent -= n
 	if b.account != nil {
@@ -183,20 +183,20 @@ func (p *Pool) put(b *Buffer) {
 	}
 	b.memory, b.block, b.account = nil, nil, nil
 	p.buffers = append(p.buffers, b)
-	p.serve()
+	p.serveWaiters()
 }
 
-// serve answers the waiters that can be answered now. It checks only the first in each queue for
+// serveWaiters answers the waiters that can be answered now. It checks only the first in each queue for
 // buffers: otherwise a large one would wait for ever behind small ones. mu must be held.
-func (p *Pool) serve() {
-	for _, l := range [...]*line{&p.small, &p.large} {
-		if l.empty() {
+func (p *Pool) serveWaiters() {
+	for _, l := range [...]*waitQueue{&p.small, &p.large} {
+		if l.isEmpty() {
 			continue
 		}
 		refused := false
-		l.answer(func(t *ticket) bool {
+		l.answerReady(func(t *ticket) bool {
 			if !refused {
-				t.buffer = p.lend(t.class, t.place)
+				t.buffer = p.lendBuffer(t.class, t.place)
 				refused = t.buffer == nil
 			}
 			return !refused
@@ -205,8 +205,8 @@ func (p *Pool) serve() {
 	p.admitWaiting()
 }
 
-// ticket returns an idle ticket. It needs mu.
-func (p *Pool) ticket() *ticket {
+// idleTicket returns an idle ticket. It needs mu.
+func (p *Pool) idleTicket() *ticket {
 	if n := len(p.tickets); n > 0 {
 		t := p.tickets[n-1]
 		p.tickets = p.tickets[:n-1]
@@ -215,8 +215,8 @@ func (p *Pool) ticket() *ticket {
 	return &ticket{ready: make(chan struct{}, 1)}
 }
 
-// redeem recycles an answered ticket and returns its content.
-func (p *Pool) redeem(t *ticket) ticket {
+// redeemTicket recycles an answered ticket and returns its content.
+func (p *Pool) redeemTicket(t *ticket) ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer := *t
@@ -225,26 +225,26 @@ func (p *Pool) redeem(t *ticket) ticket {
 	return answer
 }
 
-// abandon takes a ticket off its line and reports whether it was not answered yet. Those
+// abandonTicket takes a ticket off its line and reports whether it was not answered yet. Those
 // behind it may be easier to serve.
-func (p *Pool) abandon(l *line, t *ticket) bool {
+func (p *Pool) abandonTicket(l *waitQueue, t *ticket) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := l.leave(t)
-	p.serve()
+	left := l.remove(t)
+	p.serveWaiters()
 	return left
 }
 
-// starved reports whether a caller waits for a buffer.
-func (p *Pool) starved() bool { return p.small.long() || p.large.long() }
+// isStarved reports whether a caller waits for a buffer.
+func (p *Pool) isStarved() bool { return p.small.hasWaiters() || p.large.hasWaiters() }
 
-// press makes all files write incomplete chunks to free memory.
-func (p *Pool) press() {
+// relievePressure makes all files write incomplete chunks to free memory.
+func (p *Pool) relievePressure() {
 	p.mu.Lock()
 	accounts := p.accounts // join and part make a new slice
 	p.mu.Unlock()
 	for _, a := range accounts {
-		a.press()
+		a.freeMemory()
 	}
 }
 
@@ -256,18 +256,18 @@ func (p *Pool) takeWindow(a *account) []byte {
 		p.mu.Unlock()
 		return nil
 	}
-	if p.wide.empty() {
+	if p.wide.isEmpty() {
 		if w := p.lendWindow(a); w != nil {
 			p.mu.Unlock()
 			return w
 		}
 	}
-	t := p.ticket()
+	t := p.idleTicket()
 	t.account = a
-	p.wide.join(t)
+	p.wide.push(t)
 	p.mu.Unlock()
 	<-t.ready
-	return p.redeem(t).window
+	return p.redeemTicket(t).window
 }
 
 // lendWindow lends an idle window unless the file has more than its share: as many as are
@@ -292,7 +292,7 @@ func (p *Pool) giveWindow(a *account, w []byte) {
 	defer p.mu.Unlock()
 	a.windows--
 	p.windows = append(p.windows, w)
-	p.wide.answer(func(t *ticket) bool {
+	p.wide.answerReady(func(t *ticket) bool {
 		t.window = p.lendWindow(t.account)
 		return t.window != nil
 	})

@@ -15,13 +15,13 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fault.New(fault.Invalid, "read at %d", off).WithHint("read within the disk")
 	}
-	v, err := f.look(ctx, disk.Range{Off: off, Len: int64(len(p))})
+	v, err := f.waitForView(ctx, disk.Range{Off: off, Len: int64(len(p))})
 	if err != nil {
 		return 0, err
 	}
-	defer f.release(v)
+	defer f.releaseView(v)
 	for _, at := range v {
-		if err := f.image.fill(ctx, p[at.Off-off:at.End()-off], at); err != nil {
+		if err := f.image.fillPart(ctx, p[at.Off-off:at.End()-off], at); err != nil {
 			return 0, err
 		}
 	}
@@ -49,17 +49,17 @@ func (v view) len() (n int) {
 	return n
 }
 
-// look takes a view of r. It waits for writers that wait for readers.
-func (f *File) look(ctx context.Context, r disk.Range) (view, error) {
+// waitForView takes a view of r. It waits for writers that wait for readers.
+func (f *File) waitForView(ctx context.Context, r disk.Range) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for {
-		if err := f.life.readable(); err != nil {
+		if err := f.life.checkReadable(); err != nil {
 			return nil, err
 		}
 		r := r.Intersect(disk.Range{Len: f.size})
 		if !f.table.isWanted(r) {
-			return f.table.view(r), nil
+			return f.table.takeView(r), nil
 		}
 		if err := f.waitTaken(ctx); err != nil {
 			return nil, err
@@ -79,8 +79,8 @@ func (f *File) waitTaken(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// show returns the newest pieces in r, with separate references.
-func (c *chunk) show(r disk.Range) pieces {
+// newestPieces returns the newest pieces in r, with separate references.
+func (c *chunk) newestPieces(r disk.Range) pieces {
 	var out pieces
 	layers := [...]pieces{c.writing, c.held}
 	for i, layer := range layers {
@@ -88,7 +88,7 @@ func (c *chunk) show(r disk.Range) pieces {
 			continue
 		}
 		for _, p := range layer {
-			if p = p.part(r); !p.Empty() {
+			if p = p.clipTo(r); !p.Empty() {
 				p.retain()
 				out.add(p)
 			}
@@ -97,8 +97,8 @@ func (c *chunk) show(r disk.Range) pieces {
 	return out
 }
 
-// gaps reports whether pieces leave something of the part open.
-func (p part) gaps() bool {
+// hasGaps reports whether pieces leave something of the part open.
+func (p part) hasGaps() bool {
 	var covered int64
 	for _, piece := range p.pieces {
 		covered += piece.Len
@@ -106,10 +106,10 @@ func (p part) gaps() bool {
 	return covered < p.Len
 }
 
-// release gives a view back.
-func (f *File) release(v view) {
+// releaseView gives a view back.
+func (f *File) releaseView(v view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.table.unpin(v)
-	f.writers.kick()
+	f.table.releaseView(v)
+	f.writers.startWriter()
 }

@@ -33,9 +33,9 @@ const (
 type run struct {
 	disk.Range
 	chunks  []*chunk
-	written []written // results for the chunks
-	memory  []byte    // the bytes of Range
-	actions []action  // actions for the grains
+	written []chunkResult // results for the chunks
+	memory  []byte        // the bytes of Range
+	actions []action      // actions for the grains
 
 	gathered bool // memory is a window; else it is where the only chunk lies
 
@@ -43,19 +43,19 @@ type run struct {
 }
 
 // written is what a writer finds out about one chunk.
-type written struct {
+type chunkResult struct {
 	blank bool // it read as zeros when the writer took it
 	safe  bool // the log lists it
 	same  bool // the log has the same hash, so that it is not written
 	hash  manifest.Hash
 }
 
-// write brings a run to the target. What the log lists is taken off it, durably, before
+// writeRun brings a run to the target. What the log lists is taken off it, durably, before
 // its bytes change.
-func (m *image) write(r *run) error {
+func (m *image) writeRun(r *run) error {
 	began := time.Now()
 	r.actions, r.writing = r.actions[:0], 0
-	err := m.ready(r)
+	err := m.planRun(r)
 	r.hashing = time.Since(began)
 	if err != nil {
 		return err
@@ -64,28 +64,28 @@ func (m *image) write(r *run) error {
 	if err := m.unlistRun(r); err != nil {
 		return err
 	}
-	return m.apply(r)
+	return m.applyActions(r)
 }
 
-// ready determines the writes of a run.
-func (m *image) ready(r *run) error {
+// planRun determines the writes of a run.
+func (m *image) planRun(r *run) error {
 	for i := range r.chunks {
-		if err := m.gather(r, i); err != nil {
+		if err := m.gatherChunk(r, i); err != nil {
 			return err
 		}
-		m.inspect(r, i)
+		m.planChunk(r, i)
 	}
 	return nil
 }
 
-// gather copies the pieces of a chunk together, and fills its gaps.
-func (m *image) gather(r *run, i int) error {
+// gatherChunk copies the pieces of a chunk together, and fills its gaps.
+func (m *image) gatherChunk(r *run, i int) error {
 	c, within := r.chunks[i], m.rangeOf(r.chunks[i].number)
 	if !r.gathered {
 		return nil
 	}
 	to := r.chunkMemory(within)
-	err := c.writing.gaps(within, func(g disk.Range) error {
+	err := c.writing.eachGap(within, func(g disk.Range) error {
 		p := to[g.Off-within.Off : g.End()-within.Off]
 		if r.written[i].blank {
 			clear(p)
@@ -104,9 +104,9 @@ func (r *run) chunkMemory(within disk.Range) []byte {
 	return r.memory[within.Off-r.Off : within.End()-r.Off]
 }
 
-// inspect decides what to do with each grain of a chunk, and hashes it, while it is in the
+// planChunk decides what to do with each grain of a chunk, and hashes it, while it is in the
 // processor's cache. Zeros are zeroed, what the target has is left alone.
-func (m *image) inspect(r *run, i int) {
+func (m *image) planChunk(r *run, i int) {
 	within := m.rangeOf(r.chunks[i].number)
 	memory := r.chunkMemory(within)
 	first := len(r.actions)
@@ -122,10 +122,10 @@ func (m *image) inspect(r *run, i int) {
 	w := &r.written[i]
 	if m.log != nil {
 		w.hash = hashOf(memory, actions)
-		w.same = w.safe && m.lists(r.chunks[i].number, w.hash)
+		w.same = w.safe && m.logHasHash(r.chunks[i].number, w.hash)
 	}
 	if w.same || !w.blank {
-		keep(actions, within, r.chunks[i].writing, w.same)
+		leaveUntouched(actions, within, r.chunks[i].writing, w.same)
 	}
 }
 
@@ -137,15 +137,15 @@ func hashOf(memory []byte, actions []action) manifest.Hash {
 	return manifest.HashOf(memory)
 }
 
-// lists reports whether the log has a chunk with that hash. If that cannot be read, the
+// logHasHash reports whether the log has a chunk with that hash. If that cannot be read, the
 // chunk is written again, which is never wrong.
-func (m *image) lists(number int64, h manifest.Hash) bool {
+func (m *image) logHasHash(number int64, h manifest.Hash) bool {
 	had, ok, err := m.log.Hash(number)
 	return err == nil && ok && had == h
 }
 
-// keep leaves alone the grains that no piece touches.
-func keep(actions []action, within disk.Range, touched pieces, all bool) {
+// leaveUntouched leaves alone the grains that no piece touches.
+func leaveUntouched(actions []action, within disk.Range, touched pieces, all bool) {
 	var changed [chunkGrains]bool
 	if !all {
 		for _, p := range touched {
@@ -179,8 +179,8 @@ func (m *image) unlistRun(r *run) error {
 	return nil
 }
 
-// apply gives the target the run, neighbouring grains at once.
-func (m *image) apply(r *run) error {
+// applyActions gives the target the run, neighbouring grains at once.
+func (m *image) applyActions(r *run) error {
 	for g := 0; g < len(r.actions); {
 		end := g + 1
 		for end < len(r.actions) && r.actions[end] == r.actions[g] {
@@ -188,7 +188,7 @@ func (m *image) apply(r *run) error {
 		}
 		off := int64(g) * grain
 		part := disk.Range{Off: r.Off + off, Len: min(int64(end)*grain, r.Len) - off}
-		if err := m.act(r.actions[g], part, r.memory[off:off+part.Len]); err != nil {
+		if err := m.applyAction(r.actions[g], part, r.memory[off:off+part.Len]); err != nil {
 			return err
 		}
 		g = end
@@ -196,7 +196,7 @@ func (m *image) apply(r *run) error {
 	return nil
 }
 
-func (m *image) act(a action, r disk.Range, p []byte) error {
+func (m *image) applyAction(a action, r disk.Range, p []byte) error {
 	switch a {
 	case write:
 		if err := m.target.WriteAt(m.ctx, p, r.Off); err != nil {

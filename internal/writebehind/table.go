@@ -27,8 +27,8 @@ type chunkTable struct {
 	ticks    uint64 // goes up with every urgeIdle
 }
 
-// at returns a chunk, which begins to exist if need be. It needs mu.
-func (t *chunkTable) at(number int64) *chunk {
+// getOrCreate returns a chunk, which begins to exist if need be. It needs mu.
+func (t *chunkTable) getOrCreate(number int64) *chunk {
 	if c := t.chunks[number]; c != nil {
 		return c
 	}
@@ -41,16 +41,16 @@ func (t *chunkTable) at(number int64) *chunk {
 	return c
 }
 
-// empty reports whether nothing is held, written or read. It needs mu.
-func (t *chunkTable) empty() bool { return len(t.chunks) == 0 }
+// isEmpty reports whether nothing is held, written or read. It needs mu.
+func (t *chunkTable) isEmpty() bool { return len(t.chunks) == 0 }
 
-// settle puts a chunk where it belongs now: among those to be written, among those that
+// requeue puts a chunk where it belongs now: among those to be written, among those that
 // wait for more, or nowhere. It needs mu.
-func (t *chunkTable) settle(c *chunk) {
+func (t *chunkTable) requeue(c *chunk) {
 	var to *queue
 	switch {
 	case c.busy || len(c.held) == 0:
-	case c.ripe(t.image.rangeOf(c.number).Len):
+	case c.isRipe(t.image.rangeOf(c.number).Len):
 		to, c.urgent = &t.ripe, true // there it stays, whatever is added
 	default:
 		to = &t.partial
@@ -61,19 +61,19 @@ func (t *chunkTable) settle(c *chunk) {
 			to.push(c)
 		}
 	}
-	if c.idle() {
-		t.forget(c)
+	if c.isUnused() {
+		t.deleteChunk(c)
 	}
 }
 
-func (t *chunkTable) forget(c *chunk) {
+func (t *chunkTable) deleteChunk(c *chunk) {
 	delete(t.chunks, c.number)
 	*c = chunk{held: c.held[:0], writing: c.writing[:0]}
 	t.spare = append(t.spare, c)
 }
 
-// hold adds a piece to its chunk and takes its reference over. It needs mu.
-func (t *chunkTable) hold(c *chunk, p piece) {
+// addPiece adds a piece to its chunk and takes its reference over. It needs mu.
+func (t *chunkTable) addPiece(c *chunk, p piece) {
 	if len(c.held) == 0 {
 		c.began = t.epoch
 		t.batches++
@@ -82,22 +82,22 @@ func (t *chunkTable) hold(c *chunk, p piece) {
 	c.touched = t.ticks
 }
 
-// drop discards the data of a chunk. mu must be held.
-func (t *chunkTable) drop(c *chunk) {
+// dropData discards the data of a chunk. mu must be held.
+func (t *chunkTable) dropData(c *chunk) {
 	if len(c.held) == 0 {
 		return
 	}
 	c.held.release()
 	c.covered, c.urgent = 0, false
-	t.unwant(c)
-	t.ended(c.began)
+	t.clearWanted(c)
+	t.endBatch(c.began)
 }
 
 // dropAll forgets all that is held. It needs mu.
 func (t *chunkTable) dropAll() {
 	for _, c := range t.chunks {
-		t.drop(c)
-		t.settle(c)
+		t.dropData(c)
+		t.requeue(c)
 	}
 	t.taken.Broadcast()
 }
@@ -108,9 +108,9 @@ func (t *chunkTable) dropFrom(first int64) {
 		if c.number < first {
 			continue
 		}
-		t.drop(c)
+		t.dropData(c)
 		c.void = c.busy
-		t.settle(c)
+		t.requeue(c)
 	}
 }
 
@@ -120,15 +120,15 @@ func (t *chunkTable) urgeIdle() {
 		next := c.next
 		if c.touched < t.ticks {
 			c.urgent = true
-			t.settle(c)
+			t.requeue(c)
 		}
 		c = next
 	}
 	t.ticks++
 }
 
-// unwant lets readers in again. It needs mu.
-func (t *chunkTable) unwant(c *chunk) {
+// clearWanted lets readers in again. It needs mu.
+func (t *chunkTable) clearWanted(c *chunk) {
 	if c.wanted {
 		c.wanted = false
 		t.taken.Broadcast()
@@ -147,17 +147,17 @@ func (t *chunkTable) isWanted(r disk.Range) bool {
 	return false
 }
 
-// view returns what r is now, and pins the chunks that the target must be read for.
-func (t *chunkTable) view(r disk.Range) view {
+// takeView returns what r is now, and pins the chunks that the target must be read for.
+func (t *chunkTable) takeView(r disk.Range) view {
 	var v view
 	for off := r.Off; off < r.End(); {
 		number := off / manifest.ChunkSize
 		p := part{Range: r.Intersect(t.image.rangeOf(number)), blank: t.blank.Has(off)}
 		if c := t.chunks[number]; c != nil {
-			p.pieces = c.show(p.Range)
+			p.pieces = c.newestPieces(p.Range)
 		}
-		if !p.blank && p.gaps() {
-			p.pinned = t.at(number)
+		if !p.blank && p.hasGaps() {
+			p.pinned = t.getOrCreate(number)
 			p.pinned.pins++
 		}
 		v = append(v, p)
@@ -166,8 +166,8 @@ func (t *chunkTable) view(r disk.Range) view {
 	return v
 }
 
-// unpin releases the pieces and the chunks of a view. It needs mu.
-func (t *chunkTable) unpin(v view) {
+// releaseView releases the pieces and the chunks of a view. It needs mu.
+func (t *chunkTable) releaseView(v view) {
 	for i := range v {
 		v[i].pieces.release()
 		c := v[i].pinned
@@ -175,7 +175,7 @@ func (t *chunkTable) unpin(v view) {
 			continue
 		}
 		c.pins--
-		t.settle(c)
+		t.requeue(c)
 	}
 }
 
@@ -199,14 +199,14 @@ func (t *chunkTable) urgeAll() *barrier {
 	for _, c := range t.chunks {
 		if len(c.held) > 0 {
 			c.urgent = true
-			t.settle(c)
+			t.requeue(c)
 		}
 	}
 	return b
 }
 
-// ended books a batch that began in an epoch as written, or given up. It needs mu.
-func (t *chunkTable) ended(epoch uint64) {
+// endBatch books a batch that began in an epoch as written, or given up. It needs mu.
+func (t *chunkTable) endBatch(epoch uint64) {
 	t.batches--
 	for _, b := range t.barriers {
 		if epoch > b.epoch {
@@ -219,8 +219,8 @@ func (t *chunkTable) ended(epoch uint64) {
 	t.barriers = slices.DeleteFunc(t.barriers, func(b *barrier) bool { return b.left == 0 })
 }
 
-// lift takes a barrier away that has no waiter any more. It needs mu.
-func (t *chunkTable) lift(b *barrier) {
+// removeBarrier takes a barrier away that has no waiter any more. It needs mu.
+func (t *chunkTable) removeBarrier(b *barrier) {
 	t.barriers = slices.DeleteFunc(t.barriers, func(c *barrier) bool { return b == c })
 }
 

@@ -18,24 +18,24 @@ type ticket struct {
 }
 
 // A line is tickets in the order they came. All but long needs the pool's mu.
-type line struct {
+type waitQueue struct {
 	tickets []*ticket
 	n       atomic.Int32 // number of tickets
 }
 
-// long reports whether a caller waits.
-func (l *line) long() bool { return l.n.Load() > 0 }
+// hasWaiters reports whether a caller waits.
+func (l *waitQueue) hasWaiters() bool { return l.n.Load() > 0 }
 
-func (l *line) join(t *ticket) {
+func (l *waitQueue) push(t *ticket) {
 	l.tickets = append(l.tickets, t)
 	l.n.Add(1)
 }
 
-func (l *line) empty() bool { return len(l.tickets) == 0 }
+func (l *waitQueue) isEmpty() bool { return len(l.tickets) == 0 }
 
-// answer iterates over the tickets in order. serve reports whether a ticket was answered; answered ones
+// answerReady iterates over the tickets in order. serve reports whether a ticket was answered; answered ones
 // leave the queue.
-func (l *line) answer(serve func(*ticket) bool) {
+func (l *waitQueue) answerReady(serve func(*ticket) bool) {
 	waiting := l.tickets[:0]
 	for _, t := range l.tickets {
 		if serve(t) {
@@ -49,8 +49,8 @@ func (l *line) answer(serve func(*ticket) bool) {
 	l.tickets = waiting
 }
 
-// leave takes t off the line and reports whether it was still there.
-func (l *line) leave(t *ticket) bool {
+// remove takes t off the line and reports whether it was still there.
+func (l *waitQueue) remove(t *ticket) bool {
 	for i := range l.tickets {
 		if l.tickets[i] == t {
 			l.tickets = slices.Delete(l.tickets, i, i+1)

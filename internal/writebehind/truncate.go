@@ -16,41 +16,41 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.image.size()).
 			WithHint("make the target as large as the disk")
 	}
-	if grown, err := f.grow(size); grown || err != nil {
+	if grown, err := f.growTo(size); grown || err != nil {
 		return err
 	}
 	if err := f.checkpoints.lockSyncing(ctx); err != nil {
 		return err
 	}
 	defer f.checkpoints.unlockSyncing()
-	if err := f.mayWrite(); err != nil {
+	if err := f.checkWritable(); err != nil {
 		return err
 	}
 	// The manifest comes first: after a crash it must not list the old content of chunks that are zeros
 	// by now. No checkpoint lists them again while syncing is held.
-	if err := f.image.unlist(f.image.chunksAfter(size)); err != nil {
-		return f.stick(ctx, err)
+	if err := f.image.unlistChunks(f.image.chunksAfter(size)); err != nil {
+		return f.setError(ctx, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.life.readable(); err != nil {
+	if err := f.life.checkReadable(); err != nil {
 		return err
 	}
-	f.cut(size)
+	f.cutTo(size)
 	return nil
 }
 
-func (f *File) mayWrite() error {
+func (f *File) checkWritable() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.life.writable()
+	return f.life.checkWritable()
 }
 
-// grow sets the size unless that cuts something off.
-func (f *File) grow(size int64) (bool, error) {
+// growTo sets the size unless that cuts something off.
+func (f *File) growTo(size int64) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.life.writable(); err != nil {
+	if err := f.life.checkWritable(); err != nil {
 		return false, err
 	}
 	if size < f.size {
@@ -60,13 +60,13 @@ func (f *File) grow(size int64) (bool, error) {
 	return true, nil
 }
 
-// cut makes everything from size on zeros. It needs syncing and mu.
-func (f *File) cut(size int64) {
+// cutTo makes everything from size on zeros. It needs syncing and mu.
+func (f *File) cutTo(size int64) {
 	f.size = size
 	gone := f.image.chunksAfter(size)
 	f.table.blank.Set(gone)
 	f.table.dropFrom(chunksIn(disk.Range{Len: gone.Off}))
-	f.hashes.cut(gone.Off / manifest.ChunkSize)
+	f.hashes.removeFrom(gone.Off / manifest.ChunkSize)
 	f.cutChunk(size)
 }
 
@@ -80,9 +80,9 @@ func (f *File) cutChunk(size int64) {
 	if !exists && f.table.blank.Has(size) {
 		return
 	}
-	c := f.table.at(size / manifest.ChunkSize)
-	f.table.hold(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
-	f.table.settle(c)
-	f.checkpoints.arm()
-	f.writers.kick()
+	c := f.table.getOrCreate(size / manifest.ChunkSize)
+	f.table.addPiece(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
+	f.table.requeue(c)
+	f.checkpoints.startTimer()
+	f.writers.startWriter()
 }

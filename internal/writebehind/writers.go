@@ -15,14 +15,14 @@ const maxPartial = 8
 // They end without work. The file's mu guards their state: press, take and done lock it, writer and
 // writeNext run without it, the other methods require it.
 type writers struct {
-	image   *image
-	table   *chunkTable
-	hashes  *pendingHashes
-	life    *lifecycle
-	pool    *Pool
-	account *account
-	most    int    // maximum number of goroutines
-	due     func() // called with mu after each run: a checkpoint may be due
+	image           *image
+	table           *chunkTable
+	hashes          *pendingHashes
+	life            *lifecycle
+	pool            *Pool
+	account         *account
+	most            int    // maximum number of goroutines
+	checkpointIfDue func() // called with mu after each run: a checkpoint may be due
 
 	mu      *sync.Mutex // the file's
 	running int
@@ -31,24 +31,24 @@ type writers struct {
 	stats   Stats
 }
 
-// press makes the file free memory, because a caller waits for it.
-func (ws *writers) press() {
+// freeMemory makes the file free memory, because a caller waits for it.
+func (ws *writers) freeMemory() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.kick()
+	ws.startWriter()
 }
 
-// pressed reports whether chunks must be written although they are not complete: because
+// isUnderPressure reports whether chunks must be written although they are not complete: because
 // the pool is used up, or the file's share is and what waits for it will not help. It
 // needs mu.
-func (ws *writers) pressed() bool {
-	return ws.pool.starved() || ws.account.waiting.long() && ws.table.partial.n > maxPartial
+func (ws *writers) isUnderPressure() bool {
+	return ws.pool.isStarved() || ws.account.waiting.hasWaiters() && ws.table.partial.n > maxPartial
 }
 
-// relax admits all that waits for the file's share if the file has nothing to write: what
+// admitIfIdle admits all that waits for the file's share if the file has nothing to write: what
 // completes its chunks must be among them, and their memory is taken already. It needs mu.
-func (ws *writers) relax() {
-	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.long() {
+func (ws *writers) admitIfIdle() {
+	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.hasWaiters() {
 		ws.pool.admitAll(ws.account)
 	}
 }
@@ -58,17 +58,17 @@ func (ws *writers) relax() {
 // does not wait for a writer that is busy with something else.
 const backlog = 1
 
-// kick starts another writer if there is work for it. Writers end without work, so an idle file costs
+// startWriter starts another writer if there is work for it. Writers end without work, so an idle file costs
 // nothing. mu must be held.
-func (ws *writers) kick() {
+func (ws *writers) startWriter() {
 	if ws.running == ws.most || ws.running > 0 && ws.table.ripe.n <= backlog*ws.running && len(ws.table.barriers) == 0 {
 		return
 	}
-	if ws.first() == nil {
-		ws.relax()
+	if ws.nextChunk() == nil {
+		ws.admitIfIdle()
 		return
 	}
-	if ws.life.over() {
+	if ws.life.isOver() {
 		return
 	}
 	r := &run{}
@@ -77,11 +77,11 @@ func (ws *writers) kick() {
 	}
 	ws.running++
 	ws.life.group.Add(1)
-	go ws.writer(r)
+	go ws.runWriter(r)
 }
 
-// writer writes runs until none is ripe.
-func (ws *writers) writer(r *run) {
+// runWriter writes runs until none is ripe.
+func (ws *writers) runWriter(r *run) {
 	defer ws.life.group.Done()
 	for ws.writeNext(r) {
 	}
@@ -94,54 +94,54 @@ func (ws *writers) writeNext(r *run) bool {
 	if window != nil {
 		defer ws.pool.giveWindow(ws.account, window)
 	}
-	if !ws.take(r, window) {
+	if !ws.takeRun(r, window) {
 		return false
 	}
-	ws.done(r, ws.image.write(r))
+	ws.finishRun(r, ws.image.writeRun(r))
 	return true
 }
 
-// first returns the first chunk that can be written now. Under pressure, when nothing else
+// nextChunk returns the first chunk that can be written now. Under pressure, when nothing else
 // will give memory back, that may be one that is not complete. Ripe chunks that are being
 // read are wanted from now on: else readers that follow each other could keep them from
 // being written for ever. It needs mu.
-func (ws *writers) first() *chunk {
-	if ws.hashes.full() {
+func (ws *writers) nextChunk() *chunk {
+	if ws.hashes.isFull() {
 		return nil
 	}
 	for c := ws.table.ripe.first; c != nil; c = c.next {
-		if ws.free(c) {
+		if ws.canTake(c) {
 			return c
 		}
 		if c.pins > 0 {
 			c.wanted = true
 		} else {
-			ws.table.unwant(c) // no reader is in the way: a checkpoint lists it
+			ws.table.clearWanted(c) // no reader is in the way: a checkpoint lists it
 		}
 	}
-	if ws.busy > 0 || !ws.pressed() {
+	if ws.busy > 0 || !ws.isUnderPressure() {
 		return nil
 	}
 	for c := ws.table.partial.first; c != nil; c = c.next {
-		if ws.free(c) {
+		if ws.canTake(c) {
 			return c
 		}
 	}
 	return nil
 }
 
-// free reports whether a writer may take c: it has no readers of the target, and the log is not about
+// canTake reports whether a writer may take c: it has no readers of the target, and the log is not about
 // to list its earlier content. mu must be held.
-func (ws *writers) free(c *chunk) bool { return c.pins == 0 && !ws.hashes.lists(c.number) }
+func (ws *writers) canTake(c *chunk) bool { return c.pins == 0 && !ws.hashes.isBeingListed(c.number) }
 
-// take gives r the next run. It reports false if there is none: then the writer is deregistered under
+// takeRun gives r the next run. It reports false if there is none: then the writer is deregistered under
 // the same lock, so that the next write starts another. With a nil window nothing is written any more.
-func (ws *writers) take(r *run, window []byte) bool {
+func (ws *writers) takeRun(r *run, window []byte) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	c := ws.first()
+	c := ws.nextChunk()
 	if c == nil || window == nil {
-		ws.relax()
+		ws.admitIfIdle()
 		ws.running--
 		ws.runs = append(ws.runs, r)
 		return false
@@ -149,10 +149,10 @@ func (ws *writers) take(r *run, window []byte) bool {
 	r.Range = disk.Range{Off: c.number * manifest.ChunkSize}
 	r.chunks, r.written, r.gathered = r.chunks[:0], r.written[:0], false
 	ws.takeChunk(r, c)
-	if r.memory = c.whole(r.Len); r.memory == nil || ws.table.ripe.n >= lagging {
-		ws.extend(r, window)
+	if r.memory = c.contiguousBytes(r.Len); r.memory == nil || ws.table.ripe.n >= lagging {
+		ws.extendRun(r, window)
 	}
-	ws.kick()
+	ws.startWriter()
 	return true
 }
 
@@ -160,12 +160,12 @@ func (ws *writers) take(r *run, window []byte) bool {
 // worth their copying. With a fast target few chunks wait.
 const lagging = 64
 
-// extend takes the chunks that follow too, as many as the window holds. It needs mu.
-func (ws *writers) extend(r *run, window []byte) {
+// extendRun takes the chunks that follow too, as many as the window holds. It needs mu.
+func (ws *writers) extendRun(r *run, window []byte) {
 	r.gathered = true
 	for room := int64(len(window))/manifest.ChunkSize - 1; room > 0; room-- {
 		c := ws.table.chunks[r.chunks[len(r.chunks)-1].number+1]
-		if c == nil || c.in != &ws.table.ripe || !ws.free(c) {
+		if c == nil || c.in != &ws.table.ripe || !ws.canTake(c) {
 			break
 		}
 		ws.takeChunk(r, c)
@@ -180,51 +180,51 @@ func (ws *writers) takeChunk(r *run, c *chunk) {
 	c.started, c.covered = c.began, 0
 	c.busy, c.void, c.urgent = true, false, false
 	ws.busy++
-	ws.hashes.forget(c.number)
-	ws.table.unwant(c)
+	ws.hashes.remove(c.number)
+	ws.table.clearWanted(c)
 	r.chunks = append(r.chunks, c)
-	r.written = append(r.written, written{
+	r.written = append(r.written, chunkResult{
 		blank: ws.table.blank.Has(c.number * manifest.ChunkSize),
-		safe:  ws.image.listed(c.number),
+		safe:  ws.image.isListed(c.number),
 	})
 	r.Len += ws.image.rangeOf(c.number).Len
 }
 
-// done records the result of a run: the target has its data, unless err is set.
-func (ws *writers) done(r *run, err error) {
+// finishRun records the result of a run: the target has its data, unless err is set.
+func (ws *writers) finishRun(r *run, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if err != nil {
 		ws.life.fail(err)
 	}
 	for i, c := range r.chunks {
-		ws.doneChunk(c, r.written[i], err == nil)
+		ws.finishChunk(c, r.written[i], err == nil)
 	}
 	ws.busy -= len(r.chunks)
-	ws.count(r)
-	ws.due()
-	ws.kick()
+	ws.countRun(r)
+	ws.checkpointIfDue()
+	ws.startWriter()
 }
 
-// doneChunk needs mu.
-func (ws *writers) doneChunk(c *chunk, w written, ok bool) {
+// finishChunk needs mu.
+func (ws *writers) finishChunk(c *chunk, w chunkResult, ok bool) {
 	if ok && !w.same {
 		ws.hashes.dirty = true
 	}
 	if ok && !c.void {
 		ws.table.blank.Clear(ws.image.rangeOf(c.number))
-		if ws.image.hashed() && !w.same {
-			ws.hashes.hold(c.number, w.hash)
+		if ws.image.hasLog() && !w.same {
+			ws.hashes.add(c.number, w.hash)
 		}
 	}
 	c.writing.release()
 	c.busy, c.void = false, false
-	ws.table.ended(c.started)
-	ws.table.settle(c)
+	ws.table.endBatch(c.started)
+	ws.table.requeue(c)
 }
 
-// count needs mu.
-func (ws *writers) count(r *run) {
+// countRun needs mu.
+func (ws *writers) countRun(r *run) {
 	ws.stats.Runs++
 	ws.stats.HashTime += r.hashing
 	ws.stats.WriteTime += r.writing
