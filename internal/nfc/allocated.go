@@ -23,7 +23,7 @@ const (
 // allocatedRequest asks for the map of count chunks from start on. The start stands at 24:
 // at 8, where one would look for it, hosts ignore it and answer zeros.
 func allocatedRequest(handle uint64, start int64, count int) []byte {
-	return longs(handle, 0, mapChunk, uint64(start), uint64(count), 0)
+	return encodeLongs(handle, 0, mapChunk, uint64(start), uint64(count), 0)
 }
 
 // bitmapSize reads a reply's head and returns the length of its bitmap, which is rounded
@@ -56,8 +56,8 @@ func inUse(bitmap []byte, start int64, count int) []disk.Range {
 	return out
 }
 
-// allocated asks for the areas in use of whole chunks.
-func (d *Disk) allocated(start int64, count int) ([]disk.Range, error) {
+// queryAllocated asks for the areas in use of whole chunks.
+func (d *Disk) queryAllocated(start int64, count int) ([]disk.Range, error) {
 	o := &op{kind: frameAllocated, trailer: func(p []byte) (int, error) { return bitmapSize(p, count) }}
 	_, err := d.session.call(o, allocatedRequest(d.handle, start, count), nil)
 	if r := (*Refusal)(nil); errors.As(err, &r) {

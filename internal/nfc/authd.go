@@ -43,11 +43,11 @@ type banner struct {
 	nfcTLS bool // the NFC service has a TLS of its own
 }
 
-// admit makes a connection to authd one to the NFC service. What the service and we say
+// connectService makes a connection to authd one to the NFC service. What the service and we say
 // next goes over what it returns.
-func admit(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *authd, error) {
+func connectService(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *authd, error) {
 	a := &authd{ticket: t, wire: wire}
-	for _, step := range []func(context.Context, net.Conn) error{a.greet, a.protect, a.identify} {
+	for _, step := range []func(context.Context, net.Conn) error{a.readBanner, a.startTLS, a.presentTicket} {
 		if err := step(ctx, c); err != nil {
 			return nil, nil, err
 		}
@@ -55,12 +55,12 @@ func admit(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *aut
 	if wire == Plain {
 		return c, a, nil
 	}
-	again, err := a.again(ctx, c)
+	again, err := a.startSecondTLS(ctx, c)
 	return again, a, err
 }
 
-// greet reads the banner, byte by byte: what follows it belongs to TLS.
-func (a *authd) greet(_ context.Context, c net.Conn) error {
+// readBanner reads the banner, byte by byte: what follows it belongs to TLS.
+func (a *authd) readBanner(_ context.Context, c net.Conn) error {
 	line, err := readLine(byteReader{c})
 	if err != nil {
 		return fmt.Errorf("read the banner: %w", err)
@@ -78,7 +78,7 @@ func (a *authd) greet(_ context.Context, c net.Conn) error {
 // parseBanner reads the one line the daemon begins with: a list, separated by commas.
 func parseBanner(line string) (b banner, err error) {
 	if !strings.HasPrefix(line, codeReady+" ") {
-		return b, fault.New(fault.Unreachable, "what answers is not VMware's authentication daemon: %q", shorten(line)).
+		return b, fault.New(fault.Unreachable, "what answers is not VMware's authentication daemon: %q", shortenText(line)).
 			WithHint("check that the host's port 902 is open from here and not another service's")
 	}
 	for _, item := range strings.Split(line, ",") {
@@ -89,9 +89,9 @@ func parseBanner(line string) (b banner, err error) {
 	return b, nil
 }
 
-// protect starts the first TLS session.
-func (a *authd) protect(ctx context.Context, c net.Conn) error {
-	a.tls = tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error { a.leaf = leaf; return nil }))
+// startTLS starts the first TLS session.
+func (a *authd) startTLS(ctx context.Context, c net.Conn) error {
+	a.tls = tls.Client(c, a.ticket.tlsConfig(func(leaf *x509.Certificate) error { a.leaf = leaf; return nil }))
 	if err := a.tls.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS with authd: %w", err)
 	}
@@ -99,41 +99,41 @@ func (a *authd) protect(ctx context.Context, c net.Conn) error {
 	return nil
 }
 
-// identify shows the ticket and asks for the service. SESSION has no reply; whoever waits
+// presentTicket shows the ticket and asks for the service. SESSION has no reply; whoever waits
 // for one hangs.
-func (a *authd) identify(context.Context, net.Conn) error {
-	if err := a.say("SESSION " + a.ticket.Session); err != nil {
+func (a *authd) presentTicket(context.Context, net.Conn) error {
+	if err := a.sendLine("SESSION " + a.ticket.Session); err != nil {
 		return err
 	}
-	if _, err := a.ask("BANNER ", codeReady); err != nil {
+	if _, err := a.sendCommand("BANNER ", codeReady); err != nil {
 		return err
 	}
 	if a.banner.sha2 {
-		told, err := a.ask("THUMBPRINT_SHA2 "+tag, codeOK)
+		told, err := a.sendCommand("THUMBPRINT_SHA2 "+tag, codeOK)
 		if err != nil {
 			return err
 		}
-		if !strings.EqualFold(told, thumbprint2(a.leaf)) {
-			return fault.New(fault.Denied, "the host says its certificate is %s, it shows %s", shorten(told), thumbprint2(a.leaf)).
+		if !strings.EqualFold(told, thumbprintSHA256(a.leaf)) {
+			return fault.New(fault.Denied, "the host says its certificate is %s, it shows %s", shortenText(told), thumbprintSHA256(a.leaf)).
 				WithHint("something between here and the host ends its TLS; connect to the host directly")
 		}
 	}
-	_, err := a.ask("PROXY "+a.service(), codeOK)
+	_, err := a.sendCommand("PROXY "+a.serviceName(), codeOK)
 	return err
 }
 
-// service is the ticket's, with TLS of its own by another name.
-func (a *authd) service() string {
+// serviceName is the ticket's, with TLS of its own by another name.
+func (a *authd) serviceName() string {
 	if a.wire == TLS {
 		return a.ticket.Service + "ssl"
 	}
 	return a.ticket.Service
 }
 
-// again starts the second TLS session where the first is left: on the bare connection,
+// startSecondTLS starts the second TLS session where the first is left: on the bare connection,
 // with no farewell. It must show the same certificate.
-func (a *authd) again(ctx context.Context, c net.Conn) (net.Conn, error) {
-	second := tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error {
+func (a *authd) startSecondTLS(ctx context.Context, c net.Conn) (net.Conn, error) {
+	second := tls.Client(c, a.ticket.tlsConfig(func(leaf *x509.Certificate) error {
 		if leaf.Equal(a.leaf) {
 			return nil
 		}
@@ -146,16 +146,16 @@ func (a *authd) again(ctx context.Context, c net.Conn) (net.Conn, error) {
 	return second, nil
 }
 
-func (a *authd) say(line string) error {
+func (a *authd) sendLine(line string) error {
 	_, err := io.WriteString(a.tls, line+"\r\n")
 	return err
 }
 
-// ask says a line and returns the text of the reply, which must have the code. Only the
+// sendCommand says a line and returns the text of the reply, which must have the code. Only the
 // command's word is told in errors: a ticket may stand behind it.
-func (a *authd) ask(line, code string) (string, error) {
+func (a *authd) sendCommand(line, code string) (string, error) {
 	word, _, _ := strings.Cut(line, " ")
-	if err := a.say(line); err != nil {
+	if err := a.sendLine(line); err != nil {
 		return "", fmt.Errorf("%s: %w", word, err)
 	}
 	reply, err := readLine(a.lines)
@@ -166,7 +166,7 @@ func (a *authd) ask(line, code string) (string, error) {
 	if got == code {
 		return text, nil
 	}
-	return "", fault.New(fault.Denied, "%s: the host answers %q", word, shorten(reply)).
+	return "", fault.New(fault.Denied, "%s: the host answers %q", word, shortenText(reply)).
 		WithHint("the host did not take the ticket: look at its hostd or vpxa log; a restart of the management agents helps where they lost each other")
 }
 
@@ -199,8 +199,8 @@ func (r byteReader) ReadByte() (byte, error) {
 	return b[0], err
 }
 
-// shorten is what of a host's text an error repeats.
-func shorten(s string) string {
+// shortenText is what of a host's text an error repeats.
+func shortenText(s string) string {
 	const most = 120
 	if len(s) > most {
 		return s[:most] + "…"

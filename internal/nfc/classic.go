@@ -40,8 +40,8 @@ const (
 
 var le = binary.LittleEndian
 
-// classic returns a message of that type with words from offset 4 on.
-func classic(kind uint32, words ...uint32) []byte {
+// classicMessage returns a message of that type with words from offset 4 on.
+func classicMessage(kind uint32, words ...uint32) []byte {
 	b := make([]byte, classicSize)
 	le.PutUint32(b, kind)
 	for i, w := range words {
@@ -52,13 +52,13 @@ func classic(kind uint32, words ...uint32) []byte {
 
 // tagMessage repeats the tag of the dialogue.
 func tagMessage(tag string) []byte {
-	b := classic(classicTag)
+	b := classicMessage(classicTag)
 	copy(b[4:], tag)
 	return b
 }
 
 // connectionMessage names us. The texts stand behind the 264 bytes, without an end.
 func connectionMessage(client, operation string) []byte {
-	b := classic(classicConnection, uint32(len(client)), uint32(len(operation)))
+	b := classicMessage(classicConnection, uint32(len(client)), uint32(len(operation)))
 	return slices.Concat(b, []byte(client), []byte(operation))
 }

@@ -39,13 +39,13 @@ func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) 
 		return nil, err
 	}
 	d := &Disk{session: s, opts: o, path: path, room: make(chan struct{}, o.Depth)}
-	stop := context.AfterFunc(ctx, func() { s.abandon(errNobodyWaits) })
-	err = d.open()
+	stop := context.AfterFunc(ctx, func() { s.failSession(errReadCanceled) })
+	err = d.openFile()
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		s.abandon(errClosed)
+		s.failSession(errClosed)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			err = ctx.Err()
 		}
@@ -54,8 +54,8 @@ func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) 
 	return d, nil
 }
 
-func (d *Disk) open() error {
-	payload, trailer := openFile(d.path)
+func (d *Disk) openFile() error {
+	payload, trailer := openFileRequest(d.path)
 	reply, err := d.session.call(&op{kind: frameOpenFile}, payload, trailer)
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return refusedOpen(r)
@@ -68,9 +68,9 @@ func (d *Disk) open() error {
 	return err
 }
 
-// errNobodyWaits ends a session when a read on it is cancelled: the answer is still on its
+// errReadCanceled ends a session when a read on it is cancelled: the answer is still on its
 // way, into a buffer that is no longer ours to write. For others on the session it passes.
-var errNobodyWaits = fault.New(fault.Transient, "another read on the same session was cancelled")
+var errReadCanceled = fault.New(fault.Transient, "another read on the same session was cancelled")
 
 // Addr returns the host:port that the disk is read from.
 func (d *Disk) Addr() string { return d.session.addr }
@@ -82,7 +82,7 @@ func (d *Disk) Size() int64 { return d.size }
 func (d *Disk) Received() int64 { return d.session.wire.received.Load() }
 
 // Failed returns why the session is over, and nil while it is not.
-func (d *Disk) Failed() error { return d.session.failed() }
+func (d *Disk) Failed() error { return d.session.endReason() }
 
 // ReadAt reads p, several requests at a time, as the options say.
 func (d *Disk) ReadAt(ctx context.Context, p []byte, off int64) error {
@@ -98,7 +98,7 @@ func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	stop := context.AfterFunc(ctx, func() { d.session.failSession(errReadCanceled) })
 	defer stop()
 	err := d.readSectors(p, off, c)
 	if err == nil {
@@ -114,30 +114,30 @@ func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) e
 func (d *Disk) readSectors(p []byte, off int64, c Compression) error {
 	lead := off % sectorSize
 	if lead == 0 && len(p)%sectorSize == 0 {
-		return d.pipeline(p, off, c)
+		return d.readPipelined(p, off, c)
 	}
 	whole := make([]byte, (lead+int64(len(p))+sectorSize-1)/sectorSize*sectorSize)
-	if err := d.pipeline(whole, off-lead, c); err != nil {
+	if err := d.readPipelined(whole, off-lead, c); err != nil {
 		return err
 	}
 	copy(p, whole[lead:])
 	return nil
 }
 
-// pipeline keeps as many requests under way as there is room for. It returns when none of
+// readPipelined keeps as many requests under way as there is room for. It returns when none of
 // its own is left, whatever happened: until then p is written to.
-func (d *Disk) pipeline(p []byte, off int64, c Compression) (err error) {
+func (d *Disk) readPipelined(p []byte, off int64, c Compression) (err error) {
 	var under []*op // ours, the oldest first
 	for len(under) > 0 || len(p) > 0 && err == nil {
-		if len(p) > 0 && err == nil && d.claim(len(under) == 0) {
+		if len(p) > 0 && err == nil && d.claimRoom(len(under) == 0) {
 			n := min(len(p), int(d.opts.Request))
 			var o *op
-			if o, err = d.request(p[:n:n], off, c); err == nil {
+			if o, err = d.sendRead(p[:n:n], off, c); err == nil {
 				under, p, off = append(under, o), p[n:], off+int64(n)
 			}
 			continue
 		}
-		failed := d.session.await(under[0])
+		failed := d.session.awaitReply(under[0])
 		<-d.room
 		if under = under[1:]; err == nil {
 			err = failed
@@ -146,9 +146,9 @@ func (d *Disk) pipeline(p []byte, off int64, c Compression) (err error) {
 	return err
 }
 
-// claim takes room for one request. It waits for it only if told to: who has requests under
+// claimRoom takes room for one request. It waits for it only if told to: who has requests under
 // way must receive, since everybody else may be waiting here.
-func (d *Disk) claim(wait bool) bool {
+func (d *Disk) claimRoom(wait bool) bool {
 	if wait {
 		d.room <- struct{}{}
 		return true
@@ -161,10 +161,10 @@ func (d *Disk) claim(wait bool) bool {
 	}
 }
 
-// request asks for p, for which room was claimed.
-func (d *Disk) request(p []byte, off int64, c Compression) (*op, error) {
-	o := &op{kind: frameIO, read: &read{dst: p, off: off}}
-	if err := d.session.send(o, readRequest(d.handle, off, len(p), c), nil); err != nil {
+// sendRead asks for p, for which room was claimed.
+func (d *Disk) sendRead(p []byte, off int64, c Compression) (*op, error) {
+	o := &op{kind: frameIO, read: &readOp{dst: p, off: off}}
+	if err := d.session.sendRequest(o, readRequest(d.handle, off, len(p), c), nil); err != nil {
 		<-d.room
 		return nil, err
 	}
@@ -181,13 +181,13 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	if err := disk.CheckRange(d.size, r); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	stop := context.AfterFunc(ctx, func() { d.session.failSession(errReadCanceled) })
 	defer stop()
 	var data []disk.Range
 	mapped := d.size / mapChunk * mapChunk
 	for at := r.Off / mapChunk * mapChunk; at < min(r.End(), mapped); {
 		count := int(min((min(r.End(), mapped)-at+mapChunk-1)/mapChunk, mostChunks))
-		used, err := d.allocated(at, count)
+		used, err := d.queryAllocated(at, count)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -17,7 +17,7 @@
 //
 // # How it is read
 //
-//	Disk.ReadAt -> session.send ... session.await -> session.frame -> fragment -> p
+//	Disk.ReadAt -> session.sendRequest ... session.awaitReply -> session.readFrame -> fragment -> p
 //
 // There is no goroutine: requests of all callers are under way on the one connection, and
 // whoever waits for an answer takes turns at receiving, for itself and for the others. A

@@ -20,14 +20,14 @@ const (
 )
 
 // read is a read request under way: where its bytes go, and which of them came.
-type read struct {
+type readOp struct {
 	dst []byte
 	off int64 // on the disk
-	got pieces
+	got byteRanges
 }
 
-// complete reports whether each byte came.
-func (r *read) complete() bool { return r.got.sum == len(r.dst) }
+// isComplete reports whether each byte came.
+func (r *readOp) isComplete() bool { return r.got.sum == len(r.dst) }
 
 // fragmentHeader describes a part of a read.
 type fragmentHeader struct {
@@ -37,7 +37,7 @@ type fragmentHeader struct {
 }
 
 // parseFragment reads a read's reply and holds it to what was asked for.
-func parseFragment(p []byte, r *read) (f fragmentHeader, err error) {
+func parseFragment(p []byte, r *readOp) (f fragmentHeader, err error) {
 	if len(p) != ioSize {
 		return f, badAnswer("a read is answered in %d bytes", len(p))
 	}
@@ -65,13 +65,13 @@ func parseFragment(p []byte, r *read) (f fragmentHeader, err error) {
 }
 
 // fragments takes the parts of reads as they come.
-type fragments struct {
+type fragmentReader struct {
 	packed   []byte // a compressed fragment
 	inflater inflate.Decoder
 }
 
-// take reads what follows a reply's payload and puts it where it belongs.
-func (f *fragments) take(from io.Reader, r *read, payload []byte) error {
+// readFragment reads what follows a reply's payload and puts it where it belongs.
+func (f *fragmentReader) readFragment(from io.Reader, r *readOp, payload []byte) error {
 	h, err := parseFragment(payload, r)
 	if err != nil {
 		return err
@@ -88,18 +88,18 @@ func (f *fragments) take(from io.Reader, r *read, payload []byte) error {
 	if _, err := io.ReadFull(from, f.packed); err != nil {
 		return noEOF(err)
 	}
-	return f.unpack(dst, h.compression)
+	return f.decodePacked(dst, h.compression)
 }
 
-// unpack decodes what was packed. A fragment that cannot be decoded is told as such.
-func (f *fragments) unpack(dst []byte, c Compression) (err error) {
+// decodePacked decodes what was packed. A fragment that cannot be decoded is told as such.
+func (f *fragmentReader) decodePacked(dst []byte, c Compression) (err error) {
 	switch c {
 	case Zlib:
-		err = f.inflate(dst)
+		err = f.inflateZlib(dst)
 	case FastLZ:
 		err = fastlz.Decode(dst, f.packed)
 	case SkipZ:
-		err = unskip(dst, f.packed)
+		err = decodeSkipZ(dst, f.packed)
 	}
 	if err != nil {
 		return badAnswer("a fragment of %d bytes in %d of %v: %w", len(dst), len(f.packed), c, err)
@@ -109,8 +109,8 @@ func (f *fragments) unpack(dst []byte, c Compression) (err error) {
 
 var errLength = errors.New("it does not hold as many bytes")
 
-// inflate decodes one zlib stream that is all of the fragment.
-func (f *fragments) inflate(dst []byte) error {
+// inflateZlib decodes one zlib stream that is all of the fragment.
+func (f *fragmentReader) inflateZlib(dst []byte) error {
 	n, used, err := f.inflater.Zlib(dst, f.packed)
 	if err == nil && (n != len(dst) || used != len(f.packed)) {
 		err = errLength
@@ -119,16 +119,16 @@ func (f *fragments) inflate(dst []byte) error {
 }
 
 // pieces are the parts of a request that came: in order, not touching.
-type pieces struct {
-	list []piece
+type byteRanges struct {
+	list []byteRange
 	sum  int
 }
 
-type piece struct{ from, to int }
+type byteRange struct{ from, to int }
 
 // add notes [from, to), which must be new.
-func (p *pieces) add(from, to int) error {
-	i, _ := slices.BinarySearchFunc(p.list, from, func(e piece, at int) int { return e.from - at })
+func (p *byteRanges) add(from, to int) error {
+	i, _ := slices.BinarySearchFunc(p.list, from, func(e byteRange, at int) int { return e.from - at })
 	if i > 0 && p.list[i-1].to > from || i < len(p.list) && p.list[i].from < to {
 		return badAnswer("a fragment of %d bytes at %d of a request came twice", to-from, from)
 	}
@@ -145,7 +145,7 @@ func (p *pieces) add(from, to int) error {
 	case len(p.list) == mostPieces:
 		return badAnswer("a request is answered in more than %d pieces", mostPieces)
 	default:
-		p.list = slices.Insert(p.list, i, piece{from, to})
+		p.list = slices.Insert(p.list, i, byteRange{from, to})
 	}
 	return nil
 }

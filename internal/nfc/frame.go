@@ -45,8 +45,8 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// frame returns a request as it is written, in one piece.
-func frame(kind, id uint32, payload, trailer []byte) []byte {
+// encodeFrame returns a request as it is written, in one piece.
+func encodeFrame(kind, id uint32, payload, trailer []byte) []byte {
 	b := make([]byte, headerSize, headerSize+len(payload)+len(trailer))
 	le.PutUint32(b, magic)
 	le.PutUint32(b[4:], kind)
@@ -55,8 +55,8 @@ func frame(kind, id uint32, payload, trailer []byte) []byte {
 	return append(append(b, payload...), trailer...)
 }
 
-// words returns a payload of 32-bit words.
-func words(w ...uint32) []byte {
+// encodeWords returns a payload of 32-bit words.
+func encodeWords(w ...uint32) []byte {
 	b := make([]byte, 0, 4*len(w))
 	for _, v := range w {
 		b = le.AppendUint32(b, v)
@@ -64,8 +64,8 @@ func words(w ...uint32) []byte {
 	return b
 }
 
-// longs returns a payload of 64-bit words.
-func longs(w ...uint64) []byte {
+// encodeLongs returns a payload of 64-bit words.
+func encodeLongs(w ...uint64) []byte {
 	b := make([]byte, 0, 8*len(w))
 	for _, v := range w {
 		b = le.AppendUint64(b, v)
@@ -80,20 +80,20 @@ const (
 	leastOpen = 52   // of a reply: what follows is not known
 )
 
-// openFile asks for a disk by its descriptor's datastore path.
-func openFile(path string) (payload, trailer []byte) {
-	p := words(uint32(len(path)), 0, 0, 0, fileDisk, readOnly)
+// openFileRequest asks for a disk by its descriptor's datastore path.
+func openFileRequest(path string) (payload, trailer []byte) {
+	p := encodeWords(uint32(len(path)), 0, 0, 0, fileDisk, readOnly)
 	return append(p, make([]byte, openSize-len(p))...), []byte(path)
 }
 
 // opened is what the host says of an open disk.
-type opened struct {
+type openedDisk struct {
 	handle   uint64
 	capacity int64
 }
 
-// parseOpened reads the reply to openFile.
-func parseOpened(p []byte) (o opened, err error) {
+// parseOpened reads the reply to openFileRequest.
+func parseOpened(p []byte) (o openedDisk, err error) {
 	if len(p) < leastOpen {
 		return o, badAnswer("an open disk is told in %d bytes", len(p))
 	}
@@ -111,7 +111,7 @@ func parseOpened(p []byte) (o opened, err error) {
 	case capacity > mostCapacity || capacity%sectorSize != 0:
 		return o, badAnswer("a disk of %d bytes was opened", capacity)
 	}
-	return opened{le.Uint64(p[8:]), int64(capacity)}, nil
+	return openedDisk{le.Uint64(p[8:]), int64(capacity)}, nil
 }
 
 const (
@@ -127,7 +127,7 @@ const (
 
 // readRequest asks for n bytes at off.
 func readRequest(handle uint64, off int64, n int, c Compression) []byte {
-	p := slices.Grow(longs(handle), ioSize-8)
+	p := slices.Grow(encodeLongs(handle), ioSize-8)
 	p = le.AppendUint32(p, ioRead)
 	p = le.AppendUint32(p, uint32(c))
 	p = le.AppendUint64(p, uint64(off))

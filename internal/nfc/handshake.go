@@ -7,9 +7,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// handshake leads from the first byte of NFC to AIO. Every message is one write: over TLS a
+// runHandshake leads from the first byte of NFC to AIO. Every message is one write: over TLS a
 // host reads one message of each record.
-func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
+func runHandshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	// Hosts of 7.0.3 answer the parameters only when the version has arrived, hosts of 8 at
 	// once; so all is sent before anything is read. Hosts that do not know THUMBPRINT_SHA2
 	// hang up at the tag.
@@ -17,14 +17,14 @@ func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	if tagged {
 		hello = append(hello, tagMessage(tag))
 	}
-	hello = append(hello, classic(classicParams), classic(classicVersion, ownVersion))
-	if err := say(c, hello); err != nil {
+	hello = append(hello, classicMessage(classicParams), classicMessage(classicVersion, ownVersion))
+	if err := sendMessages(c, hello); err != nil {
 		return 0, err
 	}
 	if version, err = readHello(c); err != nil {
 		return 0, err
 	}
-	err = say(c, [][]byte{connectionMessage(client, operation), classic(classicFeatures, features), classic(classicAIO)})
+	err = sendMessages(c, [][]byte{connectionMessage(client, operation), classicMessage(classicFeatures, features), classicMessage(classicAIO)})
 	if err != nil {
 		return 0, err
 	}
@@ -32,9 +32,9 @@ func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	return version, err
 }
 
-// say writes the messages. A host that refuses one hangs up without waiting for the rest; then
+// sendMessages writes the messages. A host that refuses one hangs up without waiting for the rest; then
 // what it said counts, not that it would not listen.
-func say(c io.ReadWriter, messages [][]byte) error {
+func sendMessages(c io.ReadWriter, messages [][]byte) error {
 	for _, m := range messages {
 		if _, err := c.Write(m); err != nil {
 			if _, said := readClassic(c, classicParamsAck); fault.Is(said, fault.Denied) {

@@ -95,11 +95,11 @@ func (o Options) withDefaults() Options {
 	o.Setup = cmp.Or(o.Setup, defaultSetup)
 	o.Stall = cmp.Or(o.Stall, defaultStall)
 	if o.Dial == nil {
-		o.Dial = dial
+		o.Dial = dialTCP
 	}
 	return o
 }
 
-func dial(ctx context.Context, addr string) (net.Conn, error) {
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 }

@@ -32,7 +32,7 @@ func (r *Refusal) Error() string {
 	if r.Text == "" {
 		return fmt.Sprintf("the host refuses (NFC error %d)", r.Code)
 	}
-	return fmt.Sprintf("the host refuses (NFC error %d): %s", r.Code, shorten(r.Text))
+	return fmt.Sprintf("the host refuses (NFC error %d): %s", r.Code, shortenText(r.Text))
 }
 
 // parseRefusal reads an error record's payload and returns how long its text is.

@@ -12,8 +12,8 @@ const (
 
 var errSkipZ = errors.New("invalid SkipZ data")
 
-// unskip decodes a SkipZ fragment: runs of bytes in rising order, the rest is zero.
-func unskip(dst, src []byte) error {
+// decodeSkipZ decodes a SkipZ fragment: runs of bytes in rising order, the rest is zero.
+func decodeSkipZ(dst, src []byte) error {
 	if len(src) < skipHead {
 		return fmt.Errorf("%w: %d bytes", errSkipZ, len(src))
 	}

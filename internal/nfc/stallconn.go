@@ -20,8 +20,8 @@ type stallConn struct {
 	r, w int    // buf[r:w] was received and not yet read
 }
 
-// buffered makes later reads take much at once.
-func (w *stallConn) buffered() { w.buf = make([]byte, wireBuffer) }
+// enableBuffer makes later reads take much at once.
+func (w *stallConn) enableBuffer() { w.buf = make([]byte, wireBuffer) }
 
 // Read reads what there is, waiting for the first byte no longer than the stall time.
 func (w *stallConn) Read(p []byte) (int, error) {

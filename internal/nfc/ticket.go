@@ -75,9 +75,9 @@ func (t Ticket) check() error {
 	return nil
 }
 
-// accepts returns an error unless the leaf is the ticket's certificate. No CA is asked: the
+// checkCertificate returns an error unless the leaf is the ticket's certificate. No CA is asked: the
 // ticket came from a server that was known.
-func (t Ticket) accepts(leaf *x509.Certificate) error {
+func (t Ticket) checkCertificate(leaf *x509.Certificate) error {
 	var is bool
 	if t.Certificate != "" {
 		block, _ := pem.Decode([]byte(t.Certificate))
@@ -90,13 +90,13 @@ func (t Ticket) accepts(leaf *x509.Certificate) error {
 	if is {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate on the NFC port is not the ticket's (shown SHA-256 %s)", thumbprint2(leaf)).
+	return fault.New(fault.Denied, "the certificate on the NFC port is not the ticket's (shown SHA-256 %s)", thumbprintSHA256(leaf)).
 		WithHint("find out what answers on port 902 in the host's place; if the host's certificate was just replaced, restart its management agents")
 }
 
-// pinned returns the TLS configuration that takes the ticket's certificate and no other.
+// tlsConfig returns the TLS configuration that takes the ticket's certificate and no other.
 // seen, if not nil, is told it.
-func (t Ticket) pinned(seen func(*x509.Certificate) error) *tls.Config {
+func (t Ticket) tlsConfig(seen func(*x509.Certificate) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12, // what hosts of 6.5 to 8 speak on this port
 		InsecureSkipVerify: true,             // the ticket's certificate is compared instead
@@ -104,7 +104,7 @@ func (t Ticket) pinned(seen func(*x509.Certificate) error) *tls.Config {
 			if len(c.PeerCertificates) == 0 {
 				return fault.New(fault.Denied, "the host shows no certificate on the NFC port")
 			}
-			if err := t.accepts(c.PeerCertificates[0]); err != nil {
+			if err := t.checkCertificate(c.PeerCertificates[0]); err != nil {
 				return err
 			}
 			return seen(c.PeerCertificates[0])
@@ -112,8 +112,8 @@ func (t Ticket) pinned(seen func(*x509.Certificate) error) *tls.Config {
 	}
 }
 
-// thumbprint2 is the certificate's SHA-256 as authd tells it: AA:BB:…
-func thumbprint2(leaf *x509.Certificate) string {
+// thumbprintSHA256 is the certificate's SHA-256 as authd tells it: AA:BB:…
+func thumbprintSHA256(leaf *x509.Certificate) string {
 	sum := sha256.Sum256(leaf.Raw)
 	pairs := make([]string, len(sum))
 	for i, b := range sum {
