@@ -43,7 +43,7 @@ const (
 	mergeShare = 256
 
 	// reading is how many samples are read at once.
-	reading = 4
+	parallelSamples = 4
 )
 
 // Disk is what a map needs of the disk it is of.
@@ -109,7 +109,7 @@ func (m *Map) Available(ctx context.Context) bool {
 
 // Extents describes r: runs are data, the rest is zero.
 func (m *Map) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := m.load(ctx); err != nil {
+	if err := m.loadOnce(ctx); err != nil {
 		return nil, err
 	}
 	if m.use != Trusted {
@@ -118,8 +118,8 @@ func (m *Map) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) 
 	return disk.Describe(r, m.runs), nil
 }
 
-// load gets and tests the map, once. An error leaves it to the next caller.
-func (m *Map) load(ctx context.Context) error {
+// loadOnce gets and tests the map, once. An error leaves it to the next caller.
+func (m *Map) loadOnce(ctx context.Context) error {
 	select {
 	case <-m.loaded:
 		return nil
@@ -131,17 +131,17 @@ func (m *Map) load(ctx context.Context) error {
 	if use, _ := m.State(); use != Unasked {
 		return nil
 	}
-	if err := m.judge(ctx); err != nil {
+	if err := m.decideUse(ctx); err != nil {
 		return err
 	}
 	close(m.loaded)
 	return nil
 }
 
-// judge decides what the map is worth. Reading everything is always right, so no failure
+// decideUse decides what the map is worth. Reading everything is always right, so no failure
 // of the query stops the copy, but one of the disk or the session does.
-func (m *Map) judge(ctx context.Context) error {
-	runs, err := m.query(ctx)
+func (m *Map) decideUse(ctx context.Context) error {
+	runs, err := m.queryMap(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -152,7 +152,7 @@ func (m *Map) judge(ctx context.Context) error {
 		m.log.Info("no allocation map, everything is read", "disk", m.disk.Key, "err", err)
 		return nil
 	}
-	picks := samples(runs, m.disk.Size, rand.New(rand.NewPCG(m.seed, uint64(m.disk.Size))))
+	picks := pickSamples(runs, m.disk.Size, rand.New(rand.NewPCG(m.seed, uint64(m.disk.Size))))
 	bad, err := m.firstData(ctx, picks)
 	switch {
 	case err != nil:
@@ -167,8 +167,8 @@ func (m *Map) judge(ctx context.Context) error {
 	return nil
 }
 
-// query asks for the whole map, a window at a time.
-func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
+// queryMap asks for the whole map, a window at a time.
+func (m *Map) queryMap(ctx context.Context) ([]disk.Range, error) {
 	var joined merger
 	for off := int64(0); off < m.disk.Size; off += mapWindow {
 		window := disk.Range{Off: off, Len: min(mapWindow, m.disk.Size-off)}
@@ -176,7 +176,7 @@ func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := gapless(extents, window); err != nil {
+		if err := checkGapless(extents, window); err != nil {
 			return nil, err
 		}
 		for _, e := range extents {
@@ -188,8 +188,8 @@ func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
 	return slices.Clip(joined.runs), nil
 }
 
-// gapless returns an error unless extents cover exactly r in order.
-func gapless(extents []disk.Extent, r disk.Range) error {
+// checkGapless returns an error unless extents cover exactly r in order.
+func checkGapless(extents []disk.Extent, r disk.Range) error {
 	at := r.Off
 	for _, e := range extents {
 		if e.Off != at || e.Len <= 0 {
@@ -227,7 +227,7 @@ func (m *merger) add(r disk.Range) {
 func (m *Map) firstData(ctx context.Context, picks []disk.Range) (disk.Range, error) {
 	bad := make([]disk.Range, len(picks))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(reading)
+	g.SetLimit(parallelSamples)
 	for i, r := range picks {
 		g.Go(func() error {
 			b := make([]byte, r.Len)

@@ -13,16 +13,16 @@ import (
 )
 
 // fan is one transfer of a disk for several runs.
-type fan struct {
+type sharedTransfer struct {
 	parts  []*part
 	left   atomic.Int64 // parts that are not gone
 	cancel context.CancelFunc
 }
 
-// newFan returns the transfer of parts, and its context: it ends when all are gone.
-func newFan(parts []*part) (context.Context, *fan) {
+// newSharedTransfer returns the transfer of parts, and its context: it ends when all are gone.
+func newSharedTransfer(parts []*part) (context.Context, *sharedTransfer) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parts[0].ctx))
-	f := &fan{parts: parts, cancel: cancel}
+	f := &sharedTransfer{parts: parts, cancel: cancel}
 	f.left.Store(int64(len(parts)))
 	for _, p := range parts {
 		p.shared = f
@@ -30,40 +30,40 @@ func newFan(parts []*part) (context.Context, *fan) {
 	return ctx, f
 }
 
-// without is told that a part is gone.
-func (f *fan) without() {
+// partGone is told that a part is gone.
+func (f *sharedTransfer) partGone() {
 	f.left.Add(-1)
-	if f.departed() {
+	if f.allLeaving() {
 		f.cancel()
 	}
 }
 
-// departs is told that a part's run was canceled. It reports whether the transfer is, too.
-func (f *fan) departs(p *part) bool {
-	p.leaves.Store(true)
-	if !f.departed() {
+// markLeaving is told that a part's run was canceled. It reports whether the transfer is, too.
+func (f *sharedTransfer) markLeaving(p *part) bool {
+	p.isLeaving.Store(true)
+	if !f.allLeaving() {
 		return false
 	}
 	f.cancel()
 	return true
 }
 
-// departed reports whether nobody is there who wants the transfer to go on.
-func (f *fan) departed() bool {
-	return !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.isGone() && !p.leaves.Load() })
+// allLeaving reports whether nobody is there who wants the transfer to go on.
+func (f *sharedTransfer) allLeaving() bool {
+	return !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.isGone() && !p.isLeaving.Load() })
 }
 
-// end tells those that are still there how the transfer ended.
-func (f *fan) end(res blockcopy.Result, err error) {
+// finish tells those that are still there how the transfer ended.
+func (f *sharedTransfer) finish(res blockcopy.Result, err error) {
 	for _, p := range f.parts {
-		p.end(res, err)
+		p.finish(res, err)
 	}
 }
 
-// job is what the transport is asked for. All runs ask for the same disk.
-func (f *fan) job() transport.Job {
+// combinedJob is what the transport is asked for. All runs ask for the same disk.
+func (f *sharedTransfer) combinedJob() transport.Job {
 	j := f.parts[0].job
-	j.Target, j.Progress = target{f}, f.progress
+	j.Target, j.Progress = target{f}, f.reportProgress
 	if j.Manifest != nil {
 		j.Manifest = commonManifest{f}
 	}
@@ -71,12 +71,12 @@ func (f *fan) job() transport.Job {
 		j.ReadBack = f.readBack
 	}
 	if slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Pace != nil }) {
-		j.Pace, j.Free = f.pace, f.free
+		j.Pace, j.Free = f.pace, f.isFree
 	}
 	return j
 }
 
-func (f *fan) progress(p blockcopy.Progress) {
+func (f *sharedTransfer) reportProgress(p blockcopy.Progress) {
 	for _, part := range f.parts {
 		if part.job.Progress != nil && !part.isGone() {
 			part.job.Progress(p)
@@ -84,24 +84,24 @@ func (f *fan) progress(p blockcopy.Progress) {
 	}
 }
 
-// free reports whether pace need not ask any of them.
-func (f *fan) free() bool {
+// isFree reports whether pace need not ask any of them.
+func (f *sharedTransfer) isFree() bool {
 	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Paced() })
 }
 
 // pace asks one of those that are still there: the disk is read once for all.
-func (f *fan) pace(ctx context.Context, bytes int64) error {
+func (f *sharedTransfer) pace(ctx context.Context, bytes int64) error {
 	for _, p := range f.parts {
 		if err := p.pace(ctx, bytes); !errors.Is(err, errGone) {
 			return err
 		}
 	}
-	return f.why()
+	return f.joinErrors()
 }
 
-// each calls do for every part, at once, and returns when all did. Those that fail leave.
+// forEach calls do for every part, at once, and returns when all did. Those that fail leave.
 // It fails when nobody is left, or ctx ended.
-func (f *fan) each(ctx context.Context, do func(*part) error) error {
+func (f *sharedTransfer) forEach(ctx context.Context, do func(*part) error) error {
 	var wg sync.WaitGroup
 	for _, p := range f.parts[1:] {
 		wg.Go(func() { _ = do(p) }) // p keeps its error
@@ -109,13 +109,13 @@ func (f *fan) each(ctx context.Context, do func(*part) error) error {
 	_ = do(f.parts[0])
 	wg.Wait()
 	if f.left.Load() == 0 {
-		return f.why()
+		return f.joinErrors()
 	}
 	return ctx.Err()
 }
 
-// why joins the errors of all parts.
-func (f *fan) why() error {
+// joinErrors joins the errors of all parts.
+func (f *sharedTransfer) joinErrors() error {
 	var errs []error
 	for _, p := range f.parts {
 		<-p.gone
@@ -125,27 +125,27 @@ func (f *fan) why() error {
 }
 
 // target writes to the targets of all.
-type target struct{ *fan }
+type target struct{ *sharedTransfer }
 
 var _ disk.Target = target{}
 
 func (t target) Size() int64 { return t.parts[0].job.Target.Size() }
 
 func (t target) WriteAt(ctx context.Context, p []byte, off int64) error {
-	return t.each(ctx, func(to *part) error {
-		return to.write(ctx, disk.Range{Off: off, Len: int64(len(p))}, func() error { return to.job.Target.WriteAt(ctx, p, off) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.writeRange(ctx, disk.Range{Off: off, Len: int64(len(p))}, func() error { return to.job.Target.WriteAt(ctx, p, off) })
 	})
 }
 
 func (t target) Zero(ctx context.Context, r disk.Range) error {
-	return t.each(ctx, func(to *part) error {
-		return to.write(ctx, r, func() error { return to.job.Target.Zero(ctx, r) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.writeRange(ctx, r, func() error { return to.job.Target.Zero(ctx, r) })
 	})
 }
 
 func (t target) Sync(ctx context.Context) error {
-	return t.each(ctx, func(to *part) error {
-		return to.do(ctx, func() error { return to.job.Target.Sync(ctx) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.runIfPresent(ctx, func() error { return to.job.Target.Sync(ctx) })
 	})
 }
 

@@ -64,36 +64,36 @@ func New(inner transport.Transport, n int) *Group {
 // Member returns the transport of run i, from 0.
 func (g *Group) Member(i int) *Member { return g.members[i] }
 
-// meeting returns that of a disk, by its key. It needs mu.
-func (g *Group) meeting(key int32) *meeting {
+// meetingFor returns that of a disk, by its key. It needs mu.
+func (g *Group) meetingFor(key int32) *meeting {
 	if g.disks[key] == nil {
 		g.disks[key] = &meeting{settled: map[*Member]bool{}}
 	}
 	return g.disks[key]
 }
 
-// begin starts the transfer of a disk if everybody is there. It needs mu.
-func (g *Group) begin(m *meeting) {
-	if m.busy || len(m.waiting) == 0 || slices.ContainsFunc(g.members, m.expects) {
+// beginIfReady starts the transfer of a disk if everybody is there. It needs mu.
+func (g *Group) beginIfReady(m *meeting) {
+	if m.busy || len(m.waiting) == 0 || slices.ContainsFunc(g.members, m.isExpected) {
 		return
 	}
-	ctx, f := newFan(m.waiting)
+	ctx, f := newSharedTransfer(m.waiting)
 	m.waiting, m.busy = nil, true
-	go g.transfer(ctx, m, f)
+	go g.runTransfer(ctx, m, f)
 }
 
-// expects reports whether a member is still to come.
-func (m *meeting) expects(who *Member) bool {
+// isExpected reports whether a member is still to come.
+func (m *meeting) isExpected(who *Member) bool {
 	here := func(p *part) bool { return p.member == who }
 	return !who.left && !m.settled[who] && !slices.ContainsFunc(m.waiting, here)
 }
 
-// transfer does it, tells everybody how it ended, and lets those begin who came meanwhile.
-func (g *Group) transfer(ctx context.Context, m *meeting, f *fan) {
-	res, err := g.inner.Transfer(ctx, f.job())
-	f.end(res, err)
+// runTransfer does it, tells everybody how it ended, and lets those begin who came meanwhile.
+func (g *Group) runTransfer(ctx context.Context, m *meeting, f *sharedTransfer) {
+	res, err := g.inner.Transfer(ctx, f.combinedJob())
+	f.finish(res, err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.busy = false
-	g.begin(m)
+	g.beginIfReady(m)
 }

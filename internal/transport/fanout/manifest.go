@@ -8,7 +8,7 @@ import (
 
 // commonManifest speaks for the manifests of all that are there: a chunk is safe if it is safe in
 // each of them.
-type commonManifest struct{ *fan }
+type commonManifest struct{ *sharedTransfer }
 
 var _ manifest.Ledger = commonManifest{}
 
@@ -41,7 +41,7 @@ func (l commonManifest) Hash(chunk int64) (hash manifest.Hash, ok bool, err erro
 	for _, p := range l.parts {
 		var h manifest.Hash
 		var has bool
-		failed := p.do(context.Background(), func() (err error) { h, has, err = p.job.Manifest.Hash(chunk); return err })
+		failed := p.runIfPresent(context.Background(), func() (err error) { h, has, err = p.job.Manifest.Hash(chunk); return err })
 		switch {
 		case failed != nil:
 			continue // it is gone
@@ -54,21 +54,21 @@ func (l commonManifest) Hash(chunk int64) (hash manifest.Hash, ok bool, err erro
 }
 
 func (l commonManifest) Append(ctx context.Context, runs []manifest.Run) error {
-	return l.each(ctx, func(p *part) error {
-		return p.do(ctx, func() error { return p.job.Manifest.Append(ctx, runs) })
+	return l.forEach(ctx, func(p *part) error {
+		return p.runIfPresent(ctx, func() error { return p.job.Manifest.Append(ctx, runs) })
 	})
 }
 
 func (l commonManifest) Drop(first, n int64) error {
 	ctx := context.Background() // a drop is done, whatever comes
-	return l.each(ctx, func(p *part) error {
-		return p.do(ctx, func() error { return p.job.Manifest.Drop(first, n) })
+	return l.forEach(ctx, func(p *part) error {
+		return p.runIfPresent(ctx, func() error { return p.job.Manifest.Drop(first, n) })
 	})
 }
 
 func (l commonManifest) DropAll(chunks []int64) error {
 	ctx := context.Background() // a drop is done, whatever comes
-	return l.each(ctx, func(p *part) error {
-		return p.do(ctx, func() error { return p.job.Manifest.DropAll(chunks) })
+	return l.forEach(ctx, func(p *part) error {
+		return p.runIfPresent(ctx, func() error { return p.job.Manifest.DropAll(chunks) })
 	})
 }

@@ -31,16 +31,16 @@ func (m *Member) Probe(ctx context.Context, d transport.Disk) (transport.Offer, 
 // that of the transfer they share.
 func (m *Member) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	p := newPart(ctx, m, job)
-	at := m.group.arrive(p)
+	at := m.group.addPart(p)
 	select {
 	case <-p.gone:
 	case <-ctx.Done():
-		if m.group.withdraw(at, p) {
+		if m.group.removeWaiting(at, p) {
 			return blockcopy.Result{}, ctx.Err()
 		}
-		p.depart(ctx.Err())
+		p.leaveTransfer(ctx.Err())
 	}
-	p.quiet()
+	p.waitUnused()
 	return p.result, p.err
 }
 
@@ -50,9 +50,9 @@ func (m *Member) Settle(key int32) {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meeting(key)
+	at := g.meetingFor(key)
 	at.settled[m] = true
-	g.begin(at)
+	g.beginIfReady(at)
 }
 
 // Close is part of transport.Transport: the run is over, nobody waits for it anywhere.
@@ -62,22 +62,22 @@ func (m *Member) Close() error {
 	defer g.mu.Unlock()
 	m.left = true
 	for _, at := range g.disks {
-		g.begin(at)
+		g.beginIfReady(at)
 	}
 	return nil
 }
 
-func (g *Group) arrive(p *part) *meeting {
+func (g *Group) addPart(p *part) *meeting {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meeting(p.job.Disk.Disk.Key)
+	at := g.meetingFor(p.job.Disk.Disk.Key)
 	at.waiting = append(at.waiting, p)
-	g.begin(at)
+	g.beginIfReady(at)
 	return at
 }
 
-// withdraw takes back a part that waits. It reports false if the transfer has begun.
-func (g *Group) withdraw(at *meeting, p *part) bool {
+// removeWaiting takes back a part that waits. It reports false if the transfer has begun.
+func (g *Group) removeWaiting(at *meeting, p *part) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(at.waiting, p)

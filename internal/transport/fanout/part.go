@@ -22,28 +22,28 @@ type part struct {
 	ctx    context.Context
 	job    transport.Job
 
-	shared *fan         // as of when the transfer begins
-	leaves atomic.Bool  // its run was canceled
-	using  sync.RWMutex // held for reading by whoever uses the target or the manifest
+	shared    *sharedTransfer // as of when the transfer begins
+	isLeaving atomic.Bool     // its run was canceled
+	using     sync.RWMutex    // held for reading by whoever uses the target or the manifest
 
-	once   sync.Once
-	here   context.Context // ends when this part is over: the transfer ended, or it left
-	over   context.CancelFunc
-	gone   <-chan struct{} // closed then
-	result blockcopy.Result
-	err    error
+	once        sync.Once
+	present     context.Context // ends when this part is over: the transfer ended, or it left
+	endPresence context.CancelFunc
+	gone        <-chan struct{} // closed then
+	result      blockcopy.Result
+	err         error
 }
 
 func newPart(ctx context.Context, m *Member, job transport.Job) *part {
 	p := &part{member: m, ctx: ctx, job: job}
-	p.here, p.over = context.WithCancel(context.Background())
-	p.gone = p.here.Done()
+	p.present, p.endPresence = context.WithCancel(context.Background())
+	p.gone = p.present.Done()
 	return p
 }
 
-// do calls f with the target and the manifest, unless the part is gone. If f fails, it
+// runIfPresent calls f with the target and the manifest, unless the part is gone. If f fails, it
 // leaves; but not if ctx ended, which is the whole transfer's end and no fault of its own.
-func (p *part) do(ctx context.Context, f func() error) error {
+func (p *part) runIfPresent(ctx context.Context, f func() error) error {
 	p.using.RLock()
 	defer p.using.RUnlock()
 	if p.isGone() {
@@ -69,7 +69,7 @@ func (p *part) pace(ctx context.Context, bytes int64) error {
 	}
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.here, cancel)()
+	defer context.AfterFunc(p.present, cancel)()
 	err := p.job.Pace(waits, bytes)
 	if err != nil && p.isGone() {
 		return errGone
@@ -87,14 +87,14 @@ func (p *part) isGone() bool {
 }
 
 // fail makes the part leave, at once: no further use begins.
-func (p *part) fail(err error) { p.end(blockcopy.Result{}, err) }
+func (p *part) fail(err error) { p.finish(blockcopy.Result{}, err) }
 
-// end says how the part ended. Only the first word counts.
-func (p *part) end(res blockcopy.Result, err error) {
+// finish says how the part ended. Only the first word counts.
+func (p *part) finish(res blockcopy.Result, err error) {
 	p.once.Do(func() {
 		p.result, p.err = res, err
-		p.over()
-		p.shared.without()
+		p.endPresence()
+		p.shared.partGone()
 	})
 }
 
@@ -102,40 +102,40 @@ func (p *part) end(res blockcopy.Result, err error) {
 // too: an operator who stops a command stops all of them.
 const departWait = time.Second
 
-// depart ends the part of a run that was canceled. If all are, the transfer is canceled, and
+// leaveTransfer ends the part of a run that was canceled. If all are, the transfer is canceled, and
 // makes safe what it has before it ends. If not, the part leaves as it is.
-func (p *part) depart(err error) {
-	if !p.shared.departs(p) {
+func (p *part) leaveTransfer(err error) {
+	if !p.shared.markLeaving(p) {
 		select {
 		case <-p.gone:
 		case <-time.After(departWait):
 		}
 	}
-	if !p.shared.departed() {
+	if !p.shared.allLeaving() {
 		p.fail(err)
 	}
 	<-p.gone
 }
 
-// quiet returns when the target and the manifest of a part that is gone are not used any
+// waitUnused returns when the target and the manifest of a part that is gone are not used any
 // more.
-func (p *part) quiet() {
+func (p *part) waitUnused() {
 	p.using.Lock()
 	defer p.using.Unlock()
 }
 
-// write takes the chunks of r off the manifest, as far as it lists them, before f changes
+// writeRange takes the chunks of r off the manifest, as far as it lists them, before f changes
 // what the target has there.
-func (p *part) write(ctx context.Context, r disk.Range, f func() error) error {
-	return p.do(ctx, func() error {
-		if err := p.unlist(r); err != nil {
+func (p *part) writeRange(ctx context.Context, r disk.Range, f func() error) error {
+	return p.runIfPresent(ctx, func() error {
+		if err := p.unlistChunks(r); err != nil {
 			return err
 		}
 		return f()
 	})
 }
 
-func (p *part) unlist(r disk.Range) error {
+func (p *part) unlistChunks(r disk.Range) error {
 	if p.job.Manifest == nil {
 		return nil
 	}

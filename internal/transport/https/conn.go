@@ -59,7 +59,7 @@ func (c *conn) dial(ctx context.Context) error {
 	if err != nil {
 		return dialFault(addr, err)
 	}
-	c.wire = newStallConn(raw, c.pool.opts.Stall, c.pool.received)
+	c.wire = newStallConn(raw, c.pool.opts.Stall, c.pool.countReceived)
 	c.tls = tls.Client(c.wire, tlsConfig(c.pool.host.TLS(), addr))
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		raw.Close()
@@ -97,8 +97,8 @@ func dialFault(addr string, err error) error {
 		WithHint("check that the host is up and that port 443 is open from here: curl -vk https://%s/", addr)
 }
 
-// shut closes the connection under whoever uses it. It may be called more than once.
-func (c *conn) shut() {
+// closeSocket closes the connection under whoever uses it. It may be called more than once.
+func (c *conn) closeSocket() {
 	c.shutOnce.Do(func() {
 		close(c.gone)
 		if c.wire != nil {
@@ -117,10 +117,10 @@ func (c *conn) isGone() bool {
 	}
 }
 
-// send writes a request and returns its exchange. The lock is held across the write on
+// sendRequest writes a request and returns its exchange. The lock is held across the write on
 // purpose: it gives requests and turns the same order, and a request always fits the
 // socket's buffer.
-func (c *conn) send(request []byte) (*exchange, error) {
+func (c *conn) sendRequest(request []byte) (*exchange, error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	x := &exchange{conn: c, turn: c.tail, done: make(chan struct{})}

@@ -74,22 +74,22 @@ func (c *control) tick(now time.Time, bytes int64, hungry bool) {
 	grew := c.rate >= growth*c.before
 	switch {
 	case !hungry || c.want == c.most:
-		c.rest(now, c.step)
+		c.waitFor(now, c.step)
 	case c.trying && !grew && c.step == quickStep:
 		c.step = steadyStep // the steps were short: what they say is not certain
-		c.rest(now, c.step)
+		c.waitFor(now, c.step)
 	case c.trying && !grew:
-		c.rest(now, restAfter)
+		c.waitFor(now, restAfter)
 	case now.Sub(c.since) > 2*c.step:
-		c.rest(now, c.step) // the step began before a pause: measure afresh
+		c.waitFor(now, c.step) // the step began before a pause: measure afresh
 	default:
-		c.add(now)
+		c.addConnections(now)
 	}
 	c.since, c.bytes = now, bytes
 }
 
-// add opens more connections and notes the goodput they must beat.
-func (c *control) add(now time.Time) {
+// addConnections opens more connections and notes the goodput they must beat.
+func (c *control) addConnections(now time.Time) {
 	more := 1
 	if c.step == quickStep {
 		more = 2
@@ -99,8 +99,8 @@ func (c *control) add(now time.Time) {
 	c.due = now.Add(c.step)
 }
 
-// rest leaves the connections as they are for d.
-func (c *control) rest(now time.Time, d time.Duration) {
+// waitFor leaves the connections as they are for d.
+func (c *control) waitFor(now time.Time, d time.Duration) {
 	c.trying = false
 	c.due = now.Add(d)
 }
@@ -117,7 +117,7 @@ func (c *control) distress(now time.Time) {
 	c.want = max(1, c.want/2)
 	c.cut = now
 	c.step = steadyStep
-	c.rest(now, c.hold)
+	c.waitFor(now, c.hold)
 	c.hold = min(2*c.hold, longestHold)
 	c.smooth, c.seen = 0, 0
 }

@@ -24,28 +24,28 @@ type exchange struct {
 	last bool        // the server closes the connection after this answer
 }
 
-// answer waits for the exchange's turn and reads the head of its answer. After an error
+// readAnswer waits for the exchange's turn and reads the head of its answer. After an error
 // the exchange is over.
-func (x *exchange) answer(ctx context.Context) (response, error) {
-	if err := x.await(ctx); err != nil {
+func (x *exchange) readAnswer(ctx context.Context) (response, error) {
+	if err := x.awaitTurn(ctx); err != nil {
 		return response{}, err
 	}
 	begun := time.Now()
-	resp, err := x.head()
+	resp, err := x.readAnswerHead()
 	if err != nil {
-		err = x.lost(ctx, err)
+		err = x.explainLoss(ctx, err)
 		x.abort()
 		return resp, err
 	}
-	x.conn.pool.firstByte(time.Since(begun))
+	x.conn.pool.reportFirstByte(time.Since(begun))
 	x.left = max(resp.length, 0)
 	x.last = resp.close || resp.chunked || resp.length < 0
 	return resp, nil
 }
 
-// head reads the head of the answer. A connection that was used before and ends without a
+// readAnswerHead reads the head of the answer. A connection that was used before and ends without a
 // byte of this answer was closed by the host while idle.
-func (x *exchange) head() (response, error) {
+func (x *exchange) readAnswerHead() (response, error) {
 	_, err := x.conn.br.Peek(1)
 	if err == nil {
 		return readResponse(x.conn.br)
@@ -56,21 +56,21 @@ func (x *exchange) head() (response, error) {
 	return response{}, err
 }
 
-// await waits until the answers before this one were read. If ctx ends first the
+// awaitTurn waits until the answers before this one were read. If ctx ends first the
 // neighbour whose answer is being read is left alone: the connection is closed after it.
-func (x *exchange) await(ctx context.Context) error {
+func (x *exchange) awaitTurn(ctx context.Context) error {
 	if x.turn != nil {
 		select {
 		case <-x.turn:
 		case <-x.conn.gone:
-			x.conn.pool.drop(x.conn)
+			x.conn.pool.dropConn(x.conn)
 			return errGone
 		case <-ctx.Done():
-			x.conn.pool.abandon(x.conn)
+			x.conn.pool.abandonAnswer(x.conn)
 			return ctx.Err()
 		}
 	}
-	x.stop = context.AfterFunc(ctx, x.conn.shut)
+	x.stop = context.AfterFunc(ctx, x.conn.closeSocket)
 	return nil
 }
 
@@ -91,9 +91,9 @@ func (x *exchange) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// lost explains why reading failed: because ctx ended, because the connection had been
+// explainLoss explains why reading failed: because ctx ended, because the connection had been
 // closed before, or because of err itself.
-func (x *exchange) lost(ctx context.Context, err error) error {
+func (x *exchange) explainLoss(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -128,7 +128,7 @@ func (x *exchange) finish() {
 // abort ends the exchange and its connection.
 func (x *exchange) abort() {
 	x.stop()
-	x.conn.pool.drop(x.conn)
+	x.conn.pool.dropConn(x.conn)
 }
 
 // badAnswer is an answer that is not what was asked for. Its bytes are never used.

@@ -129,10 +129,10 @@ func (o Options) withDefaults() Options {
 // Transport pulls disks from one host. All its disks share one pool of connections, so
 // there should be one Transport for each host.
 type Transport struct {
-	host   Host
-	opts   Options
-	pool   *pool
-	places places
+	host      Host
+	opts      Options
+	pool      *pool
+	locations locationCache
 }
 
 var _ transport.Transport = (*Transport)(nil)

@@ -34,71 +34,71 @@ func newPool(host Host, opts Options) *pool {
 	return &pool{host: host, opts: opts, control: c, want: c.want}
 }
 
-// join gives a disk its line; leave takes it away.
-func (p *pool) join() *line {
-	l := new(line)
+// addDisk gives a disk its line; leave takes it away.
+func (p *pool) addDisk() *diskQueue {
+	l := new(diskQueue)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.join(l)
+	p.lines.addQueue(l)
 	return l
 }
 
-func (p *pool) leave(l *line) {
+func (p *pool) removeDisk(l *diskQueue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.leave(l)
+	p.lines.removeQueue(l)
 }
 
-// crowded reports whether other disks are read, too.
-func (p *pool) crowded() bool {
+// isShared reports whether other disks are read, too.
+func (p *pool) isShared() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lines.lines) > 1
+	return len(p.lines.queues) > 1
 }
 
 // acquire returns a connection that has room for one more request, dialling a new one if
 // its number allows. The caller sends on it or drops it.
-func (p *pool) acquire(ctx context.Context, l *line, t *ticket) (*conn, error) {
-	c, err := p.claim(ctx, l, t)
+func (p *pool) acquire(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
+	c, err := p.claimConn(ctx, l, t)
 	if err != nil || c.wire != nil {
 		return c, err
 	}
 	if err := c.dial(ctx); err != nil {
-		p.drop(c)
+		p.dropConn(c)
 		return nil, err
 	}
-	return c, p.admit(c)
+	return c, p.admitConn(c)
 }
 
-// admit lets others use a connection that was just dialled.
-func (p *pool) admit(c *conn) error {
+// admitConn lets others use a connection that was just dialled.
+func (p *pool) admitConn(c *conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		p.remove(c)
+		p.removeConn(c)
 		return errClosed()
 	}
 	c.ready = true
-	p.grant()
+	p.serveWaiting()
 	return nil
 }
 
-// exchange sends a request on the first connection with room for it.
-func (p *pool) exchange(ctx context.Context, l *line, t *ticket, request []byte) (*exchange, error) {
+// startExchange sends a request on the first connection with room for it.
+func (p *pool) startExchange(ctx context.Context, l *diskQueue, t *ticket, request []byte) (*exchange, error) {
 	c, err := p.acquire(ctx, l, t)
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.send(request)
+	x, err := c.sendRequest(request)
 	if err != nil {
-		p.drop(c)
+		p.dropConn(c)
 		return nil, err
 	}
 	return x, nil
 }
 
-// claim waits for the disk's turn and for room on a connection.
-func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
+// claimConn waits for the disk's turn and for room on a connection.
+func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
 		return nil, errClosed()
 	}
 	p.lines.push(l, t)
-	p.grant()
+	p.serveWaiting()
 	p.mu.Unlock()
 	select {
 	case c := <-t.served:
@@ -117,13 +117,13 @@ func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
 		}
 		return c, nil
 	case <-ctx.Done():
-		p.forget(l, t)
+		p.dropTicket(l, t)
 		return nil, ctx.Err()
 	}
 }
 
-// forget takes back a ticket, or what it was served in the meantime.
-func (p *pool) forget(l *line, t *ticket) {
+// dropTicket takes back a ticket, or what it was served in the meantime.
+func (p *pool) dropTicket(l *diskQueue, t *ticket) {
 	p.mu.Lock()
 	waiting := p.lines.remove(l, t)
 	p.mu.Unlock()
@@ -139,10 +139,10 @@ func errClosed() error {
 	return fault.New(fault.Canceled, "the transport was closed")
 }
 
-// grant serves waiting requests as long as there is room. p.mu is held.
-func (p *pool) grant() {
-	for p.lines.waiting() > 0 {
-		c := p.room()
+// serveWaiting serves waiting requests as long as there is room. p.mu is held.
+func (p *pool) serveWaiting() {
+	for p.lines.waitingCount() > 0 {
+		c := p.connWithRoom()
 		if c == nil {
 			return
 		}
@@ -151,9 +151,9 @@ func (p *pool) grant() {
 	}
 }
 
-// room returns the connection that the next request should use: an idle one, else a new
+// connWithRoom returns the connection that the next request should use: an idle one, else a new
 // one, else the least busy; nil if there is no room.
-func (p *pool) room() *conn {
+func (p *pool) connWithRoom() *conn {
 	var best *conn
 	for _, c := range p.conns {
 		if c.ready && !c.retiring && c.busy < depth && (best == nil || c.busy < best.busy) {
@@ -173,66 +173,66 @@ func (p *pool) release(c *conn) {
 	defer p.mu.Unlock()
 	c.busy--
 	if c.busy == 0 && (c.retiring || !c.ready) {
-		p.remove(c)
+		p.removeConn(c)
 	}
-	p.grant()
+	p.serveWaiting()
 }
 
-// abandon gives back room on a connection that still owes an answer nobody will read.
-func (p *pool) abandon(c *conn) {
+// abandonAnswer gives back room on a connection that still owes an answer nobody will read.
+func (p *pool) abandonAnswer(c *conn) {
 	p.mu.Lock()
 	c.retiring = true
 	p.mu.Unlock()
 	p.release(c)
 }
 
-// drop closes a connection.
-func (p *pool) drop(c *conn) {
+// dropConn closes a connection.
+func (p *pool) dropConn(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remove(c)
-	p.grant()
+	p.removeConn(c)
+	p.serveWaiting()
 }
 
-// remove closes c and forgets it. p.mu is held; closing a socket does not block.
-func (p *pool) remove(c *conn) {
-	c.shut()
+// removeConn closes c and forgets it. p.mu is held; closing a socket does not block.
+func (p *pool) removeConn(c *conn) {
+	c.closeSocket()
 	p.conns = slices.DeleteFunc(p.conns, func(other *conn) bool { return other == c })
 }
 
-// received counts what came from a socket and asks the controller when it is time.
-func (p *pool) received(n int) {
+// countReceived counts what came from a socket and asks the controller when it is time.
+func (p *pool) countReceived(n int) {
 	p.wire.Add(int64(n))
 	if now := p.opts.Now(); now.UnixNano() >= p.due.Load() {
-		p.decide(now)
+		p.decideConnections(now)
 	}
 }
 
-func (p *pool) decide(now time.Time) {
+func (p *pool) decideConnections(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.control.tick(now, p.body.Load(), p.lines.waiting() > 0)
-	p.apply()
+	p.control.tick(now, p.body.Load(), p.lines.waitingCount() > 0)
+	p.applyDecision()
 }
 
-// distress tells the controller that the host refused or reset something.
-func (p *pool) distress() {
+// reportDistress tells the controller that the host refused or reset something.
+func (p *pool) reportDistress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.control.distress(p.opts.Now())
-	p.apply()
+	p.applyDecision()
 }
 
-// firstByte tells the controller how long the host took to begin an answer.
-func (p *pool) firstByte(d time.Duration) {
+// reportFirstByte tells the controller how long the host took to begin an answer.
+func (p *pool) reportFirstByte(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.control.firstByte(p.opts.Now(), d)
-	p.apply()
+	p.applyDecision()
 }
 
-// apply does what the controller decided. p.mu is held.
-func (p *pool) apply() {
+// applyDecision does what the controller decided. p.mu is held.
+func (p *pool) applyDecision() {
 	p.due.Store(p.control.due.UnixNano())
 	if p.want != p.control.want {
 		p.want = p.control.want
@@ -247,17 +247,17 @@ func (p *pool) apply() {
 	for _, c := range slices.Clone(p.conns) {
 		if surplus > 0 && !c.retiring {
 			surplus--
-			p.retire(c)
+			p.retireConn(c)
 		}
 	}
-	p.grant()
+	p.serveWaiting()
 }
 
-// retire closes a connection when its last answer was read. p.mu is held.
-func (p *pool) retire(c *conn) {
+// retireConn closes a connection when its last answer was read. p.mu is held.
+func (p *pool) retireConn(c *conn) {
 	c.retiring = true
 	if c.busy == 0 {
-		p.remove(c)
+		p.removeConn(c)
 	}
 }
 
@@ -272,7 +272,7 @@ func (p *pool) close() {
 	}
 	for _, c := range slices.Clone(p.conns) {
 		if c.ready {
-			p.remove(c)
+			p.removeConn(c)
 		}
 	}
 }

@@ -23,9 +23,9 @@ func newTicket(urgent bool, bytes int64) *ticket {
 }
 
 // line holds the waiting requests of one disk, in order.
-type line struct{ urgent, bulk []*ticket }
+type diskQueue struct{ urgent, bulk []*ticket }
 
-func (l *line) queue(urgent bool) *[]*ticket {
+func (l *diskQueue) queue(urgent bool) *[]*ticket {
 	if urgent {
 		return &l.urgent
 	}
@@ -35,24 +35,24 @@ func (l *line) queue(urgent bool) *[]*ticket {
 // rotation serves the lines of all disks in turn, so that a disk with many requests does
 // not keep another one waiting. The pool's lock guards it.
 type rotation struct {
-	lines []*line
-	next  int   // the line that is looked at first
-	ahead int64 // bytes that urgent requests may yet take before the next ordinary one
+	queues      []*diskQueue
+	next        int   // the line that is looked at first
+	urgentBytes int64 // bytes that urgent requests may yet take before the next ordinary one
 }
 
-func (r *rotation) join(l *line) { r.lines = append(r.lines, l) }
+func (r *rotation) addQueue(l *diskQueue) { r.queues = append(r.queues, l) }
 
-func (r *rotation) leave(l *line) {
-	r.lines = slices.DeleteFunc(r.lines, func(other *line) bool { return other == l })
+func (r *rotation) removeQueue(l *diskQueue) {
+	r.queues = slices.DeleteFunc(r.queues, func(other *diskQueue) bool { return other == l })
 }
 
-func (r *rotation) push(l *line, t *ticket) {
+func (r *rotation) push(l *diskQueue, t *ticket) {
 	q := l.queue(t.urgent)
 	*q = append(*q, t)
 }
 
 // remove takes t out of l and reports whether it was still waiting.
-func (r *rotation) remove(l *line, t *ticket) bool {
+func (r *rotation) remove(l *diskQueue, t *ticket) bool {
 	q := l.queue(t.urgent)
 	i := slices.Index(*q, t)
 	if i < 0 {
@@ -62,10 +62,10 @@ func (r *rotation) remove(l *line, t *ticket) bool {
 	return true
 }
 
-// waiting returns how many requests wait.
-func (r *rotation) waiting() int {
+// waitingCount returns how many requests wait.
+func (r *rotation) waitingCount() int {
 	n := 0
-	for _, l := range r.lines {
+	for _, l := range r.queues {
 		n += len(l.urgent) + len(l.bulk)
 	}
 	return n
@@ -73,26 +73,26 @@ func (r *rotation) waiting() int {
 
 // pop takes out the ticket to be served next; nil if nobody waits.
 func (r *rotation) pop() *ticket {
-	urgentFirst := r.ahead > 0
-	t := r.take(urgentFirst)
+	urgentFirst := r.urgentBytes > 0
+	t := r.takeTicket(urgentFirst)
 	if t == nil {
-		t = r.take(!urgentFirst)
+		t = r.takeTicket(!urgentFirst)
 	}
 	switch {
 	case t == nil:
 	case t.urgent:
-		r.ahead = max(r.ahead-max(t.bytes, urgentLeast), 0)
+		r.urgentBytes = max(r.urgentBytes-max(t.bytes, urgentLeast), 0)
 	default:
-		r.ahead = urgentShare * t.bytes
+		r.urgentBytes = urgentShare * t.bytes
 	}
 	return t
 }
 
-// take serves the first line from next on that has such a ticket.
-func (r *rotation) take(urgent bool) *ticket {
-	for i := range r.lines {
-		at := (r.next + i) % len(r.lines)
-		q := r.lines[at].queue(urgent)
+// takeTicket serves the first line from next on that has such a ticket.
+func (r *rotation) takeTicket(urgent bool) *ticket {
+	for i := range r.queues {
+		at := (r.next + i) % len(r.queues)
+		q := r.queues[at].queue(urgent)
 		if len(*q) > 0 {
 			t := (*q)[0]
 			*q = slices.Delete(*q, 0, 1)

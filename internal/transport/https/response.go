@@ -64,18 +64,18 @@ func readHead(br *bufio.Reader, most int) (response, int, error) {
 		if len(line) == 0 {
 			return r, n, nil
 		}
-		if err := r.field(line); err != nil {
+		if err := r.parseField(line); err != nil {
 			return r, n, err
 		}
 	}
-	return r, most, malformed("the head has more than %d lines", mostHeadLines)
+	return r, most, malformedError("the head has more than %d lines", mostHeadLines)
 }
 
 // readLine returns the next line without its end; it is valid until the next read.
 func readLine(br *bufio.Reader) ([]byte, error) {
 	line, err := br.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
-		return nil, malformed("a line of the head is longer than %d bytes", headBuffer)
+		return nil, malformedError("a line of the head is longer than %d bytes", headBuffer)
 	}
 	if err != nil {
 		return nil, err
@@ -89,24 +89,24 @@ func parseStatusLine(line string) (response, error) {
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.ParseUint(code, 10, 16)
 	if err != nil || len(code) != 3 || status < 100 {
-		return r, malformed("the status line is %.60q", line)
+		return r, malformedError("the status line is %.60q", line)
 	}
 	switch version {
 	case "HTTP/1.1":
 	case "HTTP/1.0":
 		r.close = true
 	default:
-		return r, malformed("the status line is %.60q", line)
+		return r, malformedError("the status line is %.60q", line)
 	}
 	r.status = int(status)
 	return r, nil
 }
 
-// field takes one header line.
-func (r *response) field(line []byte) error {
+// parseField takes one header line.
+func (r *response) parseField(line []byte) error {
 	name, value, ok := strings.Cut(string(line), ":")
 	if !ok {
-		return malformed("header line %.60q", line)
+		return malformedError("header line %.60q", line)
 	}
 	value = strings.TrimSpace(value)
 	switch strings.ToLower(name) {
@@ -129,10 +129,10 @@ func (r *response) field(line []byte) error {
 func (r *response) contentLength(value string) error {
 	n, err := strconv.ParseUint(value, 10, 63)
 	if err != nil {
-		return malformed("Content-Length is %.40q", value)
+		return malformedError("Content-Length is %.40q", value)
 	}
 	if r.length >= 0 && r.length != int64(n) {
-		return malformed("two Content-Lengths, %d and %d", r.length, n)
+		return malformedError("two Content-Lengths, %d and %d", r.length, n)
 	}
 	r.length = int64(n)
 	return nil
@@ -144,7 +144,7 @@ func (r *response) contentRange(value string) error {
 	spec, ok := strings.CutPrefix(value, "bytes ")
 	part, total, slash := strings.Cut(spec, "/")
 	if !ok || !slash {
-		return malformed("Content-Range is %.60q", value)
+		return malformedError("Content-Range is %.60q", value)
 	}
 	var err error
 	if total != "*" {
@@ -154,7 +154,7 @@ func (r *response) contentRange(value string) error {
 		r.part, err = parsePart(part)
 	}
 	if err != nil || r.total >= 0 && r.part.End() > r.total {
-		return malformed("Content-Range is %.60q", value)
+		return malformedError("Content-Range is %.60q", value)
 	}
 	return nil
 }
@@ -184,6 +184,6 @@ func parseOffset(s string) (int64, error) {
 // errMalformed marks answers that are not HTTP/1.1 as this package speaks it.
 var errMalformed = errors.New("malformed answer")
 
-func malformed(format string, args ...any) error {
+func malformedError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
 }

@@ -29,7 +29,7 @@ type retry struct {
 	renewed  bool               // the session was renewed since the last progress
 }
 
-func (t *retry) progress() { *t = retry{stale: t.stale} }
+func (t *retry) reset() { *t = retry{stale: t.stale} }
 
 // wait returns nil when the request should be tried again, after the back-off that err
 // asks for, and err when it should not.
@@ -45,18 +45,18 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	if ctx.Err() != nil || patience[kind] == 0 {
 		return err
 	}
-	if t.count(kind) > patience[kind] {
+	if t.countKind(kind) > patience[kind] {
 		return transport.GiveUp(t.failures, kind, err)
 	}
 	if kind == fault.Transient || kind == fault.Unreachable {
-		p.distress()
+		p.reportDistress()
 	}
 	p.opts.Log.Debug("request failed, will be repeated", "host", p.host.Addr(), "err", err)
 	return p.opts.Sleep(ctx, backOff(t.failures, err))
 }
 
-// count notes a failure and returns how many of its kind there were.
-func (t *retry) count(kind fault.Kind) int {
+// countKind notes a failure and returns how many of its kind there were.
+func (t *retry) countKind(kind fault.Kind) int {
 	if t.of == nil {
 		t.of = map[fault.Kind]int{}
 	}

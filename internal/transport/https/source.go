@@ -17,7 +17,7 @@ const span = 16 << 20
 
 // beginning is how much a stream asks for before its disk had any answer, where other disks are
 // read, too: whoever comes last waits for as much of each of them, and not for a span of each.
-const beginning = 2 << 20
+const firstRequest = 2 << 20
 
 // Source is one disk's flat file, read over HTTPS.
 type Source struct {
@@ -27,7 +27,7 @@ type Source struct {
 	size int64
 
 	pool   *pool
-	line   *line
+	queue  *diskQueue
 	begun  atomic.Bool // a stream had an answer
 	alloc  *allocation.Map
 	counts counts
@@ -87,7 +87,7 @@ func (s *Source) Hints() disk.Hints {
 		Streams: depth * s.pool.opts.MaxConnections,
 		Span:    span,
 		Stream: func(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
-			st, err := s.open(ctx, r, false)
+			st, err := s.openStream(ctx, r, false)
 			if err != nil {
 				return nil, err
 			}
@@ -96,10 +96,10 @@ func (s *Source) Hints() disk.Hints {
 	}
 }
 
-// share is what of a range to ask for at once.
-func (s *Source) share(r disk.Range, urgent bool) disk.Range {
-	if !urgent && !s.begun.Load() && s.pool.crowded() {
-		r.Len = min(r.Len, beginning)
+// limitRequest is what of a range to ask for at once.
+func (s *Source) limitRequest(r disk.Range, urgent bool) disk.Range {
+	if !urgent && !s.begun.Load() && s.pool.isShared() {
+		r.Len = min(r.Len, firstRequest)
 	}
 	return r
 }
@@ -119,7 +119,7 @@ func (s *Source) Report() Report {
 
 // Close leaves the pool; connections stay for other disks.
 func (s *Source) Close() error {
-	s.pool.leave(s.line)
+	s.pool.removeDisk(s.queue)
 	s.report(s.Report())
 	return nil
 }

@@ -15,11 +15,11 @@ type busyError struct {
 
 func (e *busyError) Unwrap() error { return e.error }
 
-// check returns nil if the answer carries exactly the bytes asked for, of a file of size
+// checkRange returns nil if the answer carries exactly the bytes asked for, of a file of size
 // bytes.
-func (r response) check(asked disk.Range, size int64) error {
+func (r response) checkRange(asked disk.Range, size int64) error {
 	if r.status != 206 {
-		return r.fault(asked, size)
+		return r.statusFault(asked, size)
 	}
 	switch {
 	case r.chunked:
@@ -34,9 +34,9 @@ func (r response) check(asked disk.Range, size int64) error {
 	return nil
 }
 
-// fault explains an answer that carries no data. 401 is the caller's business: it is
+// statusFault explains an answer that carries no data. 401 is the caller's business: it is
 // final only after the session was renewed.
-func (r response) fault(asked disk.Range, size int64) error {
+func (r response) statusFault(asked disk.Range, size int64) error {
 	switch r.status {
 	case 200:
 		return badAnswer("the whole file instead of the range %v", asked)

@@ -14,7 +14,7 @@ import (
 
 // witness sees who knocks at which port. What a host says when it cannot mount fits a
 // firewall, a wrong address and a wrong path alike; what arrived here tells them apart.
-type witness struct {
+type arrivals struct {
 	mu      sync.Mutex
 	mapper  int // connections to the port mapper
 	nfs     int
@@ -24,15 +24,15 @@ type witness struct {
 // maxRefused bounds what a port scan may leave behind.
 const maxRefused = 16
 
-// began forgets what was before.
-func (w *witness) began() {
+// reset forgets what was before.
+func (w *arrivals) reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mapper, w.nfs, w.refused = 0, 0, nil
 }
 
-// refuse reports whether addr is news.
-func (w *witness) refuse(addr netip.Addr) bool {
+// addRefused reports whether addr is news.
+func (w *arrivals) addRefused(addr netip.Addr) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if slices.Contains(w.refused, addr) || len(w.refused) == maxRefused {
@@ -42,42 +42,42 @@ func (w *witness) refuse(addr netip.Addr) bool {
 	return true
 }
 
-func (w *witness) count(n *int) {
+func (w *arrivals) countConn(n *int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	*n++
 }
 
-// seen returns what arrived since began.
-func (w *witness) seen() (mapper, nfs int, refused []netip.Addr) {
+// snapshot returns what arrived since began.
+func (w *arrivals) snapshot() (mapper, nfs int, refused []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mapper, w.nfs, slices.Clone(w.refused)
 }
 
 // door is a listener that is watched.
-type door struct {
+type countingListener struct {
 	net.Listener
-	witness *witness
-	n       *int
+	arrivals *arrivals
+	n        *int
 }
 
 // Accept is part of net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (d *countingListener) Accept() (net.Conn, error) {
 	c, err := d.Listener.Accept()
 	if err == nil {
-		d.witness.count(d.n)
+		d.arrivals.countConn(d.n)
 	}
 	return c, err
 }
 
-// explain adds to a host's refusal to mount what was seen of it here.
-func (s *served) explain(err error, host inventory.MoRef, us string, from []netip.Addr) error {
-	mapper, calls, refused := s.witness.seen()
+// explainMountError adds to a host's refusal to mount what was seen of it here.
+func (s *nfsServer) explainMountError(err error, host inventory.MoRef, us string, from []netip.Addr) error {
+	mapper, calls, refused := s.arrivals.snapshot()
 	switch {
 	case len(refused) > 0:
 		return fault.New(fault.Denied, "%w; a connection came from %s, which is none of the addresses of host %s (%s)",
-			err, join(refused), host, join(from)).
+			err, joinAddrs(refused), host, joinAddrs(from)).
 			WithHint("if that is the host, behind NAT or by another interface, let it in: --landing-allow %s", refused[0])
 	case !fault.Is(err, fault.Unreachable) && !fault.Is(err, fault.NotFound):
 		return err
@@ -94,7 +94,7 @@ func (s *served) explain(err error, host inventory.MoRef, us string, from []neti
 	return err
 }
 
-func join(list []netip.Addr) string {
+func joinAddrs(list []netip.Addr) string {
 	var out []string
 	for _, a := range list {
 		out = append(out, fmt.Sprint(a))

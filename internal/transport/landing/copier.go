@@ -57,15 +57,15 @@ type SSH struct {
 const (
 	defaultCopies = 2
 
-	// lastLook bounds what it may take to see that a copy which failed is gone.
-	lastLook = time.Minute
+	// endTimeout bounds what it may take to see that a copy which failed is gone.
+	endTimeout = time.Minute
 )
 
 // CopyDisk is part of Copier. A copy of the same disk to the same datastore that an earlier
 // run left is ended first: what it was told is written may be lost with that run's memory,
 // so it must not go on.
 func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy, began func()) error {
-	slot := s.slot(host)
+	slot := s.hostSlot(host)
 	if err := slot.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -83,26 +83,26 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 		return err
 	}
 	name := shell.JobName("clone", c.To.Datastore, c.From.Datastore, c.From.File)
-	over, err := s.remember(host, name, c)
+	over, err := s.recordCopy(host, name, c)
 	if err != nil {
 		return err
 	}
 	began()
 	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: from, To: to, Progress: c.Progress})
-	return errors.Join(err, over(s.gone(ctx, sh, name, err)))
+	return errors.Join(err, over(s.hasEnded(ctx, sh, name, err)))
 }
 
-// gone reports whether a copy that returned err has ended for certain.
-func (s *SSH) gone(ctx context.Context, sh *shell.Shell, name string, err error) bool {
+// hasEnded reports whether a copy that returned err has ended for certain.
+func (s *SSH) hasEnded(ctx context.Context, sh *shell.Shell, name string, err error) bool {
 	if err == nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	return sh.Jobs.End(ctx, name) == nil
 }
 
-func (s *SSH) slot(host inventory.MoRef) *semaphore.Weighted {
+func (s *SSH) hostSlot(host inventory.MoRef) *semaphore.Weighted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slots == nil {
@@ -129,7 +129,7 @@ type Choice struct {
 // CopyDisk is part of Copier. What the API refuses it refuses before it begins. Disks without
 // a flat file are vmkfstools' own: of the API nobody knows.
 func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy, began func()) error {
-	if c.chosen(host) {
+	if c.usesSSH(host) {
 		return c.SSH.CopyDisk(ctx, host, d, began)
 	}
 	err := c.API.CopyDisk(ctx, host, d, began)
@@ -140,7 +140,7 @@ func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskC
 	return c.SSH.CopyDisk(ctx, host, d, began)
 }
 
-func (c *Choice) chosen(host inventory.MoRef) bool {
+func (c *Choice) usesSSH(host inventory.MoRef) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bySSH[host]

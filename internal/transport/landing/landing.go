@@ -115,8 +115,8 @@ type Transport struct {
 	pool *writebehind.Pool
 
 	mu      sync.Mutex // held while a host mounts
-	served  *served    // nil before the first Transfer
-	mounted map[inventory.MoRef]mount
+	server  *nfsServer // nil before the first Transfer
+	mounted map[inventory.MoRef]hostMount
 	doubted map[inventory.MoRef]bool // a copy failed there: it may have lost the mount
 
 	landing sync.Mutex          // never held across I/O: hosts that write wait for it
@@ -134,7 +134,7 @@ func New(host Host, o Options) *Transport {
 	}
 	return &Transport{
 		host: host, opts: o, pool: writebehind.NewPool(o.Memory),
-		mounted: map[inventory.MoRef]mount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
+		mounted: map[inventory.MoRef]hostMount{}, doubted: map[inventory.MoRef]bool{}, disks: map[string]*content{},
 	}
 }
 
@@ -154,7 +154,7 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	if d.Snapshot == "" {
 		return o, nil
 	}
-	from, err := t.origin(ctx, d)
+	from, err := t.sourcePath(ctx, d)
 	if fault.Is(err, fault.NotFound) {
 		return transport.Offer{Reason: fmt.Sprintf("%v; %s", err, fault.HintOf(err))}, nil
 	}
@@ -165,18 +165,18 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	return o, nil
 }
 
-// origin is the descriptor that the host is to copy.
-func (t *Transport) origin(ctx context.Context, d transport.Disk) (inventory.Path, error) {
+// sourcePath is the descriptor that the host is to copy.
+func (t *Transport) sourcePath(ctx context.Context, d transport.Disk) (inventory.Path, error) {
 	if d.Snapshot == "" {
 		return d.Disk.Path, nil
 	}
 	return t.host.SnapshotDisk(ctx, d.Snapshot, d.Disk.Key)
 }
 
-// unmoved makes sure that a disk that was copied at a snapshot was frozen all the time: when
+// checkUnmoved makes sure that a disk that was copied at a snapshot was frozen all the time: when
 // the snapshot is removed, the base is written to.
-func (t *Transport) unmoved(ctx context.Context, d transport.Disk, from inventory.Path) error {
-	now, err := t.origin(ctx, d)
+func (t *Transport) checkUnmoved(ctx context.Context, d transport.Disk, from inventory.Path) error {
+	now, err := t.sourcePath(ctx, d)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return fault.New(fault.Conflict, "the snapshot was removed while its disk was copied: %w", err).
@@ -190,39 +190,39 @@ func (t *Transport) unmoved(ctx context.Context, d transport.Disk, from inventor
 
 // Transfer is part of transport.Transport.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (res blockcopy.Result, err error) {
-	from, err := t.origin(ctx, job.Disk)
+	from, err := t.sourcePath(ctx, job.Disk)
 	if err != nil {
 		return res, err
 	}
-	datastore, err := t.reach(ctx, job.Disk.VM.Host)
+	datastore, err := t.ensureMounted(ctx, job.Disk.VM.Host)
 	if err != nil {
 		return res, err
 	}
-	l, err := t.land(ctx, job)
+	l, err := t.addContent(ctx, job)
 	if err != nil {
 		return res, err
 	}
-	defer func() { err = errors.Join(err, t.leave(l)) }()
-	err = t.attend(ctx, l, func(ctx context.Context, began func()) error {
+	defer func() { err = errors.Join(err, t.removeContent(l)) }()
+	err = t.runWatched(ctx, l, func(ctx context.Context, began func()) error {
 		return t.opts.Copier.CopyDisk(ctx, job.Disk.VM.Host, esx.DiskCopy{
 			Datacenter: job.Disk.VM.Datacenter,
 			From:       from,
 			To:         inventory.Path{Datastore: datastore, File: l.descriptor},
-			Progress:   l.report,
+			Progress:   l.reportPercent,
 		}, began)
 	})
 	if err != nil {
-		t.doubt(job.Disk.VM.Host)
-		return l.result(), l.whose(err)
+		t.doubtMount(job.Disk.VM.Host)
+		return l.copyResult(), l.preferOwnError(err)
 	}
-	if err = t.unmoved(ctx, job.Disk, from); err == nil {
-		err = l.complete(ctx)
+	if err = t.checkUnmoved(ctx, job.Disk, from); err == nil {
+		err = l.finishDisk(ctx)
 	}
-	return l.result(), err
+	return l.copyResult(), err
 }
 
-// reach makes sure that the host has our datastore, and returns its name there.
-func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, error) {
+// ensureMounted makes sure that the host has our datastore, and returns its name there.
+func (t *Transport) ensureMounted(ctx context.Context, host inventory.MoRef) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if m, ok := t.mounted[host]; ok && !t.doubted[host] {
@@ -235,29 +235,29 @@ func (t *Transport) reach(ctx context.Context, host inventory.MoRef) (string, er
 	if err != nil {
 		return "", err
 	}
-	if t.served == nil {
-		if t.served, err = t.serve(ctx); err != nil {
+	if t.server == nil {
+		if t.server, err = t.startServer(ctx); err != nil {
 			return "", err
 		}
 	}
-	t.served.admit(from)
-	export, err := t.export(from[0])
+	t.server.admitHosts(from)
+	export, err := t.exportFor(from[0])
 	if err != nil {
 		return "", err
 	}
-	t.served.witness.began()
-	m, err := t.mount(ctx, host, export)
+	t.server.arrivals.reset()
+	m, err := t.mountExport(ctx, host, export)
 	if err != nil {
-		return "", t.served.explain(err, host, export.Server, from)
+		return "", t.server.explainMountError(err, host, export.Server, from)
 	}
 	t.mounted[host] = m
 	delete(t.doubted, host)
 	return m.nas.Name, nil
 }
 
-// doubt has the next Transfer look whether the host still has the datastore: one that was
+// doubtMount has the next Transfer look whether the host still has the datastore: one that was
 // off in between need not.
-func (t *Transport) doubt(host inventory.MoRef) {
+func (t *Transport) doubtMount(host inventory.MoRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.doubted[host] = true
@@ -270,12 +270,12 @@ func (t *Transport) Close() error {
 	defer t.mu.Unlock()
 	var errs []error
 	for _, m := range t.mounted {
-		errs = append(errs, t.unmount(m))
+		errs = append(errs, t.unmountHost(m))
 	}
 	clear(t.mounted)
-	if t.served != nil {
-		errs = append(errs, t.served.close())
-		t.served = nil
+	if t.server != nil {
+		errs = append(errs, t.server.close())
+		t.server = nil
 	}
 	return errors.Join(errs...)
 }

@@ -16,44 +16,44 @@ import (
 )
 
 // served is the datastore while it is served.
-type served struct {
+type nfsServer struct {
 	*nfs.Server
-	ended   chan error
-	log     *slog.Logger
-	allow   []netip.Prefix // who may mount it besides the hosts of the run
-	port    int            // of NFS
-	mapped  bool           // the port mapper is ours, and not the system's rpcbind
-	witness witness
+	ended    chan error
+	log      *slog.Logger
+	allow    []netip.Prefix // who may mount it besides the hosts of the run
+	port     int            // of NFS
+	mapped   bool           // the port mapper is ours, and not the system's rpcbind
+	arrivals arrivals
 
-	mu   sync.Mutex
-	from map[netip.Addr]bool // who may mount it
+	mu    sync.Mutex
+	hosts map[netip.Addr]bool // who may mount it
 }
 
-// serve starts the server. It outlives ctx: Close ends it.
-func (t *Transport) serve(ctx context.Context) (*served, error) {
-	if err := t.clean(); err != nil {
+// startServer starts the server. It outlives ctx: Close ends it.
+func (t *Transport) startServer(ctx context.Context) (*nfsServer, error) {
+	if err := t.emptyDir(); err != nil {
 		return nil, err
 	}
-	s := &served{ended: make(chan error, 1), log: t.opts.Log, allow: t.opts.Allow, from: map[netip.Addr]bool{}}
+	s := &nfsServer{ended: make(chan error, 1), log: t.opts.Log, allow: t.opts.Allow, hosts: map[netip.Addr]bool{}}
 	var err error
 	s.Server, err = nfs.New(nfs.Options{
-		Exports: []nfs.Export{{Path: exportPath(t.opts.Dir), Dir: t.opts.Dir, Open: t.open, Space: plenty}},
-		Admit:   s.admits, Pool: t.pool, Log: t.opts.Log,
+		Exports: []nfs.Export{{Path: exportPath(t.opts.Dir), Dir: t.opts.Dir, Open: t.openContent, Space: reportedSpace}},
+		Admit:   s.isAdmitted, Pool: t.pool, Log: t.opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	l, err := nfs.Listen(ctx, t.opts.Ports)
 	if err != nil {
-		return nil, errors.Join(elsewhere(err), s.Server.Close())
+		return nil, errors.Join(addPortHint(err), s.Server.Close())
 	}
-	s.watch(l)
+	s.countConnections(l)
 	go func() { s.ended <- s.Run(context.WithoutCancel(ctx), l) }()
 	return s, nil
 }
 
-// elsewhere adds what can be done here about a port that is taken.
-func elsewhere(err error) error {
+// addPortHint adds what can be done here about a port that is taken.
+func addPortHint(err error) error {
 	if !fault.Is(err, fault.Conflict) {
 		return err
 	}
@@ -62,51 +62,51 @@ func elsewhere(err error) error {
 			"--landing-listen IP:2049 --landing-portmap IP:111 --advertise IP", fault.HintOf(err))
 }
 
-// watch has the witness see who comes.
-func (s *served) watch(l *nfs.Listeners) {
+// countConnections has the witness see who comes.
+func (s *nfsServer) countConnections(l *nfs.Listeners) {
 	if tcp, ok := l.NFS.Addr().(*net.TCPAddr); ok {
 		s.port = tcp.Port
 	}
-	l.NFS = &door{l.NFS, &s.witness, &s.witness.nfs}
+	l.NFS = &countingListener{l.NFS, &s.arrivals, &s.arrivals.nfs}
 	if s.mapped = l.Portmap != nil; s.mapped {
-		l.Portmap = &door{l.Portmap, &s.witness, &s.witness.mapper}
+		l.Portmap = &countingListener{l.Portmap, &s.arrivals, &s.arrivals.mapper}
 	}
 }
 
-func (s *served) close() error {
+func (s *nfsServer) close() error {
 	if err := s.Server.Close(); err != nil {
 		return err
 	}
 	return <-s.ended
 }
 
-func (s *served) admit(list []netip.Addr) {
+func (s *nfsServer) admitHosts(list []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, addr := range list {
-		s.from[addr.Unmap()] = true
+		s.hosts[addr.Unmap()] = true
 	}
 }
 
-func (s *served) admits(addr netip.Addr) bool {
+func (s *nfsServer) isAdmitted(addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if s.known(addr) || slices.ContainsFunc(s.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if s.isHost(addr) || slices.ContainsFunc(s.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return true
 	}
-	if s.witness.refuse(addr) {
+	if s.arrivals.addRefused(addr) {
 		s.log.Warn("refused who is no host of this run", "from", addr.String())
 	}
 	return false
 }
 
-func (s *served) known(addr netip.Addr) bool {
+func (s *nfsServer) isHost(addr netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.from[addr]
+	return s.hosts[addr]
 }
 
-// clean makes Dir an empty folder: handles of what was in it are stale from now on.
-func (t *Transport) clean() error {
+// emptyDir makes Dir an empty folder: handles of what was in it are stale from now on.
+func (t *Transport) emptyDir() error {
 	if err := os.MkdirAll(t.opts.Dir, 0o700); err != nil {
 		return err
 	}
@@ -119,6 +119,6 @@ func (t *Transport) clean() error {
 	return err
 }
 
-// plenty is the space that hosts are told of: the images are not in the export, and their
+// reportedSpace is the space that hosts are told of: the images are not in the export, and their
 // place was looked at before.
-func plenty() (total, free int64, err error) { return 64 << 40, 64 << 40, nil }
+func reportedSpace() (total, free int64, err error) { return 64 << 40, 64 << 40, nil }

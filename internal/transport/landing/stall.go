@@ -14,16 +14,16 @@ import (
 // is, 62 TiB, that is 36 minutes at the 300 MB/s that are usual.
 const stallAfter = time.Hour
 
-// attend runs a copy at the host, and ends it if it stands still. run tells when it has
+// runWatched runs a copy at the host, and ends it if it stands still. run tells when it has
 // begun: until then it may wait for others.
-func (t *Transport) attend(ctx context.Context, c *content, run func(ctx context.Context, began func()) error) error {
+func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx context.Context, began func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched, begun := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
 		select {
 		case <-begun:
-			t.watch(ctx, c, cancel)
+			t.cancelStalled(ctx, c, cancel)
 		case <-ctx.Done():
 		}
 	}()
@@ -40,14 +40,14 @@ func (t *Transport) attend(ctx context.Context, c *content, run func(ctx context
 
 var errStalled = errors.New("the host's copy stood still for too long and was canceled")
 
-// watch looks a few times in each Stall, until ctx ends. A copy that waits for its turn, at
+// cancelStalled looks a few times in each Stall, until ctx ends. A copy that waits for its turn, at
 // the host or in its Copier, has not begun, and may wait for days.
-func (t *Transport) watch(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
+func (t *Transport) cancelStalled(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
 	const looks = 4
-	was, still := c.moved(), 0
-	for t.pause(ctx, t.opts.Stall/looks) {
-		now := c.moved()
-		if still++; now != was || now == unbegun {
+	was, still := c.currentMovement(), 0
+	for t.waitFor(ctx, t.opts.Stall/looks) {
+		now := c.currentMovement()
+		if still++; now != was || now == notBegun {
 			was, still = now, 0
 		}
 		if still >= looks {
@@ -58,7 +58,7 @@ func (t *Transport) watch(ctx context.Context, c *content, cancel context.Cancel
 }
 
 // unbegun is what has not moved at all: the first percent that is told is 0.
-var unbegun = movement{percent: -1}
+var notBegun = movement{percent: -1}
 
 // movement is what changes as long as a copy gets on.
 type movement struct {
@@ -66,4 +66,4 @@ type movement struct {
 	percent int32
 }
 
-func (c *content) moved() movement { return movement{c.Stats().Held, c.percent.Load()} }
+func (c *content) currentMovement() movement { return movement{c.Stats().Held, c.percent.Load()} }

@@ -9,14 +9,14 @@ import (
 
 // waiting adds up for how long at least one call of the host waited for the same thing. The host has
 // dozens under way: that many of them wait together is still one host that waits.
-type waiting struct {
+type waitTimer struct {
 	mu    sync.Mutex
 	calls int
 	since time.Time // the first of those began to
 	total time.Duration
 }
 
-func (w *waiting) begin(now time.Time) {
+func (w *waitTimer) begin(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls++; w.calls == 1 {
@@ -24,7 +24,7 @@ func (w *waiting) begin(now time.Time) {
 	}
 }
 
-func (w *waiting) end(now time.Time) {
+func (w *waitTimer) end(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls--; w.calls == 0 {
@@ -32,8 +32,8 @@ func (w *waiting) end(now time.Time) {
 	}
 }
 
-// sum is the time until now.
-func (w *waiting) sum(now time.Time) time.Duration {
+// elapsed is the time until now.
+func (w *waitTimer) elapsed(now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.calls == 0 {
@@ -42,11 +42,11 @@ func (w *waiting) sum(now time.Time) time.Duration {
 	return w.total + now.Sub(w.since)
 }
 
-// times says of a landing what a copy's workers would: while no call of the host waits here, it is
+// copyTimes says of a landing what a copy's workers would: while no call of the host waits here, it is
 // the host that is waited for, or the way from there.
-func (c *content) times(now time.Time) blockcopy.Times {
+func (c *content) copyTimes(now time.Time) blockcopy.Times {
 	s := c.Stats()
-	paced, stuck := c.paced.sum(now), c.stuck.sum(now)
+	paced, stuck := c.paced.elapsed(now), c.stuck.elapsed(now)
 	return blockcopy.Times{
 		ReadTime: max(now.Sub(c.began)-paced-stuck, 0), PaceWait: paced, WindowWait: stuck,
 		WriteTime: s.WriteTime, WriterHash: s.HashTime, Writers: s.Writers,

@@ -48,9 +48,9 @@ func (w WithShell) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.N
 	return sh.UnmountNAS(ctx, n)
 }
 
-// remember records a copy, so that it is ended if this run is killed. Over says whether it is
+// recordCopy records a copy, so that it is ended if this run is killed. Over says whether it is
 // gone from the host; what is not stays on record.
-func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over func(gone bool) error, err error) {
+func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (over func(gone bool) error, err error) {
 	if s.Leftovers == nil {
 		return func(bool) error { return nil }, nil
 	}

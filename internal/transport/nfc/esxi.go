@@ -88,8 +88,8 @@ func newMemory(limit int64) memory {
 	return memory{limit: limit, free: semaphore.NewWeighted(limit)}
 }
 
-// join waits for memory for the first handle of a disk. The longest waiting is first.
-func (m *memory) join(ctx context.Context, n int64) error {
+// joinDisk waits for memory for the first handle of a disk. The longest waiting is first.
+func (m *memory) joinDisk(ctx context.Context, n int64) error {
 	if n > m.limit {
 		return fault.New(fault.Invalid, "a session of %d bytes does not fit the %d bytes of the host's NFC memory", n, m.limit).
 			WithHint("ask for less: --nfc-buffer 1M --nfc-buffers 4")
@@ -102,20 +102,20 @@ func (m *memory) join(ctx context.Context, n int64) error {
 	return nil
 }
 
-// more takes memory for another handle of a disk that has some already, if there is any and
+// tryReserve takes memory for another handle of a disk that has some already, if there is any and
 // the disk's share allows it.
-func (m *memory) more(n, have int64) bool {
+func (m *memory) tryReserve(n, have int64) bool {
 	return have+n <= m.share() && m.free.TryAcquire(n)
 }
 
-// surplus reports whether a disk has more than its share, so that others wait.
-func (m *memory) surplus(have int64) bool { return have > m.share() }
+// exceedsShare reports whether a disk has more than its share, so that others wait.
+func (m *memory) exceedsShare(have int64) bool { return have > m.share() }
 
 func (m *memory) share() int64 { return m.limit / max(m.disks.Load(), 1) }
 
 func (m *memory) release(n int64) { m.free.Release(n) }
 
-func (m *memory) leave(have int64) {
+func (m *memory) leaveDisk(have int64) {
 	m.disks.Add(-1)
 	m.free.Release(have)
 }
@@ -134,7 +134,7 @@ func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (ne
 	var n network
 	var have []string
 	for _, nic := range nics {
-		if want != "" && isCalled(nic, want) {
+		if want != "" && matchesInterface(nic, want) {
 			return network{only: nic.Address, note: nic.Device + ", as chosen"}, nil
 		}
 		if nic.Backup {
@@ -153,9 +153,9 @@ func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (ne
 		WithHint("it has: %s", strings.Join(have, "; "))
 }
 
-// isCalled reports whether want is the interface's device, address, port group, or a subnet
+// matchesInterface reports whether want is the interface's device, address, port group, or a subnet
 // that holds its address.
-func isCalled(nic inventory.VMkernelNIC, want string) bool {
+func matchesInterface(nic inventory.VMkernelNIC, want string) bool {
 	if want == nic.Device || want == nic.Address || want == nic.Network {
 		return true
 	}
@@ -167,9 +167,9 @@ func isCalled(nic inventory.VMkernelNIC, want string) bool {
 	return err == nil && subnet.Contains(addr)
 }
 
-// addresses returns where to connect, best first. at is where the ticket leads; named says
+// dialAddresses returns where to connect, best first. at is where the ticket leads; named says
 // that the ticket itself says so: a vCenter names the tagged interface by itself.
-func (n network) addresses(at string, named bool) []string {
+func (n network) dialAddresses(at string, named bool) []string {
 	_, port, err := net.SplitHostPort(at)
 	switch {
 	case err != nil:
@@ -186,8 +186,8 @@ func (n network) addresses(at string, named bool) []string {
 	return append(list, at)
 }
 
-// holds reports whether addr, a host:port, is one of the network's own.
-func (n network) holds(addr string) bool {
+// hasAddress reports whether addr, a host:port, is one of the network's own.
+func (n network) hasAddress(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	return err == nil && (host == n.only || slices.Contains(n.tagged, host))
 }

@@ -27,7 +27,7 @@ const (
 	extraSetup = 10 * time.Second
 
 	// crowded is how long no more handles are opened after the host was out of memory.
-	crowded = time.Minute
+	shortagePause = time.Minute
 )
 
 // handle is one session on the disk.
@@ -43,16 +43,16 @@ type handles struct {
 	src  *Source
 	cost int64 // of one handle, in the host's NFC memory
 
-	mu       sync.Mutex
-	list     []*handle
-	reserved int           // handles that memory was taken for; at least one until close
-	changed  chan struct{} // closed and replaced when list changes
-	buffers  nfc.Buffers
-	request  int64     // bytes of one request of handles opened from now on
-	rest     time.Time // until then no more handles are opened
-	at       string    // address of the last that was opened
-	most     int
-	wire     int64 // received on handles that are closed
+	mu          sync.Mutex
+	list        []*handle
+	reserved    int           // handles that memory was taken for; at least one until close
+	changed     chan struct{} // closed and replaced when list changes
+	buffers     nfc.Buffers
+	request     int64     // bytes of one request of handles opened from now on
+	noMoreUntil time.Time // until then no more handles are opened
+	lastAddress string    // address of the last that was opened
+	most        int
+	wire        int64 // received on handles that are closed
 }
 
 func newHandles(s *Source) *handles {
@@ -66,21 +66,21 @@ func newHandles(s *Source) *handles {
 	return h
 }
 
-// claim returns an open handle, the one with the least to do. The caller releases it.
-func (h *handles) claim(ctx context.Context) (*handle, error) {
+// claimHandle returns an open handle, the one with the least to do. The caller releases it.
+func (h *handles) claimHandle(ctx context.Context) (*handle, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		h.mu.Lock()
-		h.prune()
-		best := h.idlest()
-		fresh := h.room(best)
+		h.pruneFailed()
+		best := h.claimLeastBusy()
+		fresh := h.addHandle(best)
 		changed := h.changed
 		h.mu.Unlock()
 		switch {
 		case fresh != nil:
-			if err := h.open(ctx, fresh); err == nil || !h.spare(err) {
+			if err := h.openHandle(ctx, fresh); err == nil || !h.canContinue(err) {
 				return fresh, err
 			}
 		case best != nil:
@@ -95,9 +95,9 @@ func (h *handles) claim(ctx context.Context) (*handle, error) {
 	}
 }
 
-// prune takes out handles that are over and that nobody has any more: a read that was
+// pruneFailed takes out handles that are over and that nobody has any more: a read that was
 // cancelled at its very end breaks its session after it gave the handle back. h.mu is held.
-func (h *handles) prune() {
+func (h *handles) pruneFailed() {
 	for _, x := range slices.Clone(h.list) {
 		if x.disk != nil && x.busy == 0 && x.disk.Failed() != nil {
 			h.remove(x)
@@ -105,9 +105,9 @@ func (h *handles) prune() {
 	}
 }
 
-// idlest returns the open handle with the least to do, claimed; nil if none is open. h.mu
+// claimLeastBusy returns the open handle with the least to do, claimed; nil if none is open. h.mu
 // is held.
-func (h *handles) idlest() *handle {
+func (h *handles) claimLeastBusy() *handle {
 	var best *handle
 	for _, x := range h.list {
 		if x.disk != nil && x.disk.Failed() == nil && (best == nil || x.busy < best.busy) {
@@ -120,16 +120,16 @@ func (h *handles) idlest() *handle {
 	return best
 }
 
-// room returns a place for another handle if there should be one, and then gives best back.
+// addHandle returns a place for another handle if there should be one, and then gives best back.
 // h.mu is held.
-func (h *handles) room(best *handle) *handle {
+func (h *handles) addHandle(best *handle) *handle {
 	o := h.src.t.opts
-	wanted := best == nil || best.busy > 1 && o.Now().After(h.rest)
+	wanted := best == nil || best.busy > 1 && o.Now().After(h.noMoreUntil)
 	if !wanted || len(h.list) >= o.Handles {
 		return nil
 	}
 	if len(h.list) >= h.reserved {
-		if !h.src.esxi.memory.more(h.cost, int64(h.reserved)*h.cost) {
+		if !h.src.esxi.memory.tryReserve(h.cost, int64(h.reserved)*h.cost) {
 			return nil
 		}
 		h.reserved++
@@ -142,17 +142,17 @@ func (h *handles) room(best *handle) *handle {
 	return x
 }
 
-// open opens x. When it fails x is out of the list again.
-func (h *handles) open(ctx context.Context, x *handle) error {
-	d, err := h.dial(ctx)
-	h.settle(x, d, err)
+// openHandle opens x. When it fails x is out of the list again.
+func (h *handles) openHandle(ctx context.Context, x *handle) error {
+	d, err := h.openDisk(ctx)
+	h.recordOpened(x, d, err)
 	if err == nil {
-		h.src.t.reads(h.src.disk.VM.Host, h.where())
+		h.src.t.reportAddress(h.src.disk.VM.Host, h.readAddress())
 	}
 	return err
 }
 
-func (h *handles) settle(x *handle, d *nfc.Disk, err error) {
+func (h *handles) recordOpened(x *handle, d *nfc.Disk, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -160,13 +160,13 @@ func (h *handles) settle(x *handle, d *nfc.Disk, err error) {
 		return
 	}
 	x.disk = d
-	h.at = d.Addr()
-	h.most = max(h.most, h.opened())
-	h.stir()
+	h.lastAddress = d.Addr()
+	h.most = max(h.most, h.openCount())
+	h.notifyChange()
 }
 
-// opened returns how many handles are open and in order. h.mu is held.
-func (h *handles) opened() (n int) {
+// openCount returns how many handles are open and in order. h.mu is held.
+func (h *handles) openCount() (n int) {
 	for _, x := range h.list {
 		if x.disk != nil && x.disk.Failed() == nil {
 			n++
@@ -175,8 +175,8 @@ func (h *handles) opened() (n int) {
 	return n
 }
 
-// dial asks for a ticket and opens the disk with it.
-func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
+// openDisk asks for a ticket and opens the disk with it.
+func (h *handles) openDisk(ctx context.Context) (*nfc.Disk, error) {
 	s := h.src
 	ticket, err := s.t.host.NFCTicket(ctx, s.disk.VM.Ref)
 	if err != nil {
@@ -187,35 +187,35 @@ func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
 		Server: s.t.host.Addr(), Wire: s.t.opts.Wire, Stall: s.t.opts.Stall, Setup: s.t.opts.Stall,
 		Buffers: h.buffers, Request: h.request, Depth: depth, Dial: s.t.opts.Dial,
 	}
-	if h.opened() > 0 {
+	if h.openCount() > 0 {
 		o.Setup = min(o.Setup, extraSetup)
 	}
 	h.mu.Unlock()
-	d, err := h.reach(ctx, ticket, o)
+	d, err := h.tryAddresses(ctx, ticket, o)
 	if err != nil {
-		h.learn(err)
-		h.economize(err)
+		h.learnFrom(err)
+		h.useHostBuffers(err)
 	}
 	return d, err
 }
 
-// economize asks for the host's own buffers from now on, a sixteenth of ours, when it had no
+// useHostBuffers asks for the host's own buffers from now on, a sixteenth of ours, when it had no
 // memory for the only handle: a slow one is better than none.
-func (h *handles) economize(err error) {
+func (h *handles) useHostBuffers(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	short := errors.Is(err, nfc.ErrMemory) || errors.Is(err, nfc.ErrQueued)
-	if !short || h.buffers == (nfc.Buffers{}) || h.opened() > 0 {
+	if !short || h.buffers == (nfc.Buffers{}) || h.openCount() > 0 {
 		return
 	}
 	h.src.t.opts.Log.Info("the host is short of NFC memory, its own buffers are used", "disk", h.src.file.Key, "err", err)
 	h.buffers = nfc.Buffers{}
 }
 
-// reach tries the addresses of the host one after the other. A ticket is used up only when
+// tryAddresses tries the addresses of the host one after the other. A ticket is used up only when
 // it was shown, which one that nobody answered at has not seen.
-func (h *handles) reach(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nfc.Disk, err error) {
-	for _, addr := range h.src.esxi.network.addresses(t.Addr(o.Server), t.Host != "") {
+func (h *handles) tryAddresses(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nfc.Disk, err error) {
+	for _, addr := range h.src.esxi.network.dialAddresses(t.Addr(o.Server), t.Host != "") {
 		d, err = nfc.Open(ctx, toAddr(t, addr), h.src.path, o)
 		if !fault.Is(err, fault.Unreachable) {
 			return d, err
@@ -225,8 +225,8 @@ func (h *handles) reach(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nf
 	return d, err
 }
 
-// learn takes from an error how later handles should be opened.
-func (h *handles) learn(err error) {
+// learnFrom takes from an error how later handles should be opened.
+func (h *handles) learnFrom(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -234,42 +234,42 @@ func (h *handles) learn(err error) {
 		h.src.t.opts.Log.Info("the host takes its own buffers only", "disk", h.src.file.Key, "err", err)
 		h.buffers = nfc.Buffers{}
 	case errors.Is(err, nfc.ErrMemory):
-		if now := h.src.t.opts.Now(); now.After(h.rest) { // else it is another reader's news of the same
-			h.rest = now.Add(crowded)
+		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // else it is another reader's news of the same
+			h.noMoreUntil = now.Add(shortagePause)
 			h.request = max(h.request/2, leastRequest/8)
 		}
 	}
 }
 
-// reading is how many bytes a reader should ask for at once: its share of what is under way
+// readerRequest is how many bytes a reader should ask for at once: its share of what is under way
 // on a handle.
-func (h *handles) reading() int64 {
+func (h *handles) readerRequest() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.request * depth / readers
 }
 
-// spare reports whether a failure to open one more handle is none of the caller's business:
+// canContinue reports whether a failure to open one more handle is none of the caller's business:
 // others are open and read on. For a while no more are opened.
-func (h *handles) spare(err error) bool {
+func (h *handles) canContinue(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.opened() == 0 {
+	if h.openCount() == 0 {
 		return false
 	}
-	h.rest = h.src.t.opts.Now().Add(crowded)
+	h.noMoreUntil = h.src.t.opts.Now().Add(shortagePause)
 	h.src.t.opts.Log.Debug("no more handles", "disk", h.src.file.Key, "err", err)
 	return true
 }
 
-// release gives a handle back. One that is over goes; so does one beyond the disk's share.
-func (h *handles) release(x *handle) {
+// releaseHandle gives a handle back. One that is over goes; so does one beyond the disk's share.
+func (h *handles) releaseHandle(x *handle) {
 	h.mu.Lock()
 	x.busy--
 	if x.disk.Failed() != nil {
 		h.remove(x)
 	}
-	idle, surplus := h.shrink(x)
+	idle, surplus := h.shrinkToShare(x)
 	h.mu.Unlock()
 	if idle {
 		x.disk.Close() // before others may use its memory
@@ -279,10 +279,10 @@ func (h *handles) release(x *handle) {
 	}
 }
 
-// shrink gives up memory for one handle if the disk has more than its share, and with it x
+// shrinkToShare gives up memory for one handle if the disk has more than its share, and with it x
 // if it is idle and memory without a handle is not to be had. h.mu is held.
-func (h *handles) shrink(x *handle) (idle, surplus bool) {
-	if h.reserved <= 1 || !h.src.esxi.memory.surplus(int64(h.reserved)*h.cost) {
+func (h *handles) shrinkToShare(x *handle) (idle, surplus bool) {
+	if h.reserved <= 1 || !h.src.esxi.memory.exceedsShare(int64(h.reserved)*h.cost) {
 		return false, false
 	}
 	switch {
@@ -304,12 +304,12 @@ func (h *handles) remove(x *handle) {
 		if x.disk != nil {
 			h.wire += x.disk.Received()
 		}
-		h.stir()
+		h.notifyChange()
 	}
 }
 
-// stir wakes who waits for a change. h.mu is held.
-func (h *handles) stir() {
+// notifyChange wakes who waits for a change. h.mu is held.
+func (h *handles) notifyChange() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
@@ -327,17 +327,17 @@ func (h *handles) close() {
 		x.disk.Close()
 	}
 	if reserved > 0 {
-		h.src.esxi.memory.leave(int64(reserved) * h.cost)
+		h.src.esxi.memory.leaveDisk(int64(reserved) * h.cost)
 	}
 }
 
-func (h *handles) where() string {
+func (h *handles) readAddress() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := h.src.esxi.network; n.note != "" && n.holds(h.at) {
-		return h.at + " (" + n.note + ")"
+	if n := h.src.esxi.network; n.note != "" && n.hasAddress(h.lastAddress) {
+		return h.lastAddress + " (" + n.note + ")"
 	}
-	return h.at
+	return h.lastAddress
 }
 
 // totals returns how many bytes were received, and how many handles were open at once.

@@ -4,7 +4,7 @@
 // # How a byte gets here
 //
 //	Transport.Transfer -> transport.Pull -> blockcopy.Copy -> Source.ReadAt
-//	Source.ReadAt -> handles.claim -> internal/nfc.Disk.ReadAs -> the socket
+//	Source.ReadAt -> handles.claimHandle -> internal/nfc.Disk.ReadAs -> the socket
 //
 // A host serves one handle (one session on one disk) at about 142 MB/s, whatever the size
 // of the reads (CDI 3752), and a host of 7.0.3 gave 505 MB/s to ten of them. So a disk is
@@ -145,7 +145,7 @@ func (o Options) withDefaults() Options {
 		o.Chosen = func(inventory.MoRef, string) {}
 	}
 	if o.Dial == nil {
-		o.Dial = dial
+		o.Dial = dialTCP
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -156,7 +156,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func dial(ctx context.Context, addr string) (net.Conn, error) {
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 }
 
@@ -166,23 +166,23 @@ type Transport struct {
 	host Host
 	opts Options
 
-	mu    sync.Mutex
-	esxis map[inventory.MoRef]*esxi
-	told  map[string]bool // where disks are read from
+	mu                sync.Mutex
+	esxis             map[inventory.MoRef]*esxi
+	reportedAddresses map[string]bool // where disks are read from
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
 // New returns a Transport for host. It connects when the first disk is opened.
 func New(host Host, opts Options) *Transport {
-	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}, told: map[string]bool{}}
+	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}, reportedAddresses: map[string]bool{}}
 }
 
-// reads tells where a host's disks are read from, once.
-func (t *Transport) reads(host inventory.MoRef, where string) {
+// reportAddress tells where a host's disks are read from, once.
+func (t *Transport) reportAddress(host inventory.MoRef, where string) {
 	t.mu.Lock()
-	told := t.told[where]
-	t.told[where] = true
+	told := t.reportedAddresses[where]
+	t.reportedAddresses[where] = true
 	t.mu.Unlock()
 	if !told {
 		t.opts.Chosen(host, where)

@@ -17,21 +17,21 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 		return transport.Refusal(err)
 	}
 	defer src.Close()
-	offer := transport.Offer{Running: true, Reason: fmt.Sprintf("%s can be read from %s", src.path, src.where())}
+	offer := transport.Offer{Running: true, Reason: fmt.Sprintf("%s can be read from %s", src.path, src.readAddress())}
 	return transport.ProbeSource(ctx, src, offer, src.alloc.Available)
 }
 
 // Open opens the disk once; more handles follow when there is work for them.
 func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
-	src, err := t.open(ctx, d)
+	src, err := t.openSource(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("open disk %d: %w", d.Disk.Key, err)
 	}
 	return src, nil
 }
 
-func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error) {
-	if err := refuse(d); err != nil {
+func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, error) {
+	if err := checkReadable(d); err != nil {
 		return nil, err
 	}
 	file, err := d.DiskToRead(ctx, t.host)
@@ -46,7 +46,7 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 		return nil, err
 	}
 	src := newSource(t, d, file, e)
-	if err := src.begin(ctx); err != nil {
+	if err := src.openFirst(ctx); err != nil {
 		return nil, err
 	}
 	if src.size != file.Capacity {
@@ -57,8 +57,8 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	return src, nil
 }
 
-// refuse names what cannot be read, before the host is asked.
-func refuse(d transport.Disk) error {
+// checkReadable names what cannot be read, before the host is asked.
+func checkReadable(d transport.Disk) error {
 	switch {
 	case d.Disk.Encrypted || d.VM.Encrypted:
 		return transport.EncryptedError()

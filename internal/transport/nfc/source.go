@@ -59,24 +59,24 @@ func newSource(t *Transport, d transport.Disk, file *inventory.Disk, e *esxi) *S
 	s := &Source{t: t, disk: d, file: file, path: file.Path.String(), esxi: e, trial: newTrial(t.opts.Compressions)}
 	s.handles = newHandles(s)
 	s.alloc = allocation.New(allocation.Disk{
-		Key: file.Key, Size: file.Capacity, Ask: s.allocated, ReadAt: s.ReadAt,
+		Key: file.Key, Size: file.Capacity, Ask: s.queryAllocated, ReadAt: s.ReadAt,
 	}, t.opts.Seed, t.opts.Log)
 	return s
 }
 
-// begin opens the first handle, which tells the disk's size.
-func (s *Source) begin(ctx context.Context) error {
-	if err := s.esxi.memory.join(ctx, s.handles.cost); err != nil {
+// openFirst opens the first handle, which tells the disk's size.
+func (s *Source) openFirst(ctx context.Context) error {
+	if err := s.esxi.memory.joinDisk(ctx, s.handles.cost); err != nil {
 		return err
 	}
 	s.handles.reserved = 1
 	var patient retry
 	for {
-		h, err := s.handles.claim(ctx)
+		h, err := s.handles.claimHandle(ctx)
 		if err == nil {
 			s.size = h.disk.Size()
-			s.handles.release(h)
-			s.t.opts.Log.Info("disk opened over NFC", "disk", s.file.Key, "path", s.path, "host", s.where())
+			s.handles.releaseHandle(h)
+			s.t.opts.Log.Info("disk opened over NFC", "disk", s.file.Key, "path", s.path, "host", s.readAddress())
 			return nil
 		}
 		if err := patient.wait(ctx, s.t.opts, err); err != nil {
@@ -86,8 +86,8 @@ func (s *Source) begin(ctx context.Context) error {
 	}
 }
 
-// where names the address that is read from, and why it is that one.
-func (s *Source) where() string { return s.handles.where() }
+// readAddress names the address that is read from, and why it is that one.
+func (s *Source) readAddress() string { return s.handles.readAddress() }
 
 // Path returns the descriptor's datastore path of what is read.
 func (s *Source) Path() inventory.Path { return s.file.Path }
@@ -100,22 +100,22 @@ func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(s.size, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return fmt.Errorf("read %s: %w", s.path, err)
 	}
-	return s.use(ctx, off, func(ctx context.Context, d *nfc.Disk) error {
-		c := s.trial.pick()
+	return s.withHandle(ctx, off, func(ctx context.Context, d *nfc.Disk) error {
+		c := s.trial.nextCompression()
 		if err := d.ReadAs(ctx, p, off, c); err != nil {
 			return err
 		}
 		s.counts.read.Add(int64(len(p)))
-		s.trial.delivered(s.t.opts.Now(), int64(len(p)), c)
+		s.trial.recordRead(s.t.opts.Now(), int64(len(p)), c)
 		return nil
 	})
 }
 
-// use does something with a handle, and again with another as long as patience lasts.
-func (s *Source) use(ctx context.Context, off int64, do func(context.Context, *nfc.Disk) error) error {
+// withHandle does something with a handle, and again with another as long as patience lasts.
+func (s *Source) withHandle(ctx context.Context, off int64, do func(context.Context, *nfc.Disk) error) error {
 	var patient retry
 	for {
-		err := s.try(ctx, do)
+		err := s.tryHandle(ctx, do)
 		if err == nil {
 			return nil
 		}
@@ -126,14 +126,14 @@ func (s *Source) use(ctx context.Context, off int64, do func(context.Context, *n
 	}
 }
 
-func (s *Source) try(ctx context.Context, do func(context.Context, *nfc.Disk) error) error {
-	h, err := s.handles.claim(ctx)
+func (s *Source) tryHandle(ctx context.Context, do func(context.Context, *nfc.Disk) error) error {
+	h, err := s.handles.claimHandle(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.handles.release(h)
+	defer s.handles.releaseHandle(h)
 	if err = do(ctx, h.disk); err != nil {
-		s.handles.learn(err)
+		s.handles.learnFrom(err)
 	}
 	return err
 }
@@ -147,12 +147,12 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	return s.alloc.Extents(ctx, r)
 }
 
-// allocated asks which areas of r are in use. NFC itself tells it for a file; whether what
+// queryAllocated asks which areas of r are in use. NFC itself tells it for a file; whether what
 // it tells for a layer of a chain includes the layers below is not known for certain, so
 // that change tracking is asked about chains, and where NFC has no answer.
-func (s *Source) allocated(ctx context.Context, r disk.Range) (extents []disk.Extent, err error) {
+func (s *Source) queryAllocated(ctx context.Context, r disk.Range) (extents []disk.Extent, err error) {
 	if s.file.Layers <= 1 {
-		err = s.use(ctx, r.Off, func(ctx context.Context, d *nfc.Disk) (err error) {
+		err = s.withHandle(ctx, r.Off, func(ctx context.Context, d *nfc.Disk) (err error) {
 			extents, err = d.Extents(ctx, r)
 			return err
 		})
@@ -165,7 +165,7 @@ func (s *Source) allocated(ctx context.Context, r disk.Range) (extents []disk.Ex
 
 // Hints asks for as many readers as keep all handles busy.
 func (s *Source) Hints() disk.Hints {
-	return disk.Hints{Request: s.handles.reading(), Streams: readers * s.t.opts.Handles, Span: span}
+	return disk.Hints{Request: s.handles.readerRequest(), Streams: readers * s.t.opts.Handles, Span: span}
 }
 
 // Report says how reading went so far.
@@ -174,7 +174,7 @@ func (s *Source) Report() Report {
 	wire, most := s.handles.totals()
 	chosen, rates := s.trial.outcome()
 	return Report{
-		Where: s.where(), Read: s.counts.read.Load(), Wire: wire, Handles: most, Failures: s.counts.failures.Load(),
+		Where: s.readAddress(), Read: s.counts.read.Load(), Wire: wire, Handles: most, Failures: s.counts.failures.Load(),
 		Compression: chosen.String(), Rates: rates, Map: use, MapNote: note,
 	}
 }

@@ -50,16 +50,16 @@ func newTrial(among []nfc.Compression) *trial {
 	return &trial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
-// pick returns the compression that the next read should ask for.
-func (t *trial) pick() nfc.Compression {
+// nextCompression returns the compression that the next read should ask for.
+func (t *trial) nextCompression() nfc.Compression {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.among[t.current]
 }
 
-// delivered tells that n bytes came that c was asked for. The first of a heat only starts
+// recordRead tells that n bytes came that c was asked for. The first of a heat only starts
 // its time: it was under way beside reads of the heat before.
-func (t *trial) delivered(now time.Time, n int64, c nfc.Compression) {
+func (t *trial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -74,23 +74,23 @@ func (t *trial) delivered(now time.Time, n int64, c nfc.Compression) {
 	if took < heatTime || t.bytes < heatBytes && took < longestHeat {
 		return
 	}
-	t.ends(float64(t.bytes) / took.Seconds())
+	t.endHeat(float64(t.bytes) / took.Seconds())
 }
 
-// ends books a heat and begins the next.
-func (t *trial) ends(rate float64) {
+// endHeat books a heat and begins the next.
+func (t *trial) endHeat(rate float64) {
 	if t.heat > 0 { // the warm-up does not count
-		t.book(rate)
+		t.recordRate(rate)
 	}
 	if t.current == 0 && rate >= fast {
 		t.decide()
 		return
 	}
-	t.next()
+	t.chooseNext()
 	t.began, t.bytes = time.Time{}, 0
 }
 
-func (t *trial) book(rate float64) {
+func (t *trial) recordRate(rate float64) {
 	switch have := t.rates[t.current]; {
 	case have == 0:
 		t.rates[t.current] = rate
@@ -101,8 +101,8 @@ func (t *trial) book(rate float64) {
 	}
 }
 
-// next chooses who runs the next heat, and decides after the last.
-func (t *trial) next() {
+// chooseNext chooses who runs the next heat, and decides after the last.
+func (t *trial) chooseNext() {
 	for t.heat++; t.heat <= rounds*len(t.among); t.heat++ {
 		i := (t.heat - 1) % len(t.among)
 		if t.rates[i] == 0 || i == 0 || t.rates[i] >= worse*t.rates[0] {

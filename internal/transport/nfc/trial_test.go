@@ -17,9 +17,9 @@ func runTrial(rates wireOf, most int64) (*trial, int64) {
 	now := time.Unix(1000, 0)
 	var read int64
 	for !t.decided && read < most {
-		c := t.pick()
+		c := t.nextCompression()
 		now = now.Add(time.Duration(float64(1<<20) / rates[c] * float64(time.Second)))
-		t.delivered(now, 1<<20, c)
+		t.recordRead(now, 1<<20, c)
 		read += 1 << 20
 	}
 	return t, read
@@ -57,7 +57,7 @@ func TestTrialIsShort(t *testing.T) {
 // What came late from the heat before does not count for the next.
 func TestTrialIgnoresLateReads(t *testing.T) {
 	tr := newTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ})
-	tr.delivered(time.Unix(1, 0), 1<<20, nfc.SkipZ)
+	tr.recordRead(time.Unix(1, 0), 1<<20, nfc.SkipZ)
 	if !tr.began.IsZero() {
 		t.Error("a read of another compression began the heat")
 	}

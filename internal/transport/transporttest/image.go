@@ -53,8 +53,8 @@ func newImage(t *testing.T, want disk.Source) *image {
 	return im
 }
 
-// reopen closes the manifest and opens it from its file.
-func (im *image) reopen() {
+// reopenLog closes the manifest and opens it from its file.
+func (im *image) reopenLog() {
 	im.t.Helper()
 	if err := im.log.Close(); err != nil {
 		im.t.Fatal(err)
@@ -100,18 +100,18 @@ func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
 	}
 	copy(im.bytes[off:], p)
 	if im.slow == nil {
-		im.count(len(p))
+		im.addWritten(len(p))
 		return nil
 	}
 	im.slowly.Lock()
 	defer im.slowly.Unlock()
 	time.Sleep(slowMiB * time.Duration(len(p)) >> 20)
-	im.slow(im.count(len(p)))
+	im.slow(im.addWritten(len(p)))
 	return nil
 }
 
-// count adds n bytes to those written, and returns them all.
-func (im *image) count(n int) int64 {
+// addWritten adds n bytes to those written, and returns them all.
+func (im *image) addWritten(n int) int64 {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.wrote += int64(n)
@@ -131,16 +131,16 @@ func (im *image) Hints() disk.Hints            { return disk.Hints{} }
 func (im *image) Finish(context.Context) error { return nil }
 func (im *image) Close() error                 { return nil }
 
-// start builds a rig and sees to it that nothing of it is left when the test ends.
-func start(t *testing.T, h Harness, disks ...disk.Source) Rig {
+// startRig builds a rig and sees to it that nothing of it is left when the test ends.
+func startRig(t *testing.T, h Harness, disks ...disk.Source) Rig {
 	t.Helper()
 	before := runtime.NumGoroutine()
-	t.Cleanup(func() { nothingRuns(t, before) }) // runs last
+	t.Cleanup(func() { waitForGoroutines(t, before) }) // runs last
 	return h.New(t, disks...)
 }
 
-// nothingRuns waits for goroutines that were told to end, and fails if some stay.
-func nothingRuns(t *testing.T, before int) {
+// waitForGoroutines waits for goroutines that were told to end, and fails if some stay.
+func waitForGoroutines(t *testing.T, before int) {
 	deadline := time.Now().Add(5 * time.Second)
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {

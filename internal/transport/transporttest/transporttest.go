@@ -64,19 +64,19 @@ var sizes = []int64{disk.SectorSize, 5<<20 + 3*disk.SectorSize, bigDisk}
 
 // Run runs the suite.
 func Run(t *testing.T, h Harness) {
-	t.Run("probe", func(t *testing.T) { probes(t, h) })
+	t.Run("probe", func(t *testing.T) { testProbe(t, h) })
 	for _, size := range sizes {
-		t.Run("copies every byte", func(t *testing.T) { copiesEveryByte(t, h, size) })
+		t.Run("copies every byte", func(t *testing.T) { testCopiesEveryByte(t, h, size) })
 	}
-	t.Run("keeps holes", func(t *testing.T) { keepsHoles(t, h) })
-	t.Run("resumes when cancelled", func(t *testing.T) { resumesWhenCancelled(t, h) })
-	t.Run("asks before it takes", func(t *testing.T) { asksBeforeItTakes(t, h) })
-	t.Run("takes nothing unasked", func(t *testing.T) { takesNothingUnasked(t, h) })
-	t.Run("two disks at once", func(t *testing.T) { sharesFairly(t, h) })
+	t.Run("keeps holes", func(t *testing.T) { testKeepsHoles(t, h) })
+	t.Run("resumes when cancelled", func(t *testing.T) { testResumesWhenCanceled(t, h) })
+	t.Run("asks before it takes", func(t *testing.T) { testPacesData(t, h) })
+	t.Run("takes nothing unasked", func(t *testing.T) { testWaitsForBudget(t, h) })
+	t.Run("two disks at once", func(t *testing.T) { testSharesFairly(t, h) })
 	for _, tr := range h.Passes {
-		t.Run("survives "+tr.Name, func(t *testing.T) { survives(t, h, tr) })
+		t.Run("survives "+tr.Name, func(t *testing.T) { testSurvives(t, h, tr) })
 	}
 	for _, tr := range h.Stops {
-		t.Run("stops at "+tr.Name, func(t *testing.T) { stops(t, h, tr) })
+		t.Run("stops at "+tr.Name, func(t *testing.T) { testStops(t, h, tr) })
 	}
 }
