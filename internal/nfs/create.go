@@ -12,28 +12,29 @@ import (
 
 // createmode3 (RFC 1813 section 3.3.8).
 const (
-	createUnchecked = 0
-	createGuarded   = 1
-	createExclusive = 2
+	createUnchecked = 0 // an existing file is used
+	createGuarded   = 1 // an existing file is an error
+	createExclusive = 2 // an existing file is an error, unless the same call created it
 )
 
 // Modes of what a call does not say the mode of.
 const (
-	fileMode   = 0o644
-	folderMode = 0o755
+	fileMode   = 0o644 // mode of a new file if the call sets none
+	folderMode = 0o755 // mode of a new folder if the call sets none
 
-	// privateMode is that of what is not ready yet.
+	// mode of a new file until its owner and mode are set
 	privateMode = 0o600
 )
 
 // createArgs is CREATE3args.
 type createArgs struct {
 	nameArgs
-	how  uint32
-	attr newAttr
-	verf uint64 // of an exclusive CREATE
+	how  uint32  // createUnchecked, createGuarded or createExclusive
+	attr newAttr // attributes of the new file; for an exclusive CREATE, the times that store verf
+	verf uint64  // verifier of an exclusive CREATE; 0 for the others
 }
 
+// decodeCreateArgs decodes CREATE3args. An unknown createmode3 makes the call malformed.
 func (ad *argDecoder) decodeCreateArgs(d *xdr.Decoder) createArgs {
 	a := createArgs{nameArgs: ad.decodeNameArgs(d), how: d.Uint32()}
 	switch a.how {
@@ -48,16 +49,16 @@ func (ad *argDecoder) decodeCreateArgs(d *xdr.Decoder) createArgs {
 	return a
 }
 
-// verifierTimes is where the verifier of an exclusive CREATE is kept: in the file's times,
-// as the Linux server does, so that a repetition is known also after a restart. The client
-// sets the real times next (RFC 1813 section 3.3.8). One bit of each half is given up,
-// for file systems that keep times to 2038 only.
+// verifierTimes returns the times that store the verifier of an exclusive CREATE in the new file, as
+// the Linux server does. The server recognizes a repeated call by them, even after a restart. The
+// client sets the real times next (RFC 1813 section 3.3.8). One bit of each half is lost, because some
+// file systems store times up to 2038 only.
 func verifierTimes(verf uint64) (atime, mtime unix.Timespec) {
 	const half, bits = 32, 0x7fffffff
 	return unix.Timespec{Sec: int64(verf >> half & bits)}, unix.Timespec{Sec: int64(verf & bits)}
 }
 
-// serveCreate answers CREATE.
+// serveCreate answers CREATE (RFC 1813 section 3.3.8).
 func (p *nameProcedures) serveCreate(ctx context.Context, by caller, a createArgs) result {
 	var n *node
 	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
@@ -67,6 +68,8 @@ func (p *nameProcedures) serveCreate(ctx context.Context, by caller, a createArg
 	return p.creationResult(n, wcc, err)
 }
 
+// createIn creates the file in an open folder, or returns the existing one if the call allows it. If a
+// step after the creation fails, it removes the file again. The folder's changing must be held.
 func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
 	if err := checkNew(a.name); err != nil {
 		return nil, err
@@ -90,7 +93,9 @@ func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, 
 	return n, nil
 }
 
-// openExisting is a CREATE of what is there.
+// openExisting returns the node of a file that exists already. It fails with statusExist for a guarded
+// CREATE, for a folder or link, and for an exclusive CREATE with another verifier. An unchecked CREATE
+// sets the size if the call has one; RFC 1813 lets the server ignore the other attributes.
 func (p *nameProcedures) openExisting(ctx context.Context, a createArgs, folder *object) (*node, error) {
 	n, at, err := a.dir.node.export.lookUpName(a.dir.node, folder, a.name)
 	if err != nil {
@@ -103,19 +108,21 @@ func (p *nameProcedures) openExisting(ctx context.Context, a createArgs, folder 
 		if !isRepeated(a, at) {
 			return nil, statusExist
 		}
-	case a.attr.size != nil: // of the attributes, only the size is applied to a file that is there
+	case a.attr.size != nil: // an existing file keeps its other attributes
 		return n, p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	return n, nil
 }
 
-// isRepeated reports whether a file was made by the same exclusive CREATE.
+// isRepeated reports whether the same exclusive CREATE made the file: its times contain the verifier
+// and it is still empty.
 func isRepeated(a createArgs, at *attr) bool {
 	atime, mtime := verifierTimes(a.verf)
 	return at.size == 0 && at.atime == (nfsTime{sec: uint32(atime.Sec)}) && at.mtime == (nfsTime{sec: uint32(mtime.Sec)})
 }
 
-// initObject gives something new its owner and attributes, and makes it known.
+// initObject sets the owner and the attributes of a new object, and adds its node. mode is used if a
+// has none. Sizes are not set here.
 func (p *nameProcedures) initObject(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
 	if err := p.owners.setOwner(o, by, a); err != nil {
 		return nil, err
@@ -133,14 +140,15 @@ func (p *nameProcedures) initObject(o *object, by caller, where nameArgs, a newA
 // mkdirArgs is MKDIR3args.
 type mkdirArgs struct {
 	nameArgs
-	attr newAttr
+	attr newAttr // attributes of the new folder
 }
 
+// decodeMkdirArgs decodes MKDIR3args.
 func (ad *argDecoder) decodeMkdirArgs(d *xdr.Decoder) mkdirArgs {
 	return mkdirArgs{ad.decodeNameArgs(d), decodeNewAttr(d)}
 }
 
-// serveMkdir answers MKDIR.
+// serveMkdir answers MKDIR (RFC 1813 section 3.3.9).
 func (p *nameProcedures) serveMkdir(_ context.Context, by caller, a mkdirArgs) result {
 	var n *node
 	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
@@ -161,16 +169,17 @@ func (p *nameProcedures) serveMkdir(_ context.Context, by caller, a mkdirArgs) r
 // symlinkArgs is SYMLINK3args.
 type symlinkArgs struct {
 	nameArgs
-	attr newAttr
-	to   string
+	attr newAttr // attributes of the link itself; its mode is ignored
+	to   string  // text of the link
 }
 
+// decodeSymlinkArgs decodes SYMLINK3args.
 func (ad *argDecoder) decodeSymlinkArgs(d *xdr.Decoder) symlinkArgs {
 	return symlinkArgs{ad.decodeNameArgs(d), decodeNewAttr(d), d.String(maxPath)}
 }
 
-// serveSymlink answers SYMLINK. Where the link leads is the client's business: it is never
-// followed here.
+// serveSymlink answers SYMLINK (RFC 1813 section 3.3.10). The server stores the text and never follows
+// the link; checkLink restricts it.
 func (p *nameProcedures) serveSymlink(_ context.Context, by caller, a symlinkArgs) result {
 	var n *node
 	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
@@ -191,8 +200,8 @@ func (p *nameProcedures) serveSymlink(_ context.Context, by caller, a symlinkArg
 	return p.creationResult(n, wcc, err)
 }
 
-// checkLink checks the target of a new link. The server follows no links, but a local user may: root, who
-// reads what a host has written. So a link must not lead out of the export, wherever it is moved to.
+// checkLink checks the text of a new link. The server follows no links, but a local user may: root, who
+// reads files that a host has written. Therefore a link must be relative and must not contain "..".
 func checkLink(to string) error {
 	switch {
 	case to == "":
@@ -211,7 +220,7 @@ func checkLink(to string) error {
 	return nil
 }
 
-// serveMknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
+// serveMknod answers MKNOD with NFS3ERR_NOTSUPP: a datastore has no devices, sockets or pipes.
 func (p *nameProcedures) serveMknod(_ context.Context, _ caller, a nameArgs) result {
 	err := a.dir.err
 	if err == nil {

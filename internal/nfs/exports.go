@@ -7,13 +7,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// exportTable is the exports of a server, by the path that clients mount and by what stands
-// for them in handles. New fills it; it does not change after that and has no lock.
+// exportTable contains the exports of a server. New fills it; it does not change after that and needs
+// no lock.
 type exportTable struct {
-	list []*export
-	byID map[uint64]*export
+	list []*export          // exports in the order of Options.Exports
+	byID map[uint64]*export // exports by id and by fileID, the two numbers that their handles contain
 }
 
+// add opens an export and adds it. It fails with fault.Invalid if another export has the same path.
+// boot is Options.Boot.
 func (t *exportTable) add(e Export, boot string) error {
 	x, err := openExport(e)
 	if err != nil {
@@ -29,10 +31,12 @@ func (t *exportTable) add(e Export, boot string) error {
 	return nil
 }
 
-// byPath returns the export of that path; nil if there is none.
+// byPath returns the export that clients mount as path; nil if no export has that path.
 func (t *exportTable) byPath(path string) *export { return t.byID[exportID(path)] }
 
-// findNode returns what a handle means.
+// findNode returns the node of a handle. It walks the export if the node is not in memory, which
+// happens after a restart. It fails with statusStale for an unknown export, another boot, or a file
+// that does not exist, and with statusBadHandle for other bytes.
 func (t *exportTable) findNode(handle []byte) (*node, error) {
 	export, id, err := decodeHandle(handle)
 	if err != nil {
@@ -52,7 +56,8 @@ func (t *exportTable) findNode(handle []byte) (*node, error) {
 	return n, nil
 }
 
-// mountPoint finds the folder that a mount names.
+// mountPoint returns the folder of a MOUNT path: an export, or a folder below one. It refuses "." and
+// ".." as components.
 func (t *exportTable) mountPoint(arg string) (*node, error) {
 	if !path.IsAbs(arg) || strings.Contains(arg, "\x00") {
 		return nil, statusNoEnt
@@ -71,7 +76,8 @@ func (t *exportTable) mountPoint(arg string) (*node, error) {
 	return nil, statusNoEnt
 }
 
-// pathBelow returns what a path is relative to a folder it is in.
+// pathBelow returns the components of p after folder. ok is false if p is not below folder; rest is nil
+// if both are equal.
 func pathBelow(p, folder string) (rest []string, ok bool) {
 	if p == folder {
 		return nil, true
@@ -80,6 +86,7 @@ func pathBelow(p, folder string) (rest []string, ok bool) {
 	return strings.Split(tail, "/"), ok
 }
 
+// close closes all exports.
 func (t *exportTable) close() {
 	for _, x := range t.list {
 		x.close()

@@ -11,32 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileState is what a node keeps of a regular file.
+// fileState is the state of a node that is a regular file.
 type fileState struct {
-	opening sync.Mutex // held while it is opened: a Content is opened once
-	open    *file      // the cache's mu guards it
+	opening sync.Mutex // held while the file is opened, so that Export.Open is called once
+	open    *file      // open file; nil if it is closed. The cache's mu guards it.
 
-	// plain is set once Export.Open had nothing for the file.
+	// plain is set once Export.Open returned no Content for the file. Server.Forget and a rename clear it.
 	plain atomic.Bool
 
-	// touched is when a Content was last changed, in Unix nanoseconds. The file in the
-	// folder does not know of it.
+	// touched is the time of the last change of a Content, in Unix nanoseconds; 0 if there was none since
+	// the times were set. The times of the file in the folder do not show it.
 	touched atomic.Int64
 }
 
-// file is a regular file that is open.
+// file is an open regular file. The cache shares it among all calls.
 type file struct {
 	*os.File
-	content   Content
-	special   bool      // the Content came from Export.Open
-	tryWriter tryWriter // the Content, nil if it is none
+	content   Content   // Content of the file: an osContent, or from Export.Open
+	special   bool      // Export.Open returned the Content
+	tryWriter tryWriter // the Content as a tryWriter; nil if it has no TryWrite
 
-	refs        int           // the cache's mu guards these three
-	closeUnused bool          // to be closed by the last who uses it
-	idle        *list.Element // nil while somebody uses it
+	refs        int           // number of calls that use the file; the cache's mu guards it and the next two
+	closeUnused bool          // the call that drops the last reference closes the file
+	idle        *list.Element // entry in the cache's idle list; nil while a call uses the file
 }
 
-// closeAll closes what is open.
+// closeAll closes the file and, if Export.Open returned it, the Content.
 func (f *file) closeAll() error {
 	if f.special {
 		return errors.Join(f.content.Close(), f.File.Close())
@@ -44,26 +44,28 @@ func (f *file) closeAll() error {
 	return f.File.Close()
 }
 
-// maxIdle is how many files stay open that nobody uses right now.
+// maxIdle is the number of unused plain files that stay open.
 const maxIdle = 128
 
-// files keeps files open between calls: NFSv3 has no open and no close. A file with a
-// Content of its own stays open until it is removed or forgotten.
+// fileCache keeps files open between calls: NFSv3 has no open and no close. A file with a Content from
+// Export.Open stays open until it is removed or forgotten.
 type fileCache struct {
-	mu      sync.Mutex
-	idle    *list.List // of *idleFile, the oldest first
-	special map[*node]*file
-	closing sync.WaitGroup // of those that were forgotten while they were used
+	mu      sync.Mutex      // guards the fields below, fileState.open, and the counters of each file
+	idle    *list.List      // list of *idleFile, the longest unused first
+	special map[*node]*file // open files with a Content from Export.Open
+	closing sync.WaitGroup  // counts files that are being closed in the background
 }
 
+// idleFile is an entry of the idle list: an open file without references.
 type idleFile struct {
-	node *node
+	node *node // node whose fileState.open is file
 	file *file
 }
 
+// newFileCache returns a cache without open files.
 func newFileCache() *fileCache { return &fileCache{idle: list.New(), special: make(map[*node]*file)} }
 
-// acquire returns the node's file, opened. The caller releases it.
+// acquire returns the open file of n, and opens it if necessary. The caller must release it.
 func (c *fileCache) acquire(n *node) (*file, error) {
 	if f := c.acquireOpen(n); f != nil {
 		return f, nil
@@ -81,13 +83,15 @@ func (c *fileCache) acquire(n *node) (*file, error) {
 	return f, nil
 }
 
-// contentError is why there is no Content for a file that should have one. Nothing is said
-// of the file then, least of all the size of the empty one that stands for it.
+// contentError wraps an error of Export.Open. The server then returns no attributes of the file,
+// because the file in the folder has a wrong size.
 type contentError struct{ error }
 
+// Unwrap returns the error of Export.Open.
 func (e *contentError) Unwrap() error { return e.error }
 
-// openFile opens a regular file and asks what holds its bytes.
+// openFile opens the regular file n and its Content. It sets fileState.plain if Export.Open returns
+// none. n.file.opening must be held.
 func openFile(n *node) (*file, error) {
 	o, err := n.export.openNode(n)
 	if err != nil {
@@ -115,7 +119,7 @@ func openFile(n *node) (*file, error) {
 	return f, nil
 }
 
-// acquireOpen returns the file if it is open.
+// acquireOpen returns the file if it is open, with another reference; nil if it is closed.
 func (c *fileCache) acquireOpen(n *node) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,6 +135,7 @@ func (c *fileCache) acquireOpen(n *node) *file {
 	return f
 }
 
+// addOpen adds a file that was just opened, with one reference.
 func (c *fileCache) addOpen(n *node, f *file) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,16 +146,18 @@ func (c *fileCache) addOpen(n *node, f *file) {
 	}
 }
 
-// release ends the use of a file. It does not wait: a Content may take long to close.
+// release ends the use of a file by one call. It does not wait: a Content may need long to close.
 func (c *fileCache) release(n *node, f *file) {
 	if closing := c.dropRef(n, f); closing != nil {
 		c.closing.Go(func() {
-			_ = closing.closeAll() // what was written was answered for; a Content reports its own errors
+			_ = closing.closeAll() // no call waits for this error; a Content reports its own
 		})
 	}
 }
 
-// dropRef returns the file that is to be closed for it.
+// dropRef drops one reference and returns the file that the caller must close: f itself if it was
+// forgotten meanwhile, or the longest unused file if too many are idle. It returns nil if none must be
+// closed.
 func (c *fileCache) dropRef(n *node, f *file) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +179,8 @@ func (c *fileCache) dropRef(n *node, f *file) *file {
 	return oldest.file
 }
 
-// forget closes the node's file as soon as nobody uses it. The next use opens it anew.
+// forget closes the file of n, or lets the last call that uses it close it. The next use opens it again
+// and calls Export.Open.
 func (c *fileCache) forget(n *node) error {
 	n.file.plain.Store(false)
 	c.mu.Lock()
@@ -194,7 +202,7 @@ func (c *fileCache) forget(n *node) error {
 	return f.closeAll()
 }
 
-// close closes everything. Nobody uses a file any more.
+// close closes all files, and waits for those being closed in the background. No call may be in work.
 func (c *fileCache) close() error {
 	c.closing.Wait()
 	c.mu.Lock()
@@ -213,10 +221,11 @@ func (c *fileCache) close() error {
 	return errors.Join(errs...)
 }
 
-// now is what a changed Content's times become.
+// touch records that the Content was changed now.
 func (s *fileState) touch() { s.touched.Store(time.Now().UnixNano()) }
 
-// openRegular returns the open file of a handle. The caller releases it.
+// openRegular returns the open file of a handle. It fails with statusIsDir or statusInval if t is not a
+// regular file. The caller must release the file.
 func (c *fileCache) openRegular(t target) (*file, error) {
 	if t.err != nil {
 		return nil, t.err

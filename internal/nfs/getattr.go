@@ -8,15 +8,15 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// attrProcedures answers what concerns the attributes of files and of file systems: GETATTR,
-// SETATTR, ACCESS, READLINK, FSSTAT, FSINFO and PATHCONF. SETATTR holds the file's changing.
+// attrProcedures answers the calls about attributes of files and file systems: GETATTR, SETATTR,
+// ACCESS, READLINK, FSSTAT, FSINFO and PATHCONF. SETATTR holds the file's changing.
 type attrProcedures struct {
-	files   *fileCache
-	owners  *ownerRules
-	durable bool // Options.Durable
+	files   *fileCache  // open files, whose Contents have the current sizes
+	owners  *ownerRules // rules for a change of owner
+	durable bool        // Options.Durable: a new size is committed before the answer
 }
 
-// serveGetattr answers GETATTR. ESXi's heartbeat is this call.
+// serveGetattr answers GETATTR (RFC 1813 section 3.3.1). ESXi uses it as the heartbeat of a datastore.
 func (p *attrProcedures) serveGetattr(_ context.Context, _ caller, t target) result {
 	if t.err != nil {
 		return result{err: t.err}
@@ -27,28 +27,30 @@ func (p *attrProcedures) serveGetattr(_ context.Context, _ caller, t target) res
 
 // Bits of ACCESS (RFC 1813 section 3.3.4).
 const (
-	accessRead    = 0x01
-	accessLookup  = 0x02
-	accessModify  = 0x04
-	accessExtend  = 0x08
-	accessDelete  = 0x10
-	accessExecute = 0x20
+	accessRead    = 0x01 // read a file, list a folder
+	accessLookup  = 0x02 // look up a name in a folder
+	accessModify  = 0x04 // overwrite data, change names
+	accessExtend  = 0x08 // append data, add names
+	accessDelete  = 0x10 // remove names
+	accessExecute = 0x20 // run a file
 
-	accessChange = accessModify | accessExtend | accessDelete
-	anyExecute   = 0o111
+	accessChange = accessModify | accessExtend | accessDelete // all bits that Export.Writable decides
+	anyExecute   = 0o111                                      // execute bits of a mode: one of them allows accessExecute
 )
 
+// accessArgs is ACCESS3args.
 type accessArgs struct {
 	target
-	bits uint32
+	bits uint32 // rights that the client requests, accessRead and so on
 }
 
+// decodeAccessArgs decodes ACCESS3args.
 func (ad *argDecoder) decodeAccessArgs(d *xdr.Decoder) accessArgs {
 	return accessArgs{ad.decodeTarget(d), d.Uint32()}
 }
 
-// serveAccess answers ACCESS. Who was admitted may do everything, except what the export does
-// not allow anybody.
+// serveAccess answers ACCESS (RFC 1813 section 3.3.4). Modes and owners do not matter: an admitted
+// client may do everything that Export.Writable allows.
 func (p *attrProcedures) serveAccess(_ context.Context, _ caller, a accessArgs) result {
 	v := p.files.postOpAttrOf(a.target)
 	if a.err == nil && v.attr == nil {
@@ -72,7 +74,7 @@ func (p *attrProcedures) serveAccess(_ context.Context, _ caller, a accessArgs) 
 	}}
 }
 
-// serveReadlink answers READLINK.
+// serveReadlink answers READLINK (RFC 1813 section 3.3.5).
 func (p *attrProcedures) serveReadlink(_ context.Context, _ caller, t target) result {
 	to, err := p.readLink(t)
 	v := p.files.postOpAttrOf(t)
@@ -82,6 +84,7 @@ func (p *attrProcedures) serveReadlink(_ context.Context, _ caller, t target) re
 	}}
 }
 
+// readLink returns the text of a link. It fails with statusInval if t is not a link.
 func (p *attrProcedures) readLink(t target) (string, error) {
 	if t.err != nil {
 		return "", t.err

@@ -11,15 +11,16 @@ import (
 
 // linkArgs is LINK3args.
 type linkArgs struct {
-	file target
-	to   nameArgs
+	file target   // existing file that gets another name
+	to   nameArgs // new name
 }
 
+// decodeLinkArgs decodes LINK3args.
 func (ad *argDecoder) decodeLinkArgs(d *xdr.Decoder) linkArgs {
 	return linkArgs{ad.decodeTarget(d), ad.decodeNameArgs(d)}
 }
 
-// serveLink answers LINK.
+// serveLink answers LINK (RFC 1813 section 3.3.15).
 func (p *nameProcedures) serveLink(_ context.Context, _ caller, a linkArgs) result {
 	wcc, err := p.changeFolder(a.to.dir, a.to.name, func(folder *object) error { return p.linkIn(a, folder) })
 	file := p.files.postOpAttrOf(a.file)
@@ -30,6 +31,8 @@ func (p *nameProcedures) serveLink(_ context.Context, _ caller, a linkArgs) resu
 	return result{err: err, ok: both, fail: both}
 }
 
+// linkIn adds a name for a file in an open folder. It refuses folders, files of another export, and
+// files that Export.Writable refuses. The folder's changing must be held.
 func (p *nameProcedures) linkIn(a linkArgs, folder *object) error {
 	if a.file.err != nil {
 		return a.file.err

@@ -8,7 +8,7 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// serveLookup answers LOOKUP.
+// serveLookup answers LOOKUP (RFC 1813 section 3.3.3).
 func (p *nameProcedures) serveLookup(_ context.Context, _ caller, a nameArgs) result {
 	found, err := p.lookUp(a)
 	folder := p.files.postOpAttrOf(a.dir)
@@ -19,6 +19,8 @@ func (p *nameProcedures) serveLookup(_ context.Context, _ caller, a nameArgs) re
 	}}
 }
 
+// lookUp returns the node that a.name is in the folder a.dir. The folder is not locked: the result may
+// be old when the client gets it.
 func (p *nameProcedures) lookUp(a nameArgs) (*node, error) {
 	folder, err := openFolder(a.dir)
 	if err != nil {
@@ -38,7 +40,8 @@ func (p *nameProcedures) lookUp(a nameArgs) (*node, error) {
 	return n, err
 }
 
-// openFolder opens a folder. The caller closes it.
+// openFolder opens the folder t. It fails with statusNotDir for other files. The caller closes the
+// object.
 func openFolder(t target) (*object, error) {
 	if t.err != nil {
 		return nil, t.err

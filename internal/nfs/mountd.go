@@ -12,30 +12,32 @@ import (
 
 // The MOUNT program (RFC 1813 appendix I).
 const (
-	mountProgram = 100005
-	mountVersion = 3
+	mountProgram = 100005 // number of the RPC program
+	mountVersion = 3      // version for NFSv3
 
-	maxMountPath = 1024 // MNTPATHLEN
+	maxMountPath = 1024 // longest MOUNT path: MNTPATHLEN
 
-	// maxMounts is how many mounts DUMP tells of. The list is a courtesy: a mount that is
-	// not in it works as well.
+	// maxMounts bounds the list of mounts; the oldest entry is dropped. The list is only informative: an
+	// unlisted mount works too.
 	maxMounts = 1024
 )
 
-// mountd is the MOUNT program: it gives out the first handle.
+// mountd answers the MOUNT program: it maps a path to the first handle, and lists mounts.
 type mountd struct {
-	exports *exportTable
+	exports *exportTable // exports that can be mounted
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	mounts []mounted
+	mu     sync.Mutex // guards mounts
+	mounts []mounted  // mounts in the order of their calls, without duplicates
 }
 
+// mounted is one entry of the list of mounts.
 type mounted struct {
-	host netip.Addr
-	path string
+	host netip.Addr // address that the call came from
+	path string     // path as the client sent it
 }
 
+// newProgram returns the RPC program with MOUNT version 3.
 func (m *mountd) newProgram() *oncrpc.Program {
 	procedures := []*oncrpc.Procedure{
 		0: oncrpc.Null,
@@ -51,7 +53,8 @@ func (m *mountd) newProgram() *oncrpc.Program {
 	}
 }
 
-// defineProcedure makes a procedure whose arguments are a path or nothing.
+// defineProcedure returns a procedure that calls answer with the host's address and args. args is a
+// path for MNT and UMNT, and "" for the others, which have no arguments.
 func (m *mountd) defineProcedure(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
 	takesPath := name == "MNT" || name == "UMNT"
 	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
@@ -67,8 +70,8 @@ func (m *mountd) defineProcedure(name string, answer func(host netip.Addr, args 
 	}}
 }
 
-// serveMnt answers MNT with the export's handle, or with that of a folder in it, as other
-// servers do: libnfs mounts the folder of the file it copies.
+// serveMnt answers MNT with the handle of an export or of a folder below one, and the accepted
+// authentication flavors. libnfs mounts the folder of the file that it copies.
 func (m *mountd) serveMnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	n, err := m.exports.mountPoint(arg)
 	e.Uint32(uint32(statusOf(err))) // the numbers of mountstat3 are those of nfsstat3
@@ -86,18 +89,19 @@ func (m *mountd) serveMnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	}
 }
 
-// Mount is what a client said it mounted and did not say it unmounted: a client that lost
-// power stays in the list, and one that mounted before the server was started is not in it.
+// A Mount is an entry of the list of mounts: a client sent MNT and no UMNT for it since the server was
+// started. A client that lost power stays in the list.
 type Mount struct {
-	Host netip.Addr
-	Path string
+	Host netip.Addr // Host is the address that the call came from.
+	Path string     // Path is an export, or a folder below one.
 }
 
-// Mounts lists them, the first to mount first.
+// Mounts returns the list of mounts, the oldest first.
 func (s *Server) Mounts() []Mount {
 	return s.mountd.listMounts()
 }
 
+// listMounts returns a copy of the list, the oldest first.
 func (m *mountd) listMounts() (list []Mount) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,6 +111,7 @@ func (m *mountd) listMounts() (list []Mount) {
 	return list
 }
 
+// addMount adds an entry, unless it is in the list already.
 func (m *mountd) addMount(new mounted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +126,7 @@ func (m *mountd) addMount(new mounted) {
 	m.mounts = append(m.mounts, new)
 }
 
-// dropMounts forgets a host's mounts of a path, or all where the path is empty.
+// dropMounts removes the entries of a host for path p; all of them if p is empty.
 func (m *mountd) dropMounts(host netip.Addr, p string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,17 +151,17 @@ func (m *mountd) serveDump(_ netip.Addr, _ string, e *xdr.Encoder) {
 	e.Bool(false)
 }
 
-// serveUmnt answers UMNT.
+// serveUmnt answers UMNT. It removes an entry from the list; handles stay valid.
 func (m *mountd) serveUmnt(host netip.Addr, arg string, _ *xdr.Encoder) {
 	if arg != "" {
 		m.dropMounts(host, arg)
 	}
 }
 
-// serveUmntall answers UMNTALL.
+// serveUmntall answers UMNTALL: it removes all entries of the host.
 func (m *mountd) serveUmntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.dropMounts(host, "") }
 
-// serveExport answers EXPORT. Who may mount is not told: whoever reads this may.
+// serveExport answers EXPORT. The lists of groups are empty: each admitted host may mount each export.
 func (m *mountd) serveExport(_ netip.Addr, _ string, e *xdr.Encoder) {
 	for _, x := range m.exports.list {
 		e.Bool(true)

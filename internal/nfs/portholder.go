@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Holder names who listens on a port: "decamp (process 123)". It is "" where that cannot be
-// told: the process is another user's, or the kernel's own NFS server.
+// Holder returns the process that listens on a TCP port: "decamp (process 123)". addr is a host:port,
+// whose host is ignored. It returns "" if the process is another user's, or the kernel's NFS server.
 func Holder(addr string) string {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -40,14 +40,15 @@ func Holder(addr string) string {
 // The columns of /proc/net/tcp, from 0, and the state LISTEN (proc_net_tcp in the kernel's
 // documentation).
 const (
-	localColumn = 1
-	stateColumn = 3
-	inodeColumn = 9
+	localColumn = 1 // local address and port in hexadecimal
+	stateColumn = 3 // state of the socket in hexadecimal
+	inodeColumn = 9 // inode number of the socket
 
-	stateListen = "0A"
+	stateListen = "0A" // TCP_LISTEN
 )
 
-// listeningInodes returns the inodes of the sockets that listen on a port.
+// listeningInodes returns the inodes of the sockets that listen on port, from the text of /proc/net/tcp
+// or tcp6.
 func listeningInodes(table []byte, port uint16) (inodes []string) {
 	want := ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(port >> 8), byte(port)}))
 	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
@@ -59,7 +60,8 @@ func listeningInodes(table []byte, port uint16) (inodes []string) {
 	return inodes
 }
 
-// socketOwner names the process that has a socket open, among those that may be looked at.
+// socketOwner returns name and ID of the process that has the socket open; "" if it is not among the
+// processes that this one may examine.
 func socketOwner(inode string) string {
 	socket := "socket:[" + inode + "]"
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a malformed pattern only

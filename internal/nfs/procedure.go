@@ -9,18 +9,18 @@ import (
 
 // The NFS program (RFC 1813 section 3).
 const (
-	nfsProgram = 100003
-	nfsVersion = 3
+	nfsProgram = 100003 // number of the RPC program
+	nfsVersion = 3      // the only version served
 )
 
 // Calls that are remembered. The two kinds do not share a cache: the thousands of WRITEs a
 // second would push the few others out.
 const (
-	rememberedCalls  = 4096
-	rememberedWrites = 8192
+	rememberedCalls  = 4096 // replies of calls that change names or attributes
+	rememberedWrites = 8192 // replies of WRITEs
 )
 
-// nfsProcedures returns the NFS program.
+// nfsProcedures returns the NFS program, with its procedures at their numbers (RFC 1813 section 3.3).
 func nfsProcedures(o Options, exports *exportTable, open *fileCache) *oncrpc.Program {
 	once, writes := oncrpc.NewCache(rememberedCalls), oncrpc.NewCache(rememberedWrites)
 	args := &argDecoder{exports: exports}
@@ -59,13 +59,15 @@ func nfsProcedures(o Options, exports *exportTable, open *fileCache) *oncrpc.Pro
 	}
 }
 
-// result is what a procedure answers: its status, then one of two bodies, which may be nil.
+// result is the outcome of a procedure: a status, and the body for it.
 type result struct {
-	err      error
-	ok, fail func(*xdr.Encoder)
+	err      error              // error that statusOf maps to the status; nil means NFS3_OK
+	ok, fail func(*xdr.Encoder) // encoders of the body for success and failure; nil means an empty body
 }
 
-// defineProcedure makes a procedure of how its arguments are decoded and what answers it.
+// defineProcedure returns the procedure with that name. decode reads its arguments, and answer does the
+// call. once is nil for calls that may be repeated. If the arguments have a replySize method, the reply
+// waits for memory of that size.
 func defineProcedure[A any](name string, once *oncrpc.Cache, decode func(*xdr.Decoder) A, answer func(context.Context, caller, A) result) *oncrpc.Procedure {
 	return &oncrpc.Procedure{Name: name, Once: once, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		args := decode(c.Args)
@@ -79,11 +81,11 @@ func defineProcedure[A any](name string, once *oncrpc.Cache, decode func(*xdr.De
 	}}
 }
 
-// caller is who owns what a call creates.
+// caller is the user and group of a call, from AUTH_SYS. The client's claim is not verified.
 type caller struct{ uid, gid uint32 }
 
-// encodeResult appends a result. When the server ends, an error may be nothing but that:
-// the client asks the next server.
+// encodeResult appends a result. If ctx has ended and the call failed, it returns ErrNoReply: the error
+// may only be a consequence of the end, and the client repeats the call.
 func encodeResult(ctx context.Context, e *xdr.Encoder, r result) error {
 	if r.err != nil && ctx.Err() != nil {
 		return oncrpc.ErrNoReply
@@ -99,7 +101,7 @@ func encodeResult(ctx context.Context, e *xdr.Encoder, r result) error {
 	return nil
 }
 
-// procedureAt returns the procedure of a number; nil if there is none.
+// procedureAt returns the procedure with number n; nil if it does not exist.
 func procedureAt(list []*oncrpc.Procedure, n uint32) *oncrpc.Procedure {
 	if n >= uint32(len(list)) {
 		return nil

@@ -7,17 +7,18 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// replyRoom is what a reply takes beside its data.
+// replyRoom is the size of a READ or READDIR reply without its data, in bytes, rounded up.
 const replyRoom = 512
 
-// readArgs is READ3args.
+// readArgs is READ3args (RFC 1813 section 3.3.6).
 type readArgs struct {
 	target
-	off   uint64
-	count uint32
+	off   uint64 // offset in the file, which may be after its end
+	count uint32 // bytes requested, at most maxTransfer
 }
 
-// decodeRead decodes READ. A large reply waits for memory before it is made.
+// decodeRead decodes READ and returns its answer. The call waits for memory of the reply's size before
+// it is answered.
 func (p *dataProcedures) decodeRead(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 	a := readArgs{target: p.args.decodeTarget(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
 	c.Expect = int(a.count) + replyRoom
@@ -32,7 +33,8 @@ func (p *dataProcedures) decodeRead(_ context.Context, c *oncrpc.Call) (oncrpc.A
 	}, nil
 }
 
-// readInto reads straight into the reply: READ3resok.
+// readInto encodes READ3resok. It reads the data directly into the reply. After an error, the caller
+// truncates e.
 func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error {
 	f, err := p.files.openRegular(a.target)
 	if err != nil {

@@ -6,32 +6,33 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// maxListing is the most that a listing's reply takes, in bytes. Clients ask for less.
+// maxListing bounds the reply of READDIR and READDIRPLUS, in bytes. Clients request less.
 const maxListing = 64 << 10
 
 // Sizes in a listing's reply (RFC 1813 sections 3.3.16 and 3.3.17).
 const (
-	wordBytes    = 4
-	hyperBytes   = 8
-	verfBytes    = 8
-	listingEnd   = 2 * wordBytes            // no further entry, and eof
-	fixedOfEntry = wordBytes + 2*hyperBytes // an entry follows, fileid, cookie
+	wordBytes    = 4                        // XDR integer or boolean
+	hyperBytes   = 8                        // XDR hyper integer
+	verfBytes    = 8                        // cookie verifier
+	listingEnd   = 2 * wordBytes            // end of the list: no further entry, and the eof flag
+	fixedOfEntry = wordBytes + 2*hyperBytes // entry without its name: "follows" flag, fileid and cookie
 )
 
-// listProcedures answers READDIR and READDIRPLUS. It has no lock; a folder's listing is read
-// with the folder's changing held.
+// listProcedures answers READDIR and READDIRPLUS. It has no lock. A folder's names are read with the
+// folder's changing held.
 type listProcedures struct{ files *fileCache }
 
-// readdirArgs is READDIR3args and READDIRPLUS3args. The verifier is not looked at: cookies
-// are good for ever, see cookieOf.
+// readdirArgs is READDIR3args or READDIRPLUS3args. The cookie verifier is ignored: cookies never
+// expire, see cookieOf.
 type readdirArgs struct {
 	target
-	cookie   uint64
-	names    int // bytes of names, fileids and cookies: dircount; READDIR has no such bound
-	all      int // bytes of the whole result
-	withAttr bool
+	cookie   uint64 // the listing continues after it; 0 starts it
+	names    int    // limit for names, fileids and cookies in bytes: dircount. READDIR has no such limit.
+	all      int    // limit for the whole result, in bytes
+	withAttr bool   // READDIRPLUS: entries have attributes and handles
 }
 
+// decodeReaddirArgs decodes READDIR3args (RFC 1813 section 3.3.16).
 func (ad *argDecoder) decodeReaddirArgs(d *xdr.Decoder) readdirArgs {
 	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64()}
 	_ = d.Uint64()
@@ -40,6 +41,7 @@ func (ad *argDecoder) decodeReaddirArgs(d *xdr.Decoder) readdirArgs {
 	return a
 }
 
+// decodeReaddirplusArgs decodes READDIRPLUS3args (RFC 1813 section 3.3.17).
 func (ad *argDecoder) decodeReaddirplusArgs(d *xdr.Decoder) readdirArgs {
 	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64(), withAttr: true}
 	_ = d.Uint64()
@@ -47,7 +49,7 @@ func (ad *argDecoder) decodeReaddirplusArgs(d *xdr.Decoder) readdirArgs {
 	return a
 }
 
-// replySize is what the reply may take.
+// replySize returns the memory that the reply may need, in bytes.
 func (a readdirArgs) replySize() int { return a.all + replyRoom }
 
 // serveReaddir answers READDIR.
@@ -60,6 +62,8 @@ func (p *listProcedures) serveReaddirplus(_ context.Context, _ caller, a readdir
 	return p.listFolder(a)
 }
 
+// listFolder returns one page of a folder. It fails with statusTooSmall if the limits exclude even one
+// entry.
 func (p *listProcedures) listFolder(a readdirArgs) result {
 	if err := checkFolder(a.target); err != nil {
 		return result{err: err, fail: p.files.postOpAttrOf(a.target).encode}
@@ -85,7 +89,8 @@ func (p *listProcedures) listFolder(a readdirArgs) result {
 	}}
 }
 
-// entriesFrom returns what is listed from the cookie on.
+// entriesFrom returns the entries after a.cookie, including "." and "..". It locks the folder while it
+// reads the names.
 func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 	a.node.changing.Lock()
 	listed, err := a.node.listNames(folder)
@@ -103,8 +108,8 @@ func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 	return append(out, behindCookie(listed, a.cookie)...), nil
 }
 
-// encodePage encodes as many entries as may be sent, with the list's end; nil if not even one
-// fits.
+// encodePage encodes as many entries as the limits of a allow, and the end of the list. It returns nil
+// if not even one entry fits.
 func (p *listProcedures) encodePage(a readdirArgs, folder *object, entries []entry) []byte {
 	room := a.all - postOpAttrSize - verfBytes - listingEnd
 	var e xdr.Encoder
@@ -134,11 +139,11 @@ func (p *listProcedures) encodePage(a readdirArgs, folder *object, entries []ent
 	return e.Bytes()
 }
 
-// postOpAttrSize is a post_op_attr that has attributes.
+// postOpAttrSize is the size of a post_op_attr with attributes, in bytes: a flag and fattr3.
 const postOpAttrSize = wordBytes + 84
 
-// encodeEntry appends the attributes and the handle of an entry. One that is just being
-// removed has none.
+// encodeEntry appends the attributes and the handle of an entry. It appends neither if the file was
+// removed meanwhile.
 func (p *listProcedures) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
 	n := listedNode(parent, folder, name)
 	if n == nil {
@@ -151,7 +156,7 @@ func (p *listProcedures) encodeEntry(e *xdr.Encoder, parent *node, folder *objec
 	e.Opaque(n.export.handleOf(n))
 }
 
-// listedNode returns the node of a name in a listing; nil if it is gone.
+// listedNode returns the node of an entry in an open folder; nil if it does not exist any more.
 func listedNode(parent *node, folder *object, name string) *node {
 	switch name {
 	case ".":

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveRemove answers REMOVE.
+// serveRemove answers REMOVE (RFC 1813 section 3.3.12).
 func (p *nameProcedures) serveRemove(_ context.Context, _ caller, a nameArgs) result {
 	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) error {
 		if err := checkOld(a.name); err != nil {
@@ -17,7 +17,7 @@ func (p *nameProcedures) serveRemove(_ context.Context, _ caller, a nameArgs) re
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-// serveRmdir answers RMDIR.
+// serveRmdir answers RMDIR (RFC 1813 section 3.3.13).
 func (p *nameProcedures) serveRmdir(_ context.Context, _ caller, a nameArgs) result {
 	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) error {
 		if a.name == ".." {
@@ -31,7 +31,8 @@ func (p *nameProcedures) serveRmdir(_ context.Context, _ caller, a nameArgs) res
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-// unlinkName takes a name away, and forgets the file if that was its last.
+// unlinkName removes a name, and forgets the file if it has no other name. flags is AT_REMOVEDIR for
+// folders, else 0. The folder's changing must be held.
 func (p *nameProcedures) unlinkName(a nameArgs, folder *object, flags int) error {
 	x := a.dir.node.export
 	old, err := x.openNamed(a.dir.node, folder, a.name)

@@ -9,14 +9,15 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// renameArgs is RENAME3args.
+// renameArgs is RENAME3args (RFC 1813 section 3.3.14).
 type renameArgs struct{ from, to nameArgs }
 
+// decodeRenameArgs decodes RENAME3args.
 func (ad *argDecoder) decodeRenameArgs(d *xdr.Decoder) renameArgs {
 	return renameArgs{ad.decodeNameArgs(d), ad.decodeNameArgs(d)}
 }
 
-// serveRename answers RENAME.
+// serveRename answers RENAME (RFC 1813 section 3.3.14).
 func (p *nameProcedures) serveRename(_ context.Context, _ caller, a renameArgs) result {
 	from, to, err := p.renameEntry(a)
 	both := func(e *xdr.Encoder) {
@@ -26,6 +27,8 @@ func (p *nameProcedures) serveRename(_ context.Context, _ caller, a renameArgs) 
 	return result{err: err, ok: both, fail: both}
 }
 
+// renameEntry locks and opens both folders and renames a file. It returns the attributes of both
+// folders before and after. It fails with statusXDev if the folders are in two exports.
 func (p *nameProcedures) renameEntry(a renameArgs) (from, to wccData, err error) {
 	for _, t := range []target{a.from.dir, a.to.dir} {
 		if err := checkFolder(t); err != nil {
@@ -58,7 +61,8 @@ func (p *nameProcedures) renameEntry(a renameArgs) (from, to wccData, err error)
 	return from, to, err
 }
 
-// lockBoth locks two folders, in an order that is the same for everybody.
+// lockBoth locks two folders, which may be one. The order depends only on their identities, so that two
+// calls cannot deadlock.
 func lockBoth(a, b *node) (unlock func()) {
 	if a == b {
 		a.changing.Lock()
@@ -75,7 +79,8 @@ func lockBoth(a, b *node) (unlock func()) {
 	}
 }
 
-// renameLocked renames between two held folders, and forgets what was replaced.
+// renameLocked renames between two open folders, and forgets a file that was replaced. The changing of
+// both folders must be held.
 func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error {
 	for _, name := range []string{a.from.name, a.to.name} {
 		if err := checkOld(name); err != nil {

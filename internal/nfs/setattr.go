@@ -10,22 +10,23 @@ import (
 
 // time_how (RFC 1813 section 2.6).
 const (
-	timeKeep   = 0
-	timeServer = 1
-	timeClient = 2
+	timeKeep   = 0 // the time stays unchanged
+	timeServer = 1 // the server's current time
+	timeClient = 2 // the time in the call
 )
 
 // permBits are the bits of a mode that a client can set. Setuid, setgid and sticky are not among them: a
 // client must not create a program that runs with the rights of a local user.
 const permBits = 0o777
 
-// newAttr is sattr3: what is to be set. A nil field is left as it is.
+// newAttr is sattr3: the attributes to set. Nil fields, and times with UTIME_OMIT, stay unchanged.
 type newAttr struct {
-	mode, uid, gid *uint32
-	size           *uint64
-	atime, mtime   unix.Timespec
+	mode, uid, gid *uint32       // new mode and owner; nil leaves them unchanged
+	size           *uint64       // new length in bytes; nil leaves it unchanged
+	atime, mtime   unix.Timespec // UTIME_OMIT or UTIME_NOW as nanoseconds, or a time
 }
 
+// decodeNewAttr decodes sattr3 (RFC 1813 section 2.6).
 func decodeNewAttr(d *xdr.Decoder) newAttr {
 	var a newAttr
 	a.mode, a.uid, a.gid = decodeOptional(d), decodeOptional(d), decodeOptional(d)
@@ -37,6 +38,7 @@ func decodeNewAttr(d *xdr.Decoder) newAttr {
 	return a
 }
 
+// decodeOptional decodes an optional integer; nil if it is absent.
 func decodeOptional(d *xdr.Decoder) *uint32 {
 	if !d.Bool() {
 		return nil
@@ -45,7 +47,7 @@ func decodeOptional(d *xdr.Decoder) *uint32 {
 	return &v
 }
 
-// decodeSetTime takes set_atime or set_mtime.
+// decodeSetTime decodes set_atime or set_mtime as an argument of utimensat(2).
 func decodeSetTime(d *xdr.Decoder) unix.Timespec {
 	switch how := d.Uint32(); how {
 	case timeKeep:
@@ -65,17 +67,19 @@ func decodeSetTime(d *xdr.Decoder) unix.Timespec {
 	}
 }
 
+// setsTimes reports whether a changes a time.
 func (a newAttr) setsTimes() bool {
 	return a.atime.Nsec != unix.UTIME_OMIT || a.mtime.Nsec != unix.UTIME_OMIT
 }
 
-// setattrArgs is SETATTR3args.
+// setattrArgs is SETATTR3args (RFC 1813 section 3.3.2).
 type setattrArgs struct {
 	target
-	attr  newAttr
-	guard *nfsTime // the file's ctime must be this
+	attr  newAttr  // attributes to set
+	guard *nfsTime // ctime that the file must have; nil for any
 }
 
+// decodeSetattrArgs decodes SETATTR3args.
 func (ad *argDecoder) decodeSetattrArgs(d *xdr.Decoder) setattrArgs {
 	a := setattrArgs{target: ad.decodeTarget(d), attr: decodeNewAttr(d)}
 	if d.Bool() {
@@ -90,6 +94,8 @@ func (p *attrProcedures) serveSetattr(ctx context.Context, by caller, a setattrA
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
+// setAttributes locks the file and sets its attributes: first the size, then the rest. If a step fails,
+// earlier ones stay done. It fails with statusNotSync if the guard does not match.
 func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattrArgs) (wcc wccData, err error) {
 	if a.err != nil {
 		return wcc, a.err
@@ -126,7 +132,7 @@ func (p *attrProcedures) setAttributes(ctx context.Context, by caller, a setattr
 	return wcc, a.attr.applyTo(o)
 }
 
-// resizeFile sets a file's size.
+// resizeFile sets the size of a regular file in its Content.
 func (p *attrProcedures) resizeFile(ctx context.Context, t target, size uint64) error {
 	f, err := p.files.openRegular(t)
 	if err != nil {
@@ -146,15 +152,15 @@ func (p *attrProcedures) resizeFile(ctx context.Context, t target, size uint64) 
 	return nil
 }
 
-// applyTo sets everything but the size. The owner comes before the mode, which it clears
-// bits of; the times are last.
+// applyTo sets all attributes but the size. The mode follows the owner, because chown clears bits of
+// it. The times are last, because the other calls change ctime.
 func (a newAttr) applyTo(o *object) error {
 	if a.uid != nil || a.gid != nil {
 		if err := o.chown(orKeep(a.uid), orKeep(a.gid)); err != nil {
 			return err
 		}
 	}
-	if a.mode != nil && o.attr.format != unix.S_IFLNK { // a link's mode means nothing
+	if a.mode != nil && o.attr.format != unix.S_IFLNK { // Linux ignores the mode of a link
 		mode := *a.mode & permBits
 		if o.attr.format == unix.S_IFDIR {
 			mode |= o.attr.mode &^ permBits // the administrator's: a setgid folder passes on its group
@@ -169,6 +175,7 @@ func (a newAttr) applyTo(o *object) error {
 	return nil
 }
 
+// orKeep returns the ID, or keepID for nil.
 func orKeep(id *uint32) int {
 	if id == nil {
 		return keepID

@@ -11,40 +11,41 @@ import (
 
 // stable_how (RFC 1813 section 3.3.7).
 const (
-	unstable = 0
-	dataSync = 1
-	fileSync = 2
+	unstable = 0 // COMMIT makes the data durable
+	dataSync = 1 // the data is durable before the reply
+	fileSync = 2 // data and attributes are durable before the reply
 )
 
-// castagnoli is the CRC that processors compute as fast as they read. A write that is taken
-// for the repetition of another would be lost, so all of it is looked at.
+// castagnoli is the table of CRC-32C, which processors compute at memory speed. The whole payload is
+// summed: a write that is mistaken for a repetition of another would be lost.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// dataProcedures answers what moves the bytes of files: READ, WRITE and COMMIT. It has no lock:
-// calls run at once, and Contents keep the order of those to the same bytes.
+// dataProcedures answers READ, WRITE and COMMIT. It has no lock: calls run concurrently, and a Content
+// orders writes to the same bytes.
 type dataProcedures struct {
-	files    *fileCache
-	args     *argDecoder
-	memory   *payloadMemory
-	durable  bool   // Options.Durable
-	verifier uint64 // of writes
+	files    *fileCache     // open files
+	args     *argDecoder    // decoder of handles
+	memory   *payloadMemory // buffers of WRITE payloads
+	durable  bool           // Options.Durable
+	verifier uint64         // write verifier of the replies
 }
 
-// writeCall is a WRITE between its decoding and its answer.
+// writeCall is the state of a WRITE between its decoding and its reply.
 type writeCall struct {
 	target
-	p      *dataProcedures
-	file   *file   // nil if the call fails
-	buf    *Buffer // nil if there is nothing to write
-	spare  bool    // buf is spare memory, see payload
-	off    uint64
-	count  uint32
-	stable uint32
-	err    error
+	p      *dataProcedures // procedures that the call belongs to
+	file   *file           // file with a reference for the call; nil if it could not be opened, or was released
+	buf    *Buffer         // payload; nil if it is empty or the Content owns it
+	spare  bool            // buf is spare memory, see payload.go
+	off    uint64          // offset in the file, in bytes
+	count  uint32          // length of the payload, in bytes
+	stable uint32          // unstable, dataSync or fileSync, as requested
+	err    error           // error of decoding, opening, or TryWrite; the reply reports it
 }
 
-// decodeWrite decodes WRITE: the file is opened first, because it decides whose memory the
-// payload is read into. Without memory the connection is not read on.
+// decodeWrite decodes WRITE (RFC 1813 section 3.3.7). It opens the file before it reads the payload,
+// because the file determines the payload's pool. While the pool is used up, the connection is not
+// read.
 func (p *dataProcedures) decodeWrite(ctx context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 	d := c.Args
 	w := &writeCall{p: p, target: p.args.decodeTarget(d), off: d.Uint64(), count: d.Uint32(), stable: d.Uint32()}
@@ -70,7 +71,8 @@ func (p *dataProcedures) decodeWrite(ctx context.Context, c *oncrpc.Call) (oncrp
 	return w.writeAndReply, nil
 }
 
-// tryQuick hands the payload over if the Content takes it at once.
+// tryQuick passes the payload to the Content if that need not wait, and reports whether it did. Then
+// writeAndReply only encodes the reply.
 func (w *writeCall) tryQuick() bool {
 	if w.buf == nil || w.spare || w.file.tryWriter == nil || w.p.durable {
 		return false
@@ -85,8 +87,8 @@ func (w *writeCall) tryQuick() bool {
 	return true
 }
 
-// payloadPlace is where the payload belongs. Inode numbers tell disks apart well enough: what they
-// mix up would only be slower.
+// payloadPlace returns the destination of the payload, a hint for its memory. Two files with one inode
+// number, in two exports, would only make it slower.
 func (w *writeCall) payloadPlace() writebehind.Place {
 	if !w.file.special {
 		return writebehind.Place{}
@@ -94,7 +96,8 @@ func (w *writeCall) payloadPlace() writebehind.Place {
 	return writebehind.Place{Disk: w.node.id.ino, Off: int64(w.off)}
 }
 
-// openFile refuses what cannot be written before its payload is read.
+// openFile opens the file of the call. It fails before the payload is read if the file must not be
+// written.
 func (w *writeCall) openFile(c *oncrpc.Call) error {
 	if w.target.err != nil {
 		return w.target.err
@@ -117,7 +120,7 @@ func (w *writeCall) openFile(c *oncrpc.Call) error {
 	return err
 }
 
-// releaseAll gives back what the call has.
+// releaseAll releases the payload, if the call owns it, and the file. It may be called more than once.
 func (w *writeCall) releaseAll() {
 	if w.buf != nil {
 		w.buf.Release()
@@ -126,6 +129,7 @@ func (w *writeCall) releaseAll() {
 	w.releaseFile()
 }
 
+// releaseFile ends the use of the file.
 func (w *writeCall) releaseFile() {
 	if w.file != nil {
 		w.p.files.release(w.node, w.file)
@@ -133,9 +137,8 @@ func (w *writeCall) releaseFile() {
 	}
 }
 
-// writeAndReply writes and encodes WRITE3res. There are no attributes of before: other writes
-// are in work at the same time, and a client that was told a wrong state would keep stale
-// pages.
+// writeAndReply writes the payload and encodes WRITE3res. The reply has no attributes from before the
+// call: other writes run at the same time, and a client that trusts wrong ones would keep stale pages.
 func (w *writeCall) writeAndReply(ctx context.Context, e *xdr.Encoder) error {
 	defer w.releaseAll()
 	err := w.err
@@ -148,7 +151,7 @@ func (w *writeCall) writeAndReply(ctx context.Context, e *xdr.Encoder) error {
 		if statErr == nil {
 			after = postOpAttr{a, w.node.export.id}
 		} else if err == nil {
-			err = statErr // it was removed meanwhile: the bytes are nowhere
+			err = statErr // the file was removed meanwhile, and the bytes with it
 		}
 	}
 	wcc := wccData{after: after}
@@ -160,7 +163,7 @@ func (w *writeCall) writeAndReply(ctx context.Context, e *xdr.Encoder) error {
 	}})
 }
 
-// writePayload hands the payload over.
+// writePayload passes the payload to the Content. With Options.Durable, it commits stable writes.
 func (w *writeCall) writePayload(ctx context.Context) error {
 	if w.buf == nil {
 		return nil
@@ -182,7 +185,7 @@ func (w *writeCall) writePayload(ctx context.Context) error {
 	return nil
 }
 
-// moveFromSpare waits for the memory that the payload should have been read into.
+// moveFromSpare waits for memory of the file's pool and copies the payload there.
 func (w *writeCall) moveFromSpare(ctx context.Context) error {
 	own, err := w.p.memory.poolOf(w.file).GetAt(ctx, len(w.buf.Bytes()), w.payloadPlace())
 	if err != nil {
@@ -194,8 +197,8 @@ func (w *writeCall) moveFromSpare(ctx context.Context) error {
 	return nil
 }
 
-// stableHow is what the answer says was done. A server that is not Durable says FILE_SYNC
-// whatever was asked; the package comment says why that is honest.
+// stableHow returns the stable_how of the reply. Without Options.Durable it is always FILE_SYNC; the
+// package comment explains why.
 func (w *writeCall) stableHow() uint32 {
 	if w.p.durable && w.stable == unstable {
 		return unstable
@@ -203,14 +206,14 @@ func (w *writeCall) stableHow() uint32 {
 	return fileSync
 }
 
-// decodeCommitArgs is COMMIT3args. Offset and count do not matter: all of the file is committed.
+// decodeCommitArgs decodes COMMIT3args. Offset and count are ignored: the whole file is committed.
 func (ad *argDecoder) decodeCommitArgs(d *xdr.Decoder) target {
 	t := ad.decodeTarget(d)
 	_, _ = d.Uint64(), d.Uint32()
 	return t
 }
 
-// serveCommit answers COMMIT.
+// serveCommit answers COMMIT (RFC 1813 section 3.3.21).
 func (p *dataProcedures) serveCommit(ctx context.Context, _ caller, t target) result {
 	f, err := p.files.openRegular(t)
 	if err == nil {

@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// folder at which the server is mounted
 const mountPoint = "/mnt"
 
+// main runs the tests and powers the machine off.
 func main() {
 	if err := prepareSystem(); err != nil {
 		fail("prepare: %v", err)
@@ -26,8 +28,10 @@ func main() {
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
+// fail prints a line that the host counts as a failure.
 func fail(format string, args ...any) { fmt.Printf("FAIL "+format+"\n", args...) }
 
+// runTests runs all tests. Each prints a line at its begin and its end.
 func runTests() {
 	for _, c := range []struct {
 		name string
@@ -49,8 +53,8 @@ func runTests() {
 	}
 }
 
-// prepareSystem mounts what a system has, loads the modules of /modules.order, brings the network
-// up and mounts the server of the kernel's command line.
+// prepareSystem mounts /proc and /dev, loads the modules of /modules.order, configures the network, and
+// mounts the server at the port of the kernel's command line.
 func prepareSystem() error {
 	for _, m := range [][2]string{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
 		if err := os.MkdirAll(m[1], 0o755); err != nil {
@@ -83,7 +87,7 @@ func prepareSystem() error {
 	return fmt.Errorf("mount: %w", err)
 }
 
-// startNetwork gives the machine its address in QEMU's user network. 10.0.2.2 is the host.
+// startNetwork sets the address of eth0 in QEMU's user network, in which 10.0.2.2 is the host.
 func startNetwork() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -94,7 +98,8 @@ func startNetwork() error {
 	if err != nil {
 		return err
 	}
-	if err := card.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil { // in a class A network, which will do
+	// Without a netmask, the kernel uses the one of the address class, 255.0.0.0, which includes the host.
+	if err := card.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil {
 		return err
 	}
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, card); err != nil {
@@ -104,7 +109,7 @@ func startNetwork() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, card)
 }
 
-// kernelArgument returns name's value on the kernel's command line.
+// kernelArgument returns the value of name=value on the kernel's command line.
 func kernelArgument(name string) (string, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -118,7 +123,7 @@ func kernelArgument(name string) (string, error) {
 	return "", fmt.Errorf("the kernel's command line has no %s", name)
 }
 
-// loadModules inserts the modules in the order of the list.
+// loadModules inserts the modules in the order of the list, which contains dependencies first.
 func loadModules() error {
 	list, err := os.ReadFile("/modules.order")
 	if err != nil {
@@ -132,6 +137,7 @@ func loadModules() error {
 	return nil
 }
 
+// loadModule inserts a module, unless it is loaded already.
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// testNames makes, changes and removes everything that has a name.
+// testNames creates, changes and removes files, links and folders.
 func testNames() error {
 	d := mountPoint + "/names"
 	steps := []error{
@@ -40,7 +40,8 @@ func testNames() error {
 	return os.RemoveAll(d)
 }
 
-// createExclusive makes a file that must not exist: CREATE EXCLUSIVE, then SETATTR.
+// createExclusive creates a file with O_EXCL: the client sends CREATE EXCLUSIVE and then SETATTR. A
+// second attempt must fail.
 func createExclusive(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o640)
 	if err != nil {
@@ -56,7 +57,8 @@ func createExclusive(name string) error {
 	return f.Close()
 }
 
-// testRemoveWhileOpen uses a file that has no name any more, which the client renames instead.
+// testRemoveWhileOpen uses a file after its name was removed. The client renames the file instead
+// ("silly rename").
 func testRemoveWhileOpen() error {
 	name := mountPoint + "/open"
 	f, err := os.Create(name)
@@ -76,19 +78,19 @@ func testRemoveWhileOpen() error {
 	return f.Close()
 }
 
-// dirent is an entry of a folder, with the offset that stands behind it.
+// dirent is an entry of a folder.
 type dirent struct {
-	name string
-	off  int64
+	name string // name of the entry
+	off  int64  // offset after the entry, for seek
 }
 
 const (
-	telldirFiles  = 200
-	telldirBuffer = 300 // bytes: a few entries, so that there are many calls
+	telldirFiles  = 200 // files in the test folder
+	telldirBuffer = 300 // bytes read at a time: few entries, so that many calls are needed
 )
 
-// testTelldir is what cthon04's special/telldir does: the offsets of a listing stay good while
-// names are removed and made, and every name is seen when all are removed on the way.
+// testTelldir does the same as cthon04's special/telldir. Offsets of a listing must stay valid while
+// names are removed and created. A listing that removes all names must return each of them.
 func testTelldir() error {
 	d := mountPoint + "/telldir"
 	if err := os.Mkdir(d, 0o755); err != nil {
@@ -138,6 +140,7 @@ func testTelldir() error {
 	return errors.Join(err, checkEachOnce(seen), os.Remove(d))
 }
 
+// checkEachOnce fails unless the entries are those of the test folder, each once.
 func checkEachOnce(entries []dirent) error {
 	seen := map[string]bool{}
 	for _, e := range entries {
@@ -149,7 +152,7 @@ func checkEachOnce(entries []dirent) error {
 	return nil
 }
 
-// readEntries reads to the end of a folder.
+// readEntries reads a folder to its end. It calls each for every entry, and stops if that fails.
 func readEntries(fd int, each func(dirent) error) ([]dirent, error) {
 	var all []dirent
 	for {
@@ -168,11 +171,12 @@ func readEntries(fd int, each func(dirent) error) ([]dirent, error) {
 
 // Layout of linux_dirent64.
 const (
-	direntOff    = 8
-	direntReclen = 16
-	direntName   = 19
+	direntOff    = 8  // offset of the seek position, 8 bytes
+	direntReclen = 16 // offset of the entry's length, 2 bytes
+	direntName   = 19 // offset of the name, which ends with a zero byte
 )
 
+// readNextEntries returns the entries of one read; none at the end.
 func readNextEntries(fd int) ([]dirent, error) {
 	buf := make([]byte, telldirBuffer)
 	n, err := syscall.ReadDirent(fd, buf)

@@ -9,48 +9,49 @@ import (
 	"time"
 )
 
-// A Cache remembers the replies of the last calls, so that one that is sent again gets the
-// same reply and is not done again. Procedures may share a Cache; those that are called
-// very often should not share it with those that are not.
+// A Cache remembers the replies of the last calls, so that a repeated call gets the same reply and is
+// not executed again. Procedures may share a Cache; very frequent ones should not share it with rare
+// ones, whose entries they would overwrite. It is safe for concurrent use.
 type Cache struct {
-	mu      sync.Mutex
-	entries map[cacheKey]*cacheEntry
-	ring    []cacheKey // in the order they came; the oldest is overwritten
-	oldest  int
+	mu      sync.Mutex               // guards the fields below, and reply of each entry until done is closed
+	entries map[cacheKey]*cacheEntry // calls in work and their replies
+	ring    []cacheKey               // keys in order of arrival; a new key overwrites the oldest
+	oldest  int                      // index of the oldest key, once ring is full
 }
 
-// cacheKey tells calls apart. The xid alone does not: clients begin anew at any number.
+// cacheKey identifies a call. The xid alone is not enough: a client may start again at any number.
 type cacheKey struct {
-	peer                        netip.Addr
-	xid, program, version, proc uint32
-	sum                         uint32 // of the call's first bytes
-	payload                     uint32 // Call.Sum
+	peer                        netip.Addr // address of the client, without its port
+	xid, program, version, proc uint32     // fields of the call header
+	sum                         uint32     // CRC-32 of the call's first bytes, headBytes at most
+	payload                     uint32     // Call.Sum: checksum of a payload, 0 without one
 }
 
-// remembered is how long a call can be repeated. A client that was started anew may use
-// the same numbers for other calls; the Linux server keeps replies as long.
+// replyLifetime is the time in which a call counts as a repetition. A restarted client may use the same
+// numbers for other calls. The Linux server keeps replies as long.
 const replyLifetime = 2 * time.Minute
 
-// cached is one call.
+// cacheEntry is one call, in work or answered.
 type cacheEntry struct {
-	from  *conn
-	at    time.Time
-	done  chan struct{} // closed when reply is there
-	reply []byte        // with its record mark; nil: it was not answered
+	from  *conn         // connection that the call came from
+	at    time.Time     // time of arrival
+	done  chan struct{} // closed when the call is finished, and reply is set
+	reply []byte        // reply with its record mark; nil if the call was not answered
 }
 
-// isRepeatedOn reports whether the same call on a connection is a repetition. A client
-// sends again what it lost the connection of. The same on another connection while the
-// first is well is another client's on the same host, whose numbers happen to be the same.
+// isRepeatedOn reports whether the same call on connection c is a repetition. A client repeats the
+// calls of a lost connection. The same call on another connection, while the first one is alive, comes
+// from another client on the same host that uses the same numbers.
 func (e *cacheEntry) isRepeatedOn(c *conn) bool {
 	return time.Since(e.at) < replyLifetime && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
 }
 
-// NewCache returns a Cache of n calls. An entry takes about 400 bytes.
+// NewCache returns a Cache of n calls. An entry uses about 400 bytes.
 func NewCache(n int) *Cache {
 	return &Cache{entries: make(map[cacheKey]*cacheEntry), ring: make([]cacheKey, 0, n)}
 }
 
+// keyOf returns the key of a call. head is the beginning of its record.
 func keyOf(c *Call, head []byte) cacheKey {
 	return cacheKey{
 		peer: c.Peer.Addr(), xid: c.XID, program: c.Program, version: c.Version, proc: c.Procedure,
@@ -58,7 +59,8 @@ func keyOf(c *Call, head []byte) cacheKey {
 	}
 }
 
-// begin returns the call's entry, and whether the caller is the first and has to do it.
+// begin returns the entry of a call. first reports that the caller must execute the call and then call
+// finish; otherwise it waits for the entry.
 func (c *Cache) begin(key cacheKey, from *conn) (entry *cacheEntry, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +76,7 @@ func (c *Cache) begin(key cacheKey, from *conn) (entry *cacheEntry, first bool) 
 	return e, true
 }
 
-// addKey makes room for a key. c.mu is held.
+// addKey adds a key, and deletes the oldest entry if the ring is full. mu must be held.
 func (c *Cache) addKey(key cacheKey) {
 	if len(c.ring) < cap(c.ring) {
 		c.ring = append(c.ring, key)
@@ -85,8 +87,8 @@ func (c *Cache) addKey(key cacheKey) {
 	c.oldest = (c.oldest + 1) % len(c.ring)
 }
 
-// finish keeps the reply of a call that was done. A call without a reply is forgotten:
-// its repetition is done.
+// finish stores a copy of the reply and wakes the waiters. A nil reply deletes the entry: a repetition
+// of the call is executed.
 func (c *Cache) finish(key cacheKey, e *cacheEntry, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +99,8 @@ func (c *Cache) finish(key cacheKey, e *cacheEntry, reply []byte) {
 	close(e.done)
 }
 
-// wait returns the reply of a call that somebody else is doing; nil if there is none.
+// wait returns the reply of a call that another goroutine executes. It returns nil if the call was not
+// answered or ctx ended.
 func (e *cacheEntry) wait(ctx context.Context) []byte {
 	select {
 	case <-e.done:

@@ -9,28 +9,29 @@ import (
 	"sync"
 )
 
-// readBuffer is what headers and small arguments are read through. What a payload has in
-// it is copied, the rest goes straight to its place.
+// readBuffer is the buffer for headers and small arguments, in bytes. Payload bytes in it are copied;
+// the rest is read directly into the payload's memory.
 const readBuffer = 4 << 10
 
-// maxHeld is how many answers of quick calls are held back while more calls are there to be
-// read: sending each would wake the client, on the processor that the next call needs. A
-// client with as few calls in flight as eight (ESXi was seen with 11 to 30) goes on sending.
+// maxHeld is the number of replies to quick calls that are held back while more calls can be read.
+// Sending each one would wake the client, on the processor that the next call needs. A client with
+// eight calls in flight still sends (ESXi was seen with 11 to 30).
 const maxHeld = 6
 
-// conn is one connection. That of a datagram has nothing but its ends.
+// conn is one connection. For a datagram only ends is set.
 type conn struct {
-	srv    *Server
-	socket *socket
-	ends   ends
-	record record
-	slots  chan struct{} // one for each call in work, and each answer that is held back
-	calls  sync.WaitGroup
+	srv    *Server        // server that accepted the connection
+	socket *socket        // nil for a datagram
+	ends   ends           // addresses of both ends
+	record record         // record that is being read; only the reader uses it
+	slots  chan struct{}  // a token for each call in work and each held reply; MaxCalls at most
+	calls  sync.WaitGroup // counts goroutines that answer calls
 
-	heldReplies []byte // answers of quick calls, which the reader holds back
-	heldCount   int
+	heldReplies []byte // replies to quick calls; only the reader uses it
+	heldCount   int    // quick calls since the last flush; each has a slot, even without a reply
 }
 
+// newConn returns the connection of nc. It owns nc, but starts no goroutine.
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv:    s,
@@ -43,7 +44,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
-// addrPort returns a socket's address; the zero one for a socket that has none.
+// addrPort returns the address of a socket; zero if it is neither TCP nor UDP.
 func addrPort(a net.Addr) netip.AddrPort {
 	var p netip.AddrPort
 	switch a := a.(type) {
@@ -55,8 +56,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// serve answers the connection's calls until it ends, and returns when the last answer is
-// given.
+// serve answers calls until the connection or ctx ends. It returns after the last reply was sent.
 func (c *conn) serve(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.abort)
 	defer stop()
@@ -73,7 +73,7 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// startNextCall reads a call and starts its answer.
+// startNextCall reads one call and starts its answer. An error ends the connection.
 func (c *conn) startNextCall(ctx context.Context) error {
 	c.socket.inRecord = false
 	if err := c.record.beginRecord(c.srv.opts.MaxRecord); err != nil {
@@ -91,6 +91,7 @@ func (c *conn) startNextCall(ctx context.Context) error {
 	return nil
 }
 
+// acquireSlot waits for a slot. Before it waits, it flushes held replies, which use slots too.
 func (c *conn) acquireSlot(ctx context.Context) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -106,12 +107,15 @@ func (c *conn) acquireSlot(ctx context.Context) error {
 	}
 }
 
+// releaseSlots releases n slots.
 func (c *conn) releaseSlots(n int) {
 	for range n {
 		<-c.slots
 	}
 }
 
+// startCall decodes a call and answers it: at once if it is quick, else in a goroutine that releases
+// the slot.
 func (c *conn) startCall(ctx context.Context) error {
 	j, err := c.srv.readJob(ctx, &c.record, c)
 	if err != nil {
@@ -130,8 +134,8 @@ func (c *conn) startCall(ctx context.Context) error {
 	return nil
 }
 
-// answerNow gives the answer of a quick call. On a stream it is held back until the reader
-// has to wait for something, or there are enough of them.
+// answerNow executes a quick call and holds its reply back. It flushes if enough replies are held, or
+// the connection cannot stream. It returns false if the call must be answered in a goroutine.
 func (c *conn) answerNow(ctx context.Context, j *job) bool {
 	if j.call.Quick == nil {
 		return false
@@ -149,11 +153,12 @@ func (c *conn) answerNow(ctx context.Context, j *job) bool {
 	return true
 }
 
+// holdReply appends a reply to those held back.
 func (c *conn) holdReply(reply []byte) { c.heldReplies = append(c.heldReplies, reply...) }
 
-// flush sends the answers that are held back. It waits for the client to take them, but not
-// for another reply that is being sent, perhaps to a client that takes that one only after
-// more of its calls were read.
+// flush sends the held replies. It waits for the client to read them, but not for another reply that is
+// being sent: the client may read that one only after the server has read more of its calls. Only the
+// reader may call it.
 func (c *conn) flush() {
 	if c.heldCount == 0 {
 		return
@@ -174,22 +179,22 @@ func (c *conn) flush() {
 	c.heldReplies = c.heldReplies[:0]
 }
 
-// send sends replies.
+// send sends replies. It waits for other replies on the connection.
 func (c *conn) send(replies []byte) {
 	c.socket.sending.Lock()
 	defer c.socket.sending.Unlock()
 	c.sendLocked(replies)
 }
 
-// sendLocked sends replies. A client that does not take them loses its connection. It needs the
-// socket's sending.
+// sendLocked sends replies. If the client does not read them, it aborts the connection. The socket's
+// sending must be held.
 func (c *conn) sendLocked(replies []byte) {
 	if err := c.socket.writeAll(replies); err != nil {
 		c.abort()
 	}
 }
 
-// isAlive reports whether both sides have the connection open.
+// isAlive reports whether neither side has closed the connection. It returns false for a datagram.
 func (c *conn) isAlive() bool { return c.socket != nil && c.socket.isEstablished() }
 
 // abort ends the connection at once: both sides see a reset.

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxDatagram is the largest UDP datagram.
+// maxDatagram is the largest UDP datagram, in bytes.
 const maxDatagram = 64 << 10
 
-// ServePacket answers the calls that come in datagrams, one after the other, until ctx
-// ends; then it closes the socket. It is for programs that answer at once.
+// ServePacket answers the calls in datagrams, one after the other, until ctx ends; then it closes the
+// socket and returns nil. It suits programs that answer without waiting.
 func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 	stop := context.AfterFunc(ctx, func() { _ = pc.Close() })
 	defer stop()
@@ -41,7 +41,7 @@ func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 	}
 }
 
-// serveDatagram answers one call. What is not a call is not answered.
+// serveDatagram answers the call in p. It ignores datagrams that are not calls.
 func (s *Server) serveDatagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
 	r := &record{r: bufio.NewReaderSize(bytes.NewReader(p), readBuffer), left: len(p), last: true}
 	j, err := s.readJob(ctx, r, c)

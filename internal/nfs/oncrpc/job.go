@@ -8,26 +8,26 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// largeReply is from where on a reply's memory is accounted for.
+// largeReply is the size from which Options.ReplyMemory bounds the memory of replies, in bytes.
 const largeReply = 8 << 10
 
-// job is a call that was read from its record.
+// job is a call that was read from its record, until it is answered. One goroutine uses it at a time.
 type job struct {
-	srv     *Server
-	conn    *conn
-	call    Call
-	proc    *Procedure
-	answer  Answer
-	key     cacheKey    // where proc.Once is set
-	entry   *cacheEntry // of key, once entered
-	isFirst bool        // entry is this call's own
+	srv     *Server     // server that executes the call
+	conn    *conn       // connection that the call came from
+	call    Call        // header and hooks of the call
+	proc    *Procedure  // procedure of the call; nil if refuse is set
+	answer  Answer      // result of Decode; nil if it failed or was freed
+	key     cacheKey    // key in proc.Once, if that is set
+	entry   *cacheEntry // entry of key; nil before enterCache
+	isFirst bool        // this call must be executed: it is not a repetition
 
-	// refuse encodes why the call cannot be done; nil if it can.
+	// refuse encodes the reason why the call is not executed; nil if it is.
 	refuse func(*xdr.Encoder)
 }
 
-// readJob takes a call from its record, to the record's end. An error means that the stream
-// is of no more use.
+// readJob reads a call up to the end of its record. After an error the stream is unusable, and nothing
+// is left to free.
 func (s *Server) readJob(ctx context.Context, r *record, c *conn) (*job, error) {
 	j := &job{srv: s, conn: c, call: Call{Peer: c.ends.peer, Local: c.ends.local, flush: c.flush}}
 	j.call.Args = xdr.NewDecoder(r)
@@ -51,7 +51,8 @@ func (s *Server) readJob(ctx context.Context, r *record, c *conn) (*job, error) 
 	return j, nil
 }
 
-// decodeCall finds the procedure and lets it take its arguments.
+// decodeCall finds the procedure and decodes its arguments. Errors that concern only this call set
+// refuse; others are returned.
 func (j *job) decodeCall(ctx context.Context, r *record) error {
 	j.proc, j.refuse = j.srv.findProcedure(&j.call)
 	if j.proc == nil {
@@ -78,14 +79,15 @@ func (j *job) decodeCall(ctx context.Context, r *record) error {
 	return nil
 }
 
-// runDecode runs Decode. Foreign bytes must not end the process, whatever they are.
+// runDecode calls Decode. It returns a panic as an error, because bytes from the network must not end
+// the process.
 func (j *job) runDecode(ctx context.Context) (err error) {
 	defer j.recoverPanic(&err)
 	j.answer, err = j.proc.Decode(ctx, &j.call)
 	return err
 }
 
-// freeCall frees what Decode took for an answer that will not be.
+// freeCall frees the resources of a decoded call whose Answer will not be called.
 func (j *job) freeCall() {
 	if j.answer != nil {
 		j.call.freeDecoded()
@@ -93,7 +95,7 @@ func (j *job) freeCall() {
 	j.answer = nil
 }
 
-// findProcedure returns the procedure a call names, or how to refuse it.
+// findProcedure returns the procedure of a call, or a function that encodes why the call is refused.
 func (s *Server) findProcedure(c *Call) (*Procedure, func(*xdr.Encoder)) {
 	p := s.findProgram(c.Program)
 	if p == nil {
@@ -113,7 +115,7 @@ func (s *Server) findProcedure(c *Call) (*Procedure, func(*xdr.Encoder)) {
 	return proc, nil
 }
 
-// reserveReplyMemory waits for the memory of a large reply.
+// reserveReplyMemory waits for the memory of a large reply. The call is freed if ctx ends first.
 func (j *job) reserveReplyMemory(ctx context.Context) error {
 	if j.call.Expect < largeReply {
 		return nil
@@ -127,15 +129,15 @@ func (j *job) reserveReplyMemory(ctx context.Context) error {
 	return err
 }
 
-// enterCache finds out whether the call is a repetition, unless that was done. Who entered must
-// run.
+// enterCache looks the call up in its Cache, once. The caller must call run after it, which finishes
+// the entry.
 func (j *job) enterCache() {
 	if j.refuse == nil && j.proc.Once != nil && j.entry == nil {
 		j.entry, j.isFirst = j.proc.Once.begin(j.key, j.conn)
 	}
 }
 
-// tryQuick does the call if that takes no waiting, and reports whether only its answer is left.
+// tryQuick executes the call if that need not wait, and reports whether only its reply is missing.
 func (j *job) tryQuick() (done bool) {
 	if j.refuse != nil || j.call.Quick == nil || j.entry != nil && !j.isFirst {
 		return false
@@ -150,7 +152,8 @@ func (j *job) tryQuick() (done bool) {
 	return j.call.Quick()
 }
 
-// run does the call and sends the reply, if there is one. It gives back what claim took.
+// run executes the call and passes the reply to send, unless there is no reply. It releases the memory
+// from reserveReplyMemory. send must not keep the reply.
 func (j *job) run(ctx context.Context, send func(reply []byte)) {
 	j.enterCache()
 	pool := &j.srv.small
@@ -165,7 +168,8 @@ func (j *job) run(ctx context.Context, send func(reply []byte)) {
 	}
 }
 
-// makeReply returns the reply in e's memory, or a remembered one; nil for none.
+// makeReply returns the reply, in the memory of e or from the Cache. It returns nil if the call is not
+// answered.
 func (j *job) makeReply(ctx context.Context, e *xdr.Encoder) []byte {
 	beginReply(e, j.call.XID)
 	if j.refuse != nil {
@@ -184,7 +188,8 @@ func (j *job) makeReply(ctx context.Context, e *xdr.Encoder) []byte {
 	return reply
 }
 
-// encodeAnswer runs the Answer.
+// encodeAnswer calls the Answer and returns its reply; nil after ErrNoReply. Any other error becomes
+// SYSTEM_ERR.
 func (j *job) encodeAnswer(ctx context.Context, e *xdr.Encoder) []byte {
 	start := e.Len()
 	encodeAccepted(e, acceptSuccess)
@@ -200,12 +205,14 @@ func (j *job) encodeAnswer(ctx context.Context, e *xdr.Encoder) []byte {
 	return finishReply(e)
 }
 
-// callAnswer turns a panic into an error: one call must not end the copies of all others.
+// callAnswer calls the Answer. It returns a panic as an error: one call must not end the copies of all
+// disks.
 func (j *job) callAnswer(ctx context.Context, e *xdr.Encoder) (err error) {
 	defer j.recoverPanic(&err)
 	return j.answer(ctx, e)
 }
 
+// recoverPanic must be deferred. It logs a panic and sets err.
 func (j *job) recoverPanic(err *error) {
 	if v := recover(); v != nil {
 		j.srv.opts.Log.Error("panic", "call", j.proc.Name, "err", v, "stack", string(debug.Stack()))
@@ -213,4 +220,5 @@ func (j *job) recoverPanic(err *error) {
 	}
 }
 
+// errPanic replaces a panic, whose value is in the log.
 var errPanic = errors.New("it panicked")

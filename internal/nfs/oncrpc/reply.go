@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// beginReply begins a reply, leaving room for its record mark.
+// beginReply starts a reply in e, with room for its record mark.
 func beginReply(e *xdr.Encoder, xid uint32) {
 	e.Truncate(0)
 	clear(e.Extend(markSize))
@@ -15,8 +15,8 @@ func beginReply(e *xdr.Encoder, xid uint32) {
 	e.Uint32(msgReply)
 }
 
-// encodeAccepted encodes the header of an accepted_reply: the call was understood, and stat says
-// how far it came.
+// encodeAccepted appends the header of an accepted_reply (RFC 5531 section 9). stat is an accept
+// constant.
 func encodeAccepted(e *xdr.Encoder, stat uint32) {
 	e.Uint32(replyAccepted)
 	e.Uint32(AuthNone)
@@ -24,7 +24,7 @@ func encodeAccepted(e *xdr.Encoder, stat uint32) {
 	e.Uint32(stat)
 }
 
-// encodeDenied encodes the rejected_reply that errVersion or errCred deserve.
+// encodeDenied appends the rejected_reply for errVersion or errCred.
 func encodeDenied(e *xdr.Encoder, err error) {
 	e.Uint32(replyDenied)
 	if errors.Is(err, errVersion) {
@@ -37,7 +37,8 @@ func encodeDenied(e *xdr.Encoder, err error) {
 	e.Uint32(authBadCred)
 }
 
-// finishReply writes the record mark of a complete reply, which is one fragment, and returns it.
+// finishReply sets the record mark of a complete reply, which is one fragment, and returns the reply.
+// It is valid until e is used again.
 func finishReply(e *xdr.Encoder) []byte {
 	reply := e.Bytes()
 	binary.BigEndian.PutUint32(reply, uint32(len(reply)-markSize)|lastFragment)

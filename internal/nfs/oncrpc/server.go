@@ -14,21 +14,20 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// A Server answers calls. It may serve several listeners, whose connections share its
-// bounds.
+// A Server answers calls. It may serve several listeners, whose connections share its bounds.
 type Server struct {
-	opts           Options
-	memory         *semaphore.Weighted // bytes of large replies
-	lastRefusalLog atomic.Int64        // when a refused peer was logged last, Unix seconds
+	opts           Options             // options with defaults
+	memory         *semaphore.Weighted // bytes of large replies in work
+	lastRefusalLog atomic.Int64        // time of the last logged refusal, in Unix seconds
 
-	small, large sync.Pool // of *xdr.Encoder
+	small, large sync.Pool // pools of *xdr.Encoder, for replies below largeReply and others
 
-	mu     sync.Mutex
-	conns  map[ends]*conn
-	counts map[netip.Addr]int
+	mu     sync.Mutex         // guards conns and counts
+	conns  map[ends]*conn     // open connections by their ends
+	counts map[netip.Addr]int // open connections of each address
 }
 
-// ends are the two ends of a connection.
+// ends are the addresses of both ends of a connection.
 type ends struct{ peer, local netip.AddrPort }
 
 // NewServer returns a Server that does not serve anything yet.
@@ -45,8 +44,8 @@ func NewServer(o Options) *Server {
 	}
 }
 
-// Serve accepts connections until ctx ends, then closes the listener and every connection
-// and returns nil when the last call has ended. Any other end of the listener is an error.
+// Serve accepts connections until ctx ends. Then it closes the listener and every connection, and
+// returns nil after the last call has ended. It returns an error if the listener ends earlier.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
@@ -80,10 +79,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Bounds of the pause after a connection that could not be accepted.
 const (
-	leastPause = 5 * time.Millisecond
-	mostPause  = time.Second
+	leastPause = 5 * time.Millisecond // first pause
+	mostPause  = time.Second          // longest pause
 )
 
+// pauseAfterError logs err, waits, and returns the length of the pause: twice the last one, wait,
+// within its bounds.
 func (s *Server) pauseAfterError(ctx context.Context, wait time.Duration, err error) time.Duration {
 	wait = min(max(2*wait, leastPause), mostPause)
 	s.opts.Log.Warn("wait for calls", "err", err)
@@ -96,7 +97,8 @@ func (s *Server) pauseAfterError(ctx context.Context, wait time.Duration, err er
 	return wait
 }
 
-// admitConn returns the connection, or closes it and returns nil.
+// admitConn returns the connection of nc. It resets nc and returns nil if the peer is not admitted or
+// has too many connections. An older connection with the same ends is aborted.
 func (s *Server) admitConn(nc net.Conn) *conn {
 	c := newConn(s, nc)
 	addr := c.ends.peer.Addr()
@@ -118,7 +120,8 @@ func (s *Server) admitConn(nc net.Conn) *conn {
 	return c
 }
 
-// registerConn counts a connection, and returns the one whose ends it took over.
+// registerConn adds a connection and returns an older one with the same ends, whose place it takes. ok
+// is false if a bound is reached.
 func (s *Server) registerConn(c *conn) (old *conn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +137,7 @@ func (s *Server) registerConn(c *conn) (old *conn, ok bool) {
 	return old, true
 }
 
-// unregisterConn ends the count of a connection, unless a newer one has its place.
+// unregisterConn removes a connection, unless a newer one has its place.
 func (s *Server) unregisterConn(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,9 +151,11 @@ func (s *Server) unregisterConn(c *conn) {
 	}
 }
 
-// logEvery keeps whoever knocks without end from filling the log.
+// logEvery is the shortest time between two logged refusals, in seconds: a peer that retries must not
+// fill the log.
 const logEvery = 10 // seconds
 
+// logRefusal logs a refused peer, unless another refusal was logged less than logEvery ago.
 func (s *Server) logRefusal(what string, peer netip.Addr) {
 	now, last := time.Now().Unix(), s.lastRefusalLog.Load()
 	if now-last >= logEvery && s.lastRefusalLog.CompareAndSwap(last, now) {
@@ -158,7 +163,7 @@ func (s *Server) logRefusal(what string, peer netip.Addr) {
 	}
 }
 
-// findProgram returns the program of that number, nil if there is none.
+// findProgram returns the program with that number; nil if it is not served.
 func (s *Server) findProgram(number uint32) *Program {
 	for _, p := range s.opts.Programs {
 		if p.Number == number {

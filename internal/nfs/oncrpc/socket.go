@@ -8,42 +8,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a TCP connection with its deadlines, and waits in one of two ways. One that is
-// idle, or only knocks, rests in the runtime's poller and has no thread. One that brings
-// quick calls in a row streams: it is taken out of the poller, which would wake a thread
-// for every segment and acknowledgement that arrives, whether somebody waits for it or not,
-// and its reader blocks in the system. After a lull it rests again.
+// socket is a TCP connection with its deadlines. It waits in one of two ways. An idle connection is in
+// the runtime's poller and needs no thread. A connection with consecutive quick calls streams: it is
+// outside the poller, which would wake a thread for every segment and acknowledgement, and its reader
+// blocks in the kernel. After streamLull without a byte it returns to the poller.
 //
-// Read, stream and close are for the reader, put for whoever has sending, cut and
-// isEstablished for everybody.
+// Read, startStreaming and close belong to the reader. writeAll requires sending. abort and
+// isEstablished may be called from any goroutine.
 type socket struct {
-	hello time.Time // until when something must have been said
-	stall time.Duration
+	hello time.Time     // deadline of the first call
+	stall time.Duration // Options.Stall
 
-	hadCall     bool   // a whole call has come
-	beforeWait  func() // called before a stream waits for bytes
+	hadCall     bool   // a complete call was read
+	beforeWait  func() // called before a streaming socket waits for bytes
 	inRecord    bool   // a record has begun and not ended
-	hasDeadline bool   // a deadline is set
+	hasDeadline bool   // a read deadline is set on conn
 
-	// sending is held while a reply is sent: replies do not mix. It is also held while the
-	// way of waiting changes.
+	// sending is held while a reply is sent, so that replies do not mix. It is also held while the way of
+	// waiting changes.
 	sending sync.Mutex
 
-	mu      sync.Mutex // of what follows, against cut and isEstablished
-	conn    net.Conn   // while it rests
-	fd      int        // while it streams
-	aborted bool       // it was cut
+	mu      sync.Mutex // guards the fields below against abort and isEstablished
+	conn    net.Conn   // connection in the poller; nil while it streams
+	fd      int        // blocking descriptor while it streams; noFD otherwise
+	aborted bool       // abort was called
 }
 
 // noFD is the fd of a socket that does not stream.
 const noFD = -1
 
+// newSocket returns the socket of nc, in the poller. The first call must arrive within hello.
 func newSocket(nc net.Conn, hello, stall time.Duration) *socket {
 	return &socket{conn: nc, fd: noFD, hello: time.Now().Add(hello), stall: stall}
 }
 
-// Read is part of io.Reader. Time that the server takes between two reads does not count
-// against the client.
+// Read is part of io.Reader. It fails if the client does not send in time. The time between two reads
+// does not count against the client.
 func (s *socket) Read(p []byte) (int, error) {
 	if s.fd != noFD {
 		return s.readStream(p)
@@ -57,6 +57,8 @@ func (s *socket) Read(p []byte) (int, error) {
 	return s.conn.Read(p)
 }
 
+// setReadDeadline sets the deadline of the next read: Stall within a record, Hello before the first
+// call, and none between two calls.
 func (s *socket) setReadDeadline() error {
 	switch {
 	case s.inRecord:
@@ -72,6 +74,7 @@ func (s *socket) setReadDeadline() error {
 	return nil
 }
 
+// writeAll sends p. It fails if the client does not read for the stall time. sending must be held.
 func (s *socket) writeAll(p []byte) error {
 	if s.fd != noFD {
 		return s.writeStream(p)
@@ -86,7 +89,7 @@ func (s *socket) writeAll(p []byte) error {
 	return err
 }
 
-// abort ends the connection: both sides see a reset.
+// abort ends the connection: both sides see a reset. close frees it.
 func (s *socket) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +106,7 @@ func (s *socket) abort() {
 	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
 }
 
-// close frees the connection, which was cut.
+// close frees an aborted connection. It waits for a reply that is being sent.
 func (s *socket) close() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -115,8 +118,8 @@ func (s *socket) close() {
 	}
 }
 
-// isEstablished reports whether neither side has closed the connection, as far as the
-// kernel knows: it knows before anybody has read so far.
+// isEstablished reports whether neither side has closed the connection. It asks the kernel, which has a
+// peer's close before the reader reaches it.
 func (s *socket) isEstablished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lull is after how long without a byte a stream rests. A host that waits for its own disk
-// pauses for milliseconds; heartbeats come every ten seconds.
+// streamLull is the time without a byte after which a stream returns to the poller. A host that waits
+// for its disk pauses for milliseconds; heartbeats are ten seconds apart.
 const streamLull = time.Second
 
-// startStreaming takes the connection out of the poller. Where that fails it stays there, which is
-// only slower.
+// startStreaming removes the connection from the poller. If that fails, the connection stays there,
+// which is only slower.
 func (s *socket) startStreaming() {
 	if s.fd != noFD || s.conn == nil || !s.sending.TryLock() {
 		return
@@ -33,9 +33,10 @@ func (s *socket) startStreaming() {
 	s.conn, s.fd = nil, fd
 }
 
+// isStreaming reports whether the connection is outside the poller.
 func (s *socket) isStreaming() bool { return s.fd != noFD }
 
-// stopStreaming gives the connection back to the poller, unless a reply is being sent.
+// stopStreaming returns the connection to the poller, unless a reply is being sent.
 func (s *socket) stopStreaming() error {
 	if !s.sending.TryLock() {
 		return nil
@@ -53,8 +54,8 @@ func (s *socket) stopStreaming() error {
 	return err
 }
 
-// readStream reads as package net does, by the package that the race detector knows: it
-// would not see that reads and writes of x/sys/unix come one after the other.
+// readStream reads from the blocking descriptor. It uses package syscall like package net, because the
+// race detector recognizes that reads and writes there are ordered; it would not for x/sys/unix.
 func (s *socket) readStream(p []byte) (int, error) {
 	wait := min(streamLull, s.stall)
 	for quiet := wait; ; {
@@ -87,6 +88,7 @@ func (s *socket) readStream(p []byte) (int, error) {
 	}
 }
 
+// writeStream sends p over the blocking descriptor. sending must be held.
 func (s *socket) writeStream(p []byte) error {
 	for len(p) > 0 {
 		n, err := syscall.Write(s.fd, p)

@@ -7,7 +7,7 @@ import (
 
 // An Encoder appends values to a buffer. The zero value is ready.
 type Encoder struct {
-	buf []byte
+	buf []byte // encoded bytes; the memory is reused after Truncate
 }
 
 // Bytes returns what was encoded, with what the buffer held before. It is valid until the
