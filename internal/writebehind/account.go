@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// An account is what one file has of a pool. It keeps files fair to each other: a file may
-// hold as many bytes as are left for all others, so that one whose target is stuck leaves
-// half of the pool alone, two leave a third, and so on.
+// An account counts the memory of a pool that one file uses. It keeps files fair to each other: a file
+// may have as many bytes as are left for all others. A file with a stuck target therefore leaves half
+// of the pool free, two of them leave a third, and so on.
 type account struct {
 	freeMemory func() // makes the file write incomplete chunks; never called with the pool's mu
 
-	held    int64 // bytes of buffers; all below need the pool's mu
-	windows int
-	waiting waitQueue // tickets that wait for admission
-	shut    bool
+	lentBytes int64     // bytes of the file's buffers; the pool's mu guards it and the fields below
+	windows   int       // windows that the file's writers have
+	waiting   waitQueue // tickets that wait for admission
+	shut      bool      // no buffer is admitted any more
 }
 
-// openAccount opens an account.
+// openAccount returns a new account. Its freeMemory may be called from then on.
 func (p *Pool) openAccount(press func()) *account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -26,7 +26,7 @@ func (p *Pool) openAccount(press func()) *account {
 	return a
 }
 
-// closeAccount closes the account of a file that is closed.
+// closeAccount removes the account of a closed file.
 func (p *Pool) closeAccount(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,8 +43,8 @@ func (p *Pool) shutAccount(a *account) {
 	p.wide.answerReady(refuse)
 }
 
-// admitBuffer books b to the account, waiting while that has more than its share. It reports
-// false if the account was shut instead.
+// admitBuffer adds b to the account, and waits while the account has more than its share. It returns
+// false if the account was shut instead, and ctx.Err() if ctx ends.
 func (p *Pool) admitBuffer(ctx context.Context, a *account, b *Buffer) (bool, error) {
 	t, ok := p.admitOrQueue(a, b)
 	if t == nil {
@@ -62,7 +62,7 @@ func (p *Pool) admitBuffer(ctx context.Context, a *account, b *Buffer) (bool, er
 	return p.redeemTicket(t).ok, ctx.Err()
 }
 
-// tryAdmit books b to the account if that may have it at once.
+// tryAdmit adds b to the account if that need not wait, and reports whether it did.
 func (p *Pool) tryAdmit(a *account, b *Buffer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,6 +73,8 @@ func (p *Pool) tryAdmit(a *account, b *Buffer) bool {
 	return true
 }
 
+// admitOrQueue adds b to the account and returns true, or returns a ticket that waits for it. For a
+// shut account it returns neither.
 func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,10 +92,10 @@ func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 	return t, false
 }
 
-// fitsShare reports whether the file may hold n bytes more. One that holds nothing always may,
-// or nothing would ever move once all memory waits to be admitted. It needs mu.
+// fitsShare reports whether the file may have n bytes more. A file without memory always may: otherwise
+// nothing would progress once all memory waits for admission. mu must be held.
 func (p *Pool) fitsShare(a *account, n int64) bool {
-	return a.held == 0 || a.held+n <= max(p.free, p.floor)
+	return a.lentBytes == 0 || a.lentBytes+n <= max(p.free, p.floor)
 }
 
 // admitAll admits all waiters of the account, regardless of its share.
@@ -107,14 +109,14 @@ func (p *Pool) admitAll(a *account) {
 	})
 }
 
-// bookBuffer adds b to what the file holds, until put takes it off again. It needs mu.
+// bookBuffer adds b to the account, until reclaimBuffer subtracts it. mu must be held.
 func (p *Pool) bookBuffer(a *account, b *Buffer) {
-	a.held += int64(len(b.memory))
+	a.lentBytes += int64(len(b.memory))
 	b.account = a
 }
 
-// admitWaiting admits whom it can, each file's writes in order, and another file first
-// each time. It needs mu.
+// admitWaiting admits as many waiting writes as possible, those of a file in order. It starts with
+// another file each time. mu must be held.
 func (p *Pool) admitWaiting() {
 	p.turn++
 	for i := range p.accounts {

@@ -10,21 +10,21 @@ import (
 // chunks written before. It runs after enough writes, when the timer ends, and for Commit. syncing is
 // locked before mu, and is the only lock that is held during I/O.
 type checkpointer struct {
-	image   *image
-	table   *chunkTable
-	hashes  *pendingHashes
-	life    *lifecycle
-	writers *writers
+	image   *image         // target and log
+	table   *chunkTable    // chunks in memory
+	hashes  *pendingHashes // chunks that are written and not listed yet
+	life    *lifecycle     // receives errors, and runs background work
+	writers *writers       // started again after a checkpoint
 
-	bytes     int64 // written since the last checkpoint, that make another one due
-	every     time.Duration
-	afterFunc func(d time.Duration, f func()) (stop func() bool)
+	bytes     int64                                              // Options.CheckpointBytes: written bytes that make a checkpoint due
+	every     time.Duration                                      // Options.CheckpointEvery
+	afterFunc func(d time.Duration, f func()) (stop func() bool) // Options.AfterFunc
 
-	syncing chan struct{} // has a token while a caller syncs, lists or cuts; never closed
+	syncing chan struct{} // contains a token while a goroutine syncs, lists or truncates; never closed
 
-	mu    *sync.Mutex // the file's; it guards what follows
-	armed bool
-	stop  func() bool // the timer
+	mu    *sync.Mutex // the file's mu; it guards the fields below
+	armed bool        // the timer runs
+	stop  func() bool // stops the timer, if armed
 	made  int         // checkpoints since New
 }
 
@@ -37,7 +37,7 @@ func newCheckpointer(w *writers, o Options) checkpointer {
 	}
 }
 
-// lockSyncing waits for its turn to sync, to list, or to cut.
+// lockSyncing waits until no other goroutine syncs, lists or truncates. It fails if ctx ends.
 func (c *checkpointer) lockSyncing(ctx context.Context) error {
 	select {
 	case c.syncing <- struct{}{}:
@@ -47,10 +47,12 @@ func (c *checkpointer) lockSyncing(ctx context.Context) error {
 	}
 }
 
+// unlockSyncing ends the exclusion that lockSyncing started.
 func (c *checkpointer) unlockSyncing() { <-c.syncing }
 
-// runCheckpoint makes written chunks durable while writing continues: the chunks that it lists were written
-// before the sync, and are unchanged since.
+// runCheckpoint makes written chunks durable while writing continues. It lists only chunks that were
+// written before the sync and are unchanged since. ctx bounds the wait for other checkpoints, not the
+// sync.
 func (c *checkpointer) runCheckpoint(ctx context.Context) error {
 	if err := c.lockSyncing(ctx); err != nil {
 		return err
@@ -75,6 +77,7 @@ func (c *checkpointer) runCheckpoint(ctx context.Context) error {
 	return nil
 }
 
+// makeDurable syncs the target and lists the chunks. syncing must be held.
 func (c *checkpointer) makeDurable() error {
 	if err := c.image.sync(c.image.ctx); err != nil {
 		return err
@@ -88,7 +91,7 @@ func (c *checkpointer) makeDurable() error {
 	return c.image.listChunks(c.image.ctx, runs)
 }
 
-// runIfDue starts a checkpoint once enough was written. It needs mu.
+// runIfDue starts a checkpoint in the background once enough was written. mu must be held.
 func (c *checkpointer) runIfDue() {
 	if c.hashes.bytes < c.bytes && !c.hashes.isFull() {
 		return
@@ -97,7 +100,7 @@ func (c *checkpointer) runIfDue() {
 	c.life.inBackground(func() { _ = c.runCheckpoint(c.image.ctx) }) // its error sticks
 }
 
-// startTimer sets the timer, unless it is set. It needs mu.
+// startTimer starts the timer, unless it runs. mu must be held.
 func (c *checkpointer) startTimer() {
 	if c.armed {
 		return
@@ -106,8 +109,7 @@ func (c *checkpointer) startTimer() {
 	c.stop = c.afterFunc(c.every, c.onTimer)
 }
 
-// onTimer writes chunks that were not completed in time, and makes written chunks durable. The timer
-// continues while there are any.
+// onTimer makes idle incomplete chunks urgent, and starts a checkpoint in the background.
 func (c *checkpointer) onTimer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,6 +122,8 @@ func (c *checkpointer) onTimer() {
 	c.life.inBackground(c.checkpointAndRearm)
 }
 
+// checkpointAndRearm runs a checkpoint, and starts the timer again while there is data in memory or
+// unlisted chunks.
 func (c *checkpointer) checkpointAndRearm() {
 	_ = c.runCheckpoint(c.image.ctx) // its error sticks
 	c.mu.Lock()
@@ -132,7 +136,7 @@ func (c *checkpointer) checkpointAndRearm() {
 	}
 }
 
-// stopTimer stops the timer. It needs mu.
+// stopTimer stops the timer. mu must be held.
 func (c *checkpointer) stopTimer() {
 	if c.armed {
 		c.stop()

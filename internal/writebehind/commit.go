@@ -25,7 +25,8 @@ func (f *File) Commit(ctx context.Context) error {
 	return f.checkpoints.runCheckpoint(ctx)
 }
 
-// startFlush makes all that is held urgent, and returns a barrier before which it lies.
+// startFlush makes all data in memory urgent. It returns a barrier that is done when that data is
+// written.
 func (f *File) startFlush() (*barrier, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,14 +43,14 @@ func (f *File) startFlush() (*barrier, error) {
 	return b, nil
 }
 
-// stopWaiting takes a barrier away whose Commit does not wait any more.
+// stopWaiting removes a barrier whose Commit no longer waits.
 func (f *File) stopWaiting(b *barrier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.table.removeBarrier(b)
 }
 
-// stopReason returns why nothing is written any more.
+// stopReason returns the reason why nothing is written any more.
 func (f *File) stopReason() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +60,8 @@ func (f *File) stopReason() error {
 // zeroStep is how much is zeroed at once, and zeroRuns how many runs are listed at once:
 // both bound how long ctx is not looked at, and the memory.
 const (
-	zeroStep = 1 << 30
-	zeroRuns = 4096
+	zeroStep = 1 << 30 // bytes that are zeroed at once, which bounds the time between two checks of ctx
+	zeroRuns = 4096    // runs that are listed at once, which bounds the memory
 )
 
 // Finish ends the writing: all data becomes durable, and chunks without writes are made zeros and
@@ -83,7 +84,7 @@ func (f *File) Finish(ctx context.Context) error {
 	return f.image.checkComplete()
 }
 
-// refuseWrites lets nothing be written any more. A Truncate that has begun ends before.
+// refuseWrites makes further writes fail. It waits for a Truncate that has begun.
 func (f *File) refuseWrites(ctx context.Context) error {
 	if err := f.checkpoints.lockSyncing(ctx); err != nil {
 		return err
@@ -95,7 +96,8 @@ func (f *File) refuseWrites(ctx context.Context) error {
 	return nil
 }
 
-// setError makes err stick, unless the caller's ctx is the reason for it.
+// setError makes err the file's permanent error, unless the end of the caller's ctx caused it. It
+// returns err.
 func (f *File) setError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err

@@ -11,31 +11,33 @@ import (
 // writers wait for the checkpoint. It is 64 GiB of disk, and a few MiB of memory.
 const maxPending = 64 << 10
 
-// A pendingHashes has the chunks that were written and are not listed yet. The file's mu guards it.
+// A pendingHashes contains the chunks that are written and not listed yet. The file's mu guards it.
 type pendingHashes struct {
 	pending   map[int64]manifest.Hash // written since the last sync began, by chunk
 	listing   map[int64]manifest.Hash // being synced, and then appended to the log
 	appending bool                    // the log is being written: listing no longer changes
 	dirty     bool                    // something was written since the last sync began
-	bytes     int64                   // so much
+	bytes     int64                   // bytes written since the last sync began
 }
 
+// newPendingHashes returns an empty one.
 func newPendingHashes() pendingHashes {
 	return pendingHashes{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
 }
 
+// isFull reports whether writers must wait for a checkpoint.
 func (p *pendingHashes) isFull() bool { return len(p.pending) >= maxPending }
 
-// add books a chunk that was written.
+// add records the hash of a chunk that was written.
 func (p *pendingHashes) add(chunk int64, h manifest.Hash) { p.pending[chunk] = h }
 
-// remove books out a chunk that is about to change. It must not be appended already.
+// remove deletes a chunk that is about to change. The log must not be writing it: see isBeingListed.
 func (p *pendingHashes) remove(chunk int64) {
 	delete(p.pending, chunk)
 	delete(p.listing, chunk)
 }
 
-// isBeingListed reports whether the log is just about to list a chunk.
+// isBeingListed reports whether the log is writing the chunk's hash at the moment.
 func (p *pendingHashes) isBeingListed(chunk int64) bool {
 	if !p.appending {
 		return false
@@ -44,7 +46,8 @@ func (p *pendingHashes) isBeingListed(chunk int64) bool {
 	return ok
 }
 
-// beginListing is called before the target is synced. It reports false if there is no need to.
+// beginListing starts a checkpoint, before the sync of the target. It returns false if nothing was
+// written.
 func (p *pendingHashes) beginListing() bool {
 	if !p.dirty {
 		return false
@@ -54,8 +57,8 @@ func (p *pendingHashes) beginListing() bool {
 	return true
 }
 
-// runsToList is called after a sync of the target. It returns the durable chunks: those that changed since
-// begin are not among them.
+// runsToList returns the chunks to list, after the sync. Chunks that changed since beginListing are not
+// among them.
 func (p *pendingHashes) runsToList() []manifest.Run {
 	p.appending = true
 	var runs []manifest.Run
@@ -69,13 +72,13 @@ func (p *pendingHashes) runsToList() []manifest.Run {
 	return runs
 }
 
-// endListing is called after the log was written.
+// endListing ends a checkpoint.
 func (p *pendingHashes) endListing() {
 	clear(p.listing)
 	p.appending = false
 }
 
-// removeFrom books out all chunks from the first on.
+// removeFrom deletes the chunks from first on that wait for the next checkpoint.
 func (p *pendingHashes) removeFrom(first int64) {
 	for n := range p.pending {
 		if n >= first {

@@ -14,7 +14,7 @@ import (
 // the necessary writes of a run. It has no lock: a run belongs to one writer, and the rules of the
 // package comment separate readers and writers of a chunk.
 type image struct {
-	target disk.Target
+	target disk.Target     // content of the disk
 	log    manifest.Ledger // log of durable chunks; nil keeps no hashes
 	source Reader          // reader of the target; nil if it cannot be read
 
@@ -24,7 +24,8 @@ type image struct {
 // size returns the bytes of the target.
 func (m *image) size() int64 { return m.target.Size() }
 
-// isTrusted reports whether the target holds a chunk: the log lists it, or there is no log.
+// isTrusted reports whether the target has valid content of a chunk: the log lists it, or there is no
+// log.
 func (m *image) isTrusted(number int64) bool { return m.log == nil || m.log.Has(number) }
 
 // isListed reports whether the log lists a chunk.
@@ -33,7 +34,7 @@ func (m *image) isListed(number int64) bool { return m.log != nil && m.log.Has(n
 // hasLog reports whether there is a log.
 func (m *image) hasLog() bool { return m.log != nil }
 
-// checkRange refuses ranges outside of the target.
+// checkRange fails for ranges outside of the target.
 func (m *image) checkRange(r disk.Range) error {
 	if err := disk.CheckRange(m.size(), r); err != nil {
 		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
@@ -41,6 +42,7 @@ func (m *image) checkRange(r disk.Range) error {
 	return nil
 }
 
+// sync makes the content of the target durable.
 func (m *image) sync(ctx context.Context) error {
 	if err := m.target.Sync(ctx); err != nil {
 		return fmt.Errorf("sync: %w", err)
@@ -53,6 +55,7 @@ func (m *image) listChunks(ctx context.Context, runs []manifest.Run) error {
 	return m.log.Append(ctx, runs)
 }
 
+// zeroRange makes r of the target read as zeros.
 func (m *image) zeroRange(ctx context.Context, r disk.Range) error {
 	if err := m.target.Zero(ctx, r); err != nil {
 		return fmt.Errorf("zero %v: %w", r, err)
@@ -68,19 +71,19 @@ func (m *image) checkComplete() error {
 	return nil
 }
 
-// rangeOf returns the bytes of the disk that a chunk is.
+// rangeOf returns the range of a chunk on the disk. The last chunk may be shorter.
 func (m *image) rangeOf(number int64) disk.Range {
 	off := number * manifest.ChunkSize
 	return disk.Range{Off: off, Len: min(manifest.ChunkSize, m.size()-off)}
 }
 
-// chunksAfter returns the chunks that lie entirely after size.
+// chunksAfter returns the range of the chunks that lie entirely after size.
 func (m *image) chunksAfter(size int64) disk.Range {
 	off := min((size+manifest.ChunkSize-1)/manifest.ChunkSize*manifest.ChunkSize, m.size())
 	return disk.Range{Off: off, Len: m.size() - off}
 }
 
-// readBack reads what the target has.
+// readBack fills p from the target.
 func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	if m.source == nil {
@@ -93,7 +96,7 @@ func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// fillPart fills b with a part of a view.
+// fillPart fills b with a part of a view: its pieces, and zeros or the target's content between them.
 func (m *image) fillPart(ctx context.Context, b []byte, p part) error {
 	err := p.pieces.eachGap(p.Range, func(g disk.Range) error {
 		to := b[g.Off-p.Off : g.End()-p.Off]
@@ -146,7 +149,7 @@ func (m *image) unlistChunks(r disk.Range) error {
 	return nil
 }
 
-// chunksIn returns how many chunks r has, which begins with one and ends with one.
+// chunksIn returns the number of chunks in r, which starts and ends at a chunk.
 func chunksIn(r disk.Range) int64 {
 	return (r.Len + manifest.ChunkSize - 1) / manifest.ChunkSize
 }

@@ -9,45 +9,46 @@ import (
 )
 
 const (
-	// MaxBuffer is the largest Buffer in bytes: what one write may carry.
+	// MaxBuffer is the largest Buffer in bytes, and the largest write.
 	MaxBuffer = blockLen
 
-	// MinBudget is the least a Pool works with, in bytes. One with less gets this much.
+	// MinBudget is the smallest budget of a Pool in bytes. NewPool raises smaller ones.
 	MinBudget = 8 << 20
 
 	// smallSlot is the maximum size of a small buffer: the renewal of a lock, a descriptor. Small ones
 	// have a separate queue and a block in reserve.
 	smallSlot    = 4 << 10
-	smallReserve = 1
+	smallReserve = 1 // whole blocks in reserve for small buffers
 
-	windowShare = 4 // one in so many bytes of the budget is for windows
-	maxWindows  = 32
-	maxWindow   = 4 << 20 // two huge pages: longer writes are not faster
+	windowShare = 4       // part of the budget for windows: one in this many bytes
+	maxWindows  = 32      // highest number of windows
+	maxWindow   = 4 << 20 // largest window in bytes: two huge pages; longer writes are not faster
 )
 
-// A Pool lends memory under a hard budget that all files share. See the package comment
-// for how it is divided.
+// A Pool lends memory under a hard budget that all files share. The package comment describes how it is
+// divided. It is safe for concurrent use.
 type Pool struct {
-	budget    int64
+	budget    int64 // limit in bytes, whole blocks
 	windowLen int64 // bytes of a window, whole chunks
 	floor     int64 // memory that each file may hold, regardless of the others
 
-	mu       sync.Mutex
-	blocks   blocks
-	free     int64     // bytes of unused blocks
-	lent     int64     // bytes of lent blocks
-	buffers  []*Buffer // idle ones, without memory
-	tickets  []*ticket // idle ones
-	windows  [][]byte  // idle ones
-	unmade   int       // windows not allocated yet
-	small    waitQueue // queue for buffers up to smallSlot
-	large    waitQueue // queue for larger buffers
-	wide     waitQueue // queue for windows
-	accounts []*account
-	turn     int // the account that admit begins with
+	mu       sync.Mutex // guards the fields below and all accounts
+	blocks   blocks     // memory of the buffers
+	free     int64      // bytes of unused blocks
+	lent     int64      // bytes of lent blocks
+	buffers  []*Buffer  // unused Buffer structs, without memory
+	tickets  []*ticket  // unused tickets
+	windows  [][]byte   // allocated windows that are not lent
+	unmade   int        // windows not allocated yet
+	small    waitQueue  // queue for buffers up to smallSlot
+	large    waitQueue  // queue for larger buffers
+	wide     waitQueue  // queue for windows
+	accounts []*account // accounts of open files; replaced and never changed
+	turn     int        // account that admitWaiting starts with
 }
 
-// NewPool returns a Pool that never has more than budget bytes.
+// NewPool returns a Pool that never uses more than budget bytes. Memory is allocated when it is first
+// lent.
 func NewPool(budget int64) *Pool {
 	budget = max(budget, MinBudget) / blockLen * blockLen
 	p := &Pool{budget: budget, blocks: newBlocks()}
@@ -62,8 +63,8 @@ func NewPool(budget int64) *Pool {
 // Budget returns the bytes that the pool never exceeds.
 func (p *Pool) Budget() int64 { return p.budget }
 
-// Lent returns how many bytes are out in buffers. It is zero when every buffer was
-// released and all that was held is written.
+// Lent returns how many bytes are lent in buffers. It is zero when every buffer was released and all
+// data in memory is written.
 func (p *Pool) Lent() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,16 +75,17 @@ func (p *Pool) Lent() int64 {
 // offset on. It is a hint. Writes of a power of two, aligned to it, are then in memory in the order of
 // the disk, for any order of the writes, and are written from there.
 type Place struct {
-	Disk uint64
-	Off  int64
+	Disk uint64 // number that identifies the disk; 0 means no hint
+	Off  int64  // offset on the disk, in bytes
 }
 
+// toDiskMiB returns the MiB that the place is in, and the offset within it.
 func (l Place) toDiskMiB() (diskMiB, int) {
 	return diskMiB{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
 }
 
-// Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up, which slows
-// senders down to the speed of the targets.
+// Get lends a buffer of n bytes, at most MaxBuffer. It waits while the budget is used up, until ctx
+// ends. This slows senders down to the speed of the targets.
 func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
 
 // GetAt is Get for bytes with a known destination.
@@ -120,6 +122,7 @@ func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
 	return nil, t
 }
 
+// queueFor returns the queue of callers that wait for buffers of a class.
 func (p *Pool) queueFor(class int) *waitQueue {
 	if slotLen(class) <= smallSlot {
 		return &p.small
@@ -127,6 +130,8 @@ func (p *Pool) queueFor(class int) *waitQueue {
 	return &p.large
 }
 
+// waitForBuffer waits for the answer to t. If ctx ends first, it withdraws t, or releases a buffer that
+// arrived meanwhile.
 func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 	select {
 	case <-t.ready:
@@ -141,7 +146,7 @@ func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 	return nil, ctx.Err()
 }
 
-// lendBuffer returns a buffer of a class, nil if there is none. mu must be held.
+// lendBuffer returns a buffer of a class; nil if no memory is free. mu must be held.
 func (p *Pool) lendBuffer(class int, at Place) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
@@ -161,6 +166,7 @@ func (p *Pool) lendBuffer(class int, at Place) *Buffer {
 	return b
 }
 
+// idleBuffer returns a Buffer struct without memory. mu must be held.
 func (p *Pool) idleBuffer() *Buffer {
 	if n := len(p.buffers); n > 0 {
 		b := p.buffers[n-1]
@@ -170,7 +176,7 @@ func (p *Pool) idleBuffer() *Buffer {
 	return &Buffer{pool: p}
 }
 
-// reclaimBuffer takes a buffer without references back, and serves waiters.
+// reclaimBuffer returns the memory of a buffer without references to the pool, and serves waiters.
 func (p *Pool) reclaimBuffer(b *Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,15 +185,15 @@ func (p *Pool) reclaimBuffer(b *Buffer) {
 	p.free += n
 	p.lent -= n
 	if b.account != nil {
-		b.account.held -= n
+		b.account.lentBytes -= n
 	}
 	b.memory, b.block, b.account = nil, nil, nil
 	p.buffers = append(p.buffers, b)
 	p.serveWaiters()
 }
 
-// serveWaiters answers the waiters that can be answered now. It checks only the first in each queue for
-// buffers: otherwise a large one would wait for ever behind small ones. mu must be held.
+// serveWaiters answers the waiting callers that can be served now. It checks only the first in each
+// queue for buffers: otherwise a large buffer would wait forever behind small ones. mu must be held.
 func (p *Pool) serveWaiters() {
 	for _, l := range [...]*waitQueue{&p.small, &p.large} {
 		if l.isEmpty() {
@@ -205,7 +211,7 @@ func (p *Pool) serveWaiters() {
 	p.admitWaiting()
 }
 
-// idleTicket returns an idle ticket. It needs mu.
+// idleTicket returns an unused ticket. mu must be held.
 func (p *Pool) idleTicket() *ticket {
 	if n := len(p.tickets); n > 0 {
 		t := p.tickets[n-1]
@@ -215,7 +221,7 @@ func (p *Pool) idleTicket() *ticket {
 	return &ticket{ready: make(chan struct{}, 1)}
 }
 
-// redeemTicket recycles an answered ticket and returns its content.
+// redeemTicket returns the content of an answered ticket and recycles the ticket.
 func (p *Pool) redeemTicket(t *ticket) ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +231,7 @@ func (p *Pool) redeemTicket(t *ticket) ticket {
 	return answer
 }
 
-// abandonTicket takes a ticket off its line and reports whether it was not answered yet. Those
+// abandonTicket removes a ticket from its queue and reports whether it was not answered yet. Those
 // behind it may be easier to serve.
 func (p *Pool) abandonTicket(l *waitQueue, t *ticket) bool {
 	p.mu.Lock()
@@ -248,7 +254,7 @@ func (p *Pool) relievePressure() {
 	}
 }
 
-// takeWindow lends windowLen bytes to gather a run in, until giveWindow. It waits for its
+// takeWindow lends a window of windowLen bytes to gather a run in, until giveWindow. It waits for its
 // turn. It returns nil once the account is shut.
 func (p *Pool) takeWindow(a *account) []byte {
 	p.mu.Lock()
@@ -270,8 +276,8 @@ func (p *Pool) takeWindow(a *account) []byte {
 	return p.redeemTicket(t).window
 }
 
-// lendWindow lends an idle window unless the file has more than its share: as many as are
-// left for all others. It needs mu.
+// lendWindow lends a window, unless the file has its share: as many as are left for all others. It
+// returns nil then. mu must be held.
 func (p *Pool) lendWindow(a *account) []byte {
 	left := len(p.windows) + p.unmade
 	if left == 0 || a.windows > 0 && a.windows >= left {
@@ -287,6 +293,7 @@ func (p *Pool) lendWindow(a *account) []byte {
 	return w
 }
 
+// giveWindow returns a window to the pool, and serves waiters.
 func (p *Pool) giveWindow(a *account, w []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -204,7 +204,7 @@ func TestFilesShareThePoolFairly(t *testing.T) {
 	doneA, doneB := flood(a, size), flood(b, size)
 	waitPool(t, pool, func() bool { return !a.account.waiting.isEmpty() && !b.account.waiting.isEmpty() })
 	pool.mu.Lock()
-	heldA, heldB, free := a.account.held, b.account.held, pool.free
+	heldA, heldB, free := a.account.lentBytes, b.account.lentBytes, pool.free
 	pool.mu.Unlock()
 	if least := pool.floor; heldA < least || heldB < least || free < least {
 		t.Errorf("one holds %d, the other %d, %d are left: want %d each at least", heldA, heldB, free, least)

@@ -8,9 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadAt fills p from off and returns how many bytes that were, with io.EOF if the disk
-// ends before. It sees all that is held, as it was at one moment: a Write is seen as a
-// whole or not at all.
+// ReadAt fills p from off and returns the number of bytes, with io.EOF if the disk ends before. It
+// returns the disk at one moment: a concurrent Write is visible as a whole or not at all.
 func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fault.New(fault.Invalid, "read at %d", off).WithHint("read within the disk")
@@ -31,17 +30,18 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// A view is what a range of the disk was at one moment.
+// A view describes a range of the disk at one moment.
 type view []part
 
-// A part is what a view has of one chunk.
+// A part is the part of a view within one chunk.
 type part struct {
 	disk.Range
 	pieces pieces // pieces in memory, with separate references
-	blank  bool   // the rest is zeros; else it is what the target has,
+	blank  bool   // bytes without a piece are zeros; otherwise they are in the target
 	pinned *chunk // chunk that does not change while it is pinned
 }
 
+// len returns the bytes of the view.
 func (v view) len() (n int) {
 	for _, p := range v {
 		n += int(p.Len)
@@ -49,7 +49,8 @@ func (v view) len() (n int) {
 	return n
 }
 
-// waitForView takes a view of r. It waits for writers that wait for readers.
+// waitForView returns a view of r, cut at the size of the disk. It waits for writers that wait for
+// readers. The caller must release the view.
 func (f *File) waitForView(ctx context.Context, r disk.Range) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +68,8 @@ func (f *File) waitForView(ctx context.Context, r disk.Range) (view, error) {
 	}
 }
 
-// waitTaken waits until a wanted chunk is taken, or ctx ends. It needs mu.
+// waitTaken waits until a wanted chunk is taken, or ctx ends. mu must be held; it is unlocked during
+// the wait.
 func (f *File) waitTaken(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -82,7 +84,7 @@ func (f *File) waitTaken(ctx context.Context) error {
 // newestPieces returns the newest pieces in r, with separate references.
 func (c *chunk) newestPieces(r disk.Range) pieces {
 	var out pieces
-	layers := [...]pieces{c.writing, c.held}
+	layers := [...]pieces{c.writing, c.unwritten}
 	for i, layer := range layers {
 		if i == 0 && c.void {
 			continue
@@ -97,7 +99,7 @@ func (c *chunk) newestPieces(r disk.Range) pieces {
 	return out
 }
 
-// hasGaps reports whether pieces leave something of the part open.
+// hasGaps reports whether the pieces do not cover the part.
 func (p part) hasGaps() bool {
 	var covered int64
 	for _, piece := range p.pieces {
@@ -106,7 +108,7 @@ func (p part) hasGaps() bool {
 	return covered < p.Len
 }
 
-// releaseView gives a view back.
+// releaseView releases a view. Writers that waited for it start.
 func (f *File) releaseView(v view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

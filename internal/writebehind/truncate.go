@@ -40,13 +40,14 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 	return nil
 }
 
+// checkWritable fails after an error, Close or Finish.
 func (f *File) checkWritable() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.life.checkWritable()
 }
 
-// growTo sets the size unless that cuts something off.
+// growTo sets the size unless that shortens the disk. It reports whether it did.
 func (f *File) growTo(size int64) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +61,7 @@ func (f *File) growTo(size int64) (bool, error) {
 	return true, nil
 }
 
-// cutTo makes everything from size on zeros. It needs syncing and mu.
+// cutTo makes everything after size read as zeros. syncing and mu must be held.
 func (f *File) cutTo(size int64) {
 	f.size = size
 	gone := f.image.chunksAfter(size)
@@ -70,7 +71,7 @@ func (f *File) cutTo(size int64) {
 	f.cutChunk(size)
 }
 
-// cutChunk makes zeros of the end of the chunk that size lies in. It needs mu.
+// cutChunk makes the end of the chunk that contains size read as zeros. mu must be held.
 func (f *File) cutChunk(size int64) {
 	within := f.image.rangeOf(size / manifest.ChunkSize)
 	if size == within.Off || size >= f.image.size() {

@@ -7,55 +7,53 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// maxPartial is how many incomplete chunks a stream may have, reordered as it is. With more
-// it is no stream.
+// maxPartial is the number of incomplete chunks that a sequential stream has at most, in the usual
+// disorder. With more, the writes are random.
 const maxPartial = 8
 
-// writers write data in memory to the image, in as many goroutines as there is work for, up to most.
-// They end without work. The file's mu guards their state: press, take and done lock it, writer and
-// writeNext run without it, the other methods require it.
+// writers write data in memory to the image, in as many goroutines as there is work for, up to most. A
+// goroutine without work ends. The file's mu guards their state: freeMemory, takeRun and finishRun lock
+// it, runWriter and writeNext run without it, and the other methods require it.
 type writers struct {
-	image           *image
-	table           *chunkTable
-	hashes          *pendingHashes
-	life            *lifecycle
-	pool            *Pool
-	account         *account
-	most            int    // maximum number of goroutines
-	checkpointIfDue func() // called with mu after each run: a checkpoint may be due
+	image           *image         // target and log
+	table           *chunkTable    // chunks to write
+	hashes          *pendingHashes // hashes of written chunks
+	life            *lifecycle     // receives errors; Close waits for its group
+	pool            *Pool          // windows, and the need for memory
+	account         *account       // the file's share of the pool
+	most            int            // highest number of goroutines
+	checkpointIfDue func()         // called with mu after each run: a checkpoint may be due
 
 	mu      *sync.Mutex // the file's
-	running int
-	busy    int // chunks they have
-	runs    []*run
-	stats   Stats
+	running int         // number of goroutines
+	busy    int         // chunks in the runs of all goroutines
+	runs    []*run      // unused run structs
+	stats   Stats       // counts since New
 }
 
-// freeMemory makes the file free memory, because a caller waits for it.
+// freeMemory makes the file free memory, because another caller waits for it.
 func (ws *writers) freeMemory() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.startWriter()
 }
 
-// isUnderPressure reports whether chunks must be written although they are not complete: because
-// the pool is used up, or the file's share is and what waits for it will not help. It
-// needs mu.
+// isUnderPressure reports whether incomplete chunks must be written: the pool is used up, or the file's
+// share is and the waiting writes will not complete its chunks. mu must be held.
 func (ws *writers) isUnderPressure() bool {
 	return ws.pool.isStarved() || ws.account.waiting.hasWaiters() && ws.table.partial.n > maxPartial
 }
 
-// admitIfIdle admits all that waits for the file's share if the file has nothing to write: what
-// completes its chunks must be among them, and their memory is taken already. It needs mu.
+// admitIfIdle admits all writes that wait for the file's share if the file has nothing to write. The
+// waiting writes must then complete its chunks, and their memory is lent already. mu must be held.
 func (ws *writers) admitIfIdle() {
 	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.hasWaiters() {
 		ws.pool.admitAll(ws.account)
 	}
 }
 
-// backlog is how many ripe chunks there are for each writer before another one begins. Two
-// that take turns at single chunks mostly wait for the file's lock in the kernel. A Commit
-// does not wait for a writer that is busy with something else.
+// backlog is the number of ripe chunks for each writer from which another one starts. Two writers that
+// alternate on single chunks mostly wait for the file's lock. A Commit does not wait for busy writers.
 const backlog = 1
 
 // startWriter starts another writer if there is work for it. Writers end without work, so an idle file costs
@@ -87,8 +85,8 @@ func (ws *writers) runWriter(r *run) {
 	}
 }
 
-// writeNext waits for a window first, and takes what to write second: a run that waits
-// grows.
+// writeNext writes one run and returns false if there is none. It waits for a window before it takes
+// the chunks, because a run grows in the meantime.
 func (ws *writers) writeNext(r *run) bool {
 	window := ws.pool.takeWindow(ws.account)
 	if window != nil {
@@ -101,10 +99,9 @@ func (ws *writers) writeNext(r *run) bool {
 	return true
 }
 
-// nextChunk returns the first chunk that can be written now. Under pressure, when nothing else
-// will give memory back, that may be one that is not complete. Ripe chunks that are being
-// read are wanted from now on: else readers that follow each other could keep them from
-// being written for ever. It needs mu.
+// nextChunk returns the first chunk that can be written now; nil if there is none. Under pressure it
+// may be incomplete, if no writer will free memory. Ripe chunks with readers become wanted: otherwise
+// successive readers could delay them forever. mu must be held.
 func (ws *writers) nextChunk() *chunk {
 	if ws.hashes.isFull() {
 		return nil
@@ -134,8 +131,8 @@ func (ws *writers) nextChunk() *chunk {
 // to list its earlier content. mu must be held.
 func (ws *writers) canTake(c *chunk) bool { return c.pins == 0 && !ws.hashes.isBeingListed(c.number) }
 
-// takeRun gives r the next run. It reports false if there is none: then the writer is deregistered under
-// the same lock, so that the next write starts another. With a nil window nothing is written any more.
+// takeRun moves the next chunks to r. It returns false if none can be written, or window is nil. Then
+// the writer is unregistered under the same lock, so that the next write starts another.
 func (ws *writers) takeRun(r *run, window []byte) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -160,7 +157,7 @@ func (ws *writers) takeRun(r *run, window []byte) bool {
 // worth their copying. With a fast target few chunks wait.
 const lagging = 64
 
-// extendRun takes the chunks that follow too, as many as the window holds. It needs mu.
+// extendRun adds the chunks that follow, as many as the window has room for. mu must be held.
 func (ws *writers) extendRun(r *run, window []byte) {
 	r.gathered = true
 	for room := int64(len(window))/manifest.ChunkSize - 1; room > 0; room-- {
@@ -176,7 +173,7 @@ func (ws *writers) extendRun(r *run, window []byte) {
 // takeChunk moves the data of a chunk to the run. mu must be held.
 func (ws *writers) takeChunk(r *run, c *chunk) {
 	c.unlink()
-	c.held, c.writing = c.writing, c.held
+	c.unwritten, c.writing = c.writing, c.unwritten
 	c.started, c.covered = c.began, 0
 	c.busy, c.void, c.urgent = true, false, false
 	ws.busy++
@@ -184,8 +181,8 @@ func (ws *writers) takeChunk(r *run, c *chunk) {
 	ws.table.clearWanted(c)
 	r.chunks = append(r.chunks, c)
 	r.written = append(r.written, chunkResult{
-		blank: ws.table.blank.Has(c.number * manifest.ChunkSize),
-		safe:  ws.image.isListed(c.number),
+		blank:     ws.table.blank.Has(c.number * manifest.ChunkSize),
+		wasListed: ws.image.isListed(c.number),
 	})
 	r.Len += ws.image.rangeOf(c.number).Len
 }
@@ -206,14 +203,14 @@ func (ws *writers) finishRun(r *run, err error) {
 	ws.startWriter()
 }
 
-// finishChunk needs mu.
+// finishChunk records the result of a chunk, and releases its written pieces. mu must be held.
 func (ws *writers) finishChunk(c *chunk, w chunkResult, ok bool) {
-	if ok && !w.same {
+	if ok && !w.unchanged {
 		ws.hashes.dirty = true
 	}
 	if ok && !c.void {
 		ws.table.blank.Clear(ws.image.rangeOf(c.number))
-		if ws.image.hasLog() && !w.same {
+		if ws.image.hasLog() && !w.unchanged {
 			ws.hashes.add(c.number, w.hash)
 		}
 	}
@@ -223,7 +220,7 @@ func (ws *writers) finishChunk(c *chunk, w chunkResult, ok bool) {
 	ws.table.requeue(c)
 }
 
-// countRun needs mu.
+// countRun adds a run to the statistics. mu must be held.
 func (ws *writers) countRun(r *run) {
 	ws.stats.Runs++
 	ws.stats.HashTime += r.hashing
