@@ -10,33 +10,34 @@ import (
 )
 
 const (
-	// packing is how much longer than its bytes a compressed fragment may be: it has a header
-	// of its own, and hosts send as it is what does not shrink.
+	// packing is the number of bytes by which a compressed fragment may exceed its data: it has a header,
+	// and hosts do not compress data that does not shrink.
 	packing = 64 << 10
 
-	// mostPieces bounds how many separate pieces of one request are remembered. A host sends
-	// fragments of its buffer size, 32 of a large request.
+	// mostPieces bounds the separate ranges of one request that are remembered. A host sends fragments of
+	// its buffer size, 32 for a large request.
 	mostPieces = 4096
 )
 
-// read is a read request under way: where its bytes go, and which of them came.
+// readOp is a read request under way: its buffer, and the parts that arrived.
 type readOp struct {
-	dst []byte
-	off int64 // on the disk
-	got byteRanges
+	dst []byte     // buffer of the caller
+	off int64      // offset of dst on the disk
+	got byteRanges // ranges of dst that arrived
 }
 
-// isComplete reports whether each byte came.
+// isComplete reports whether every byte arrived.
 func (r *readOp) isComplete() bool { return r.got.sum == len(r.dst) }
 
-// fragmentHeader describes a part of a read.
+// fragmentHeader describes one part of a read.
 type fragmentHeader struct {
-	compression Compression
-	start, size int // within the request
-	wire        int // bytes that follow
+	compression Compression // encoding of the bytes that follow
+	start, size int         // position and length in the request, in bytes
+	wire        int         // number of bytes that follow
 }
 
-// parseFragment reads a read's reply and holds it to what was asked for.
+// parseFragment parses a reply to a read. It fails if the reply does not match the request: operation,
+// offset, length, or a fragment outside of it.
 func parseFragment(p []byte, r *readOp) (f fragmentHeader, err error) {
 	if len(p) != ioSize {
 		return f, badAnswer("a read is answered in %d bytes", len(p))
@@ -64,13 +65,14 @@ func parseFragment(p []byte, r *readOp) (f fragmentHeader, err error) {
 	return fragmentHeader{Compression(compression), int(start), int(size), int(wire)}, nil
 }
 
-// fragments takes the parts of reads as they come.
+// fragmentReader reads the fragments of a session. Its buffers are reused.
 type fragmentReader struct {
-	packed   []byte // a compressed fragment
-	inflater inflate.Decoder
+	packed   []byte          // last compressed fragment
+	inflater inflate.Decoder // decoder of zlib data
 }
 
-// readFragment reads what follows a reply's payload and puts it where it belongs.
+// readFragment reads the data after a reply's payload into the buffer of r. It fails for data that
+// arrives twice.
 func (f *fragmentReader) readFragment(from io.Reader, r *readOp, payload []byte) error {
 	h, err := parseFragment(payload, r)
 	if err != nil {
@@ -91,7 +93,7 @@ func (f *fragmentReader) readFragment(from io.Reader, r *readOp, payload []byte)
 	return f.decodePacked(dst, h.compression)
 }
 
-// decodePacked decodes what was packed. A fragment that cannot be decoded is told as such.
+// decodePacked decodes the packed fragment into dst, which it must fill.
 func (f *fragmentReader) decodePacked(dst []byte, c Compression) (err error) {
 	switch c {
 	case Zlib:
@@ -107,9 +109,10 @@ func (f *fragmentReader) decodePacked(dst []byte, c Compression) (err error) {
 	return nil
 }
 
+// errLength reports data of another length than announced.
 var errLength = errors.New("it does not hold as many bytes")
 
-// inflateZlib decodes one zlib stream that is all of the fragment.
+// inflateZlib decodes one zlib stream, which must use the whole fragment.
 func (f *fragmentReader) inflateZlib(dst []byte) error {
 	n, used, err := f.inflater.Zlib(dst, f.packed)
 	if err == nil && (n != len(dst) || used != len(f.packed)) {
@@ -118,15 +121,16 @@ func (f *fragmentReader) inflateZlib(dst []byte) error {
 	return err
 }
 
-// pieces are the parts of a request that came: in order, not touching.
+// byteRanges are the parts of a request that arrived: in order and not adjacent.
 type byteRanges struct {
-	list []byteRange
-	sum  int
+	list []byteRange // sorted ranges
+	sum  int         // bytes in all of them
 }
 
+// byteRange is a part of a request, from from up to and excluding to.
 type byteRange struct{ from, to int }
 
-// add notes [from, to), which must be new.
+// add records [from, to). It fails if a part of that arrived before.
 func (p *byteRanges) add(from, to int) error {
 	i, _ := slices.BinarySearchFunc(p.list, from, func(e byteRange, at int) int { return e.from - at })
 	if i > 0 && p.list[i-1].to > from || i < len(p.list) && p.list[i].from < to {

@@ -7,8 +7,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// runHandshake leads from the first byte of NFC to AIO. Every message is one write: over TLS a
-// host reads one message of each record.
+// runHandshake leads from the first byte of NFC to AIO, and returns the host's version. Each message is
+// one write: over TLS a host reads one message from each record.
 func runHandshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	// Hosts of 7.0.3 answer the parameters only when the version has arrived, hosts of 8 at
 	// once; so all is sent before anything is read. Hosts that do not know THUMBPRINT_SHA2
@@ -32,8 +32,8 @@ func runHandshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	return version, err
 }
 
-// sendMessages writes the messages. A host that refuses one hangs up without waiting for the rest; then
-// what it said counts, not that it would not listen.
+// sendMessages sends the messages. A host that refuses one closes the connection without reading the
+// rest. Then the host's refusal is returned, and not the write error.
 func sendMessages(c io.ReadWriter, messages [][]byte) error {
 	for _, m := range messages {
 		if _, err := c.Write(m); err != nil {
@@ -46,7 +46,8 @@ func sendMessages(c io.ReadWriter, messages [][]byte) error {
 	return nil
 }
 
-// readHello reads the parameters' reply and the host's version.
+// readHello reads the reply to the parameters and the host's version. It fails for versions that decamp
+// does not support.
 func readHello(r io.Reader) (uint32, error) {
 	ack, err := readClassic(r, classicParamsAck)
 	if err != nil {
@@ -66,12 +67,13 @@ func readHello(r io.Reader) (uint32, error) {
 	return version, nil
 }
 
+// tooOld returns the fault for a host without a supported version of NFC.
 func tooOld(why string) error {
 	return fault.New(fault.Unsupported, "the host is too old for decamp's NFC: %s", why).
 		WithHint("use --transport https")
 }
 
-// readClassic reads one message, which must be of that type.
+// readClassic reads one message. It fails if the message has another type.
 func readClassic(r io.Reader, want uint32) ([]byte, error) {
 	b := make([]byte, classicSize)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -88,7 +90,7 @@ func readClassic(r io.Reader, want uint32) ([]byte, error) {
 	}
 }
 
-// noEOF makes an end of the connection an error of its own: nowhere in NFC may it end.
+// noEOF returns io.ErrUnexpectedEOF for io.EOF: the connection must not end at any point of NFC.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -13,47 +13,48 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// frameBuffer holds headers; larger things are read past it.
+// frameBuffer is the read buffer in bytes. It contains headers; larger reads bypass it.
 const frameBuffer = 8 << 10
 
-// session is one AIO session. Requests of several goroutines are under way at once; whoever
-// holds the turn receives for all.
+// session is one AIO session. Requests of several goroutines are under way at once. The goroutine that
+// has the turn receives the replies of all of them. It is safe for concurrent use.
 type session struct {
-	addr string
-	wire *stallConn
-	conn io.ReadWriter // the wire, or TLS over it
+	addr string        // host:port, for errors
+	wire *stallConn    // the socket
+	conn io.ReadWriter // the socket, or TLS over it
 
-	sending sync.Mutex // held while a request is written: ids go up on the wire
+	sending sync.Mutex // held while a request is written, so that request numbers ascend on the wire
 
-	// turn holds a token while somebody receives. Only its holder reads from the connection,
+	// turn contains a token while a goroutine receives. Only that goroutine reads from the connection,
 	// writes into the buffers of requests, and completes them.
 	turn  chan struct{}
-	br    *bufio.Reader
-	room  [longestPayload]byte // for a header, then for a payload
-	reply fragmentReader
+	br    *bufio.Reader        // buffered reader of conn; the turn guards it and the next two
+	room  [longestPayload]byte // buffer of a header, and then of a payload
+	reply fragmentReader       // decoder of fragments
 
-	mu      sync.Mutex
-	next    uint32
-	pending map[uint32]*op
-	refused map[uint32]bool // the host may answer these once more, with zeros
-	granted bool            // OPEN_SESSION was answered; belongs to setUp
-	err     error           // why the session is over; nil while it is not
+	mu      sync.Mutex      // guards the fields below
+	next    uint32          // number of the next request
+	pending map[uint32]*op  // requests under way, by number
+	refused map[uint32]bool // refused requests that the host may still answer with zeros
+	granted bool            // OPEN_SESSION was answered; only setUp uses it
+	err     error           // reason why the session ended; nil while it works
 }
 
 // op is a request under way.
 type op struct {
-	kind uint32
-	read *readOp // of frameIO; else nil
+	kind uint32  // frame type of the request and of its reply
+	read *readOp // buffer of a frameIO request; nil for others
 
-	// trailer returns how many bytes follow a reply's payload. Nil: none do.
+	// trailer returns the number of bytes after a reply's payload. Nil means none.
 	trailer func(payload []byte) (int, error)
 
-	// Set before done is closed, by the holder of the turn.
+	// payload of the reply, and the trailer after it
 	payload, tail []byte
-	err           error
-	done          chan struct{}
+	err           error         // error of the request; nil after success
+	done          chan struct{} // closed when the request is complete
 }
 
+// newSession returns a session over conn. It sends nothing.
 func newSession(addr string, w *stallConn, conn io.ReadWriter) *session {
 	return &session{
 		addr: addr, wire: w, conn: conn, br: bufio.NewReaderSize(conn, frameBuffer),
@@ -61,7 +62,7 @@ func newSession(addr string, w *stallConn, conn io.ReadWriter) *session {
 	}
 }
 
-// setUp connects, shows the ticket and opens a session.
+// setUp connects to the host, presents the ticket, and opens a session. ctx bounds all of it.
 func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 	addr := t.Addr(o.Server)
 	raw, err := o.Dial(ctx, addr)
@@ -98,7 +99,7 @@ func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 	return s, err
 }
 
-// unreachableError explains why there was no connection at all.
+// unreachableError returns the fault for a host that accepts no connection.
 func unreachableError(ctx context.Context, addr string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -108,8 +109,8 @@ func unreachableError(ctx context.Context, addr string, err error) error {
 		WithHint("NFC needs TCP port %s of every ESXi host, besides the API's 443: nc -vz %s %s; or use --transport https", port, host, port)
 }
 
-// setUpError says where an error of the setup belongs. What has no kind came from the
-// connection: a host that is busy or restarts hangs up, and may be there a moment later.
+// setUpError adds the host to an error of setUp. Errors without a kind come from the connection and are
+// transient: a busy or restarting host closes connections.
 func setUpError(ctx context.Context, addr string, err error) error {
 	var known *fault.Error
 	switch {
@@ -122,8 +123,8 @@ func setUpError(ctx context.Context, addr string, err error) error {
 		WithHint("see the host's hostd or vpxa log; restart its management agents if it stays so")
 }
 
-// openSession opens the AIO session. The host says nothing about the buffers it was asked for:
-// it refuses them or uses them.
+// openSession opens the AIO session. The host does not confirm the buffers: it refuses them or uses
+// them.
 func (s *session) openSession(b Buffers) error {
 	_, err := s.call(&op{kind: frameOpenSession}, bufferWords(b), nil)
 	if r := (*Refusal)(nil); errors.As(err, &r) {
@@ -140,10 +141,11 @@ func (s *session) openSession(b Buffers) error {
 	return err
 }
 
-// bufferWords asks for buffers: their size in bytes and how many; zeros leave it to the host.
+// bufferWords returns the payload that requests buffers: their size in bytes and their number. Zeros
+// request the host's default.
 func bufferWords(b Buffers) []byte { return encodeWords(0, uint32(b.Size), uint32(b.Count), 0) }
 
-// call sends a request and waits for its reply.
+// call sends a request and waits for its reply. A refusal is a *Refusal.
 func (s *session) call(o *op, payload, trailer []byte) (*op, error) {
 	if err := s.sendRequest(o, payload, trailer); err != nil {
 		return nil, err
@@ -151,8 +153,8 @@ func (s *session) call(o *op, payload, trailer []byte) (*op, error) {
 	return o, s.awaitReply(o)
 }
 
-// sendRequest writes a request. Whoever sent it must await it: its buffer may be written to until
-// then.
+// sendRequest sends a request. After success the caller must call awaitReply: the session may write
+// into the request's buffer until then.
 func (s *session) sendRequest(o *op, payload, trailer []byte) error {
 	s.sending.Lock() // held across the write on purpose: a request is small and fits the socket's buffer
 	defer s.sending.Unlock()
@@ -164,9 +166,11 @@ func (s *session) sendRequest(o *op, payload, trailer []byte) error {
 	if _, err := s.conn.Write(encodeFrame(o.kind, id, payload, trailer)); err != nil {
 		s.failSession(fmt.Errorf("send a request: %w", err))
 	}
-	return nil // await tells
+	return nil // awaitReply returns the error
 }
 
+// registerOp adds a request to those under way, and returns its number. It fails if the session has
+// ended.
 func (s *session) registerOp(o *op) (uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +183,7 @@ func (s *session) registerOp(o *op) (uint32, error) {
 	return id, nil
 }
 
-// awaitReply waits until o is complete, and receives for all as long as nobody else does.
+// awaitReply waits until o is complete. While no other goroutine receives, it receives for all.
 func (s *session) awaitReply(o *op) error {
 	for {
 		select {
@@ -192,7 +196,7 @@ func (s *session) awaitReply(o *op) error {
 	}
 }
 
-// receiveUntil reads frames until o is complete or the session over. The turn is held.
+// receiveUntil reads frames until o is complete or the session ends. The caller must have the turn.
 func (s *session) receiveUntil(o *op) {
 	for {
 		select {
@@ -208,7 +212,8 @@ func (s *session) receiveUntil(o *op) {
 	}
 }
 
-// readFrame reads one frame and does what it says. The turn is held.
+// readFrame reads one frame and passes it to its request. An error ends the session. The caller must
+// have the turn.
 func (s *session) readFrame() error {
 	if _, err := io.ReadFull(s.br, s.room[:headerSize]); err != nil {
 		return noEOF(err)
@@ -236,6 +241,7 @@ func (s *session) readFrame() error {
 	return s.handleReply(h.id, o, payload)
 }
 
+// pendingOp returns the request with that number, and whether it is under way.
 func (s *session) pendingOp(id uint32) (*op, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +249,7 @@ func (s *session) pendingOp(id uint32) (*op, bool) {
 	return o, known
 }
 
-// handleReply takes a reply that is whole in one frame.
+// handleReply completes a request whose reply is one frame.
 func (s *session) handleReply(id uint32, o *op, payload []byte) error {
 	o.payload = append([]byte(nil), payload...)
 	if o.trailer != nil {
@@ -260,7 +266,7 @@ func (s *session) handleReply(id uint32, o *op, payload []byte) error {
 	return nil
 }
 
-// handleFragment takes a part of a read.
+// handleFragment reads a part of a read, and completes the read after the last one.
 func (s *session) handleFragment(id uint32, o *op, payload []byte) error {
 	if err := s.reply.readFragment(s.br, o.read, payload); err != nil {
 		return err
@@ -271,8 +277,8 @@ func (s *session) handleFragment(id uint32, o *op, payload []byte) error {
 	return nil
 }
 
-// handleRefusal takes an error record. After one for a read nothing more is known of the
-// connection, so that the session is over; after others it goes on.
+// handleRefusal completes a request with the host's error record. After the refusal of a read the state
+// of the connection is unknown, so it returns an error that ends the session.
 func (s *session) handleRefusal(id uint32, payload []byte) error {
 	r, n, err := parseRefusal(payload)
 	if err != nil {
@@ -297,8 +303,8 @@ func (s *session) handleRefusal(id uint32, payload []byte) error {
 	return nil
 }
 
-// skipSecondReply takes the reply, all zeros, that hosts send to a request after they have
-// refused it (seen on 7.0.3). Unread it would be taken for the answer to the next.
+// skipSecondReply accepts the second reply, all zeros, that hosts send to a request after they refused
+// it (seen on 7.0.3). Otherwise it would be mistaken for the reply to the next request.
 func (s *session) skipSecondReply(h header, payload []byte) error {
 	s.mu.Lock()
 	was := s.refused[h.id]
@@ -315,7 +321,7 @@ func (s *session) skipSecondReply(h header, payload []byte) error {
 	return nil
 }
 
-// completeOp ends a request. The turn is held.
+// completeOp ends a request. The caller must have the turn.
 func (s *session) completeOp(id uint32, o *op, err error) {
 	s.mu.Lock()
 	delete(s.pending, id)
@@ -324,8 +330,8 @@ func (s *session) completeOp(id uint32, o *op, err error) {
 	close(o.done)
 }
 
-// failSession makes the session be over, because of err unless it was over before. What is
-// under way ends when whoever receives has noticed.
+// failSession ends the session and closes the connection. err is the reason unless the session ended
+// before. The goroutine that receives then completes the requests under way.
 func (s *session) failSession(err error) {
 	s.mu.Lock()
 	if s.err == nil {
@@ -335,7 +341,8 @@ func (s *session) failSession(err error) {
 	s.wire.Close()
 }
 
-// sessionError gives the end of a session its kind: what has none came from the connection.
+// sessionError returns the fault for the end of the session. Errors without a kind come from the
+// connection and are transient.
 func (s *session) sessionError(err error) error {
 	var known *fault.Error
 	switch {
@@ -347,7 +354,8 @@ func (s *session) sessionError(err error) error {
 	return fault.New(fault.Transient, "NFC with %s: %w", s.addr, err)
 }
 
-// failPending completes all requests under way, after abandon. The turn is held.
+// failPending completes all requests under way with the session's error, after failSession. The caller
+// must have the turn.
 func (s *session) failPending() {
 	s.mu.Lock()
 	left, err := s.pending, s.err
@@ -359,32 +367,32 @@ func (s *session) failPending() {
 	}
 }
 
-// endReason returns why the session is over, nil while it is not.
+// endReason returns the reason why the session ended; nil while it works.
 func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// shortenStall shortens the wait for answers to that of a farewell. It returns false if the session
-// is over.
+// shortenStall limits the wait for further answers to closeTimeout. It returns false if the session has
+// ended.
 func (s *session) shortenStall() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wire.stall = min(s.wire.stall, closeTimeout) // nobody waits for anything else any more
+	s.wire.stall = min(s.wire.stall, closeTimeout) // only the replies to close are outstanding
 	return s.err == nil
 }
 
-// errClosed ends a session that its owner closed.
+// errClosed is the reason of a session that its owner closed.
 var errClosed = fault.New(fault.Canceled, "the session was closed")
 
-// close says farewell, as far as the host still listens, and closes the connection.
+// close closes the file and the session on the host, if that still answers, and then the connection.
 func (s *session) close(handle uint64) {
 	if s.shortenStall() {
 		if _, err := s.call(&op{kind: frameCloseFile}, encodeLongs(handle), nil); err == nil {
 			_, _ = s.call(&op{kind: frameCloseAll}, encodeWords(0), nil)
 		}
-		_, _ = s.conn.Write(classicMessage(classicComplete)) // the host hangs up, whatever it thought of that
+		_, _ = s.conn.Write(classicMessage(classicComplete)) // VMware's library sends it too; the host closes the connection
 	}
 	s.failSession(errClosed)
 }

@@ -171,7 +171,7 @@ func (b *block) freeSlot() int {
 			return i*64 + bits.TrailingZeros64(^word)
 		}
 	}
-	panic("behind: a full block is listed as one with room")
+	panic("writebehind: full block in a list of blocks with free slots")
 }
 
 // isLent reports whether a slot is lent.
