@@ -17,31 +17,32 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// content is one disk that lands: what the host believes to be a -flat.vmdk.
+// content is one disk that lands: the content of the -flat.vmdk that the host creates.
 type content struct {
 	*writebehind.File
-	job        transport.Job
-	source     disk.Source // reads the target; nil if the job has no way to
-	folder     string      // in the export, used once
-	descriptor string      // in the export
-	flat       string
-	began      time.Time
-	resumed    int64 // bytes that were safe before
-	percent    atomic.Int32
-	life       context.Context // the Transfer's; it ends when the place is taken away, at the latest
-	end        context.CancelFunc
-	hold       time.Duration // Options.Hold
-	paced      waitTimer     // for the budget
-	stuck      waitTimer     // for our writers
+	job        transport.Job      // transfer that the disk belongs to
+	source     disk.Source        // reader of the target; nil if it cannot be read
+	folder     string             // folder in the export, whose name is used once
+	descriptor string             // path of the descriptor in the export
+	flat       string             // path of the data file in the export
+	began      time.Time          // time of creation
+	resumed    int64              // bytes that were durable before this transfer
+	percent    atomic.Int32       // last percentage that the host reported; -1 before the first
+	life       context.Context    // ends with the Transfer, or when the content is removed
+	end        context.CancelFunc // cancels life
+	hold       time.Duration      // Options.Hold
+	paced      waitTimer          // time in which WRITEs waited for the budget
+	stuck      waitTimer          // time in which calls waited for our writers
 }
 
 var _ nfs.Content = (*content)(nil)
 
-// Close is part of nfs.Content. The disk is the Transfer's: a host that closes, or removes
-// the file because its copy failed, does not end it.
+// Close is part of nfs.Content. It does nothing, because the Transfer owns the disk. A host that closes
+// the file, or removes it after a failed copy, does not end the transfer.
 func (c *content) Close() error { return nil }
 
-// openContent is what holds the bytes of a file of the export; nil: itself.
+// openContent is nfs.Export.Open. It returns the content of a disk that lands; nil for descriptors and
+// other plain files.
 func (t *Transport) openContent(name string) (nfs.Content, error) {
 	t.landing.Lock()
 	defer t.landing.Unlock()
@@ -51,7 +52,7 @@ func (t *Transport) openContent(name string) (nfs.Content, error) {
 	return nil, nil
 }
 
-// addContent makes a place for the job's disk.
+// addContent creates the content and the folder for the job's disk. The caller must call removeContent.
 func (t *Transport) addContent(ctx context.Context, job transport.Job) (_ *content, err error) {
 	c := &content{job: job, folder: rand.Text(), began: time.Now(), hold: t.opts.Hold}
 	c.life, c.end = context.WithCancel(ctx)
@@ -87,7 +88,8 @@ func (t *Transport) addContent(ctx context.Context, job transport.Job) (_ *conte
 	return c, nil
 }
 
-// removeContent takes the place away. What a host still writes there goes nowhere.
+// removeContent closes the content and deletes its folder. Later writes of the host fail: their handles
+// are stale.
 func (t *Transport) removeContent(c *content) error {
 	c.end()
 	t.landing.Lock()
@@ -103,6 +105,7 @@ func (t *Transport) removeContent(c *content) error {
 	return errors.Join(err, c.File.Close(), c.closeSource())
 }
 
+// closeSource closes the reader of the target, if there is one.
 func (c *content) closeSource() error {
 	if c.source == nil {
 		return nil
@@ -110,7 +113,8 @@ func (c *content) closeSource() error {
 	return c.source.Close()
 }
 
-// preferOwnError replaces what the host says of its failure by our own error, if that is the reason.
+// preferOwnError returns our own error in place of the host's, if writing failed here: the host's error
+// is then only a consequence.
 func (c *content) preferOwnError(err error) error {
 	if own := c.Err(); err != nil && own != nil {
 		return own
@@ -118,7 +122,7 @@ func (c *content) preferOwnError(err error) error {
 	return err
 }
 
-// finishDisk checks that the host made the disk it was asked for, and makes all of it safe.
+// finishDisk checks that the host created a disk of the right size, and makes all of it durable.
 func (c *content) finishDisk(ctx context.Context) error {
 	if got, want := c.Size(), c.job.Target.Size(); got != want {
 		return fault.New(fault.Corrupt, "the host made a disk of %d bytes, not of %d", got, want).
@@ -127,7 +131,7 @@ func (c *content) finishDisk(ctx context.Context) error {
 	return c.Finish(ctx)
 }
 
-// reportPercent turns the host's percents into bytes.
+// reportPercent reports the host's percentage as bytes.
 func (c *content) reportPercent(percent int) {
 	c.percent.Store(int32(percent))
 	if c.job.Progress != nil {
@@ -137,11 +141,13 @@ func (c *content) reportPercent(percent int) {
 	}
 }
 
+// copyProgress returns the progress by the bytes that arrived.
 func (c *content) copyProgress() blockcopy.Progress {
 	s := c.Stats()
 	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written, Times: c.copyTimes(time.Now())}
 }
 
+// copyResult returns the result of the transfer so far.
 func (c *content) copyResult() blockcopy.Result {
 	r := blockcopy.Result{Progress: c.copyProgress(), Elapsed: time.Since(c.began), Checkpoints: c.Stats().Checkpoints}
 	r.Done = r.Size

@@ -18,22 +18,21 @@ import (
 )
 
 const (
-	// unmountWait is how long a host may hold our datastore at the end. It closes what a
-	// failed copy left open within seconds; where it is cut off from us it takes until it
-	// gives up (Misc.APDTimeout, 140 s), and that is left to the next run.
+	// unmountWait is the default of Options.UnmountWait. A host closes the files of a failed copy within
+	// seconds. Without a connection it needs 140 s (Misc.APDTimeout); then the next run unmounts.
 	unmountWait = time.Minute
 
-	unmountEvery = 2 * time.Second // between attempts
+	unmountEvery = 2 * time.Second // pause between two attempts
 )
 
-// mount is our datastore on one host.
+// hostMount is our datastore on one host.
 type hostMount struct {
-	host inventory.MoRef
-	nas  esx.NAS // by the name it has there
-	ours bool    // to be unmounted: nobody mounted it by hand
+	host inventory.MoRef // host that mounted it
+	nas  esx.NAS         // export and the datastore's name on the host
+	ours bool            // this run or an earlier one mounted it, so that it must be unmounted
 }
 
-// mountRecord is what the next run is told if this one is killed.
+// mountRecord returns the record of a mount, by which the next run removes it if this run is killed.
 func (t *Transport) mountRecord(host inventory.MoRef, n esx.NAS) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.NFSDatastore, Server: t.opts.Server, Host: host,
@@ -44,14 +43,14 @@ func (t *Transport) mountRecord(host inventory.MoRef, n esx.NAS) cleanup.Record 
 	}
 }
 
-// Recorded returns the datastore of a record of ours.
+// Recorded returns the datastore in a record of mountRecord.
 func Recorded(r cleanup.Record) esx.NAS {
 	return esx.NAS{Server: r.What["server"], Path: r.What["path"], Name: r.What["name"]}
 }
 
-// mountExport makes a host mount the datastore; it is on record before the host is asked. What is
-// mounted under our name already is from a run that was killed, and is mounted anew: its
-// root may be a folder that is no more.
+// mountExport makes a host mount the datastore. It records the mount before it sends the request. A
+// mount under our name is from a run that was killed: it is removed and mounted again, because its root
+// may be a deleted folder.
 func (t *Transport) mountExport(ctx context.Context, host inventory.MoRef, n esx.NAS) (hostMount, error) {
 	m := hostMount{host: host, nas: n, ours: true}
 	if err := t.recordMount(m); err != nil {
@@ -66,22 +65,22 @@ func (t *Transport) mountExport(ctx context.Context, host inventory.MoRef, n esx
 		return m, errors.Join(err, t.unmountHost(m))
 	}
 	if name != n.Name {
-		t.opts.Log.Info("the host has the export mounted already, it stays", "host", host, "datastore", name)
+		t.opts.Log.Info("the host has the export mounted already; it stays mounted", "host", host, "datastore", name)
 		m.nas.Name, m.ours = name, false
 		return m, t.forgetMount(hostMount{host: host, nas: n})
 	}
 	return m, nil
 }
 
-// isIdle reports whether nothing lands at the moment: what does would lose its datastore.
+// isIdle reports whether no disk is landing, so that the datastore can be unmounted.
 func (t *Transport) isIdle() bool {
 	t.landing.Lock()
 	defer t.landing.Unlock()
 	return len(t.disks) == 0
 }
 
-// unmountHost takes the datastore off the host, waiting for files that it holds open. What it
-// cannot take stays on record.
+// unmountHost unmounts the datastore from a host. It waits for files that the host has open. A mount
+// that cannot be removed stays recorded.
 func (t *Transport) unmountHost(m hostMount) error {
 	if !m.ours {
 		return nil
@@ -99,7 +98,7 @@ func (t *Transport) unmountHost(m hostMount) error {
 	}
 }
 
-// waitFor reports whether d went by before ctx ended.
+// waitFor waits for d, and returns false if ctx ends before.
 func (t *Transport) waitFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-t.opts.After(d):
@@ -109,6 +108,7 @@ func (t *Transport) waitFor(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// recordMount records a mount in Leftovers, if that is set.
 func (t *Transport) recordMount(m hostMount) error {
 	if t.opts.Leftovers == nil {
 		return nil
@@ -117,6 +117,7 @@ func (t *Transport) recordMount(m hostMount) error {
 	return err
 }
 
+// forgetMount removes a mount from Leftovers, if that is set.
 func (t *Transport) forgetMount(m hostMount) error {
 	if t.opts.Leftovers == nil {
 		return nil
@@ -124,8 +125,8 @@ func (t *Transport) forgetMount(m hostMount) error {
 	return t.opts.Leftovers.Remove(t.mountRecord(m.host, m.nas).ID())
 }
 
-// reportLeftover says that a datastore could not be unmounted. A disk that landed is none the worse
-// for it, so where it is on record the owner is told, and it is no error.
+// reportLeftover reports a datastore that could not be unmounted. The landed disks are complete, so
+// this is no error of the transfer if the mount is recorded and Stays is set.
 func (t *Transport) reportLeftover(m hostMount, why error) error {
 	r := t.mountRecord(m.host, m.nas)
 	err := cleanup.Stays(r, why)
@@ -139,8 +140,9 @@ func (t *Transport) reportLeftover(m hostMount, why error) error {
 	return nil
 }
 
-// exportFor says what a host that sends from addr is to mount. Path and name depend on who
-// serves what: the datastore is found again after a crash, and two decamps keep apart.
+// exportFor returns the export that a host with address addr must mount. Path and name are derived from
+// our address and Dir: the datastore is found again after a crash, and two runs of decamp do not share
+// one.
 func (t *Transport) exportFor(addr netip.Addr) (esx.NAS, error) {
 	us := t.opts.Advertise
 	if !us.IsValid() {
@@ -152,30 +154,31 @@ func (t *Transport) exportFor(addr netip.Addr) (esx.NAS, error) {
 	return esx.NAS{Server: us.String(), Path: exportPath(t.opts.Dir), Name: hashedName(us.String() + " " + t.opts.Dir)}, nil
 }
 
-// exportPath is what hosts mount. No other decamp of this machine has the same: a host that
-// still has that one's mounted would say that it has ours.
+// exportPath returns the path that hosts mount. It is different for each Dir: a host that still has the
+// datastore of another run mounted would otherwise report that it has ours.
 func exportPath(dir string) string { return "/" + hashedName(dir) }
 
-// hashedName makes a name of something longer: 42 characters are the most for a datastore.
-func hashedName(what string) string {
-	sum := sha256.Sum256([]byte(what))
+// hashedName returns a name of fixed length derived from s. A datastore's name has at most 42
+// characters.
+func hashedName(s string) string {
+	sum := sha256.Sum256([]byte(s))
 	return "decamp-" + hex.EncodeToString(sum[:4])
 }
 
-// localAddrTo returns the address of this machine on the way to addr. Nothing is sent:
-// connecting a UDP socket only asks for the route.
+// localAddrTo returns the address of this machine on the route to addr. It sends nothing: connecting a
+// UDP socket only selects the route.
 func localAddrTo(addr netip.Addr) (netip.Addr, error) {
 	c, err := net.Dial("udp", netip.AddrPortFrom(addr, 2049).String())
 	if err != nil {
 		return netip.Addr{}, fault.New(fault.Unreachable, "find the way to host %s: %w", addr, err).
 			WithHint("say which address of this machine the host reaches: --advertise IP")
 	}
-	defer c.Close() // nothing was sent
+	defer c.Close() // cannot lose data: nothing was sent
 	at, err := netip.ParseAddrPort(c.LocalAddr().String())
 	return at.Addr().Unmap(), err
 }
 
-// withDefaults fills in what the owner left out.
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
 	o.UnmountWait, o.Stall = cmp.Or(o.UnmountWait, unmountWait), cmp.Or(o.Stall, stallAfter)

@@ -15,21 +15,21 @@ import (
 	"github.com/decamp/decamp/internal/nfs"
 )
 
-// served is the datastore while it is served.
+// nfsServer is the NFS server while it runs.
 type nfsServer struct {
 	*nfs.Server
-	ended    chan error
-	log      *slog.Logger
-	allow    []netip.Prefix // who may mount it besides the hosts of the run
-	port     int            // of NFS
-	mapped   bool           // the port mapper is ours, and not the system's rpcbind
-	arrivals arrivals
+	ended    chan error     // receives the error of Run
+	log      *slog.Logger   // events of refused addresses
+	allow    []netip.Prefix // Options.Allow: further addresses that may mount
+	port     int            // TCP port of NFS
+	mapped   bool           // our server is the port mapper, and not the system's rpcbind
+	arrivals arrivals       // connections since the last mount began
 
-	mu    sync.Mutex
-	hosts map[netip.Addr]bool // who may mount it
+	mu    sync.Mutex          // guards hosts
+	hosts map[netip.Addr]bool // addresses of the run's hosts, which may mount
 }
 
-// startServer starts the server. It outlives ctx: Close ends it.
+// startServer empties Dir and starts the server. The server continues after ctx; close ends it.
 func (t *Transport) startServer(ctx context.Context) (*nfsServer, error) {
 	if err := t.emptyDir(); err != nil {
 		return nil, err
@@ -52,17 +52,17 @@ func (t *Transport) startServer(ctx context.Context) (*nfsServer, error) {
 	return s, nil
 }
 
-// addPortHint adds what can be done here about a port that is taken.
+// addPortHint adds a remedy to the error of a port in use: another address of this machine.
 func addPortHint(err error) error {
 	if !fault.Is(err, fault.Conflict) {
 		return err
 	}
 	return fault.New(fault.Conflict, "%w", err).
-		WithHint("%s; or serve on another address of this machine, which has to be told to the host: "+
+		WithHint("%s; or serve on another address of this machine, and advertise it to the host: "+
 			"--landing-listen IP:2049 --landing-portmap IP:111 --advertise IP", fault.HintOf(err))
 }
 
-// countConnections has the witness see who comes.
+// countConnections makes the listeners count their connections.
 func (s *nfsServer) countConnections(l *nfs.Listeners) {
 	if tcp, ok := l.NFS.Addr().(*net.TCPAddr); ok {
 		s.port = tcp.Port
@@ -73,6 +73,7 @@ func (s *nfsServer) countConnections(l *nfs.Listeners) {
 	}
 }
 
+// close ends the server and waits for its end.
 func (s *nfsServer) close() error {
 	if err := s.Server.Close(); err != nil {
 		return err
@@ -80,6 +81,7 @@ func (s *nfsServer) close() error {
 	return <-s.ended
 }
 
+// admitHosts admits the addresses of a host.
 func (s *nfsServer) admitHosts(list []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,24 +90,26 @@ func (s *nfsServer) admitHosts(list []netip.Addr) {
 	}
 }
 
+// isAdmitted reports whether an address may connect. It logs each refused address once.
 func (s *nfsServer) isAdmitted(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if s.isHost(addr) || slices.ContainsFunc(s.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return true
 	}
 	if s.arrivals.addRefused(addr) {
-		s.log.Warn("refused who is no host of this run", "from", addr.String())
+		s.log.Warn("connection refused: not a host of this run", "from", addr.String())
 	}
 	return false
 }
 
+// isHost reports whether addr belongs to a host of the run.
 func (s *nfsServer) isHost(addr netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hosts[addr]
 }
 
-// emptyDir makes Dir an empty folder: handles of what was in it are stale from now on.
+// emptyDir creates Dir or removes its content. Handles of removed files are stale.
 func (t *Transport) emptyDir() error {
 	if err := os.MkdirAll(t.opts.Dir, 0o700); err != nil {
 		return err
@@ -119,6 +123,6 @@ func (t *Transport) emptyDir() error {
 	return err
 }
 
-// reportedSpace is the space that hosts are told of: the images are not in the export, and their
-// place was looked at before.
+// reportedSpace is nfs.Export.Space: 64 TiB, all free. The images are not in the export, and the space
+// for them was checked before.
 func reportedSpace() (total, free int64, err error) { return 64 << 40, 64 << 40, nil }

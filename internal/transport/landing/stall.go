@@ -9,13 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// stallAfter is how long a copy may show no sign of life: no byte, no percent. The host says
-// nothing while it reads zeros, and says one percent at a time: of the largest disk there
-// is, 62 TiB, that is 36 minutes at the 300 MB/s that are usual.
+// stallAfter is the default of Options.Stall. The host sends no data while it reads zeros, and reports
+// whole percents. One percent of the largest disk, 62 TiB, takes 36 minutes at the usual 300 MB/s.
 const stallAfter = time.Hour
 
-// runWatched runs a copy at the host, and ends it if it stands still. run tells when it has
-// begun: until then it may wait for others.
+// runWatched calls run, which copies a disk, and cancels it if the copy makes no progress. run calls
+// began when the copy begins: before that, it may wait for others.
 func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx context.Context, began func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched, begun := make(chan struct{}), make(chan struct{})
@@ -38,10 +37,12 @@ func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx con
 	return err
 }
 
+// errStalled is the cause of the context of a stalled copy.
 var errStalled = errors.New("the host's copy stood still for too long and was canceled")
 
-// cancelStalled looks a few times in each Stall, until ctx ends. A copy that waits for its turn, at
-// the host or in its Copier, has not begun, and may wait for days.
+// cancelStalled checks the progress a few times in each Stall, until ctx ends, and calls cancel if
+// there is none. A copy that waits for its turn, in the host or its Copier, has not begun, and may wait
+// for days.
 func (t *Transport) cancelStalled(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
 	const looks = 4
 	was, still := c.currentMovement(), 0
@@ -57,13 +58,14 @@ func (t *Transport) cancelStalled(ctx context.Context, c *content, cancel contex
 	}
 }
 
-// unbegun is what has not moved at all: the first percent that is told is 0.
+// notBegun is the movement of a copy that has not begun: the first reported percentage is 0.
 var notBegun = movement{percent: -1}
 
-// movement is what changes as long as a copy gets on.
+// movement changes whenever a copy progresses.
 type movement struct {
-	held    int64
-	percent int32
+	held    int64 // bytes that arrived
+	percent int32 // percentage that the host reported
 }
 
+// currentMovement returns the movement now.
 func (c *content) currentMovement() movement { return movement{c.Stats().Held, c.percent.Load()} }

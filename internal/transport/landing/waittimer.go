@@ -7,15 +7,17 @@ import (
 	"github.com/decamp/decamp/internal/blockcopy"
 )
 
-// waiting adds up for how long at least one call of the host waited for the same thing. The host has
-// dozens under way: that many of them wait together is still one host that waits.
+// waitTimer measures the time in which at least one call of the host waits. The host has dozens of
+// calls under way: if many of them wait together, it is still one host that waits. It is safe for
+// concurrent use.
 type waitTimer struct {
-	mu    sync.Mutex
-	calls int
-	since time.Time // the first of those began to
-	total time.Duration
+	mu    sync.Mutex    // guards the fields below
+	calls int           // calls that wait now
+	since time.Time     // time at which the first of them began to wait
+	total time.Duration // time of all earlier waits
 }
 
+// begin starts the wait of one call.
 func (w *waitTimer) begin(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -24,6 +26,7 @@ func (w *waitTimer) begin(now time.Time) {
 	}
 }
 
+// end ends the wait of one call.
 func (w *waitTimer) end(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -32,7 +35,7 @@ func (w *waitTimer) end(now time.Time) {
 	}
 }
 
-// elapsed is the time until now.
+// elapsed returns the waiting time until now.
 func (w *waitTimer) elapsed(now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,8 +45,8 @@ func (w *waitTimer) elapsed(now time.Time) time.Duration {
 	return w.total + now.Sub(w.since)
 }
 
-// copyTimes says of a landing what a copy's workers would: while no call of the host waits here, it is
-// the host that is waited for, or the way from there.
+// copyTimes returns the times of a landing in the form of a copy's workers. While no call of the host
+// waits here, the time counts as reading: the copy waits for the host or the network.
 func (c *content) copyTimes(now time.Time) blockcopy.Times {
 	s := c.Stats()
 	paced, stuck := c.paced.elapsed(now), c.stuck.elapsed(now)

@@ -9,8 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Probe opens the disk and reads its first sector: that proves ticket, network, right and
-// lock at once.
+// Probe opens the disk and reads its first sector. That checks ticket, network, privileges and lock.
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	src, err := t.Open(ctx, d)
 	if err != nil {
@@ -21,7 +20,8 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	return transport.ProbeSource(ctx, src, offer, src.alloc.Available)
 }
 
-// Open opens the disk once; more handles follow when there is work for them.
+// Open opens the disk with one handle. Reads open further ones if necessary. The caller closes the
+// Source.
 func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
 	src, err := t.openSource(ctx, d)
 	if err != nil {
@@ -30,6 +30,8 @@ func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error)
 	return src, nil
 }
 
+// openSource is Open without the disk in its errors. It fails with fault.Corrupt if the host reports
+// another size than the inventory.
 func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, error) {
 	if err := checkReadable(d); err != nil {
 		return nil, err
@@ -57,7 +59,7 @@ func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, 
 	return src, nil
 }
 
-// checkReadable names what cannot be read, before the host is asked.
+// checkReadable fails for disks that cannot be read over NFC, without a request to the host.
 func checkReadable(d transport.Disk) error {
 	switch {
 	case d.Disk.Encrypted || d.VM.Encrypted:

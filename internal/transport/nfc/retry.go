@@ -9,9 +9,9 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// patience is how many failures of a kind a read survives. Ten are about three minutes
-// with the back-off: longer than a management agent's restart, shorter than a night.
-// Kinds that are not listed fail at once.
+// patience is the number of failures of a kind that a read survives. With the back-off, ten of them
+// take about three minutes: longer than the restart of a management agent. Kinds without an entry fail
+// at once.
 var patience = map[fault.Kind]int{
 	fault.Transient:   10,
 	fault.Unreachable: 10,
@@ -20,13 +20,14 @@ var patience = map[fault.Kind]int{
 	fault.Denied:      1, // a ticket may be refused after a restart, a certificate just renewed
 }
 
-// retry is the patience of one read.
+// retry counts the failures of one read.
 type retry struct {
-	failures int                // of any kind
-	of       map[fault.Kind]int // the same by kind
+	failures int                // failures of all kinds
+	of       map[fault.Kind]int // failures of each kind
 }
 
-// wait returns nil when it should be tried again, after the back-off, and err when not.
+// wait returns nil after the back-off if the read should be tried again. Otherwise it returns the final
+// error. For refused buffers it does not wait the first time, because the next session requests others.
 func (t *retry) wait(ctx context.Context, o Options, err error) error {
 	kind := fault.KindOf(err)
 	switch {

@@ -10,55 +10,56 @@ import (
 )
 
 const (
-	// A heat lasts until so much was read and so much time passed, or longestHeat did.
+	// A heat, one measurement of a rate, ends after heatBytes and heatTime, or after longestHeat.
 	heatBytes   = 16 << 20
-	heatTime    = 250 * time.Millisecond
-	longestHeat = 5 * time.Second
+	heatTime    = 250 * time.Millisecond // shortest duration of a heat
+	longestHeat = 5 * time.Second        // duration after which a heat ends with fewer bytes
 
-	// rounds is how many heats each compression has after the warm-up. Of the first the better
-	// counts, of the others the worse: a busy machine makes one heat in ten twice as fast.
+	// rounds is the number of heats of each compression after the warm-up. For the first compression the
+	// better one counts, for the others the worse one: on a busy machine, one heat in ten is twice as
+	// fast.
 	rounds = 2
 
-	// fast is a rate at which the wire does not bind, in bytes/s: two and a half times 1 Gbit/s.
-	// Compression would only cost the host then.
+	// fast is a rate that the wire does not limit, in bytes/s: two and a half times 1 Gbit/s. Then
+	// compression would only load the host.
 	fast = 300e6
 
-	// gain is by how much another compression must be faster; worse is how far behind after
-	// its first heat it gets no second.
+	// gain is the factor by which another compression must be faster than the first. A compression
+	// below the factor worse in its first heat has no second one.
 	gain  = 1.15
 	worse = 0.8
 )
 
-// trial finds the compression to ask for, on the disk's own first reads. It is a state
-// machine without a clock: callers tell it the time. What it compares is bytes of the disk
-// a second, which is all that counts; whether wire, host or we are the limit does not
-// matter to it.
+// trial finds the best compression by the rates of the disk's first reads. It is a state machine
+// without a clock: callers pass the time. It compares bytes of the disk per second; it does not matter
+// whether the wire, the host or this machine is the limit. It is safe for concurrent use.
 //
 //	warm-up (first) -> heat of each -> second heat of those not far behind -> decided
 type trial struct {
-	mu      sync.Mutex
-	among   []nfc.Compression
-	rates   []float64 // bytes/s of each; 0: no heat yet
-	current int       // index of the one in use
-	heat    int       // heats begun, the warm-up included
-	began   time.Time // first delivery of this heat; zero before
-	bytes   int64     // delivered since
-	decided bool
+	mu      sync.Mutex        // guards the fields below
+	among   []nfc.Compression // compressions to compare; the first is the default
+	rates   []float64         // rate of each in bytes/s; 0 before its first heat
+	current int               // index of the compression in use
+	heat    int               // number of heats that began, with the warm-up
+	began   time.Time         // time of this heat's first delivery; zero before
+	bytes   int64             // bytes delivered since began
+	decided bool              // current does not change any more
 }
 
+// newTrial returns a trial of the compressions. A single one is decided at once.
 func newTrial(among []nfc.Compression) *trial {
 	return &trial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
-// nextCompression returns the compression that the next read should ask for.
+// nextCompression returns the compression for the next read.
 func (t *trial) nextCompression() nfc.Compression {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.among[t.current]
 }
 
-// recordRead tells that n bytes came that c was asked for. The first of a heat only starts
-// its time: it was under way beside reads of the heat before.
+// recordRead records the delivery of n bytes that were requested with c. The first delivery of a heat
+// only starts its time, because its read began in the heat before.
 func (t *trial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,7 +78,7 @@ func (t *trial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	t.endHeat(float64(t.bytes) / took.Seconds())
 }
 
-// endHeat books a heat and begins the next.
+// endHeat records the rate of a heat and begins the next. mu must be held.
 func (t *trial) endHeat(rate float64) {
 	if t.heat > 0 { // the warm-up does not count
 		t.recordRate(rate)
@@ -90,6 +91,7 @@ func (t *trial) endHeat(rate float64) {
 	t.began, t.bytes = time.Time{}, 0
 }
 
+// recordRate stores the rate of a heat: see rounds. mu must be held.
 func (t *trial) recordRate(rate float64) {
 	switch have := t.rates[t.current]; {
 	case have == 0:
@@ -101,7 +103,7 @@ func (t *trial) recordRate(rate float64) {
 	}
 }
 
-// chooseNext chooses who runs the next heat, and decides after the last.
+// chooseNext selects the compression of the next heat, and decides after the last one. mu must be held.
 func (t *trial) chooseNext() {
 	for t.heat++; t.heat <= rounds*len(t.among); t.heat++ {
 		i := (t.heat - 1) % len(t.among)
@@ -113,6 +115,7 @@ func (t *trial) chooseNext() {
 	t.decide()
 }
 
+// decide selects the fastest compression, if it is faster than the first by gain. mu must be held.
 func (t *trial) decide() {
 	t.decided = true
 	t.current = 0
@@ -123,7 +126,7 @@ func (t *trial) decide() {
 	}
 }
 
-// outcome returns what is in use, and the rates that led to it, if it is decided.
+// outcome returns the compression in use. If it is decided, it also returns the measured rates.
 func (t *trial) outcome() (nfc.Compression, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

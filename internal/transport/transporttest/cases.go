@@ -14,10 +14,13 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
+// bigDisk is the size of most test disks in bytes: many windows of the copy engine.
 const bigDisk = 48 << 20
 
+// sparseDisk returns a disk of which 60 % are data. seed selects the content.
 func sparseDisk(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
 
+// testProbe checks the Offer for a VM that is off, and for a running one.
 func testProbe(t *testing.T, h Harness) {
 	rig := startRig(t, h, sparseDisk(1))
 	d := rig.Disks[0]
@@ -37,6 +40,7 @@ func testProbe(t *testing.T, h Harness) {
 	}
 }
 
+// testCopiesEveryByte copies a disk without holes and compares every byte.
 func testCopiesEveryByte(t *testing.T, h Harness, size int64) {
 	want := disk.NewPattern(size)
 	rig := startRig(t, h, want)
@@ -51,6 +55,7 @@ func testCopiesEveryByte(t *testing.T, h Harness, size int64) {
 	}
 }
 
+// testKeepsHoles checks that little more than the allocated bytes is written.
 func testKeepsHoles(t *testing.T, h Harness) {
 	want := sparseDisk(2)
 	rig := startRig(t, h, want)
@@ -64,6 +69,7 @@ func testKeepsHoles(t *testing.T, h Harness) {
 	}
 }
 
+// testResumesWhenCanceled cancels a transfer and completes it with another.
 func testResumesWhenCanceled(t *testing.T, h Harness) {
 	want := sparseDisk(3)
 	rig := startRig(t, h, want)
@@ -81,7 +87,7 @@ func testResumesWhenCanceled(t *testing.T, h Harness) {
 	im.resumeTransfer(rig)
 }
 
-// testPacesData: a budget is asked for every byte that is data, and not for holes.
+// testPacesData checks that Job.Pace is called for every byte of data, and not for holes.
 func testPacesData(t *testing.T, h Harness) {
 	want := sparseDisk(6)
 	rig := startRig(t, h, want)
@@ -93,12 +99,12 @@ func testPacesData(t *testing.T, h Harness) {
 	}
 	im.verify()
 	if n := asked.Load(); n < im.written() || n > allocatedBytes(t, want)+bigDisk/100 {
-		t.Errorf("asked for %d bytes: %d were written, %d are data", n, im.written(), allocatedBytes(t, want))
+		t.Errorf("Pace was called for %d bytes: %d were written, %d are data", n, im.written(), allocatedBytes(t, want))
 	}
 }
 
-// testWaitsForBudget: a transfer that waits for its budget takes nothing, ends when it is
-// canceled, and is completed later.
+// testWaitsForBudget checks that a transfer without budget writes nothing, ends when it is canceled,
+// and can be completed later.
 func testWaitsForBudget(t *testing.T, h Harness) {
 	want := sparseDisk(7)
 	rig := startRig(t, h, want)
@@ -114,20 +120,20 @@ func testWaitsForBudget(t *testing.T, h Harness) {
 		t.Fatalf("got %v, want Canceled", err)
 	}
 	if n := im.written(); n > 0 {
-		t.Errorf("%d bytes were written that nobody granted", n)
+		t.Errorf("%d bytes were written without a budget", n)
 	}
 	im.pace = nil
 	im.resumeTransfer(rig)
 }
 
-// testSharesFairly copies two disks of the same size at once, to images that take their time:
-// when one has all its bytes, the other must have a good part. It is not half of them: on a
-// loaded machine one of the two may begin late.
+// testSharesFairly copies two disks of the same size at once, to slow images. When one is complete, the
+// other must have a quarter of its bytes. Half would be too strict: on a loaded machine one of the two
+// may begin late.
 func testSharesFairly(t *testing.T, h Harness) {
 	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
 	rig := startRig(t, h, a, b)
 	images := []*image{newImage(t, a), newImage(t, b)}
-	var other atomic.Int64 // what the slower had when the faster had all
+	var other atomic.Int64 // bytes of the slower when the faster was complete; -1 before
 	other.Store(-1)
 	var g errgroup.Group
 	for i, im := range images {
@@ -152,6 +158,7 @@ func testSharesFairly(t *testing.T, h Harness) {
 	}
 }
 
+// testSurvives checks that a transfer succeeds despite tr.
 func testSurvives(t *testing.T, h Harness, tr Trouble) {
 	want := sparseDisk(4)
 	rig := startRig(t, h, want)
@@ -164,6 +171,8 @@ func testSurvives(t *testing.T, h Harness, tr Trouble) {
 	im.verify()
 }
 
+// testStops checks that tr ends a transfer with the right kind and a remedy, and that a later transfer
+// completes the image.
 func testStops(t *testing.T, h Harness, tr Trouble) {
 	want := sparseDisk(5)
 	rig := startRig(t, h, want)
@@ -177,7 +186,8 @@ func testStops(t *testing.T, h Harness, tr Trouble) {
 	im.resumeTransfer(rig)
 }
 
-// resumeTransfer opens the manifest again, as a new process would, and completes the image.
+// resumeTransfer opens the manifest again, as a new process would, and completes the image. It fails
+// the test if durable chunks are copied again.
 func (im *image) resumeTransfer(rig Rig) {
 	im.t.Helper()
 	im.reopenLog()
@@ -193,6 +203,7 @@ func (im *image) resumeTransfer(rig Rig) {
 	}
 }
 
+// allocatedBytes returns the number of bytes of d that are data.
 func allocatedBytes(t *testing.T, d disk.Source) (n int64) {
 	extents, err := d.Extents(t.Context(), disk.Range{Len: d.Size()})
 	if err != nil {
