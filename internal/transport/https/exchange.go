@@ -10,22 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mostDrained is how much of an unwanted body is read to keep its connection.
+// mostDrained is the length of an unwanted body that is read to keep its connection, in bytes.
 const mostDrained = 64 << 10
 
-// exchange is one request and its answer on a conn. It is used by one goroutine.
+// exchange is one request with its answer on a conn. It is not safe for concurrent use.
 type exchange struct {
-	conn *conn
-	turn <-chan struct{} // closed when the answer before this one was read; nil for the first
-	done chan struct{}   // closed by finish: the next exchange's turn
+	conn *conn           // connection that the request was sent on
+	turn <-chan struct{} // closed when the answer before this one was read; nil for the first exchange
+	done chan struct{}   // closed by finish: the turn of the next exchange
 
-	stop func() bool // ends the watch on the context; nil before the turn
-	left int64       // bytes of the body still to be read
+	stop func() bool // stops watching the context; nil before the turn
+	left int64       // bytes of the body that were not read yet
 	last bool        // the server closes the connection after this answer
 }
 
-// readAnswer waits for the exchange's turn and reads the head of its answer. After an error
-// the exchange is over.
+// readAnswer waits for the turn and reads the head of the answer. After an error the exchange is over.
 func (x *exchange) readAnswer(ctx context.Context) (response, error) {
 	if err := x.awaitTurn(ctx); err != nil {
 		return response{}, err
@@ -43,8 +42,8 @@ func (x *exchange) readAnswer(ctx context.Context) (response, error) {
 	return resp, nil
 }
 
-// readAnswerHead reads the head of the answer. A connection that was used before and ends without a
-// byte of this answer was closed by the host while idle.
+// readAnswerHead reads the head of the answer. If a connection that was used before ends without a byte
+// of this answer, the host closed it while it was idle: errGone.
 func (x *exchange) readAnswerHead() (response, error) {
 	_, err := x.conn.br.Peek(1)
 	if err == nil {
@@ -56,8 +55,8 @@ func (x *exchange) readAnswerHead() (response, error) {
 	return response{}, err
 }
 
-// awaitTurn waits until the answers before this one were read. If ctx ends first the
-// neighbour whose answer is being read is left alone: the connection is closed after it.
+// awaitTurn waits until the earlier answers were read. If ctx ends first, the exchange before is not
+// disturbed: the connection is closed after it.
 func (x *exchange) awaitTurn(ctx context.Context) error {
 	if x.turn != nil {
 		select {
@@ -74,7 +73,7 @@ func (x *exchange) awaitTurn(ctx context.Context) error {
 	return nil
 }
 
-// Read reads from the body, straight into p where p is larger than a TLS record.
+// Read reads from the body. It reads directly into p if p is larger than a TLS record.
 func (x *exchange) Read(p []byte) (int, error) {
 	if x.left == 0 {
 		return 0, io.EOF
@@ -84,15 +83,15 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.left -= int64(n)
 	switch {
 	case n > 0:
-		return n, nil // an error will come again
+		return n, nil // the next Read returns the error
 	case err == io.EOF:
 		return 0, io.ErrUnexpectedEOF
 	}
 	return 0, err
 }
 
-// explainLoss explains why reading failed: because ctx ended, because the connection had been
-// closed before, or because of err itself.
+// explainLoss returns the reason for a failed read: the end of ctx, a connection that was closed
+// before, or err.
 func (x *exchange) explainLoss(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -105,15 +104,15 @@ func (x *exchange) explainLoss(ctx context.Context, err error) error {
 	return fault.New(fault.Transient, "connection to %s: %w", x.conn.pool.host.Addr(), err)
 }
 
-// drain reads what is left of an unwanted body, if it is short, and finishes.
+// drain reads the rest of an unwanted body, if it is short, and finishes.
 func (x *exchange) drain() {
 	if !x.last && x.left <= mostDrained {
-		_, _ = io.Copy(io.Discard, x) // what stays unread makes finish close the connection
+		_, _ = io.Copy(io.Discard, x) // after an error, finish closes the connection
 	}
 	x.finish()
 }
 
-// finish ends the exchange. The connection is used again if the answer was read whole.
+// finish ends the exchange. The connection is kept if the answer was read completely.
 func (x *exchange) finish() {
 	if x.left > 0 || x.last || !x.stop() {
 		x.abort()
@@ -125,13 +124,13 @@ func (x *exchange) finish() {
 	x.conn.pool.release(x.conn)
 }
 
-// abort ends the exchange and its connection.
+// abort ends the exchange and closes its connection.
 func (x *exchange) abort() {
 	x.stop()
 	x.conn.pool.dropConn(x.conn)
 }
 
-// badAnswer is an answer that is not what was asked for. Its bytes are never used.
+// badAnswer returns the fault for an answer that does not match the request. Its bytes are never used.
 func badAnswer(format string, args ...any) error {
 	return fault.New(fault.Corrupt, "answer: "+format, args...).
 		WithHint("something between here and the host changes answers (a proxy, an inspecting firewall?); connect to the host directly")

@@ -9,41 +9,42 @@ import (
 )
 
 const (
-	// locationLifetime is how long what Probe read of a disk's descriptor is good for the Open behind
-	// it. Whatever became of the disk meanwhile, an answer that is not the range of the file
-	// that was asked for is no data.
+	// locationLifetime is the time in which Open may use the result of Probe. If the disk changes
+	// meanwhile, no wrong data results: an answer for another file or range is not accepted.
 	locationLifetime = time.Minute
 
-	// maxLocations bounds what probes leave that nobody opens.
+	// maxLocations bounds the results of probes without a later Open.
 	maxLocations = 1000
 )
 
-// A place is the file that a disk's bytes are in.
+// A location is the file that contains the bytes of a disk.
 type location struct {
-	flat inventory.Path
-	size int64
-	at   time.Time
+	flat inventory.Path // datastore path of the file
+	size int64          // bytes of the file
+	at   time.Time      // time at which it was found
 }
 
-// places are where disks were found by Probe, each for the next one who opens it: a small disk is
-// read in less time than its descriptor, which takes the host a request of its own.
+// locationCache contains the locations that Probe found, each for the next Open. It saves the request
+// for the descriptor, which takes longer than reading a small disk. It is safe for concurrent use.
 type locationCache struct {
-	mu    sync.Mutex
-	known map[locationKey]location
+	mu    sync.Mutex               // guards known
+	known map[locationKey]location // locations that no Open has used
 }
 
-// locationKey tells what a descriptor was read for.
+// locationKey identifies the disk of a location.
 type locationKey struct {
-	vm         inventory.MoRef
-	datacenter string
-	descriptor inventory.Path
-	capacity   int64
+	vm         inventory.MoRef // VM with the disk
+	datacenter string          // datacenter of the VM
+	descriptor inventory.Path  // datastore path of the descriptor
+	capacity   int64           // capacity in bytes
 }
 
+// locationKeyOf returns the key of a disk.
 func locationKeyOf(d transport.Disk) locationKey {
 	return locationKey{d.VM.Ref, d.VM.Datacenter, d.Disk.Path, d.Disk.Capacity}
 }
 
+// add stores the location of a disk. If the cache is full, it is emptied first.
 func (p *locationCache) add(d transport.Disk, at location) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +54,7 @@ func (p *locationCache) add(d transport.Disk, at location) {
 	p.known[locationKeyOf(d)] = at
 }
 
-// take returns what was left, once.
+// take removes and returns the location of a disk. It returns false if there is none, or it is too old.
 func (p *locationCache) take(d transport.Disk, now time.Time) (location, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

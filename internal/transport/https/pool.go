@@ -10,31 +10,32 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// pool is the connections to one host, shared by all its disks. It starts no goroutine:
-// whoever needs a new connection dials it, whoever receives bytes moves the clock of the
-// controller.
+// pool contains the connections to one host, which all disks share. It starts no goroutine: the reader
+// that needs a connection dials it, and a reader that receives bytes calls the controller. It is safe
+// for concurrent use.
 type pool struct {
-	host Host
-	opts Options
+	host Host    // ESXi or vCenter
+	opts Options // options with defaults
 
-	body atomic.Int64 // bytes of bodies handed to readers
+	body atomic.Int64 // bytes of bodies that were read: the goodput
 	wire atomic.Int64 // bytes received below TLS
-	due  atomic.Int64 // when the controller wants to be asked next, Unix nanoseconds
+	due  atomic.Int64 // time of the controller's next decision, in Unix nanoseconds
 
-	mu      sync.Mutex
-	conns   []*conn
-	lines   rotation
-	control *control
-	want    int // connections, as applied last
-	closed  bool
+	mu      sync.Mutex // guards the fields below, and those of each conn that are marked so
+	conns   []*conn    // connections that are open or being dialed
+	lines   rotation   // waiting requests of all disks
+	control *control   // determines the number of connections
+	want    int        // number of connections that was applied last
+	closed  bool       // close was called
 }
 
+// newPool returns a pool without connections.
 func newPool(host Host, opts Options) *pool {
 	c := newControl(opts.MaxConnections, opts.Now())
 	return &pool{host: host, opts: opts, control: c, want: c.want}
 }
 
-// addDisk gives a disk its line; leave takes it away.
+// addDisk adds the queue of another disk. The caller must call removeDisk.
 func (p *pool) addDisk() *diskQueue {
 	l := new(diskQueue)
 	p.mu.Lock()
@@ -43,21 +44,22 @@ func (p *pool) addDisk() *diskQueue {
 	return l
 }
 
+// removeDisk removes the queue of a disk that is closed.
 func (p *pool) removeDisk(l *diskQueue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lines.removeQueue(l)
 }
 
-// isShared reports whether other disks are read, too.
+// isShared reports whether several disks are read.
 func (p *pool) isShared() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.lines.queues) > 1
 }
 
-// acquire returns a connection that has room for one more request, dialling a new one if
-// its number allows. The caller sends on it or drops it.
+// acquire returns a connection with room for one more request. It dials a new one if the controller
+// allows it. The caller sends on the connection or drops it.
 func (p *pool) acquire(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
 	c, err := p.claimConn(ctx, l, t)
 	if err != nil || c.wire != nil {
@@ -70,7 +72,7 @@ func (p *pool) acquire(ctx context.Context, l *diskQueue, t *ticket) (*conn, err
 	return c, p.admitConn(c)
 }
 
-// admitConn lets others use a connection that was just dialled.
+// admitConn makes a connection that was just dialed available to others.
 func (p *pool) admitConn(c *conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,7 +99,7 @@ func (p *pool) startExchange(ctx context.Context, l *diskQueue, t *ticket, reque
 	return x, nil
 }
 
-// claimConn waits for the disk's turn and for room on a connection.
+// claimConn waits for the disk's turn and for room on a connection, which may not be dialed yet.
 func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, e
 	}
 }
 
-// dropTicket takes back a ticket, or what it was served in the meantime.
+// dropTicket removes a ticket, or releases the connection that it got meanwhile.
 func (p *pool) dropTicket(l *diskQueue, t *ticket) {
 	p.mu.Lock()
 	waiting := p.lines.remove(l, t)
@@ -135,11 +137,12 @@ func (p *pool) dropTicket(l *diskQueue, t *ticket) {
 	}
 }
 
+// errClosed returns the error of all calls after Transport.Close.
 func errClosed() error {
 	return fault.New(fault.Canceled, "the transport was closed")
 }
 
-// serveWaiting serves waiting requests as long as there is room. p.mu is held.
+// serveWaiting assigns connections to waiting requests while there is room. mu must be held.
 func (p *pool) serveWaiting() {
 	for p.lines.waitingCount() > 0 {
 		c := p.connWithRoom()
@@ -151,8 +154,8 @@ func (p *pool) serveWaiting() {
 	}
 }
 
-// connWithRoom returns the connection that the next request should use: an idle one, else a new
-// one, else the least busy; nil if there is no room.
+// connWithRoom returns the connection for the next request: an idle one, else a new one, else the least
+// busy; nil if there is no room. mu must be held.
 func (p *pool) connWithRoom() *conn {
 	var best *conn
 	for _, c := range p.conns {
@@ -167,7 +170,7 @@ func (p *pool) connWithRoom() *conn {
 	return best
 }
 
-// release gives back room on a connection in good order.
+// release ends the use of a connection that is in order.
 func (p *pool) release(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +181,8 @@ func (p *pool) release(c *conn) {
 	p.serveWaiting()
 }
 
-// abandonAnswer gives back room on a connection that still owes an answer nobody will read.
+// abandonAnswer ends the use of a connection whose answer will not be read. It is closed after its
+// other exchange.
 func (p *pool) abandonAnswer(c *conn) {
 	p.mu.Lock()
 	c.retiring = true
@@ -186,7 +190,7 @@ func (p *pool) abandonAnswer(c *conn) {
 	p.release(c)
 }
 
-// dropConn closes a connection.
+// dropConn closes a connection that failed.
 func (p *pool) dropConn(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,13 +198,13 @@ func (p *pool) dropConn(c *conn) {
 	p.serveWaiting()
 }
 
-// removeConn closes c and forgets it. p.mu is held; closing a socket does not block.
+// removeConn closes c and removes it from the pool. mu must be held; closing a socket does not block.
 func (p *pool) removeConn(c *conn) {
 	c.closeSocket()
 	p.conns = slices.DeleteFunc(p.conns, func(other *conn) bool { return other == c })
 }
 
-// countReceived counts what came from a socket and asks the controller when it is time.
+// countReceived counts bytes from a socket, and calls the controller when a decision is due.
 func (p *pool) countReceived(n int) {
 	p.wire.Add(int64(n))
 	if now := p.opts.Now(); now.UnixNano() >= p.due.Load() {
@@ -208,6 +212,7 @@ func (p *pool) countReceived(n int) {
 	}
 }
 
+// decideConnections lets the controller decide.
 func (p *pool) decideConnections(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +220,7 @@ func (p *pool) decideConnections(now time.Time) {
 	p.applyDecision()
 }
 
-// reportDistress tells the controller that the host refused or reset something.
+// reportDistress reports a refused or reset connection to the controller.
 func (p *pool) reportDistress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +228,7 @@ func (p *pool) reportDistress() {
 	p.applyDecision()
 }
 
-// reportFirstByte tells the controller how long the host took to begin an answer.
+// reportFirstByte reports to the controller how long the host needed to begin an answer.
 func (p *pool) reportFirstByte(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,7 +236,8 @@ func (p *pool) reportFirstByte(d time.Duration) {
 	p.applyDecision()
 }
 
-// applyDecision does what the controller decided. p.mu is held.
+// applyDecision applies the controller's number: it retires surplus connections, and serves waiting
+// requests. mu must be held.
 func (p *pool) applyDecision() {
 	p.due.Store(p.control.due.UnixNano())
 	if p.want != p.control.want {
@@ -253,7 +259,7 @@ func (p *pool) applyDecision() {
 	p.serveWaiting()
 }
 
-// retireConn closes a connection when its last answer was read. p.mu is held.
+// retireConn closes a connection after its last answer was read. mu must be held.
 func (p *pool) retireConn(c *conn) {
 	c.retiring = true
 	if c.busy == 0 {
@@ -261,8 +267,8 @@ func (p *pool) retireConn(c *conn) {
 	}
 }
 
-// close ends all connections and sends the waiting away. Connections being dialled are
-// ended by those who dial.
+// close closes all connections and ends the waits of all requests. Connections that are being dialed
+// are closed by their goroutines.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,29 +2,31 @@ package https
 
 import "slices"
 
-// urgentShare is how many bytes urgent requests may take for each of an ordinary one, ahead of the
-// next of those, so that random reads cannot starve a copy. A request costs a host something however
-// short it is: it counts as urgentLeast. Shares were counted in requests once, and the samples of
-// twenty disks that were gone on with had a sixth of the bytes.
+// urgentShare bounds the bytes of urgent requests that are served between two ordinary ones, so
+// that random reads cannot starve a copy. Short requests have a cost for the host too, so that each
+// counts as at least urgentLeast. An earlier version counted requests instead of bytes: the samples
+// of twenty resumed disks then had a sixth of the bytes.
 const (
-	urgentShare = 3
-	urgentLeast = 1 << 20
+	urgentShare = 3       // bytes of urgent requests for each byte of ordinary ones
+	urgentLeast = 1 << 20 // cost of a short urgent request, in bytes
 )
 
-// ticket is one request waiting for a connection.
+// ticket is one request that waits for a connection.
 type ticket struct {
-	urgent bool
-	bytes  int64
-	served chan *conn // buffered; receives the connection, nil if the pool was closed
+	urgent bool       // the request is served before ordinary ones
+	bytes  int64      // length of the requested range
+	served chan *conn // receives the connection; nil if the pool was closed. It has room for one value.
 }
 
+// newTicket returns the ticket of a request for so many bytes.
 func newTicket(urgent bool, bytes int64) *ticket {
 	return &ticket{urgent: urgent, bytes: bytes, served: make(chan *conn, 1)}
 }
 
-// line holds the waiting requests of one disk, in order.
+// diskQueue contains the waiting requests of one disk, in order.
 type diskQueue struct{ urgent, bulk []*ticket }
 
+// queue returns the list of the urgent or of the other requests.
 func (l *diskQueue) queue(urgent bool) *[]*ticket {
 	if urgent {
 		return &l.urgent
@@ -32,26 +34,29 @@ func (l *diskQueue) queue(urgent bool) *[]*ticket {
 	return &l.bulk
 }
 
-// rotation serves the lines of all disks in turn, so that a disk with many requests does
-// not keep another one waiting. The pool's lock guards it.
+// rotation serves the queues of all disks in turn, so that a disk with many requests does not delay the
+// others. The pool's mu guards it.
 type rotation struct {
-	queues      []*diskQueue
-	next        int   // the line that is looked at first
-	urgentBytes int64 // bytes that urgent requests may yet take before the next ordinary one
+	queues      []*diskQueue // queue of each disk that is read
+	next        int          // index of the queue that is checked first
+	urgentBytes int64        // bytes that urgent requests may use before the next ordinary one
 }
 
+// addQueue adds the queue of a disk.
 func (r *rotation) addQueue(l *diskQueue) { r.queues = append(r.queues, l) }
 
+// removeQueue removes the queue of a disk. Its requests are not served any more.
 func (r *rotation) removeQueue(l *diskQueue) {
 	r.queues = slices.DeleteFunc(r.queues, func(other *diskQueue) bool { return other == l })
 }
 
+// push appends t to the queue of its disk.
 func (r *rotation) push(l *diskQueue, t *ticket) {
 	q := l.queue(t.urgent)
 	*q = append(*q, t)
 }
 
-// remove takes t out of l and reports whether it was still waiting.
+// remove deletes t from its queue and reports whether it was still waiting.
 func (r *rotation) remove(l *diskQueue, t *ticket) bool {
 	q := l.queue(t.urgent)
 	i := slices.Index(*q, t)
@@ -62,7 +67,7 @@ func (r *rotation) remove(l *diskQueue, t *ticket) bool {
 	return true
 }
 
-// waitingCount returns how many requests wait.
+// waitingCount returns the number of waiting requests.
 func (r *rotation) waitingCount() int {
 	n := 0
 	for _, l := range r.queues {
@@ -71,7 +76,7 @@ func (r *rotation) waitingCount() int {
 	return n
 }
 
-// pop takes out the ticket to be served next; nil if nobody waits.
+// pop removes and returns the ticket to serve next; nil if no request waits.
 func (r *rotation) pop() *ticket {
 	urgentFirst := r.urgentBytes > 0
 	t := r.takeTicket(urgentFirst)
@@ -88,7 +93,8 @@ func (r *rotation) pop() *ticket {
 	return t
 }
 
-// takeTicket serves the first line from next on that has such a ticket.
+// takeTicket removes the first urgent or ordinary ticket, from the queue next on; nil if no queue has
+// one.
 func (r *rotation) takeTicket(urgent bool) *ticket {
 	for i := range r.queues {
 		at := (r.next + i) % len(r.queues)

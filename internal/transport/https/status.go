@@ -7,16 +7,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// busyError is an answer that asks for patience.
+// busyError is an answer that asks the client to wait.
 type busyError struct {
 	error
-	after time.Duration // as the host asked; 0 if it did not
+	after time.Duration // the host's Retry-After; 0 without one
 }
 
+// Unwrap returns the fault.
 func (e *busyError) Unwrap() error { return e.error }
 
-// checkRange returns nil if the answer carries exactly the bytes asked for, of a file of size
-// bytes.
+// checkRange returns nil if the answer contains exactly the requested bytes, of a file of size bytes.
 func (r response) checkRange(asked disk.Range, size int64) error {
 	if r.status != 206 {
 		return r.statusFault(asked, size)
@@ -34,8 +34,8 @@ func (r response) checkRange(asked disk.Range, size int64) error {
 	return nil
 }
 
-// statusFault explains an answer that carries no data. 401 is the caller's business: it is
-// final only after the session was renewed.
+// statusFault returns the fault for an answer without data. The caller handles 401, which is final only
+// after the session was renewed.
 func (r response) statusFault(asked disk.Range, size int64) error {
 	switch r.status {
 	case 200:

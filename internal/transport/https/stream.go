@@ -8,18 +8,18 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// stream reads one range of the disk's file from front to back, over as many connections
-// as that takes. It is used by one goroutine.
+// stream reads one range of the disk's file from front to back, over as many connections as necessary.
+// It is not safe for concurrent use.
 type stream struct {
-	ctx    context.Context
-	src    *Source
-	left   disk.Range // what was not read yet
-	urgent bool
-	retry  retry
-	x      *exchange // the answer that is being read; nil between two
+	ctx    context.Context // ends the stream
+	src    *Source         // disk that is read
+	left   disk.Range      // range that was not read yet
+	urgent bool            // its requests are served before those of other streams
+	retry  retry           // failures since the last progress
+	x      *exchange       // answer that is being read; nil between two
 }
 
-// openStream returns a stream whose first answer has begun.
+// openStream returns a stream whose first answer has begun. The caller closes it.
 func (s *Source) openStream(ctx context.Context, r disk.Range, urgent bool) (*stream, error) {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return nil, fmt.Errorf("read %v: %w", s.path, err)
@@ -54,7 +54,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// advance notes n bytes as read, and passes the connection on after the last of an answer.
+// advance counts n bytes as read. After the last byte of an answer, it passes the connection on.
 func (s *stream) advance(n int) {
 	s.left.Off += int64(n)
 	s.left.Len -= int64(n)
@@ -67,7 +67,7 @@ func (s *stream) advance(n int) {
 	}
 }
 
-// resume gives up the connection that failed; the next Read goes on with another.
+// resume closes the connection that failed. The next Read continues on another one.
 func (s *stream) resume(err error) error {
 	err = s.x.explainLoss(s.ctx, err)
 	s.x.abort()
@@ -76,7 +76,7 @@ func (s *stream) resume(err error) error {
 	return s.waitRetry(err)
 }
 
-// connect asks for what is left until an answer has begun.
+// connect requests the remaining range until an answer has begun.
 func (s *stream) connect() error {
 	for {
 		err := s.tryRequest()
@@ -89,7 +89,7 @@ func (s *stream) connect() error {
 	}
 }
 
-// waitRetry waits before the next attempt, or returns why there is none.
+// waitRetry waits before the next attempt, or returns the final error.
 func (s *stream) waitRetry(err error) error {
 	s.src.counts.failures.Add(1)
 	if err := s.retry.wait(s.ctx, s.src.pool, err); err != nil {
@@ -98,7 +98,7 @@ func (s *stream) waitRetry(err error) error {
 	return nil
 }
 
-// tryRequest sends one request for what is left, or for the beginning of it, and reads the head of its
+// tryRequest sends one request for the remaining range, or its beginning, and reads the head of the
 // answer.
 func (s *stream) tryRequest() error {
 	r := s.src.limitRequest(s.left, s.urgent)
@@ -128,8 +128,8 @@ func (s *stream) tryRequest() error {
 	return nil
 }
 
-// retryUnauthorized turns the first 401 since the last progress into another attempt, with a
-// renewed session.
+// retryUnauthorized makes another attempt with a renewed session after the first 401 since the last
+// progress. Otherwise it returns err.
 func (s *stream) retryUnauthorized(resp response, cookie string, err error) error {
 	if resp.status != 401 || s.retry.renewed {
 		return err
@@ -138,7 +138,7 @@ func (s *stream) retryUnauthorized(resp response, cookie string, err error) erro
 	return s.tryRequest()
 }
 
-// Close gives the connection back if the range was read to its end, and closes it if not.
+// Close releases the connection if the range was read to its end, and otherwise closes it.
 func (s *stream) Close() error {
 	if s.x != nil {
 		s.x.drain()
@@ -148,7 +148,7 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// readFull reads p at off as one urgent request.
+// readFull fills p from off with one urgent request.
 func (s *Source) readFull(ctx context.Context, p []byte, off int64) error {
 	st, err := s.openStream(ctx, disk.Range{Off: off, Len: int64(len(p))}, true)
 	if err != nil {

@@ -54,7 +54,7 @@ type handles struct {
 	wire        int64         // bytes received on closed handles
 }
 
-// newHandles returns the handles of s, none of which is open. Large buffers are used only for a VM that
+// newHandles returns the handles of s, without opening one. Large buffers are used only for a VM that
 // is off.
 func newHandles(s *Source) *handles {
 	h := &handles{src: s, changed: make(chan struct{}), buffers: s.t.opts.Buffers}
@@ -87,7 +87,7 @@ func (h *handles) claimHandle(ctx context.Context) (*handle, error) {
 			}
 		case best != nil:
 			return best, nil
-		default: // all are being opened by others
+		default: // other goroutines are opening all handles
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -223,7 +223,7 @@ func (h *handles) tryAddresses(ctx context.Context, t nfc.Ticket, o nfc.Options)
 		if !fault.Is(err, fault.Unreachable) {
 			return d, err
 		}
-		h.src.t.opts.Log.Debug("nobody answers", "host", addr, "err", err)
+		h.src.t.opts.Log.Debug("no answer", "host", addr, "err", err)
 	}
 	return d, err
 }

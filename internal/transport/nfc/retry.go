@@ -15,9 +15,9 @@ import (
 var patience = map[fault.Kind]int{
 	fault.Transient:   10,
 	fault.Unreachable: 10,
-	fault.Corrupt:     3, // a wrong answer may be an overloaded host's
-	fault.Conflict:    2, // a lock may be passing: hosts take it for a moment themselves
-	fault.Denied:      1, // a ticket may be refused after a restart, a certificate just renewed
+	fault.Corrupt:     3, // an overloaded host may return a wrong answer
+	fault.Conflict:    2, // hosts themselves lock files for a moment
+	fault.Denied:      1, // tickets are refused after a restart, or a renewal of the certificate
 }
 
 // retry counts the failures of one read.
@@ -35,7 +35,7 @@ func (t *retry) wait(ctx context.Context, o Options, err error) error {
 		return ctx.Err()
 	case errors.Is(err, nfc.ErrBuffers) && t.failures == 0:
 		t.failures++
-		return nil // with other buffers at once
+		return nil // the next session requests other buffers
 	case patience[kind] == 0:
 		return err
 	}
