@@ -110,12 +110,12 @@ func (a *authd) presentTicket(context.Context, net.Conn) error {
 		return err
 	}
 	if a.banner.sha2 {
-		told, err := a.sendCommand("THUMBPRINT_SHA2 "+tag, codeOK)
+		reported, err := a.sendCommand("THUMBPRINT_SHA2 "+tag, codeOK)
 		if err != nil {
 			return err
 		}
-		if !strings.EqualFold(told, thumbprintSHA256(a.leaf)) {
-			return fault.New(fault.Denied, "the host reports certificate %s and shows %s", shortenText(told), thumbprintSHA256(a.leaf)).
+		if !strings.EqualFold(reported, thumbprintSHA256(a.leaf)) {
+			return fault.New(fault.Denied, "the host reports certificate %s and shows %s", shortenText(reported), thumbprintSHA256(a.leaf)).
 				WithHint("something between here and the host ends its TLS; connect to the host directly")
 		}
 	}

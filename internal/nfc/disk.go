@@ -130,7 +130,7 @@ func (d *Disk) readSectors(p []byte, off int64, c Compression) error {
 // readPipelined keeps as many requests under way as there is room for. It returns only when none of
 // them is left, even after an error, because the session writes into p until then.
 func (d *Disk) readPipelined(p []byte, off int64, c Compression) (err error) {
-	var under []*op // ours, the oldest first
+	var under []*op // our requests, the oldest first
 	for len(under) > 0 || len(p) > 0 && err == nil {
 		if len(p) > 0 && err == nil && d.claimRoom(len(under) == 0) {
 			n := min(len(p), int(d.opts.Request))

@@ -10,9 +10,9 @@ import (
 // runHandshake leads from the first byte of NFC to AIO, and returns the host's version. Each message is
 // one write: over TLS a host reads one message from each record.
 func runHandshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
-	// Hosts of 7.0.3 answer the parameters only when the version has arrived, hosts of 8 at
-	// once; so all is sent before anything is read. Hosts that do not know THUMBPRINT_SHA2
-	// hang up at the tag.
+	// Hosts of 7.0.3 answer the parameters only after the version has arrived, hosts of 8 at
+	// once. Therefore all messages are sent before an answer is read. Hosts without
+	// THUMBPRINT_SHA2 close the connection at the tag.
 	var hello [][]byte
 	if tagged {
 		hello = append(hello, tagMessage(tag))

@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Codes of error records that were met and understood.
+// Codes of error records whose meaning is known.
 const (
 	codeMemory    = 5  // "failed to allocate the requested N bytes": nbdkit-vddk-plugin(1), CDI 3752
 	codePermitted = 11 // file of another VM, or a missing privilege

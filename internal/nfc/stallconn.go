@@ -39,7 +39,7 @@ func (w *stallConn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	w.r, w.w = copy(p, w.buf[:n]), n
-	return w.r, nil // an error will come again
+	return w.r, nil // the next receive returns the error
 }
 
 // receive reads from the socket, within the stall time.

@@ -15,7 +15,7 @@ type inodeID struct {
 	birth int64  // time of birth in nanoseconds; 0 if the file system does not keep it
 }
 
-// moment is nfstime3: seconds and nanoseconds.
+// nfsTime is nfstime3 (RFC 1813 section 2.6): seconds and nanoseconds.
 type nfsTime struct{ sec, nsec uint32 }
 
 // nfsTimeOf converts a time of statx. Seconds beyond 32 bits wrap around.

@@ -17,7 +17,7 @@ const (
 	createExclusive = 2 // an existing file is an error, unless the same call created it
 )
 
-// Modes of what a call does not say the mode of.
+// Modes of new files and folders.
 const (
 	fileMode   = 0o644 // mode of a new file if the call sets none
 	folderMode = 0o755 // mode of a new folder if the call sets none
@@ -87,7 +87,7 @@ func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, 
 		err = p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error counts
+		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error is returned
 		return nil, err
 	}
 	return n, nil

@@ -159,14 +159,14 @@ const maxDepth = maxPath / 2
 func (x *export) pathNames(n *node) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var way []string
-	for ; n.parent != nil && len(way) < maxDepth; n = n.parent {
-		way = append(way, n.name)
+	var names []string
+	for ; n.parent != nil && len(names) < maxDepth; n = n.parent {
+		names = append(names, n.name)
 	}
-	for i, j := 0, len(way)-1; i < j; i, j = i+1, j-1 {
-		way[i], way[j] = way[j], way[i]
+	for i, j := 0, len(names)-1; i < j; i, j = i+1, j-1 {
+		names[i], names[j] = names[j], names[i]
 	}
-	return way
+	return names
 }
 
 // pathOf returns the path of n relative to the export; "" for the root.
@@ -220,9 +220,9 @@ func (x *export) openLastSeen(n *node) (*object, error) {
 
 // openPath opens each folder from the root on, one by one. It follows no symbolic link: with
 // O_NOFOLLOW, a link on the way is not a folder and the next step fails.
-func (x *export) openPath(way []string) (*object, error) {
+func (x *export) openPath(names []string) (*object, error) {
 	o, err := openAt(x.dir.fd, ".")
-	for _, name := range way {
+	for _, name := range names {
 		if err != nil {
 			return nil, err
 		}
@@ -248,9 +248,9 @@ func (x *export) lookUpName(parent *node, folder *object, name string) (*node, *
 
 // findFolder returns the folder at the path of these names, from the root on. It fails with
 // statusNotDir if one of them is not a folder.
-func (x *export) findFolder(way []string) (*node, error) {
+func (x *export) findFolder(names []string) (*node, error) {
 	n := x.root
-	for _, name := range way {
+	for _, name := range names {
 		o, err := x.openNode(n)
 		if err != nil {
 			return nil, err

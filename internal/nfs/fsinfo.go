@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// Values of FSINFO (RFC 1813 section 3.3.19). ESXi uses the smaller of its own limit and these;
+// Values of FSINFO (RFC 1813 section 3.3.19). ESXi uses them as upper limits of its settings;
 // vmkfstools writes 64 KiB in any case.
 const (
 	maxTransfer = 1 << 20  // largest and preferred READ and WRITE, in bytes

@@ -11,7 +11,7 @@ import (
 //	 0  4  "dcp1"
 //	 4  8  the export: FNV-1a of its path; of a regular file, of the boot's id too
 //	12  8  inode number
-//	20  8  time of birth in nanoseconds, 0 where the file system does not keep it
+//	20  8  time of birth in nanoseconds, 0 if the file system does not keep it
 //	28  4  CRC-32 (IEEE) of the bytes before
 //
 // ESXi mounts with handles of 56 bytes and not with 64 (WinNFSd issue 73).
@@ -31,7 +31,7 @@ const (
 // FNV-1a hash.
 func exportID(path string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(path)) // a hash takes everything
+	_, _ = h.Write([]byte(path)) // a hash never fails
 	return h.Sum64()
 }
 

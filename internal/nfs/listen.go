@@ -90,8 +90,8 @@ func (l *Listeners) listenPortmap(ctx context.Context, config net.ListenConfig, 
 	return nil
 }
 
-// registerServices registers the services at the system's rpcbind. If the port belongs to another
-// program, it returns an error about taken.
+// registerServices registers the services at the system's rpcbind. If another program has the port, it
+// returns taken as a fault.
 func (l *Listeners) registerServices(ctx context.Context, taken error, addr string) error {
 	r, ok := portmap.FindRpcbind(ctx)
 	if !ok {

@@ -28,11 +28,11 @@ const (
 // of the folder or a restart, and returns every name that existed throughout exactly once.
 func cookieOf(name string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // a hash takes everything
+	_, _ = h.Write([]byte(name)) // a hash never fails
 	v := h.Sum64()
 	v ^= v >> 32 // FNV's high bits depend little on the last characters
 	v *= 0x9e3779b97f4a7c15
-	return max(v>>1, firstCookie) // a client may keep it in a signed off_t
+	return max(v>>1, firstCookie) // a client may store it in a signed off_t
 }
 
 // listing caches the names of a folder. It is valid while the folder's mtime and ctime are the same.

@@ -64,7 +64,7 @@ func listeningInodes(table []byte, port uint16) (inodes []string) {
 // processes that this one may examine.
 func socketOwner(inode string) string {
 	socket := "socket:[" + inode + "]"
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a malformed pattern only
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails only for a malformed pattern
 	for _, fd := range fds {
 		if to, err := os.Readlink(fd); err != nil || to != socket {
 			continue

@@ -13,8 +13,8 @@ const (
 	nfsVersion = 3      // the only version served
 )
 
-// Calls that are remembered. The two kinds do not share a cache: the thousands of WRITEs a
-// second would push the few others out.
+// Numbers of cached replies. The two kinds do not share a cache: thousands of WRITEs a second
+// would displace the few others.
 const (
 	rememberedCalls  = 4096 // replies of calls that change names or attributes
 	rememberedWrites = 8192 // replies of WRITEs

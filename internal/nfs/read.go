@@ -51,7 +51,7 @@ func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encode
 	e.Uint32(uint32(statusOK))
 	postOpAttr{at, a.node.export.id}.encode(e)
 	counts := e.Len()
-	for range 3 { // count, eof and the length of the data follow when they are known
+	for range 3 { // count, eof and the length of the data are set after the read
 		e.Uint32(0)
 	}
 	data := e.Extend(int(a.count))

@@ -102,14 +102,14 @@ func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error 
 	}
 	err = unix.Renameat(source.fd, a.from.name, dest.fd, a.to.name)
 	if isErrno(err, unix.EISDIR) || isErrno(err, unix.ENOTDIR) {
-		return statusExist // RFC 1813 section 3.3.14: the two are not of a kind
+		return statusExist // RFC 1813 section 3.3.14: one is a folder, the other is not
 	}
 	if err != nil {
 		return err
 	}
 	if replaced.object == nil || replaced.node != moved.node {
 		x.addNode(a.to.dir.node, a.to.name, moved.attr)
-		moved.node.file.plain.Store(false) // another name may have another Content
+		moved.node.file.plain.Store(false) // Export.Open may return a Content for the new name
 	}
 	if replaced.object != nil && replaced.node != moved.node {
 		p.forgetRemoved(x, replaced)

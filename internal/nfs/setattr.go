@@ -57,7 +57,7 @@ func decodeSetTime(d *xdr.Decoder) unix.Timespec {
 	case timeClient:
 		sec, nsec := d.Uint32(), d.Uint32()
 		const second = 1e9
-		if nsec >= second { // the special values of utimensat among them
+		if nsec >= second { // includes the special values of utimensat
 			d.Fail("%d nanoseconds", nsec)
 		}
 		return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
@@ -163,7 +163,7 @@ func (a newAttr) applyTo(o *object) error {
 	if a.mode != nil && o.attr.format != unix.S_IFLNK { // Linux ignores the mode of a link
 		mode := *a.mode & permBits
 		if o.attr.format == unix.S_IFDIR {
-			mode |= o.attr.mode &^ permBits // the administrator's: a setgid folder passes on its group
+			mode |= o.attr.mode &^ permBits // bits set by an administrator stay: files in a setgid folder inherit its group
 		}
 		if err := o.chmod(mode); err != nil {
 			return err

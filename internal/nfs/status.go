@@ -65,7 +65,7 @@ var statusOfErrno = map[syscall.Errno]status{
 	syscall.EDQUOT:       statusDQuot,
 	syscall.ESTALE:       statusStale,
 	syscall.EOPNOTSUPP:   statusNotSupp,
-	syscall.ELOOP:        statusAcces, // a link where none may be followed
+	syscall.ELOOP:        statusAcces, // a symbolic link, which is not followed
 	syscall.EBUSY:        statusAcces, // a mount point
 	syscall.EMFILE:       statusJukebox,
 	syscall.ENFILE:       statusJukebox,

@@ -114,7 +114,7 @@ func (w *writeCall) openFile(c *oncrpc.Call) error {
 	if w.file = w.p.files.acquireOpen(w.node); w.file != nil {
 		return nil
 	}
-	c.Pause() // a Content may take long to open
+	c.Pause() // opening a Content may take long
 	var err error
 	w.file, err = w.p.files.openRegular(w.target)
 	return err
@@ -174,7 +174,7 @@ func (w *writeCall) writePayload(ctx context.Context) error {
 		}
 	}
 	buf := w.buf
-	w.buf = nil // the Content owns it, also if it fails
+	w.buf = nil // the Content owns the payload, also if it fails
 	if err := w.file.content.Write(ctx, buf, int64(w.off)); err != nil {
 		return err
 	}

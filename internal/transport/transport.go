@@ -148,7 +148,7 @@ func Lifts(t Transport, code string) bool {
 // Deltas moves whole disks with one transport, and later changes of them with another. It is for a
 // transport that can only push a whole disk.
 type Deltas struct {
-	Transport           // of whole disks
+	Transport           // transport of whole disks
 	Changes   Transport // transport of changes
 }
 

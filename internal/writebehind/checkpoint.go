@@ -28,7 +28,7 @@ type checkpointer struct {
 	made  int         // checkpoints since New
 }
 
-// newCheckpointer returns a checkpointer of what w writes.
+// newCheckpointer returns a checkpointer for the chunks that w writes.
 func newCheckpointer(w *writers, o Options) checkpointer {
 	return checkpointer{
 		image: w.image, table: w.table, hashes: w.hashes, life: w.life, writers: w, mu: w.mu,
@@ -97,7 +97,7 @@ func (c *checkpointer) runIfDue() {
 		return
 	}
 	c.hashes.bytes = 0
-	c.life.inBackground(func() { _ = c.runCheckpoint(c.image.ctx) }) // its error sticks
+	c.life.inBackground(func() { _ = c.runCheckpoint(c.image.ctx) }) // the error is stored
 }
 
 // startTimer starts the timer, unless it runs. mu must be held.
@@ -125,7 +125,7 @@ func (c *checkpointer) onTimer() {
 // checkpointAndRearm runs a checkpoint, and starts the timer again while there is data in memory or
 // unlisted chunks.
 func (c *checkpointer) checkpointAndRearm() {
-	_ = c.runCheckpoint(c.image.ctx) // its error sticks
+	_ = c.runCheckpoint(c.image.ctx) // the error is stored
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.life.isOver() {

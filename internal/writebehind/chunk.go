@@ -14,7 +14,7 @@ type chunk struct {
 	covered   int64  // bytes of unwritten
 	began     uint64 // epoch in which the oldest unwritten piece arrived
 	touched   uint64 // tick in which the last piece arrived
-	urgent    bool   // to be written although it is incomplete
+	urgent    bool   // the chunk must be written although it is incomplete
 
 	busy    bool   // a writer has it
 	writing pieces // pieces that the writer writes; unchanged until it is done

@@ -57,11 +57,10 @@ func (f *File) stopReason() error {
 	return f.life.checkReadable()
 }
 
-// zeroStep is how much is zeroed at once, and zeroRuns how many runs are listed at once:
-// both bound how long ctx is not looked at, and the memory.
+// Bounds of the time between two checks of ctx in Finish, and of its memory.
 const (
-	zeroStep = 1 << 30 // bytes that are zeroed at once, which bounds the time between two checks of ctx
-	zeroRuns = 4096    // runs that are listed at once, which bounds the memory
+	zeroStep = 1 << 30 // bytes that are zeroed at once
+	zeroRuns = 4096    // runs that are listed at once
 )
 
 // Finish ends the writing: all data becomes durable, and chunks without writes are made zeros and

@@ -117,7 +117,7 @@ func New(target disk.Target, log manifest.Ledger, pool *Pool, o Options) (*File,
 	f.writers = writers{
 		mu: &f.mu, image: &f.image, table: &f.table, hashes: &f.hashes, life: &f.life, pool: pool, most: o.Writers,
 	}
-	f.mu.Lock() // once it has joined, the pool may press it
+	f.mu.Lock() // the pool may call freeMemory as soon as the account is open
 	defer f.mu.Unlock()
 	f.account = pool.openAccount(f.writers.freeMemory)
 	f.life.account, f.writers.account = f.account, f.account
@@ -271,11 +271,11 @@ func (f *File) Close() error {
 	defer end.Stop()
 	defer f.cancel()
 	f.life.group.Wait()
-	told := f.Err()
+	failed := f.Err()
 	err := f.checkpoints.runCheckpoint(f.image.ctx)
 	f.pool.closeAccount(f.account)
-	if told != nil {
-		return nil // the checkpoint was worth a try, no more
+	if failed != nil {
+		return nil // the checkpoint was only an attempt; Err returns the cause
 	}
 	return err
 }

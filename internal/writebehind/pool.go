@@ -247,7 +247,7 @@ func (p *Pool) isStarved() bool { return p.small.hasWaiters() || p.large.hasWait
 // relievePressure makes all files write incomplete chunks to free memory.
 func (p *Pool) relievePressure() {
 	p.mu.Lock()
-	accounts := p.accounts // join and part make a new slice
+	accounts := p.accounts // openAccount and closeAccount replace the slice
 	p.mu.Unlock()
 	for _, a := range accounts {
 		a.freeMemory()

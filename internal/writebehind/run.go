@@ -10,9 +10,9 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// grain is the smallest run of zeros that is kept out of the image, and the least that is
-// written of a chunk that is written again: a qcow2 cluster, and a length any file system
-// can leave as a hole.
+// grain is the smallest run of zeros that becomes a hole in the image, and the smallest part of a
+// chunk that is rewritten, in bytes: a qcow2 cluster, and a size that any file system can leave as
+// a hole.
 const grain = 64 << 10
 
 // chunkGrains is the grains of a whole chunk; the last grain of a disk may be shorter.

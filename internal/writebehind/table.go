@@ -51,7 +51,7 @@ func (t *chunkTable) requeue(c *chunk) {
 	switch {
 	case c.busy || len(c.unwritten) == 0:
 	case c.isRipe(t.image.rangeOf(c.number).Len):
-		to, c.urgent = &t.ripe, true // there it stays, whatever is added
+		to, c.urgent = &t.ripe, true // a ripe chunk stays ripe after further pieces
 	default:
 		to = &t.partial
 	}

@@ -64,10 +64,10 @@ func (f *File) growTo(size int64) (bool, error) {
 // cutTo makes everything after size read as zeros. syncing and mu must be held.
 func (f *File) cutTo(size int64) {
 	f.size = size
-	gone := f.image.chunksAfter(size)
-	f.table.blank.Set(gone)
-	f.table.dropFrom(chunksIn(disk.Range{Len: gone.Off}))
-	f.hashes.removeFrom(gone.Off / manifest.ChunkSize)
+	cut := f.image.chunksAfter(size)
+	f.table.blank.Set(cut)
+	f.table.dropFrom(chunksIn(disk.Range{Len: cut.Off}))
+	f.hashes.removeFrom(cut.Off / manifest.ChunkSize)
 	f.cutChunk(size)
 }
 

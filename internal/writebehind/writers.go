@@ -85,8 +85,8 @@ func (ws *writers) runWriter(r *run) {
 	}
 }
 
-// writeNext writes one run and returns false if there is none. It waits for a window before it takes
-// the chunks, because a run grows in the meantime.
+// writeNext writes one run, and returns false if no chunk is ripe. It waits for a window before it
+// takes the chunks, because a run grows in the meantime.
 func (ws *writers) writeNext(r *run) bool {
 	window := ws.pool.takeWindow(ws.account)
 	if window != nil {
@@ -99,8 +99,8 @@ func (ws *writers) writeNext(r *run) bool {
 	return true
 }
 
-// nextChunk returns the first chunk that can be written now; nil if there is none. Under pressure it
-// may be incomplete, if no writer will free memory. Ripe chunks with readers become wanted: otherwise
+// nextChunk returns the first chunk that can be written now, or nil. Under pressure it may be
+// incomplete, if no writer will free memory. Ripe chunks with readers become wanted: otherwise
 // successive readers could delay them forever. mu must be held.
 func (ws *writers) nextChunk() *chunk {
 	if ws.hashes.isFull() {
@@ -113,7 +113,7 @@ func (ws *writers) nextChunk() *chunk {
 		if c.pins > 0 {
 			c.wanted = true
 		} else {
-			ws.table.clearWanted(c) // no reader is in the way: a checkpoint lists it
+			ws.table.clearWanted(c) // a checkpoint is listing it; readers need not wait
 		}
 	}
 	if ws.busy > 0 || !ws.isUnderPressure() {

@@ -1,5 +1,5 @@
 // Package filewatch follows the files of a served folder that clients write to, and reports when each is complete.
-// ESXi holds a lock file beside a file for as long as it writes; for other clients a quiet time counts.
+// ESXi keeps a lock file beside a file while it writes; a file of another client is complete after a quiet time.
 package filewatch
 
 import (
@@ -42,7 +42,7 @@ const (
 // State is the progress of a file.
 type State string
 
-// States of a file; "" is one that nobody has written to.
+// States of a file; "" before the first write.
 const (
 	Landing State = "landing" // a client writes to the file
 	Landed  State = "landed"  // complete: its lock is gone, or the file was quiet
@@ -125,7 +125,7 @@ func (w *Watch) Look(now time.Time) (news []File) {
 func (w *Watch) Total() (files int, bytes int64, open []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	open = []string{} // never null, as JSON
+	open = []string{} // an empty list, not null, in JSON
 	for _, name := range slices.Sorted(maps.Keys(w.known)) {
 		switch f := w.known[name]; f.State {
 		case Landed:
@@ -147,8 +147,8 @@ func (f *watchedFile) isResting(now time.Time) bool {
 // update examines the file and reports whether there is news of it.
 func (f *watchedFile) update(dir string, now time.Time) bool {
 	before := *f
-	heard, there := f.stat(dir)
-	if !there {
+	renewed, exists := f.stat(dir)
+	if !exists {
 		f.State = Removed
 		return before.State == Landing || before.State == Silent
 	}
@@ -156,7 +156,7 @@ func (f *watchedFile) update(dir string, now time.Time) bool {
 	if moved || f.changed.IsZero() {
 		f.changed = now
 	}
-	switch next := f.nextState(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(heard) > SilentAfter); {
+	switch next := f.nextState(now, moved || f.locked, before.locked && !f.locked, f.locked && now.Sub(renewed) > SilentAfter); {
 	case f.Size < leastSize:
 		return false
 	case next != f.State:
@@ -167,24 +167,24 @@ func (f *watchedFile) update(dir string, now time.Time) bool {
 	return false
 }
 
-// stat reads the current attributes of the file and the time of its lock's last renewal. there is false
-// if it is not a regular file.
-func (f *watchedFile) stat(dir string) (heard time.Time, there bool) {
+// stat reads the current attributes of the file and the time of its lock's last renewal. exists is
+// false if it is not a regular file.
+func (f *watchedFile) stat(dir string) (renewed time.Time, exists bool) {
 	info, err := os.Lstat(filepath.Join(dir, f.Name))
 	if err != nil || !info.Mode().IsRegular() {
 		return time.Time{}, false
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	f.Size, f.Landed, f.mtime = info.Size(), st.Blocks*512, info.ModTime()
-	heard, f.locked = lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
-	return heard, true
+	renewed, f.locked = lockOf(filepath.Join(dir, filepath.Dir(f.Name)), st.Ino)
+	return renewed, true
 }
 
-// nextState returns the state after an examination. active: written or locked; unlocked: the lock is
-// gone since the last one; unheard: the lock is stale.
-func (f *watchedFile) nextState(now time.Time, active, unlocked, unheard bool) State {
+// nextState returns the state after an examination. active: written or locked; unlocked: the lock was
+// removed since the last examination; stale: the lock was not renewed in time.
+func (f *watchedFile) nextState(now time.Time, active, unlocked, stale bool) State {
 	switch {
-	case f.locked && unheard:
+	case f.locked && stale:
 		return Silent
 	case f.State == Landing && (unlocked || !f.locked && now.Sub(f.changed) >= quietAfter), f.State == Silent && !f.locked:
 		return Landed
@@ -214,7 +214,7 @@ func (f *watchedFile) markReported(now time.Time) bool {
 func lockOf(folder string, inode uint64) (renewed time.Time, locked bool) {
 	info, err := os.Lstat(filepath.Join(folder, fmt.Sprintf("%s%016x", lockPrefix, bits.ReverseBytes64(inode))))
 	if err != nil {
-		return time.Time{}, false // fs.ErrNotExist, or it cannot be seen
+		return time.Time{}, false // fs.ErrNotExist, or no access
 	}
 	return info.ModTime(), info.Mode().Type() == fs.FileMode(0)
 }

@@ -1,6 +1,6 @@
-// Linuxclient is the init of a virtual machine whose kernel mounts an NFS server and works
-// on it. What it finds wrong it prints as a line that begins with FAIL. It is half of
-// TestTheLinuxClient in package nfs.
+// Linuxclient is the init process of a virtual machine whose kernel mounts an NFS server. It
+// tests the server through the kernel, and prints each failure as a line that begins with FAIL.
+// TestTheLinuxClient in package nfs starts the machine.
 package main
 
 import (
@@ -78,7 +78,7 @@ func prepareSystem() error {
 		return err
 	}
 	options := fmt.Sprintf("nolock,vers=3,tcp,port=%s,mountport=%[1]s,mountproto=tcp,addr=10.0.2.2,mountaddr=10.0.2.2", port)
-	for range 30 { // the link may take a while
+	for range 30 { // the network link may need some seconds
 		if err = syscall.Mount("10.0.2.2:/land", mountPoint, "nfs", 0, options); err == nil {
 			return nil
 		}

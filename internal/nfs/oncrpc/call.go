@@ -123,7 +123,7 @@ func decodeHeader(c *Call, d *xdr.Decoder) error {
 	}
 	c.Program, c.Version, c.Procedure = d.Uint32(), d.Uint32(), d.Uint32()
 	flavor, body := d.Uint32(), d.Opaque(maxAuth)
-	_, _ = d.Uint32(), d.Opaque(maxAuth) // the verifier: none of our flavors has one
+	_, _ = d.Uint32(), d.Opaque(maxAuth) // the verifier, which AUTH_NONE and AUTH_SYS do not use
 	if err := d.Err(); err != nil {
 		return fmt.Errorf("%w: %w", errNoCall, err)
 	}
@@ -144,7 +144,7 @@ func decodeCred(cred *Cred, flavor uint32, body []byte) error {
 
 // decodeAuthSys decodes authsys_parms (RFC 5531 appendix A).
 func decodeAuthSys(cred *Cred, d *xdr.Decoder) error {
-	_ = d.Uint32() // stamp: any number the client likes
+	_ = d.Uint32() // stamp: an arbitrary number
 	cred.Machine = d.String(maxMachineName)
 	cred.UID, cred.GID = d.Uint32(), d.Uint32()
 	n := d.Length(maxGIDs)

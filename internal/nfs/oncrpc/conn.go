@@ -21,7 +21,7 @@ const maxHeld = 6
 // conn is one connection. For a datagram only ends is set.
 type conn struct {
 	srv    *Server        // server that accepted the connection
-	socket *socket        // nil for a datagram
+	socket *socket        // socket of the connection; nil for a datagram
 	ends   ends           // addresses of both ends
 	record record         // record that is being read; only the reader uses it
 	slots  chan struct{}  // a token for each call in work and each held reply; MaxCalls at most
@@ -145,7 +145,7 @@ func (c *conn) answerNow(ctx context.Context, j *job) bool {
 		return false
 	}
 	j.run(ctx, c.holdReply)
-	c.heldCount++ // its slot, also where there is no reply
+	c.heldCount++ // the call keeps its slot, even without a reply
 	c.socket.startStreaming()
 	if c.heldCount == maxHeld || !c.socket.isStreaming() {
 		c.flush()

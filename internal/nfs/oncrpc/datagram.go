@@ -36,7 +36,7 @@ func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 			continue
 		}
 		s.serveDatagram(ctx, buf[:n], c, func(reply []byte) {
-			_, _ = pc.WriteTo(reply[markSize:], from) // lost like any datagram
+			_, _ = pc.WriteTo(reply[markSize:], from) // datagrams may be lost
 		})
 	}
 }

@@ -33,12 +33,12 @@ type ends struct{ peer, local netip.AddrPort }
 // NewServer returns a Server that does not serve anything yet.
 func NewServer(o Options) *Server {
 	o = o.withDefaults()
-	fresh := func() any { return new(xdr.Encoder) }
+	newEncoder := func() any { return new(xdr.Encoder) }
 	return &Server{
 		opts:   o,
 		memory: semaphore.NewWeighted(o.ReplyMemory),
-		small:  sync.Pool{New: fresh},
-		large:  sync.Pool{New: fresh},
+		small:  sync.Pool{New: newEncoder},
+		large:  sync.Pool{New: newEncoder},
 		conns:  make(map[ends]*conn),
 		counts: make(map[netip.Addr]int),
 	}
@@ -63,7 +63,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // usually no file descriptors: connections that end give some back
+		case err != nil: // usually no free file descriptors, until connections end
 			wait = s.pauseAfterError(ctx, wait, err)
 			continue
 		}
@@ -156,10 +156,10 @@ func (s *Server) unregisterConn(c *conn) {
 const logEvery = 10 // seconds
 
 // logRefusal logs a refused peer, unless another refusal was logged less than logEvery ago.
-func (s *Server) logRefusal(what string, peer netip.Addr) {
+func (s *Server) logRefusal(reason string, peer netip.Addr) {
 	now, last := time.Now().Unix(), s.lastRefusalLog.Load()
 	if now-last >= logEvery && s.lastRefusalLog.CompareAndSwap(last, now) {
-		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", what)
+		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", reason)
 	}
 }
 

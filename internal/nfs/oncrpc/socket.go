@@ -100,8 +100,8 @@ func (s *socket) abort() {
 		}
 		return
 	}
-	// The reader is in the system, with fd, and so may be the one who sends. This ends
-	// their waiting, and close does the rest.
+	// The reader, and a goroutine that sends, may be blocked in system calls on fd. This ends
+	// their wait; close frees fd.
 	_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR)
 }
@@ -118,8 +118,8 @@ func (s *socket) close() {
 	}
 }
 
-// isEstablished reports whether neither side has closed the connection. It asks the kernel, which has a
-// peer's close before the reader reaches it.
+// isEstablished reports whether neither side has closed the connection, by the state in the kernel,
+// which has a peer's close before the reader reaches it.
 func (s *socket) isEstablished() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dead peer is found within keepIdle + keepCount x keepInterval. ESXi counts a datastore
-// as lost after 140 s.
+// A dead peer is detected within keepIdle + keepCount x keepInterval. ESXi considers a datastore
+// lost after 140 s.
 const (
 	keepIdle     = 15 * time.Second // idle time before the first probe
 	keepInterval = 5 * time.Second  // time between two probes

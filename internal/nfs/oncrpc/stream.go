@@ -29,7 +29,7 @@ func (s *socket) startStreaming() {
 	if !ok {
 		return
 	}
-	_ = s.conn.Close() // the connection lives on in fd
+	_ = s.conn.Close() // the connection stays open through fd
 	s.conn, s.fd = nil, fd
 }
 
@@ -50,7 +50,7 @@ func (s *socket) stopStreaming() error {
 	var err error
 	s.conn, err = newPolledConn(s.fd, s.stall)
 	s.fd = noFD
-	s.hasDeadline = true // there is no deadline, but the next read must see to it
+	s.hasDeadline = true // no deadline is set yet, but the next read must set or clear it
 	return err
 }
 

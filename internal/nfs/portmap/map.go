@@ -13,7 +13,7 @@ type Service struct {
 	Port             uint16 // port on every address of this machine
 }
 
-// Netids, and their protocol numbers, which version 2 has instead (RFC 1833 section 3.1).
+// Netids, and the protocol numbers that version 2 uses instead (RFC 1833 section 3.1).
 const (
 	TCP = "tcp" // netid of TCP
 	UDP = "udp" // netid of UDP

@@ -145,7 +145,7 @@ func isInUse(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// Of a call and its reply (RFC 5531).
+// Fields of a call and its reply (RFC 5531).
 const (
 	callXID    = 0x64636d70 // transaction ID of our calls; each uses a new connection
 	rpcVersion = 2          // version of RPC

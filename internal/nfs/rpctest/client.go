@@ -96,7 +96,7 @@ func (c *Client) Receive() []byte {
 	return p
 }
 
-// TryReceive returns the next record, or how the connection ended.
+// TryReceive returns the next record, or the error that ended the connection.
 func (c *Client) TryReceive() ([]byte, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err

@@ -17,9 +17,8 @@ const (
 )
 
 // pickSamples returns ranges outside of runs, to be read. Half of them are at random free bytes: they
-// detect a map that ends early or lacks an area. The others are at the ends of gaps, where a map with
-// the wrong granularity has its errors. The disk's own ends come first, because partition tables are
-// there.
+// detect a map that ends early or lacks an area. The others are at the ends of gaps: they detect a map
+// with the wrong granularity. The disk's own ends come first, because partition tables are there.
 func pickSamples(runs []disk.Range, size int64, rnd *rand.Rand) []disk.Range {
 	gaps := gapsBetween(runs, size)
 	if len(gaps) == 0 {

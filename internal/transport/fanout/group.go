@@ -84,9 +84,9 @@ func (g *Group) beginIfReady(m *meeting) {
 }
 
 // isExpected reports whether a member may still arrive.
-func (m *meeting) isExpected(who *Member) bool {
-	here := func(p *part) bool { return p.member == who }
-	return !who.left && !m.settled[who] && !slices.ContainsFunc(m.waiting, here)
+func (m *meeting) isExpected(member *Member) bool {
+	isPart := func(p *part) bool { return p.member == member }
+	return !member.left && !m.settled[member] && !slices.ContainsFunc(m.waiting, isPart)
 }
 
 // runTransfer runs a transfer and ends its parts. Then it starts one for the runs that arrived

@@ -5,8 +5,8 @@ import "time"
 const (
 	startConnections = 4 // connections at the start
 
-	// At the start two connections are added at a time, and often: with steady steps alone
-	// a small disk would be copied before its connections were found.
+	// At the start, connections are added two at a time and more often. With steady steps alone,
+	// a small disk would be copied before the right number is reached.
 	quickStep   = 250 * time.Millisecond
 	steadyStep  = 2 * time.Second  // later: time between additions of one connection
 	restAfter   = 30 * time.Second // pause after a steady step without growth

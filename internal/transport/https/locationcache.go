@@ -54,7 +54,8 @@ func (p *locationCache) add(d transport.Disk, at location) {
 	p.known[locationKeyOf(d)] = at
 }
 
-// take removes and returns the location of a disk. It returns false if there is none, or it is too old.
+// take removes and returns the location of a disk. It returns false if the location is unknown or too
+// old.
 func (p *locationCache) take(d transport.Disk, now time.Time) (location, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

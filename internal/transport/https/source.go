@@ -42,7 +42,7 @@ type counts struct{ body, requests, failures, resumes atomic.Int64 }
 // MapUse is the state of a disk's allocation map.
 type MapUse = allocation.Use
 
-// The words of MapUse.
+// Values of MapUse.
 const (
 	MapUnasked = allocation.Unasked // the map was not requested
 	MapTrusted = allocation.Trusted // tested; free areas are not read

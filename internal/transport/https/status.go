@@ -7,7 +7,7 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// busyError is an answer that asks the client to wait.
+// busyError is the error of an answer by which the host requests a pause.
 type busyError struct {
 	error
 	after time.Duration // the host's Retry-After; 0 without one

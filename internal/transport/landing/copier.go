@@ -85,13 +85,13 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 		return err
 	}
 	name := shell.JobName("clone", c.To.Datastore, c.From.Datastore, c.From.File)
-	over, err := s.recordCopy(host, name, c)
+	forget, err := s.recordCopy(host, name, c)
 	if err != nil {
 		return err
 	}
 	began()
 	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: from, To: to, Progress: c.Progress})
-	return errors.Join(err, over(s.hasEnded(ctx, sh, name, err)))
+	return errors.Join(err, forget(s.hasEnded(ctx, sh, name, err)))
 }
 
 // hasEnded reports whether a copy that returned err has certainly ended. After an error it tries to end

@@ -61,7 +61,7 @@ func (t *Transport) mountExport(ctx context.Context, host inventory.MoRef, n esx
 		name, _, err = t.host.MountNAS(ctx, host, n)
 	}
 	if err != nil {
-		// The host may have mounted it although its answer says otherwise, or was lost.
+		// The host may have mounted it despite the error, or its answer was lost.
 		return m, errors.Join(err, t.unmountHost(m))
 	}
 	if name != n.Name {

@@ -40,9 +40,9 @@ func (t *Transport) runWatched(ctx context.Context, c *content, run func(ctx con
 // errStalled is the cause of the context of a stalled copy.
 var errStalled = errors.New("the host's copy stood still for too long and was canceled")
 
-// cancelStalled checks the progress a few times in each Stall, until ctx ends, and calls cancel if
-// there is none. A copy that waits for its turn, in the host or its Copier, has not begun, and may wait
-// for days.
+// cancelStalled checks the progress a few times in each Stall, until ctx ends, and calls cancel if the
+// copy made no progress. A copy that waits for its turn, in the host or its Copier, has not begun, and
+// may wait for days.
 func (t *Transport) cancelStalled(ctx context.Context, c *content, cancel context.CancelCauseFunc) {
 	const looks = 4
 	was, still := c.currentMovement(), 0

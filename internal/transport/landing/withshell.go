@@ -48,9 +48,9 @@ func (w WithShell) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.N
 	return sh.UnmountNAS(ctx, n)
 }
 
-// recordCopy records a copy, so that the next run ends it if this run is killed. The caller calls over
-// at the end. If the copy may still run on the host, gone is false and the record stays.
-func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (over func(gone bool) error, err error) {
+// recordCopy records a copy, so that the next run ends it if this run is killed. The caller calls
+// forget at the end. If the copy may still run on the host, ended is false and the record stays.
+func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (forget func(ended bool) error, err error) {
 	if s.Leftovers == nil {
 		return func(bool) error { return nil }, nil
 	}
@@ -62,8 +62,8 @@ func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (over
 		ByHand: "kill -9 $(cat " + shell.DefaultJobs + "/" + job + "/child)",
 		Since:  time.Now(),
 	})
-	return func(gone bool) error {
-		if !gone {
+	return func(ended bool) error {
+		if !ended {
 			s.Leftovers.Release(id)
 			return nil
 		}

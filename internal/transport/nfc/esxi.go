@@ -54,7 +54,7 @@ func (t *Transport) esxiOf(ctx context.Context, ref inventory.MoRef) (*esxi, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.esxis[ref] == nil { // else another disk was quicker
+	if t.esxis[ref] == nil { // otherwise another goroutine was faster
 		t.esxis[ref] = &esxi{memory: newMemory(limit), network: net}
 	}
 	return t.esxis[ref], nil

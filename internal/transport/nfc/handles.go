@@ -202,8 +202,8 @@ func (h *handles) openDisk(ctx context.Context) (*nfc.Disk, error) {
 	return d, err
 }
 
-// useHostBuffers switches to the host's default buffers, a sixteenth of ours, if the host had no memory
-// for the only handle: a slow handle is better than none.
+// useHostBuffers switches to the host's default buffers, a sixteenth of our default, if the host had no
+// memory for the only handle: a slow handle is better than none.
 func (h *handles) useHostBuffers(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,7 +237,7 @@ func (h *handles) learnFrom(err error) {
 		h.src.t.opts.Log.Info("the host takes its own buffers only", "disk", h.src.file.Key, "err", err)
 		h.buffers = nfc.Buffers{}
 	case errors.Is(err, nfc.ErrMemory):
-		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // else it is another reader's news of the same
+		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // otherwise another reader reported the same shortage
 			h.noMoreUntil = now.Add(shortagePause)
 			h.request = max(h.request/2, leastRequest/8)
 		}

@@ -182,10 +182,10 @@ func New(host Host, opts Options) *Transport {
 // reportAddress calls Options.Chosen for an address, once.
 func (t *Transport) reportAddress(host inventory.MoRef, where string) {
 	t.mu.Lock()
-	told := t.reportedAddresses[where]
+	reported := t.reportedAddresses[where]
 	t.reportedAddresses[where] = true
 	t.mu.Unlock()
-	if !told {
+	if !reported {
 		t.opts.Chosen(host, where)
 	}
 }

@@ -17,7 +17,7 @@ import (
 // bigDisk is the size of most test disks in bytes: many windows of the copy engine.
 const bigDisk = 48 << 20
 
-// sparseDisk returns a disk of which 60 % are data. seed selects the content.
+// sparseDisk returns a disk with 60 % data. seed selects the content.
 func sparseDisk(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
 
 // testProbe checks the Offer for a VM that is off, and for a running one.
