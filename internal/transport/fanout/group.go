@@ -41,13 +41,13 @@ import (
 type Group struct {
 	inner transport.Transport // transport that reads the disks
 
-	mu      sync.Mutex         // guards the fields below, and left of each Member
-	members []*Member          // one for each run; does not change
-	disks   map[int32]*meeting // meetings by the key of the disk
+	mu      sync.Mutex           // guards the fields below, and left of each Member
+	members []*Member            // one for each run; does not change
+	disks   map[int32]*diskState // states by the key of the disk
 }
 
-// meeting contains the runs that wait for the transfer of one disk.
-type meeting struct {
+// diskState contains the runs that wait for the transfer of one disk.
+type diskState struct {
 	waiting []*part          // parts of runs that wait
 	settled map[*Member]bool // members that need no transfer of the disk
 	busy    bool             // a transfer of the disk is running
@@ -55,7 +55,7 @@ type meeting struct {
 
 // New returns a Group of n members that share inner. The caller closes inner.
 func New(inner transport.Transport, n int) *Group {
-	g := &Group{inner: inner, disks: map[int32]*meeting{}}
+	g := &Group{inner: inner, disks: map[int32]*diskState{}}
 	for range n {
 		g.members = append(g.members, &Member{group: g})
 	}
@@ -65,16 +65,16 @@ func New(inner transport.Transport, n int) *Group {
 // Member returns the transport of run i, counted from 0.
 func (g *Group) Member(i int) *Member { return g.members[i] }
 
-// meetingFor returns the meeting for a disk, by its key. mu must be held.
-func (g *Group) meetingFor(key int32) *meeting {
+// stateOf returns the state of a disk, by its key. mu must be held.
+func (g *Group) stateOf(key int32) *diskState {
 	if g.disks[key] == nil {
-		g.disks[key] = &meeting{settled: map[*Member]bool{}}
+		g.disks[key] = &diskState{settled: map[*Member]bool{}}
 	}
 	return g.disks[key]
 }
 
 // beginIfReady starts the transfer of a disk once no further member is expected. mu must be held.
-func (g *Group) beginIfReady(m *meeting) {
+func (g *Group) beginIfReady(m *diskState) {
 	if m.busy || len(m.waiting) == 0 || slices.ContainsFunc(g.members, m.isExpected) {
 		return
 	}
@@ -84,14 +84,14 @@ func (g *Group) beginIfReady(m *meeting) {
 }
 
 // isExpected reports whether a member may still arrive.
-func (m *meeting) isExpected(member *Member) bool {
+func (m *diskState) isExpected(member *Member) bool {
 	isPart := func(p *part) bool { return p.member == member }
 	return !member.left && !m.settled[member] && !slices.ContainsFunc(m.waiting, isPart)
 }
 
 // runTransfer runs a transfer and ends its parts. Then it starts one for the runs that arrived
 // meanwhile.
-func (g *Group) runTransfer(ctx context.Context, m *meeting, f *sharedTransfer) {
+func (g *Group) runTransfer(ctx context.Context, m *diskState, f *sharedTransfer) {
 	res, err := g.inner.Transfer(ctx, f.combinedJob())
 	f.finish(res, err)
 	g.mu.Lock()

@@ -50,7 +50,7 @@ func (m *Member) Settle(key int32) {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meetingFor(key)
+	at := g.stateOf(key)
 	at.settled[m] = true
 	g.beginIfReady(at)
 }
@@ -68,18 +68,18 @@ func (m *Member) Close() error {
 	return nil
 }
 
-// addPart adds a part to the meeting for its disk, and starts the transfer if it is the last one.
-func (g *Group) addPart(p *part) *meeting {
+// addPart adds a part to the state of its disk, and starts the transfer if it is the last one.
+func (g *Group) addPart(p *part) *diskState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meetingFor(p.job.Disk.Disk.Key)
+	at := g.stateOf(p.job.Disk.Disk.Key)
 	at.waiting = append(at.waiting, p)
 	g.beginIfReady(at)
 	return at
 }
 
 // removeWaiting removes a waiting part. It returns false if its transfer has begun.
-func (g *Group) removeWaiting(at *meeting, p *part) bool {
+func (g *Group) removeWaiting(at *diskState, p *part) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(at.waiting, p)

@@ -102,9 +102,9 @@ func (p *part) finish(res blockcopy.Result, err error) {
 	})
 }
 
-// departWait is the time in which a canceled run waits for the cancellation of the others: a user who
+// cancelGrace is the time in which a canceled run waits for the cancellation of the others: a user who
 // stops a command stops all of its runs.
-const departWait = time.Second
+const cancelGrace = time.Second
 
 // leaveTransfer ends the part of a canceled run. If all runs are canceled, the transfer is canceled
 // too, and makes its data durable before it ends. Otherwise only this part leaves.
@@ -112,7 +112,7 @@ func (p *part) leaveTransfer(err error) {
 	if !p.shared.markLeaving(p) {
 		select {
 		case <-p.gone:
-		case <-time.After(departWait):
+		case <-time.After(cancelGrace):
 		}
 	}
 	if !p.shared.allLeaving() {

@@ -21,12 +21,12 @@ type pool struct {
 	wire atomic.Int64 // bytes received below TLS
 	due  atomic.Int64 // time of the controller's next decision, in Unix nanoseconds
 
-	mu      sync.Mutex // guards the fields below, and those of each conn that are marked so
-	conns   []*conn    // connections that are open or being dialed
-	lines   rotation   // waiting requests of all disks
-	control *control   // determines the number of connections
-	want    int        // number of connections that was applied last
-	closed  bool       // close was called
+	mu       sync.Mutex // guards the fields below, and those of each conn that are marked so
+	conns    []*conn    // connections that are open or being dialed
+	rotation rotation   // waiting requests of all disks
+	control  *control   // determines the number of connections
+	want     int        // number of connections that was applied last
+	closed   bool       // close was called
 }
 
 // newPool returns a pool without connections.
@@ -40,7 +40,7 @@ func (p *pool) addDisk() *diskQueue {
 	l := new(diskQueue)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.addQueue(l)
+	p.rotation.addQueue(l)
 	return l
 }
 
@@ -48,14 +48,14 @@ func (p *pool) addDisk() *diskQueue {
 func (p *pool) removeDisk(l *diskQueue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.removeQueue(l)
+	p.rotation.removeQueue(l)
 }
 
 // isShared reports whether several disks are read.
 func (p *pool) isShared() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lines.queues) > 1
+	return len(p.rotation.queues) > 1
 }
 
 // acquire returns a connection with room for one more request. It dials a new one if the controller
@@ -109,7 +109,7 @@ func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, e
 		p.mu.Unlock()
 		return nil, errClosed()
 	}
-	p.lines.push(l, t)
+	p.rotation.push(l, t)
 	p.serveWaiting()
 	p.mu.Unlock()
 	select {
@@ -127,7 +127,7 @@ func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, e
 // dropTicket removes a ticket, or releases the connection that it got meanwhile.
 func (p *pool) dropTicket(l *diskQueue, t *ticket) {
 	p.mu.Lock()
-	waiting := p.lines.remove(l, t)
+	waiting := p.rotation.remove(l, t)
 	p.mu.Unlock()
 	if waiting {
 		return
@@ -144,13 +144,13 @@ func errClosed() error {
 
 // serveWaiting assigns connections to waiting requests while there is room. mu must be held.
 func (p *pool) serveWaiting() {
-	for p.lines.waitingCount() > 0 {
+	for p.rotation.waitingCount() > 0 {
 		c := p.connWithRoom()
 		if c == nil {
 			return
 		}
 		c.busy++
-		p.lines.pop().served <- c
+		p.rotation.pop().served <- c
 	}
 }
 
@@ -216,7 +216,7 @@ func (p *pool) countReceived(n int) {
 func (p *pool) decideConnections(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.control.tick(now, p.body.Load(), p.lines.waitingCount() > 0)
+	p.control.tick(now, p.body.Load(), p.rotation.waitingCount() > 0)
 	p.applyDecision()
 }
 
@@ -273,7 +273,7 @@ func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for t := p.lines.pop(); t != nil; t = p.lines.pop() {
+	for t := p.rotation.pop(); t != nil; t = p.rotation.pop() {
 		t.served <- nil
 	}
 	for _, c := range slices.Clone(p.conns) {

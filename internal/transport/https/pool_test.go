@@ -94,13 +94,13 @@ func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
 	waitFor(p, busy(p, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	third := open(ctx)
-	waitFor(p, func() bool { return p.lines.waitingCount() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	cancel()
 	if err := <-third; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled while waiting: %v", err)
 	}
 	fourth := open(t.Context())
-	waitFor(p, func() bool { return p.lines.waitingCount() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	if _, err := io.Copy(io.Discard, first); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
 	fifth := open(t.Context())
 	waitFor(p, busy(p, 2))
 	sixth := open(t.Context())
-	waitFor(p, func() bool { return p.lines.waitingCount() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	p.close()
 	if err := <-sixth; !fault.Is(err, fault.Canceled) {
 		t.Errorf("waiting while the pool closes: %v", err)

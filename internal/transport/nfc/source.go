@@ -31,10 +31,10 @@ type Source struct {
 	esxi *esxi           // host that serves it
 	size int64           // capacity in bytes, from the first handle
 
-	handles *handles        // sessions on the disk
-	alloc   *allocation.Map // allocated areas
-	trial   *trial          // choice of the compression
-	counts  counts          // statistics for the Report
+	handles *handles          // sessions on the disk
+	alloc   *allocation.Map   // allocated areas
+	trial   *compressionTrial // choice of the compression
+	counts  counts            // statistics for the Report
 }
 
 var _ disk.Source = (*Source)(nil)
@@ -57,7 +57,7 @@ type Report struct {
 
 // newSource returns the source for a disk, without a handle. file is the disk to read.
 func newSource(t *Transport, d transport.Disk, file *inventory.Disk, e *esxi) *Source {
-	s := &Source{t: t, disk: d, file: file, path: file.Path.String(), esxi: e, trial: newTrial(t.opts.Compressions)}
+	s := &Source{t: t, disk: d, file: file, path: file.Path.String(), esxi: e, trial: newCompressionTrial(t.opts.Compressions)}
 	s.handles = newHandles(s)
 	s.alloc = allocation.New(allocation.Disk{
 		Key: file.Key, Size: file.Capacity, Ask: s.queryAllocated, ReadAt: s.ReadAt,

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// A heat, one measurement of a rate, ends after heatBytes and heatTime, or after longestHeat.
-	heatBytes   = 16 << 20
-	heatTime    = 250 * time.Millisecond // shortest duration of a heat
-	longestHeat = 5 * time.Second        // duration after which a heat ends with fewer bytes
+	// A measurement of a rate ends after measureBytes and measureTime, or after longestMeasure.
+	measureBytes   = 16 << 20
+	measureTime    = 250 * time.Millisecond // shortest duration of a measurement
+	longestMeasure = 5 * time.Second        // duration after which a measurement ends with fewer bytes
 
-	// rounds is the number of heats of each compression after the warm-up. For the first compression the
-	// better one counts, for the others the worse one: on a busy machine, one heat in ten is twice as
+	// rounds is the number of measurements of each compression after the warm-up. For the first compression the
+	// better one counts, for the others the worse one: on a busy machine, one measurement in ten is twice as
 	// fast.
 	rounds = 2
 
@@ -25,42 +25,42 @@ const (
 	fast = 300e6
 
 	// gain is the factor by which another compression must be faster than the first. A compression
-	// below the factor worse in its first heat has no second one.
+	// below the factor worse in its first measurement has no second one.
 	gain  = 1.15
 	worse = 0.8
 )
 
-// trial finds the best compression by the rates of the disk's first reads. It is a state machine
+// compressionTrial finds the best compression by the rates of the disk's first reads. It is a state machine
 // without a clock: callers pass the time. It compares bytes of the disk per second; it does not matter
 // whether the wire, the host or this machine is the limit. It is safe for concurrent use.
 //
-//	warm-up (first) -> heat of each -> second heat of those not far behind -> decided
-type trial struct {
+//	warm-up (first) -> measurement of each -> second measurement of those not far behind -> decided
+type compressionTrial struct {
 	mu      sync.Mutex        // guards the fields below
 	among   []nfc.Compression // compressions to compare; the first is the default
-	rates   []float64         // rate of each in bytes/s; 0 before its first heat
+	rates   []float64         // rate of each in bytes/s; 0 before its first measurement
 	current int               // index of the compression in use
-	heat    int               // number of heats that began, with the warm-up
-	began   time.Time         // time of this heat's first delivery; zero before
+	started int               // number of measurements that began, with the warm-up
+	began   time.Time         // time of this measurement's first delivery; zero before
 	bytes   int64             // bytes delivered since began
 	decided bool              // current does not change any more
 }
 
-// newTrial returns a trial of the compressions. A single one is decided at once.
-func newTrial(among []nfc.Compression) *trial {
-	return &trial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
+// newCompressionTrial returns a trial of the compressions. A single one is decided at once.
+func newCompressionTrial(among []nfc.Compression) *compressionTrial {
+	return &compressionTrial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
 // nextCompression returns the compression for the next read.
-func (t *trial) nextCompression() nfc.Compression {
+func (t *compressionTrial) nextCompression() nfc.Compression {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.among[t.current]
 }
 
-// recordRead records the delivery of n bytes that were requested with c. The first delivery of a heat
-// only starts its time, because its read began in the heat before.
-func (t *trial) recordRead(now time.Time, n int64, c nfc.Compression) {
+// recordRead records the delivery of n bytes that were requested with c. The first delivery of a measurement
+// only starts its time, because its read began in the previous measurement.
+func (t *compressionTrial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -72,15 +72,15 @@ func (t *trial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	}
 	t.bytes += n
 	took := now.Sub(t.began)
-	if took < heatTime || t.bytes < heatBytes && took < longestHeat {
+	if took < measureTime || t.bytes < measureBytes && took < longestMeasure {
 		return
 	}
-	t.endHeat(float64(t.bytes) / took.Seconds())
+	t.endMeasurement(float64(t.bytes) / took.Seconds())
 }
 
-// endHeat records the rate of a heat and begins the next. mu must be held.
-func (t *trial) endHeat(rate float64) {
-	if t.heat > 0 { // the warm-up does not count
+// endMeasurement records the rate of a measurement and begins the next. mu must be held.
+func (t *compressionTrial) endMeasurement(rate float64) {
+	if t.started > 0 { // the warm-up does not count
 		t.recordRate(rate)
 	}
 	if t.current == 0 && rate >= fast {
@@ -91,8 +91,8 @@ func (t *trial) endHeat(rate float64) {
 	t.began, t.bytes = time.Time{}, 0
 }
 
-// recordRate stores the rate of a heat: see rounds. mu must be held.
-func (t *trial) recordRate(rate float64) {
+// recordRate stores the rate of a measurement: see rounds. mu must be held.
+func (t *compressionTrial) recordRate(rate float64) {
 	switch have := t.rates[t.current]; {
 	case have == 0:
 		t.rates[t.current] = rate
@@ -103,10 +103,10 @@ func (t *trial) recordRate(rate float64) {
 	}
 }
 
-// chooseNext selects the compression of the next heat, and decides after the last one. mu must be held.
-func (t *trial) chooseNext() {
-	for t.heat++; t.heat <= rounds*len(t.among); t.heat++ {
-		i := (t.heat - 1) % len(t.among)
+// chooseNext selects the compression of the next measurement, and decides after the last one. mu must be held.
+func (t *compressionTrial) chooseNext() {
+	for t.started++; t.started <= rounds*len(t.among); t.started++ {
+		i := (t.started - 1) % len(t.among)
 		if t.rates[i] == 0 || i == 0 || t.rates[i] >= worse*t.rates[0] {
 			t.current = i
 			return
@@ -116,7 +116,7 @@ func (t *trial) chooseNext() {
 }
 
 // decide selects the fastest compression, if it is faster than the first by gain. mu must be held.
-func (t *trial) decide() {
+func (t *compressionTrial) decide() {
 	t.decided = true
 	t.current = 0
 	for i := range t.among {
@@ -127,7 +127,7 @@ func (t *trial) decide() {
 }
 
 // outcome returns the compression in use. If it is decided, it also returns the measured rates.
-func (t *trial) outcome() (nfc.Compression, string) {
+func (t *compressionTrial) outcome() (nfc.Compression, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.decided {

@@ -12,8 +12,8 @@ type wireOf map[nfc.Compression]float64
 
 // runTrial reads over that wire, 1 MiB at a time, until the trial is decided or so much was
 // read.
-func runTrial(rates wireOf, most int64) (*trial, int64) {
-	t := newTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ, nfc.FastLZ})
+func runTrial(rates wireOf, most int64) (*compressionTrial, int64) {
+	t := newCompressionTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ, nfc.FastLZ})
 	now := time.Unix(1000, 0)
 	var read int64
 	for !t.decided && read < most {
@@ -56,7 +56,7 @@ func TestTrialIsShort(t *testing.T) {
 
 // What came late from the heat before does not count for the next.
 func TestTrialIgnoresLateReads(t *testing.T) {
-	tr := newTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ})
+	tr := newCompressionTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ})
 	tr.recordRead(time.Unix(1, 0), 1<<20, nfc.SkipZ)
 	if !tr.began.IsZero() {
 		t.Error("a read of another compression began the heat")
