@@ -50,19 +50,28 @@ var expiredContext = func() context.Context {
 
 // payloadMemory contains the pools for the payloads of WRITEs. It is safe for concurrent use.
 type payloadMemory struct {
-	disks *writebehind.Pool // Options.Pool: for Contents from Export.Open; nil uses plain
-	plain *writebehind.Pool // pool for plain files
+	disks *payloadPool      // Options.Pool: for Contents from Export.Open; nil uses plain
+	plain *payloadPool      // pool for plain files
 	spare *writebehind.Pool // pool for payloads whose pool has been used up for sparePatience
+}
 
-	shortage shortage // how long disks or plain has been used up
+// payloadPool is a pool for payloads. Each pool has its own shortage: hosts renew locks, which are plain
+// files, while the memory of the disks is used up.
+type payloadPool struct {
+	*writebehind.Pool
+	shortage shortage // how long the pool has been used up
 }
 
 // newPayloadMemory returns the pools for o. No memory is allocated yet.
 func newPayloadMemory(o Options) *payloadMemory {
-	return &payloadMemory{
-		disks: o.Pool, plain: writebehind.NewPool(o.PlainMemory),
+	m := &payloadMemory{
+		plain: &payloadPool{Pool: writebehind.NewPool(o.PlainMemory)},
 		spare: writebehind.NewPool(spareMemory + spareMemory/3), // the pool reserves a quarter for windows, which are never allocated here
 	}
+	if o.Pool != nil {
+		m.disks = &payloadPool{Pool: o.Pool}
+	}
+	return m
 }
 
 // getBuffer returns a buffer of n bytes for a write to f at a place. spare reports that it is spare
@@ -71,15 +80,15 @@ func newPayloadMemory(o Options) *payloadMemory {
 func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
 	if b, err := pool.GetAt(expiredContext, n, at); !errors.Is(err, context.Canceled) {
-		m.shortage.end()
+		pool.shortage.end()
 		return b, false, err
 	}
 	c.Pause()
-	if wait := m.shortage.remainingWait(); wait > 0 {
+	if wait := pool.shortage.remainingWait(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
-			m.shortage.end()
+			pool.shortage.end()
 			return b, false, err
 		}
 	}
@@ -88,7 +97,7 @@ func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, 
 }
 
 // poolOf returns the pool for writes to f.
-func (m *payloadMemory) poolOf(f *file) *writebehind.Pool {
+func (m *payloadMemory) poolOf(f *file) *payloadPool {
 	if f.special && m.disks != nil {
 		return m.disks
 	}
