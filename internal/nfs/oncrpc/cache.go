@@ -15,8 +15,8 @@ import (
 type Cache struct {
 	mu      sync.Mutex               // guards the fields below, and reply of each entry until done is closed
 	entries map[cacheKey]*cacheEntry // calls in work and their replies
-	ring    []cacheKey               // keys in order of arrival; a new key overwrites the oldest
-	oldest  int                      // index of the oldest key, once ring is full
+	ring    []*cacheEntry            // entries in order of arrival, deleted ones too; a new one overwrites the oldest
+	oldest  int                      // index of the oldest entry, once ring is full
 }
 
 // cacheKey identifies a call. The xid alone is not enough: a client may start again at any number.
@@ -33,6 +33,7 @@ const replyLifetime = 2 * time.Minute
 
 // cacheEntry is one call, in work or answered.
 type cacheEntry struct {
+	key   cacheKey      // key of the call
 	from  *conn         // connection that the call came from
 	at    time.Time     // time of arrival
 	done  chan struct{} // closed when the call is finished, and reply is set
@@ -48,7 +49,7 @@ func (e *cacheEntry) isRepeatedOn(c *conn) bool {
 
 // NewCache returns a Cache of n calls. An entry uses about 400 bytes.
 func NewCache(n int) *Cache {
-	return &Cache{entries: make(map[cacheKey]*cacheEntry), ring: make([]cacheKey, 0, n)}
+	return &Cache{entries: make(map[cacheKey]*cacheEntry), ring: make([]*cacheEntry, 0, n)}
 }
 
 // keyOf returns the key of a call. head is the beginning of its record.
@@ -68,33 +69,39 @@ func (c *Cache) begin(key cacheKey, from *conn) (entry *cacheEntry, first bool) 
 	if e != nil && e.isRepeatedOn(from) {
 		return e, false
 	}
-	if e == nil {
-		c.addKey(key)
-	}
-	e = &cacheEntry{from: from, at: time.Now(), done: make(chan struct{})}
-	c.entries[key] = e
+	e = &cacheEntry{key: key, from: from, at: time.Now(), done: make(chan struct{})}
+	c.addEntry(e)
 	return e, true
 }
 
-// addKey adds a key, and deletes the oldest entry if the ring is full. mu must be held.
-func (c *Cache) addKey(key cacheKey) {
+// addEntry adds an entry in place of an earlier one of its key, and deletes the oldest if the ring is
+// full. mu must be held.
+func (c *Cache) addEntry(e *cacheEntry) {
 	if len(c.ring) < cap(c.ring) {
-		c.ring = append(c.ring, key)
-		return
+		c.ring = append(c.ring, e)
+	} else {
+		c.deleteEntry(c.ring[c.oldest])
+		c.ring[c.oldest] = e
+		c.oldest = (c.oldest + 1) % len(c.ring)
 	}
-	delete(c.entries, c.ring[c.oldest])
-	c.ring[c.oldest] = key
-	c.oldest = (c.oldest + 1) % len(c.ring)
+	c.entries[e.key] = e
+}
+
+// deleteEntry deletes e from entries, unless a later entry of its key replaced it. mu must be held.
+func (c *Cache) deleteEntry(e *cacheEntry) {
+	if c.entries[e.key] == e {
+		delete(c.entries, e.key)
+	}
 }
 
 // finish stores a copy of the reply and wakes the waiters. A nil reply deletes the entry: a repetition
 // of the call is executed.
-func (c *Cache) finish(key cacheKey, e *cacheEntry, reply []byte) {
+func (c *Cache) finish(e *cacheEntry, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.reply = slices.Clone(reply)
-	if reply == nil && c.entries[key] == e {
-		delete(c.entries, key)
+	if reply == nil {
+		c.deleteEntry(e)
 	}
 	close(e.done)
 }

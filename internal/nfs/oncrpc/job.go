@@ -184,7 +184,7 @@ func (j *job) makeReply(ctx context.Context, e *xdr.Encoder) []byte {
 		return j.entry.wait(ctx)
 	}
 	reply := j.encodeAnswer(ctx, e)
-	j.proc.Once.finish(j.key, j.entry, reply)
+	j.proc.Once.finish(j.entry, reply)
 	return reply
 }
 
