@@ -16,6 +16,10 @@ type fileState struct {
 	opening sync.Mutex // held while the file is opened, so that Export.Open is called once
 	open    *file      // open file; nil if it is closed. The cache's mu guards it.
 
+	// forgets counts the calls of forget, which does not wait for opening. A file that is forgotten while
+	// it is opened is not kept. The cache's mu is held when it is incremented.
+	forgets atomic.Int64
+
 	// plain is set once Export.Open returned no Content for the file. Server.Forget and a rename clear it.
 	plain atomic.Bool
 
@@ -75,11 +79,12 @@ func (c *fileCache) acquire(n *node) (*file, error) {
 	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
-	f, err := openFile(n)
+	forgets := n.file.forgets.Load()
+	f, plain, err := openFile(n)
 	if err != nil {
 		return nil, err
 	}
-	c.addOpen(n, f)
+	c.addOpen(n, f, plain, forgets)
 	return f, nil
 }
 
@@ -90,33 +95,32 @@ type contentError struct{ error }
 // Unwrap returns the error of Export.Open.
 func (e *contentError) Unwrap() error { return e.error }
 
-// openFile opens the regular file n and its Content. It sets fileState.plain if Export.Open returns
-// none. n.file.opening must be held.
-func openFile(n *node) (*file, error) {
+// openFile opens the regular file n and its Content. plain reports that it called Export.Open, which
+// returned none. n.file.opening must be held.
+func openFile(n *node) (f *file, plain bool, err error) {
 	o, err := n.export.openNode(n)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer o.close()
 	osFile, err := o.open()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	f := &file{File: osFile, content: osContent{osFile}}
+	f = &file{File: osFile, content: osContent{osFile}}
 	if n.export.Open == nil || n.file.plain.Load() {
-		return f, nil
+		return f, false, nil
 	}
 	content, err := n.export.Open(n.export.pathOf(n))
-	switch {
-	case err != nil:
-		return nil, errors.Join(&contentError{err}, osFile.Close())
-	case content == nil:
-		n.file.plain.Store(true)
-	default:
-		f.content, f.special = content, true
-		f.tryWriter, _ = content.(tryWriter)
+	if err != nil {
+		return nil, false, errors.Join(&contentError{err}, osFile.Close())
 	}
-	return f, nil
+	if content == nil {
+		return f, true, nil
+	}
+	f.content, f.special = content, true
+	f.tryWriter, _ = content.(tryWriter)
+	return f, false, nil
 }
 
 // acquireOpen returns the file if it is open, with another reference; nil if it is closed.
@@ -135,11 +139,20 @@ func (c *fileCache) acquireOpen(n *node) *file {
 	return f
 }
 
-// addOpen adds a file that was just opened, with one reference.
-func (c *fileCache) addOpen(n *node, f *file) {
+// addOpen adds a file that was just opened, with one reference, and sets fileState.plain if plain is
+// set. forgets is fileState.forgets from before the opening. If n was forgotten since then, only the
+// caller uses the file, and release closes it.
+func (c *fileCache) addOpen(n *node, f *file, plain bool, forgets int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs = 1
+	if n.file.forgets.Load() != forgets {
+		f.closeUnused = true
+		return
+	}
+	if plain {
+		n.file.plain.Store(true)
+	}
 	n.file.open = f
 	if f.special {
 		c.special[n] = f
@@ -179,11 +192,12 @@ func (c *fileCache) dropRef(n *node, f *file) *file {
 	return oldest.file
 }
 
-// forget closes the file of n, or lets the last call that uses it close it. The next use opens it again
-// and calls Export.Open.
+// forget closes the file of n, or lets the last call that uses or opens it close it. The next use opens
+// it again and calls Export.Open.
 func (c *fileCache) forget(n *node) error {
-	n.file.plain.Store(false)
 	c.mu.Lock()
+	n.file.plain.Store(false)
+	n.file.forgets.Add(1)
 	f := n.file.open
 	n.file.open = nil
 	delete(c.special, n)
