@@ -8,29 +8,29 @@ import (
 )
 
 const (
-	// mapChunk is how many bytes one bit of the allocation map stands for: the smallest that
-	// VMware's library asks for, and the one that was tried on a host.
+	// mapChunk is the number of bytes that one bit of the allocation map describes: the smallest chunk
+	// that VMware's library requests, and the one that was tested on a host.
 	mapChunk = 64 << 10
 
-	// mostChunks is how many VMware's library asks for at a time: 32 GiB, a bitmap of 64 KiB.
+	// mostChunks is the largest request of VMware's library: 32 GiB, a bitmap of 64 KiB.
 	mostChunks = 1 << 19
 
-	allocatedSize = 48
-	countOffset   = 32 // of the number of chunks, in request and reply
-	wordBytes     = 4  // the bitmap's length is a multiple of it
+	allocatedSize = 48 // bytes of the request, and of the reply without its bitmap
+	countOffset   = 32 // offset of the number of chunks, in request and reply
+	wordBytes     = 4  // the bitmap's length is a multiple of it, in bytes
 )
 
-// allocatedRequest asks for the map of count chunks from start on. The start stands at 24:
-// at 8, where one would look for it, hosts ignore it and answer zeros.
+// allocatedRequest returns the request for the map of count chunks, from offset start on. The start is
+// at byte 24. Hosts ignore one at byte 8, which would be the obvious place, and answer zeros.
 func allocatedRequest(handle uint64, start int64, count int) []byte {
-	return longs(handle, 0, mapChunk, uint64(start), uint64(count), 0)
+	return encodeLongs(handle, 0, mapChunk, uint64(start), uint64(count), 0)
 }
 
-// bitmapSize reads a reply's head and returns the length of its bitmap, which is rounded
-// up to whole words.
+// bitmapSize checks a reply's payload and returns the length of the bitmap after it, in whole words. It
+// fails if the reply is for another number of chunks.
 func bitmapSize(p []byte, count int) (int, error) {
 	if len(p) != allocatedSize {
-		return 0, badAnswer("a map is told in %d bytes", len(p))
+		return 0, badAnswer("the reply with a map has %d bytes", len(p))
 	}
 	if n := le.Uint64(p[countOffset:]); n != uint64(count) {
 		return 0, badAnswer("a map of %d chunks, asked for were %d", n, count)
@@ -38,8 +38,7 @@ func bitmapSize(p []byte, count int) (int, error) {
 	return (count + 31) / 32 * wordBytes, nil
 }
 
-// inUse returns the ranges whose bits are set, in order, not touching. Bits past count
-// mean nothing.
+// inUse returns the ranges whose bits are set, in order and not adjacent. Bits after count are ignored.
 func inUse(bitmap []byte, start int64, count int) []disk.Range {
 	var out []disk.Range
 	for i := range count {
@@ -56,8 +55,9 @@ func inUse(bitmap []byte, start int64, count int) []disk.Range {
 	return out
 }
 
-// allocated asks for the areas in use of whole chunks.
-func (d *Disk) allocated(start int64, count int) ([]disk.Range, error) {
+// queryAllocated requests the allocated ranges of count chunks. It fails with fault.Unsupported if the
+// host refuses.
+func (d *Disk) queryAllocated(start int64, count int) ([]disk.Range, error) {
 	o := &op{kind: frameAllocated, trailer: func(p []byte) (int, error) { return bitmapSize(p, count) }}
 	_, err := d.session.call(o, allocatedRequest(d.handle, start, count), nil)
 	if r := (*Refusal)(nil); errors.As(err, &r) {

@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	// longestLine bounds a line of authd; banners have about 200 bytes.
+	// longestLine bounds a line from authd, in bytes; banners have about 200.
 	longestLine = 1024
 
-	// tag ties the dialogue to the first classic message: both carry the same text. It is the
-	// word that VMware's library sends; values with spaces or colons are refused.
+	// tag links the dialogue to the first classic message: both contain the same text. It is the word that
+	// VMware's library sends; hosts refuse values with spaces or colons.
 	tag = "PlainText"
 
-	codeReady = "220"
-	codeOK    = "200"
+	codeReady = "220" // reply code of a banner
+	codeOK    = "200" // reply code of a command
 )
 
-// authd is the dialogue with the daemon on port 902: it admits the holder of a ticket and
-// then makes the connection one to the NFC service.
+// authd is the dialogue with the daemon on port 902. The daemon admits the holder of a ticket, and then
+// connects it to the NFC service.
 type authd struct {
-	ticket Ticket
-	wire   Wire
-	banner banner
-	leaf   *x509.Certificate // of the first TLS session
-	tls    *tls.Conn         // the first session; abandoned, never closed
-	lines  *bufio.Reader
+	ticket Ticket            // presented to the daemon
+	wire   Wire              // decides the service
+	banner banner            // set by readBanner
+	leaf   *x509.Certificate // certificate of the first TLS session
+	tls    *tls.Conn         // the first session, which is abandoned and never closed
+	lines  *bufio.Reader     // replies in the first session
 }
 
-// banner is what the daemon says about itself, in clear.
+// banner contains the features that the daemon announces before TLS.
 type banner struct {
-	sha2   bool // THUMBPRINT_SHA2 and the tag message are known
-	nfcTLS bool // the NFC service has a TLS of its own
+	sha2   bool // the daemon accepts THUMBPRINT_SHA2, and the service the tag message
+	nfcTLS bool // the NFC service has a separate TLS session
 }
 
-// admit makes a connection to authd one to the NFC service. What the service and we say
-// next goes over what it returns.
-func admit(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *authd, error) {
+// connectService turns a connection to authd into one to the NFC service. It returns the connection for
+// all further messages: c, or a TLS session over it.
+func connectService(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *authd, error) {
 	a := &authd{ticket: t, wire: wire}
-	for _, step := range []func(context.Context, net.Conn) error{a.greet, a.protect, a.identify} {
+	for _, step := range []func(context.Context, net.Conn) error{a.readBanner, a.startTLS, a.presentTicket} {
 		if err := step(ctx, c); err != nil {
 			return nil, nil, err
 		}
@@ -55,12 +55,13 @@ func admit(ctx context.Context, c net.Conn, t Ticket, wire Wire) (net.Conn, *aut
 	if wire == Plain {
 		return c, a, nil
 	}
-	again, err := a.again(ctx, c)
+	again, err := a.startSecondTLS(ctx, c)
 	return again, a, err
 }
 
-// greet reads the banner, byte by byte: what follows it belongs to TLS.
-func (a *authd) greet(_ context.Context, c net.Conn) error {
+// readBanner reads the banner, byte by byte: the bytes after it belong to TLS. It fails if the host
+// does not support the requested wire.
+func (a *authd) readBanner(_ context.Context, c net.Conn) error {
 	line, err := readLine(byteReader{c})
 	if err != nil {
 		return fmt.Errorf("read the banner: %w", err)
@@ -70,15 +71,15 @@ func (a *authd) greet(_ context.Context, c net.Conn) error {
 	}
 	if a.wire == TLS && !a.banner.nfcTLS {
 		return fault.New(fault.Unsupported, "the host offers NFC in clear only").
-			WithHint("use --transport https; or, on a network where anybody may read along, --nfc-plain")
+			WithHint("use --transport https; or --nfc-plain, if others on the network may read the data")
 	}
 	return nil
 }
 
-// parseBanner reads the one line the daemon begins with: a list, separated by commas.
+// parseBanner parses the first line of the daemon: a list, separated by commas.
 func parseBanner(line string) (b banner, err error) {
 	if !strings.HasPrefix(line, codeReady+" ") {
-		return b, fault.New(fault.Unreachable, "what answers is not VMware's authentication daemon: %q", shorten(line)).
+		return b, fault.New(fault.Unreachable, "what answers is not VMware's authentication daemon: %q", shortenText(line)).
 			WithHint("check that the host's port 902 is open from here and not another service's")
 	}
 	for _, item := range strings.Split(line, ",") {
@@ -89,9 +90,9 @@ func parseBanner(line string) (b banner, err error) {
 	return b, nil
 }
 
-// protect starts the first TLS session.
-func (a *authd) protect(ctx context.Context, c net.Conn) error {
-	a.tls = tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error { a.leaf = leaf; return nil }))
+// startTLS starts the first TLS session.
+func (a *authd) startTLS(ctx context.Context, c net.Conn) error {
+	a.tls = tls.Client(c, a.ticket.tlsConfig(func(leaf *x509.Certificate) error { a.leaf = leaf; return nil }))
 	if err := a.tls.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS with authd: %w", err)
 	}
@@ -99,41 +100,41 @@ func (a *authd) protect(ctx context.Context, c net.Conn) error {
 	return nil
 }
 
-// identify shows the ticket and asks for the service. SESSION has no reply; whoever waits
-// for one hangs.
-func (a *authd) identify(context.Context, net.Conn) error {
-	if err := a.say("SESSION " + a.ticket.Session); err != nil {
+// presentTicket presents the ticket and requests the service. SESSION has no reply; a client that waits
+// for one hangs. It fails if the host reports another certificate than it showed.
+func (a *authd) presentTicket(context.Context, net.Conn) error {
+	if err := a.sendLine("SESSION " + a.ticket.Session); err != nil {
 		return err
 	}
-	if _, err := a.ask("BANNER ", codeReady); err != nil {
+	if _, err := a.sendCommand("BANNER ", codeReady); err != nil {
 		return err
 	}
 	if a.banner.sha2 {
-		told, err := a.ask("THUMBPRINT_SHA2 "+tag, codeOK)
+		reported, err := a.sendCommand("THUMBPRINT_SHA2 "+tag, codeOK)
 		if err != nil {
 			return err
 		}
-		if !strings.EqualFold(told, thumbprint2(a.leaf)) {
-			return fault.New(fault.Denied, "the host says its certificate is %s, it shows %s", shorten(told), thumbprint2(a.leaf)).
+		if !strings.EqualFold(reported, thumbprintSHA256(a.leaf)) {
+			return fault.New(fault.Denied, "the host reports certificate %s and shows %s", shortenText(reported), thumbprintSHA256(a.leaf)).
 				WithHint("something between here and the host ends its TLS; connect to the host directly")
 		}
 	}
-	_, err := a.ask("PROXY "+a.service(), codeOK)
+	_, err := a.sendCommand("PROXY "+a.serviceName(), codeOK)
 	return err
 }
 
-// service is the ticket's, with TLS of its own by another name.
-func (a *authd) service() string {
+// serviceName returns the name of the service in PROXY. The service with TLS has the suffix "ssl".
+func (a *authd) serviceName() string {
 	if a.wire == TLS {
 		return a.ticket.Service + "ssl"
 	}
 	return a.ticket.Service
 }
 
-// again starts the second TLS session where the first is left: on the bare connection,
-// with no farewell. It must show the same certificate.
-func (a *authd) again(ctx context.Context, c net.Conn) (net.Conn, error) {
-	second := tls.Client(c, a.ticket.pinned(func(leaf *x509.Certificate) error {
+// startSecondTLS starts the second TLS session on the bare connection, without closing the first. The
+// host must show the same certificate.
+func (a *authd) startSecondTLS(ctx context.Context, c net.Conn) (net.Conn, error) {
+	second := tls.Client(c, a.ticket.tlsConfig(func(leaf *x509.Certificate) error {
 		if leaf.Equal(a.leaf) {
 			return nil
 		}
@@ -146,16 +147,17 @@ func (a *authd) again(ctx context.Context, c net.Conn) (net.Conn, error) {
 	return second, nil
 }
 
-func (a *authd) say(line string) error {
+// sendLine sends a line in the first TLS session.
+func (a *authd) sendLine(line string) error {
 	_, err := io.WriteString(a.tls, line+"\r\n")
 	return err
 }
 
-// ask says a line and returns the text of the reply, which must have the code. Only the
-// command's word is told in errors: a ticket may stand behind it.
-func (a *authd) ask(line, code string) (string, error) {
+// sendCommand sends a line and returns the text of the reply. It fails unless the reply has the code.
+// Errors contain only the first word of the line: a ticket may follow it.
+func (a *authd) sendCommand(line, code string) (string, error) {
 	word, _, _ := strings.Cut(line, " ")
-	if err := a.say(line); err != nil {
+	if err := a.sendLine(line); err != nil {
 		return "", fmt.Errorf("%s: %w", word, err)
 	}
 	reply, err := readLine(a.lines)
@@ -166,11 +168,12 @@ func (a *authd) ask(line, code string) (string, error) {
 	if got == code {
 		return text, nil
 	}
-	return "", fault.New(fault.Denied, "%s: the host answers %q", word, shorten(reply)).
+	return "", fault.New(fault.Denied, "%s: the host answers %q", word, shortenText(reply)).
 		WithHint("the host did not take the ticket: look at its hostd or vpxa log; a restart of the management agents helps where they lost each other")
 }
 
-// readLine reads up to LF and returns the line without its end.
+// readLine reads up to LF and returns the line without its end. The end of the connection is
+// io.ErrUnexpectedEOF.
 func readLine(r io.ByteReader) (string, error) {
 	var line []byte
 	for {
@@ -190,17 +193,18 @@ func readLine(r io.ByteReader) (string, error) {
 	}
 }
 
-// byteReader reads single bytes from a connection, and not one more.
+// byteReader reads single bytes from a connection, without reading ahead.
 type byteReader struct{ io.Reader }
 
+// ReadByte is part of io.ByteReader.
 func (r byteReader) ReadByte() (byte, error) {
 	var b [1]byte
 	_, err := io.ReadFull(r.Reader, b[:])
 	return b[0], err
 }
 
-// shorten is what of a host's text an error repeats.
-func shorten(s string) string {
+// shortenText returns the beginning of a host's text, for an error.
+func shortenText(s string) string {
 	const most = 120
 	if len(s) > most {
 		return s[:most] + "…"

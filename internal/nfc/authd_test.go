@@ -121,9 +121,9 @@ func TestDialogueVectors(t *testing.T) {
 		ours, theirs := net.Pipe()
 		over := make(chan error, 1)
 		go func() {
-			conn, a, err := admit(t.Context(), ours, d.ticket(), v.wire)
+			conn, a, err := connectService(t.Context(), ours, d.ticket(), v.wire)
 			if err == nil {
-				_, err = handshake(conn, a.banner.sha2)
+				_, err = runHandshake(conn, a.banner.sha2)
 			}
 			over <- err
 		}()
@@ -157,7 +157,7 @@ func TestNothingIsSaidToAStranger(t *testing.T) {
 				over := make(chan error, 1)
 				go func() {
 					defer ours.Close()
-					conn, _, err := admit(t.Context(), ours, host.ticket(), TLS)
+					conn, _, err := connectService(t.Context(), ours, host.ticket(), TLS)
 					if err == nil {
 						_, err = io.WriteString(conn, "secret")
 					}

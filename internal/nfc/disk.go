@@ -9,24 +9,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Disk is one open disk on a session of its own. It is over for good when its session
-// is; whoever wants to go on opens another.
+// Disk is one open disk, on a separate session. After the session ended, every call fails: the caller
+// opens the disk again. It is safe for concurrent use, except Close.
 type Disk struct {
-	session *session
-	opts    Options
-	path    string
-	handle  uint64
-	size    int64
+	session *session // connection to the host
+	opts    Options  // options with defaults
+	path    string   // datastore path of the descriptor, for errors
+	handle  uint64   // number of the open file on the host
+	size    int64    // capacity in bytes
 
-	// room holds a token for each request under way.
+	// room contains a token for each request under way, Options.Depth at most.
 	room chan struct{}
 }
 
 var _ disk.Source = (*Disk)(nil)
 
-// Open spends the ticket and opens the disk with that descriptor's datastore path, such
-// as "[datastore1] web/web.vmdk". The host follows a chain of snapshots by itself. ctx
-// bounds the opening alone.
+// Open uses the ticket up and opens the disk whose descriptor has that datastore path, such as
+// "[datastore1] web/web.vmdk". The host follows a chain of snapshots itself. ctx bounds only the
+// opening. The caller closes the Disk.
 func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) {
 	o = o.withDefaults()
 	if err := t.check(); err != nil {
@@ -39,13 +39,13 @@ func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) 
 		return nil, err
 	}
 	d := &Disk{session: s, opts: o, path: path, room: make(chan struct{}, o.Depth)}
-	stop := context.AfterFunc(ctx, func() { s.abandon(errNobodyWaits) })
-	err = d.open()
+	stop := context.AfterFunc(ctx, func() { s.failSession(errReadCanceled) })
+	err = d.openFile()
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		s.abandon(errClosed)
+		s.failSession(errClosed)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			err = ctx.Err()
 		}
@@ -54,8 +54,9 @@ func Open(ctx context.Context, t Ticket, path string, o Options) (*Disk, error) 
 	return d, nil
 }
 
-func (d *Disk) open() error {
-	payload, trailer := openFile(d.path)
+// openFile opens the file on the session, and sets handle and size.
+func (d *Disk) openFile() error {
+	payload, trailer := openFileRequest(d.path)
 	reply, err := d.session.call(&op{kind: frameOpenFile}, payload, trailer)
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return refusedOpen(r)
@@ -68,28 +69,29 @@ func (d *Disk) open() error {
 	return err
 }
 
-// errNobodyWaits ends a session when a read on it is cancelled: the answer is still on its
-// way, into a buffer that is no longer ours to write. For others on the session it passes.
-var errNobodyWaits = fault.New(fault.Transient, "another read on the same session was cancelled")
+// errReadCanceled ends a session when a read on it is canceled: the answer is still on its way, into a
+// buffer that the caller may use again. For other readers of the session the error is transient.
+var errReadCanceled = fault.New(fault.Transient, "another read on the same session was cancelled")
 
-// Addr returns the host:port that the disk is read from.
+// Addr returns the host:port of the host.
 func (d *Disk) Addr() string { return d.session.addr }
 
-// Size returns the disk's capacity in bytes, as the host told it.
+// Size returns the disk's capacity in bytes, from the host.
 func (d *Disk) Size() int64 { return d.size }
 
-// Received returns how many bytes came over the wire so far.
+// Received returns the number of bytes that were received from the host, TLS included.
 func (d *Disk) Received() int64 { return d.session.wire.received.Load() }
 
-// Failed returns why the session is over, and nil while it is not.
-func (d *Disk) Failed() error { return d.session.failed() }
+// Failed returns the reason why the session ended; nil while it works.
+func (d *Disk) Failed() error { return d.session.endReason() }
 
-// ReadAt reads p, several requests at a time, as the options say.
+// ReadAt fills p from off with several concurrent requests, as the options set. It fails unless every
+// byte arrives. If ctx ends, it ends the session.
 func (d *Disk) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return d.ReadAs(ctx, p, off, d.opts.Compression)
 }
 
-// ReadAs is ReadAt with the host asked for that compression.
+// ReadAs is ReadAt with another requested compression.
 func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	if err := disk.CheckRange(d.size, r); err != nil {
@@ -98,7 +100,7 @@ func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	stop := context.AfterFunc(ctx, func() { d.session.failSession(errReadCanceled) })
 	defer stop()
 	err := d.readSectors(p, off, c)
 	if err == nil {
@@ -110,34 +112,35 @@ func (d *Disk) ReadAs(ctx context.Context, p []byte, off int64, c Compression) e
 	return fmt.Errorf("read %v: %w", r, err)
 }
 
-// readSectors reads whole sectors: how hosts take anything else is not known.
+// readSectors reads whole sectors, because the behaviour of hosts for other requests is unknown. It
+// copies if p is not aligned.
 func (d *Disk) readSectors(p []byte, off int64, c Compression) error {
 	lead := off % sectorSize
 	if lead == 0 && len(p)%sectorSize == 0 {
-		return d.pipeline(p, off, c)
+		return d.readPipelined(p, off, c)
 	}
 	whole := make([]byte, (lead+int64(len(p))+sectorSize-1)/sectorSize*sectorSize)
-	if err := d.pipeline(whole, off-lead, c); err != nil {
+	if err := d.readPipelined(whole, off-lead, c); err != nil {
 		return err
 	}
 	copy(p, whole[lead:])
 	return nil
 }
 
-// pipeline keeps as many requests under way as there is room for. It returns when none of
-// its own is left, whatever happened: until then p is written to.
-func (d *Disk) pipeline(p []byte, off int64, c Compression) (err error) {
-	var under []*op // ours, the oldest first
+// readPipelined keeps as many requests under way as there is room for. It returns only when none of
+// them is left, even after an error, because the session writes into p until then.
+func (d *Disk) readPipelined(p []byte, off int64, c Compression) (err error) {
+	var under []*op // our requests, the oldest first
 	for len(under) > 0 || len(p) > 0 && err == nil {
-		if len(p) > 0 && err == nil && d.claim(len(under) == 0) {
+		if len(p) > 0 && err == nil && d.claimRoom(len(under) == 0) {
 			n := min(len(p), int(d.opts.Request))
 			var o *op
-			if o, err = d.request(p[:n:n], off, c); err == nil {
+			if o, err = d.sendRead(p[:n:n], off, c); err == nil {
 				under, p, off = append(under, o), p[n:], off+int64(n)
 			}
 			continue
 		}
-		failed := d.session.await(under[0])
+		failed := d.session.awaitReply(under[0])
 		<-d.room
 		if under = under[1:]; err == nil {
 			err = failed
@@ -146,9 +149,9 @@ func (d *Disk) pipeline(p []byte, off int64, c Compression) (err error) {
 	return err
 }
 
-// claim takes room for one request. It waits for it only if told to: who has requests under
-// way must receive, since everybody else may be waiting here.
-func (d *Disk) claim(wait bool) bool {
+// claimRoom reserves room for one request. Only with wait does it block: a caller with requests under
+// way must receive instead, because all other callers may block here.
+func (d *Disk) claimRoom(wait bool) bool {
 	if wait {
 		d.room <- struct{}{}
 		return true
@@ -161,33 +164,33 @@ func (d *Disk) claim(wait bool) bool {
 	}
 }
 
-// request asks for p, for which room was claimed.
-func (d *Disk) request(p []byte, off int64, c Compression) (*op, error) {
-	o := &op{kind: frameIO, read: &read{dst: p, off: off}}
-	if err := d.session.send(o, readRequest(d.handle, off, len(p), c), nil); err != nil {
+// sendRead sends a request for p. claimRoom must have reserved its room, which it releases on failure.
+func (d *Disk) sendRead(p []byte, off int64, c Compression) (*op, error) {
+	o := &op{kind: frameIO, read: &readOp{dst: p, off: off}}
+	if err := d.session.sendRequest(o, readRequest(d.handle, off, len(p), c), nil); err != nil {
 		<-d.room
 		return nil, err
 	}
 	return o, nil
 }
 
-// Extents describes r by the host's allocation map: data where the file, or the chain it
-// is the top of, has blocks. A part of a chunk at the end of the disk is data. Where the
-// host gives no map the error is fault.Unsupported, and reading goes on.
+// Extents describes r by the host's allocation map: data where the file, or the chain below it, has
+// blocks. A partial chunk at the end of the disk is data. If the host has no map, the error is
+// fault.Unsupported, and the session remains usable.
 //
-// Whether the map of a snapshot's layer includes its parents is not known for certain: it
-// must be tested before it is believed.
+// It is not certain that the map of a snapshot's layer includes its parents. The caller must test it
+// first.
 func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(d.size, r); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { d.session.abandon(errNobodyWaits) })
+	stop := context.AfterFunc(ctx, func() { d.session.failSession(errReadCanceled) })
 	defer stop()
 	var data []disk.Range
 	mapped := d.size / mapChunk * mapChunk
 	for at := r.Off / mapChunk * mapChunk; at < min(r.End(), mapped); {
 		count := int(min((min(r.End(), mapped)-at+mapChunk-1)/mapChunk, mostChunks))
-		used, err := d.allocated(at, count)
+		used, err := d.queryAllocated(at, count)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -203,12 +206,12 @@ func (d *Disk) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 	return disk.Describe(r, data), nil
 }
 
-// Hints asks for as many readers as requests can be under way.
+// Hints suggests as many concurrent readers as there can be requests under way.
 func (d *Disk) Hints() disk.Hints {
 	return disk.Hints{Request: d.opts.Request, Streams: d.opts.Depth}
 }
 
-// Close closes the file and the session, as far as the host still listens.
+// Close closes the file and the session, if the host still answers. Reads under way fail.
 func (d *Disk) Close() error {
 	d.session.close(d.handle)
 	return nil

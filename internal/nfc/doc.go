@@ -12,35 +12,36 @@
 //	classic  264-byte messages: tag, parameters, version, features                (handshake.go)
 //	AIO      framed requests and replies: open the session, open the file         (session.go, disk.go)
 //
-// A Ticket opens one connection; a connection carries one session with one open disk. Who
-// wants to read a disk faster opens it several times.
+// A Ticket opens one connection; a connection carries one session with one open disk. To
+// read a disk faster, a caller opens it several times.
 //
 // # How it is read
 //
-//	Disk.ReadAt -> session.send ... session.await -> session.frame -> fragment -> p
+//	Disk.ReadAt -> session.sendRequest ... session.awaitReply -> session.readFrame -> fragment -> p
 //
-// There is no goroutine: requests of all callers are under way on the one connection, and
-// whoever waits for an answer takes turns at receiving, for itself and for the others. A
-// fragment that is not compressed goes from the socket (or from TLS) straight into the
-// buffer of the caller it is for, in whatever order the host sends fragments.
+// There is no background goroutine: requests of all callers are under way on the one
+// connection, and the callers that wait for an answer take turns at receiving for all of
+// them. An uncompressed fragment is read from the socket (or from TLS) directly into its
+// caller's buffer. The host may send fragments in any order.
 //
 // # What it promises
 //
-//   - The certificate is the ticket's, in both TLS sessions. Nothing is sent before that is
-//     known, and a ticket is never logged.
-//   - No byte outside a caller's buffer is written, and no length the host names is believed
-//     beyond what was asked for.
+//   - The certificate is the ticket's, in both TLS sessions. Nothing is sent before it is
+//     verified, and a ticket is never logged.
+//   - No byte outside a caller's buffer is written. Lengths from the host are checked against
+//     the request.
 //   - ReadAt fills p with exactly the disk's bytes or fails: each byte of a request is
 //     delivered once.
-//   - A host that says nothing for the stall time, or does not take a request for it, ends
-//     the session. Whoever cancels a read ends it too: what is under way for others then
-//     fails with fault.Transient.
+//   - The session ends if the host sends nothing, or does not read a request, for the stall
+//     time. It also ends if a caller cancels a read: reads of other callers on the session
+//     then fail with fault.Transient.
 //
-// # What it does not do
+// # Limits
 //
-// It does not ask for tickets, repeat what failed, or choose a file: package transport/nfc
-// does. It speaks no protocol older than version 3 and does not answer a host that wants
-// to move a session elsewhere; the session ends, a new ticket names the new host.
+// This package does not request tickets, repeat failed reads, or choose a file: package
+// transport/nfc does. It supports no protocol older than version 3. It does not answer a host
+// that wants to move a session to another host: the session ends, and a new ticket leads to
+// the new host.
 //
 // # Memory
 //

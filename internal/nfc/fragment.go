@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// packing is how much longer than its bytes a compressed fragment may be: it has a header
-	// of its own, and hosts send as it is what does not shrink.
+	// packing is the number of bytes by which a compressed fragment may exceed its data: it has a header,
+	// and hosts do not compress data that does not shrink.
 	packing = 64 << 10
 
-	// mostPieces bounds how many separate pieces of one request are remembered. A host sends
-	// fragments of its buffer size, 32 of a large request.
+	// mostPieces bounds the separate ranges of one request that are remembered. A host sends fragments of
+	// its buffer size, 32 for a large request.
 	mostPieces = 4096
 )
 
-// read is a read request under way: where its bytes go, and which of them came.
-type read struct {
-	dst []byte
-	off int64 // on the disk
-	got pieces
+// readOp is a read request under way: its buffer, and the parts that arrived.
+type readOp struct {
+	dst []byte     // buffer of the caller
+	off int64      // offset of dst on the disk
+	got byteRanges // ranges of dst that arrived
 }
 
-// complete reports whether each byte came.
-func (r *read) complete() bool { return r.got.sum == len(r.dst) }
+// isComplete reports whether every byte arrived.
+func (r *readOp) isComplete() bool { return r.got.sum == len(r.dst) }
 
-// fragmentHeader describes a part of a read.
+// fragmentHeader describes one part of a read.
 type fragmentHeader struct {
-	compression Compression
-	start, size int // within the request
-	wire        int // bytes that follow
+	compression Compression // encoding of the bytes that follow
+	start, size int         // position and length in the request, in bytes
+	wire        int         // number of bytes that follow
 }
 
-// parseFragment reads a read's reply and holds it to what was asked for.
-func parseFragment(p []byte, r *read) (f fragmentHeader, err error) {
+// parseFragment parses a reply to a read. It fails if the reply does not match the request: operation,
+// offset, length, or a fragment outside of it.
+func parseFragment(p []byte, r *readOp) (f fragmentHeader, err error) {
 	if len(p) != ioSize {
 		return f, badAnswer("a read is answered in %d bytes", len(p))
 	}
@@ -64,14 +65,15 @@ func parseFragment(p []byte, r *read) (f fragmentHeader, err error) {
 	return fragmentHeader{Compression(compression), int(start), int(size), int(wire)}, nil
 }
 
-// fragments takes the parts of reads as they come.
-type fragments struct {
-	packed   []byte // a compressed fragment
-	inflater inflate.Decoder
+// fragmentReader reads the fragments of a session. Its buffers are reused.
+type fragmentReader struct {
+	packed   []byte          // last compressed fragment
+	inflater inflate.Decoder // decoder of zlib data
 }
 
-// take reads what follows a reply's payload and puts it where it belongs.
-func (f *fragments) take(from io.Reader, r *read, payload []byte) error {
+// readFragment reads the data after a reply's payload into the buffer of r. It fails for data that
+// arrives twice.
+func (f *fragmentReader) readFragment(from io.Reader, r *readOp, payload []byte) error {
 	h, err := parseFragment(payload, r)
 	if err != nil {
 		return err
@@ -88,18 +90,18 @@ func (f *fragments) take(from io.Reader, r *read, payload []byte) error {
 	if _, err := io.ReadFull(from, f.packed); err != nil {
 		return noEOF(err)
 	}
-	return f.unpack(dst, h.compression)
+	return f.decodePacked(dst, h.compression)
 }
 
-// unpack decodes what was packed. A fragment that cannot be decoded is told as such.
-func (f *fragments) unpack(dst []byte, c Compression) (err error) {
+// decodePacked decodes the packed fragment into dst, which it must fill.
+func (f *fragmentReader) decodePacked(dst []byte, c Compression) (err error) {
 	switch c {
 	case Zlib:
-		err = f.inflate(dst)
+		err = f.inflateZlib(dst)
 	case FastLZ:
 		err = fastlz.Decode(dst, f.packed)
 	case SkipZ:
-		err = unskip(dst, f.packed)
+		err = decodeSkipZ(dst, f.packed)
 	}
 	if err != nil {
 		return badAnswer("a fragment of %d bytes in %d of %v: %w", len(dst), len(f.packed), c, err)
@@ -107,10 +109,11 @@ func (f *fragments) unpack(dst []byte, c Compression) (err error) {
 	return nil
 }
 
+// errLength reports data of another length than announced.
 var errLength = errors.New("it does not hold as many bytes")
 
-// inflate decodes one zlib stream that is all of the fragment.
-func (f *fragments) inflate(dst []byte) error {
+// inflateZlib decodes one zlib stream, which must use the whole fragment.
+func (f *fragmentReader) inflateZlib(dst []byte) error {
 	n, used, err := f.inflater.Zlib(dst, f.packed)
 	if err == nil && (n != len(dst) || used != len(f.packed)) {
 		err = errLength
@@ -118,17 +121,18 @@ func (f *fragments) inflate(dst []byte) error {
 	return err
 }
 
-// pieces are the parts of a request that came: in order, not touching.
-type pieces struct {
-	list []piece
-	sum  int
+// byteRanges are the parts of a request that arrived: in order and not adjacent.
+type byteRanges struct {
+	list []byteRange // sorted ranges
+	sum  int         // bytes in all of them
 }
 
-type piece struct{ from, to int }
+// byteRange is a part of a request, from from up to and excluding to.
+type byteRange struct{ from, to int }
 
-// add notes [from, to), which must be new.
-func (p *pieces) add(from, to int) error {
-	i, _ := slices.BinarySearchFunc(p.list, from, func(e piece, at int) int { return e.from - at })
+// add records [from, to). It fails if a part of that arrived before.
+func (p *byteRanges) add(from, to int) error {
+	i, _ := slices.BinarySearchFunc(p.list, from, func(e byteRange, at int) int { return e.from - at })
 	if i > 0 && p.list[i-1].to > from || i < len(p.list) && p.list[i].from < to {
 		return badAnswer("a fragment of %d bytes at %d of a request came twice", to-from, from)
 	}
@@ -145,7 +149,7 @@ func (p *pieces) add(from, to int) error {
 	case len(p.list) == mostPieces:
 		return badAnswer("a request is answered in more than %d pieces", mostPieces)
 	default:
-		p.list = slices.Insert(p.list, i, piece{from, to})
+		p.list = slices.Insert(p.list, i, byteRange{from, to})
 	}
 	return nil
 }

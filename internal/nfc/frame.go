@@ -8,32 +8,33 @@ import (
 )
 
 const (
-	magic      = 0xA100DA7A
-	headerSize = 16
+	magic      = 0xA100DA7A // first word of each frame
+	headerSize = 16         // bytes before the payload
 
-	// longestPayload bounds what the host may announce: replies have 16 to 60 bytes.
+	// longestPayload bounds the payload that a host may announce, in bytes; replies have 16 to 60.
 	longestPayload = 1 << 10
 )
 
 // Types of AIO frames.
 const (
-	frameError       = 1
-	frameOpenSession = 2
-	frameCloseAll    = 3 // the session
-	frameOpenFile    = 4
-	frameCloseFile   = 5
-	frameIO          = 7
-	frameSockOpts    = 9
-	frameAllocated   = 13
-	frameResPool     = 22
+	frameError       = 1  // reply: the host refuses a request
+	frameOpenSession = 2  // opens the session, with its buffers
+	frameCloseAll    = 3  // closes the session
+	frameOpenFile    = 4  // opens a disk
+	frameCloseFile   = 5  // closes a disk
+	frameIO          = 7  // reads a range
+	frameSockOpts    = 9  // sets socket options
+	frameAllocated   = 13 // requests the allocation map
+	frameResPool     = 22 // selects a resource pool
 )
 
-// header begins every AIO frame. size is that of the payload; a trailer may follow it
-// whose length the payload says.
+// header starts every AIO frame. A trailer may follow the payload, which contains the trailer's length.
 type header struct {
-	kind, size, id uint32
+	kind, size, id uint32 // frame type, bytes of the payload, and number of the request
 }
 
+// parseHeader parses a header of headerSize bytes. It fails for another magic or a payload above
+// longestPayload.
 func parseHeader(b []byte) (h header, err error) {
 	if m := le.Uint32(b); m != magic {
 		return h, badAnswer("a frame begins with %08x", m)
@@ -45,8 +46,8 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// frame returns a request as it is written, in one piece.
-func frame(kind, id uint32, payload, trailer []byte) []byte {
+// encodeFrame returns a request in one slice, so that it is sent with one write.
+func encodeFrame(kind, id uint32, payload, trailer []byte) []byte {
 	b := make([]byte, headerSize, headerSize+len(payload)+len(trailer))
 	le.PutUint32(b, magic)
 	le.PutUint32(b[4:], kind)
@@ -55,8 +56,8 @@ func frame(kind, id uint32, payload, trailer []byte) []byte {
 	return append(append(b, payload...), trailer...)
 }
 
-// words returns a payload of 32-bit words.
-func words(w ...uint32) []byte {
+// encodeWords returns a payload of 32-bit words.
+func encodeWords(w ...uint32) []byte {
 	b := make([]byte, 0, 4*len(w))
 	for _, v := range w {
 		b = le.AppendUint32(b, v)
@@ -64,8 +65,8 @@ func words(w ...uint32) []byte {
 	return b
 }
 
-// longs returns a payload of 64-bit words.
-func longs(w ...uint64) []byte {
+// encodeLongs returns a payload of 64-bit words.
+func encodeLongs(w ...uint64) []byte {
 	b := make([]byte, 0, 8*len(w))
 	for _, v := range w {
 		b = le.AppendUint64(b, v)
@@ -74,28 +75,29 @@ func longs(w ...uint64) []byte {
 }
 
 const (
-	openSize  = 60
-	fileDisk  = 2    // type of file
-	readOnly  = 0x1e // flags
-	leastOpen = 52   // of a reply: what follows is not known
+	openSize  = 60   // bytes of the request without the path
+	fileDisk  = 2    // file type of a disk
+	readOnly  = 0x1e // flags of a disk that is only read
+	leastOpen = 52   // bytes of the reply that are understood; hosts may send more
 )
 
-// openFile asks for a disk by its descriptor's datastore path.
-func openFile(path string) (payload, trailer []byte) {
-	p := words(uint32(len(path)), 0, 0, 0, fileDisk, readOnly)
+// openFileRequest returns the request to open a disk. path is the datastore path of its descriptor.
+func openFileRequest(path string) (payload, trailer []byte) {
+	p := encodeWords(uint32(len(path)), 0, 0, 0, fileDisk, readOnly)
 	return append(p, make([]byte, openSize-len(p))...), []byte(path)
 }
 
-// opened is what the host says of an open disk.
-type opened struct {
-	handle   uint64
-	capacity int64
+// openedDisk is the host's description of an open disk.
+type openedDisk struct {
+	handle   uint64 // number of the file in further requests
+	capacity int64  // size in bytes
 }
 
-// parseOpened reads the reply to openFile.
-func parseOpened(p []byte) (o opened, err error) {
+// parseOpened parses the reply to openFileRequest. It fails for another file type or other sectors than
+// 512 bytes.
+func parseOpened(p []byte) (o openedDisk, err error) {
 	if len(p) < leastOpen {
-		return o, badAnswer("an open disk is told in %d bytes", len(p))
+		return o, badAnswer("the reply to the opening of a disk has %d bytes", len(p))
 	}
 	if status := le.Uint64(p); status != 0 {
 		return o, refusedOpen(&Refusal{Code: status})
@@ -111,23 +113,23 @@ func parseOpened(p []byte) (o opened, err error) {
 	case capacity > mostCapacity || capacity%sectorSize != 0:
 		return o, badAnswer("a disk of %d bytes was opened", capacity)
 	}
-	return opened{le.Uint64(p[8:]), int64(capacity)}, nil
+	return openedDisk{le.Uint64(p[8:]), int64(capacity)}, nil
 }
 
 const (
-	sectorSize   = disk.SectorSize
-	mostCapacity = 1 << 50 // 1 PiB; VMDKs end at 62 TiB
+	sectorSize   = disk.SectorSize // unit of all offsets and sizes, in bytes
+	mostCapacity = 1 << 50         // largest disk that is accepted: 1 PiB. VMDKs end at 62 TiB.
 )
 
 // ioSize is the payload of a read request and of each of its replies.
 const (
-	ioSize = 44
-	ioRead = 1
+	ioSize = 44 // bytes of the payload
+	ioRead = 1  // operation: read
 )
 
-// readRequest asks for n bytes at off.
+// readRequest returns the request for n bytes at off of an open file.
 func readRequest(handle uint64, off int64, n int, c Compression) []byte {
-	p := slices.Grow(longs(handle), ioSize-8)
+	p := slices.Grow(encodeLongs(handle), ioSize-8)
 	p = le.AppendUint32(p, ioRead)
 	p = le.AppendUint32(p, uint32(c))
 	p = le.AppendUint64(p, uint64(off))
@@ -137,8 +139,8 @@ func readRequest(handle uint64, off int64, n int, c Compression) []byte {
 	return le.AppendUint32(p, 0)
 }
 
-// badAnswer is an answer that cannot be. Nothing of it is used, and the connection is
-// not trusted any more.
+// badAnswer returns the fault for an invalid answer. None of its data is used, and the connection must
+// not be used after it.
 func badAnswer(format string, args ...any) error {
 	return fault.New(fault.Corrupt, "answer of the host: "+format, args...).
 		WithHint("something between here and the host changes answers, or the host speaks another NFC; use --transport https")

@@ -44,7 +44,7 @@ func FuzzReplies(f *testing.F) {
 				t.Fatal("a byte outside the buffer was written")
 			}
 		}
-		if used, err := d.allocated(0, 16); err == nil {
+		if used, err := d.queryAllocated(0, 16); err == nil {
 			for _, r := range used {
 				if r.Off < 0 || r.End() > 16*mapChunk {
 					t.Fatalf("range %v of 16 chunks", r)
@@ -73,11 +73,11 @@ func FuzzDialogue(f *testing.F) {
 
 // FuzzHandshake lets a host say anything in the classic handshake.
 func FuzzHandshake(f *testing.F) {
-	ack := classic(classicParamsAck)
+	ack := classicMessage(classicParamsAck)
 	le.PutUint32(ack[ackOffset:], 1)
-	f.Add(bytes.Join([][]byte{ack, classic(classicVersion, 11), classic(classicAIO)}, nil))
+	f.Add(bytes.Join([][]byte{ack, classicMessage(classicVersion, 11), classicMessage(classicAIO)}, nil))
 	f.Fuzz(func(t *testing.T, reply []byte) {
-		version, err := handshake(struct {
+		version, err := runHandshake(struct {
 			io.Reader
 			io.Writer
 		}{bytes.NewReader(reply), io.Discard}, true)

@@ -7,24 +7,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// handshake leads from the first byte of NFC to AIO. Every message is one write: over TLS a
-// host reads one message of each record.
-func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
-	// Hosts of 7.0.3 answer the parameters only when the version has arrived, hosts of 8 at
-	// once; so all is sent before anything is read. Hosts that do not know THUMBPRINT_SHA2
-	// hang up at the tag.
+// runHandshake leads from the first byte of NFC to AIO, and returns the host's version. Each message is
+// one write: over TLS a host reads one message from each record.
+func runHandshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
+	// Hosts of 7.0.3 answer the parameters only after the version has arrived, hosts of 8 at
+	// once. Therefore all messages are sent before an answer is read. Hosts without
+	// THUMBPRINT_SHA2 close the connection at the tag.
 	var hello [][]byte
 	if tagged {
 		hello = append(hello, tagMessage(tag))
 	}
-	hello = append(hello, classic(classicParams), classic(classicVersion, ownVersion))
-	if err := say(c, hello); err != nil {
+	hello = append(hello, classicMessage(classicParams), classicMessage(classicVersion, ownVersion))
+	if err := sendMessages(c, hello); err != nil {
 		return 0, err
 	}
 	if version, err = readHello(c); err != nil {
 		return 0, err
 	}
-	err = say(c, [][]byte{connectionMessage(client, operation), classic(classicFeatures, features), classic(classicAIO)})
+	err = sendMessages(c, [][]byte{connectionMessage(client, operation), classicMessage(classicFeatures, features), classicMessage(classicAIO)})
 	if err != nil {
 		return 0, err
 	}
@@ -32,9 +32,9 @@ func handshake(c io.ReadWriter, tagged bool) (version uint32, err error) {
 	return version, err
 }
 
-// say writes the messages. A host that refuses one hangs up without waiting for the rest; then
-// what it said counts, not that it would not listen.
-func say(c io.ReadWriter, messages [][]byte) error {
+// sendMessages sends the messages. A host that refuses one closes the connection without reading the
+// rest. Then the host's refusal is returned, and not the write error.
+func sendMessages(c io.ReadWriter, messages [][]byte) error {
 	for _, m := range messages {
 		if _, err := c.Write(m); err != nil {
 			if _, said := readClassic(c, classicParamsAck); fault.Is(said, fault.Denied) {
@@ -46,7 +46,8 @@ func say(c io.ReadWriter, messages [][]byte) error {
 	return nil
 }
 
-// readHello reads the parameters' reply and the host's version.
+// readHello reads the reply to the parameters and the host's version. It fails for versions that decamp
+// does not support.
 func readHello(r io.Reader) (uint32, error) {
 	ack, err := readClassic(r, classicParamsAck)
 	if err != nil {
@@ -66,12 +67,13 @@ func readHello(r io.Reader) (uint32, error) {
 	return version, nil
 }
 
+// tooOld returns the fault for a host without a supported version of NFC.
 func tooOld(why string) error {
 	return fault.New(fault.Unsupported, "the host is too old for decamp's NFC: %s", why).
 		WithHint("use --transport https")
 }
 
-// readClassic reads one message, which must be of that type.
+// readClassic reads one message. It fails if the message has another type.
 func readClassic(r io.Reader, want uint32) ([]byte, error) {
 	b := make([]byte, classicSize)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -88,7 +90,7 @@ func readClassic(r io.Reader, want uint32) ([]byte, error) {
 	}
 }
 
-// noEOF makes an end of the connection an error of its own: nowhere in NFC may it end.
+// noEOF returns io.ErrUnexpectedEOF for io.EOF: the connection must not end at any point of NFC.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

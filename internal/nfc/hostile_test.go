@@ -19,15 +19,15 @@ import (
 
 // request is A8 with an id of 0 and that compression: 512 bytes at 0.
 func request(c Compression) string {
-	return hex.EncodeToString(frame(frameIO, 0, readRequest(vectorHandle, 0, 512, c), nil))
+	return hex.EncodeToString(encodeFrame(frameIO, 0, readRequest(vectorHandle, 0, 512, c), nil))
 }
 
 // fragmentOf is the reply to request with a fragment.
 func fragmentOf(c Compression, start, size, wire uint32, data []byte) string {
-	p := append(longs(0), words(ioRead, uint32(c))...)
-	p = append(p, longs(0)...)
-	p = append(p, words(512, start, size, wire, 0)...)
-	return hex.EncodeToString(frame(frameIO, 0, p, data)) + " "
+	p := append(encodeLongs(0), encodeWords(ioRead, uint32(c))...)
+	p = append(p, encodeLongs(0)...)
+	p = append(p, encodeWords(512, start, size, wire, 0)...)
+	return hex.EncodeToString(encodeFrame(frameIO, 0, p, data)) + " "
 }
 
 // What cannot be is refused as Corrupt, the session is over, and nothing outside the
@@ -142,13 +142,13 @@ func TestCancelledRead(t *testing.T) {
 // A refused map is followed by a reply of zeros, or not; the next read must not take it
 // for its own.
 func TestGoesOnAfterARefusal(t *testing.T) {
-	ask := hex.EncodeToString(frame(frameAllocated, 0, allocatedRequest(vectorHandle, 0, 16), nil))
+	ask := hex.EncodeToString(encodeFrame(frameAllocated, 0, allocatedRequest(vectorHandle, 0, 16), nil))
 	no := "7ada00a1 01000000 10000000 00000000 16000000 00000000 00000000 02000000 6e6f "
-	read := hex.EncodeToString(frame(frameIO, 1, readRequest(vectorHandle, 0, 512, Stored), nil))
+	read := hex.EncodeToString(encodeFrame(frameIO, 1, readRequest(vectorHandle, 0, 512, Stored), nil))
 	data := strings.Replace(fragmentOf(Stored, 0, 512, 512, bytes.Repeat([]byte{7}, 512)), "2c00000000000000", "2c00000001000000", 1)
 	for name, zeros := range map[string]string{"with zeros": "7ada00a1 0d000000 30000000 00000000 48x00", "without": ""} {
 		d := playDisk(t, 0, exchange{ask, no + zeros}, exchange{read, data})
-		_, err := d.allocated(0, 16)
+		_, err := d.queryAllocated(0, 16)
 		if !fault.Is(err, fault.Unsupported) || !strings.Contains(err.Error(), "no") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -215,17 +215,17 @@ func TestHandshakeOrder(t *testing.T) {
 			}
 			switch last := types[len(types)-1]; last {
 			case classicVersion:
-				ack := classic(classicParamsAck)
+				ack := classicMessage(classicParamsAck)
 				le.PutUint32(ack[ackOffset:], 1)
 				p.replies.Write(ack)
-				p.replies.Write(classic(classicVersion, 9))
+				p.replies.Write(classicMessage(classicVersion, 9))
 			case classicAIO:
-				p.replies.Write(classic(classicAIO))
+				p.replies.Write(classicMessage(classicAIO))
 			default:
 				p.t.Fatalf("it reads after message %d", last)
 			}
 		}
-		version, err := handshake(p, tagged)
+		version, err := runHandshake(p, tagged)
 		want := []uint32{classicTag, classicParams, classicVersion, classicConnection, classicFeatures, classicAIO}
 		if !tagged {
 			want = want[1:]
@@ -238,7 +238,7 @@ func TestHandshakeOrder(t *testing.T) {
 
 func TestHandshakeRefused(t *testing.T) {
 	ack := func(word uint32) []byte {
-		b := classic(classicParamsAck)
+		b := classicMessage(classicParamsAck)
 		le.PutUint32(b[ackOffset:], word)
 		return b
 	}
@@ -246,13 +246,13 @@ func TestHandshakeRefused(t *testing.T) {
 		reply []byte
 		want  fault.Kind
 	}{
-		"refused":         {classic(classicComplete), fault.Denied},
+		"refused":         {classicMessage(classicComplete), fault.Denied},
 		"no version word": {ack(0), fault.Unsupported},
-		"version 2":       {append(ack(1), classic(classicVersion, 2)...), fault.Unsupported},
-		"nonsense":        {classic(77), fault.Corrupt},
+		"version 2":       {append(ack(1), classicMessage(classicVersion, 2)...), fault.Unsupported},
+		"nonsense":        {classicMessage(77), fault.Corrupt},
 	} {
 		p := &handshakePeer{t: t, answer: func(p *handshakePeer) { p.replies.Write(v.reply) }}
-		if _, err := handshake(p, true); !fault.Is(err, v.want) || fault.HintOf(err) == "" {
+		if _, err := runHandshake(p, true); !fault.Is(err, v.want) || fault.HintOf(err) == "" {
 			t.Errorf("%s: got %v (%v)", name, err, fault.KindOf(err))
 		}
 	}
@@ -264,10 +264,10 @@ type deaf struct{ io.Reader }
 func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestHandshakeRefusedBeforeItWasSent(t *testing.T) {
-	if _, err := handshake(deaf{bytes.NewReader(classic(classicComplete))}, true); !fault.Is(err, fault.Denied) {
+	if _, err := runHandshake(deaf{bytes.NewReader(classicMessage(classicComplete))}, true); !fault.Is(err, fault.Denied) {
 		t.Errorf("refused: got %v", err)
 	}
-	if _, err := handshake(deaf{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
+	if _, err := runHandshake(deaf{bytes.NewReader(nil)}, true); !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("hung up: got %v", err)
 	}
 }
@@ -314,7 +314,7 @@ func TestTicketsThatCannotBe(t *testing.T) {
 }
 
 func TestPieces(t *testing.T) {
-	var p pieces
+	var p byteRanges
 	for _, e := range [][2]int{{4, 6}, {0, 2}, {8, 9}, {2, 4}, {6, 8}} {
 		if err := p.add(e[0], e[1]); err != nil {
 			t.Fatal(err)

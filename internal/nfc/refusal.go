@@ -9,33 +9,34 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Codes of error records that were met and understood.
+// Codes of error records whose meaning is known.
 const (
 	codeMemory    = 5  // "failed to allocate the requested N bytes": nbdkit-vddk-plugin(1), CDI 3752
-	codePermitted = 11 // file of another VM, or no right to it
-	codeAccess    = 13 // no access rights
+	codePermitted = 11 // file of another VM, or a missing privilege
+	codeAccess    = 13 // missing access rights
 )
 
 // errorSize is the payload of an error record; its text follows.
 const (
-	errorSize   = 16
-	longestText = 64 << 10
+	errorSize   = 16       // bytes of the payload; the text follows
+	longestText = 64 << 10 // longest text that is accepted, in bytes
 )
 
-// A Refusal is what the host said when it refused a request.
+// A Refusal is the error record that a host sends in place of a reply.
 type Refusal struct {
-	Code uint64
-	Text string // in the host's words; may be empty
+	Code uint64 // NFC error code
+	Text string // the host's message; may be empty
 }
 
+// Error returns the code, and the beginning of the host's message.
 func (r *Refusal) Error() string {
 	if r.Text == "" {
 		return fmt.Sprintf("the host refuses (NFC error %d)", r.Code)
 	}
-	return fmt.Sprintf("the host refuses (NFC error %d): %s", r.Code, shorten(r.Text))
+	return fmt.Sprintf("the host refuses (NFC error %d): %s", r.Code, shortenText(r.Text))
 }
 
-// parseRefusal reads an error record's payload and returns how long its text is.
+// parseRefusal parses the payload of an error record, and returns the length of the text after it.
 func parseRefusal(p []byte) (r *Refusal, text int, err error) {
 	if len(p) != errorSize {
 		return nil, 0, badAnswer("an error record of %d bytes", len(p))
@@ -47,32 +48,31 @@ func parseRefusal(p []byte) (r *Refusal, text int, err error) {
 	return &Refusal{Code: le.Uint64(p)}, int(n), nil
 }
 
-// Two refusals are known by their text only, since no source tells their codes.
+// Texts of two refusals, which are recognized by them: no source has their codes.
 const (
-	textRunning = "multiwriter mode"        // a file that a running VM writes to
-	textLocked  = "Failed to lock the file" // another reader of the same file, such as /folder
+	textRunning = "multiwriter mode"        // a running VM writes to the file
+	textLocked  = "Failed to lock the file" // another process reads the file, such as /folder
 )
 
 var (
-	// ErrMemory is part of an error that says the host's NFC has no memory left: with less in
-	// use, or less asked for, the same request may succeed.
+	// ErrMemory reports that the host's NFC memory is used up. The same request may succeed with smaller
+	// buffers, or when other clients have ended.
 	ErrMemory = errors.New("the host's NFC is out of memory")
 
-	// ErrQueued is part of an error that says the host did not answer to the buffers asked for,
-	// in all the time there was: hosts of 8 let sessions wait until there is memory for them.
+	// ErrQueued reports that the host did not answer the request for buffers within Options.Setup. Hosts
+	// of version 8 delay sessions until there is memory for them.
 	ErrQueued = errors.New("the host gives no session")
 
-	// ErrBuffers is part of an error that says the host refused the buffers asked for; it
-	// takes its own.
+	// ErrBuffers reports that the host refused the requested buffers. It accepts its default.
 	ErrBuffers = errors.New("the host refuses such buffers")
 )
 
-// refusedOpen gives the refusal of a disk its kind and remedy.
+// refusedOpen returns the fault for the refusal to open a disk, with a remedy.
 func refusedOpen(r *Refusal) error {
 	switch {
 	case strings.Contains(r.Text, textRunning):
 		return fault.New(fault.Conflict, "%w", r).
-			WithHint("the VM runs and writes to this file: take a snapshot and read what it froze, or power the VM off")
+			WithHint("the VM runs and writes to this file: take a snapshot and read the frozen disk, or power the VM off")
 	case strings.Contains(r.Text, textLocked):
 		return fault.New(fault.Conflict, "%w", r).
 			WithHint("something else has the disk open: a backup, a copy, or a download over HTTPS; let it end. vmkfstools -D disk-flat.vmdk names the owner's MAC")
@@ -86,8 +86,8 @@ func refusedOpen(r *Refusal) error {
 		WithHint("see the host's hostd.log; a disk in use by a running VM can only be read below a snapshot")
 }
 
-// refusedRead gives the refusal of a read its kind and remedy. An unknown code may be a
-// passing trouble of the datastore: it is worth another try.
+// refusedRead returns the fault for the refusal of a read. An unknown code may be a temporary problem
+// of the datastore, so the read can be tried again.
 func refusedRead(r *Refusal) error {
 	if r.Code == codeMemory {
 		return outOfMemory(r)
@@ -95,18 +95,21 @@ func refusedRead(r *Refusal) error {
 	return fault.New(fault.Transient, "%w", r).WithHint("see the host's hostd.log and vmkernel.log")
 }
 
+// hintMemory is the remedy for a host without free NFC memory.
 const hintMemory = "others read over NFC from this host too: let them end, or ask for less with --nfc-handles 1 --nfc-buffer 64K"
 
+// outOfMemory returns the fault for codeMemory.
 func outOfMemory(r *Refusal) error {
 	return fault.New(fault.Transient, "%w: %w", ErrMemory, r).WithHint(hintMemory)
 }
 
-// waitsForMemory is what an OPEN_SESSION without an answer most likely means.
+// waitsForMemory returns the fault for a session that the host did not open within d. Missing memory is
+// the most likely reason.
 func waitsForMemory(d time.Duration) error {
 	return fault.New(fault.Transient, "%w within %v, as when its NFC memory is used up", ErrQueued, d).WithHint(hintMemory)
 }
 
-// refusedBuffers is the refusal of a session's buffers.
+// refusedBuffers returns the fault for the refusal of a session's buffers.
 func refusedBuffers(r *Refusal) error {
 	if r.Code == codeMemory {
 		return outOfMemory(r)

@@ -13,47 +13,48 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// frameBuffer holds headers; larger things are read past it.
+// frameBuffer is the read buffer in bytes. It contains headers; larger reads bypass it.
 const frameBuffer = 8 << 10
 
-// session is one AIO session. Requests of several goroutines are under way at once; whoever
-// holds the turn receives for all.
+// session is one AIO session. Requests of several goroutines are under way at once. The goroutine that
+// has the turn receives the replies of all of them. It is safe for concurrent use.
 type session struct {
-	addr string
-	wire *stallConn
-	conn io.ReadWriter // the wire, or TLS over it
+	addr string        // host:port, for errors
+	wire *stallConn    // the socket
+	conn io.ReadWriter // the socket, or TLS over it
 
-	sending sync.Mutex // held while a request is written: ids go up on the wire
+	sending sync.Mutex // held while a request is written, so that request numbers ascend on the wire
 
-	// turn holds a token while somebody receives. Only its holder reads from the connection,
+	// turn contains a token while a goroutine receives. Only that goroutine reads from the connection,
 	// writes into the buffers of requests, and completes them.
 	turn  chan struct{}
-	br    *bufio.Reader
-	room  [longestPayload]byte // for a header, then for a payload
-	reply fragments
+	br    *bufio.Reader        // buffered reader of conn; the turn guards it and the next two
+	room  [longestPayload]byte // buffer of a header, and then of a payload
+	reply fragmentReader       // decoder of fragments
 
-	mu      sync.Mutex
-	next    uint32
-	pending map[uint32]*op
-	refused map[uint32]bool // the host may answer these once more, with zeros
-	granted bool            // OPEN_SESSION was answered; belongs to setUp
-	err     error           // why the session is over; nil while it is not
+	mu      sync.Mutex      // guards the fields below
+	next    uint32          // number of the next request
+	pending map[uint32]*op  // requests under way, by number
+	refused map[uint32]bool // refused requests that the host may still answer with zeros
+	granted bool            // OPEN_SESSION was answered; only setUp uses it
+	err     error           // reason why the session ended; nil while it works
 }
 
 // op is a request under way.
 type op struct {
-	kind uint32
-	read *read // of frameIO; else nil
+	kind uint32  // frame type of the request and of its reply
+	read *readOp // buffer of a frameIO request; nil for others
 
-	// trailer returns how many bytes follow a reply's payload. Nil: none do.
+	// trailer returns the number of bytes after a reply's payload. Nil means none.
 	trailer func(payload []byte) (int, error)
 
-	// Set before done is closed, by the holder of the turn.
+	// payload of the reply, and the trailer after it
 	payload, tail []byte
-	err           error
-	done          chan struct{}
+	err           error         // error of the request; nil after success
+	done          chan struct{} // closed when the request is complete
 }
 
+// newSession returns a session over conn. It sends nothing.
 func newSession(addr string, w *stallConn, conn io.ReadWriter) *session {
 	return &session{
 		addr: addr, wire: w, conn: conn, br: bufio.NewReaderSize(conn, frameBuffer),
@@ -61,12 +62,12 @@ func newSession(addr string, w *stallConn, conn io.ReadWriter) *session {
 	}
 }
 
-// setUp connects, shows the ticket and opens a session.
+// setUp connects to the host, presents the ticket, and opens a session. ctx bounds all of it.
 func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 	addr := t.Addr(o.Server)
 	raw, err := o.Dial(ctx, addr)
 	if err != nil {
-		return nil, unreachable(ctx, addr, err)
+		return nil, unreachableError(ctx, addr, err)
 	}
 	w := &stallConn{Conn: raw, stall: min(o.Setup, o.Stall)}
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
@@ -79,27 +80,27 @@ func setUp(ctx context.Context, t Ticket, o Options) (s *session, err error) {
 			s, err = nil, setUpError(ctx, addr, err)
 		}
 	}()
-	conn, a, err := admit(ctx, w, t, o.Wire)
+	conn, a, err := connectService(ctx, w, t, o.Wire)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = handshake(conn, a.banner.sha2); err != nil {
+	if _, err = runHandshake(conn, a.banner.sha2); err != nil {
 		return nil, err
 	}
 	if o.Wire == TLS {
-		w.buffered()
+		w.enableBuffer()
 	}
 	w.stall = o.Stall
 	s = newSession(addr, w, conn)
-	err = s.begin(o.Buffers)
+	err = s.openSession(o.Buffers)
 	if err != nil && !s.granted && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = waitsForMemory(o.Setup)
 	}
 	return s, err
 }
 
-// unreachable explains why there was no connection at all.
-func unreachable(ctx context.Context, addr string, err error) error {
+// unreachableError returns the fault for a host that accepts no connection.
+func unreachableError(ctx context.Context, addr string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -108,8 +109,8 @@ func unreachable(ctx context.Context, addr string, err error) error {
 		WithHint("NFC needs TCP port %s of every ESXi host, besides the API's 443: nc -vz %s %s; or use --transport https", port, host, port)
 }
 
-// setUpError says where an error of the setup belongs. What has no kind came from the
-// connection: a host that is busy or restarts hangs up, and may be there a moment later.
+// setUpError adds the host to an error of setUp. Errors without a kind come from the connection and are
+// transient: a busy or restarting host closes connections.
 func setUpError(ctx context.Context, addr string, err error) error {
 	var known *fault.Error
 	switch {
@@ -122,9 +123,9 @@ func setUpError(ctx context.Context, addr string, err error) error {
 		WithHint("see the host's hostd or vpxa log; restart its management agents if it stays so")
 }
 
-// begin opens the AIO session. The host says nothing about the buffers it was asked for:
-// it refuses them or uses them.
-func (s *session) begin(b Buffers) error {
+// openSession opens the AIO session. The host does not confirm the buffers: it refuses them or uses
+// them.
+func (s *session) openSession(b Buffers) error {
 	_, err := s.call(&op{kind: frameOpenSession}, bufferWords(b), nil)
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return refusedBuffers(r)
@@ -133,41 +134,44 @@ func (s *session) begin(b Buffers) error {
 		return err
 	}
 	s.granted = true
-	if _, err := s.call(&op{kind: frameSockOpts}, words(0, 0, 0), nil); err != nil {
+	if _, err := s.call(&op{kind: frameSockOpts}, encodeWords(0, 0, 0), nil); err != nil {
 		return err
 	}
-	_, err = s.call(&op{kind: frameResPool}, words(1), nil)
+	_, err = s.call(&op{kind: frameResPool}, encodeWords(1), nil)
 	return err
 }
 
-// bufferWords asks for buffers: their size in bytes and how many; zeros leave it to the host.
-func bufferWords(b Buffers) []byte { return words(0, uint32(b.Size), uint32(b.Count), 0) }
+// bufferWords returns the payload that requests buffers: their size in bytes and their number. Zeros
+// request the host's default.
+func bufferWords(b Buffers) []byte { return encodeWords(0, uint32(b.Size), uint32(b.Count), 0) }
 
-// call sends a request and waits for its reply.
+// call sends a request and waits for its reply. A refusal is a *Refusal.
 func (s *session) call(o *op, payload, trailer []byte) (*op, error) {
-	if err := s.send(o, payload, trailer); err != nil {
+	if err := s.sendRequest(o, payload, trailer); err != nil {
 		return nil, err
 	}
-	return o, s.await(o)
+	return o, s.awaitReply(o)
 }
 
-// send writes a request. Whoever sent it must await it: its buffer may be written to until
-// then.
-func (s *session) send(o *op, payload, trailer []byte) error {
+// sendRequest sends a request. After success the caller must call awaitReply: the session may write
+// into the request's buffer until then.
+func (s *session) sendRequest(o *op, payload, trailer []byte) error {
 	s.sending.Lock() // held across the write on purpose: a request is small and fits the socket's buffer
 	defer s.sending.Unlock()
 	o.done = make(chan struct{})
-	id, err := s.register(o)
+	id, err := s.registerOp(o)
 	if err != nil {
 		return err
 	}
-	if _, err := s.conn.Write(frame(o.kind, id, payload, trailer)); err != nil {
-		s.abandon(fmt.Errorf("send a request: %w", err))
+	if _, err := s.conn.Write(encodeFrame(o.kind, id, payload, trailer)); err != nil {
+		s.failSession(fmt.Errorf("send a request: %w", err))
 	}
-	return nil // await tells
+	return nil // awaitReply returns the error
 }
 
-func (s *session) register(o *op) (uint32, error) {
+// registerOp adds a request to those under way, and returns its number. It fails if the session has
+// ended.
+func (s *session) registerOp(o *op) (uint32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -179,37 +183,38 @@ func (s *session) register(o *op) (uint32, error) {
 	return id, nil
 }
 
-// await waits until o is complete, and receives for all as long as nobody else does.
-func (s *session) await(o *op) error {
+// awaitReply waits until o is complete. While no other goroutine receives, it receives for all.
+func (s *session) awaitReply(o *op) error {
 	for {
 		select {
 		case <-o.done:
 			return o.err
 		case s.turn <- struct{}{}:
-			s.receive(o)
+			s.receiveUntil(o)
 			<-s.turn
 		}
 	}
 }
 
-// receive reads frames until o is complete or the session over. The turn is held.
-func (s *session) receive(o *op) {
+// receiveUntil reads frames until o is complete or the session ends. The caller must have the turn.
+func (s *session) receiveUntil(o *op) {
 	for {
 		select {
 		case <-o.done:
 			return
 		default:
 		}
-		if err := s.frame(); err != nil {
-			s.abandon(err)
-			s.end()
+		if err := s.readFrame(); err != nil {
+			s.failSession(err)
+			s.failPending()
 			return
 		}
 	}
 }
 
-// frame reads one frame and does what it says. The turn is held.
-func (s *session) frame() error {
+// readFrame reads one frame and passes it to its request. An error ends the session. The caller must
+// have the turn.
+func (s *session) readFrame() error {
 	if _, err := io.ReadFull(s.br, s.room[:headerSize]); err != nil {
 		return noEOF(err)
 	}
@@ -222,29 +227,30 @@ func (s *session) frame() error {
 		return noEOF(err)
 	}
 	if h.kind == frameError {
-		return s.refusal(h.id, payload)
+		return s.handleRefusal(h.id, payload)
 	}
-	o, known := s.under(h.id)
+	o, known := s.pendingOp(h.id)
 	switch {
 	case !known:
-		return s.afterRefusal(h, payload)
+		return s.skipSecondReply(h, payload)
 	case o.kind != h.kind:
 		return badAnswer("a reply of type %d to a request of type %d", h.kind, o.kind)
 	case o.read != nil:
-		return s.fragment(h.id, o, payload)
+		return s.handleFragment(h.id, o, payload)
 	}
-	return s.replied(h.id, o, payload)
+	return s.handleReply(h.id, o, payload)
 }
 
-func (s *session) under(id uint32) (*op, bool) {
+// pendingOp returns the request with that number, and whether it is under way.
+func (s *session) pendingOp(id uint32) (*op, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, known := s.pending[id]
 	return o, known
 }
 
-// replied takes a reply that is whole in one frame.
-func (s *session) replied(id uint32, o *op, payload []byte) error {
+// handleReply completes a request whose reply is one frame.
+func (s *session) handleReply(id uint32, o *op, payload []byte) error {
 	o.payload = append([]byte(nil), payload...)
 	if o.trailer != nil {
 		n, err := o.trailer(o.payload)
@@ -256,24 +262,24 @@ func (s *session) replied(id uint32, o *op, payload []byte) error {
 			return noEOF(err)
 		}
 	}
-	s.complete(id, o, nil)
+	s.completeOp(id, o, nil)
 	return nil
 }
 
-// fragment takes a part of a read.
-func (s *session) fragment(id uint32, o *op, payload []byte) error {
-	if err := s.reply.take(s.br, o.read, payload); err != nil {
+// handleFragment reads a part of a read, and completes the read after the last one.
+func (s *session) handleFragment(id uint32, o *op, payload []byte) error {
+	if err := s.reply.readFragment(s.br, o.read, payload); err != nil {
 		return err
 	}
-	if o.read.complete() {
-		s.complete(id, o, nil)
+	if o.read.isComplete() {
+		s.completeOp(id, o, nil)
 	}
 	return nil
 }
 
-// refusal takes an error record. After one for a read nothing more is known of the
-// connection, so that the session is over; after others it goes on.
-func (s *session) refusal(id uint32, payload []byte) error {
+// handleRefusal completes a request with the host's error record. After the refusal of a read the state
+// of the connection is unknown, so it returns an error that ends the session.
+func (s *session) handleRefusal(id uint32, payload []byte) error {
 	r, n, err := parseRefusal(payload)
 	if err != nil {
 		return err
@@ -283,7 +289,7 @@ func (s *session) refusal(id uint32, payload []byte) error {
 		return noEOF(err)
 	}
 	r.Text = string(text)
-	o, known := s.under(id)
+	o, known := s.pendingOp(id)
 	switch {
 	case !known:
 		return badAnswer("it refuses request %d, which is not under way: %v", id, r)
@@ -293,13 +299,13 @@ func (s *session) refusal(id uint32, payload []byte) error {
 	s.mu.Lock()
 	s.refused[id] = true
 	s.mu.Unlock()
-	s.complete(id, o, r)
+	s.completeOp(id, o, r)
 	return nil
 }
 
-// afterRefusal takes the reply, all zeros, that hosts send to a request after they have
-// refused it (seen on 7.0.3). Unread it would be taken for the answer to the next.
-func (s *session) afterRefusal(h header, payload []byte) error {
+// skipSecondReply accepts the second reply, all zeros, that hosts send to a request after they refused
+// it (seen on 7.0.3). Otherwise it would be mistaken for the reply to the next request.
+func (s *session) skipSecondReply(h header, payload []byte) error {
 	s.mu.Lock()
 	was := s.refused[h.id]
 	delete(s.refused, h.id)
@@ -315,8 +321,8 @@ func (s *session) afterRefusal(h header, payload []byte) error {
 	return nil
 }
 
-// complete ends a request. The turn is held.
-func (s *session) complete(id uint32, o *op, err error) {
+// completeOp ends a request. The caller must have the turn.
+func (s *session) completeOp(id uint32, o *op, err error) {
 	s.mu.Lock()
 	delete(s.pending, id)
 	s.mu.Unlock()
@@ -324,19 +330,20 @@ func (s *session) complete(id uint32, o *op, err error) {
 	close(o.done)
 }
 
-// abandon makes the session be over, because of err unless it was over before. What is
-// under way ends when whoever receives has noticed.
-func (s *session) abandon(err error) {
+// failSession ends the session and closes the connection. err is the reason unless the session ended
+// before. The goroutine that receives then completes the requests under way.
+func (s *session) failSession(err error) {
 	s.mu.Lock()
 	if s.err == nil {
-		s.err = s.over(err)
+		s.err = s.sessionError(err)
 	}
 	s.mu.Unlock()
 	s.wire.Close()
 }
 
-// over gives the end of a session its kind: what has none came from the connection.
-func (s *session) over(err error) error {
+// sessionError returns the fault for the end of the session. Errors without a kind come from the
+// connection and are transient.
+func (s *session) sessionError(err error) error {
 	var known *fault.Error
 	switch {
 	case errors.As(err, &known):
@@ -347,8 +354,9 @@ func (s *session) over(err error) error {
 	return fault.New(fault.Transient, "NFC with %s: %w", s.addr, err)
 }
 
-// end completes all requests under way, after abandon. The turn is held.
-func (s *session) end() {
+// failPending completes all requests under way with the session's error, after failSession. The caller
+// must have the turn.
+func (s *session) failPending() {
 	s.mu.Lock()
 	left, err := s.pending, s.err
 	s.pending = map[uint32]*op{}
@@ -359,32 +367,32 @@ func (s *session) end() {
 	}
 }
 
-// failed returns why the session is over, nil while it is not.
-func (s *session) failed() error {
+// endReason returns the reason why the session ended; nil while it works.
+func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
-// hurry shortens the wait for answers to that of a farewell. It returns false if the session
-// is over.
-func (s *session) hurry() bool {
+// shortenStall limits the wait for further answers to closeTimeout. It returns false if the session has
+// ended.
+func (s *session) shortenStall() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.wire.stall = min(s.wire.stall, closeTimeout) // nobody waits for anything else any more
+	s.wire.stall = min(s.wire.stall, closeTimeout) // only the replies to close are outstanding
 	return s.err == nil
 }
 
-// errClosed ends a session that its owner closed.
+// errClosed is the reason of a session that its owner closed.
 var errClosed = fault.New(fault.Canceled, "the session was closed")
 
-// close says farewell, as far as the host still listens, and closes the connection.
+// close closes the file and the session on the host, if that still answers, and then the connection.
 func (s *session) close(handle uint64) {
-	if s.hurry() {
-		if _, err := s.call(&op{kind: frameCloseFile}, longs(handle), nil); err == nil {
-			_, _ = s.call(&op{kind: frameCloseAll}, words(0), nil)
+	if s.shortenStall() {
+		if _, err := s.call(&op{kind: frameCloseFile}, encodeLongs(handle), nil); err == nil {
+			_, _ = s.call(&op{kind: frameCloseAll}, encodeWords(0), nil)
 		}
-		_, _ = s.conn.Write(classic(classicComplete)) // the host hangs up, whatever it thought of that
+		_, _ = s.conn.Write(classicMessage(classicComplete)) // VMware's library sends it too; the host closes the connection
 	}
-	s.abandon(errClosed)
+	s.failSession(errClosed)
 }

@@ -6,21 +6,23 @@ import (
 )
 
 const (
-	skipHead = 8 // the fragment's length, and a word that means nothing
-	skipRun  = 8 // start and length of a run; its bytes follow
+	skipHead = 8 // header: the fragment's length, and an unused word
+	skipRun  = 8 // start and length of a run, before its bytes
 )
 
+// errSkipZ reports data that is not a valid SkipZ fragment.
 var errSkipZ = errors.New("invalid SkipZ data")
 
-// unskip decodes a SkipZ fragment: runs of bytes in rising order, the rest is zero.
-func unskip(dst, src []byte) error {
+// decodeSkipZ decodes a SkipZ fragment into dst and sets all of it. A fragment contains runs of bytes
+// in ascending order; all other bytes are zero.
+func decodeSkipZ(dst, src []byte) error {
 	if len(src) < skipHead {
 		return fmt.Errorf("%w: %d bytes", errSkipZ, len(src))
 	}
 	if n := le.Uint32(src); uint64(n) != uint64(len(dst)) {
 		return fmt.Errorf("%w: it is of %d bytes", errSkipZ, n)
 	}
-	at := 0 // in dst
+	at := 0 // end of the last run in dst
 	for src = src[skipHead:]; len(src) > 0; {
 		if len(src) < skipRun {
 			return fmt.Errorf("%w: it ends within a run", errSkipZ)

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// wireBuffer is the receive buffer under TLS. crypto/tls reads a record (16 KiB) at a time;
-// with the buffer many come with one system call.
+// wireBuffer is the receive buffer under TLS, in bytes. crypto/tls reads one record (16 KiB) at a time;
+// with the buffer, one system call receives several.
 const wireBuffer = 256 << 10
 
-// stallConn is the connection's socket: it ends waits that take too long, and counts.
+// stallConn is the connection's socket. It ends waits that take too long, and counts received bytes.
 type stallConn struct {
 	net.Conn
-	stall    time.Duration
-	received atomic.Int64 // bytes
+	stall    time.Duration // longest wait for a byte, or for room to send
+	received atomic.Int64  // bytes received so far
 
-	buf  []byte // nil until buffered is called
-	r, w int    // buf[r:w] was received and not yet read
+	buf  []byte // receive buffer; nil before enableBuffer
+	r, w int    // buf[r:w] was received and not read yet
 }
 
-// buffered makes later reads take much at once.
-func (w *stallConn) buffered() { w.buf = make([]byte, wireBuffer) }
+// enableBuffer makes later reads receive up to wireBuffer bytes at once.
+func (w *stallConn) enableBuffer() { w.buf = make([]byte, wireBuffer) }
 
-// Read reads what there is, waiting for the first byte no longer than the stall time.
+// Read is part of net.Conn. It returns the available bytes, and fails if none arrive within the stall
+// time.
 func (w *stallConn) Read(p []byte) (int, error) {
 	if w.r < w.w {
 		n := copy(p, w.buf[w.r:w.w])
@@ -38,9 +39,10 @@ func (w *stallConn) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	w.r, w.w = copy(p, w.buf[:n]), n
-	return w.r, nil // an error will come again
+	return w.r, nil // the next receive returns the error
 }
 
+// receive reads from the socket, within the stall time.
 func (w *stallConn) receive(p []byte) (int, error) {
 	if err := w.SetReadDeadline(time.Now().Add(w.stall)); err != nil {
 		return 0, err
@@ -50,7 +52,7 @@ func (w *stallConn) receive(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes p, waiting no longer than the stall time.
+// Write is part of net.Conn. It fails if p cannot be sent within the stall time.
 func (w *stallConn) Write(p []byte) (int, error) {
 	if err := w.SetWriteDeadline(time.Now().Add(w.stall)); err != nil {
 		return 0, err

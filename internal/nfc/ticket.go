@@ -16,22 +16,22 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// defaultPort is authd's, where a ticket names none.
+// defaultPort is the port of authd, for tickets without a port.
 const defaultPort = 902
 
-// A Ticket opens one connection to one host. It is a secret, and good for one use: the
-// host takes it back when it is shown. Its text forms tell the address only.
+// A Ticket opens one connection to one host. It is a secret and valid once: the host revokes it when it
+// is presented. Its text forms contain only the address.
 type Ticket struct {
-	Host        string // empty: the server that gave the ticket
-	Port        int    // 0: 902
-	Thumbprint  string // SHA-1 of the host's certificate, hex with or without colons
-	Certificate string // PEM, in place of the thumbprint; vSphere 9
+	Host        string // host that accepts the ticket; empty means the server that issued it
+	Port        int    // port of authd; 0 means 902
+	Thumbprint  string // SHA-1 of the host's certificate, in hexadecimal with or without colons
+	Certificate string // certificate in PEM, in place of the thumbprint; from vSphere 9
 	Service     string // "nfc" from an ESXi, "vpxa-nfc" from a vCenter
-	Session     string // the secret itself
+	Session     string // the secret
 }
 
-// Addr returns the address to connect to. server is the one that gave the ticket, as host
-// or host:port.
+// Addr returns the host:port to connect to. server is the one that issued the ticket, as host or
+// host:port.
 func (t Ticket) Addr(server string) string {
 	host, port := t.Host, t.Port
 	if host == "" {
@@ -46,27 +46,26 @@ func (t Ticket) Addr(server string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port))
 }
 
-// String returns the service and the address, not the secret.
+// String returns the service and the address, without the secret.
 func (t Ticket) String() string { return "ticket for " + t.Service + " of " + t.Addr("the server") }
 
-// GoString returns what String does, so that %#v does not tell.
+// GoString returns String, so that %#v does not print the secret.
 func (t Ticket) GoString() string { return t.String() }
 
-// LogValue returns what String does.
+// LogValue returns String, so that logs do not contain the secret.
 func (t Ticket) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText returns what String does, so that JSON does not tell.
+// MarshalText returns String, so that JSON does not contain the secret.
 func (t Ticket) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// check refuses tickets that cannot be used, and such as would put a line of their own
-// into the dialogue.
+// check fails for incomplete tickets, and for tickets that would add a line to the dialogue.
 func (t Ticket) check() error {
 	switch {
 	case t.Session == "" || t.Service == "":
 		return fault.New(fault.Unsupported, "the ticket names no session or no service").
 			WithHint("the server gave an answer decamp does not know; use --transport https")
 	case strings.ContainsFunc(t.Session+t.Service, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fault.New(fault.Corrupt, "the ticket holds characters that are none of a ticket's").
+		return fault.New(fault.Corrupt, "the ticket has characters that tickets do not contain").
 			WithHint("something between here and the server changes answers (a proxy, an inspecting firewall?); connect to it directly")
 	case t.Thumbprint == "" && t.Certificate == "":
 		return fault.New(fault.Denied, "the ticket names no certificate, so the host cannot be known").
@@ -75,9 +74,9 @@ func (t Ticket) check() error {
 	return nil
 }
 
-// accepts returns an error unless the leaf is the ticket's certificate. No CA is asked: the
-// ticket came from a server that was known.
-func (t Ticket) accepts(leaf *x509.Certificate) error {
+// checkCertificate fails unless leaf is the ticket's certificate. No CA is needed, because the ticket
+// came from a verified server.
+func (t Ticket) checkCertificate(leaf *x509.Certificate) error {
 	var is bool
 	if t.Certificate != "" {
 		block, _ := pem.Decode([]byte(t.Certificate))
@@ -90,21 +89,21 @@ func (t Ticket) accepts(leaf *x509.Certificate) error {
 	if is {
 		return nil
 	}
-	return fault.New(fault.Denied, "the certificate on the NFC port is not the ticket's (shown SHA-256 %s)", thumbprint2(leaf)).
+	return fault.New(fault.Denied, "the certificate on the NFC port is not the ticket's (shown SHA-256 %s)", thumbprintSHA256(leaf)).
 		WithHint("find out what answers on port 902 in the host's place; if the host's certificate was just replaced, restart its management agents")
 }
 
-// pinned returns the TLS configuration that takes the ticket's certificate and no other.
-// seen, if not nil, is told it.
-func (t Ticket) pinned(seen func(*x509.Certificate) error) *tls.Config {
+// tlsConfig returns a TLS configuration that accepts only the ticket's certificate. seen is called with
+// it, and its error ends the handshake.
+func (t Ticket) tlsConfig(seen func(*x509.Certificate) error) *tls.Config {
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS12, // what hosts of 6.5 to 8 speak on this port
+		MinVersion:         tls.VersionTLS12, // hosts of 6.5 to 8 use it on this port
 		InsecureSkipVerify: true,             // the ticket's certificate is compared instead
 		VerifyConnection: func(c tls.ConnectionState) error {
 			if len(c.PeerCertificates) == 0 {
 				return fault.New(fault.Denied, "the host shows no certificate on the NFC port")
 			}
-			if err := t.accepts(c.PeerCertificates[0]); err != nil {
+			if err := t.checkCertificate(c.PeerCertificates[0]); err != nil {
 				return err
 			}
 			return seen(c.PeerCertificates[0])
@@ -112,8 +111,8 @@ func (t Ticket) pinned(seen func(*x509.Certificate) error) *tls.Config {
 	}
 }
 
-// thumbprint2 is the certificate's SHA-256 as authd tells it: AA:BB:…
-func thumbprint2(leaf *x509.Certificate) string {
+// thumbprintSHA256 returns the SHA-256 of a certificate in authd's format: AA:BB:…
+func thumbprintSHA256(leaf *x509.Certificate) string {
 	sum := sha256.Sum256(leaf.Raw)
 	pairs := make([]string, len(sum))
 	for i, b := range sum {

@@ -49,12 +49,12 @@ func TestClassicVectors(t *testing.T) {
 	}{
 		"C1":  {tagMessage("PlainText"), "2b000000 506c6169 6e546578 74000000 248x00"},
 		"C1b": {tagMessage("k3Vq9ZtR0aLmXw2B"), "2b000000 6b335671 395a7452 30614c6d 58773242 244x00"},
-		"C2":  {classic(classicParams), "21000000 260x00"},
-		"C3":  {classic(classicVersion, ownVersion), "33000000 0b000000 256x00"},
+		"C2":  {classicMessage(classicParams), "21000000 260x00"},
+		"C3":  {classicMessage(classicVersion, ownVersion), "33000000 0b000000 256x00"},
 		"C4":  {connectionMessage("vddk", "nbdmode"), "36000000 04000000 07000000 252x00 7664646b 6e62646d6f6465"},
-		"C5":  {classic(classicFeatures, features), "37000000 03000000 256x00"},
-		"C6":  {classic(classicAIO), "34000000 260x00"},
-		"C7":  {classic(classicComplete), "04000000 260x00"},
+		"C5":  {classicMessage(classicFeatures, features), "37000000 03000000 256x00"},
+		"C6":  {classicMessage(classicAIO), "34000000 260x00"},
+		"C7":  {classicMessage(classicComplete), "04000000 260x00"},
 	} {
 		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
 			t.Errorf("%s: got %x, want %x", name, v.got, want)
@@ -63,27 +63,27 @@ func TestClassicVectors(t *testing.T) {
 }
 
 func TestFrameVectors(t *testing.T) {
-	path, trailer := openFile(vectorPath)
+	path, trailer := openFileRequest(vectorPath)
 	for name, v := range map[string]struct {
 		got  []byte
 		want string
 	}{
-		"A1":   {frame(frameOpenSession, 0, bufferWords(Buffers{}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000"},
-		"A1b":  {frame(frameOpenSession, 0, bufferWords(Buffers{64 << 10, 1}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000100 01000000 00000000"},
-		"A1c":  {frame(frameOpenSession, 0, bufferWords(Buffers{1 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00001000 04000000 00000000"},
-		"A1d":  {frame(frameOpenSession, 0, bufferWords(Buffers{2 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00002000 04000000 00000000"},
-		"A2":   {frame(frameSockOpts, 1, words(0, 0, 0), nil), "7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000"},
-		"A3":   {frame(frameResPool, 2, words(1), nil), "7ada00a1 16000000 04000000 02000000 01000000"},
-		"A4":   {frame(frameOpenFile, 3, path, trailer), "7ada00a1 04000000 3c000000 03000000 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"},
-		"A6":   {frame(frameIO, 5, readRequest(vectorHandle, 1<<30, 512, Stored), nil), "7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000"},
-		"A7":   {frame(frameIO, 6, readRequest(vectorHandle, 1<<20, 66048, Stored), nil), "7ada00a1 07000000 2c000000 06000000 3412dec0 05000000 01000000 00000000 00001000 00000000 00020100 00000000 00020100 00020100 00000000"},
-		"A8":   {frame(frameIO, 7, readRequest(vectorHandle, 0, 512, FastLZ), nil), "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
-		"A9":   {frame(frameIO, 8, readRequest(vectorHandle, 0, 512, Zlib), nil), "7ada00a1 07000000 2c000000 08000000 3412dec0 05000000 01000000 01000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
-		"A10":  {frame(frameIO, 9, readRequest(vectorHandle, 0, 512, SkipZ), nil), "7ada00a1 07000000 2c000000 09000000 3412dec0 05000000 01000000 03000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
-		"A11":  {frame(frameAllocated, 10, allocatedRequest(vectorHandle, 64<<20, 16), nil), "7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000"},
-		"A12":  {frame(frameCloseFile, 11, longs(vectorHandle), nil), "7ada00a1 05000000 08000000 0b000000 3412dec0 05000000"},
-		"A13":  {frame(frameCloseAll, 12, words(0), nil), "7ada00a1 03000000 04000000 0c000000 00000000"},
-		"wide": {frame(frameIO, 4, readRequest(0xffffffff80002a1f, 1<<20, 64<<10, SkipZ), nil), "7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000"},
+		"A1":   {encodeFrame(frameOpenSession, 0, bufferWords(Buffers{}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000000 00000000 00000000"},
+		"A1b":  {encodeFrame(frameOpenSession, 0, bufferWords(Buffers{64 << 10, 1}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00000100 01000000 00000000"},
+		"A1c":  {encodeFrame(frameOpenSession, 0, bufferWords(Buffers{1 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00001000 04000000 00000000"},
+		"A1d":  {encodeFrame(frameOpenSession, 0, bufferWords(Buffers{2 << 20, 4}), nil), "7ada00a1 02000000 10000000 00000000 00000000 00002000 04000000 00000000"},
+		"A2":   {encodeFrame(frameSockOpts, 1, encodeWords(0, 0, 0), nil), "7ada00a1 09000000 0c000000 01000000 00000000 00000000 00000000"},
+		"A3":   {encodeFrame(frameResPool, 2, encodeWords(1), nil), "7ada00a1 16000000 04000000 02000000 01000000"},
+		"A4":   {encodeFrame(frameOpenFile, 3, path, trailer), "7ada00a1 04000000 3c000000 03000000 19000000 00000000 00000000 00000000 02000000 1e000000 36x00 5b6473315d20766d312f766d312d3030303030312e766d646b"},
+		"A6":   {encodeFrame(frameIO, 5, readRequest(vectorHandle, 1<<30, 512, Stored), nil), "7ada00a1 07000000 2c000000 05000000 3412dec0 05000000 01000000 00000000 00000040 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A7":   {encodeFrame(frameIO, 6, readRequest(vectorHandle, 1<<20, 66048, Stored), nil), "7ada00a1 07000000 2c000000 06000000 3412dec0 05000000 01000000 00000000 00001000 00000000 00020100 00000000 00020100 00020100 00000000"},
+		"A8":   {encodeFrame(frameIO, 7, readRequest(vectorHandle, 0, 512, FastLZ), nil), "7ada00a1 07000000 2c000000 07000000 3412dec0 05000000 01000000 02000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A9":   {encodeFrame(frameIO, 8, readRequest(vectorHandle, 0, 512, Zlib), nil), "7ada00a1 07000000 2c000000 08000000 3412dec0 05000000 01000000 01000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A10":  {encodeFrame(frameIO, 9, readRequest(vectorHandle, 0, 512, SkipZ), nil), "7ada00a1 07000000 2c000000 09000000 3412dec0 05000000 01000000 03000000 00000000 00000000 00020000 00000000 00020000 00020000 00000000"},
+		"A11":  {encodeFrame(frameAllocated, 10, allocatedRequest(vectorHandle, 64<<20, 16), nil), "7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000"},
+		"A12":  {encodeFrame(frameCloseFile, 11, encodeLongs(vectorHandle), nil), "7ada00a1 05000000 08000000 0b000000 3412dec0 05000000"},
+		"A13":  {encodeFrame(frameCloseAll, 12, encodeWords(0), nil), "7ada00a1 03000000 04000000 0c000000 00000000"},
+		"wide": {encodeFrame(frameIO, 4, readRequest(0xffffffff80002a1f, 1<<20, 64<<10, SkipZ), nil), "7ada00a1 07000000 2c000000 04000000 1f2a0080ffffffff 01000000 03000000 0000100000000000 0000010000000000 00000100 00000100 00000000"},
 	} {
 		if want := unhex(t, v.want); !bytes.Equal(v.got, want) {
 			t.Errorf("%s: got %x, want %x", name, v.got, want)
@@ -144,11 +144,11 @@ func TestSetUpVectors(t *testing.T) {
 		exchange{"7ada00a1 03000000 04000000 05000000 00000000", "7ada00a1 03000000 04000000 05000000 00000000"},
 		exchange{"04000000 260x00", ""},
 	)
-	if err := s.begin(Buffers{1 << 20, 4}); err != nil {
+	if err := s.openSession(Buffers{1 << 20, 4}); err != nil {
 		t.Fatal(err)
 	}
 	d := &Disk{session: s, path: vectorPath}
-	if err := d.open(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
+	if err := d.openFile(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
 		t.Errorf("handle %x, size %d, error %v", d.handle, d.size, err)
 	}
 	if err := d.Close(); err != nil {
@@ -200,13 +200,13 @@ func TestHandshakeVectors(t *testing.T) {
 	)
 	for want, version := range map[uint32]string{11: "0b000000 256x00", 9: "09000000 256x00"} {
 		s := play(t, 0, exchange{hello, answer + version}, exchange{enter, begins})
-		if got, err := handshake(s.conn, true); err != nil || got != want {
+		if got, err := runHandshake(s.conn, true); err != nil || got != want {
 			t.Errorf("version %d, error %v", got, err)
 		}
 	}
 	untagged := strings.TrimPrefix(hello, "2b000000 506c6169 6e546578 74000000 248x00 ")
 	s := play(t, 0, exchange{untagged, answer + "0b000000 256x00"}, exchange{enter, begins})
-	if _, err := handshake(s.conn, false); err != nil {
+	if _, err := runHandshake(s.conn, false); err != nil {
 		t.Error(err)
 	}
 }
@@ -222,10 +222,10 @@ func TestRefusalVector(t *testing.T) {
 			 00000040 01000000 00020000 8c020000 ff000000 3f000000 00000000 00000000`},
 	)
 	d := &Disk{session: s, path: vectorPath}
-	if err := d.open(); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "cannot open") {
+	if err := d.openFile(); !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "cannot open") {
 		t.Errorf("refused with %v", err)
 	}
-	if err := d.open(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
+	if err := d.openFile(); err != nil || d.handle != vectorHandle || d.size != vectorSize {
 		t.Errorf("after it: handle %x, size %d, error %v", d.handle, d.size, err)
 	}
 }
@@ -257,12 +257,12 @@ func TestVectorsOfTheSecondSource(t *testing.T) {
 	}
 
 	short := bytes.Repeat([]byte{0xee}, 16)
-	err := unskip(short, unhex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
+	err := decodeSkipZ(short, unhex(t, "10000000 00000000 00000000 02000000 6162 0d000000 03000000 78797a"))
 	if err != nil || !bytes.Equal(short, unhex(t, "6162 11x00 78797a")) {
 		t.Errorf("SkipZ: %x, error %v", short, err)
 	}
-	f := fragments{packed: unhex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
-	if err := f.inflate(short); err != nil || !bytes.Equal(short, unhex(t, "000102030405060708090a0b0c0d0e0f")) {
+	f := fragmentReader{packed: unhex(t, "789c6360646266616563e7e0e4e2e6e1e5e3070002b80079")}
+	if err := f.inflateZlib(short); err != nil || !bytes.Equal(short, unhex(t, "000102030405060708090a0b0c0d0e0f")) {
 		t.Errorf("zlib: %x, error %v", short, err)
 	}
 	r, n, err := parseRefusal(unhex(t, "0b00000000000000 00000000 04000000"))
@@ -294,7 +294,7 @@ func TestAllocatedVector(t *testing.T) {
 		"7ada00a1 0d000000 30000000 0a000000 3412dec0 05000000 00000000 00000000 00000100 00000000 00000004 00000000 10000000 00000000 00000000 00000000",
 		"7ada00a1 0d000000 30000000 0a000000 32x00 10000000 00000000 00000000 00000000 0302ff00",
 	})
-	got, err := d.allocated(64<<20, 16)
+	got, err := d.queryAllocated(64<<20, 16)
 	if err != nil || len(got) != 2 || got[0].Off != 64<<20 || got[0].Len != 128<<10 || got[1].Off != 64<<20+9*64<<10 || got[1].Len != 64<<10 {
 		t.Errorf("got %v, error %v", got, err)
 	}

@@ -244,6 +244,48 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// Forget, while Export.Open of the same file runs: what Open returns is out of date, and is not kept.
+func TestForgetWhileOpening(t *testing.T) {
+	stale := &fakeContent{}
+	for _, tt := range []struct {
+		name  string
+		first nfs.Content
+	}{
+		{"plain file", nil},
+		{"content", stale},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r *rig
+			var opened atomic.Int32
+			second := &fakeContent{}
+			r = newRig(t, func(o *nfs.Options) {
+				o.Exports[0].Open = func(name string) (nfs.Content, error) {
+					if opened.Add(1) > 1 {
+						return second, nil
+					}
+					return tt.first, r.server.Forget("/land", name)
+				}
+			})
+			r.put("a", "plain")
+			h := r.lookup(r.root, "a") // LOOKUP returns attributes, and therefore opens the file
+			r.write(h, 0, []byte("landed"))
+			if n := opened.Load(); n != 2 {
+				t.Errorf("Open was called %d times, want 2", n)
+			}
+			if got := r.getattr(h).size; got != 6 || second.Size() != 6 {
+				t.Errorf("size %d, %d bytes in the second Content; want 6", got, second.Size())
+			}
+			r.stop()
+			if got := r.get("a"); got != "plain" {
+				t.Errorf("the file in the folder contains %q", got)
+			}
+			if tt.first != nil && stale.closed != 1 || second.closed != 1 {
+				t.Errorf("the first Content was closed %d times, the second %d times", stale.closed, second.closed)
+			}
+		})
+	}
+}
+
 // Where the memory of the disks is used up, their connection waits; lock files, and
 // everything on other connections, do not.
 func TestLocksDoNotWaitForDisks(t *testing.T) {

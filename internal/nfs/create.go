@@ -12,30 +12,31 @@ import (
 
 // createmode3 (RFC 1813 section 3.3.8).
 const (
-	createUnchecked = 0
-	createGuarded   = 1
-	createExclusive = 2
+	createUnchecked = 0 // an existing file is used
+	createGuarded   = 1 // an existing file is an error
+	createExclusive = 2 // an existing file is an error, unless the same call created it
 )
 
-// Modes of what a call does not say the mode of.
+// Modes of new files and folders.
 const (
-	fileMode   = 0o644
-	folderMode = 0o755
+	fileMode   = 0o644 // mode of a new file if the call sets none
+	folderMode = 0o755 // mode of a new folder if the call sets none
 
-	// privateMode is that of what is not ready yet.
+	// mode of a new file until its owner and mode are set
 	privateMode = 0o600
 )
 
 // createArgs is CREATE3args.
 type createArgs struct {
 	nameArgs
-	how  uint32
-	attr newAttr
-	verf uint64 // of an exclusive CREATE
+	how  uint32  // createUnchecked, createGuarded or createExclusive
+	attr newAttr // attributes of the new file; for an exclusive CREATE, the times that store verf
+	verf uint64  // verifier of an exclusive CREATE; 0 for the others
 }
 
-func (ad *argDecoder) createArgs(d *xdr.Decoder) createArgs {
-	a := createArgs{nameArgs: ad.nameArgs(d), how: d.Uint32()}
+// decodeCreateArgs decodes CREATE3args. An unknown createmode3 makes the call malformed.
+func (ad *argDecoder) decodeCreateArgs(d *xdr.Decoder) createArgs {
+	a := createArgs{nameArgs: ad.decodeNameArgs(d), how: d.Uint32()}
 	switch a.how {
 	case createUnchecked, createGuarded:
 		a.attr = decodeNewAttr(d)
@@ -48,51 +49,55 @@ func (ad *argDecoder) createArgs(d *xdr.Decoder) createArgs {
 	return a
 }
 
-// verifierTimes is where the verifier of an exclusive CREATE is kept: in the file's times,
-// as the Linux server does, so that a repetition is known also after a restart. The client
-// sets the real times next (RFC 1813 section 3.3.8). One bit of each half is given up,
-// for file systems that keep times to 2038 only.
+// verifierTimes returns the times that store the verifier of an exclusive CREATE in the new file, as
+// the Linux server does. The server recognizes a repeated call by them, even after a restart. The
+// client sets the real times next (RFC 1813 section 3.3.8). One bit of each half is lost, because some
+// file systems store times up to 2038 only.
 func verifierTimes(verf uint64) (atime, mtime unix.Timespec) {
 	const half, bits = 32, 0x7fffffff
 	return unix.Timespec{Sec: int64(verf >> half & bits)}, unix.Timespec{Sec: int64(verf & bits)}
 }
 
-// create answers CREATE.
-func (p *nameProcedures) create(ctx context.Context, by caller, a createArgs) result {
+// serveCreate answers CREATE (RFC 1813 section 3.3.8).
+func (p *nameProcedures) serveCreate(ctx context.Context, by caller, a createArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		n, err = p.createIn(ctx, by, a, folder)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
+// createIn creates the file in an open folder, or returns the existing one if the call allows it. If a
+// step after the creation fails, it removes the file again. The folder's changing must be held.
 func (p *nameProcedures) createIn(ctx context.Context, by caller, a createArgs, folder *object) (*node, error) {
 	if err := checkNew(a.name); err != nil {
 		return nil, err
 	}
 	o, err := a.dir.node.export.makeFile(folder, a.name)
 	if isErrno(err, unix.EEXIST) {
-		return p.existing(ctx, a, folder)
+		return p.openExisting(ctx, a, folder)
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
-	n, err := p.settle(o, by, a.nameArgs, a.attr, fileMode)
+	n, err := p.initObject(o, by, a.nameArgs, a.attr, fileMode)
 	if err == nil && a.attr.size != nil && *a.attr.size > 0 {
-		err = p.attrs.resize(ctx, target{node: n}, *a.attr.size)
+		err = p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	if err != nil {
-		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error counts
+		_ = unix.Unlinkat(folder.fd, a.name, 0) // the first error is returned
 		return nil, err
 	}
 	return n, nil
 }
 
-// existing is a CREATE of what is there.
-func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *object) (*node, error) {
-	n, at, err := a.dir.node.export.lookup(a.dir.node, folder, a.name)
+// openExisting returns the node of a file that exists already. It fails with statusExist for a guarded
+// CREATE, for a folder or link, and for an exclusive CREATE with another verifier. An unchecked CREATE
+// sets the size if the call has one; RFC 1813 lets the server ignore the other attributes.
+func (p *nameProcedures) openExisting(ctx context.Context, a createArgs, folder *object) (*node, error) {
+	n, at, err := a.dir.node.export.lookUpName(a.dir.node, folder, a.name)
 	if err != nil {
 		return nil, err
 	}
@@ -103,20 +108,22 @@ func (p *nameProcedures) existing(ctx context.Context, a createArgs, folder *obj
 		if !isRepeated(a, at) {
 			return nil, statusExist
 		}
-	case a.attr.size != nil: // of the attributes, only the size is applied to a file that is there
-		return n, p.attrs.resize(ctx, target{node: n}, *a.attr.size)
+	case a.attr.size != nil: // an existing file keeps its other attributes
+		return n, p.attrs.resizeFile(ctx, target{node: n}, *a.attr.size)
 	}
 	return n, nil
 }
 
-// isRepeated reports whether a file was made by the same exclusive CREATE.
+// isRepeated reports whether the same exclusive CREATE made the file: its times contain the verifier
+// and it is still empty.
 func isRepeated(a createArgs, at *attr) bool {
 	atime, mtime := verifierTimes(a.verf)
-	return at.size == 0 && at.atime == (moment{sec: uint32(atime.Sec)}) && at.mtime == (moment{sec: uint32(mtime.Sec)})
+	return at.size == 0 && at.atime == (nfsTime{sec: uint32(atime.Sec)}) && at.mtime == (nfsTime{sec: uint32(mtime.Sec)})
 }
 
-// settle gives something new its owner and attributes, and makes it known.
-func (p *nameProcedures) settle(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
+// initObject sets the owner and the attributes of a new object, and adds its node. mode is used if a
+// has none. Sizes are not set here.
+func (p *nameProcedures) initObject(o *object, by caller, where nameArgs, a newAttr, mode uint32) (*node, error) {
 	if err := p.owners.setOwner(o, by, a); err != nil {
 		return nil, err
 	}
@@ -124,26 +131,27 @@ func (p *nameProcedures) settle(o *object, by caller, where nameArgs, a newAttr,
 	if a.mode == nil {
 		a.mode = &mode
 	}
-	if err := a.apply(o); err != nil {
+	if err := a.applyTo(o); err != nil {
 		return nil, err
 	}
-	return where.dir.node.export.meet(where.dir.node, where.name, o.attr), nil
+	return where.dir.node.export.addNode(where.dir.node, where.name, o.attr), nil
 }
 
 // mkdirArgs is MKDIR3args.
 type mkdirArgs struct {
 	nameArgs
-	attr newAttr
+	attr newAttr // attributes of the new folder
 }
 
-func (ad *argDecoder) mkdirArgs(d *xdr.Decoder) mkdirArgs {
-	return mkdirArgs{ad.nameArgs(d), decodeNewAttr(d)}
+// decodeMkdirArgs decodes MKDIR3args.
+func (ad *argDecoder) decodeMkdirArgs(d *xdr.Decoder) mkdirArgs {
+	return mkdirArgs{ad.decodeNameArgs(d), decodeNewAttr(d)}
 }
 
-// mkdir answers MKDIR.
-func (p *nameProcedures) mkdir(_ context.Context, by caller, a mkdirArgs) result {
+// serveMkdir answers MKDIR (RFC 1813 section 3.3.9).
+func (p *nameProcedures) serveMkdir(_ context.Context, by caller, a mkdirArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -152,28 +160,29 @@ func (p *nameProcedures) mkdir(_ context.Context, by caller, a mkdirArgs) result
 			return err
 		}
 		defer o.close()
-		n, err = p.settle(o, by, a.nameArgs, a.attr, folderMode)
+		n, err = p.initObject(o, by, a.nameArgs, a.attr, folderMode)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
 // symlinkArgs is SYMLINK3args.
 type symlinkArgs struct {
 	nameArgs
-	attr newAttr
-	to   string
+	attr newAttr // attributes of the link itself; its mode is ignored
+	to   string  // text of the link
 }
 
-func (ad *argDecoder) symlinkArgs(d *xdr.Decoder) symlinkArgs {
-	return symlinkArgs{ad.nameArgs(d), decodeNewAttr(d), d.String(maxPath)}
+// decodeSymlinkArgs decodes SYMLINK3args.
+func (ad *argDecoder) decodeSymlinkArgs(d *xdr.Decoder) symlinkArgs {
+	return symlinkArgs{ad.decodeNameArgs(d), decodeNewAttr(d), d.String(maxPath)}
 }
 
-// symlink answers SYMLINK. Where the link leads is the client's business: it is never
-// followed here.
-func (p *nameProcedures) symlink(_ context.Context, by caller, a symlinkArgs) result {
+// serveSymlink answers SYMLINK (RFC 1813 section 3.3.10). The server stores the text and never follows
+// the link; checkLink restricts it.
+func (p *nameProcedures) serveSymlink(_ context.Context, by caller, a symlinkArgs) result {
 	var n *node
-	wcc, err := p.in(a.dir, a.name, func(folder *object) (err error) {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) (err error) {
 		if err = checkNew(a.name); err != nil {
 			return err
 		}
@@ -185,14 +194,14 @@ func (p *nameProcedures) symlink(_ context.Context, by caller, a symlinkArgs) re
 			return err
 		}
 		defer o.close()
-		n, err = p.settle(o, by, a.nameArgs, a.attr, permBits)
+		n, err = p.initObject(o, by, a.nameArgs, a.attr, permBits)
 		return err
 	})
-	return p.created(n, wcc, err)
+	return p.creationResult(n, wcc, err)
 }
 
-// checkLink checks the target of a new link. The server follows no links, but a local user may: root, who
-// reads what a host has written. So a link must not lead out of the export, wherever it is moved to.
+// checkLink checks the text of a new link. The server follows no links, but a local user may: root, who
+// reads files that a host has written. Therefore a link must be relative and must not contain "..".
 func checkLink(to string) error {
 	switch {
 	case to == "":
@@ -211,11 +220,11 @@ func checkLink(to string) error {
 	return nil
 }
 
-// mknod answers MKNOD: there are no devices, sockets and pipes on a datastore.
-func (p *nameProcedures) mknod(_ context.Context, _ caller, a nameArgs) result {
+// serveMknod answers MKNOD with NFS3ERR_NOTSUPP: a datastore has no devices, sockets or pipes.
+func (p *nameProcedures) serveMknod(_ context.Context, _ caller, a nameArgs) result {
 	err := a.dir.err
 	if err == nil {
 		err = statusNotSupp
 	}
-	return result{err: err, fail: change{after: p.files.view(a.dir)}.encode}
+	return result{err: err, fail: wccData{after: p.files.postOpAttrOf(a.dir)}.encode}
 }

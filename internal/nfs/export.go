@@ -12,46 +12,47 @@ import (
 
 // Export is a local folder that clients mount.
 type Export struct {
-	// Path is what clients mount: absolute and clean, "/land". Handles are made of it, so
-	// a server that starts again with another Path makes every mount stale.
+	// Path is the path that clients mount, absolute and clean: "/land". Handles contain a hash of it, so
+	// another Path makes all earlier handles stale.
 	Path string
 
-	// Dir is the local folder. What else is mounted below it is not shown.
+	// Dir is the local folder. Other file systems mounted below it are not shown.
 	Dir string
 
-	// Open decides what holds the bytes of the file of that name, relative to Dir. It is
-	// asked when the file is first used; see Server.Forget. A nil Content, or a nil Open,
-	// means the file itself. The file stays in the folder in any case: its name, times
-	// and identity are what clients see.
+	// Open returns the Content of the file of that name, relative to Dir. It is called when the file is
+	// first used; see Server.Forget. A nil Content, or a nil Open, means the plain file. The file stays in
+	// the folder in any case: clients see its name, times and identity.
 	Open func(name string) (Content, error)
 
-	// Writable says whether a name, relative to Dir and "" for Dir itself, may be changed,
-	// made or removed. It is asked each time. nil: always.
+	// Writable reports whether the file of that name, relative to Dir, may be changed, created or removed;
+	// "" is Dir itself. It is called for each such request. Nil means always.
 	Writable func(name string) bool
 
-	// Space returns the size and the free bytes to report; nil: those of Dir.
+	// Space returns the size and the free bytes that clients see; nil means those of Dir.
 	Space func() (total, free int64, err error)
 }
 
-// export is an Export that is served. It knows the files that clients were told of, by
-// their identity; what it does not know it finds again, see walk.
+// export is an Export that is served. Its nodes are the files that clients have handles of, by
+// identity. Files of handles from before a restart are found by findByWalk.
 type export struct {
 	Export
-	id   uint64 // of folders and links, in handles; it stands for the file system as well
-	dir  *object
-	root *node
+	id   uint64  // hash of Path, in the handles of folders and links; also the fsid in attributes
+	dir  *object // open root folder; its attr has the device and the identity of the root
+	root *node   // node of Dir; it is never removed
 
-	fileID uint64 // of regular files, in handles
+	fileID uint64 // hash of Path and the boot, in the handles of regular files; equal to id if handles survive a boot
 
-	graves graves
+	removed removedFiles // files removed so recently that a new file could get the same handle
 
-	finding sync.Mutex // held by a walk: one at a time
-	walked  walkResult // of the last one
+	finding sync.Mutex // held during a walk, so that only one runs
+	walked  walkResult // result of the last walk; finding guards it
 
-	mu    sync.RWMutex
-	nodes map[ident]*node
+	mu    sync.RWMutex      // guards nodes, and parent and name of each node
+	nodes map[inodeID]*node // all nodes by identity
 }
 
+// openExport opens the folder of e and makes its root node. It does not set fileID. The caller closes
+// the export.
 func openExport(e Export) (*export, error) {
 	if !path.IsAbs(e.Path) || path.Clean(e.Path) != e.Path || len(e.Path) > maxMountPath {
 		return nil, fault.New(fault.Invalid, "export %q is not a clean absolute path", e.Path).
@@ -61,20 +62,22 @@ func openExport(e Export) (*export, error) {
 	if err != nil {
 		return nil, fault.New(fault.NotFound, "open folder %s: %w", e.Dir, err).WithHint("create it: mkdir -p %s", fault.Quote(e.Dir))
 	}
-	a, err := stat(fd, "")
+	a, err := statAt(fd, "")
 	if err != nil {
 		unix.Close(fd)
 		return nil, fault.New(fault.Unreachable, "look at folder %s: %w", e.Dir, err)
 	}
-	x := &export{Export: e, id: exportID(e.Path), dir: &object{fd: fd, attr: a}, nodes: make(map[ident]*node)}
+	x := &export{Export: e, id: exportID(e.Path), dir: &object{fd: fd, attr: a}, nodes: make(map[inodeID]*node)}
 	x.root = &node{export: x, id: a.id, format: unix.S_IFDIR}
 	x.nodes[a.id] = x.root
 	return x, nil
 }
 
+// close closes the root folder. No call may be in work.
 func (x *export) close() { x.dir.close() }
 
-// mayChange reports whether the names, relative to the export, may be changed.
+// mayChange returns statusROFS if Writable refuses one of the names, which are relative to the export;
+// nil if all may be changed.
 func (x *export) mayChange(names ...string) error {
 	if x.Writable == nil {
 		return nil
@@ -87,40 +90,41 @@ func (x *export) mayChange(names ...string) error {
 	return nil
 }
 
-// shows reports whether a file is one that clients may see: a regular file, folder or
-// link of the export's own file system. Inode numbers of another one mean other files.
-func (x *export) shows(a *attr) bool {
+// isVisible reports whether clients may see a file: a regular file, folder or link on the export's file
+// system. Inode numbers are unique only there.
+func (x *export) isVisible(a *attr) bool {
 	return a.dev == x.dir.attr.dev && typeOfFormat[a.format] != 0
 }
 
-// node is a file that clients were told of.
+// node is a file, folder or link that a client has a handle of. It has no descriptor: openNode opens it
+// by its last path.
 type node struct {
-	export *export
-	id     ident
-	format uint32
+	export *export // export that the node belongs to
+	id     inodeID // identity that an object must have to be this node
+	format uint32  // file type: S_IFREG, S_IFDIR or S_IFLNK
 
-	// parent and name are where it was last seen. The export's mu guards them.
-	parent *node // nil for the root
-	name   string
+	parent *node  // folder in which the node was last seen, nil for the root; the export's mu guards it
+	name   string // name in parent when the node was last seen; the export's mu guards it
 
 	// changing is held while a folder's names or a file's attributes are changed, so that
-	// wcc_data tells what this call changed and nothing else.
+	// wcc_data describes the change of one call only.
 	changing sync.Mutex
 
-	listing listing // of a folder; changing guards it
+	listing listing // cached names of a folder; changing guards it
 
-	file fileState // of a regular file
+	file fileState // state of a regular file; unused for other types
 }
 
-// node returns a known file; nil if it is not known.
-func (x *export) node(id ident) *node {
+// nodeByID returns the node with that identity; nil if the identity is unknown.
+func (x *export) nodeByID(id inodeID) *node {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.nodes[id]
 }
 
-// meet notes that name in the folder parent is that file, and returns its node.
-func (x *export) meet(parent *node, name string, a *attr) *node {
+// addNode records that name in the folder parent has the attributes a. It returns the file's node,
+// which is a new one if the identity is new.
+func (x *export) addNode(parent *node, name string, a *attr) *node {
 	if a.id == x.root.id {
 		return x.root
 	}
@@ -141,35 +145,35 @@ func (x *export) meet(parent *node, name string, a *attr) *node {
 	return n
 }
 
-// lose forgets a file that is no more.
-func (x *export) lose(n *node) {
+// removeNode deletes the node of a file that no longer exists. Handles of it are stale from then on.
+func (x *export) removeNode(n *node) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.nodes, n.id)
 }
 
-// maxDepth is the deepest tree that is followed; PATH_MAX allows no deeper one.
+// maxDepth is the depth of the deepest tree that is walked: PATH_MAX allows no deeper one.
 const maxDepth = maxPath / 2
 
-// names returns the way from the root to n.
-func (x *export) names(n *node) []string {
+// pathNames returns the names from the root to n, where n was last seen. The root has none.
+func (x *export) pathNames(n *node) []string {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	var way []string
-	for ; n.parent != nil && len(way) < maxDepth; n = n.parent {
-		way = append(way, n.name)
+	var names []string
+	for ; n.parent != nil && len(names) < maxDepth; n = n.parent {
+		names = append(names, n.name)
 	}
-	for i, j := 0, len(way)-1; i < j; i, j = i+1, j-1 {
-		way[i], way[j] = way[j], way[i]
+	for i, j := 0, len(names)-1; i < j; i, j = i+1, j-1 {
+		names[i], names[j] = names[j], names[i]
 	}
-	return way
+	return names
 }
 
-// pathOf returns n's name relative to the export.
-func (x *export) pathOf(n *node) string { return strings.Join(x.names(n), "/") }
+// pathOf returns the path of n relative to the export; "" for the root.
+func (x *export) pathOf(n *node) string { return strings.Join(x.pathNames(n), "/") }
 
-// up returns the folder that n was last seen in; the root's is the root.
-func (x *export) up(n *node) *node {
+// parentOf returns the folder that n was last seen in. The parent of the root is the root.
+func (x *export) parentOf(n *node) *node {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	if n.parent == nil {
@@ -178,30 +182,32 @@ func (x *export) up(n *node) *node {
 	return n.parent
 }
 
-// hold opens a file that is known, and verifies that it is the one. The caller closes it.
-func (x *export) hold(n *node) (*object, error) {
-	o, err := x.follow(n)
+// openNode opens the object of n and verifies its identity. If n is no longer at its last path, it
+// walks the export. It fails with statusStale if the file does not exist. The caller closes the object.
+func (x *export) openNode(n *node) (*object, error) {
+	o, err := x.openLastSeen(n)
 	if err == nil || !isStale(err) {
 		return o, err
 	}
-	if n = x.walk(n.id); n == nil {
+	if n = x.findByWalk(n.id); n == nil {
 		return nil, statusStale
 	}
-	if o, err = x.follow(n); err != nil && isStale(err) {
+	if o, err = x.openLastSeen(n); err != nil && isStale(err) {
 		err = statusStale
 	}
 	return o, err
 }
 
-// isStale reports whether a file may be found under another name.
+// isStale reports whether err means that the file may be found under another path.
 func isStale(err error) bool {
 	s := statusOf(err)
 	return s == statusStale || s == statusNoEnt || s == statusNotDir || s == statusAcces
 }
 
-// follow opens what stands where n was last seen.
-func (x *export) follow(n *node) (*object, error) {
-	o, err := x.descend(x.names(n))
+// openLastSeen opens the path where n was last seen. It fails with statusStale if that is another file
+// by now.
+func (x *export) openLastSeen(n *node) (*object, error) {
+	o, err := x.openPath(x.pathNames(n))
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +218,11 @@ func (x *export) follow(n *node) (*object, error) {
 	return o, nil
 }
 
-// descend opens the way from the root. No part of it may be a link.
-func (x *export) descend(way []string) (*object, error) {
+// openPath opens each folder from the root on, one by one. It follows no symbolic link: with
+// O_NOFOLLOW, a link on the way is not a folder and the next step fails.
+func (x *export) openPath(names []string) (*object, error) {
 	o, err := openAt(x.dir.fd, ".")
-	for _, name := range way {
+	for _, name := range names {
 		if err != nil {
 			return nil, err
 		}
@@ -226,27 +233,29 @@ func (x *export) descend(way []string) (*object, error) {
 	return o, err
 }
 
-// lookup returns what name in a held folder is.
-func (x *export) lookup(parent *node, folder *object, name string) (*node, *attr, error) {
-	a, err := stat(folder.fd, name)
+// lookUpName returns the node and the attributes of name in an open folder. It fails with statusAcces
+// for files that are not visible.
+func (x *export) lookUpName(parent *node, folder *object, name string) (*node, *attr, error) {
+	a, err := statAt(folder.fd, name)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !x.shows(a) {
+	if !x.isVisible(a) {
 		return nil, nil, statusAcces
 	}
-	return x.meet(parent, name, a), a, nil
+	return x.addNode(parent, name, a), a, nil
 }
 
-// folder finds a folder by the names on the way to it.
-func (x *export) folder(way []string) (*node, error) {
+// findFolder returns the folder at the path of these names, from the root on. It fails with
+// statusNotDir if one of them is not a folder.
+func (x *export) findFolder(names []string) (*node, error) {
 	n := x.root
-	for _, name := range way {
-		o, err := x.hold(n)
+	for _, name := range names {
+		o, err := x.openNode(n)
 		if err != nil {
 			return nil, err
 		}
-		n, _, err = x.lookup(n, o, name)
+		n, _, err = x.lookUpName(n, o, name)
 		o.close()
 		if err != nil {
 			return nil, err
@@ -258,8 +267,9 @@ func (x *export) folder(way []string) (*node, error) {
 	return n, nil
 }
 
-// named returns the files that were last seen under a name.
-func (x *export) named(name string) []*node {
+// nodesNamed returns the nodes that were last seen at the path name, relative to the export. There can
+// be several: one of each file that had this path.
+func (x *export) nodesNamed(name string) []*node {
 	x.mu.RLock()
 	var like []*node
 	for _, n := range x.nodes {

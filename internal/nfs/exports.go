@@ -7,13 +7,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// exportTable is the exports of a server, by the path that clients mount and by what stands
-// for them in handles. New fills it; it does not change after that and has no lock.
+// exportTable contains the exports of a server. New fills it; it does not change after that and needs
+// no lock.
 type exportTable struct {
-	list []*export
-	byID map[uint64]*export
+	list []*export          // exports in the order of Options.Exports
+	byID map[uint64]*export // exports by id and by fileID, the two numbers that their handles contain
 }
 
+// add opens an export and adds it. It fails with fault.Invalid if another export has the same path.
+// boot is Options.Boot.
 func (t *exportTable) add(e Export, boot string) error {
 	x, err := openExport(e)
 	if err != nil {
@@ -29,11 +31,13 @@ func (t *exportTable) add(e Export, boot string) error {
 	return nil
 }
 
-// called returns the export of that path; nil if there is none.
-func (t *exportTable) called(path string) *export { return t.byID[exportID(path)] }
+// byPath returns the export that clients mount as path; nil if no export has that path.
+func (t *exportTable) byPath(path string) *export { return t.byID[exportID(path)] }
 
-// find returns what a handle means.
-func (t *exportTable) find(handle []byte) (*node, error) {
+// findNode returns the node of a handle. It walks the export if the node is not in memory, which
+// happens after a restart. It fails with statusStale for an unknown export, another boot, or a file
+// that does not exist, and with statusBadHandle for other bytes.
+func (t *exportTable) findNode(handle []byte) (*node, error) {
 	export, id, err := decodeHandle(handle)
 	if err != nil {
 		return nil, err
@@ -42,9 +46,9 @@ func (t *exportTable) find(handle []byte) (*node, error) {
 	if x == nil {
 		return nil, statusStale
 	}
-	n := x.node(id)
+	n := x.nodeByID(id)
 	if n == nil {
-		n = x.walk(id)
+		n = x.findByWalk(id)
 	}
 	if n == nil || x.fileID != x.id && (n.format == formatFile) != (export == x.fileID) {
 		return nil, statusStale
@@ -52,7 +56,8 @@ func (t *exportTable) find(handle []byte) (*node, error) {
 	return n, nil
 }
 
-// mountPoint finds the folder that a mount names.
+// mountPoint returns the folder of a MOUNT path: an export, or a folder below one. It refuses "." and
+// ".." as components.
 func (t *exportTable) mountPoint(arg string) (*node, error) {
 	if !path.IsAbs(arg) || strings.Contains(arg, "\x00") {
 		return nil, statusNoEnt
@@ -64,15 +69,16 @@ func (t *exportTable) mountPoint(arg string) (*node, error) {
 	}
 	arg = path.Clean(arg)
 	for _, x := range t.list {
-		if rest, ok := below(arg, x.Path); ok {
-			return x.folder(rest)
+		if rest, ok := pathBelow(arg, x.Path); ok {
+			return x.findFolder(rest)
 		}
 	}
 	return nil, statusNoEnt
 }
 
-// below returns what a path is relative to a folder it is in.
-func below(p, folder string) (rest []string, ok bool) {
+// pathBelow returns the components of p after folder. ok is false if p is not below folder; rest is nil
+// if both are equal.
+func pathBelow(p, folder string) (rest []string, ok bool) {
 	if p == folder {
 		return nil, true
 	}
@@ -80,6 +86,7 @@ func below(p, folder string) (rest []string, ok bool) {
 	return strings.Split(tail, "/"), ok
 }
 
+// close closes all exports.
 func (t *exportTable) close() {
 	for _, x := range t.list {
 		x.close()

@@ -11,112 +11,120 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileState is what a node keeps of a regular file.
+// fileState is the state of a node that is a regular file.
 type fileState struct {
-	opening sync.Mutex // held while it is opened: a Content is opened once
-	open    *file      // the cache's mu guards it
+	opening sync.Mutex // held while the file is opened, so that Export.Open is called once
+	open    *file      // open file; nil if it is closed. The cache's mu guards it.
 
-	// plain is set once Export.Open had nothing for the file.
+	// forgets counts the calls of forget, which does not wait for opening. A file that is forgotten while
+	// it is opened is not kept. The cache's mu is held when it is incremented.
+	forgets atomic.Int64
+
+	// plain is set once Export.Open returned no Content for the file. Server.Forget and a rename clear it.
 	plain atomic.Bool
 
-	// touched is when a Content was last changed, in Unix nanoseconds. The file in the
-	// folder does not know of it.
+	// touched is the time of the last change of a Content, in Unix nanoseconds; 0 if there was none since
+	// the times were set. The times of the file in the folder do not show it.
 	touched atomic.Int64
 }
 
-// file is a regular file that is open.
+// file is an open regular file. The cache shares it among all calls.
 type file struct {
 	*os.File
-	content Content
-	special bool  // the Content came from Export.Open
-	eager   eager // the Content, nil if it is none
+	content   Content   // Content of the file: an osContent, or from Export.Open
+	special   bool      // Export.Open returned the Content
+	tryWriter tryWriter // the Content as a tryWriter; nil if it has no TryWrite
 
-	refs   int           // the cache's mu guards these three
-	doomed bool          // to be closed by the last who uses it
-	idle   *list.Element // nil while somebody uses it
+	refs        int           // number of calls that use the file; the cache's mu guards it and the next two
+	closeUnused bool          // the call that drops the last reference closes the file
+	idle        *list.Element // entry in the cache's idle list; nil while a call uses the file
 }
 
-// shut closes what is open.
-func (f *file) shut() error {
+// closeAll closes the file and, if Export.Open returned it, the Content.
+func (f *file) closeAll() error {
 	if f.special {
 		return errors.Join(f.content.Close(), f.File.Close())
 	}
 	return f.File.Close()
 }
 
-// maxIdle is how many files stay open that nobody uses right now.
+// maxIdle is the number of unused plain files that stay open.
 const maxIdle = 128
 
-// files keeps files open between calls: NFSv3 has no open and no close. A file with a
-// Content of its own stays open until it is removed or forgotten.
-type files struct {
-	mu      sync.Mutex
-	idle    *list.List // of *idleFile, the oldest first
-	special map[*node]*file
-	closing sync.WaitGroup // of those that were forgotten while they were used
+// fileCache keeps files open between calls: NFSv3 has no open and no close. A file with a Content from
+// Export.Open stays open until it is removed or forgotten.
+type fileCache struct {
+	mu      sync.Mutex      // guards the fields below, fileState.open, and the counters of each file
+	idle    *list.List      // list of *idleFile, the longest unused first
+	special map[*node]*file // open files with a Content from Export.Open
+	closing sync.WaitGroup  // counts files that are being closed in the background
 }
 
+// idleFile is an entry of the idle list: an open file without references.
 type idleFile struct {
-	node *node
+	node *node // node whose fileState.open is file
 	file *file
 }
 
-func newFiles() *files { return &files{idle: list.New(), special: make(map[*node]*file)} }
+// newFileCache returns a cache without open files.
+func newFileCache() *fileCache { return &fileCache{idle: list.New(), special: make(map[*node]*file)} }
 
-// acquire returns the node's file, opened. The caller releases it.
-func (c *files) acquire(n *node) (*file, error) {
-	if f := c.take(n); f != nil {
+// acquire returns the open file of n, and opens it if necessary. The caller must release it.
+func (c *fileCache) acquire(n *node) (*file, error) {
+	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
 	n.file.opening.Lock()
 	defer n.file.opening.Unlock()
-	if f := c.take(n); f != nil {
+	if f := c.acquireOpen(n); f != nil {
 		return f, nil
 	}
-	f, err := openFile(n)
+	forgets := n.file.forgets.Load()
+	f, plain, err := openFile(n)
 	if err != nil {
 		return nil, err
 	}
-	c.add(n, f)
+	c.addOpen(n, f, plain, forgets)
 	return f, nil
 }
 
-// contentError is why there is no Content for a file that should have one. Nothing is said
-// of the file then, least of all the size of the empty one that stands for it.
+// contentError wraps an error of Export.Open. The server then returns no attributes of the file,
+// because the file in the folder has a wrong size.
 type contentError struct{ error }
 
+// Unwrap returns the error of Export.Open.
 func (e *contentError) Unwrap() error { return e.error }
 
-// openFile opens a regular file and asks what holds its bytes.
-func openFile(n *node) (*file, error) {
-	o, err := n.export.hold(n)
+// openFile opens the regular file n and its Content. plain reports that it called Export.Open, which
+// returned none. n.file.opening must be held.
+func openFile(n *node) (f *file, plain bool, err error) {
+	o, err := n.export.openNode(n)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer o.close()
 	osFile, err := o.open()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	f := &file{File: osFile, content: plain{osFile}}
+	f = &file{File: osFile, content: osContent{osFile}}
 	if n.export.Open == nil || n.file.plain.Load() {
-		return f, nil
+		return f, false, nil
 	}
 	content, err := n.export.Open(n.export.pathOf(n))
-	switch {
-	case err != nil:
-		return nil, errors.Join(&contentError{err}, osFile.Close())
-	case content == nil:
-		n.file.plain.Store(true)
-	default:
-		f.content, f.special = content, true
-		f.eager, _ = content.(eager)
+	if err != nil {
+		return nil, false, errors.Join(&contentError{err}, osFile.Close())
 	}
-	return f, nil
+	if content == nil {
+		return f, true, nil
+	}
+	f.content, f.special = content, true
+	f.tryWriter, _ = content.(tryWriter)
+	return f, false, nil
 }
 
-// take returns the file if it is open.
-func (c *files) take(n *node) *file {
+// acquireOpen returns the file if it is open, with another reference; nil if it is closed.
+func (c *fileCache) acquireOpen(n *node) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := n.file.open
@@ -131,34 +139,46 @@ func (c *files) take(n *node) *file {
 	return f
 }
 
-func (c *files) add(n *node, f *file) {
+// addOpen adds a file that was just opened, with one reference, and sets fileState.plain if plain is
+// set. forgets is fileState.forgets from before the opening. If n was forgotten since then, only the
+// caller uses the file, and release closes it.
+func (c *fileCache) addOpen(n *node, f *file, plain bool, forgets int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs = 1
+	if n.file.forgets.Load() != forgets {
+		f.closeUnused = true
+		return
+	}
+	if plain {
+		n.file.plain.Store(true)
+	}
 	n.file.open = f
 	if f.special {
 		c.special[n] = f
 	}
 }
 
-// release ends the use of a file. It does not wait: a Content may take long to close.
-func (c *files) release(n *node, f *file) {
-	if closing := c.put(n, f); closing != nil {
+// release ends the use of a file by one call. It does not wait: a Content may need long to close.
+func (c *fileCache) release(n *node, f *file) {
+	if closing := c.dropRef(n, f); closing != nil {
 		c.closing.Go(func() {
-			_ = closing.shut() // what was written was answered for; a Content reports its own errors
+			_ = closing.closeAll() // no call waits for this error; a Content reports its own
 		})
 	}
 }
 
-// put returns the file that is to be closed for it.
-func (c *files) put(n *node, f *file) *file {
+// dropRef drops one reference and returns the file that the caller must close: f itself if it was
+// forgotten meanwhile, or the longest unused file if too many are idle. It returns nil if none must be
+// closed.
+func (c *fileCache) dropRef(n *node, f *file) *file {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.refs--
 	switch {
 	case f.refs > 0:
 		return nil
-	case f.doomed:
+	case f.closeUnused:
 		return f
 	case f.special:
 		return nil
@@ -172,16 +192,18 @@ func (c *files) put(n *node, f *file) *file {
 	return oldest.file
 }
 
-// forget closes the node's file as soon as nobody uses it. The next use opens it anew.
-func (c *files) forget(n *node) error {
-	n.file.plain.Store(false)
+// forget closes the file of n, or lets the last call that uses or opens it close it. The next use opens
+// it again and calls Export.Open.
+func (c *fileCache) forget(n *node) error {
 	c.mu.Lock()
+	n.file.plain.Store(false)
+	n.file.forgets.Add(1)
 	f := n.file.open
 	n.file.open = nil
 	delete(c.special, n)
 	if f == nil || f.refs > 0 {
 		if f != nil {
-			f.doomed = true
+			f.closeUnused = true
 		}
 		c.mu.Unlock()
 		return nil
@@ -191,33 +213,34 @@ func (c *files) forget(n *node) error {
 		f.idle = nil
 	}
 	c.mu.Unlock()
-	return f.shut()
+	return f.closeAll()
 }
 
-// close closes everything. Nobody uses a file any more.
-func (c *files) close() error {
+// close closes all files, and waits for those being closed in the background. No call may be in work.
+func (c *fileCache) close() error {
 	c.closing.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var errs []error
 	for n, f := range c.special {
 		n.file.open = nil
-		errs = append(errs, f.shut())
+		errs = append(errs, f.closeAll())
 	}
 	clear(c.special)
 	for c.idle.Len() > 0 {
 		i := c.idle.Remove(c.idle.Front()).(*idleFile)
 		i.node.file.open = nil
-		errs = append(errs, i.file.shut())
+		errs = append(errs, i.file.closeAll())
 	}
 	return errors.Join(errs...)
 }
 
-// now is what a changed Content's times become.
+// touch records that the Content was changed now.
 func (s *fileState) touch() { s.touched.Store(time.Now().UnixNano()) }
 
-// openRegular returns the open file of a handle. The caller releases it.
-func (c *files) openRegular(t target) (*file, error) {
+// openRegular returns the open file of a handle. It fails with statusIsDir or statusInval if t is not a
+// regular file. The caller must release the file.
+func (c *fileCache) openRegular(t target) (*file, error) {
 	if t.err != nil {
 		return nil, t.err
 	}

@@ -9,24 +9,24 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// What FSINFO advises (RFC 1813 section 3.3.19). ESXi takes the smaller of its own limit
-// and these; vmkfstools writes 64 KiB whatever they are.
+// Values of FSINFO (RFC 1813 section 3.3.19). ESXi uses them as upper limits of its settings;
+// vmkfstools writes 64 KiB in any case.
 const (
-	maxTransfer = 1 << 20 // of READ and WRITE, in bytes; also what is preferred
-	transferMul = 4096
-	listingPref = 32 << 10
+	maxTransfer = 1 << 20  // largest and preferred READ and WRITE, in bytes
+	transferMul = 4096     // suggested multiple of a transfer, in bytes
+	listingPref = 32 << 10 // preferred size of a READDIR reply, in bytes
 
-	// maxFileSize is what fits in the system's off_t. Sizes of many TiB are set on sparse
-	// files; the file system says where it ends.
+	// maxFileSize is the largest off_t. Sparse files may have sizes of many TiB; the file system has the
+	// final limit.
 	maxFileSize = 1<<63 - 1
 
-	// properties are FSF3_LINK, SYMLINK, HOMOGENEOUS and CANSETTIME.
+	// properties are FSF3_LINK, FSF3_SYMLINK, FSF3_HOMOGENEOUS and FSF3_CANSETTIME.
 	properties = 0x0001 | 0x0002 | 0x0008 | 0x0010
 )
 
-// fsinfo answers FSINFO.
-func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
-	v := p.files.view(t)
+// serveFsinfo answers FSINFO (RFC 1813 section 3.3.19).
+func (p *attrProcedures) serveFsinfo(_ context.Context, _ caller, t target) result {
+	v := p.files.postOpAttrOf(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for range 2 { // rtmax, rtpref, rtmult; wtmax, wtpref, wtmult
@@ -36,17 +36,18 @@ func (p *attrProcedures) fsinfo(_ context.Context, _ caller, t target) result {
 		}
 		e.Uint32(listingPref)
 		e.Uint64(maxFileSize)
-		encodeMoment(e, moment{nsec: 1}) // times are kept this fine
+		encodeTime(e, nfsTime{nsec: 1}) // time_delta: the resolution of times
 		e.Uint32(properties)
 	}}
 }
 
-// What PATHCONF says (RFC 1813 section 3.3.20).
-const maxLinks = 32000 // of ext4 less than of others; the file system says where it ends
+// maxLinks is the linkmax of PATHCONF (RFC 1813 section 3.3.20). ext4 allows 65000 names; the file
+// system has the final limit.
+const maxLinks = 32000
 
-// pathconf answers PATHCONF.
-func (p *attrProcedures) pathconf(_ context.Context, _ caller, t target) result {
-	v := p.files.view(t)
+// servePathconf answers PATHCONF (RFC 1813 section 3.3.20).
+func (p *attrProcedures) servePathconf(_ context.Context, _ caller, t target) result {
+	v := p.files.postOpAttrOf(t)
 	return result{err: t.err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		e.Uint32(maxLinks)
@@ -58,30 +59,33 @@ func (p *attrProcedures) pathconf(_ context.Context, _ caller, t target) result 
 	}}
 }
 
-// space is what FSSTAT says, in bytes and files.
+// space contains the results of FSSTAT.
 type space struct {
+	// bytes of the file system, unused ones, and those that users other than root may use
 	total, free, available uint64
-	files, freeFiles       uint64
+	files, freeFiles       uint64 // inodes of the file system, and unused ones
 }
 
-// fsstat answers FSSTAT.
-func (p *attrProcedures) fsstat(_ context.Context, _ caller, t target) result {
+// serveFsstat answers FSSTAT (RFC 1813 section 3.3.18).
+func (p *attrProcedures) serveFsstat(_ context.Context, _ caller, t target) result {
 	var sp space
 	err := t.err
 	if err == nil {
-		sp, err = t.node.export.space()
+		sp, err = t.node.export.statSpace()
 	}
-	v := p.files.view(t)
+	v := p.files.postOpAttrOf(t)
 	return result{err: err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		for _, n := range [...]uint64{sp.total, sp.free, sp.available, sp.files, sp.freeFiles, sp.freeFiles} {
 			e.Uint64(n)
 		}
-		e.Uint32(0) // invarsec: it may change at any moment
+		e.Uint32(0) // invarsec: the values may change at any moment
 	}}
 }
 
-func (x *export) space() (space, error) {
+// statSpace returns the space of the file system that contains the export. Export.Space replaces the
+// byte counts if it is set, not the inodes.
+func (x *export) statSpace() (space, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(x.dir.fd, &fs); err != nil {
 		return space{}, err

@@ -8,49 +8,51 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// attrProcedures answers what concerns the attributes of files and of file systems: GETATTR,
-// SETATTR, ACCESS, READLINK, FSSTAT, FSINFO and PATHCONF. SETATTR holds the file's changing.
+// attrProcedures answers the calls about attributes of files and file systems: GETATTR, SETATTR,
+// ACCESS, READLINK, FSSTAT, FSINFO and PATHCONF. SETATTR holds the file's changing.
 type attrProcedures struct {
-	files   *files
-	owners  *ownerRules
-	durable bool // Options.Durable
+	files   *fileCache  // open files, whose Contents have the current sizes
+	owners  *ownerRules // rules for a change of owner
+	durable bool        // Options.Durable: a new size is committed before the answer
 }
 
-// getattr answers GETATTR. ESXi's heartbeat is this call.
-func (p *attrProcedures) getattr(_ context.Context, _ caller, t target) result {
+// serveGetattr answers GETATTR (RFC 1813 section 3.3.1). ESXi uses it as the heartbeat of a datastore.
+func (p *attrProcedures) serveGetattr(_ context.Context, _ caller, t target) result {
 	if t.err != nil {
 		return result{err: t.err}
 	}
-	a, err := p.files.attributes(t.node)
+	a, err := p.files.attrOf(t.node)
 	return result{err: err, ok: func(e *xdr.Encoder) { encodeAttr(e, a, t.node.export.id) }}
 }
 
 // Bits of ACCESS (RFC 1813 section 3.3.4).
 const (
-	accessRead    = 0x01
-	accessLookup  = 0x02
-	accessModify  = 0x04
-	accessExtend  = 0x08
-	accessDelete  = 0x10
-	accessExecute = 0x20
+	accessRead    = 0x01 // read a file, list a folder
+	accessLookup  = 0x02 // look up a name in a folder
+	accessModify  = 0x04 // overwrite data, change names
+	accessExtend  = 0x08 // append data, add names
+	accessDelete  = 0x10 // remove names
+	accessExecute = 0x20 // run a file
 
-	accessChange = accessModify | accessExtend | accessDelete
-	anyExecute   = 0o111
+	accessChange = accessModify | accessExtend | accessDelete // all bits that Export.Writable decides
+	anyExecute   = 0o111                                      // execute bits of a mode: one of them allows accessExecute
 )
 
+// accessArgs is ACCESS3args.
 type accessArgs struct {
 	target
-	bits uint32
+	bits uint32 // rights that the client requests, accessRead and so on
 }
 
-func (ad *argDecoder) accessArgs(d *xdr.Decoder) accessArgs {
-	return accessArgs{ad.handle(d), d.Uint32()}
+// decodeAccessArgs decodes ACCESS3args.
+func (ad *argDecoder) decodeAccessArgs(d *xdr.Decoder) accessArgs {
+	return accessArgs{ad.decodeTarget(d), d.Uint32()}
 }
 
-// access answers ACCESS. Who was admitted may do everything, except what the export does
-// not allow anybody.
-func (p *attrProcedures) access(_ context.Context, _ caller, a accessArgs) result {
-	v := p.files.view(a.target)
+// serveAccess answers ACCESS (RFC 1813 section 3.3.4). Modes and owners do not matter: an admitted
+// client may do everything that Export.Writable allows.
+func (p *attrProcedures) serveAccess(_ context.Context, _ caller, a accessArgs) result {
+	v := p.files.postOpAttrOf(a.target)
 	if a.err == nil && v.attr == nil {
 		a.err = statusStale
 	}
@@ -72,16 +74,17 @@ func (p *attrProcedures) access(_ context.Context, _ caller, a accessArgs) resul
 	}}
 }
 
-// readlink answers READLINK.
-func (p *attrProcedures) readlink(_ context.Context, _ caller, t target) result {
+// serveReadlink answers READLINK (RFC 1813 section 3.3.5).
+func (p *attrProcedures) serveReadlink(_ context.Context, _ caller, t target) result {
 	to, err := p.readLink(t)
-	v := p.files.view(t)
+	v := p.files.postOpAttrOf(t)
 	return result{err: err, fail: v.encode, ok: func(e *xdr.Encoder) {
 		v.encode(e)
 		e.String(to)
 	}}
 }
 
+// readLink returns the text of a link. It fails with statusInval if t is not a link.
 func (p *attrProcedures) readLink(t target) (string, error) {
 	if t.err != nil {
 		return "", t.err
@@ -89,7 +92,7 @@ func (p *attrProcedures) readLink(t target) (string, error) {
 	if t.node.format != unix.S_IFLNK {
 		return "", statusInval
 	}
-	o, err := t.node.export.hold(t.node)
+	o, err := t.node.export.openNode(t.node)
 	if err != nil {
 		return "", err
 	}

@@ -11,18 +11,19 @@ import (
 
 // linkArgs is LINK3args.
 type linkArgs struct {
-	file target
-	to   nameArgs
+	file target   // existing file that gets another name
+	to   nameArgs // new name
 }
 
-func (ad *argDecoder) linkArgs(d *xdr.Decoder) linkArgs {
-	return linkArgs{ad.handle(d), ad.nameArgs(d)}
+// decodeLinkArgs decodes LINK3args.
+func (ad *argDecoder) decodeLinkArgs(d *xdr.Decoder) linkArgs {
+	return linkArgs{ad.decodeTarget(d), ad.decodeNameArgs(d)}
 }
 
-// link answers LINK.
-func (p *nameProcedures) link(_ context.Context, _ caller, a linkArgs) result {
-	wcc, err := p.in(a.to.dir, a.to.name, func(folder *object) error { return p.linkIn(a, folder) })
-	file := p.files.view(a.file)
+// serveLink answers LINK (RFC 1813 section 3.3.15).
+func (p *nameProcedures) serveLink(_ context.Context, _ caller, a linkArgs) result {
+	wcc, err := p.changeFolder(a.to.dir, a.to.name, func(folder *object) error { return p.linkIn(a, folder) })
+	file := p.files.postOpAttrOf(a.file)
 	both := func(e *xdr.Encoder) {
 		file.encode(e)
 		wcc.encode(e)
@@ -30,6 +31,8 @@ func (p *nameProcedures) link(_ context.Context, _ caller, a linkArgs) result {
 	return result{err: err, ok: both, fail: both}
 }
 
+// linkIn adds a name for a file in an open folder. It refuses folders, files of another export, and
+// files that Export.Writable refuses. The folder's changing must be held.
 func (p *nameProcedures) linkIn(a linkArgs, folder *object) error {
 	if a.file.err != nil {
 		return a.file.err
@@ -47,7 +50,7 @@ func (p *nameProcedures) linkIn(a linkArgs, folder *object) error {
 	if err := x.mayChange(path.Clean(x.pathOf(a.file.node))); err != nil {
 		return err
 	}
-	o, err := x.hold(a.file.node)
+	o, err := x.openNode(a.file.node)
 	if err != nil {
 		return err
 	}

@@ -14,17 +14,22 @@ import (
 	"github.com/decamp/decamp/internal/nfs/portmap"
 )
 
-// Ports are where a server listens, as host:port. An empty one is the default.
+// Ports are the addresses of a server, as host:port. An empty field means its default.
 type Ports struct {
-	NFS     string // of NFS and MOUNT, default ":2049"
-	Portmap string // default ":111"; NoPortmap: clients are told the ports
+	NFS string // address of NFS and MOUNT; default ":2049"
+	// address of the port mapper; default ":111". NoPortmap serves none: clients then need the ports as
+	// mount options.
+	Portmap string
 }
 
-// NoPortmap as Ports.Portmap serves no port mapper. ESXi cannot mount then.
+// NoPortmap as Ports.Portmap serves no port mapper. ESXi cannot mount then: it has no option for the
+// port.
 const NoPortmap = "none"
 
+// defaultNFS is the registered port of NFS. ESXi finds other ports through the port mapper.
 const defaultNFS = ":2049"
 
+// withDefaults returns p with default addresses in place of empty ones.
 func (p Ports) withDefaults() Ports {
 	if p.NFS == "" {
 		p.NFS = defaultNFS
@@ -35,27 +40,27 @@ func (p Ports) withDefaults() Ports {
 	return p
 }
 
-// Listeners are the ports of a server, taken.
+// Listeners are the open sockets of a server. Server.Run or Close closes them.
 type Listeners struct {
-	NFS net.Listener
+	NFS net.Listener // NFS accepts connections to NFS and MOUNT.
 
-	// Portmap and PortmapUDP are nil where somebody else is the port mapper.
+	// Portmap and PortmapUDP accept calls to the port mapper. They are nil if another process serves it.
 	Portmap    net.Listener
 	PortmapUDP net.PacketConn
 
-	rpcbind    *portmap.Rpcbind // where the services are registered; nil: nowhere
-	registered []portmap.Service
+	rpcbind    *portmap.Rpcbind  // rpcbind that the services are registered at; nil if none
+	registered []portmap.Service // services to unregister in Close
 }
 
-// Listen takes the ports. Where the port mapper's is taken by the system's rpcbind, the
-// services are registered there.
+// Listen opens the sockets. If the system's rpcbind has the port of the port mapper, Listen registers
+// the services there. An error names the process that has a port, if that can be found.
 func Listen(ctx context.Context, p Ports) (*Listeners, error) {
 	p = p.withDefaults()
 	var config net.ListenConfig
 	l := &Listeners{}
 	var err error
 	if l.NFS, err = config.Listen(ctx, "tcp", p.NFS); err != nil {
-		return nil, explain(err, "NFS", p.NFS)
+		return nil, listenError(err, "NFS", p.NFS)
 	}
 	if p.Portmap == NoPortmap {
 		return l, nil
@@ -66,30 +71,33 @@ func Listen(ctx context.Context, p Ports) (*Listeners, error) {
 	return l, nil
 }
 
+// listenPortmap opens the port mapper's TCP and UDP sockets at addr. If the TCP port is in use, it
+// registers the services at the process that uses it.
 func (l *Listeners) listenPortmap(ctx context.Context, config net.ListenConfig, addr string) error {
 	tcp, err := config.Listen(ctx, "tcp", addr)
 	if isErrno(err, syscall.EADDRINUSE) {
-		return l.register(ctx, err, addr)
+		return l.registerServices(ctx, err, addr)
 	}
 	if err != nil {
-		return explain(err, "the port mapper", addr)
+		return listenError(err, "the port mapper", addr)
 	}
 	l.Portmap = tcp
 	udp, err := config.ListenPacket(ctx, "udp", tcp.Addr().String())
 	if err != nil {
-		return explain(err, "the port mapper over UDP", addr)
+		return listenError(err, "the port mapper over UDP", addr)
 	}
 	l.PortmapUDP = udp
 	return nil
 }
 
-// register enters the services at the system's rpcbind, if that is who has the port.
-func (l *Listeners) register(ctx context.Context, taken error, addr string) error {
+// registerServices registers the services at the system's rpcbind. If another program has the port, it
+// returns taken as a fault.
+func (l *Listeners) registerServices(ctx context.Context, taken error, addr string) error {
 	r, ok := portmap.FindRpcbind(ctx)
 	if !ok {
-		return explain(taken, "the port mapper", addr)
+		return listenError(taken, "the port mapper", addr)
 	}
-	services := l.services()
+	services := l.rpcServices()
 	if err := r.Register(ctx, services); err != nil {
 		return err
 	}
@@ -97,8 +105,9 @@ func (l *Listeners) register(ctx context.Context, taken error, addr string) erro
 	return nil
 }
 
-// services are what clients ask the port mapper for.
-func (l *Listeners) services() []portmap.Service {
+// rpcServices returns the services that clients look up at the port mapper: NFS and MOUNT, on one TCP
+// port.
+func (l *Listeners) rpcServices() []portmap.Service {
 	port := portOf(l.NFS.Addr())
 	return []portmap.Service{
 		{Program: nfsProgram, Version: nfsVersion, Netid: portmap.TCP, Port: port},
@@ -106,6 +115,7 @@ func (l *Listeners) services() []portmap.Service {
 	}
 }
 
+// portOf returns the TCP port of a; 0 if it is no TCP address.
 func portOf(a net.Addr) uint16 {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		return uint16(tcp.Port)
@@ -113,11 +123,12 @@ func portOf(a net.Addr) uint16 {
 	return 0
 }
 
-// explain says what to do about a port that cannot be had.
-func explain(err error, what, addr string) error {
+// listenError returns the fault for a socket that cannot be opened, with a remedy. The message names
+// the service, which is what.
+func listenError(err error, what, addr string) error {
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
-		return taken(err, what, addr)
+		return portTakenError(err, what, addr)
 	case isErrno(err, syscall.EACCES):
 		return fault.New(fault.Denied, "listen for %s: %w", what, err).
 			WithHint("ports below 1024 are root's: run decamp as root, or allow it: sysctl net.ipv4.ip_unprivileged_port_start=%d", portmap.Port)
@@ -125,8 +136,8 @@ func explain(err error, what, addr string) error {
 	return fault.New(fault.Unreachable, "listen for %s: %w", what, err).WithHint("see which addresses this machine has: ip addr")
 }
 
-// taken says who has a port.
-func taken(err error, what, addr string) error {
+// portTakenError returns the fault for a port in use. It names the process if Holder finds it.
+func portTakenError(err error, what, addr string) error {
 	who := Holder(addr)
 	if who == "" {
 		return fault.New(fault.Conflict, "listen for %s: %w", what, err).
@@ -136,7 +147,8 @@ func taken(err error, what, addr string) error {
 		WithHint("end it, or wait for it if it is another decamp: hosts find one server on a machine, that of its port mapper")
 }
 
-// Close gives the ports back and takes the services out of the system's rpcbind.
+// Close closes the sockets and removes the services from the system's rpcbind. It may be called after
+// Run.
 func (l *Listeners) Close(ctx context.Context) error {
 	var errs []error
 	if l.rpcbind != nil {
@@ -151,6 +163,7 @@ func (l *Listeners) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// ignoreClosed returns nil for an error that reports a closed socket: Run closes them too.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -158,7 +171,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Run serves all listeners until Close or the end of ctx, and closes them.
+// Run serves all listeners until Close or the end of ctx, and closes them. It returns nil then.
 func (s *Server) Run(ctx context.Context, l *Listeners) (err error) {
 	s.serving.Add(1)
 	defer s.serving.Done()
@@ -170,16 +183,17 @@ func (s *Server) Run(ctx context.Context, l *Listeners) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.rpc.Serve(ctx, l.NFS) })
 	if l.Portmap != nil {
-		mapper := s.portmap(l)
+		mapper := s.newPortmapServer(l)
 		group.Go(func() error { return mapper.Serve(ctx, l.Portmap) })
 		group.Go(func() error { return mapper.ServePacket(ctx, l.PortmapUDP) })
 	}
 	return group.Wait()
 }
 
-// portmap returns the server of the port mapper, which names itself too.
-func (s *Server) portmap(l *Listeners) *oncrpc.Server {
-	services := l.services()
+// newPortmapServer returns an RPC server of the port mapper. It contains the services of l and the port
+// mapper itself.
+func (s *Server) newPortmapServer(l *Listeners) *oncrpc.Server {
+	services := l.rpcServices()
 	for version := uint32(portmap.Low); version <= portmap.High; version++ {
 		for _, netid := range []string{portmap.TCP, portmap.UDP} {
 			services = append(services, portmap.Service{

@@ -10,45 +10,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a name in a folder. cookie is where a listing goes on after it.
+// entry is a name in a folder, as READDIR returns it.
 type entry struct {
-	name   string
-	ino    uint64
-	cookie uint64
+	name   string // name as bytes, without a slash
+	ino    uint64 // inode number, which clients see as fileid3
+	cookie uint64 // position after the entry: a client continues from there
 }
 
-// The first two cookies are those of the folder itself and the one above it.
+// Cookies of the folder itself, of its parent, and the lowest of other names.
 const (
-	cookieDot    = 1
-	cookieDotDot = 2
-	firstCookie  = 3
+	cookieDot    = 1 // cookie of "."
+	cookieDotDot = 2 // cookie of ".."
+	firstCookie  = 3 // lowest cookie of other names
 )
 
-// cookieOf returns where a name stands in its folder. It depends on nothing but the name:
-// a listing can go on after the folder changed, or after a restart, and shows every name
-// that was there all the time exactly once.
+// cookieOf returns the cookie of a name: a hash of it. Therefore a listing can continue after a change
+// of the folder or a restart, and returns every name that existed throughout exactly once.
 func cookieOf(name string) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(name)) // a hash takes everything
+	_, _ = h.Write([]byte(name)) // a hash never fails
 	v := h.Sum64()
-	v ^= v >> 32 // FNV's high bits know little of the last characters
+	v ^= v >> 32 // FNV's high bits depend little on the last characters
 	v *= 0x9e3779b97f4a7c15
-	return max(v>>1, firstCookie) // a client may keep it in a signed off_t
+	return max(v>>1, firstCookie) // a client may store it in a signed off_t
 }
 
-// listing is a folder's names by cookie, as long as the folder did not change.
+// listing caches the names of a folder. It is valid while the folder's mtime and ctime are the same.
 type listing struct {
-	entries []entry
-	mtime   moment
-	ctime   moment
+	entries []entry // names in the order of their cookies; nil if nothing is cached
+	mtime   nfsTime // the folder's mtime when it was read
+	ctime   nfsTime // the folder's ctime when it was read
 }
 
-// settled is how long a folder must have been unchanged for its times to be a witness:
-// file systems keep them no finer than the kernel's clock ticks.
+// settled is the age that a folder's mtime must have for its names to be cached. File systems store
+// times in kernel clock ticks, so a second change in one tick would not be visible.
 const settled = time.Second
 
-// list returns the names in a folder that is held, without "." and "..". n.changing is held.
-func (n *node) list(folder *object) ([]entry, error) {
+// listNames returns the names in an open folder in the order of their cookies, without "." and "..".
+// n.changing must be held. The caller must not change the result.
+func (n *node) listNames(folder *object) ([]entry, error) {
 	before, err := folder.stat()
 	if err != nil {
 		return nil, err
@@ -56,11 +56,11 @@ func (n *node) list(folder *object) ([]entry, error) {
 	if l := &n.listing; l.entries != nil && l.mtime == before.mtime && l.ctime == before.ctime {
 		return l.entries, nil
 	}
-	entries, err := folder.names()
+	entries, err := folder.readNames()
 	if err != nil {
 		return nil, err
 	}
-	order(entries)
+	sortByCookie(entries)
 	n.listing = listing{}
 	if time.Since(time.Unix(int64(before.mtime.sec), int64(before.mtime.nsec))) > settled {
 		n.listing = listing{entries: entries, mtime: before.mtime, ctime: before.ctime}
@@ -68,9 +68,9 @@ func (n *node) list(folder *object) ([]entry, error) {
 	return entries, nil
 }
 
-// order sorts by cookie. Two names of the same hash stand side by side; the cookie of the
-// second is one more.
-func order(entries []entry) {
+// sortByCookie sorts the entries by cookie. Names with the same hash are sorted by name, and get
+// cookies one apart.
+func sortByCookie(entries []entry) {
 	slices.SortFunc(entries, func(a, b entry) int {
 		switch {
 		case a.cookie < b.cookie:
@@ -85,7 +85,8 @@ func order(entries []entry) {
 	}
 }
 
-// behindCookie returns the entries behind a cookie.
+// behindCookie returns the entries with higher cookies. The entry of the cookie may be deleted
+// meanwhile.
 func behindCookie(entries []entry, cookie uint64) []entry {
 	i, found := slices.BinarySearchFunc(entries, cookie, func(e entry, c uint64) int {
 		switch {
@@ -104,16 +105,17 @@ func behindCookie(entries []entry, cookie uint64) []entry {
 
 // Layout of linux_dirent64.
 const (
-	direntIno    = 0
-	direntReclen = 16
-	direntType   = 18
-	direntName   = 19
+	direntIno    = 0  // offset of the inode number, 8 bytes
+	direntReclen = 16 // offset of the entry's length, 2 bytes
+	direntType   = 18 // offset of the DT_ constant, 1 byte
+	direntName   = 19 // offset of the name, which ends with a zero byte
 
-	direntBuffer = 32 << 10
+	direntBuffer = 32 << 10 // buffer of one getdents64 call, in bytes
 )
 
-// names reads a folder that is held. What is neither file nor folder nor link is left out.
-func (o *object) names() ([]entry, error) {
+// readNames reads an open folder, in the order of the file system. It skips "." and "..", and
+// everything but files, folders and links.
+func (o *object) readNames() ([]entry, error) {
 	fd, err := unix.Openat(o.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -133,6 +135,7 @@ func (o *object) names() ([]entry, error) {
 	}
 }
 
+// appendDirents appends the entries of a buffer that getdents64 filled.
 func appendDirents(entries []entry, p []byte) []entry {
 	for len(p) > direntName {
 		n := int(binary.NativeEndian.Uint16(p[direntReclen:]))
@@ -148,6 +151,8 @@ func appendDirents(entries []entry, p []byte) []entry {
 	return entries
 }
 
+// isShown reports whether a directory entry of that DT_ type can be visible. The type is unknown on
+// some file systems; then a later look-up decides.
 func isShown(kind byte) bool {
 	switch kind {
 	case unix.DT_REG, unix.DT_DIR, unix.DT_LNK, unix.DT_UNKNOWN:

@@ -13,14 +13,14 @@ import (
 func TestNothingIsMadeWithTheIdentityOfTheDead(t *testing.T) {
 	x := &export{}
 	now := time.Now().UnixNano()
-	x.graves.bury(ident{1, now})
-	x.graves.bury(ident{2, now})
-	x.graves.bury(ident{3, now - int64(time.Hour)}) // nobody is born then any more
+	x.removed.add(inodeID{1, now})
+	x.removed.add(inodeID{2, now})
+	x.removed.add(inodeID{3, now - int64(time.Hour)}) // nobody is born then any more
 	ino, removed := uint64(0), 0
-	o, err := x.make(func() (*object, error) {
+	o, err := x.makeUnique(func() (*object, error) {
 		ino++
 		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		return &object{fd: fd, attr: &attr{id: ident{ino, now}}}, err
+		return &object{fd: fd, attr: &attr{id: inodeID{ino, now}}}, err
 	}, func() error { removed++; return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestNothingIsMadeWithTheIdentityOfTheDead(t *testing.T) {
 	if slow := time.Since(time.Unix(0, now)) > birthTick; !slow && (o.attr.id.ino != 3 || removed != 2) {
 		t.Errorf("inode %d was kept, %d were given back", o.attr.id.ino, removed)
 	}
-	if len(x.graves.until) > 2 {
-		t.Errorf("%d graves", len(x.graves.until))
+	if len(x.removed.until) > 2 {
+		t.Errorf("%d graves", len(x.removed.until))
 	}
 }

@@ -12,47 +12,50 @@ import (
 
 // The MOUNT program (RFC 1813 appendix I).
 const (
-	mountProgram = 100005
-	mountVersion = 3
+	mountProgram = 100005 // number of the RPC program
+	mountVersion = 3      // version for NFSv3
 
-	maxMountPath = 1024 // MNTPATHLEN
+	maxMountPath = 1024 // longest MOUNT path: MNTPATHLEN
 
-	// maxMounts is how many mounts DUMP tells of. The list is a courtesy: a mount that is
-	// not in it works as well.
+	// maxMounts bounds the list of mounts; the oldest entry is dropped. The list is only informative: an
+	// unlisted mount works too.
 	maxMounts = 1024
 )
 
-// mountd is the MOUNT program: it gives out the first handle.
+// mountd answers the MOUNT program: it maps a path to the first handle, and lists mounts.
 type mountd struct {
-	exports *exportTable
+	exports *exportTable // exports that can be mounted
 	log     *slog.Logger
 
-	mu     sync.Mutex
-	mounts []mounted
+	mu     sync.Mutex // guards mounts
+	mounts []mounted  // mounts in the order of their calls, without duplicates
 }
 
+// mounted is one entry of the list of mounts.
 type mounted struct {
-	host netip.Addr
-	path string
+	host netip.Addr // address that the call came from
+	path string     // path as the client sent it
 }
 
-func (m *mountd) program() *oncrpc.Program {
+// newProgram returns the RPC program with MOUNT version 3.
+func (m *mountd) newProgram() *oncrpc.Program {
 	procedures := []*oncrpc.Procedure{
 		0: oncrpc.Null,
-		1: m.define("MNT", m.mnt),
-		2: m.define("DUMP", m.dump),
-		3: m.define("UMNT", m.umnt),
-		4: m.define("UMNTALL", m.umntall),
-		5: m.define("EXPORT", m.export),
+		1: m.defineProcedure("MNT", m.serveMnt),
+		2: m.defineProcedure("DUMP", m.serveDump),
+		3: m.defineProcedure("UMNT", m.serveUmnt),
+		4: m.defineProcedure("UMNTALL", m.serveUmntall),
+		5: m.defineProcedure("EXPORT", m.serveExport),
 	}
 	return &oncrpc.Program{
 		Number: mountProgram, Name: "mount", Low: mountVersion, High: mountVersion,
-		Procedure: func(_, n uint32) *oncrpc.Procedure { return at(procedures, n) },
+		Procedure: func(_, n uint32) *oncrpc.Procedure { return procedureAt(procedures, n) },
 	}
 }
 
-// define makes a procedure whose arguments are a path or nothing.
-func (m *mountd) define(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
+// defineProcedure returns a procedure that calls answer with the host's address and args. args is a
+// path for MNT and UMNT, and "" for the others, which have no arguments.
+func (m *mountd) defineProcedure(name string, answer func(host netip.Addr, args string, e *xdr.Encoder)) *oncrpc.Procedure {
 	takesPath := name == "MNT" || name == "UMNT"
 	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		var arg string
@@ -67,9 +70,9 @@ func (m *mountd) define(name string, answer func(host netip.Addr, args string, e
 	}}
 }
 
-// mnt answers MNT with the export's handle, or with that of a folder in it, as other
-// servers do: libnfs mounts the folder of the file it copies.
-func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
+// serveMnt answers MNT with the handle of an export or of a folder below one, and the accepted
+// authentication flavors. libnfs mounts the folder of the file that it copies.
+func (m *mountd) serveMnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	n, err := m.exports.mountPoint(arg)
 	e.Uint32(uint32(statusOf(err))) // the numbers of mountstat3 are those of nfsstat3
 	if err != nil {
@@ -77,8 +80,8 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 		return
 	}
 	m.log.Info("mounted", "host", host.String(), "path", arg)
-	m.add(mounted{host, arg})
-	e.Opaque(n.export.handle(n))
+	m.addMount(mounted{host, arg})
+	e.Opaque(n.export.handleOf(n))
 	flavors := [...]uint32{oncrpc.AuthSys, oncrpc.AuthNone}
 	e.Uint32(uint32(len(flavors)))
 	for _, f := range flavors {
@@ -86,19 +89,20 @@ func (m *mountd) mnt(host netip.Addr, arg string, e *xdr.Encoder) {
 	}
 }
 
-// Mount is what a client said it mounted and did not say it unmounted: a client that lost
-// power stays in the list, and one that mounted before the server was started is not in it.
+// A Mount is an entry of the list of mounts: a client sent MNT and no UMNT for it since the server was
+// started. A client that lost power stays in the list.
 type Mount struct {
-	Host netip.Addr
-	Path string
+	Host netip.Addr // Host is the address that the call came from.
+	Path string     // Path is an export, or a folder below one.
 }
 
-// Mounts lists them, the first to mount first.
+// Mounts returns the list of mounts, the oldest first.
 func (s *Server) Mounts() []Mount {
-	return s.mountd.list()
+	return s.mountd.listMounts()
 }
 
-func (m *mountd) list() (list []Mount) {
+// listMounts returns a copy of the list, the oldest first.
+func (m *mountd) listMounts() (list []Mount) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mounted := range m.mounts {
@@ -107,7 +111,8 @@ func (m *mountd) list() (list []Mount) {
 	return list
 }
 
-func (m *mountd) add(new mounted) {
+// addMount adds an entry, unless it is in the list already.
+func (m *mountd) addMount(new mounted) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, old := range m.mounts {
@@ -121,8 +126,8 @@ func (m *mountd) add(new mounted) {
 	m.mounts = append(m.mounts, new)
 }
 
-// drop forgets a host's mounts of a path, or all where the path is empty.
-func (m *mountd) drop(host netip.Addr, p string) {
+// dropMounts removes the entries of a host for path p; all of them if p is empty.
+func (m *mountd) dropMounts(host netip.Addr, p string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var kept []mounted
@@ -134,8 +139,8 @@ func (m *mountd) drop(host netip.Addr, p string) {
 	m.mounts = kept
 }
 
-// dump answers DUMP with the list of mounts.
-func (m *mountd) dump(_ netip.Addr, _ string, e *xdr.Encoder) {
+// serveDump answers DUMP with the list of mounts.
+func (m *mountd) serveDump(_ netip.Addr, _ string, e *xdr.Encoder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mounted := range m.mounts {
@@ -146,18 +151,18 @@ func (m *mountd) dump(_ netip.Addr, _ string, e *xdr.Encoder) {
 	e.Bool(false)
 }
 
-// umnt answers UMNT.
-func (m *mountd) umnt(host netip.Addr, arg string, _ *xdr.Encoder) {
+// serveUmnt answers UMNT. It removes an entry from the list; handles stay valid.
+func (m *mountd) serveUmnt(host netip.Addr, arg string, _ *xdr.Encoder) {
 	if arg != "" {
-		m.drop(host, arg)
+		m.dropMounts(host, arg)
 	}
 }
 
-// umntall answers UMNTALL.
-func (m *mountd) umntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.drop(host, "") }
+// serveUmntall answers UMNTALL: it removes all entries of the host.
+func (m *mountd) serveUmntall(host netip.Addr, _ string, _ *xdr.Encoder) { m.dropMounts(host, "") }
 
-// export answers EXPORT. Who may mount is not told: whoever reads this may.
-func (m *mountd) export(_ netip.Addr, _ string, e *xdr.Encoder) {
+// serveExport answers EXPORT. The lists of groups are empty: each admitted host may mount each export.
+func (m *mountd) serveExport(_ netip.Addr, _ string, e *xdr.Encoder) {
 	for _, x := range m.exports.list {
 		e.Bool(true)
 		e.String(x.Path)

@@ -10,38 +10,37 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// nameProcedures answers what changes or looks up names in folders: LOOKUP, CREATE, MKDIR,
-// SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. A change holds the changing of the folders
-// that it concerns.
+// nameProcedures answers the calls that look up or change names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD,
+// REMOVE, RMDIR, RENAME and LINK. A change holds the changing of its folders.
 type nameProcedures struct {
-	files   *files
-	owners  *ownerRules
-	attrs   *attrProcedures
-	durable bool // Options.Durable
-	log     *slog.Logger
+	files   *fileCache      // open files; removed ones are forgotten there
+	owners  *ownerRules     // owners of new files
+	attrs   *attrProcedures // sets the size of new files
+	durable bool            // Options.Durable: folders are synced before the answer
+	log     *slog.Logger    // receives errors of removed files, which no call can report
 }
 
-// in changes names in a folder: it opens and locks it, asks whether the name may be
-// changed, and says what the folder was before and after.
-func (p *nameProcedures) in(t target, name string, do func(folder *object) error) (wcc change, err error) {
-	if err := holdable(t); err != nil {
-		return change{after: p.files.view(t)}, err
+// changeFolder opens and locks the folder t and calls do, if Export.Writable allows to change name in
+// it. It returns the attributes of the folder before and after do, also if do fails.
+func (p *nameProcedures) changeFolder(t target, name string, do func(folder *object) error) (wcc wccData, err error) {
+	if err := checkFolder(t); err != nil {
+		return wccData{after: p.files.postOpAttrOf(t)}, err
 	}
 	t.node.changing.Lock()
 	defer t.node.changing.Unlock()
-	folder, err := t.node.export.hold(t.node)
+	folder, err := t.node.export.openNode(t.node)
 	if err != nil {
 		return wcc, err
 	}
 	defer folder.close()
 	wcc.before = folder.attr
 	err = p.changeNames(t.node, folder, name, do)
-	wcc.after = after(t.node, folder)
+	wcc.after = folderAttr(t.node, folder)
 	return wcc, err
 }
 
-// changeNames does it, and makes it durable where that was asked for. What is cached of
-// the folder's names ends here.
+// changeNames calls do and drops the cached names of the folder. With Options.Durable, it also syncs
+// the folder. n.changing must be held.
 func (p *nameProcedures) changeNames(n *node, folder *object, name string, do func(*object) error) error {
 	if err := n.export.mayChange(path.Join(n.export.pathOf(n), name)); err != nil {
 		return err
@@ -56,35 +55,37 @@ func (p *nameProcedures) changeNames(n *node, folder *object, name string, do fu
 	return nil
 }
 
-// after returns a folder's attributes as they are now.
-func after(n *node, folder *object) view {
+// folderAttr returns the current attributes of an open folder; empty if they cannot be read.
+func folderAttr(n *node, folder *object) postOpAttr {
 	a, err := folder.stat()
 	if err != nil {
-		return view{}
+		return postOpAttr{}
 	}
-	return view{a, n.export.id}
+	return postOpAttr{a, n.export.id}
 }
 
-// created is what CREATE, MKDIR and SYMLINK answer.
-func (p *nameProcedures) created(n *node, wcc change, err error) result {
+// creationResult returns the result of CREATE, MKDIR or SYMLINK: handle and attributes of n. n may be
+// nil if err is set.
+func (p *nameProcedures) creationResult(n *node, wcc wccData, err error) result {
 	return result{err: err, fail: wcc.encode, ok: func(e *xdr.Encoder) {
 		e.Bool(true)
-		e.Opaque(n.export.handle(n))
-		p.files.view(target{node: n}).encode(e)
+		e.Opaque(n.export.handleOf(n))
+		p.files.postOpAttrOf(target{node: n}).encode(e)
 		wcc.encode(e)
 	}}
 }
 
 const (
-	maxName = 255 // bytes, as on every file system an export is likely on
-	maxPath = 4096
+	maxName = 255  // longest name in bytes, as on Linux file systems
+	maxPath = 4096 // longest path in bytes: PATH_MAX
 
-	// maxNameArg is how long a name may be in order to be refused politely.
+	// maxNameArg is the longest name that a call may contain. A longer one makes the call malformed; one
+	// above maxName gets NFS3ERR_NAMETOOLONG.
 	maxNameArg = maxPath
 )
 
-// checkName refuses what cannot be the name of something in a folder. "." and ".." pass:
-// each procedure has its own answer to them.
+// checkName fails for strings that cannot be names in a folder. It accepts "." and "..": each procedure
+// has another answer to them.
 func checkName(name string) error {
 	switch {
 	case name == "", strings.ContainsAny(name, "/\x00"):
@@ -95,9 +96,10 @@ func checkName(name string) error {
 	return nil
 }
 
+// isDot reports whether name is "." or "..".
 func isDot(name string) bool { return name == "." || name == ".." }
 
-// checkNew refuses names that nothing can be created under.
+// checkNew fails for names that cannot be created. "." and ".." exist always.
 func checkNew(name string) error {
 	if isDot(name) {
 		return statusExist
@@ -105,7 +107,7 @@ func checkNew(name string) error {
 	return checkName(name)
 }
 
-// checkOld refuses names that cannot be taken away.
+// checkOld fails for names that cannot be removed or renamed, including "." and "..".
 func checkOld(name string) error {
 	if isDot(name) {
 		return statusInval
@@ -113,8 +115,8 @@ func checkOld(name string) error {
 	return checkName(name)
 }
 
-// holdable reports why a handle is not a folder's.
-func holdable(t target) error {
+// checkFolder returns the error of t, or statusNotDir if t is not a folder.
+func checkFolder(t target) error {
 	if t.err != nil {
 		return t.err
 	}
@@ -124,33 +126,35 @@ func holdable(t target) error {
 	return nil
 }
 
-// named is something held, and known.
-type named struct {
+// openEntry is an open object together with its node.
+type openEntry struct {
 	*object
-	node *node
+	node *node // node of the object
 }
 
-// holdNamed opens what name in a held folder is.
-func (x *export) holdNamed(parent *node, folder *object, name string) (named, error) {
+// openNamed opens name in an open folder, and adds its node. It fails with statusAcces for files that
+// are not visible. The caller closes the entry.
+func (x *export) openNamed(parent *node, folder *object, name string) (openEntry, error) {
 	o, err := openAt(folder.fd, name)
 	if err != nil {
-		return named{}, err
+		return openEntry{}, err
 	}
-	if !x.shows(o.attr) {
+	if !x.isVisible(o.attr) {
 		o.close()
-		return named{}, statusAcces
+		return openEntry{}, statusAcces
 	}
-	return named{o, x.meet(parent, name, o.attr)}, nil
+	return openEntry{o, x.addNode(parent, name, o.attr)}, nil
 }
 
-// gone forgets a file that lost a name, if it has no other.
-func (p *nameProcedures) gone(x *export, old named) {
+// forgetRemoved deletes the node of an entry that lost a name, unless it has another one. old must be
+// open, so that its inode is not used again before it is in removed.
+func (p *nameProcedures) forgetRemoved(x *export, old openEntry) {
 	a, err := old.stat()
 	if err == nil && a.nlink > 0 && a.format != unix.S_IFDIR {
 		return
 	}
-	x.graves.bury(old.attr.id)
-	x.lose(old.node)
+	x.removed.add(old.attr.id)
+	x.removeNode(old.node)
 	if err := p.files.forget(old.node); err != nil {
 		p.log.Warn("close removed file", "file", x.pathOf(old.node), "err", err)
 	}

@@ -10,47 +10,46 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// Options say what a Server serves, and to whom. Zero fields mean the defaults.
+// Options configure a Server. Zero fields mean the defaults.
 type Options struct {
-	// Exports are the folders that can be mounted, at least one.
+	// Exports are the folders that can be mounted; at least one is required.
 	Exports []Export
 
-	// Admit decides by address who is talked to: the hosts of a run. nil: this machine
-	// alone.
+	// Admit reports whether connections from an address are accepted. Nil admits loopback addresses only.
 	Admit func(netip.Addr) bool
 
-	// Pool is where payloads for the Contents that Export.Open returned come from. While it
-	// has none left, connections that write to them are not read. nil: as for plain files.
+	// Pool supplies the memory of payloads for Contents from Export.Open. While it is used up, connections
+	// that write to them are not read. Nil uses the memory of plain files.
 	Pool *writebehind.Pool
 
-	// PlainMemory is how many bytes payloads for all other files may take, default 32 MiB.
+	// PlainMemory bounds the payloads for plain files, in bytes. Default 32 MiB.
 	PlainMemory int64
 
-	// Durable makes the server keep what RFC 1813 says of stable writes and of names: it
-	// answers when they are on the medium. See the package comment for why this is not
-	// needed to land a disk.
+	// Durable makes the server follow RFC 1813 for stable writes and names: it answers when they are on
+	// the medium. The package comment explains why landing a disk does not need it.
 	Durable bool
 
-	// NoRootSquash lets the clients' root own files as root and give files to other users. By
-	// default, root is mapped to nobody.
+	// NoRootSquash lets the clients' root own files as root and give files to other users. By default,
+	// root is mapped to user and group 65534.
 	NoRootSquash bool
 
-	// Boot is the machine's life so far: another one means that what was written and not
-	// flushed is lost. Handles of regular files are good for one boot, so that no client
-	// goes on in the middle of a file that has lost its beginning. Default: what the kernel
-	// calls its boot; with Durable nothing is lost, and handles are good for ever.
+	// Boot identifies the time for which unflushed data survives. Handles of regular files are valid for
+	// one Boot, so that no client continues a file that lost its beginning. Default: the kernel's boot ID.
+	// With Durable it is ignored, and handles do not expire.
 	Boot string
 
-	// Verifier is the write verifier. 0: a random one, as RFC 1813 wants it of a server
-	// that may lose what it held when it ends.
+	// Verifier is the write verifier (RFC 1813 section 3.3.7). 0 means a random one: a server that can
+	// lose data at a restart must change it then.
 	Verifier uint64
 
-	// Log gets what the server has to say; nil means nowhere.
+	// Log receives events of mounts, connections and errors. Nil discards them.
 	Log *slog.Logger
 }
 
+// default of Options.PlainMemory, in bytes
 const defaultPlainMemory = 32 << 20
 
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	if o.Admit == nil {
 		o.Admit = netip.Addr.IsLoopback
@@ -72,7 +71,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// thisBoot returns the kernel's id of this boot; nothing where it does not tell.
+// thisBoot returns the kernel's ID of this boot; "" if it cannot be read.
 func thisBoot() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -81,8 +80,9 @@ func thisBoot() string {
 	return string(id)
 }
 
+// randomVerifier returns a write verifier that an earlier server almost certainly did not have.
 func randomVerifier() uint64 {
 	var p [8]byte
-	_, _ = rand.Read(p[:]) // it does not fail
+	_, _ = rand.Read(p[:]) // never fails
 	return binary.BigEndian.Uint64(p[:])
 }

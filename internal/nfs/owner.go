@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user and the group that root is mapped to, as in exports(5).
-const nobody = 65534
+// nobodyID is the user and group that root is mapped to, as in exports(5).
+const nobodyID = 65534
 
-// ownerRules decides who owns a file, from the credentials of a call. It does not change.
+// ownerRules decides the owner of a file from the credentials of a call. It does not change.
 type ownerRules struct {
-	root     bool // the server may change the owner of a file
+	root     bool // this process may change the owner of files
 	noSquash bool // Options.NoRootSquash
 }
 
-// squash maps root to nobody, unless Options.NoRootSquash is set.
-func (r *ownerRules) squash(id uint32) uint32 {
+// squashRoot maps ID 0 to nobodyID, unless Options.NoRootSquash is set.
+func (r *ownerRules) squashRoot(id uint32) uint32 {
 	if id == 0 && !r.noSquash {
-		return nobody
+		return nobodyID
 	}
 	return id
 }
@@ -32,7 +32,7 @@ func (r *ownerRules) setOwner(o *object, by caller, a newAttr) error {
 	if !r.root {
 		return nil
 	}
-	owner := caller{r.squash(by.uid), r.squash(by.gid)}
+	owner := caller{r.squashRoot(by.uid), r.squashRoot(by.gid)}
 	if r.isRoot(by) && a.uid != nil {
 		owner.uid = *a.uid
 	}
@@ -56,9 +56,9 @@ func (r *ownerRules) checkOwner(by caller, a *newAttr, old *attr) error {
 		if *id.want == nil {
 			continue
 		}
-		want := r.squash(**id.want)
+		want := r.squashRoot(**id.want)
 		switch {
-		case want != id.old && want != r.squash(id.own) && !r.isRoot(by):
+		case want != id.old && want != r.squashRoot(id.own) && !r.isRoot(by):
 			return statusPerm
 		case want == id.old, !r.root: // otherwise, all files belong to the server's user
 			*id.want = nil
@@ -73,6 +73,6 @@ func (r *ownerRules) checkOwner(by caller, a *newAttr, old *attr) error {
 func mayChown() bool {
 	const needed = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // of 32 capabilities each
+	var sets [2]unix.CapUserData // each entry has 32 capabilities
 	return os.Geteuid() == 0 && unix.Capget(&header, &sets[0]) == nil && sets[0].Effective&needed == needed
 }

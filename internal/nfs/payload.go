@@ -13,70 +13,82 @@ import (
 // Buffer is the memory that the payload of a WRITE is read into.
 type Buffer = writebehind.Buffer
 
-// While a disk's memory is used up, its connection is not read: that is what slows the
-// client down. But behind its WRITEs stand its heartbeats and the renewals of its locks,
-// which must be answered within 5 s (NFS.HeartbeatTimeout, NFS.DiskFileLockUpdateTimeout).
-// So where nothing has come free for a while, payloads are read into spare memory, and
-// their calls wait in place of the connection: until the spare memory, or the connection's
-// number of calls in work, is used up too.
+// While a disk's memory is used up, its connection is not read: that slows the client down. But
+// heartbeats and lock renewals follow the WRITEs in the connection, and ESXi requires their answers
+// within 5 s (NFS.HeartbeatTimeout, NFS.DiskFileLockUpdateTimeout). Therefore, if no memory became
+// free for a while, payloads are read into spare memory, and their calls wait instead of the
+// connection: until the spare memory, or the connection's number of calls in work, is used up too.
 const (
-	sparePatience = 250 * time.Millisecond
-	spareMemory   = 32 << 20 // ESXi has 30 writes of 64 KiB in flight, 2 MiB a connection
+	sparePatience = 250 * time.Millisecond // time without free memory after which spare memory is used
+	spareMemory   = 32 << 20               // bytes of spare payloads. ESXi has 30 writes of 64 KiB in flight, 2 MiB a connection.
 )
 
-// shortage is since when nothing was free, in Unix nanoseconds; 0 while something is.
+// shortage measures for how long a pool has been used up. It is safe for concurrent use.
 type shortage struct{ since atomic.Int64 }
 
-// left returns how long to wait still before spare memory is used.
-func (s *shortage) left() time.Duration {
+// remainingWait returns how much longer to wait before spare memory is used; 0 or less means now. The
+// first call starts the shortage.
+func (s *shortage) remainingWait() time.Duration {
 	now := time.Now()
 	s.since.CompareAndSwap(0, now.UnixNano())
 	return sparePatience - now.Sub(time.Unix(0, s.since.Load()))
 }
 
+// end ends the shortage. It writes only if there is one, because each WRITE calls it.
 func (s *shortage) end() {
 	if s.since.Load() != 0 {
 		s.since.Store(0)
 	}
 }
 
-// expired is for asking a pool without waiting.
-var expired = func() context.Context {
+// expiredContext makes Pool.GetAt return at once if it has to wait.
+var expiredContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// payloadMemory is where the payloads of WRITEs are read into. The pools lock themselves.
+// payloadMemory contains the pools for the payloads of WRITEs. It is safe for concurrent use.
 type payloadMemory struct {
-	disks *writebehind.Pool // for Contents of Export.Open; nil: as for plain files
-	plain *writebehind.Pool // for files that are themselves
-	spare *writebehind.Pool // for payloads whose own memory is used up
-
-	shortage shortage
+	disks *payloadPool      // Options.Pool: for Contents from Export.Open; nil uses plain
+	plain *payloadPool      // pool for plain files
+	spare *writebehind.Pool // pool for payloads whose pool has been used up for sparePatience
 }
 
+// payloadPool is a pool for payloads. Each pool has its own shortage: hosts renew locks, which are plain
+// files, while the memory of the disks is used up.
+type payloadPool struct {
+	*writebehind.Pool
+	shortage shortage // how long the pool has been used up
+}
+
+// newPayloadMemory returns the pools for o. No memory is allocated yet.
 func newPayloadMemory(o Options) *payloadMemory {
-	return &payloadMemory{
-		disks: o.Pool, plain: writebehind.NewPool(o.PlainMemory),
-		spare: writebehind.NewPool(spareMemory + spareMemory/3), // a quarter is for writing behind, and never made
+	m := &payloadMemory{
+		plain: &payloadPool{Pool: writebehind.NewPool(o.PlainMemory)},
+		spare: writebehind.NewPool(spareMemory + spareMemory/3), // the pool reserves a quarter for windows, which are never allocated here
 	}
+	if o.Pool != nil {
+		m.disks = &payloadPool{Pool: o.Pool}
+	}
+	return m
 }
 
-// get returns memory for n bytes that are to be written to a file at a place, and
-// whether it is spare.
-func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
+// getBuffer returns a buffer of n bytes for a write to f at a place. spare reports that it is spare
+// memory, which the Content must not own. It waits first for the file's pool and then for spare memory,
+// until ctx ends. Before it waits it sends held replies.
+func (m *payloadMemory) getBuffer(ctx context.Context, c *oncrpc.Call, f *file, n int, at writebehind.Place) (b *Buffer, spare bool, err error) {
 	pool := m.poolOf(f)
-	if b, err := pool.GetAt(expired, n, at); !errors.Is(err, context.Canceled) {
-		m.shortage.end()
+	if b, err := pool.GetAt(expiredContext, n, at); !errors.Is(err, context.Canceled) {
+		pool.shortage.end()
 		return b, false, err
 	}
 	c.Pause()
-	if wait := m.shortage.left(); wait > 0 {
+	if wait := pool.shortage.remainingWait(); wait > 0 {
 		patience, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		if b, err = pool.GetAt(patience, n, at); err == nil || ctx.Err() != nil {
-			m.shortage.end()
+			pool.shortage.end()
 			return b, false, err
 		}
 	}
@@ -84,8 +96,8 @@ func (m *payloadMemory) get(ctx context.Context, c *oncrpc.Call, f *file, n int,
 	return b, true, err
 }
 
-// poolOf returns where the payload of a write to the file comes from.
-func (m *payloadMemory) poolOf(f *file) *writebehind.Pool {
+// poolOf returns the pool for writes to f.
+func (m *payloadMemory) poolOf(f *file) *payloadPool {
 	if f.special && m.disks != nil {
 		return m.disks
 	}

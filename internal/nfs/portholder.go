@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// Holder names who listens on a port: "decamp (process 123)". It is "" where that cannot be
-// told: the process is another user's, or the kernel's own NFS server.
+// Holder returns the process that listens on a TCP port: "decamp (process 123)". addr is a host:port,
+// whose host is ignored. It returns "" if the process is another user's, or the kernel's NFS server.
 func Holder(addr string) string {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -28,8 +28,8 @@ func Holder(addr string) string {
 		if err != nil {
 			continue
 		}
-		for _, inode := range listening(text, uint16(n)) {
-			if who := owner(inode); who != "" {
+		for _, inode := range listeningInodes(text, uint16(n)) {
+			if who := socketOwner(inode); who != "" {
 				return who
 			}
 		}
@@ -40,15 +40,16 @@ func Holder(addr string) string {
 // The columns of /proc/net/tcp, from 0, and the state LISTEN (proc_net_tcp in the kernel's
 // documentation).
 const (
-	localColumn = 1
-	stateColumn = 3
-	inodeColumn = 9
+	localColumn = 1 // local address and port in hexadecimal
+	stateColumn = 3 // state of the socket in hexadecimal
+	inodeColumn = 9 // inode number of the socket
 
-	stateListen = "0A"
+	stateListen = "0A" // TCP_LISTEN
 )
 
-// listening returns the inodes of the sockets that listen on a port.
-func listening(table []byte, port uint16) (inodes []string) {
+// listeningInodes returns the inodes of the sockets that listen on port, from the text of /proc/net/tcp
+// or tcp6.
+func listeningInodes(table []byte, port uint16) (inodes []string) {
 	want := ":" + strings.ToUpper(hex.EncodeToString([]byte{byte(port >> 8), byte(port)}))
 	for s := bufio.NewScanner(bytes.NewReader(table)); s.Scan(); {
 		f := strings.Fields(s.Text())
@@ -59,10 +60,11 @@ func listening(table []byte, port uint16) (inodes []string) {
 	return inodes
 }
 
-// owner names the process that has a socket open, among those that may be looked at.
-func owner(inode string) string {
+// socketOwner returns name and ID of the process that has the socket open; "" if it is not among the
+// processes that this one may examine.
+func socketOwner(inode string) string {
 	socket := "socket:[" + inode + "]"
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails for a malformed pattern only
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // fails only for a malformed pattern
 	for _, fd := range fds {
 		if to, err := os.Readlink(fd); err != nil || to != socket {
 			continue

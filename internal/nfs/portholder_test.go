@@ -37,10 +37,10 @@ func TestListeningSockets(t *testing.T) {
    2: 0100007F:006F 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 103 1 0 100 0 0 10 0
    3: short line
 `
-	if got := listening([]byte(table), 2049); len(got) != 1 || got[0] != "101" {
+	if got := listeningInodes([]byte(table), 2049); len(got) != 1 || got[0] != "101" {
 		t.Errorf("on 2049: %v", got)
 	}
-	if got := listening([]byte(table), 111); len(got) != 1 || got[0] != "103" {
+	if got := listeningInodes([]byte(table), 111); len(got) != 1 || got[0] != "103" {
 		t.Errorf("on 111: %v", got)
 	}
 }

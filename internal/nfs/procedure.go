@@ -9,19 +9,19 @@ import (
 
 // The NFS program (RFC 1813 section 3).
 const (
-	nfsProgram = 100003
-	nfsVersion = 3
+	nfsProgram = 100003 // number of the RPC program
+	nfsVersion = 3      // the only version served
 )
 
-// Calls that are remembered. The two kinds do not share a cache: the thousands of WRITEs a
-// second would push the few others out.
+// Numbers of cached replies. The two kinds do not share a cache: thousands of WRITEs a second
+// would displace the few others.
 const (
-	rememberedCalls  = 4096
-	rememberedWrites = 8192
+	rememberedCalls  = 4096 // replies of calls that change names or attributes
+	rememberedWrites = 8192 // replies of WRITEs
 )
 
-// nfsProcedures returns the NFS program.
-func nfsProcedures(o Options, exports *exportTable, open *files) *oncrpc.Program {
+// nfsProcedures returns the NFS program, with its procedures at their numbers (RFC 1813 section 3.3).
+func nfsProcedures(o Options, exports *exportTable, open *fileCache) *oncrpc.Program {
 	once, writes := oncrpc.NewCache(rememberedCalls), oncrpc.NewCache(rememberedWrites)
 	args := &argDecoder{exports: exports}
 	owners := &ownerRules{root: mayChown(), noSquash: o.NoRootSquash}
@@ -31,42 +31,44 @@ func nfsProcedures(o Options, exports *exportTable, open *files) *oncrpc.Program
 	lists := &listProcedures{files: open}
 	list := []*oncrpc.Procedure{
 		0:  oncrpc.Null,
-		1:  define("GETATTR", nil, args.handle, attrs.getattr),
-		2:  define("SETATTR", once, args.setattrArgs, attrs.setattr),
-		3:  define("LOOKUP", nil, args.nameArgs, names.lookup),
-		4:  define("ACCESS", nil, args.accessArgs, attrs.access),
-		5:  define("READLINK", nil, args.handle, attrs.readlink),
-		6:  {Name: "READ", Decode: data.read},
-		7:  {Name: "WRITE", Decode: data.write, Once: writes},
-		8:  define("CREATE", once, args.createArgs, names.create),
-		9:  define("MKDIR", once, args.mkdirArgs, names.mkdir),
-		10: define("SYMLINK", once, args.symlinkArgs, names.symlink),
-		11: define("MKNOD", nil, args.nameArgs, names.mknod),
-		12: define("REMOVE", once, args.nameArgs, names.remove),
-		13: define("RMDIR", once, args.nameArgs, names.rmdir),
-		14: define("RENAME", once, args.renameArgs, names.rename),
-		15: define("LINK", once, args.linkArgs, names.link),
-		16: define("READDIR", nil, args.readdirArgs, lists.readdir),
-		17: define("READDIRPLUS", nil, args.readdirplusArgs, lists.readdirplus),
-		18: define("FSSTAT", nil, args.handle, attrs.fsstat),
-		19: define("FSINFO", nil, args.handle, attrs.fsinfo),
-		20: define("PATHCONF", nil, args.handle, attrs.pathconf),
-		21: define("COMMIT", nil, args.commitArgs, data.commit),
+		1:  defineProcedure("GETATTR", nil, args.decodeTarget, attrs.serveGetattr),
+		2:  defineProcedure("SETATTR", once, args.decodeSetattrArgs, attrs.serveSetattr),
+		3:  defineProcedure("LOOKUP", nil, args.decodeNameArgs, names.serveLookup),
+		4:  defineProcedure("ACCESS", nil, args.decodeAccessArgs, attrs.serveAccess),
+		5:  defineProcedure("READLINK", nil, args.decodeTarget, attrs.serveReadlink),
+		6:  {Name: "READ", Decode: data.decodeRead},
+		7:  {Name: "WRITE", Decode: data.decodeWrite, Once: writes},
+		8:  defineProcedure("CREATE", once, args.decodeCreateArgs, names.serveCreate),
+		9:  defineProcedure("MKDIR", once, args.decodeMkdirArgs, names.serveMkdir),
+		10: defineProcedure("SYMLINK", once, args.decodeSymlinkArgs, names.serveSymlink),
+		11: defineProcedure("MKNOD", nil, args.decodeNameArgs, names.serveMknod),
+		12: defineProcedure("REMOVE", once, args.decodeNameArgs, names.serveRemove),
+		13: defineProcedure("RMDIR", once, args.decodeNameArgs, names.serveRmdir),
+		14: defineProcedure("RENAME", once, args.decodeRenameArgs, names.serveRename),
+		15: defineProcedure("LINK", once, args.decodeLinkArgs, names.serveLink),
+		16: defineProcedure("READDIR", nil, args.decodeReaddirArgs, lists.serveReaddir),
+		17: defineProcedure("READDIRPLUS", nil, args.decodeReaddirplusArgs, lists.serveReaddirplus),
+		18: defineProcedure("FSSTAT", nil, args.decodeTarget, attrs.serveFsstat),
+		19: defineProcedure("FSINFO", nil, args.decodeTarget, attrs.serveFsinfo),
+		20: defineProcedure("PATHCONF", nil, args.decodeTarget, attrs.servePathconf),
+		21: defineProcedure("COMMIT", nil, args.decodeCommitArgs, data.serveCommit),
 	}
 	return &oncrpc.Program{
 		Number: nfsProgram, Name: "nfs", Low: nfsVersion, High: nfsVersion,
-		Procedure: func(_, n uint32) *oncrpc.Procedure { return at(list, n) },
+		Procedure: func(_, n uint32) *oncrpc.Procedure { return procedureAt(list, n) },
 	}
 }
 
-// result is what a procedure answers: its status, then one of two bodies, which may be nil.
+// result is the outcome of a procedure: a status, and the body for it.
 type result struct {
-	err      error
-	ok, fail func(*xdr.Encoder)
+	err      error              // error that statusOf maps to the status; nil means NFS3_OK
+	ok, fail func(*xdr.Encoder) // encoders of the body for success and failure; nil means an empty body
 }
 
-// define makes a procedure of how its arguments are decoded and what answers it.
-func define[A any](name string, once *oncrpc.Cache, decode func(*xdr.Decoder) A, answer func(context.Context, caller, A) result) *oncrpc.Procedure {
+// defineProcedure returns the procedure with that name. decode reads its arguments, and answer does the
+// call. once is nil for calls that may be repeated. If the arguments have a replySize method, the reply
+// waits for memory of that size.
+func defineProcedure[A any](name string, once *oncrpc.Cache, decode func(*xdr.Decoder) A, answer func(context.Context, caller, A) result) *oncrpc.Procedure {
 	return &oncrpc.Procedure{Name: name, Once: once, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		args := decode(c.Args)
 		if large, ok := any(args).(interface{ replySize() int }); ok {
@@ -79,11 +81,11 @@ func define[A any](name string, once *oncrpc.Cache, decode func(*xdr.Decoder) A,
 	}}
 }
 
-// caller is who owns what a call creates.
+// caller is the user and group of a call, from AUTH_SYS. The client's claim is not verified.
 type caller struct{ uid, gid uint32 }
 
-// encodeResult appends a result. When the server ends, an error may be nothing but that:
-// the client asks the next server.
+// encodeResult appends a result. If ctx has ended and the call failed, it returns ErrNoReply: the error
+// may only be a consequence of the end, and the client repeats the call.
 func encodeResult(ctx context.Context, e *xdr.Encoder, r result) error {
 	if r.err != nil && ctx.Err() != nil {
 		return oncrpc.ErrNoReply
@@ -99,8 +101,8 @@ func encodeResult(ctx context.Context, e *xdr.Encoder, r result) error {
 	return nil
 }
 
-// at returns the procedure of a number; nil if there is none.
-func at(list []*oncrpc.Procedure, n uint32) *oncrpc.Procedure {
+// procedureAt returns the procedure with number n; nil if it does not exist.
+func procedureAt(list []*oncrpc.Procedure, n uint32) *oncrpc.Procedure {
 	if n >= uint32(len(list)) {
 		return nil
 	}

@@ -7,19 +7,20 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// replyRoom is what a reply takes beside its data.
+// replyRoom is the size of a READ or READDIR reply without its data, in bytes, rounded up.
 const replyRoom = 512
 
-// readArgs is READ3args.
+// readArgs is READ3args (RFC 1813 section 3.3.6).
 type readArgs struct {
 	target
-	off   uint64
-	count uint32
+	off   uint64 // offset in the file, which may be after its end
+	count uint32 // bytes requested, at most maxTransfer
 }
 
-// read decodes READ. A large reply waits for memory before it is made.
-func (p *dataProcedures) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
-	a := readArgs{target: p.args.handle(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
+// decodeRead decodes READ and returns its answer. The call waits for memory of the reply's size before
+// it is answered.
+func (p *dataProcedures) decodeRead(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
+	a := readArgs{target: p.args.decodeTarget(c.Args), off: c.Args.Uint64(), count: min(c.Args.Uint32(), maxTransfer)}
 	c.Expect = int(a.count) + replyRoom
 	return func(ctx context.Context, e *xdr.Encoder) error {
 		start := e.Len()
@@ -28,11 +29,12 @@ func (p *dataProcedures) read(_ context.Context, c *oncrpc.Call) (oncrpc.Answer,
 			return nil
 		}
 		e.Truncate(start)
-		return encodeResult(ctx, e, result{err: err, fail: p.files.view(a.target).encode})
+		return encodeResult(ctx, e, result{err: err, fail: p.files.postOpAttrOf(a.target).encode})
 	}, nil
 }
 
-// readInto reads straight into the reply: READ3resok.
+// readInto encodes READ3resok. It reads the data directly into the reply. After an error, the caller
+// truncates e.
 func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encoder) error {
 	f, err := p.files.openRegular(a.target)
 	if err != nil {
@@ -42,14 +44,14 @@ func (p *dataProcedures) readInto(ctx context.Context, a readArgs, e *xdr.Encode
 	if a.off > maxFileSize {
 		return statusInval
 	}
-	at, err := f.attributes(a.node)
+	at, err := f.readAttr(a.node)
 	if err != nil {
 		return err
 	}
 	e.Uint32(uint32(statusOK))
-	view{at, a.node.export.id}.encode(e)
+	postOpAttr{at, a.node.export.id}.encode(e)
 	counts := e.Len()
-	for range 3 { // count, eof and the length of the data follow when they are known
+	for range 3 { // count, eof and the length of the data are set after the read
 		e.Uint32(0)
 	}
 	data := e.Extend(int(a.count))

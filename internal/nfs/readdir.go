@@ -6,75 +6,79 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// maxListing is the most that a listing's reply takes, in bytes. Clients ask for less.
+// maxListing bounds the reply of READDIR and READDIRPLUS, in bytes. Clients request less.
 const maxListing = 64 << 10
 
 // Sizes in a listing's reply (RFC 1813 sections 3.3.16 and 3.3.17).
 const (
-	wordBytes    = 4
-	hyperBytes   = 8
-	verfBytes    = 8
-	listingEnd   = 2 * wordBytes            // no further entry, and eof
-	fixedOfEntry = wordBytes + 2*hyperBytes // an entry follows, fileid, cookie
+	wordBytes    = 4                        // XDR integer or boolean
+	hyperBytes   = 8                        // XDR hyper integer
+	verfBytes    = 8                        // cookie verifier
+	listingEnd   = 2 * wordBytes            // end of the list: no further entry, and the eof flag
+	fixedOfEntry = wordBytes + 2*hyperBytes // entry without its name: "follows" flag, fileid and cookie
 )
 
-// listProcedures answers READDIR and READDIRPLUS. It has no lock; a folder's listing is read
-// with the folder's changing held.
-type listProcedures struct{ files *files }
+// listProcedures answers READDIR and READDIRPLUS. It has no lock. A folder's names are read with the
+// folder's changing held.
+type listProcedures struct{ files *fileCache }
 
-// readdirArgs is READDIR3args and READDIRPLUS3args. The verifier is not looked at: cookies
-// are good for ever, see cookieOf.
+// readdirArgs is READDIR3args or READDIRPLUS3args. The cookie verifier is ignored: cookies never
+// expire, see cookieOf.
 type readdirArgs struct {
 	target
-	cookie   uint64
-	names    int // bytes of names, fileids and cookies: dircount; READDIR has no such bound
-	all      int // bytes of the whole result
-	withAttr bool
+	cookie   uint64 // the listing continues after it; 0 starts it
+	names    int    // limit for names, fileids and cookies in bytes: dircount. READDIR has no such limit.
+	all      int    // limit for the whole result, in bytes
+	withAttr bool   // READDIRPLUS: entries have attributes and handles
 }
 
-func (ad *argDecoder) readdirArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64()}
+// decodeReaddirArgs decodes READDIR3args (RFC 1813 section 3.3.16).
+func (ad *argDecoder) decodeReaddirArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64()}
 	_ = d.Uint64()
 	a.all = int(min(d.Uint32(), maxListing))
 	a.names = a.all
 	return a
 }
 
-func (ad *argDecoder) readdirplusArgs(d *xdr.Decoder) readdirArgs {
-	a := readdirArgs{target: ad.handle(d), cookie: d.Uint64(), withAttr: true}
+// decodeReaddirplusArgs decodes READDIRPLUS3args (RFC 1813 section 3.3.17).
+func (ad *argDecoder) decodeReaddirplusArgs(d *xdr.Decoder) readdirArgs {
+	a := readdirArgs{target: ad.decodeTarget(d), cookie: d.Uint64(), withAttr: true}
 	_ = d.Uint64()
 	a.names, a.all = int(min(d.Uint32(), maxListing)), int(min(d.Uint32(), maxListing))
 	return a
 }
 
-// replySize is what the reply may take.
+// replySize returns the memory that the reply may need, in bytes.
 func (a readdirArgs) replySize() int { return a.all + replyRoom }
 
-// readdir answers READDIR.
-func (p *listProcedures) readdir(_ context.Context, _ caller, a readdirArgs) result {
+// serveReaddir answers READDIR.
+func (p *listProcedures) serveReaddir(_ context.Context, _ caller, a readdirArgs) result {
 	return p.listFolder(a)
 }
 
-// readdirplus answers READDIRPLUS.
-func (p *listProcedures) readdirplus(_ context.Context, _ caller, a readdirArgs) result {
+// serveReaddirplus answers READDIRPLUS.
+func (p *listProcedures) serveReaddirplus(_ context.Context, _ caller, a readdirArgs) result {
 	return p.listFolder(a)
 }
 
+// listFolder returns one page of a folder. It fails with statusTooSmall if the limits exclude even one
+// entry.
 func (p *listProcedures) listFolder(a readdirArgs) result {
-	if err := holdable(a.target); err != nil {
-		return result{err: err, fail: p.files.view(a.target).encode}
+	if err := checkFolder(a.target); err != nil {
+		return result{err: err, fail: p.files.postOpAttrOf(a.target).encode}
 	}
-	folder, err := a.node.export.hold(a.node)
+	folder, err := a.node.export.openNode(a.node)
 	if err != nil {
-		return result{err: err, fail: view{}.encode}
+		return result{err: err, fail: postOpAttr{}.encode}
 	}
 	defer folder.close()
-	v := view{folder.attr, a.node.export.id}
+	v := postOpAttr{folder.attr, a.node.export.id}
 	entries, err := entriesFrom(a, folder)
 	if err != nil {
 		return result{err: err, fail: v.encode}
 	}
-	page := p.page(a, folder, entries)
+	page := p.encodePage(a, folder, entries)
 	if page == nil {
 		return result{err: statusTooSmall, fail: v.encode}
 	}
@@ -85,10 +89,11 @@ func (p *listProcedures) listFolder(a readdirArgs) result {
 	}}
 }
 
-// entriesFrom returns what is listed from the cookie on.
+// entriesFrom returns the entries after a.cookie, including "." and "..". It locks the folder while it
+// reads the names.
 func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 	a.node.changing.Lock()
-	listed, err := a.node.list(folder)
+	listed, err := a.node.listNames(folder)
 	a.node.changing.Unlock()
 	if err != nil {
 		return nil, err
@@ -98,14 +103,14 @@ func entriesFrom(a readdirArgs, folder *object) ([]entry, error) {
 		out = append(out, entry{name: ".", ino: a.node.id.ino, cookie: cookieDot})
 	}
 	if a.cookie < cookieDotDot {
-		out = append(out, entry{name: "..", ino: a.node.export.up(a.node).id.ino, cookie: cookieDotDot})
+		out = append(out, entry{name: "..", ino: a.node.export.parentOf(a.node).id.ino, cookie: cookieDotDot})
 	}
 	return append(out, behindCookie(listed, a.cookie)...), nil
 }
 
-// page encodes as many entries as may be sent, with the list's end; nil if not even one
-// fits.
-func (p *listProcedures) page(a readdirArgs, folder *object, entries []entry) []byte {
+// encodePage encodes as many entries as the limits of a allow, and the end of the list. It returns nil
+// if not even one entry fits.
+func (p *listProcedures) encodePage(a readdirArgs, folder *object, entries []entry) []byte {
 	room := a.all - postOpAttrSize - verfBytes - listingEnd
 	var e xdr.Encoder
 	names := 0
@@ -134,32 +139,32 @@ func (p *listProcedures) page(a readdirArgs, folder *object, entries []entry) []
 	return e.Bytes()
 }
 
-// postOpAttrSize is a post_op_attr that has attributes.
+// postOpAttrSize is the size of a post_op_attr with attributes, in bytes: a flag and fattr3.
 const postOpAttrSize = wordBytes + 84
 
-// encodeEntry appends the attributes and the handle of an entry. One that is just being
-// removed has none.
+// encodeEntry appends the attributes and the handle of an entry. It appends neither if the file was
+// removed meanwhile.
 func (p *listProcedures) encodeEntry(e *xdr.Encoder, parent *node, folder *object, name string) {
 	n := listedNode(parent, folder, name)
 	if n == nil {
-		view{}.encode(e)
+		postOpAttr{}.encode(e)
 		e.Bool(false)
 		return
 	}
-	p.files.view(target{node: n}).encode(e)
+	p.files.postOpAttrOf(target{node: n}).encode(e)
 	e.Bool(true)
-	e.Opaque(n.export.handle(n))
+	e.Opaque(n.export.handleOf(n))
 }
 
-// listedNode returns the node of a name in a listing; nil if it is gone.
+// listedNode returns the node of an entry in an open folder; nil if it does not exist any more.
 func listedNode(parent *node, folder *object, name string) *node {
 	switch name {
 	case ".":
 		return parent
 	case "..":
-		return parent.export.up(parent)
+		return parent.export.parentOf(parent)
 	}
-	n, _, err := parent.export.lookup(parent, folder, name)
+	n, _, err := parent.export.lookUpName(parent, folder, name)
 	if err != nil {
 		return nil
 	}

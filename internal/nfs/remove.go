@@ -6,35 +6,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remove answers REMOVE.
-func (p *nameProcedures) remove(_ context.Context, _ caller, a nameArgs) result {
-	wcc, err := p.in(a.dir, a.name, func(folder *object) error {
+// serveRemove answers REMOVE (RFC 1813 section 3.3.12).
+func (p *nameProcedures) serveRemove(_ context.Context, _ caller, a nameArgs) result {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) error {
 		if err := checkOld(a.name); err != nil {
 			return err
 		}
-		return p.unlink(a, folder, 0)
+		return p.unlinkName(a, folder, 0)
 	})
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-// rmdir answers RMDIR.
-func (p *nameProcedures) rmdir(_ context.Context, _ caller, a nameArgs) result {
-	wcc, err := p.in(a.dir, a.name, func(folder *object) error {
+// serveRmdir answers RMDIR (RFC 1813 section 3.3.13).
+func (p *nameProcedures) serveRmdir(_ context.Context, _ caller, a nameArgs) result {
+	wcc, err := p.changeFolder(a.dir, a.name, func(folder *object) error {
 		if a.name == ".." {
 			return statusExist // RFC 1813 section 3.3.13
 		}
 		if err := checkOld(a.name); err != nil {
 			return err
 		}
-		return p.unlink(a, folder, unix.AT_REMOVEDIR)
+		return p.unlinkName(a, folder, unix.AT_REMOVEDIR)
 	})
 	return result{err: err, ok: wcc.encode, fail: wcc.encode}
 }
 
-// unlink takes a name away, and forgets the file if that was its last.
-func (p *nameProcedures) unlink(a nameArgs, folder *object, flags int) error {
+// unlinkName removes a name, and forgets the file if it has no other name. flags is AT_REMOVEDIR for
+// folders, else 0. The folder's changing must be held.
+func (p *nameProcedures) unlinkName(a nameArgs, folder *object, flags int) error {
 	x := a.dir.node.export
-	old, err := x.holdNamed(a.dir.node, folder, a.name)
+	old, err := x.openNamed(a.dir.node, folder, a.name)
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,6 @@ func (p *nameProcedures) unlink(a nameArgs, folder *object, flags int) error {
 	if err := unix.Unlinkat(folder.fd, a.name, flags); err != nil {
 		return err
 	}
-	p.gone(x, old)
+	p.forgetRemoved(x, old)
 	return nil
 }

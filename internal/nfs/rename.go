@@ -9,16 +9,17 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// renameArgs is RENAME3args.
+// renameArgs is RENAME3args (RFC 1813 section 3.3.14).
 type renameArgs struct{ from, to nameArgs }
 
-func (ad *argDecoder) renameArgs(d *xdr.Decoder) renameArgs {
-	return renameArgs{ad.nameArgs(d), ad.nameArgs(d)}
+// decodeRenameArgs decodes RENAME3args.
+func (ad *argDecoder) decodeRenameArgs(d *xdr.Decoder) renameArgs {
+	return renameArgs{ad.decodeNameArgs(d), ad.decodeNameArgs(d)}
 }
 
-// rename answers RENAME.
-func (p *nameProcedures) rename(_ context.Context, _ caller, a renameArgs) result {
-	from, to, err := p.move(a)
+// serveRename answers RENAME (RFC 1813 section 3.3.14).
+func (p *nameProcedures) serveRename(_ context.Context, _ caller, a renameArgs) result {
+	from, to, err := p.renameEntry(a)
 	both := func(e *xdr.Encoder) {
 		from.encode(e)
 		to.encode(e)
@@ -26,10 +27,12 @@ func (p *nameProcedures) rename(_ context.Context, _ caller, a renameArgs) resul
 	return result{err: err, ok: both, fail: both}
 }
 
-func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
+// renameEntry locks and opens both folders and renames a file. It returns the attributes of both
+// folders before and after. It fails with statusXDev if the folders are in two exports.
+func (p *nameProcedures) renameEntry(a renameArgs) (from, to wccData, err error) {
 	for _, t := range []target{a.from.dir, a.to.dir} {
-		if err := holdable(t); err != nil {
-			return change{after: p.files.view(a.from.dir)}, change{after: p.files.view(a.to.dir)}, err
+		if err := checkFolder(t); err != nil {
+			return wccData{after: p.files.postOpAttrOf(a.from.dir)}, wccData{after: p.files.postOpAttrOf(a.to.dir)}, err
 		}
 	}
 	x := a.from.dir.node.export
@@ -38,12 +41,12 @@ func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
 	}
 	unlock := lockBoth(a.from.dir.node, a.to.dir.node)
 	defer unlock()
-	source, err := x.hold(a.from.dir.node)
+	source, err := x.openNode(a.from.dir.node)
 	if err != nil {
 		return from, to, err
 	}
 	defer source.close()
-	dest, err := x.hold(a.to.dir.node)
+	dest, err := x.openNode(a.to.dir.node)
 	if err != nil {
 		return from, to, err
 	}
@@ -51,14 +54,15 @@ func (p *nameProcedures) move(a renameArgs) (from, to change, err error) {
 	from.before, to.before = source.attr, dest.attr
 	err = p.changeNames(a.from.dir.node, source, a.from.name, func(*object) error {
 		return p.changeNames(a.to.dir.node, dest, a.to.name, func(*object) error {
-			return p.moveName(a, source, dest)
+			return p.renameLocked(a, source, dest)
 		})
 	})
-	from.after, to.after = after(a.from.dir.node, source), after(a.to.dir.node, dest)
+	from.after, to.after = folderAttr(a.from.dir.node, source), folderAttr(a.to.dir.node, dest)
 	return from, to, err
 }
 
-// lockBoth locks two folders, in an order that is the same for everybody.
+// lockBoth locks two folders, which may be one. The order depends only on their identities, so that two
+// calls cannot deadlock.
 func lockBoth(a, b *node) (unlock func()) {
 	if a == b {
 		a.changing.Lock()
@@ -75,20 +79,21 @@ func lockBoth(a, b *node) (unlock func()) {
 	}
 }
 
-// moveName renames between two held folders, and forgets what was replaced.
-func (p *nameProcedures) moveName(a renameArgs, source, dest *object) error {
+// renameLocked renames between two open folders, and forgets a file that was replaced. The changing of
+// both folders must be held.
+func (p *nameProcedures) renameLocked(a renameArgs, source, dest *object) error {
 	for _, name := range []string{a.from.name, a.to.name} {
 		if err := checkOld(name); err != nil {
 			return err
 		}
 	}
 	x := a.from.dir.node.export
-	moved, err := x.holdNamed(a.from.dir.node, source, a.from.name)
+	moved, err := x.openNamed(a.from.dir.node, source, a.from.name)
 	if err != nil {
 		return err
 	}
 	defer moved.close()
-	replaced, err := x.holdNamed(a.to.dir.node, dest, a.to.name)
+	replaced, err := x.openNamed(a.to.dir.node, dest, a.to.name)
 	if err != nil && statusOf(err) != statusNoEnt {
 		return err
 	}
@@ -97,17 +102,17 @@ func (p *nameProcedures) moveName(a renameArgs, source, dest *object) error {
 	}
 	err = unix.Renameat(source.fd, a.from.name, dest.fd, a.to.name)
 	if isErrno(err, unix.EISDIR) || isErrno(err, unix.ENOTDIR) {
-		return statusExist // RFC 1813 section 3.3.14: the two are not of a kind
+		return statusExist // RFC 1813 section 3.3.14: one is a folder, the other is not
 	}
 	if err != nil {
 		return err
 	}
 	if replaced.object == nil || replaced.node != moved.node {
-		x.meet(a.to.dir.node, a.to.name, moved.attr)
-		moved.node.file.plain.Store(false) // another name may have another Content
+		x.addNode(a.to.dir.node, a.to.name, moved.attr)
+		moved.node.file.plain.Store(false) // Export.Open may return a Content for the new name
 	}
 	if replaced.object != nil && replaced.node != moved.node {
-		p.gone(x, replaced)
+		p.forgetRemoved(x, replaced)
 	}
 	return nil
 }

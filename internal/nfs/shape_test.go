@@ -57,8 +57,8 @@ func opaque(least, most int) shape {
 
 func flag(d *xdr.Decoder) { d.Bool() }
 
-// below is an enumeration from 0 on.
-func below(n uint32) shape {
+// pathBelow is an enumeration from 0 on.
+func pathBelow(n uint32) shape {
 	return func(d *xdr.Decoder) {
 		if v := d.Uint32(); v >= n {
 			d.Fail("%d, want less than %d", v, n)
@@ -105,7 +105,7 @@ func shapes() map[uint32][2]shape {
 		pAccess:      {list(post, words(1)), post},
 		pReadlink:    {list(post, opaque(1, 4096)), post},
 		pRead:        {list(post, shapeOfData), post},
-		pWrite:       {list(wcc, words(1), below(3), verf), wcc},
+		pWrite:       {list(wcc, words(1), pathBelow(3), verf), wcc},
 		pCreate:      made,
 		pMkdir:       made,
 		pSymlink:     made,

@@ -6,33 +6,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A handle holds no name, and after a restart nothing is known but the root. What a handle
-// means is then found by going through the whole export, once: everything met on the way
-// is known afterwards. A handle of a file that is gone must not make every call walk, so
-// there is one walk a second at most.
+// walkEvery is the shortest time between two walks. A handle contains no path, and after a restart only
+// the root node exists. A walk then adds the nodes of the whole export. The limit exists because a
+// handle of a deleted file would otherwise cause a walk with each call.
 const walkEvery = time.Second
 
+// walkResult is the state of the last walk.
 type walkResult struct {
-	at time.Time // when it ended; zero before the first
+	ended time.Time // zero before the first walk
 }
 
-// walk finds a file by its identity; nil if the export has none.
-func (x *export) walk(id ident) *node {
+// findByWalk returns the node with that identity, after a walk over the export unless one ended
+// recently. It returns nil if the export has no such file.
+func (x *export) findByWalk(id inodeID) *node {
 	asked := time.Now()
 	x.finding.Lock()
 	defer x.finding.Unlock()
-	fresh := x.walked.at.After(asked) // somebody walked while this call waited
-	if !fresh && time.Since(x.walked.at) >= walkEvery {
+	fresh := x.walked.ended.After(asked) // another call walked while this one waited
+	if !fresh && time.Since(x.walked.ended) >= walkEvery {
 		x.walkFolder(x.root, x.dir, 0)
-		x.walked.at = time.Now()
+		x.walked.ended = time.Now()
 	}
-	return x.node(id)
+	return x.nodeByID(id)
 }
 
-// walkFolder meets everything below a held folder. What cannot be read is left out: its
-// handles are stale.
+// walkFolder adds the nodes of everything below an open folder. It skips unreadable folders: handles of
+// their files are stale.
 func (x *export) walkFolder(parent *node, folder *object, depth int) {
-	names, err := folder.names()
+	names, err := folder.readNames()
 	if err != nil || depth == maxDepth {
 		return
 	}
@@ -41,8 +42,8 @@ func (x *export) walkFolder(parent *node, folder *object, depth int) {
 		if err != nil {
 			continue
 		}
-		if x.shows(o.attr) && o.attr.id != x.root.id {
-			n := x.meet(parent, e.name, o.attr)
+		if x.isVisible(o.attr) && o.attr.id != x.root.id {
+			n := x.addNode(parent, e.name, o.attr)
 			if o.attr.format == unix.S_IFDIR {
 				x.walkFolder(n, o, depth+1)
 			}

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	firstBackOff = time.Second
+	firstBackOff = time.Second // back-off after the first failure
 
-	// LongestBackOff is the longest that BackOff returns.
+	// LongestBackOff is the longest back-off.
 	LongestBackOff = 30 * time.Second
 )
 
-// BackOff is how long to wait after so many failures in a row, at least one. It doubles from
-// one second to thirty and takes up to half off, at random, so that readers that failed
-// together do not come back together.
+// BackOff returns the wait after that many consecutive failures, at least one. It doubles from one
+// second to thirty, and is shortened by up to a half at random, so that readers that failed together do
+// not retry together.
 func BackOff(failures int) time.Duration {
 	d := LongestBackOff
 	if failures < 6 {
@@ -25,8 +25,8 @@ func BackOff(failures int) time.Duration {
 	return d - rand.N(d/2)
 }
 
-// GiveUp says how often something was tried that failed with err, which counts as kind. The
-// remedy is err's own, if it has one.
+// GiveUp returns the final error of an operation that failed repeatedly. err is the last error, and
+// kind its fault. The remedy is that of err, if it has one.
 func GiveUp(attempts int, kind fault.Kind, err error) error {
 	final := fault.New(kind, "gave up after %d attempts: %w", attempts, err)
 	if hint := fault.HintOf(err); hint != "" {

@@ -1,9 +1,9 @@
-// Package transport has the word for a way to move one disk off the source, and the
-// loop that all pulling transports share.
+// Package transport defines the interface of the ways to move a disk from the source, and
+// contains the loop that all pulling transports share.
 //
-// A pull transport only knows how to open a disk as a disk.Source; Pull does the rest.
-// A push transport (the landing) makes ESXi write to us and implements Transfer itself.
-// The pipeline cannot tell them apart: both fill the same Target and the same manifest.
+// A pull transport opens a disk as a disk.Source; Pull copies it. A push transport (the
+// landing) makes ESXi write to decamp and implements Transfer itself. For the pipeline both
+// are the same: they fill the same Target and the same manifest.
 package transport
 
 import (
@@ -19,26 +19,25 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// Disk names what is to be moved: one disk of one VM as it is now, or as it was at a
-// snapshot.
+// Disk identifies the source of a transfer: one disk of one VM, as it is now or at a snapshot.
 type Disk struct {
-	VM       *inventory.VM
-	Disk     *inventory.Disk
-	Snapshot inventory.MoRef // empty: the disk of a powered-off VM
+	VM       *inventory.VM   // VM that the disk belongs to
+	Disk     *inventory.Disk // disk in the VM's current configuration
+	Snapshot inventory.MoRef // snapshot to read; empty for the disk of a powered-off VM
 }
 
-// Offer is what a transport can do for a disk.
+// Offer describes how a transport can move a disk.
 type Offer struct {
-	Usable  bool
-	Reason  string // why not, with the remedy; or what was found, when usable
-	Running bool   // works while the VM runs (from a snapshot)
-	Delta   bool   // can send changes since a ChangeID
-	Map     bool   // knows the allocated areas before reading
-	Streams int    // parallel streams that are useful
+	Usable  bool   // the transport can move the disk
+	Reason  string // obstacle with its remedy; or a description, if usable
+	Running bool   // works while the VM runs, from a snapshot
+	Delta   bool   // can send changes since a change ID
+	Map     bool   // has the allocated areas before reading
+	Streams int    // useful number of parallel streams
 }
 
-// Refusal makes an Offer of errors that are an answer to "can this disk be moved?", and
-// passes on those that only say that nobody could be asked.
+// Refusal returns an unusable Offer for errors that describe an obstacle of the disk. It returns other
+// errors, such as an unreachable host, unchanged.
 func Refusal(err error) (Offer, error) {
 	switch fault.KindOf(err) {
 	case fault.Unsupported, fault.Conflict, fault.NotFound, fault.Corrupt:
@@ -59,13 +58,14 @@ func ProbeSource(ctx context.Context, src disk.Source, offer Offer, mapped func(
 	}
 	offer.Usable, offer.Map, offer.Streams = true, mapped(ctx), src.Hints().Streams
 	if !offer.Map {
-		offer.Reason += "; which areas are free is not known, so all of it is read"
+		offer.Reason += "; the free areas are unknown, so all of it is read"
 	}
 	return offer, ctx.Err()
 }
 
 // Freezer looks up the disk of a snapshot by its key.
 type Freezer interface {
+	// FrozenDisk returns a disk as it was at a snapshot. key is its key in the VM.
 	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 }
 
@@ -83,63 +83,60 @@ func EncryptedError() error {
 		WithHint("decrypt it first: VM Policies > Edit VM Storage Policies > Datastore Default")
 }
 
-// Job is one disk to be moved into one image.
+// Job is the transfer of one disk into one image.
 type Job struct {
-	Disk     Disk
-	Target   disk.Target
-	Manifest manifest.Ledger // chunks it already has are not copied again
-	Progress func(blockcopy.Progress)
+	Disk     Disk                     // source
+	Target   disk.Target              // image; the caller finishes and closes it
+	Manifest manifest.Ledger          // chunks in it are not copied again; nil stores no hashes
+	Progress func(blockcopy.Progress) // receives the totals during the transfer; nil for no reports
 
-	// Pace returns when so many bytes may be asked of the source, or taken of what it sends: a
-	// budget of bandwidth. Areas that are known to be zero and what Manifest has cost nothing.
-	// It is called concurrently. Nil: there is no budget.
+	// Pace waits until the bandwidth budget allows so many bytes to be requested from the source, or
+	// accepted from it. Areas that are known to be zero, and chunks in Manifest, cost nothing. It is
+	// called concurrently. Nil means no budget.
 	Pace func(ctx context.Context, bytes int64) error
 
-	// Free reports whether Pace would let everything through now, and need not be asked: its
-	// budgets may have no rates, and be given some later. Nil: nobody knows.
+	// Free reports whether Pace would return at once, and need not be called: its budgets have no rates
+	// now, but may get some later. Nil means unknown.
 	Free func() bool
 
-	// Changed has the grains of the disk (of blockcopy.PatchGrain bytes) that may differ from
-	// the state that Target holds where Manifest proves it; all others are left alone. Nil:
-	// nothing that is proven changed.
+	// Changed contains the grains of the disk (of blockcopy.PatchGrain bytes) that may differ from the
+	// image, for chunks in Manifest. Other grains are not read. Nil means that no listed chunk changed.
 	Changed *bitmap.Bitmap
 
-	// Compare is for a disk that changed nobody knows where: all of it is read, and chunks
-	// that are not what Manifest says are written.
+	// Compare is set if the disk changed at unknown places. Then all of it is read, and chunks that differ
+	// from Manifest are written.
 	Compare bool
 
-	// Partial says that what Manifest lists was listed by a Transfer that did not end well, of
-	// an earlier moment of the disk.
+	// Partial reports that Manifest is from a Transfer that failed, of an earlier state of the disk.
 	Partial bool
 
-	// ReadBack opens what Target holds so far, for transports that cannot choose what they
-	// are sent when. It sees what was written to Target when that has returned. Nil: there
-	// is no way.
+	// ReadBack opens the content of Target so far, for transports that cannot choose the order of their
+	// data. A read returns all bytes whose write to Target has returned. Nil if the image cannot be read.
 	ReadBack func(ctx context.Context) (disk.Source, error)
 }
 
-// Paced reports whether Pace is to be asked now.
+// Paced reports whether Pace must be called now.
 func (j *Job) Paced() bool { return j.Pace != nil && (j.Free == nil || !j.Free()) }
 
 // Transport moves disks. Its methods may be called concurrently for different disks.
 type Transport interface {
-	// Name is the transport's word on the command line: https, landing, nfc …
+	// Name returns the transport's name on the command line: https, landing or nfc.
 	Name() string
 
-	// Probe says whether and how the disk can be moved, without moving it.
+	// Probe reports whether and how the disk can be moved, without moving it.
 	Probe(ctx context.Context, d Disk) (Offer, error)
 
-	// Transfer copies what job's manifest lacks. On return without error the manifest
-	// covers the whole disk and the image is synced; it is not finished.
+	// Transfer copies the chunks that job's manifest lacks. If it returns nil, the manifest covers the
+	// whole disk and the image is synced, but not finished. After an error a later Transfer can continue.
 	Transfer(ctx context.Context, job Job) (blockcopy.Result, error)
 
-	Close() error
+	Close() error // Close releases the resources of all disks. No other method may be running.
 }
 
-// Lifter is a Transport that moves disks which others cannot: what the inventory warns of,
-// by the warning's code ("rdm", "vsan"), does not keep it from moving them.
+// Lifter is a Transport that moves disks which others cannot. A warning of the inventory with a lifted
+// code ("rdm", "vsan") is then no obstacle.
 type Lifter interface {
-	Lifts(code string) bool
+	Lifts(code string) bool // Lifts reports whether the transport moves disks with that warning.
 }
 
 // Lifts reports whether t is a Lifter that lifts the code.
@@ -148,11 +145,11 @@ func Lifts(t Transport, code string) bool {
 	return ok && l.Lifts(code)
 }
 
-// Deltas moves whole disks by one transport, and by another what changed of them since, for
-// one that can only push a disk as a whole.
+// Deltas moves whole disks with one transport, and later changes of them with another. It is for a
+// transport that can only push a whole disk.
 type Deltas struct {
-	Transport           // of whole disks
-	Changes   Transport // of changes
+	Transport           // transport of whole disks
+	Changes   Transport // transport of changes
 }
 
 // Probe is part of Transport. Both must be able to move the disk.
@@ -163,15 +160,15 @@ func (t Deltas) Probe(ctx context.Context, d Disk) (Offer, error) {
 	}
 	changes, err := t.Changes.Probe(ctx, d)
 	if err == nil && !changes.Usable {
-		changes.Reason = fmt.Sprintf("what changes comes by %s: %s", t.Changes.Name(), changes.Reason)
+		changes.Reason = fmt.Sprintf("changes are read by %s: %s", t.Changes.Name(), changes.Reason)
 		return changes, nil
 	}
 	whole.Delta = true
 	return whole, err
 }
 
-// Transfer is part of Transport. A chunk that a push listed before it broke off need not be
-// complete: the rest of it had not come yet. So all of a partial image is compared.
+// Transfer is part of Transport. A chunk that a failed push listed may be incomplete, because the rest
+// of it had not arrived. Therefore all of a partial image is compared.
 func (t Deltas) Transfer(ctx context.Context, job Job) (blockcopy.Result, error) {
 	if job.Partial {
 		job.Changed, job.Compare = nil, true
@@ -182,10 +179,10 @@ func (t Deltas) Transfer(ctx context.Context, job Job) (blockcopy.Result, error)
 	return t.Transport.Transfer(ctx, job)
 }
 
-// Close is part of Transport.
+// Close is part of Transport. It closes both transports.
 func (t Deltas) Close() error { return errors.Join(t.Transport.Close(), t.Changes.Close()) }
 
-// Pull is Transfer for transports that can open a disk as a Source.
+// Pull is Transport.Transfer for transports that open a disk as a Source. It closes the source.
 func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, error), job Job) (blockcopy.Result, error) {
 	src, err := open(ctx, job.Disk)
 	if err != nil {
@@ -199,7 +196,7 @@ func Pull(ctx context.Context, open func(context.Context, Disk) (disk.Source, er
 	return patch(ctx, src, job, o)
 }
 
-// patch is Copy for a disk that changed since it was copied.
+// patch copies the grains in job.Changed. It compares them with the image, which it opens and closes.
 func patch(ctx context.Context, src disk.Source, job Job, o blockcopy.Options) (res blockcopy.Result, err error) {
 	image, err := job.ReadBack(ctx)
 	if err != nil {

@@ -5,74 +5,76 @@ import (
 	"slices"
 )
 
-// An account is what one file has of a pool. It keeps files fair to each other: a file may
-// hold as many bytes as are left for all others, so that one whose target is stuck leaves
-// half of the pool alone, two leave a third, and so on.
+// An account counts the memory of a pool that one file uses. It keeps files fair to each other: a file
+// may have as many bytes as are left for all others. A file with a stuck target therefore leaves half
+// of the pool free, two of them leave a third, and so on.
 type account struct {
-	press func() // makes the file write incomplete chunks; never called with the pool's mu
+	freeMemory func() // makes the file write incomplete chunks; never called with the pool's mu
 
-	held    int64 // bytes of buffers; all below need the pool's mu
-	windows int
-	waiting line // tickets that wait for admission
-	shut    bool
+	lentBytes int64     // bytes of the file's buffers; the pool's mu guards it and the fields below
+	windows   int       // windows that the file's writers have
+	waiting   waitQueue // tickets that wait for admission
+	shut      bool      // no buffer is admitted any more
 }
 
-// join opens an account.
-func (p *Pool) join(press func()) *account {
+// openAccount returns a new account. Its freeMemory may be called from then on.
+func (p *Pool) openAccount(press func()) *account {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &account{press: press}
+	a := &account{freeMemory: press}
 	p.accounts = append(slices.Clone(p.accounts), a)
 	return a
 }
 
-// part closes the account of a file that is closed.
-func (p *Pool) part(a *account) {
+// closeAccount removes the account of a closed file.
+func (p *Pool) closeAccount(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.accounts = slices.DeleteFunc(slices.Clone(p.accounts), func(b *account) bool { return a == b })
 }
 
-// shut rejects all current and future waiters of the account.
-func (p *Pool) shut(a *account) {
+// shutAccount rejects all current and future waiters of the account.
+func (p *Pool) shutAccount(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a.shut = true
 	refuse := func(t *ticket) bool { return t.account == a }
-	a.waiting.answer(refuse)
-	p.wide.answer(refuse)
+	a.waiting.answerReady(refuse)
+	p.wide.answerReady(refuse)
 }
 
-// admit books b to the account, waiting while that has more than its share. It reports
-// false if the account was shut instead.
-func (p *Pool) admit(ctx context.Context, a *account, b *Buffer) (bool, error) {
+// admitBuffer adds b to the account, and waits while the account has more than its share. It returns
+// false if the account was shut instead, and ctx.Err() if ctx ends.
+func (p *Pool) admitBuffer(ctx context.Context, a *account, b *Buffer) (bool, error) {
 	t, ok := p.admitOrQueue(a, b)
 	if t == nil {
 		return ok, nil
 	}
-	a.press()
+	a.freeMemory()
 	select {
 	case <-t.ready:
 	case <-ctx.Done():
-		if p.abandon(&a.waiting, t) {
+		if p.abandonTicket(&a.waiting, t) {
 			return false, ctx.Err()
 		}
 		<-t.ready
 	}
-	return p.redeem(t).ok, ctx.Err()
+	return p.redeemTicket(t).ok, ctx.Err()
 }
 
-// tryAdmit books b to the account if that may have it at once.
+// tryAdmit adds b to the account if that need not wait, and reports whether it did.
 func (p *Pool) tryAdmit(a *account, b *Buffer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if a.shut || !a.waiting.empty() || !p.fits(a, int64(len(b.memory))) {
+	if a.shut || !a.waiting.isEmpty() || !p.fitsShare(a, int64(len(b.memory))) {
 		return false
 	}
-	p.book(a, b)
+	p.bookBuffer(a, b)
 	return true
 }
 
+// admitOrQueue adds b to the account and returns true, or returns a ticket that waits for it. For a
+// shut account it returns neither.
 func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,52 +82,52 @@ func (p *Pool) admitOrQueue(a *account, b *Buffer) (*ticket, bool) {
 		return nil, false
 	}
 	n := int64(len(b.memory))
-	if a.waiting.empty() && p.fits(a, n) {
-		p.book(a, b)
+	if a.waiting.isEmpty() && p.fitsShare(a, n) {
+		p.bookBuffer(a, b)
 		return nil, true
 	}
-	t := p.ticket()
+	t := p.idleTicket()
 	t.account, t.buffer = a, b
-	a.waiting.join(t)
+	a.waiting.push(t)
 	return t, false
 }
 
-// fits reports whether the file may hold n bytes more. One that holds nothing always may,
-// or nothing would ever move once all memory waits to be admitted. It needs mu.
-func (p *Pool) fits(a *account, n int64) bool {
-	return a.held == 0 || a.held+n <= max(p.free, p.floor)
+// fitsShare reports whether the file may have n bytes more. A file without memory always may: otherwise
+// nothing would progress once all memory waits for admission. mu must be held.
+func (p *Pool) fitsShare(a *account, n int64) bool {
+	return a.lentBytes == 0 || a.lentBytes+n <= max(p.free, p.floor)
 }
 
 // admitAll admits all waiters of the account, regardless of its share.
 func (p *Pool) admitAll(a *account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a.waiting.answer(func(t *ticket) bool {
-		p.book(a, t.buffer)
+	a.waiting.answerReady(func(t *ticket) bool {
+		p.bookBuffer(a, t.buffer)
 		t.ok = true
 		return true
 	})
 }
 
-// book adds b to what the file holds, until put takes it off again. It needs mu.
-func (p *Pool) book(a *account, b *Buffer) {
-	a.held += int64(len(b.memory))
+// bookBuffer adds b to the account, until reclaimBuffer subtracts it. mu must be held.
+func (p *Pool) bookBuffer(a *account, b *Buffer) {
+	a.lentBytes += int64(len(b.memory))
 	b.account = a
 }
 
-// admitWaiting admits whom it can, each file's writes in order, and another file first
-// each time. It needs mu.
+// admitWaiting admits as many waiting writes as possible, those of a file in order. It starts with
+// another file each time. mu must be held.
 func (p *Pool) admitWaiting() {
 	p.turn++
 	for i := range p.accounts {
 		a := p.accounts[(p.turn+i)%len(p.accounts)]
-		if a.waiting.empty() {
+		if a.waiting.isEmpty() {
 			continue
 		}
 		refused := false
-		a.waiting.answer(func(t *ticket) bool {
-			if refused = refused || !p.fits(a, int64(len(t.buffer.memory))); !refused {
-				p.book(a, t.buffer)
+		a.waiting.answerReady(func(t *ticket) bool {
+			if refused = refused || !p.fitsShare(a, int64(len(t.buffer.memory))); !refused {
+				p.bookBuffer(a, t.buffer)
 				t.ok = true
 			}
 			return !refused

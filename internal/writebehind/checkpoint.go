@@ -10,25 +10,25 @@ import (
 // chunks written before. It runs after enough writes, when the timer ends, and for Commit. syncing is
 // locked before mu, and is the only lock that is held during I/O.
 type checkpointer struct {
-	image   *image
-	table   *chunkTable
-	hashes  *pendingHashes
-	life    *lifecycle
-	writers *writers
+	image   *image         // target and log
+	table   *chunkTable    // chunks in memory
+	hashes  *pendingHashes // chunks that are written and not listed yet
+	life    *lifecycle     // receives errors, and runs background work
+	writers *writers       // started again after a checkpoint
 
-	bytes     int64 // written since the last checkpoint, that make another one due
-	every     time.Duration
-	afterFunc func(d time.Duration, f func()) (stop func() bool)
+	bytes     int64                                              // Options.CheckpointBytes: written bytes that make a checkpoint due
+	every     time.Duration                                      // Options.CheckpointEvery
+	afterFunc func(d time.Duration, f func()) (stop func() bool) // Options.AfterFunc
 
-	syncing chan struct{} // has a token while a caller syncs, lists or cuts; never closed
+	syncing chan struct{} // contains a token while a goroutine syncs, lists or truncates; never closed
 
-	mu    *sync.Mutex // the file's; it guards what follows
-	armed bool
-	stop  func() bool // the timer
+	mu    *sync.Mutex // the file's mu; it guards the fields below
+	armed bool        // the timer runs
+	stop  func() bool // stops the timer, if armed
 	made  int         // checkpoints since New
 }
 
-// newCheckpointer returns a checkpointer of what w writes.
+// newCheckpointer returns a checkpointer for the chunks that w writes.
 func newCheckpointer(w *writers, o Options) checkpointer {
 	return checkpointer{
 		image: w.image, table: w.table, hashes: w.hashes, life: w.life, writers: w, mu: w.mu,
@@ -37,7 +37,7 @@ func newCheckpointer(w *writers, o Options) checkpointer {
 	}
 }
 
-// lockSyncing waits for its turn to sync, to list, or to cut.
+// lockSyncing waits until no other goroutine syncs, lists or truncates. It fails if ctx ends.
 func (c *checkpointer) lockSyncing(ctx context.Context) error {
 	select {
 	case c.syncing <- struct{}{}:
@@ -47,93 +47,97 @@ func (c *checkpointer) lockSyncing(ctx context.Context) error {
 	}
 }
 
+// unlockSyncing ends the exclusion that lockSyncing started.
 func (c *checkpointer) unlockSyncing() { <-c.syncing }
 
-// run makes written chunks durable while writing continues: the chunks that it lists were written
-// before the sync, and are unchanged since.
-func (c *checkpointer) run(ctx context.Context) error {
+// runCheckpoint makes written chunks durable while writing continues. It lists only chunks that were
+// written before the sync and are unchanged since. ctx bounds the wait for other checkpoints, not the
+// sync.
+func (c *checkpointer) runCheckpoint(ctx context.Context) error {
 	if err := c.lockSyncing(ctx); err != nil {
 		return err
 	}
 	defer c.unlockSyncing()
 	c.mu.Lock()
-	begun := c.hashes.begin()
+	begun := c.hashes.beginListing()
 	c.mu.Unlock()
 	if !begun {
 		return nil
 	}
-	err := c.makeSafe()
+	err := c.makeDurable()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hashes.end()
+	c.hashes.endListing()
 	if err != nil {
 		c.life.fail(err)
 		return err
 	}
 	c.made++
-	c.writers.kick()
+	c.writers.startWriter()
 	return nil
 }
 
-func (c *checkpointer) makeSafe() error {
+// makeDurable syncs the target and lists the chunks. syncing must be held.
+func (c *checkpointer) makeDurable() error {
 	if err := c.image.sync(c.image.ctx); err != nil {
 		return err
 	}
 	c.mu.Lock()
-	runs := c.hashes.append()
+	runs := c.hashes.runsToList()
 	c.mu.Unlock()
 	if len(runs) == 0 {
 		return nil
 	}
-	return c.image.list(c.image.ctx, runs)
+	return c.image.listChunks(c.image.ctx, runs)
 }
 
-// runIfDue starts a checkpoint once enough was written. It needs mu.
+// runIfDue starts a checkpoint in the background once enough was written. mu must be held.
 func (c *checkpointer) runIfDue() {
-	if c.hashes.bytes < c.bytes && !c.hashes.full() {
+	if c.hashes.bytes < c.bytes && !c.hashes.isFull() {
 		return
 	}
 	c.hashes.bytes = 0
-	c.life.inBackground(func() { _ = c.run(c.image.ctx) }) // its error sticks
+	c.life.inBackground(func() { _ = c.runCheckpoint(c.image.ctx) }) // the error is stored
 }
 
-// arm sets the timer, unless it is set. It needs mu.
-func (c *checkpointer) arm() {
+// startTimer starts the timer, unless it runs. mu must be held.
+func (c *checkpointer) startTimer() {
 	if c.armed {
 		return
 	}
 	c.armed = true
-	c.stop = c.afterFunc(c.every, c.tick)
+	c.stop = c.afterFunc(c.every, c.onTimer)
 }
 
-// tick writes chunks that were not completed in time, and makes written chunks durable. The timer
-// continues while there are any.
-func (c *checkpointer) tick() {
+// onTimer makes idle incomplete chunks urgent, and starts a checkpoint in the background.
+func (c *checkpointer) onTimer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.armed = false
-	if c.life.over() {
+	if c.life.isOver() {
 		return
 	}
 	c.table.urgeIdle()
-	c.writers.kick()
-	c.life.inBackground(c.tock)
+	c.writers.startWriter()
+	c.life.inBackground(c.checkpointAndRearm)
 }
 
-func (c *checkpointer) tock() {
-	_ = c.run(c.image.ctx) // its error sticks
+// checkpointAndRearm runs a checkpoint, and starts the timer again while there is data in memory or
+// unlisted chunks.
+func (c *checkpointer) checkpointAndRearm() {
+	_ = c.runCheckpoint(c.image.ctx) // the error is stored
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.life.over() {
+	if c.life.isOver() {
 		return
 	}
-	if !c.table.empty() || c.hashes.dirty {
-		c.arm()
+	if !c.table.isEmpty() || c.hashes.dirty {
+		c.startTimer()
 	}
 }
 
-// disarm stops the timer. It needs mu.
-func (c *checkpointer) disarm() {
+// stopTimer stops the timer. mu must be held.
+func (c *checkpointer) stopTimer() {
 	if c.armed {
 		c.stop()
 	}

@@ -1,43 +1,44 @@
 package writebehind
 
-// maxPieces is how many pieces a chunk gathers before it is written although it is not
-// complete: what a chunk of 4 KiB writes in any order needs, twice.
+// maxPieces is the number of pieces from which an incomplete chunk is written: twice as many as writes
+// of 4 KiB that cover a chunk.
 const maxPieces = 512
 
-// A chunk is one chunk of the disk that is not, or not only, what the target holds. It
-// exists while something of it is held, written or read. The file's mu guards it.
+// A chunk is a chunk of the disk whose content is not, or not only, in the target. It exists while it
+// has data in memory, a writer or a reader. The file's mu guards it. Its writer reads writing without
+// mu, because that does not change meanwhile.
 type chunk struct {
-	number int64
+	number int64 // offset on the disk in units of manifest.ChunkSize
 
-	held    pieces // pieces newer than those being written and those of the target
-	covered int64  // bytes of held
-	began   uint64 // the epoch in which held began
-	touched uint64 // the tick in which held was added to last
-	urgent  bool   // write it although it is not complete
+	unwritten pieces // pieces newer than those being written and those of the target
+	covered   int64  // bytes of unwritten
+	began     uint64 // epoch in which the oldest unwritten piece arrived
+	touched   uint64 // tick in which the last piece arrived
+	urgent    bool   // the chunk must be written although it is incomplete
 
-	busy    bool   // one writer has it
+	busy    bool   // a writer has it
 	writing pieces // pieces that the writer writes; unchanged until it is done
-	started uint64 // the epoch in which writing began to be held
-	void    bool   // the chunk was cut off meanwhile: the writer's result is ignored
+	started uint64 // epoch in which the oldest piece of writing arrived
+	void    bool   // truncated while a writer had it: the writer's result is ignored
 
 	pins   int  // readers that read the target here: no writer may begin
-	wanted bool // a writer waits for them: no reader may join
+	wanted bool // a writer waits for the readers: no further reader may join
 
-	in         *queue
-	prev, next *chunk
+	in         *queue // queue that contains it; nil if none does
+	prev, next *chunk // neighbours in that queue
 }
 
-// idle reports that nothing speaks against forgetting the chunk.
-func (c *chunk) idle() bool { return !c.busy && c.pins == 0 && len(c.held) == 0 }
+// isUnused reports whether the chunk has no data, writer or reader, so that it can be deleted.
+func (c *chunk) isUnused() bool { return !c.busy && c.pins == 0 && len(c.unwritten) == 0 }
 
-// ripe reports whether held should be written now. n is the chunk's length.
-func (c *chunk) ripe(n int64) bool {
-	return c.urgent || c.covered == n || len(c.held) >= maxPieces
+// isRipe reports whether the unwritten pieces should be written now. n is the length of the chunk.
+func (c *chunk) isRipe(n int64) bool {
+	return c.urgent || c.covered == n || len(c.unwritten) >= maxPieces
 }
 
-// whole returns the pieces being written if they are the chunk's n bytes and contiguous in memory; nil
+// contiguousBytes returns the pieces being written if they are the chunk's n bytes and contiguous in memory; nil
 // if they must be gathered.
-func (c *chunk) whole(n int64) []byte {
+func (c *chunk) contiguousBytes(n int64) []byte {
 	if len(c.writing) == 0 || c.writing[0].from == nil {
 		return nil
 	}
@@ -56,13 +57,14 @@ func (c *chunk) whole(n int64) []byte {
 	return block.memory[start : start+n : start+n]
 }
 
-// A queue is chunks in the order they came. A chunk is in one queue at most, and can leave
-// it from anywhere.
+// A queue contains chunks in order of arrival. A chunk is in at most one queue, and can leave it from
+// any position.
 type queue struct {
-	first, last *chunk
-	n           int
+	first, last *chunk // ends of the list; nil if it is empty
+	n           int    // number of chunks
 }
 
+// push appends a chunk, which must be in no queue.
 func (q *queue) push(c *chunk) {
 	c.in, c.prev, c.next = q, q.last, nil
 	if q.last != nil {
@@ -74,7 +76,7 @@ func (q *queue) push(c *chunk) {
 	q.n++
 }
 
-// unlink takes c out of the queue it is in, if any.
+// unlink removes the chunk from its queue, if it is in one.
 func (c *chunk) unlink() {
 	q := c.in
 	if q == nil {

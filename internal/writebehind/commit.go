@@ -9,7 +9,7 @@ import (
 // Commit returns once all earlier Writes are on the medium, and the manifest lists them. If ctx ends
 // before that, the work continues in the background.
 func (f *File) Commit(ctx context.Context) error {
-	b, err := f.flush()
+	b, err := f.startFlush()
 	if err != nil {
 		return err
 	}
@@ -17,19 +17,20 @@ func (f *File) Commit(ctx context.Context) error {
 	case <-b.done:
 	case <-f.life.failed:
 		f.stopWaiting(b)
-		return f.reason()
+		return f.stopReason()
 	case <-ctx.Done():
 		f.stopWaiting(b)
 		return ctx.Err()
 	}
-	return f.checkpoints.run(ctx)
+	return f.checkpoints.runCheckpoint(ctx)
 }
 
-// flush makes all that is held urgent, and returns a barrier before which it lies.
-func (f *File) flush() (*barrier, error) {
+// startFlush makes all data in memory urgent. It returns a barrier that is done when that data is
+// written.
+func (f *File) startFlush() (*barrier, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.life.readable(); err != nil {
+	if err := f.life.checkReadable(); err != nil {
 		return nil, err
 	}
 	b := f.table.urgeAll()
@@ -37,37 +38,36 @@ func (f *File) flush() (*barrier, error) {
 		return b, nil
 	}
 	for range f.o.Writers {
-		f.writers.kick()
+		f.writers.startWriter()
 	}
 	return b, nil
 }
 
-// stopWaiting takes a barrier away whose Commit does not wait any more.
+// stopWaiting removes a barrier whose Commit no longer waits.
 func (f *File) stopWaiting(b *barrier) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.table.lift(b)
+	f.table.removeBarrier(b)
 }
 
-// reason returns why nothing is written any more.
-func (f *File) reason() error {
+// stopReason returns the reason why nothing is written any more.
+func (f *File) stopReason() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.life.readable()
+	return f.life.checkReadable()
 }
 
-// zeroStep is how much is zeroed at once, and zeroRuns how many runs are listed at once:
-// both bound how long ctx is not looked at, and the memory.
+// Bounds of the time between two checks of ctx in Finish, and of its memory.
 const (
-	zeroStep = 1 << 30
-	zeroRuns = 4096
+	zeroStep = 1 << 30 // bytes that are zeroed at once
+	zeroRuns = 4096    // runs that are listed at once
 )
 
 // Finish ends the writing: all data becomes durable, and chunks without writes are made zeros and
 // listed as such. After it the manifest is complete, the target is synced but not finished, and writes
 // are refused. If it fails because ctx ended, it can be called again.
 func (f *File) Finish(ctx context.Context) error {
-	if err := f.seal(ctx); err != nil {
+	if err := f.refuseWrites(ctx); err != nil {
 		return err
 	}
 	if err := f.Commit(ctx); err != nil {
@@ -78,13 +78,13 @@ func (f *File) Finish(ctx context.Context) error {
 	}
 	defer f.checkpoints.unlockSyncing()
 	if err := f.fillBlank(ctx); err != nil {
-		return f.stick(ctx, err)
+		return f.setError(ctx, err)
 	}
 	return f.image.checkComplete()
 }
 
-// seal lets nothing be written any more. A Truncate that has begun ends before.
-func (f *File) seal(ctx context.Context) error {
+// refuseWrites makes further writes fail. It waits for a Truncate that has begun.
+func (f *File) refuseWrites(ctx context.Context) error {
 	if err := f.checkpoints.lockSyncing(ctx); err != nil {
 		return err
 	}
@@ -95,8 +95,9 @@ func (f *File) seal(ctx context.Context) error {
 	return nil
 }
 
-// stick makes err stick, unless the caller's ctx is the reason for it.
-func (f *File) stick(ctx context.Context, err error) error {
+// setError makes err the file's permanent error, unless the end of the caller's ctx caused it. It
+// returns err.
+func (f *File) setError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -111,10 +112,10 @@ func (f *File) fillBlank(ctx context.Context) error {
 	var any bool
 	for r := range f.table.blankRuns() {
 		any = true
-		if err := f.image.unlist(r); err != nil {
+		if err := f.image.unlistChunks(r); err != nil {
 			return err
 		}
-		if err := f.image.zero(ctx, r); err != nil {
+		if err := f.image.zeroRange(ctx, r); err != nil {
 			return err
 		}
 	}

@@ -117,7 +117,7 @@ func TestPlacedWritesAreNotGathered(t *testing.T) {
 		if op == "write" {
 			r.File.mu.Lock()
 			defer r.File.mu.Unlock()
-			from = r.File.table.chunks[0].whole(size)
+			from = r.File.table.chunks[0].contiguousBytes(size)
 		}
 		return nil
 	}

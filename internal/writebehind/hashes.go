@@ -11,32 +11,34 @@ import (
 // writers wait for the checkpoint. It is 64 GiB of disk, and a few MiB of memory.
 const maxPending = 64 << 10
 
-// A pendingHashes has the chunks that were written and are not listed yet. The file's mu guards it.
+// A pendingHashes contains the chunks that are written and not listed yet. The file's mu guards it.
 type pendingHashes struct {
 	pending   map[int64]manifest.Hash // written since the last sync began, by chunk
 	listing   map[int64]manifest.Hash // being synced, and then appended to the log
 	appending bool                    // the log is being written: listing no longer changes
 	dirty     bool                    // something was written since the last sync began
-	bytes     int64                   // so much
+	bytes     int64                   // bytes written since the last sync began
 }
 
+// newPendingHashes returns an empty one.
 func newPendingHashes() pendingHashes {
 	return pendingHashes{pending: map[int64]manifest.Hash{}, listing: map[int64]manifest.Hash{}}
 }
 
-func (p *pendingHashes) full() bool { return len(p.pending) >= maxPending }
+// isFull reports whether writers must wait for a checkpoint.
+func (p *pendingHashes) isFull() bool { return len(p.pending) >= maxPending }
 
-// hold books a chunk that was written.
-func (p *pendingHashes) hold(chunk int64, h manifest.Hash) { p.pending[chunk] = h }
+// add records the hash of a chunk that was written.
+func (p *pendingHashes) add(chunk int64, h manifest.Hash) { p.pending[chunk] = h }
 
-// forget books out a chunk that is about to change. It must not be appended already.
-func (p *pendingHashes) forget(chunk int64) {
+// remove deletes a chunk that is about to change. The log must not be writing it: see isBeingListed.
+func (p *pendingHashes) remove(chunk int64) {
 	delete(p.pending, chunk)
 	delete(p.listing, chunk)
 }
 
-// lists reports whether the log is just about to list a chunk.
-func (p *pendingHashes) lists(chunk int64) bool {
+// isBeingListed reports whether the log is writing the chunk's hash at the moment.
+func (p *pendingHashes) isBeingListed(chunk int64) bool {
 	if !p.appending {
 		return false
 	}
@@ -44,8 +46,9 @@ func (p *pendingHashes) lists(chunk int64) bool {
 	return ok
 }
 
-// begin is called before the target is synced. It reports false if there is no need to.
-func (p *pendingHashes) begin() bool {
+// beginListing starts a checkpoint, before the sync of the target. It returns false if nothing was
+// written.
+func (p *pendingHashes) beginListing() bool {
 	if !p.dirty {
 		return false
 	}
@@ -54,9 +57,9 @@ func (p *pendingHashes) begin() bool {
 	return true
 }
 
-// append is called after a sync of the target. It returns the durable chunks: those that changed since
-// begin are not among them.
-func (p *pendingHashes) append() []manifest.Run {
+// runsToList returns the chunks to list, after the sync. Chunks that changed since beginListing are not
+// among them.
+func (p *pendingHashes) runsToList() []manifest.Run {
 	p.appending = true
 	var runs []manifest.Run
 	for _, n := range slices.Sorted(maps.Keys(p.listing)) {
@@ -69,14 +72,14 @@ func (p *pendingHashes) append() []manifest.Run {
 	return runs
 }
 
-// end is called after the log was written.
-func (p *pendingHashes) end() {
+// endListing ends a checkpoint.
+func (p *pendingHashes) endListing() {
 	clear(p.listing)
 	p.appending = false
 }
 
-// cut books out all chunks from the first on.
-func (p *pendingHashes) cut(first int64) {
+// removeFrom deletes the chunks from first on that wait for the next checkpoint.
+func (p *pendingHashes) removeFrom(first int64) {
 	for n := range p.pending {
 		if n >= first {
 			delete(p.pending, n)

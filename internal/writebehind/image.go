@@ -14,7 +14,7 @@ import (
 // the necessary writes of a run. It has no lock: a run belongs to one writer, and the rules of the
 // package comment separate readers and writers of a chunk.
 type image struct {
-	target disk.Target
+	target disk.Target     // content of the disk
 	log    manifest.Ledger // log of durable chunks; nil keeps no hashes
 	source Reader          // reader of the target; nil if it cannot be read
 
@@ -24,23 +24,25 @@ type image struct {
 // size returns the bytes of the target.
 func (m *image) size() int64 { return m.target.Size() }
 
-// trusts reports whether the target holds a chunk: the log lists it, or there is no log.
-func (m *image) trusts(number int64) bool { return m.log == nil || m.log.Has(number) }
+// isTrusted reports whether the target has valid content of a chunk: the log lists it, or there is no
+// log.
+func (m *image) isTrusted(number int64) bool { return m.log == nil || m.log.Has(number) }
 
-// listed reports whether the log lists a chunk.
-func (m *image) listed(number int64) bool { return m.log != nil && m.log.Has(number) }
+// isListed reports whether the log lists a chunk.
+func (m *image) isListed(number int64) bool { return m.log != nil && m.log.Has(number) }
 
-// hashed reports whether there is a log.
-func (m *image) hashed() bool { return m.log != nil }
+// hasLog reports whether there is a log.
+func (m *image) hasLog() bool { return m.log != nil }
 
-// check refuses ranges outside of the target.
-func (m *image) check(r disk.Range) error {
+// checkRange fails for ranges outside of the target.
+func (m *image) checkRange(r disk.Range) error {
 	if err := disk.CheckRange(m.size(), r); err != nil {
 		return fault.New(fault.Invalid, "write: %w", err).WithHint("make the target as large as the disk")
 	}
 	return nil
 }
 
+// sync makes the content of the target durable.
 func (m *image) sync(ctx context.Context) error {
 	if err := m.target.Sync(ctx); err != nil {
 		return fmt.Errorf("sync: %w", err)
@@ -48,10 +50,13 @@ func (m *image) sync(ctx context.Context) error {
 	return nil
 }
 
-// list appends runs to the log, which must not be nil.
-func (m *image) list(ctx context.Context, runs []manifest.Run) error { return m.log.Append(ctx, runs) }
+// listChunks appends runs to the log, which must not be nil.
+func (m *image) listChunks(ctx context.Context, runs []manifest.Run) error {
+	return m.log.Append(ctx, runs)
+}
 
-func (m *image) zero(ctx context.Context, r disk.Range) error {
+// zeroRange makes r of the target read as zeros.
+func (m *image) zeroRange(ctx context.Context, r disk.Range) error {
 	if err := m.target.Zero(ctx, r); err != nil {
 		return fmt.Errorf("zero %v: %w", r, err)
 	}
@@ -66,19 +71,19 @@ func (m *image) checkComplete() error {
 	return nil
 }
 
-// rangeOf returns the bytes of the disk that a chunk is.
+// rangeOf returns the range of a chunk on the disk. The last chunk may be shorter.
 func (m *image) rangeOf(number int64) disk.Range {
 	off := number * manifest.ChunkSize
 	return disk.Range{Off: off, Len: min(manifest.ChunkSize, m.size()-off)}
 }
 
-// chunksAfter returns the chunks that lie entirely after size.
+// chunksAfter returns the range of the chunks that lie entirely after size.
 func (m *image) chunksAfter(size int64) disk.Range {
 	off := min((size+manifest.ChunkSize-1)/manifest.ChunkSize*manifest.ChunkSize, m.size())
 	return disk.Range{Off: off, Len: m.size() - off}
 }
 
-// readBack reads what the target has.
+// readBack fills p from the target.
 func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
 	r := disk.Range{Off: off, Len: int64(len(p))}
 	if m.source == nil {
@@ -91,9 +96,9 @@ func (m *image) readBack(ctx context.Context, p []byte, off int64) error {
 	return nil
 }
 
-// fill fills b with a part of a view.
-func (m *image) fill(ctx context.Context, b []byte, p part) error {
-	err := p.pieces.gaps(p.Range, func(g disk.Range) error {
+// fillPart fills b with a part of a view: its pieces, and zeros or the target's content between them.
+func (m *image) fillPart(ctx context.Context, b []byte, p part) error {
+	err := p.pieces.eachGap(p.Range, func(g disk.Range) error {
 		to := b[g.Off-p.Off : g.End()-p.Off]
 		if p.blank {
 			clear(to)
@@ -130,8 +135,8 @@ func (m *image) listZeros(ctx context.Context, blank iter.Seq[disk.Range]) error
 	return m.log.Append(ctx, runs)
 }
 
-// unlist drops the chunks of r from the log if it lists any.
-func (m *image) unlist(r disk.Range) error {
+// unlistChunks drops the chunks of r from the log if it lists any.
+func (m *image) unlistChunks(r disk.Range) error {
 	if m.log == nil || r.Empty() || m.log.Missing() == m.log.Chunks() {
 		return nil
 	}
@@ -144,7 +149,7 @@ func (m *image) unlist(r disk.Range) error {
 	return nil
 }
 
-// chunksIn returns how many chunks r has, which begins with one and ends with one.
+// chunksIn returns the number of chunks in r, which starts and ends at a chunk.
 func chunksIn(r disk.Range) int64 {
 	return (r.Len + manifest.ChunkSize - 1) / manifest.ChunkSize
 }

@@ -229,8 +229,8 @@ func openRig(t *testing.T, img *memoryImage, log *manifest.Log, path string, poo
 		}
 		pool.mu.Lock()
 		defer pool.mu.Unlock()
-		if a := f.account; a.held != 0 || a.windows != 0 {
-			t.Errorf("closed, the file holds %d bytes and %d windows", a.held, a.windows)
+		if a := f.account; a.lentBytes != 0 || a.windows != 0 {
+			t.Errorf("closed, the file holds %d bytes and %d windows", a.lentBytes, a.windows)
 		}
 	})
 	return r

@@ -6,23 +6,23 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A lifecycle knows whether the file may still be read and written, and the goroutines that
-// Close waits for. The file's mu guards all but failed, which may be received from at any
-// time. fail and abandon take the pool's mutex.
+// A lifecycle records whether the file may be read and written, and the goroutines that Close waits
+// for. The file's mu guards all but failed, which may be received from at any time. fail and
+// stopWriting lock the pool's mutex.
 type lifecycle struct {
-	table   *chunkTable
-	pool    *Pool
-	account *account
+	table   *chunkTable // chunks in memory
+	pool    *Pool       // pool of the account
+	account *account    // the file's account, shut with the first error
 
-	failed chan struct{} // closed with mu once nothing is written any more
-	group  sync.WaitGroup
-	sealed bool  // set by Finish
-	closed bool  // set by Close
-	err    error // the first one of the target or the log
+	failed chan struct{}  // closed with mu once nothing is written any more
+	group  sync.WaitGroup // writers and background work
+	sealed bool           // set by Finish
+	closed bool           // set by Close
+	err    error          // the first one of the target or the log
 }
 
-// over reports whether nothing is written any more.
-func (l *lifecycle) over() bool {
+// isOver reports whether nothing is written any more. It needs no lock.
+func (l *lifecycle) isOver() bool {
 	select {
 	case <-l.failed:
 		return true
@@ -31,8 +31,8 @@ func (l *lifecycle) over() bool {
 	}
 }
 
-// readable returns why nothing can be read, if so. It needs mu.
-func (l *lifecycle) readable() error {
+// checkReadable fails after an error or Close. mu must be held.
+func (l *lifecycle) checkReadable() error {
 	switch {
 	case l.err != nil:
 		return l.err
@@ -42,9 +42,9 @@ func (l *lifecycle) readable() error {
 	return nil
 }
 
-// writable returns why nothing can be written, if so. It needs mu.
-func (l *lifecycle) writable() error {
-	if err := l.readable(); err != nil {
+// checkWritable fails after an error, Close or Finish. mu must be held.
+func (l *lifecycle) checkWritable() error {
+	if err := l.checkReadable(); err != nil {
 		return err
 	}
 	if l.sealed {
@@ -53,25 +53,26 @@ func (l *lifecycle) writable() error {
 	return nil
 }
 
-// fail makes err stick. It needs mu.
+// fail stores the first error and stops writing. mu must be held.
 func (l *lifecycle) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
-	l.abandon()
+	l.stopWriting()
 }
 
-// abandon drops the data in memory, and wakes all waiters. mu must be held.
-func (l *lifecycle) abandon() {
-	if l.over() {
+// stopWriting discards the data in memory, and wakes all waiters. mu must be held.
+func (l *lifecycle) stopWriting() {
+	if l.isOver() {
 		return
 	}
 	close(l.failed)
 	l.table.dropAll()
-	l.pool.shut(l.account)
+	l.pool.shutAccount(l.account)
 }
 
-// inBackground runs do in a goroutine that Close waits for. It needs mu.
+// inBackground runs do in a goroutine that Close waits for. After Close it does nothing. mu must be
+// held.
 func (l *lifecycle) inBackground(do func()) {
 	if l.closed {
 		return

@@ -51,7 +51,7 @@ func (p *player) step() error {
 	case n < 98:
 		return p.reset(p.rnd.Int64N(int64(len(p.bytes)) + 1))
 	}
-	p.checkpoints.tick()
+	p.checkpoints.onTimer()
 	return nil
 }
 

@@ -118,8 +118,8 @@ func TestReaderGoesOnAfterACheckpoint(t *testing.T) {
 	goOn <- struct{}{}
 	r.must(<-first)
 	r.mu.Lock()
-	r.hashes.end()
-	r.writers.kick()
+	r.hashes.endListing()
+	r.writers.startWriter()
 	r.mu.Unlock()
 	select {
 	case err := <-second:

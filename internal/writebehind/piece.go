@@ -14,7 +14,7 @@ type piece struct {
 	at   int64   // offset of the piece's first byte in from
 }
 
-// bytes returns what the piece shows of its buffer, nil for zeros.
+// bytes returns the piece's bytes in its buffer; nil for zeros.
 func (p piece) bytes() []byte {
 	if p.from == nil {
 		return nil
@@ -22,32 +22,34 @@ func (p piece) bytes() []byte {
 	return p.from.memory[p.at : p.at+p.Len]
 }
 
-// blockOff returns where the piece begins in the block of its buffer, which it must have.
+// blockOff returns the offset of the piece in the block of its buffer. The piece must not be zeros.
 func (p piece) blockOff() int64 { return p.from.start + p.at }
 
-// part returns the part of p within r, without another reference.
-func (p piece) part(r disk.Range) piece {
+// clipTo returns the part of p within r, without another reference.
+func (p piece) clipTo(r disk.Range) piece {
 	r = p.Intersect(r)
 	return piece{Range: r, from: p.from, at: p.at + r.Off - p.Off}
 }
 
+// retain adds a reference to the buffer.
 func (p piece) retain() {
 	if p.from != nil {
 		p.from.retain()
 	}
 }
 
+// release drops a reference to the buffer.
 func (p piece) release() {
 	if p.from != nil {
 		p.from.Release()
 	}
 }
 
-// pieces are ordered and do not overlap: of overlapping writes the last one remains.
+// pieces are sorted and do not overlap: the last of overlapping writes remains.
 type pieces []piece
 
-// add puts p in, over whatever was there, and takes its reference over. It returns how
-// many bytes more are covered now.
+// add inserts p and owns its reference. It hides older pieces under p. It returns how many more bytes
+// are covered now.
 func (ps *pieces) add(p piece) int64 {
 	if n := len(*ps); n == 0 || (*ps)[n-1].End() <= p.Off { // the usual case
 		*ps = append(*ps, p)
@@ -68,11 +70,11 @@ func (ps *pieces) addOver(p piece) (hidden int64) {
 		hidden += old[end].Intersect(p.Range).Len
 	}
 	if first < end {
-		now = old[first].keep(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
+		now = old[first].appendPart(now, disk.Range{Off: old[first].Off, Len: p.Off - old[first].Off})
 	}
 	now = append(now, p)
 	if first < end {
-		now = old[end-1].keep(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
+		now = old[end-1].appendPart(now, disk.Range{Off: p.End(), Len: old[end-1].End() - p.End()})
 	}
 	for _, o := range old[first:end] {
 		o.release()
@@ -81,17 +83,17 @@ func (ps *pieces) addOver(p piece) (hidden int64) {
 	return hidden
 }
 
-// keep appends the part r of p, if it is not empty, with another reference.
-func (p piece) keep(to []piece, r disk.Range) []piece {
+// appendPart appends the part r of p, if it is not empty, with another reference.
+func (p piece) appendPart(to []piece, r disk.Range) []piece {
 	if r.Empty() {
 		return to
 	}
-	kept := p.part(r)
+	kept := p.clipTo(r)
 	kept.retain()
 	return append(to, kept)
 }
 
-// release gives all references back and empties ps.
+// release drops all references and empties ps.
 func (ps *pieces) release() {
 	for _, p := range *ps {
 		p.release()
@@ -100,8 +102,8 @@ func (ps *pieces) release() {
 	*ps = (*ps)[:0]
 }
 
-// copyTo copies all pieces into b, whose first byte is the disk's byte off. They must lie
-// within it.
+// copyTo copies all pieces into b, whose first byte is byte off of the disk. All pieces must be within
+// b.
 func (ps pieces) copyTo(b []byte, off int64) {
 	for _, p := range ps {
 		to := b[p.Off-off : p.End()-off]
@@ -113,8 +115,8 @@ func (ps pieces) copyTo(b []byte, off int64) {
 	}
 }
 
-// gaps calls do for every part of r that no piece covers, in order, until that fails.
-func (ps pieces) gaps(r disk.Range, do func(disk.Range) error) error {
+// eachGap calls do for every part of r that no piece covers, in order, until do fails.
+func (ps pieces) eachGap(r disk.Range, do func(disk.Range) error) error {
 	at := r.Off
 	for _, p := range ps {
 		if p.Off > at {

@@ -66,7 +66,7 @@ func wantPieces(t *testing.T, ps pieces, base int64, want []byte, covered []bool
 	r := disk.Range{Off: base, Len: int64(len(want))}
 	got := fill(len(want), 254)
 	ps.copyTo(got, base)
-	_ = ps.gaps(r, func(g disk.Range) error {
+	_ = ps.eachGap(r, func(g disk.Range) error {
 		for off := g.Off; off < g.End(); off++ {
 			if covered[off-base] {
 				t.Fatalf("byte %d lies in a gap", off)

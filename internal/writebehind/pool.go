@@ -9,45 +9,46 @@ import (
 )
 
 const (
-	// MaxBuffer is the largest Buffer in bytes: what one write may carry.
+	// MaxBuffer is the largest Buffer in bytes, and the largest write.
 	MaxBuffer = blockLen
 
-	// MinBudget is the least a Pool works with, in bytes. One with less gets this much.
+	// MinBudget is the smallest budget of a Pool in bytes. NewPool raises smaller ones.
 	MinBudget = 8 << 20
 
 	// smallSlot is the maximum size of a small buffer: the renewal of a lock, a descriptor. Small ones
 	// have a separate queue and a block in reserve.
 	smallSlot    = 4 << 10
-	smallReserve = 1
+	smallReserve = 1 // whole blocks in reserve for small buffers
 
-	windowShare = 4 // one in so many bytes of the budget is for windows
-	maxWindows  = 32
-	maxWindow   = 4 << 20 // two huge pages: longer writes are not faster
+	windowShare = 4       // part of the budget for windows: one in this many bytes
+	maxWindows  = 32      // highest number of windows
+	maxWindow   = 4 << 20 // largest window in bytes: two huge pages; longer writes are not faster
 )
 
-// A Pool lends memory under a hard budget that all files share. See the package comment
-// for how it is divided.
+// A Pool lends memory under a hard budget that all files share. The package comment describes how it is
+// divided. It is safe for concurrent use.
 type Pool struct {
-	budget    int64
+	budget    int64 // limit in bytes, whole blocks
 	windowLen int64 // bytes of a window, whole chunks
 	floor     int64 // memory that each file may hold, regardless of the others
 
-	mu       sync.Mutex
-	blocks   blocks
-	free     int64     // bytes of unused blocks
-	lent     int64     // bytes of lent blocks
-	buffers  []*Buffer // idle ones, without memory
-	tickets  []*ticket // idle ones
-	windows  [][]byte  // idle ones
-	unmade   int       // windows not allocated yet
-	small    line      // queue for buffers up to smallSlot
-	large    line      // queue for larger buffers
-	wide     line      // queue for windows
-	accounts []*account
-	turn     int // the account that admit begins with
+	mu       sync.Mutex // guards the fields below and all accounts
+	blocks   blocks     // memory of the buffers
+	free     int64      // bytes of unused blocks
+	lent     int64      // bytes of lent blocks
+	buffers  []*Buffer  // unused Buffer structs, without memory
+	tickets  []*ticket  // unused tickets
+	windows  [][]byte   // allocated windows that are not lent
+	unmade   int        // windows not allocated yet
+	small    waitQueue  // queue for buffers up to smallSlot
+	large    waitQueue  // queue for larger buffers
+	wide     waitQueue  // queue for windows
+	accounts []*account // accounts of open files; replaced and never changed
+	turn     int        // account that admitWaiting starts with
 }
 
-// NewPool returns a Pool that never has more than budget bytes.
+// NewPool returns a Pool that never uses more than budget bytes. Memory is allocated when it is first
+// lent.
 func NewPool(budget int64) *Pool {
 	budget = max(budget, MinBudget) / blockLen * blockLen
 	p := &Pool{budget: budget, blocks: newBlocks()}
@@ -62,8 +63,8 @@ func NewPool(budget int64) *Pool {
 // Budget returns the bytes that the pool never exceeds.
 func (p *Pool) Budget() int64 { return p.budget }
 
-// Lent returns how many bytes are out in buffers. It is zero when every buffer was
-// released and all that was held is written.
+// Lent returns how many bytes are lent in buffers. It is zero when every buffer was released and all
+// data in memory is written.
 func (p *Pool) Lent() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,16 +75,17 @@ func (p *Pool) Lent() int64 {
 // offset on. It is a hint. Writes of a power of two, aligned to it, are then in memory in the order of
 // the disk, for any order of the writes, and are written from there.
 type Place struct {
-	Disk uint64
-	Off  int64
+	Disk uint64 // number that identifies the disk; 0 means no hint
+	Off  int64  // offset on the disk, in bytes
 }
 
-func (l Place) home() (home, int) {
-	return home{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
+// toDiskMiB returns the MiB that the place is in, and the offset within it.
+func (l Place) toDiskMiB() (diskMiB, int) {
+	return diskMiB{disk: l.Disk, mib: l.Off / blockLen}, int(l.Off % blockLen)
 }
 
-// Get lends a buffer of n bytes, MaxBuffer at most. It waits while the budget is used up, which slows
-// senders down to the speed of the targets.
+// Get lends a buffer of n bytes, at most MaxBuffer. It waits while the budget is used up, until ctx
+// ends. This slows senders down to the speed of the targets.
 func (p *Pool) Get(ctx context.Context, n int) (*Buffer, error) { return p.GetAt(ctx, n, Place{}) }
 
 // GetAt is Get for bytes with a known destination.
@@ -94,7 +96,7 @@ func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 	}
 	b, t := p.lendOrQueue(classOf(n), at)
 	if t != nil {
-		p.press()
+		p.relievePressure()
 		var err error
 		if b, err = p.waitForBuffer(ctx, t); err != nil {
 			return nil, err
@@ -108,46 +110,49 @@ func (p *Pool) GetAt(ctx context.Context, n int, at Place) (*Buffer, error) {
 func (p *Pool) lendOrQueue(class int, at Place) (*Buffer, *ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.lineFor(class)
-	if l.empty() {
-		if b := p.lend(class, at); b != nil {
+	l := p.queueFor(class)
+	if l.isEmpty() {
+		if b := p.lendBuffer(class, at); b != nil {
 			return b, nil
 		}
 	}
-	t := p.ticket()
+	t := p.idleTicket()
 	t.class, t.place = class, at
-	l.join(t)
+	l.push(t)
 	return nil, t
 }
 
-func (p *Pool) lineFor(class int) *line {
+// queueFor returns the queue of callers that wait for buffers of a class.
+func (p *Pool) queueFor(class int) *waitQueue {
 	if slotLen(class) <= smallSlot {
 		return &p.small
 	}
 	return &p.large
 }
 
+// waitForBuffer waits for the answer to t. If ctx ends first, it withdraws t, or releases a buffer that
+// arrived meanwhile.
 func (p *Pool) waitForBuffer(ctx context.Context, t *ticket) (*Buffer, error) {
 	select {
 	case <-t.ready:
-		return p.redeem(t).buffer, nil
+		return p.redeemTicket(t).buffer, nil
 	case <-ctx.Done():
 	}
-	if p.abandon(p.lineFor(t.class), t) {
+	if p.abandonTicket(p.queueFor(t.class), t) {
 		return nil, ctx.Err()
 	}
 	<-t.ready
-	p.redeem(t).buffer.Release()
+	p.redeemTicket(t).buffer.Release()
 	return nil, ctx.Err()
 }
 
-// lend returns a buffer of a class, nil if there is none. mu must be held.
-func (p *Pool) lend(class int, at Place) *Buffer {
+// lendBuffer returns a buffer of a class; nil if no memory is free. mu must be held.
+func (p *Pool) lendBuffer(class int, at Place) *Buffer {
 	reserve := smallReserve
 	if slotLen(class) <= smallSlot {
 		reserve = 0
 	}
-	h, off := at.home()
+	h, off := at.toDiskMiB()
 	block, slot := p.blocks.lendAt(class, reserve, h, off)
 	if block == nil {
 		return nil
@@ -161,6 +166,7 @@ func (p *Pool) lend(class int, at Place) *Buffer {
 	return b
 }
 
+// idleBuffer returns a Buffer struct without memory. mu must be held.
 func (p *Pool) idleBuffer() *Buffer {
 	if n := len(p.buffers); n > 0 {
 		b := p.buffers[n-1]
@@ -170,33 +176,33 @@ func (p *Pool) idleBuffer() *Buffer {
 	return &Buffer{pool: p}
 }
 
-// put takes a buffer without references back, and serves waiters.
-func (p *Pool) put(b *Buffer) {
+// reclaimBuffer returns the memory of a buffer without references to the pool, and serves waiters.
+func (p *Pool) reclaimBuffer(b *Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(len(b.memory))
-	p.blocks.give(b.block, b.slot)
+	p.blocks.giveSlot(b.block, b.slot)
 	p.free += n
 	p.lent -= n
 	if b.account != nil {
-		b.account.held -= n
+		b.account.lentBytes -= n
 	}
 	b.memory, b.block, b.account = nil, nil, nil
 	p.buffers = append(p.buffers, b)
-	p.serve()
+	p.serveWaiters()
 }
 
-// serve answers the waiters that can be answered now. It checks only the first in each queue for
-// buffers: otherwise a large one would wait for ever behind small ones. mu must be held.
-func (p *Pool) serve() {
-	for _, l := range [...]*line{&p.small, &p.large} {
-		if l.empty() {
+// serveWaiters answers the waiting callers that can be served now. It checks only the first in each
+// queue for buffers: otherwise a large buffer would wait forever behind small ones. mu must be held.
+func (p *Pool) serveWaiters() {
+	for _, l := range [...]*waitQueue{&p.small, &p.large} {
+		if l.isEmpty() {
 			continue
 		}
 		refused := false
-		l.answer(func(t *ticket) bool {
+		l.answerReady(func(t *ticket) bool {
 			if !refused {
-				t.buffer = p.lend(t.class, t.place)
+				t.buffer = p.lendBuffer(t.class, t.place)
 				refused = t.buffer == nil
 			}
 			return !refused
@@ -205,8 +211,8 @@ func (p *Pool) serve() {
 	p.admitWaiting()
 }
 
-// ticket returns an idle ticket. It needs mu.
-func (p *Pool) ticket() *ticket {
+// idleTicket returns an unused ticket. mu must be held.
+func (p *Pool) idleTicket() *ticket {
 	if n := len(p.tickets); n > 0 {
 		t := p.tickets[n-1]
 		p.tickets = p.tickets[:n-1]
@@ -215,8 +221,8 @@ func (p *Pool) ticket() *ticket {
 	return &ticket{ready: make(chan struct{}, 1)}
 }
 
-// redeem recycles an answered ticket and returns its content.
-func (p *Pool) redeem(t *ticket) ticket {
+// redeemTicket returns the content of an answered ticket and recycles the ticket.
+func (p *Pool) redeemTicket(t *ticket) ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	answer := *t
@@ -225,30 +231,30 @@ func (p *Pool) redeem(t *ticket) ticket {
 	return answer
 }
 
-// abandon takes a ticket off its line and reports whether it was not answered yet. Those
+// abandonTicket removes a ticket from its queue and reports whether it was not answered yet. Those
 // behind it may be easier to serve.
-func (p *Pool) abandon(l *line, t *ticket) bool {
+func (p *Pool) abandonTicket(l *waitQueue, t *ticket) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	left := l.leave(t)
-	p.serve()
+	left := l.remove(t)
+	p.serveWaiters()
 	return left
 }
 
-// starved reports whether a caller waits for a buffer.
-func (p *Pool) starved() bool { return p.small.long() || p.large.long() }
+// isStarved reports whether a caller waits for a buffer.
+func (p *Pool) isStarved() bool { return p.small.hasWaiters() || p.large.hasWaiters() }
 
-// press makes all files write incomplete chunks to free memory.
-func (p *Pool) press() {
+// relievePressure makes all files write incomplete chunks to free memory.
+func (p *Pool) relievePressure() {
 	p.mu.Lock()
-	accounts := p.accounts // join and part make a new slice
+	accounts := p.accounts // openAccount and closeAccount replace the slice
 	p.mu.Unlock()
 	for _, a := range accounts {
-		a.press()
+		a.freeMemory()
 	}
 }
 
-// takeWindow lends windowLen bytes to gather a run in, until giveWindow. It waits for its
+// takeWindow lends a window of windowLen bytes to gather a run in, until giveWindow. It waits for its
 // turn. It returns nil once the account is shut.
 func (p *Pool) takeWindow(a *account) []byte {
 	p.mu.Lock()
@@ -256,22 +262,22 @@ func (p *Pool) takeWindow(a *account) []byte {
 		p.mu.Unlock()
 		return nil
 	}
-	if p.wide.empty() {
+	if p.wide.isEmpty() {
 		if w := p.lendWindow(a); w != nil {
 			p.mu.Unlock()
 			return w
 		}
 	}
-	t := p.ticket()
+	t := p.idleTicket()
 	t.account = a
-	p.wide.join(t)
+	p.wide.push(t)
 	p.mu.Unlock()
 	<-t.ready
-	return p.redeem(t).window
+	return p.redeemTicket(t).window
 }
 
-// lendWindow lends an idle window unless the file has more than its share: as many as are
-// left for all others. It needs mu.
+// lendWindow lends a window, unless the file has its share: as many as are left for all others. It
+// returns nil then. mu must be held.
 func (p *Pool) lendWindow(a *account) []byte {
 	left := len(p.windows) + p.unmade
 	if left == 0 || a.windows > 0 && a.windows >= left {
@@ -287,12 +293,13 @@ func (p *Pool) lendWindow(a *account) []byte {
 	return w
 }
 
+// giveWindow returns a window to the pool, and serves waiters.
 func (p *Pool) giveWindow(a *account, w []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a.windows--
 	p.windows = append(p.windows, w)
-	p.wide.answer(func(t *ticket) bool {
+	p.wide.answerReady(func(t *ticket) bool {
 		t.window = p.lendWindow(t.account)
 		return t.window != nil
 	})

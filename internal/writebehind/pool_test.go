@@ -25,7 +25,7 @@ func getAll(t *testing.T, p *Pool, n int) []*Buffer {
 	for {
 		b, ticket := p.lendOrQueue(classOf(n), Place{})
 		if ticket != nil {
-			p.abandon(p.lineFor(ticket.class), ticket)
+			p.abandonTicket(p.queueFor(ticket.class), ticket)
 			return out
 		}
 		b.n = n
@@ -85,8 +85,8 @@ func TestBudgetIsHard(t *testing.T) {
 		}
 		releaseAll(all)
 	}
-	if p.blocks.spare() != blocks || p.free != int64(blocks)*blockLen {
-		t.Errorf("%d blocks and %d bytes are free at the end, want %d blocks", p.blocks.spare(), p.free, blocks)
+	if p.blocks.freeBlocks() != blocks || p.free != int64(blocks)*blockLen {
+		t.Errorf("%d blocks and %d bytes are free at the end, want %d blocks", p.blocks.freeBlocks(), p.free, blocks)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestSmallBuffersDoNotWaitBehindLargeOnes(t *testing.T) {
 		}
 		got <- err
 	}()
-	waitPool(t, p, func() bool { return !p.large.empty() })
+	waitPool(t, p, func() bool { return !p.large.isEmpty() })
 	mustGet(t, p, 84).Release()
 	cancel()
 	if err := <-got; !errors.Is(err, context.Canceled) {
@@ -168,7 +168,7 @@ func TestStuckTargetStopsItsWritersWithinTheBudget(t *testing.T) {
 	pool := NewPool(16 << 20)
 	r, g := stuck(t, pool, size)
 	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	if n := pool.Lent(); n > pool.Budget() {
 		t.Errorf("%d bytes are lent of %d", n, pool.Budget())
 	}
@@ -183,7 +183,7 @@ func TestStuckTargetLeavesOtherFilesAlone(t *testing.T) {
 	pool := NewPool(16 << 20)
 	r, g := stuck(t, pool, size)
 	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 
 	img := newImage(t, size)
 	log, path := newLog(t, size)
@@ -202,9 +202,9 @@ func TestFilesShareThePoolFairly(t *testing.T) {
 	a, ga := stuck(t, pool, size)
 	b, gb := stuck(t, pool, size)
 	doneA, doneB := flood(a, size), flood(b, size)
-	waitPool(t, pool, func() bool { return !a.account.waiting.empty() && !b.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !a.account.waiting.isEmpty() && !b.account.waiting.isEmpty() })
 	pool.mu.Lock()
-	heldA, heldB, free := a.account.held, b.account.held, pool.free
+	heldA, heldB, free := a.account.lentBytes, b.account.lentBytes, pool.free
 	pool.mu.Unlock()
 	if least := pool.floor; heldA < least || heldB < least || free < least {
 		t.Errorf("one holds %d, the other %d, %d are left: want %d each at least", heldA, heldB, free, least)
@@ -242,7 +242,7 @@ func TestFailureLetsGoOfAllThatIsHeld(t *testing.T) {
 	log, path := newLog(t, size)
 	r := openRig(t, img, log, path, pool, Options{Fresh: true})
 	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	close(g.open)
 	if err := <-done; !errors.Is(err, errBroken) {
 		t.Errorf("the write that waited says %v", err)
@@ -256,7 +256,7 @@ func TestCloseSendsAwayWhoWaits(t *testing.T) {
 	pool := NewPool(MinBudget)
 	r, g := stuck(t, pool, size)
 	done := flood(r, size)
-	waitPool(t, pool, func() bool { return !r.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	closed := make(chan error, 1)
 	go func() { closed <- r.Close() }()
 	if err := <-done; err == nil {
@@ -279,7 +279,7 @@ func TestWriteEndsWithItsContext(t *testing.T) {
 		}
 		done <- err
 	}()
-	waitPool(t, pool, func() bool { return !r.account.waiting.empty() })
+	waitPool(t, pool, func() bool { return !r.account.waiting.isEmpty() })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("the write that waited says %v", err)
@@ -342,7 +342,7 @@ func FuzzBlocks(f *testing.F) {
 		}
 		back := func(i int) {
 			pages(lent[i], false)
-			m.give(lent[i].b, lent[i].n)
+			m.giveSlot(lent[i].b, lent[i].n)
 			lent[i] = lent[len(lent)-1]
 			lent = lent[:len(lent)-1]
 		}
@@ -352,7 +352,7 @@ func FuzzBlocks(f *testing.F) {
 				back(int(op) % len(lent))
 			case op < 128:
 				class, place := int(op)%classes, int(op)/classes
-				at := home{disk: uint64(place % 2), mib: int64(place % 3)} // every other has no home
+				at := diskMiB{disk: uint64(place % 2), mib: int64(place % 3)} // every other has no home
 				if b, n := m.lendAt(class, 0, at, place*int(slotLen(class))%blockLen); b != nil {
 					lent = append(lent, slot{b, n})
 					pages(lent[len(lent)-1], true)
@@ -362,11 +362,11 @@ func FuzzBlocks(f *testing.F) {
 		for len(lent) > 0 {
 			back(0)
 		}
-		if m.spare() != 3 {
-			t.Fatalf("%d blocks are whole at the end, want 3", m.spare())
+		if m.freeBlocks() != 3 {
+			t.Fatalf("%d blocks are whole at the end, want 3", m.freeBlocks())
 		}
 		for class := range m.room {
-			if len(m.room[class])+len(m.kept[class])+len(m.homes) > 0 {
+			if len(m.room[class])+len(m.reserved[class])+len(m.byDest) > 0 {
 				t.Fatalf("a block of class %d is left", class)
 			}
 		}

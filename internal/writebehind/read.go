@@ -8,20 +8,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// ReadAt fills p from off and returns how many bytes that were, with io.EOF if the disk
-// ends before. It sees all that is held, as it was at one moment: a Write is seen as a
-// whole or not at all.
+// ReadAt fills p from off and returns the number of bytes, with io.EOF if the disk ends before. It
+// returns the disk at one moment: a concurrent Write is visible as a whole or not at all.
 func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, fault.New(fault.Invalid, "read at %d", off).WithHint("read within the disk")
 	}
-	v, err := f.look(ctx, disk.Range{Off: off, Len: int64(len(p))})
+	v, err := f.waitForView(ctx, disk.Range{Off: off, Len: int64(len(p))})
 	if err != nil {
 		return 0, err
 	}
-	defer f.release(v)
+	defer f.releaseView(v)
 	for _, at := range v {
-		if err := f.image.fill(ctx, p[at.Off-off:at.End()-off], at); err != nil {
+		if err := f.image.fillPart(ctx, p[at.Off-off:at.End()-off], at); err != nil {
 			return 0, err
 		}
 	}
@@ -31,17 +30,18 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// A view is what a range of the disk was at one moment.
+// A view describes a range of the disk at one moment.
 type view []part
 
-// A part is what a view has of one chunk.
+// A part is the part of a view within one chunk.
 type part struct {
 	disk.Range
 	pieces pieces // pieces in memory, with separate references
-	blank  bool   // the rest is zeros; else it is what the target has,
+	blank  bool   // bytes without a piece are zeros; otherwise they are in the target
 	pinned *chunk // chunk that does not change while it is pinned
 }
 
+// len returns the bytes of the view.
 func (v view) len() (n int) {
 	for _, p := range v {
 		n += int(p.Len)
@@ -49,17 +49,18 @@ func (v view) len() (n int) {
 	return n
 }
 
-// look takes a view of r. It waits for writers that wait for readers.
-func (f *File) look(ctx context.Context, r disk.Range) (view, error) {
+// waitForView returns a view of r, cut at the size of the disk. It waits for writers that wait for
+// readers. The caller must release the view.
+func (f *File) waitForView(ctx context.Context, r disk.Range) (view, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for {
-		if err := f.life.readable(); err != nil {
+		if err := f.life.checkReadable(); err != nil {
 			return nil, err
 		}
 		r := r.Intersect(disk.Range{Len: f.size})
 		if !f.table.isWanted(r) {
-			return f.table.view(r), nil
+			return f.table.takeView(r), nil
 		}
 		if err := f.waitTaken(ctx); err != nil {
 			return nil, err
@@ -67,7 +68,8 @@ func (f *File) look(ctx context.Context, r disk.Range) (view, error) {
 	}
 }
 
-// waitTaken waits until a wanted chunk is taken, or ctx ends. It needs mu.
+// waitTaken waits until a wanted chunk is taken, or ctx ends. mu must be held; it is unlocked during
+// the wait.
 func (f *File) waitTaken(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		f.mu.Lock()
@@ -79,16 +81,16 @@ func (f *File) waitTaken(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// show returns the newest pieces in r, with separate references.
-func (c *chunk) show(r disk.Range) pieces {
+// newestPieces returns the newest pieces in r, with separate references.
+func (c *chunk) newestPieces(r disk.Range) pieces {
 	var out pieces
-	layers := [...]pieces{c.writing, c.held}
+	layers := [...]pieces{c.writing, c.unwritten}
 	for i, layer := range layers {
 		if i == 0 && c.void {
 			continue
 		}
 		for _, p := range layer {
-			if p = p.part(r); !p.Empty() {
+			if p = p.clipTo(r); !p.Empty() {
 				p.retain()
 				out.add(p)
 			}
@@ -97,8 +99,8 @@ func (c *chunk) show(r disk.Range) pieces {
 	return out
 }
 
-// gaps reports whether pieces leave something of the part open.
-func (p part) gaps() bool {
+// hasGaps reports whether the pieces do not cover the part.
+func (p part) hasGaps() bool {
 	var covered int64
 	for _, piece := range p.pieces {
 		covered += piece.Len
@@ -106,10 +108,10 @@ func (p part) gaps() bool {
 	return covered < p.Len
 }
 
-// release gives a view back.
-func (f *File) release(v view) {
+// releaseView releases a view. Writers that waited for it start.
+func (f *File) releaseView(v view) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.table.unpin(v)
-	f.writers.kick()
+	f.table.releaseView(v)
+	f.writers.startWriter()
 }

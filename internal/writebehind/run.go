@@ -10,52 +10,53 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// grain is the smallest run of zeros that is kept out of the image, and the least that is
-// written of a chunk that is written again: a qcow2 cluster, and a length any file system
-// can leave as a hole.
+// grain is the smallest run of zeros that becomes a hole in the image, and the smallest part of a
+// chunk that is rewritten, in bytes: a qcow2 cluster, and a size that any file system can leave as
+// a hole.
 const grain = 64 << 10
 
 // chunkGrains is the grains of a whole chunk; the last grain of a disk may be shorter.
 const chunkGrains = manifest.ChunkSize / grain
 
+// zeros is compared with the grains of a run, and never changed.
 var zeros [grain]byte
 
-// what to do with a grain
+// An action is the way in which a grain reaches the target.
 type action uint8
 
 const (
-	leave action = iota // the target has it
-	write
-	zero
+	leave action = iota // the target has the bytes already
+	write               // Target.WriteAt
+	zero                // Target.Zero
 )
 
-// A run is neighbouring chunks on their way to the target. One writer has it.
+// A run is a sequence of adjacent chunks on their way to the target. One writer owns it.
 type run struct {
 	disk.Range
-	chunks  []*chunk
-	written []written // results for the chunks
-	memory  []byte    // the bytes of Range
-	actions []action  // actions for the grains
+	chunks  []*chunk      // chunks of the run, in order
+	written []chunkResult // results for the chunks
+	memory  []byte        // the bytes of Range
+	actions []action      // actions for the grains
 
-	gathered bool // memory is a window; else it is where the only chunk lies
+	gathered bool // memory is a window; otherwise the memory of the only chunk
 
 	hashing, writing time.Duration // times of the writer for this run
 }
 
-// written is what a writer finds out about one chunk.
-type written struct {
-	blank bool // it read as zeros when the writer took it
-	safe  bool // the log lists it
-	same  bool // the log has the same hash, so that it is not written
-	hash  manifest.Hash
+// chunkResult is the information about one chunk of a run.
+type chunkResult struct {
+	blank     bool          // the chunk read as zeros when the writer took it
+	wasListed bool          // the log lists the chunk
+	unchanged bool          // the log has the same hash, so that the chunk is not written
+	hash      manifest.Hash // hash of the new content; unset without a log
 }
 
-// write brings a run to the target. What the log lists is taken off it, durably, before
-// its bytes change.
-func (m *image) write(r *run) error {
+// writeRun writes a run to the target. Before bytes of a listed chunk change, it drops the chunk from
+// the log, durably.
+func (m *image) writeRun(r *run) error {
 	began := time.Now()
 	r.actions, r.writing = r.actions[:0], 0
-	err := m.ready(r)
+	err := m.planRun(r)
 	r.hashing = time.Since(began)
 	if err != nil {
 		return err
@@ -64,28 +65,29 @@ func (m *image) write(r *run) error {
 	if err := m.unlistRun(r); err != nil {
 		return err
 	}
-	return m.apply(r)
+	return m.applyActions(r)
 }
 
-// ready determines the writes of a run.
-func (m *image) ready(r *run) error {
+// planRun gathers the data of a run and determines its actions.
+func (m *image) planRun(r *run) error {
 	for i := range r.chunks {
-		if err := m.gather(r, i); err != nil {
+		if err := m.gatherChunk(r, i); err != nil {
 			return err
 		}
-		m.inspect(r, i)
+		m.planChunk(r, i)
 	}
 	return nil
 }
 
-// gather copies the pieces of a chunk together, and fills its gaps.
-func (m *image) gather(r *run, i int) error {
+// gatherChunk copies the pieces of a chunk into the window, and fills its gaps with zeros or from the
+// target.
+func (m *image) gatherChunk(r *run, i int) error {
 	c, within := r.chunks[i], m.rangeOf(r.chunks[i].number)
 	if !r.gathered {
 		return nil
 	}
 	to := r.chunkMemory(within)
-	err := c.writing.gaps(within, func(g disk.Range) error {
+	err := c.writing.eachGap(within, func(g disk.Range) error {
 		p := to[g.Off-within.Off : g.End()-within.Off]
 		if r.written[i].blank {
 			clear(p)
@@ -100,13 +102,14 @@ func (m *image) gather(r *run, i int) error {
 	return nil
 }
 
+// chunkMemory returns the bytes of a chunk, whose range is within.
 func (r *run) chunkMemory(within disk.Range) []byte {
 	return r.memory[within.Off-r.Off : within.End()-r.Off]
 }
 
-// inspect decides what to do with each grain of a chunk, and hashes it, while it is in the
-// processor's cache. Zeros are zeroed, what the target has is left alone.
-func (m *image) inspect(r *run, i int) {
+// planChunk chooses the action for each grain of a chunk, and hashes it while it is in the processor's
+// cache. Zeros are zeroed, and unchanged grains skipped.
+func (m *image) planChunk(r *run, i int) {
 	within := m.rangeOf(r.chunks[i].number)
 	memory := r.chunkMemory(within)
 	first := len(r.actions)
@@ -122,14 +125,14 @@ func (m *image) inspect(r *run, i int) {
 	w := &r.written[i]
 	if m.log != nil {
 		w.hash = hashOf(memory, actions)
-		w.same = w.safe && m.lists(r.chunks[i].number, w.hash)
+		w.unchanged = w.wasListed && m.logHasHash(r.chunks[i].number, w.hash)
 	}
-	if w.same || !w.blank {
-		keep(actions, within, r.chunks[i].writing, w.same)
+	if w.unchanged || !w.blank {
+		leaveUntouched(actions, within, r.chunks[i].writing, w.unchanged)
 	}
 }
 
-// hashOf spares zeros the arithmetic.
+// hashOf returns the hash of a chunk. It does not compute the hash of zeros.
 func hashOf(memory []byte, actions []action) manifest.Hash {
 	if !slices.Contains(actions, write) {
 		return manifest.ZeroHash(len(memory))
@@ -137,15 +140,16 @@ func hashOf(memory []byte, actions []action) manifest.Hash {
 	return manifest.HashOf(memory)
 }
 
-// lists reports whether the log has a chunk with that hash. If that cannot be read, the
-// chunk is written again, which is never wrong.
-func (m *image) lists(number int64, h manifest.Hash) bool {
+// logHasHash reports whether the log lists a chunk with that hash. If the hash cannot be read, it
+// returns false: then the chunk is written again, which is always correct.
+func (m *image) logHasHash(number int64, h manifest.Hash) bool {
 	had, ok, err := m.log.Hash(number)
 	return err == nil && ok && had == h
 }
 
-// keep leaves alone the grains that no piece touches.
-func keep(actions []action, within disk.Range, touched pieces, all bool) {
+// leaveUntouched changes the action of all grains without new pieces to leave; of all grains if all is
+// set.
+func leaveUntouched(actions []action, within disk.Range, touched pieces, all bool) {
 	var changed [chunkGrains]bool
 	if !all {
 		for _, p := range touched {
@@ -165,7 +169,7 @@ func keep(actions []action, within disk.Range, touched pieces, all bool) {
 func (m *image) unlistRun(r *run) error {
 	for i := 0; i < len(r.written); i++ {
 		n := 0
-		for i+n < len(r.written) && r.written[i+n].safe && !r.written[i+n].same {
+		for i+n < len(r.written) && r.written[i+n].wasListed && !r.written[i+n].unchanged {
 			n++
 		}
 		if n == 0 {
@@ -179,8 +183,8 @@ func (m *image) unlistRun(r *run) error {
 	return nil
 }
 
-// apply gives the target the run, neighbouring grains at once.
-func (m *image) apply(r *run) error {
+// applyActions writes the run to the target, adjacent grains with the same action in one call.
+func (m *image) applyActions(r *run) error {
 	for g := 0; g < len(r.actions); {
 		end := g + 1
 		for end < len(r.actions) && r.actions[end] == r.actions[g] {
@@ -188,7 +192,7 @@ func (m *image) apply(r *run) error {
 		}
 		off := int64(g) * grain
 		part := disk.Range{Off: r.Off + off, Len: min(int64(end)*grain, r.Len) - off}
-		if err := m.act(r.actions[g], part, r.memory[off:off+part.Len]); err != nil {
+		if err := m.applyAction(r.actions[g], part, r.memory[off:off+part.Len]); err != nil {
 			return err
 		}
 		g = end
@@ -196,7 +200,8 @@ func (m *image) apply(r *run) error {
 	return nil
 }
 
-func (m *image) act(a action, r disk.Range, p []byte) error {
+// applyAction writes or zeroes r of the target. p contains the bytes of r.
+func (m *image) applyAction(a action, r disk.Range, p []byte) error {
 	switch a {
 	case write:
 		if err := m.target.WriteAt(m.ctx, p, r.Off); err != nil {

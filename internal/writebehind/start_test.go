@@ -19,7 +19,7 @@ func TestPressWhileFilesAreOpened(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				pool.press()
+				pool.relievePressure()
 			}
 		}
 	})

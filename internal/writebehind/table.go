@@ -10,25 +10,25 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// A chunkTable has the chunks in memory, in the order of their writes, and the blank chunks of the
+// A chunkTable contains the chunks in memory, in the order of their writes, and the blank chunks of the
 // disk. The file's mu guards all of it: all methods require mu, except blankRuns of a sealed file.
 type chunkTable struct {
-	image   *image
-	taken   sync.Cond      // a wanted chunk was taken by its writer, or never will be
-	blank   *bitmap.Bitmap // chunks that read as zeros except for data in memory, regardless of the target
-	chunks  map[int64]*chunk
-	spare   []*chunk
-	ripe    queue // chunks to write, in order of arrival
-	partial queue // may become complete
+	image   *image           // size and layout of the disk
+	taken   sync.Cond        // signals that a wanted chunk was taken by its writer, or never will be
+	blank   *bitmap.Bitmap   // chunks that read as zeros except for data in memory, regardless of the target
+	chunks  map[int64]*chunk // chunks in memory, by number
+	spare   []*chunk         // unused chunk structs
+	ripe    queue            // chunks to write, in order of arrival
+	partial queue            // incomplete chunks, in order of arrival
 
-	epoch    uint64 // goes up with every Commit
-	batches  int    // number of pieces in memory or being written
-	barriers []*barrier
-	ticks    uint64 // goes up with every urgeIdle
+	epoch    uint64     // number of Commits
+	batches  int        // number of batches: the pieces of a chunk that a writer takes at once
+	barriers []*barrier // Commits that wait
+	ticks    uint64     // number of urgeIdle calls
 }
 
-// at returns a chunk, which begins to exist if need be. It needs mu.
-func (t *chunkTable) at(number int64) *chunk {
+// getOrCreate returns the chunk with that number. mu must be held.
+func (t *chunkTable) getOrCreate(number int64) *chunk {
 	if c := t.chunks[number]; c != nil {
 		return c
 	}
@@ -41,17 +41,17 @@ func (t *chunkTable) at(number int64) *chunk {
 	return c
 }
 
-// empty reports whether nothing is held, written or read. It needs mu.
-func (t *chunkTable) empty() bool { return len(t.chunks) == 0 }
+// isEmpty reports whether no chunk has data in memory, a writer or a reader. mu must be held.
+func (t *chunkTable) isEmpty() bool { return len(t.chunks) == 0 }
 
-// settle puts a chunk where it belongs now: among those to be written, among those that
-// wait for more, or nowhere. It needs mu.
-func (t *chunkTable) settle(c *chunk) {
+// requeue moves a chunk to the queue that it belongs to after a change: ripe, partial or none. It
+// deletes an unused chunk. mu must be held.
+func (t *chunkTable) requeue(c *chunk) {
 	var to *queue
 	switch {
-	case c.busy || len(c.held) == 0:
-	case c.ripe(t.image.rangeOf(c.number).Len):
-		to, c.urgent = &t.ripe, true // there it stays, whatever is added
+	case c.busy || len(c.unwritten) == 0:
+	case c.isRipe(t.image.rangeOf(c.number).Len):
+		to, c.urgent = &t.ripe, true // a ripe chunk stays ripe after further pieces
 	default:
 		to = &t.partial
 	}
@@ -61,43 +61,44 @@ func (t *chunkTable) settle(c *chunk) {
 			to.push(c)
 		}
 	}
-	if c.idle() {
-		t.forget(c)
+	if c.isUnused() {
+		t.deleteChunk(c)
 	}
 }
 
-func (t *chunkTable) forget(c *chunk) {
+// deleteChunk removes an unused chunk and recycles its memory.
+func (t *chunkTable) deleteChunk(c *chunk) {
 	delete(t.chunks, c.number)
-	*c = chunk{held: c.held[:0], writing: c.writing[:0]}
+	*c = chunk{unwritten: c.unwritten[:0], writing: c.writing[:0]}
 	t.spare = append(t.spare, c)
 }
 
-// hold adds a piece to its chunk and takes its reference over. It needs mu.
-func (t *chunkTable) hold(c *chunk, p piece) {
-	if len(c.held) == 0 {
+// addPiece adds a piece to its chunk and owns its reference. mu must be held.
+func (t *chunkTable) addPiece(c *chunk, p piece) {
+	if len(c.unwritten) == 0 {
 		c.began = t.epoch
 		t.batches++
 	}
-	c.covered += c.held.add(p)
+	c.covered += c.unwritten.add(p)
 	c.touched = t.ticks
 }
 
-// drop discards the data of a chunk. mu must be held.
-func (t *chunkTable) drop(c *chunk) {
-	if len(c.held) == 0 {
+// dropData discards the unwritten data of a chunk. mu must be held.
+func (t *chunkTable) dropData(c *chunk) {
+	if len(c.unwritten) == 0 {
 		return
 	}
-	c.held.release()
+	c.unwritten.release()
 	c.covered, c.urgent = 0, false
-	t.unwant(c)
-	t.ended(c.began)
+	t.clearWanted(c)
+	t.endBatch(c.began)
 }
 
-// dropAll forgets all that is held. It needs mu.
+// dropAll discards all unwritten data. mu must be held.
 func (t *chunkTable) dropAll() {
 	for _, c := range t.chunks {
-		t.drop(c)
-		t.settle(c)
+		t.dropData(c)
+		t.requeue(c)
 	}
 	t.taken.Broadcast()
 }
@@ -108,34 +109,34 @@ func (t *chunkTable) dropFrom(first int64) {
 		if c.number < first {
 			continue
 		}
-		t.drop(c)
+		t.dropData(c)
 		c.void = c.busy
-		t.settle(c)
+		t.requeue(c)
 	}
 }
 
-// urgeIdle makes chunks urgent that nothing was added to since the last call. It needs mu.
+// urgeIdle makes chunks urgent that got no piece since the last call. mu must be held.
 func (t *chunkTable) urgeIdle() {
 	for c := t.partial.first; c != nil; {
 		next := c.next
 		if c.touched < t.ticks {
 			c.urgent = true
-			t.settle(c)
+			t.requeue(c)
 		}
 		c = next
 	}
 	t.ticks++
 }
 
-// unwant lets readers in again. It needs mu.
-func (t *chunkTable) unwant(c *chunk) {
+// clearWanted admits readers again. mu must be held.
+func (t *chunkTable) clearWanted(c *chunk) {
 	if c.wanted {
 		c.wanted = false
 		t.taken.Broadcast()
 	}
 }
 
-// isWanted reports whether a writer waits to begin with a chunk of r. It needs mu.
+// isWanted reports whether a writer waits to take a chunk of r. mu must be held.
 func (t *chunkTable) isWanted(r disk.Range) bool {
 	for off := r.Off; off < r.End(); {
 		number := off / manifest.ChunkSize
@@ -147,17 +148,17 @@ func (t *chunkTable) isWanted(r disk.Range) bool {
 	return false
 }
 
-// view returns what r is now, and pins the chunks that the target must be read for.
-func (t *chunkTable) view(r disk.Range) view {
+// takeView returns a view of r, and pins the chunks for which the target must be read. mu must be held.
+func (t *chunkTable) takeView(r disk.Range) view {
 	var v view
 	for off := r.Off; off < r.End(); {
 		number := off / manifest.ChunkSize
 		p := part{Range: r.Intersect(t.image.rangeOf(number)), blank: t.blank.Has(off)}
 		if c := t.chunks[number]; c != nil {
-			p.pieces = c.show(p.Range)
+			p.pieces = c.newestPieces(p.Range)
 		}
-		if !p.blank && p.gaps() {
-			p.pinned = t.at(number)
+		if !p.blank && p.hasGaps() {
+			p.pinned = t.getOrCreate(number)
 			p.pinned.pins++
 		}
 		v = append(v, p)
@@ -166,8 +167,8 @@ func (t *chunkTable) view(r disk.Range) view {
 	return v
 }
 
-// unpin releases the pieces and the chunks of a view. It needs mu.
-func (t *chunkTable) unpin(v view) {
+// releaseView releases the pieces and unpins the chunks of a view. mu must be held.
+func (t *chunkTable) releaseView(v view) {
 	for i := range v {
 		v[i].pieces.release()
 		c := v[i].pinned
@@ -175,7 +176,7 @@ func (t *chunkTable) unpin(v view) {
 			continue
 		}
 		c.pins--
-		t.settle(c)
+		t.requeue(c)
 	}
 }
 
@@ -186,8 +187,7 @@ type barrier struct {
 	done  chan struct{} // closed when none is left
 }
 
-// urgeAll makes all that is held urgent, and returns a barrier before which it lies. It
-// needs mu.
+// urgeAll makes all data in memory urgent, and returns a barrier for it. mu must be held.
 func (t *chunkTable) urgeAll() *barrier {
 	b := &barrier{epoch: t.epoch, left: t.batches, done: make(chan struct{})}
 	t.epoch++
@@ -197,16 +197,17 @@ func (t *chunkTable) urgeAll() *barrier {
 	}
 	t.barriers = append(t.barriers, b)
 	for _, c := range t.chunks {
-		if len(c.held) > 0 {
+		if len(c.unwritten) > 0 {
 			c.urgent = true
-			t.settle(c)
+			t.requeue(c)
 		}
 	}
 	return b
 }
 
-// ended books a batch that began in an epoch as written, or given up. It needs mu.
-func (t *chunkTable) ended(epoch uint64) {
+// endBatch counts a batch from an epoch as written or discarded. It closes barriers without remaining
+// batches. mu must be held.
+func (t *chunkTable) endBatch(epoch uint64) {
 	t.batches--
 	for _, b := range t.barriers {
 		if epoch > b.epoch {
@@ -219,13 +220,13 @@ func (t *chunkTable) ended(epoch uint64) {
 	t.barriers = slices.DeleteFunc(t.barriers, func(b *barrier) bool { return b.left == 0 })
 }
 
-// lift takes a barrier away that has no waiter any more. It needs mu.
-func (t *chunkTable) lift(b *barrier) {
+// removeBarrier removes a barrier without a waiter. mu must be held.
+func (t *chunkTable) removeBarrier(b *barrier) {
 	t.barriers = slices.DeleteFunc(t.barriers, func(c *barrier) bool { return b == c })
 }
 
-// blankRuns yields runs of blank chunks in order, each zeroStep long at most. A sealed
-// file has no others than those it has at the beginning.
+// blankRuns yields runs of blank chunks in order, each at most zeroStep long. It may be called without
+// mu for a sealed file, whose blank chunks do not increase.
 func (t *chunkTable) blankRuns() iter.Seq[disk.Range] {
 	return func(yield func(disk.Range) bool) {
 		size := t.image.size()

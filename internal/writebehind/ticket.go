@@ -8,34 +8,36 @@ import (
 // A ticket is one caller's position in a queue of the pool. Only its caller waits for it; the pool
 // answers once, with the requested memory, or with nothing if the account is shut.
 type ticket struct {
-	ready   chan struct{} // room for the one answer
-	account *account
-	class   int     // class of the requested buffer
-	place   Place   // destination of the buffer
-	buffer  *Buffer // buffer to admit, or the answer
-	window  []byte
-	ok      bool // admitted
+	ready   chan struct{} // receives the one answer; has room for it
+	account *account      // account of the file that waits, for admission and windows
+	class   int           // class of the requested buffer
+	place   Place         // destination of the buffer
+	buffer  *Buffer       // buffer to admit, or the answer
+	window  []byte        // answer to a request for a window; nil if the account was shut
+	ok      bool          // the buffer was admitted
 }
 
-// A line is tickets in the order they came. All but long needs the pool's mu.
-type line struct {
-	tickets []*ticket
+// A waitQueue contains tickets in order of arrival. All methods but hasWaiters require the pool's mu.
+type waitQueue struct {
+	tickets []*ticket    // waiting tickets
 	n       atomic.Int32 // number of tickets
 }
 
-// long reports whether a caller waits.
-func (l *line) long() bool { return l.n.Load() > 0 }
+// hasWaiters reports whether a caller waits.
+func (l *waitQueue) hasWaiters() bool { return l.n.Load() > 0 }
 
-func (l *line) join(t *ticket) {
+// push appends a ticket.
+func (l *waitQueue) push(t *ticket) {
 	l.tickets = append(l.tickets, t)
 	l.n.Add(1)
 }
 
-func (l *line) empty() bool { return len(l.tickets) == 0 }
+// isEmpty reports whether no caller waits.
+func (l *waitQueue) isEmpty() bool { return len(l.tickets) == 0 }
 
-// answer iterates over the tickets in order. serve reports whether a ticket was answered; answered ones
+// answerReady iterates over the tickets in order. serve reports whether a ticket was answered; answered ones
 // leave the queue.
-func (l *line) answer(serve func(*ticket) bool) {
+func (l *waitQueue) answerReady(serve func(*ticket) bool) {
 	waiting := l.tickets[:0]
 	for _, t := range l.tickets {
 		if serve(t) {
@@ -49,8 +51,8 @@ func (l *line) answer(serve func(*ticket) bool) {
 	l.tickets = waiting
 }
 
-// leave takes t off the line and reports whether it was still there.
-func (l *line) leave(t *ticket) bool {
+// remove deletes t and reports whether it was in the queue.
+func (l *waitQueue) remove(t *ticket) bool {
 	for i := range l.tickets {
 		if l.tickets[i] == t {
 			l.tickets = slices.Delete(l.tickets, i, i+1)

@@ -16,41 +16,42 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 		return fault.New(fault.Invalid, "truncate to %d bytes on a target of %d", size, f.image.size()).
 			WithHint("make the target as large as the disk")
 	}
-	if grown, err := f.grow(size); grown || err != nil {
+	if grown, err := f.growTo(size); grown || err != nil {
 		return err
 	}
 	if err := f.checkpoints.lockSyncing(ctx); err != nil {
 		return err
 	}
 	defer f.checkpoints.unlockSyncing()
-	if err := f.mayWrite(); err != nil {
+	if err := f.checkWritable(); err != nil {
 		return err
 	}
 	// The manifest comes first: after a crash it must not list the old content of chunks that are zeros
 	// by now. No checkpoint lists them again while syncing is held.
-	if err := f.image.unlist(f.image.chunksAfter(size)); err != nil {
-		return f.stick(ctx, err)
+	if err := f.image.unlistChunks(f.image.chunksAfter(size)); err != nil {
+		return f.setError(ctx, err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.life.readable(); err != nil {
+	if err := f.life.checkReadable(); err != nil {
 		return err
 	}
-	f.cut(size)
+	f.cutTo(size)
 	return nil
 }
 
-func (f *File) mayWrite() error {
+// checkWritable fails after an error, Close or Finish.
+func (f *File) checkWritable() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.life.writable()
+	return f.life.checkWritable()
 }
 
-// grow sets the size unless that cuts something off.
-func (f *File) grow(size int64) (bool, error) {
+// growTo sets the size unless that shortens the disk. It reports whether it did.
+func (f *File) growTo(size int64) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.life.writable(); err != nil {
+	if err := f.life.checkWritable(); err != nil {
 		return false, err
 	}
 	if size < f.size {
@@ -60,17 +61,17 @@ func (f *File) grow(size int64) (bool, error) {
 	return true, nil
 }
 
-// cut makes everything from size on zeros. It needs syncing and mu.
-func (f *File) cut(size int64) {
+// cutTo makes everything after size read as zeros. syncing and mu must be held.
+func (f *File) cutTo(size int64) {
 	f.size = size
-	gone := f.image.chunksAfter(size)
-	f.table.blank.Set(gone)
-	f.table.dropFrom(chunksIn(disk.Range{Len: gone.Off}))
-	f.hashes.cut(gone.Off / manifest.ChunkSize)
+	cut := f.image.chunksAfter(size)
+	f.table.blank.Set(cut)
+	f.table.dropFrom(chunksIn(disk.Range{Len: cut.Off}))
+	f.hashes.removeFrom(cut.Off / manifest.ChunkSize)
 	f.cutChunk(size)
 }
 
-// cutChunk makes zeros of the end of the chunk that size lies in. It needs mu.
+// cutChunk makes the end of the chunk that contains size read as zeros. mu must be held.
 func (f *File) cutChunk(size int64) {
 	within := f.image.rangeOf(size / manifest.ChunkSize)
 	if size == within.Off || size >= f.image.size() {
@@ -80,9 +81,9 @@ func (f *File) cutChunk(size int64) {
 	if !exists && f.table.blank.Has(size) {
 		return
 	}
-	c := f.table.at(size / manifest.ChunkSize)
-	f.table.hold(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
-	f.table.settle(c)
-	f.checkpoints.arm()
-	f.writers.kick()
+	c := f.table.getOrCreate(size / manifest.ChunkSize)
+	f.table.addPiece(c, piece{Range: disk.Range{Off: size, Len: within.End() - size}})
+	f.table.requeue(c)
+	f.checkpoints.startTimer()
+	f.writers.startWriter()
 }

@@ -7,68 +7,66 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
-// maxPartial is how many incomplete chunks a stream may have, reordered as it is. With more
-// it is no stream.
+// maxPartial is the number of incomplete chunks that a sequential stream has at most, in the usual
+// disorder. With more, the writes are random.
 const maxPartial = 8
 
-// writers write data in memory to the image, in as many goroutines as there is work for, up to most.
-// They end without work. The file's mu guards their state: press, take and done lock it, writer and
-// writeNext run without it, the other methods require it.
+// writers write data in memory to the image, in as many goroutines as there is work for, up to most. A
+// goroutine without work ends. The file's mu guards their state: freeMemory, takeRun and finishRun lock
+// it, runWriter and writeNext run without it, and the other methods require it.
 type writers struct {
-	image   *image
-	table   *chunkTable
-	hashes  *pendingHashes
-	life    *lifecycle
-	pool    *Pool
-	account *account
-	most    int    // maximum number of goroutines
-	due     func() // called with mu after each run: a checkpoint may be due
+	image           *image         // target and log
+	table           *chunkTable    // chunks to write
+	hashes          *pendingHashes // hashes of written chunks
+	life            *lifecycle     // receives errors; Close waits for its group
+	pool            *Pool          // windows, and the need for memory
+	account         *account       // the file's share of the pool
+	most            int            // highest number of goroutines
+	checkpointIfDue func()         // called with mu after each run: a checkpoint may be due
 
 	mu      *sync.Mutex // the file's
-	running int
-	busy    int // chunks they have
-	runs    []*run
-	stats   Stats
+	running int         // number of goroutines
+	busy    int         // chunks in the runs of all goroutines
+	runs    []*run      // unused run structs
+	stats   Stats       // counts since New
 }
 
-// press makes the file free memory, because a caller waits for it.
-func (ws *writers) press() {
+// freeMemory makes the file free memory, because another caller waits for it.
+func (ws *writers) freeMemory() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	ws.kick()
+	ws.startWriter()
 }
 
-// pressed reports whether chunks must be written although they are not complete: because
-// the pool is used up, or the file's share is and what waits for it will not help. It
-// needs mu.
-func (ws *writers) pressed() bool {
-	return ws.pool.starved() || ws.account.waiting.long() && ws.table.partial.n > maxPartial
+// isUnderPressure reports whether incomplete chunks must be written: the pool is used up, or the file's
+// share is and the waiting writes will not complete its chunks. mu must be held.
+func (ws *writers) isUnderPressure() bool {
+	return ws.pool.isStarved() || ws.account.waiting.hasWaiters() && ws.table.partial.n > maxPartial
 }
 
-// relax admits all that waits for the file's share if the file has nothing to write: what
-// completes its chunks must be among them, and their memory is taken already. It needs mu.
-func (ws *writers) relax() {
-	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.long() {
+// admitIfIdle admits all writes that wait for the file's share if the file has nothing to write. The
+// waiting writes must then complete its chunks, and their memory is lent already. mu must be held.
+func (ws *writers) admitIfIdle() {
+	if ws.busy == 0 && ws.table.ripe.n == 0 && ws.account.waiting.hasWaiters() {
 		ws.pool.admitAll(ws.account)
 	}
 }
 
-// backlog is how many ripe chunks there are for each writer before another one begins. Two
-// that take turns at single chunks mostly wait for the file's lock in the kernel. A Commit
-// does not wait for a writer that is busy with something else.
+// backlog is the number of ripe chunks for each writer from which another one starts. Two writers that
+// alternate on single chunks mostly wait for the file's lock. A Commit does not wait for busy writers.
 const backlog = 1
 
-// kick starts another writer if there is work for it. Writers end without work, so an idle file costs
+// startWriter starts another writer if there is work for it. Writers end without work, so an idle file costs
 // nothing. mu must be held.
-func (ws *writers) kick() {
+func (ws *writers) startWriter() {
 	if ws.running == ws.most || ws.running > 0 && ws.table.ripe.n <= backlog*ws.running && len(ws.table.barriers) == 0 {
 		return
 	}
-	if ws.first() == nil {
-		ws.relax()
+	if ws.nextChunk() == nil {
+		ws.admitIfIdle()
 		return
 	}
-	if ws.life.over() {
+	if ws.life.isOver() {
 		return
 	}
 	r := &run{}
@@ -77,71 +75,70 @@ func (ws *writers) kick() {
 	}
 	ws.running++
 	ws.life.group.Add(1)
-	go ws.writer(r)
+	go ws.runWriter(r)
 }
 
-// writer writes runs until none is ripe.
-func (ws *writers) writer(r *run) {
+// runWriter writes runs until none is ripe.
+func (ws *writers) runWriter(r *run) {
 	defer ws.life.group.Done()
 	for ws.writeNext(r) {
 	}
 }
 
-// writeNext waits for a window first, and takes what to write second: a run that waits
-// grows.
+// writeNext writes one run, and returns false if no chunk is ripe. It waits for a window before it
+// takes the chunks, because a run grows in the meantime.
 func (ws *writers) writeNext(r *run) bool {
 	window := ws.pool.takeWindow(ws.account)
 	if window != nil {
 		defer ws.pool.giveWindow(ws.account, window)
 	}
-	if !ws.take(r, window) {
+	if !ws.takeRun(r, window) {
 		return false
 	}
-	ws.done(r, ws.image.write(r))
+	ws.finishRun(r, ws.image.writeRun(r))
 	return true
 }
 
-// first returns the first chunk that can be written now. Under pressure, when nothing else
-// will give memory back, that may be one that is not complete. Ripe chunks that are being
-// read are wanted from now on: else readers that follow each other could keep them from
-// being written for ever. It needs mu.
-func (ws *writers) first() *chunk {
-	if ws.hashes.full() {
+// nextChunk returns the first chunk that can be written now, or nil. Under pressure it may be
+// incomplete, if no writer will free memory. Ripe chunks with readers become wanted: otherwise
+// successive readers could delay them forever. mu must be held.
+func (ws *writers) nextChunk() *chunk {
+	if ws.hashes.isFull() {
 		return nil
 	}
 	for c := ws.table.ripe.first; c != nil; c = c.next {
-		if ws.free(c) {
+		if ws.canTake(c) {
 			return c
 		}
 		if c.pins > 0 {
 			c.wanted = true
 		} else {
-			ws.table.unwant(c) // no reader is in the way: a checkpoint lists it
+			ws.table.clearWanted(c) // a checkpoint is listing it; readers need not wait
 		}
 	}
-	if ws.busy > 0 || !ws.pressed() {
+	if ws.busy > 0 || !ws.isUnderPressure() {
 		return nil
 	}
 	for c := ws.table.partial.first; c != nil; c = c.next {
-		if ws.free(c) {
+		if ws.canTake(c) {
 			return c
 		}
 	}
 	return nil
 }
 
-// free reports whether a writer may take c: it has no readers of the target, and the log is not about
+// canTake reports whether a writer may take c: it has no readers of the target, and the log is not about
 // to list its earlier content. mu must be held.
-func (ws *writers) free(c *chunk) bool { return c.pins == 0 && !ws.hashes.lists(c.number) }
+func (ws *writers) canTake(c *chunk) bool { return c.pins == 0 && !ws.hashes.isBeingListed(c.number) }
 
-// take gives r the next run. It reports false if there is none: then the writer is deregistered under
-// the same lock, so that the next write starts another. With a nil window nothing is written any more.
-func (ws *writers) take(r *run, window []byte) bool {
+// takeRun moves the next chunks to r. It returns false if none can be written, or window is nil. Then
+// the writer is unregistered under the same lock, so that the next write starts another.
+func (ws *writers) takeRun(r *run, window []byte) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	c := ws.first()
+	c := ws.nextChunk()
 	if c == nil || window == nil {
-		ws.relax()
+		ws.admitIfIdle()
 		ws.running--
 		ws.runs = append(ws.runs, r)
 		return false
@@ -149,10 +146,10 @@ func (ws *writers) take(r *run, window []byte) bool {
 	r.Range = disk.Range{Off: c.number * manifest.ChunkSize}
 	r.chunks, r.written, r.gathered = r.chunks[:0], r.written[:0], false
 	ws.takeChunk(r, c)
-	if r.memory = c.whole(r.Len); r.memory == nil || ws.table.ripe.n >= lagging {
-		ws.extend(r, window)
+	if r.memory = c.contiguousBytes(r.Len); r.memory == nil || ws.table.ripe.n >= lagging {
+		ws.extendRun(r, window)
 	}
-	ws.kick()
+	ws.startWriter()
 	return true
 }
 
@@ -160,12 +157,12 @@ func (ws *writers) take(r *run, window []byte) bool {
 // worth their copying. With a fast target few chunks wait.
 const lagging = 64
 
-// extend takes the chunks that follow too, as many as the window holds. It needs mu.
-func (ws *writers) extend(r *run, window []byte) {
+// extendRun adds the chunks that follow, as many as the window has room for. mu must be held.
+func (ws *writers) extendRun(r *run, window []byte) {
 	r.gathered = true
 	for room := int64(len(window))/manifest.ChunkSize - 1; room > 0; room-- {
 		c := ws.table.chunks[r.chunks[len(r.chunks)-1].number+1]
-		if c == nil || c.in != &ws.table.ripe || !ws.free(c) {
+		if c == nil || c.in != &ws.table.ripe || !ws.canTake(c) {
 			break
 		}
 		ws.takeChunk(r, c)
@@ -176,55 +173,55 @@ func (ws *writers) extend(r *run, window []byte) {
 // takeChunk moves the data of a chunk to the run. mu must be held.
 func (ws *writers) takeChunk(r *run, c *chunk) {
 	c.unlink()
-	c.held, c.writing = c.writing, c.held
+	c.unwritten, c.writing = c.writing, c.unwritten
 	c.started, c.covered = c.began, 0
 	c.busy, c.void, c.urgent = true, false, false
 	ws.busy++
-	ws.hashes.forget(c.number)
-	ws.table.unwant(c)
+	ws.hashes.remove(c.number)
+	ws.table.clearWanted(c)
 	r.chunks = append(r.chunks, c)
-	r.written = append(r.written, written{
-		blank: ws.table.blank.Has(c.number * manifest.ChunkSize),
-		safe:  ws.image.listed(c.number),
+	r.written = append(r.written, chunkResult{
+		blank:     ws.table.blank.Has(c.number * manifest.ChunkSize),
+		wasListed: ws.image.isListed(c.number),
 	})
 	r.Len += ws.image.rangeOf(c.number).Len
 }
 
-// done records the result of a run: the target has its data, unless err is set.
-func (ws *writers) done(r *run, err error) {
+// finishRun records the result of a run: the target has its data, unless err is set.
+func (ws *writers) finishRun(r *run, err error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if err != nil {
 		ws.life.fail(err)
 	}
 	for i, c := range r.chunks {
-		ws.doneChunk(c, r.written[i], err == nil)
+		ws.finishChunk(c, r.written[i], err == nil)
 	}
 	ws.busy -= len(r.chunks)
-	ws.count(r)
-	ws.due()
-	ws.kick()
+	ws.countRun(r)
+	ws.checkpointIfDue()
+	ws.startWriter()
 }
 
-// doneChunk needs mu.
-func (ws *writers) doneChunk(c *chunk, w written, ok bool) {
-	if ok && !w.same {
+// finishChunk records the result of a chunk, and releases its written pieces. mu must be held.
+func (ws *writers) finishChunk(c *chunk, w chunkResult, ok bool) {
+	if ok && !w.unchanged {
 		ws.hashes.dirty = true
 	}
 	if ok && !c.void {
 		ws.table.blank.Clear(ws.image.rangeOf(c.number))
-		if ws.image.hashed() && !w.same {
-			ws.hashes.hold(c.number, w.hash)
+		if ws.image.hasLog() && !w.unchanged {
+			ws.hashes.add(c.number, w.hash)
 		}
 	}
 	c.writing.release()
 	c.busy, c.void = false, false
-	ws.table.ended(c.started)
-	ws.table.settle(c)
+	ws.table.endBatch(c.started)
+	ws.table.requeue(c)
 }
 
-// count needs mu.
-func (ws *writers) count(r *run) {
+// countRun adds a run to the statistics. mu must be held.
+func (ws *writers) countRun(r *run) {
 	ws.stats.Runs++
 	ws.stats.HashTime += r.hashing
 	ws.stats.WriteTime += r.writing

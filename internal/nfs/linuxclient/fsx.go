@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	fsxOps     = 1500
-	fsxLargest = 256 << 10
-	fsxOp      = 60 << 10
-	fsxPage    = 4096
+	fsxOps     = 1500      // operations of one run
+	fsxLargest = 256 << 10 // offsets are below it, in bytes
+	fsxOp      = 60 << 10  // longest read or write, in bytes
+	fsxPage    = 4096      // alignment of O_DIRECT, in bytes
 
-	// fsxProgress is after how many operations a line is printed, at which the host
-	// restarts the server.
+	// fsxProgress is the number of operations between two printed lines. The host restarts the server at
+	// each line.
 	fsxProgress = 300
 )
 
-// fsx writes, reads and sizes a file at random, against a plain []byte.
-func fsx(seed uint64, flags int) error {
+// runFsx writes, reads and truncates a file at random, and compares it with a model in memory. seed
+// selects the operations. flags are added to those of open: 0 or O_DIRECT.
+func runFsx(seed uint64, flags int) error {
 	f, err := os.OpenFile(fmt.Sprintf("%s/fsx%d", mountPoint, seed), os.O_CREATE|os.O_RDWR|flags, 0o644)
 	if err != nil {
 		return err
@@ -37,22 +38,24 @@ func fsx(seed uint64, flags int) error {
 		if op%fsxProgress == fsxProgress/2 {
 			fmt.Println("progress")
 		}
-		if err := x.step(); err != nil {
+		if err := x.runStep(); err != nil {
 			return fmt.Errorf("operation %d: %w", op, err)
 		}
 	}
 	return os.Remove(f.Name())
 }
 
+// fsxRun is the state of one run.
 type fsxRun struct {
-	file   *os.File
-	memory []byte
-	model  []byte
-	direct bool
-	rnd    *rand.Rand
+	file   *os.File   // file on the server
+	memory []byte     // aligned buffer of fsxOp+fsxPage bytes
+	model  []byte     // expected content of the file
+	direct bool       // offsets and lengths must be multiples of fsxPage
+	rnd    *rand.Rand // source of all random choices
 }
 
-func (x *fsxRun) step() error {
+// runStep executes one random operation, and compares the size of the file with the model.
+func (x *fsxRun) runStep() error {
 	off, n := x.rnd.IntN(fsxLargest), 1+x.rnd.IntN(fsxOp)
 	if x.direct {
 		off, n = off&^(fsxPage-1), (n+fsxPage-1)&^(fsxPage-1)
@@ -71,7 +74,7 @@ func (x *fsxRun) step() error {
 			return err
 		}
 		x.resize(off)
-	case 6: // what is written must come back from the server, not from the cache
+	case 6: // later reads must come from the server, not from the client's cache
 		if err := x.file.Sync(); err != nil {
 			return err
 		}
@@ -86,6 +89,7 @@ func (x *fsxRun) step() error {
 	return err
 }
 
+// write fills p with random bytes and writes it to the file and the model.
 func (x *fsxRun) write(off int, p []byte) error {
 	for i := range p {
 		p[i] = byte(x.rnd.Uint32())
@@ -96,6 +100,7 @@ func (x *fsxRun) write(off int, p []byte) error {
 	return err
 }
 
+// read compares the file at off with the model.
 func (x *fsxRun) read(off int, p []byte) error {
 	n, err := x.file.ReadAt(p, int64(off))
 	if err != nil && err != io.EOF {
@@ -108,6 +113,7 @@ func (x *fsxRun) read(off int, p []byte) error {
 	return nil
 }
 
+// resize sets the length of the model. Added bytes are zeros.
 func (x *fsxRun) resize(n int) {
 	if n <= len(x.model) {
 		x.model = x.model[:n:n]

@@ -1,6 +1,6 @@
-// Linuxclient is the init of a virtual machine whose kernel mounts an NFS server and works
-// on it. What it finds wrong it prints as a line that begins with FAIL. It is half of
-// TestTheLinuxClient in package nfs.
+// Linuxclient is the init process of a virtual machine whose kernel mounts an NFS server. It
+// tests the server through the kernel, and prints each failure as a line that begins with FAIL.
+// TestTheLinuxClient in package nfs starts the machine.
 package main
 
 import (
@@ -14,31 +14,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// folder at which the server is mounted
 const mountPoint = "/mnt"
 
+// main runs the tests and powers the machine off.
 func main() {
-	if err := prepare(); err != nil {
+	if err := prepareSystem(); err != nil {
 		fail("prepare: %v", err)
 	} else {
-		work()
+		runTests()
 	}
 	fmt.Println("DONE")
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
+// fail prints a line that the host counts as a failure.
 func fail(format string, args ...any) { fmt.Printf("FAIL "+format+"\n", args...) }
 
-func work() {
+// runTests runs all tests. Each prints a line at its begin and its end.
+func runTests() {
 	for _, c := range []struct {
 		name string
 		do   func() error
 	}{
-		{"names", names},
-		{"rights", rights},
-		{"silly", removeWhileOpen},
-		{"telldir", telldir},
-		{"fsx", func() error { return fsx(1, 0) }},
-		{"fsx direct", func() error { return fsx(2, syscall.O_DIRECT) }},
+		{"names", testNames},
+		{"rights", testRights},
+		{"silly", testRemoveWhileOpen},
+		{"telldir", testTelldir},
+		{"fsx", func() error { return runFsx(1, 0) }},
+		{"fsx direct", func() error { return runFsx(2, syscall.O_DIRECT) }},
 		{"unmount", func() error { return syscall.Unmount(mountPoint, 0) }},
 	} {
 		fmt.Println("begin", c.name)
@@ -49,9 +53,9 @@ func work() {
 	}
 }
 
-// prepare mounts what a system has, loads the modules of /modules.order, brings the network
-// up and mounts the server of the kernel's command line.
-func prepare() error {
+// prepareSystem mounts /proc and /dev, loads the modules of /modules.order, configures the network, and
+// mounts the server at the port of the kernel's command line.
+func prepareSystem() error {
 	for _, m := range [][2]string{{"proc", "/proc"}, {"devtmpfs", "/dev"}} {
 		if err := os.MkdirAll(m[1], 0o755); err != nil {
 			return err
@@ -69,12 +73,12 @@ func prepare() error {
 	if err := startNetwork(); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}
-	port, err := argument("nfsport")
+	port, err := kernelArgument("nfsport")
 	if err != nil {
 		return err
 	}
 	options := fmt.Sprintf("nolock,vers=3,tcp,port=%s,mountport=%[1]s,mountproto=tcp,addr=10.0.2.2,mountaddr=10.0.2.2", port)
-	for range 30 { // the link may take a while
+	for range 30 { // the network link may need some seconds
 		if err = syscall.Mount("10.0.2.2:/land", mountPoint, "nfs", 0, options); err == nil {
 			return nil
 		}
@@ -83,7 +87,7 @@ func prepare() error {
 	return fmt.Errorf("mount: %w", err)
 }
 
-// startNetwork gives the machine its address in QEMU's user network. 10.0.2.2 is the host.
+// startNetwork sets the address of eth0 in QEMU's user network, in which 10.0.2.2 is the host.
 func startNetwork() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -94,7 +98,8 @@ func startNetwork() error {
 	if err != nil {
 		return err
 	}
-	if err := card.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil { // in a class A network, which will do
+	// Without a netmask, the kernel uses the one of the address class, 255.0.0.0, which includes the host.
+	if err := card.SetInet4Addr([]byte{10, 0, 2, 15}); err != nil {
 		return err
 	}
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, card); err != nil {
@@ -104,8 +109,8 @@ func startNetwork() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, card)
 }
 
-// argument returns name's value on the kernel's command line.
-func argument(name string) (string, error) {
+// kernelArgument returns the value of name=value on the kernel's command line.
+func kernelArgument(name string) (string, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
 		return "", err
@@ -118,7 +123,7 @@ func argument(name string) (string, error) {
 	return "", fmt.Errorf("the kernel's command line has no %s", name)
 }
 
-// loadModules inserts the modules in the order of the list.
+// loadModules inserts the modules in the order of the list, which contains dependencies first.
 func loadModules() error {
 	list, err := os.ReadFile("/modules.order")
 	if err != nil {
@@ -132,6 +137,7 @@ func loadModules() error {
 	return nil
 }
 
+// loadModule inserts a module, unless it is loaded already.
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// names makes, changes and removes everything that has a name.
-func names() error {
+// testNames creates, changes and removes files, links and folders.
+func testNames() error {
 	d := mountPoint + "/names"
 	steps := []error{
 		os.Mkdir(d, 0o755),
@@ -22,7 +22,7 @@ func names() error {
 		os.Chtimes(d+"/b", time.Unix(100, 0), time.Unix(200, 0)),
 		os.WriteFile(d+"/sparse", nil, 0o644),
 		os.Truncate(d+"/sparse", 6<<40),
-		exclusive(d + "/excl"),
+		createExclusive(d + "/excl"),
 	}
 	if err := errors.Join(steps...); err != nil {
 		return err
@@ -40,8 +40,9 @@ func names() error {
 	return os.RemoveAll(d)
 }
 
-// exclusive makes a file that must not exist: CREATE EXCLUSIVE, then SETATTR.
-func exclusive(name string) error {
+// createExclusive creates a file with O_EXCL: the client sends CREATE EXCLUSIVE and then SETATTR. A
+// second attempt must fail.
+func createExclusive(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o640)
 	if err != nil {
 		return err
@@ -56,8 +57,9 @@ func exclusive(name string) error {
 	return f.Close()
 }
 
-// removeWhileOpen uses a file that has no name any more, which the client renames instead.
-func removeWhileOpen() error {
+// testRemoveWhileOpen uses a file after its name was removed. The client renames the file instead
+// ("silly rename").
+func testRemoveWhileOpen() error {
 	name := mountPoint + "/open"
 	f, err := os.Create(name)
 	if err != nil {
@@ -76,20 +78,20 @@ func removeWhileOpen() error {
 	return f.Close()
 }
 
-// dirent is an entry of a folder, with the offset that stands behind it.
+// dirent is an entry of a folder.
 type dirent struct {
-	name string
-	off  int64
+	name string // name of the entry
+	off  int64  // offset after the entry, for seek
 }
 
 const (
-	telldirFiles  = 200
-	telldirBuffer = 300 // bytes: a few entries, so that there are many calls
+	telldirFiles  = 200 // files in the test folder
+	telldirBuffer = 300 // bytes read at a time: few entries, so that many calls are needed
 )
 
-// telldir is what cthon04's special/telldir does: the offsets of a listing stay good while
-// names are removed and made, and every name is seen when all are removed on the way.
-func telldir() error {
+// testTelldir does the same as cthon04's special/telldir. Offsets of a listing must stay valid while
+// names are removed and created. A listing that removes all names must return each of them.
+func testTelldir() error {
 	d := mountPoint + "/telldir"
 	if err := os.Mkdir(d, 0o755); err != nil {
 		return err
@@ -105,11 +107,11 @@ func telldir() error {
 		return err
 	}
 	defer syscall.Close(fd)
-	all, err := readAll(fd, func(dirent) error { return nil })
+	all, err := readEntries(fd, func(dirent) error { return nil })
 	if err != nil {
 		return err
 	}
-	if err := eachOnce(all); err != nil {
+	if err := checkEachOnce(all); err != nil {
 		return err
 	}
 	for i := 0; i < telldirFiles; i += 2 {
@@ -121,7 +123,7 @@ func telldir() error {
 		if _, err := syscall.Seek(fd, all[i].off, 0); err != nil {
 			return err
 		}
-		next, err := readSome(fd)
+		next, err := readNextEntries(fd)
 		if err != nil || len(next) == 0 || next[0].name != all[i+1].name {
 			return fmt.Errorf("behind %s is %v, want %s; %v", all[i].name, next, all[i+1].name, err)
 		}
@@ -129,16 +131,17 @@ func telldir() error {
 	if _, err := syscall.Seek(fd, 0, 0); err != nil {
 		return err
 	}
-	seen, err := readAll(fd, func(e dirent) error {
+	seen, err := readEntries(fd, func(e dirent) error {
 		if e.name == "." || e.name == ".." {
 			return nil
 		}
 		return os.Remove(d + "/" + e.name)
 	})
-	return errors.Join(err, eachOnce(seen), os.Remove(d))
+	return errors.Join(err, checkEachOnce(seen), os.Remove(d))
 }
 
-func eachOnce(entries []dirent) error {
+// checkEachOnce fails unless the entries are those of the test folder, each once.
+func checkEachOnce(entries []dirent) error {
 	seen := map[string]bool{}
 	for _, e := range entries {
 		seen[e.name] = true
@@ -149,11 +152,11 @@ func eachOnce(entries []dirent) error {
 	return nil
 }
 
-// readAll reads to the end of a folder.
-func readAll(fd int, each func(dirent) error) ([]dirent, error) {
+// readEntries reads a folder to its end. It calls each for every entry, and stops if that fails.
+func readEntries(fd int, each func(dirent) error) ([]dirent, error) {
 	var all []dirent
 	for {
-		some, err := readSome(fd)
+		some, err := readNextEntries(fd)
 		if err != nil || len(some) == 0 {
 			return all, err
 		}
@@ -168,12 +171,13 @@ func readAll(fd int, each func(dirent) error) ([]dirent, error) {
 
 // Layout of linux_dirent64.
 const (
-	direntOff    = 8
-	direntReclen = 16
-	direntName   = 19
+	direntOff    = 8  // offset of the seek position, 8 bytes
+	direntReclen = 16 // offset of the entry's length, 2 bytes
+	direntName   = 19 // offset of the name, which ends with a zero byte
 )
 
-func readSome(fd int) ([]dirent, error) {
+// readNextEntries returns the entries of one read; none at the end.
+func readNextEntries(fd int) ([]dirent, error) {
 	buf := make([]byte, telldirBuffer)
 	n, err := syscall.ReadDirent(fd, buf)
 	if err != nil {

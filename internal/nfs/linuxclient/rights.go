@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rights attempts, as root, to prepare an attack on the server's local users.
-func rights() error {
+// testRights tries, as root, to create files that would help an attack on the server's local users.
+func testRights() error {
 	d := mountPoint + "/rights"
 	if err := os.Mkdir(d, 0o777); err != nil {
 		return err

@@ -9,48 +9,50 @@ import (
 	"time"
 )
 
-// A Cache remembers the replies of the last calls, so that one that is sent again gets the
-// same reply and is not done again. Procedures may share a Cache; those that are called
-// very often should not share it with those that are not.
+// A Cache remembers the replies of the last calls, so that a repeated call gets the same reply and is
+// not executed again. Procedures may share a Cache; very frequent ones should not share it with rare
+// ones, whose entries they would overwrite. It is safe for concurrent use.
 type Cache struct {
-	mu      sync.Mutex
-	entries map[cacheKey]*cached
-	ring    []cacheKey // in the order they came; the oldest is overwritten
-	oldest  int
+	mu      sync.Mutex               // guards the fields below, and reply of each entry until done is closed
+	entries map[cacheKey]*cacheEntry // calls in work and their replies
+	ring    []*cacheEntry            // entries in order of arrival, deleted ones too; a new one overwrites the oldest
+	oldest  int                      // index of the oldest entry, once ring is full
 }
 
-// cacheKey tells calls apart. The xid alone does not: clients begin anew at any number.
+// cacheKey identifies a call. The xid alone is not enough: a client may start again at any number.
 type cacheKey struct {
-	peer                        netip.Addr
-	xid, program, version, proc uint32
-	sum                         uint32 // of the call's first bytes
-	payload                     uint32 // Call.Sum
+	peer                        netip.Addr // address of the client, without its port
+	xid, program, version, proc uint32     // fields of the call header
+	sum                         uint32     // CRC-32 of the call's first bytes, headBytes at most
+	payload                     uint32     // Call.Sum: checksum of a payload, 0 without one
 }
 
-// remembered is how long a call can be repeated. A client that was started anew may use
-// the same numbers for other calls; the Linux server keeps replies as long.
-const remembered = 2 * time.Minute
+// replyLifetime is the time in which a call counts as a repetition. A restarted client may use the same
+// numbers for other calls. The Linux server keeps replies as long.
+const replyLifetime = 2 * time.Minute
 
-// cached is one call.
-type cached struct {
-	from  *conn
-	at    time.Time
-	done  chan struct{} // closed when reply is there
-	reply []byte        // with its record mark; nil: it was not answered
+// cacheEntry is one call, in work or answered.
+type cacheEntry struct {
+	key   cacheKey      // key of the call
+	from  *conn         // connection that the call came from
+	at    time.Time     // time of arrival
+	done  chan struct{} // closed when the call is finished, and reply is set
+	reply []byte        // reply with its record mark; nil if the call was not answered
 }
 
-// isRepeatedOn reports whether the same call on a connection is a repetition. A client
-// sends again what it lost the connection of. The same on another connection while the
-// first is well is another client's on the same host, whose numbers happen to be the same.
-func (e *cached) isRepeatedOn(c *conn) bool {
-	return time.Since(e.at) < remembered && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
+// isRepeatedOn reports whether the same call on connection c is a repetition. A client repeats the
+// calls of a lost connection. The same call on another connection, while the first one is alive, comes
+// from another client on the same host that uses the same numbers.
+func (e *cacheEntry) isRepeatedOn(c *conn) bool {
+	return time.Since(e.at) < replyLifetime && (e.from == c || e.from.ends.peer == c.ends.peer || !e.from.isAlive())
 }
 
-// NewCache returns a Cache of n calls. An entry takes about 400 bytes.
+// NewCache returns a Cache of n calls. An entry uses about 400 bytes.
 func NewCache(n int) *Cache {
-	return &Cache{entries: make(map[cacheKey]*cached), ring: make([]cacheKey, 0, n)}
+	return &Cache{entries: make(map[cacheKey]*cacheEntry), ring: make([]*cacheEntry, 0, n)}
 }
 
+// keyOf returns the key of a call. head is the beginning of its record.
 func keyOf(c *Call, head []byte) cacheKey {
 	return cacheKey{
 		peer: c.Peer.Addr(), xid: c.XID, program: c.Program, version: c.Version, proc: c.Procedure,
@@ -58,47 +60,55 @@ func keyOf(c *Call, head []byte) cacheKey {
 	}
 }
 
-// begin returns the call's entry, and whether the caller is the first and has to do it.
-func (c *Cache) begin(key cacheKey, from *conn) (entry *cached, first bool) {
+// begin returns the entry of a call. first reports that the caller must execute the call and then call
+// finish; otherwise it waits for the entry.
+func (c *Cache) begin(key cacheKey, from *conn) (entry *cacheEntry, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e := c.entries[key]
 	if e != nil && e.isRepeatedOn(from) {
 		return e, false
 	}
-	if e == nil {
-		c.remember(key)
-	}
-	e = &cached{from: from, at: time.Now(), done: make(chan struct{})}
-	c.entries[key] = e
+	e = &cacheEntry{key: key, from: from, at: time.Now(), done: make(chan struct{})}
+	c.addEntry(e)
 	return e, true
 }
 
-// remember makes room for a key. c.mu is held.
-func (c *Cache) remember(key cacheKey) {
+// addEntry adds an entry in place of an earlier one of its key, and deletes the oldest if the ring is
+// full. mu must be held.
+func (c *Cache) addEntry(e *cacheEntry) {
 	if len(c.ring) < cap(c.ring) {
-		c.ring = append(c.ring, key)
-		return
+		c.ring = append(c.ring, e)
+	} else {
+		c.deleteEntry(c.ring[c.oldest])
+		c.ring[c.oldest] = e
+		c.oldest = (c.oldest + 1) % len(c.ring)
 	}
-	delete(c.entries, c.ring[c.oldest])
-	c.ring[c.oldest] = key
-	c.oldest = (c.oldest + 1) % len(c.ring)
+	c.entries[e.key] = e
 }
 
-// finish keeps the reply of a call that was done. A call without a reply is forgotten:
-// its repetition is done.
-func (c *Cache) finish(key cacheKey, e *cached, reply []byte) {
+// deleteEntry deletes e from entries, unless a later entry of its key replaced it. mu must be held.
+func (c *Cache) deleteEntry(e *cacheEntry) {
+	if c.entries[e.key] == e {
+		delete(c.entries, e.key)
+	}
+}
+
+// finish stores a copy of the reply and wakes the waiters. A nil reply deletes the entry: a repetition
+// of the call is executed.
+func (c *Cache) finish(e *cacheEntry, reply []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e.reply = slices.Clone(reply)
-	if reply == nil && c.entries[key] == e {
-		delete(c.entries, key)
+	if reply == nil {
+		c.deleteEntry(e)
 	}
 	close(e.done)
 }
 
-// wait returns the reply of a call that somebody else is doing; nil if there is none.
-func (e *cached) wait(ctx context.Context) []byte {
+// wait returns the reply of a call that another goroutine executes. It returns nil if the call was not
+// answered or ctx ended.
+func (e *cacheEntry) wait(ctx context.Context) []byte {
 	select {
 	case <-e.done:
 		return e.reply

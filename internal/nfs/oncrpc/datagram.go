@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxDatagram is the largest UDP datagram.
+// maxDatagram is the largest UDP datagram, in bytes.
 const maxDatagram = 64 << 10
 
-// ServePacket answers the calls that come in datagrams, one after the other, until ctx
-// ends; then it closes the socket. It is for programs that answer at once.
+// ServePacket answers the calls in datagrams, one after the other, until ctx ends; then it closes the
+// socket and returns nil. It suits programs that answer without waiting.
 func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 	stop := context.AfterFunc(ctx, func() { _ = pc.Close() })
 	defer stop()
@@ -26,26 +26,26 @@ func (s *Server) ServePacket(ctx context.Context, pc net.PacketConn) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil: // usually an earlier reply that could not be delivered
-			wait = s.hesitate(ctx, wait, err)
+			wait = s.pauseAfterError(ctx, wait, err)
 			continue
 		}
 		wait = 0
 		c := &conn{ends: ends{peer: addrPort(from), local: addrPort(pc.LocalAddr())}}
 		if addr := c.ends.peer.Addr(); !s.opts.Admit(addr) {
-			s.tell("peer is not admitted", addr)
+			s.logRefusal("peer is not admitted", addr)
 			continue
 		}
-		s.datagram(ctx, buf[:n], c, func(reply []byte) {
-			_, _ = pc.WriteTo(reply[markSize:], from) // lost like any datagram
+		s.serveDatagram(ctx, buf[:n], c, func(reply []byte) {
+			_, _ = pc.WriteTo(reply[markSize:], from) // datagrams may be lost
 		})
 	}
 }
 
-// datagram answers one call. What is not a call is not answered.
-func (s *Server) datagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
+// serveDatagram answers the call in p. It ignores datagrams that are not calls.
+func (s *Server) serveDatagram(ctx context.Context, p []byte, c *conn, send func(reply []byte)) {
 	r := &record{r: bufio.NewReaderSize(bytes.NewReader(p), readBuffer), left: len(p), last: true}
-	j, err := s.read(ctx, r, c)
-	if err != nil || j.claim(ctx) != nil {
+	j, err := s.readJob(ctx, r, c)
+	if err != nil || j.reserveReplyMemory(ctx) != nil {
 		return
 	}
 	j.run(ctx, send)

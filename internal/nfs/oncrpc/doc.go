@@ -1,21 +1,21 @@
-// Package oncrpc serves ONC RPC version 2 (RFC 5531) over TCP and UDP. It knows no
-// program; NFS, MOUNT and the port mapper are Programs given to it.
+// Package oncrpc serves ONC RPC version 2 (RFC 5531) over TCP and UDP. It contains no
+// program: NFS, MOUNT and the port mapper are Programs in other packages.
 //
 // # How a call travels
 //
 //	socket -> record -> call header -> Procedure.Decode -> Answer -> reply
-//	          \____________ the connection's reader ___/   \_ a goroutine of its own
+//	          \____________ the connection's reader ___/   \_ a separate goroutine
 //
-// Decode takes the arguments from the stream of the record, so that a large payload goes
-// from the socket straight to where its owner wants it. It runs in the connection's reader:
-// as long as it waits, nothing more is read, and TCP holds the client back. Answer runs
-// beside the answers of other calls, and replies leave in the order they are ready. A call
-// that its Decode finds Quick is answered by the reader, which holds up to six answers back
-// while there is more to be read: waking a client for each of them costs more than they do.
+// Decode decodes the arguments from the stream of the record, so that a large payload is read
+// from the socket directly into its final memory. It runs in the connection's reader: while it
+// waits, nothing more is read, and TCP slows the client down. Answers of several calls run
+// concurrently, and each reply is sent when it is ready. The reader itself answers a call whose
+// Quick succeeds. It holds up to six such replies back while more calls can be read, because
+// waking the client for each reply costs more than the calls.
 //
-// A connection that brings quick calls is a stream: its reader blocks in the system and not in
-// the runtime's poller. Of 64 KiB WRITEs, eight in flight, into a tmpfs, both together
-// took 1.5 times as many a second as before, and a fifth less processor time each.
+// A connection with consecutive quick calls is a stream: its reader blocks in the kernel and not
+// in the runtime's poller. With 64 KiB WRITEs into a tmpfs, eight in flight, both measures
+// together gave 1.5 times as many calls a second, with a fifth less processor time each.
 //
 // # Bounds
 //
@@ -24,32 +24,31 @@
 //
 //	MaxConnections x MaxCalls x 8 KiB  +  ReplyMemory
 //
-// the second for calls that announce a large reply (Call.Expect). A connection costs 5 KiB
-// and a goroutine, one that streams a thread. A record longer than MaxRecord, in more than 1024 fragments or of something
-// that is not a call closes its connection, before anything is allocated for it. So
-// does a client that begins a record and stalls, one that does not take its replies, and
-// one that connects and does not say anything.
+// where ReplyMemory is for calls that announce a large reply (Call.Expect). A connection uses
+// 5 KiB and a goroutine, and a thread while it streams. A record that is longer than MaxRecord,
+// has more than 1024 fragments or is not a call closes its connection, before any memory is
+// allocated for it. The connection is also closed if the client stalls within a record, does
+// not read its replies, or connects and sends nothing.
 //
 // # Dead connections
 //
-// A client that lost its connection comes back from the same port (ESXi does, facts of
-// SmartX's operators). An old socket that still lingers on our side can keep the new one
-// waiting for more than a minute, so sockets are closed with a reset (SO_LINGER 0), at
-// once when the client closed its side, and when its address and port connect anew.
-// A client that closes only its sending side therefore gets no more replies; no RPC client
-// does.
+// A client that lost its connection reconnects from the same port (operators of SmartX
+// observed this of ESXi). An old socket that lingers on our side can delay the new connection
+// by more than a minute. Therefore sockets are closed with a reset (SO_LINGER 0): at once when
+// the client closes its side, and when its address and port connect again. A client that closes
+// only its sending side gets no more replies; no RPC client does that.
 //
 // # Retransmissions
 //
-// After a reconnection a client sends again what was not answered, and some of that was
-// done. A procedure with a Cache is not done twice: the reply is remembered for two minutes
-// under the client's address, the xid, the procedure and a checksum of the call. A repetition
-// that arrives while the first is in work waits for it. It is one only if the first's
-// connection is lost or has the same port, because two clients on one host may use the same
-// numbers. The cache is in memory and bounded: it does not help across a restart or after
-// very many other calls.
+// After a reconnection a client repeats the calls that were not answered, although some of them
+// were executed. A procedure with a Cache does not execute a call twice: the reply is kept for
+// two minutes under the client's address, the xid, the procedure and a checksum of the call. A
+// repetition that arrives while the first call is in work waits for it. A call is a repetition
+// only if the connection of the first one is lost or has the same port, because two clients on
+// one host may use the same numbers. The cache is in memory and bounded: it has no effect after
+// a restart or very many other calls.
 //
-// # What it does not promise
+// # Security
 //
-// AUTH_SYS is believed. Peers are admitted by their address alone.
+// The credentials of AUTH_SYS are not verified. Peers are admitted by their address alone.
 package oncrpc

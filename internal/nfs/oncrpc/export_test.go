@@ -13,14 +13,14 @@ func Replay(ctx context.Context, s *Server, stream []byte) (replies [][]byte, er
 	r := &record{r: bufio.NewReader(bytes.NewReader(stream))}
 	c := new(conn)
 	for {
-		if err := r.next(s.opts.MaxRecord); err != nil {
+		if err := r.beginRecord(s.opts.MaxRecord); err != nil {
 			return replies, err
 		}
-		j, err := s.read(ctx, r, c)
+		j, err := s.readJob(ctx, r, c)
 		if err != nil {
 			return replies, err
 		}
-		if err := j.claim(ctx); err != nil {
+		if err := j.reserveReplyMemory(ctx); err != nil {
 			return replies, err
 		}
 		j.run(ctx, func(reply []byte) { replies = append(replies, slices.Clone(reply)) })
@@ -33,7 +33,7 @@ func Streams(s *Server) (n int) {
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
 		c.socket.mu.Lock()
-		if c.socket.streams() {
+		if c.socket.isStreaming() {
 			n++
 		}
 		c.socket.mu.Unlock()

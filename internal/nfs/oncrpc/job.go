@@ -8,27 +8,27 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// largeReply is from where on a reply's memory is accounted for.
+// largeReply is the size from which Options.ReplyMemory bounds the memory of replies, in bytes.
 const largeReply = 8 << 10
 
-// job is a call that was read from its record.
+// job is a call that was read from its record, until it is answered. One goroutine uses it at a time.
 type job struct {
-	srv    *Server
-	conn   *conn
-	call   Call
-	proc   *Procedure
-	answer Answer
-	key    cacheKey // where proc.Once is set
-	entry  *cached  // of key, once entered
-	first  bool     // entry is this call's own
+	srv     *Server     // server that executes the call
+	conn    *conn       // connection that the call came from
+	call    Call        // header and hooks of the call
+	proc    *Procedure  // procedure of the call; nil if refuse is set
+	answer  Answer      // result of Decode; nil if it failed or was freed
+	key     cacheKey    // key in proc.Once, if that is set
+	entry   *cacheEntry // entry of key; nil before enterCache
+	isFirst bool        // this call must be executed: it is not a repetition
 
-	// refuse encodes why the call cannot be done; nil if it can.
+	// refuse encodes the reason why the call is not executed; nil if it is.
 	refuse func(*xdr.Encoder)
 }
 
-// read takes a call from its record, to the record's end. An error means that the stream
-// is of no more use.
-func (s *Server) read(ctx context.Context, r *record, c *conn) (*job, error) {
+// readJob reads a call up to the end of its record. After an error the stream is unusable, and nothing
+// is left to free.
+func (s *Server) readJob(ctx context.Context, r *record, c *conn) (*job, error) {
 	j := &job{srv: s, conn: c, call: Call{Peer: c.ends.peer, Local: c.ends.local, flush: c.flush}}
 	j.call.Args = xdr.NewDecoder(r)
 	err := decodeHeader(&j.call, j.call.Args)
@@ -36,85 +36,87 @@ func (s *Server) read(ctx context.Context, r *record, c *conn) (*job, error) {
 	case r.err != nil:
 		return nil, r.err
 	case errors.Is(err, errVersion), errors.Is(err, errCred):
-		j.refuse = func(e *xdr.Encoder) { deny(e, err) }
+		j.refuse = func(e *xdr.Encoder) { encodeDenied(e, err) }
 	case err != nil:
 		return nil, err
 	default:
-		if err := j.decode(ctx, r); err != nil {
+		if err := j.decodeCall(ctx, r); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.skip(); err != nil {
-		j.drop()
+	if err := r.skipRest(); err != nil {
+		j.freeCall()
 		return nil, err
 	}
 	return j, nil
 }
 
-// decode finds the procedure and lets it take its arguments.
-func (j *job) decode(ctx context.Context, r *record) error {
-	j.proc, j.refuse = j.srv.find(&j.call)
+// decodeCall finds the procedure and decodes its arguments. Errors that concern only this call set
+// refuse; others are returned.
+func (j *job) decodeCall(ctx context.Context, r *record) error {
+	j.proc, j.refuse = j.srv.findProcedure(&j.call)
 	if j.proc == nil {
 		return nil
 	}
-	err := j.take(ctx)
+	err := j.runDecode(ctx)
 	switch {
 	case r.err != nil:
-		j.drop()
+		j.freeCall()
 		return r.err
 	case ctx.Err() != nil:
-		j.drop()
+		j.freeCall()
 		return ctx.Err()
 	case j.call.Args.Err() != nil:
-		j.drop()
-		j.refuse = func(e *xdr.Encoder) { accept(e, acceptGarbageArgs) }
+		j.freeCall()
+		j.refuse = func(e *xdr.Encoder) { encodeAccepted(e, acceptGarbageArgs) }
 	case err != nil:
-		j.drop()
+		j.freeCall()
 		j.srv.opts.Log.Warn("decode call", "call", j.proc.Name, "host", j.call.Peer.String(), "err", err)
-		j.refuse = func(e *xdr.Encoder) { accept(e, acceptSystemErr) }
+		j.refuse = func(e *xdr.Encoder) { encodeAccepted(e, acceptSystemErr) }
 	case j.proc.Once != nil:
-		j.key = keyOf(&j.call, r.beginning())
+		j.key = keyOf(&j.call, r.firstBytes())
 	}
 	return nil
 }
 
-// take runs Decode. Foreign bytes must not end the process, whatever they are.
-func (j *job) take(ctx context.Context) (err error) {
-	defer j.recovered(&err)
+// runDecode calls Decode. It returns a panic as an error, because bytes from the network must not end
+// the process.
+func (j *job) runDecode(ctx context.Context) (err error) {
+	defer j.recoverPanic(&err)
 	j.answer, err = j.proc.Decode(ctx, &j.call)
 	return err
 }
 
-// drop frees what Decode took for an answer that will not be.
-func (j *job) drop() {
+// freeCall frees the resources of a decoded call whose Answer will not be called.
+func (j *job) freeCall() {
 	if j.answer != nil {
-		j.call.free()
+		j.call.freeDecoded()
 	}
 	j.answer = nil
 }
 
-// find returns the procedure a call names, or how to refuse it.
-func (s *Server) find(c *Call) (*Procedure, func(*xdr.Encoder)) {
-	p := s.program(c.Program)
+// findProcedure returns the procedure of a call, or a function that encodes why the call is refused.
+func (s *Server) findProcedure(c *Call) (*Procedure, func(*xdr.Encoder)) {
+	p := s.findProgram(c.Program)
 	if p == nil {
-		return nil, func(e *xdr.Encoder) { accept(e, acceptProgUnavail) }
+		return nil, func(e *xdr.Encoder) { encodeAccepted(e, acceptProgUnavail) }
 	}
 	if c.Version < p.Low || c.Version > p.High {
 		return nil, func(e *xdr.Encoder) {
-			accept(e, acceptProgMismatch)
+			encodeAccepted(e, acceptProgMismatch)
 			e.Uint32(p.Low)
 			e.Uint32(p.High)
 		}
 	}
 	proc := p.Procedure(c.Version, c.Procedure)
 	if proc == nil {
-		return nil, func(e *xdr.Encoder) { accept(e, acceptProcUnavail) }
+		return nil, func(e *xdr.Encoder) { encodeAccepted(e, acceptProcUnavail) }
 	}
 	return proc, nil
 }
 
-// claim waits for the memory of a large reply.
-func (j *job) claim(ctx context.Context) error {
+// reserveReplyMemory waits for the memory of a large reply. The call is freed if ctx ends first.
+func (j *job) reserveReplyMemory(ctx context.Context) error {
 	if j.call.Expect < largeReply {
 		return nil
 	}
@@ -122,22 +124,22 @@ func (j *job) claim(ctx context.Context) error {
 	j.call.Pause()
 	err := j.srv.memory.Acquire(ctx, int64(j.call.Expect))
 	if err != nil {
-		j.drop()
+		j.freeCall()
 	}
 	return err
 }
 
-// enter finds out whether the call is a repetition, unless that was done. Who entered must
-// run.
-func (j *job) enter() {
+// enterCache looks the call up in its Cache, once. The caller must call run after it, which finishes
+// the entry.
+func (j *job) enterCache() {
 	if j.refuse == nil && j.proc.Once != nil && j.entry == nil {
-		j.entry, j.first = j.proc.Once.begin(j.key, j.conn)
+		j.entry, j.isFirst = j.proc.Once.begin(j.key, j.conn)
 	}
 }
 
-// quick does the call if that takes no waiting, and reports whether only its answer is left.
-func (j *job) quick() (done bool) {
-	if j.refuse != nil || j.call.Quick == nil || j.entry != nil && !j.first {
+// tryQuick executes the call if that need not wait, and reports whether only its reply is missing.
+func (j *job) tryQuick() (done bool) {
+	if j.refuse != nil || j.call.Quick == nil || j.entry != nil && !j.isFirst {
 		return false
 	}
 	var err error
@@ -146,13 +148,14 @@ func (j *job) quick() (done bool) {
 			done, j.answer = true, func(context.Context, *xdr.Encoder) error { return err }
 		}
 	}()
-	defer j.recovered(&err)
+	defer j.recoverPanic(&err)
 	return j.call.Quick()
 }
 
-// run does the call and sends the reply, if there is one. It gives back what claim took.
+// run executes the call and passes the reply to send, unless there is no reply. It releases the memory
+// from reserveReplyMemory. send must not keep the reply.
 func (j *job) run(ctx context.Context, send func(reply []byte)) {
-	j.enter()
+	j.enterCache()
 	pool := &j.srv.small
 	if j.call.Expect >= largeReply {
 		pool = &j.srv.large
@@ -160,57 +163,62 @@ func (j *job) run(ctx context.Context, send func(reply []byte)) {
 	}
 	e := pool.Get().(*xdr.Encoder)
 	defer pool.Put(e)
-	if reply := j.reply(ctx, e); reply != nil {
+	if reply := j.makeReply(ctx, e); reply != nil {
 		send(reply)
 	}
 }
 
-// reply returns the reply in e's memory, or a remembered one; nil for none.
-func (j *job) reply(ctx context.Context, e *xdr.Encoder) []byte {
-	begin(e, j.call.XID)
+// makeReply returns the reply, in the memory of e or from the Cache. It returns nil if the call is not
+// answered.
+func (j *job) makeReply(ctx context.Context, e *xdr.Encoder) []byte {
+	beginReply(e, j.call.XID)
 	if j.refuse != nil {
 		j.refuse(e)
-		return finish(e)
+		return finishReply(e)
 	}
 	if j.entry == nil {
-		return j.do(ctx, e)
+		return j.encodeAnswer(ctx, e)
 	}
-	if !j.first {
-		j.drop()
+	if !j.isFirst {
+		j.freeCall()
 		return j.entry.wait(ctx)
 	}
-	reply := j.do(ctx, e)
-	j.proc.Once.finish(j.key, j.entry, reply)
+	reply := j.encodeAnswer(ctx, e)
+	j.proc.Once.finish(j.entry, reply)
 	return reply
 }
 
-// do runs the Answer.
-func (j *job) do(ctx context.Context, e *xdr.Encoder) []byte {
+// encodeAnswer calls the Answer and returns its reply; nil after ErrNoReply. Any other error becomes
+// SYSTEM_ERR.
+func (j *job) encodeAnswer(ctx context.Context, e *xdr.Encoder) []byte {
 	start := e.Len()
-	accept(e, acceptSuccess)
-	err := j.safely(ctx, e)
+	encodeAccepted(e, acceptSuccess)
+	err := j.callAnswer(ctx, e)
 	if errors.Is(err, ErrNoReply) {
 		return nil
 	}
 	if err != nil {
 		j.srv.opts.Log.Error("answer call", "call", j.proc.Name, "host", j.call.Peer.String(), "err", err)
 		e.Truncate(start)
-		accept(e, acceptSystemErr)
+		encodeAccepted(e, acceptSystemErr)
 	}
-	return finish(e)
+	return finishReply(e)
 }
 
-// safely turns a panic into an error: one call must not end the copies of all others.
-func (j *job) safely(ctx context.Context, e *xdr.Encoder) (err error) {
-	defer j.recovered(&err)
+// callAnswer calls the Answer. It returns a panic as an error: one call must not end the copies of all
+// disks.
+func (j *job) callAnswer(ctx context.Context, e *xdr.Encoder) (err error) {
+	defer j.recoverPanic(&err)
 	return j.answer(ctx, e)
 }
 
-func (j *job) recovered(err *error) {
+// recoverPanic must be deferred. It logs a panic and sets err.
+func (j *job) recoverPanic(err *error) {
 	if v := recover(); v != nil {
 		j.srv.opts.Log.Error("panic", "call", j.proc.Name, "err", v, "stack", string(debug.Stack()))
 		*err = errPanic
 	}
 }
 
+// errPanic replaces a panic, whose value is in the log.
 var errPanic = errors.New("it panicked")

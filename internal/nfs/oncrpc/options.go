@@ -6,47 +6,48 @@ import (
 	"time"
 )
 
-// Options say what a Server serves and how much it takes. Zero fields mean the defaults.
+// Options configure a Server and bound its resources. Zero fields mean the defaults.
 type Options struct {
-	Programs []*Program
+	Programs []*Program // Programs are the RPC programs to serve.
 
-	// Admit decides by address who is talked to. Others are reset at once. nil: everybody.
+	// Admit reports whether connections from an address are accepted. Others are reset at once. Nil admits
+	// all addresses.
 	Admit func(netip.Addr) bool
 
-	// MaxConnections is how many connections there may be, default 1024; MaxPerAddress of
-	// one address, default 64: ESXi 7 and later opens up to 32 (SunRPC.MaxConnPerIP). More
-	// are reset.
+	// MaxConnections bounds the connections, default 1024. MaxPerAddress bounds those of one address,
+	// default 64: ESXi 7 and later opens up to 32 (SunRPC.MaxConnPerIP). Further ones are reset.
 	MaxConnections, MaxPerAddress int
 
-	// MaxCalls is how many calls of one connection are in work at once, default 64: ESXi
-	// was seen with 11 to 30, and a Linux client fills what it gets.
+	// MaxCalls bounds the calls of one connection in work, default 64: ESXi was seen with 11 to 30, and a
+	// Linux client uses as many as it may.
 	MaxCalls int
 
 	// MaxRecord is the longest record in bytes, default 64 KiB.
 	MaxRecord int
 
-	// ReplyMemory is how many bytes large replies may take, default 64 MiB. It must not be
-	// less than the largest.
+	// ReplyMemory bounds the memory of large replies, in bytes; default 64 MiB. It must be at least the
+	// size of the largest reply.
 	ReplyMemory int64
 
-	// Hello is how long a new connection may be silent, default 10 s; Stall how long a
-	// record may be interrupted, and a reply not be taken, default 60 s.
+	// Hello bounds the silence of a new connection, default 10 s. Stall bounds a pause within a record,
+	// and the time in which a client must read a reply, default 60 s.
 	Hello, Stall time.Duration
 
-	// Log gets what the server has to say; nil means nowhere.
+	// Log receives refused connections and failed calls. Nil discards them.
 	Log *slog.Logger
 }
 
 const (
-	defaultConnections = 1024
-	defaultPerAddress  = 64
-	defaultCalls       = 64
-	defaultRecord      = 64 << 10
-	defaultReplyMemory = 64 << 20
-	defaultHello       = 10 * time.Second
-	defaultStall       = 60 * time.Second
+	defaultConnections = 1024             // default of MaxConnections
+	defaultPerAddress  = 64               // default of MaxPerAddress
+	defaultCalls       = 64               // default of MaxCalls
+	defaultRecord      = 64 << 10         // default of MaxRecord, in bytes
+	defaultReplyMemory = 64 << 20         // default of ReplyMemory, in bytes
+	defaultHello       = 10 * time.Second // default of Hello
+	defaultStall       = 60 * time.Second // default of Stall
 )
 
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	if o.Admit == nil {
 		o.Admit = func(netip.Addr) bool { return true }

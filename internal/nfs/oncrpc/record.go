@@ -11,67 +11,69 @@ import (
 // Record marking (RFC 5531 section 11): a record is one or more fragments, each with a
 // header of 4 bytes: the fragment's length, and in the highest bit whether it is the last.
 const (
-	markSize     = 4
-	lastFragment = 1 << 31
+	markSize     = 4       // bytes of a fragment header
+	lastFragment = 1 << 31 // flag in the fragment header: the record ends with this fragment
 
-	// maxFragments keeps a record from being fragments without bytes for ever. Senders cut
-	// a record by their buffers, of a few KiB at least.
+	// maxFragments bounds the fragments of a record, which may be empty. Senders use fragments of a few
+	// KiB at least.
 	maxFragments = 1024
 
-	// headBytes is how much of a call tells it from others with the same xid. It takes in
-	// the arguments of nearly every call, and of a WRITE the beginning of its data.
+	// headBytes is the length of the beginning that separates calls with the same xid. It covers the
+	// arguments of nearly every call, and the first data of a WRITE.
 	headBytes = 256
 )
 
-// errRecord is a connection that does not speak RPC, or breaks a bound.
+// errRecord reports a stream that is not RPC, or exceeds a bound.
 var errRecord = errors.New("not an RPC record")
 
-// record is the body of one record, read from the stream as it is asked for. A datagram
-// is a record that is complete from the beginning.
+// record is the body of one record, read from the stream on demand. A datagram is a record that is
+// complete from the start.
 type record struct {
-	r     *bufio.Reader
-	max   int // bytes that may still come
-	left  int // of the current fragment
-	last  bool
-	count int   // of fragments
-	err   error // what the stream failed with; the connection is over
+	r     *bufio.Reader // stream of records; kept from one record to the next
+	max   int           // bytes that further fragments may have
+	left  int           // bytes of the current fragment that were not read yet
+	last  bool          // the current fragment is the last one
+	count int           // fragments read so far
+	err   error         // first error of the stream; the connection is unusable after it
 
-	head  [headBytes]byte
-	headN int
+	head  [headBytes]byte // first bytes of the record that were read through Read
+	headN int             // valid bytes in head
 }
 
-// next waits for the next record. io.EOF means that there is none.
-func (r *record) next(limit int) error {
+// beginRecord waits for the next record. It returns io.EOF if the stream ends before it. limit bounds
+// the record in bytes.
+func (r *record) beginRecord(limit int) error {
 	*r = record{r: r.r, max: limit}
-	return r.fragment()
+	return r.nextFragment()
 }
 
-// fragment reads the header of the next fragment.
-func (r *record) fragment() error {
+// nextFragment reads the header of the next fragment. It fails if the record exceeds its bounds.
+func (r *record) nextFragment() error {
 	var mark [markSize]byte
 	if _, err := io.ReadFull(r.r, mark[:]); err != nil {
 		if r.count > 0 && errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
-		return r.broken(err)
+		return r.setError(err)
 	}
 	v := binary.BigEndian.Uint32(mark[:])
 	r.left, r.last = int(v&^lastFragment), v&lastFragment != 0
 	r.count++
 	if r.left > r.max || r.count > maxFragments {
-		return r.broken(fmt.Errorf("%w: fragment %d has %d bytes, %d are allowed", errRecord, r.count, r.left, r.max))
+		return r.setError(fmt.Errorf("%w: fragment %d has %d bytes, %d are allowed", errRecord, r.count, r.left, r.max))
 	}
 	r.max -= r.left
 	return nil
 }
 
-func (r *record) broken(err error) error {
+// setError stores and returns err, the first error of the stream.
+func (r *record) setError(err error) error {
 	r.err = err
 	return err
 }
 
-// Read is part of io.Reader. It returns io.EOF at the record's end, and the stream's own
-// end as io.ErrUnexpectedEOF.
+// Read is part of io.Reader. It returns io.EOF at the end of the record, and io.ErrUnexpectedEOF if the
+// stream ends within it.
 func (r *record) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
@@ -80,7 +82,7 @@ func (r *record) Read(p []byte) (int, error) {
 		if r.last {
 			return 0, io.EOF
 		}
-		if err := r.fragment(); err != nil {
+		if err := r.nextFragment(); err != nil {
 			return 0, err
 		}
 	}
@@ -91,29 +93,30 @@ func (r *record) Read(p []byte) (int, error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return n, r.broken(err)
+		return n, r.setError(err)
 	}
 	return n, nil
 }
 
-// skip reads to the record's end.
-func (r *record) skip() error {
+// skipRest discards the rest of the record.
+func (r *record) skipRest() error {
 	for {
 		if r.left > 0 {
 			n, err := r.r.Discard(r.left)
 			r.left -= n
 			if err != nil {
-				return r.broken(err)
+				return r.setError(err)
 			}
 		}
 		if r.last {
 			return nil
 		}
-		if err := r.fragment(); err != nil {
+		if err := r.nextFragment(); err != nil {
 			return err
 		}
 	}
 }
 
-// beginning returns the first bytes of what was read of the record.
-func (r *record) beginning() []byte { return r.head[:r.headN] }
+// firstBytes returns the first bytes that were read of the record. It is valid until the next
+// beginRecord.
+func (r *record) firstBytes() []byte { return r.head[:r.headN] }

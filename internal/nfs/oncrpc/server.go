@@ -14,39 +14,38 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// A Server answers calls. It may serve several listeners, whose connections share its
-// bounds.
+// A Server answers calls. It may serve several listeners, whose connections share its bounds.
 type Server struct {
-	opts   Options
-	memory *semaphore.Weighted // bytes of large replies
-	told   atomic.Int64        // when a refused peer was logged last, Unix seconds
+	opts           Options             // options with defaults
+	memory         *semaphore.Weighted // bytes of large replies in work
+	lastRefusalLog atomic.Int64        // time of the last logged refusal, in Unix seconds
 
-	small, large sync.Pool // of *xdr.Encoder
+	small, large sync.Pool // pools of *xdr.Encoder, for replies below largeReply and others
 
-	mu     sync.Mutex
-	conns  map[ends]*conn
-	counts map[netip.Addr]int
+	mu     sync.Mutex         // guards conns and counts
+	conns  map[ends]*conn     // open connections by their ends
+	counts map[netip.Addr]int // open connections of each address
 }
 
-// ends are the two ends of a connection.
+// ends are the addresses of both ends of a connection.
 type ends struct{ peer, local netip.AddrPort }
 
 // NewServer returns a Server that does not serve anything yet.
 func NewServer(o Options) *Server {
 	o = o.withDefaults()
-	fresh := func() any { return new(xdr.Encoder) }
+	newEncoder := func() any { return new(xdr.Encoder) }
 	return &Server{
 		opts:   o,
 		memory: semaphore.NewWeighted(o.ReplyMemory),
-		small:  sync.Pool{New: fresh},
-		large:  sync.Pool{New: fresh},
+		small:  sync.Pool{New: newEncoder},
+		large:  sync.Pool{New: newEncoder},
 		conns:  make(map[ends]*conn),
 		counts: make(map[netip.Addr]int),
 	}
 }
 
-// Serve accepts connections until ctx ends, then closes the listener and every connection
-// and returns nil when the last call has ended. Any other end of the listener is an error.
+// Serve accepts connections until ctx ends. Then it closes the listener and every connection, and
+// returns nil after the last call has ended. It returns an error if the listener ends earlier.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var calls sync.WaitGroup
@@ -59,19 +58,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		switch {
 		case ctx.Err() != nil:
 			if err == nil {
-				reset(nc)
+				resetConn(nc)
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
-		case err != nil: // usually no file descriptors: connections that end give some back
-			wait = s.hesitate(ctx, wait, err)
+		case err != nil: // usually no free file descriptors, until connections end
+			wait = s.pauseAfterError(ctx, wait, err)
 			continue
 		}
 		wait = 0
-		if c := s.admit(nc); c != nil {
+		if c := s.admitConn(nc); c != nil {
 			calls.Go(func() {
-				defer s.forget(c)
+				defer s.unregisterConn(c)
 				c.serve(ctx)
 			})
 		}
@@ -80,11 +79,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // Bounds of the pause after a connection that could not be accepted.
 const (
-	leastPause = 5 * time.Millisecond
-	mostPause  = time.Second
+	leastPause = 5 * time.Millisecond // first pause
+	mostPause  = time.Second          // longest pause
 )
 
-func (s *Server) hesitate(ctx context.Context, wait time.Duration, err error) time.Duration {
+// pauseAfterError logs err, waits, and returns the length of the pause: twice the last one, wait,
+// within its bounds.
+func (s *Server) pauseAfterError(ctx context.Context, wait time.Duration, err error) time.Duration {
 	wait = min(max(2*wait, leastPause), mostPause)
 	s.opts.Log.Warn("wait for calls", "err", err)
 	t := time.NewTimer(wait)
@@ -96,30 +97,32 @@ func (s *Server) hesitate(ctx context.Context, wait time.Duration, err error) ti
 	return wait
 }
 
-// admit returns the connection, or closes it and returns nil.
-func (s *Server) admit(nc net.Conn) *conn {
+// admitConn returns the connection of nc. It resets nc and returns nil if the peer is not admitted or
+// has too many connections. An older connection with the same ends is aborted.
+func (s *Server) admitConn(nc net.Conn) *conn {
 	c := newConn(s, nc)
 	addr := c.ends.peer.Addr()
 	if !s.opts.Admit(addr) {
-		s.tell("peer is not admitted", addr)
-		reset(nc)
+		s.logRefusal("peer is not admitted", addr)
+		resetConn(nc)
 		return nil
 	}
-	old, ok := s.register(c)
+	old, ok := s.registerConn(c)
 	if old != nil {
-		old.cut()
+		old.abort()
 	}
 	if !ok {
-		s.tell("too many connections", addr)
-		reset(nc)
+		s.logRefusal("too many connections", addr)
+		resetConn(nc)
 		return nil
 	}
-	tune(nc, s.opts.Stall)
+	setTimeouts(nc, s.opts.Stall)
 	return c
 }
 
-// register counts a connection, and returns the one whose ends it took over.
-func (s *Server) register(c *conn) (old *conn, ok bool) {
+// registerConn adds a connection and returns an older one with the same ends, whose place it takes. ok
+// is false if a bound is reached.
+func (s *Server) registerConn(c *conn) (old *conn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old = s.conns[c.ends]
@@ -134,8 +137,8 @@ func (s *Server) register(c *conn) (old *conn, ok bool) {
 	return old, true
 }
 
-// forget ends the count of a connection, unless a newer one has its place.
-func (s *Server) forget(c *conn) {
+// unregisterConn removes a connection, unless a newer one has its place.
+func (s *Server) unregisterConn(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conns[c.ends] != c {
@@ -148,18 +151,20 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// tellEvery keeps whoever knocks without end from filling the log.
-const tellEvery = 10 // seconds
+// logEvery is the shortest time between two logged refusals, in seconds: a peer that retries must not
+// fill the log.
+const logEvery = 10 // seconds
 
-func (s *Server) tell(what string, peer netip.Addr) {
-	now, last := time.Now().Unix(), s.told.Load()
-	if now-last >= tellEvery && s.told.CompareAndSwap(last, now) {
-		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", what)
+// logRefusal logs a refused peer, unless another refusal was logged less than logEvery ago.
+func (s *Server) logRefusal(reason string, peer netip.Addr) {
+	now, last := time.Now().Unix(), s.lastRefusalLog.Load()
+	if now-last >= logEvery && s.lastRefusalLog.CompareAndSwap(last, now) {
+		s.opts.Log.Warn("connection refused", "host", peer.String(), "err", reason)
 	}
 }
 
-// program returns the program of that number, nil if there is none.
-func (s *Server) program(number uint32) *Program {
+// findProgram returns the program with that number; nil if it is not served.
+func (s *Server) findProgram(number uint32) *Program {
 	for _, p := range s.opts.Programs {
 		if p.Number == number {
 			return p

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dead peer is found within keepIdle + keepCount x keepInterval. ESXi counts a datastore
-// as lost after 140 s.
+// A dead peer is detected within keepIdle + keepCount x keepInterval. ESXi considers a datastore
+// lost after 140 s.
 const (
-	keepIdle     = 15 * time.Second
-	keepInterval = 5 * time.Second
-	keepCount    = 3
+	keepIdle     = 15 * time.Second // idle time before the first probe
+	keepInterval = 5 * time.Second  // time between two probes
+	keepCount    = 3                // unanswered probes that end the connection
 )
 
-// tune sets what finds dead peers: keepalive where nothing is to be sent, the user timeout
-// where something is. Both are advice; a socket without them still works.
-func tune(nc net.Conn, stall time.Duration) {
+// setTimeouts sets the options that detect dead peers: keepalive for an idle connection, and the user
+// timeout for unacknowledged data. It ignores errors: a socket without these options still works.
+func setTimeouts(nc net.Conn, stall time.Duration) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
 		return
@@ -34,10 +34,10 @@ func tune(nc net.Conn, stall time.Duration) {
 	})
 }
 
-// reset closes a connection without lingering.
-func reset(nc net.Conn) {
+// resetConn closes a connection with a reset, without lingering.
+func resetConn(nc net.Conn) {
 	if tc, ok := nc.(*net.TCPConn); ok {
-		_ = tc.SetLinger(0) // fails where it is closed already
+		_ = tc.SetLinger(0) // fails if the connection is closed already
 	}
 	_ = nc.Close()
 }
@@ -45,13 +45,13 @@ func reset(nc net.Conn) {
 // tcpEstablished is TCP_ESTABLISHED of the kernel's tcp_states.h.
 const tcpEstablished = 1
 
-// isEstablished reports whether a TCP socket is in that state.
+// isEstablished reports whether a TCP socket is in the state ESTABLISHED.
 func isEstablished(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err == nil && info.State == tcpEstablished
 }
 
-// connEstablished is isEstablished of a connection. One that is not TCP counts as such.
+// connEstablished is isEstablished for a net.Conn. It returns true if nc is not TCP.
 func connEstablished(nc net.Conn) (yes bool) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -65,9 +65,9 @@ func connEstablished(nc net.Conn) (yes bool) {
 	return err == nil && yes
 }
 
-// unpolled returns a second descriptor of a connection, which is going to be closed: there,
-// reads and writes block in the system, up to so long.
-func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
+// dupBlocking returns a blocking duplicate of a connection's descriptor, with the given timeouts. The
+// caller closes nc and owns the descriptor. ok is false if nc stays in use.
+func dupBlocking(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
 	tc, ok := nc.(*net.TCPConn)
 	if !ok {
 		return noFD, false
@@ -85,7 +85,7 @@ func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &w),
 	)
 	if err == nil {
-		err = unix.SetNonblock(fd, false) // of the connection as a whole, so it is the last
+		err = unix.SetNonblock(fd, false) // changes both descriptors, so it is last
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -94,8 +94,8 @@ func unpolled(nc net.Conn, read, write time.Duration) (fd int, ok bool) {
 	return fd, true
 }
 
-// polled returns the connection of a descriptor, which it closes.
-func polled(fd int, stall time.Duration) (net.Conn, error) {
+// newPolledConn returns a connection in the poller for a blocking descriptor, which it closes.
+func newPolledConn(fd int, stall time.Duration) (net.Conn, error) {
 	err := unix.SetNonblock(fd, true)
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -106,6 +106,6 @@ func polled(fd int, stall time.Duration) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tune(nc, stall) // package net has set keepalive as it likes
+	setTimeouts(nc, stall) // package net has set its own keepalive
 	return nc, nil
 }

@@ -10,11 +10,13 @@ import (
 // A universal address (RFC 5665 section 5.2.3) is the host's address, and the two bytes of
 // the port as decimal numbers after dots: 192.0.2.1.8.1 is port 2049 of 192.0.2.1.
 
-func universal(a netip.Addr, port uint16) string {
+// formatUniversal returns the universal address of a port of host a.
+func formatUniversal(a netip.Addr, port uint16) string {
 	const low = 8
 	return fmt.Sprintf("%s.%d.%d", a, port>>low, port&0xff)
 }
 
+// parseUniversal parses a universal address.
 func parseUniversal(s string) (netip.AddrPort, error) {
 	rest, low := cutLast(s)
 	host, high := cutLast(rest)
@@ -33,6 +35,7 @@ func parseUniversal(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a, uint16(h<<8|l)), nil
 }
 
+// cutLast splits s at its last dot. Without a dot, all of s is after.
 func cutLast(s string) (before, after string) {
 	i := strings.LastIndexByte(s, '.')
 	if i < 0 {

@@ -1,11 +1,9 @@
-// Package portmap tells clients at which port a program answers: the port mapper, version
-// 2, and rpcbind, versions 3 and 4, of RFC 1833. ESXi finds MOUNT and NFS through it and
-// through nothing else.
+// Package portmap returns to clients the ports of RPC programs: it contains the port mapper, version 2, and
+// rpcbind, versions 3 and 4, of RFC 1833. ESXi has no other way to find MOUNT and NFS.
 //
-// Where port 111 is free, Map.Program is served there, over TCP and UDP. Where the
-// system's rpcbind has it, Register enters the services there, and takes them out again.
+// If port 111 is free, the NFS server serves Map.Program there, over TCP and UDP. If the system's rpcbind has the
+// port, Rpcbind.Register registers the services there, and Rpcbind.Unregister removes them.
 //
-// Of version 2, CALLIT is missing, and of the others what is made of it (RPCB_BCAST,
-// RPCB_INDIRECT): it lets strangers call through this machine. SET and UNSET are for
-// callers on this machine.
+// CALLIT of version 2 is missing, and so are its successors RPCB_BCAST and RPCB_INDIRECT: they let remote callers
+// send calls through this machine. SET and UNSET are accepted from this machine only.
 package portmap

@@ -6,45 +6,47 @@ import (
 	"sync"
 )
 
-// Service is a version of a program at a port.
+// Service is one version of a program, with the port that serves it.
 type Service struct {
-	Program, Version uint32
-	Netid            string // "tcp" or "udp"; for IPv6 too
-	Port             uint16
+	Program, Version uint32 // numbers of RPC
+	Netid            string // "tcp" or "udp", for IPv4 and IPv6
+	Port             uint16 // port on every address of this machine
 }
 
-// Netids, and their protocol numbers, which version 2 has instead (RFC 1833 section 3.1).
+// Netids, and the protocol numbers that version 2 uses instead (RFC 1833 section 3.1).
 const (
-	TCP = "tcp"
-	UDP = "udp"
+	TCP = "tcp" // netid of TCP
+	UDP = "udp" // netid of UDP
 
-	protoTCP = 6
-	protoUDP = 17
+	protoTCP = 6  // TCP in version 2
+	protoUDP = 17 // UDP in version 2
 )
 
-// maxServices keeps callers on this machine from filling the memory.
+// maxServices bounds the services, so that a caller on this machine cannot fill the memory.
 const maxServices = 256
 
-// Map knows services.
+// A Map contains services and answers the port mapper's calls about them. It is safe for concurrent
+// use.
 type Map struct {
-	mu       sync.Mutex
-	services []Service
+	mu       sync.Mutex // guards services
+	services []Service  // registered services, in the order of registration
 }
 
 // NewMap returns a Map of these services.
 func NewMap(services ...Service) *Map { return &Map{services: services} }
 
-func (m *Map) list() []Service {
+// listServices returns a copy of the services.
+func (m *Map) listServices() []Service {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.services)
 }
 
-// port returns where a version of a program is; where there is another version only,
-// that one's port: the program itself says which it has. 0: nowhere.
-func (m *Map) port(program, version uint32, netid string) uint16 {
+// findPort returns the port of a version of a program. If only other versions exist, it returns the
+// port of one: the program replies with its versions. It returns 0 if the program is not registered.
+func (m *Map) findPort(program, version uint32, netid string) uint16 {
 	var other uint16
-	for _, s := range m.list() {
+	for _, s := range m.listServices() {
 		if s.Program != program || s.Netid != netid {
 			continue
 		}
@@ -56,9 +58,9 @@ func (m *Map) port(program, version uint32, netid string) uint16 {
 	return other
 }
 
-// exact is port for a client that wants this version and no other.
-func (m *Map) exact(program, version uint32, netid string) uint16 {
-	for _, s := range m.list() {
+// findExactPort returns the port of this version; 0 if it is not registered.
+func (m *Map) findExactPort(program, version uint32, netid string) uint16 {
+	for _, s := range m.listServices() {
 		if s.Program == program && s.Version == version && s.Netid == netid {
 			return s.Port
 		}
@@ -66,8 +68,9 @@ func (m *Map) exact(program, version uint32, netid string) uint16 {
 	return 0
 }
 
-// set enters a service and reports whether there was none in its place.
-func (m *Map) set(from netip.Addr, s Service) bool {
+// addService adds a service for a caller on this machine. It reports false for other callers, an
+// incomplete service, a full Map, or if the version is registered already.
+func (m *Map) addService(from netip.Addr, s Service) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := slices.ContainsFunc(m.services, func(o Service) bool {
@@ -80,9 +83,9 @@ func (m *Map) set(from netip.Addr, s Service) bool {
 	return true
 }
 
-// unset takes out a version of a program, of all transports where netid is empty, and
-// reports whether there was one.
-func (m *Map) unset(from netip.Addr, program, version uint32, netid string) bool {
+// removeService removes a version of a program for a caller on this machine, and reports whether there
+// was one. An empty netid removes it for all transports.
+func (m *Map) removeService(from netip.Addr, program, version uint32, netid string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := len(m.services)

@@ -11,43 +11,43 @@ import (
 
 // Numbers of RFC 1833.
 const (
-	Number = 100000 // of the program
-	Port   = 111
+	Number = 100000 // number of the RPC program
+	Port   = 111    // port of the port mapper
 
-	Low, High = 2, 4 // versions
+	Low, High = 2, 4 // lowest and highest version
 
-	pmapVersion = 2 // the port mapper
+	pmapVersion = 2 // version 2: the port mapper
 
-	rpcbVersion4 = 4
+	rpcbVersion4 = 4 // version 4 of rpcbind; version 3 lacks GETVERSADDR
 
-	procSet         = 1
-	procUnset       = 2
-	procGet         = 3 // GETPORT, GETADDR
-	procDump        = 4
-	procGetTime     = 6 // versions 3 and 4
-	procGetVersAddr = 9 // version 4
+	procSet         = 1 // SET: adds a service
+	procUnset       = 2 // UNSET: removes a service
+	procGet         = 3 // GETPORT of version 2, GETADDR of 3 and 4
+	procDump        = 4 // DUMP: lists the services
+	procGetTime     = 6 // GETTIME of versions 3 and 4
+	procGetVersAddr = 9 // GETVERSADDR of version 4
 
-	maxString = 256 // of netids, addresses and owners
+	maxString = 256 // longest netid, address or owner, in bytes
 )
 
-// Program returns the program of all three versions.
+// Program returns the RPC program with versions 2 to 4.
 func (m *Map) Program() *oncrpc.Program {
 	pmap := map[uint32]*oncrpc.Procedure{
 		0:         oncrpc.Null,
-		procSet:   define("PMAP_SET", decodeMapping, m.pmapSet),
-		procUnset: define("PMAP_UNSET", decodeMapping, m.pmapUnset),
-		procGet:   define("PMAP_GETPORT", decodeMapping, m.getPort),
-		procDump:  define("PMAP_DUMP", nothing, m.pmapDump),
+		procSet:   defineProcedure("PMAP_SET", decodeMapping, m.serveSet),
+		procUnset: defineProcedure("PMAP_UNSET", decodeMapping, m.serveUnset),
+		procGet:   defineProcedure("PMAP_GETPORT", decodeMapping, m.serveGetPort),
+		procDump:  defineProcedure("PMAP_DUMP", decodeNothing, m.serveDump),
 	}
 	rpcb := map[uint32]*oncrpc.Procedure{
 		0:           oncrpc.Null,
-		procSet:     define("RPCB_SET", decodeRPCB, m.rpcbSet),
-		procUnset:   define("RPCB_UNSET", decodeRPCB, m.rpcbUnset),
-		procGet:     define("RPCB_GETADDR", decodeRPCB, m.getAddr),
-		procDump:    define("RPCB_DUMP", nothing, m.rpcbDump),
-		procGetTime: define("RPCB_GETTIME", nothing, getTime),
+		procSet:     defineProcedure("RPCB_SET", decodeRPCB, m.serveRpcbSet),
+		procUnset:   defineProcedure("RPCB_UNSET", decodeRPCB, m.serveRpcbUnset),
+		procGet:     defineProcedure("RPCB_GETADDR", decodeRPCB, m.serveGetAddr),
+		procDump:    defineProcedure("RPCB_DUMP", decodeNothing, m.serveRpcbDump),
+		procGetTime: defineProcedure("RPCB_GETTIME", decodeNothing, serveGetTime),
 	}
-	getVersAddr := define("RPCB_GETVERSADDR", decodeRPCB, m.getVersAddr)
+	getVersAddr := defineProcedure("RPCB_GETVERSADDR", decodeRPCB, m.serveGetVersAddr)
 	return &oncrpc.Program{Number: Number, Name: "portmap", Low: Low, High: High,
 		Procedure: func(version, n uint32) *oncrpc.Procedure {
 			switch {
@@ -60,7 +60,9 @@ func (m *Map) Program() *oncrpc.Program {
 		}}
 }
 
-func define[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncrpc.Call, args A, e *xdr.Encoder)) *oncrpc.Procedure {
+// defineProcedure returns a procedure that decodes its arguments with decode and encodes its results
+// with answer, which must not wait.
+func defineProcedure[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncrpc.Call, args A, e *xdr.Encoder)) *oncrpc.Procedure {
 	return &oncrpc.Procedure{Name: name, Decode: func(_ context.Context, c *oncrpc.Call) (oncrpc.Answer, error) {
 		args := decode(c.Args)
 		return func(_ context.Context, e *xdr.Encoder) error {
@@ -70,9 +72,11 @@ func define[A any](name string, decode func(*xdr.Decoder) A, answer func(c *oncr
 	}}
 }
 
-func nothing(*xdr.Decoder) struct{} { return struct{}{} }
+// decodeNothing decodes the arguments of a procedure without any.
+func decodeNothing(*xdr.Decoder) struct{} { return struct{}{} }
 
-// decodeMapping takes a mapping of version 2. The Netid of an unknown protocol is empty.
+// decodeMapping decodes a mapping of version 2. An unknown protocol makes Netid empty, and an
+// impossible port makes Port 0.
 func decodeMapping(d *xdr.Decoder) Service {
 	s := Service{Program: d.Uint32(), Version: d.Uint32()}
 	switch d.Uint32() {
@@ -87,22 +91,25 @@ func decodeMapping(d *xdr.Decoder) Service {
 	return s
 }
 
-func (m *Map) pmapSet(c *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Bool(m.set(c.Peer.Addr(), s))
+// serveSet answers SET of version 2: whether the service was added.
+func (m *Map) serveSet(c *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Bool(m.addService(c.Peer.Addr(), s))
 }
 
-// pmapUnset does not look at protocol and port (RFC 1833 section 3.2).
-func (m *Map) pmapUnset(c *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Bool(m.unset(c.Peer.Addr(), s.Program, s.Version, ""))
+// serveUnset answers UNSET of version 2. It ignores protocol and port (RFC 1833 section 3.2).
+func (m *Map) serveUnset(c *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Bool(m.removeService(c.Peer.Addr(), s.Program, s.Version, ""))
 }
 
-func (m *Map) getPort(_ *oncrpc.Call, s Service, e *xdr.Encoder) {
-	e.Uint32(uint32(m.port(s.Program, s.Version, s.Netid)))
+// serveGetPort answers GETPORT: a port, or 0.
+func (m *Map) serveGetPort(_ *oncrpc.Call, s Service, e *xdr.Encoder) {
+	e.Uint32(uint32(m.findPort(s.Program, s.Version, s.Netid)))
 }
 
-func (m *Map) pmapDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
+// serveDump answers DUMP of version 2.
+func (m *Map) serveDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
 	protocols := map[string]uint32{TCP: protoTCP, UDP: protoUDP}
-	for _, s := range m.list() {
+	for _, s := range m.listServices() {
 		e.Bool(true)
 		e.Uint32(s.Program)
 		e.Uint32(s.Version)
@@ -112,16 +119,18 @@ func (m *Map) pmapDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
 	e.Bool(false)
 }
 
-// rpcb is the argument of versions 3 and 4.
+// rpcb is the argument of versions 3 and 4 (RFC 1833 section 2.1).
 type rpcb struct {
-	program, version   uint32
-	netid, addr, owner string
+	program, version   uint32 // numbers of RPC
+	netid, addr, owner string // transport, universal address, and registering user
 }
 
+// decodeRPCB decodes an rpcb. A string longer than maxString makes the call malformed.
 func decodeRPCB(d *xdr.Decoder) rpcb {
 	return rpcb{d.Uint32(), d.Uint32(), d.String(maxString), d.String(maxString), d.String(maxString)}
 }
 
+// encode appends r.
 func (r rpcb) encode(e *xdr.Encoder) {
 	e.Uint32(r.program)
 	e.Uint32(r.version)
@@ -130,9 +139,8 @@ func (r rpcb) encode(e *xdr.Encoder) {
 	e.String(r.owner)
 }
 
-// transport returns the netid a service is known by: tcp6 is tcp. Where the caller gave
-// none, it is TCP.
-func (r rpcb) transport() string {
+// baseNetid returns the netid in a Service: "tcp" for tcp6, and for a caller that set none.
+func (r rpcb) baseNetid() string {
 	switch r.netid {
 	case TCP, "tcp6", "":
 		return TCP
@@ -142,39 +150,43 @@ func (r rpcb) transport() string {
 	return r.netid
 }
 
-func (m *Map) rpcbSet(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+// serveRpcbSet answers SET of versions 3 and 4: whether the service was added.
+func (m *Map) serveRpcbSet(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
 	at, err := parseUniversal(r.addr)
-	e.Bool(err == nil && m.set(c.Peer.Addr(), Service{r.program, r.version, r.transport(), at.Port()}))
+	e.Bool(err == nil && m.addService(c.Peer.Addr(), Service{r.program, r.version, r.baseNetid(), at.Port()}))
 }
 
-func (m *Map) rpcbUnset(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	netid := r.transport()
+// serveRpcbUnset answers UNSET of versions 3 and 4: whether a service was removed.
+func (m *Map) serveRpcbUnset(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	netid := r.baseNetid()
 	if r.netid == "" {
 		netid = "" // all of them
 	}
-	e.Bool(m.unset(c.Peer.Addr(), r.program, r.version, netid))
+	e.Bool(m.removeService(c.Peer.Addr(), r.program, r.version, netid))
 }
 
-func (m *Map) getAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	encodeAddr(e, c, r, m.port(r.program, r.version, r.transport()))
+// serveGetAddr answers GETADDR: a universal address, or "".
+func (m *Map) serveGetAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	encodeAddr(e, c, r, m.findPort(r.program, r.version, r.baseNetid()))
 }
 
-func (m *Map) getVersAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
-	encodeAddr(e, c, r, m.exact(r.program, r.version, r.transport()))
+// serveGetVersAddr answers GETVERSADDR: GETADDR for exactly this version.
+func (m *Map) serveGetVersAddr(c *oncrpc.Call, r rpcb, e *xdr.Encoder) {
+	encodeAddr(e, c, r, m.findExactPort(r.program, r.version, r.baseNetid()))
 }
 
-// encodeAddr appends the address of a port, as the caller reaches this machine; the empty
-// string where there is none.
+// encodeAddr appends the universal address of a port, with the host by which the caller reaches this
+// machine. It appends "" for port 0.
 func encodeAddr(e *xdr.Encoder, c *oncrpc.Call, r rpcb, port uint16) {
 	if port == 0 {
 		e.String("")
 		return
 	}
-	e.String(universal(hostFor(c, r), port))
+	e.String(formatUniversal(hostFor(c, r), port))
 }
 
-// hostFor returns the address that the caller reached, or says it reached: over UDP that
-// is all there is to know.
+// hostFor returns the address by which the caller reached this machine. Over UDP it is unknown; then
+// hostFor returns the address in the call.
 func hostFor(c *oncrpc.Call, r rpcb) netip.Addr {
 	if a := c.Local.Addr(); a.IsValid() && !a.IsUnspecified() {
 		return a
@@ -185,12 +197,14 @@ func hostFor(c *oncrpc.Call, r rpcb) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-func (m *Map) rpcbDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
-	for _, s := range m.list() {
+// serveRpcbDump answers DUMP of versions 3 and 4.
+func (m *Map) serveRpcbDump(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) {
+	for _, s := range m.listServices() {
 		e.Bool(true)
-		rpcb{s.Program, s.Version, s.Netid, universal(netip.IPv4Unspecified(), s.Port), owner}.encode(e)
+		rpcb{s.Program, s.Version, s.Netid, formatUniversal(netip.IPv4Unspecified(), s.Port), owner}.encode(e)
 	}
 	e.Bool(false)
 }
 
-func getTime(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) { e.Uint32(uint32(time.Now().Unix())) }
+// serveGetTime answers GETTIME: Unix seconds.
+func serveGetTime(_ *oncrpc.Call, _ struct{}, e *xdr.Encoder) { e.Uint32(uint32(time.Now().Unix())) }

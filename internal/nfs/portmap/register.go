@@ -17,20 +17,20 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// owner is who a mapping belongs to. rpcbind puts the real user in its place.
+// owner is the owner of our mappings. rpcbind replaces it by the real user.
 const owner = "decamp"
 
-// Sockets are where the system's rpcbind takes registrations.
+// Sockets are the paths of the system's rpcbind.
 var Sockets = []string{"/run/rpcbind.sock", "/var/run/rpcbind.sock"}
 
-// Rpcbind is the rpcbind of the system. It takes registrations from callers on this
-// machine: at its socket, or at the loopback address from ports that belong to root.
+// Rpcbind is the system's rpcbind. It accepts registrations from this machine: at its socket, or at the
+// loopback address from root's ports.
 type Rpcbind struct {
-	// Network and Address are of its socket, for instance "unix", "/run/rpcbind.sock".
+	// Network and Address of its socket, for instance "unix" and "/run/rpcbind.sock".
 	Network, Address string
 }
 
-// FindRpcbind returns the system's rpcbind; ok is false where none answers.
+// FindRpcbind returns the system's rpcbind. ok is false if none accepts a connection.
 func FindRpcbind(ctx context.Context) (r Rpcbind, ok bool) {
 	places := []Rpcbind{}
 	for _, s := range Sockets {
@@ -46,44 +46,47 @@ func FindRpcbind(ctx context.Context) (r Rpcbind, ok bool) {
 	return Rpcbind{}, false
 }
 
-// Register enters the services. What a run left that was killed is replaced; a service that
-// somebody else answers is a Conflict.
+// Register registers the services, or none of them. It replaces registrations of a process that was
+// killed. A service that another process serves is a fault.Conflict.
 func (r Rpcbind) Register(ctx context.Context, services []Service) error {
 	for i, s := range services {
-		if err := r.register(ctx, s); err != nil {
+		if err := r.registerService(ctx, s); err != nil {
 			return errors.Join(err, r.Unregister(context.WithoutCancel(ctx), services[:i]))
 		}
 	}
 	return nil
 }
 
-func (r Rpcbind) register(ctx context.Context, s Service) error {
-	ok, err := r.change(ctx, procSet, s)
+// registerService registers one service. If rpcbind has it already and nothing listens at its port, it
+// is replaced.
+func (r Rpcbind) registerService(ctx context.Context, s Service) error {
+	ok, err := r.setOrUnset(ctx, procSet, s)
 	if err != nil || ok {
 		return err
 	}
 	if r.isServed(ctx, s) {
-		return fault.New(fault.Conflict, "rpcbind has RPC program %d at another port already, and somebody answers there", s.Program).
+		return fault.New(fault.Conflict, "rpcbind has RPC program %d at another port already, where another server answers", s.Program).
 			WithHint("stop the other NFS server, for instance: systemctl stop nfs-server; see rpcinfo -p")
 	}
-	if _, err := r.change(ctx, procUnset, s); err != nil {
+	if _, err := r.setOrUnset(ctx, procUnset, s); err != nil {
 		return err
 	}
-	if ok, err = r.change(ctx, procSet, s); err == nil && !ok {
+	if ok, err = r.setOrUnset(ctx, procSet, s); err == nil && !ok {
 		err = fault.New(fault.Denied, "rpcbind at %s refuses to register RPC program %d", r.Address, s.Program).
 			WithHint("run decamp as root, or stop rpcbind: systemctl stop rpcbind.socket rpcbind.service")
 	}
 	return err
 }
 
-// isServed reports whether somebody listens where rpcbind says the service is.
+// isServed reports whether a process listens at the port that rpcbind has for the service. Our own port
+// does not count.
 func (r Rpcbind) isServed(ctx context.Context, s Service) bool {
-	results, err := r.call(ctx, procGet, rpcb{s.Program, s.Version, s.Netid, "", owner})
+	results, err := r.callProcedure(ctx, procGet, rpcb{s.Program, s.Version, s.Netid, "", owner})
 	if err != nil {
 		return false
 	}
 	at, err := parseUniversal(results.String(maxString))
-	if err != nil || at.Port() == s.Port { // ours is listening there
+	if err != nil || at.Port() == s.Port { // our own socket listens there
 		return false
 	}
 	c, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(at.Port()))))
@@ -94,31 +97,33 @@ func (r Rpcbind) isServed(ctx context.Context, s Service) bool {
 	return true
 }
 
-// Unregister takes the services out.
+// Unregister removes the services. It tries all of them and joins the errors.
 func (r Rpcbind) Unregister(ctx context.Context, services []Service) error {
 	var errs []error
 	for _, s := range services {
-		_, err := r.change(ctx, procUnset, s)
+		_, err := r.setOrUnset(ctx, procUnset, s)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// change calls SET or UNSET.
-func (r Rpcbind) change(ctx context.Context, proc uint32, s Service) (bool, error) {
-	results, err := r.call(ctx, proc, rpcb{s.Program, s.Version, s.Netid, universal(netip.IPv4Unspecified(), s.Port), owner})
+// setOrUnset calls SET or UNSET and returns rpcbind's answer.
+func (r Rpcbind) setOrUnset(ctx context.Context, proc uint32, s Service) (bool, error) {
+	results, err := r.callProcedure(ctx, proc, rpcb{s.Program, s.Version, s.Netid, formatUniversal(netip.IPv4Unspecified(), s.Port), owner})
 	if err != nil {
 		return false, err
 	}
 	return results.Bool(), results.Err()
 }
 
-// callTimeout is how long a local rpcbind may take.
+// callTimeout bounds each call to the local rpcbind.
 const callTimeout = 10 * time.Second
 
+// dialer connects within callTimeout.
 var dialer = net.Dialer{Timeout: callTimeout}
 
-// dial connects to rpcbind. Over TCP, it trusts ports that belong to root alone.
+// dial connects to rpcbind. Over TCP, rpcbind accepts registrations only from ports below 1024; as
+// root, dial uses a free one.
 func (r Rpcbind) dial(ctx context.Context) (net.Conn, error) {
 	if r.Network == "unix" || os.Geteuid() != 0 {
 		return dialer.DialContext(ctx, r.Network, r.Address)
@@ -135,21 +140,22 @@ func (r Rpcbind) dial(ctx context.Context) (net.Conn, error) {
 	return dialer.DialContext(ctx, r.Network, r.Address)
 }
 
-// isInUse reports whether a port is taken by somebody else.
+// isInUse reports whether another socket has the local port.
 func isInUse(err error) bool {
 	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// Of a call and its reply (RFC 5531).
+// Fields of a call and its reply (RFC 5531).
 const (
-	callXID    = 0x64636d70
-	rpcVersion = 2
-	lastMark   = 1 << 31
-	maxReply   = 4 << 10
+	callXID    = 0x64636d70 // transaction ID of our calls; each uses a new connection
+	rpcVersion = 2          // version of RPC
+	lastMark   = 1 << 31    // flag of a record's last fragment
+	maxReply   = 4 << 10    // longest reply that is read, in bytes
 )
 
-// call makes one call of version 4 and returns its results.
-func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder, error) {
+// callProcedure calls a procedure of version 4 over a new connection, and returns the decoder of its
+// results.
+func (r Rpcbind) callProcedure(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder, error) {
 	c, err := r.dial(ctx)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "reach rpcbind at %s: %w", r.Address, err).
@@ -159,7 +165,7 @@ func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder
 	if err := c.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return nil, err
 	}
-	results, err := exchange(c, proc, args)
+	results, err := exchangeCall(c, proc, args)
 	if err != nil {
 		return nil, fault.New(fault.Unreachable, "call rpcbind at %s: %w", r.Address, err).
 			WithHint("see whether it runs: systemctl status rpcbind")
@@ -167,7 +173,9 @@ func (r Rpcbind) call(ctx context.Context, proc uint32, args rpcb) (*xdr.Decoder
 	return results, nil
 }
 
-func exchange(c io.ReadWriter, proc uint32, args rpcb) (*xdr.Decoder, error) {
+// exchangeCall sends one call and reads its reply, which must be one fragment. It fails unless the call
+// was accepted and succeeded.
+func exchangeCall(c io.ReadWriter, proc uint32, args rpcb) (*xdr.Decoder, error) {
 	var e xdr.Encoder
 	for _, v := range [...]uint32{0, callXID, 0, rpcVersion, Number, rpcbVersion4, proc, 0, 0, 0, 0} {
 		e.Uint32(v) // the mark, the header, and credential and verifier of AUTH_NONE

@@ -1,5 +1,5 @@
-// Package rpctest is a raw RPC client for tests. It sends what it is told, right or wrong,
-// and takes replies apart without believing them.
+// Package rpctest is a raw RPC client for tests. It sends any bytes, valid or not, and checks the replies that it
+// decodes.
 package rpctest
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/decamp/decamp/internal/nfs/xdr"
 )
 
-// patience is how long a reply may take on a busy machine.
+// patience is the time in which a reply must arrive, on a busy machine too.
 const patience = time.Minute
 
-// Client is one connection.
+// Client is one connection. Errors of the connection fail the test.
 type Client struct {
-	t    testing.TB
-	conn net.Conn
-	xid  uint32
+	t    testing.TB // test that errors fail
+	conn net.Conn   // closed when the test ends
+	xid  uint32     // transaction ID of the last call
 
-	// UID is who calls are from.
+	// UID is the user and the group of later calls, for AUTH_SYS.
 	UID uint32
 }
 
@@ -96,7 +96,7 @@ func (c *Client) Receive() []byte {
 	return p
 }
 
-// TryReceive returns the next record, or how the connection ended.
+// TryReceive returns the next record, or the error that ended the connection.
 func (c *Client) TryReceive() ([]byte, error) {
 	if err := c.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (c *Client) Call(program, version, procedure uint32, args []byte) *xdr.Deco
 	return results
 }
 
-// Accepted takes an accepted reply apart.
+// Accepted returns the xid and the results of a successful reply. Any other reply fails the test.
 func Accepted(t testing.TB, reply []byte) (xid uint32, results *xdr.Decoder) {
 	t.Helper()
 	const header = 6 * 4

@@ -3,7 +3,6 @@
 // opaque data and strings, all big-endian and padded to multiples of 4 bytes.
 //
 // A Decoder reads from a stream, so that the payload of a WRITE need not be in memory
-// before somebody has said where it is to go. It keeps its first error: a structure is
-// decoded field by field and the error looked at once. Every length is bounded by its
-// caller.
+// before its destination is known. It keeps its first error: a caller decodes a structure
+// field by field and checks the error once. The caller bounds every length.
 package xdr

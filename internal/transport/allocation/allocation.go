@@ -1,10 +1,11 @@
-// Package allocation holds what a transport knows of a disk's free areas, and how far it
-// may be believed.
+// Package allocation contains the free areas of a disk, and tests whether a host's map of
+// them is correct.
 //
-// Hosts tell which areas of a disk are allocated in more than one way, each right on VMFS,
-// maybe useless elsewhere, and each has had bugs; wrong it would lose data without a
-// sound. So a map is tested before it is used: a sample of what it calls free is read and
-// must be zero. A map that lied once is not used at all, and all of the disk is read.
+// Hosts have several ways to report the allocated areas of a disk. All of them are correct on
+// VMFS and may be useless elsewhere, and all have had bugs. A wrong map would lose data
+// silently. Therefore a map is tested before it is used: samples of the areas that it calls
+// free are read and must be zero. After one error the map is not used at all, and the whole
+// disk is read.
 //
 // Memory: 16 bytes for each run of allocated blocks.
 package allocation
@@ -22,60 +23,60 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Use says what became of a disk's allocation map.
+// Use is the state of a disk's allocation map.
 type Use string
 
 const (
-	Unasked Use = "unasked" // nobody wanted to know yet
-	Trusted Use = "trusted" // tested; what it calls free is not read
-	Absent  Use = "absent"  // the datastore has none; everything is read
-	Dropped Use = "dropped" // it called data free; everything is read
+	Unasked Use = "unasked" // the map was not requested yet
+	Trusted Use = "trusted" // tested; areas that it calls free are not read
+	Absent  Use = "absent"  // the datastore has no map; everything is read
+	Dropped Use = "dropped" // the map called data free; everything is read
 )
 
 const (
-	// mapWindow is how much of the disk is asked for at a time.
+	// mapWindow is the size of one request for the map, in bytes of the disk.
 	mapWindow = 64 << 30
 
-	// Gaps between runs are read, not skipped, where that costs little: up to mergeGap
-	// each, and together at most 1/mergeShare of what is allocated. With the samples and
-	// TLS that keeps the wire below 1.01 times the allocated bytes.
+	// Gaps of up to mergeGap bytes are read instead of skipped, which costs little. Together
+	// they are at most 1/mergeShare of the allocated bytes. With the samples and TLS, the bytes
+	// on the wire stay below 1.01 times the allocated ones.
 	mergeGap   = 256 << 10
 	mergeShare = 256
 
-	// reading is how many samples are read at once.
-	reading = 4
+	// parallelSamples is the number of samples that are read concurrently.
+	parallelSamples = 4
 )
 
-// Disk is what a map needs of the disk it is of.
+// Disk is the disk of a Map, with the functions that query and read it.
 type Disk struct {
-	Key  int32 // for the log
-	Size int64
+	Key  int32 // key of the disk in the VM, for the log
+	Size int64 // capacity in bytes
 
-	// Ask asks the host which areas of a range are allocated: in order and without gaps.
+	// Ask returns the host's description of a range: extents in order and without gaps.
 	Ask func(ctx context.Context, r disk.Range) ([]disk.Extent, error)
 
-	// ReadAt reads the disk, for samples.
+	// ReadAt reads the disk, for the samples.
 	ReadAt func(ctx context.Context, p []byte, off int64) error
 }
 
-// Map is the allocation map of one disk. The first who wants to know asks the host for it
-// and tests it. Its methods may be called concurrently.
+// Map is the allocation map of one disk. The first call that needs it requests it from the host and
+// tests it. It is safe for concurrent use.
 type Map struct {
-	disk Disk
-	seed uint64
-	log  *slog.Logger
+	disk Disk         // disk that the map describes
+	seed uint64       // selects the samples
+	log  *slog.Logger // receives the result of the test
 
-	// turn holds one token: loading takes it, so that only one caller asks the host.
+	// turn contains one token while a caller requests and tests the map.
 	turn chan struct{}
 
-	// Written by the one who loads, before it closes loaded.
+	// closed when the map is loaded; the fields below are set before that and do not change
 	loaded chan struct{}
-	runs   []disk.Range // allocated, in order, not touching
-	use    Use
-	note   string
+	runs   []disk.Range // allocated ranges in order, not adjacent; only for Trusted
+	use    Use          // result of the test
+	note   string       // reason for use
 }
 
-// New returns the map of d, not asked for yet. seed chooses where it is sampled.
+// New returns the map of d, without requesting it. seed selects the samples.
 func New(d Disk, seed uint64, log *slog.Logger) *Map {
 	return &Map{
 		disk: d, seed: seed, log: log,
@@ -83,7 +84,7 @@ func New(d Disk, seed uint64, log *slog.Logger) *Map {
 	}
 }
 
-// None is the map of a disk that has none, for the reason that note gives.
+// None returns the map of a disk that has none. note is the reason.
 func None(note string) *Map {
 	m := New(Disk{}, 0, nil)
 	m.use, m.note = Absent, note
@@ -91,7 +92,7 @@ func None(note string) *Map {
 	return m
 }
 
-// State returns what became of the map, and why.
+// State returns the state of the map and its reason.
 func (m *Map) State() (Use, string) {
 	select {
 	case <-m.loaded:
@@ -101,15 +102,16 @@ func (m *Map) State() (Use, string) {
 	}
 }
 
-// Available asks whether there is a map at all.
+// Available reports whether the host has a map. It requests a small part of it.
 func (m *Map) Available(ctx context.Context) bool {
 	_, err := m.disk.Ask(ctx, disk.Range{Len: min(m.disk.Size, mergeGap)})
 	return err == nil
 }
 
-// Extents describes r: runs are data, the rest is zero.
+// Extents describes r: allocated ranges are data, and the rest is zero. Unless the map is Trusted, all
+// of r is data.
 func (m *Map) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
-	if err := m.load(ctx); err != nil {
+	if err := m.loadOnce(ctx); err != nil {
 		return nil, err
 	}
 	if m.use != Trusted {
@@ -118,8 +120,9 @@ func (m *Map) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) 
 	return disk.Describe(r, m.runs), nil
 }
 
-// load gets and tests the map, once. An error leaves it to the next caller.
-func (m *Map) load(ctx context.Context) error {
+// loadOnce requests and tests the map, unless it is loaded. After an error, the next caller tries
+// again.
+func (m *Map) loadOnce(ctx context.Context) error {
 	select {
 	case <-m.loaded:
 		return nil
@@ -131,17 +134,17 @@ func (m *Map) load(ctx context.Context) error {
 	if use, _ := m.State(); use != Unasked {
 		return nil
 	}
-	if err := m.judge(ctx); err != nil {
+	if err := m.decideUse(ctx); err != nil {
 		return err
 	}
 	close(m.loaded)
 	return nil
 }
 
-// judge decides what the map is worth. Reading everything is always right, so no failure
-// of the query stops the copy, but one of the disk or the session does.
-func (m *Map) judge(ctx context.Context) error {
-	runs, err := m.query(ctx)
+// decideUse requests and tests the map, and sets use. Reading everything is always correct, so a failed
+// query does not stop the copy. Errors of the disk or the session do.
+func (m *Map) decideUse(ctx context.Context) error {
+	runs, err := m.queryMap(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -152,13 +155,13 @@ func (m *Map) judge(ctx context.Context) error {
 		m.log.Info("no allocation map, everything is read", "disk", m.disk.Key, "err", err)
 		return nil
 	}
-	picks := samples(runs, m.disk.Size, rand.New(rand.NewPCG(m.seed, uint64(m.disk.Size))))
+	picks := pickSamples(runs, m.disk.Size, rand.New(rand.NewPCG(m.seed, uint64(m.disk.Size))))
 	bad, err := m.firstData(ctx, picks)
 	switch {
 	case err != nil:
 		return err
 	case !bad.Empty():
-		m.use, m.note = Dropped, fmt.Sprintf("it calls %v free, which holds data", bad)
+		m.use, m.note = Dropped, fmt.Sprintf("it calls %v free, which contains data", bad)
 		m.log.Warn("the allocation map is wrong, everything is read", "disk", m.disk.Key, "off", bad.Off, "len", bad.Len)
 	default:
 		m.use, m.note = Trusted, fmt.Sprintf("%d samples of free areas were zero", len(picks))
@@ -167,8 +170,8 @@ func (m *Map) judge(ctx context.Context) error {
 	return nil
 }
 
-// query asks for the whole map, a window at a time.
-func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
+// queryMap requests the whole map, a window at a time, and returns the allocated ranges.
+func (m *Map) queryMap(ctx context.Context) ([]disk.Range, error) {
 	var joined merger
 	for off := int64(0); off < m.disk.Size; off += mapWindow {
 		window := disk.Range{Off: off, Len: min(mapWindow, m.disk.Size-off)}
@@ -176,7 +179,7 @@ func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := gapless(extents, window); err != nil {
+		if err := checkGapless(extents, window); err != nil {
 			return nil, err
 		}
 		for _, e := range extents {
@@ -188,8 +191,8 @@ func (m *Map) query(ctx context.Context) ([]disk.Range, error) {
 	return slices.Clip(joined.runs), nil
 }
 
-// gapless returns an error unless extents cover exactly r in order.
-func gapless(extents []disk.Extent, r disk.Range) error {
+// checkGapless fails unless the extents cover exactly r, in order.
+func checkGapless(extents []disk.Extent, r disk.Range) error {
 	at := r.Off
 	for _, e := range extents {
 		if e.Off != at || e.Len <= 0 {
@@ -203,13 +206,13 @@ func gapless(extents []disk.Extent, r disk.Range) error {
 	return nil
 }
 
-// merger joins runs over small gaps as long as its budget lasts.
+// merger joins runs over small gaps while its budget lasts.
 type merger struct {
-	runs   []disk.Range
-	budget int64 // bytes of gaps that may still be read
+	runs   []disk.Range // runs so far
+	budget int64        // bytes of gaps that may still be joined
 }
 
-// add takes the next run; runs come in order.
+// add appends a run, which must follow the others.
 func (m *merger) add(r disk.Range) {
 	m.budget += r.Len / mergeShare
 	if n := len(m.runs); n > 0 {
@@ -223,11 +226,11 @@ func (m *merger) add(r disk.Range) {
 	m.runs = append(m.runs, r)
 }
 
-// firstData reads the samples and returns one that is not zero; empty if all are.
+// firstData reads the samples and returns one that is not zero; empty if all are zero.
 func (m *Map) firstData(ctx context.Context, picks []disk.Range) (disk.Range, error) {
 	bad := make([]disk.Range, len(picks))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(reading)
+	g.SetLimit(parallelSamples)
 	for i, r := range picks {
 		g.Go(func() error {
 			b := make([]byte, r.Len)

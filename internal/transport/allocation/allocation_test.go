@@ -52,7 +52,7 @@ func TestSamplesLieInGaps(t *testing.T) {
 				allocated += e.Len
 			}
 		}
-		for _, r := range samples(runs, p.Size(), rnd) {
+		for _, r := range pickSamples(runs, p.Size(), rnd) {
 			sampled += r.Len
 			if e := disk.Describe(r, runs); r.Empty() || r.End() > p.Size() || len(e) != 1 || e[0].Kind != disk.Zero {
 				t.Fatalf("seed %d: sample %v is described as %v", seed, r, e)
@@ -62,7 +62,7 @@ func TestSamplesLieInGaps(t *testing.T) {
 			t.Errorf("seed %d: %d bytes sampled of %d allocated", seed, sampled, allocated)
 		}
 	}
-	if s := samples([]disk.Range{{Len: 1 << 20}}, 1<<20, nil); s != nil {
+	if s := pickSamples([]disk.Range{{Len: 1 << 20}}, 1<<20, nil); s != nil {
 		t.Errorf("samples %v of a disk without gaps", s)
 	}
 }

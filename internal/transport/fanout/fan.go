@@ -12,17 +12,17 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// fan is one transfer of a disk for several runs.
-type fan struct {
-	parts  []*part
-	left   atomic.Int64 // parts that are not gone
-	cancel context.CancelFunc
+// sharedTransfer is one transfer of a disk for several runs. Each run has a part of it.
+type sharedTransfer struct {
+	parts  []*part            // one part for each run; does not change
+	left   atomic.Int64       // number of parts that are present
+	cancel context.CancelFunc // ends the transfer
 }
 
-// newFan returns the transfer of parts, and its context: it ends when all are gone.
-func newFan(parts []*part) (context.Context, *fan) {
+// newSharedTransfer returns the transfer of parts, and its context, which ends when no part is present.
+func newSharedTransfer(parts []*part) (context.Context, *sharedTransfer) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parts[0].ctx))
-	f := &fan{parts: parts, cancel: cancel}
+	f := &sharedTransfer{parts: parts, cancel: cancel}
 	f.left.Store(int64(len(parts)))
 	for _, p := range parts {
 		p.shared = f
@@ -30,40 +30,42 @@ func newFan(parts []*part) (context.Context, *fan) {
 	return ctx, f
 }
 
-// without is told that a part is gone.
-func (f *fan) without() {
+// partGone counts a part that ended. It cancels the transfer if no run wants it any more.
+func (f *sharedTransfer) partGone() {
 	f.left.Add(-1)
-	if f.departed() {
+	if f.allLeaving() {
 		f.cancel()
 	}
 }
 
-// departs is told that a part's run was canceled. It reports whether the transfer is, too.
-func (f *fan) departs(p *part) bool {
-	p.leaves.Store(true)
-	if !f.departed() {
+// markLeaving records that the run of p was canceled. If all runs were, it cancels the transfer and
+// returns true.
+func (f *sharedTransfer) markLeaving(p *part) bool {
+	p.isLeaving.Store(true)
+	if !f.allLeaving() {
 		return false
 	}
 	f.cancel()
 	return true
 }
 
-// departed reports whether nobody is there who wants the transfer to go on.
-func (f *fan) departed() bool {
-	return !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.isGone() && !p.leaves.Load() })
+// allLeaving reports whether no run wants the transfer to continue.
+func (f *sharedTransfer) allLeaving() bool {
+	return !slices.ContainsFunc(f.parts, func(p *part) bool { return !p.isGone() && !p.isLeaving.Load() })
 }
 
-// end tells those that are still there how the transfer ended.
-func (f *fan) end(res blockcopy.Result, err error) {
+// finish ends all present parts with the result of the transfer.
+func (f *sharedTransfer) finish(res blockcopy.Result, err error) {
 	for _, p := range f.parts {
-		p.end(res, err)
+		p.finish(res, err)
 	}
 }
 
-// job is what the transport is asked for. All runs ask for the same disk.
-func (f *fan) job() transport.Job {
+// combinedJob returns the job for the inner transport: all targets, manifests and budgets combined. All
+// runs request the same disk.
+func (f *sharedTransfer) combinedJob() transport.Job {
 	j := f.parts[0].job
-	j.Target, j.Progress = target{f}, f.progress
+	j.Target, j.Progress = target{f}, f.reportProgress
 	if j.Manifest != nil {
 		j.Manifest = commonManifest{f}
 	}
@@ -71,12 +73,13 @@ func (f *fan) job() transport.Job {
 		j.ReadBack = f.readBack
 	}
 	if slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Pace != nil }) {
-		j.Pace, j.Free = f.pace, f.free
+		j.Pace, j.Free = f.pace, f.isFree
 	}
 	return j
 }
 
-func (f *fan) progress(p blockcopy.Progress) {
+// reportProgress passes the totals to the present runs.
+func (f *sharedTransfer) reportProgress(p blockcopy.Progress) {
 	for _, part := range f.parts {
 		if part.job.Progress != nil && !part.isGone() {
 			part.job.Progress(p)
@@ -84,38 +87,39 @@ func (f *fan) progress(p blockcopy.Progress) {
 	}
 }
 
-// free reports whether pace need not ask any of them.
-func (f *fan) free() bool {
+// isFree reports whether no part's Pace must be called.
+func (f *sharedTransfer) isFree() bool {
 	return !slices.ContainsFunc(f.parts, func(p *part) bool { return p.job.Paced() })
 }
 
-// pace asks one of those that are still there: the disk is read once for all.
-func (f *fan) pace(ctx context.Context, bytes int64) error {
+// pace waits for the budget of the first present part: the disk is read once for all. It fails when no
+// part is present.
+func (f *sharedTransfer) pace(ctx context.Context, bytes int64) error {
 	for _, p := range f.parts {
 		if err := p.pace(ctx, bytes); !errors.Is(err, errGone) {
 			return err
 		}
 	}
-	return f.why()
+	return f.joinErrors()
 }
 
-// each calls do for every part, at once, and returns when all did. Those that fail leave.
-// It fails when nobody is left, or ctx ended.
-func (f *fan) each(ctx context.Context, do func(*part) error) error {
+// forEach calls do for every part concurrently, and returns when all calls have. Parts whose do fails
+// leave. It fails when no part is present, or ctx ended.
+func (f *sharedTransfer) forEach(ctx context.Context, do func(*part) error) error {
 	var wg sync.WaitGroup
 	for _, p := range f.parts[1:] {
-		wg.Go(func() { _ = do(p) }) // p keeps its error
+		wg.Go(func() { _ = do(p) }) // p stores its error
 	}
 	_ = do(f.parts[0])
 	wg.Wait()
 	if f.left.Load() == 0 {
-		return f.why()
+		return f.joinErrors()
 	}
 	return ctx.Err()
 }
 
-// why joins the errors of all parts.
-func (f *fan) why() error {
+// joinErrors waits until no part is present, and joins their errors.
+func (f *sharedTransfer) joinErrors() error {
 	var errs []error
 	for _, p := range f.parts {
 		<-p.gone
@@ -124,32 +128,37 @@ func (f *fan) why() error {
 	return errors.Join(errs...)
 }
 
-// target writes to the targets of all.
-type target struct{ *fan }
+// target is a disk.Target that writes to the targets of all parts. If one fails, only its part leaves.
+type target struct{ *sharedTransfer }
 
 var _ disk.Target = target{}
 
+// Size is part of disk.Target.
 func (t target) Size() int64 { return t.parts[0].job.Target.Size() }
 
+// WriteAt is part of disk.Target. The slowest target determines its duration.
 func (t target) WriteAt(ctx context.Context, p []byte, off int64) error {
-	return t.each(ctx, func(to *part) error {
-		return to.write(ctx, disk.Range{Off: off, Len: int64(len(p))}, func() error { return to.job.Target.WriteAt(ctx, p, off) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.writeRange(ctx, disk.Range{Off: off, Len: int64(len(p))}, func() error { return to.job.Target.WriteAt(ctx, p, off) })
 	})
 }
 
+// Zero is part of disk.Target.
 func (t target) Zero(ctx context.Context, r disk.Range) error {
-	return t.each(ctx, func(to *part) error {
-		return to.write(ctx, r, func() error { return to.job.Target.Zero(ctx, r) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.writeRange(ctx, r, func() error { return to.job.Target.Zero(ctx, r) })
 	})
 }
 
+// Sync is part of disk.Target.
 func (t target) Sync(ctx context.Context) error {
-	return t.each(ctx, func(to *part) error {
-		return to.do(ctx, func() error { return to.job.Target.Sync(ctx) })
+	return t.forEach(ctx, func(to *part) error {
+		return to.runIfPresent(ctx, func() error { return to.job.Target.Sync(ctx) })
 	})
 }
 
-// Hints are those that suit all: the largest request, as many streams as the slowest takes.
+// Hints is part of disk.Target. It returns hints that suit all targets: the largest request, and the
+// lowest number of streams.
 func (t target) Hints() disk.Hints {
 	h := t.parts[0].job.Target.Hints()
 	for _, p := range t.parts[1:] {
@@ -162,7 +171,8 @@ func (t target) Hints() disk.Hints {
 	return h
 }
 
-// Finish and Close are what each run does with its own image.
+// Finish is part of disk.Target. It only syncs: each run finishes its own image.
 func (t target) Finish(ctx context.Context) error { return t.Sync(ctx) }
 
+// Close is part of disk.Target. It does nothing: each run closes its own image.
 func (t target) Close() error { return nil }

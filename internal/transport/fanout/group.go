@@ -1,31 +1,32 @@
-// Package fanout reads a disk once for several runs: each run lands the same VM in a place
-// of its own, and their transfers of one disk become one.
+// Package fanout reads a disk once for several runs: each run copies the same VM to another
+// destination, and their transfers of one disk become one.
 //
 //	run 1  Transfer(disk 2000) --\                          /--> target and manifest of run 1
 //	run 2  Transfer(disk 2000) ---+-> inner.Transfer once --+--> target and manifest of run 2
 //	run 3  Transfer(disk 2000) --/                          \--> target and manifest of run 3
 //
-// A run cannot tell: it has a Member, which is a transport.Transport. Everything else that
-// a run does (its plan, its images, its proof, its end) stays its own, so a destination
-// that fails fails its run alone, and is continued alone.
+// A run uses its Member like any transport.Transport. All other steps of the runs (plan,
+// images, verification, publication) are independent. A destination that fails therefore
+// fails only its run, which can be continued alone.
 //
-// # How they meet
+// # When a transfer begins
 //
-// A transfer of a disk begins once every Member has asked for that disk, has settled it
-// (has it already, or gave it up), or has left. So nobody waits for a run that does not
-// come: whoever fails leaves. Runs take their disks up in the same order, a few at a time,
-// so the lowest disk that somebody waits for is always one that all others get to.
+// A transfer of a disk begins once every Member has requested that disk, has settled it (the
+// disk is copied already, or its copy failed), or has left. A run that fails leaves, so that
+// no other run waits for it. Runs copy their disks in the same order, a few at a time.
+// Therefore all runs reach the lowest disk that any run waits for.
 //
 // # What is promised
 //
-//   - Bytes are taken from the source once, and handed to the targets from one buffer: no
+//   - Bytes are read from the source once, and written to all targets from one buffer: no
 //     memory is added.
-//   - A chunk is safe for all if it is safe in every manifest. What some have already is
-//     written to them again, and taken off their manifest first.
-//   - A target or manifest that fails is left out from then on: nothing more is written or
-//     listed there. The transfer ends when nobody is left.
+//   - A chunk is skipped if every manifest lists it. If only some do, it is dropped from
+//     those, and written to all targets.
+//   - A target or manifest that fails is left out: nothing more is written or listed there.
+//     The transfer ends when no part is left.
 //
-// All write at the speed of the slowest. One that neither goes on nor fails holds up all.
+// All targets are written at the speed of the slowest. A target that neither progresses nor
+// fails delays all of them.
 package fanout
 
 import (
@@ -36,64 +37,65 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Group is several runs that move the same VM.
+// Group is several runs that move the same VM. It is safe for concurrent use.
 type Group struct {
-	inner transport.Transport
+	inner transport.Transport // transport that reads the disks
 
-	mu      sync.Mutex
-	members []*Member
-	disks   map[int32]*meeting
+	mu      sync.Mutex           // guards the fields below, and left of each Member
+	members []*Member            // one for each run; does not change
+	disks   map[int32]*diskState // states by the key of the disk
 }
 
-// meeting is where the runs meet for one disk.
-type meeting struct {
-	waiting []*part
-	settled map[*Member]bool
-	busy    bool // a transfer is under way
+// diskState contains the runs that wait for the transfer of one disk.
+type diskState struct {
+	waiting []*part          // parts of runs that wait
+	settled map[*Member]bool // members that need no transfer of the disk
+	busy    bool             // a transfer of the disk is running
 }
 
-// New returns a group of n members that share inner, which stays the caller's.
+// New returns a Group of n members that share inner. The caller closes inner.
 func New(inner transport.Transport, n int) *Group {
-	g := &Group{inner: inner, disks: map[int32]*meeting{}}
+	g := &Group{inner: inner, disks: map[int32]*diskState{}}
 	for range n {
 		g.members = append(g.members, &Member{group: g})
 	}
 	return g
 }
 
-// Member returns the transport of run i, from 0.
+// Member returns the transport of run i, counted from 0.
 func (g *Group) Member(i int) *Member { return g.members[i] }
 
-// meeting returns that of a disk, by its key. It needs mu.
-func (g *Group) meeting(key int32) *meeting {
+// stateOf returns the state of a disk, by its key. mu must be held.
+func (g *Group) stateOf(key int32) *diskState {
 	if g.disks[key] == nil {
-		g.disks[key] = &meeting{settled: map[*Member]bool{}}
+		g.disks[key] = &diskState{settled: map[*Member]bool{}}
 	}
 	return g.disks[key]
 }
 
-// begin starts the transfer of a disk if everybody is there. It needs mu.
-func (g *Group) begin(m *meeting) {
-	if m.busy || len(m.waiting) == 0 || slices.ContainsFunc(g.members, m.expects) {
+// beginIfReady starts the transfer of a disk once no further member is expected. mu must be held.
+func (g *Group) beginIfReady(m *diskState) {
+	if m.busy || len(m.waiting) == 0 || slices.ContainsFunc(g.members, m.isExpected) {
 		return
 	}
-	ctx, f := newFan(m.waiting)
+	ctx, f := newSharedTransfer(m.waiting)
 	m.waiting, m.busy = nil, true
-	go g.transfer(ctx, m, f)
+	go g.runTransfer(ctx, m, f)
 }
 
-// expects reports whether a member is still to come.
-func (m *meeting) expects(who *Member) bool {
-	here := func(p *part) bool { return p.member == who }
-	return !who.left && !m.settled[who] && !slices.ContainsFunc(m.waiting, here)
+// isExpected reports whether a member may still arrive.
+func (m *diskState) isExpected(member *Member) bool {
+	isPart := func(p *part) bool { return p.member == member }
+	return !member.left && !m.settled[member] && !slices.ContainsFunc(m.waiting, isPart)
 }
 
-// transfer does it, tells everybody how it ended, and lets those begin who came meanwhile.
-func (g *Group) transfer(ctx context.Context, m *meeting, f *fan) {
-	res, err := g.inner.Transfer(ctx, f.job())
-	f.end(res, err)
+// runTransfer runs a transfer and ends its parts. Then it starts one for the runs that arrived
+// meanwhile.
+func (g *Group) runTransfer(ctx context.Context, m *diskState, f *sharedTransfer) {
+	res, err := g.inner.Transfer(ctx, f.combinedJob())
+	f.finish(res, err)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.busy = false
-	g.begin(m)
+	g.beginIfReady(m)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Member is one run's share of a Group. It is a transport.Transport.
+// Member is the transport of one run of a Group. It is a transport.Transport.
 type Member struct {
-	group *Group
-	left  bool // the group's mu
+	group *Group // group of the run
+	left  bool   // the run is over; the group's mu guards it
 }
 
 var _ transport.Transport = (*Member)(nil)
@@ -27,57 +27,59 @@ func (m *Member) Probe(ctx context.Context, d transport.Disk) (transport.Offer, 
 	return m.group.inner.Probe(ctx, d)
 }
 
-// Transfer is part of transport.Transport. It waits for the other members. Its result is
-// that of the transfer they share.
+// Transfer is part of transport.Transport. It waits for the other members, and returns the result of
+// the transfer that they share.
 func (m *Member) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	p := newPart(ctx, m, job)
-	at := m.group.arrive(p)
+	at := m.group.addPart(p)
 	select {
 	case <-p.gone:
 	case <-ctx.Done():
-		if m.group.withdraw(at, p) {
+		if m.group.removeWaiting(at, p) {
 			return blockcopy.Result{}, ctx.Err()
 		}
-		p.depart(ctx.Err())
+		p.leaveTransfer(ctx.Err())
 	}
-	p.quiet()
+	p.waitUnused()
 	return p.result, p.err
 }
 
-// Settle says that this run needs no transfer of a disk, or no other one: nobody waits for
-// it there.
+// Settle reports that this run needs no transfer, or no further one, of the disk with that key. The
+// other runs do not wait for it there.
 func (m *Member) Settle(key int32) {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meeting(key)
+	at := g.stateOf(key)
 	at.settled[m] = true
-	g.begin(at)
+	g.beginIfReady(at)
 }
 
-// Close is part of transport.Transport: the run is over, nobody waits for it anywhere.
+// Close is part of transport.Transport. The run is over, and the others do not wait for it any more.
+// The inner transport stays open.
 func (m *Member) Close() error {
 	g := m.group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.left = true
 	for _, at := range g.disks {
-		g.begin(at)
+		g.beginIfReady(at)
 	}
 	return nil
 }
 
-func (g *Group) arrive(p *part) *meeting {
+// addPart adds a part to the state of its disk, and starts the transfer if it is the last one.
+func (g *Group) addPart(p *part) *diskState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	at := g.meeting(p.job.Disk.Disk.Key)
+	at := g.stateOf(p.job.Disk.Disk.Key)
 	at.waiting = append(at.waiting, p)
-	g.begin(at)
+	g.beginIfReady(at)
 	return at
 }
 
-// withdraw takes back a part that waits. It reports false if the transfer has begun.
-func (g *Group) withdraw(at *meeting, p *part) bool {
+// removeWaiting removes a waiting part. It returns false if its transfer has begun.
+func (g *Group) removeWaiting(at *diskState, p *part) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(at.waiting, p)

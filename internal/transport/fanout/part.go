@@ -13,37 +13,40 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// errGone is what a part that is gone answers. Nobody is told: its error is kept.
+// errGone is the error of uses of a part that ended. It is not reported: the part has the original
+// error.
 var errGone = errors.New("this destination is left out")
 
-// part is one run's end of a transfer that several share.
+// part is one run's part of a shared transfer. It is present until the transfer ends or the part
+// leaves.
 type part struct {
-	member *Member
-	ctx    context.Context
-	job    transport.Job
+	member *Member         // run that the part belongs to
+	ctx    context.Context // context of the run's Transfer
+	job    transport.Job   // target, manifest and budget of the run
 
-	shared *fan         // as of when the transfer begins
-	leaves atomic.Bool  // its run was canceled
-	using  sync.RWMutex // held for reading by whoever uses the target or the manifest
+	shared    *sharedTransfer // transfer of the part; nil before it begins
+	isLeaving atomic.Bool     // the run was canceled
+	using     sync.RWMutex    // read-locked while a goroutine uses the target or the manifest
 
-	once   sync.Once
-	here   context.Context // ends when this part is over: the transfer ended, or it left
-	over   context.CancelFunc
-	gone   <-chan struct{} // closed then
-	result blockcopy.Result
-	err    error
+	once        sync.Once          // sets result and err once
+	present     context.Context    // ends when the part does: the transfer ended, or the part left
+	endPresence context.CancelFunc // cancels present
+	gone        <-chan struct{}    // closed when present ends
+	result      blockcopy.Result   // result of the transfer; zero if the part left
+	err         error              // error of the transfer, or the reason for leaving
 }
 
+// newPart returns the part of a run that calls Transfer with ctx and job.
 func newPart(ctx context.Context, m *Member, job transport.Job) *part {
 	p := &part{member: m, ctx: ctx, job: job}
-	p.here, p.over = context.WithCancel(context.Background())
-	p.gone = p.here.Done()
+	p.present, p.endPresence = context.WithCancel(context.Background())
+	p.gone = p.present.Done()
 	return p
 }
 
-// do calls f with the target and the manifest, unless the part is gone. If f fails, it
-// leaves; but not if ctx ended, which is the whole transfer's end and no fault of its own.
-func (p *part) do(ctx context.Context, f func() error) error {
+// runIfPresent calls f, which uses the target or the manifest, unless the part ended. If f fails, the
+// part leaves. But if ctx ended, the whole transfer ends, and f's error is not the part's fault.
+func (p *part) runIfPresent(ctx context.Context, f func() error) error {
 	p.using.RLock()
 	defer p.using.RUnlock()
 	if p.isGone() {
@@ -56,8 +59,8 @@ func (p *part) do(ctx context.Context, f func() error) error {
 	return err
 }
 
-// pace waits until the part's run may ask for so many bytes, while the part is there. A run
-// without a budget need not wait.
+// pace waits until the budget of the part's run allows so many bytes, or the part ends. A run without a
+// budget does not wait.
 func (p *part) pace(ctx context.Context, bytes int64) error {
 	p.using.RLock()
 	defer p.using.RUnlock()
@@ -69,7 +72,7 @@ func (p *part) pace(ctx context.Context, bytes int64) error {
 	}
 	waits, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.here, cancel)()
+	defer context.AfterFunc(p.present, cancel)()
 	err := p.job.Pace(waits, bytes)
 	if err != nil && p.isGone() {
 		return errGone
@@ -77,6 +80,7 @@ func (p *part) pace(ctx context.Context, bytes int64) error {
 	return err
 }
 
+// isGone reports whether the part ended.
 func (p *part) isGone() bool {
 	select {
 	case <-p.gone:
@@ -86,56 +90,56 @@ func (p *part) isGone() bool {
 	}
 }
 
-// fail makes the part leave, at once: no further use begins.
-func (p *part) fail(err error) { p.end(blockcopy.Result{}, err) }
+// fail makes the part leave. Running uses of it continue; no other begins.
+func (p *part) fail(err error) { p.finish(blockcopy.Result{}, err) }
 
-// end says how the part ended. Only the first word counts.
-func (p *part) end(res blockcopy.Result, err error) {
+// finish ends the part with a result or an error. Only the first call has an effect.
+func (p *part) finish(res blockcopy.Result, err error) {
 	p.once.Do(func() {
 		p.result, p.err = res, err
-		p.over()
-		p.shared.without()
+		p.endPresence()
+		p.shared.partGone()
 	})
 }
 
-// departWait is how long a part whose run was canceled stays, for the others to be canceled,
-// too: an operator who stops a command stops all of them.
-const departWait = time.Second
+// cancelGrace is the time in which a canceled run waits for the cancellation of the others: a user who
+// stops a command stops all of its runs.
+const cancelGrace = time.Second
 
-// depart ends the part of a run that was canceled. If all are, the transfer is canceled, and
-// makes safe what it has before it ends. If not, the part leaves as it is.
-func (p *part) depart(err error) {
-	if !p.shared.departs(p) {
+// leaveTransfer ends the part of a canceled run. If all runs are canceled, the transfer is canceled
+// too, and makes its data durable before it ends. Otherwise only this part leaves.
+func (p *part) leaveTransfer(err error) {
+	if !p.shared.markLeaving(p) {
 		select {
 		case <-p.gone:
-		case <-time.After(departWait):
+		case <-time.After(cancelGrace):
 		}
 	}
-	if !p.shared.departed() {
+	if !p.shared.allLeaving() {
 		p.fail(err)
 	}
 	<-p.gone
 }
 
-// quiet returns when the target and the manifest of a part that is gone are not used any
-// more.
-func (p *part) quiet() {
+// waitUnused waits until the target and the manifest of an ended part are not used any more.
+func (p *part) waitUnused() {
 	p.using.Lock()
 	defer p.using.Unlock()
 }
 
-// write takes the chunks of r off the manifest, as far as it lists them, before f changes
-// what the target has there.
-func (p *part) write(ctx context.Context, r disk.Range, f func() error) error {
-	return p.do(ctx, func() error {
-		if err := p.unlist(r); err != nil {
+// writeRange drops the chunks of r from the manifest, if it lists them, and then calls f, which writes
+// to the target.
+func (p *part) writeRange(ctx context.Context, r disk.Range, f func() error) error {
+	return p.runIfPresent(ctx, func() error {
+		if err := p.unlistChunks(r); err != nil {
 			return err
 		}
 		return f()
 	})
 }
 
-func (p *part) unlist(r disk.Range) error {
+// unlistChunks drops the listed chunks that overlap r, each sequence of them in one call.
+func (p *part) unlistChunks(r disk.Range) error {
 	if p.job.Manifest == nil {
 		return nil
 	}

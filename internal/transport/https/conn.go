@@ -14,43 +14,43 @@ import (
 )
 
 const (
-	// depth is how many requests a connection carries: one whose answer is being read and
-	// one that the host can begin with at once after it.
+	// depth is the number of requests that a connection carries: one whose answer is being read, and one
+	// that the host can start on at once after it.
 	depth = 2
 
-	dialTimeout  = 15 * time.Second // TCP and TLS together
-	writeTimeout = 15 * time.Second // a request is one packet
+	dialTimeout  = 15 * time.Second // limit for TCP and TLS together
+	writeTimeout = 15 * time.Second // limit for sending a request, which is one packet
 )
 
-// errGone means that a connection was found closed before a byte of the answer came: the
-// host closed it between two requests, or the neighbour on it was cancelled. Nothing is
-// wrong with the request, and nothing is known about the host.
+// errGone reports a connection that was closed before a byte of the answer came: the host closed it
+// between two requests, or the request before was canceled. The request itself is valid, and the host
+// need not be in trouble.
 var errGone = errors.New("the connection was closed")
 
-// conn is one TLS connection to the host. Requests are answered in the order they were
-// sent; each exchange waits for its turn, reads its answer and passes the turn on.
+// conn is one TLS connection to the host. Requests are answered in the order in which they were sent.
+// Each exchange waits for its turn, reads its answer, and passes the turn on.
 type conn struct {
-	pool *pool
+	pool *pool // pool that the connection belongs to
 
-	// Set by dial, before any other goroutine knows the conn.
+	// socket below TLS; nil before dial
 	wire *stallConn
-	tls  *tls.Conn
-	br   *bufio.Reader
+	tls  *tls.Conn     // TLS session over wire
+	br   *bufio.Reader // buffered reader of tls; the exchange with the turn uses it
 
-	gone     chan struct{} // closed by shut
-	shutOnce sync.Once
-	served   int // answers read completely; by the exchange whose turn it is
+	gone     chan struct{} // closed by closeSocket
+	shutOnce sync.Once     // closes gone and wire once
+	served   int           // answers that were read completely; the exchange with the turn uses it
 
-	sending sync.Mutex // held while a request is written: writes and tail have one order
-	tail    <-chan struct{}
+	sending sync.Mutex      // held while a request is written, so that writes and tail have the same order
+	tail    <-chan struct{} // done of the last exchange; nil before the first
 
-	// Guarded by pool.mu.
+	// dial has succeeded
 	ready    bool // dialled
-	busy     int  // exchanges that claimed the conn
-	retiring bool // takes no more exchanges
+	busy     int  // exchanges that use the connection, or wait for dial
+	retiring bool // the connection accepts no more exchanges
 }
 
-// dial connects. The certificate is judged by the Host's TLS configuration.
+// dial connects. The Host's TLS configuration verifies the certificate.
 func (c *conn) dial(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (c *conn) dial(ctx context.Context) error {
 	if err != nil {
 		return dialFault(addr, err)
 	}
-	c.wire = newStallConn(raw, c.pool.opts.Stall, c.pool.received)
+	c.wire = newStallConn(raw, c.pool.opts.Stall, c.pool.countReceived)
 	c.tls = tls.Client(c.wire, tlsConfig(c.pool.host.TLS(), addr))
 	if err := c.tls.HandshakeContext(ctx); err != nil {
 		raw.Close()
@@ -69,8 +69,8 @@ func (c *conn) dial(ctx context.Context) error {
 	return nil
 }
 
-// tlsConfig keeps the Host's rules and takes away HTTP/2, and the resumption of sessions,
-// which would not look at the certificate again.
+// tlsConfig returns base without HTTP/2, and without resumption of sessions, which would skip the
+// verification of the certificate.
 func tlsConfig(base *tls.Config, addr string) *tls.Config {
 	conf := base.Clone()
 	conf.NextProtos = []string{"http/1.1"}
@@ -81,6 +81,7 @@ func tlsConfig(base *tls.Config, addr string) *tls.Config {
 	return conf
 }
 
+// dialFault returns the fault for a failed connection, with a remedy.
 func dialFault(addr string, err error) error {
 	var cert *tls.CertificateVerificationError
 	var known *fault.Error
@@ -97,8 +98,8 @@ func dialFault(addr string, err error) error {
 		WithHint("check that the host is up and that port 443 is open from here: curl -vk https://%s/", addr)
 }
 
-// shut closes the connection under whoever uses it. It may be called more than once.
-func (c *conn) shut() {
+// closeSocket closes the connection, also during reads and writes. It may be called more than once.
+func (c *conn) closeSocket() {
 	c.shutOnce.Do(func() {
 		close(c.gone)
 		if c.wire != nil {
@@ -107,7 +108,7 @@ func (c *conn) shut() {
 	})
 }
 
-// isGone reports whether the connection was shut.
+// isGone reports whether closeSocket was called.
 func (c *conn) isGone() bool {
 	select {
 	case <-c.gone:
@@ -117,10 +118,9 @@ func (c *conn) isGone() bool {
 	}
 }
 
-// send writes a request and returns its exchange. The lock is held across the write on
-// purpose: it gives requests and turns the same order, and a request always fits the
-// socket's buffer.
-func (c *conn) send(request []byte) (*exchange, error) {
+// sendRequest writes a request and returns its exchange. The lock is held during the write on purpose:
+// requests and turns must have the same order, and a request always fits into the socket's buffer.
+func (c *conn) sendRequest(request []byte) (*exchange, error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
 	x := &exchange{conn: c, turn: c.tail, done: make(chan struct{})}

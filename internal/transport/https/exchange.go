@@ -10,42 +10,41 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// mostDrained is how much of an unwanted body is read to keep its connection.
+// mostDrained is the length of an unwanted body that is read to keep its connection, in bytes.
 const mostDrained = 64 << 10
 
-// exchange is one request and its answer on a conn. It is used by one goroutine.
+// exchange is one request with its answer on a conn. It is not safe for concurrent use.
 type exchange struct {
-	conn *conn
-	turn <-chan struct{} // closed when the answer before this one was read; nil for the first
-	done chan struct{}   // closed by finish: the next exchange's turn
+	conn *conn           // connection that the request was sent on
+	turn <-chan struct{} // closed when the answer before this one was read; nil for the first exchange
+	done chan struct{}   // closed by finish: the turn of the next exchange
 
-	stop func() bool // ends the watch on the context; nil before the turn
-	left int64       // bytes of the body still to be read
+	stop func() bool // stops watching the context; nil before the turn
+	left int64       // bytes of the body that were not read yet
 	last bool        // the server closes the connection after this answer
 }
 
-// answer waits for the exchange's turn and reads the head of its answer. After an error
-// the exchange is over.
-func (x *exchange) answer(ctx context.Context) (response, error) {
-	if err := x.await(ctx); err != nil {
+// readAnswer waits for the turn and reads the head of the answer. After an error the exchange is over.
+func (x *exchange) readAnswer(ctx context.Context) (response, error) {
+	if err := x.awaitTurn(ctx); err != nil {
 		return response{}, err
 	}
 	begun := time.Now()
-	resp, err := x.head()
+	resp, err := x.readAnswerHead()
 	if err != nil {
-		err = x.lost(ctx, err)
+		err = x.explainLoss(ctx, err)
 		x.abort()
 		return resp, err
 	}
-	x.conn.pool.firstByte(time.Since(begun))
+	x.conn.pool.reportFirstByte(time.Since(begun))
 	x.left = max(resp.length, 0)
 	x.last = resp.close || resp.chunked || resp.length < 0
 	return resp, nil
 }
 
-// head reads the head of the answer. A connection that was used before and ends without a
-// byte of this answer was closed by the host while idle.
-func (x *exchange) head() (response, error) {
+// readAnswerHead reads the head of the answer. If a connection that was used before ends without a byte
+// of this answer, the host closed it while it was idle: errGone.
+func (x *exchange) readAnswerHead() (response, error) {
 	_, err := x.conn.br.Peek(1)
 	if err == nil {
 		return readResponse(x.conn.br)
@@ -56,25 +55,25 @@ func (x *exchange) head() (response, error) {
 	return response{}, err
 }
 
-// await waits until the answers before this one were read. If ctx ends first the
-// neighbour whose answer is being read is left alone: the connection is closed after it.
-func (x *exchange) await(ctx context.Context) error {
+// awaitTurn waits until the earlier answers were read. If ctx ends first, the exchange before is not
+// disturbed: the connection is closed after it.
+func (x *exchange) awaitTurn(ctx context.Context) error {
 	if x.turn != nil {
 		select {
 		case <-x.turn:
 		case <-x.conn.gone:
-			x.conn.pool.drop(x.conn)
+			x.conn.pool.dropConn(x.conn)
 			return errGone
 		case <-ctx.Done():
-			x.conn.pool.abandon(x.conn)
+			x.conn.pool.abandonAnswer(x.conn)
 			return ctx.Err()
 		}
 	}
-	x.stop = context.AfterFunc(ctx, x.conn.shut)
+	x.stop = context.AfterFunc(ctx, x.conn.closeSocket)
 	return nil
 }
 
-// Read reads from the body, straight into p where p is larger than a TLS record.
+// Read reads from the body. It reads directly into p if p is larger than a TLS record.
 func (x *exchange) Read(p []byte) (int, error) {
 	if x.left == 0 {
 		return 0, io.EOF
@@ -84,16 +83,16 @@ func (x *exchange) Read(p []byte) (int, error) {
 	x.left -= int64(n)
 	switch {
 	case n > 0:
-		return n, nil // an error will come again
+		return n, nil // the next Read returns the error
 	case err == io.EOF:
 		return 0, io.ErrUnexpectedEOF
 	}
 	return 0, err
 }
 
-// lost explains why reading failed: because ctx ended, because the connection had been
-// closed before, or because of err itself.
-func (x *exchange) lost(ctx context.Context, err error) error {
+// explainLoss returns the reason for a failed read: the end of ctx, a connection that was closed
+// before, or err.
+func (x *exchange) explainLoss(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -105,15 +104,15 @@ func (x *exchange) lost(ctx context.Context, err error) error {
 	return fault.New(fault.Transient, "connection to %s: %w", x.conn.pool.host.Addr(), err)
 }
 
-// drain reads what is left of an unwanted body, if it is short, and finishes.
+// drain reads the rest of an unwanted body, if it is short, and finishes.
 func (x *exchange) drain() {
 	if !x.last && x.left <= mostDrained {
-		_, _ = io.Copy(io.Discard, x) // what stays unread makes finish close the connection
+		_, _ = io.Copy(io.Discard, x) // after an error, finish closes the connection
 	}
 	x.finish()
 }
 
-// finish ends the exchange. The connection is used again if the answer was read whole.
+// finish ends the exchange. The connection is kept if the answer was read completely.
 func (x *exchange) finish() {
 	if x.left > 0 || x.last || !x.stop() {
 		x.abort()
@@ -125,13 +124,13 @@ func (x *exchange) finish() {
 	x.conn.pool.release(x.conn)
 }
 
-// abort ends the exchange and its connection.
+// abort ends the exchange and closes its connection.
 func (x *exchange) abort() {
 	x.stop()
-	x.conn.pool.drop(x.conn)
+	x.conn.pool.dropConn(x.conn)
 }
 
-// badAnswer is an answer that is not what was asked for. Its bytes are never used.
+// badAnswer returns the fault for an answer that does not match the request. Its bytes are never used.
 func badAnswer(format string, args ...any) error {
 	return fault.New(fault.Corrupt, "answer: "+format, args...).
 		WithHint("something between here and the host changes answers (a proxy, an inspecting firewall?); connect to the host directly")

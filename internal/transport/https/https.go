@@ -1,32 +1,33 @@
 // Package https pulls disks through ESXi's datastore file access: ranged GETs of the
-// -flat.vmdk under /folder. It is the way out that every ESXi and vCenter has, needs no
-// agent, and is fast only if one does it right; this package is about that.
+// -flat.vmdk under /folder. Every ESXi and vCenter has it, and it needs no agent. It is fast
+// only with the right number of connections and overlapping requests, which this package
+// provides.
 //
 // # How a byte gets here
 //
 //	Transport.Transfer -> transport.Pull -> blockcopy.Copy -> Source.Hints().Stream
 //	stream.Read -> exchange.Read -> tls.Conn -> stallConn.Read -> the socket
 //
-// There is no goroutine in between: the caller's Read decrypts straight into the
-// caller's buffer. A pool shares few connections among all disks of one host; on each,
-// a second request is written while the first answer is still being read, so the host
-// is never idle between two ranges.
+// There is no goroutine in between: the caller's Read decrypts directly into the caller's
+// buffer. A pool shares few connections among all disks of one host. On each connection, a
+// second request is sent while the first answer is being read, so that the host is never idle
+// between two ranges.
 //
 // # What it promises
 //
-//   - HTTP/1.1 only. HTTP/2 puts everything on one TCP connection, which is where
-//     ESXi's limit is, and doubles the cost of a byte.
-//   - A connection that dies, stalls or ends early is replaced; the stream goes on at its
-//     byte. An answer that is not exactly the range asked for is never taken for data.
-//   - The number of connections is found at run time (see control) and cut at once when
-//     the host shows distress: /folder shares hostd with the host's management.
-//   - Areas that the allocation map calls free are not read, after a sample of them was
-//     read and found zero (see allocation). A map that lies once is not used at all.
+//   - HTTP/1.1 only. HTTP/2 uses a single TCP connection, which ESXi limits, and doubles the
+//     cost of a byte.
+//   - A connection that dies, stalls or ends early is replaced, and the stream continues at the
+//     same byte. An answer for another range than requested is never used as data.
+//   - The number of connections is determined at run time (see control), and reduced at once
+//     when the host shows distress: /folder shares hostd with the host's management.
+//   - Areas that the allocation map calls free are not read, after samples of them were read
+//     and found zero (see package allocation). After one error a map is not used at all.
 //
-// # What it does not do
+// # Limits
 //
-// It reads files nobody writes: VMs that are powered off, without snapshots. It does not
-// log in; Host does.
+// It reads only files without a writer: disks of VMs that are powered off, without snapshots.
+// Host logs in to the server.
 //
 // # Memory
 //
@@ -49,8 +50,8 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Host is what this package needs of a logged-in ESXi or vCenter. Its methods may be
-// called concurrently.
+// Host is the part of a logged-in ESXi or vCenter that this package needs. Its methods may be called
+// concurrently.
 type Host interface {
 	// Addr returns the host:port that serves /folder.
 	Addr() string
@@ -61,52 +62,52 @@ type Host interface {
 	// FileURI returns the request URI of a datastore file, escaped as the server wants it.
 	FileURI(datacenter string, p inventory.Path) (string, error)
 
-	// Cookie returns the Cookie header of the session. It is called for every request and
-	// cheap unless the session must be renewed: because it is old, or because stale, the
-	// value used so far, was refused.
+	// Cookie returns the Cookie header of the session. It is called for every request, and is cheap unless
+	// the session must be renewed: because it is old, or because the last value, stale, was refused.
 	Cookie(ctx context.Context, stale string) (string, error)
 
-	// ReadFile returns a small file, such as a descriptor, of at most limit bytes.
+	// ReadFile returns a small file, such as a descriptor. It fails if the file has more than limit bytes.
 	ReadFile(ctx context.Context, datacenter string, p inventory.Path, limit int64) ([]byte, error)
 
 	// FrozenDisk returns a disk as it was at a snapshot.
 	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
-	// Allocated describes r, in order and without gaps, by the datastore's block map. It is
-	// fault.Unsupported where there is none.
+	// Allocated describes r by the datastore's block map, in order and without gaps. It fails with
+	// fault.Unsupported if there is no map.
 	Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error)
 }
 
-// Options change how a host is read. The zero value is right for production.
+// Options configure how a host is read. The zero value is right for production.
 type Options struct {
-	// MaxConnections bounds the connections to the host, over all disks. Default 8, at most
-	// 16: ESXi allows 128 for all its clients together (KB 383231), and 6 to 8 were enough
-	// to fill every datastore measured. What moves VMs asks for 12 at most; benchmarks look
-	// beyond the plateau.
+	// MaxConnections bounds the connections to the host, for all disks together. Default 8, at most 16:
+	// ESXi allows 128 for all its clients together (KB 383231), and 6 to 8 were enough for every datastore
+	// that was measured. Migrations use at most 12; benchmarks use more to find the plateau.
 	MaxConnections int
 
-	// Stall is how long a connection may deliver nothing before it is given up. Default 60 s.
+	// Stall is the longest time in which a connection may deliver nothing. Default 60 s.
 	Stall time.Duration
 
-	// Report, if set, is told what a Source learned about its disk when it is closed.
+	// Report, if set, is called with the statistics of a Source when it is closed.
 	Report func(transport.Disk, Report)
 
-	Log *slog.Logger // default discards
+	Log *slog.Logger // Log receives events of connections. Default discards them.
 
-	// Now and Sleep are the clock; tests replace it. Sleep returns early with ctx's error.
-	Now   func() time.Time
+	// Now is the clock, which tests replace. Default time.Now.
+	Now func() time.Time
+	// Sleep waits for d, or returns ctx's error if that ends before.
 	Sleep func(ctx context.Context, d time.Duration) error
 
-	// Seed chooses where the allocation map is sampled. Default random.
+	// Seed selects the samples of the allocation map. Default random.
 	Seed uint64
 }
 
 const (
-	defaultConnections = 8
-	mostConnections    = 16
-	defaultStall       = 60 * time.Second
+	defaultConnections = 8                // default of MaxConnections
+	mostConnections    = 16               // highest MaxConnections
+	defaultStall       = 60 * time.Second // default of Stall
 )
 
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	o.MaxConnections = min(cmp.Or(max(o.MaxConnections, 0), defaultConnections), mostConnections)
 	o.Stall = cmp.Or(o.Stall, defaultStall)
@@ -126,13 +127,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Transport pulls disks from one host. All its disks share one pool of connections, so
-// there should be one Transport for each host.
+// Transport pulls disks from one host. All its disks share one pool of connections, so there should be
+// one Transport for each host.
 type Transport struct {
-	host   Host
-	opts   Options
-	pool   *pool
-	places places
+	host      Host          // ESXi or vCenter
+	opts      Options       // options with defaults
+	pool      *pool         // connections to the host
+	locations locationCache // files that Probe found
 }
 
 var _ transport.Transport = (*Transport)(nil)
@@ -149,7 +150,7 @@ func (t *Transport) Name() string { return "https" }
 // MaxConnections returns the bound on connections to the host.
 func (t *Transport) MaxConnections() int { return t.opts.MaxConnections }
 
-// Transfer copies what job's manifest lacks.
+// Transfer copies the chunks that job's manifest lacks.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(ctx context.Context, d transport.Disk) (disk.Source, error) {
 		return t.Open(ctx, d)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setLowWater makes c readable only when n bytes have arrived (or it was closed). The
-// kernel widens the receive buffer if it must.
+// setLowWater makes c readable only when n bytes have arrived, or it was closed (SO_RCVLOWAT). The
+// kernel enlarges the receive buffer if necessary. Errors are ignored.
 func setLowWater(c net.Conn, n int) {
 	sc, ok := c.(syscall.Conn)
 	if !ok {

@@ -14,9 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/vmdk"
 )
 
-// Probe reads the disk's descriptor and the first sector of its flat file: that proves
-// access, lock, ranges and size at once. (HEAD would prove less: ESXi answers it for
-// files it then refuses to open.)
+// Probe reads the disk's descriptor and the first sector of its flat file. That checks access, lock,
+// ranges and size. HEAD would check less: ESXi answers it for files that it then refuses to open.
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	src, err := t.Open(ctx, d)
 	if err != nil {
@@ -25,31 +24,32 @@ func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offe
 	defer src.Close()
 	offer := transport.Offer{Reason: fmt.Sprintf("%v can be read in ranges", src.path)}
 	return transport.ProbeSource(ctx, src, offer, func(ctx context.Context) bool {
-		t.places.leave(src.disk, place{src.path, src.size, t.opts.Now()})
+		t.locations.add(src.disk, location{src.path, src.size, t.opts.Now()})
 		return src.alloc.Available(ctx)
 	})
 }
 
-// Open finds the flat file of a disk. It reads nothing but the descriptor, and that only if Probe
-// did not a moment ago.
+// Open finds the flat file of a disk. It reads only the descriptor, and not even that shortly after
+// Probe. The caller closes the Source.
 func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
-	src, err := t.open(ctx, d)
+	src, err := t.openSource(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("open disk %d: %w", d.Disk.Key, err)
 	}
 	return src, nil
 }
 
-func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error) {
+// openSource is Open without the disk in its errors.
+func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, error) {
 	file, err := d.DiskToRead(ctx, t.host)
 	if err != nil {
 		return nil, err
 	}
 	d.Disk = file
-	if err := refuse(d); err != nil {
+	if err := checkReadable(d); err != nil {
 		return nil, err
 	}
-	flat, size, err := t.find(ctx, d)
+	flat, size, err := t.findFlat(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +57,14 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{disk: d, path: flat, uri: uri, size: size, pool: t.pool, line: t.pool.join()}
+	src := &Source{disk: d, path: flat, uri: uri, size: size, pool: t.pool, queue: t.pool.addDisk()}
 	src.report = func(r Report) { t.opts.Report(d, r) }
-	src.alloc = t.allocation(src)
+	src.alloc = t.newAllocationMap(src)
 	return src, nil
 }
 
-// allocation is the map that change tracking gives ("*").
-func (t *Transport) allocation(src *Source) *allocation.Map {
+// newAllocationMap returns the map from change tracking, with the change ID "*".
+func (t *Transport) newAllocationMap(src *Source) *allocation.Map {
 	d := src.disk
 	return allocation.New(allocation.Disk{
 		Key: d.Disk.Key, Size: src.size, ReadAt: src.ReadAt,
@@ -74,24 +74,24 @@ func (t *Transport) allocation(src *Source) *allocation.Map {
 	}, t.opts.Seed, t.opts.Log)
 }
 
-// OpenFile opens any datastore file of size bytes, with the pool that disks are read
-// with. Nothing is asked of the host: a file that is not there, or has another size, is
-// told by the first read. There is no map of it; all of it is data.
+// OpenFile opens any datastore file of size bytes, over the connections of the disks. It sends no
+// request: if the file does not exist or has another size, the first read fails. The file has no
+// allocation map; all of it is data.
 func (t *Transport) OpenFile(datacenter string, p inventory.Path, size int64) (*Source, error) {
 	uri, err := t.host.FileURI(datacenter, p)
 	if err != nil {
 		return nil, fmt.Errorf("open %v: %w", p, err)
 	}
-	src := &Source{path: p, uri: uri, size: size, pool: t.pool, line: t.pool.join()}
+	src := &Source{path: p, uri: uri, size: size, pool: t.pool, queue: t.pool.addDisk()}
 	src.report = func(Report) {}
 	src.alloc = allocation.None("not a disk of a VM")
 	return src, nil
 }
 
-// refuse names what /folder cannot deliver, before the host is asked. Below a snapshot a
-// base is frozen, but whether the host opens it while the VM runs is its affair: older ones
-// do, VMFS6 and ESXi 7 answer 500 (facts: three projects met it, two older ones did not).
-func refuse(d transport.Disk) error {
+// checkReadable fails for disks that /folder cannot deliver, without a request to the host. The base of
+// a snapshot is frozen, but some hosts do not open it while the VM runs: older ones do, VMFS6 and ESXi
+// 7 answer 500 (three projects met it, two older ones did not).
+func checkReadable(d transport.Disk) error {
 	switch {
 	case d.Snapshot == "" && d.VM.Power != inventory.PoweredOff:
 		return fault.New(fault.Conflict, "the VM is powered %s; ESXi locks its disks", d.VM.Power).
@@ -108,16 +108,17 @@ func refuse(d transport.Disk) error {
 	return nil
 }
 
-// find returns the file with the disk's bytes, as Probe found it or as locate does.
-func (t *Transport) find(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
-	if at, ok := t.places.take(d, t.opts.Now()); ok {
+// findFlat returns the file with the disk's bytes: from Probe, or else from locateFlat.
+func (t *Transport) findFlat(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
+	if at, ok := t.locations.take(d, t.opts.Now()); ok {
 		return at.flat, at.size, nil
 	}
-	return t.locate(ctx, d)
+	return t.locateFlat(ctx, d)
 }
 
-// locate reads the descriptor and returns the file with the disk's bytes.
-func (t *Transport) locate(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
+// locateFlat reads the descriptor and returns the file with the disk's bytes. It fails with
+// fault.Corrupt if the descriptor has another size than the inventory.
+func (t *Transport) locateFlat(ctx context.Context, d transport.Disk) (inventory.Path, int64, error) {
 	text, err := t.host.ReadFile(ctx, d.VM.Datacenter, d.Disk.Path, vmdk.MaxDescriptor)
 	if err != nil {
 		return inventory.Path{}, 0, err
@@ -137,7 +138,7 @@ func (t *Transport) locate(ctx context.Context, d transport.Disk) (inventory.Pat
 	return flat, desc.Size(), nil
 }
 
-// flatFile returns the one file beside the descriptor that a flat disk of ESXi has.
+// flatFile returns the data file of a flat disk. It must be one file in the folder of the descriptor.
 func flatFile(desc *vmdk.Descriptor, descriptor inventory.Path) (inventory.Path, error) {
 	pieces, err := desc.Flat()
 	if err != nil {

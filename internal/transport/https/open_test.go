@@ -129,6 +129,6 @@ func TestProbeFindsTheFileForOpen(t *testing.T) {
 	read(1, "open again", open, d)
 	read(1, "probe again", probe, d)
 	read(1, "open of a disk that grew", open, grown)
-	now = now.Add(placeFor)
+	now = now.Add(locationLifetime)
 	read(1, "open too late", open, d)
 }

@@ -10,95 +10,97 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// pool is the connections to one host, shared by all its disks. It starts no goroutine:
-// whoever needs a new connection dials it, whoever receives bytes moves the clock of the
-// controller.
+// pool contains the connections to one host, which all disks share. It starts no goroutine: the reader
+// that needs a connection dials it, and a reader that receives bytes calls the controller. It is safe
+// for concurrent use.
 type pool struct {
-	host Host
-	opts Options
+	host Host    // ESXi or vCenter
+	opts Options // options with defaults
 
-	body atomic.Int64 // bytes of bodies handed to readers
+	body atomic.Int64 // bytes of bodies that were read: the goodput
 	wire atomic.Int64 // bytes received below TLS
-	due  atomic.Int64 // when the controller wants to be asked next, Unix nanoseconds
+	due  atomic.Int64 // time of the controller's next decision, in Unix nanoseconds
 
-	mu      sync.Mutex
-	conns   []*conn
-	lines   rotation
-	control *control
-	want    int // connections, as applied last
-	closed  bool
+	mu       sync.Mutex // guards the fields below, and those of each conn that are marked so
+	conns    []*conn    // connections that are open or being dialed
+	rotation rotation   // waiting requests of all disks
+	control  *control   // determines the number of connections
+	want     int        // number of connections that was applied last
+	closed   bool       // close was called
 }
 
+// newPool returns a pool without connections.
 func newPool(host Host, opts Options) *pool {
 	c := newControl(opts.MaxConnections, opts.Now())
 	return &pool{host: host, opts: opts, control: c, want: c.want}
 }
 
-// join gives a disk its line; leave takes it away.
-func (p *pool) join() *line {
-	l := new(line)
+// addDisk adds the queue of another disk. The caller must call removeDisk.
+func (p *pool) addDisk() *diskQueue {
+	l := new(diskQueue)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.join(l)
+	p.rotation.addQueue(l)
 	return l
 }
 
-func (p *pool) leave(l *line) {
+// removeDisk removes the queue of a disk that is closed.
+func (p *pool) removeDisk(l *diskQueue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lines.leave(l)
+	p.rotation.removeQueue(l)
 }
 
-// crowded reports whether other disks are read, too.
-func (p *pool) crowded() bool {
+// isShared reports whether several disks are read.
+func (p *pool) isShared() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lines.lines) > 1
+	return len(p.rotation.queues) > 1
 }
 
-// acquire returns a connection that has room for one more request, dialling a new one if
-// its number allows. The caller sends on it or drops it.
-func (p *pool) acquire(ctx context.Context, l *line, t *ticket) (*conn, error) {
-	c, err := p.claim(ctx, l, t)
+// acquire returns a connection with room for one more request. It dials a new one if the controller
+// allows it. The caller sends on the connection or drops it.
+func (p *pool) acquire(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
+	c, err := p.claimConn(ctx, l, t)
 	if err != nil || c.wire != nil {
 		return c, err
 	}
 	if err := c.dial(ctx); err != nil {
-		p.drop(c)
+		p.dropConn(c)
 		return nil, err
 	}
-	return c, p.admit(c)
+	return c, p.admitConn(c)
 }
 
-// admit lets others use a connection that was just dialled.
-func (p *pool) admit(c *conn) error {
+// admitConn makes a connection that was just dialed available to others.
+func (p *pool) admitConn(c *conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		p.remove(c)
+		p.removeConn(c)
 		return errClosed()
 	}
 	c.ready = true
-	p.grant()
+	p.serveWaiting()
 	return nil
 }
 
-// exchange sends a request on the first connection with room for it.
-func (p *pool) exchange(ctx context.Context, l *line, t *ticket, request []byte) (*exchange, error) {
+// startExchange sends a request on the first connection with room for it.
+func (p *pool) startExchange(ctx context.Context, l *diskQueue, t *ticket, request []byte) (*exchange, error) {
 	c, err := p.acquire(ctx, l, t)
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.send(request)
+	x, err := c.sendRequest(request)
 	if err != nil {
-		p.drop(c)
+		p.dropConn(c)
 		return nil, err
 	}
 	return x, nil
 }
 
-// claim waits for the disk's turn and for room on a connection.
-func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
+// claimConn waits for the disk's turn and for room on a connection, which may not be dialed yet.
+func (p *pool) claimConn(ctx context.Context, l *diskQueue, t *ticket) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -107,8 +109,8 @@ func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
 		p.mu.Unlock()
 		return nil, errClosed()
 	}
-	p.lines.push(l, t)
-	p.grant()
+	p.rotation.push(l, t)
+	p.serveWaiting()
 	p.mu.Unlock()
 	select {
 	case c := <-t.served:
@@ -117,15 +119,15 @@ func (p *pool) claim(ctx context.Context, l *line, t *ticket) (*conn, error) {
 		}
 		return c, nil
 	case <-ctx.Done():
-		p.forget(l, t)
+		p.dropTicket(l, t)
 		return nil, ctx.Err()
 	}
 }
 
-// forget takes back a ticket, or what it was served in the meantime.
-func (p *pool) forget(l *line, t *ticket) {
+// dropTicket removes a ticket, or releases the connection that it got meanwhile.
+func (p *pool) dropTicket(l *diskQueue, t *ticket) {
 	p.mu.Lock()
-	waiting := p.lines.remove(l, t)
+	waiting := p.rotation.remove(l, t)
 	p.mu.Unlock()
 	if waiting {
 		return
@@ -135,25 +137,26 @@ func (p *pool) forget(l *line, t *ticket) {
 	}
 }
 
+// errClosed returns the error of all calls after Transport.Close.
 func errClosed() error {
 	return fault.New(fault.Canceled, "the transport was closed")
 }
 
-// grant serves waiting requests as long as there is room. p.mu is held.
-func (p *pool) grant() {
-	for p.lines.waiting() > 0 {
-		c := p.room()
+// serveWaiting assigns connections to waiting requests while there is room. mu must be held.
+func (p *pool) serveWaiting() {
+	for p.rotation.waitingCount() > 0 {
+		c := p.connWithRoom()
 		if c == nil {
 			return
 		}
 		c.busy++
-		p.lines.pop().served <- c
+		p.rotation.pop().served <- c
 	}
 }
 
-// room returns the connection that the next request should use: an idle one, else a new
-// one, else the least busy; nil if there is no room.
-func (p *pool) room() *conn {
+// connWithRoom returns the connection for the next request: an idle one, else a new one, else the least
+// busy; nil if there is no room. mu must be held.
+func (p *pool) connWithRoom() *conn {
 	var best *conn
 	for _, c := range p.conns {
 		if c.ready && !c.retiring && c.busy < depth && (best == nil || c.busy < best.busy) {
@@ -167,72 +170,75 @@ func (p *pool) room() *conn {
 	return best
 }
 
-// release gives back room on a connection in good order.
+// release ends the use of a connection that is in order.
 func (p *pool) release(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.busy--
 	if c.busy == 0 && (c.retiring || !c.ready) {
-		p.remove(c)
+		p.removeConn(c)
 	}
-	p.grant()
+	p.serveWaiting()
 }
 
-// abandon gives back room on a connection that still owes an answer nobody will read.
-func (p *pool) abandon(c *conn) {
+// abandonAnswer ends the use of a connection whose answer will not be read. It is closed after its
+// other exchange.
+func (p *pool) abandonAnswer(c *conn) {
 	p.mu.Lock()
 	c.retiring = true
 	p.mu.Unlock()
 	p.release(c)
 }
 
-// drop closes a connection.
-func (p *pool) drop(c *conn) {
+// dropConn closes a connection that failed.
+func (p *pool) dropConn(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remove(c)
-	p.grant()
+	p.removeConn(c)
+	p.serveWaiting()
 }
 
-// remove closes c and forgets it. p.mu is held; closing a socket does not block.
-func (p *pool) remove(c *conn) {
-	c.shut()
+// removeConn closes c and removes it from the pool. mu must be held; closing a socket does not block.
+func (p *pool) removeConn(c *conn) {
+	c.closeSocket()
 	p.conns = slices.DeleteFunc(p.conns, func(other *conn) bool { return other == c })
 }
 
-// received counts what came from a socket and asks the controller when it is time.
-func (p *pool) received(n int) {
+// countReceived counts bytes from a socket, and calls the controller when a decision is due.
+func (p *pool) countReceived(n int) {
 	p.wire.Add(int64(n))
 	if now := p.opts.Now(); now.UnixNano() >= p.due.Load() {
-		p.decide(now)
+		p.decideConnections(now)
 	}
 }
 
-func (p *pool) decide(now time.Time) {
+// decideConnections lets the controller decide.
+func (p *pool) decideConnections(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.control.tick(now, p.body.Load(), p.lines.waiting() > 0)
-	p.apply()
+	p.control.tick(now, p.body.Load(), p.rotation.waitingCount() > 0)
+	p.applyDecision()
 }
 
-// distress tells the controller that the host refused or reset something.
-func (p *pool) distress() {
+// reportDistress reports a refused or reset connection to the controller.
+func (p *pool) reportDistress() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.control.distress(p.opts.Now())
-	p.apply()
+	p.applyDecision()
 }
 
-// firstByte tells the controller how long the host took to begin an answer.
-func (p *pool) firstByte(d time.Duration) {
+// reportFirstByte reports to the controller how long the host needed to begin an answer.
+func (p *pool) reportFirstByte(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.control.firstByte(p.opts.Now(), d)
-	p.apply()
+	p.applyDecision()
 }
 
-// apply does what the controller decided. p.mu is held.
-func (p *pool) apply() {
+// applyDecision applies the controller's number: it retires surplus connections, and serves waiting
+// requests. mu must be held.
+func (p *pool) applyDecision() {
 	p.due.Store(p.control.due.UnixNano())
 	if p.want != p.control.want {
 		p.want = p.control.want
@@ -247,32 +253,32 @@ func (p *pool) apply() {
 	for _, c := range slices.Clone(p.conns) {
 		if surplus > 0 && !c.retiring {
 			surplus--
-			p.retire(c)
+			p.retireConn(c)
 		}
 	}
-	p.grant()
+	p.serveWaiting()
 }
 
-// retire closes a connection when its last answer was read. p.mu is held.
-func (p *pool) retire(c *conn) {
+// retireConn closes a connection after its last answer was read. mu must be held.
+func (p *pool) retireConn(c *conn) {
 	c.retiring = true
 	if c.busy == 0 {
-		p.remove(c)
+		p.removeConn(c)
 	}
 }
 
-// close ends all connections and sends the waiting away. Connections being dialled are
-// ended by those who dial.
+// close closes all connections and ends the waits of all requests. Connections that are being dialed
+// are closed by their goroutines.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
-	for t := p.lines.pop(); t != nil; t = p.lines.pop() {
+	for t := p.rotation.pop(); t != nil; t = p.rotation.pop() {
 		t.served <- nil
 	}
 	for _, c := range slices.Clone(p.conns) {
 		if c.ready {
-			p.remove(c)
+			p.removeConn(c)
 		}
 	}
 }

@@ -94,13 +94,13 @@ func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
 	waitFor(p, busy(p, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	third := open(ctx)
-	waitFor(p, func() bool { return p.lines.waiting() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	cancel()
 	if err := <-third; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled while waiting: %v", err)
 	}
 	fourth := open(t.Context())
-	waitFor(p, func() bool { return p.lines.waiting() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	if _, err := io.Copy(io.Discard, first); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestWaitingRequestsAreServedCancelledAndClosed(t *testing.T) {
 	fifth := open(t.Context())
 	waitFor(p, busy(p, 2))
 	sixth := open(t.Context())
-	waitFor(p, func() bool { return p.lines.waiting() == 1 })
+	waitFor(p, func() bool { return p.rotation.waitingCount() == 1 })
 	p.close()
 	if err := <-sixth; !fault.Is(err, fault.Canceled) {
 		t.Errorf("waiting while the pool closes: %v", err)
@@ -195,7 +195,7 @@ func TestBackOff(t *testing.T) {
 			}
 		}
 	}
-	busy := response{status: 503, retryAfter: 20 * time.Second}.fault(disk.Range{}, 0)
+	busy := response{status: 503, retryAfter: 20 * time.Second}.statusFault(disk.Range{}, 0)
 	if d := backOff(1, fmt.Errorf("read: %w", busy)); d != 20*time.Second {
 		t.Errorf("back-off %v, want the 20 s the host asked for", d)
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// appendRequest appends the GET of a range of uri. The values come from Host, which
-// escaped them; a line break or blank in one would still smuggle in a second request, so
-// it is refused here.
+// appendRequest appends the GET of a range of uri. Host escapes the values. A line break or blank in
+// one could still add a second request, so appendRequest refuses it.
 func appendRequest(b []byte, addr, uri, cookie string, r disk.Range) ([]byte, error) {
 	if strings.ContainsFunc(uri, notInURI) || !strings.HasPrefix(uri, "/") {
 		return nil, fmt.Errorf("%q is not a request URI", uri)
@@ -21,7 +20,7 @@ func appendRequest(b []byte, addr, uri, cookie string, r disk.Range) ([]byte, er
 	b = append(b, "GET "...)
 	b = append(b, uri...)
 	b = append(b, " HTTP/1.1\r\nHost: "...)
-	b = append(b, strings.TrimSuffix(addr, ":443")...) // as browsers do: proxies compare it
+	b = append(b, strings.TrimSuffix(addr, ":443")...) // browsers omit the default port too, and proxies compare the header
 	b = append(b, "\r\nUser-Agent: decamp\r\nAccept-Encoding: identity\r\nRange: bytes="...)
 	b = strconv.AppendInt(b, r.Off, 10)
 	b = append(b, '-')
@@ -33,4 +32,5 @@ func appendRequest(b []byte, addr, uri, cookie string, r disk.Range) ([]byte, er
 	return append(b, "\r\n\r\n"...), nil
 }
 
+// notInURI reports whether r must be escaped in a request URI.
 func notInURI(r rune) bool { return r <= ' ' || r >= 0x7f }

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// headBuffer is the longest header line that is understood, in bytes.
+	// headBuffer is the longest header line in bytes.
 	headBuffer = 16 << 10
-	// mostHeadLines bounds a head together with headBuffer; ESXi sends about ten.
+	// mostHeadLines and headBuffer bound a head together; ESXi sends about ten lines.
 	mostHeadLines = 128
 )
 
-// response is the head of an answer, as far as it matters here.
+// response contains the parts of an answer's head that this package uses.
 type response struct {
-	status     int
-	length     int64         // Content-Length; -1 if it was not sent
-	part       disk.Range    // Content-Range; empty if it was not sent or names no bytes
-	total      int64         // the file's size by Content-Range; -1 if it was not sent
-	chunked    bool          // some Transfer-Encoding is used; the body cannot be delimited here
+	status     int           // status code
+	length     int64         // Content-Length; -1 without one
+	part       disk.Range    // Content-Range; empty without one, or if it has no bytes
+	total      int64         // size of the file in Content-Range; -1 without one
+	chunked    bool          // a Transfer-Encoding is used, so that the length of the body is unknown
 	close      bool          // the server closes the connection after the body
-	retryAfter time.Duration // 0 if it was not sent in seconds
+	retryAfter time.Duration // Retry-After; 0 without one in seconds
 }
 
-// readResponse reads one head, skipping interim answers (1xx). A head that ends early is
+// readResponse reads one head. It skips interim answers (1xx). A head that ends early is
 // io.ErrUnexpectedEOF.
 func readResponse(br *bufio.Reader) (response, error) {
 	for lines := 0; ; {
@@ -46,7 +46,7 @@ func readResponse(br *bufio.Reader) (response, error) {
 	}
 }
 
-// readHead reads one head of at most the given number of lines and tells how many it had.
+// readHead reads one head of at most most lines. It returns the number of its lines too.
 func readHead(br *bufio.Reader, most int) (response, int, error) {
 	line, err := readLine(br)
 	if err != nil {
@@ -64,18 +64,18 @@ func readHead(br *bufio.Reader, most int) (response, int, error) {
 		if len(line) == 0 {
 			return r, n, nil
 		}
-		if err := r.field(line); err != nil {
+		if err := r.parseField(line); err != nil {
 			return r, n, err
 		}
 	}
-	return r, most, malformed("the head has more than %d lines", mostHeadLines)
+	return r, most, malformedError("the head has more than %d lines", mostHeadLines)
 }
 
 // readLine returns the next line without its end; it is valid until the next read.
 func readLine(br *bufio.Reader) ([]byte, error) {
 	line, err := br.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
-		return nil, malformed("a line of the head is longer than %d bytes", headBuffer)
+		return nil, malformedError("a line of the head is longer than %d bytes", headBuffer)
 	}
 	if err != nil {
 		return nil, err
@@ -83,30 +83,31 @@ func readLine(br *bufio.Reader) ([]byte, error) {
 	return bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}), nil
 }
 
+// parseStatusLine parses a status line. Only HTTP/1.1 and HTTP/1.0 are accepted.
 func parseStatusLine(line string) (response, error) {
 	r := response{length: -1, total: -1}
 	version, rest, _ := strings.Cut(line, " ")
 	code, _, _ := strings.Cut(rest, " ")
 	status, err := strconv.ParseUint(code, 10, 16)
 	if err != nil || len(code) != 3 || status < 100 {
-		return r, malformed("the status line is %.60q", line)
+		return r, malformedError("the status line is %.60q", line)
 	}
 	switch version {
 	case "HTTP/1.1":
 	case "HTTP/1.0":
 		r.close = true
 	default:
-		return r, malformed("the status line is %.60q", line)
+		return r, malformedError("the status line is %.60q", line)
 	}
 	r.status = int(status)
 	return r, nil
 }
 
-// field takes one header line.
-func (r *response) field(line []byte) error {
+// parseField parses one header line. It ignores fields that are not used.
+func (r *response) parseField(line []byte) error {
 	name, value, ok := strings.Cut(string(line), ":")
 	if !ok {
-		return malformed("header line %.60q", line)
+		return malformedError("header line %.60q", line)
 	}
 	value = strings.TrimSpace(value)
 	switch strings.ToLower(name) {
@@ -126,25 +127,26 @@ func (r *response) field(line []byte) error {
 	return nil
 }
 
+// contentLength sets length. A second, different Content-Length is malformed.
 func (r *response) contentLength(value string) error {
 	n, err := strconv.ParseUint(value, 10, 63)
 	if err != nil {
-		return malformed("Content-Length is %.40q", value)
+		return malformedError("Content-Length is %.40q", value)
 	}
 	if r.length >= 0 && r.length != int64(n) {
-		return malformed("two Content-Lengths, %d and %d", r.length, n)
+		return malformedError("two Content-Lengths, %d and %d", r.length, n)
 	}
 	r.length = int64(n)
 	return nil
 }
 
-// contentRange parses "bytes FIRST-LAST/TOTAL"; FIRST-LAST may be "*" (with 416) and so
-// may TOTAL.
+// contentRange parses "bytes FIRST-LAST/TOTAL". FIRST-LAST may be "*", with status 416, and so may
+// TOTAL.
 func (r *response) contentRange(value string) error {
 	spec, ok := strings.CutPrefix(value, "bytes ")
 	part, total, slash := strings.Cut(spec, "/")
 	if !ok || !slash {
-		return malformed("Content-Range is %.60q", value)
+		return malformedError("Content-Range is %.60q", value)
 	}
 	var err error
 	if total != "*" {
@@ -154,11 +156,12 @@ func (r *response) contentRange(value string) error {
 		r.part, err = parsePart(part)
 	}
 	if err != nil || r.total >= 0 && r.part.End() > r.total {
-		return malformed("Content-Range is %.60q", value)
+		return malformedError("Content-Range is %.60q", value)
 	}
 	return nil
 }
 
+// parsePart parses FIRST-LAST.
 func parsePart(s string) (disk.Range, error) {
 	a, b, _ := strings.Cut(s, "-")
 	first, err := parseOffset(a)
@@ -175,15 +178,16 @@ func parsePart(s string) (disk.Range, error) {
 	return disk.Range{Off: first, Len: last - first + 1}, nil
 }
 
-// parseOffset parses an offset small enough that one more still fits.
+// parseOffset parses an offset. It is limited so that one more byte does not overflow.
 func parseOffset(s string) (int64, error) {
 	n, err := strconv.ParseUint(s, 10, 62)
 	return int64(n), err
 }
 
-// errMalformed marks answers that are not HTTP/1.1 as this package speaks it.
+// errMalformed is part of errors for answers that are not HTTP/1.1 as this package supports it.
 var errMalformed = errors.New("malformed answer")
 
-func malformed(format string, args ...any) error {
+// malformedError returns an error that wraps errMalformed.
+func malformedError(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errMalformed}, args...)...)
 }

@@ -9,30 +9,30 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// patience is how many failures of a kind, without a byte in between, a request survives.
-// Ten are about three minutes with the back-off: longer than a management agent's
-// restart, shorter than a night. Kinds that are not listed fail at once. Each kind is
-// counted by itself: the 500 of an agent that has just come back must not be the last
-// straw because nobody answered before.
+// patience is the number of consecutive failures of a kind, without a byte in between, that a request
+// survives. With the back-off, ten of them take about three minutes: longer than the restart of a
+// management agent. Kinds without an entry fail at once. Each kind has its own count, so that one 500
+// of a restarted agent is not fatal after many failed connections.
 var patience = map[fault.Kind]int{
 	fault.Transient:   10,
 	fault.Unreachable: 10,
-	fault.Corrupt:     3, // a wrong answer may be a proxy's hiccup
-	fault.Conflict:    2, // hostd also answers 500 when it is only out of breath
+	fault.Corrupt:     3, // a proxy may return a wrong answer once
+	fault.Conflict:    2, // hostd answers 500 under load too
 }
 
-// retry is the patience of one stream. Progress renews it.
+// retry counts the failures of one stream. Progress resets it.
 type retry struct {
-	failures int                // of any kind, since the last progress
-	of       map[fault.Kind]int // the same by kind
-	stale    string             // the cookie that was refused last
+	failures int                // failures of all kinds since the last progress
+	of       map[fault.Kind]int // failures of each kind since the last progress
+	stale    string             // session cookie that was refused last
 	renewed  bool               // the session was renewed since the last progress
 }
 
-func (t *retry) progress() { *t = retry{stale: t.stale} }
+// reset starts the counts again after progress.
+func (t *retry) reset() { *t = retry{stale: t.stale} }
 
-// wait returns nil when the request should be tried again, after the back-off that err
-// asks for, and err when it should not.
+// wait returns nil after the back-off if the request should be tried again. Otherwise it returns the
+// final error.
 func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	t.failures++
 	if errors.Is(err, errGone) && t.failures == 1 {
@@ -45,18 +45,18 @@ func (t *retry) wait(ctx context.Context, p *pool, err error) error {
 	if ctx.Err() != nil || patience[kind] == 0 {
 		return err
 	}
-	if t.count(kind) > patience[kind] {
+	if t.countKind(kind) > patience[kind] {
 		return transport.GiveUp(t.failures, kind, err)
 	}
 	if kind == fault.Transient || kind == fault.Unreachable {
-		p.distress()
+		p.reportDistress()
 	}
 	p.opts.Log.Debug("request failed, will be repeated", "host", p.host.Addr(), "err", err)
 	return p.opts.Sleep(ctx, backOff(t.failures, err))
 }
 
-// count notes a failure and returns how many of its kind there were.
-func (t *retry) count(kind fault.Kind) int {
+// countKind counts a failure and returns the number of its kind.
+func (t *retry) countKind(kind fault.Kind) int {
 	if t.of == nil {
 		t.of = map[fault.Kind]int{}
 	}
@@ -64,7 +64,8 @@ func (t *retry) count(kind fault.Kind) int {
 	return t.of[kind]
 }
 
-// backOff is transport's, but a host's Retry-After is obeyed.
+// backOff returns the back-off of package transport, or the host's Retry-After if that is longer, up to
+// LongestBackOff.
 func backOff(failures int, err error) time.Duration {
 	d := transport.BackOff(failures)
 	var busy *busyError

@@ -11,53 +11,53 @@ import (
 	"github.com/decamp/decamp/internal/transport/allocation"
 )
 
-// span is how much one Stream should cover. Shorter ranges show the latency of a request
-// (4 MiB: 95 % of the cap, 1 MiB: 80 %), longer ones unbalance the end of a disk.
+// span is the number of bytes that one Stream should read. Shorter ranges suffer from the latency of
+// requests (4 MiB: 95 % of the limit, 1 MiB: 80 %); longer ones make the end of a disk uneven.
 const span = 16 << 20
 
-// beginning is how much a stream asks for before its disk had any answer, where other disks are
-// read, too: whoever comes last waits for as much of each of them, and not for a span of each.
-const beginning = 2 << 20
+// firstRequest bounds the first request of a disk while other disks are read: a new disk waits for one
+// request of each of them.
+const firstRequest = 2 << 20
 
-// Source is one disk's flat file, read over HTTPS.
+// Source is the flat file of one disk, read over HTTPS. It is a disk.Source.
 type Source struct {
-	disk transport.Disk
-	path inventory.Path // of the flat file
-	uri  string
-	size int64
+	disk transport.Disk // disk in the inventory
+	path inventory.Path // datastore path of the flat file
+	uri  string         // request URI of the flat file
+	size int64          // capacity in bytes
 
-	pool   *pool
-	line   *line
-	begun  atomic.Bool // a stream had an answer
-	alloc  *allocation.Map
-	counts counts
-	report func(Report)
+	pool   *pool           // connections to the host
+	queue  *diskQueue      // waiting requests of the disk
+	begun  atomic.Bool     // a stream has received an answer
+	alloc  *allocation.Map // allocated areas
+	counts counts          // statistics for the Report
+	report func(Report)    // called by Close
 }
 
 var _ disk.Source = (*Source)(nil)
 
-// counts are what a Report is made of.
+// counts are the atomic counters of a Report.
 type counts struct{ body, requests, failures, resumes atomic.Int64 }
 
-// MapUse says what became of a disk's allocation map.
+// MapUse is the state of a disk's allocation map.
 type MapUse = allocation.Use
 
-// The words of MapUse.
+// Values of MapUse.
 const (
-	MapUnasked = allocation.Unasked
-	MapTrusted = allocation.Trusted
-	MapAbsent  = allocation.Absent
-	MapDropped = allocation.Dropped
+	MapUnasked = allocation.Unasked // the map was not requested
+	MapTrusted = allocation.Trusted // tested; free areas are not read
+	MapAbsent  = allocation.Absent  // no map exists; everything is read
+	MapDropped = allocation.Dropped // the map was wrong; everything is read
 )
 
-// Report says how reading a disk went.
+// Report contains the statistics of a disk.
 type Report struct {
-	Body     int64  `json:"body"`     // bytes of answers used, samples of the map included
-	Requests int64  `json:"requests"` // requests sent
-	Failures int64  `json:"failures"` // attempts that had to be repeated
-	Resumes  int64  `json:"resumes"`  // of those, answers that ended early
-	Map      MapUse `json:"map"`      // whether the allocation map was used
-	MapNote  string `json:"mapNote"`  // why not, or how it was tested
+	Body     int64  `json:"body"`     // bytes of bodies that were used, with the samples of the map
+	Requests int64  `json:"requests"` // requests that were sent
+	Failures int64  `json:"failures"` // attempts that were repeated
+	Resumes  int64  `json:"resumes"`  // failures of answers that ended early
+	Map      MapUse `json:"map"`      // use of the allocation map
+	MapNote  string `json:"mapNote"`  // reason for Map, or result of the test
 }
 
 // Path returns the datastore file that is read.
@@ -66,13 +66,13 @@ func (s *Source) Path() inventory.Path { return s.path }
 // Size returns the disk's capacity in bytes.
 func (s *Source) Size() int64 { return s.size }
 
-// ReadAt reads p with one request, ahead of waiting streams.
+// ReadAt fills p with one request, which is served before waiting streams.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return s.readFull(ctx, p, off)
 }
 
-// Extents gives the allocated areas as data and the rest as zero. The first call asks for
-// the map of the whole disk and tests it; without a map worth trusting everything is data.
+// Extents is part of disk.Source. The first call requests and tests the map of the whole disk. Without
+// a reliable map all of r is data.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return nil, err
@@ -80,14 +80,14 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	return s.alloc.Extents(ctx, r)
 }
 
-// Hints asks for two streams a connection: one that is read and one that is next.
+// Hints suggests two streams for each connection: one that is read and one that is next.
 func (s *Source) Hints() disk.Hints {
 	return disk.Hints{
 		Request: span / 4,
 		Streams: depth * s.pool.opts.MaxConnections,
 		Span:    span,
 		Stream: func(ctx context.Context, r disk.Range) (io.ReadCloser, error) {
-			st, err := s.open(ctx, r, false)
+			st, err := s.openStream(ctx, r, false)
 			if err != nil {
 				return nil, err
 			}
@@ -96,15 +96,15 @@ func (s *Source) Hints() disk.Hints {
 	}
 }
 
-// share is what of a range to ask for at once.
-func (s *Source) share(r disk.Range, urgent bool) disk.Range {
-	if !urgent && !s.begun.Load() && s.pool.crowded() {
-		r.Len = min(r.Len, beginning)
+// limitRequest returns the beginning of r that one request may cover.
+func (s *Source) limitRequest(r disk.Range, urgent bool) disk.Range {
+	if !urgent && !s.begun.Load() && s.pool.isShared() {
+		r.Len = min(r.Len, firstRequest)
 	}
 	return r
 }
 
-// Report says how reading went so far.
+// Report returns the statistics so far.
 func (s *Source) Report() Report {
 	use, note := s.alloc.State()
 	return Report{
@@ -117,9 +117,9 @@ func (s *Source) Report() Report {
 	}
 }
 
-// Close leaves the pool; connections stay for other disks.
+// Close ends the use of the pool. The connections stay open for other disks.
 func (s *Source) Close() error {
-	s.pool.leave(s.line)
+	s.pool.removeDisk(s.queue)
 	s.report(s.Report())
 	return nil
 }

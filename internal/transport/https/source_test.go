@@ -55,7 +55,7 @@ func TestDiskBeginsWithLittleAmongOthers(t *testing.T) {
 		want := disk.NewPattern(64 << 20)
 		src, _ := openTest(t, want, nil)
 		for range c.others {
-			src.pool.join()
+			src.pool.addDisk()
 		}
 		for i, requests := range c.want {
 			if err := readStream(t, src, want, disk.Range{Off: int64(i) * span, Len: span}); err != nil {

@@ -8,46 +8,47 @@ import (
 )
 
 const (
-	// wireBuffer is the read buffer under TLS. crypto/tls reads a record (16 KiB) at a
-	// time; with the buffer 512 KiB come with one system call, which saves 15 to 20 % of
-	// the CPU. 1 MiB gains 3 % more and costs twice the memory.
+	// wireBuffer is the read buffer under TLS, in bytes. crypto/tls reads one record (16 KiB) at a time;
+	// with the buffer, one system call receives 512 KiB, which saves 15 to 20 % of the CPU time. 1 MiB
+	// saves 3 % more and needs twice the memory.
 	wireBuffer = 512 << 10
 
-	// lowWater is how many bytes must have arrived before the kernel wakes the reader. On
-	// a slow wire each record would wake it otherwise: 10 to 17 % of the CPU.
+	// lowWater is the number of bytes from which the kernel wakes the reader. On a slow network each
+	// record would wake it otherwise, which costs 10 to 17 % of the CPU time.
 	lowWater = 256 << 10
 
-	// lowWaterSlack is more than TLS and bufio can hold of a body that was not handed out
-	// yet. The low-water mark stays below what is still to come by at least that much, or
-	// the last bytes would never reach it.
+	// lowWaterSlack is more than the bytes of a body that TLS and bufio can buffer. The low-water mark
+	// stays below the remaining bytes by at least that much: otherwise the last bytes would never reach
+	// it.
 	lowWaterSlack = 64 << 10
 
-	// gather is how long the low-water mark may hold back what has arrived: on a wire of
-	// less than 256 KiB/s, or when the host pauses, the reader takes what there is.
+	// gather is the longest time in which the low-water mark delays received bytes. If the network has
+	// less than 256 KiB/s, or the host pauses, the reader continues with fewer bytes.
 	gather = time.Second
 )
 
-// stallConn is a connection's socket, below TLS.
+// stallConn is a connection's socket, below TLS. Only one goroutine may read.
 type stallConn struct {
 	net.Conn
-	stall time.Duration
-	tick  func(received int) // called after each read from the socket
+	stall time.Duration      // longest wait for a byte
+	tick  func(received int) // called with the number of bytes after each read from the socket
 
-	// expect is how many bytes of the current body were not handed out yet; 0 between
-	// bodies. The reader of the body sets it.
+	// expect is the number of bytes of the current body that were not read yet; 0 between bodies. The
+	// reader of the body sets it.
 	expect int64
 
-	buf  []byte
-	r, w int // buf[r:w] was received and not yet read
-	mark int // SO_RCVLOWAT as it is set now
+	buf  []byte // receive buffer
+	r, w int    // buf[r:w] was received and not read yet
+	mark int    // current SO_RCVLOWAT of the socket
 }
 
+// newStallConn returns the socket of c. tick must not be nil.
 func newStallConn(c net.Conn, stall time.Duration, tick func(int)) *stallConn {
 	return &stallConn{Conn: c, stall: stall, tick: tick, buf: make([]byte, wireBuffer), mark: 1}
 }
 
-// Read reads from the buffer, which it fills when it is empty. It fails when nothing
-// arrives for the stall time.
+// Read is part of net.Conn. It reads from the buffer, and fills that if it is empty. It fails if
+// nothing arrives for the stall time.
 func (w *stallConn) Read(p []byte) (int, error) {
 	if w.r == w.w {
 		if err := w.fill(); err != nil {
@@ -59,6 +60,7 @@ func (w *stallConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// fill receives bytes into the empty buffer: many at once if the body is long enough.
 func (w *stallConn) fill() error {
 	mark := 1
 	if w.expect-lowWaterSlack >= lowWater {
@@ -76,8 +78,8 @@ func (w *stallConn) fill() error {
 	return err
 }
 
-// receive waits for mark bytes: one for the stall time, many only as long as gathering is
-// worth it.
+// receive waits for mark bytes and reads. It waits for the stall time for one byte, and for gather for
+// many.
 func (w *stallConn) receive(mark int) (int, error) {
 	patience := w.stall
 	if mark > 1 {

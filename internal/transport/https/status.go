@@ -7,19 +7,19 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// busyError is an answer that asks for patience.
+// busyError is the error of an answer by which the host requests a pause.
 type busyError struct {
 	error
-	after time.Duration // as the host asked; 0 if it did not
+	after time.Duration // the host's Retry-After; 0 without one
 }
 
+// Unwrap returns the fault.
 func (e *busyError) Unwrap() error { return e.error }
 
-// check returns nil if the answer carries exactly the bytes asked for, of a file of size
-// bytes.
-func (r response) check(asked disk.Range, size int64) error {
+// checkRange returns nil if the answer contains exactly the requested bytes, of a file of size bytes.
+func (r response) checkRange(asked disk.Range, size int64) error {
 	if r.status != 206 {
-		return r.fault(asked, size)
+		return r.statusFault(asked, size)
 	}
 	switch {
 	case r.chunked:
@@ -34,9 +34,9 @@ func (r response) check(asked disk.Range, size int64) error {
 	return nil
 }
 
-// fault explains an answer that carries no data. 401 is the caller's business: it is
-// final only after the session was renewed.
-func (r response) fault(asked disk.Range, size int64) error {
+// statusFault returns the fault for an answer without data. The caller handles 401, which is final only
+// after the session was renewed.
+func (r response) statusFault(asked disk.Range, size int64) error {
 	switch r.status {
 	case 200:
 		return badAnswer("the whole file instead of the range %v", asked)

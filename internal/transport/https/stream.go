@@ -8,19 +8,19 @@ import (
 	"github.com/decamp/decamp/internal/disk"
 )
 
-// stream reads one range of the disk's file from front to back, over as many connections
-// as that takes. It is used by one goroutine.
+// stream reads one range of the disk's file from front to back, over as many connections as necessary.
+// It is not safe for concurrent use.
 type stream struct {
-	ctx    context.Context
-	src    *Source
-	left   disk.Range // what was not read yet
-	urgent bool
-	retry  retry
-	x      *exchange // the answer that is being read; nil between two
+	ctx    context.Context // ends the stream
+	src    *Source         // disk that is read
+	left   disk.Range      // range that was not read yet
+	urgent bool            // its requests are served before those of other streams
+	retry  retry           // failures since the last progress
+	x      *exchange       // answer that is being read; nil between two
 }
 
-// open returns a stream whose first answer has begun.
-func (s *Source) open(ctx context.Context, r disk.Range, urgent bool) (*stream, error) {
+// openStream returns a stream whose first answer has begun. The caller closes it.
+func (s *Source) openStream(ctx context.Context, r disk.Range, urgent bool) (*stream, error) {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return nil, fmt.Errorf("read %v: %w", s.path, err)
 	}
@@ -54,43 +54,43 @@ func (s *stream) Read(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// advance notes n bytes as read, and passes the connection on after the last of an answer.
+// advance counts n bytes as read. After the last byte of an answer, it passes the connection on.
 func (s *stream) advance(n int) {
 	s.left.Off += int64(n)
 	s.left.Len -= int64(n)
 	s.src.pool.body.Add(int64(n))
 	s.src.counts.body.Add(int64(n))
-	s.retry.progress()
+	s.retry.reset()
 	if s.x.left == 0 {
 		s.x.finish()
 		s.x = nil
 	}
 }
 
-// resume gives up the connection that failed; the next Read goes on with another.
+// resume closes the connection that failed. The next Read continues on another one.
 func (s *stream) resume(err error) error {
-	err = s.x.lost(s.ctx, err)
+	err = s.x.explainLoss(s.ctx, err)
 	s.x.abort()
 	s.x = nil
 	s.src.counts.resumes.Add(1)
-	return s.again(err)
+	return s.waitRetry(err)
 }
 
-// connect asks for what is left until an answer has begun.
+// connect requests the remaining range until an answer has begun.
 func (s *stream) connect() error {
 	for {
-		err := s.try()
+		err := s.tryRequest()
 		if err == nil {
 			return nil
 		}
-		if err := s.again(err); err != nil {
+		if err := s.waitRetry(err); err != nil {
 			return err
 		}
 	}
 }
 
-// again waits before the next attempt, or returns why there is none.
-func (s *stream) again(err error) error {
+// waitRetry waits before the next attempt, or returns the final error.
+func (s *stream) waitRetry(err error) error {
 	s.src.counts.failures.Add(1)
 	if err := s.retry.wait(s.ctx, s.src.pool, err); err != nil {
 		return fmt.Errorf("read %v at %d: %w", s.src.path, s.left.Off, err)
@@ -98,10 +98,10 @@ func (s *stream) again(err error) error {
 	return nil
 }
 
-// try sends one request for what is left, or for the beginning of it, and reads the head of its
+// tryRequest sends one request for the remaining range, or its beginning, and reads the head of the
 // answer.
-func (s *stream) try() error {
-	r := s.src.share(s.left, s.urgent)
+func (s *stream) tryRequest() error {
+	r := s.src.limitRequest(s.left, s.urgent)
 	cookie, err := s.src.pool.host.Cookie(s.ctx, s.retry.stale)
 	if err != nil {
 		return err
@@ -110,35 +110,35 @@ func (s *stream) try() error {
 	if err != nil {
 		return err
 	}
-	x, err := s.src.pool.exchange(s.ctx, s.src.line, newTicket(s.urgent, r.Len), request)
+	x, err := s.src.pool.startExchange(s.ctx, s.src.queue, newTicket(s.urgent, r.Len), request)
 	if err != nil {
 		return err
 	}
 	s.src.counts.requests.Add(1)
-	resp, err := x.answer(s.ctx)
+	resp, err := x.readAnswer(s.ctx)
 	if err != nil {
 		return err
 	}
-	if err := resp.check(r, s.src.size); err != nil {
+	if err := resp.checkRange(r, s.src.size); err != nil {
 		x.drain()
-		return s.refused(resp, cookie, err)
+		return s.retryUnauthorized(resp, cookie, err)
 	}
 	s.x = x
 	s.src.begun.Store(s.src.begun.Load() || !s.urgent)
 	return nil
 }
 
-// refused turns the first 401 since the last progress into another attempt, with a
-// renewed session.
-func (s *stream) refused(resp response, cookie string, err error) error {
+// retryUnauthorized makes another attempt with a renewed session after the first 401 since the last
+// progress. Otherwise it returns err.
+func (s *stream) retryUnauthorized(resp response, cookie string, err error) error {
 	if resp.status != 401 || s.retry.renewed {
 		return err
 	}
 	s.retry.stale, s.retry.renewed = cookie, true
-	return s.try()
+	return s.tryRequest()
 }
 
-// Close gives the connection back if the range was read to its end, and closes it if not.
+// Close releases the connection if the range was read to its end, and otherwise closes it.
 func (s *stream) Close() error {
 	if s.x != nil {
 		s.x.drain()
@@ -148,9 +148,9 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// readFull reads p at off as one urgent request.
+// readFull fills p from off with one urgent request.
 func (s *Source) readFull(ctx context.Context, p []byte, off int64) error {
-	st, err := s.open(ctx, disk.Range{Off: off, Len: int64(len(p))}, true)
+	st, err := s.openStream(ctx, disk.Range{Off: off, Len: int64(len(p))}, true)
 	if err != nil {
 		return err
 	}

@@ -17,32 +17,33 @@ import (
 	"github.com/decamp/decamp/internal/writebehind"
 )
 
-// content is one disk that lands: what the host believes to be a -flat.vmdk.
+// content is one disk that lands: the content of the -flat.vmdk that the host creates.
 type content struct {
 	*writebehind.File
-	job        transport.Job
-	source     disk.Source // reads the target; nil if the job has no way to
-	folder     string      // in the export, used once
-	descriptor string      // in the export
-	flat       string
-	began      time.Time
-	safe       int64 // bytes that were safe before
-	percent    atomic.Int32
-	life       context.Context // the Transfer's; it ends when the place is taken away, at the latest
-	end        context.CancelFunc
-	hold       time.Duration // Options.Hold
-	paced      waiting       // for the budget
-	stuck      waiting       // for our writers
+	job        transport.Job      // transfer that the disk belongs to
+	source     disk.Source        // reader of the target; nil if it cannot be read
+	folder     string             // folder in the export, whose name is used once
+	descriptor string             // path of the descriptor in the export
+	flat       string             // path of the data file in the export
+	began      time.Time          // time of creation
+	resumed    int64              // bytes that were durable before this transfer
+	percent    atomic.Int32       // last percentage that the host reported; -1 before the first
+	life       context.Context    // ends with the Transfer, or when the content is removed
+	end        context.CancelFunc // cancels life
+	hold       time.Duration      // Options.Hold
+	paced      waitTimer          // time in which WRITEs waited for the budget
+	stuck      waitTimer          // time in which calls waited for our writers
 }
 
 var _ nfs.Content = (*content)(nil)
 
-// Close is part of nfs.Content. The disk is the Transfer's: a host that closes, or removes
-// the file because its copy failed, does not end it.
+// Close is part of nfs.Content. It does nothing, because the Transfer owns the disk. A host that closes
+// the file, or removes it after a failed copy, does not end the transfer.
 func (c *content) Close() error { return nil }
 
-// open is what holds the bytes of a file of the export; nil: itself.
-func (t *Transport) open(name string) (nfs.Content, error) {
+// openContent is nfs.Export.Open. It returns the content of a disk that lands; nil for descriptors and
+// other plain files.
+func (t *Transport) openContent(name string) (nfs.Content, error) {
 	t.landing.Lock()
 	defer t.landing.Unlock()
 	if c := t.disks[name]; c != nil {
@@ -51,8 +52,8 @@ func (t *Transport) open(name string) (nfs.Content, error) {
 	return nil, nil
 }
 
-// land makes a place for the job's disk.
-func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, err error) {
+// addContent creates the content and the folder for the job's disk. The caller must call removeContent.
+func (t *Transport) addContent(ctx context.Context, job transport.Job) (_ *content, err error) {
 	c := &content{job: job, folder: rand.Text(), began: time.Now(), hold: t.opts.Hold}
 	c.life, c.end = context.WithCancel(ctx)
 	defer func() {
@@ -60,7 +61,7 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, er
 			c.end()
 		}
 	}()
-	c.percent.Store(unbegun.percent)
+	c.percent.Store(notBegun.percent)
 	c.descriptor, c.flat = c.folder+"/disk.vmdk", c.folder+"/disk-flat.vmdk"
 	o := writebehind.Options{CheckpointBytes: t.opts.CheckpointBytes}
 	if job.ReadBack != nil {
@@ -70,8 +71,8 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, er
 		o.Source = c.source
 	}
 	if job.Manifest != nil {
-		c.safe = (job.Manifest.Chunks() - job.Manifest.Missing()) << 20
-		if c.safe > 0 {
+		c.resumed = (job.Manifest.Chunks() - job.Manifest.Missing()) << 20
+		if c.resumed > 0 {
 			o.Size = job.Target.Size()
 		}
 	}
@@ -87,14 +88,15 @@ func (t *Transport) land(ctx context.Context, job transport.Job) (_ *content, er
 	return c, nil
 }
 
-// leave takes the place away. What a host still writes there goes nowhere.
-func (t *Transport) leave(c *content) error {
+// removeContent closes the content and deletes its folder. Later writes of the host fail: their handles
+// are stale.
+func (t *Transport) removeContent(c *content) error {
 	c.end()
 	t.landing.Lock()
 	delete(t.disks, c.flat)
 	t.landing.Unlock()
 	t.mu.Lock()
-	s := t.served
+	s := t.server
 	t.mu.Unlock()
 	err := os.RemoveAll(filepath.Join(t.opts.Dir, c.folder))
 	if s != nil {
@@ -103,6 +105,7 @@ func (t *Transport) leave(c *content) error {
 	return errors.Join(err, c.File.Close(), c.closeSource())
 }
 
+// closeSource closes the reader of the target, if there is one.
 func (c *content) closeSource() error {
 	if c.source == nil {
 		return nil
@@ -110,16 +113,17 @@ func (c *content) closeSource() error {
 	return c.source.Close()
 }
 
-// whose replaces what the host says of its failure by our own error, if that is the reason.
-func (c *content) whose(err error) error {
+// preferOwnError returns our own error in place of the host's, if writing failed here: the host's error
+// is then only a consequence.
+func (c *content) preferOwnError(err error) error {
 	if own := c.Err(); err != nil && own != nil {
 		return own
 	}
 	return err
 }
 
-// complete checks that the host made the disk it was asked for, and makes all of it safe.
-func (c *content) complete(ctx context.Context) error {
+// finishDisk checks that the host created a disk of the right size, and makes all of it durable.
+func (c *content) finishDisk(ctx context.Context) error {
 	if got, want := c.Size(), c.job.Target.Size(); got != want {
 		return fault.New(fault.Corrupt, "the host made a disk of %d bytes, not of %d", got, want).
 			WithHint("see vmkernel.log on the host; copy by --transport https")
@@ -127,23 +131,25 @@ func (c *content) complete(ctx context.Context) error {
 	return c.Finish(ctx)
 }
 
-// report turns the host's percents into bytes.
-func (c *content) report(percent int) {
+// reportPercent reports the host's percentage as bytes.
+func (c *content) reportPercent(percent int) {
 	c.percent.Store(int32(percent))
 	if c.job.Progress != nil {
-		p := c.progress()
+		p := c.copyProgress()
 		p.Done = c.job.Target.Size() / 100 * int64(percent)
 		c.job.Progress(p)
 	}
 }
 
-func (c *content) progress() blockcopy.Progress {
+// copyProgress returns the progress by the bytes that arrived.
+func (c *content) copyProgress() blockcopy.Progress {
 	s := c.Stats()
-	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written, Times: c.times(time.Now())}
+	return blockcopy.Progress{Size: c.job.Target.Size(), Done: s.Held, Read: s.Held, Written: s.Written, Times: c.copyTimes(time.Now())}
 }
 
-func (c *content) result() blockcopy.Result {
-	r := blockcopy.Result{Progress: c.progress(), Elapsed: time.Since(c.began), Checkpoints: c.Stats().Checkpoints}
+// copyResult returns the result of the transfer so far.
+func (c *content) copyResult() blockcopy.Result {
+	r := blockcopy.Result{Progress: c.copyProgress(), Elapsed: time.Since(c.began), Checkpoints: c.Stats().Checkpoints}
 	r.Done = r.Size
 	return r
 }

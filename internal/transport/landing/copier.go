@@ -15,16 +15,19 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// A Copier has a host copy a disk to another of its datastores, thin, and waits for the end.
-// Both ways end in the same code of the host; they differ in who may ask.
+// A Copier makes a host copy a disk to another of its datastores, thin, and waits for the end. Both
+// implementations use the same code of the host; they require different privileges.
 type Copier interface {
-	// CopyDisk calls began when the host is asked: it may have to wait for others before.
+	// CopyDisk calls began when the host starts the copy. Before that, it may wait for other copies.
 	CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy, began func()) error
 }
 
-// API copies by CopyVirtualDisk_Task: it needs no shell, but a licence and privileges that
-// allow changes.
-type API struct{ Host Host }
+// API copies by CopyVirtualDisk_Task. It needs no shell, but a licence and privileges that allow
+// changes.
+type API struct {
+	// Host is the ESXi or vCenter that executes the task.
+	Host Host
+}
 
 // CopyDisk is part of Copier.
 func (a API) CopyDisk(ctx context.Context, _ inventory.MoRef, c esx.DiskCopy, began func()) error {
@@ -32,40 +35,39 @@ func (a API) CopyDisk(ctx context.Context, _ inventory.MoRef, c esx.DiskCopy, be
 	return a.Host.CopyDisk(ctx, c)
 }
 
-// Shells gives the login to a host by SSH, and keeps it for the next who asks.
+// Shells returns the SSH login of a host. It keeps the login for later calls.
 type Shells func(ctx context.Context, host inventory.MoRef) (*shell.Shell, error)
 
-// SSH copies by vmkfstools: it needs SSH, and no licence. It copies what has no flat file
-// too: RDM pointers and vSAN objects.
+// SSH copies by vmkfstools. It needs SSH, and no licence. It also copies disks without a flat file: RDM
+// pointers and vSAN objects.
 type SSH struct {
-	Open Shells
+	Open Shells // Open returns the login of a host.
 
-	// Copies are at most so many at once on one host; those above wait. Default 2: commands
-	// share the memory of the resource group hostd-tmp, some 500 MB, and are killed when it
-	// is used up; two is what forklift allows.
+	// Copies bounds the concurrent copies on one host; further ones wait. Default 2: commands share the
+	// memory of the resource group hostd-tmp, some 500 MB, and are killed when it is used up. forklift
+	// allows two as well.
 	Copies int64
 
-	// Leftovers is where a copy is recorded as a job of a host of Server before it begins.
-	// Nil records nothing.
+	// Leftovers records each copy before it begins, as a job of a host of Server. Nil records nothing.
 	Leftovers *cleanup.Store
-	Server    string
+	Server    string // Server is the host:port of the ESXi or vCenter, for Leftovers.
 
-	mu    sync.Mutex
-	slots map[inventory.MoRef]*semaphore.Weighted
+	mu    sync.Mutex                              // guards slots
+	slots map[inventory.MoRef]*semaphore.Weighted // running copies of each host
 }
 
 const (
-	defaultCopies = 2
+	defaultCopies = 2 // default of Copies
 
-	// lastLook bounds what it may take to see that a copy which failed is gone.
-	lastLook = time.Minute
+	// endTimeout bounds the attempt to end a failed copy on the host.
+	endTimeout = time.Minute
 )
 
-// CopyDisk is part of Copier. A copy of the same disk to the same datastore that an earlier
-// run left is ended first: what it was told is written may be lost with that run's memory,
-// so it must not go on.
+// CopyDisk is part of Copier. It first ends a copy of the same disk to the same datastore that an
+// earlier run left. That copy must not continue, because its acknowledged data may be lost with that
+// run's memory.
 func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy, began func()) error {
-	slot := s.slot(host)
+	slot := s.hostSlot(host)
 	if err := slot.Acquire(ctx, 1); err != nil {
 		return err
 	}
@@ -83,26 +85,28 @@ func (s *SSH) CopyDisk(ctx context.Context, host inventory.MoRef, c esx.DiskCopy
 		return err
 	}
 	name := shell.JobName("clone", c.To.Datastore, c.From.Datastore, c.From.File)
-	over, err := s.remember(host, name, c)
+	forget, err := s.recordCopy(host, name, c)
 	if err != nil {
 		return err
 	}
 	began()
 	err = sh.CloneDisk(ctx, shell.Clone{Name: name, From: from, To: to, Progress: c.Progress})
-	return errors.Join(err, over(s.gone(ctx, sh, name, err)))
+	return errors.Join(err, forget(s.hasEnded(ctx, sh, name, err)))
 }
 
-// gone reports whether a copy that returned err has ended for certain.
-func (s *SSH) gone(ctx context.Context, sh *shell.Shell, name string, err error) bool {
+// hasEnded reports whether a copy that returned err has certainly ended. After an error it tries to end
+// the copy.
+func (s *SSH) hasEnded(ctx context.Context, sh *shell.Shell, name string, err error) bool {
 	if err == nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	return sh.Jobs.End(ctx, name) == nil
 }
 
-func (s *SSH) slot(host inventory.MoRef) *semaphore.Weighted {
+// hostSlot returns the semaphore that bounds the copies on a host.
+func (s *SSH) hostSlot(host inventory.MoRef) *semaphore.Weighted {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slots == nil {
@@ -114,22 +118,23 @@ func (s *SSH) slot(host inventory.MoRef) *semaphore.Weighted {
 	return s.slots[host]
 }
 
-// A Choice copies by the API, and by SSH where the API is not allowed to.
+// A Choice copies by the API, and by SSH on hosts whose API does not allow it.
 type Choice struct {
-	API Copier
-	SSH Copier
+	API Copier // API is tried first.
+	SSH Copier // SSH is used on hosts that refused the API.
 
-	// Chosen is told, once for each host, that disks are copied by SSH and why. Nil: nobody.
+	// Chosen is called once for each host whose disks are copied by SSH, with the API's error. Nil ignores
+	// it.
 	Chosen func(host inventory.MoRef, why error)
 
-	mu    sync.Mutex
-	bySSH map[inventory.MoRef]bool
+	mu    sync.Mutex               // guards bySSH, and is held during Chosen
+	bySSH map[inventory.MoRef]bool // hosts that refused the API
 }
 
-// CopyDisk is part of Copier. What the API refuses it refuses before it begins. Disks without
-// a flat file are vmkfstools' own: of the API nobody knows.
+// CopyDisk is part of Copier. The API refuses a copy before it begins, so that it can be repeated by
+// SSH. Disks without a flat file need vmkfstools.
 func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskCopy, began func()) error {
-	if c.chosen(host) {
+	if c.usesSSH(host) {
 		return c.SSH.CopyDisk(ctx, host, d, began)
 	}
 	err := c.API.CopyDisk(ctx, host, d, began)
@@ -140,13 +145,15 @@ func (c *Choice) CopyDisk(ctx context.Context, host inventory.MoRef, d esx.DiskC
 	return c.SSH.CopyDisk(ctx, host, d, began)
 }
 
-func (c *Choice) chosen(host inventory.MoRef) bool {
+// usesSSH reports whether a host's disks are copied by SSH.
+func (c *Choice) usesSSH(host inventory.MoRef) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bySSH[host]
 }
 
-// Refused says that the API may not change this host: what forbids a mount forbids copies.
+// Refused records that the API may not change this host: a licence that forbids mounts forbids copies
+// too.
 func (c *Choice) Refused(host inventory.MoRef, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,8 +169,8 @@ func (c *Choice) Refused(host inventory.MoRef, why error) {
 	}
 }
 
-// Objects tells that disks without a flat file are copied, too.
+// Objects reports that disks without a flat file can be copied.
 func (s *SSH) Objects() bool { return true }
 
-// Objects tells that disks without a flat file are copied, too.
+// Objects reports that disks without a flat file can be copied.
 func (c *Choice) Objects() bool { return true }

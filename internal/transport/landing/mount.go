@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// unmountWait is how long a host may hold our datastore at the end. It closes what a
-	// failed copy left open within seconds; where it is cut off from us it takes until it
-	// gives up (Misc.APDTimeout, 140 s), and that is left to the next run.
+	// unmountWait is the default of Options.UnmountWait. A host closes the files of a failed copy within
+	// seconds. Without a connection it needs 140 s (Misc.APDTimeout); then the next run unmounts.
 	unmountWait = time.Minute
 
-	unmountEvery = 2 * time.Second // between attempts
+	unmountEvery = 2 * time.Second // pause between two attempts
 )
 
-// mount is our datastore on one host.
-type mount struct {
-	host inventory.MoRef
-	nas  esx.NAS // by the name it has there
-	ours bool    // to be unmounted: nobody mounted it by hand
+// hostMount is our datastore on one host.
+type hostMount struct {
+	host inventory.MoRef // host that mounted it
+	nas  esx.NAS         // export and the datastore's name on the host
+	ours bool            // this run or an earlier one mounted it, so that it must be unmounted
 }
 
-// record is what the next run is told if this one is killed.
-func (t *Transport) record(host inventory.MoRef, n esx.NAS) cleanup.Record {
+// mountRecord returns the record of a mount, by which the next run removes it if this run is killed.
+func (t *Transport) mountRecord(host inventory.MoRef, n esx.NAS) cleanup.Record {
 	return cleanup.Record{
 		Kind: cleanup.NFSDatastore, Server: t.opts.Server, Host: host,
 		What:   map[string]string{"server": n.Server, "path": n.Path, "name": n.Name},
@@ -44,45 +43,45 @@ func (t *Transport) record(host inventory.MoRef, n esx.NAS) cleanup.Record {
 	}
 }
 
-// Recorded returns the datastore of a record of ours.
+// Recorded returns the datastore in a record of mountRecord.
 func Recorded(r cleanup.Record) esx.NAS {
 	return esx.NAS{Server: r.What["server"], Path: r.What["path"], Name: r.What["name"]}
 }
 
-// mount makes a host mount the datastore; it is on record before the host is asked. What is
-// mounted under our name already is from a run that was killed, and is mounted anew: its
-// root may be a folder that is no more.
-func (t *Transport) mount(ctx context.Context, host inventory.MoRef, n esx.NAS) (mount, error) {
-	m := mount{host: host, nas: n, ours: true}
-	if err := t.remember(m); err != nil {
+// mountExport makes a host mount the datastore. It records the mount before it sends the request. A
+// mount under our name is from a run that was killed: it is removed and mounted again, because its root
+// may be a deleted folder.
+func (t *Transport) mountExport(ctx context.Context, host inventory.MoRef, n esx.NAS) (hostMount, error) {
+	m := hostMount{host: host, nas: n, ours: true}
+	if err := t.recordMount(m); err != nil {
 		return m, err
 	}
 	name, fresh, err := t.host.MountNAS(ctx, host, n)
-	if err == nil && !fresh && name == n.Name && t.idle() && t.host.UnmountNAS(ctx, host, n) == nil {
+	if err == nil && !fresh && name == n.Name && t.isIdle() && t.host.UnmountNAS(ctx, host, n) == nil {
 		name, _, err = t.host.MountNAS(ctx, host, n)
 	}
 	if err != nil {
-		// The host may have mounted it although its answer says otherwise, or was lost.
-		return m, errors.Join(err, t.unmount(m))
+		// The host may have mounted it despite the error, or its answer was lost.
+		return m, errors.Join(err, t.unmountHost(m))
 	}
 	if name != n.Name {
-		t.opts.Log.Info("the host has the export mounted already, it stays", "host", host, "datastore", name)
+		t.opts.Log.Info("the host has the export mounted already; it stays mounted", "host", host, "datastore", name)
 		m.nas.Name, m.ours = name, false
-		return m, t.forget(mount{host: host, nas: n})
+		return m, t.forgetMount(hostMount{host: host, nas: n})
 	}
 	return m, nil
 }
 
-// idle reports whether nothing lands at the moment: what does would lose its datastore.
-func (t *Transport) idle() bool {
+// isIdle reports whether no disk is landing, so that the datastore can be unmounted.
+func (t *Transport) isIdle() bool {
 	t.landing.Lock()
 	defer t.landing.Unlock()
 	return len(t.disks) == 0
 }
 
-// unmount takes the datastore off the host, waiting for files that it holds open. What it
-// cannot take stays on record.
-func (t *Transport) unmount(m mount) error {
+// unmountHost unmounts the datastore from a host. It waits for files that the host has open. A mount
+// that cannot be removed stays recorded.
+func (t *Transport) unmountHost(m hostMount) error {
 	if !m.ours {
 		return nil
 	}
@@ -91,16 +90,16 @@ func (t *Transport) unmount(m mount) error {
 	for {
 		err := t.host.UnmountNAS(ctx, m.host, m.nas)
 		if err == nil {
-			return t.forget(m)
+			return t.forgetMount(m)
 		}
-		if !fault.Is(err, fault.Conflict) || !t.pause(ctx, unmountEvery) {
-			return t.stays(m, err)
+		if !fault.Is(err, fault.Conflict) || !t.waitFor(ctx, unmountEvery) {
+			return t.reportLeftover(m, err)
 		}
 	}
 }
 
-// pause reports whether d went by before ctx ended.
-func (t *Transport) pause(ctx context.Context, d time.Duration) bool {
+// waitFor waits for d, and returns false if ctx ends before.
+func (t *Transport) waitFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-t.opts.After(d):
 		return ctx.Err() == nil
@@ -109,25 +108,27 @@ func (t *Transport) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (t *Transport) remember(m mount) error {
+// recordMount records a mount in Leftovers, if that is set.
+func (t *Transport) recordMount(m hostMount) error {
 	if t.opts.Leftovers == nil {
 		return nil
 	}
-	_, err := t.opts.Leftovers.Add(t.record(m.host, m.nas))
+	_, err := t.opts.Leftovers.Add(t.mountRecord(m.host, m.nas))
 	return err
 }
 
-func (t *Transport) forget(m mount) error {
+// forgetMount removes a mount from Leftovers, if that is set.
+func (t *Transport) forgetMount(m hostMount) error {
 	if t.opts.Leftovers == nil {
 		return nil
 	}
-	return t.opts.Leftovers.Remove(t.record(m.host, m.nas).ID())
+	return t.opts.Leftovers.Remove(t.mountRecord(m.host, m.nas).ID())
 }
 
-// stays says that a datastore could not be unmounted. A disk that landed is none the worse
-// for it, so where it is on record the owner is told, and it is no error.
-func (t *Transport) stays(m mount, why error) error {
-	r := t.record(m.host, m.nas)
+// reportLeftover reports a datastore that could not be unmounted. The landed disks are complete, so
+// this is no error of the transfer if the mount is recorded and Stays is set.
+func (t *Transport) reportLeftover(m hostMount, why error) error {
+	r := t.mountRecord(m.host, m.nas)
 	err := cleanup.Stays(r, why)
 	if t.opts.Leftovers != nil {
 		t.opts.Leftovers.Release(r.ID())
@@ -139,47 +140,49 @@ func (t *Transport) stays(m mount, why error) error {
 	return nil
 }
 
-// export says what a host that sends from addr is to mount. Path and name depend on who
-// serves what: the datastore is found again after a crash, and two decamps keep apart.
-func (t *Transport) export(addr netip.Addr) (esx.NAS, error) {
+// exportFor returns the export that a host with address addr must mount. Path and name are derived from
+// our address and Dir: the datastore is found again after a crash, and two runs of decamp do not share
+// one.
+func (t *Transport) exportFor(addr netip.Addr) (esx.NAS, error) {
 	us := t.opts.Advertise
 	if !us.IsValid() {
 		var err error
-		if us, err = towards(addr); err != nil {
+		if us, err = localAddrTo(addr); err != nil {
 			return esx.NAS{}, err
 		}
 	}
-	return esx.NAS{Server: us.String(), Path: exportPath(t.opts.Dir), Name: called(us.String() + " " + t.opts.Dir)}, nil
+	return esx.NAS{Server: us.String(), Path: exportPath(t.opts.Dir), Name: hashedName(us.String() + " " + t.opts.Dir)}, nil
 }
 
-// exportPath is what hosts mount. No other decamp of this machine has the same: a host that
-// still has that one's mounted would say that it has ours.
-func exportPath(dir string) string { return "/" + called(dir) }
+// exportPath returns the path that hosts mount. It is different for each Dir: a host that still has the
+// datastore of another run mounted would otherwise report that it has ours.
+func exportPath(dir string) string { return "/" + hashedName(dir) }
 
-// called makes a name of something longer: 42 characters are the most for a datastore.
-func called(what string) string {
-	sum := sha256.Sum256([]byte(what))
+// hashedName returns a name of fixed length derived from s. A datastore's name has at most 42
+// characters.
+func hashedName(s string) string {
+	sum := sha256.Sum256([]byte(s))
 	return "decamp-" + hex.EncodeToString(sum[:4])
 }
 
-// towards returns the address of this machine on the way to addr. Nothing is sent:
-// connecting a UDP socket only asks for the route.
-func towards(addr netip.Addr) (netip.Addr, error) {
+// localAddrTo returns the address of this machine on the route to addr. It sends nothing: connecting a
+// UDP socket only selects the route.
+func localAddrTo(addr netip.Addr) (netip.Addr, error) {
 	c, err := net.Dial("udp", netip.AddrPortFrom(addr, 2049).String())
 	if err != nil {
 		return netip.Addr{}, fault.New(fault.Unreachable, "find the way to host %s: %w", addr, err).
 			WithHint("say which address of this machine the host reaches: --advertise IP")
 	}
-	defer c.Close() // nothing was sent
+	defer c.Close() // cannot lose data: nothing was sent
 	at, err := netip.ParseAddrPort(c.LocalAddr().String())
 	return at.Addr().Unmap(), err
 }
 
-// withDefaults fills in what the owner left out.
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
 	o.UnmountWait, o.Stall = cmp.Or(o.UnmountWait, unmountWait), cmp.Or(o.Stall, stallAfter)
-	o.Hold = cmp.Or(o.Hold, holdMost)
+	o.Hold = cmp.Or(o.Hold, defaultHold)
 	if o.After == nil {
 		o.After = time.After
 	}

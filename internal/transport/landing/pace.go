@@ -7,16 +7,16 @@ import (
 	"github.com/decamp/decamp/internal/nfs"
 )
 
-// holdMost is how long the answer to a WRITE is held back for a budget. A host tries a call for
-// 10 s at a time (NFS.SyncRetries), and may take a server that owes answers for so long for one
-// that is gone. Other calls, the heartbeats among them, are answered meanwhile. So a host that is
-// to send nothing still sends what it has in flight (30 writes of 64 KiB were seen) each
-// holdMost: 400 KB/s.
-const holdMost = 5 * time.Second
+// defaultHold is the default of Options.Hold. A host tries a call for 10 s at a time (NFS.SyncRetries),
+// and may consider a server that owes answers for longer as lost. Other calls, such as heartbeats, are
+// answered meanwhile. Therefore a host with an empty budget still sends its calls in flight (30 writes
+// of 64 KiB were seen) every 5 s: 400 KB/s.
+const defaultHold = 5 * time.Second
 
-// Write is part of nfs.Content. To hold its answer back is what slows the host down.
+// Write is part of nfs.Content. It delays the reply until the budget allows the bytes, which slows the
+// host down.
 func (c *content) Write(ctx context.Context, b *nfs.Buffer, off int64) error {
-	if err := c.pace(ctx, int64(len(b.Bytes()))); err != nil {
+	if err := c.waitForBudget(ctx, int64(len(b.Bytes()))); err != nil {
 		b.Release()
 		return err
 	}
@@ -32,7 +32,8 @@ func (c *content) Commit(ctx context.Context) error {
 	return c.File.Commit(ctx)
 }
 
-// TryWrite is Write if that takes no waiting, which nobody knows of a budget.
+// TryWrite is Write if that need not wait. While a budget is set it never succeeds, because Pace may
+// wait.
 func (c *content) TryWrite(b *nfs.Buffer, off int64) (taken bool, err error) {
 	if c.job.Paced() {
 		return false, nil
@@ -40,9 +41,9 @@ func (c *content) TryWrite(b *nfs.Buffer, off int64) (taken bool, err error) {
 	return c.File.TryWrite(b, off)
 }
 
-// pace waits until so many bytes may have been sent, but no longer than Options.Hold, and no
+// waitForBudget waits until the budget allows so many bytes, but no longer than Options.Hold, and no
 // longer than the Transfer.
-func (c *content) pace(ctx context.Context, bytes int64) error {
+func (c *content) waitForBudget(ctx context.Context, bytes int64) error {
 	if !c.job.Paced() {
 		return nil
 	}

@@ -15,98 +15,102 @@ import (
 	"github.com/decamp/decamp/internal/nfs"
 )
 
-// served is the datastore while it is served.
-type served struct {
+// nfsServer is the NFS server while it runs.
+type nfsServer struct {
 	*nfs.Server
-	ended   chan error
-	log     *slog.Logger
-	allow   []netip.Prefix // who may mount it besides the hosts of the run
-	port    int            // of NFS
-	mapped  bool           // the port mapper is ours, and not the system's rpcbind
-	witness witness
+	ended    chan error     // receives the error of Run
+	log      *slog.Logger   // events of refused addresses
+	allow    []netip.Prefix // Options.Allow: further addresses that may mount
+	port     int            // TCP port of NFS
+	mapped   bool           // our server is the port mapper, and not the system's rpcbind
+	arrivals arrivals       // connections since the last mount began
 
-	mu   sync.Mutex
-	from map[netip.Addr]bool // who may mount it
+	mu    sync.Mutex          // guards hosts
+	hosts map[netip.Addr]bool // addresses of the run's hosts, which may mount
 }
 
-// serve starts the server. It outlives ctx: Close ends it.
-func (t *Transport) serve(ctx context.Context) (*served, error) {
-	if err := t.clean(); err != nil {
+// startServer empties Dir and starts the server. The server continues after ctx; close ends it.
+func (t *Transport) startServer(ctx context.Context) (*nfsServer, error) {
+	if err := t.emptyDir(); err != nil {
 		return nil, err
 	}
-	s := &served{ended: make(chan error, 1), log: t.opts.Log, allow: t.opts.Allow, from: map[netip.Addr]bool{}}
+	s := &nfsServer{ended: make(chan error, 1), log: t.opts.Log, allow: t.opts.Allow, hosts: map[netip.Addr]bool{}}
 	var err error
 	s.Server, err = nfs.New(nfs.Options{
-		Exports: []nfs.Export{{Path: exportPath(t.opts.Dir), Dir: t.opts.Dir, Open: t.open, Space: plenty}},
-		Admit:   s.admits, Pool: t.pool, Log: t.opts.Log,
+		Exports: []nfs.Export{{Path: exportPath(t.opts.Dir), Dir: t.opts.Dir, Open: t.openContent, Space: reportedSpace}},
+		Admit:   s.isAdmitted, Pool: t.pool, Log: t.opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	l, err := nfs.Listen(ctx, t.opts.Ports)
 	if err != nil {
-		return nil, errors.Join(elsewhere(err), s.Server.Close())
+		return nil, errors.Join(addPortHint(err), s.Server.Close())
 	}
-	s.watch(l)
+	s.countConnections(l)
 	go func() { s.ended <- s.Run(context.WithoutCancel(ctx), l) }()
 	return s, nil
 }
 
-// elsewhere adds what can be done here about a port that is taken.
-func elsewhere(err error) error {
+// addPortHint adds a remedy to the error of a port in use: another address of this machine.
+func addPortHint(err error) error {
 	if !fault.Is(err, fault.Conflict) {
 		return err
 	}
 	return fault.New(fault.Conflict, "%w", err).
-		WithHint("%s; or serve on another address of this machine, which has to be told to the host: "+
+		WithHint("%s; or serve on another address of this machine, and advertise it to the host: "+
 			"--landing-listen IP:2049 --landing-portmap IP:111 --advertise IP", fault.HintOf(err))
 }
 
-// watch has the witness see who comes.
-func (s *served) watch(l *nfs.Listeners) {
+// countConnections makes the listeners count their connections.
+func (s *nfsServer) countConnections(l *nfs.Listeners) {
 	if tcp, ok := l.NFS.Addr().(*net.TCPAddr); ok {
 		s.port = tcp.Port
 	}
-	l.NFS = &door{l.NFS, &s.witness, &s.witness.nfs}
+	l.NFS = &countingListener{l.NFS, &s.arrivals, &s.arrivals.nfs}
 	if s.mapped = l.Portmap != nil; s.mapped {
-		l.Portmap = &door{l.Portmap, &s.witness, &s.witness.mapper}
+		l.Portmap = &countingListener{l.Portmap, &s.arrivals, &s.arrivals.mapper}
 	}
 }
 
-func (s *served) close() error {
+// close ends the server and waits for its end.
+func (s *nfsServer) close() error {
 	if err := s.Server.Close(); err != nil {
 		return err
 	}
 	return <-s.ended
 }
 
-func (s *served) admit(list []netip.Addr) {
+// admitHosts admits the addresses of a host.
+func (s *nfsServer) admitHosts(list []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, addr := range list {
-		s.from[addr.Unmap()] = true
+		s.hosts[addr.Unmap()] = true
 	}
 }
 
-func (s *served) admits(addr netip.Addr) bool {
+// isAdmitted reports whether an address may connect. It logs each refused address once.
+func (s *nfsServer) isAdmitted(addr netip.Addr) bool {
 	addr = addr.Unmap()
-	if s.known(addr) || slices.ContainsFunc(s.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if s.isHost(addr) || slices.ContainsFunc(s.allow, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 		return true
 	}
-	if s.witness.refuse(addr) {
-		s.log.Warn("refused who is no host of this run", "from", addr.String())
+	if s.arrivals.addRefused(addr) {
+		s.log.Warn("connection refused: not a host of this run", "from", addr.String())
 	}
 	return false
 }
 
-func (s *served) known(addr netip.Addr) bool {
+// isHost reports whether addr belongs to a host of the run.
+func (s *nfsServer) isHost(addr netip.Addr) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.from[addr]
+	return s.hosts[addr]
 }
 
-// clean makes Dir an empty folder: handles of what was in it are stale from now on.
-func (t *Transport) clean() error {
+// emptyDir creates Dir or removes its content. Handles of removed files are stale.
+func (t *Transport) emptyDir() error {
 	if err := os.MkdirAll(t.opts.Dir, 0o700); err != nil {
 		return err
 	}
@@ -119,6 +123,6 @@ func (t *Transport) clean() error {
 	return err
 }
 
-// plenty is the space that hosts are told of: the images are not in the export, and their
-// place was looked at before.
-func plenty() (total, free int64, err error) { return 64 << 40, 64 << 40, nil }
+// reportedSpace is nfs.Export.Space: 64 TiB, all free. The images are not in the export, and the space
+// for them was checked before.
+func reportedSpace() (total, free int64, err error) { return 64 << 40, 64 << 40, nil }

@@ -17,14 +17,15 @@ import (
 	"github.com/decamp/decamp/internal/nfc"
 )
 
-// esxi is one ESXi host as all disks read from it share it.
+// esxi is one ESXi host. All disks that are read from it share it.
 type esxi struct {
-	memory  memory
-	network network
+	memory  memory  // NFC memory that our handles may use
+	network network // addresses to connect to
 }
 
-// esxiOf returns the host of that reference, asking about it the first time. What cannot be
-// found out is taken for the worse, unless a network was asked for by name.
+// esxiOf returns the host with that reference, and queries its properties the first time. Without a
+// version it assumes the smaller memory, and without a list of interfaces it connects to the ticket's
+// address. It fails if Options.Network selects an interface and there is no list.
 func (t *Transport) esxiOf(ctx context.Context, ref inventory.MoRef) (*esxi, error) {
 	t.mu.Lock()
 	e := t.esxis[ref]
@@ -53,22 +54,22 @@ func (t *Transport) esxiOf(ctx context.Context, ref inventory.MoRef) (*esxi, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.esxis[ref] == nil { // else another disk was quicker
+	if t.esxis[ref] == nil { // otherwise another goroutine was faster
 		t.esxis[ref] = &esxi{memory: newMemory(limit), network: net}
 	}
 	return t.esxis[ref], nil
 }
 
-// The NFC memory of a host, all its clients together. An eighth is left for others: backups,
-// and the host's own copies. The manual of 8.0 says 96 MB, older ones 48 MB; hostd's own
+// The NFC memory of a host, for all its clients together. An eighth is left for others: backups,
+// and the host's own copies. The manual of 8.0 documents 96 MB, older ones 48 MB; hostd's own
 // default was 50331648 bytes (nbdkit-vddk-plugin(1)).
 const (
-	oldMemory   = 48 << 20
-	newMemoryOf = 96 << 20
-	firstNew    = 8 // major version
+	oldMemory   = 48 << 20 // bytes up to version 7
+	newMemoryOf = 96 << 20 // bytes from version 8 on
+	firstNew    = 8        // first major version with newMemoryOf
 )
 
-// MemoryOf returns the NFC memory of hosts of that version, in bytes.
+// MemoryOf returns the NFC memory of hosts of a product version, in bytes.
 func MemoryOf(version string) int64 {
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err == nil && n >= firstNew {
@@ -77,19 +78,21 @@ func MemoryOf(version string) int64 {
 	return oldMemory
 }
 
-// memory is the part of a host's NFC memory that our handles may take.
+// memory is the part of a host's NFC memory that our handles may use. It is safe for concurrent use.
 type memory struct {
-	limit int64
-	free  *semaphore.Weighted
-	disks atomic.Int64
+	limit int64               // bytes of all handles together
+	free  *semaphore.Weighted // limit, less the bytes in use
+	disks atomic.Int64        // number of disks with handles
 }
 
+// newMemory returns the memory of a host, with limit bytes free.
 func newMemory(limit int64) memory {
 	return memory{limit: limit, free: semaphore.NewWeighted(limit)}
 }
 
-// join waits for memory for the first handle of a disk. The longest waiting is first.
-func (m *memory) join(ctx context.Context, n int64) error {
+// joinDisk waits for n bytes for the first handle of a disk, in order of arrival. It fails with
+// fault.Invalid if n exceeds the limit.
+func (m *memory) joinDisk(ctx context.Context, n int64) error {
 	if n > m.limit {
 		return fault.New(fault.Invalid, "a session of %d bytes does not fit the %d bytes of the host's NFC memory", n, m.limit).
 			WithHint("ask for less: --nfc-buffer 1M --nfc-buffers 4")
@@ -102,39 +105,42 @@ func (m *memory) join(ctx context.Context, n int64) error {
 	return nil
 }
 
-// more takes memory for another handle of a disk that has some already, if there is any and
-// the disk's share allows it.
-func (m *memory) more(n, have int64) bool {
+// tryReserve reserves n bytes for another handle of a disk that has have bytes. It returns false if no
+// memory is free, or the disk's share is used.
+func (m *memory) tryReserve(n, have int64) bool {
 	return have+n <= m.share() && m.free.TryAcquire(n)
 }
 
-// surplus reports whether a disk has more than its share, so that others wait.
-func (m *memory) surplus(have int64) bool { return have > m.share() }
+// exceedsShare reports whether a disk with have bytes has more than its share, which other disks wait
+// for.
+func (m *memory) exceedsShare(have int64) bool { return have > m.share() }
 
+// share returns the bytes that each disk may use.
 func (m *memory) share() int64 { return m.limit / max(m.disks.Load(), 1) }
 
+// release returns n bytes of a disk that keeps others.
 func (m *memory) release(n int64) { m.free.Release(n) }
 
-func (m *memory) leave(have int64) {
+// leaveDisk returns the last bytes of a disk, which is closed.
+func (m *memory) leaveDisk(have int64) {
 	m.disks.Add(-1)
 	m.free.Release(have)
 }
 
-// network says at which addresses a host is tried, before or in place of the one that its
-// ticket leads to.
+// network contains the addresses at which a host is tried, before or instead of the ticket's.
 type network struct {
-	only   string // the one that was asked for by name; empty: none was
-	tagged []string
-	note   string // which, for people
+	only   string   // address of the interface in Options.Network; empty if that is not set
+	tagged []string // addresses of interfaces that are tagged for backup traffic
+	note   string   // description of the chosen interface, for the user
 }
 
-// chooseNetwork finds the interface asked for, or those tagged for backup traffic. unknown
-// says why there is no list.
+// chooseNetwork returns the addresses of the interface want, or of those tagged for backup traffic.
+// unknown is the error of the list of interfaces, nil if there is a list.
 func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (network, error) {
 	var n network
 	var have []string
 	for _, nic := range nics {
-		if want != "" && isCalled(nic, want) {
+		if want != "" && matchesInterface(nic, want) {
 			return network{only: nic.Address, note: nic.Device + ", as chosen"}, nil
 		}
 		if nic.Backup {
@@ -153,9 +159,9 @@ func chooseNetwork(want string, nics []inventory.VMkernelNIC, unknown error) (ne
 		WithHint("it has: %s", strings.Join(have, "; "))
 }
 
-// isCalled reports whether want is the interface's device, address, port group, or a subnet
-// that holds its address.
-func isCalled(nic inventory.VMkernelNIC, want string) bool {
+// matchesInterface reports whether want is the interface's device, address, port group, or a subnet
+// with its address.
+func matchesInterface(nic inventory.VMkernelNIC, want string) bool {
 	if want == nic.Device || want == nic.Address || want == nic.Network {
 		return true
 	}
@@ -167,9 +173,9 @@ func isCalled(nic inventory.VMkernelNIC, want string) bool {
 	return err == nil && subnet.Contains(addr)
 }
 
-// addresses returns where to connect, best first. at is where the ticket leads; named says
-// that the ticket itself says so: a vCenter names the tagged interface by itself.
-func (n network) addresses(at string, named bool) []string {
+// dialAddresses returns the addresses to try, in order. at is the ticket's address; named reports that
+// the ticket contains a host. A vCenter puts the tagged interface into its tickets.
+func (n network) dialAddresses(at string, named bool) []string {
 	_, port, err := net.SplitHostPort(at)
 	switch {
 	case err != nil:
@@ -186,13 +192,13 @@ func (n network) addresses(at string, named bool) []string {
 	return append(list, at)
 }
 
-// holds reports whether addr, a host:port, is one of the network's own.
-func (n network) holds(addr string) bool {
+// hasAddress reports whether addr, a host:port, is one of the network's addresses.
+func (n network) hasAddress(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	return err == nil && (host == n.only || slices.Contains(n.tagged, host))
 }
 
-// toAddr returns the ticket for that host:port.
+// toAddr returns the ticket with another host:port.
 func toAddr(t nfc.Ticket, addr string) nfc.Ticket {
 	host, port, err := net.SplitHostPort(addr)
 	if n, bad := strconv.Atoi(port); err == nil && bad == nil {

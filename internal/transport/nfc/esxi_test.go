@@ -27,12 +27,12 @@ func TestMemoryIsShared(t *testing.T) {
 	const handle = 4
 	m := newMemory(42)
 	grow := func(have int64) int64 {
-		for m.more(handle, have) {
+		for m.tryReserve(handle, have) {
 			have += handle
 		}
 		return have
 	}
-	if err := m.join(t.Context(), handle); err != nil {
+	if err := m.joinDisk(t.Context(), handle); err != nil {
 		t.Fatal(err)
 	}
 	a := grow(handle)
@@ -41,15 +41,15 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.join(ctx, handle); !errors.Is(err, context.Canceled) {
+	if err := m.joinDisk(ctx, handle); !errors.Is(err, context.Canceled) {
 		t.Errorf("a second disk got memory that was not there: %v", err)
 	}
 	joined := make(chan error, 1)
-	go func() { joined <- m.join(t.Context(), handle) }()
+	go func() { joined <- m.joinDisk(t.Context(), handle) }()
 	for m.disks.Load() < 2 { // until the second waits
 		runtime.Gosched()
 	}
-	for m.surplus(a) {
+	for m.exceedsShare(a) {
 		a -= handle
 		m.release(handle)
 	}
@@ -63,7 +63,7 @@ func TestMemoryIsShared(t *testing.T) {
 
 func TestMemoryRefusesWhatNeverFits(t *testing.T) {
 	m := newMemory(42)
-	if err := m.join(t.Context(), 43); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
+	if err := m.joinDisk(t.Context(), 43); !fault.Is(err, fault.Invalid) || fault.HintOf(err) == "" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestNetworks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := n.addresses(v.at, v.named); !slices.Equal(got, v.list) {
+		if got := n.dialAddresses(v.at, v.named); !slices.Equal(got, v.list) {
 			t.Errorf("%+v: got %v", v, got)
 		}
 	}
@@ -104,7 +104,7 @@ func TestNetworks(t *testing.T) {
 	if _, err := chooseNetwork("vmk1", nil, broken); !fault.Is(err, fault.Unreachable) {
 		t.Errorf("got %v", err)
 	}
-	if n, err := chooseNetwork("", nil, broken); err != nil || !slices.Equal(n.addresses(esxi, false), []string{esxi}) {
+	if n, err := chooseNetwork("", nil, broken); err != nil || !slices.Equal(n.dialAddresses(esxi, false), []string{esxi}) {
 		t.Errorf("%+v, %v", n, err)
 	}
 }

@@ -12,49 +12,50 @@ import (
 )
 
 const (
-	// depth is how many requests are under way on a handle.
+	// depth is the number of concurrent requests on a handle.
 	depth = 4
 
-	// leastRequest is read at once also where buffers are small: the host cuts it up. An
-	// eighth of it is the least that is tried when the host is out of memory.
+	// leastRequest is the lowest request size in bytes, even if the host's buffers are smaller: the host
+	// divides it. When the host is out of memory, requests shrink to an eighth of it.
 	leastRequest = 256 << 10
 
-	coldSize  = 1 << 20 // buffers for a VM that is off
-	coldCount = 4
+	coldSize  = 1 << 20 // bytes of a buffer for a VM that is off
+	coldCount = 4       // number of buffers for a VM that is off
 
-	// extraSetup bounds the opening of a handle when others are open: hosts of 8 let sessions
-	// wait for memory, and who waits with them reads nothing.
+	// extraSetup bounds the opening of a further handle. Hosts of version 8 delay sessions until memory is
+	// free, and a reader that waits with them reads nothing.
 	extraSetup = 10 * time.Second
 
-	// crowded is how long no more handles are opened after the host was out of memory.
-	crowded = time.Minute
+	// shortagePause is the time without new handles after the host was out of memory.
+	shortagePause = time.Minute
 )
 
 // handle is one session on the disk.
 type handle struct {
-	disk *nfc.Disk // nil while it is being opened
-	busy int       // reads on it
+	disk *nfc.Disk // open disk; nil while it is being opened
+	busy int       // number of reads on it
 }
 
-// handles are the sessions on one disk. They are opened by whoever finds that there is more
-// to do than the open ones have hands for, and closed by whoever finds that there are more
-// than the disk's share.
+// handles are the sessions on one disk. A reader opens another one if all open ones are busy. A reader
+// closes one if the disk has more than its share of the host's memory.
 type handles struct {
-	src  *Source
-	cost int64 // of one handle, in the host's NFC memory
+	src  *Source // disk of the handles
+	cost int64   // bytes of one handle in the host's NFC memory
 
-	mu       sync.Mutex
-	list     []*handle
-	reserved int           // handles that memory was taken for; at least one until close
-	changed  chan struct{} // closed and replaced when list changes
-	buffers  nfc.Buffers
-	request  int64     // bytes of one request of handles opened from now on
-	rest     time.Time // until then no more handles are opened
-	at       string    // address of the last that was opened
-	most     int
-	wire     int64 // received on handles that are closed
+	mu          sync.Mutex    // guards the fields below, and the fields of each handle
+	list        []*handle     // handles that are open or being opened
+	reserved    int           // number of handles with reserved memory; at least one until close
+	changed     chan struct{} // closed and replaced when list changes
+	buffers     nfc.Buffers   // buffers for further handles; zero is the host's default
+	request     int64         // bytes of one request on further handles
+	noMoreUntil time.Time     // no further handles are opened before it
+	lastAddress string        // address of the last opened handle
+	most        int           // highest number of concurrent handles
+	wire        int64         // bytes received on closed handles
 }
 
+// newHandles returns the handles of s, without opening one. Large buffers are used only for a VM that
+// is off.
 func newHandles(s *Source) *handles {
 	h := &handles{src: s, changed: make(chan struct{}), buffers: s.t.opts.Buffers}
 	cold := s.disk.Snapshot == ""
@@ -66,26 +67,27 @@ func newHandles(s *Source) *handles {
 	return h
 }
 
-// claim returns an open handle, the one with the least to do. The caller releases it.
-func (h *handles) claim(ctx context.Context) (*handle, error) {
+// claimHandle returns the open handle with the fewest reads, after adding one. It opens another handle
+// if that is useful, and waits if all are being opened. The caller must release the handle.
+func (h *handles) claimHandle(ctx context.Context) (*handle, error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		h.mu.Lock()
-		h.prune()
-		best := h.idlest()
-		fresh := h.room(best)
+		h.pruneFailed()
+		best := h.claimLeastBusy()
+		fresh := h.addHandle(best)
 		changed := h.changed
 		h.mu.Unlock()
 		switch {
 		case fresh != nil:
-			if err := h.open(ctx, fresh); err == nil || !h.spare(err) {
+			if err := h.openHandle(ctx, fresh); err == nil || !h.canContinue(err) {
 				return fresh, err
 			}
 		case best != nil:
 			return best, nil
-		default: // all are being opened by others
+		default: // other goroutines are opening all handles
 			select {
 			case <-changed:
 			case <-ctx.Done():
@@ -95,9 +97,9 @@ func (h *handles) claim(ctx context.Context) (*handle, error) {
 	}
 }
 
-// prune takes out handles that are over and that nobody has any more: a read that was
-// cancelled at its very end breaks its session after it gave the handle back. h.mu is held.
-func (h *handles) prune() {
+// pruneFailed removes unused handles whose session ended: a read that was canceled at its very end
+// breaks the session after its release. mu must be held.
+func (h *handles) pruneFailed() {
 	for _, x := range slices.Clone(h.list) {
 		if x.disk != nil && x.busy == 0 && x.disk.Failed() != nil {
 			h.remove(x)
@@ -105,9 +107,9 @@ func (h *handles) prune() {
 	}
 }
 
-// idlest returns the open handle with the least to do, claimed; nil if none is open. h.mu
-// is held.
-func (h *handles) idlest() *handle {
+// claimLeastBusy returns the open handle with the fewest reads, after adding one; nil if none is open.
+// mu must be held.
+func (h *handles) claimLeastBusy() *handle {
 	var best *handle
 	for _, x := range h.list {
 		if x.disk != nil && x.disk.Failed() == nil && (best == nil || x.busy < best.busy) {
@@ -120,16 +122,16 @@ func (h *handles) idlest() *handle {
 	return best
 }
 
-// room returns a place for another handle if there should be one, and then gives best back.
-// h.mu is held.
-func (h *handles) room(best *handle) *handle {
+// addHandle adds a handle to open, and takes the read off best, if another handle is useful and
+// allowed. Otherwise it returns nil. mu must be held.
+func (h *handles) addHandle(best *handle) *handle {
 	o := h.src.t.opts
-	wanted := best == nil || best.busy > 1 && o.Now().After(h.rest)
+	wanted := best == nil || best.busy > 1 && o.Now().After(h.noMoreUntil)
 	if !wanted || len(h.list) >= o.Handles {
 		return nil
 	}
 	if len(h.list) >= h.reserved {
-		if !h.src.esxi.memory.more(h.cost, int64(h.reserved)*h.cost) {
+		if !h.src.esxi.memory.tryReserve(h.cost, int64(h.reserved)*h.cost) {
 			return nil
 		}
 		h.reserved++
@@ -142,17 +144,18 @@ func (h *handles) room(best *handle) *handle {
 	return x
 }
 
-// open opens x. When it fails x is out of the list again.
-func (h *handles) open(ctx context.Context, x *handle) error {
-	d, err := h.dial(ctx)
-	h.settle(x, d, err)
+// openHandle opens x. After an error, x is not in the list any more.
+func (h *handles) openHandle(ctx context.Context, x *handle) error {
+	d, err := h.openDisk(ctx)
+	h.recordOpened(x, d, err)
 	if err == nil {
-		h.src.t.reads(h.src.disk.VM.Host, h.where())
+		h.src.t.reportAddress(h.src.disk.VM.Host, h.readAddress())
 	}
 	return err
 }
 
-func (h *handles) settle(x *handle, d *nfc.Disk, err error) {
+// recordOpened records the result of opening x, and wakes waiters.
+func (h *handles) recordOpened(x *handle, d *nfc.Disk, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -160,13 +163,13 @@ func (h *handles) settle(x *handle, d *nfc.Disk, err error) {
 		return
 	}
 	x.disk = d
-	h.at = d.Addr()
-	h.most = max(h.most, h.opened())
-	h.stir()
+	h.lastAddress = d.Addr()
+	h.most = max(h.most, h.openCount())
+	h.notifyChange()
 }
 
-// opened returns how many handles are open and in order. h.mu is held.
-func (h *handles) opened() (n int) {
+// openCount returns the number of handles that are open and work. mu must be held.
+func (h *handles) openCount() (n int) {
 	for _, x := range h.list {
 		if x.disk != nil && x.disk.Failed() == nil {
 			n++
@@ -175,8 +178,8 @@ func (h *handles) opened() (n int) {
 	return n
 }
 
-// dial asks for a ticket and opens the disk with it.
-func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
+// openDisk requests a ticket and opens the disk with it.
+func (h *handles) openDisk(ctx context.Context) (*nfc.Disk, error) {
 	s := h.src
 	ticket, err := s.t.host.NFCTicket(ctx, s.disk.VM.Ref)
 	if err != nil {
@@ -187,46 +190,46 @@ func (h *handles) dial(ctx context.Context) (*nfc.Disk, error) {
 		Server: s.t.host.Addr(), Wire: s.t.opts.Wire, Stall: s.t.opts.Stall, Setup: s.t.opts.Stall,
 		Buffers: h.buffers, Request: h.request, Depth: depth, Dial: s.t.opts.Dial,
 	}
-	if h.opened() > 0 {
+	if h.openCount() > 0 {
 		o.Setup = min(o.Setup, extraSetup)
 	}
 	h.mu.Unlock()
-	d, err := h.reach(ctx, ticket, o)
+	d, err := h.tryAddresses(ctx, ticket, o)
 	if err != nil {
-		h.learn(err)
-		h.economize(err)
+		h.learnFrom(err)
+		h.useHostBuffers(err)
 	}
 	return d, err
 }
 
-// economize asks for the host's own buffers from now on, a sixteenth of ours, when it had no
-// memory for the only handle: a slow one is better than none.
-func (h *handles) economize(err error) {
+// useHostBuffers switches to the host's default buffers, a sixteenth of our default, if the host had no
+// memory for the only handle: a slow handle is better than none.
+func (h *handles) useHostBuffers(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	short := errors.Is(err, nfc.ErrMemory) || errors.Is(err, nfc.ErrQueued)
-	if !short || h.buffers == (nfc.Buffers{}) || h.opened() > 0 {
+	if !short || h.buffers == (nfc.Buffers{}) || h.openCount() > 0 {
 		return
 	}
 	h.src.t.opts.Log.Info("the host is short of NFC memory, its own buffers are used", "disk", h.src.file.Key, "err", err)
 	h.buffers = nfc.Buffers{}
 }
 
-// reach tries the addresses of the host one after the other. A ticket is used up only when
-// it was shown, which one that nobody answered at has not seen.
-func (h *handles) reach(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nfc.Disk, err error) {
-	for _, addr := range h.src.esxi.network.addresses(t.Addr(o.Server), t.Host != "") {
+// tryAddresses opens the disk at the first address of the host that answers. A ticket can be used for
+// the next address, because an unreachable one has not seen it.
+func (h *handles) tryAddresses(ctx context.Context, t nfc.Ticket, o nfc.Options) (d *nfc.Disk, err error) {
+	for _, addr := range h.src.esxi.network.dialAddresses(t.Addr(o.Server), t.Host != "") {
 		d, err = nfc.Open(ctx, toAddr(t, addr), h.src.path, o)
 		if !fault.Is(err, fault.Unreachable) {
 			return d, err
 		}
-		h.src.t.opts.Log.Debug("nobody answers", "host", addr, "err", err)
+		h.src.t.opts.Log.Debug("no answer", "host", addr, "err", err)
 	}
 	return d, err
 }
 
-// learn takes from an error how later handles should be opened.
-func (h *handles) learn(err error) {
+// learnFrom adapts the parameters of further handles to an error.
+func (h *handles) learnFrom(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -234,42 +237,43 @@ func (h *handles) learn(err error) {
 		h.src.t.opts.Log.Info("the host takes its own buffers only", "disk", h.src.file.Key, "err", err)
 		h.buffers = nfc.Buffers{}
 	case errors.Is(err, nfc.ErrMemory):
-		if now := h.src.t.opts.Now(); now.After(h.rest) { // else it is another reader's news of the same
-			h.rest = now.Add(crowded)
+		if now := h.src.t.opts.Now(); now.After(h.noMoreUntil) { // otherwise another reader reported the same shortage
+			h.noMoreUntil = now.Add(shortagePause)
 			h.request = max(h.request/2, leastRequest/8)
 		}
 	}
 }
 
-// reading is how many bytes a reader should ask for at once: its share of what is under way
-// on a handle.
-func (h *handles) reading() int64 {
+// readerRequest returns the bytes that a reader should request at once: its share of the requests on a
+// handle.
+func (h *handles) readerRequest() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.request * depth / readers
 }
 
-// spare reports whether a failure to open one more handle is none of the caller's business:
-// others are open and read on. For a while no more are opened.
-func (h *handles) spare(err error) bool {
+// canContinue reports whether the failure to open a further handle can be ignored, because others are
+// open. Then no further ones are opened for shortagePause.
+func (h *handles) canContinue(err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.opened() == 0 {
+	if h.openCount() == 0 {
 		return false
 	}
-	h.rest = h.src.t.opts.Now().Add(crowded)
+	h.noMoreUntil = h.src.t.opts.Now().Add(shortagePause)
 	h.src.t.opts.Log.Debug("no more handles", "disk", h.src.file.Key, "err", err)
 	return true
 }
 
-// release gives a handle back. One that is over goes; so does one beyond the disk's share.
-func (h *handles) release(x *handle) {
+// releaseHandle ends a read on x. It closes x if its session ended, or if the disk has more than its
+// share.
+func (h *handles) releaseHandle(x *handle) {
 	h.mu.Lock()
 	x.busy--
 	if x.disk.Failed() != nil {
 		h.remove(x)
 	}
-	idle, surplus := h.shrink(x)
+	idle, surplus := h.shrinkToShare(x)
 	h.mu.Unlock()
 	if idle {
 		x.disk.Close() // before others may use its memory
@@ -279,10 +283,11 @@ func (h *handles) release(x *handle) {
 	}
 }
 
-// shrink gives up memory for one handle if the disk has more than its share, and with it x
-// if it is idle and memory without a handle is not to be had. h.mu is held.
-func (h *handles) shrink(x *handle) (idle, surplus bool) {
-	if h.reserved <= 1 || !h.src.esxi.memory.surplus(int64(h.reserved)*h.cost) {
+// shrinkToShare returns the memory of one handle if the disk has more than its share. surplus reports
+// that the caller must release it. idle reports that the caller must close x, which was removed. mu
+// must be held.
+func (h *handles) shrinkToShare(x *handle) (idle, surplus bool) {
+	if h.reserved <= 1 || !h.src.esxi.memory.exceedsShare(int64(h.reserved)*h.cost) {
 		return false, false
 	}
 	switch {
@@ -297,24 +302,24 @@ func (h *handles) shrink(x *handle) (idle, surplus bool) {
 	return idle, true
 }
 
-// remove takes x out of the list, if it is there. h.mu is held.
+// remove removes x from the list, if it is there. mu must be held.
 func (h *handles) remove(x *handle) {
 	if i := slices.Index(h.list, x); i >= 0 {
 		h.list = slices.Delete(h.list, i, i+1)
 		if x.disk != nil {
 			h.wire += x.disk.Received()
 		}
-		h.stir()
+		h.notifyChange()
 	}
 }
 
-// stir wakes who waits for a change. h.mu is held.
-func (h *handles) stir() {
+// notifyChange wakes the goroutines that wait for a change of the list. mu must be held.
+func (h *handles) notifyChange() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// close closes all handles; none is in use. It gives all memory back.
+// close closes all handles and returns their memory. No read may be running.
 func (h *handles) close() {
 	h.mu.Lock()
 	list, reserved := slices.Clone(h.list), h.reserved
@@ -327,20 +332,21 @@ func (h *handles) close() {
 		x.disk.Close()
 	}
 	if reserved > 0 {
-		h.src.esxi.memory.leave(int64(reserved) * h.cost)
+		h.src.esxi.memory.leaveDisk(int64(reserved) * h.cost)
 	}
 }
 
-func (h *handles) where() string {
+// readAddress returns the address of the last opened handle, with the reason for it.
+func (h *handles) readAddress() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := h.src.esxi.network; n.note != "" && n.holds(h.at) {
-		return h.at + " (" + n.note + ")"
+	if n := h.src.esxi.network; n.note != "" && n.hasAddress(h.lastAddress) {
+		return h.lastAddress + " (" + n.note + ")"
 	}
-	return h.at
+	return h.lastAddress
 }
 
-// totals returns how many bytes were received, and how many handles were open at once.
+// totals returns the received bytes, and the highest number of concurrent handles.
 func (h *handles) totals() (wire int64, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,35 +1,35 @@
-// Package nfc pulls disks over NFC from port 902 of an ESXi host: the only way out that
-// works on any disk the host can read itself, and on the frozen disks of a running VM.
+// Package nfc pulls disks over NFC from port 902 of an ESXi host. It is the only pull transport
+// that works for every disk that the host can read, and for the frozen disks of a running VM.
 //
 // # How a byte gets here
 //
 //	Transport.Transfer -> transport.Pull -> blockcopy.Copy -> Source.ReadAt
-//	Source.ReadAt -> handles.claim -> internal/nfc.Disk.ReadAs -> the socket
+//	Source.ReadAt -> handles.claimHandle -> internal/nfc.Disk.ReadAs -> the socket
 //
-// A host serves one handle (one session on one disk) at about 142 MB/s, whatever the size
-// of the reads (CDI 3752), and a host of 7.0.3 gave 505 MB/s to ten of them. So a disk is
-// opened several times, and its requests go to the handle with the least to do.
+// A host serves one handle (one session on one disk) at about 142 MB/s, for any size of the reads
+// (CDI 3752). Ten handles together got 505 MB/s from a host of 7.0.3. Therefore a disk is opened
+// several times, and each request uses the handle with the fewest reads.
 //
 // # What it promises
 //
-//   - A session that breaks, stalls or is refused is replaced, with a new ticket, which names
-//     the host the VM is on now; what was under way on it is read again.
+//   - A session that breaks, stalls or is refused is replaced. The new ticket is for the VM's
+//     current host. Interrupted reads are repeated.
 //   - All disks of a Transport together stay within the NFC memory of each ESXi host: 48 MB
-//     up to 7.0, 96 MB from 8 on, less a reserve for others. When disks are many, each gives
-//     handles back until all have one.
-//   - Areas that the host's map calls free are not read, after a sample of them was read and
+//     up to 7.0, 96 MB from 8 on, less a reserve for other clients. If there are many disks, each
+//     closes handles until all have one.
+//   - Areas that the host's map calls free are not read, after samples of them were read and
 //     found zero (package allocation).
-//   - Compression is used where it was measured to help, on the disk's own first reads.
+//   - Compression is used if measurements of the disk's first reads show that it helps.
 //
-// # What it does not do
+// # Limits
 //
-// It takes no snapshot; it reads the one it is given. It reads no encrypted disk: how hosts
-// serve those is not known.
+// The caller takes the snapshots. Encrypted disks are refused, because it is not known how hosts
+// serve them.
 //
 // # Memory
 //
-// On our side 256 KiB for each handle, 4 for each disk, and one fragment (1 MiB and a bit)
-// where compression is on; 16 bytes for each run of allocated blocks in a disk's map.
+// On this machine 256 KiB for each handle, 4 handles for each disk, and one fragment (slightly
+// more than 1 MiB) with compression; 16 bytes for each run of allocated blocks in a disk's map.
 package nfc
 
 import (
@@ -49,10 +49,10 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Host is what this package needs of a logged-in ESXi or vCenter. Its methods may be
-// called concurrently.
+// Host is the part of a logged-in ESXi or vCenter that this package needs. Its methods may be called
+// concurrently.
 type Host interface {
-	// Addr returns the host:port of the API, where tickets without a host lead.
+	// Addr returns the host:port of the API, for tickets without a host.
 	Addr() string
 
 	// NFCTicket returns a ticket for one connection to the disks of a VM.
@@ -61,73 +61,73 @@ type Host interface {
 	// FrozenDisk returns a disk as it was at a snapshot.
 	FrozenDisk(ctx context.Context, snapshot inventory.MoRef, key int32) (*inventory.Disk, error)
 
-	// HostVersion returns an ESXi host's product version.
+	// HostVersion returns an ESXi host's product version, such as "8.0.2".
 	HostVersion(ctx context.Context, host inventory.MoRef) (string, error)
 
-	// VMkernelNICs returns an ESXi host's own addresses.
+	// VMkernelNICs returns an ESXi host's VMkernel interfaces.
 	VMkernelNICs(ctx context.Context, host inventory.MoRef) ([]inventory.VMkernelNIC, error)
 
-	// Allocated describes r, in order and without gaps, by change tracking. It is
-	// fault.Unsupported where there is none.
+	// Allocated describes r by change tracking, in order and without gaps. It fails with fault.Unsupported
+	// if change tracking is not available.
 	Allocated(ctx context.Context, vm, snapshot inventory.MoRef, key int32, r disk.Range) ([]disk.Extent, error)
 }
 
-// Options change how hosts are read. The zero value is right for production.
+// Options configure how hosts are read. The zero value is right for production.
 type Options struct {
-	// Handles is how many sessions read one disk at once. Default 4, which fill what a host
-	// gives to all; at most 16.
+	// Handles is the number of sessions that read one disk concurrently. Default 4, which use all the
+	// bandwidth of a host; at most 16.
 	Handles int
 
-	// Buffers are asked for in each session. Default 4 of 1 MiB for a VM that is off (504.93
-	// against 347.83 MB/s in the forklift documentation's test with ten VMs), and the host's
-	// own for one that runs: larger ones are advised for cold migration only.
+	// Buffers are requested in each session. Default 4 of 1 MiB for a VM that is off (504.93 against
+	// 347.83 MB/s in the forklift documentation's test with ten VMs), and the host's default for one that
+	// runs: larger ones are recommended for cold migration only.
 	Buffers nfc.Buffers
 
-	// Network is the VMkernel interface to read from: vmk2, an address, a subnet or a port
-	// group. Default: the one the ticket names, else one tagged vSphereBackupNFC that
-	// answers, else the host's address.
+	// Network selects the VMkernel interface to read from: vmk2, an address, a subnet or a port group.
+	// Default: the ticket's address, else an interface tagged vSphereBackupNFC that answers, else the
+	// host's address.
 	Network string
 
-	// Wire says whether the data is encrypted on its way. Default nfc.TLS.
+	// Wire selects the encryption of the data. Default nfc.TLS.
 	Wire nfc.Wire
 
-	// Memory is how much NFC memory of each host may be used. Default: by the host's version.
+	// Memory bounds the NFC memory of each host that is used, in bytes. Default: by the host's version.
 	Memory int64
 
-	// Compressions may be used; the first is the one in use until another was measured to be
-	// worth it. Default Stored, SkipZ, FastLZ.
+	// Compressions may be used. The first one is used until a measurement shows that another is better.
+	// Default Stored, SkipZ, FastLZ.
 	Compressions []nfc.Compression
 
-	// Stall is how long a session may deliver nothing before it is given up. Default 60 s.
+	// Stall is the longest time in which a session may deliver nothing. Default 60 s.
 	Stall time.Duration
 
-	// Report, if set, is told how reading a disk went when it is closed.
+	// Report, if set, is called with the statistics of a disk when it is closed.
 	Report func(transport.Disk, Report)
 
-	// Chosen, if set, is told once of each address that disks are read from, and why it is
-	// that one: "10.9.0.7:902 (vmk1, tagged for backup traffic)". host is where the VM was
-	// when it was looked at.
+	// Chosen, if set, is called once for each address that disks are read from, with the reason for it:
+	// "10.9.0.7:902 (vmk1, tagged for backup traffic)". host is the host of the VM in the inventory.
 	Chosen func(host inventory.MoRef, where string)
 
-	Log *slog.Logger // default discards
+	Log *slog.Logger // Log receives events of handles. Default discards them.
 
-	// Dial connects; Now and Sleep are the clock. Tests replace them. Sleep returns early
-	// with ctx's error.
-	Dial  func(ctx context.Context, addr string) (net.Conn, error)
-	Now   func() time.Time
+	// Dial connects to a host:port. Tests replace it, and the clock below.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Now  func() time.Time // Now is the clock. Default time.Now.
+	// Sleep waits for d, or returns ctx's error if that ends before.
 	Sleep func(ctx context.Context, d time.Duration) error
 
-	// Seed chooses where the allocation map is sampled. Default random.
+	// Seed selects the samples of the allocation map. Default random.
 	Seed uint64
 }
 
 const (
-	defaultHandles = 4
-	MostHandles    = 16
-	defaultStall   = 60 * time.Second
-	dialTimeout    = 15 * time.Second
+	defaultHandles = 4                // default of Handles
+	MostHandles    = 16               // highest number of Handles
+	defaultStall   = 60 * time.Second // default of Stall
+	dialTimeout    = 15 * time.Second // limit of the default Dial
 )
 
+// withDefaults returns o with defaults in place of zero fields.
 func (o Options) withDefaults() Options {
 	o.Handles = min(cmp.Or(max(o.Handles, 0), defaultHandles), MostHandles)
 	o.Stall = cmp.Or(o.Stall, defaultStall)
@@ -145,7 +145,7 @@ func (o Options) withDefaults() Options {
 		o.Chosen = func(inventory.MoRef, string) {}
 	}
 	if o.Dial == nil {
-		o.Dial = dial
+		o.Dial = dialTCP
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -156,35 +156,36 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func dial(ctx context.Context, addr string) (net.Conn, error) {
+// dialTCP is the default Dial.
+func dialTCP(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", addr)
 }
 
-// Transport pulls disks from the ESXi hosts behind one session. Its disks share what the
-// hosts have, so there should be one Transport for each ESXi or vCenter.
+// Transport pulls disks from the ESXi hosts of one API session. Its disks share the resources of the
+// hosts, so there should be one Transport for each ESXi or vCenter.
 type Transport struct {
-	host Host
-	opts Options
+	host Host    // ESXi or vCenter
+	opts Options // options with defaults
 
-	mu    sync.Mutex
-	esxis map[inventory.MoRef]*esxi
-	told  map[string]bool // where disks are read from
+	mu                sync.Mutex                // guards the fields below
+	esxis             map[inventory.MoRef]*esxi // ESXi hosts that were queried
+	reportedAddresses map[string]bool           // addresses passed to Options.Chosen
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
 // New returns a Transport for host. It connects when the first disk is opened.
 func New(host Host, opts Options) *Transport {
-	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}, told: map[string]bool{}}
+	return &Transport{host: host, opts: opts.withDefaults(), esxis: map[inventory.MoRef]*esxi{}, reportedAddresses: map[string]bool{}}
 }
 
-// reads tells where a host's disks are read from, once.
-func (t *Transport) reads(host inventory.MoRef, where string) {
+// reportAddress calls Options.Chosen for an address, once.
+func (t *Transport) reportAddress(host inventory.MoRef, where string) {
 	t.mu.Lock()
-	told := t.told[where]
-	t.told[where] = true
+	reported := t.reportedAddresses[where]
+	t.reportedAddresses[where] = true
 	t.mu.Unlock()
-	if !told {
+	if !reported {
 		t.opts.Chosen(host, where)
 	}
 }
@@ -192,7 +193,7 @@ func (t *Transport) reads(host inventory.MoRef, where string) {
 // Name returns "nfc".
 func (t *Transport) Name() string { return "nfc" }
 
-// Transfer copies what job's manifest lacks.
+// Transfer copies the chunks that job's manifest lacks.
 func (t *Transport) Transfer(ctx context.Context, job transport.Job) (blockcopy.Result, error) {
 	return transport.Pull(ctx, func(ctx context.Context, d transport.Disk) (disk.Source, error) {
 		src, err := t.Open(ctx, d)
@@ -203,5 +204,5 @@ func (t *Transport) Transfer(ctx context.Context, job transport.Job) (blockcopy.
 	}, job)
 }
 
-// Close does nothing: sessions belong to Sources.
+// Close does nothing: each Source closes its sessions.
 func (t *Transport) Close() error { return nil }

@@ -9,29 +9,31 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Probe opens the disk and reads its first sector: that proves ticket, network, right and
-// lock at once.
+// Probe opens the disk and reads its first sector. That checks ticket, network, privileges and lock.
 func (t *Transport) Probe(ctx context.Context, d transport.Disk) (transport.Offer, error) {
 	src, err := t.Open(ctx, d)
 	if err != nil {
 		return transport.Refusal(err)
 	}
 	defer src.Close()
-	offer := transport.Offer{Running: true, Reason: fmt.Sprintf("%s can be read from %s", src.path, src.where())}
+	offer := transport.Offer{Running: true, Reason: fmt.Sprintf("%s can be read from %s", src.path, src.readAddress())}
 	return transport.ProbeSource(ctx, src, offer, src.alloc.Available)
 }
 
-// Open opens the disk once; more handles follow when there is work for them.
+// Open opens the disk with one handle. Reads open further ones if necessary. The caller closes the
+// Source.
 func (t *Transport) Open(ctx context.Context, d transport.Disk) (*Source, error) {
-	src, err := t.open(ctx, d)
+	src, err := t.openSource(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("open disk %d: %w", d.Disk.Key, err)
 	}
 	return src, nil
 }
 
-func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error) {
-	if err := refuse(d); err != nil {
+// openSource is Open without the disk in its errors. It fails with fault.Corrupt if the host reports
+// another size than the inventory.
+func (t *Transport) openSource(ctx context.Context, d transport.Disk) (*Source, error) {
+	if err := checkReadable(d); err != nil {
 		return nil, err
 	}
 	file, err := d.DiskToRead(ctx, t.host)
@@ -46,7 +48,7 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 		return nil, err
 	}
 	src := newSource(t, d, file, e)
-	if err := src.begin(ctx); err != nil {
+	if err := src.openFirst(ctx); err != nil {
 		return nil, err
 	}
 	if src.size != file.Capacity {
@@ -57,8 +59,8 @@ func (t *Transport) open(ctx context.Context, d transport.Disk) (*Source, error)
 	return src, nil
 }
 
-// refuse names what cannot be read, before the host is asked.
-func refuse(d transport.Disk) error {
+// checkReadable fails for disks that cannot be read over NFC, without a request to the host.
+func checkReadable(d transport.Disk) error {
 	switch {
 	case d.Disk.Encrypted || d.VM.Encrypted:
 		return transport.EncryptedError()

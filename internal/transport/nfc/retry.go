@@ -9,24 +9,25 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// patience is how many failures of a kind a read survives. Ten are about three minutes
-// with the back-off: longer than a management agent's restart, shorter than a night.
-// Kinds that are not listed fail at once.
+// patience is the number of failures of a kind that a read survives. With the back-off, ten of them
+// take about three minutes: longer than the restart of a management agent. Kinds without an entry fail
+// at once.
 var patience = map[fault.Kind]int{
 	fault.Transient:   10,
 	fault.Unreachable: 10,
-	fault.Corrupt:     3, // a wrong answer may be an overloaded host's
-	fault.Conflict:    2, // a lock may be passing: hosts take it for a moment themselves
-	fault.Denied:      1, // a ticket may be refused after a restart, a certificate just renewed
+	fault.Corrupt:     3, // an overloaded host may return a wrong answer
+	fault.Conflict:    2, // hosts themselves lock files for a moment
+	fault.Denied:      1, // tickets are refused after a restart, or a renewal of the certificate
 }
 
-// retry is the patience of one read.
+// retry counts the failures of one read.
 type retry struct {
-	failures int                // of any kind
-	of       map[fault.Kind]int // the same by kind
+	failures int                // failures of all kinds
+	of       map[fault.Kind]int // failures of each kind
 }
 
-// wait returns nil when it should be tried again, after the back-off, and err when not.
+// wait returns nil after the back-off if the read should be tried again. Otherwise it returns the final
+// error. For refused buffers it does not wait the first time, because the next session requests others.
 func (t *retry) wait(ctx context.Context, o Options, err error) error {
 	kind := fault.KindOf(err)
 	switch {
@@ -34,7 +35,7 @@ func (t *retry) wait(ctx context.Context, o Options, err error) error {
 		return ctx.Err()
 	case errors.Is(err, nfc.ErrBuffers) && t.failures == 0:
 		t.failures++
-		return nil // with other buffers at once
+		return nil // the next session requests other buffers
 	case patience[kind] == 0:
 		return err
 	}

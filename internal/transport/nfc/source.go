@@ -14,69 +14,71 @@ import (
 )
 
 const (
-	// span is how many consecutive bytes one reader should cover.
+	// span is the number of consecutive bytes that one reader should read.
 	span = 16 << 20
 
-	// readers are useful for each handle: one whose answers come in and one whose requests
-	// are next.
+	// readers is the useful number of readers for each handle: one whose answers arrive, and one whose
+	// requests are next.
 	readers = 2
 )
 
-// Source is one disk, read over several handles.
+// Source is one disk, read over several handles. It is a disk.Source.
 type Source struct {
-	t    *Transport
-	disk transport.Disk
-	file *inventory.Disk // what is read: the disk itself or what a snapshot froze
-	path string
-	esxi *esxi
-	size int64
+	t    *Transport      // transport that opened it
+	disk transport.Disk  // disk in the inventory
+	file *inventory.Disk // disk that is read: the disk itself or the one that a snapshot froze
+	path string          // datastore path of its descriptor
+	esxi *esxi           // host that serves it
+	size int64           // capacity in bytes, from the first handle
 
-	handles *handles
-	alloc   *allocation.Map
-	trial   *trial
-	counts  counts
+	handles *handles          // sessions on the disk
+	alloc   *allocation.Map   // allocated areas
+	trial   *compressionTrial // choice of the compression
+	counts  counts            // statistics for the Report
 }
 
 var _ disk.Source = (*Source)(nil)
 
-// counts are what a Report is made of.
+// counts are the atomic counters of a Report.
 type counts struct{ read, failures atomic.Int64 }
 
-// Report says how reading a disk went.
+// Report contains the statistics of a disk.
 type Report struct {
-	Where       string         `json:"where"`       // the address, and why that one
-	Read        int64          `json:"read"`        // bytes of the disk that were read, samples of the map included
-	Wire        int64          `json:"wire"`        // bytes received for them
-	Handles     int            `json:"handles"`     // most that were open at once
-	Failures    int64          `json:"failures"`    // reads that had to be repeated
-	Compression string         `json:"compression"` // in use at the end
-	Rates       string         `json:"rates"`       // that led to it; empty: it was not measured to the end
-	Map         allocation.Use `json:"map"`         // whether the allocation map was used
-	MapNote     string         `json:"mapNote"`     // why not, or how it was tested
+	Where       string         `json:"where"`       // address, and the reason for it
+	Read        int64          `json:"read"`        // bytes of the disk that were read, with the samples of the map
+	Wire        int64          `json:"wire"`        // bytes received from the host
+	Handles     int            `json:"handles"`     // highest number of concurrent handles
+	Failures    int64          `json:"failures"`    // reads that were repeated
+	Compression string         `json:"compression"` // compression in use at the end
+	Rates       string         `json:"rates"`       // measured rates that led to it; empty if the measurement did not end
+	Map         allocation.Use `json:"map"`         // use of the allocation map
+	MapNote     string         `json:"mapNote"`     // reason for Map, or result of the test
 }
 
+// newSource returns the source for a disk, without a handle. file is the disk to read.
 func newSource(t *Transport, d transport.Disk, file *inventory.Disk, e *esxi) *Source {
-	s := &Source{t: t, disk: d, file: file, path: file.Path.String(), esxi: e, trial: newTrial(t.opts.Compressions)}
+	s := &Source{t: t, disk: d, file: file, path: file.Path.String(), esxi: e, trial: newCompressionTrial(t.opts.Compressions)}
 	s.handles = newHandles(s)
 	s.alloc = allocation.New(allocation.Disk{
-		Key: file.Key, Size: file.Capacity, Ask: s.allocated, ReadAt: s.ReadAt,
+		Key: file.Key, Size: file.Capacity, Ask: s.queryAllocated, ReadAt: s.ReadAt,
 	}, t.opts.Seed, t.opts.Log)
 	return s
 }
 
-// begin opens the first handle, which tells the disk's size.
-func (s *Source) begin(ctx context.Context) error {
-	if err := s.esxi.memory.join(ctx, s.handles.cost); err != nil {
+// openFirst opens the first handle, which has the disk's size. It waits for NFC memory, and retries
+// like a read.
+func (s *Source) openFirst(ctx context.Context) error {
+	if err := s.esxi.memory.joinDisk(ctx, s.handles.cost); err != nil {
 		return err
 	}
 	s.handles.reserved = 1
 	var patient retry
 	for {
-		h, err := s.handles.claim(ctx)
+		h, err := s.handles.claimHandle(ctx)
 		if err == nil {
 			s.size = h.disk.Size()
-			s.handles.release(h)
-			s.t.opts.Log.Info("disk opened over NFC", "disk", s.file.Key, "path", s.path, "host", s.where())
+			s.handles.releaseHandle(h)
+			s.t.opts.Log.Info("disk opened over NFC", "disk", s.file.Key, "path", s.path, "host", s.readAddress())
 			return nil
 		}
 		if err := patient.wait(ctx, s.t.opts, err); err != nil {
@@ -86,36 +88,37 @@ func (s *Source) begin(ctx context.Context) error {
 	}
 }
 
-// where names the address that is read from, and why it is that one.
-func (s *Source) where() string { return s.handles.where() }
+// readAddress returns the address that is read from, and the reason for it.
+func (s *Source) readAddress() string { return s.handles.readAddress() }
 
-// Path returns the descriptor's datastore path of what is read.
+// Path returns the datastore path of the descriptor that is read.
 func (s *Source) Path() inventory.Path { return s.file.Path }
 
 // Size returns the disk's capacity in bytes.
 func (s *Source) Size() int64 { return s.size }
 
-// ReadAt reads p from the handle with the least to do. What breaks is read again.
+// ReadAt fills p over the handle with the fewest reads. It repeats failed reads.
 func (s *Source) ReadAt(ctx context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(s.size, disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return fmt.Errorf("read %s: %w", s.path, err)
 	}
-	return s.use(ctx, off, func(ctx context.Context, d *nfc.Disk) error {
-		c := s.trial.pick()
+	return s.withHandle(ctx, off, func(ctx context.Context, d *nfc.Disk) error {
+		c := s.trial.nextCompression()
 		if err := d.ReadAs(ctx, p, off, c); err != nil {
 			return err
 		}
 		s.counts.read.Add(int64(len(p)))
-		s.trial.delivered(s.t.opts.Now(), int64(len(p)), c)
+		s.trial.recordRead(s.t.opts.Now(), int64(len(p)), c)
 		return nil
 	})
 }
 
-// use does something with a handle, and again with another as long as patience lasts.
-func (s *Source) use(ctx context.Context, off int64, do func(context.Context, *nfc.Disk) error) error {
+// withHandle calls do with a handle, and again with another after an error, until retry.wait returns
+// the error. off is for the error.
+func (s *Source) withHandle(ctx context.Context, off int64, do func(context.Context, *nfc.Disk) error) error {
 	var patient retry
 	for {
-		err := s.try(ctx, do)
+		err := s.tryHandle(ctx, do)
 		if err == nil {
 			return nil
 		}
@@ -126,20 +129,21 @@ func (s *Source) use(ctx context.Context, off int64, do func(context.Context, *n
 	}
 }
 
-func (s *Source) try(ctx context.Context, do func(context.Context, *nfc.Disk) error) error {
-	h, err := s.handles.claim(ctx)
+// tryHandle calls do once, with a handle.
+func (s *Source) tryHandle(ctx context.Context, do func(context.Context, *nfc.Disk) error) error {
+	h, err := s.handles.claimHandle(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.handles.release(h)
+	defer s.handles.releaseHandle(h)
 	if err = do(ctx, h.disk); err != nil {
-		s.handles.learn(err)
+		s.handles.learnFrom(err)
 	}
 	return err
 }
 
-// Extents gives the allocated areas as data and the rest as zero. The first call asks for
-// the map of the whole disk and tests it; without a map worth trusting everything is data.
+// Extents is part of disk.Source. The first call requests and tests the map of the whole disk. Without
+// a reliable map all of r is data.
 func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, error) {
 	if err := disk.CheckRange(s.size, r); err != nil {
 		return nil, err
@@ -147,12 +151,12 @@ func (s *Source) Extents(ctx context.Context, r disk.Range) ([]disk.Extent, erro
 	return s.alloc.Extents(ctx, r)
 }
 
-// allocated asks which areas of r are in use. NFC itself tells it for a file; whether what
-// it tells for a layer of a chain includes the layers below is not known for certain, so
-// that change tracking is asked about chains, and where NFC has no answer.
-func (s *Source) allocated(ctx context.Context, r disk.Range) (extents []disk.Extent, err error) {
+// queryAllocated returns the allocated areas of r. For a single file NFC has them. For a layer of a
+// chain it is not certain that NFC includes the layers below; then, and if NFC has no answer, change
+// tracking is queried.
+func (s *Source) queryAllocated(ctx context.Context, r disk.Range) (extents []disk.Extent, err error) {
 	if s.file.Layers <= 1 {
-		err = s.use(ctx, r.Off, func(ctx context.Context, d *nfc.Disk) (err error) {
+		err = s.withHandle(ctx, r.Off, func(ctx context.Context, d *nfc.Disk) (err error) {
 			extents, err = d.Extents(ctx, r)
 			return err
 		})
@@ -163,23 +167,23 @@ func (s *Source) allocated(ctx context.Context, r disk.Range) (extents []disk.Ex
 	return s.t.host.Allocated(ctx, s.disk.VM.Ref, s.disk.Snapshot, s.file.Key, r)
 }
 
-// Hints asks for as many readers as keep all handles busy.
+// Hints suggests as many readers as keep all handles busy.
 func (s *Source) Hints() disk.Hints {
-	return disk.Hints{Request: s.handles.reading(), Streams: readers * s.t.opts.Handles, Span: span}
+	return disk.Hints{Request: s.handles.readerRequest(), Streams: readers * s.t.opts.Handles, Span: span}
 }
 
-// Report says how reading went so far.
+// Report returns the statistics so far.
 func (s *Source) Report() Report {
 	use, note := s.alloc.State()
 	wire, most := s.handles.totals()
 	chosen, rates := s.trial.outcome()
 	return Report{
-		Where: s.where(), Read: s.counts.read.Load(), Wire: wire, Handles: most, Failures: s.counts.failures.Load(),
+		Where: s.readAddress(), Read: s.counts.read.Load(), Wire: wire, Handles: most, Failures: s.counts.failures.Load(),
 		Compression: chosen.String(), Rates: rates, Map: use, MapNote: note,
 	}
 }
 
-// Close closes the handles.
+// Close closes the handles and reports the statistics.
 func (s *Source) Close() error {
 	s.handles.close()
 	s.t.opts.Report(s.disk, s.Report())

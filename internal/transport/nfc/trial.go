@@ -10,56 +10,57 @@ import (
 )
 
 const (
-	// A heat lasts until so much was read and so much time passed, or longestHeat did.
-	heatBytes   = 16 << 20
-	heatTime    = 250 * time.Millisecond
-	longestHeat = 5 * time.Second
+	// A measurement of a rate ends after measureBytes and measureTime, or after longestMeasure.
+	measureBytes   = 16 << 20
+	measureTime    = 250 * time.Millisecond // shortest duration of a measurement
+	longestMeasure = 5 * time.Second        // duration after which a measurement ends with fewer bytes
 
-	// rounds is how many heats each compression has after the warm-up. Of the first the better
-	// counts, of the others the worse: a busy machine makes one heat in ten twice as fast.
+	// rounds is the number of measurements of each compression after the warm-up. For the first compression the
+	// better one counts, for the others the worse one: on a busy machine, one measurement in ten is twice as
+	// fast.
 	rounds = 2
 
-	// fast is a rate at which the wire does not bind, in bytes/s: two and a half times 1 Gbit/s.
-	// Compression would only cost the host then.
+	// fast is a rate that the wire does not limit, in bytes/s: two and a half times 1 Gbit/s. Then
+	// compression would only load the host.
 	fast = 300e6
 
-	// gain is by how much another compression must be faster; worse is how far behind after
-	// its first heat it gets no second.
+	// gain is the factor by which another compression must be faster than the first. A compression
+	// below the factor worse in its first measurement has no second one.
 	gain  = 1.15
 	worse = 0.8
 )
 
-// trial finds the compression to ask for, on the disk's own first reads. It is a state
-// machine without a clock: callers tell it the time. What it compares is bytes of the disk
-// a second, which is all that counts; whether wire, host or we are the limit does not
-// matter to it.
+// compressionTrial finds the best compression by the rates of the disk's first reads. It is a state machine
+// without a clock: callers pass the time. It compares bytes of the disk per second; it does not matter
+// whether the wire, the host or this machine is the limit. It is safe for concurrent use.
 //
-//	warm-up (first) -> heat of each -> second heat of those not far behind -> decided
-type trial struct {
-	mu      sync.Mutex
-	among   []nfc.Compression
-	rates   []float64 // bytes/s of each; 0: no heat yet
-	current int       // index of the one in use
-	heat    int       // heats begun, the warm-up included
-	began   time.Time // first delivery of this heat; zero before
-	bytes   int64     // delivered since
-	decided bool
+//	warm-up (first) -> measurement of each -> second measurement of those not far behind -> decided
+type compressionTrial struct {
+	mu      sync.Mutex        // guards the fields below
+	among   []nfc.Compression // compressions to compare; the first is the default
+	rates   []float64         // rate of each in bytes/s; 0 before its first measurement
+	current int               // index of the compression in use
+	started int               // number of measurements that began, with the warm-up
+	began   time.Time         // time of this measurement's first delivery; zero before
+	bytes   int64             // bytes delivered since began
+	decided bool              // current does not change any more
 }
 
-func newTrial(among []nfc.Compression) *trial {
-	return &trial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
+// newCompressionTrial returns a trial of the compressions. A single one is decided at once.
+func newCompressionTrial(among []nfc.Compression) *compressionTrial {
+	return &compressionTrial{among: among, rates: make([]float64, len(among)), decided: len(among) == 1}
 }
 
-// pick returns the compression that the next read should ask for.
-func (t *trial) pick() nfc.Compression {
+// nextCompression returns the compression for the next read.
+func (t *compressionTrial) nextCompression() nfc.Compression {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.among[t.current]
 }
 
-// delivered tells that n bytes came that c was asked for. The first of a heat only starts
-// its time: it was under way beside reads of the heat before.
-func (t *trial) delivered(now time.Time, n int64, c nfc.Compression) {
+// recordRead records the delivery of n bytes that were requested with c. The first delivery of a measurement
+// only starts its time, because its read began in the previous measurement.
+func (t *compressionTrial) recordRead(now time.Time, n int64, c nfc.Compression) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -71,26 +72,27 @@ func (t *trial) delivered(now time.Time, n int64, c nfc.Compression) {
 	}
 	t.bytes += n
 	took := now.Sub(t.began)
-	if took < heatTime || t.bytes < heatBytes && took < longestHeat {
+	if took < measureTime || t.bytes < measureBytes && took < longestMeasure {
 		return
 	}
-	t.ends(float64(t.bytes) / took.Seconds())
+	t.endMeasurement(float64(t.bytes) / took.Seconds())
 }
 
-// ends books a heat and begins the next.
-func (t *trial) ends(rate float64) {
-	if t.heat > 0 { // the warm-up does not count
-		t.book(rate)
+// endMeasurement records the rate of a measurement and begins the next. mu must be held.
+func (t *compressionTrial) endMeasurement(rate float64) {
+	if t.started > 0 { // the warm-up does not count
+		t.recordRate(rate)
 	}
 	if t.current == 0 && rate >= fast {
 		t.decide()
 		return
 	}
-	t.next()
+	t.chooseNext()
 	t.began, t.bytes = time.Time{}, 0
 }
 
-func (t *trial) book(rate float64) {
+// recordRate stores the rate of a measurement: see rounds. mu must be held.
+func (t *compressionTrial) recordRate(rate float64) {
 	switch have := t.rates[t.current]; {
 	case have == 0:
 		t.rates[t.current] = rate
@@ -101,10 +103,10 @@ func (t *trial) book(rate float64) {
 	}
 }
 
-// next chooses who runs the next heat, and decides after the last.
-func (t *trial) next() {
-	for t.heat++; t.heat <= rounds*len(t.among); t.heat++ {
-		i := (t.heat - 1) % len(t.among)
+// chooseNext selects the compression of the next measurement, and decides after the last one. mu must be held.
+func (t *compressionTrial) chooseNext() {
+	for t.started++; t.started <= rounds*len(t.among); t.started++ {
+		i := (t.started - 1) % len(t.among)
 		if t.rates[i] == 0 || i == 0 || t.rates[i] >= worse*t.rates[0] {
 			t.current = i
 			return
@@ -113,7 +115,8 @@ func (t *trial) next() {
 	t.decide()
 }
 
-func (t *trial) decide() {
+// decide selects the fastest compression, if it is faster than the first by gain. mu must be held.
+func (t *compressionTrial) decide() {
 	t.decided = true
 	t.current = 0
 	for i := range t.among {
@@ -123,8 +126,8 @@ func (t *trial) decide() {
 	}
 }
 
-// outcome returns what is in use, and the rates that led to it, if it is decided.
-func (t *trial) outcome() (nfc.Compression, string) {
+// outcome returns the compression in use. If it is decided, it also returns the measured rates.
+func (t *compressionTrial) outcome() (nfc.Compression, string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.decided {

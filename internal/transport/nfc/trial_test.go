@@ -12,14 +12,14 @@ type wireOf map[nfc.Compression]float64
 
 // runTrial reads over that wire, 1 MiB at a time, until the trial is decided or so much was
 // read.
-func runTrial(rates wireOf, most int64) (*trial, int64) {
-	t := newTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ, nfc.FastLZ})
+func runTrial(rates wireOf, most int64) (*compressionTrial, int64) {
+	t := newCompressionTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ, nfc.FastLZ})
 	now := time.Unix(1000, 0)
 	var read int64
 	for !t.decided && read < most {
-		c := t.pick()
+		c := t.nextCompression()
 		now = now.Add(time.Duration(float64(1<<20) / rates[c] * float64(time.Second)))
-		t.delivered(now, 1<<20, c)
+		t.recordRead(now, 1<<20, c)
 		read += 1 << 20
 	}
 	return t, read
@@ -56,8 +56,8 @@ func TestTrialIsShort(t *testing.T) {
 
 // What came late from the heat before does not count for the next.
 func TestTrialIgnoresLateReads(t *testing.T) {
-	tr := newTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ})
-	tr.delivered(time.Unix(1, 0), 1<<20, nfc.SkipZ)
+	tr := newCompressionTrial([]nfc.Compression{nfc.Stored, nfc.SkipZ})
+	tr.recordRead(time.Unix(1, 0), 1<<20, nfc.SkipZ)
 	if !tr.began.IsZero() {
 		t.Error("a read of another compression began the heat")
 	}

@@ -14,12 +14,15 @@ import (
 	"github.com/decamp/decamp/internal/manifest"
 )
 
+// bigDisk is the size of most test disks in bytes: many windows of the copy engine.
 const bigDisk = 48 << 20
 
-func sparse(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
+// sparseDisk returns a disk with 60 % data. seed selects the content.
+func sparseDisk(seed uint64) *disk.Pattern { return disk.NewSparsePattern(bigDisk, 0.6, seed) }
 
-func probes(t *testing.T, h Harness) {
-	rig := start(t, h, sparse(1))
+// testProbe checks the Offer for a VM that is off, and for a running one.
+func testProbe(t *testing.T, h Harness) {
+	rig := startRig(t, h, sparseDisk(1))
 	d := rig.Disks[0]
 	offer, err := rig.Transport.Probe(t.Context(), d)
 	if err != nil || !offer.Usable || offer.Streams < 1 {
@@ -37,9 +40,10 @@ func probes(t *testing.T, h Harness) {
 	}
 }
 
-func copiesEveryByte(t *testing.T, h Harness, size int64) {
+// testCopiesEveryByte copies a disk without holes and compares every byte.
+func testCopiesEveryByte(t *testing.T, h Harness, size int64) {
 	want := disk.NewPattern(size)
-	rig := start(t, h, want)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	res, err := im.transfer(t.Context(), rig, 0, nil)
 	if err != nil {
@@ -51,22 +55,24 @@ func copiesEveryByte(t *testing.T, h Harness, size int64) {
 	}
 }
 
-func keepsHoles(t *testing.T, h Harness) {
-	want := sparse(2)
-	rig := start(t, h, want)
+// testKeepsHoles checks that little more than the allocated bytes is written.
+func testKeepsHoles(t *testing.T, h Harness) {
+	want := sparseDisk(2)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	if _, err := im.transfer(t.Context(), rig, 0, nil); err != nil {
 		t.Fatal(err)
 	}
 	im.verify()
-	if limit := allocated(t, want) + bigDisk/100; im.written() > limit {
+	if limit := allocatedBytes(t, want) + bigDisk/100; im.written() > limit {
 		t.Errorf("%d bytes written, want at most %d", im.written(), limit)
 	}
 }
 
-func resumesWhenCancelled(t *testing.T, h Harness) {
-	want := sparse(3)
-	rig := start(t, h, want)
+// testResumesWhenCanceled cancels a transfer and completes it with another.
+func testResumesWhenCanceled(t *testing.T, h Harness) {
+	want := sparseDisk(3)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -78,13 +84,13 @@ func resumesWhenCancelled(t *testing.T, h Harness) {
 	if !fault.Is(err, fault.Canceled) {
 		t.Fatalf("got %v, want Canceled", err)
 	}
-	im.resume(rig)
+	im.resumeTransfer(rig)
 }
 
-// asksBeforeItTakes: a budget is asked for every byte that is data, and not for holes.
-func asksBeforeItTakes(t *testing.T, h Harness) {
-	want := sparse(6)
-	rig := start(t, h, want)
+// testPacesData checks that Job.Pace is called for every byte of data, and not for holes.
+func testPacesData(t *testing.T, h Harness) {
+	want := sparseDisk(6)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	var asked atomic.Int64
 	im.pace = func(_ context.Context, bytes int64) error { asked.Add(bytes); return nil }
@@ -92,16 +98,16 @@ func asksBeforeItTakes(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	im.verify()
-	if n := asked.Load(); n < im.written() || n > allocated(t, want)+bigDisk/100 {
-		t.Errorf("asked for %d bytes: %d were written, %d are data", n, im.written(), allocated(t, want))
+	if n := asked.Load(); n < im.written() || n > allocatedBytes(t, want)+bigDisk/100 {
+		t.Errorf("Pace was called for %d bytes: %d were written, %d are data", n, im.written(), allocatedBytes(t, want))
 	}
 }
 
-// takesNothingUnasked: a transfer that waits for its budget takes nothing, ends when it is
-// canceled, and is completed later.
-func takesNothingUnasked(t *testing.T, h Harness) {
-	want := sparse(7)
-	rig := start(t, h, want)
+// testWaitsForBudget checks that a transfer without budget writes nothing, ends when it is canceled,
+// and can be completed later.
+func testWaitsForBudget(t *testing.T, h Harness) {
+	want := sparseDisk(7)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -114,20 +120,20 @@ func takesNothingUnasked(t *testing.T, h Harness) {
 		t.Fatalf("got %v, want Canceled", err)
 	}
 	if n := im.written(); n > 0 {
-		t.Errorf("%d bytes were written that nobody granted", n)
+		t.Errorf("%d bytes were written without a budget", n)
 	}
 	im.pace = nil
-	im.resume(rig)
+	im.resumeTransfer(rig)
 }
 
-// sharesFairly copies two disks of the same size at once, to images that take their time:
-// when one has all its bytes, the other must have a good part. It is not half of them: on a
-// loaded machine one of the two may begin late.
-func sharesFairly(t *testing.T, h Harness) {
+// testSharesFairly copies two disks of the same size at once, to slow images. When one is complete, the
+// other must have a quarter of its bytes. Half would be too strict: on a loaded machine one of the two
+// may begin late.
+func testSharesFairly(t *testing.T, h Harness) {
 	a, b := disk.NewPattern(bigDisk), disk.NewPattern(bigDisk)
-	rig := start(t, h, a, b)
+	rig := startRig(t, h, a, b)
 	images := []*image{newImage(t, a), newImage(t, b)}
-	var other atomic.Int64 // what the slower had when the faster had all
+	var other atomic.Int64 // bytes of the slower when the faster was complete; -1 before
 	other.Store(-1)
 	var g errgroup.Group
 	for i, im := range images {
@@ -152,9 +158,10 @@ func sharesFairly(t *testing.T, h Harness) {
 	}
 }
 
-func survives(t *testing.T, h Harness, tr Trouble) {
-	want := sparse(4)
-	rig := start(t, h, want)
+// testSurvives checks that a transfer succeeds despite tr.
+func testSurvives(t *testing.T, h Harness, tr Trouble) {
+	want := sparseDisk(4)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	end := tr.Start(t, rig)
 	defer end()
@@ -164,9 +171,11 @@ func survives(t *testing.T, h Harness, tr Trouble) {
 	im.verify()
 }
 
-func stops(t *testing.T, h Harness, tr Trouble) {
-	want := sparse(5)
-	rig := start(t, h, want)
+// testStops checks that tr ends a transfer with the right kind and a remedy, and that a later transfer
+// completes the image.
+func testStops(t *testing.T, h Harness, tr Trouble) {
+	want := sparseDisk(5)
+	rig := startRig(t, h, want)
 	im := newImage(t, want)
 	end := tr.Start(t, rig)
 	_, err := im.transfer(t.Context(), rig, 0, nil)
@@ -174,13 +183,14 @@ func stops(t *testing.T, h Harness, tr Trouble) {
 		t.Errorf("got %v (%v, hint %q), want %v with a remedy", err, fault.KindOf(err), fault.HintOf(err), tr.Kind)
 	}
 	end()
-	im.resume(rig)
+	im.resumeTransfer(rig)
 }
 
-// resume opens the manifest again, as a new process would, and completes the image.
-func (im *image) resume(rig Rig) {
+// resumeTransfer opens the manifest again, as a new process would, and completes the image. It fails
+// the test if durable chunks are copied again.
+func (im *image) resumeTransfer(rig Rig) {
 	im.t.Helper()
-	im.reopen()
+	im.reopenLog()
 	missing := im.log.Missing()
 	safe := im.log.Chunks() - missing
 	res, err := im.transfer(im.t.Context(), rig, 0, nil)
@@ -193,7 +203,8 @@ func (im *image) resume(rig Rig) {
 	}
 }
 
-func allocated(t *testing.T, d disk.Source) (n int64) {
+// allocatedBytes returns the number of bytes of d that are data.
+func allocatedBytes(t *testing.T, d disk.Source) (n int64) {
 	extents, err := d.Extents(t.Context(), disk.Range{Len: d.Size()})
 	if err != nil {
 		t.Fatal(err)

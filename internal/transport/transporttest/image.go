@@ -15,32 +15,33 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// image is a disk in memory with its manifest in a folder of the test, and the content it
-// must end up with.
+// image is a disk.Target in memory, with its manifest in a folder of the test, and the expected
+// content.
 type image struct {
 	t    *testing.T
-	want disk.Source
-	path string // of the manifest
-	log  *manifest.Log
+	want disk.Source   // expected content
+	path string        // file of the manifest
+	log  *manifest.Log // open manifest
 
-	bytes []byte
+	bytes []byte // content so far
 
-	// slow, if set, makes the image take slowMiB for each MiB, one write at a time, and is
-	// told how much it has.
+	// slow, if set, is called with the number of written bytes after each write. Writes then happen one at
+	// a time and need slowMiB for each MiB.
 	slow   func(written int64)
-	slowly sync.Mutex
+	slowly sync.Mutex // held during a slow write
 
-	pace func(ctx context.Context, bytes int64) error // of the Job
+	pace func(ctx context.Context, bytes int64) error // Job.Pace of the transfers; nil for no budget
 
-	mu    sync.Mutex
-	wrote int64
+	mu    sync.Mutex // guards wrote
+	wrote int64      // bytes written by WriteAt
 }
 
-// slowMiB lets a slow image of 48 MiB take two seconds.
+// slowMiB makes a slow image of 48 MiB need two seconds.
 const slowMiB = 40 * time.Millisecond
 
 var _ disk.Target = (*image)(nil)
 
+// newImage returns an empty image. Its manifest is closed when the test ends.
 func newImage(t *testing.T, want disk.Source) *image {
 	t.Helper()
 	im := &image{t: t, want: want, path: filepath.Join(t.TempDir(), "manifest"), bytes: make([]byte, want.Size())}
@@ -53,8 +54,8 @@ func newImage(t *testing.T, want disk.Source) *image {
 	return im
 }
 
-// reopen closes the manifest and opens it from its file.
-func (im *image) reopen() {
+// reopenLog closes the manifest and opens it from its file.
+func (im *image) reopenLog() {
 	im.t.Helper()
 	if err := im.log.Close(); err != nil {
 		im.t.Fatal(err)
@@ -66,12 +67,12 @@ func (im *image) reopen() {
 	im.log = log
 }
 
-// transfer moves the rig's n-th disk into the image.
+// transfer copies the rig's n-th disk into the image.
 func (im *image) transfer(ctx context.Context, rig Rig, n int, progress func(blockcopy.Progress)) (blockcopy.Result, error) {
 	return rig.Transport.Transfer(ctx, transport.Job{Disk: rig.Disks[n], Target: im, Manifest: im.log, Progress: progress, Pace: im.pace})
 }
 
-// verify fails the test unless image and manifest are what they must be.
+// verify fails the test unless the image has the expected content and the manifest is complete.
 func (im *image) verify() {
 	im.t.Helper()
 	if !im.log.Complete() {
@@ -86,38 +87,42 @@ func (im *image) verify() {
 	}
 }
 
+// written returns the number of bytes written so far.
 func (im *image) written() int64 {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	return im.wrote
 }
 
+// Size is part of disk.Target.
 func (im *image) Size() int64 { return int64(len(im.bytes)) }
 
+// WriteAt is part of disk.Target.
 func (im *image) WriteAt(_ context.Context, p []byte, off int64) error {
 	if err := disk.CheckRange(im.Size(), disk.Range{Off: off, Len: int64(len(p))}); err != nil {
 		return err
 	}
 	copy(im.bytes[off:], p)
 	if im.slow == nil {
-		im.count(len(p))
+		im.addWritten(len(p))
 		return nil
 	}
 	im.slowly.Lock()
 	defer im.slowly.Unlock()
 	time.Sleep(slowMiB * time.Duration(len(p)) >> 20)
-	im.slow(im.count(len(p)))
+	im.slow(im.addWritten(len(p)))
 	return nil
 }
 
-// count adds n bytes to those written, and returns them all.
-func (im *image) count(n int) int64 {
+// addWritten adds n to the written bytes, and returns the sum.
+func (im *image) addWritten(n int) int64 {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	im.wrote += int64(n)
 	return im.wrote
 }
 
+// Zero is part of disk.Target. Zeros do not count as written.
 func (im *image) Zero(_ context.Context, r disk.Range) error {
 	if err := disk.CheckRange(im.Size(), r); err != nil {
 		return err
@@ -126,21 +131,29 @@ func (im *image) Zero(_ context.Context, r disk.Range) error {
 	return nil
 }
 
-func (im *image) Sync(context.Context) error   { return nil }
-func (im *image) Hints() disk.Hints            { return disk.Hints{} }
-func (im *image) Finish(context.Context) error { return nil }
-func (im *image) Close() error                 { return nil }
+// Sync is part of disk.Target.
+func (im *image) Sync(context.Context) error { return nil }
 
-// start builds a rig and sees to it that nothing of it is left when the test ends.
-func start(t *testing.T, h Harness, disks ...disk.Source) Rig {
+// Hints is part of disk.Target.
+func (im *image) Hints() disk.Hints { return disk.Hints{} }
+
+// Finish is part of disk.Target.
+func (im *image) Finish(context.Context) error { return nil }
+
+// Close is part of disk.Target.
+func (im *image) Close() error { return nil }
+
+// startRig returns a rig, and fails the test if goroutines of it remain when the test ends.
+func startRig(t *testing.T, h Harness, disks ...disk.Source) Rig {
 	t.Helper()
 	before := runtime.NumGoroutine()
-	t.Cleanup(func() { nothingRuns(t, before) }) // runs last
+	t.Cleanup(func() { waitForGoroutines(t, before) }) // runs last
 	return h.New(t, disks...)
 }
 
-// nothingRuns waits for goroutines that were told to end, and fails if some stay.
-func nothingRuns(t *testing.T, before int) {
+// waitForGoroutines waits until no more than before goroutines run, and fails the test after five
+// seconds.
+func waitForGoroutines(t *testing.T, before int) {
 	deadline := time.Now().Add(5 * time.Second)
 	for runtime.NumGoroutine() > before {
 		if time.Now().After(deadline) {
@@ -151,7 +164,8 @@ func nothingRuns(t *testing.T, before int) {
 	}
 }
 
-// SparseFile writes the data of d to a file with holes, and returns its name.
+// SparseFile writes the data of d to a file with holes, and returns its name. The file is deleted when
+// the test ends.
 func SparseFile(t *testing.T, d disk.Source) string {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "disk.raw"))

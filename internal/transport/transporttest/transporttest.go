@@ -1,6 +1,6 @@
-// Package transporttest has the conformance suite for transport.Transport. A new transport
-// is done when it passes; calling the suite takes one function that builds an emulated
-// source, and what that source can be made to suffer:
+// Package transporttest contains the conformance suite for transport.Transport. A new
+// transport is complete when it passes. The suite requires a function that builds an
+// emulated source, and the troubles that this source can cause:
 //
 //	func TestConformance(t *testing.T) {
 //		transporttest.Run(t, transporttest.Harness{
@@ -10,12 +10,16 @@
 //		})
 //	}
 //
-// What is promised by every transport, and checked here: the image is byte-identical and
-// the manifest complete; holes stay holes; a transfer that was cancelled or failed leaves
-// what a later one resumes, without copying proven chunks again; trouble that passes goes
-// unnoticed, trouble that stays ends in an error with its kind and a remedy; two disks at
-// once share fairly; a budget is asked for all that is data, and for no more; no goroutine is
-// left behind.
+// The suite checks these properties of every transport:
+//
+//   - the image is identical to the disk, and the manifest complete; holes stay holes
+//   - a later transfer resumes one that was canceled or failed, without copying durable chunks
+//     again
+//   - temporary trouble causes no error; permanent trouble ends in an error with its kind and
+//     a remedy
+//   - two concurrent transfers share the source fairly
+//   - Job.Pace is called for all data, and for nothing else
+//   - no goroutine remains
 package transporttest
 
 import (
@@ -26,57 +30,57 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// A Harness makes sources for the suite.
+// A Harness creates sources for the suite.
 type Harness struct {
-	// New starts a source with the given disks on one powered-off VM, for one test; it
-	// cleans up when the test ends. The Transport's back-off must take no time.
+	// New starts a source with the given disks on one powered-off VM. It is stopped when the test ends.
+	// The back-off of its Transport must take no time.
 	New func(t *testing.T, disks ...disk.Source) Rig
 
-	// Passes is trouble that a transfer survives without anybody noticing.
+	// Passes contains troubles that a transfer survives without an error.
 	Passes []Trouble
 
-	// Stops is trouble that ends a transfer with Kind and a remedy. When it is over, a
+	// Stops contains troubles that end a transfer with Kind and a remedy. After the end of the trouble, a
 	// later transfer completes the image.
 	Stops []Trouble
 }
 
-// A Rig is one emulated source and the transport under test, connected to it.
+// A Rig is an emulated source, with the transport under test connected to it.
 type Rig struct {
-	Transport transport.Transport
-	Disks     []transport.Disk
-	Data      any // the harness's own, for its Troubles
+	Transport transport.Transport // transport under test
+	Disks     []transport.Disk    // disks of the VM, in the order of New's arguments
+	Data      any                 // data of the harness for its troubles
 }
 
-// Trouble is something that happens to a rig.
+// Trouble is a disturbance of a rig.
 type Trouble struct {
-	Name string
+	Name string // part of the subtest's name
 
-	// Start brings it about, now or a little later; end makes it stop, if it has not by
-	// itself. Start is called before the transfer begins.
+	// Start causes the trouble, now or a little later. It is called before the transfer begins. end ends
+	// it, unless it has ended already.
 	Start func(t *testing.T, r Rig) (end func())
 
-	Kind fault.Kind // of the error; for Stops
+	Kind fault.Kind // kind of the transfer's error, for Harness.Stops
 }
 
-// sizes are the disks the suite runs on: less than a chunk, an odd number of sectors, many
-// spans of the engine.
+// sizes are the sizes of the copied disks: less than a chunk, an odd number of sectors, and many
+// windows of the copy engine.
 var sizes = []int64{disk.SectorSize, 5<<20 + 3*disk.SectorSize, bigDisk}
 
-// Run runs the suite.
+// Run runs the suite on the transports of h.
 func Run(t *testing.T, h Harness) {
-	t.Run("probe", func(t *testing.T) { probes(t, h) })
+	t.Run("probe", func(t *testing.T) { testProbe(t, h) })
 	for _, size := range sizes {
-		t.Run("copies every byte", func(t *testing.T) { copiesEveryByte(t, h, size) })
+		t.Run("copies every byte", func(t *testing.T) { testCopiesEveryByte(t, h, size) })
 	}
-	t.Run("keeps holes", func(t *testing.T) { keepsHoles(t, h) })
-	t.Run("resumes when cancelled", func(t *testing.T) { resumesWhenCancelled(t, h) })
-	t.Run("asks before it takes", func(t *testing.T) { asksBeforeItTakes(t, h) })
-	t.Run("takes nothing unasked", func(t *testing.T) { takesNothingUnasked(t, h) })
-	t.Run("two disks at once", func(t *testing.T) { sharesFairly(t, h) })
+	t.Run("keeps holes", func(t *testing.T) { testKeepsHoles(t, h) })
+	t.Run("resumes when cancelled", func(t *testing.T) { testResumesWhenCanceled(t, h) })
+	t.Run("asks before it takes", func(t *testing.T) { testPacesData(t, h) })
+	t.Run("takes nothing unasked", func(t *testing.T) { testWaitsForBudget(t, h) })
+	t.Run("two disks at once", func(t *testing.T) { testSharesFairly(t, h) })
 	for _, tr := range h.Passes {
-		t.Run("survives "+tr.Name, func(t *testing.T) { survives(t, h, tr) })
+		t.Run("survives "+tr.Name, func(t *testing.T) { testSurvives(t, h, tr) })
 	}
 	for _, tr := range h.Stops {
-		t.Run("stops at "+tr.Name, func(t *testing.T) { stops(t, h, tr) })
+		t.Run("stops at "+tr.Name, func(t *testing.T) { testStops(t, h, tr) })
 	}
 }

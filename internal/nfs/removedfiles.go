@@ -7,18 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// birthTick is more than the clock tick that file systems keep times of birth to.
+// birthTick is longer than the clock tick in which file systems count times of birth.
 const birthTick = 20 * time.Millisecond
 
-// graves are the files that were removed within the tick of their birth. For the rest of it a
-// new one could get the inode number and the time of birth of the first, and so its handle.
-type graves struct {
-	mu    sync.Mutex
-	until map[ident]time.Time // when no other can be born in the same tick any more
+// removedFiles remembers files that were removed within the tick of their birth. Until the tick ends, a
+// new file could get the same inode number and time of birth, and therefore the same handle.
+type removedFiles struct {
+	mu    sync.Mutex            // guards until
+	until map[inodeID]time.Time // time from which the identity cannot occur again
 }
 
-// bury remembers a file whose last name is gone. Its inode must still be held.
-func (g *graves) bury(id ident) {
+// add records the identity of a file without names. The file must still be open, so that its inode is
+// in use.
+func (g *removedFiles) add(id inodeID) {
 	now := time.Now()
 	if now.Sub(time.Unix(0, id.birth)) > birthTick {
 		return
@@ -31,29 +32,29 @@ func (g *graves) bury(id ident) {
 		}
 	}
 	if g.until == nil {
-		g.until = make(map[ident]time.Time)
+		g.until = make(map[inodeID]time.Time)
 	}
 	g.until[id] = now.Add(birthTick)
 }
 
-// hold reports whether a new file cannot be told from one that was removed.
-func (g *graves) hold(id ident) bool {
+// has reports whether a new file has the identity of a removed one.
+func (g *removedFiles) has(id inodeID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	until, ok := g.until[id]
 	return ok && time.Now().Before(until)
 }
 
-// make makes a name with create, which holds what it made, and makes it again as long as
-// that has the identity of a file that was removed: held as it is, its inode goes to nobody
-// else meanwhile. remove takes the name away again.
-func (x *export) make(create func() (*object, error), remove func() error) (*object, error) {
+// makeUnique calls create until the new object does not have the identity of a removed file. Unsuitable
+// objects stay open until it returns, so that their inodes are not used again; remove deletes their
+// name. The caller closes the result.
+func (x *export) makeUnique(create func() (*object, error), remove func() error) (*object, error) {
 	for {
 		o, err := create()
 		if err != nil {
 			return nil, err
 		}
-		if !x.graves.hold(o.attr.id) {
+		if !x.removed.has(o.attr.id) {
 			return o, nil
 		}
 		defer o.close()
@@ -63,21 +64,21 @@ func (x *export) make(create func() (*object, error), remove func() error) (*obj
 	}
 }
 
-// makeFile makes an empty file, open for writing.
+// makeFile creates an empty file, open for writing, with privateMode. The name must not exist.
 func (x *export) makeFile(folder *object, name string) (*object, error) {
 	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_RDWR | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	return x.make(func() (*object, error) {
+	return x.makeUnique(func() (*object, error) {
 		fd, err := unix.Openat(folder.fd, name, flags, privateMode)
 		if err != nil {
 			return nil, err
 		}
-		return hold(fd)
+		return newObject(fd)
 	}, func() error { return unix.Unlinkat(folder.fd, name, 0) })
 }
 
-// makeFolder makes an empty folder.
+// makeFolder creates an empty folder. The name must not exist.
 func (x *export) makeFolder(folder *object, name string) (*object, error) {
-	return x.make(func() (*object, error) {
+	return x.makeUnique(func() (*object, error) {
 		if err := unix.Mkdirat(folder.fd, name, folderMode); err != nil {
 			return nil, err
 		}
@@ -85,9 +86,9 @@ func (x *export) makeFolder(folder *object, name string) (*object, error) {
 	}, func() error { return unix.Unlinkat(folder.fd, name, unix.AT_REMOVEDIR) })
 }
 
-// makeLink makes a symbolic link.
+// makeLink creates a symbolic link with the text to. The name must not exist.
 func (x *export) makeLink(folder *object, name, to string) (*object, error) {
-	return x.make(func() (*object, error) {
+	return x.makeUnique(func() (*object, error) {
 		if err := unix.Symlinkat(to, folder.fd, name); err != nil {
 			return nil, err
 		}

@@ -8,11 +8,11 @@ import (
 
 func TestLinesAreServedInTurn(t *testing.T) {
 	var r rotation
-	a, b := new(line), new(line)
-	r.join(a)
-	r.join(b)
+	a, b := new(diskQueue), new(diskQueue)
+	r.addQueue(a)
+	r.addQueue(b)
 	owner := map[*ticket]string{}
-	add := func(l *line, name string, n int) {
+	add := func(l *diskQueue, name string, n int) {
 		for range n {
 			tk := &ticket{}
 			owner[tk] = name
@@ -37,8 +37,8 @@ func TestUrgentComesFirstButNotAlways(t *testing.T) {
 		most  int // of them in a row
 	}{{span, 3}, {span / 2, 6}, {1 << 20, 48}, {512, 48}} {
 		var r rotation
-		l := new(line)
-		r.join(l)
+		l := new(diskQueue)
+		r.addQueue(l)
 		for range 100 {
 			r.push(l, newTicket(false, span))
 			r.push(l, newTicket(true, c.bytes))
@@ -66,12 +66,12 @@ func TestUrgentComesFirstButNotAlways(t *testing.T) {
 func TestRotationModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	var r rotation
-	lines := []*line{new(line), new(line), new(line)}
+	lines := []*diskQueue{new(diskQueue), new(diskQueue), new(diskQueue)}
 	for _, l := range lines {
-		r.join(l)
+		r.addQueue(l)
 	}
 	type place struct {
-		l      *line
+		l      *diskQueue
 		urgent bool
 	}
 	queues := map[place][]*ticket{}
@@ -110,8 +110,8 @@ func TestRotationModel(t *testing.T) {
 				waiting--
 			}
 		}
-		if r.waiting() != waiting {
-			t.Fatalf("%d waiting, want %d", r.waiting(), waiting)
+		if r.waitingCount() != waiting {
+			t.Fatalf("%d waiting, want %d", r.waitingCount(), waiting)
 		}
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// WithShell is a host whose datastores are mounted by SSH where the API may not do it: a
-// free licence forbids that as it forbids copies.
+// WithShell is a Host that mounts datastores by SSH if the API refuses: a free licence forbids mounts
+// as well as copies.
 type WithShell struct {
 	Host
-	Open    Shells
-	Refused func(host inventory.MoRef, why error) // told that the API may not mount; nil: nobody
+	Open    Shells                                // Open returns the login of a host.
+	Refused func(host inventory.MoRef, why error) // called when the API refuses a mount; nil ignores it
 }
 
 // MountNAS is part of Host.
@@ -48,9 +48,9 @@ func (w WithShell) UnmountNAS(ctx context.Context, host inventory.MoRef, n esx.N
 	return sh.UnmountNAS(ctx, n)
 }
 
-// remember records a copy, so that it is ended if this run is killed. Over says whether it is
-// gone from the host; what is not stays on record.
-func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over func(gone bool) error, err error) {
+// recordCopy records a copy, so that the next run ends it if this run is killed. The caller calls
+// forget at the end. If the copy may still run on the host, ended is false and the record stays.
+func (s *SSH) recordCopy(host inventory.MoRef, job string, c esx.DiskCopy) (forget func(ended bool) error, err error) {
 	if s.Leftovers == nil {
 		return func(bool) error { return nil }, nil
 	}
@@ -58,12 +58,12 @@ func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over f
 		Kind: cleanup.ShellJob, Server: s.Server, Host: host,
 		What: map[string]string{"job": job},
 		Text: "a copy of " + c.From.String() + " that goes on",
-		// what vmkfstools runs as there is not to be ended by its name: others use it too
+		// The command uses the process ID, because other programs run vmkfstools too.
 		ByHand: "kill -9 $(cat " + shell.DefaultJobs + "/" + job + "/child)",
 		Since:  time.Now(),
 	})
-	return func(gone bool) error {
-		if !gone {
+	return func(ended bool) error {
+		if !ended {
 			s.Leftovers.Release(id)
 			return nil
 		}
@@ -71,5 +71,5 @@ func (s *SSH) remember(host inventory.MoRef, job string, c esx.DiskCopy) (over f
 	}, err
 }
 
-// RecordedJob returns the name of the job of a record.
+// RecordedJob returns the name of the job in a record of recordCopy.
 func RecordedJob(r cleanup.Record) string { return r.What["job"] }
