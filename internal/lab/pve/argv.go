@@ -13,17 +13,17 @@ import (
 )
 
 // A line is a QEMU command line being made of a guest's options.
-type line struct {
+type qemuCommand struct {
 	server *Server
 	config map[string]string
 	args   []string
 	err    error
 }
 
-func (l *line) add(args ...string) { l.args = append(l.args, args...) }
+func (l *qemuCommand) add(args ...string) { l.args = append(l.args, args...) }
 
 // fail keeps the first error.
-func (l *line) fail(err error) {
+func (l *qemuCommand) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
@@ -31,20 +31,20 @@ func (l *line) fail(err error) {
 
 // commandLine is what starts g. An option that would matter and is not understood is an error.
 func (s guestStart) commandLine(g *guest) ([]string, error) {
-	l := &line{server: s.Server, config: g.config}
+	l := &qemuCommand{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
-	l.machine()
-	l.identity()
-	l.firmware()
-	l.disks()
-	l.cards()
+	l.addMachine()
+	l.addIdentity()
+	l.addFirmware()
+	l.addDisks()
+	l.addNetworkCards()
 	if l.config["serial0"] == "socket" {
 		l.add("-serial", "file:"+s.Serial(g.vmid))
 	}
 	return l.args, l.err
 }
 
-func (l *line) machine() {
+func (l *qemuCommand) addMachine() {
 	l.add("-machine", cmp.Or(l.config["machine"], "pc")+",accel=tcg")
 	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")
 	n, errN := strconv.Atoi(sockets)
@@ -53,8 +53,8 @@ func (l *line) machine() {
 	l.add("-smp", fmt.Sprintf("%d,sockets=%s,cores=%s", n*m, sockets, cores), "-m", cmp.Or(l.config["memory"], "512"))
 }
 
-// identity is smbios1, whose words may be base64.
-func (l *line) identity() {
+// addIdentity is smbios1, whose words may be base64.
+func (l *qemuCommand) addIdentity() {
 	words := map[string]string{}
 	for _, word := range strings.Split(l.config["smbios1"], ",") {
 		name, value, _ := strings.Cut(word, "=")
@@ -75,7 +75,7 @@ func (l *line) identity() {
 
 const ovmf = "/usr/share/OVMF/"
 
-func suffix(enrolled bool) string {
+func ovmfSuffix(enrolled bool) string {
 	if enrolled {
 		return ".ms"
 	}
@@ -88,9 +88,9 @@ const variablesSize = 528 << 10
 // firmwareVariables creates the store of a new EFI disk. On a block device the rest of the volume keeps
 // its previous content.
 func firmwareVariables(ctx context.Context, path, format string, enrolled, file bool) (size string, err error) {
-	template := ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd"
+	template := ovmf + "OVMF_VARS_4M" + ovmfSuffix(enrolled) + ".fd"
 	if file {
-		return "528K", run(ctx, "qemu-img", "convert", "-f", "raw", "-O", format, template, path)
+		return "528K", runTool(ctx, "qemu-img", "convert", "-f", "raw", "-O", format, template, path)
 	}
 	store, err := os.ReadFile(template)
 	if err != nil {
@@ -110,23 +110,23 @@ func firmwareVariables(ctx context.Context, path, format string, enrolled, file 
 	return "4M", errors.Join(err, f.Close())
 }
 
-func (l *line) firmware() {
+func (l *qemuCommand) addFirmware() {
 	if l.config["bios"] != "ovmf" {
 		return
 	}
 	d := parseDrive(l.config["efidisk0"])
-	path, err := l.server.path(d.volume)
+	path, err := l.server.volumePath(d.volume)
 	l.fail(err)
 	kind := fmt.Sprintf("raw,size=%d", variablesSize)
 	if strings.HasSuffix(path, ".qcow2") {
 		kind = "qcow2"
 	}
-	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+suffix(d.words["pre-enrolled-keys"] == "1")+".fd",
+	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+ovmfSuffix(d.words["pre-enrolled-keys"] == "1")+".fd",
 		"-drive", fmt.Sprintf("if=pflash,unit=1,format=%s,file=%s", kind, path))
 }
 
-// device is QEMU's for a disk's option, and the bus it sits on.
-func (l *line) device(name string) (device string) {
+// deviceOption is QEMU's for a disk's option, and the bus it sits on.
+func (l *qemuCommand) deviceOption(name string) (device string) {
 	kind := strings.TrimRight(name, "0123456789")
 	n, _ := strconv.Atoi(strings.TrimPrefix(name, kind)) // the key matched
 	switch {
@@ -143,8 +143,8 @@ func (l *line) device(name string) (device string) {
 	return fmt.Sprintf("scsi-hd,bus=scsihw0.0,scsi-id=%d", n)
 }
 
-// controllers adds those that have many disks each.
-func (l *line) controllers(names []string) {
+// addControllers adds those that have many disks each.
+func (l *qemuCommand) addControllers(names []string) {
 	has := func(kind string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind) })
 	}
@@ -159,25 +159,25 @@ func (l *line) controllers(names []string) {
 	}
 }
 
-func (l *line) disks() {
+func (l *qemuCommand) addDisks() {
 	names := slices.DeleteFunc(sortedKeys(l.config), func(name string) bool {
 		return !driveKey.MatchString(name) || name == "efidisk0" || name == "tpmstate0"
 	})
-	l.controllers(names)
+	l.addControllers(names)
 	order := strings.Split(strings.TrimPrefix(l.config["boot"], "order="), ";")
 	for _, name := range names {
 		d := parseDrive(l.config[name])
 		if d.volume == "none" {
 			continue // a drive without a disk in it
 		}
-		path, err := l.server.path(d.volume)
+		path, err := l.server.volumePath(d.volume)
 		l.fail(err)
 		format := "raw"
 		if strings.HasSuffix(path, ".qcow2") {
 			format = "qcow2"
 		}
 		l.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,file=%s", name, format, path))
-		device := l.device(name) + ",drive=" + name
+		device := l.deviceOption(name) + ",drive=" + name
 		if d.words["serial"] != "" {
 			device += ",serial=" + d.words["serial"]
 		}
@@ -188,8 +188,8 @@ func (l *line) disks() {
 	}
 }
 
-// cards reach nothing.
-func (l *line) cards() {
+// addNetworkCards reach nothing.
+func (l *qemuCommand) addNetworkCards() {
 	for _, name := range sortedKeys(l.config) {
 		if !strings.HasPrefix(name, "net") {
 			continue

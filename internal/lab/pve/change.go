@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// apply sets the options of the request on a guest. If one fails, none is set, and their volumes are
+// applyOptions sets the options of the request on a guest. If one fails, none is set, and their volumes are
 // removed.
-func (c *call) apply(ctx context.Context, t *task, g *guest) error {
+func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
 	if t.broken != nil {
 		return t.broken
 	}
 	made := map[string]string{}
-	for _, name := range sortedNames(c.settings()) {
+	for _, name := range sortedNames(c.optionNames()) {
 		value := c.form.Get(name)
 		if driveKey.MatchString(name) {
 			kept, err := c.makeDrive(ctx, t, g.vmid, name, value)
 			if err != nil {
 				for name, value := range made {
 					if newDisk.MatchString(parseDrive(c.form.Get(name)).volume) { // not one that was there
-						c.dropVolume(name, value)
+						c.removeVolumeOf(name, value)
 					}
 				}
 				return err
@@ -39,7 +39,7 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 	}
 	for _, name := range strings.FieldsFunc(c.form.Get("delete"), func(r rune) bool { return r == ',' }) {
 		if c.form.Get("force") == "1" { // else Proxmox keeps the volume
-			c.dropVolume(name, g.config[name])
+			c.removeVolumeOf(name, g.config[name])
 		}
 		delete(g.config, name)
 	}
@@ -48,7 +48,7 @@ func (c *call) apply(ctx context.Context, t *task, g *guest) error {
 
 // checkChange refuses what Proxmox refuses before it does anything.
 func (c *call) checkChange(g *guest) error {
-	if err := c.checkKeys(g.vmid, c.settings()); err != nil {
+	if err := c.checkKeys(g.vmid, c.optionNames()); err != nil {
 		return err
 	}
 	if err := c.checkDrives(c.form); err != nil {
@@ -62,7 +62,7 @@ func (c *call) checkChange(g *guest) error {
 	defer c.mu.Unlock()
 	for _, device := range strings.Split(order, ";") {
 		if g.config[device] == "" && c.form.Get(device) == "" {
-			return die("invalid bootorder: device '%s' does not exist'", device)
+			return serverError("invalid bootorder: device '%s' does not exist'", device)
 		}
 	}
 	return nil
@@ -70,7 +70,7 @@ func (c *call) checkChange(g *guest) error {
 
 // changeGuest changes options before it answers. It imports nothing: pveproxy waits 30 s.
 func changeGuest(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err == nil {
 		err = c.checkChange(g)
 	}
@@ -79,30 +79,30 @@ func changeGuest(c *call) (any, error) {
 	}
 	for name := range c.form {
 		if strings.Contains(c.form.Get(name), "import-from=") {
-			return nil, refuse(596, "Connection timed out")
+			return nil, newRefusal(596, "Connection timed out")
 		}
 	}
 	if !g.busy.TryLock() {
 		return nil, errLocked(g.vmid)
 	}
 	defer g.busy.Unlock()
-	return nil, c.apply(c.alive, &task{}, g)
+	return nil, c.applyOptions(c.alive, &task{}, g)
 }
 
 // changeGuestLater changes options as a task.
 func changeGuestLater(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err == nil {
 		err = c.checkChange(g)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.fork("qmconfig", c.args[0], func(ctx context.Context, t *task) error {
+	return c.startTask("qmconfig", c.args[0], func(ctx context.Context, t *task) error {
 		if !g.busy.TryLock() {
 			return errLocked(g.vmid)
 		}
 		defer g.busy.Unlock()
-		return c.apply(ctx, t, g)
+		return c.applyOptions(ctx, t, g)
 	}), nil
 }

@@ -41,8 +41,8 @@ func parseDrive(value string) drive {
 	return d
 }
 
-// kept returns the option for the configuration, without the parameters of the creation.
-func (d drive) kept(volid, size string) string {
+// configValue returns the option for the configuration, without the parameters of the creation.
+func (d drive) configValue(volid, size string) string {
 	words := []string{volid}
 	for _, name := range d.order {
 		if name != "import-from" && name != "format" {
@@ -76,7 +76,7 @@ func (c *call) checkDrives(form url.Values) error {
 		if m == nil {
 			return refuseParameter(name, "invalid format - unable to parse volume ID '%s'", d.volume)
 		}
-		if err := c.token.need("/storage/"+m[1], "Datastore.AllocateSpace"); err != nil {
+		if err := c.token.requireAll("/storage/"+m[1], "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
 		from := d.words["import-from"]
@@ -84,18 +84,18 @@ func (c *call) checkDrives(form url.Values) error {
 			continue
 		}
 		if strings.HasPrefix(from, "/") {
-			return refuse(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
+			return newRefusal(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
 		}
 		source, _, _ := strings.Cut(from, ":")
-		if err := c.token.needAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
+		if err := c.token.requireAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
-		path, err := c.path(from)
+		path, err := c.volumePath(from)
 		if err != nil {
 			return err
 		}
 		if _, err := os.Stat(path); err != nil {
-			return die("volume '%s' does not exist", from)
+			return serverError("volume '%s' does not exist", from)
 		}
 	}
 	return nil
@@ -107,14 +107,14 @@ func (c *call) checkOwner(vmid, volid string) error {
 		vmid = c.args[0]
 	}
 	if owner := oldDisk.FindStringSubmatch(volid)[1]; owner != vmid {
-		return refuse(http.StatusForbidden, "Permission check failed")
+		return newRefusal(http.StatusForbidden, "Permission check failed")
 	}
-	path, err := c.path(volid)
+	path, err := c.volumePath(volid)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return die("volume %s does not exist", volid)
+		return serverError("volume %s does not exist", volid)
 	}
 	return nil
 }
@@ -124,20 +124,20 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 	d := parseDrive(value)
 	m := newDisk.FindStringSubmatch(d.volume)
 	if m == nil && oldDisk.MatchString(d.volume) {
-		path, err := s.path(d.volume)
+		path, err := s.volumePath(d.volume)
 		if err != nil {
 			return "", err
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return "", die("volume %s does not exist", d.volume)
+			return "", serverError("volume %s does not exist", d.volume)
 		}
-		return d.kept(d.volume, fmt.Sprintf("%dK", info.Size()>>10)), nil
+		return d.configValue(d.volume, fmt.Sprintf("%dK", info.Size()>>10)), nil
 	}
 	if m == nil {
 		return value, nil // an empty CD-ROM
 	}
-	st, err := s.storage(m[1])
+	st, err := s.findStorage(m[1])
 	if err != nil {
 		return "", err
 	}
@@ -145,37 +145,37 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 	if name == "tpmstate0" { // whatever was asked for
 		format = "raw"
 	}
-	volid, err := s.allocate(st, vmid, format)
+	volid, err := s.allocateVolume(st, vmid, format)
 	if err != nil {
 		return "", err
 	}
-	path, _ := s.path(volid) // allocate made it
-	size, err := s.fill(ctx, t, st, name, d, path, format)
+	path, _ := s.volumePath(volid) // allocate made it
+	size, err := s.fillVolume(ctx, t, st, name, d, path, format)
 	if err != nil {
 		os.Remove(path)
 		return "", err
 	}
-	return d.kept(volid, size), nil
+	return d.configValue(volid, size), nil
 }
 
-// fill gives a new volume its content.
-func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
+// fillVolume gives a new volume its content.
+func (s *Server) fillVolume(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
 	switch {
 	case name == "efidisk0":
-		return firmwareVariables(ctx, path, format, d.words["pre-enrolled-keys"] == "1", st.files())
+		return firmwareVariables(ctx, path, format, d.words["pre-enrolled-keys"] == "1", st.hasFiles())
 	case name == "tpmstate0":
 		return "4M", os.Truncate(path, 4<<20)
 	case d.words["import-from"] != "":
 		return s.importFrom(ctx, t, st, d.words["import-from"], path, format)
 	}
 	_, gib, _ := strings.Cut(d.volume, ":")
-	return gib + "G", run(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
+	return gib + "G", runTool(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
 }
 
 // importFrom converts an upload. Uploads are untrusted: an image with a backing file could read any
 // file of the node.
 func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path, format string) (string, error) {
-	source, err := s.path(from)
+	source, err := s.volumePath(from)
 	if err != nil {
 		return "", err
 	}
@@ -183,18 +183,18 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 	if err := checkUntrusted(ctx, source, kind); err != nil {
 		return "", err
 	}
-	if err := s.fits(st, allocated(source)); err != nil {
+	if err := s.checkSpace(st, allocatedBytes(source)); err != nil {
 		return "", err
 	}
 	size, err := virtualSize(ctx, source, kind)
 	if err != nil {
 		return "", err
 	}
-	t.say("importing disk '%s' to storage '%s'", from, st.ID)
-	if err := run(ctx, "qemu-img", "convert", "-f", kind, "-O", format, source, path); err != nil {
+	t.logf("importing disk '%s' to storage '%s'", from, st.ID)
+	if err := runTool(ctx, "qemu-img", "convert", "-f", kind, "-O", format, source, path); err != nil {
 		return "", err
 	}
-	t.say("transferred %d B of %d B (100.00%%)", size, size)
+	t.logf("transferred %d B of %d B (100.00%%)", size, size)
 	return fmt.Sprintf("%dK", size>>10), nil
 }
 
@@ -229,20 +229,20 @@ func virtualSize(ctx context.Context, path, format string) (int64, error) {
 	return info.Size, err
 }
 
-// run has a program's own words as the error.
-func run(ctx context.Context, name string, args ...string) error {
+// runTool has a program's own words as the error.
+func runTool(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(strings.TrimSpace(string(out))))
 	}
 	return nil
 }
 
-// dropVolume removes the volume that an option names.
-func (s *Server) dropVolume(key, value string) {
+// removeVolumeOf removes the volume that an option names.
+func (s *Server) removeVolumeOf(key, value string) {
 	if !driveKey.MatchString(key) && !strings.HasPrefix(key, "unused") {
 		return
 	}
-	if path, err := s.path(parseDrive(value).volume); err == nil {
+	if path, err := s.volumePath(parseDrive(value).volume); err == nil {
 		os.Remove(path)
 	}
 }

@@ -24,15 +24,15 @@ func (s *Server) SetFaults(f Faults) {
 	s.faults = f
 }
 
-// fails is the error that tasks of a type end with; "" if they do not.
-func (s *Server) fails(kind string) (text string, hold chan struct{}) {
+// taskFault is the error that tasks of a type end with; "" if they do not.
+func (s *Server) taskFault(kind string) (text string, hold chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.faults.Tasks[kind], s.faults.Hold
 }
 
-// cut reports whether an upload is cut, and after how many bytes.
-func (s *Server) cut() (after int64, ok bool) {
+// nextCut reports whether an upload is cut, and after how many bytes.
+func (s *Server) nextCut() (after int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.faults.Cuts == 0 {
@@ -42,8 +42,8 @@ func (s *Server) cut() (after int64, ok bool) {
 	return s.faults.CutAfter, true
 }
 
-// down reports whether this request gets no answer.
-func (s *Server) down() bool {
+// dropsRequest reports whether this request gets no answer.
+func (s *Server) dropsRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.faults.Down == 0 {

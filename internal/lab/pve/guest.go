@@ -26,8 +26,8 @@ func newGuest(vmid int, config map[string]string) *guest {
 	return &guest{vmid: vmid, config: maps.Clone(config)}
 }
 
-// shown returns the configuration as the API shows it.
-func (g *guest) shown() map[string]string {
+// apiConfig returns the configuration as the API shows it.
+func (g *guest) apiConfig() map[string]string {
 	shown := maps.Clone(g.config)
 	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
 	return shown
@@ -39,7 +39,7 @@ func errLocked(vmid int) error {
 }
 
 // keys lists the options with the required privileges.
-var keys = []struct {
+var optionPrivileges = []struct {
 	name      *regexp.Regexp
 	privilege string
 }{
@@ -55,7 +55,7 @@ var keys = []struct {
 func (c *call) checkKeys(vmid int, names []string) error {
 	for _, name := range names {
 		privilege := ""
-		for _, k := range keys {
+		for _, k := range optionPrivileges {
 			if k.name.MatchString(name) {
 				privilege = k.privilege
 			}
@@ -67,7 +67,7 @@ func (c *call) checkKeys(vmid int, names []string) error {
 		if strings.HasPrefix(value, "none,media=cdrom") {
 			privilege = "VM.Config.CDROM"
 		}
-		if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+		if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
 			return err
 		}
 		if err := c.checkValue(name, value); err != nil {
@@ -84,7 +84,7 @@ func (c *call) checkKeys(vmid int, names []string) error {
 func (c *call) checkRegistered(name, value string) error {
 	for _, t := range strings.Split(value, ";") {
 		if name == "tags" && slices.Contains(c.config.RegisteredTags, t) {
-			if err := c.token.need("/", "Sys.Modify"); err != nil {
+			if err := c.token.requireAll("/", "Sys.Modify"); err != nil {
 				return err
 			}
 		}
@@ -119,8 +119,8 @@ func (c *call) checkValue(name, value string) error {
 	return nil
 }
 
-// settings are the parameters that are options of a guest.
-func (c *call) settings() (names []string) {
+// optionNames are the parameters that are options of a guest.
+func (c *call) optionNames() (names []string) {
 	for name := range c.form {
 		if name != "vmid" && name != "digest" && name != "delete" && name != "force" && name != "background_delay" {
 			names = append(names, name)
@@ -136,10 +136,10 @@ func createGuest(c *call) (any, error) {
 	if err != nil || vmid < 100 || vmid > 999999999 {
 		return nil, refuseParameter("vmid", "invalid format - value does not look like a valid VM ID")
 	}
-	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
+	if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
 		return nil, err
 	}
-	if err := c.checkKeys(vmid, c.settings()); err != nil {
+	if err := c.checkKeys(vmid, c.optionNames()); err != nil {
 		return nil, err
 	}
 	if err := c.checkDrives(c.form); err != nil {
@@ -148,20 +148,20 @@ func createGuest(c *call) (any, error) {
 	c.mu.Lock()
 	if c.guests[vmid] != nil {
 		c.mu.Unlock()
-		return nil, die("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
+		return nil, serverError("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
 	}
 	g := newGuest(vmid, map[string]string{"lock": "create"})
 	g.busy.Lock()
 	c.guests[vmid] = g
 	c.mu.Unlock()
-	return c.fork("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {
+	return c.startTask("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {
 		defer g.busy.Unlock()
 		return c.finishCreate(ctx, t, g)
 	}), nil
 }
 
 func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
-	err := c.apply(ctx, t, g)
+	err := c.applyOptions(ctx, t, g)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(g.config, "lock")
@@ -172,43 +172,43 @@ func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
 	return nil
 }
 
-// find returns the guest of the path.
-func (c *call) find(privilege string) (*guest, error) {
+// findGuest returns the guest of the path.
+func (c *call) findGuest(privilege string) (*guest, error) {
 	vmid, err := strconv.Atoi(c.args[0])
 	if err != nil {
 		return nil, refuseParameter("vmid", "type check ('integer') failed - got '%s'", c.args[0])
 	}
-	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+	if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.guests[vmid]
 	if g == nil {
-		return nil, die("Configuration file 'nodes/%s/qemu-server/%d.conf' does not exist", c.config.Node, vmid)
+		return nil, serverError("Configuration file 'nodes/%s/qemu-server/%d.conf' does not exist", c.config.Node, vmid)
 	}
 	return g, nil
 }
 
 func showGuest(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return g.shown(), nil
+	return g.apiConfig(), nil
 }
 
-// resources answers the guests that the caller may see. The name of one that is off stands in
+// listResources answers the guests that the caller may see. The name of one that is off stands in
 // it; of one that is being created, not.
-func resources(c *call) (any, error) {
+func listResources(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := []map[string]any{}
-	for _, vmid := range c.vmids() {
+	for _, vmid := range c.sortedVMIDs() {
 		g := c.guests[vmid]
-		if !c.token.may(fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
+		if !c.token.hasPrivilege(fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
 			continue
 		}
 		row := map[string]any{
@@ -232,7 +232,7 @@ func (g *guest) status() string {
 }
 
 func guestStatus(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func guestStatus(c *call) (any, error) {
 
 // destroyGuest removes a guest and the volumes that it names.
 func destroyGuest(c *call) (any, error) {
-	g, err := c.find("VM.Allocate")
+	g, err := c.findGuest("VM.Allocate")
 	if err != nil {
 		return nil, err
 	}
@@ -251,12 +251,12 @@ func destroyGuest(c *call) (any, error) {
 	running, protected := g.qemu != nil, g.config["protection"] == "1"
 	c.mu.Unlock()
 	if running {
-		return nil, die("VM %d is running - destroy failed", g.vmid)
+		return nil, serverError("VM %d is running - destroy failed", g.vmid)
 	}
 	if protected {
-		return nil, refuse(http.StatusInternalServerError, "can't remove VM %d - protection mode enabled", g.vmid)
+		return nil, newRefusal(http.StatusInternalServerError, "can't remove VM %d - protection mode enabled", g.vmid)
 	}
-	return c.fork("qmdestroy", c.args[0], func(context.Context, *task) error {
+	return c.startTask("qmdestroy", c.args[0], func(context.Context, *task) error {
 		if !g.busy.TryLock() {
 			return errLocked(g.vmid)
 		}
@@ -264,7 +264,7 @@ func destroyGuest(c *call) (any, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for key, value := range g.config {
-			c.dropVolume(key, value)
+			c.removeVolumeOf(key, value)
 		}
 		delete(c.guests, g.vmid)
 		return nil

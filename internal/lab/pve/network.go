@@ -11,11 +11,13 @@ type Network struct {
 	Zone string // zone of a VNet; empty for a bridge
 }
 
-// at is where the right to use the network is held. Bridges count as one zone.
-func (n Network) at() string { return "/sdn/zones/" + cmp.Or(n.Zone, "localnetwork") + "/" + n.Name }
+// aclPath is where the right to use the network is held. Bridges count as one zone.
+func (n Network) aclPath() string {
+	return "/sdn/zones/" + cmp.Or(n.Zone, "localnetwork") + "/" + n.Name
+}
 
-// network finds one by its name. What there is not is taken for a bridge, until a guest starts.
-func (s *Server) network(name string) (n Network, ok bool) {
+// findNetwork finds one by its name. What there is not is taken for a bridge, until a guest starts.
+func (s *Server) findNetwork(name string) (n Network, ok bool) {
 	for _, n := range s.config.Networks {
 		if n.Name == name {
 			return n, true
@@ -35,19 +37,19 @@ func (c *call) checkCard(value string) error {
 	if bridge == nil {
 		return nil
 	}
-	n, _ := c.network(bridge[1])
-	at := n.at()
+	n, _ := c.findNetwork(bridge[1])
+	at := n.aclPath()
 	if vlan := tagOf.FindStringSubmatch(value); vlan != nil {
 		at += "/" + vlan[1]
 	}
-	return c.token.need(at, "SDN.Use")
+	return c.token.requireAll(at, "SDN.Use")
 }
 
-// networks answers the bridges and VNets that the caller may use or look at.
-func networks(c *call) (any, error) {
+// listNetworks answers the bridges and VNets that the caller may use or look at.
+func listNetworks(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, n := range c.config.Networks {
-		if c.token.needAny(n.at(), "SDN.Use", "SDN.Audit") != nil {
+		if c.token.requireAny(n.aclPath(), "SDN.Use", "SDN.Audit") != nil {
 			continue
 		}
 		kind := "bridge"

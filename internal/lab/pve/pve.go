@@ -128,10 +128,10 @@ func (s *Server) Token() string { return s.config.Tokens[0].String() }
 func (s *Server) VMIDs() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.vmids()
+	return s.sortedVMIDs()
 }
 
-func (s *Server) vmids() []int {
+func (s *Server) sortedVMIDs() []int {
 	var ids []int
 	for id := range s.guests {
 		ids = append(ids, id)
@@ -145,7 +145,7 @@ func (s *Server) Guest(vmid int) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.guests[vmid]; g != nil {
-		return g.shown()
+		return g.apiConfig()
 	}
 	return nil
 }

@@ -17,13 +17,13 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-func refuse(status int, format string, args ...any) error {
+func newRefusal(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// die is how most of Proxmox fails: a line of text, and 500.
-func die(format string, args ...any) error {
-	return refuse(http.StatusInternalServerError, format, args...)
+// serverError is how most of Proxmox fails: a line of text, and 500.
+func serverError(format string, args ...any) error {
+	return newRefusal(http.StatusInternalServerError, format, args...)
 }
 
 func refuseParameter(name, format string, args ...any) error {

@@ -79,7 +79,7 @@ func (s *Server) StartSSH() (*SSH, error) {
 	if err := d.writeKnown(in("other.pub"), d.ChangedKey); err != nil {
 		return nil, err
 	}
-	d.serving.Go(d.accept)
+	d.serving.Go(d.acceptLogins)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sshd = append(s.sshd, d)
@@ -203,7 +203,7 @@ func (d *SSH) Logins() int {
 	return d.logins
 }
 
-func (d *SSH) accept() {
+func (d *SSH) acceptLogins() {
 	for {
 		conn, err := d.listener.Accept()
 		if err != nil {
@@ -213,12 +213,12 @@ func (d *SSH) accept() {
 		d.conns[conn] = true
 		d.logins++
 		d.mu.Unlock()
-		d.serving.Go(func() { d.serve(conn) })
+		d.serving.Go(func() { d.serveLogin(conn) })
 	}
 }
 
-// serve starts sshd for one connection, and stands in between.
-func (d *SSH) serve(conn net.Conn) {
+// serveLogin starts sshd for one connection, and stands in between.
+func (d *SSH) serveLogin(conn net.Conn) {
 	defer func() {
 		_ = conn.Close()
 		d.mu.Lock()

@@ -19,7 +19,7 @@ import (
 // startGuest starts QEMU with the guest's options. If the cluster's HA manager controls the guest, the
 // task ends after the request to it.
 func startGuest(c *call) (any, error) {
-	g, err := c.find("VM.PowerMgmt")
+	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {
 		return nil, err
 	}
@@ -27,13 +27,13 @@ func startGuest(c *call) (any, error) {
 	ha := c.faults.HA
 	c.mu.Unlock()
 	if ha {
-		return c.fork("hastart", c.args[0], func(_ context.Context, t *task) error {
-			t.say("Requesting HA start for VM %d", g.vmid)
+		return c.startTask("hastart", c.args[0], func(_ context.Context, t *task) error {
+			t.logf("Requesting HA start for VM %d", g.vmid)
 			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // the result is not reported
 			return nil
 		}), nil
 	}
-	return c.fork("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
+	return c.startTask("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
 }
 
 // guestStart starts guests.
@@ -51,7 +51,7 @@ func (s guestStart) start(t *task, g *guest) error {
 	if err != nil {
 		return err
 	}
-	if err := s.boot(t, g, args); err != nil {
+	if err := s.bootQEMU(t, g, args); err != nil {
 		return fmt.Errorf("start failed: %w", err)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 		return nil, err
 	}
 	if memory, _ := strconv.Atoi(g.config["memory"]); s.faults.FreeMiB > 0 && memory > s.faults.FreeMiB {
-		t.say("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory")
+		t.logf("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory")
 		return nil, errors.New("start failed: QEMU exited with code 1")
 	}
 	return args, nil
@@ -97,9 +97,9 @@ func (s guestStart) checkBridges(t *task, g *guest) error {
 		if !strings.HasPrefix(name, "net") || m == nil {
 			continue
 		}
-		if _, ok := s.network(m[1]); !ok {
-			t.say("bridge '%s' does not exist", m[1])
-			t.say("kvm: -netdev type=tap,id=%s,ifname=tap%di%s,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown: "+
+		if _, ok := s.findNetwork(m[1]); !ok {
+			t.logf("bridge '%s' does not exist", m[1])
+			t.logf("kvm: -netdev type=tap,id=%s,ifname=tap%di%s,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown: "+
 				"network script /usr/libexec/qemu-server/pve-bridge failed with status 512", name, g.vmid, strings.TrimPrefix(name, "net"))
 			return errors.New("start failed: QEMU exited with code 1")
 		}
@@ -107,9 +107,9 @@ func (s guestStart) checkBridges(t *task, g *guest) error {
 	return nil
 }
 
-// boot runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
+// bootQEMU runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
 // QEMU is not.
-func (s guestStart) boot(t *task, g *guest, args []string) error {
+func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s guestStart) boot(t *task, g *guest, args []string) error {
 	}
 	if !up || dies {
 		_ = cmd.Wait() // the error contains its output and exit code
-		return ended(t, cmd, said.Name(), up)
+		return startError(t, cmd, said.Name(), up)
 	}
 	off := make(chan struct{})
 	s.mu.Lock()
@@ -181,25 +181,25 @@ func isUp(monitor io.Reader) bool {
 	}
 }
 
-// ended returns the error of a QEMU that did not start. A guest that was up ends without an error.
-func ended(t *task, cmd *exec.Cmd, said string, up bool) error {
+// startError returns the error of a QEMU that did not start. A guest that was up ends without an error.
+func startError(t *task, cmd *exec.Cmd, said string, up bool) error {
 	if up {
 		return nil
 	}
 	words, _ := os.ReadFile(said)
 	for line := range strings.Lines(string(words)) {
-		t.say("%s", strings.TrimSpace(line))
+		t.logf("%s", strings.TrimSpace(line))
 	}
 	return fmt.Errorf("QEMU exited with code %d", cmd.ProcessState.ExitCode())
 }
 
 // stopGuest switches a guest off.
 func stopGuest(c *call) (any, error) {
-	g, err := c.find("VM.PowerMgmt")
+	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {
 		return nil, err
 	}
-	return c.fork("qmstop", c.args[0], func(context.Context, *task) error {
+	return c.startTask("qmstop", c.args[0], func(context.Context, *task) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if g.qemu == nil {

@@ -30,37 +30,37 @@ type Storage struct {
 // extent is what block devices are rounded up to, in bytes.
 const extent = 4 << 20
 
-func (st Storage) files() bool { return st.Type == "dir" }
+func (st Storage) hasFiles() bool { return st.Type == "dir" }
 
-func (s *Server) storage(id string) (Storage, error) {
+func (s *Server) findStorage(id string) (Storage, error) {
 	for _, st := range s.config.Storages {
 		if st.ID == id {
 			return st, nil
 		}
 	}
-	return Storage{}, die("storage '%s' does not exist", id)
+	return Storage{}, serverError("storage '%s' does not exist", id)
 }
 
-// used is what the storage's files take, in bytes.
-func (s *Server) used(st Storage) int64 {
+// usedBytes is what the storage's files take, in bytes.
+func (s *Server) usedBytes(st Storage) int64 {
 	var sum int64
 	_ = filepath.WalkDir(filepath.Join(s.config.Dir, st.ID), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
-			sum += allocated(path)
+			sum += allocatedBytes(path)
 		}
 		return nil // files come and go
 	})
 	return sum
 }
 
-// storages answers those that the caller may use or look at.
-func storages(c *call) (any, error) {
+// listStorages answers those that the caller may use or look at.
+func listStorages(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, st := range c.config.Storages {
-		if c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") != nil {
+		if c.token.requireAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") != nil {
 			continue
 		}
-		used := c.used(st)
+		used := c.usedBytes(st)
 		list = append(list, map[string]any{
 			"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0,
 			"total": st.Size, "used": used, "avail": max(st.Size-used, 0),
@@ -69,11 +69,11 @@ func storages(c *call) (any, error) {
 	return list, nil
 }
 
-// volumes lists uploads, and the volumes of guests.
-func volumes(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+// listVolumes lists uploads, and the volumes of guests.
+func listVolumes(c *call) (any, error) {
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace")
+		err = c.token.requireAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace")
 	}
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func volumes(c *call) (any, error) {
 	}
 	list := []map[string]any{}
 	if content := c.form.Get("content"); content == "" || content == "images" {
-		list = append(list, c.images(st)...)
+		list = append(list, c.listImages(st)...)
 	}
 	if content := c.form.Get("content"); content != "" && content != "import" {
 		return list, nil
@@ -99,8 +99,8 @@ func volumes(c *call) (any, error) {
 
 var ownerOf = regexp.MustCompile(`(?:^|/)vm-(\d+)-`)
 
-// images lists volumes of guests that the caller may see.
-func (c *call) images(st Storage) (list []map[string]any) {
+// listImages lists volumes of guests that the caller may see.
+func (c *call) listImages(st Storage) (list []map[string]any) {
 	root := filepath.Join(c.config.Dir, st.ID, "images")
 	for _, path := range c.Volumes() {
 		name, err := filepath.Rel(root, path)
@@ -108,7 +108,7 @@ func (c *call) images(st Storage) (list []map[string]any) {
 		if err != nil || strings.HasPrefix(name, "..") || m == nil {
 			continue
 		}
-		if !c.token.may("/storage/"+st.ID, "Datastore.Allocate") && !c.token.may("/vms/"+m[1], "VM.Config.Disk") {
+		if !c.token.hasPrivilege("/storage/"+st.ID, "Datastore.Allocate") && !c.token.hasPrivilege("/vms/"+m[1], "VM.Config.Disk") {
 			continue
 		}
 		info, err := os.Stat(path)
@@ -125,9 +125,9 @@ var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
 
 // newVolume creates a volume before it answers. A new volume of LVM has its previous content.
 func newVolume(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.need("/storage/"+st.ID, "Datastore.AllocateSpace")
+		err = c.token.requireAll("/storage/"+st.ID, "Datastore.AllocateSpace")
 	}
 	if err != nil {
 		return nil, err
@@ -138,22 +138,22 @@ func newVolume(c *call) (any, error) {
 		return nil, refuseParameter("size", "value does not match the regex pattern")
 	}
 	if m := volumeName.FindStringSubmatch(name); m == nil || m[1] != vmid {
-		return nil, die("illegal name '%s' - should be 'vm-%s-*'", name, vmid)
+		return nil, serverError("illegal name '%s' - should be 'vm-%s-*'", name, vmid)
 	}
-	if st.files() {
+	if st.hasFiles() {
 		if !strings.HasSuffix(name, "."+c.form.Get("format")) {
-			return nil, die("illegal name '%s' - wrong extension for format", name)
+			return nil, serverError("illegal name '%s' - wrong extension for format", name)
 		}
 		name = vmid + "/" + name
 	}
 	size := kib << 10
-	if !st.files() {
+	if !st.hasFiles() {
 		size = (size + extent - 1) / extent * extent
 	}
-	if st.Type == "lvm" && size > st.Size-c.used(st) {
-		return nil, die("not enough free space (%d < %d)", st.Size-c.used(st), size)
+	if st.Type == "lvm" && size > st.Size-c.usedBytes(st) {
+		return nil, serverError("not enough free space (%d < %d)", st.Size-c.usedBytes(st), size)
 	}
-	path, err := c.path(st.ID + ":" + name)
+	path, err := c.volumePath(st.ID + ":" + name)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func newVolume(c *call) (any, error) {
 func makeVolume(path string, size int64, used bool) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
-		return die("disk image '%s' already exists", path)
+		return serverError("disk image '%s' already exists", path)
 	}
 	defer f.Close()
 	garbage := bytes.Repeat([]byte("old tenant's secret. "), 50000)
@@ -180,32 +180,32 @@ func makeVolume(path string, size int64, used bool) error {
 
 // removeVolume takes Datastore.Allocate, which nothing else here does.
 func removeVolume(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.need("/storage/"+st.ID, "Datastore.Allocate")
+		err = c.token.requireAll("/storage/"+st.ID, "Datastore.Allocate")
 	}
 	if err != nil {
 		return nil, err
 	}
-	path, err := c.path(c.args[1])
+	path, err := c.volumePath(c.args[1])
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Lstat(path); err != nil {
-		return nil, die("volume '%s' does not exist", c.args[1])
+		return nil, serverError("volume '%s' does not exist", c.args[1])
 	}
-	return c.fork("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
+	return c.startTask("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
 }
 
-// path is where a volume's file is.
-func (s *Server) path(volid string) (string, error) {
+// volumePath is where a volume's file is.
+func (s *Server) volumePath(volid string) (string, error) {
 	id, name, ok := strings.Cut(volid, ":")
-	st, err := s.storage(id)
+	st, err := s.findStorage(id)
 	if err != nil {
 		return "", err
 	}
 	if !ok || slices.Contains(strings.Split(name, "/"), "..") {
-		return "", die("unable to parse volume ID '%s'", volid)
+		return "", serverError("unable to parse volume ID '%s'", volid)
 	}
 	if strings.HasPrefix(name, "import/") {
 		return filepath.Join(s.config.Dir, st.ID, name), nil
@@ -213,20 +213,20 @@ func (s *Server) path(volid string) (string, error) {
 	return filepath.Join(s.config.Dir, st.ID, "images", name), nil
 }
 
-// allocate names a new volume of a guest's.
-func (s *Server) allocate(st Storage, vmid int, format string) (volid string, err error) {
+// allocateVolume names a new volume of a guest's.
+func (s *Server) allocateVolume(st Storage, vmid int, format string) (volid string, err error) {
 	if !slices.Contains(st.Content, "images") {
-		return "", die("storage '%s' does not support content-type 'images'", st.ID)
+		return "", serverError("storage '%s' does not support content-type 'images'", st.ID)
 	}
-	if !st.files() && format != "raw" {
-		return "", die("unsupported format '%s'", format)
+	if !st.hasFiles() && format != "raw" {
+		return "", serverError("unsupported format '%s'", format)
 	}
 	for n := range 100 {
 		name := fmt.Sprintf("vm-%d-disk-%d", vmid, n)
-		if st.files() {
+		if st.hasFiles() {
 			name = fmt.Sprintf("%d/%s.%s", vmid, name, format)
 		}
-		path, err := s.path(st.ID + ":" + name)
+		path, err := s.volumePath(st.ID + ":" + name)
 		if err != nil {
 			return "", err
 		}
@@ -238,13 +238,13 @@ func (s *Server) allocate(st Storage, vmid int, format string) (volid string, er
 			return st.ID + ":" + name, f.Close()
 		}
 	}
-	return "", die("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
+	return "", serverError("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
 }
 
-// fits refuses what the storage has no room for.
-func (s *Server) fits(st Storage, need int64) error {
-	if have := st.Size - s.used(st); need > have {
-		return refuse(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
+// checkSpace refuses what the storage has no room for.
+func (s *Server) checkSpace(st Storage, need int64) error {
+	if have := st.Size - s.usedBytes(st); need > have {
+		return newRefusal(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (s *Server) Volumes() []string {
 
 // Read returns what a guest would read from the volume of a disk's option, by qemu-img.
 func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
-	path, err := s.path(parseDrive(option).volume)
+	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 	}
 	raw := filepath.Join(s.config.Dir, "tmp", "read-"+filepath.Base(path))
 	defer os.Remove(raw)
-	if err := run(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
+	if err := runTool(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(raw)
@@ -282,7 +282,7 @@ func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 
 // Compare is an error unless the volume of a disk's option reads as an image does, by qemu-img.
 func (s *Server) Compare(ctx context.Context, option, image, format string) error {
-	path, err := s.path(parseDrive(option).volume)
+	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {
 		return err
 	}
@@ -290,5 +290,5 @@ func (s *Server) Compare(ctx context.Context, option, image, format string) erro
 	if strings.HasSuffix(path, ".qcow2") {
 		kind = "qcow2"
 	}
-	return run(ctx, "qemu-img", "compare", "-s", "-f", format, "-F", kind, image, path)
+	return runTool(ctx, "qemu-img", "compare", "-s", "-f", format, "-F", kind, image, path)
 }

@@ -28,8 +28,8 @@ type task struct {
 	over chan struct{}
 }
 
-// say adds a line to the log.
-func (t *task) say(format string, args ...any) {
+// logf adds a line to the log.
+func (t *task) logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.log = append(t.log, fmt.Sprintf(format, args...))
@@ -38,8 +38,8 @@ func (t *task) say(format string, args ...any) {
 // errStopped is the cause if a user stopped the task.
 var errStopped = errors.New("interrupted by signal")
 
-// fork runs work as a task and returns its UPID.
-func (c *call) fork(kind, id string, work func(ctx context.Context, t *task) error) string {
+// startTask runs work as a task and returns its UPID.
+func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task) error) string {
 	ctx, cancel := context.WithCancel(c.alive)
 	now := time.Now()
 	c.mu.Lock()
@@ -50,13 +50,13 @@ func (c *call) fork(kind, id string, work func(ctx context.Context, t *task) err
 	c.mu.Unlock()
 	c.work.Go(func() {
 		defer cancel()
-		t.end(c.carryOut(ctx, t, work))
+		t.end(c.runTask(ctx, t, work))
 	})
 	return t.upid
 }
 
-func (s *Server) carryOut(ctx context.Context, t *task, work func(context.Context, *task) error) error {
-	text, hold := s.fails(t.kind)
+func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context, *task) error) error {
+	text, hold := s.taskFault(t.kind)
 	if hold != nil {
 		select {
 		case <-hold:
@@ -115,12 +115,12 @@ func (c *call) findTask(upid string) (*task, error) {
 		if t.user == c.token.name() {
 			return t, nil
 		}
-		return t, c.token.need("/nodes/"+c.config.Node, "Sys.Audit")
+		return t, c.token.requireAll("/nodes/"+c.config.Node, "Sys.Audit")
 	}
-	return nil, refuse(http.StatusBadRequest, "unable to parse worker upid '%s'", upid)
+	return nil, newRefusal(http.StatusBadRequest, "unable to parse worker upid '%s'", upid)
 }
 
-func (t *task) shown() map[string]any {
+func (t *task) apiStatus() map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	shown := map[string]any{"upid": t.upid, "type": t.kind, "id": t.id, "user": t.user, "starttime": t.start.Unix(), "status": "running"}
@@ -135,7 +135,7 @@ func taskStatus(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.shown(), nil
+	return t.apiStatus(), nil
 }
 
 // taskLog returns lines as {n, t}, 50 by default.
@@ -161,13 +161,13 @@ func taskLog(c *call) (any, error) {
 // listTasks lists the tasks that the caller may see, the last first. Lists name the result "status", a
 // single task's status names it "exitstatus".
 func listTasks(c *call) (any, error) {
-	audit := c.token.may("/nodes/"+c.config.Node, "Sys.Audit")
+	audit := c.token.hasPrivilege("/nodes/"+c.config.Node, "Sys.Audit")
 	c.mu.Lock()
 	all := slices.Clone(c.tasks)
 	c.mu.Unlock()
 	list := []map[string]any{}
 	for _, t := range slices.Backward(all) {
-		shown := t.shown()
+		shown := t.apiStatus()
 		source, running := c.form.Get("source"), shown["status"] == "running"
 		switch {
 		case t.user != c.token.name() && !audit,

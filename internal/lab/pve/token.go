@@ -32,8 +32,8 @@ func All() []string {
 	}
 }
 
-// on returns the privileges on a path: those of the nearest entry above.
-func (t Token) on(at string) []string {
+// privilegesOn returns the privileges on a path: those of the nearest entry above.
+func (t Token) privilegesOn(at string) []string {
 	for {
 		if privileges, ok := t.ACL[at]; ok {
 			return privileges
@@ -45,8 +45,8 @@ func (t Token) on(at string) []string {
 	}
 }
 
-func (t Token) may(at, privilege string) bool {
-	for _, p := range t.on(at) {
+func (t Token) hasPrivilege(at, privilege string) bool {
+	for _, p := range t.privilegesOn(at) {
 		if p == privilege {
 			return true
 		}
@@ -54,53 +54,53 @@ func (t Token) may(at, privilege string) bool {
 	return false
 }
 
-// need is a refusal unless the token has all of the privileges on a path.
-func (t Token) need(at string, privileges ...string) error {
+// requireAll is a refusal unless the token has all of the privileges on a path.
+func (t Token) requireAll(at string, privileges ...string) error {
 	for _, p := range privileges {
-		if !t.may(at, p) {
-			return refuse(http.StatusForbidden, "Permission check failed (%s, %s)", at, p)
+		if !t.hasPrivilege(at, p) {
+			return newRefusal(http.StatusForbidden, "Permission check failed (%s, %s)", at, p)
 		}
 	}
 	return nil
 }
 
-// needAny is a refusal unless the token has one of them.
-func (t Token) needAny(at string, privileges ...string) error {
+// requireAny is a refusal unless the token has one of them.
+func (t Token) requireAny(at string, privileges ...string) error {
 	for _, p := range privileges {
-		if t.may(at, p) {
+		if t.hasPrivilege(at, p) {
 			return nil
 		}
 	}
-	return refuse(http.StatusForbidden, "Permission check failed (%s, %s)", at, strings.Join(privileges, "|"))
+	return newRefusal(http.StatusForbidden, "Permission check failed (%s, %s)", at, strings.Join(privileges, "|"))
 }
 
 // authenticate returns the token of a request.
 func (s *Server) authenticate(r *http.Request) (Token, error) {
 	name, secret, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "PVEAPIToken="), "=")
 	if !ok {
-		return Token{}, refuse(http.StatusUnauthorized, "No ticket")
+		return Token{}, newRefusal(http.StatusUnauthorized, "No ticket")
 	}
 	for _, t := range s.config.Tokens {
 		if t.name() != name {
 			continue
 		}
 		if t.Secret != secret {
-			return Token{}, refuse(http.StatusUnauthorized, "invalid token value!")
+			return Token{}, newRefusal(http.StatusUnauthorized, "invalid token value!")
 		}
 		return t, nil
 	}
 	user, id, _ := strings.Cut(name, "!")
-	return Token{}, refuse(http.StatusUnauthorized, "no such token '%s' for user '%s'", id, user)
+	return Token{}, newRefusal(http.StatusUnauthorized, "no such token '%s' for user '%s'", id, user)
 }
 
-// permissions returns the caller's privileges on a path, and whether each propagates to paths below.
-func permissions(c *call) (any, error) {
+// showPermissions returns the caller's privileges on a path, and whether each propagates to paths below.
+func showPermissions(c *call) (any, error) {
 	at := c.form.Get("path")
 	if at == "" {
 		return nil, refuseParameter("path", "the lab supports one path only")
 	}
 	held := map[string]int{}
-	for _, p := range c.token.on(at) {
+	for _, p := range c.token.privilegesOn(at) {
 		held[p] = 1
 	}
 	return map[string]map[string]int{at: held}, nil
