@@ -17,8 +17,8 @@ type std struct {
 	out, err io.Writer
 }
 
-// hold marks the outputs as in use, and returns the function that ends that.
-func (s std) hold() func() {
+// holdOutputs marks the outputs as in use, and returns the function that ends that.
+func (s std) holdOutputs() func() {
 	var held []Holder
 	for _, w := range []io.Writer{s.out, s.err} {
 		if h, ok := w.(Holder); ok {
@@ -59,137 +59,137 @@ func (m *Machine) Start(script string, in io.Reader, out, errOut io.Writer) *Pro
 	s := std{in, out, errOut}
 	return m.spawn(nil, "sh", s, func(p *Proc) int {
 		x := &interp{m: m, p: p, std: s, vars: map[string]string{"PATH": "/bin", "HOME": "/"}, args: []string{"sh"}, dir: "/", pid: p.PID, children: map[int]*Proc{}}
-		return x.script(script)
+		return x.runScript(script)
 	})
 }
 
-// script parses and runs. A syntax error is status 2.
-func (x *interp) script(s string) int {
-	l, err := parse(s)
+// runScript parses and runs. A syntax error is status 2.
+func (x *interp) runScript(s string) int {
+	l, err := parseScript(s)
 	if err != nil {
 		fmt.Fprintf(x.std.err, "sh: %v\n", err)
 		return 2
 	}
-	x.list(l)
+	x.runList(l)
 	return x.status
 }
 
-// sh is the command `sh`: with -c, or reading commands from its input.
-func (x *interp) sh(c *Call) int {
+// runShell is the command `sh`: with -c, or reading commands from its input.
+func (x *interp) runShell(c *Call) int {
 	args := c.Args[1:]
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-c" {
 		args = args[1:]
 	}
-	child := &interp{m: x.m, p: c.Proc, std: std{c.In, unwrap(c.Out), unwrap(c.Err)}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
+	child := &interp{m: x.m, p: c.Proc, std: std{c.In, unwrapOutput(c.Out), unwrapOutput(c.Err)}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
 	if len(args) > 1 && args[0] == "-c" {
 		if len(args) > 2 {
 			child.args = args[2:]
 		}
-		return child.script(args[1])
+		return child.runScript(args[1])
 	}
 	text, err := io.ReadAll(io.LimitReader(c.In, 1<<20))
 	if err != nil || len(args) > 0 {
 		fmt.Fprintln(c.Err, "sh: cannot read the script")
 		return statusNotFound
 	}
-	return child.script(string(text))
+	return child.runScript(string(text))
 }
 
-func (x *interp) over() bool { return x.exited || x.p.Ctx.Err() != nil }
+func (x *interp) hasEnded() bool { return x.exited || x.p.Ctx.Err() != nil }
 
-func (x *interp) list(l list) {
+func (x *interp) runList(l list) {
 	for _, it := range l {
-		if x.over() {
+		if x.hasEnded() {
 			return
 		}
 		if it.background {
-			x.background(it.cmd)
+			x.runBackground(it.cmd)
 			continue
 		}
-		x.run(it.cmd)
+		x.runNode(it.cmd)
 	}
 }
 
-// fork runs a node in a new process with a copy of this shell.
-func (x *interp) fork(n node, s std) *Proc {
+// forkNode runs a node in a new process with a copy of this shell.
+func (x *interp) forkNode(n node, s std) *Proc {
 	child := *x
 	child.vars, child.std, child.children = maps.Clone(x.vars), s, map[int]*Proc{}
 	return x.m.spawn(x.p, "sh", s, func(p *Proc) int {
 		child.p = p
-		child.only(n)
+		child.runInPlace(n)
 		return child.status
 	})
 }
 
-// only runs the last node of a process: a simple command takes the process over, so that
+// runInPlace runs the last node of a process: a simple command takes the process over, so that
 // the pid the parent knows is the command's.
-func (x *interp) only(n node) {
+func (x *interp) runInPlace(n node) {
 	switch n := n.(type) {
-	case *simple:
-		x.simple(n, true)
+	case *simpleCommand:
+		x.runSimple(n, true)
 	case *group:
-		s, closeAll, err := x.redirect(n.redirs)
+		s, closeAll, err := x.openRedirections(n.redirs)
 		defer closeAll()
 		if err != nil {
-			x.complain(err)
+			x.reportError(err)
 			return
 		}
-		x.p.use(s)
+		x.p.switchOutputs(s)
 		x.std = s
-		x.list(n.body)
+		x.runList(n.body)
 	default:
-		x.run(n)
+		x.runNode(n)
 	}
 }
 
-func (x *interp) background(n node) {
+func (x *interp) runBackground(n node) {
 	s := x.std
 	s.in = noInput{}
-	p := x.fork(n, s)
+	p := x.forkNode(n, s)
 	x.children[p.PID] = p
 	x.last, x.status = p.PID, 0
 }
 
-func (x *interp) run(n node) {
+func (x *interp) runNode(n node) {
 	switch n := n.(type) {
-	case *simple:
-		x.simple(n, false)
+	case *simpleCommand:
+		x.runSimple(n, false)
 	case *pipeline:
-		x.pipeline(n)
-	case *chain:
-		x.run(n.first)
+		x.runPipeline(n)
+	case *andOrList:
+		x.runNode(n.first)
 		for _, l := range n.rest {
-			if x.over() {
+			if x.hasEnded() {
 				return
 			}
 			if l.and == (x.status == 0) {
-				x.run(l.cmd)
+				x.runNode(l.cmd)
 			}
 		}
 	case *group:
-		x.group(n)
-	case *branch:
-		if x.list(n.cond); x.status == 0 {
+		x.runGroup(n)
+	case *ifClause:
+		if x.runList(n.cond); x.status == 0 {
 			x.status = 0
-			x.list(n.then)
+			x.runList(n.then)
 			return
 		}
 		x.status = 0
-		x.list(n.otherwise)
-	case *loop:
-		x.loop(n)
-	case *each:
-		x.each(n)
+		x.runList(n.otherwise)
+	case *whileLoop:
+		x.runLoop(n)
+	case *forLoop:
+		x.runFor(n)
 	}
 }
 
-func (x *interp) loop(n *loop) {
+func (x *interp) runLoop(n *whileLoop) {
 	status := 0
-	for !x.over() {
-		if x.list(n.cond); (x.status == 0) == n.until || x.over() {
+	for !x.hasEnded() {
+		if x.runList(n.cond); (x.status == 0) == n.until || x.hasEnded() {
 			break
 		}
-		x.list(n.body)
+		x.runList(n.body)
 		status = x.status
 	}
 	if !x.exited {
@@ -197,25 +197,25 @@ func (x *interp) loop(n *loop) {
 	}
 }
 
-func (x *interp) each(n *each) {
+func (x *interp) runFor(n *forLoop) {
 	values := x.args[1:]
 	if !n.args {
 		values = nil
 		for _, w := range n.words {
-			values = append(values, x.names(w)...)
+			values = append(values, x.expandPattern(w)...)
 		}
 	}
 	x.status = 0
 	for _, v := range values {
-		if x.over() {
+		if x.hasEnded() {
 			return
 		}
 		x.vars[n.name] = v
-		x.list(n.body)
+		x.runList(n.body)
 	}
 }
 
-func (x *interp) pipeline(n *pipeline) {
+func (x *interp) runPipeline(n *pipeline) {
 	var procs []*Proc
 	in := x.std.in
 	for i, cmd := range n.cmds {
@@ -226,7 +226,7 @@ func (x *interp) pipeline(n *pipeline) {
 			pr, pw = io.Pipe()
 			s.out, in = pw, pr
 		}
-		p := x.fork(cmd, s)
+		p := x.forkNode(cmd, s)
 		procs = append(procs, p)
 		reader, _ := s.in.(*io.PipeReader)
 		x.m.running.Go(func() {
@@ -240,37 +240,37 @@ func (x *interp) pipeline(n *pipeline) {
 		})
 	}
 	for _, p := range procs {
-		x.status = x.p.wait(p)
+		x.status = x.p.waitFor(p)
 	}
 	if n.negate {
 		x.status = map[bool]int{true: 1, false: 0}[x.status == 0]
 	}
 }
 
-func (x *interp) group(n *group) {
-	s, closeAll, err := x.redirect(n.redirs)
+func (x *interp) runGroup(n *group) {
+	s, closeAll, err := x.openRedirections(n.redirs)
 	defer closeAll()
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
 	if n.subshell {
-		x.status = x.p.wait(x.fork(&group{body: n.body}, s))
+		x.status = x.p.waitFor(x.forkNode(&group{body: n.body}, s))
 		return
 	}
 	outer := x.std
 	x.std = s
-	x.list(n.body)
+	x.runList(n.body)
 	x.std = outer
 }
 
-func (x *interp) complain(err error) {
+func (x *interp) reportError(err error) {
 	fmt.Fprintf(x.std.err, "sh: %v\n", err)
 	x.status = 1
 }
 
-// redirect opens what the redirections name.
-func (x *interp) redirect(redirs []redir) (s std, closeAll func(), err error) {
+// openRedirections opens what the redirections name.
+func (x *interp) openRedirections(redirs []redirection) (s std, closeAll func(), err error) {
 	s = x.std
 	var open []io.Closer
 	closeAll = func() {
@@ -279,7 +279,7 @@ func (x *interp) redirect(redirs []redir) (s std, closeAll func(), err error) {
 		}
 	}
 	for _, r := range redirs {
-		name := strings.Join(x.expand(r.target), " ")
+		name := strings.Join(x.expandWord(r.target), " ")
 		switch {
 		case r.op == ">&" && name == "1":
 			s.err = s.out
@@ -288,22 +288,22 @@ func (x *interp) redirect(redirs []redir) (s std, closeAll func(), err error) {
 		case r.op == ">&" || r.fd > 2:
 			return s, closeAll, fmt.Errorf("bad file descriptor: %s", name)
 		case name == "/dev/null":
-			s.set(r.fd, noInput{}, io.Discard)
+			s.setFD(r.fd, noInput{}, io.Discard)
 		default:
 			mode := map[string]Mode{"<": Read, ">": Write, ">>": Append}[r.op]
-			f, err := x.m.Open(x.abs(name), mode)
+			f, err := x.m.Open(x.absPath(name), mode)
 			if err != nil {
 				verb := map[bool]string{true: "open", false: "create"}[mode == Read]
 				return s, closeAll, fmt.Errorf("can't %s %s: %w", verb, name, err)
 			}
 			open = append(open, f)
-			s.set(r.fd, f, f)
+			s.setFD(r.fd, f, f)
 		}
 	}
 	return s, closeAll, nil
 }
 
-func (s *std) set(fd int, in io.Reader, out io.Writer) {
+func (s *std) setFD(fd int, in io.Reader, out io.Writer) {
 	switch fd {
 	case 0:
 		s.in = in
@@ -314,32 +314,32 @@ func (s *std) set(fd int, in io.Reader, out io.Writer) {
 	}
 }
 
-func (x *interp) abs(name string) string {
+func (x *interp) absPath(name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}
 	return path.Join(x.dir, name)
 }
 
-// simple runs one command. inPlace replaces the shell's process with it.
-func (x *interp) simple(n *simple, inPlace bool) {
+// runSimple runs one command. inPlace replaces the shell's process with it.
+func (x *interp) runSimple(n *simpleCommand, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
-		args = append(args, x.names(w)...)
+		args = append(args, x.expandPattern(w)...)
 	}
-	s, closeAll, err := x.redirect(n.redirs)
+	s, closeAll, err := x.openRedirections(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {
-		x.p.use(s)
+		x.p.switchOutputs(s)
 		x.std = s // the files stay open from now on
 		return
 	}
 	defer closeAll()
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
 	for _, a := range n.assign {
-		x.vars[a.name] = strings.Join(x.expand(a.value), " ")
+		x.vars[a.name] = strings.Join(x.expandWord(a.value), " ")
 	}
 	if len(args) == 0 {
 		return
@@ -347,30 +347,30 @@ func (x *interp) simple(n *simple, inPlace bool) {
 	if args[0] == "exec" && len(args) > 1 {
 		args, inPlace, x.exited = args[1:], true, true
 	}
-	if x.builtin(args, s) {
+	if x.runBuiltin(args, s) {
 		return
 	}
 	if inPlace {
-		x.p.use(s)
-		x.status = x.external(x.p, args, s)
+		x.p.switchOutputs(s)
+		x.status = x.runExternal(x.p, args, s)
 		return
 	}
-	x.status = x.p.wait(x.m.spawn(x.p, args[0], s, func(p *Proc) int { return x.external(p, args, s) }))
+	x.status = x.p.waitFor(x.m.spawn(x.p, args[0], s, func(p *Proc) int { return x.runExternal(p, args, s) }))
 }
 
-func (x *interp) external(p *Proc, args []string, s std) int {
+func (x *interp) runExternal(p *Proc, args []string, s std) int {
 	c := &Call{Proc: p, Args: args, In: s.in, Out: &brokenPipe{s.out, p}, Err: &brokenPipe{s.err, p}, Dir: x.dir}
 	p.m.mu.Lock()
 	p.name = args[0]
 	p.m.mu.Unlock()
-	return x.dispatch(c)
+	return x.runCommand(c)
 }
 
-// dispatch runs what needs the shell, or leaves it to the machine.
-func (x *interp) dispatch(c *Call) int {
+// runCommand runs what needs the shell, or leaves it to the machine.
+func (x *interp) runCommand(c *Call) int {
 	switch name := baseName(c.Args[0]); {
 	case name == "sh":
-		return x.sh(c)
+		return x.runShell(c)
 	case name == "setsid" || name == "nohup":
 		if name == "setsid" {
 			c.Detach()
@@ -382,13 +382,13 @@ func (x *interp) dispatch(c *Call) int {
 			fmt.Fprintf(c.Err, "%s: no command\n", name)
 			return 1
 		}
-		return x.dispatch(&next)
+		return x.runCommand(&next)
 	}
-	return x.m.run(c)
+	return x.m.runCommand(c)
 }
 
-// builtin runs what changes the shell itself.
-func (x *interp) builtin(args []string, s std) bool {
+// runBuiltin runs what changes the shell itself.
+func (x *interp) runBuiltin(args []string, s std) bool {
 	status := 0
 	switch args[0] {
 	case ":", "true", "set", "trap", "umask", "export":
@@ -406,18 +406,18 @@ func (x *interp) builtin(args []string, s std) bool {
 			status, _ = strconv.Atoi(args[1]) // 0 if it is no number
 		}
 	case "shift":
-		status = x.shift(args[1:], s)
+		status = x.shiftArgs(args[1:], s)
 	case "cd":
-		status = x.cd(args[1:], s)
+		status = x.changeDir(args[1:], s)
 	case "wait":
-		status = x.waitFor(args[1:])
+		status = x.waitForChildren(args[1:])
 	case "eval":
-		x.script2(strings.Join(args[1:], " "))
+		x.evalScript(strings.Join(args[1:], " "))
 		status = x.status
 	case "echo":
-		x.echo(args[1:], s)
+		x.runEcho(args[1:], s)
 	case "command":
-		if status = statusNotFound; len(args) == 3 && args[1] == "-v" && x.known(args[2]) {
+		if status = statusNotFound; len(args) == 3 && args[1] == "-v" && x.isCommand(args[2]) {
 			status = 0
 			fmt.Fprintln(s.out, "/bin/"+args[2])
 		}
@@ -428,11 +428,11 @@ func (x *interp) builtin(args []string, s std) bool {
 	return true
 }
 
-// cd changes to a folder that is there.
-func (x *interp) cd(args []string, s std) int {
+// changeDir changes to a folder that is there.
+func (x *interp) changeDir(args []string, s std) int {
 	to := "/"
 	if len(args) > 0 {
-		to = x.abs(args[0])
+		to = x.absPath(args[0])
 	}
 	if x.m.IsDir != nil && !x.m.IsDir(to) {
 		fmt.Fprintf(s.err, "sh: cd: can't cd to %s\n", to)
@@ -442,8 +442,8 @@ func (x *interp) cd(args []string, s std) int {
 	return 0
 }
 
-// shift drops the first arguments.
-func (x *interp) shift(args []string, s std) int {
+// shiftArgs drops the first arguments.
+func (x *interp) shiftArgs(args []string, s std) int {
 	n := 1
 	if len(args) > 0 {
 		n, _ = strconv.Atoi(args[0]) // 0 if it is no number
@@ -456,17 +456,17 @@ func (x *interp) shift(args []string, s std) int {
 	return 0
 }
 
-// script2 runs a script in this shell.
-func (x *interp) script2(s string) {
-	l, err := parse(s)
+// evalScript runs a script in this shell.
+func (x *interp) evalScript(s string) {
+	l, err := parseScript(s)
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
-	x.list(l)
+	x.runList(l)
 }
 
-func (x *interp) known(name string) bool {
+func (x *interp) isCommand(name string) bool {
 	switch name {
 	case "sh", "setsid", "nohup", "echo", "cd", "exit", "wait", "true", "false":
 		return true
@@ -474,7 +474,7 @@ func (x *interp) known(name string) bool {
 	return x.m.Commands[name] != nil
 }
 
-func (x *interp) echo(args []string, s std) {
+func (x *interp) runEcho(args []string, s std) {
 	end := "\n"
 	if len(args) > 0 && args[0] == "-n" {
 		args, end = args[1:], ""
@@ -484,10 +484,10 @@ func (x *interp) echo(args []string, s std) {
 	}
 }
 
-func (x *interp) waitFor(pids []string) (status int) {
+func (x *interp) waitForChildren(pids []string) (status int) {
 	if len(pids) == 0 {
 		for _, p := range x.children {
-			x.p.wait(p)
+			x.p.waitFor(p)
 		}
 		return 0
 	}
@@ -497,13 +497,13 @@ func (x *interp) waitFor(pids []string) (status int) {
 		if p == nil {
 			return statusNotFound
 		}
-		status = x.p.wait(p)
+		status = x.p.waitFor(p)
 	}
 	return status
 }
 
-// expand makes fields of a word.
-func (x *interp) expand(w word) []string {
+// expandWord makes fields of a word.
+func (x *interp) expandWord(w word) []string {
 	var fields []string
 	var cur strings.Builder
 	began := false
@@ -519,7 +519,7 @@ func (x *interp) expand(w word) []string {
 			}
 			continue
 		}
-		text, literal := x.value(p)
+		text, literal := x.partValue(p)
 		if p.quoted || literal {
 			cur.WriteString(text)
 			began = began || p.quoted || text != ""
@@ -556,11 +556,11 @@ func splitFields(s string) []string {
 	return f
 }
 
-// value returns the text of a part, and whether it stood there literally.
-func (x *interp) value(p part) (text string, literal bool) {
+// partValue returns the text of a part, and whether it stood there literally.
+func (x *interp) partValue(p part) (text string, literal bool) {
 	switch {
 	case p.subst != nil:
-		return x.capture(p.subst), false
+		return x.captureOutput(p.subst), false
 	case !p.param:
 		return p.text, true
 	}
@@ -588,12 +588,12 @@ func (x *interp) value(p part) (text string, literal bool) {
 	return x.vars[p.text], false
 }
 
-// capture runs $(...) and returns its output without the newlines at its end.
-func (x *interp) capture(l list) string {
+// captureOutput runs $(...) and returns its output without the newlines at its end.
+func (x *interp) captureOutput(l list) string {
 	pr, pw := io.Pipe()
 	s := x.std
 	s.out = pw
-	p := x.fork(&group{body: l}, s)
+	p := x.forkNode(&group{body: l}, s)
 	x.m.running.Go(func() {
 		<-p.done
 		_ = pw.Close() // never fails
@@ -604,7 +604,7 @@ func (x *interp) capture(l list) string {
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		return ""
 	}
-	x.status = x.p.wait(p)
+	x.status = x.p.waitFor(p)
 	return strings.TrimRight(buf.String(), "\n")
 }
 

@@ -24,8 +24,8 @@ type part struct {
 	subst  list // $(...), if not nil
 }
 
-// plain reports whether the word is this reserved word: unquoted, in one piece.
-func (w word) plain(s string) bool {
+// isReserved reports whether the word is this reserved word: unquoted, in one piece.
+func (w word) isReserved(s string) bool {
 	return len(w) == 1 && !w[0].quoted && !w[0].param && w[0].subst == nil && w[0].text == s
 }
 
@@ -46,14 +46,14 @@ type lexer struct {
 	depth int
 }
 
-// all splits the input into tokens.
-func (x *lexer) all() (tokens []token, err error) {
+// allTokens splits the input into tokens.
+func (x *lexer) allTokens() (tokens []token, err error) {
 	for {
-		x.blanks()
+		x.skipBlanks()
 		if x.i >= len(x.s) {
 			return tokens, nil
 		}
-		t, err := x.next()
+		t, err := x.nextToken()
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func (x *lexer) all() (tokens []token, err error) {
 	}
 }
 
-func (x *lexer) blanks() {
+func (x *lexer) skipBlanks() {
 	for x.i < len(x.s) {
 		switch c := x.s[x.i]; {
 		case c == ' ' || c == '\t' || c == '\r':
@@ -78,7 +78,7 @@ func (x *lexer) blanks() {
 	}
 }
 
-func (x *lexer) next() (token, error) {
+func (x *lexer) nextToken() (token, error) {
 	fd := -1
 	if rest := x.s[x.i:]; len(rest) > 1 && rest[0] >= '0' && rest[0] <= '9' && (rest[1] == '<' || rest[1] == '>') {
 		fd = int(rest[0] - '0')
@@ -90,11 +90,11 @@ func (x *lexer) next() (token, error) {
 			return token{op: op, fd: fd}, nil
 		}
 	}
-	w, err := x.word()
+	w, err := x.readWord()
 	return token{word: w, fd: -1}, err
 }
 
-func (x *lexer) word() (w word, err error) {
+func (x *lexer) readWord() (w word, err error) {
 	var lit strings.Builder
 	flush := func() {
 		if lit.Len() > 0 {
@@ -123,13 +123,13 @@ func (x *lexer) word() (w word, err error) {
 			x.i += end + 2
 		case '"':
 			flush()
-			parts, err := x.double()
+			parts, err := x.readDoubleQuoted()
 			if err != nil {
 				return nil, err
 			}
 			w = append(w, parts...)
 		case '$':
-			p, err := x.dollar(false)
+			p, err := x.readDollar(false)
 			if err != nil {
 				return nil, err
 			}
@@ -146,8 +146,8 @@ func (x *lexer) word() (w word, err error) {
 	return w, nil
 }
 
-// double takes a "..." string: $ keeps its meaning, and \ before $ ` " \ and a newline.
-func (x *lexer) double() (w word, err error) {
+// readDoubleQuoted takes a "..." string: $ keeps its meaning, and \ before $ ` " \ and a newline.
+func (x *lexer) readDoubleQuoted() (w word, err error) {
 	x.i++
 	w = word{{quoted: true}} // "" is a field
 	var lit strings.Builder
@@ -164,7 +164,7 @@ func (x *lexer) double() (w word, err error) {
 		case c == '$':
 			w = append(w, part{text: lit.String(), quoted: true})
 			lit.Reset()
-			p, err := x.dollar(true)
+			p, err := x.readDollar(true)
 			if err != nil {
 				return nil, err
 			}
@@ -177,13 +177,13 @@ func (x *lexer) double() (w word, err error) {
 	return nil, errQuote
 }
 
-// dollar takes what follows a $.
-func (x *lexer) dollar(quoted bool) (part, error) {
+// readDollar takes what follows a $.
+func (x *lexer) readDollar(quoted bool) (part, error) {
 	x.i++
 	rest := x.s[x.i:]
 	switch {
 	case strings.HasPrefix(rest, "("):
-		return x.substitution(quoted)
+		return x.readSubstitution(quoted)
 	case strings.HasPrefix(rest, "{"):
 		end := strings.IndexByte(rest, '}')
 		if end < 0 || !isName(rest[1:end]) {
@@ -206,8 +206,8 @@ func (x *lexer) dollar(quoted bool) (part, error) {
 	return part{text: rest[:n], param: true, quoted: quoted}, nil
 }
 
-// substitution takes $(...): it finds the end by lexing, so that quotes inside count.
-func (x *lexer) substitution(quoted bool) (part, error) {
+// readSubstitution takes $(...): it finds the end by lexing, so that quotes inside count.
+func (x *lexer) readSubstitution(quoted bool) (part, error) {
 	if x.depth++; x.depth > maxDepth {
 		return part{}, errDeep
 	}
@@ -216,11 +216,11 @@ func (x *lexer) substitution(quoted bool) (part, error) {
 	inner := &lexer{s: x.s, i: x.i, depth: x.depth}
 	var tokens []token
 	for open := 1; ; {
-		inner.blanks()
+		inner.skipBlanks()
 		if inner.i >= len(inner.s) {
 			return part{}, errors.New("unterminated $(")
 		}
-		t, err := inner.next()
+		t, err := inner.nextToken()
 		if err != nil {
 			return part{}, err
 		}

@@ -6,9 +6,9 @@ import (
 )
 
 // A list is commands one after the other, some of them in the background.
-type list []item
+type list []listItem
 
-type item struct {
+type listItem struct {
 	cmd        node
 	background bool
 }
@@ -17,10 +17,10 @@ type item struct {
 type node any
 
 // A simple is one command with its redirections.
-type simple struct {
+type simpleCommand struct {
 	assign []assignment
 	words  []word
-	redirs []redir
+	redirs []redirection
 }
 
 type assignment struct {
@@ -29,7 +29,7 @@ type assignment struct {
 }
 
 // A redir is [fd]op target.
-type redir struct {
+type redirection struct {
 	op     string
 	fd     int
 	target word
@@ -41,12 +41,12 @@ type pipeline struct {
 }
 
 // A chain is commands with && and || between them.
-type chain struct {
+type andOrList struct {
 	first node
-	rest  []link
+	rest  []andOrLink
 }
 
-type link struct {
+type andOrLink struct {
 	and bool
 	cmd node
 }
@@ -55,18 +55,18 @@ type link struct {
 type group struct {
 	body     list
 	subshell bool
-	redirs   []redir
+	redirs   []redirection
 }
 
-type branch struct{ cond, then, otherwise list }
+type ifClause struct{ cond, then, otherwise list }
 
-type loop struct {
+type whileLoop struct {
 	cond, body list
 	until      bool
 }
 
 // An each is for NAME in WORDS; args means that the in is missing: it iterates over the arguments.
-type each struct {
+type forLoop struct {
 	name  string
 	words []word
 	args  bool
@@ -79,10 +79,10 @@ type parser struct {
 	depth  int
 }
 
-// parse reads a script.
-func parse(s string) (list, error) {
+// parseScript reads a script.
+func parseScript(s string) (list, error) {
 	x := &lexer{s: s}
-	tokens, err := x.all()
+	tokens, err := x.allTokens()
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +91,9 @@ func parse(s string) (list, error) {
 
 func parseTokens(tokens []token, depth int) (list, error) {
 	p := &parser{tokens: tokens, depth: depth}
-	l, err := p.list()
+	l, err := p.parseList()
 	if err == nil && p.i < len(tokens) {
-		err = p.unexpected()
+		err = p.unexpectedToken()
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func parseTokens(tokens []token, depth int) (list, error) {
 	return l, nil
 }
 
-func (p *parser) unexpected() error {
+func (p *parser) unexpectedToken() error {
 	if p.i >= len(p.tokens) {
 		return fmt.Errorf("syntax error: unexpected end of file")
 	}
@@ -132,7 +132,7 @@ func (p *parser) isWord(words ...string) bool {
 		return false
 	}
 	for _, w := range words {
-		if p.tokens[p.i].word.plain(w) {
+		if p.tokens[p.i].word.isReserved(w) {
 			return true
 		}
 	}
@@ -140,10 +140,10 @@ func (p *parser) isWord(words ...string) bool {
 }
 
 // enders are the reserved words that end a list.
-var enders = []string{"then", "else", "elif", "fi", "do", "done", "}"}
+var listEnders = []string{"then", "else", "elif", "fi", "do", "done", "}"}
 
-// list reads commands up to the end, a ) or a reserved word that ends one.
-func (p *parser) list() (l list, err error) {
+// parseList reads commands up to the end, a ) or a reserved word that ends one.
+func (p *parser) parseList() (l list, err error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
 	}
@@ -152,14 +152,14 @@ func (p *parser) list() (l list, err error) {
 		for p.isOp("\n") {
 			p.i++
 		}
-		if p.i >= len(p.tokens) || p.isOp(")") || p.isWord(enders...) {
+		if p.i >= len(p.tokens) || p.isOp(")") || p.isWord(listEnders...) {
 			return l, nil
 		}
-		cmd, err := p.chain()
+		cmd, err := p.parseAndOr()
 		if err != nil {
 			return nil, err
 		}
-		it := item{cmd: cmd, background: p.isOp("&")}
+		it := listItem{cmd: cmd, background: p.isOp("&")}
 		l = append(l, it)
 		if !p.isOp(";", "&", "\n") {
 			return l, nil
@@ -168,39 +168,39 @@ func (p *parser) list() (l list, err error) {
 	}
 }
 
-func (p *parser) chain() (node, error) {
-	first, err := p.pipeline()
+func (p *parser) parseAndOr() (node, error) {
+	first, err := p.parsePipeline()
 	if err != nil || !p.isOp("&&", "||") {
 		return first, err
 	}
-	c := &chain{first: first}
+	c := &andOrList{first: first}
 	for p.isOp("&&", "||") {
 		and := p.isOp("&&")
 		p.i++
-		p.newlines()
-		cmd, err := p.pipeline()
+		p.skipNewlines()
+		cmd, err := p.parsePipeline()
 		if err != nil {
 			return nil, err
 		}
-		c.rest = append(c.rest, link{and, cmd})
+		c.rest = append(c.rest, andOrLink{and, cmd})
 	}
 	return c, nil
 }
 
-func (p *parser) newlines() {
+func (p *parser) skipNewlines() {
 	for p.isOp("\n") {
 		p.i++
 	}
 }
 
-func (p *parser) pipeline() (node, error) {
+func (p *parser) parsePipeline() (node, error) {
 	l := &pipeline{}
 	if p.isWord("!") {
 		l.negate = true
 		p.i++
 	}
 	for {
-		cmd, err := p.command()
+		cmd, err := p.parseCommand()
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +209,7 @@ func (p *parser) pipeline() (node, error) {
 			break
 		}
 		p.i++
-		p.newlines()
+		p.skipNewlines()
 	}
 	if len(l.cmds) == 1 && !l.negate {
 		return l.cmds[0], nil
@@ -217,38 +217,38 @@ func (p *parser) pipeline() (node, error) {
 	return l, nil
 }
 
-func (p *parser) command() (node, error) {
+func (p *parser) parseCommand() (node, error) {
 	switch {
 	case p.isOp("("):
-		return p.group(func() bool { return p.isOp(")") }, true)
+		return p.parseGroup(func() bool { return p.isOp(")") }, true)
 	case p.isWord("{"):
-		return p.group(func() bool { return p.isWord("}") }, false)
+		return p.parseGroup(func() bool { return p.isWord("}") }, false)
 	case p.isWord("if"):
 		p.i++
-		return p.branch()
+		return p.parseIf()
 	case p.isWord("while", "until"):
-		return p.loop()
+		return p.parseLoop()
 	case p.isWord("for"):
-		return p.each()
+		return p.parseFor()
 	case p.isWord("case", "function"):
 		return nil, fmt.Errorf("syntax error: %q is not supported", p.tokens[p.i].word[0].text)
 	}
-	return p.simple()
+	return p.parseSimple()
 }
 
-func (p *parser) group(end func() bool, subshell bool) (node, error) {
+func (p *parser) parseGroup(end func() bool, subshell bool) (node, error) {
 	p.i++
-	body, err := p.list()
+	body, err := p.parseList()
 	if err != nil {
 		return nil, err
 	}
 	if !end() {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	p.i++
 	g := &group{body: body, subshell: subshell}
 	for p.isOp("<", ">", ">>", ">&") {
-		r, err := p.redir()
+		r, err := p.parseRedirection()
 		if err != nil {
 			return nil, err
 		}
@@ -257,39 +257,39 @@ func (p *parser) group(end func() bool, subshell bool) (node, error) {
 	return g, nil
 }
 
-// section reads a list that this reserved word ends.
-func (p *parser) section(ends ...string) (list, error) {
-	l, err := p.list()
+// parseSection reads a list that this reserved word ends.
+func (p *parser) parseSection(ends ...string) (list, error) {
+	l, err := p.parseList()
 	if err == nil && !p.isWord(ends...) {
-		err = p.unexpected()
+		err = p.unexpectedToken()
 	}
 	return l, err
 }
 
-// branch reads on after "if" or "elif".
-func (p *parser) branch() (node, error) {
+// parseIf reads on after "if" or "elif".
+func (p *parser) parseIf() (node, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
 	}
 	defer func() { p.depth-- }()
-	b := &branch{}
+	b := &ifClause{}
 	var err error
-	if b.cond, err = p.section("then"); err != nil {
+	if b.cond, err = p.parseSection("then"); err != nil {
 		return nil, err
 	}
 	p.i++
-	if b.then, err = p.section("elif", "else", "fi"); err != nil {
+	if b.then, err = p.parseSection("elif", "else", "fi"); err != nil {
 		return nil, err
 	}
 	switch {
 	case p.isWord("elif"):
 		p.i++
-		nested, err := p.branch()
+		nested, err := p.parseIf()
 		b.otherwise = list{{cmd: nested}}
 		return b, err
 	case p.isWord("else"):
 		p.i++
-		if b.otherwise, err = p.section("fi"); err != nil {
+		if b.otherwise, err = p.parseSection("fi"); err != nil {
 			return nil, err
 		}
 	}
@@ -297,29 +297,29 @@ func (p *parser) branch() (node, error) {
 	return b, nil
 }
 
-func (p *parser) loop() (node, error) {
-	l := &loop{until: p.isWord("until")}
+func (p *parser) parseLoop() (node, error) {
+	l := &whileLoop{until: p.isWord("until")}
 	p.i++
 	var err error
-	if l.cond, err = p.section("do"); err != nil {
+	if l.cond, err = p.parseSection("do"); err != nil {
 		return nil, err
 	}
 	p.i++
-	if l.body, err = p.section("done"); err != nil {
+	if l.body, err = p.parseSection("done"); err != nil {
 		return nil, err
 	}
 	p.i++
 	return l, nil
 }
 
-func (p *parser) each() (node, error) {
+func (p *parser) parseFor() (node, error) {
 	p.i++
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" || len(p.tokens[p.i].word) != 1 || !isName(p.tokens[p.i].word[0].text) {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
-	n := &each{name: p.tokens[p.i].word[0].text, args: true}
+	n := &forLoop{name: p.tokens[p.i].word[0].text, args: true}
 	p.i++
-	p.newlines()
+	p.skipNewlines()
 	if p.isWord("in") {
 		n.args = false
 		for p.i++; p.i < len(p.tokens) && p.tokens[p.i].op == ""; p.i++ {
@@ -329,26 +329,26 @@ func (p *parser) each() (node, error) {
 	if p.isOp(";") {
 		p.i++
 	}
-	p.newlines()
+	p.skipNewlines()
 	if !p.isWord("do") {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	p.i++
 	var err error
-	if n.body, err = p.section("done"); err != nil {
+	if n.body, err = p.parseSection("done"); err != nil {
 		return nil, err
 	}
 	p.i++
 	return n, nil
 }
 
-func (p *parser) redir() (redir, error) {
+func (p *parser) parseRedirection() (redirection, error) {
 	t := p.tokens[p.i]
 	p.i++
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" {
-		return redir{}, p.unexpected()
+		return redirection{}, p.unexpectedToken()
 	}
-	r := redir{op: t.op, fd: t.fd, target: p.tokens[p.i].word}
+	r := redirection{op: t.op, fd: t.fd, target: p.tokens[p.i].word}
 	if r.fd < 0 {
 		r.fd = 1
 		if r.op == "<" {
@@ -359,12 +359,12 @@ func (p *parser) redir() (redir, error) {
 	return r, nil
 }
 
-func (p *parser) simple() (node, error) {
-	c := &simple{}
+func (p *parser) parseSimple() (node, error) {
+	c := &simpleCommand{}
 	for p.i < len(p.tokens) {
 		switch t := p.tokens[p.i]; {
 		case p.isOp("<", ">", ">>", ">&"):
-			r, err := p.redir()
+			r, err := p.parseRedirection()
 			if err != nil {
 				return nil, err
 			}
@@ -378,13 +378,13 @@ func (p *parser) simple() (node, error) {
 			p.i++
 		default:
 			if len(c.words)+len(c.assign)+len(c.redirs) == 0 {
-				return nil, p.unexpected()
+				return nil, p.unexpectedToken()
 			}
 			return c, nil
 		}
 	}
 	if len(c.words)+len(c.assign)+len(c.redirs) == 0 {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	return c, nil
 }

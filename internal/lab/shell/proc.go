@@ -75,15 +75,15 @@ type Proc struct {
 	Ctx context.Context
 	PID int
 
-	m       *Machine
-	name    string
-	kill    context.CancelCauseFunc
-	done    chan struct{} // closed when the process has ended
-	status  int           // then
-	drop    func()        // lets go of the outputs; only the process itself calls it
-	group   int           // guarded by m.mu, as is what follows
-	session int
-	nohup   bool
+	m           *Machine
+	name        string
+	kill        context.CancelCauseFunc
+	done        chan struct{} // closed when the process has ended
+	status      int           // then
+	dropOutputs func()        // lets go of the outputs; only the process itself calls it
+	group       int           // guarded by m.mu, as is what follows
+	session     int
+	nohup       bool
 }
 
 // A Holder is an output that must be known to be in use: a session's.
@@ -111,7 +111,7 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 		p.kill(context.Cause(parent.Ctx)) // the parent was signaled before: a dead process has no children
 	}
 	m.mu.Unlock()
-	p.drop = std.hold()
+	p.dropOutputs = std.holdOutputs()
 	m.running.Go(func() {
 		status := body(p)
 		var sig *errSignal
@@ -123,21 +123,21 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 		delete(m.procs, p.PID)
 		m.mu.Unlock()
 		p.kill(nil)
-		p.drop()
+		p.dropOutputs()
 		close(p.done)
 	})
 	return p
 }
 
-// use makes the process hold other outputs than it was started with: it was redirected.
-func (p *Proc) use(s std) {
-	before := p.drop
-	p.drop = s.hold()
+// switchOutputs makes the process hold other outputs than it was started with: it was redirected.
+func (p *Proc) switchOutputs(s std) {
+	before := p.dropOutputs
+	p.dropOutputs = s.holdOutputs()
 	before()
 }
 
-// wait returns the status of child, or p's own end if that comes first.
-func (p *Proc) wait(child *Proc) int {
+// waitFor returns the status of child, or p's own end if that comes first.
+func (p *Proc) waitFor(child *Proc) int {
 	select {
 	case <-child.done:
 		return child.status
@@ -161,7 +161,7 @@ func (m *Machine) Signal(pid int, s Signal) error {
 	for _, p := range m.procs {
 		if p.PID == pid || p.group == -pid {
 			found = true
-			p.signal(s)
+			p.signalLocked(s)
 		}
 	}
 	if !found {
@@ -170,8 +170,8 @@ func (m *Machine) Signal(pid int, s Signal) error {
 	return nil
 }
 
-// signal is called with m.mu held.
-func (p *Proc) signal(s Signal) {
+// signalLocked is called with m.mu held.
+func (p *Proc) signalLocked(s Signal) {
 	if s != 0 && !(s == HUP && p.nohup) {
 		p.kill(&errSignal{s})
 	}
@@ -183,7 +183,7 @@ func (p *Proc) Hangup() {
 	defer p.m.mu.Unlock()
 	for _, o := range p.m.procs {
 		if o.session == p.session {
-			o.signal(HUP)
+			o.signalLocked(HUP)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (m *Machine) KillAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.procs {
-		p.signal(KILL)
+		p.signalLocked(KILL)
 	}
 }
 
@@ -237,11 +237,11 @@ func (m *Machine) Close() {
 func (c *Call) Exec(args []string) int {
 	next := *c
 	next.Args = args
-	return c.m.run(&next)
+	return c.m.runCommand(&next)
 }
 
-// run runs a command in the process of the call.
-func (m *Machine) run(c *Call) int {
+// runCommand runs a command in the process of the call.
+func (m *Machine) runCommand(c *Call) int {
 	if f := m.Commands[baseName(c.Args[0])]; f != nil {
 		return f(c)
 	}
@@ -265,8 +265,8 @@ func (b *brokenPipe) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unwrap returns the output for separate processes, which handle broken pipes themselves.
-func unwrap(w io.Writer) io.Writer {
+// unwrapOutput returns the output for separate processes, which handle broken pipes themselves.
+func unwrapOutput(w io.Writer) io.Writer {
 	if b, ok := w.(*brokenPipe); ok {
 		return b.Writer
 	}
