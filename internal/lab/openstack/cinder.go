@@ -23,12 +23,12 @@ type volume struct {
 	image            *image
 	data             []byte
 	created          time.Time
-	late             int // lists that do not show it
+	hiddenLists      int // lists that do not show it
 	server           string
 	bad              bool // the operation ends in error
 }
 
-func (v *volume) told() object {
+func (v *volume) apiObject() object {
 	attachments := []object{}
 	if v.server != "" {
 		attachments = append(attachments, object{"server_id": v.server, "volume_id": v.id, "device": "/dev/vda"})
@@ -40,8 +40,8 @@ func (v *volume) told() object {
 	}
 }
 
-// look has time go by for a volume. It reports whether it is there still.
-func (v *volume) look() bool {
+// advanceState has time go by for a volume. It reports whether it is there still.
+func (v *volume) advanceState() bool {
 	switch v.status {
 	case "creating":
 		v.status = "downloading"
@@ -72,20 +72,20 @@ func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) 
 		for _, v := range c.volumes {
 			used += v.size
 		}
-		tell(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
+		writeJSON(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
 			"maxTotalVolumes": c.config.Volumes, "totalVolumesUsed": len(c.volumes),
 			"maxTotalVolumeGigabytes": c.config.Gigabytes, "totalGigabytesUsed": used,
 		}}})
 	case path[0] == "types":
-		tell(w, http.StatusOK, object{"volume_types": []object{{"id": "t1", "name": "fast"}, {"id": "t2", "name": "slow"}}})
+		writeJSON(w, http.StatusOK, object{"volume_types": []object{{"id": "t1", "name": "fast"}, {"id": "t2", "name": "slow"}}})
 	case path[0] == "os-availability-zone":
-		tell(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova", "zoneState": object{"available": true}}}})
+		writeJSON(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova", "zoneState": object{"available": true}}}})
 	case len(path) == 1 && r.Method == http.MethodPost:
 		c.createVolume(w, r)
 	case len(path) == 2 && path[1] == "detail":
 		c.listVolumes(w, r)
 	default:
-		c.volume(w, r, path)
+		c.serveVolume(w, r, path)
 	}
 }
 
@@ -100,7 +100,7 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 			Metadata          map[string]string `json:"metadata"`
 		}
 	}
-	if !read(w, r, &asked) {
+	if !decodeBody(w, r, &asked) {
 		return
 	}
 	o := asked.Volume
@@ -110,34 +110,34 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 		used += v.size
 	}
 	switch {
-	case o.Size < 1 || len([]rune(o.Name)) > 255 || len([]rune(o.Description)) > 255 || long(o.Metadata):
-		refuse(w, http.StatusBadRequest, "badRequest", "Invalid input received")
+	case o.Size < 1 || len([]rune(o.Name)) > 255 || len([]rune(o.Description)) > 255 || invalidMetadata(o.Metadata):
+		writeError(w, http.StatusBadRequest, "badRequest", "Invalid input received")
 	case o.ImageRef != "" && (img == nil || img.fields["status"] != "active"):
-		refuse(w, http.StatusBadRequest, "badRequest", "Invalid image identifier or unable to access requested image.")
+		writeError(w, http.StatusBadRequest, "badRequest", "Invalid image identifier or unable to access requested image.")
 	case img != nil && o.Size<<30 < len(img.disk):
-		refuse(w, http.StatusBadRequest, "badRequest", "Volume size cannot be smaller than the image")
+		writeError(w, http.StatusBadRequest, "badRequest", "Volume size cannot be smaller than the image")
 	case c.config.Gigabytes >= 0 && used+o.Size > c.config.Gigabytes:
 		w.Header().Set("Retry-After", "0")
-		refuse(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeSizeExceedsAvailableQuota: Requested volume exceeds allowed gigabytes quota.")
+		writeError(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeSizeExceedsAvailableQuota: Requested volume exceeds allowed gigabytes quota.")
 	case len(c.volumes) >= c.config.Volumes:
 		w.Header().Set("Retry-After", "0")
-		refuse(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeLimitExceeded: Maximum number of volumes allowed exceeded for quota 'volumes'.")
+		writeError(w, http.StatusRequestEntityTooLarge, "overLimit", "VolumeLimitExceeded: Maximum number of volumes allowed exceeded for quota 'volumes'.")
 	default:
 		v := &volume{
-			id: c.id(), name: o.Name, description: o.Description, status: "creating", size: o.Size, zone: o.Zone, kind: o.Type, metadata: o.Metadata, image: img,
-			created: time.Unix(1700000000+int64(c.serial), 0), late: c.config.Late, bad: take(&c.config.BadVolumes),
+			id: c.newID(), name: o.Name, description: o.Description, status: "creating", size: o.Size, zone: o.Zone, kind: o.Type, metadata: o.Metadata, image: img,
+			created: time.Unix(1700000000+int64(c.serial), 0), hiddenLists: c.config.Late, bad: consumeFault(&c.config.BadVolumes),
 		}
 		if img != nil {
 			v.bootable = !c.config.Forgetful
-			v.imageMetadata = c.inherited(img)
+			v.imageMetadata = c.inheritedProperties(img)
 		}
 		c.volumes[v.id] = v
-		tell(w, http.StatusAccepted, object{"volume": v.told()})
+		writeJSON(w, http.StatusAccepted, object{"volume": v.apiObject()})
 	}
 }
 
-// inherited is what Cinder takes over of an image's properties.
-func (c volumeAPI) inherited(i *image) map[string]string {
+// inheritedProperties is what Cinder takes over of an image's properties.
+func (c volumeAPI) inheritedProperties(i *image) map[string]string {
 	all := map[string]string{}
 	for key, value := range i.fields {
 		if s, ok := value.(string); ok && !c.config.Forgetful {
@@ -150,7 +150,7 @@ func (c volumeAPI) inherited(i *image) map[string]string {
 // metadataKey is what Nova and Cinder take for one (api/validation/parameter_types).
 var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9\-_:. ]{1,255}$`)
 
-func long(metadata map[string]string) bool {
+func invalidMetadata(metadata map[string]string) bool {
 	for key, value := range metadata {
 		if !metadataKey.MatchString(key) || len([]rune(value)) > 255 {
 			return true
@@ -163,24 +163,24 @@ func (c volumeAPI) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		v := c.volumes[id]
-		if v.late > 0 {
-			v.late--
+		if v.hiddenLists > 0 {
+			v.hiddenLists--
 			continue
 		}
-		if !v.look() {
+		if !v.advanceState() {
 			delete(c.volumes, id)
 			continue
 		}
-		if v.status == "deleted" || !matches(v, r) {
+		if v.status == "deleted" || !matchesFilters(v, r) {
 			continue
 		}
-		all = append(all, v.told())
+		all = append(all, v.apiObject())
 	}
-	tell(w, http.StatusOK, object{"volumes": all})
+	writeJSON(w, http.StatusOK, object{"volumes": all})
 }
 
-// matches reads filters as Cinder does: metadata as a dictionary of Python's.
-func matches(v *volume, r *http.Request) bool {
+// matchesFilters reads filters as Cinder does: metadata as a dictionary of Python's.
+func matchesFilters(v *volume, r *http.Request) bool {
 	q := r.URL.Query()
 	if name := q.Get("name"); name != "" && name != v.name {
 		return false
@@ -195,33 +195,33 @@ func matches(v *volume, r *http.Request) bool {
 	return true
 }
 
-func (c volumeAPI) volume(w http.ResponseWriter, r *http.Request, path []string) {
+func (c volumeAPI) serveVolume(w http.ResponseWriter, r *http.Request, path []string) {
 	v := c.volumes[path[1]]
-	if v == nil || !v.look() || v.status == "deleted" {
-		refuse(w, http.StatusNotFound, "itemNotFound", found("Volume", path[1]))
+	if v == nil || !v.advanceState() || v.status == "deleted" {
+		writeError(w, http.StatusNotFound, "itemNotFound", notFoundText("Volume", path[1]))
 		return
 	}
 	switch {
 	case len(path) == 3:
-		c.act(w, r, v)
+		c.serveAction(w, r, v)
 	case r.Method == http.MethodGet:
-		tell(w, http.StatusOK, object{"volume": v.told()})
+		writeJSON(w, http.StatusOK, object{"volume": v.apiObject()})
 	case r.Method == http.MethodPut:
 		var asked struct {
 			Volume struct{ Metadata map[string]string }
 		}
-		if !read(w, r, &asked) {
+		if !decodeBody(w, r, &asked) {
 			return
 		}
-		if long(asked.Volume.Metadata) {
-			refuse(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
+		if invalidMetadata(asked.Volume.Metadata) {
+			writeError(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
 		} else {
 			v.metadata = asked.Volume.Metadata
-			tell(w, http.StatusOK, object{"volume": v.told()})
+			writeJSON(w, http.StatusOK, object{"volume": v.apiObject()})
 		}
 	case r.Method == http.MethodDelete:
 		if v.server != "" || !slices.Contains([]string{"available", "error"}, v.status) {
-			refuse(w, http.StatusBadRequest, "badRequest", "Invalid volume: Volume status must be available or error or error_restoring or error_extending or error_managing and must not be migrating, attached, belong to a group, have snapshots or be disassociated from snapshots after volume transfer.")
+			writeError(w, http.StatusBadRequest, "badRequest", "Invalid volume: Volume status must be available or error or error_restoring or error_extending or error_managing and must not be migrating, attached, belong to a group, have snapshots or be disassociated from snapshots after volume transfer.")
 			return
 		}
 		v.status = "deleting"
@@ -229,12 +229,12 @@ func (c volumeAPI) volume(w http.ResponseWriter, r *http.Request, path []string)
 	}
 }
 
-func (c volumeAPI) act(w http.ResponseWriter, r *http.Request, v *volume) {
+func (c volumeAPI) serveAction(w http.ResponseWriter, r *http.Request, v *volume) {
 	var asked struct {
 		Bootable *struct{ Bootable bool }              `json:"os-set_bootable"`
 		Metadata *struct{ Metadata map[string]string } `json:"os-set_image_metadata"`
 	}
-	if !read(w, r, &asked) {
+	if !decodeBody(w, r, &asked) {
 		return
 	}
 	if asked.Bootable != nil {
@@ -246,7 +246,7 @@ func (c volumeAPI) act(w http.ResponseWriter, r *http.Request, v *volume) {
 		v.imageMetadata = map[string]string{}
 	}
 	maps.Copy(v.imageMetadata, asked.Metadata.Metadata)
-	tell(w, http.StatusOK, object{"metadata": v.imageMetadata})
+	writeJSON(w, http.StatusOK, object{"metadata": v.imageMetadata})
 }
 
 // Volume is what Cinder has, for tests.
@@ -283,7 +283,7 @@ func (c *Cloud) Volumes() []Volume {
 func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := &volume{id: c.id(), name: name, status: "available", size: 1, metadata: metadata, created: time.Unix(1600000000, 0)}
+	v := &volume{id: c.newID(), name: name, status: "available", size: 1, metadata: metadata, created: time.Unix(1600000000, 0)}
 	c.volumes[v.id] = v
 	return v.id
 }

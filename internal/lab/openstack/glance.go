@@ -21,8 +21,8 @@ type image struct {
 
 func (i *image) id() string { return i.fields["id"].(string) }
 
-// html is how Glance refuses.
-func html(w http.ResponseWriter, status int, message string) {
+// writeHTMLError is how Glance refuses.
+func writeHTMLError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "<html><head><title>"+http.StatusText(status)+"</title></head><body><h1>"+http.StatusText(status)+"</h1>"+message+"<br/></body></html>")
@@ -41,11 +41,11 @@ func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 		i := c.images[path[1]]
 		switch {
 		case i == nil || i.fields["status"] == "deleted":
-			html(w, http.StatusNotFound, "No image found with ID "+path[1])
+			writeHTMLError(w, http.StatusNotFound, "No image found with ID "+path[1])
 		case len(path) == 3 && r.Method == http.MethodPut:
 			c.uploadImage(w, r, i)
 		case r.Method == http.MethodGet:
-			tell(w, http.StatusOK, i.fields)
+			writeJSON(w, http.StatusOK, i.fields)
 		case r.Method == http.MethodPatch:
 			patchImage(w, r, i)
 		case r.Method == http.MethodDelete:
@@ -56,30 +56,30 @@ func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 
 func (c imageAPI) createImage(w http.ResponseWriter, r *http.Request) {
 	var fields object
-	if !read(w, r, &fields) {
+	if !decodeBody(w, r, &fields) {
 		return
 	}
 	id, _ := fields["id"].(string)
 	if id == "" {
-		id = c.id()
+		id = c.newID()
 	}
 	if c.images[id] != nil { // also one that was deleted: its row stays
-		html(w, http.StatusConflict, "Image ID "+id+" already exists!")
+		writeHTMLError(w, http.StatusConflict, "Image ID "+id+" already exists!")
 		return
 	}
 	if len(fields) > maxMetadata {
-		html(w, http.StatusRequestEntityTooLarge, "The limit has been exceeded on the number of allowed image properties.")
+		writeHTMLError(w, http.StatusRequestEntityTooLarge, "The limit has been exceeded on the number of allowed image properties.")
 		return
 	}
 	for key, value := range fields {
 		if s, ok := value.(string); ok && len([]rune(s)) > 255 {
-			html(w, http.StatusBadRequest, "Property "+key+" is too long")
+			writeHTMLError(w, http.StatusBadRequest, "Property "+key+" is too long")
 			return
 		}
 	}
 	maps.Copy(fields, object{"id": id, "status": "queued", "owner": Project, "size": nil, "visibility": "private"})
 	c.images[id] = &image{fields: fields}
-	tell(w, http.StatusCreated, fields)
+	writeJSON(w, http.StatusCreated, fields)
 }
 
 func (c imageAPI) listImages(w http.ResponseWriter, r *http.Request) {
@@ -93,17 +93,17 @@ func (c imageAPI) listImages(w http.ResponseWriter, r *http.Request) {
 		}
 		all = append(all, i.fields)
 	}
-	tell(w, http.StatusOK, object{"images": all})
+	writeJSON(w, http.StatusOK, object{"images": all})
 }
 
 // uploadImage reads without the lock: it may take long, and its sender may be slow.
 func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
 	if i.fields["status"] != "queued" {
-		html(w, http.StatusConflict, "Image status transition from "+i.fields["status"].(string)+" to saving is not allowed")
+		writeHTMLError(w, http.StatusConflict, "Image status transition from "+i.fields["status"].(string)+" to saving is not allowed")
 		return
 	}
 	i.fields["status"] = "saving"
-	end, cut := take(&c.config.EndUploads), take(&c.config.CutUploads)
+	end, cut := consumeFault(&c.config.EndUploads), consumeFault(&c.config.CutUploads)
 	c.mu.Unlock()
 	var body io.Reader = r.Body
 	if end || cut {
@@ -124,23 +124,23 @@ func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) 
 		i.fields["status"] = "queued"
 		return
 	}
-	if take(&c.config.Damage) && len(sent) > 0 {
+	if consumeFault(&c.config.Damage) && len(sent) > 0 {
 		sent[len(sent)/2] ^= 1
 	}
-	c.store(w, i, sent)
+	c.storeImage(w, i, sent)
 }
 
-func (c imageAPI) store(w http.ResponseWriter, i *image, sent []byte) {
+func (c imageAPI) storeImage(w http.ResponseWriter, i *image, sent []byte) {
 	disk := sent
 	if i.fields["disk_format"] == "qcow2" {
 		var err error
 		if disk, err = decodeQCOW2(sent); err != nil {
 			i.fields["status"] = "queued"
-			html(w, http.StatusUnsupportedMediaType, "Image format is not qcow2: "+err.Error())
+			writeHTMLError(w, http.StatusUnsupportedMediaType, "Image format is not qcow2: "+err.Error())
 			return
 		}
 	} else if bytes.HasPrefix(sent, []byte("QFI\xfb")) {
-		html(w, http.StatusUnsupportedMediaType, "Image format is qcow2, and not raw")
+		writeHTMLError(w, http.StatusUnsupportedMediaType, "Image format is qcow2, and not raw")
 		return
 	}
 	i.sent, i.disk = sent, disk
@@ -154,7 +154,7 @@ func (c imageAPI) store(w http.ResponseWriter, i *image, sent []byte) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-func take(n *int) bool {
+func consumeFault(n *int) bool {
 	if *n <= 0 {
 		return false
 	}
@@ -164,24 +164,24 @@ func take(n *int) bool {
 
 func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
 	var changes []struct{ Op, Path, Value string }
-	if !read(w, r, &changes) {
+	if !decodeBody(w, r, &changes) {
 		return
 	}
 	for _, change := range changes {
 		key := change.Path[1:]
 		if _, there := i.fields[key]; there && change.Op == "add" {
-			html(w, http.StatusConflict, "Property "+key+" already present.")
+			writeHTMLError(w, http.StatusConflict, "Property "+key+" already present.")
 			return
 		}
 		i.fields[key] = change.Value
 	}
-	tell(w, http.StatusOK, i.fields)
+	writeJSON(w, http.StatusOK, i.fields)
 }
 
 func (c imageAPI) deleteImage(w http.ResponseWriter, i *image) {
 	for _, v := range c.volumes {
 		if v.image == i && v.status != "deleted" && (c.config.Clones || v.status == "creating" || v.status == "downloading") {
-			html(w, http.StatusConflict, "Image "+i.id()+" could not be deleted because it is in use")
+			writeHTMLError(w, http.StatusConflict, "Image "+i.id()+" could not be deleted because it is in use")
 			return
 		}
 	}

@@ -11,24 +11,24 @@ import (
 
 // port is a port of Neutron's.
 type port struct {
-	ID          string  `json:"id"`
-	Network     string  `json:"network_id"`
-	Name        string  `json:"name"`
-	Description string  `json:"description"`
-	MAC         string  `json:"mac_address"`
-	Up          bool    `json:"admin_state_up"`
-	Device      string  `json:"device_id"`
-	Status      string  `json:"status"`
-	Fixed       []fixed `json:"fixed_ips"`
+	ID          string    `json:"id"`
+	Network     string    `json:"network_id"`
+	Name        string    `json:"name"`
+	Description string    `json:"description"`
+	MAC         string    `json:"mac_address"`
+	Up          bool      `json:"admin_state_up"`
+	Device      string    `json:"device_id"`
+	Status      string    `json:"status"`
+	Fixed       []fixedIP `json:"fixed_ips"`
 }
 
-type fixed struct {
+type fixedIP struct {
 	Subnet  string `json:"subnet_id"`
 	Address string `json:"ip_address"`
 }
 
 func neutronError(w http.ResponseWriter, status int, kind, message string) {
-	tell(w, status, object{"NeutronError": object{"type": kind, "message": message, "detail": ""}})
+	writeJSON(w, status, object{"NeutronError": object{"type": kind, "message": message, "detail": ""}})
 }
 
 // networkAPI is Neutron: networks, subnets and ports.
@@ -41,7 +41,7 @@ func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string)
 		for _, n := range c.config.Networks {
 			all = append(all, object{"id": n.ID, "name": n.Name, "status": "ACTIVE", "admin_state_up": true, "project_id": Project})
 		}
-		tell(w, http.StatusOK, object{"networks": all})
+		writeJSON(w, http.StatusOK, object{"networks": all})
 	case path[0] == "subnets":
 		c.listSubnets(w, r)
 	case r.Method == http.MethodPost:
@@ -50,7 +50,7 @@ func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string)
 		c.listPorts(w, r)
 	case r.Method == http.MethodDelete:
 		if c.ports[path[1]] == nil {
-			neutronError(w, http.StatusNotFound, "PortNotFound", found("Port", path[1]))
+			neutronError(w, http.StatusNotFound, "PortNotFound", notFoundText("Port", path[1]))
 			return
 		}
 		delete(c.ports, path[1])
@@ -65,7 +65,7 @@ func (c networkAPI) listSubnets(w http.ResponseWriter, r *http.Request) {
 			all = append(all, object{"id": "sub-" + n.ID, "network_id": n.ID, "cidr": n.CIDR, "ip_version": 4, "enable_dhcp": true})
 		}
 	}
-	tell(w, http.StatusOK, object{"subnets": all})
+	writeJSON(w, http.StatusOK, object{"subnets": all})
 }
 
 func (c networkAPI) listPorts(w http.ResponseWriter, r *http.Request) {
@@ -81,19 +81,19 @@ func (c networkAPI) listPorts(w http.ResponseWriter, r *http.Request) {
 			all = append(all, p)
 		}
 	}
-	tell(w, http.StatusOK, object{"ports": all})
+	writeJSON(w, http.StatusOK, object{"ports": all})
 }
 
 func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Port *port }
-	if !read(w, r, &asked) {
+	if !decodeBody(w, r, &asked) {
 		return
 	}
 	p := asked.Port
 	at := slices.IndexFunc(c.config.Networks, func(n Network) bool { return n.ID == p.Network })
 	switch {
 	case at < 0:
-		neutronError(w, http.StatusNotFound, "NetworkNotFound", found("Network", p.Network))
+		neutronError(w, http.StatusNotFound, "NetworkNotFound", notFoundText("Network", p.Network))
 		return
 	case len([]rune(p.Name)) > 255 || len([]rune(p.Description)) > 255:
 		neutronError(w, http.StatusBadRequest, "HTTPBadRequest", "Invalid input: exceeds maximum length of 255.")
@@ -102,20 +102,20 @@ func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 		neutronError(w, http.StatusForbidden, "PolicyNotAuthorized", "(rule:create_port and rule:create_port:mac_address) is disallowed by policy")
 		return
 	}
-	p.ID, p.Status, p.MAC = c.id(), "DOWN", strings.ToLower(p.MAC)
+	p.ID, p.Status, p.MAC = c.newID(), "DOWN", strings.ToLower(p.MAC)
 	if p.MAC == "" {
 		p.MAC = fmt.Sprintf("fa:16:3e:00:%02x:%02x", c.serial>>8&255, c.serial&255)
 	}
-	if c.clash(w, p) {
+	if c.refuseConflict(w, p) {
 		return
 	}
-	c.address(p, c.config.Networks[at])
+	c.assignAddress(p, c.config.Networks[at])
 	c.ports[p.ID] = p
-	tell(w, http.StatusCreated, object{"port": p})
+	writeJSON(w, http.StatusCreated, object{"port": p})
 }
 
-// clash refuses addresses that another port has.
-func (c networkAPI) clash(w http.ResponseWriter, p *port) bool {
+// refuseConflict refuses addresses that another port has.
+func (c networkAPI) refuseConflict(w http.ResponseWriter, p *port) bool {
 	for _, other := range c.ports {
 		if other.Network != p.Network {
 			continue
@@ -125,7 +125,7 @@ func (c networkAPI) clash(w http.ResponseWriter, p *port) bool {
 			return true
 		}
 		for _, f := range p.Fixed {
-			if slices.ContainsFunc(other.Fixed, func(o fixed) bool { return o.Address == f.Address }) {
+			if slices.ContainsFunc(other.Fixed, func(o fixedIP) bool { return o.Address == f.Address }) {
 				neutronError(w, http.StatusConflict, "IpAddressAlreadyAllocated", "IP address "+f.Address+" already allocated in subnet "+f.Subnet)
 				return true
 			}
@@ -134,8 +134,8 @@ func (c networkAPI) clash(w http.ResponseWriter, p *port) bool {
 	return false
 }
 
-// address assigns an address to a port, if its network has a subnet and the request has none.
-func (c networkAPI) address(p *port, on Network) {
+// assignAddress assigns an address to a port, if its network has a subnet and the request has none.
+func (c networkAPI) assignAddress(p *port, on Network) {
 	if len(p.Fixed) > 0 || on.CIDR == "" {
 		return
 	}
@@ -143,7 +143,7 @@ func (c networkAPI) address(p *port, on Network) {
 	for range c.serial + 10 {
 		a = a.Next()
 	}
-	p.Fixed = []fixed{{"sub-" + on.ID, a.String()}}
+	p.Fixed = []fixedIP{{"sub-" + on.ID, a.String()}}
 }
 
 // Port is what Neutron has, for tests.
@@ -173,9 +173,9 @@ func (c *Cloud) Ports() []Port {
 func (c *Cloud) AddPort(network, mac, address string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &port{ID: c.id(), Network: network, Name: "foreign", MAC: mac, Up: true, Status: "ACTIVE"}
+	p := &port{ID: c.newID(), Network: network, Name: "foreign", MAC: mac, Up: true, Status: "ACTIVE"}
 	if address != "" {
-		p.Fixed = []fixed{{"sub-" + network, address}}
+		p.Fixed = []fixedIP{{"sub-" + network, address}}
 	}
 	c.ports[p.ID] = p
 	return p.ID

@@ -15,10 +15,10 @@ type server struct {
 	image            string
 	bad, launched    bool
 	starting         bool // the server is off, and runs at the next request
-	going            int  // looks until it is gone; 0: it is not being deleted
+	deletingFor      int  // looks until it is gone; 0: it is not being deleted
 }
 
-func (s *server) told() object {
+func (s *server) apiObject() object {
 	o := object{"id": s.id, "name": s.name, "status": s.status, "metadata": s.metadata, "flavor": object{"id": s.flavor}, "image": ""}
 	if s.launched {
 		o["OS-SRV-USG:launched_at"] = "2026-01-02T03:04:05.000000"
@@ -32,13 +32,13 @@ func (s *server) told() object {
 // computeAPI is Nova: servers.
 type computeAPI struct{ *Cloud }
 
-// look has time go by for a server.
-func (c computeAPI) look(s *server) {
+// advanceState has time go by for a server.
+func (c computeAPI) advanceState(s *server) {
 	switch {
-	case s.going > 1:
-		s.going--
-	case s.going == 1:
-		c.drop(s)
+	case s.deletingFor > 1:
+		s.deletingFor--
+	case s.deletingFor == 1:
+		c.removeServer(s)
 	case s.status == "BUILD" && s.bad:
 		s.status = "ERROR"
 	case s.status == "BUILD":
@@ -48,7 +48,7 @@ func (c computeAPI) look(s *server) {
 	}
 }
 
-func (c computeAPI) drop(s *server) {
+func (c computeAPI) removeServer(s *server) {
 	for _, id := range s.volumes {
 		if v := c.volumes[id]; v != nil {
 			v.server, v.status = "", "available"
@@ -69,63 +69,63 @@ func (c computeAPI) serve(w http.ResponseWriter, r *http.Request, path []string)
 		for _, f := range c.config.Flavors {
 			all = append(all, object{"id": f.ID, "name": f.Name, "vcpus": f.CPUs, "ram": f.RAM, "disk": f.Disk, "swap": ""})
 		}
-		tell(w, http.StatusOK, object{"flavors": all})
+		writeJSON(w, http.StatusOK, object{"flavors": all})
 	case path[0] == "limits":
-		tell(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
+		writeJSON(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
 			"maxTotalInstances": c.config.Servers, "totalInstancesUsed": len(c.servers), "maxTotalCores": 100, "maxTotalRAMSize": 1 << 20,
 		}}})
 	case path[0] == "os-availability-zone":
-		tell(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova"}, {"zoneName": "compute-only"}}})
+		writeJSON(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova"}, {"zoneName": "compute-only"}}})
 	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "action":
-		c.power(w, r, path[1])
+		c.startServer(w, r, path[1])
 	case r.Method == http.MethodPost:
 		c.createServer(w, r)
 	case len(path) == 2 && path[1] == "detail":
 		all := []object{}
 		for _, id := range slices.Sorted(maps.Keys(c.servers)) {
 			s := c.servers[id]
-			if c.look(s); c.servers[id] != nil {
-				all = append(all, s.told())
+			if c.advanceState(s); c.servers[id] != nil {
+				all = append(all, s.apiObject())
 			}
 		}
-		tell(w, http.StatusOK, object{"servers": all})
+		writeJSON(w, http.StatusOK, object{"servers": all})
 	default:
-		c.oneServer(w, r, path[1])
+		c.serveServer(w, r, path[1])
 	}
 }
 
-func (c computeAPI) oneServer(w http.ResponseWriter, r *http.Request, id string) {
+func (c computeAPI) serveServer(w http.ResponseWriter, r *http.Request, id string) {
 	s := c.servers[id]
 	if s == nil {
-		refuse(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
+		writeError(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
 		return
 	}
 	if r.Method == http.MethodDelete {
-		if s.going == 0 {
-			s.going = 2
+		if s.deletingFor == 0 {
+			s.deletingFor = 2
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	c.look(s)
-	tell(w, http.StatusOK, object{"server": s.told()})
+	c.advanceState(s)
+	writeJSON(w, http.StatusOK, object{"server": s.apiObject()})
 }
 
-// power handles actions on a server: it is started, if it is off.
-func (c computeAPI) power(w http.ResponseWriter, r *http.Request, id string) {
+// startServer handles actions on a server: it is started, if it is off.
+func (c computeAPI) startServer(w http.ResponseWriter, r *http.Request, id string) {
 	var asked object
-	if !read(w, r, &asked) {
+	if !decodeBody(w, r, &asked) {
 		return
 	}
 	s, found := c.servers[id]
 	_, start := asked["os-start"]
 	switch {
 	case !found:
-		refuse(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
+		writeError(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
 	case !start:
-		refuse(w, http.StatusBadRequest, "badRequest", "There is no such action.")
+		writeError(w, http.StatusBadRequest, "badRequest", "There is no such action.")
 	case s.status != "SHUTOFF" || s.starting:
-		refuse(w, http.StatusConflict, "conflictingRequest", "Cannot 'start' instance "+id+" while it is in vm_state active")
+		writeError(w, http.StatusConflict, "conflictingRequest", "Cannot 'start' instance "+id+" while it is in vm_state active")
 	default:
 		s.starting = true
 		w.WriteHeader(http.StatusAccepted)
@@ -136,7 +136,7 @@ func (c computeAPI) power(w http.ResponseWriter, r *http.Request, id string) {
 const maxMetadata = 128
 
 // wanted is what a server is asked for by.
-type wanted struct {
+type serverRequest struct {
 	Name, FlavorRef, ImageRef string
 	Metadata                  map[string]string
 	Networks                  any
@@ -147,33 +147,33 @@ type wanted struct {
 }
 
 func (c computeAPI) createServer(w http.ResponseWriter, r *http.Request) {
-	var asked struct{ Server wanted }
-	if !read(w, r, &asked) {
+	var asked struct{ Server serverRequest }
+	if !decodeBody(w, r, &asked) {
 		return
 	}
 	o := asked.Server
-	s := &server{id: c.id(), name: o.Name, status: "BUILD", flavor: o.FlavorRef, metadata: o.Metadata, image: o.ImageRef}
+	s := &server{id: c.newID(), name: o.Name, status: "BUILD", flavor: o.FlavorRef, metadata: o.Metadata, image: o.ImageRef}
 	switch {
-	case long(o.Metadata):
-		refuse(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
+	case invalidMetadata(o.Metadata):
+		writeError(w, http.StatusBadRequest, "badRequest", "Invalid input for field/attribute metadata.")
 	case len(o.Metadata) > maxMetadata:
-		refuse(w, http.StatusForbidden, "forbidden", "Maximum number of metadata items exceeds 128")
-	case !c.disksFor(s, o):
-		refuse(w, http.StatusBadRequest, "badRequest", "Block Device Mapping is Invalid.")
+		writeError(w, http.StatusForbidden, "forbidden", "Maximum number of metadata items exceeds 128")
+	case !c.attachDisks(s, o):
+		writeError(w, http.StatusBadRequest, "badRequest", "Block Device Mapping is Invalid.")
 	case o.Networks == nil || !slices.ContainsFunc(c.config.Flavors, func(f Flavor) bool { return f.ID == o.FlavorRef }):
-		refuse(w, http.StatusBadRequest, "badRequest", "Invalid: flavor and networks are needed.")
+		writeError(w, http.StatusBadRequest, "badRequest", "Invalid: flavor and networks are needed.")
 	case len(c.servers) >= c.config.Servers:
-		refuse(w, http.StatusForbidden, "forbidden", "Quota exceeded for instances: Requested 1, but already used all.")
-	case !c.portsFor(s, o):
-		refuse(w, http.StatusConflict, "conflictingRequest", "A port is still in use.")
+		writeError(w, http.StatusForbidden, "forbidden", "Quota exceeded for instances: Requested 1, but already used all.")
+	case !c.attachPorts(s, o):
+		writeError(w, http.StatusConflict, "conflictingRequest", "A port is still in use.")
 	default:
-		c.build(s)
-		tell(w, http.StatusAccepted, object{"server": object{"id": s.id}})
+		c.registerServer(s)
+		writeJSON(w, http.StatusAccepted, object{"server": object{"id": s.id}})
 	}
 }
 
-// disksFor finds the volumes of a server, and something to boot from.
-func (c computeAPI) disksFor(s *server, o wanted) bool {
+// attachDisks finds the volumes of a server, and something to boot from.
+func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
 	boots := o.ImageRef != "" && c.images[o.ImageRef] != nil
 	for _, d := range o.Devices {
 		v := c.volumes[d.UUID]
@@ -186,8 +186,8 @@ func (c computeAPI) disksFor(s *server, o wanted) bool {
 	return boots
 }
 
-// portsFor finds the ports of a server, which no other server may use.
-func (c computeAPI) portsFor(s *server, o wanted) bool {
+// attachPorts finds the ports of a server, which no other server may use.
+func (c computeAPI) attachPorts(s *server, o serverRequest) bool {
 	list, _ := o.Networks.([]any)
 	for _, n := range list {
 		id, _ := n.(object)["port"].(string)
@@ -199,15 +199,15 @@ func (c computeAPI) portsFor(s *server, o wanted) bool {
 	return true
 }
 
-// build attaches a server's volumes and ports.
-func (c computeAPI) build(s *server) {
+// registerServer attaches a server's volumes and ports.
+func (c computeAPI) registerServer(s *server) {
 	for _, id := range s.volumes {
 		c.volumes[id].server, c.volumes[id].status = s.id, "in-use"
 	}
 	for _, id := range s.ports {
 		c.ports[id].Device = s.id
 	}
-	s.bad = take(&c.config.BadServers)
+	s.bad = consumeFault(&c.config.BadServers)
 	c.servers[s.id] = s
 }
 
@@ -234,7 +234,7 @@ func (c *Cloud) Servers() []Server {
 func (c *Cloud) AddServer(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &server{id: c.id(), name: name, status: "ACTIVE"}
+	s := &server{id: c.newID(), name: name, status: "ACTIVE"}
 	c.servers[s.id] = s
 	return s.id
 }

@@ -105,7 +105,7 @@ func Start(config Config) *Cloud {
 	if config.Roles == nil {
 		config.Roles = []string{"member", "reader"}
 	}
-	config.Gigabytes, config.Volumes, config.Servers = or(config.Gigabytes, 1000), or(config.Volumes, 100), or(config.Servers, 10)
+	config.Gigabytes, config.Volumes, config.Servers = orDefault(config.Gigabytes, 1000), orDefault(config.Volumes, 100), orDefault(config.Servers, 10)
 	if config.Hash == "" {
 		config.Hash = "sha512"
 	}
@@ -113,15 +113,15 @@ func Start(config Config) *Cloud {
 		config: config, tokens: map[string]int{}, images: map[string]*image{}, volumes: map[string]*volume{},
 		ports: map[string]*port{}, servers: map[string]*server{},
 	}
-	pair, ca := certificate()
+	pair, ca := newCertificate()
 	c.ca = ca
-	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.answer))
+	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveRequest))
 	c.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	c.server.StartTLS()
 	return c
 }
 
-func or(n, otherwise int) int {
+func orDefault(n, otherwise int) int {
 	if n == 0 {
 		return otherwise
 	}
@@ -176,29 +176,29 @@ func (c *Cloud) Quiet() {
 	c.faults = nil
 }
 
-// id makes the ID of something.
-func (c *Cloud) id() string {
+// newID makes the ID of something.
+func (c *Cloud) newID() string {
 	c.serial++
 	return fmt.Sprintf("%08x-0000-4000-8000-%012x", c.serial, c.serial)
 }
 
-// answer is the whole cloud.
-func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
+// serveRequest is the whole cloud.
+func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.troubled(w, r) {
+	if c.applyFault(w, r) {
 		return
 	}
 	service, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	parts := strings.Split(rest, "/")
 	if service == "identity" {
-		c.keystone(w, r, parts)
+		c.serveKeystone(w, r, parts)
 		return
 	}
-	if versions(w, service, rest, r) {
+	if serveVersions(w, service, rest, r) {
 		return
 	}
-	if !c.admitted(w, r) {
+	if !c.checkToken(w, r) {
 		return
 	}
 	switch service {
@@ -211,11 +211,11 @@ func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
 	case "compute":
 		computeAPI{c}.serve(w, r, parts[1:])
 	default:
-		refuse(w, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
+		writeError(w, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
 	}
 }
 
-func (c *Cloud) troubled(w http.ResponseWriter, r *http.Request) bool {
+func (c *Cloud) applyFault(w http.ResponseWriter, r *http.Request) bool {
 	for i := range c.faults {
 		f := &c.faults[i]
 		if f.Times == 0 || f.Method != r.Method || !strings.Contains(r.URL.Path, f.Path) {
@@ -232,40 +232,40 @@ func (c *Cloud) troubled(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// versions returns each service's description without authentication.
-func versions(w http.ResponseWriter, service, rest string, r *http.Request) bool {
+// serveVersions returns each service's description without authentication.
+func serveVersions(w http.ResponseWriter, service, rest string, r *http.Request) bool {
 	said := map[string]map[string]string{"image": {"": "v2.15"}, "network": {"": "v2.0"}, "volume": {"v3": "v3.0"}, "compute": {"v2.1": "v2.1"}}
 	id, ok := said[service][strings.Trim(rest, "/")]
 	if !ok || r.Method != http.MethodGet {
 		return false
 	}
-	tell(w, http.StatusOK, object{"versions": []object{{"id": id, "status": "CURRENT", "version": "", "min_version": ""}}})
+	writeJSON(w, http.StatusOK, object{"versions": []object{{"id": id, "status": "CURRENT", "version": "", "min_version": ""}}})
 	return true
 }
 
 type object = map[string]any
 
-func tell(w http.ResponseWriter, status int, what any) {
+func writeJSON(w http.ResponseWriter, status int, what any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(what) // fails if the client has disconnected
 }
 
-// refuse answers as Nova and Cinder do.
-func refuse(w http.ResponseWriter, status int, kind, message string) {
-	tell(w, status, object{kind: object{"code": status, "message": message}})
+// writeError answers as Nova and Cinder do.
+func writeError(w http.ResponseWriter, status int, kind, message string) {
+	writeJSON(w, status, object{kind: object{"code": status, "message": message}})
 }
 
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+func decodeBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(into); err != nil {
-		refuse(w, http.StatusBadRequest, "badRequest", "Malformed request body: "+err.Error())
+		writeError(w, http.StatusBadRequest, "badRequest", "Malformed request body: "+err.Error())
 		return false
 	}
 	return true
 }
 
-// certificate returns a pair for the loopback, and the authority that signed it.
-func certificate() (tls.Certificate, []byte) {
+// newCertificate returns a pair for the loopback, and the authority that signed it.
+func newCertificate() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)

@@ -27,14 +27,14 @@ func decodeQCOW2(file []byte) ([]byte, error) {
 		if table >= entries {
 			return nil, errors.New("the L1 table is too small")
 		}
-		l2, err := entry(file, l1+table*8)
+		l2, err := tableEntry(file, l1+table*8)
 		if err != nil || l2 == 0 {
 			if err != nil {
 				return nil, err
 			}
 			continue
 		}
-		data, err := entry(file, l2+index*8)
+		data, err := tableEntry(file, l2+index*8)
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func decodeQCOW2(file []byte) ([]byte, error) {
 	return disk, nil
 }
 
-// entry reads an entry of a table, without its flags.
-func entry(file []byte, at uint64) (uint64, error) {
+// tableEntry reads an entry of a table, without its flags.
+func tableEntry(file []byte, at uint64) (uint64, error) {
 	if at+8 > uint64(len(file)) {
 		return 0, errors.New("a table past the end")
 	}
