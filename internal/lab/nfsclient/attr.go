@@ -41,7 +41,7 @@ type Attr struct {
 	MTime  time.Time
 }
 
-func takeHandle(d *xdr.Decoder) Handle {
+func readHandle(d *xdr.Decoder) Handle {
 	h := d.Opaque(maxHandleV3)
 	if len(h) == 0 {
 		d.Fail("empty file handle")
@@ -49,7 +49,7 @@ func takeHandle(d *xdr.Decoder) Handle {
 	return Handle(h)
 }
 
-func takeAttr(d *xdr.Decoder) (a Attr) {
+func readAttr(d *xdr.Decoder) (a Attr) {
 	a.Type = FileType(d.Uint32())
 	if a.Type < Regular || a.Type > lastType {
 		d.Fail("file type %d", a.Type)
@@ -58,13 +58,13 @@ func takeAttr(d *xdr.Decoder) (a Attr) {
 	a.Size, a.Used = d.Uint64(), d.Uint64()
 	d.Uint64() // rdev
 	a.FSID, a.FileID = d.Uint64(), d.Uint64()
-	takeTime(d) // atime
-	a.MTime = takeTime(d)
-	takeTime(d) // ctime
+	readTime(d) // atime
+	a.MTime = readTime(d)
+	readTime(d) // ctime
 	return a
 }
 
-func takeTime(d *xdr.Decoder) time.Time {
+func readTime(d *xdr.Decoder) time.Time {
 	sec, nsec := d.Uint32(), d.Uint32()
 	if nsec >= uint32(time.Second) {
 		d.Fail("%d nanoseconds", nsec)
@@ -78,21 +78,21 @@ type postOp struct {
 	present bool
 }
 
-func takePostOp(d *xdr.Decoder) (p postOp) {
+func readPostOp(d *xdr.Decoder) (p postOp) {
 	if p.present = d.Bool(); p.present {
-		p.Attr = takeAttr(d)
+		p.Attr = readAttr(d)
 	}
 	return p
 }
 
-// takeWcc takes wcc_data and returns its second half.
-func takeWcc(d *xdr.Decoder) postOp {
+// readWcc takes wcc_data and returns its second half.
+func readWcc(d *xdr.Decoder) postOp {
 	if d.Bool() { // pre_op_attr: size, mtime, ctime
 		d.Uint64()
-		takeTime(d)
-		takeTime(d)
+		readTime(d)
+		readTime(d)
 	}
-	return takePostOp(d)
+	return readPostOp(d)
 }
 
 // sattr is a sattr3: only what the client ever sets.
@@ -101,7 +101,7 @@ type sattr struct {
 	size *uint64
 }
 
-func (s sattr) append(e *xdr.Encoder) {
+func (s sattr) appendTo(e *xdr.Encoder) {
 	e.Bool(s.mode != nil)
 	if s.mode != nil {
 		e.Uint32(*s.mode)
@@ -116,4 +116,4 @@ func (s sattr) append(e *xdr.Encoder) {
 	e.Uint32(0) // mtime: do not change
 }
 
-func takeInto(a *Attr) func(*xdr.Decoder) { return func(d *xdr.Decoder) { *a = takeAttr(d) } }
+func readAttrInto(a *Attr) func(*xdr.Decoder) { return func(d *xdr.Decoder) { *a = readAttr(d) } }

@@ -68,7 +68,7 @@ const maxSeen = 100_000
 // the datastore goes APD.
 func (d *rpcClient) call(ctx context.Context, r request) error {
 	for {
-		err := d.try(ctx, r)
+		err := d.tryCall(ctx, r)
 		if StatusOf(err) != ErrJukebox {
 			return err
 		}
@@ -76,20 +76,20 @@ func (d *rpcClient) call(ctx context.Context, r request) error {
 	}
 }
 
-func (d *rpcClient) try(ctx context.Context, r request) error {
+func (d *rpcClient) tryCall(ctx context.Context, r request) error {
 	down := d.health.downNow()
 	if down != nil && context.Cause(down) != nil {
 		return fmt.Errorf("%s: %w", procNames[r.proc], context.Cause(down))
 	}
-	reply, err := d.exchange(ctx, down, r)
+	reply, err := d.sendAndWait(ctx, down, r)
 	if err != nil {
 		return fmt.Errorf("%s: %w", procNames[r.proc], err)
 	}
-	return r.take(reply)
+	return r.readResult(reply)
 }
 
-// take reads the status and the results that belong to it.
-func (r request) take(d *xdr.Decoder) error {
+// readResult reads the status and the results that belong to it.
+func (r request) readResult(d *xdr.Decoder) error {
 	name := procNames[r.proc]
 	status := Status(d.Uint32())
 	if d.Err() == nil && status != OK {
@@ -100,42 +100,42 @@ func (r request) take(d *xdr.Decoder) error {
 		return &StatusError{Proc: name, Status: status}
 	}
 	r.ok(d)
-	return wrap(d.End(), name)
+	return wrapError(d.End(), name)
 }
 
-// exchange sends the call and waits. down ends the wait when all paths are down.
-func (d *rpcClient) exchange(ctx, down context.Context, r request) (*xdr.Decoder, error) {
-	l := d.pick()
-	m := d.message(r)
+// sendAndWait sends the call and waits. down ends the wait when all paths are down.
+func (d *rpcClient) sendAndWait(ctx, down context.Context, r request) (*xdr.Decoder, error) {
+	l := d.nextLink()
+	m := d.newMessage(r)
 	giveUp := time.NewTimer(d.cfg.Times.GiveUp)
 	defer giveUp.Stop()
 	sent := make(chan struct{}) // closed when send returns: it blocks while the server reads nothing
 	go func() {
 		defer close(sent)
-		l.send(m)
+		l.sendCall(m)
 	}()
 	select {
 	case reply := <-m.replied:
 		<-sent // the buffers are the caller's again
 		return reply.d, reply.err
 	case <-ctx.Done():
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, context.Cause(ctx)
 	case <-down.Done():
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, context.Cause(down)
 	case <-giveUp.C:
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, ErrGaveUp
 	}
 }
 
-// message encodes the call behind its record mark.
-func (d *rpcClient) message(r request) *message {
+// newMessage encodes the call behind its record mark.
+func (d *rpcClient) newMessage(r request) *message {
 	m := &message{xid: lastXID.Add(1), replied: make(chan replyData, 1)}
 	e := xdr.Encoder{B: make([]byte, 4, 256)}
 	call := xdr.Call{XID: m.xid, Prog: progNFS, Vers: versNFS, Proc: r.proc}
-	d.cfg.sign(&call)
+	d.cfg.setCredentials(&call)
 	call.Append(&e)
 	r.args(&e)
 	pad := xdr.Pad(len(r.payload))
@@ -148,11 +148,11 @@ func (d *rpcClient) message(r request) *message {
 	return m
 }
 
-// pick takes the connections in turn.
-func (d *rpcClient) pick() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
+// nextLink takes the connections in turn.
+func (d *rpcClient) nextLink() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
 
-// seen checks that a handle's fileid is what it was: lock files are named after it.
-func (d *rpcClient) seen(h Handle, p postOp) error {
+// checkFileID checks that a handle's fileid is what it was: lock files are named after it.
+func (d *rpcClient) checkFileID(h Handle, p postOp) error {
 	if !p.present || h == "" {
 		return nil
 	}
@@ -177,8 +177,8 @@ func (d *rpcClient) forgetHandle(h Handle) {
 // noResult is for results that carry nothing.
 func noResult(*xdr.Decoder) {}
 
-func ignorePostOp(d *xdr.Decoder) { takePostOp(d) }
-func ignoreWcc(d *xdr.Decoder)    { takeWcc(d) }
+func ignorePostOp(d *xdr.Decoder) { readPostOp(d) }
+func ignoreWcc(d *xdr.Decoder)    { readWcc(d) }
 
 // handleArgs is the argument of the calls that take one handle.
 func handleArgs(h Handle) func(*xdr.Encoder) {
@@ -192,8 +192,8 @@ func dirOpArgs(e *xdr.Encoder, dir Handle, name string) {
 
 // getAttr asks for a file's attributes.
 func (d *rpcClient) getAttr(ctx context.Context, h Handle) (a Attr, err error) {
-	err = d.call(ctx, request{proc: procGetAttr, args: handleArgs(h), ok: func(x *xdr.Decoder) { a = takeAttr(x) }, failed: noResult})
-	return a, errors.Join(err, d.seen(h, postOp{a, err == nil}))
+	err = d.call(ctx, request{proc: procGetAttr, args: handleArgs(h), ok: func(x *xdr.Decoder) { a = readAttr(x) }, failed: noResult})
+	return a, errors.Join(err, d.checkFileID(h, postOp{a, err == nil}))
 }
 
 func (d *rpcClient) setAttr(ctx context.Context, h Handle, s sattr) error {
@@ -202,15 +202,15 @@ func (d *rpcClient) setAttr(ctx context.Context, h Handle, s sattr) error {
 		proc: procSetAttr,
 		args: func(e *xdr.Encoder) {
 			e.Opaque([]byte(h))
-			s.append(e)
+			s.appendTo(e)
 			e.Bool(false) // no guard
 		},
-		ok: func(x *xdr.Decoder) { after = takeWcc(x) }, failed: ignoreWcc,
+		ok: func(x *xdr.Decoder) { after = readWcc(x) }, failed: ignoreWcc,
 	})
 	if err == nil && after.present && s.size != nil && after.Size != *s.size {
 		err = fmt.Errorf("SETATTR: size %d after setting it to %d", after.Size, *s.size)
 	}
-	return errors.Join(err, d.seen(h, after))
+	return errors.Join(err, d.checkFileID(h, after))
 }
 
 func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Handle, a Attr, err error) {
@@ -218,8 +218,8 @@ func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Hand
 	err = d.call(ctx, request{
 		proc: procLookup, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) },
 		ok: func(x *xdr.Decoder) {
-			h, attr = takeHandle(x), takePostOp(x)
-			takePostOp(x) // of the directory
+			h, attr = readHandle(x), readPostOp(x)
+			readPostOp(x) // of the directory
 		},
 		failed: ignorePostOp,
 	})
@@ -230,7 +230,7 @@ func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Hand
 		a, err = d.getAttr(ctx, h)
 		return h, a, err
 	}
-	return h, attr.Attr, d.seen(h, attr)
+	return h, attr.Attr, d.checkFileID(h, attr)
 }
 
 // Create modes (RFC 1813 section 3.3.8).
@@ -240,18 +240,18 @@ const (
 	createExclusive = 2
 )
 
-// create makes a file. An exclusive one carries verf, by which the server knows a repeated
+// createFile makes a file. An exclusive one carries verf, by which the server knows a repeated
 // call; its attributes are set afterwards.
-func (d *rpcClient) create(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
+func (d *rpcClient) createFile(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
 	mode := uint32(0o600)
-	h, a, err := d.make(ctx, procCreate, dir, name, func(e *xdr.Encoder) {
+	h, a, err := d.createObject(ctx, procCreate, dir, name, func(e *xdr.Encoder) {
 		if verf != nil {
 			e.Uint32(createExclusive)
 			e.Uint64(*verf)
 			return
 		}
 		e.Uint32(createGuarded)
-		sattr{mode: &mode}.append(e)
+		sattr{mode: &mode}.appendTo(e)
 	})
 	if err == nil && verf != nil {
 		err = d.setAttr(ctx, h, sattr{mode: &mode})
@@ -259,14 +259,14 @@ func (d *rpcClient) create(ctx context.Context, dir Handle, name string, verf *u
 	return h, a, err
 }
 
-func (d *rpcClient) mkdir(ctx context.Context, dir Handle, name string) error {
+func (d *rpcClient) makeDir(ctx context.Context, dir Handle, name string) error {
 	mode := uint32(0o755)
-	_, _, err := d.make(ctx, procMkdir, dir, name, func(e *xdr.Encoder) { sattr{mode: &mode}.append(e) })
+	_, _, err := d.createObject(ctx, procMkdir, dir, name, func(e *xdr.Encoder) { sattr{mode: &mode}.appendTo(e) })
 	return err
 }
 
-// make is CREATE or MKDIR. Both may leave out what they made; then it is looked up.
-func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
+// createObject is CREATE or MKDIR. Both may leave out what they made; then it is looked up.
+func (d *rpcClient) createObject(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
 	var attr postOp
 	err = d.call(ctx, request{
 		proc: proc,
@@ -276,10 +276,10 @@ func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name stri
 		},
 		ok: func(x *xdr.Decoder) {
 			if x.Bool() {
-				h = takeHandle(x)
+				h = readHandle(x)
 			}
-			attr = takePostOp(x)
-			takeWcc(x)
+			attr = readPostOp(x)
+			readWcc(x)
 		},
 		failed: ignoreWcc,
 	})
@@ -292,18 +292,18 @@ func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name stri
 		a, err = d.getAttr(ctx, h)
 		return h, a, err
 	}
-	return h, attr.Attr, d.seen(h, attr)
+	return h, attr.Attr, d.checkFileID(h, attr)
 }
 
-// unlink is REMOVE or RMDIR.
-func (d *rpcClient) unlink(ctx context.Context, proc uint32, dir Handle, name string) error {
+// removeName is REMOVE or RMDIR.
+func (d *rpcClient) removeName(ctx context.Context, proc uint32, dir Handle, name string) error {
 	return d.call(ctx, request{proc: proc, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) }, ok: ignoreWcc, failed: ignoreWcc})
 }
 
 func (d *rpcClient) rename(ctx context.Context, from Handle, old string, to Handle, name string) error {
 	both := func(x *xdr.Decoder) {
-		takeWcc(x)
-		takeWcc(x)
+		readWcc(x)
+		readWcc(x)
 	}
 	return d.call(ctx, request{
 		proc: procRename,
@@ -323,8 +323,8 @@ const (
 
 type verifier [writeVerf]byte
 
-// write makes one WRITE and returns how much the server took.
-func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
+// writeOnce makes one WRITE and returns how much the server took.
+func (d *rpcClient) writeOnce(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
 	var after postOp
 	var count, committed uint32
 	err = d.call(ctx, request{
@@ -337,7 +337,7 @@ func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, st
 			e.Uint32(uint32(len(p)))
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takeWcc(x)
+			after = readWcc(x)
 			count, committed = x.Uint32(), x.Uint32()
 			copy(v[:], x.Fixed(writeVerf))
 		},
@@ -353,10 +353,10 @@ func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, st
 	case after.present && after.Size < uint64(off)+uint64(count):
 		return 0, v, fmt.Errorf("WRITE: file of %d bytes after %d bytes were written at %d", after.Size, count, off)
 	}
-	return int(count), v, d.seen(h, after)
+	return int(count), v, d.checkFileID(h, after)
 }
 
-func (d *rpcClient) commit(ctx context.Context, h Handle) (v verifier, err error) {
+func (d *rpcClient) commitFile(ctx context.Context, h Handle) (v verifier, err error) {
 	var after postOp
 	err = d.call(ctx, request{
 		proc: procCommit,
@@ -366,16 +366,16 @@ func (d *rpcClient) commit(ctx context.Context, h Handle) (v verifier, err error
 			e.Uint32(0) // all of it
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takeWcc(x)
+			after = readWcc(x)
 			copy(v[:], x.Fixed(writeVerf))
 		},
 		failed: ignoreWcc,
 	})
-	return v, errors.Join(err, d.seen(h, after))
+	return v, errors.Join(err, d.checkFileID(h, after))
 }
 
-// read makes one READ into p.
-func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
+// readOnce makes one READ into p.
+func (d *rpcClient) readOnce(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
 	var after postOp
 	var count uint32
 	err = d.call(ctx, request{
@@ -386,7 +386,7 @@ func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n 
 			e.Uint32(uint32(len(p)))
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takePostOp(x)
+			after = readPostOp(x)
 			count, eof = x.Uint32(), x.Bool()
 			data := x.Opaque(len(p))
 			if int(count) != len(data) {
@@ -399,7 +399,7 @@ func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n 
 	if err == nil && n == 0 && !eof && len(p) > 0 {
 		err = errors.New("READ: no data and not the end of the file")
 	}
-	return n, eof, errors.Join(err, d.seen(h, after))
+	return n, eof, errors.Join(err, d.checkFileID(h, after))
 }
 
 // Space is what FSSTAT says, in bytes.
@@ -409,7 +409,7 @@ func (d *rpcClient) fsStat(ctx context.Context, root Handle) (s Space, err error
 	err = d.call(ctx, request{
 		proc: procFSStat, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
-			takePostOp(x)
+			readPostOp(x)
 			s = Space{Total: x.Uint64(), Free: x.Uint64(), Avail: x.Uint64()}
 			x.Uint64() // files, free files, available files
 			x.Uint64()
@@ -434,14 +434,14 @@ func (d *rpcClient) fsInfo(ctx context.Context, root Handle) (l Limits, err erro
 	err = d.call(ctx, request{
 		proc: procFSInfo, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
-			takePostOp(x)
+			readPostOp(x)
 			l.ReadMax, l.ReadPref = x.Uint32(), x.Uint32()
 			x.Uint32() // rtmult
 			l.WriteMax, l.WritePref = x.Uint32(), x.Uint32()
 			x.Uint32() // wtmult
 			x.Uint32() // dtpref
 			l.MaxFileSize = x.Uint64()
-			takeTime(x) // time_delta
+			readTime(x) // time_delta
 			x.Uint32()  // properties
 		},
 		failed: ignorePostOp,

@@ -35,20 +35,20 @@ func Mount(ctx context.Context, cfg Config) (*Datastore, error) {
 	defer cancel()
 	d := &Datastore{rpcClient: &rpcClient{cfg: cfg, health: newHealth(cfg.Times.APD, cfg.OnEvent), fileIDs: map[Handle]uint64{}}, locks: map[uint64]*lock{}}
 	d.background, d.stop = context.WithCancel(context.Background())
-	if err := d.mount(ctx); err != nil {
+	if err := d.connectAndMount(ctx); err != nil {
 		d.close()
 		return nil, fmt.Errorf("mount %s:%s: %w", cfg.Host, cfg.Path, err)
 	}
-	d.running.Go(d.beat)
+	d.running.Go(d.runHeartbeats)
 	return d, nil
 }
 
-func (d *Datastore) mount(ctx context.Context) error {
+func (d *Datastore) connectAndMount(ctx context.Context) error {
 	mountd, err := d.cfg.getPort(ctx, progMount, versMount)
 	if err != nil {
 		return err
 	}
-	if d.root, err = d.cfg.mnt(ctx, mountd); err != nil {
+	if d.root, err = d.cfg.mountExport(ctx, mountd); err != nil {
 		return err
 	}
 	if len(d.root) > maxHandle {
@@ -64,11 +64,11 @@ func (d *Datastore) mount(ctx context.Context) error {
 		}
 		d.links = append(d.links, l)
 	}
-	return d.inspect(ctx)
+	return d.checkRoot(ctx)
 }
 
-// inspect asks what every mount begins with.
-func (d *Datastore) inspect(ctx context.Context) (err error) {
+// checkRoot asks what every mount begins with.
+func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	if d.limits, err = d.fsInfo(ctx, d.root); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (d *Datastore) Unmount(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("unmount %s:%s: %w", d.cfg.Host, d.cfg.Path, err)
 	}
-	return d.cfg.umnt(ctx, addr)
+	return d.cfg.unmountExport(ctx, addr)
 }
 
 // Abandon disconnects and tells nobody, as a host that loses power does.
@@ -102,7 +102,7 @@ func (d *Datastore) Abandon() { d.close() }
 // Sever takes the network to the server away, or brings it back.
 func (d *Datastore) Sever(cut bool) {
 	for _, l := range d.links {
-		l.sever(cut)
+		l.setSevered(cut)
 	}
 }
 
@@ -115,39 +115,39 @@ func (d *Datastore) close() {
 	d.running.Wait()
 }
 
-// beat asks for the root's attributes every so often, until the datastore is closed.
-func (d *Datastore) beat() {
+// runHeartbeats asks for the root's attributes every so often, until the datastore is closed.
+func (d *Datastore) runHeartbeats() {
 	tick := time.NewTicker(d.cfg.Times.Heartbeat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			d.heartbeat()
+			d.sendHeartbeat()
 		case <-d.background.Done():
 			return
 		}
 	}
 }
 
-func (d *Datastore) heartbeat() {
+func (d *Datastore) sendHeartbeat() {
 	ctx, cancel := context.WithTimeout(d.background, d.cfg.Times.HeartbeatTimeout)
 	defer cancel()
 	r := request{proc: procGetAttr, args: handleArgs(d.root), failed: noResult}
 	var a Attr
-	r.ok = takeInto(&a)
-	reply, err := d.exchange(ctx, context.Background(), r) // also while all paths are down
+	r.ok = readAttrInto(&a)
+	reply, err := d.sendAndWait(ctx, context.Background(), r) // also while all paths are down
 	if err == nil {
-		err = r.take(reply)
+		err = r.readResult(reply)
 	}
 	if err == nil {
-		err = d.seen(d.root, postOp{a, true})
+		err = d.checkFileID(d.root, postOp{a, true})
 	}
 	switch {
 	case d.background.Err() != nil:
 	case err != nil:
-		d.health.miss(err)
+		d.health.heartbeatMissed(err)
 	default:
-		d.health.answered()
+		d.health.heartbeatAnswered()
 	}
 }
 
@@ -167,8 +167,8 @@ func (d *Datastore) Down() bool { return d.health.downNow().Err() != nil }
 // Space asks how much room there is.
 func (d *Datastore) Space(ctx context.Context) (Space, error) { return d.fsStat(ctx, d.root) }
 
-// walk finds the folder a path lies in, and its last name.
-func (d *Datastore) walk(ctx context.Context, name string) (dir Handle, base string, err error) {
+// resolveParent finds the folder a path lies in, and its last name.
+func (d *Datastore) resolveParent(ctx context.Context, name string) (dir Handle, base string, err error) {
 	elems := strings.Split(path.Clean("/" + name)[1:], "/")
 	dir = d.root
 	for _, e := range elems[:len(elems)-1] {
@@ -183,9 +183,9 @@ func (d *Datastore) walk(ctx context.Context, name string) (dir Handle, base str
 	return dir, elems[len(elems)-1], nil
 }
 
-// find resolves a path; "" is the root.
-func (d *Datastore) find(ctx context.Context, name string) (Handle, Attr, error) {
-	dir, base, err := d.walk(ctx, name)
+// resolvePath resolves a path; "" is the root.
+func (d *Datastore) resolvePath(ctx context.Context, name string) (Handle, Attr, error) {
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return "", Attr{}, err
 	}
@@ -194,23 +194,23 @@ func (d *Datastore) find(ctx context.Context, name string) (Handle, Attr, error)
 		return d.root, a, err
 	}
 	h, a, err := d.lookup(ctx, dir, base)
-	return h, a, wrap(err, name)
+	return h, a, wrapError(err, name)
 }
 
 // Stat returns a file's attributes.
 func (d *Datastore) Stat(ctx context.Context, name string) (Attr, error) {
-	_, a, err := d.find(ctx, name)
+	_, a, err := d.resolvePath(ctx, name)
 	return a, err
 }
 
 // ReadDir lists a folder.
 func (d *Datastore) ReadDir(ctx context.Context, name string) ([]Entry, error) {
-	h, _, err := d.find(ctx, name)
+	h, _, err := d.resolvePath(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	all, err := d.readDir(ctx, h)
-	return all, wrap(err, name)
+	return all, wrapError(err, name)
 }
 
 // MkdirAll makes a folder and those above it.
@@ -218,14 +218,14 @@ func (d *Datastore) MkdirAll(ctx context.Context, name string) error {
 	made := ""
 	for _, e := range strings.Split(path.Clean("/" + name)[1:], "/") {
 		made = path.Join(made, e)
-		dir, base, err := d.walk(ctx, made)
+		dir, base, err := d.resolveParent(ctx, made)
 		if err != nil {
 			return err
 		}
 		if base == "" {
 			continue
 		}
-		if err := d.mkdir(ctx, dir, base); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := d.makeDir(ctx, dir, base); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%s: %w", made, err)
 		}
 	}
@@ -234,7 +234,7 @@ func (d *Datastore) MkdirAll(ctx context.Context, name string) error {
 
 // Remove removes a file, or an empty folder.
 func (d *Datastore) Remove(ctx context.Context, name string) error {
-	dir, base, err := d.walk(ctx, name)
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (d *Datastore) Remove(ctx context.Context, name string) error {
 	if a.Type == Directory {
 		proc = procRmdir
 	}
-	if err := d.unlink(ctx, proc, dir, base); err != nil {
+	if err := d.removeName(ctx, proc, dir, base); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	d.forgetHandle(h) // the server may give the handle to another file
@@ -255,13 +255,13 @@ func (d *Datastore) Remove(ctx context.Context, name string) error {
 
 // Rename gives a file another name, in place of what has that name.
 func (d *Datastore) Rename(ctx context.Context, old, name string) error {
-	from, oldBase, err := d.walk(ctx, old)
+	from, oldBase, err := d.resolveParent(ctx, old)
 	if err != nil {
 		return err
 	}
-	to, base, err := d.walk(ctx, name)
+	to, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return err
 	}
-	return wrap(d.rename(ctx, from, oldBase, to, base), old)
+	return wrapError(d.rename(ctx, from, oldBase, to, base), old)
 }

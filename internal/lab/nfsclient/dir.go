@@ -51,7 +51,7 @@ func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err e
 			if e.name == "." || e.name == ".." {
 				continue
 			}
-			entry, err := d.entry(ctx, dir, e)
+			entry, err := d.completeEntry(ctx, dir, e)
 			if err != nil {
 				return nil, err
 			}
@@ -61,8 +61,8 @@ func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err e
 	return all, nil
 }
 
-// entry fills in the attributes a server may leave out of a listing.
-func (d *Datastore) entry(ctx context.Context, dir Handle, e dirEntry) (Entry, error) {
+// completeEntry fills in the attributes a server may leave out of a listing.
+func (d *Datastore) completeEntry(ctx context.Context, dir Handle, e dirEntry) (Entry, error) {
 	if !e.attr.present {
 		_, a, err := d.lookup(ctx, dir, e.name)
 		return Entry{e.name, a}, err
@@ -70,7 +70,7 @@ func (d *Datastore) entry(ctx context.Context, dir Handle, e dirEntry) (Entry, e
 	if e.fileID != e.attr.FileID {
 		return Entry{}, fmt.Errorf("READDIRPLUS: %q has fileid %d in the listing, %d in its attributes: %w", e.name, e.fileID, e.attr.FileID, ErrFileID)
 	}
-	return Entry{e.name, e.attr.Attr}, d.seen(e.handle, e.attr)
+	return Entry{e.name, e.attr.Attr}, d.checkFileID(e.handle, e.attr)
 }
 
 func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
@@ -84,7 +84,7 @@ func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
 			e.Uint32(dirCount)
 			e.Uint32(dirMax)
 		},
-		ok: p.take, failed: ignorePostOp,
+		ok: p.readFrom, failed: ignorePostOp,
 	})
 	if err == nil && len(p.entries) == 0 && !p.eof {
 		err = errors.New("READDIRPLUS: no entries and not the end")
@@ -92,17 +92,17 @@ func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
 	return err
 }
 
-func (p *page) take(x *xdr.Decoder) {
-	takePostOp(x)
+func (p *page) readFrom(x *xdr.Decoder) {
+	readPostOp(x)
 	copy(p.verf[:], x.Fixed(cookieVerf))
 	p.entries = nil
 	for x.Bool() {
 		var e dirEntry
 		e.fileID, e.name = x.Uint64(), x.String(maxName)
 		p.cookie = x.Uint64()
-		e.attr = takePostOp(x)
+		e.attr = readPostOp(x)
 		if x.Bool() {
-			e.handle = takeHandle(x)
+			e.handle = readHandle(x)
 		}
 		p.entries = append(p.entries, e)
 	}

@@ -20,11 +20,11 @@ type File struct {
 
 // Create makes a file, which must not exist, and locks it.
 func (d *Datastore) Create(ctx context.Context, name string) (*File, error) {
-	dir, base, err := d.walk(ctx, name)
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	h, a, err := d.create(ctx, dir, base, nil)
+	h, a, err := d.createFile(ctx, dir, base, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -33,7 +33,7 @@ func (d *Datastore) Create(ctx context.Context, name string) (*File, error) {
 
 // Open opens a file and locks it. Another host's lock is waited for if it is stale.
 func (d *Datastore) Open(ctx context.Context, name string) (*File, error) {
-	dir, base, err := d.walk(ctx, name)
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +48,12 @@ func (d *Datastore) openHandle(ctx context.Context, name string, dir, h Handle, 
 	if a.Type != Regular {
 		return nil, fmt.Errorf("%s: type %d: %w", name, a.Type, fs.ErrInvalid)
 	}
-	l, err := d.acquire(ctx, dir, a.FileID)
+	l, err := d.acquireLock(ctx, dir, a.FileID)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f := &File{d: d, name: name, handle: h, fileID: a.FileID, lock: l}
-	if err := l.verify(ctx); err != nil {
+	if err := l.verifyOnServer(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", name, err), l.release(ctx))
 	}
 	d.mu.Lock()
@@ -67,7 +67,7 @@ func (f *File) Close(ctx context.Context) error {
 	f.d.mu.Lock()
 	f.d.open--
 	f.d.mu.Unlock()
-	return wrap(f.lock.release(ctx), f.name)
+	return wrapError(f.lock.release(ctx), f.name)
 }
 
 // FileID is the file's number on the server.
@@ -78,20 +78,20 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 	if most := f.d.limits.MaxFileSize; most != 0 && uint64(size) > most {
 		return fmt.Errorf("%s: %d bytes, the server takes files of at most %d", f.name, size, most)
 	}
-	if err := f.lock.check(); err != nil {
+	if err := f.lock.lostError(); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	n := uint64(size)
-	return wrap(f.d.setAttr(ctx, f.handle, sattr{size: &n}), f.name)
+	return wrapError(f.d.setAttr(ctx, f.handle, sattr{size: &n}), f.name)
 }
 
 // WriteAt writes p, stable when it returns, in calls of at most the transfer size.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) error {
 	for len(p) > 0 {
-		if err := f.lock.check(); err != nil {
+		if err := f.lock.lostError(); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		n, _, err := f.d.write(ctx, f.handle, p[:min(len(p), f.d.writeSize())], off, fileSync)
+		n, _, err := f.d.writeOnce(ctx, f.handle, p[:min(len(p), f.d.writeSize())], off, fileSync)
 		if err != nil {
 			return fmt.Errorf("%s at %d: %w", f.name, off, err)
 		}
@@ -111,7 +111,7 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 
 // ReadAt reads a file that nobody has to lock: a descriptor, a log.
 func (d *Datastore) ReadAt(ctx context.Context, name string, p []byte, off int64) (int, error) {
-	h, _, err := d.find(ctx, name)
+	h, _, err := d.resolvePath(ctx, name)
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +121,7 @@ func (d *Datastore) ReadAt(ctx context.Context, name string, p []byte, off int64
 func (d *Datastore) readAt(ctx context.Context, h Handle, p []byte, off int64) (done int, err error) {
 	size := min(ioSize, int(d.limits.ReadMax))
 	for done < len(p) {
-		n, eof, err := d.read(ctx, h, p[done:min(len(p), done+size)], off+int64(done))
+		n, eof, err := d.readOnce(ctx, h, p[done:min(len(p), done+size)], off+int64(done))
 		if err != nil {
 			return done, err
 		}

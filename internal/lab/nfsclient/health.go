@@ -33,7 +33,7 @@ func (h *health) downNow() context.Context {
 	return h.down
 }
 
-func (h *health) answered() {
+func (h *health) heartbeatAnswered() {
 	h.mu.Lock()
 	cleared := h.timer != nil
 	h.missed = 0
@@ -51,13 +51,13 @@ func (h *health) answered() {
 	}
 }
 
-func (h *health) miss(err error) {
+func (h *health) heartbeatMissed(err error) {
 	h.mu.Lock()
 	h.missed++
 	n := h.missed
 	starts := n >= apdStartCount && h.timer == nil && !h.closed
 	if starts {
-		h.timer = time.AfterFunc(h.apd, h.timedOut)
+		h.timer = time.AfterFunc(h.apd, h.apdTimedOut)
 	}
 	h.mu.Unlock()
 	h.notify(Event{Kind: HeartbeatMissed, Err: err, N: n})
@@ -66,7 +66,7 @@ func (h *health) miss(err error) {
 	}
 }
 
-func (h *health) timedOut() {
+func (h *health) apdTimedOut() {
 	h.mu.Lock()
 	late := h.timer == nil // a heartbeat was answered meanwhile
 	if !late {

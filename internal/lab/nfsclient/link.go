@@ -58,7 +58,7 @@ func newLink(ctx context.Context, cfg *Config, addr string) (*link, error) {
 	l := &link{cfg: cfg, addr: addr, cancel: cancel, done: make(chan struct{}), pending: map[uint32]*message{}}
 	go func() {
 		defer close(l.done)
-		l.run(run, conn)
+		l.serveConnections(run, conn)
 	}()
 	return l, nil
 }
@@ -68,27 +68,27 @@ func (l *link) close() {
 	<-l.done
 }
 
-// sever takes the network away, or brings it back. What is under way waits, or fails once all
+// setSevered takes the network away, or brings it back. What is under way waits, or fails once all
 // paths count as down.
-func (l *link) sever(cut bool) {
+func (l *link) setSevered(cut bool) {
 	l.cut.Store(cut)
 	l.mu.Lock()
 	conn := l.conn
 	l.mu.Unlock()
 	if cut && conn != nil {
-		abort(conn)
+		resetConn(conn)
 	}
 }
 
-// run serves one connection after the other until ctx ends.
-func (l *link) run(ctx context.Context, conn net.Conn) {
+// serveConnections serves one connection after the other until ctx ends.
+func (l *link) serveConnections(ctx context.Context, conn net.Conn) {
 	for again := false; conn != nil; again = true {
-		l.serve(ctx, conn, again)
-		conn = l.redial(ctx)
+		l.serveConn(ctx, conn, again)
+		conn = l.reconnect(ctx)
 	}
 }
 
-func (l *link) redial(ctx context.Context) net.Conn {
+func (l *link) reconnect(ctx context.Context) net.Conn {
 	for ctx.Err() == nil {
 		if l.cut.Load() {
 			sleep(ctx, l.cfg.Times.Reconnect)
@@ -105,30 +105,30 @@ func (l *link) redial(ctx context.Context) net.Conn {
 	return nil
 }
 
-// serve reads replies until the connection is lost.
-func (l *link) serve(ctx context.Context, conn net.Conn, again bool) {
-	stop := context.AfterFunc(ctx, func() { abort(conn) })
+// serveConn reads replies until the connection is lost.
+func (l *link) serveConn(ctx context.Context, conn net.Conn, again bool) {
+	stop := context.AfterFunc(ctx, func() { resetConn(conn) })
 	defer stop()
 	var resending sync.WaitGroup
-	calls := l.adopt(conn)
+	calls := l.adoptConn(conn)
 	if again {
 		l.cfg.OnEvent(Event{Kind: ConnBack, N: len(calls)})
 	}
-	resending.Go(func() { l.resend(conn, calls) })
-	err := l.read(conn)
+	resending.Go(func() { l.resendCalls(conn, calls) })
+	err := l.readReplies(conn)
 	l.mu.Lock()
 	l.conn = nil
 	l.mu.Unlock()
-	abort(conn)
+	resetConn(conn)
 	resending.Wait()
 	if ctx.Err() == nil {
 		l.cfg.OnEvent(Event{Kind: ConnLost, Err: err})
 	}
 }
 
-// adopt makes conn the connection and returns the calls that were made on an earlier one,
+// adoptConn makes conn the connection and returns the calls that were made on an earlier one,
 // oldest first.
-func (l *link) adopt(conn net.Conn) []*message {
+func (l *link) adoptConn(conn net.Conn) []*message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.port = conn, portOf(conn.LocalAddr())
@@ -137,21 +137,21 @@ func (l *link) adopt(conn net.Conn) []*message {
 		calls = append(calls, m)
 	}
 	slices.SortFunc(calls, func(a, b *message) int { return cmp.Compare(int32(a.xid-b.xid), 0) }) // xids wrap
-	l.watch()
+	l.armSilenceDeadline()
 	return calls
 }
 
-func (l *link) resend(conn net.Conn, calls []*message) {
+func (l *link) resendCalls(conn net.Conn, calls []*message) {
 	for _, m := range calls {
-		if l.write(conn, m) != nil {
+		if l.writeMessage(conn, m) != nil {
 			return
 		}
 	}
 }
 
-// watch gives the server until Silence to say anything if it owes an answer. The caller
+// armSilenceDeadline gives the server until Silence to say anything if it owes an answer. The caller
 // holds mu.
-func (l *link) watch() {
+func (l *link) armSilenceDeadline() {
 	if l.conn == nil {
 		return
 	}
@@ -162,8 +162,8 @@ func (l *link) watch() {
 	_ = l.conn.SetReadDeadline(until) // fails on a closed connection only, which read sees
 }
 
-// read hands out replies until the connection fails or one makes no sense.
-func (l *link) read(conn net.Conn) error {
+// readReplies hands out replies until the connection fails or one makes no sense.
+func (l *link) readReplies(conn net.Conn) error {
 	r := bufio.NewReaderSize(conn, ioSize)
 	for {
 		msg, err := xdr.ReadRecord(r, maxReply)
@@ -178,7 +178,7 @@ func (l *link) read(conn net.Conn) error {
 		l.mu.Lock()
 		m := l.pending[xid]
 		delete(l.pending, xid)
-		l.watch()
+		l.armSilenceDeadline()
 		l.mu.Unlock()
 		if m != nil { // else the caller gave up, or it is the second answer to a call sent twice
 			m.replied <- replyData{d, err}
@@ -193,37 +193,37 @@ func readError(err error) error {
 	return err
 }
 
-// write sends a message; it may be sent again, so the buffers are not consumed.
-func (l *link) write(conn net.Conn, m *message) error {
+// writeMessage sends a message; it may be sent again, so the buffers are not consumed.
+func (l *link) writeMessage(conn net.Conn, m *message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	parts := slices.Clone(m.parts)
 	_, err := parts.WriteTo(conn)
 	if err != nil {
-		abort(conn) // read sees it
+		resetConn(conn) // read sees it
 	}
 	return err
 }
 
-// send makes a call and returns its message, whose reply will come unless the caller
+// sendCall makes a call and returns its message, whose reply will come unless the caller
 // forgets it.
-func (l *link) send(m *message) {
+func (l *link) sendCall(m *message) {
 	l.mu.Lock()
 	l.pending[m.xid] = m
 	conn := l.conn
 	if len(l.pending) == 1 {
-		l.watch()
+		l.armSilenceDeadline()
 	}
 	l.mu.Unlock()
 	if conn != nil {
-		_ = l.write(conn, m) // if it fails, the message is sent again on the next connection
+		_ = l.writeMessage(conn, m) // if it fails, the message is sent again on the next connection
 	}
 }
 
-// forget drops a call; a reply to it that comes later is ignored. Its buffers may still be
+// forgetCall drops a call; a reply to it that comes later is ignored. Its buffers may still be
 // being sent: the caller must not use them again. The deadline stays, so that a server
 // that has vanished is noticed even if heartbeats are all there is.
-func (l *link) forget(m *message) {
+func (l *link) forgetCall(m *message) {
 	l.mu.Lock()
 	delete(l.pending, m.xid)
 	l.mu.Unlock()

@@ -48,27 +48,27 @@ func newContent(counter uint64, machine string) (c content) {
 
 func (c content) holder() string { return strings.TrimRight(string(c[8:]), "\x00") }
 
-// acquire locks a file, waiting for a lock that is stale and breaking it.
-func (d *Datastore) acquire(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
+// acquireLock locks a file, waiting for a lock that is stale and breaking it.
+func (d *Datastore) acquireLock(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
 	l := &lock{d: d, dir: dir, name: lockName(fileID), fileID: fileID, stopped: make(chan struct{})}
-	if err := d.claim(l); err != nil {
+	if err := d.registerLock(l); err != nil {
 		return nil, err
 	}
-	if err := l.take(ctx); err != nil {
-		d.unclaim(l)
+	if err := l.createLockFile(ctx); err != nil {
+		d.unregisterLock(l)
 		return nil, fmt.Errorf("lock %s: %w", l.name, err)
 	}
 	renew, stop := context.WithCancel(d.background)
 	l.stop = stop
 	d.running.Go(func() {
 		defer close(l.stopped)
-		l.renewAll(renew)
+		l.renewUntilReleased(renew)
 	})
 	return l, nil
 }
 
-// claim notes that this host locks the file, once.
-func (d *Datastore) claim(l *lock) error {
+// registerLock notes that this host locks the file, once.
+func (d *Datastore) registerLock(l *lock) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.locks[l.fileID] != nil {
@@ -78,18 +78,18 @@ func (d *Datastore) claim(l *lock) error {
 	return nil
 }
 
-func (d *Datastore) unclaim(l *lock) {
+func (d *Datastore) unregisterLock(l *lock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.locks, l.fileID)
 }
 
-func (l *lock) take(ctx context.Context) (err error) {
+func (l *lock) createLockFile(ctx context.Context) (err error) {
 	for {
 		verf := rand.Uint64()
-		if l.handle, _, err = l.d.create(ctx, l.dir, l.name, &verf); err == nil {
-			if err = l.write(ctx); err != nil { // a full disk, say
-				err = errors.Join(err, l.d.unlink(context.WithoutCancel(ctx), procRemove, l.dir, l.name))
+		if l.handle, _, err = l.d.createFile(ctx, l.dir, l.name, &verf); err == nil {
+			if err = l.writeLockFile(ctx); err != nil { // a full disk, say
+				err = errors.Join(err, l.d.removeName(context.WithoutCancel(ctx), procRemove, l.dir, l.name))
 			}
 			return err
 		}
@@ -106,7 +106,7 @@ func (l *lock) take(ctx context.Context) (err error) {
 // is being renewed.
 func (l *lock) breakStale(ctx context.Context) error {
 	times := l.d.cfg.Times
-	before, err := l.peek(ctx)
+	before, err := l.readLockFile(ctx)
 	for _, wait := range []time.Duration{times.staleAfter(), times.LockBreak} {
 		if err != nil {
 			return ignoreGone(err)
@@ -116,7 +116,7 @@ func (l *lock) breakStale(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		var now content
-		if now, err = l.peek(ctx); err == nil && now != before {
+		if now, err = l.readLockFile(ctx); err == nil && now != before {
 			return fmt.Errorf("%w: %s", ErrLocked, now.holder())
 		}
 	}
@@ -124,7 +124,7 @@ func (l *lock) breakStale(ctx context.Context) error {
 		return ignoreGone(err)
 	}
 	l.d.cfg.OnEvent(Event{Kind: LockBroken})
-	return ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name))
+	return ignoreGone(l.d.removeName(ctx, procRemove, l.dir, l.name))
 }
 
 func ignoreGone(err error) error {
@@ -134,30 +134,30 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// peek reads another's lock. One that is just being made is shorter than it should be.
-func (l *lock) peek(ctx context.Context) (c content, err error) {
+// readLockFile reads another's lock. One that is just being made is shorter than it should be.
+func (l *lock) readLockFile(ctx context.Context) (c content, err error) {
 	h, _, err := l.d.lookup(ctx, l.dir, l.name)
 	if err != nil {
 		return c, err
 	}
-	_, _, err = l.d.read(ctx, h, c[:], 0)
+	_, _, err = l.d.readOnce(ctx, h, c[:], 0)
 	return c, err
 }
 
-func (l *lock) write(ctx context.Context) error {
+func (l *lock) writeLockFile(ctx context.Context) error {
 	l.mu.Lock()
 	l.counter++
 	c := newContent(l.counter, l.d.cfg.Machine)
 	l.mu.Unlock()
-	n, _, err := l.d.write(ctx, l.handle, c[:], 0, fileSync)
+	n, _, err := l.d.writeOnce(ctx, l.handle, c[:], 0, fileSync)
 	if err == nil && n != lockSize {
 		err = fmt.Errorf("WRITE of a lock: %d of %d bytes", n, lockSize)
 	}
 	return err
 }
 
-// renewAll renews the lock until it is released. Three failures in a row lose it.
-func (l *lock) renewAll(ctx context.Context) {
+// renewUntilReleased renews the lock until it is released. Three failures in a row lose it.
+func (l *lock) renewUntilReleased(ctx context.Context) {
 	tick := time.NewTicker(l.d.cfg.Times.LockUpdate)
 	defer tick.Stop()
 	for failed := 0; failed < lockMaxFailure; {
@@ -166,7 +166,7 @@ func (l *lock) renewAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := l.renew(ctx)
+		err := l.renewOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -178,49 +178,49 @@ func (l *lock) renewAll(ctx context.Context) {
 		failed++
 		l.d.cfg.OnEvent(Event{Kind: LockNotRenewed, Err: err, N: failed})
 		if failed == lockMaxFailure {
-			l.lose(err)
+			l.markLost(err)
 		}
 	}
 }
 
-func (l *lock) renew(ctx context.Context) error {
+func (l *lock) renewOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.d.cfg.Times.LockTimeout)
 	defer cancel()
-	return l.write(ctx)
+	return l.writeLockFile(ctx)
 }
 
-func (l *lock) lose(err error) {
+func (l *lock) markLost(err error) {
 	l.mu.Lock()
 	l.lost = fmt.Errorf("%w: %w", ErrLockLost, err)
 	l.mu.Unlock()
 	l.d.cfg.OnEvent(Event{Kind: LockLost, Err: err})
 }
 
-// check is asked before I/O: ESXi verifies that it still has the lock.
-func (l *lock) check() error {
+// lostError is asked before I/O: ESXi verifies that it still has the lock.
+func (l *lock) lostError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// verify asks the server whether the lock file is still the one we made.
-func (l *lock) verify(ctx context.Context) error {
+// verifyOnServer asks the server whether the lock file is still the one we made.
+func (l *lock) verifyOnServer(ctx context.Context) error {
 	a, err := l.d.getAttr(ctx, l.handle)
 	if err == nil && a.Size != lockSize {
 		err = fmt.Errorf("it has %d bytes, %d were written", a.Size, lockSize)
 	}
-	return wrap(err, "lock "+l.name)
+	return wrapError(err, "lock "+l.name)
 }
 
 // release stops the renewals and removes the lock file.
 func (l *lock) release(ctx context.Context) error {
 	l.stop()
 	<-l.stopped
-	defer l.d.unclaim(l)
-	if err := l.check(); err != nil {
+	defer l.d.unregisterLock(l)
+	if err := l.lostError(); err != nil {
 		return err // it may be another's by now
 	}
 	l.d.forgetHandle(l.handle)
 	// Gone already: a REMOVE that was sent twice because the server went away.
-	return wrap(ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name)), "release "+l.name)
+	return wrapError(ignoreGone(l.d.removeName(ctx, procRemove, l.dir, l.name)), "release "+l.name)
 }

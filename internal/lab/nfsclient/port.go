@@ -61,9 +61,9 @@ func reuseAddr(_, _ string, c syscall.RawConn) error {
 	return setErr
 }
 
-// abort closes with a reset, which leaves nothing of the connection behind: neither here,
+// resetConn closes with a reset, which leaves nothing of the connection behind: neither here,
 // where the port is wanted again, nor at the server.
-func abort(c net.Conn) {
+func resetConn(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // the close is what matters
 	}

@@ -36,20 +36,20 @@ func (c *Config) rpcOnce(ctx context.Context, addr string, call xdr.Call, args f
 	if err != nil {
 		return nil, err
 	}
-	defer abort(conn)
-	defer context.AfterFunc(ctx, func() { abort(conn) })()
+	defer resetConn(conn)
+	defer context.AfterFunc(ctx, func() { resetConn(conn) })()
 	call.XID = lastXID.Add(1)
-	c.sign(&call)
+	c.setCredentials(&call)
 	var e xdr.Encoder
 	call.Append(&e)
 	args(&e)
 	mark := xdr.Mark(len(e.B))
 	if _, err := (&net.Buffers{mark[:], e.B}).WriteTo(conn); err != nil {
-		return nil, ctxOr(ctx, err)
+		return nil, causeOr(ctx, err)
 	}
 	msg, err := xdr.ReadRecord(conn, maxReply)
 	if err != nil {
-		return nil, ctxOr(ctx, err)
+		return nil, causeOr(ctx, err)
 	}
 	d := xdr.NewDecoder(msg)
 	if xid, err := xdr.ReadReply(d); err != nil {
@@ -60,10 +60,10 @@ func (c *Config) rpcOnce(ctx context.Context, addr string, call xdr.Call, args f
 	return d, nil
 }
 
-// sign fills in the credentials: ESXi calls as root (no_root_squash is a must for it).
-func (c *Config) sign(call *xdr.Call) { call.Flavor, call.Machine = xdr.AuthSys, c.Machine }
+// setCredentials fills in the credentials: ESXi calls as root (no_root_squash is a must for it).
+func (c *Config) setCredentials(call *xdr.Call) { call.Flavor, call.Machine = xdr.AuthSys, c.Machine }
 
-func ctxOr(ctx context.Context, err error) error {
+func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -93,8 +93,8 @@ func (c *Config) getPort(ctx context.Context, prog, vers uint32) (string, error)
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(port))), nil
 }
 
-// mnt asks for the root handle of the export (RFC 1813 section 5.2.1).
-func (c *Config) mnt(ctx context.Context, addr string) (Handle, error) {
+// mountExport asks for the root handle of the export (RFC 1813 section 5.2.1).
+func (c *Config) mountExport(ctx context.Context, addr string) (Handle, error) {
 	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procMnt}, func(e *xdr.Encoder) { e.String(c.Path) })
 	if err != nil {
 		return "", fmt.Errorf("MNT %s: %w", c.Path, err)
@@ -105,7 +105,7 @@ func (c *Config) mnt(ctx context.Context, addr string) (Handle, error) {
 		}
 		return "", &StatusError{Proc: "MNT", Status: s}
 	}
-	root := takeHandle(d)
+	root := readHandle(d)
 	sys := false
 	flavors := d.Uint32()
 	for i := uint32(0); i < flavors && d.Err() == nil; i++ {
@@ -114,18 +114,18 @@ func (c *Config) mnt(ctx context.Context, addr string) (Handle, error) {
 	if flavors > 0 && !sys && d.Err() == nil {
 		return "", fmt.Errorf("MNT %s: AUTH_SYS is not among the %d flavors offered", c.Path, flavors)
 	}
-	return root, wrap(d.End(), "MNT "+c.Path)
+	return root, wrapError(d.End(), "MNT "+c.Path)
 }
 
-func (c *Config) umnt(ctx context.Context, addr string) error {
+func (c *Config) unmountExport(ctx context.Context, addr string) error {
 	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procUmnt}, func(e *xdr.Encoder) { e.String(c.Path) })
 	if err != nil {
 		return fmt.Errorf("UMNT %s: %w", c.Path, err)
 	}
-	return wrap(d.End(), "UMNT "+c.Path)
+	return wrapError(d.End(), "UMNT "+c.Path)
 }
 
-func wrap(err error, doing string) error {
+func wrapError(err error, doing string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}

@@ -32,8 +32,8 @@ func (f *File) Stream(block []byte, inFlight int, size int64) Stream {
 
 // Commit makes the server keep what was written UNSTABLE, or what it says it has.
 func (f *File) Commit(ctx context.Context) error {
-	_, err := f.d.commit(ctx, f.handle)
-	return wrap(err, f.name)
+	_, err := f.d.commitFile(ctx, f.handle)
+	return wrapError(err, f.name)
 }
 
 // Write writes all of it.
@@ -47,9 +47,9 @@ func (s Stream) Write(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = unix.Shutdown(fd, unix.SHUT_RDWR) })
 	defer stop()
 	w := streamWriter{Stream: s, fd: fd, xid: lastXID.Add(uint32(s.Size / int64(len(s.Block)))), replies: replyReader{fd: fd}}
-	w.encode()
-	if err := w.run(); err != nil {
-		return ctxOr(ctx, fmt.Errorf("stream at %d: %w", w.sent, err))
+	w.encodeHead()
+	if err := w.sendAllBlocks(); err != nil {
+		return causeOr(ctx, fmt.Errorf("stream at %d: %w", w.sent, err))
 	}
 	return nil
 }
@@ -84,8 +84,8 @@ type streamWriter struct {
 // xidOff is where the xid stands in head: behind the record mark.
 const xidOff = 4
 
-// encode prepares what all WRITEs begin with.
-func (w *streamWriter) encode() {
+// encodeHead prepares what all WRITEs begin with.
+func (w *streamWriter) encodeHead() {
 	e := xdr.Encoder{B: make([]byte, 4, 256)}
 	call := xdr.Call{Prog: progNFS, Vers: versNFS, Proc: procWrite, Flavor: xdr.AuthSys, Machine: "stream"}
 	call.Append(&e)
@@ -102,21 +102,21 @@ func (w *streamWriter) encode() {
 
 type mark = [4]byte
 
-func (w *streamWriter) run() error {
+func (w *streamWriter) sendAllBlocks() error {
 	for w.sent < w.Size || w.open > 0 {
 		for w.open < w.InFlight && w.sent < w.Size {
-			if err := w.send(); err != nil {
+			if err := w.sendBlock(); err != nil {
 				return err
 			}
 		}
-		if err := w.receive(); err != nil {
+		if err := w.receiveReply(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *streamWriter) send() error {
+func (w *streamWriter) sendBlock() error {
 	binary.BigEndian.PutUint32(w.head[xidOff:], w.xid)
 	binary.BigEndian.PutUint64(w.head[w.off:], uint64(w.sent))
 	if err := sendAll(w.fd, w.head, w.Block); err != nil {
@@ -150,9 +150,9 @@ func sendAll(fd int, head, block []byte) error {
 	return nil
 }
 
-// receive takes one answer.
-func (w *streamWriter) receive() error {
-	msg, err := w.replies.next()
+// receiveReply takes one answer.
+func (w *streamWriter) receiveReply() error {
+	msg, err := w.replies.nextRecord()
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (w *streamWriter) receive() error {
 	if s := Status(d.Uint32()); s != OK {
 		return &StatusError{Proc: procNames[procWrite], Status: s}
 	}
-	takeWcc(d)
+	readWcc(d)
 	count, committed := d.Uint32(), d.Uint32()
 	_ = d.Fixed(writeVerf)
 	if err := d.End(); err != nil {
@@ -183,10 +183,10 @@ type replyReader struct {
 	r, n int
 }
 
-// next returns the next record; it is good until the next call.
-func (r *replyReader) next() ([]byte, error) {
+// nextRecord returns the next record; it is good until the next call.
+func (r *replyReader) nextRecord() ([]byte, error) {
 	var m mark
-	if err := r.fill(len(m)); err != nil {
+	if err := r.fillBuffer(len(m)); err != nil {
 		return nil, err
 	}
 	copy(m[:], r.buf[r.r:])
@@ -194,7 +194,7 @@ func (r *replyReader) next() ([]byte, error) {
 	if size > len(r.buf)-len(m) {
 		return nil, fmt.Errorf("reply of %d bytes", size)
 	}
-	if err := r.fill(len(m) + size); err != nil {
+	if err := r.fillBuffer(len(m) + size); err != nil {
 		return nil, err
 	}
 	msg := r.buf[r.r+len(m) : r.r+len(m)+size]
@@ -202,8 +202,8 @@ func (r *replyReader) next() ([]byte, error) {
 	return msg, nil
 }
 
-// fill waits until n bytes are there.
-func (r *replyReader) fill(n int) error {
+// fillBuffer waits until n bytes are there.
+func (r *replyReader) fillBuffer(n int) error {
 	if r.n-r.r < n && r.r > 0 {
 		r.n = copy(r.buf[:], r.buf[r.r:r.n])
 		r.r = 0

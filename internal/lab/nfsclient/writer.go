@@ -58,27 +58,27 @@ func (w *Writer) WriteAt(p []byte, off int64) error {
 		w.held = append(w.held, chunk{append([]byte(nil), p[:n]...), off})
 		p, off = p[n:], off+int64(n)
 		if len(w.held) > reorderDepth {
-			w.sendOne()
+			w.sendHeld()
 		}
 	}
 	if w.f.d.cfg.Unstable && w.keptBytes >= commitEvery {
-		w.commit()
+		w.commitAll()
 	}
-	return w.failed()
+	return w.firstError()
 }
 
-// sendOne sends one of those held, not always the oldest.
-func (w *Writer) sendOne() {
+// sendHeld sends one of those held, not always the oldest.
+func (w *Writer) sendHeld() {
 	i := 0
 	if w.rng.IntN(4) == 0 { // mild: three in four stay in order
 		i = w.rng.IntN(len(w.held))
 	}
 	c := w.held[i]
 	w.held = append(w.held[:i], w.held[i+1:]...)
-	w.send(c)
+	w.startWrite(c)
 }
 
-func (w *Writer) send(c chunk) {
+func (w *Writer) startWrite(c chunk) {
 	if w.f.d.cfg.Unstable {
 		w.kept = append(w.kept, c)
 		w.keptBytes += len(c.p)
@@ -86,42 +86,42 @@ func (w *Writer) send(c chunk) {
 	w.slots <- struct{}{} // frees itself: every call ends
 	w.inFlight.Go(func() {
 		defer func() { <-w.slots }()
-		if w.failed() == nil {
-			w.fail(w.write(c))
+		if w.firstError() == nil {
+			w.keepError(w.writeChunk(c))
 		}
 	})
 }
 
-// write makes the WRITEs of one chunk: more than one if the server takes less.
-func (w *Writer) write(c chunk) error {
+// writeChunk makes the WRITEs of one chunk: more than one if the server takes less.
+func (w *Writer) writeChunk(c chunk) error {
 	how := uint32(fileSync)
 	if w.f.d.cfg.Unstable {
 		how = unstable
 	}
 	for len(c.p) > 0 {
-		if err := w.f.lock.check(); err != nil {
+		if err := w.f.lock.lostError(); err != nil {
 			return fmt.Errorf("%s: %w", w.f.name, err)
 		}
-		n, verf, err := w.f.d.write(w.ctx, w.f.handle, c.p, c.off, how)
+		n, verf, err := w.f.d.writeOnce(w.ctx, w.f.handle, c.p, c.off, how)
 		if err != nil {
 			return fmt.Errorf("%s at %d: %w", w.f.name, c.off, err)
 		}
-		w.note(verf)
+		w.noteVerifier(verf)
 		c.p, c.off = c.p[n:], c.off+int64(n)
 	}
 	return nil
 }
 
-// note compares the verifiers of UNSTABLE writes: another one says that the server has
+// noteVerifier compares the verifiers of UNSTABLE writes: another one says that the server has
 // restarted and may have lost what went before (RFC 1813 section 3.3.7).
-func (w *Writer) note(v verifier) {
+func (w *Writer) noteVerifier(v verifier) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.restarts = w.restarts || w.verfSet && v != w.verf
 	w.verf, w.verfSet = v, true
 }
 
-func (w *Writer) fail(err error) {
+func (w *Writer) keepError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -129,22 +129,22 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-func (w *Writer) failed() error {
+func (w *Writer) firstError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// commit makes the server keep what was written, writing it again if it was lost.
-func (w *Writer) commit() {
+// commitAll makes the server keep what was written, writing it again if it was lost.
+func (w *Writer) commitAll() {
 	for range maxResends {
 		w.inFlight.Wait()
-		if w.failed() != nil {
+		if w.firstError() != nil {
 			return
 		}
-		verf, err := w.f.d.commit(w.ctx, w.f.handle)
+		verf, err := w.f.d.commitFile(w.ctx, w.f.handle)
 		if err != nil {
-			w.fail(fmt.Errorf("%s: %w", w.f.name, err))
+			w.keepError(fmt.Errorf("%s: %w", w.f.name, err))
 			return
 		}
 		lost := w.restarts || w.verfSet && verf != w.verf
@@ -154,10 +154,10 @@ func (w *Writer) commit() {
 			return
 		}
 		for _, c := range again {
-			w.send(c)
+			w.startWrite(c)
 		}
 	}
-	w.fail(fmt.Errorf("%s: %w", w.f.name, errRestarts))
+	w.keepError(fmt.Errorf("%s: %w", w.f.name, errRestarts))
 }
 
 var errRestarts = errors.New("the write verifier changes all the time")
@@ -165,11 +165,11 @@ var errRestarts = errors.New("the write verifier changes all the time")
 // Close sends what is left, waits for every answer, commits, and returns the first error.
 func (w *Writer) Close() error {
 	for len(w.held) > 0 {
-		w.sendOne()
+		w.sendHeld()
 	}
 	w.inFlight.Wait()
-	if w.f.d.cfg.Unstable && w.failed() == nil {
-		w.commit()
+	if w.f.d.cfg.Unstable && w.firstError() == nil {
+		w.commitAll()
 	}
-	return w.failed()
+	return w.firstError()
 }
