@@ -30,18 +30,18 @@ type file struct {
 	time   uint32            // mtime: a count of changes
 }
 
-func (s *Server) handle(id uint64) []byte {
+func (s *Server) handleOf(id uint64) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, s.pad), id)
 }
 
-func (s *Server) lookup(handle []byte) *file {
+func (s *Server) fileByHandle(handle []byte) *file {
 	if len(handle) < idSize {
 		return nil
 	}
 	return s.files[binary.BigEndian.Uint64(handle[len(handle)-idSize:])]
 }
 
-func (f *file) attr(e *xdr.Encoder) {
+func (f *file) appendAttr(e *xdr.Encoder) {
 	e.Uint32(map[bool]uint32{false: 1, true: 2}[f.dir != nil])
 	for _, v := range []uint32{f.mode, f.nlink, 0, 0} {
 		e.Uint32(v)
@@ -57,16 +57,16 @@ func (f *file) attr(e *xdr.Encoder) {
 	}
 }
 
-func postOp(e *xdr.Encoder, f *file) {
+func appendPostOp(e *xdr.Encoder, f *file) {
 	e.Bool(f != nil)
 	if f != nil {
-		f.attr(e)
+		f.appendAttr(e)
 	}
 }
 
-func wcc(e *xdr.Encoder, f *file) {
+func appendWcc(e *xdr.Encoder, f *file) {
 	e.Bool(false)
-	postOp(e, f)
+	appendPostOp(e, f)
 }
 
 func (f *file) readAt(p []byte, off int64) int {
@@ -109,7 +109,7 @@ func (s *Server) writeAt(f *file, p []byte, off int64) bool {
 	return true
 }
 
-func (s *Server) truncate(f *file, size int64) {
+func (s *Server) truncateFile(f *file, size int64) {
 	for b, data := range f.blocks {
 		if b*blockSize >= size {
 			delete(f.blocks, b)
@@ -121,8 +121,8 @@ func (s *Server) truncate(f *file, size int64) {
 	f.size = size
 }
 
-// find resolves a path from the root.
-func (s *Server) find(path string) *file {
+// resolvePath resolves a path from the root.
+func (s *Server) resolvePath(path string) *file {
 	f := s.files[rootID]
 	for _, e := range strings.Split(path, "/") {
 		if f == nil {
@@ -137,7 +137,7 @@ func (s *Server) find(path string) *file {
 func (s *Server) Read(path string) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.find(path)
+	f := s.resolvePath(path)
 	if f == nil || f.dir != nil {
 		return nil, fmt.Errorf("nfstest: no file %s", path)
 	}
@@ -150,11 +150,11 @@ func (s *Server) Read(path string) ([]byte, error) {
 func (s *Server) Write(path string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.find(path)
+	f := s.resolvePath(path)
 	if f == nil {
-		f = s.add(s.files[rootID], path, 0o600)
+		f = s.addFile(s.files[rootID], path, 0o600)
 	}
-	s.truncate(f, 0)
+	s.truncateFile(f, 0)
 	s.writeAt(f, data, 0)
 }
 
@@ -162,7 +162,7 @@ func (s *Server) Write(path string, data []byte) {
 func (s *Server) Used(path string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := s.find(path); f != nil {
+	if f := s.resolvePath(path); f != nil {
 		return int64(len(f.blocks)) * blockSize
 	}
 	return -1
@@ -174,7 +174,7 @@ func (s *Server) Names(path string) []string {
 	defer s.mu.Unlock()
 	f := s.files[rootID]
 	if path != "" {
-		f = s.find(path)
+		f = s.resolvePath(path)
 	}
 	if f == nil {
 		return nil
@@ -182,7 +182,7 @@ func (s *Server) Names(path string) []string {
 	return slices.Sorted(maps.Keys(f.dir))
 }
 
-func (s *Server) add(dir *file, name string, mode uint32) *file {
+func (s *Server) addFile(dir *file, name string, mode uint32) *file {
 	s.lastID++
 	f := &file{id: s.lastID, name: name, mode: mode, nlink: 1, blocks: map[int64][]byte{}}
 	s.files[f.id] = f

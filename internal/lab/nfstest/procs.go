@@ -27,8 +27,8 @@ var procNames = []string{
 	"RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
 }
 
-// nfs carries out one call and appends its results. It returns true for no answer.
-func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
+// serveNFS carries out one call and appends its results. It returns true for no answer.
+func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	if int(proc) >= len(procNames) {
 		e.Uint32(notSupp)
 		return false
@@ -36,10 +36,10 @@ func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	op.Proc = procNames[proc]
 	f := (*file)(nil)
 	if proc != 0 {
-		f = s.lookup(d.Opaque(64))
+		f = s.fileByHandle(d.Opaque(64))
 	}
 	c := &call{s: s, d: d, e: e, f: f, op: &op}
-	c.peek(proc)
+	c.parseOp(proc)
 	s.ops = append(s.ops, op)
 	var v Verdict
 	if s.hook != nil {
@@ -49,12 +49,12 @@ func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	case v.Drop:
 		return true
 	case v.Status != ok:
-		c.fail(proc, v.Status)
+		c.replyError(proc, v.Status)
 	case proc == 0:
 	case f == nil:
-		c.fail(proc, stale)
+		c.replyError(proc, stale)
 	default:
-		c.run(proc)
+		c.runProcedure(proc)
 	}
 	if v.Bend != nil {
 		e.B = v.Bend(e.B)
@@ -73,8 +73,8 @@ type call struct {
 	data []byte
 }
 
-// peek parses the arguments that an Op contains.
-func (c *call) peek(proc uint32) {
+// parseOp parses the arguments that an Op contains.
+func (c *call) parseOp(proc uint32) {
 	if c.f != nil {
 		c.op.Name = c.f.name
 	}
@@ -91,57 +91,57 @@ func (c *call) peek(proc uint32) {
 	}
 }
 
-// fail answers with a status and the attributes that go with it.
-func (c *call) fail(proc, status uint32) {
+// replyError answers with a status and the attributes that go with it.
+func (c *call) replyError(proc, status uint32) {
 	c.e.Uint32(status)
 	switch proc {
 	case 1:
 	case 2, 7, 8, 9, 12, 13, 21:
-		wcc(c.e, c.f)
+		appendWcc(c.e, c.f)
 	case 14:
-		wcc(c.e, nil)
-		wcc(c.e, nil)
+		appendWcc(c.e, nil)
+		appendWcc(c.e, nil)
 	default:
-		postOp(c.e, c.f)
+		appendPostOp(c.e, c.f)
 	}
 }
 
-func (c *call) run(proc uint32) {
+func (c *call) runProcedure(proc uint32) {
 	switch proc {
 	case 1:
 		c.e.Uint32(ok)
-		c.f.attr(c.e)
+		c.f.appendAttr(c.e)
 	case 2:
 		c.setAttr()
 	case 3:
-		c.lookup()
+		c.lookupName()
 	case 6:
-		c.read()
+		c.readFile()
 	case 7:
-		c.write()
+		c.writeFile()
 	case 8, 9:
-		c.create(proc)
+		c.createFile(proc)
 	case 12, 13:
-		c.remove(proc)
+		c.removeName(proc)
 	case 14:
-		c.rename()
+		c.renameFile()
 	case 17:
 		c.readDir()
 	case 18, 19:
-		c.fs(proc)
+		c.fileSystemInfo(proc)
 	case 21:
 		c.e.Uint32(ok)
-		wcc(c.e, c.f)
-		c.verf()
+		appendWcc(c.e, c.f)
+		c.appendVerifier()
 	default:
-		c.fail(proc, notSupp)
+		c.replyError(proc, notSupp)
 	}
 }
 
-func (c *call) verf() { c.e.Uint64(c.s.boot) }
+func (c *call) appendVerifier() { c.e.Uint64(c.s.boot) }
 
-// sattr takes the settable attributes and returns the size if it is among them.
-func (c *call) sattr() (size int64, set bool) {
+// readSattr takes the settable attributes and returns the size if it is among them.
+func (c *call) readSattr() (size int64, set bool) {
 	for range 3 { // mode, uid, gid
 		if c.d.Bool() {
 			c.d.Uint32()
@@ -159,51 +159,51 @@ func (c *call) sattr() (size int64, set bool) {
 }
 
 func (c *call) setAttr() {
-	if size, set := c.sattr(); set {
-		c.s.truncate(c.f, size)
+	if size, set := c.readSattr(); set {
+		c.s.truncateFile(c.f, size)
 	}
 	c.f.time++
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 }
 
-func (c *call) lookup() {
+func (c *call) lookupName() {
 	f := c.s.files[c.f.dir[c.name]]
 	if f == nil {
-		c.fail(3, noEnt)
+		c.replyError(3, noEnt)
 		return
 	}
 	c.e.Uint32(ok)
-	c.e.Opaque(c.s.handle(f.id))
-	postOp(c.e, f)
-	postOp(c.e, c.f)
+	c.e.Opaque(c.s.handleOf(f.id))
+	appendPostOp(c.e, f)
+	appendPostOp(c.e, c.f)
 }
 
-func (c *call) read() {
+func (c *call) readFile() {
 	p := make([]byte, c.op.Length)
 	n := c.f.readAt(p, c.op.Offset)
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
+	appendPostOp(c.e, c.f)
 	c.e.Uint32(uint32(n))
 	c.e.Bool(c.op.Offset+int64(n) >= c.f.size)
 	c.e.Opaque(p[:n])
 }
 
-func (c *call) write() {
+func (c *call) writeFile() {
 	p := c.data[:min(len(c.data), int(c.s.maxWrite))]
 	if !c.s.writeAt(c.f, p, c.op.Offset) {
-		c.fail(7, noSpace)
+		c.replyError(7, noSpace)
 		return
 	}
 	c.f.time++
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 	c.e.Uint32(uint32(len(p)))
 	c.e.Uint32(c.op.Stable)
-	c.verf()
+	c.appendVerifier()
 }
 
-func (c *call) create(proc uint32) {
+func (c *call) createFile(proc uint32) {
 	how, verf := uint32(0), []byte(nil)
 	if proc == 8 {
 		how = c.d.Uint32()
@@ -211,19 +211,19 @@ func (c *call) create(proc uint32) {
 	if how == 2 {
 		verf = c.d.Fixed(writeVerf)
 	} else {
-		c.sattr()
+		c.readSattr()
 	}
 	f := c.s.files[c.f.dir[c.name]]
 	if c.f.dir == nil {
-		c.fail(proc, notDir)
+		c.replyError(proc, notDir)
 		return
 	}
 	if f != nil && (proc == 9 || how == 1 || how == 2 && !sameVerf(f, verf)) {
-		c.fail(proc, exist)
+		c.replyError(proc, exist)
 		return
 	}
 	if f == nil {
-		f = c.s.add(c.f, c.name, 0o600)
+		f = c.s.addFile(c.f, c.name, 0o600)
 		f.verf = verf
 		if proc == 9 {
 			f.dir = map[string]uint64{}
@@ -231,27 +231,27 @@ func (c *call) create(proc uint32) {
 	}
 	c.e.Uint32(ok)
 	c.e.Bool(true)
-	c.e.Opaque(c.s.handle(f.id))
-	postOp(c.e, f)
-	wcc(c.e, c.f)
+	c.e.Opaque(c.s.handleOf(f.id))
+	appendPostOp(c.e, f)
+	appendWcc(c.e, c.f)
 }
 
-func (c *call) remove(proc uint32) {
+func (c *call) removeName(proc uint32) {
 	f := c.s.files[c.f.dir[c.name]]
 	switch {
 	case f == nil:
-		c.fail(proc, noEnt)
+		c.replyError(proc, noEnt)
 		return
 	case len(f.dir) > 0:
-		c.fail(proc, notEmpty)
+		c.replyError(proc, notEmpty)
 		return
 	}
-	c.s.drop(c.f, c.name)
+	c.s.dropName(c.f, c.name)
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 }
 
-func (s *Server) drop(dir *file, name string) {
+func (s *Server) dropName(dir *file, name string) {
 	if f := s.files[dir.dir[name]]; f != nil {
 		s.used -= int64(len(f.blocks)) * blockSize
 		delete(s.files, f.id)
@@ -259,29 +259,29 @@ func (s *Server) drop(dir *file, name string) {
 	delete(dir.dir, name)
 }
 
-func (c *call) rename() {
-	to := c.s.lookup(c.d.Opaque(64))
+func (c *call) renameFile() {
+	to := c.s.fileByHandle(c.d.Opaque(64))
 	name := c.d.String(255)
 	f := c.s.files[c.f.dir[c.name]]
 	if f == nil || to == nil {
-		c.fail(14, noEnt)
+		c.replyError(14, noEnt)
 		return
 	}
 	if to != c.f || name != c.name {
-		c.s.drop(to, name)
+		c.s.dropName(to, name)
 		delete(c.f.dir, c.name)
 		to.dir[name], f.name = f.id, name
 	}
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
-	wcc(c.e, to)
+	appendWcc(c.e, c.f)
+	appendWcc(c.e, to)
 }
 
 func (c *call) readDir() {
 	from := c.d.Uint64()
 	names := slices.Sorted(maps.Keys(c.f.dir))
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
+	appendPostOp(c.e, c.f)
 	c.e.Uint64(0) // cookie verifier
 	end := min(uint64(len(names)), from+pageSize)
 	for i := from; i < end; i++ {
@@ -290,17 +290,17 @@ func (c *call) readDir() {
 		c.e.Uint64(f.id)
 		c.e.String(names[i])
 		c.e.Uint64(i + 1)
-		postOp(c.e, f)
+		appendPostOp(c.e, f)
 		c.e.Bool(true)
-		c.e.Opaque(c.s.handle(f.id))
+		c.e.Opaque(c.s.handleOf(f.id))
 	}
 	c.e.Bool(false)
 	c.e.Bool(end == uint64(len(names)))
 }
 
-func (c *call) fs(proc uint32) {
+func (c *call) fileSystemInfo(proc uint32) {
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
+	appendPostOp(c.e, c.f)
 	if proc == 18 {
 		total := uint64(1) << 40
 		if c.s.room > 0 {

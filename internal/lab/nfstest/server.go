@@ -103,7 +103,7 @@ func (s *Server) Resume() error {
 	}
 	s.ln, s.addr, s.conns = ln, ln.Addr().String(), map[net.Conn]bool{}
 	s.boot++
-	s.serving.Go(func() { s.accept(ln) })
+	s.serving.Go(func() { s.acceptConns(ln) })
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (s *Server) Ops() []Op {
 	return append([]Op(nil), s.ops...)
 }
 
-func (s *Server) accept(ln net.Listener) {
+func (s *Server) acceptConns(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
@@ -168,7 +168,7 @@ func (s *Server) accept(ln net.Listener) {
 		stopped := s.ln != ln
 		if !stopped {
 			s.conns[c] = true
-			s.serving.Go(func() { s.serve(c) })
+			s.serving.Go(func() { s.serveConn(c) })
 		}
 		s.mu.Unlock()
 		if stopped {
@@ -177,7 +177,7 @@ func (s *Server) accept(ln net.Listener) {
 	}
 }
 
-func (s *Server) serve(c net.Conn) {
+func (s *Server) serveConn(c net.Conn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.conns, c)
@@ -189,7 +189,7 @@ func (s *Server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		reply := s.answer(c, msg)
+		reply := s.answerCall(c, msg)
 		if reply == nil {
 			continue
 		}
@@ -200,8 +200,8 @@ func (s *Server) serve(c net.Conn) {
 	}
 }
 
-// answer carries out one call; nil is no answer.
-func (s *Server) answer(c net.Conn, msg []byte) []byte {
+// answerCall carries out one call; nil is no answer.
+func (s *Server) answerCall(c net.Conn, msg []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := xdr.NewDecoder(msg)
@@ -214,12 +214,12 @@ func (s *Server) answer(c net.Conn, msg []byte) []byte {
 	muted := false
 	switch call.Prog {
 	case 100000:
-		s.portmap(call, d, &body)
+		s.servePortmap(call, d, &body)
 	case 100005:
-		status = s.mount(call, d, &body)
+		status = s.serveMount(call, d, &body)
 	case 100003:
 		op := Op{XID: call.XID, UID: call.UID, Port: c.RemoteAddr().(*net.TCPAddr).Port}
-		muted = s.nfs(call.Proc, op, d, &body)
+		muted = s.serveNFS(call.Proc, op, d, &body)
 	default:
 		status = xdr.ProgUnavail
 	}
@@ -230,7 +230,7 @@ func (s *Server) answer(c net.Conn, msg []byte) []byte {
 	return append(head.B, body.B...)
 }
 
-func (s *Server) portmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
+func (s *Server) servePortmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
 	prog := d.Uint32()
 	if port := s.ln.Addr().(*net.TCPAddr).Port; call.Proc == 3 && (prog == 100003 || prog == 100005) {
 		e.Uint32(uint32(port))
@@ -239,13 +239,13 @@ func (s *Server) portmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
 	e.Uint32(0)
 }
 
-func (s *Server) mount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
+func (s *Server) serveMount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
 	switch call.Proc {
 	case 1:
 		switch d.String(1024) {
 		case Export:
 			e.Uint32(0)
-			e.Opaque(s.handle(rootID))
+			e.Opaque(s.handleOf(rootID))
 			e.Uint32(1)
 			e.Uint32(xdr.AuthSys)
 		case Export + "/denied":
