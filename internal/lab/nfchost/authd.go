@@ -34,7 +34,7 @@ const (
 // errAuthd ends a connection whose client said too much, or nothing that leads on.
 var errAuthd = errors.New("authd: no way on")
 
-func (c *conn) banner() string {
+func (c *conn) bannerText() string {
 	line := bannerLine
 	if !c.rules.NoTLS {
 		line += bannerTLS
@@ -45,9 +45,9 @@ func (c *conn) banner() string {
 	return line
 }
 
-// login speaks with the client until it is handed on to NFC.
-func (c *conn) login() error {
-	if _, err := c.raw.Write([]byte(c.banner() + "\r\n")); err != nil {
+// runLogin speaks with the client until it is handed on to NFC.
+func (c *conn) runLogin() error {
+	if _, err := c.raw.Write([]byte(c.bannerText() + "\r\n")); err != nil {
 		return err
 	}
 	config, err := c.tlsConfig(false)
@@ -58,13 +58,13 @@ func (c *conn) login() error {
 	if err := first.Handshake(); err != nil { // a command in clear ends here too
 		return err
 	}
-	d := &dialogue{conn: c, tls: first}
+	d := &authdDialogue{conn: c, tls: first}
 	for range maxLines {
 		line, err := d.readLine()
 		if err != nil {
 			return err
 		}
-		reply, done := d.answer(line)
+		reply, done := d.answerLine(line)
 		if reply != "" {
 			if _, err := first.Write([]byte(reply + "\r\n")); err != nil {
 				return err
@@ -85,7 +85,7 @@ func (c *conn) tlsConfig(other bool) (*tls.Config, error) {
 	cert := c.server.cfg.Certificate()
 	if other {
 		var err error
-		if cert, err = strangeCertificate(); err != nil {
+		if cert, err = foreignCertificate(); err != nil {
 			return nil, err
 		}
 	}
@@ -93,8 +93,8 @@ func (c *conn) tlsConfig(other bool) (*tls.Config, error) {
 	return config, nil
 }
 
-// strangeCertificate is not the host's.
-func strangeCertificate() (*tls.Certificate, error) {
+// foreignCertificate is not the host's.
+func foreignCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -105,14 +105,14 @@ func strangeCertificate() (*tls.Certificate, error) {
 }
 
 // dialogue is the part inside the first TLS session.
-type dialogue struct {
+type authdDialogue struct {
 	*conn
 	tls     *tls.Conn
 	service string // of the ticket, once it was taken
 }
 
 // readLine reads byte by byte: what follows PROXY is not TLS of this session any more.
-func (d *dialogue) readLine() (string, error) {
+func (d *authdDialogue) readLine() (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) <= maxLine; {
 		if _, err := d.tls.Read(one); err != nil {
@@ -126,19 +126,19 @@ func (d *dialogue) readLine() (string, error) {
 	return "", errAuthd
 }
 
-// answer returns the reply, which may be none, and whether NFC begins after it.
-func (d *dialogue) answer(line string) (reply string, done bool) {
+// answerLine returns the reply, which may be none, and whether NFC begins after it.
+func (d *authdDialogue) answerLine(line string) (reply string, done bool) {
 	verb, arg, _ := strings.Cut(line, " ")
 	switch verb {
 	case "SESSION":
-		d.redeem(arg)
+		d.redeemTicket(arg)
 		return "", false // never answered, right or wrong
 	case "BANNER":
-		return d.banner(), false
+		return d.bannerText(), false
 	case "THUMBPRINT_SHA2":
-		return d.thumbprint(arg), false
+		return d.answerThumbprint(arg), false
 	case "PROXY":
-		return d.proxy(arg)
+		return d.answerProxy(arg)
 	case "USER", "PASS":
 		return replyWrong, false
 	}
@@ -148,15 +148,15 @@ func (d *dialogue) answer(line string) (reply string, done bool) {
 	return replyNo, false
 }
 
-// redeem takes the ticket. A client learns of a bad one from what follows.
-func (d *dialogue) redeem(id string) {
+// redeemTicket takes the ticket. A client learns of a bad one from what follows.
+func (d *authdDialogue) redeemTicket(id string) {
 	service, grant, ok := d.server.cfg.Tickets.Redeem(id)
-	if f := d.fault(Op{Name: OpSession}); ok && !f.is(FaultRefuse) {
+	if f := d.nextFault(Op{Name: OpSession}); ok && !f.isKind(FaultRefuse) {
 		d.service, d.grant = service, grant
 	}
 }
 
-func (d *dialogue) thumbprint(tag string) string {
+func (d *authdDialogue) answerThumbprint(tag string) string {
 	switch {
 	case d.grant == nil || d.rules.NoSHA256:
 		return replyLogin
@@ -168,8 +168,8 @@ func (d *dialogue) thumbprint(tag string) string {
 	return "200 " + strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":")
 }
 
-// proxy hands on to the ticket's service, or to the same behind TLS.
-func (d *dialogue) proxy(service string) (reply string, done bool) {
+// answerProxy hands on to the ticket's service, or to the same behind TLS.
+func (d *authdDialogue) answerProxy(service string) (reply string, done bool) {
 	if d.grant == nil {
 		return replyLogin, false
 	}

@@ -28,29 +28,29 @@ type conn struct {
 	path   string // of the open disk
 }
 
-// serve speaks each part of the protocol in turn.
-func (c *conn) serve() error {
-	if err := c.login(); err != nil {
+// serveProtocol speaks each part of the protocol in turn.
+func (c *conn) serveProtocol() error {
+	if err := c.runLogin(); err != nil {
 		return err
 	}
-	if err := c.takeOver(); err != nil {
+	if err := c.switchSession(); err != nil {
 		return err
 	}
-	if err := c.handshake(); err != nil {
+	if err := c.runHandshake(); err != nil {
 		return err
 	}
-	return c.session()
+	return c.serveSession()
 }
 
-// takeOver leaves the first TLS session without a word and goes on in clear or in a second.
-func (c *conn) takeOver() error {
+// switchSession leaves the first TLS session without a word and goes on in clear or in a second.
+func (c *conn) switchSession() error {
 	c.out = &wire{Conn: c.raw}
 	if !c.secure {
 		c.in = &stream{r: c.raw}
 		return nil
 	}
-	f := c.fault(Op{Name: OpProxy})
-	config, err := c.tlsConfig(f.is(FaultOtherCert))
+	f := c.nextFault(Op{Name: OpProxy})
+	config, err := c.tlsConfig(f.isKind(FaultOtherCert))
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (c *conn) takeOver() error {
 	return nil
 }
 
-// reset breaks the connection with a TCP reset.
-func (c *conn) reset() {
+// resetConn breaks the connection with a TCP reset.
+func (c *conn) resetConn() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // close reports what matters
 	}

@@ -58,10 +58,10 @@ type Fault struct {
 	Release <-chan struct{} // ends a stall
 }
 
-func (f *Fault) is(kind FaultKind) bool { return f != nil && f.Kind == kind }
+func (f *Fault) isKind(kind FaultKind) bool { return f != nil && f.Kind == kind }
 
-// fault asks what goes wrong.
-func (c *conn) fault(op Op) *Fault {
+// nextFault asks what goes wrong.
+func (c *conn) nextFault(op Op) *Fault {
 	if c.server.cfg.Fault == nil {
 		return nil
 	}
@@ -71,22 +71,22 @@ func (c *conn) fault(op Op) *Fault {
 	return c.server.cfg.Fault(op)
 }
 
-// early is what all operations share: the cut, the stall and the ERROR record.
-func (c *conn) early(f *Fault) error {
+// applyEarly is what all operations share: the cut, the stall and the ERROR record.
+func (c *conn) applyEarly(f *Fault) error {
 	switch {
-	case f.is(FaultCut):
-		c.reset()
+	case f.isKind(FaultCut):
+		c.resetConn()
 		return errCut
-	case f.is(FaultStall):
-		return c.stall(f)
-	case f.is(FaultError):
+	case f.isKind(FaultStall):
+		return c.waitRelease(f)
+	case f.isKind(FaultError):
 		return &Refusal{Code: f.Code, Text: f.Text}
 	}
 	return nil
 }
 
-// stall waits until the fault is released or the connection ends.
-func (c *conn) stall(f *Fault) error {
+// waitRelease waits until the fault is released or the connection ends.
+func (c *conn) waitRelease(f *Fault) error {
 	select {
 	case <-f.Release:
 		return nil
@@ -95,8 +95,8 @@ func (c *conn) stall(f *Fault) error {
 	}
 }
 
-// wait sleeps for d of real time, or until the connection ends.
-func (c *conn) wait(d time.Duration) error {
+// sleepFor sleeps for d of real time, or until the connection ends.
+func (c *conn) sleepFor(d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}

@@ -42,11 +42,11 @@ func (s *session) openFile(q *request) ([]byte, error) {
 	}
 	s.disk, s.path = d, q.trailer
 	s.handle = firstHandle | uint64(q.opID&0xff)
-	return s.describe(q), nil
+	return s.openFileReply(q), nil
 }
 
-// describe is the reply to OPEN_FILE.
-func (s *session) describe(q *request) []byte {
+// openFileReply is the reply to OPEN_FILE.
+func (s *session) openFileReply(q *request) []byte {
 	p := make([]byte, openFileSize)
 	le := binary.LittleEndian
 	le.PutUint64(p[8:], s.handle)
@@ -76,8 +76,8 @@ func (s *session) checkHandle(q *request) error {
 	return nil
 }
 
-// entry answers DDB_GET: the value as text, of length 0 if there is no such key.
-func (s *session) entry(q *request) ([]byte, error) {
+// diskEntry answers DDB_GET: the value as text, of length 0 if there is no such key.
+func (s *session) diskEntry(q *request) ([]byte, error) {
 	if err := s.checkHandle(q); err != nil {
 		return nil, err
 	}
@@ -86,9 +86,9 @@ func (s *session) entry(q *request) ([]byte, error) {
 	return append(binary.LittleEndian.AppendUint32(p, uint32(len(value))), value...), nil
 }
 
-// allocated answers QUERY_ALLOCATED_BLOCKS: a bitmap, lowest bit first, padded to whole words
+// allocatedBlocks answers QUERY_ALLOCATED_BLOCKS: a bitmap, lowest bit first, padded to whole words
 // of four bytes. The start is at 24. One at 8 is not seen for what it is: hosts answer zeros.
-func (s *session) allocated(q *request) ([]byte, error) {
+func (s *session) allocatedBlocks(q *request) ([]byte, error) {
 	if err := s.checkHandle(q); err != nil {
 		return nil, err
 	}
@@ -97,10 +97,10 @@ func (s *session) allocated(q *request) ([]byte, error) {
 		start+chunk*count > uint64(s.disk.Size()) {
 		return nil, Refuse("chunks of %d: %d from %d on", chunk, count, start)
 	}
-	s.server.count(func(st *Stats) { st.MapQueries++ })
+	s.server.updateStats(func(st *Stats) { st.MapQueries++ })
 	bitmap := make([]byte, (count+8*mapUnit-1)/(8*mapUnit)*mapUnit)
 	if q.u64(8) == 0 {
-		if err := s.mark(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
+		if err := s.markAreas(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
 			return nil, asRefusal(err)
 		}
 	}
@@ -114,8 +114,8 @@ func (s *session) allocated(q *request) ([]byte, error) {
 	return append(p, bitmap...), nil
 }
 
-// mark sets the bit of each chunk that holds data.
-func (s *session) mark(bitmap []byte, start, chunk, count int64) error {
+// markAreas sets the bit of each chunk that holds data.
+func (s *session) markAreas(bitmap []byte, start, chunk, count int64) error {
 	areas, err := s.disk.Allocated(start, chunk*count)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (q *request) u64(at int) uint64 { return binary.LittleEndian.Uint64(q.paylo
 // readRequest takes one request from the stream. What a host does with nonsense is not
 // known; here the connection ends.
 func (s *stream) readRequest() (*request, error) {
-	head, err := s.message(headerSize)
+	head, err := s.startMessage(headerSize)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *stream) readRequest() (*request, error) {
 	if !sizeAllowed(q.kind, size) {
 		return nil, fmt.Errorf("request %d with %d bytes: %w", q.kind, size, errPayload)
 	}
-	p, err := s.rest(size)
+	p, err := s.readRest(size)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s *stream) readRequest() (*request, error) {
 	if n > limit {
 		return nil, fmt.Errorf("request %d: %w", q.kind, errTrailer)
 	}
-	p, err = s.rest(n)
+	p, err = s.readRest(n)
 	q.trailer = string(p)
 	return q, err
 }

@@ -17,11 +17,11 @@ func (m *memory) setLimit(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.limit = n
-	m.wake()
+	m.wakeWaiters()
 }
 
-// take reserves n bytes. If there are not so many, it returns what to wait for.
-func (m *memory) take(n int64) (ok bool, freed <-chan struct{}) {
+// reserve reserves n bytes. If there are not so many, it returns what to wait for.
+func (m *memory) reserve(n int64) (ok bool, freed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.limit > 0 && m.used+n > m.limit {
@@ -32,14 +32,14 @@ func (m *memory) take(n int64) (ok bool, freed <-chan struct{}) {
 	return true, nil
 }
 
-func (m *memory) give(n int64) {
+func (m *memory) release(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.used -= n
-	m.wake()
+	m.wakeWaiters()
 }
 
-func (m *memory) wake() {
+func (m *memory) wakeWaiters() {
 	close(m.freed)
 	m.freed = make(chan struct{})
 }

@@ -20,8 +20,8 @@ const (
 // varietyEvery is which fragments Packing Variety stores.
 const varietyEvery = 3
 
-// pack compresses a fragment as the read asked for, unless that makes it no shorter.
-func (s *session) pack(r *read, f *fragment) {
+// packFragment compresses a fragment as the read asked for, unless that makes it no shorter.
+func (s *session) packFragment(r *readJob, f *fragment) {
 	asked := r.u32(12)
 	if s.rules.Packing == Variety {
 		s.variety++
@@ -29,7 +29,7 @@ func (s *session) pack(r *read, f *fragment) {
 	if asked == packNone || s.rules.Packing == Stored || s.rules.Packing == Variety && s.variety%varietyEvery == 0 {
 		return
 	}
-	s.usePacked(f, asked, s.squeeze(asked, f.data))
+	s.usePacked(f, asked, s.compressData(asked, f.data))
 	if len(f.data) >= int(f.length) {
 		f.packing, f.data = packNone, s.scratch[fragmentRoom:fragmentRoom+f.length]
 	}
@@ -43,8 +43,8 @@ func (s *session) usePacked(f *fragment, packing uint32, packed []byte) {
 	}
 }
 
-// squeeze returns room for the headers and the packed data. It reuses the memory of packed.
-func (s *session) squeeze(packing uint32, data []byte) []byte {
+// compressData returns room for the headers and the packed data. It reuses the memory of packed.
+func (s *session) compressData(packing uint32, data []byte) []byte {
 	if cap(s.packed) < fragmentRoom {
 		s.packed = make([]byte, fragmentRoom, fragmentRoom+2*s.buffer)
 	}

@@ -11,7 +11,7 @@ import (
 const fragmentRoom = headerSize + ioSize
 
 // read is a request for data while it is answered.
-type read struct {
+type readJob struct {
 	*request
 	offset int64
 	length int64
@@ -37,7 +37,7 @@ func (s *session) answerReads() error {
 
 // takeReads removes the pending reads and returns them newest first.
 func (s *session) takeReads() []*request {
-	n := s.reads()
+	n := s.pendingReads()
 	all := slices.Clone(s.pending[:n])
 	s.pending = s.pending[n:]
 	slices.Reverse(all)
@@ -49,9 +49,9 @@ func (s *session) answerHeld() error {
 	s.held = true
 	patience := time.NewTimer(s.rules.HoldFor)
 	defer patience.Stop()
-	met := s.collect(s.rules.Hold, patience.C)
+	met := s.collectReads(s.rules.Hold, patience.C)
 	s.noteDepth()
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		if met {
 			st.HoldsMet++
 		} else {
@@ -66,10 +66,10 @@ func (s *session) answerHeld() error {
 	return nil
 }
 
-// collect waits until n reads are pending, another request comes, or patience ends.
-func (s *session) collect(n int, patience <-chan time.Time) bool {
-	for s.reads() < n {
-		if s.reads() < len(s.pending) {
+// collectReads waits until n reads are pending, another request comes, or patience ends.
+func (s *session) collectReads(n int, patience <-chan time.Time) bool {
+	for s.pendingReads() < n {
+		if s.pendingReads() < len(s.pending) {
 			return false
 		}
 		select {
@@ -89,20 +89,20 @@ func (s *session) collect(n int, patience <-chan time.Time) bool {
 
 // answerRead answers one read as a whole.
 func (s *session) answerRead(q *request) error {
-	r, err := s.begin(q)
+	r, err := s.beginRead(q)
 	for err == nil && len(r.pieces) > 0 {
 		err = s.sendPiece(r)
 	}
-	return s.end(q, err)
+	return s.endRead(q, err)
 }
 
 // answerMixed answers several reads, a fragment of each in turn.
 func (s *session) answerMixed(all []*request) error {
-	var open []*read
+	var open []*readJob
 	for _, q := range all {
-		r, err := s.begin(q)
+		r, err := s.beginRead(q)
 		if err != nil {
-			if err := s.end(q, err); err != nil {
+			if err := s.endRead(q, err); err != nil {
 				return err
 			}
 			continue
@@ -115,10 +115,10 @@ func (s *session) answerMixed(all []*request) error {
 				return err
 			}
 		}
-		open = slices.DeleteFunc(open, func(r *read) bool {
+		open = slices.DeleteFunc(open, func(r *readJob) bool {
 			done := len(r.pieces) == 0
 			if done {
-				_ = s.end(r.request, nil) // nothing to send
+				_ = s.endRead(r.request, nil) // nothing to send
 			}
 			return done
 		})
@@ -126,30 +126,30 @@ func (s *session) answerMixed(all []*request) error {
 	return nil
 }
 
-// begin checks a read and cuts it into fragments.
-func (s *session) begin(q *request) (*read, error) {
-	r := &read{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
+// beginRead checks a read and cuts it into fragments.
+func (s *session) beginRead(q *request) (*readJob, error) {
+	r := &readJob{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
 	if q.refused != nil {
 		return nil, q.refused
 	}
 	if err := s.checkRead(r); err != nil {
 		return nil, err
 	}
-	if err := s.wait(time.Until(q.ready)); err != nil {
+	if err := s.sleepFor(time.Until(q.ready)); err != nil {
 		return nil, err
 	}
-	r.fault = s.fault(s.op(q))
-	if r.fault.is(FaultError) || r.fault.is(FaultStall) && r.fault.At == 0 {
-		if err := s.early(r.fault); err != nil {
+	r.fault = s.nextFault(s.faultOp(q))
+	if r.fault.isKind(FaultError) || r.fault.isKind(FaultStall) && r.fault.At == 0 {
+		if err := s.applyEarly(r.fault); err != nil {
 			return nil, err
 		}
 	}
-	s.server.count(func(st *Stats) { st.Reads++ })
-	r.pieces = s.cut(r.length)
+	s.server.updateStats(func(st *Stats) { st.Reads++ })
+	r.pieces = s.splitRead(r.length)
 	return r, nil
 }
 
-func (s *session) checkRead(r *read) error {
+func (s *session) checkRead(r *readJob) error {
 	if !s.opened {
 		return Refuse("no session")
 	}
@@ -173,13 +173,13 @@ func (s *session) checkRead(r *read) error {
 	return nil
 }
 
-// cut makes the fragments of a read, in the order of the rules.
-func (s *session) cut(length int64) (all []piece) {
+// splitRead makes the fragments of a read, in the order of the rules.
+func (s *session) splitRead(length int64) (all []piece) {
 	for start := int64(0); start < length; {
 		n := int64(s.buffer)
 		if sizes := s.rules.Fragments; len(sizes) > 0 {
-			n = min(n, int64(sizes[s.turn%len(sizes)]))
-			s.turn++
+			n = min(n, int64(sizes[s.fragmentTurn%len(sizes)]))
+			s.fragmentTurn++
 		}
 		n = min(n, length-start)
 		all = append(all, piece{start, n})
@@ -207,7 +207,7 @@ func oddFirst(all []piece) []piece {
 }
 
 // sendPiece sends the next fragment of a read.
-func (s *session) sendPiece(r *read) error {
+func (s *session) sendPiece(r *readJob) error {
 	p := r.pieces[0]
 	r.pieces = r.pieces[1:]
 	f := &fragment{offset: r.offset, total: r.length, piece: p, opID: r.opID}
@@ -215,34 +215,34 @@ func (s *session) sendPiece(r *read) error {
 	if n, err := s.disk.ReadAt(f.data, r.offset+p.start); n < len(f.data) {
 		return Refuse("read %d bytes at %d: %v", p.length, r.offset+p.start, err)
 	}
-	faultySender{s}.spoil(r, f)
-	s.pack(r, f)
-	if err := s.pace(r, f); err != nil {
+	faultySender{s}.flipBit(r, f)
+	s.packFragment(r, f)
+	if err := s.waitForCaps(r, f); err != nil {
 		return err
 	}
 	if r.fault != nil {
-		return faultySender{s}.sendBent(r, f)
+		return faultySender{s}.sendFaulty(r, f)
 	}
 	return s.sendFragment(f)
 }
 
-// pace waits for every cap the fragment is under. The datastore's counts what is read from
+// waitForCaps waits for every cap the fragment is under. The datastore's counts what is read from
 // it: holes are not.
-func (s *session) pace(r *read, f *fragment) error {
+func (s *session) waitForCaps(r *readJob, f *fragment) error {
 	now := time.Now()
-	host, link := s.server.pacers()
+	host, link := s.server.sharedPacers()
 	n := int(f.length)
 	wait := max(s.cap.Reserve(n, now), host.Reserve(n, now), link.Reserve(fragmentRoom+len(f.data), now))
 	at := r.offset + f.start
 	if start, _, err := s.disk.NextData(at); err == nil && start < at+f.length {
 		wait = max(wait, s.disk.Pacer().Reserve(n, now))
 	}
-	return s.wait(wait)
+	return s.sleepFor(wait)
 }
 
-// end closes the books of a read; an error becomes an ERROR record.
-func (s *session) end(q *request, err error) error {
-	s.server.memory.give(q.memory)
+// endRead closes the books of a read; an error becomes an ERROR record.
+func (s *session) endRead(q *request, err error) error {
+	s.server.memory.release(q.memory)
 	q.memory = 0
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -261,8 +261,8 @@ type fragment struct {
 	data    []byte // as it goes on the wire
 }
 
-// headers writes both into p, which has room for them.
-func (f *fragment) headers(p []byte) {
+// putHeaders writes both into p, which has room for them.
+func (f *fragment) putHeaders(p []byte) {
 	p = appendHeader(p[:0], aioIO, ioSize, f.opID)
 	le := binary.LittleEndian
 	p = le.AppendUint64(p, 0)
@@ -278,20 +278,20 @@ func (f *fragment) headers(p []byte) {
 
 // sendFragment sends headers and data in one write.
 func (s *session) sendFragment(f *fragment) error {
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		st.ReadBytes += f.length
 		st.WireBytes += int64(fragmentRoom + len(f.data))
 	})
-	return s.out.send(s.frame(f))
+	return s.out.send(s.messageOf(f))
 }
 
-// frame is the fragment as it goes out. Its data lies in scratch or in packed, behind room
+// messageOf is the fragment as it goes out. Its data lies in scratch or in packed, behind room
 // for the headers.
-func (s *session) frame(f *fragment) []byte {
+func (s *session) messageOf(f *fragment) []byte {
 	buf := s.scratch
 	if f.packing != packNone {
 		buf = s.packed
 	}
-	f.headers(buf[:fragmentRoom])
+	f.putHeaders(buf[:fragmentRoom])
 	return buf[:fragmentRoom+len(f.data)]
 }

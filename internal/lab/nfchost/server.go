@@ -63,8 +63,8 @@ func (s *Server) SetRules(r Rules) {
 	s.memory.setLimit(r.Memory)
 }
 
-// pacers returns the caps that all sessions share.
-func (s *Server) pacers() (host, link Pacer) {
+// sharedPacers returns the caps that all sessions share.
+func (s *Server) sharedPacers() (host, link Pacer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.host, s.link
@@ -82,7 +82,7 @@ func (s *Server) Open() error {
 		return fmt.Errorf("listen for NFC: %w", err)
 	}
 	s.ln, s.addr, s.down = ln, ln.Addr().String(), false
-	s.running.Go(func() { s.accept(ln) })
+	s.running.Go(func() { s.acceptConns(ln) })
 	return nil
 }
 
@@ -105,11 +105,11 @@ func (s *Server) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		c.reset()
+		c.resetConn()
 	}
 }
 
-func (s *Server) accept(ln net.Listener) {
+func (s *Server) acceptConns(ln net.Listener) {
 	for {
 		raw, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -121,13 +121,13 @@ func (s *Server) accept(ln net.Listener) {
 			continue
 		}
 		c := &conn{server: s, raw: raw, gone: make(chan struct{})}
-		if !s.add(c) {
+		if !s.addConn(c) {
 			_ = raw.Close() // the server is closing
 			return
 		}
 		s.running.Go(func() {
-			defer s.remove(c)
-			if err := c.serve(); err != nil {
+			defer s.removeConn(c)
+			if err := c.serveProtocol(); err != nil {
 				s.cfg.Log.Debug("NFC connection ended", "err", err)
 			}
 		})
@@ -137,7 +137,7 @@ func (s *Server) accept(ln net.Listener) {
 // acceptPause is the rest after a failed accept: out of file descriptors, for example.
 const acceptPause = 10 * time.Millisecond
 
-func (s *Server) add(c *conn) bool {
+func (s *Server) addConn(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -148,15 +148,15 @@ func (s *Server) add(c *conn) bool {
 	return true
 }
 
-func (s *Server) remove(c *conn) {
+func (s *Server) removeConn(c *conn) {
 	c.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// count changes the counters.
-func (s *Server) count(change func(*Stats)) {
+// updateStats changes the counters.
+func (s *Server) updateStats(change func(*Stats)) {
 	if s.cfg.Count != nil {
 		s.cfg.Count(change)
 	}

@@ -27,29 +27,29 @@ type session struct {
 	arriving <-chan *request // closed by the reader when nothing more comes
 	pending  []*request      // arrived and not answered, in order
 
-	opened   bool
-	memory   int64 // taken by OPEN_SESSION
-	buffer   int   // size of one, and so of the largest fragment
-	cap      Pacer
-	scratch  []byte // a fragment as it was read, behind room for its headers
-	packed   []byte // the same, compressed
-	disk     Disk
-	handle   uint64
-	held     bool // Rules.Hold has had its reads
-	turn     int  // of Rules.Fragments
-	variety  int  // of Packing Variety
-	finished bool
+	opened       bool
+	memory       int64 // taken by OPEN_SESSION
+	buffer       int   // size of one, and so of the largest fragment
+	cap          Pacer
+	scratch      []byte // a fragment as it was read, behind room for its headers
+	packed       []byte // the same, compressed
+	disk         Disk
+	handle       uint64
+	held         bool // Rules.Hold has had its reads
+	fragmentTurn int  // of Rules.Fragments
+	variety      int  // of Packing Variety
+	finished     bool
 }
 
-// session serves requests until CLOSE_SESSION or the end of the connection.
-func (c *conn) session() error {
+// serveSession serves requests until CLOSE_SESSION or the end of the connection.
+func (c *conn) serveSession() error {
 	arriving := make(chan *request, maxQueue)
 	s := &session{conn: c, arriving: arriving, cap: c.server.cfg.Pacer(c.rules.SessionRate)}
 	var reader sync.WaitGroup
 	var readErr error
 	reader.Go(func() {
 		defer close(arriving)
-		if readErr = c.receive(arriving); readErr != nil {
+		if readErr = c.receiveRequests(arriving); readErr != nil {
 			c.close() // nobody is there for what is still to be answered
 		}
 	})
@@ -58,22 +58,22 @@ func (c *conn) session() error {
 		c.close()
 	}
 	reader.Wait()
-	s.release()
+	s.releaseResources()
 	if s.finished && err == nil {
-		c.linger()
+		c.awaitClose()
 	}
 	return errors.Join(err, readErr)
 }
 
-// receive reads requests ahead of their answers.
-func (c *conn) receive(arriving chan<- *request) error {
+// receiveRequests reads requests ahead of their answers.
+func (c *conn) receiveRequests(arriving chan<- *request) error {
 	for {
 		q, err := c.in.readRequest()
 		if err != nil {
 			return err
 		}
 		if q.kind == aioIO {
-			c.admit(q)
+			c.admitRead(q)
 		}
 		select {
 		case arriving <- q:
@@ -86,8 +86,8 @@ func (c *conn) receive(arriving chan<- *request) error {
 	}
 }
 
-// admit is what happens to a read when it arrives.
-func (c *conn) admit(q *request) {
+// admitRead is what happens to a read when it arrives.
+func (c *conn) admitRead(q *request) {
 	q.ready = time.Now().Add(c.rules.Latency)
 	length := int64(min(q.u64(24), 1<<40))
 	need := length + readOverhead
@@ -98,16 +98,16 @@ func (c *conn) admit(q *request) {
 	if c.rules.Exhausted != RefuseRead {
 		return
 	}
-	if ok, _ := c.server.memory.take(need); !ok {
+	if ok, _ := c.server.memory.reserve(need); !ok {
 		q.refused = outOfMemory(need)
 		return
 	}
 	q.memory = need
 }
 
-// linger lets the last reply arrive: closing at once, with the client's type 4 unread, would
+// awaitClose lets the last reply arrive: closing at once, with the client's type 4 unread, would
 // reset the connection.
-func (c *conn) linger() {
+func (c *conn) awaitClose() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
@@ -115,18 +115,18 @@ func (c *conn) linger() {
 	_, _ = io.Copy(io.Discard, c.raw)
 }
 
-// release gives back what the session holds.
-func (s *session) release() {
+// releaseResources gives back what the session holds.
+func (s *session) releaseResources() {
 	s.closeDisk()
 	for _, q := range s.pending {
-		s.server.memory.give(q.memory)
+		s.server.memory.release(q.memory)
 	}
 	for q := range s.arriving { // the reader has ended
-		s.server.memory.give(q.memory)
+		s.server.memory.release(q.memory)
 	}
 	if s.opened {
-		s.server.memory.give(s.memory)
-		s.server.count(func(st *Stats) { st.SessionsOpen-- })
+		s.server.memory.release(s.memory)
+		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- })
 	}
 }
 
@@ -140,7 +140,7 @@ func (s *session) closeDisk() {
 // answerAll answers requests in the order the rules want.
 func (s *session) answerAll() error {
 	for !s.finished {
-		if err := s.gather(1); err != nil {
+		if err := s.gatherRequests(1); err != nil {
 			if err == io.EOF {
 				return nil
 			}
@@ -148,7 +148,7 @@ func (s *session) answerAll() error {
 		}
 		if q := s.pending[0]; q.kind != aioIO {
 			s.pending = s.pending[1:]
-			if err := s.answer(q); err != nil {
+			if err := s.answerControl(q); err != nil {
 				return err
 			}
 			continue
@@ -160,9 +160,9 @@ func (s *session) answerAll() error {
 	return nil
 }
 
-// gather waits until n requests are pending and takes what else is there. It returns io.EOF
+// gatherRequests waits until n requests are pending and takes what else is there. It returns io.EOF
 // if fewer will come.
-func (s *session) gather(n int) error {
+func (s *session) gatherRequests(n int) error {
 	for len(s.pending) < maxQueue {
 		if len(s.pending) >= n {
 			select {
@@ -191,12 +191,12 @@ func (s *session) gather(n int) error {
 }
 
 func (s *session) noteDepth() {
-	depth := int64(s.reads())
-	s.server.count(func(st *Stats) { st.DepthPeak = max(st.DepthPeak, depth) })
+	depth := int64(s.pendingReads())
+	s.server.updateStats(func(st *Stats) { st.DepthPeak = max(st.DepthPeak, depth) })
 }
 
-// reads is how many reads are pending before the first request of another kind.
-func (s *session) reads() int {
+// pendingReads is how many reads are pending before the first request of another kind.
+func (s *session) pendingReads() int {
 	for i, q := range s.pending {
 		if q.kind != aioIO {
 			return i
@@ -205,22 +205,22 @@ func (s *session) reads() int {
 	return len(s.pending)
 }
 
-// answer serves a request that is no read.
-func (s *session) answer(q *request) error {
-	f := s.fault(s.op(q))
-	err := s.early(f)
+// answerControl serves a request that is no read.
+func (s *session) answerControl(q *request) error {
+	f := s.nextFault(s.faultOp(q))
+	err := s.applyEarly(f)
 	var body []byte
 	if err == nil {
-		body, err = s.perform(q)
+		body, err = s.handleRequest(q)
 	}
-	if f.is(FaultStatus) && len(body) >= 8 {
+	if f.isKind(FaultStatus) && len(body) >= 8 {
 		binary.LittleEndian.PutUint64(body, f.Code)
 	}
-	return s.finish(q, body, err)
+	return s.sendReply(q, body, err)
 }
 
-// op is what faults may match a request by.
-func (s *session) op(q *request) Op {
+// faultOp is what faults may match a request by.
+func (s *session) faultOp(q *request) Op {
 	op := Op{Name: operations[q.kind], Path: s.path}
 	switch q.kind {
 	case aioOpenFile:
@@ -233,8 +233,8 @@ func (s *session) op(q *request) Op {
 	return op
 }
 
-// finish sends a reply, or an ERROR record and what follows it.
-func (s *session) finish(q *request, body []byte, err error) error {
+// sendReply sends a reply, or an ERROR record and what follows it.
+func (s *session) sendReply(q *request, body []byte, err error) error {
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -249,7 +249,7 @@ func (s *session) finish(q *request, body []byte, err error) error {
 func (s *session) payloadSize(q *request) int { return len(q.payload) }
 
 func (s *session) refuseRequest(q *request, r *Refusal) error {
-	s.server.count(func(st *Stats) { st.Refused++ })
+	s.server.updateStats(func(st *Stats) { st.Refused++ })
 	p := appendHeader(nil, aioError, errorSize, q.opID)
 	p = binary.LittleEndian.AppendUint64(p, r.Code)
 	p = binary.LittleEndian.AppendUint32(p, 0)
@@ -265,14 +265,14 @@ func (s *session) refuseRequest(q *request, r *Refusal) error {
 	return s.out.send(append(appendHeader(nil, q.kind, size, q.opID), make([]byte, size)...))
 }
 
-// perform does what a request asks and returns the reply's payload and trailer.
-func (s *session) perform(q *request) ([]byte, error) {
+// handleRequest does what a request asks and returns the reply's payload and trailer.
+func (s *session) handleRequest(q *request) ([]byte, error) {
 	if !s.opened && q.kind != aioOpenSession && q.kind != aioCloseSession {
 		return nil, Refuse("no session")
 	}
 	switch q.kind {
 	case aioOpenSession:
-		return s.open(q)
+		return s.openSession(q)
 	case aioCloseSession:
 		s.finished = true
 	case aioSockOpts:
@@ -282,15 +282,15 @@ func (s *session) perform(q *request) ([]byte, error) {
 	case aioCloseFile:
 		return s.closeFile(q)
 	case aioEntry:
-		return s.entry(q)
+		return s.diskEntry(q)
 	case aioMap:
-		return s.allocated(q)
+		return s.allocatedBlocks(q)
 	}
 	return make([]byte, s.payloadSize(q)), nil
 }
 
-// open negotiates the buffers and takes the memory for them.
-func (s *session) open(q *request) ([]byte, error) {
+// openSession negotiates the buffers and takes the memory for them.
+func (s *session) openSession(q *request) ([]byte, error) {
 	size, count := int64(q.u32(4)), int64(q.u32(8))
 	if size == 0 {
 		size = bufferUnit
@@ -311,7 +311,7 @@ func (s *session) open(q *request) ([]byte, error) {
 	}
 	s.opened, s.buffer = true, int(size)
 	s.scratch = make([]byte, fragmentRoom+size)
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		st.Sessions++
 		st.SessionsOpen++
 		st.SessionsPeak = max(st.SessionsPeak, st.SessionsOpen)
@@ -326,7 +326,7 @@ func (s *session) takeMemory(n int64) error {
 		return nil // reads take theirs
 	}
 	for {
-		ok, freed := s.server.memory.take(n)
+		ok, freed := s.server.memory.reserve(n)
 		switch {
 		case ok:
 			s.memory = n

@@ -15,20 +15,20 @@ type stream struct {
 	chunk   [recordSize]byte
 }
 
-// message takes the first n bytes of the next message. They are valid until the next call.
-func (s *stream) message(n int) ([]byte, error) {
+// startMessage takes the first n bytes of the next message. They are valid until the next call.
+func (s *stream) startMessage(n int) ([]byte, error) {
 	if s.records || len(s.buf) < n {
-		if err := s.more(); err != nil {
+		if err := s.readMore(); err != nil {
 			return nil, err
 		}
 	}
-	return s.rest(n)
+	return s.readRest(n)
 }
 
-// rest takes n more bytes of the same message.
-func (s *stream) rest(n int) ([]byte, error) {
+// readRest takes n more bytes of the same message.
+func (s *stream) readRest(n int) ([]byte, error) {
 	for len(s.buf) < n {
-		if err := s.more(); err != nil {
+		if err := s.readMore(); err != nil {
 			return nil, err
 		}
 	}
@@ -37,7 +37,7 @@ func (s *stream) rest(n int) ([]byte, error) {
 	return p, nil
 }
 
-func (s *stream) more() error {
+func (s *stream) readMore() error {
 	n, err := s.r.Read(s.chunk[:])
 	s.buf = append(s.buf, s.chunk[:n]...)
 	if n > 0 {
