@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// answer is the API server.
-func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
+// serveAPI is the API server.
+func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 4<<20))
 	if err != nil {
 		return // the client is gone
@@ -18,40 +18,40 @@ func (c *Cluster) answer(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.Header.Get("Authorization") != "Bearer "+c.config.Password {
-		refuse(w, http.StatusUnauthorized, "Unauthorized")
+		writeStatus(w, http.StatusUnauthorized, "Unauthorized")
 		return
 	}
 	var in object
 	if len(body) > 0 && json.Unmarshal(body, &in) != nil {
-		refuse(w, http.StatusBadRequest, "the body is no JSON")
+		writeStatus(w, http.StatusBadRequest, "the body is no JSON")
 		return
 	}
-	at := place(r.URL.Path)
+	at := parsePath(r.URL.Path)
 	switch {
 	case at.plural == "":
-		c.discover(w, at)
+		c.serveDiscovery(w, at)
 	case at.plural == "selfsubjectaccessreviews":
-		c.review(w, in)
-	case c.config.Denied[verb(r, at)+" "+at.plural]:
-		refuse(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
+		c.serveAccessReview(w, in)
+	case c.config.Denied[requestVerb(r, at)+" "+at.plural]:
+		writeStatus(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
 	case at.plural == "uploadtokenrequests":
-		c.token(w, at, in)
+		c.issueUploadToken(w, at, in)
 	case at.plural == "cdiconfigs", at.plural == "namespaces", at.plural == "storageclasses":
-		c.fixed(w, at)
+		c.serveFixed(w, at)
 	case at.plural != "virtualmachines" && at.plural != "datavolumes":
-		refuse(w, http.StatusNotFound, "the server could not find the requested resource")
+		writeStatus(w, http.StatusNotFound, "the server could not find the requested resource")
 	case r.Method == http.MethodPost:
-		c.create(w, r, at, in)
+		c.createObject(w, r, at, in)
 	case r.Method == http.MethodDelete:
-		c.delete(w, at, in)
+		c.deleteObject(w, at, in)
 	case r.Method == http.MethodPatch:
-		c.patch(w, r, at, in)
+		c.patchObject(w, r, at, in)
 	case r.Method == http.MethodGet && at.name == "":
-		c.list(w, r, at)
+		c.listObjects(w, r, at)
 	case r.Method == http.MethodGet:
-		c.read(w, at)
+		c.readObject(w, at)
 	default:
-		refuse(w, http.StatusMethodNotAllowed, "the lab does not do that")
+		writeStatus(w, http.StatusMethodNotAllowed, "the lab does not do that")
 	}
 }
 
@@ -60,7 +60,7 @@ type address struct{ group, namespace, plural, name string }
 
 func (a address) key() string { return a.plural + "/" + a.namespace + "/" + a.name }
 
-func place(path string) (a address) {
+func parsePath(path string) (a address) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "apis" && len(parts) >= 3 {
 		a.group, parts = parts[1], parts[3:]
@@ -79,7 +79,7 @@ func place(path string) (a address) {
 	return a
 }
 
-func verb(r *http.Request, at address) string {
+func requestVerb(r *http.Request, at address) string {
 	switch {
 	case r.Method == http.MethodPost:
 		return "create"
@@ -93,65 +93,65 @@ func verb(r *http.Request, at address) string {
 	return "get"
 }
 
-func (c *Cluster) discover(w http.ResponseWriter, at address) {
+func (c *Cluster) serveDiscovery(w http.ResponseWriter, at address) {
 	if at.group == "kubevirt.io" && !c.config.NoKubeVirt || at.group == "cdi.kubevirt.io" && !c.config.NoCDI {
-		reply(w, http.StatusOK, object{"kind": "APIResourceList"})
+		writeJSON(w, http.StatusOK, object{"kind": "APIResourceList"})
 		return
 	}
-	refuse(w, http.StatusNotFound, "the server could not find the requested resource")
+	writeStatus(w, http.StatusNotFound, "the server could not find the requested resource")
 }
 
-func (c *Cluster) review(w http.ResponseWriter, in object) {
-	about, _ := dig(in, "spec", "resourceAttributes").(object)
+func (c *Cluster) serveAccessReview(w http.ResponseWriter, in object) {
+	about, _ := valueAt(in, "spec", "resourceAttributes").(object)
 	what := fmt.Sprintf("%v %v", about["verb"], about["resource"])
 	in["status"] = object{"allowed": !c.config.Denied[what]}
-	reply(w, http.StatusCreated, in)
+	writeJSON(w, http.StatusCreated, in)
 }
 
-// fixed are objects that are there from the beginning.
-func (c *Cluster) fixed(w http.ResponseWriter, at address) {
+// serveFixed are objects that are there from the beginning.
+func (c *Cluster) serveFixed(w http.ResponseWriter, at address) {
 	switch {
 	case at.plural == "cdiconfigs" && at.name == "config":
 		status := object{"uploadProxyCA": string(c.ca)}
 		if !c.config.NoProxyURL {
 			status["uploadProxyURL"] = strings.TrimPrefix(c.proxy.URL, "https://") // form of CDI
 		}
-		reply(w, http.StatusOK, object{"status": status})
+		writeJSON(w, http.StatusOK, object{"status": status})
 	case at.plural == "namespaces" && at.name == "vms":
-		reply(w, http.StatusOK, object{})
+		writeJSON(w, http.StatusOK, object{})
 	case at.plural == "storageclasses" && strings.Contains(" "+strings.Join(c.config.Classes, " ")+" ", " "+at.name+" "):
-		reply(w, http.StatusOK, object{})
+		writeJSON(w, http.StatusOK, object{})
 	default:
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+		writeStatus(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
 	}
 }
 
 var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
-func (c *Cluster) create(w http.ResponseWriter, r *http.Request, at address, in object) {
-	at.name, _ = dig(in, "metadata", "name").(string)
+func (c *Cluster) createObject(w http.ResponseWriter, r *http.Request, at address, in object) {
+	at.name, _ = valueAt(in, "metadata", "name").(string)
 	refusal := ""
 	if c.config.Refuse != nil {
 		refusal = c.config.Refuse(in)
 	}
 	switch {
 	case r.URL.Query().Get("fieldValidation") != "Strict":
-		refuse(w, http.StatusBadRequest, "the lab has no lenient clients")
+		writeStatus(w, http.StatusBadRequest, "the lab has no lenient clients")
 	case !subdomain.MatchString(at.name):
-		refuse(w, http.StatusUnprocessableEntity, fmt.Sprintf("metadata.name: Invalid value: %q: a lowercase RFC 1123 subdomain must consist of …", at.name))
+		writeStatus(w, http.StatusUnprocessableEntity, fmt.Sprintf("metadata.name: Invalid value: %q: a lowercase RFC 1123 subdomain must consist of …", at.name))
 	case c.objects[at.key()] != nil:
-		refuse(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", at.plural, at.name))
+		writeStatus(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", at.plural, at.name))
 	case refusal != "":
-		refuse(w, http.StatusUnprocessableEntity, "admission webhook denied the request: "+refusal)
+		writeStatus(w, http.StatusUnprocessableEntity, "admission webhook denied the request: "+refusal)
 	case r.URL.Query().Get("dryRun") != "":
-		reply(w, http.StatusCreated, in)
+		writeJSON(w, http.StatusCreated, in)
 	default:
-		reply(w, http.StatusCreated, c.keep(at.plural, at.namespace, at.name, in).object)
+		writeJSON(w, http.StatusCreated, c.addObject(at.plural, at.namespace, at.name, in).object)
 	}
 }
 
-// keep stores an object as a new one.
-func (c *Cluster) keep(plural, namespace, name string, o object) *kept {
+// addObject stores an object as a new one.
+func (c *Cluster) addObject(plural, namespace, name string, o object) *storedObject {
 	c.serial++
 	metadata, _ := o["metadata"].(object)
 	if metadata == nil {
@@ -160,58 +160,58 @@ func (c *Cluster) keep(plural, namespace, name string, o object) *kept {
 	metadata["name"], metadata["namespace"], metadata["uid"] = name, namespace, fmt.Sprintf("uid-%d", c.serial)
 	metadata["resourceVersion"] = fmt.Sprint(c.serial)
 	o["metadata"] = metadata
-	k := &kept{object: o}
+	k := &storedObject{object: o}
 	c.objects[address{plural: plural, namespace: namespace, name: name}.key()] = k
 	return k
 }
 
-func (c *Cluster) delete(w http.ResponseWriter, at address, in object) {
+func (c *Cluster) deleteObject(w http.ResponseWriter, at address, in object) {
 	k := c.objects[at.key()]
 	other := func(what string) bool {
-		want := dig(in, "preconditions", what)
-		return want != nil && want != dig(k.object, "metadata", what)
+		want := valueAt(in, "preconditions", what)
+		return want != nil && want != valueAt(k.object, "metadata", what)
 	}
 	switch {
 	case k == nil:
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+		writeStatus(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
 	case other("uid") || other("resourceVersion"):
-		refuse(w, http.StatusConflict, "the precondition does not hold")
+		writeStatus(w, http.StatusConflict, "the precondition does not hold")
 	default:
 		if k.gone == 0 {
 			k.gone = 2 // dependents are deleted first
 		}
-		reply(w, http.StatusOK, k.object)
+		writeJSON(w, http.StatusOK, k.object)
 	}
 }
 
-func (c *Cluster) list(w http.ResponseWriter, r *http.Request, at address) {
+func (c *Cluster) listObjects(w http.ResponseWriter, r *http.Request, at address) {
 	label, value, _ := strings.Cut(r.URL.Query().Get("labelSelector"), "=")
 	items := []object{}
 	for key, k := range c.objects {
 		if !strings.HasPrefix(key, at.plural+"/"+at.namespace+"/") {
 			continue
 		}
-		if have := dig(k.object, "metadata", "labels", label); label != "" && have != value {
+		if have := valueAt(k.object, "metadata", "labels", label); label != "" && have != value {
 			continue
 		}
-		if c.look(key, k) {
+		if c.advanceObject(key, k) {
 			items = append(items, k.object)
 		}
 	}
-	reply(w, http.StatusOK, object{"items": items})
+	writeJSON(w, http.StatusOK, object{"items": items})
 }
 
-func (c *Cluster) read(w http.ResponseWriter, at address) {
+func (c *Cluster) readObject(w http.ResponseWriter, at address) {
 	k := c.objects[at.key()]
-	if k == nil || !c.look(at.key(), k) {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
+	if k == nil || !c.advanceObject(at.key(), k) {
+		writeStatus(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
 		return
 	}
-	reply(w, http.StatusOK, k.object)
+	writeJSON(w, http.StatusOK, k.object)
 }
 
-// look lets time go by for an object, and reports whether it is still there.
-func (c *Cluster) look(key string, k *kept) bool {
+// advanceObject lets time go by for an object, and reports whether it is still there.
+func (c *Cluster) advanceObject(key string, k *storedObject) bool {
 	if k.gone > 0 {
 		if k.gone--; k.gone == 0 {
 			delete(c.objects, key)
@@ -220,15 +220,15 @@ func (c *Cluster) look(key string, k *kept) bool {
 	}
 	k.looks++
 	if strings.HasPrefix(key, "datavolumes/") {
-		k.object["status"] = c.progress(k)
+		k.object["status"] = c.volumeStatus(k)
 	} else {
-		c.live(k)
+		c.advanceVM(k)
 	}
 	return true
 }
 
-// progress returns the phase of a volume in CDI.
-func (c *Cluster) progress(k *kept) object {
+// volumeStatus returns the phase of a volume in CDI.
+func (c *Cluster) volumeStatus(k *storedObject) object {
 	phase, said := "Pending", "no volume yet"
 	switch {
 	case c.config.Stuck:
@@ -249,8 +249,8 @@ func (c *Cluster) progress(k *kept) object {
 	}
 }
 
-// dig returns the value at a path of keys.
-func dig(v any, path ...string) any {
+// valueAt returns the value at a path of keys.
+func valueAt(v any, path ...string) any {
 	for _, key := range path {
 		o, _ := v.(object)
 		v = o[key]
@@ -258,13 +258,13 @@ func dig(v any, path ...string) any {
 	return v
 }
 
-func reply(w http.ResponseWriter, code int, o any) {
+func writeJSON(w http.ResponseWriter, code int, o any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(o) // a client that is gone needs no answer
 }
 
-// refuse answers as Kubernetes does.
-func refuse(w http.ResponseWriter, code int, message string) {
-	reply(w, code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
+// writeStatus answers as Kubernetes does.
+func writeStatus(w http.ResponseWriter, code int, message string) {
+	writeJSON(w, code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
 }

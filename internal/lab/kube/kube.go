@@ -68,7 +68,7 @@ type Cluster struct {
 	ca     []byte // PEM of who signed both
 
 	mu      sync.Mutex
-	objects map[string]*kept // objects by plural/namespace/name
+	objects map[string]*storedObject // objects by plural/namespace/name
 	tokens  map[string]string
 	serial  int
 	tap     func(n int) Fate
@@ -76,7 +76,7 @@ type Cluster struct {
 }
 
 // kept is an object and what the cluster does with it.
-type kept struct {
+type storedObject struct {
 	object   object
 	looks    int // how often it was read: time goes by that
 	gone     int // looks until it is gone; 0: it is not being deleted
@@ -103,15 +103,15 @@ func Start(config Config) *Cluster {
 	if config.Password == "" {
 		config.Password = "lab"
 	}
-	c := &Cluster{config: config, objects: map[string]*kept{}, tokens: map[string]string{}}
+	c := &Cluster{config: config, objects: map[string]*storedObject{}, tokens: map[string]string{}}
 	apiName, proxyName := "", ""
 	if config.PortForward {
 		proxyName = "cdi-uploadproxy"
 	}
 	var pairs [2]tls.Certificate
-	c.ca, pairs = certificates(apiName, proxyName)
-	c.api = c.serve(pairs[0], c.answer)
-	c.proxy = c.serve(pairs[1], c.receive)
+	c.ca, pairs = newCertificates(apiName, proxyName)
+	c.api = c.startServer(pairs[0], c.serveAPI)
+	c.proxy = c.startServer(pairs[1], c.serveUploadProxy)
 	return c
 }
 
@@ -160,7 +160,7 @@ func (c *Cluster) Objects(plural string) (all []map[string]any) {
 func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keep(plural, namespace, name, o)
+	c.addObject(plural, namespace, name, o)
 }
 
 // Remove removes an object at once, as another user.
@@ -177,7 +177,7 @@ func (c *Cluster) PowerOn(namespace, name string) {
 	k := c.objects["virtualmachines/"+namespace+"/"+name]
 	k.object["spec"].(object)["runStrategy"] = "Always"
 	k.on = powered
-	c.say(k, "Running")
+	c.setVMStatus(k, "Running")
 }
 
 // PowerOff stops an existing VM as another user, as virtctl does: it is off at once.
@@ -186,7 +186,7 @@ func (c *Cluster) PowerOff(namespace, name string) {
 	defer c.mu.Unlock()
 	k := c.objects["virtualmachines/"+namespace+"/"+name]
 	k.object["spec"].(object)["runStrategy"] = "Halted"
-	c.say(k, "Stopped")
+	c.setVMStatus(k, "Stopped")
 }
 
 // Uploaded is what the volume holds; nil while CDI is not done with it.
@@ -200,15 +200,15 @@ func (c *Cluster) Uploaded(namespace, name string) []byte {
 	return k.image
 }
 
-func (c *Cluster) serve(pair tls.Certificate, handle http.HandlerFunc) *httptest.Server {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.pass(w, r, handle) }))
+func (c *Cluster) startServer(pair tls.Certificate, handle http.HandlerFunc) *httptest.Server {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.applyTap(w, r, handle) }))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.StartTLS()
 	return s
 }
 
-// pass lets the tap decide the result of a call. Aborting a handler breaks its connection.
-func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
+// applyTap lets the tap decide the result of a call. Aborting a handler breaks its connection.
+func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	c.mu.Lock()
 	c.calls++
 	n, hook := c.calls, c.tap
@@ -227,8 +227,8 @@ func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.Handl
 	handle(w, r)
 }
 
-// certificates makes an authority and two certificates of it: for the loopback, or for a name.
-func certificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
+// newCertificates makes an authority and two certificates of it: for the loopback, or for a name.
+func newCertificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
