@@ -43,7 +43,7 @@ func Compress(dst, src []byte) []byte {
 	if len(src) >= level2Size {
 		p.level = 2
 	}
-	p.run()
+	p.packBlock()
 	p.dst[p.first] |= byte(p.level-1) << 5
 	return p.dst
 }
@@ -57,9 +57,9 @@ type packer struct {
 	seen     [1 << hashBits]int32
 }
 
-func (p *packer) run() {
+func (p *packer) packBlock() {
 	for at := 1; at < len(p.src)-guard; { // a block begins with a literal
-		from := p.find(at)
+		from := p.findMatch(at)
 		if from < 0 {
 			at++
 			continue
@@ -69,16 +69,16 @@ func (p *packer) run() {
 			at++
 			continue
 		}
-		p.literals(at)
-		p.match(at-from, n)
+		p.appendLiterals(at)
+		p.appendMatch(at-from, n)
 		at += n
 		p.anchor = at
 	}
-	p.literals(len(p.src))
+	p.appendLiterals(len(p.src))
 }
 
-// find returns an earlier place with the same three bytes as at, or -1, and remembers at.
-func (p *packer) find(at int) int {
+// findMatch returns an earlier place with the same three bytes as at, or -1, and remembers at.
+func (p *packer) findMatch(at int) int {
 	word := binary.LittleEndian.Uint32(p.src[at:]) & 0xffffff
 	h := word * 2654435769 >> (32 - hashBits)
 	from := int(p.seen[h]) - 1 // stored from one: zero is empty
@@ -104,8 +104,8 @@ func (p *packer) matchLength(from, at int) int {
 	return n
 }
 
-// literals packs the bytes before end.
-func (p *packer) literals(end int) {
+// appendLiterals packs the bytes before end.
+func (p *packer) appendLiterals(end int) {
 	for p.anchor < end {
 		n := min(maxLiterals, end-p.anchor)
 		p.dst = append(p.dst, byte(n-1))
@@ -114,7 +114,7 @@ func (p *packer) literals(end int) {
 	}
 }
 
-func (p *packer) match(distance, length int) {
+func (p *packer) appendMatch(distance, length int) {
 	length -= 2
 	far := -1
 	if p.level == 2 && distance > maxDistance {
@@ -124,7 +124,7 @@ func (p *packer) match(distance, length int) {
 	distance--
 	p.dst = append(p.dst, byte(min(length, longMatch)<<5|distance>>8))
 	if length >= longMatch {
-		p.longer(length - longMatch)
+		p.appendLength(length - longMatch)
 	}
 	p.dst = append(p.dst, byte(distance))
 	if far >= 0 {
@@ -132,8 +132,8 @@ func (p *packer) match(distance, length int) {
 	}
 }
 
-// longer packs the rest of a length: one byte at level 1, as many as it takes at level 2.
-func (p *packer) longer(rest int) {
+// appendLength packs the rest of a length: one byte at level 1, as many as it takes at level 2.
+func (p *packer) appendLength(rest int) {
 	for ; p.level == 2 && rest >= 255; rest -= 255 {
 		p.dst = append(p.dst, 255)
 	}
@@ -151,15 +151,15 @@ func Decompress(dst, src []byte) error {
 	if u.level > 2 {
 		return fmt.Errorf("fastlz: level %d", u.level)
 	}
-	control := u.next() & 31
+	control := u.nextByte() & 31
 	for {
-		if err := u.step(control); err != nil {
+		if err := u.runInstruction(control); err != nil {
 			return err
 		}
 		if len(u.src) == 0 {
 			break
 		}
-		control = u.next()
+		control = u.nextByte()
 	}
 	if u.at != len(dst) {
 		return fmt.Errorf("fastlz: %d bytes unpacked, want %d", u.at, len(dst))
@@ -174,7 +174,7 @@ type unpacker struct {
 	short    bool // more was asked for than there is
 }
 
-func (u *unpacker) next() byte {
+func (u *unpacker) nextByte() byte {
 	if len(u.src) == 0 {
 		u.short = true
 		return 0
@@ -184,7 +184,7 @@ func (u *unpacker) next() byte {
 	return b
 }
 
-func (u *unpacker) step(control byte) error {
+func (u *unpacker) runInstruction(control byte) error {
 	if control < maxLiterals {
 		n := int(control) + 1
 		if n > len(u.src) || n > len(u.dst)-u.at {
@@ -197,17 +197,17 @@ func (u *unpacker) step(control byte) error {
 	length := int(control>>5) + 2
 	if control>>5 == longMatch {
 		for b := byte(255); b == 255; {
-			b = u.next()
+			b = u.nextByte()
 			length += int(b)
 			if u.level == 1 || length > len(u.dst) {
 				break
 			}
 		}
 	}
-	high, low := int(control&31), int(u.next())
+	high, low := int(control&31), int(u.nextByte())
 	distance := high<<8 + low + 1
 	if u.level == 2 && high == farHigh && low == farLow {
-		distance = int(u.next())<<8 + int(u.next()) + maxDistance + 1
+		distance = int(u.nextByte())<<8 + int(u.nextByte()) + maxDistance + 1
 	}
 	if u.short {
 		return errShort

@@ -49,19 +49,19 @@ func StartAt(t testing.TB, host string) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{t: t, dir: dir, addr: loopback.ReserveAt(t, host)}
-	s.own(dir)
+	s.setOwner(dir)
 	out, err := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "decamp", "-A", "trust", "-N", "-E", "UTF8", "--locale=C").CombinedOutput()
 	if err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	s.admit()
+	s.allowRemote()
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
 }
 
-// admit lets in those who come from elsewhere, if it is reached from there.
-func (s *Server) admit() {
+// allowRemote lets in those who come from elsewhere, if it is reached from there.
+func (s *Server) allowRemote() {
 	s.t.Helper()
 	rules, err := os.OpenFile(filepath.Join(s.dir, "data", "pg_hba.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
@@ -81,7 +81,7 @@ func (s *Server) URL() string {
 // Addr returns its host:port.
 func (s *Server) Addr() string { return s.addr }
 
-func (s *Server) split() (host, port string) {
+func (s *Server) hostPort() (host, port string) {
 	s.t.Helper()
 	host, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Server) split() (host, port string) {
 // Restart starts it again where it stands still, and returns once it takes connections.
 func (s *Server) Restart() {
 	s.t.Helper()
-	host, port := s.split()
+	host, port := s.hostPort()
 	s.cmd = s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-p", port, "-k", s.dir,
 		"-c", "listen_addresses="+host, "-c", "max_connections=200")
 	if err := s.cmd.Start(); err != nil {
@@ -112,10 +112,10 @@ func (s *Server) Restart() {
 }
 
 // Stop ends it in order: connections are cut, nothing is lost.
-func (s *Server) Stop() { s.end(syscall.SIGINT) }
+func (s *Server) Stop() { s.signalAndWait(syscall.SIGINT) }
 
 // Kill ends it as a crash does, with everything it started.
-func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+func (s *Server) Kill() { s.signalAndWait(syscall.SIGQUIT) }
 
 // Freeze has it answer nothing, while its connections stay open, until Thaw.
 func (s *Server) Freeze() { s.signalAll(syscall.SIGSTOP) }
@@ -123,7 +123,7 @@ func (s *Server) Freeze() { s.signalAll(syscall.SIGSTOP) }
 // Thaw ends Freeze.
 func (s *Server) Thaw() { s.signalAll(syscall.SIGCONT) }
 
-func (s *Server) end(how syscall.Signal) {
+func (s *Server) signalAndWait(how syscall.Signal) {
 	if s.cmd == nil || s.cmd.ProcessState != nil {
 		return
 	}
@@ -172,25 +172,25 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Geteuid() == 0 {
-		uid, gid := s.account()
+		uid, gid := s.postgresIDs()
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
 	}
 	return cmd
 }
 
-func (s *Server) own(dir string) {
+func (s *Server) setOwner(dir string) {
 	s.t.Helper()
 	if os.Geteuid() != 0 {
 		return
 	}
-	uid, gid := s.account()
+	uid, gid := s.postgresIDs()
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// account is the one that Debian's package makes.
-func (s *Server) account() (uid, gid uint32) {
+// postgresIDs is the one that Debian's package makes.
+func (s *Server) postgresIDs() (uid, gid uint32) {
 	s.t.Helper()
 	u, err := user.Lookup("postgres")
 	if err != nil {

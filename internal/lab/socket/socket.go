@@ -34,13 +34,13 @@ func Keep(addr string) (*Kept, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	k := &Kept{fd: fd}
-	if err := k.bind(want); err != nil {
+	if err := k.bindPort(want); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
 
-func (k *Kept) bind(want netip.AddrPort) error {
+func (k *Kept) bindPort(want netip.AddrPort) error {
 	if err := syscall.SetsockoptInt(k.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}

@@ -101,7 +101,7 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 		if err != nil {
 			return err
 		}
-		if err := s.throttle(ctx, int(n)); err != nil {
+		if err := s.waitForCaps(ctx, int(n)); err != nil {
 			return err
 		}
 		p := buf[:n]
@@ -109,7 +109,7 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 			return fmt.Errorf("read at %d: %w", off+sent, err)
 		}
 		s.fault.flipSent(p, sent, off+sent)
-		if err := s.write(p); err != nil {
+		if err := s.writeBody(p); err != nil {
 			return err
 		}
 		sent += n
@@ -129,14 +129,14 @@ func (s *sender) pieceSize() int64 {
 	return int64(min(s.wire.rate.pieceSize(), s.body.ds.rate.pieceSize()))
 }
 
-func (s *sender) throttle(ctx context.Context, n int) error {
+func (s *sender) waitForCaps(ctx context.Context, n int) error {
 	now := time.Now()
-	return pause(ctx, max(s.wire.rate.reserveBytes(n, now), s.body.ds.rate.reserveBytes(n, now)))
+	return sleepContext(ctx, max(s.wire.rate.reserveBytes(n, now), s.body.ds.rate.reserveBytes(n, now)))
 }
 
-func (s *sender) write(p []byte) error {
+func (s *sender) writeBody(p []byte) error {
 	if s.hold != nil {
-		s.hold.hold()
+		s.hold.startBuffering()
 	}
 	n, err := s.w.Write(p)
 	s.lab.stats.countSent(s.path, int64(n))

@@ -137,5 +137,5 @@ func (d *vdisk) viewThrough(links []chainLink) *chainView {
 	return v
 }
 
-// view is the disk through this link.
-func (k diskLink) view() *chainView { return k.disk.viewThrough(k.links) }
+// chainView is the disk through this link.
+func (k diskLink) chainView() *chainView { return k.disk.viewThrough(k.links) }

@@ -39,8 +39,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hold buffers writes until flush.
-func (w *wire) hold() {
+// startBuffering buffers writes until flush.
+func (w *wire) startBuffering() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holding = true

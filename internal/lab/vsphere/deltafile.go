@@ -175,7 +175,7 @@ func tableOrder(numbers []int64, perTable int64) (all []pageTable) {
 		last := &all[len(all)-1]
 		last.pages = append(last.pages, n)
 	}
-	slices.SortFunc(all, func(a, b pageTable) int { return cmp.Compare(mix(uint64(a.index)), mix(uint64(b.index))) })
+	slices.SortFunc(all, func(a, b pageTable) int { return cmp.Compare(mixBits(uint64(a.index)), mixBits(uint64(b.index))) })
 	return all
 }
 

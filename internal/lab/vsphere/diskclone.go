@@ -109,7 +109,7 @@ func (c *clone) copyFiles(ctx context.Context) error {
 
 // writeFlat writes the flat file.
 func (c *clone) writeFlat(ctx context.Context, f *nfsclient.File) error {
-	data := c.source.view()
+	data := c.source.chainView()
 	if err := f.Truncate(ctx, data.Size()); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 		return nil
 	}
 	if !hole {
-		if err := pause(ctx, c.source.disk.ds.rate.reserveBytes(len(block), time.Now())); err != nil {
+		if err := sleepContext(ctx, c.source.disk.ds.rate.reserveBytes(len(block), time.Now())); err != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -167,7 +167,7 @@ func (c *clone) writeDescriptor(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec
 	spec.Thick, spec.RDM = c.zeros, ""
-	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.view(), changes: newChangeLog(false)}
+	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.chainView(), changes: newChangeLog(false)}
 	f, err := c.client.Create(ctx, c.path)
 	if err != nil {
 		return err

@@ -55,8 +55,8 @@ func (e *endpoint) bindAddress(listen func(addr string) (net.Listener, error)) (
 	return nil
 }
 
-// open starts serving at e.addr; after the first time that is a fixed port.
-func (e *endpoint) open() error {
+// openListener starts serving at e.addr; after the first time that is a fixed port.
+func (e *endpoint) openListener() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.server != nil {
@@ -108,8 +108,8 @@ func (e *endpoint) tlsConfig() *tls.Config {
 	}
 }
 
-// close stops serving and waits until every connection is gone.
-func (e *endpoint) close() error {
+// closeListener stops serving and waits until every connection is gone.
+func (e *endpoint) closeListener() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ln != nil {

@@ -42,7 +42,7 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 		return 1
 	}
 	for n := 0; times == 0 || n < times; n++ {
-		if n > 0 && pause(c.Ctx, time.Duration(every)*time.Second) != nil {
+		if n > 0 && sleepContext(c.Ctx, time.Duration(every)*time.Second) != nil {
 			return 1
 		}
 		if _, err := fmt.Fprintln(c.Out, t.sampleLine(time.Now(), h.lab.datastoreReads())); err != nil {

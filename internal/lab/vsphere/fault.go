@@ -307,7 +307,7 @@ func (f *injected) isKind(kind FaultKind) bool { return f != nil && f.Kind == ki
 // beforeReply delays or replaces the whole reply.
 func (f *injected) beforeReply(ctx context.Context) error {
 	if f.isKind(FaultSlow) {
-		return pause(ctx, time.Duration(f.Delay))
+		return sleepContext(ctx, time.Duration(f.Delay))
 	}
 	if f.isKind(FaultStatus) {
 		status := f.Status

@@ -22,7 +22,7 @@ func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p place) 
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	title := html.EscapeString("Index of " + strings.Trim(p.title(), " "))
+	title := html.EscapeString("Index of " + strings.Trim(p.placeTitle(), " "))
 	fmt.Fprintf(w, "<html><head><title>%s</title></head><body><h1>%s</h1><table>\n", title, title)
 	for _, entry := range entries {
 		fmt.Fprintf(w, "<tr><td><a href=\"%s\">%s</a></td></tr>\n", html.EscapeString(entry.href), html.EscapeString(entry.name))
@@ -33,7 +33,7 @@ func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p place) 
 
 type entry struct{ name, href string }
 
-func (p place) title() string {
+func (p place) placeTitle() string {
 	if p.ds != nil {
 		return datastorePath(p.ds.spec.Name, "", p.path)
 	}

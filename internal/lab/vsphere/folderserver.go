@@ -63,7 +63,7 @@ func (e *endpoint) answerFolder(w *recorder, r *http.Request, f *injected) error
 	if err := e.authenticate(w, r); err != nil {
 		return err
 	}
-	if err := pause(r.Context(), time.Duration(e.lab.currentLimits().Latency)); err != nil {
+	if err := sleepContext(r.Context(), time.Duration(e.lab.currentLimits().Latency)); err != nil {
 		return err
 	}
 	where, err := e.locatePlace(r)

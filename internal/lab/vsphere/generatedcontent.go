@@ -91,7 +91,7 @@ func (g *generated) stampBlock(p []byte, off, block int64) {
 
 func (g *generated) putStamp(p []byte, block int64) {
 	binary.LittleEndian.PutUint64(p, uint64(block)|1) // never zero, so no data block is all zero
-	binary.LittleEndian.PutUint64(p[8:], mix(g.seed^uint64(block)))
+	binary.LittleEndian.PutUint64(p[8:], mixBits(g.seed^uint64(block)))
 }
 
 // nextData walks the slots of off's region and of those after it.
@@ -113,7 +113,7 @@ func (g *generated) nextData(off int64) (start, end int64, err error) {
 
 // slotLayout returns the number and length of the equal slots of a region: each holds one run.
 func (g *generated) slotLayout(region int64) (n, length int64) {
-	n = int64(1) << (mix(g.seed+uint64(region)) % 5) // 1 to 16 runs
+	n = int64(1) << (mixBits(g.seed+uint64(region)) % 5) // 1 to 16 runs
 	return n, regionSize / n
 }
 
@@ -122,7 +122,7 @@ func (g *generated) slotData(slot, length int64) (start, end int64) {
 	if length <= 0 {
 		return slot, slot
 	}
-	h := mix(g.seed ^ mix(uint64(slot)))
+	h := mixBits(g.seed ^ mixBits(uint64(slot)))
 	want := length * int64(g.fill) / 100
 	spread := min(want, length-want) // so that the mean stays at fill
 	want += int64(h%1001)*spread/1000 - spread/2
@@ -135,8 +135,8 @@ func (g *generated) slotData(slot, length int64) (start, end int64) {
 	return start, start + want
 }
 
-// mix is the finalizer of splitmix64.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of splitmix64.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

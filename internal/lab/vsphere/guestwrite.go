@@ -64,7 +64,7 @@ func (g *guestWriter) writeOnce() int64 {
 		first = max(0, pages-length-first)
 	}
 	g.count++
-	stamp := mix(g.count^m.spec.Guest.Writes.Seed) | 1
+	stamp := mixBits(g.count^m.spec.Guest.Writes.Seed) | 1
 	kind := g.rnd.IntN(20)
 	for n := first; n < first+length; n++ {
 		p := page{stamp: stamp}

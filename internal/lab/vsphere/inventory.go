@@ -106,11 +106,11 @@ func (inv *inventory) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, er
 }
 
 func (inv *inventory) openContent(d *vdisk) (err error) {
-	d.noise, d.changes = inv.noise(), newChangeLog(d.vm.spec.ChangeTracking)
+	d.noise, d.changes = inv.randomBytes(), newChangeLog(d.vm.spec.ChangeTracking)
 	if d.spec.File != "" {
 		d.base, err = openRaw(d.spec.File, int64(d.spec.Capacity))
 	} else {
-		d.base = &generated{noise: inv.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
+		d.base = &generated{noise: inv.randomBytes(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
 	}
 	if err != nil {
 		return fmt.Errorf("open content: %w", err)
@@ -125,8 +125,8 @@ func (inv *inventory) openContent(d *vdisk) (err error) {
 	return err
 }
 
-// noise returns the bytes generated disks are cut from, made when first needed.
-func (inv *inventory) noise() []byte {
+// randomBytes returns the bytes generated disks are cut from, made when first needed.
+func (inv *inventory) randomBytes() []byte {
 	if inv.noiseBytes == nil {
 		inv.noiseBytes = newNoise()
 	}

@@ -107,7 +107,7 @@ func (l *Lab) close() error {
 		errs = append(errs, l.control.close())
 	}
 	for _, e := range l.allEndpoints() { // before stalled requests continue: they are cut off, and not sent to their end
-		errs = append(errs, e.close())
+		errs = append(errs, e.closeListener())
 	}
 	l.faults.Release()
 	l.guestPower.stopTimers()
@@ -147,7 +147,7 @@ func (l *Lab) KillSessions() {
 func (l *Lab) Stop() error {
 	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Close)}
 	for _, e := range l.allEndpoints() {
-		errs = append(errs, e.close())
+		errs = append(errs, e.closeListener())
 	}
 	l.KillSessions()
 	return errors.Join(errs...)
@@ -157,7 +157,7 @@ func (l *Lab) Stop() error {
 func (l *Lab) Resume() error {
 	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Open)}
 	for _, e := range l.allEndpoints() {
-		errs = append(errs, e.open())
+		errs = append(errs, e.openListener())
 	}
 	return errors.Join(errs...)
 }

@@ -122,10 +122,10 @@ func (n *listeners) ChangeCertificate() error {
 }
 
 func (n *listeners) restartEndpoint(e *endpoint) error {
-	if err := e.close(); err != nil {
+	if err := e.closeListener(); err != nil {
 		return err
 	}
-	return e.open()
+	return e.openListener()
 }
 
 // drainRequests waits for the requests being served. A WaitForUpdates that its client gave up on

@@ -75,7 +75,7 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextLocked)
 	}
 	link.disk.opened.Add(1)
-	return &nfcDisk{hosts: g.hosts, link: link, chainView: link.view()}, nil
+	return &nfcDisk{hosts: g.hosts, link: link, chainView: link.chainView()}, nil
 }
 
 // nfcService is the object behind the tickets. It is not in the public API.

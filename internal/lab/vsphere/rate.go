@@ -61,8 +61,8 @@ func (b *bucket) pieceSize() int {
 	return int(min(bufferSize, max(4<<10, quarter/4096*4096)))
 }
 
-// pause waits for d of real time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
+// sleepContext waits for d of real time, or until ctx ends.
+func sleepContext(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -25,7 +25,7 @@ type ratedReader struct {
 }
 
 func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
-	if err := pause(r.ctx, r.rate.reserveBytes(len(p), time.Now())); err != nil {
+	if err := sleepContext(r.ctx, r.rate.reserveBytes(len(p), time.Now())); err != nil {
 		return 0, err
 	}
 	return r.src.ReadAt(p, off)
@@ -363,12 +363,12 @@ func (t *fileCommands) test(c *shell.Call) int {
 		args = args[:len(args)-1]
 	}
 	if len(args) > 0 && args[0] == "!" {
-		return boolStatus(!t.evaluate(c, args[1:]))
+		return boolStatus(!t.evaluateTest(c, args[1:]))
 	}
-	return boolStatus(t.evaluate(c, args))
+	return boolStatus(t.evaluateTest(c, args))
 }
 
-func (t *fileCommands) evaluate(c *shell.Call, args []string) bool {
+func (t *fileCommands) evaluateTest(c *shell.Call, args []string) bool {
 	switch len(args) {
 	case 1:
 		return args[0] != ""
@@ -441,7 +441,7 @@ func sleepCmd(c *shell.Call) int {
 		fmt.Fprintf(c.Err, "sleep: invalid number '%s'\n", c.Args[1])
 		return 1
 	}
-	_ = pause(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
+	_ = sleepContext(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
 	return 0
 }
 

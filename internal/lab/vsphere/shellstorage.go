@@ -239,10 +239,10 @@ func (h *shellHost) removeNFS(opts map[string]string) error {
 func (h *shellHost) listNFS(c *shell.Call) {
 	const row = "%-20s  %-15s  %-30s  %10s  %7s  %9s\n"
 	fmt.Fprintf(c.Out, row, "Volume Name", "Host", "Share", "Accessible", "Mounted", "Read-Only")
-	fmt.Fprintf(c.Out, row, dashes(20), dashes(15), dashes(30), dashes(10), dashes(7), dashes(9))
+	fmt.Fprintf(c.Out, row, dashLine(20), dashLine(15), dashLine(30), dashLine(10), dashLine(7), dashLine(9))
 	for _, n := range h.lab.nasMounts.mountsOf(h.ref) {
 		fmt.Fprintf(c.Out, row, n.spec.LocalPath, n.spec.RemoteHost, n.spec.RemotePath, strconv.FormatBool(!n.client.Down()), "true", "false")
 	}
 }
 
-func dashes(n int) string { return strings.Repeat("-", n) }
+func dashLine(n int) string { return strings.Repeat("-", n) }

@@ -117,7 +117,7 @@ func (h *shellHost) runLater(delay time.Duration, f func()) {
 	ctx, cancel := h.lab.jobs.jobContext(h.jobContext())
 	h.lab.jobs.running.Go(func() {
 		defer cancel()
-		if pause(ctx, delay) == nil {
+		if sleepContext(ctx, delay) == nil {
 			f()
 		}
 	})

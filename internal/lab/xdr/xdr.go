@@ -80,7 +80,7 @@ func (d *Decoder) End() error {
 	return d.err
 }
 
-func (d *Decoder) take(n int) []byte {
+func (d *Decoder) takeBytes(n int) []byte {
 	if d.err == nil && n > d.Len() {
 		d.Fail("want %d bytes, there are %d", n, d.Len())
 	}
@@ -94,7 +94,7 @@ func (d *Decoder) take(n int) []byte {
 
 // Uint32 takes an unsigned integer.
 func (d *Decoder) Uint32() uint32 {
-	if p := d.take(4); p != nil {
+	if p := d.takeBytes(4); p != nil {
 		return binary.BigEndian.Uint32(p)
 	}
 	return 0
@@ -102,7 +102,7 @@ func (d *Decoder) Uint32() uint32 {
 
 // Uint64 takes an unsigned hyper.
 func (d *Decoder) Uint64() uint64 {
-	if p := d.take(8); p != nil {
+	if p := d.takeBytes(8); p != nil {
 		return binary.BigEndian.Uint64(p)
 	}
 	return 0
@@ -119,8 +119,8 @@ func (d *Decoder) Bool() bool {
 
 // Fixed takes n bytes and their padding, which must be zero (RFC 4506 section 4.9).
 func (d *Decoder) Fixed(n int) []byte {
-	p := d.take(n)
-	for _, b := range d.take(Pad(n)) {
+	p := d.takeBytes(n)
+	for _, b := range d.takeBytes(Pad(n)) {
 		if b != 0 {
 			d.Fail("padding is not zero")
 		}
