@@ -9,24 +9,24 @@ import (
 )
 
 // A command is a QEMU command line being made.
-type command struct {
+type qemuCommand struct {
 	args []string
 }
 
-func (c *command) add(args ...string) { c.args = append(c.args, args...) }
+func (c *qemuCommand) add(args ...string) { c.args = append(c.args, args...) }
 
-// argv returns QEMU's arguments for d. With EFI firmware it makes the variable store
+// qemuArgs returns QEMU's arguments for d. With EFI firmware it makes the variable store
 // at nvram.
-func argv(d *libvirtxml.Domain, nvram string) ([]string, error) {
+func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	if d.OS == nil || d.OS.Type == nil || d.Devices == nil {
 		return nil, fmt.Errorf("no <os> with a <type>, or no <devices>")
 	}
-	c := &command{}
+	c := &qemuCommand{}
 	c.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio")
 	steps := []func(*libvirtxml.Domain) error{
-		c.machine, c.memory, c.processors, c.identity, c.clock,
-		func(d *libvirtxml.Domain) error { return c.firmware(d.OS, nvram) },
-		c.controllers, c.disks, c.cards, c.screen,
+		c.addMachine, c.addMemory, c.addProcessors, c.addIdentity, c.addClock,
+		func(d *libvirtxml.Domain) error { return c.addFirmware(d.OS, nvram) },
+		c.addControllers, c.addDisks, c.addNetworkCards, c.addDisplay,
 	}
 	for _, step := range steps {
 		if err := step(d); err != nil {
@@ -36,7 +36,7 @@ func argv(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	return c.args, nil
 }
 
-func (c *command) machine(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	if d.Type != "kvm" && d.Type != "qemu" {
 		return fmt.Errorf("domain type %q is not understood", d.Type)
 	}
@@ -55,7 +55,7 @@ func (c *command) machine(d *libvirtxml.Domain) error {
 	return nil
 }
 
-func (c *command) memory(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	if d.Memory == nil {
 		return fmt.Errorf("no <memory>")
 	}
@@ -68,9 +68,9 @@ func (c *command) memory(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// processors uses TCG's best CPU in place of the domain's: a trial boot has no host CPU to pass
+// addProcessors uses TCG's best CPU in place of the domain's: a trial boot has no host CPU to pass
 // through.
-func (c *command) processors(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 	if d.VCPU == nil {
 		return fmt.Errorf("no <vcpu>")
 	}
@@ -86,8 +86,8 @@ func (c *command) processors(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// identity is what the guest reads from SMBIOS.
-func (c *command) identity(d *libvirtxml.Domain) error {
+// addIdentity is what the guest reads from SMBIOS.
+func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
 	c.add("-uuid", d.UUID)
 	if d.OS.SMBios == nil {
 		return nil
@@ -100,13 +100,13 @@ func (c *command) identity(d *libvirtxml.Domain) error {
 		if e.Name == "uuid" && !strings.EqualFold(e.Value, d.UUID) {
 			return fmt.Errorf("sysinfo's uuid %s is not the domain's %s", e.Value, d.UUID)
 		}
-		words = append(words, e.Name+"="+escape(e.Value))
+		words = append(words, e.Name+"="+escapeCommas(e.Value))
 	}
 	c.add("-smbios", strings.Join(words, ","))
 	return nil
 }
 
-func (c *command) clock(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
 	if d.Clock == nil {
 		return nil
 	}
@@ -117,10 +117,10 @@ func (c *command) clock(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// firmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
-func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
+// addFirmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
+func (c *qemuCommand) addFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	if o.Loader != nil {
-		return c.named(o, nvram)
+		return c.addNamedFirmware(o, nvram)
 	}
 	if o.Firmware == "" || o.Firmware == "bios" {
 		return nil
@@ -137,21 +137,21 @@ func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
 		}
 	}
 	const dir = "/usr/share/OVMF/"
-	return c.flash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
+	return c.addFlash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
 }
 
-// named is the firmware that a domain names, with a copy of its template, as libvirt makes one at the first
+// addNamedFirmware is the firmware that a domain names, with a copy of its template, as libvirt makes one at the first
 // start.
-func (c *command) named(o *libvirtxml.DomainOS, nvram string) error {
+func (c *qemuCommand) addNamedFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	l := o.Loader
 	if o.Firmware != "" || l.Type != "pflash" || l.Readonly != "yes" || o.NVRam == nil || o.NVRam.Template == "" || o.NVRam.NVRam != "" {
 		return fmt.Errorf("a loader of type %q beside firmware %q, or without a template of its variables, is not understood", l.Type, o.Firmware)
 	}
-	return c.flash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
+	return c.addFlash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
 }
 
-// flash copies the variables and adds both chips.
-func (c *command) flash(code, template, nvram string, secure bool) error {
+// addFlash copies the variables and adds both chips.
+func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error {
 	vars, err := os.ReadFile(template)
 	if err != nil {
 		return err
@@ -159,16 +159,16 @@ func (c *command) flash(code, template, nvram string, secure bool) error {
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(code),
-		"-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
+	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escapeCommas(code),
+		"-drive", "if=pflash,unit=1,format=raw,file="+escapeCommas(nvram))
 	if secure {
 		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil
 }
 
-// screen gives the guest the expected display adapter, without a display.
-func (c *command) screen(d *libvirtxml.Domain) error {
+// addDisplay gives the guest the expected display adapter, without a display.
+func (c *qemuCommand) addDisplay(d *libvirtxml.Domain) error {
 	for _, v := range d.Devices.Videos {
 		if v.Model.Type != "vga" {
 			return fmt.Errorf("video model %q is not understood", v.Model.Type)
@@ -184,5 +184,5 @@ func (c *command) screen(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// escape doubles the commas of a value inside QEMU's comma-separated options.
-func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
+// escapeCommas doubles the commas of a value inside QEMU's comma-separated options.
+func escapeCommas(s string) string { return strings.ReplaceAll(s, ",", ",,") }

@@ -35,7 +35,7 @@ type Options struct {
 // reported. The VM is gone when Domain returns. Without a marker the error is
 // ErrNoMarker with the last lines of the serial port.
 func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
-	d, err := load(path)
+	d, err := loadDomain(path)
 	if err != nil {
 		return Marker{}, err
 	}
@@ -44,7 +44,7 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 		return Marker{}, err
 	}
 	defer os.RemoveAll(dir)
-	args, err := argv(d, filepath.Join(dir, "nvram"))
+	args, err := qemuArgs(d, filepath.Join(dir, "nvram"))
 	if err != nil {
 		return Marker{}, fmt.Errorf("domain %s: %w", path, err)
 	}
@@ -53,11 +53,11 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.Deadline)
 	defer cancel()
-	return run(ctx, args, opts.Log)
+	return runQEMU(ctx, args, opts.Log)
 }
 
-// load reads a domain and refuses what this package does not understand.
-func load(path string) (*libvirtxml.Domain, error) {
+// loadDomain reads a domain and refuses what this package does not understand.
+func loadDomain(path string) (*libvirtxml.Domain, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

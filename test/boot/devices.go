@@ -17,16 +17,16 @@ func scsiModels() map[string]string {
 	}
 }
 
-func (c *command) controllers(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addControllers(d *libvirtxml.Domain) error {
 	for _, ctl := range d.Devices.Controllers {
-		if err := c.controller(d, ctl); err != nil {
+		if err := c.addController(d, ctl); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *command) controller(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
+func (c *qemuCommand) addController(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
 	if ctl.Index == nil {
 		return fmt.Errorf("%s controller without an index is not understood", ctl.Type)
 	}
@@ -50,17 +50,17 @@ func hasBuiltInSATA(d *libvirtxml.Domain, ctl libvirtxml.DomainController) bool 
 	return d.OS.Type.Machine == "q35" && *ctl.Index == 0
 }
 
-func (c *command) disks(d *libvirtxml.Domain) error {
+func (c *qemuCommand) addDisks(d *libvirtxml.Domain) error {
 	for i, disk := range d.Devices.Disks {
-		if err := c.disk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
+		if err := c.addDisk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func (c *command) disk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
-	place, err := placement(d, disk)
+func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
+	place, err := diskDevice(d, disk)
 	if err != nil {
 		return err
 	}
@@ -75,10 +75,10 @@ func (c *command) disk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id stri
 	if disk.Driver.Type != "raw" && disk.Driver.Type != "qcow2" {
 		return fmt.Errorf("image format %q is not understood", disk.Driver.Type)
 	}
-	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escape(file)))
+	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
 	place += ",drive=" + id + bootIndex(disk.Boot)
 	if disk.Serial != "" {
-		place += ",serial=" + escape(disk.Serial)
+		place += ",serial=" + escapeCommas(disk.Serial)
 	}
 	c.add("-device", place)
 	return nil
@@ -98,8 +98,8 @@ func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
 	return fmt.Sprintf(",bootindex=%d", b.Order)
 }
 
-// placement returns the disk's -device with its place on a controller.
-func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
+// diskDevice returns the disk's -device with its place on a controller.
+func diskDevice(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
 	if disk.Target == nil {
 		return "", fmt.Errorf("no <target>")
 	}
@@ -110,7 +110,7 @@ func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error)
 		return "", fmt.Errorf("no drive <address>")
 	}
 	a := disk.Address.Drive
-	index, bus, target, unit := number(a.Controller), number(a.Bus), number(a.Target), number(a.Unit)
+	index, bus, target, unit := valueOrZero(a.Controller), valueOrZero(a.Bus), valueOrZero(a.Target), valueOrZero(a.Unit)
 	model, err := controllerModel(d, disk.Target.Bus, index)
 	if err != nil {
 		return "", err
@@ -142,15 +142,15 @@ func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, erro
 	return "", fmt.Errorf("no %s controller %d", bus, index)
 }
 
-func number(p *uint) uint {
+func valueOrZero(p *uint) uint {
 	if p == nil {
 		return 0
 	}
 	return *p
 }
 
-// cards connects each network card to a separate network without other members.
-func (c *command) cards(d *libvirtxml.Domain) error {
+// addNetworkCards connects each network card to a separate network without other members.
+func (c *qemuCommand) addNetworkCards(d *libvirtxml.Domain) error {
 	models := map[string]string{"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet"}
 	for i, card := range d.Devices.Interfaces {
 		if card.Model == nil || card.MAC == nil {

@@ -75,15 +75,15 @@ func Start(t testing.TB) *Browser {
 	toChild.Close()
 	fromChild.Close()
 	b := &Browser{t: t, in: in, done: make(chan struct{}), answers: map[int]chan message{}}
-	go b.read(out)
-	t.Cleanup(func() { b.stop(cmd) })
-	b.attach()
+	go b.readMessages(out)
+	t.Cleanup(func() { b.closeBrowser(cmd) })
+	b.attachPage()
 	return b
 }
 
-// stop closes the browser, by force if it does not go.
-func (b *Browser) stop(cmd *exec.Cmd) {
-	_ = b.send(message{ID: -1, Method: "Browser.close"})
+// closeBrowser closes the browser, by force if it does not go.
+func (b *Browser) closeBrowser(cmd *exec.Cmd) {
+	_ = b.sendMessage(message{ID: -1, Method: "Browser.close"})
 	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait() // the exit status does not depend on the page
@@ -91,21 +91,21 @@ func (b *Browser) stop(cmd *exec.Cmd) {
 	<-b.done
 }
 
-func (b *Browser) attach() {
+func (b *Browser) attachPage() {
 	b.t.Helper()
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.callMethod("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var session struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	b.callMethod("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
 	b.mu.Lock()
 	b.session = session.SessionID
 	b.mu.Unlock()
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
-		b.call(domain+".enable", nil, nil)
+		b.callMethod(domain+".enable", nil, nil)
 	}
 }
 
-func (b *Browser) send(m message) error {
+func (b *Browser) sendMessage(m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -114,8 +114,8 @@ func (b *Browser) send(m message) error {
 	return err
 }
 
-// call sends a command and waits for its answer.
-func (b *Browser) call(method string, params, result any) {
+// callMethod sends a command and waits for its answer.
+func (b *Browser) callMethod(method string, params, result any) {
 	b.t.Helper()
 	b.mu.Lock()
 	b.next++
@@ -123,14 +123,14 @@ func (b *Browser) call(method string, params, result any) {
 	b.answers[b.next] = answer
 	m := message{ID: b.next, Method: method, Params: params, Session: b.session}
 	b.mu.Unlock()
-	if err := b.send(m); err != nil {
+	if err := b.sendMessage(m); err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	select {
 	case m := <-answer:
-		b.take(method, m, result)
+		b.decodeResult(method, m, result)
 	case <-b.done:
 		b.t.Fatalf("%s: the browser is gone", method)
 	case <-ctx.Done():
@@ -138,7 +138,7 @@ func (b *Browser) call(method string, params, result any) {
 	}
 }
 
-func (b *Browser) take(method string, m message, result any) {
+func (b *Browser) decodeResult(method string, m message, result any) {
 	b.t.Helper()
 	if m.Error != nil {
 		b.t.Fatalf("%s: %s", method, m.Error.Message)
@@ -151,8 +151,8 @@ func (b *Browser) take(method string, m message, result any) {
 	}
 }
 
-// read passes on the browser's messages until they end.
-func (b *Browser) read(out io.ReadCloser) {
+// readMessages passes on the browser's messages until they end.
+func (b *Browser) readMessages(out io.ReadCloser) {
 	defer close(b.done)
 	defer out.Close()
 	messages := bufio.NewScanner(out)
@@ -169,12 +169,12 @@ func (b *Browser) read(out io.ReadCloser) {
 			Params json.RawMessage `json:"params"`
 		}
 		if json.Unmarshal(messages.Bytes(), &m) == nil {
-			b.heard(m.message, m.Params)
+			b.handleMessage(m.message, m.Params)
 		}
 	}
 }
 
-func (b *Browser) heard(m message, params json.RawMessage) {
+func (b *Browser) handleMessage(m message, params json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if answer := b.answers[m.ID]; m.ID > 0 && answer != nil {
@@ -182,17 +182,17 @@ func (b *Browser) heard(m message, params json.RawMessage) {
 		answer <- m
 		return
 	}
-	if text := wrong(m.Method, params); text != "" {
+	if text := eventError(m.Method, params); text != "" {
 		b.errors = append(b.errors, text)
 	}
 	if m.Method == "Page.javascriptDialogOpening" {
 		b.asked = append(b.asked, string(params))
-		_ = b.send(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
+		_ = b.sendMessage(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
 	}
 }
 
-// wrong returns the error that an event reports; empty if it reports no error.
-func wrong(method string, params json.RawMessage) string {
+// eventError returns the error that an event reports; empty if it reports no error.
+func eventError(method string, params json.RawMessage) string {
 	var p struct {
 		Type  string
 		Entry struct{ Level, Text, URL string }
@@ -227,7 +227,7 @@ func (b *Browser) Asked() []string {
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	var said struct{ ErrorText string }
-	b.call("Page.navigate", map[string]any{"url": url}, &said)
+	b.callMethod("Page.navigate", map[string]any{"url": url}, &said)
 	if said.ErrorText != "" {
 		b.t.Fatalf("open %s: %s", url, said.ErrorText)
 	}
@@ -237,16 +237,16 @@ func (b *Browser) Open(url string) {
 // or dark.
 func (b *Browser) Look(width, height int, scheme string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars take width away
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.callMethod("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.callMethod("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars take width away
+	b.callMethod("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
 // Screenshot returns the whole page, including the part below the screen.
 func (b *Browser) Screenshot() image.Image {
 	b.t.Helper()
 	var shot struct{ Data []byte }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
+	b.callMethod("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
 	picture, err := png.Decode(bytes.NewReader(shot.Data))
 	if err != nil {
 		b.t.Fatal(err)
@@ -261,31 +261,31 @@ func (b *Browser) Wait(condition string) {
 	for time.Now().Before(deadline) {
 		var holds bool
 		script := fmt.Sprintf(`new Promise((ok) => { const end = Date.now() + 1000; const look = () => { let now = false; try { now = !!(%s); } catch {}; if (now || Date.now() > end) ok(now); else setTimeout(look, 20); }; look(); })`, condition)
-		if b.try(script, &holds) == nil && holds {
+		if b.tryEval(script, &holds) == nil && holds {
 			return
 		}
 	}
 	var page string
-	_ = b.try("document.body.innerText.slice(0, 2000)", &page)
+	_ = b.tryEval("document.body.innerText.slice(0, 2000)", &page)
 	b.t.Fatalf("%s does not come true; errors %v; the page:\n%s", condition, b.Errors(), page)
 }
 
 // Eval runs a script and decodes its result into result, which may be nil.
 func (b *Browser) Eval(script string, result any) {
 	b.t.Helper()
-	if err := b.try(script, result); err != nil {
+	if err := b.tryEval(script, result); err != nil {
 		b.t.Fatalf("%s: %v", script, err)
 	}
 }
 
-// try fails when the page goes away meanwhile.
-func (b *Browser) try(script string, result any) error {
+// tryEval fails when the page goes away meanwhile.
+func (b *Browser) tryEval(script string, result any) error {
 	b.t.Helper()
 	var said struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.evaluate(script, &said); err != nil {
+	if err := b.evaluateScript(script, &said); err != nil {
 		return err
 	}
 	if said.ExceptionDetails != nil {
@@ -297,8 +297,8 @@ func (b *Browser) try(script string, result any) error {
 	return json.Unmarshal(said.Result.Value, result)
 }
 
-// evaluate is call, but an error is no end of the test.
-func (b *Browser) evaluate(script string, result any) error {
+// evaluateScript is call, but an error is no end of the test.
+func (b *Browser) evaluateScript(script string, result any) error {
 	b.mu.Lock()
 	b.next++
 	answer := make(chan message, 1)
@@ -307,7 +307,7 @@ func (b *Browser) evaluate(script string, result any) error {
 		"expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
 	}}
 	b.mu.Unlock()
-	if err := b.send(m); err != nil {
+	if err := b.sendMessage(m); err != nil {
 		return err
 	}
 	limit := time.NewTimer(patient)

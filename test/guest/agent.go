@@ -48,7 +48,7 @@ func (a agent) addNeeds(file string) error {
 		if a[place] != "" {
 			continue
 		}
-		if a[place], err = library(name); err != nil {
+		if a[place], err = findLibrary(name); err != nil {
 			return err
 		}
 		if err := a.addNeeds(a[place]); err != nil {
@@ -58,7 +58,7 @@ func (a agent) addNeeds(file string) error {
 	return nil
 }
 
-func library(name string) (string, error) {
+func findLibrary(name string) (string, error) {
 	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
@@ -68,8 +68,8 @@ func library(name string) (string, error) {
 	return "", fmt.Errorf("no %s, which QEMU's guest agent needs: run scripts/setup.sh demo", name)
 }
 
-// key returns a hash of the agent's inputs.
-func (a agent) key() (string, error) {
+// inputsHash returns a hash of the agent's inputs.
+func (a agent) inputsHash() (string, error) {
 	var key string
 	for _, place := range slices.Sorted(maps.Keys(a)) {
 		info, err := os.Stat(a[place])
@@ -81,8 +81,8 @@ func (a agent) key() (string, error) {
 	return key, nil
 }
 
-// install lays its files out below root.
-func (a agent) install(root string) error {
+// installInto lays its files out below root.
+func (a agent) installInto(root string) error {
 	for place, file := range a {
 		to := filepath.Join(root, place)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -26,7 +26,7 @@ func Build(ctx context.Context, repo string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
+	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func Build(ctx context.Context, repo string) error {
 	if err != nil {
 		return err
 	}
-	if fresh(repo, key, a) {
+	if isFresh(repo, key, a) {
 		return nil
 	}
 	if err := buildAll(ctx, repo, k, a); err != nil {
@@ -52,8 +52,8 @@ func Build(ctx context.Context, repo string) error {
 	return os.WriteFile(keyFile(repo), []byte(key), 0o644)
 }
 
-// lock takes path's lock, waiting for its holder.
-func lock(path string) (unlock func(), err error) {
+// lockFile takes path's lock, waiting for its holder.
+func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func keyFile(repo string) string { return filepath.Join(repo, "build", "guest", 
 func cacheKey(k kernel, a agent) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, k.release)
-	needs, err := a.key()
+	needs, err := a.inputsHash()
 	if err != nil {
 		return "", err
 	}
@@ -86,9 +86,9 @@ func cacheKey(k kernel, a agent) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// fresh reports whether all images were built under key.
-func fresh(repo, key string, a agent) bool {
-	for _, v := range variants() {
+// isFresh reports whether all images were built under key.
+func isFresh(repo, key string, a agent) bool {
+	for _, v := range allVariants() {
 		if _, err := os.Stat(File(repo, v.name)); err != nil && (a != nil || !v.agent) {
 			return false
 		}
@@ -108,7 +108,7 @@ func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 	if err := buildInit(ctx, repo, initProgram); err != nil {
 		return err
 	}
-	for _, v := range variants() {
+	for _, v := range allVariants() {
 		if v.agent && a == nil {
 			continue
 		}
@@ -120,7 +120,7 @@ func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 		if err := b.build(); err != nil {
 			return fmt.Errorf("build guest %s: %w", v.name, err)
 		}
-		if err := os.Rename(b.image(), File(repo, v.name)); err != nil {
+		if err := os.Rename(b.imagePath(), File(repo, v.name)); err != nil {
 			return err
 		}
 	}

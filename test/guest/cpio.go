@@ -20,28 +20,28 @@ const (
 	cpioChar    = 0o020600
 )
 
-func (c *cpio) dir(name string)                { c.entry(name, cpioDir, 0, 0, nil) }
-func (c *cpio) file(name string, data []byte)  { c.entry(name, cpioProgram, 0, 0, data) }
-func (c *cpio) char(name string, maj, min int) { c.entry(name, cpioChar, maj, min, nil) }
+func (c *cpio) addDir(name string)                      { c.addEntry(name, cpioDir, 0, 0, nil) }
+func (c *cpio) addFile(name string, data []byte)        { c.addEntry(name, cpioProgram, 0, 0, data) }
+func (c *cpio) addCharDevice(name string, maj, min int) { c.addEntry(name, cpioChar, maj, min, nil) }
 
 // close ends the archive and returns the first error of all.
 func (c *cpio) close() error {
-	c.entry("TRAILER!!!", 0, 0, 0, nil)
+	c.addEntry("TRAILER!!!", 0, 0, 0, nil)
 	return c.err
 }
 
-func (c *cpio) entry(name string, mode, maj, min int, data []byte) {
+func (c *cpio) addEntry(name string, mode, maj, min int, data []byte) {
 	c.ino++
 	const nlink, nobody = 1, 0
 	c.write(fmt.Appendf(nil, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		c.ino, mode, nobody, nobody, nlink, 0, len(data), 0, 0, maj, min, len(name)+1, 0))
 	c.write(append([]byte(name), 0))
-	c.pad()
+	c.padToFour()
 	c.write(data)
-	c.pad()
+	c.padToFour()
 }
 
-func (c *cpio) pad() { c.write(make([]byte, -c.n&3)) }
+func (c *cpio) padToFour() { c.write(make([]byte, -c.n&3)) }
 
 func (c *cpio) write(p []byte) {
 	if c.err != nil {

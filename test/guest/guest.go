@@ -69,16 +69,18 @@ type variant struct {
 	agent   bool     // whether it has QEMU's guest agent and a separate address
 }
 
-func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
-func virtio() []string { return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"} }
+func vmwareModules() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
+func virtioModules() []string {
+	return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"}
+}
 
-func variants() []variant {
-	both := append(virtio(), vmware()...)
+func allVariants() []variant {
+	both := append(virtioModules(), vmwareModules()...)
 	return []variant{
 		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
-		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
+		{name: NoVirtio, root: "/dev/sda1", modules: vmwareModules(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
-		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
+		{name: Vendor, root: "UUID=" + RootUUID, modules: vmwareModules(), gpt: true, kept: true, folder: "debian"},
 		{name: Entry, root: "UUID=" + RootUUID, modules: both, gpt: true, folder: "debian"},
 		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), kept: true, agent: true},
 	}

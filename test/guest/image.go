@@ -22,8 +22,8 @@ type builder struct {
 	variant variant
 }
 
-func (b builder) image() string      { return filepath.Join(b.dir, "image") }
-func (b builder) rootfs() string     { return filepath.Join(b.dir, "root") }
+func (b builder) imagePath() string  { return filepath.Join(b.dir, "image") }
+func (b builder) rootPath() string   { return filepath.Join(b.dir, "root") }
 func (b builder) earlyGrub() string  { return filepath.Join(b.dir, "early.cfg") }
 func (b builder) grubImage() string  { return filepath.Join(b.dir, "grub.img") }
 func (b builder) espImage() string   { return filepath.Join(b.dir, "esp.img") }
@@ -32,7 +32,7 @@ func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 10
 
 // build goes from an empty file to a bootable disk.
 func (b builder) build() error {
-	steps := []func() error{b.writeRoot, b.writeInitramfs, b.partition, b.makeRootFS, b.makeGRUB, b.installBIOS}
+	steps := []func() error{b.writeRoot, b.writeInitramfs, b.writePartitions, b.makeRootFS, b.makeGRUB, b.installBIOS}
 	if b.variant.gpt {
 		steps[len(steps)-1] = b.installESP
 	}
@@ -57,16 +57,16 @@ func (b builder) writeRoot() error {
 		text["etc/network/interfaces"] = fmt.Sprintf("auto %s\niface %s inet static\n\taddress %s/24\n", AgentCard, AgentCard, AgentAddress)
 	}
 	for _, dir := range []string{"proc", "sys", "dev", "run", "sbin", "etc/network", "var/lib", "boot/grub"} {
-		if err := os.MkdirAll(filepath.Join(b.rootfs(), dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(b.rootPath(), dir), 0o755); err != nil {
 			return err
 		}
 	}
 	for name, content := range text {
-		if err := os.WriteFile(filepath.Join(b.rootfs(), name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(b.rootPath(), name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
-	if err := os.Link(b.init, filepath.Join(b.rootfs(), "sbin/init")); err != nil {
+	if err := os.Link(b.init, filepath.Join(b.rootPath(), "sbin/init")); err != nil {
 		return err
 	}
 	if b.variant.kept {
@@ -75,11 +75,11 @@ func (b builder) writeRoot() error {
 		}
 	}
 	if b.variant.agent {
-		if err := b.agent.install(b.rootfs()); err != nil {
+		if err := b.agent.installInto(b.rootPath()); err != nil {
 			return err
 		}
 	}
-	return copyFile(b.kernel.image(), filepath.Join(b.rootfs(), "boot/vmlinuz-"+b.kernel.release))
+	return copyFile(b.kernel.imagePath(), filepath.Join(b.rootPath(), "boot/vmlinuz-"+b.kernel.release))
 }
 
 // grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot. The timer
@@ -92,7 +92,7 @@ func (b builder) grubConfig() string {
 }
 
 func (b builder) writeInitramfs() error {
-	modules, err := b.kernel.load(b.variant.modules...)
+	modules, err := b.kernel.modulesWithNeeds(b.variant.modules...)
 	if err != nil {
 		return err
 	}
@@ -100,9 +100,9 @@ func (b builder) writeInitramfs() error {
 	z := gzip.NewWriter(&out)
 	c := &cpio{w: z}
 	for _, dir := range []string{"proc", "sys", "dev", "root"} {
-		c.dir(dir)
+		c.addDir(dir)
 	}
-	c.char("dev/console", 5, 1)
+	c.addCharDevice("dev/console", 5, 1)
 	if err := addFile(c, "init", b.init); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (b builder) writeInitramfs() error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.rootfs(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(b.rootPath(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
 // addModules adds the modules where depmod would look for them, its list of what needs what,
@@ -128,26 +128,26 @@ func (b builder) addModules(c *cpio, modules []string) error {
 			return err
 		}
 	}
-	index, err := b.kernel.index(modules)
+	index, err := b.kernel.modulesDep(modules)
 	if err != nil {
 		return err
 	}
-	c.file(b.kernel.modulesDir()+"/modules.dep", []byte(index))
-	c.dir("conf")
-	c.file("conf/initramfs.conf", []byte("MODULES=list\n"))
-	c.file("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
+	c.addFile(b.kernel.modulesDir()+"/modules.dep", []byte(index))
+	c.addDir("conf")
+	c.addFile("conf/initramfs.conf", []byte("MODULES=list\n"))
+	c.addFile("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
 	return nil
 }
 
 // writeModules lays out the modules of the installed kernel: all that any guest uses, whether
 // its initramfs has them or not.
 func (b builder) writeModules() error {
-	modules, err := b.kernel.load(append(vmware(), virtio()...)...)
+	modules, err := b.kernel.modulesWithNeeds(append(vmwareModules(), virtioModules()...)...)
 	if err != nil {
 		return err
 	}
 	for _, m := range modules {
-		to := filepath.Join(b.rootfs(), m)
+		to := filepath.Join(b.rootPath(), m)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
@@ -155,11 +155,11 @@ func (b builder) writeModules() error {
 			return err
 		}
 	}
-	index, err := b.kernel.index(modules)
+	index, err := b.kernel.modulesDep(modules)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.rootfs(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
+	return os.WriteFile(filepath.Join(b.rootPath(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
 }
 
 func addDirs(c *cpio, dir string, made map[string]bool) {
@@ -167,7 +167,7 @@ func addDirs(c *cpio, dir string, made map[string]bool) {
 		return
 	}
 	addDirs(c, path.Dir(dir), made)
-	c.dir(dir)
+	c.addDir(dir)
 	made[dir] = true
 }
 
@@ -176,28 +176,28 @@ func addFile(c *cpio, name, from string) error {
 	if err != nil {
 		return err
 	}
-	c.file(name, data)
+	c.addFile(name, data)
 	return nil
 }
 
-func (b builder) partition() error {
-	if err := os.WriteFile(b.image(), nil, 0o644); err != nil {
+func (b builder) writePartitions() error {
+	if err := os.WriteFile(b.imagePath(), nil, 0o644); err != nil {
 		return err
 	}
-	if err := os.Truncate(b.image(), Size); err != nil {
+	if err := os.Truncate(b.imagePath(), Size); err != nil {
 		return err
 	}
 	script := "label: dos\nlabel-id: 0x7d1ac3de\nstart=2048, type=83, bootable\n"
 	if b.variant.gpt {
 		script = "label: gpt\nlabel-id: " + DiskID + "\nstart=2048, size=32768, type=uefi, name=esp\nstart=34816, type=linux, name=root\n"
 	}
-	return b.run(script, "sfdisk", "-q", b.image())
+	return b.runTool(script, "sfdisk", "-q", b.imagePath())
 }
 
 func (b builder) makeRootFS() error {
-	return b.run("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootfs(),
+	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootPath(),
 		"-E", fmt.Sprintf("offset=%d,root_owner=0:0", b.rootOffset()),
-		b.image(), fmt.Sprintf("%dk", b.rootSizeKiB()))
+		b.imagePath(), fmt.Sprintf("%dk", b.rootSizeKiB()))
 }
 
 // makeGRUB makes one GRUB file that finds the root file system by its UUID.
@@ -211,7 +211,7 @@ func (b builder) makeGRUB() error {
 		args = append(args[:6], "-O", "x86_64-efi", "part_gpt", "fat")
 	}
 	args = append(args, "ext2", "search_fs_uuid", "normal", "configfile", "linux", "search")
-	return b.run("", "grub-mkimage", args...)
+	return b.runTool("", "grub-mkimage", args...)
 }
 
 // installBIOS puts GRUB's boot sector and core image where their defaults expect each
@@ -239,13 +239,13 @@ func (b builder) installESP() error {
 	if b.variant.folder != "" {
 		folder, loader = b.variant.folder, "grubx64.efi"
 	}
-	if err := b.run("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
+	if err := b.runTool("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
 		return err
 	}
-	if err := b.run("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/"+folder); err != nil {
+	if err := b.runTool("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/"+folder); err != nil {
 		return err
 	}
-	if err := b.run("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/"+folder+"/"+loader); err != nil {
+	if err := b.runTool("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/"+folder+"/"+loader); err != nil {
 		return err
 	}
 	esp, err := os.ReadFile(b.espImage())
@@ -256,7 +256,7 @@ func (b builder) installESP() error {
 }
 
 func (b builder) writeAt(p []byte, off int64) error {
-	f, err := os.OpenFile(b.image(), os.O_WRONLY, 0)
+	f, err := os.OpenFile(b.imagePath(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -267,8 +267,8 @@ func (b builder) writeAt(p []byte, off int64) error {
 	return f.Close()
 }
 
-// run runs a tool with text as its standard input.
-func (b builder) run(text, tool string, args ...string) error {
+// runTool runs a tool with text as its standard input.
+func (b builder) runTool(text, tool string, args ...string) error {
 	file, err := lookTool(tool)
 	if err != nil {
 		return err

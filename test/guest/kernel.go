@@ -18,16 +18,16 @@ type kernel struct {
 	modules map[string]string // name -> path under dir
 }
 
-func (k kernel) image() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
+func (k kernel) imagePath() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
 
 // modulesDir is where the kernel's modules are, under the root of any tree.
 func (k kernel) modulesDir() string { return path.Join("lib/modules", k.release) }
 
-// index returns modules.dep for modules as depmod writes it: the deepest dependency is last.
-func (k kernel) index(modules []string) (string, error) {
+// modulesDep returns modules.dep for modules as depmod writes it: the deepest dependency is last.
+func (k kernel) modulesDep(modules []string) (string, error) {
 	var lines strings.Builder
 	for _, m := range modules {
-		needs, err := k.load(moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
+		needs, err := k.modulesWithNeeds(moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
 		if err != nil {
 			return "", err
 		}
@@ -62,9 +62,9 @@ func findKernel(dir string) (kernel, error) {
 // "-" and "_".
 func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
-// load returns the paths of the named modules and of all they need, in an order in
+// modulesWithNeeds returns the paths of the named modules and of all they need, in an order in
 // which each can be inserted.
-func (k kernel) load(names ...string) ([]string, error) {
+func (k kernel) modulesWithNeeds(names ...string) ([]string, error) {
 	var order []string
 	for _, name := range names {
 		path, ok := k.modules[moduleName(name)]
@@ -74,11 +74,11 @@ func (k kernel) load(names ...string) ([]string, error) {
 		if slices.Contains(order, path) {
 			continue
 		}
-		needs, err := depends(filepath.Join(k.dir, path))
+		needs, err := moduleDepends(filepath.Join(k.dir, path))
 		if err != nil {
 			return nil, err
 		}
-		first, err := k.load(needs...)
+		first, err := k.modulesWithNeeds(needs...)
 		if err != nil {
 			return nil, err
 		}
@@ -91,9 +91,9 @@ func (k kernel) load(names ...string) ([]string, error) {
 	return order, nil
 }
 
-// depends returns the "depends=" entry of a module's .modinfo section; depmod, which
+// moduleDepends returns the "depends=" entry of a module's .modinfo section; depmod, which
 // writes modules.dep from it, is not everywhere.
-func depends(path string) ([]string, error) {
+func moduleDepends(path string) ([]string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read module %s: %w", path, err)

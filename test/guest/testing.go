@@ -14,7 +14,7 @@ func Image(t testing.TB, name Name) string {
 	if testing.Short() {
 		t.Skip("boots a guest")
 	}
-	repo := repository(t)
+	repo := repositoryRoot(t)
 	for _, tool := range Tools() {
 		if _, err := lookTool(tool); err != nil {
 			t.Skip(err)
@@ -32,8 +32,8 @@ func Image(t testing.TB, name Name) string {
 	return File(repo, name)
 }
 
-// repository finds the folder of go.mod above the test's own.
-func repository(t testing.TB) string {
+// repositoryRoot finds the folder of go.mod above the test's own.
+func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {

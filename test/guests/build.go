@@ -25,7 +25,7 @@ func Build(ctx context.Context, repo string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("the real guests are built by root: owners are kept, file systems mounted")
 	}
-	dir := folder(repo)
+	dir := imagesDir(repo)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -57,20 +57,20 @@ func buildStale(ctx context.Context, repo string, name Name, key string) error {
 			return nil
 		}
 	}
-	v := variants()[name]
-	if err := v.base.fetch(ctx, folder(repo)); err != nil {
+	v := allVariants()[name]
+	if err := v.base.fetchArchive(ctx, imagesDir(repo)); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(folder(repo), "tmp-")
+	dir, err := os.MkdirTemp(imagesDir(repo), "tmp-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := builder{ctx: ctx, dir: dir, archive: v.base.file(folder(repo)), name: name, variant: v}
+	b := builder{ctx: ctx, dir: dir, archive: v.base.archivePath(imagesDir(repo)), name: name, variant: v}
 	if err := b.build(); err != nil {
 		return err
 	}
-	if err := os.Rename(b.image(), image); err != nil {
+	if err := os.Rename(b.imagePath(), image); err != nil {
 		return err
 	}
 	return os.WriteFile(image+".key", []byte(key), 0o644)
@@ -90,8 +90,8 @@ func cacheKey() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
-// tool runs a program, which scripts/setup.sh guests has installed, with text as its input.
-func tool(ctx context.Context, text, name string, args ...string) error {
+// runTool runs a program, which scripts/setup.sh guests has installed, with text as its input.
+func runTool(ctx context.Context, text, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {
 		return err

@@ -33,9 +33,9 @@ const (
 func Names() []Name { return []Name{Ext4, XFSOnLVM, Btrfs, Dracut} }
 
 // File returns where name's image is kept, given the repository's root folder.
-func File(repo string, name Name) string { return filepath.Join(folder(repo), string(name)+".raw") }
+func File(repo string, name Name) string { return filepath.Join(imagesDir(repo), string(name)+".raw") }
 
-func folder(repo string) string { return filepath.Join(repo, "build", "guests") }
+func imagesDir(repo string) string { return filepath.Join(repo, "build", "guests") }
 
 // A Facts is what a guest was made with, for its judges.
 type Facts struct {
@@ -72,7 +72,7 @@ const patience = "x-systemd.device-timeout=10min"
 
 // Look returns the facts of a guest.
 func Look(name Name) Facts {
-	v := variants()[name]
+	v := allVariants()[name]
 	return Facts{Address: v.address, SysRoot: v.root, UUID: rootUUID, EFI: v.efi, Agent: name == Dracut, FileSystems: v.fileSystems}
 }
 
@@ -95,26 +95,26 @@ type variant struct {
 	grub        string              // where GRUB's folder is on its file system
 }
 
-func variants() map[Name]variant {
-	return map[Name]variant{Ext4: plain(), XFSOnLVM: onLVM(), Btrfs: onBtrfs(), Dracut: byDracut()}
+func allVariants() map[Name]variant {
+	return map[Name]variant{Ext4: ext4Variant(), XFSOnLVM: lvmVariant(), Btrfs: btrfsVariant(), Dracut: dracutVariant()}
 }
 
-// plain is Ext4.
-func plain() variant {
+// ext4Variant is Ext4.
+func ext4Variant() variant {
 	const address = "192.0.2.11/24"
 	return variant{
-		base: initramfsTools(), address: address, root: "/dev/sda1", network: interfaces(address), masked: []string{"NetworkManager.service"},
+		base: initramfsBase(), address: address, root: "/dev/sda1", network: ifupdownConfig(address), masked: []string{"NetworkManager.service"},
 		fstab: "/dev/sda1 / ext4 errors=remount-ro 0 1\n", modules: "ext4",
 		table: "label: dos\nstart=2048, type=83, bootable\n", size: 1024, grub: "/boot/grub",
 		fileSystems: []FileSystem{{"ext4", mib, 1022 * mib}}, lay: layExt4,
 	}
 }
 
-// onLVM is XFSOnLVM.
-func onLVM() variant {
+// lvmVariant is XFSOnLVM.
+func lvmVariant() variant {
 	const address = "192.0.2.12/24"
 	return variant{
-		base: initramfsTools(), address: address, root: "/dev/mapper/debian--vg-root", modules: "xfs\ndm_mod",
+		base: initramfsBase(), address: address, root: "/dev/mapper/debian--vg-root", modules: "xfs\ndm_mod",
 		fstab: "/dev/mapper/debian--vg-root / xfs defaults 0 0\n/dev/sda1 /boot ext4 defaults," + patience + " 0 2\n/dev/mapper/debian--vg-swap_1 none swap sw," + patience + " 0 0\n",
 		network: map[string]string{
 			"etc/network/interfaces":                      "auto lo\niface lo inet loopback\n",
@@ -126,11 +126,11 @@ func onLVM() variant {
 	}
 }
 
-// onBtrfs is Btrfs.
-func onBtrfs() variant {
+// btrfsVariant is Btrfs.
+func btrfsVariant() variant {
 	const address = "192.0.2.13/24"
 	return variant{
-		base: initramfsTools(), address: address, root: "/dev/sda1", arguments: "rootflags=subvol=@rootfs", modules: "btrfs\nxxhash_generic\nsha256_generic\nblake2b_generic",
+		base: initramfsBase(), address: address, root: "/dev/sda1", arguments: "rootflags=subvol=@rootfs", modules: "btrfs\nxxhash_generic\nsha256_generic\nblake2b_generic",
 		fstab: "/dev/sda1 / btrfs defaults,subvol=@rootfs 0 0\n",
 		network: map[string]string{
 			"etc/network/interfaces": "auto lo\niface lo inet loopback\n",
@@ -143,12 +143,12 @@ func onBtrfs() variant {
 	}
 }
 
-// byDracut returns the Dracut variant. Dracut waits three minutes for a missing root unless a shorter
+// dracutVariant returns the Dracut variant. Dracut waits three minutes for a missing root unless a shorter
 // time is set.
-func byDracut() variant {
+func dracutVariant() variant {
 	const address = "192.0.2.14/24"
 	return variant{
-		base: dracut(), address: address, root: "/dev/sda2", arguments: "rd.retry=30", network: interfaces(address),
+		base: dracutBase(), address: address, root: "/dev/sda2", arguments: "rd.retry=30", network: ifupdownConfig(address),
 		fstab:   "/dev/sda2 / ext4 errors=remount-ro 0 1\n/dev/sda1 /boot/efi vfat umask=0077," + patience + " 0 1\n",
 		modules: "vmw_pvscsi sd_mod ext4 vmxnet3", efi: true, grub: "/boot/grub",
 		table: "label: gpt\nstart=2048, size=65536, type=uefi\nstart=67584, size=2095104, type=linux\n", size: 1058,
@@ -156,8 +156,8 @@ func byDracut() variant {
 	}
 }
 
-// interfaces is ifupdown's configuration.
-func interfaces(address string) map[string]string {
+// ifupdownConfig is ifupdown's configuration.
+func ifupdownConfig(address string) map[string]string {
 	return map[string]string{"etc/network/interfaces": fmt.Sprintf(
 		"auto lo\niface lo inet loopback\n\nauto %s\niface %s inet static\n\taddress %s\n\tgateway 192.0.2.1\n", Card, Card, address)}
 }

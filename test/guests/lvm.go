@@ -38,24 +38,24 @@ start=$(lvm pvs --noheadings --units b --nosuffix -o pe_start "$loop" | tr -d ' 
 
 // layLVM is /boot on a partition, and a volume group with swap and root on another.
 func layLVM(b builder) error {
-	boot, pv := b.in("boot"), b.in("pv")
-	if err := os.Rename(filepath.Join(b.root(), "boot"), boot); err != nil {
+	boot, pv := b.pathIn("boot"), b.pathIn("pv")
+	if err := os.Rename(filepath.Join(b.rootPath(), "boot"), boot); err != nil {
 		return err
 	}
-	if err := os.Mkdir(filepath.Join(b.root(), "boot"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(b.rootPath(), "boot"), 0o755); err != nil {
 		return err
 	}
 	if err := b.makeExt4(boot, bootUUID, b.variant.fileSystems[0]); err != nil {
 		return err
 	}
-	if err := b.sized(pv, pvSize); err != nil {
+	if err := b.createFile(pv, pvSize); err != nil {
 		return err
 	}
 	const first, last = swapSize / extent, (swapSize+rootLVSize)/extent - 1
-	if err := tool(b.ctx, "", "sh", "-ec", makeGroup, pv, fmt.Sprint(first), fmt.Sprint(last)); err != nil {
+	if err := runTool(b.ctx, "", "sh", "-ec", makeGroup, pv, fmt.Sprint(first), fmt.Sprint(last)); err != nil {
 		return err
 	}
-	if err := b.place(pv, pvAt); err != nil {
+	if err := b.copyToDisk(pv, pvAt); err != nil {
 		return err
 	}
 	if err := b.fillVolumes(); err != nil {
@@ -67,24 +67,24 @@ func layLVM(b builder) error {
 // fillVolumes makes swap and the root's XFS, and puts them where the group has them.
 func (b builder) fillVolumes() error {
 	const fill = `mount -o loop,nouuid "$1" "$2"; cp -a "$0/." "$2/"; umount "$2"`
-	swap, root := b.in("swap"), b.in("part")
-	if err := b.sized(swap, swapSize); err != nil {
+	swap, root := b.pathIn("swap"), b.pathIn("part")
+	if err := b.createFile(swap, swapSize); err != nil {
 		return err
 	}
-	if err := b.sized(root, rootLVSize); err != nil {
+	if err := b.createFile(root, rootLVSize); err != nil {
 		return err
 	}
-	if err := tool(b.ctx, "", "mkswap", "-U", swapUUID, swap); err != nil {
+	if err := runTool(b.ctx, "", "mkswap", "-U", swapUUID, swap); err != nil {
 		return err
 	}
-	if err := tool(b.ctx, "", "mkfs.xfs", "-q", "-m", "uuid="+rootUUID, root); err != nil {
+	if err := runTool(b.ctx, "", "mkfs.xfs", "-q", "-m", "uuid="+rootUUID, root); err != nil {
 		return err
 	}
-	if err := b.fill(fill, root); err != nil {
+	if err := b.fillMounted(fill, root); err != nil {
 		return err
 	}
-	if err := b.place(swap, swapInPV); err != nil {
+	if err := b.copyToDisk(swap, swapInPV); err != nil {
 		return err
 	}
-	return b.place(root, rootInPV)
+	return b.copyToDisk(root, rootInPV)
 }

@@ -19,24 +19,26 @@ type builder struct {
 	release string // release of the kernel, set once it is unpacked
 }
 
-func (b builder) image() string            { return filepath.Join(b.dir, "image") }
-func (b builder) in(path ...string) string { return filepath.Join(append([]string{b.dir}, path...)...) }
-func (b builder) root() string             { return b.in("root") }
+func (b builder) imagePath() string { return filepath.Join(b.dir, "image") }
+func (b builder) pathIn(path ...string) string {
+	return filepath.Join(append([]string{b.dir}, path...)...)
+}
+func (b builder) rootPath() string { return b.pathIn("root") }
 
 // build goes from the base to a bootable disk.
 func (b builder) build() error {
-	if err := os.Mkdir(b.root(), 0o755); err != nil {
+	if err := os.Mkdir(b.rootPath(), 0o755); err != nil {
 		return err
 	}
-	if err := tool(b.ctx, "", "tar", "-C", b.root(), "--numeric-owner", "--xattrs", "--exclude=./dev/*", "-xpf", b.archive); err != nil {
+	if err := runTool(b.ctx, "", "tar", "-C", b.rootPath(), "--numeric-owner", "--xattrs", "--exclude=./dev/*", "-xpf", b.archive); err != nil {
 		return err
 	}
-	kernels, err := filepath.Glob(filepath.Join(b.root(), "boot", "vmlinuz-*"))
+	kernels, err := filepath.Glob(filepath.Join(b.rootPath(), "boot", "vmlinuz-*"))
 	if err != nil || len(kernels) != 1 {
 		return fmt.Errorf("the base has %d kernels", len(kernels))
 	}
 	b.release = strings.TrimPrefix(filepath.Base(kernels[0]), "vmlinuz-")
-	for _, step := range []func() error{b.configure, b.switchUnits, b.makeInitramfs, b.cut, func() error { return b.variant.lay(b) }} {
+	for _, step := range []func() error{b.writeConfig, b.switchUnits, b.makeInitramfs, b.writePartitions, func() error { return b.variant.lay(b) }} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -44,9 +46,9 @@ func (b builder) build() error {
 	return nil
 }
 
-// configure writes the files that differ between guests. The machine has its ID already: on its first
+// writeConfig writes the files that differ between guests. The machine has its ID already: on its first
 // boot systemd would enable all installed units.
-func (b builder) configure() error {
+func (b builder) writeConfig() error {
 	marker, err := sources.ReadFile("files/marker.sh")
 	if err != nil {
 		return err
@@ -72,16 +74,16 @@ func (b builder) configure() error {
 		text[path] = content
 	}
 	for path, content := range text {
-		if err := b.write(path, content); err != nil {
+		if err := b.writeGuestFile(path, content); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write gives a file of the guest's its content. Scripts are run, and secrets kept, by mode.
-func (b builder) write(path, content string) error {
-	file, mode := filepath.Join(b.root(), path), os.FileMode(0o644)
+// writeGuestFile gives a file of the guest's its content. Scripts are run, and secrets kept, by mode.
+func (b builder) writeGuestFile(path, content string) error {
+	file, mode := filepath.Join(b.rootPath(), path), os.FileMode(0o644)
 	switch {
 	case strings.HasPrefix(path, "usr/local/sbin/"):
 		mode = 0o755
@@ -93,24 +95,24 @@ func (b builder) write(path, content string) error {
 
 // switchUnits has systemd start what this guest is to have, and no more.
 func (b builder) switchUnits() error {
-	if err := b.run("systemctl", append([]string{"enable", "marker.service"}, b.variant.enabled...)...); err != nil {
+	if err := b.runInGuest("systemctl", append([]string{"enable", "marker.service"}, b.variant.enabled...)...); err != nil {
 		return err
 	}
 	if len(b.variant.masked) == 0 {
 		return nil
 	}
-	return b.run("systemctl", append([]string{"mask"}, b.variant.masked...)...)
+	return b.runInGuest("systemctl", append([]string{"mask"}, b.variant.masked...)...)
 }
 
 // makeInitramfs makes one that knows VMware's hardware and no other, as an installation on a VM
 // of VMware's does.
 func (b builder) makeInitramfs() error {
 	initrd := "/boot/initrd.img-" + b.release
-	if err := os.Remove(filepath.Join(b.root(), initrd)); err != nil {
+	if err := os.Remove(filepath.Join(b.rootPath(), initrd)); err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(b.root(), "usr/sbin/update-initramfs")); err != nil {
-		return b.run("dracut", "--force", "--hostonly", "--no-hostonly-default-device", "--no-hostonly-cmdline", "--no-early-microcode",
+	if _, err := os.Stat(filepath.Join(b.rootPath(), "usr/sbin/update-initramfs")); err != nil {
+		return b.runInGuest("dracut", "--force", "--hostonly", "--no-hostonly-default-device", "--no-hostonly-cmdline", "--no-early-microcode",
 			"--add-drivers", b.variant.modules, "--omit-drivers", "virtio virtio_ring virtio_pci virtio_blk virtio_scsi virtio_net", initrd, b.release)
 	}
 	for path, content := range map[string]string{
@@ -118,17 +120,17 @@ func (b builder) makeInitramfs() error {
 		"etc/initramfs-tools/conf.d/driver-policy.conf": "MODULES=list\n",
 		"etc/initramfs-tools/conf.d/resume":             "RESUME=none\n",
 	} {
-		if err := b.write(path, content); err != nil {
+		if err := b.writeGuestFile(path, content); err != nil {
 			return err
 		}
 	}
-	return b.run("update-initramfs", "-c", "-k", b.release)
+	return b.runInGuest("update-initramfs", "-c", "-k", b.release)
 }
 
-// run runs a program of the guest in its root, with the required mounts during the run.
-func (b builder) run(name string, args ...string) error {
+// runInGuest runs a program of the guest in its root, with the required mounts during the run.
+func (b builder) runInGuest(name string, args ...string) error {
 	const script = `mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$0" "$@"`
-	return tool(b.ctx, "", "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, b.root(), name}, args...)...)
+	return runTool(b.ctx, "", "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, b.rootPath(), name}, args...)...)
 }
 
 // grubConfig boots at once. The timer is not checked: an emulated one ticks too late on a busy

@@ -21,10 +21,10 @@ func serveAgent() error {
 	if _, err := os.Stat(agentProgram); err != nil || port == "" {
 		return nil
 	}
-	if err := syscall.Sethostname([]byte(read("/etc/hostname"))); err != nil {
+	if err := syscall.Sethostname([]byte(readLine("/etc/hostname"))); err != nil {
 		return err
 	}
-	if err := configure("/etc/network/interfaces"); err != nil {
+	if err := configureCards("/etc/network/interfaces"); err != nil {
 		fmt.Printf("network: %v\n", err) // such as a missing card: the guest continues
 	}
 	args := []string{agentProgram, "--method=virtio-serial", "--path=" + port, "--statedir=/run"}
@@ -47,7 +47,7 @@ func agentPort() string {
 	for end := time.Now().Add(portWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
 		for _, name := range names {
-			if read(name) == "org.qemu.guest_agent.0" {
+			if readLine(name) == "org.qemu.guest_agent.0" {
 				return "/dev/" + filepath.Base(filepath.Dir(name))
 			}
 		}
@@ -55,8 +55,8 @@ func agentPort() string {
 	return ""
 }
 
-// configure gives cards the addresses that interfaces(5) has for them.
-func configure(file string) error {
+// configureCards gives cards the addresses that interfaces(5) has for them.
+func configureCards(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err

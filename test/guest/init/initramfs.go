@@ -17,8 +17,8 @@ import (
 // initramfs is there within two seconds, if an emulation has the machine for itself.
 const rootWait = 20 * time.Second
 
-// firstHalf is the initramfs: from no driver at all to the root file system's init.
-func firstHalf() error {
+// runInitramfs is the initramfs: from no driver at all to the root file system's init.
+func runInitramfs() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func firstHalf() error {
 // waitFor returns the block device that root ("/dev/sda1" or "UUID=…") names.
 func waitFor(root string) (string, error) {
 	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if dev := find(root); dev != "" {
+		if dev := findRoot(root); dev != "" {
 			return dev, nil
 		}
 	}
@@ -44,7 +44,7 @@ func waitFor(root string) (string, error) {
 	return "", fmt.Errorf("no root device %s", root)
 }
 
-func find(root string) string {
+func findRoot(root string) string {
 	uuid, byUUID := strings.CutPrefix(root, "UUID=")
 	if !byUUID {
 		return scsiDisk(root)
@@ -68,7 +68,7 @@ func scsiDisk(root string) string {
 		return ""
 	}
 	disks, _ := filepath.Glob("/sys/class/scsi_disk/*/device/block/*")
-	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(address(a), address(b)) })
+	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(scsiAddress(a), scsiAddress(b)) })
 	n := int(name[0] - 'a')
 	if n >= len(disks) {
 		return ""
@@ -80,8 +80,8 @@ func scsiDisk(root string) string {
 	return dev
 }
 
-// address returns host, channel, target and unit of /sys/class/scsi_disk/H:C:T:U/….
-func address(disk string) []int {
+// scsiAddress returns host, channel, target and unit of /sys/class/scsi_disk/H:C:T:U/….
+func scsiAddress(disk string) []int {
 	var out []int
 	for part := range strings.SplitSeq(strings.Split(disk, "/")[4], ":") {
 		n, _ := strconv.Atoi(part) // the kernel writes numbers

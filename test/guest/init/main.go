@@ -22,19 +22,19 @@ import (
 
 func main() {
 	if err := mountKernelTrees(); err != nil {
-		fail(err)
+		reportFailure(err)
 	}
-	half := secondHalf
+	half := runOnRoot
 	if _, err := os.Stat(modulesList); err == nil {
-		half = firstHalf
+		half = runInitramfs
 	}
 	if err := half(); err != nil {
-		fail(err)
+		reportFailure(err)
 	}
 	powerOff()
 }
 
-func fail(err error) {
+func reportFailure(err error) {
 	fmt.Printf("DECAMP-MARKER boot=failed %v\n", err)
 	powerOff()
 }

@@ -31,7 +31,7 @@ func loadModules() error {
 		return err
 	}
 	for name := range strings.FieldsSeq(string(names)) {
-		for _, file := range withNeeds(string(index), name) {
+		for _, file := range filesOf(string(index), name) {
 			err := loadModule(dir + file)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("load %s: %w", file, err)
@@ -41,9 +41,9 @@ func loadModules() error {
 	return nil
 }
 
-// withNeeds returns a module's file after the files of its dependencies. A line of modules.dep lists
+// filesOf returns a module's file after the files of its dependencies. A line of modules.dep lists
 // the deepest dependency last.
-func withNeeds(index, name string) []string {
+func filesOf(index, name string) []string {
 	for line := range strings.Lines(index) {
 		file, needs, _ := strings.Cut(strings.TrimSpace(line), ":")
 		base := file[strings.LastIndexByte(file, '/')+1:]

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// secondHalf runs on the root file system: it reports the hardware that the guest found.
-func secondHalf() error {
+// runOnRoot runs on the root file system: it reports the hardware that the guest found.
+func runOnRoot() error {
 	n, err := countBoot("/var/lib/boots")
 	if err != nil {
 		return err
 	}
 	root := os.Getenv("ROOT_DEVICE")
 	fmt.Printf("\nDECAMP-MARKER boot=ok n=%d root=%s disk=%s net=%s uuid=%s fw=%s up=%s\n",
-		n, root, disk(root), nets(), productUUID(), firmware(), uptime())
+		n, root, rootDisk(root), networkCards(), productUUID(), firmwareKind(), readUptime())
 	return serveAgent()
 }
 
@@ -34,23 +34,23 @@ func countBoot(path string) (int, error) {
 	return n + 1, os.WriteFile(path, fmt.Appendln(nil, n+1), 0o644)
 }
 
-// disk names the disk that holds the root partition, and its driver: "sda,vmw_pvscsi".
-func disk(root string) string {
+// rootDisk names the disk that holds the root partition, and its driver: "sda,vmw_pvscsi".
+func rootDisk(root string) string {
 	part, err := filepath.EvalSymlinks("/sys/class/block/" + filepath.Base(root))
 	if err != nil {
 		return "?"
 	}
 	whole := filepath.Dir(part)
-	return filepath.Base(whole) + "," + driver(whole+"/device")
+	return filepath.Base(whole) + "," + driverOf(whole+"/device")
 }
 
-// nets lists the network cards as NAME=MAC/DRIVER, comma separated; "none" without.
-func nets() string {
+// networkCards lists the network cards as NAME=MAC/DRIVER, comma separated; "none" without.
+func networkCards() string {
 	var cards []string
 	links, _ := filepath.Glob("/sys/class/net/*")
 	for _, link := range links {
-		if d := driver(link + "/device"); d != "?" {
-			cards = append(cards, filepath.Base(link)+"="+read(link+"/address")+"/"+d)
+		if d := driverOf(link + "/device"); d != "?" {
+			cards = append(cards, filepath.Base(link)+"="+readLine(link+"/address")+"/"+d)
 		}
 	}
 	if cards == nil {
@@ -59,9 +59,9 @@ func nets() string {
 	return strings.Join(cards, ",")
 }
 
-// driver returns the driver of the controller that device belongs to: the first one
+// driverOf returns the driver of the controller that device belongs to: the first one
 // above it that is not a mere SCSI disk driver.
-func driver(device string) string {
+func driverOf(device string) string {
 	dir, err := filepath.EvalSymlinks(device)
 	if err != nil {
 		return "?"
@@ -75,22 +75,22 @@ func driver(device string) string {
 	return "?"
 }
 
-func productUUID() string { return read("/sys/class/dmi/id/product_uuid") }
+func productUUID() string { return readLine("/sys/class/dmi/id/product_uuid") }
 
-func firmware() string {
+func firmwareKind() string {
 	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
 		return "efi"
 	}
 	return "bios"
 }
 
-func uptime() string {
-	seconds, _, _ := strings.Cut(read("/proc/uptime"), " ")
+func readUptime() string {
+	seconds, _, _ := strings.Cut(readLine("/proc/uptime"), " ")
 	return seconds
 }
 
-// read returns the file's one line, or "?".
-func read(path string) string {
+// readLine returns the file's one line, or "?".
+func readLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "?"

@@ -22,7 +22,7 @@ import (
 // puts around it (NewVirtualMachineCrd in its crds.go).
 func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 	var schema v1.CustomResourceValidation
-	if err := kubeVirt.definition("virtualmachine", &schema); err != nil {
+	if err := kubeVirt.readDefinition("virtualmachine", &schema); err != nil {
 		return nil, err
 	}
 	crd := &v1.CustomResourceDefinition{
@@ -45,7 +45,7 @@ func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 // CDI returns its definition of a kind, such as datavolume.
 func CDI(kind string) (*v1.CustomResourceDefinition, error) {
 	var crd v1.CustomResourceDefinition
-	if err := cdi.definition(kind, &crd); err != nil {
+	if err := cdi.readDefinition(kind, &crd); err != nil {
 		return nil, err
 	}
 	crd.Status = v1.CustomResourceDefinitionStatus{} // the cluster's to say
@@ -69,9 +69,9 @@ var (
 	}
 )
 
-// definition reads into out the YAML that the module's file has for key in a map of strings.
-func (m module) definition(key string, out any) error {
-	dir, err := m.fetch()
+// readDefinition reads into out the YAML that the module's file has for key in a map of strings.
+func (m module) readDefinition(key string, out any) error {
+	dir, err := m.fetchModule()
 	if err != nil {
 		return err
 	}
@@ -82,8 +82,8 @@ func (m module) definition(key string, out any) error {
 	found := ""
 	ast.Inspect(file, func(n ast.Node) bool {
 		pair, ok := n.(*ast.KeyValueExpr)
-		if ok && constant(pair.Key) == key {
-			found = constant(pair.Value)
+		if ok && stringValue(pair.Key) == key {
+			found = stringValue(pair.Value)
 		}
 		return found == ""
 	})
@@ -93,21 +93,21 @@ func (m module) definition(key string, out any) error {
 	return yaml.Unmarshal([]byte(found), out)
 }
 
-// constant is the value of a string that may be put together of several.
-func constant(e ast.Expr) string {
+// stringValue is the value of a string that may be put together of several.
+func stringValue(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		value, _ := strconv.Unquote(e.Value) // a value that is no string is not a key
 		return value
 	case *ast.BinaryExpr:
-		return constant(e.X) + constant(e.Y)
+		return stringValue(e.X) + stringValue(e.Y)
 	}
 	return ""
 }
 
-// fetch returns the folder of the module, which it downloads unless it is there. The checksum database
+// fetchModule returns the folder of the module, which it downloads unless it is there. The checksum database
 // does not know all of them; the sums here take its place.
-func (m module) fetch() (string, error) {
+func (m module) fetchModule() (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // no go.mod is there to speak of
 	cmd.Env = append(os.Environ(), "GONOSUMDB=kubevirt.io", "GOFLAGS=", "GOWORK=off", "GO111MODULE=on")
