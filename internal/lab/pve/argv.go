@@ -12,24 +12,27 @@ import (
 	"strings"
 )
 
-// A line is a QEMU command line being made of a guest's options.
+// A qemuCommand builds a QEMU command line from the options of a guest. The first error is kept in err,
+// so that the add methods need no error results.
 type qemuCommand struct {
-	server *Server
-	config map[string]string
-	args   []string
-	err    error
+	server *Server           // node whose storages contain the guest's volumes
+	config map[string]string // options of the guest, as in its configuration file; not modified
+	args   []string          // arguments so far, without the name of the program
+	err    error             // first error; nil if all options are understood
 }
 
+// add appends arguments to the command line.
 func (l *qemuCommand) add(args ...string) { l.args = append(l.args, args...) }
 
-// fail keeps the first error.
+// fail records err unless an earlier error is recorded. A nil err is ignored.
 func (l *qemuCommand) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
 }
 
-// commandLine is what starts g. An option that would matter and is not understood is an error.
+// commandLine returns the arguments that start QEMU for g. It fails if a value cannot be parsed or a
+// volume does not exist. Server.mu must be held.
 func (s guestStart) commandLine(g *guest) ([]string, error) {
 	l := &qemuCommand{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
@@ -44,6 +47,8 @@ func (s guestStart) commandLine(g *guest) ([]string, error) {
 	return l.args, l.err
 }
 
+// addMachine adds machine type, processors and memory. Defaults are those of Proxmox: pc, one socket,
+// one core, 512 MiB. The accelerator is always TCG.
 func (l *qemuCommand) addMachine() {
 	l.add("-machine", cmp.Or(l.config["machine"], "pc")+",accel=tcg")
 	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")
@@ -53,7 +58,8 @@ func (l *qemuCommand) addMachine() {
 	l.add("-smp", fmt.Sprintf("%d,sockets=%s,cores=%s", n*m, sockets, cores), "-m", cmp.Or(l.config["memory"], "512"))
 }
 
-// addIdentity is smbios1, whose words may be base64.
+// addIdentity adds the UUID and the serial number of smbios1. The value of serial is base64 if the
+// option contains base64=1.
 func (l *qemuCommand) addIdentity() {
 	words := map[string]string{}
 	for _, word := range strings.Split(l.config["smbios1"], ",") {
@@ -73,8 +79,11 @@ func (l *qemuCommand) addIdentity() {
 	}
 }
 
+// folder in which Debian's package ovmf installs the firmware
 const ovmf = "/usr/share/OVMF/"
 
+// ovmfSuffix returns the part of the firmware's file name that selects the image with Microsoft's keys;
+// it is empty if no keys are enrolled.
 func ovmfSuffix(enrolled bool) string {
 	if enrolled {
 		return ".ms"
@@ -82,11 +91,13 @@ func ovmfSuffix(enrolled bool) string {
 	return ""
 }
 
-// variablesSize is the size of the firmware's part of an EFI disk, in bytes.
+// variablesSize is the size of the variable store on an EFI disk, in bytes. The rest of a block volume
+// is unused.
 const variablesSize = 528 << 10
 
-// firmwareVariables creates the store of a new EFI disk. On a block device the rest of the volume keeps
-// its previous content.
+// firmwareVariables creates the variable store of a new EFI disk at path and returns the size for the
+// option. If file is false, path is a block volume of one extent: its content beyond the store is that
+// of an earlier volume.
 func firmwareVariables(ctx context.Context, path, format string, enrolled, file bool) (size string, err error) {
 	template := ovmf + "OVMF_VARS_4M" + ovmfSuffix(enrolled) + ".fd"
 	if file {
@@ -110,6 +121,7 @@ func firmwareVariables(ctx context.Context, path, format string, enrolled, file 
 	return "4M", errors.Join(err, f.Close())
 }
 
+// addFirmware adds OVMF with the store of efidisk0. A guest with SeaBIOS needs no argument.
 func (l *qemuCommand) addFirmware() {
 	if l.config["bios"] != "ovmf" {
 		return
@@ -125,7 +137,8 @@ func (l *qemuCommand) addFirmware() {
 		"-drive", fmt.Sprintf("if=pflash,unit=1,format=%s,file=%s", kind, path))
 }
 
-// deviceOption is QEMU's for a disk's option, and the bus it sits on.
+// deviceOption returns the value of -device for the disk of an option such as scsi3. For
+// virtio-scsi-single it also adds the disk's own controller, as Proxmox does.
 func (l *qemuCommand) deviceOption(name string) (device string) {
 	kind := strings.TrimRight(name, "0123456789")
 	n, _ := strconv.Atoi(strings.TrimPrefix(name, kind)) // the key matched
@@ -143,7 +156,8 @@ func (l *qemuCommand) deviceOption(name string) (device string) {
 	return fmt.Sprintf("scsi-hd,bus=scsihw0.0,scsi-id=%d", n)
 }
 
-// addControllers adds those that have many disks each.
+// addControllers adds the SATA and SCSI controllers that names need. A controller of virtio-scsi-single
+// belongs to one disk: deviceOption adds it.
 func (l *qemuCommand) addControllers(names []string) {
 	has := func(kind string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind) })
@@ -159,6 +173,8 @@ func (l *qemuCommand) addControllers(names []string) {
 	}
 }
 
+// addDisks adds the drives in the order of their option names. The boot order becomes a bootindex from
+// 100 on; a CD-ROM drive without a medium is left out.
 func (l *qemuCommand) addDisks() {
 	names := slices.DeleteFunc(sortedKeys(l.config), func(name string) bool {
 		return !driveKey.MatchString(name) || name == "efidisk0" || name == "tpmstate0"
@@ -188,7 +204,8 @@ func (l *qemuCommand) addDisks() {
 	}
 }
 
-// addNetworkCards reach nothing.
+// addNetworkCards adds a card for each net option. Each card has its own user network with restrict=on,
+// so that guests reach no network.
 func (l *qemuCommand) addNetworkCards() {
 	for _, name := range sortedKeys(l.config) {
 		if !strings.HasPrefix(name, "net") {
@@ -203,6 +220,7 @@ func (l *qemuCommand) addNetworkCards() {
 	}
 }
 
+// sortedKeys returns the names of the options in ascending order.
 func sortedKeys(config map[string]string) []string {
 	var names []string
 	for name := range config {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// applyOptions sets the options of the request on a guest. If one fails, none is set, and their volumes are
-// removed.
+// applyOptions creates the volumes of the request's options and then sets all options. If a volume
+// cannot be created, no option is set and the new volumes are removed. guest.busy must be held.
 func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
 	if t.broken != nil {
 		return t.broken
@@ -46,7 +46,8 @@ func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
 	return nil
 }
 
-// checkChange refuses what Proxmox refuses before it does anything.
+// checkChange checks keys, values, permissions and drives of a change, and that each device of the boot
+// order exists. It modifies nothing.
 func (c *call) checkChange(g *guest) error {
 	if err := c.checkKeys(g.vmid, c.optionNames()); err != nil {
 		return err
@@ -68,7 +69,8 @@ func (c *call) checkChange(g *guest) error {
 	return nil
 }
 
-// changeGuest changes options before it answers. It imports nothing: pveproxy waits 30 s.
+// changeGuest changes options synchronously. It refuses import-from with 596: an import takes longer
+// than the 30 s that pveproxy waits.
 func changeGuest(c *call) (any, error) {
 	g, err := c.findGuest("VM.Audit")
 	if err == nil {
@@ -89,7 +91,7 @@ func changeGuest(c *call) (any, error) {
 	return nil, c.applyOptions(c.alive, &task{}, g)
 }
 
-// changeGuestLater changes options as a task.
+// changeGuestLater checks the options, then changes them in a task qmconfig.
 func changeGuestLater(c *call) (any, error) {
 	g, err := c.findGuest("VM.Audit")
 	if err == nil {

@@ -16,13 +16,15 @@ import (
 	"strings"
 )
 
-// A drive is a disk's option: a volume first, then words.
+// A drive is the parsed value of a disk option: a volume, then comma-separated name=value pairs.
 type drive struct {
-	volume string
-	words  map[string]string
-	order  []string
+	volume string            // volume name, STORAGE:GIB for a new volume, or "none" for an empty CD-ROM drive
+	words  map[string]string // values of the pairs by name
+	order  []string          // names of the pairs in the order of the option
 }
 
+// parseDrive parses the value of a disk option. It never fails: checkDrives rejects values that Proxmox
+// would reject.
 func parseDrive(value string) drive {
 	d := drive{words: map[string]string{}}
 	for i, word := range strings.Split(value, ",") {
@@ -41,7 +43,8 @@ func parseDrive(value string) drive {
 	return d
 }
 
-// configValue returns the option for the configuration, without the parameters of the creation.
+// configValue returns the value for the configuration file: the volume's final name, the pairs without
+// import-from and format, and the size.
 func (d drive) configValue(volid, size string) string {
 	words := []string{volid}
 	for _, name := range d.order {
@@ -53,13 +56,15 @@ func (d drive) configValue(volid, size string) string {
 }
 
 var (
-	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`)
-	oldDisk  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9\-_.]*:(?:\d+/)?vm-(\d+)-[A-Za-z0-9._-]+$`)
-	newDisk  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
+	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`) // options whose value is a drive
+	// name of an existing volume; the group is the VMID of its owner
+	oldDisk = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9\-_.]*:(?:\d+/)?vm-(\d+)-[A-Za-z0-9._-]+$`)
+	// request for a new volume: storage and size in GiB
+	newDisk = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
 )
 
-// checkDrives checks disks before the task starts: the caller's permissions, and the existence of the
-// imported volume.
+// checkDrives checks the drives of a request before a task starts. It returns a refusal if the caller
+// lacks a privilege, or if an existing or imported volume is missing.
 func (c *call) checkDrives(form url.Values) error {
 	for name := range form {
 		d := parseDrive(form.Get(name))
@@ -101,7 +106,8 @@ func (c *call) checkDrives(form url.Values) error {
 	return nil
 }
 
-// checkOwner refuses a volume that is not there, or another guest's by its name.
+// checkOwner returns an error if the volume is missing or its name contains the VMID of another guest.
+// An empty vmid stands for the guest in the path.
 func (c *call) checkOwner(vmid, volid string) error {
 	if vmid == "" {
 		vmid = c.args[0]
@@ -119,7 +125,8 @@ func (c *call) checkOwner(vmid, volid string) error {
 	return nil
 }
 
-// makeDrive makes the volume of a disk's option, and returns the option as it is kept.
+// makeDrive creates the volume that a disk option requests and returns the value for the configuration.
+// A volume that exists is used as it is; an empty CD-ROM drive needs none.
 func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value string) (string, error) {
 	d := parseDrive(value)
 	m := newDisk.FindStringSubmatch(d.volume)
@@ -158,7 +165,8 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 	return d.configValue(volid, size), nil
 }
 
-// fillVolume gives a new volume its content.
+// fillVolume writes the content of a new volume: a variable store, a TPM state of 4 MiB, an imported
+// image, or zeros. It returns the size for the option.
 func (s *Server) fillVolume(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
 	switch {
 	case name == "efidisk0":
@@ -172,8 +180,8 @@ func (s *Server) fillVolume(ctx context.Context, t *task, st Storage, name strin
 	return gib + "G", runTool(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
 }
 
-// importFrom converts an upload. Uploads are untrusted: an image with a backing file could read any
-// file of the node.
+// importFrom converts an uploaded image into the volume at path. Uploads are untrusted: an image with a
+// backing file could read any file of the node.
 func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path, format string) (string, error) {
 	source, err := s.volumePath(from)
 	if err != nil {
@@ -198,7 +206,8 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 	return fmt.Sprintf("%dK", size>>10), nil
 }
 
-// checkUntrusted refuses an image with another format than declared, or with a backing file.
+// checkUntrusted returns an error if the image at path is not of the declared format, or has a backing
+// file.
 func checkUntrusted(ctx context.Context, path, format string) error {
 	info, err := imageInfo(ctx, path, format)
 	if err != nil {
@@ -210,11 +219,13 @@ func checkUntrusted(ctx context.Context, path, format string) error {
 	return nil
 }
 
+// An image is the part of qemu-img's JSON output that the node reads.
 type image struct {
-	Size    int64  `json:"virtual-size"`
-	Backing string `json:"backing-filename"`
+	Size    int64  `json:"virtual-size"`     // virtual size in bytes
+	Backing string `json:"backing-filename"` // backing file; empty if the image has none
 }
 
+// imageInfo runs qemu-img info. Its error is the output of qemu-img.
 func imageInfo(ctx context.Context, path, format string) (image, error) {
 	out, err := exec.CommandContext(ctx, "qemu-img", "info", "--output=json", "-f", format, path).CombinedOutput()
 	if err != nil {
@@ -224,12 +235,13 @@ func imageInfo(ctx context.Context, path, format string) (image, error) {
 	return info, json.Unmarshal(out, &info)
 }
 
+// virtualSize returns the size of the disk in the image, in bytes.
 func virtualSize(ctx context.Context, path, format string) (int64, error) {
 	info, err := imageInfo(ctx, path, format)
 	return info.Size, err
 }
 
-// runTool has a program's own words as the error.
+// runTool runs a program. The error contains the program's output after the exit status.
 func runTool(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(strings.TrimSpace(string(out))))
@@ -237,7 +249,8 @@ func runTool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// removeVolumeOf removes the volume that an option names.
+// removeVolumeOf removes the volume of a disk option or of an unused entry. Other options and missing
+// volumes are ignored.
 func (s *Server) removeVolumeOf(key, value string) {
 	if !driveKey.MatchString(key) && !strings.HasPrefix(key, "unused") {
 		return
@@ -247,5 +260,5 @@ func (s *Server) removeVolumeOf(key, value string) {
 	}
 }
 
-// sortedNames puts the disks in the order in which they are made.
+// sortedNames returns the names in ascending order, which is the order in which volumes are created.
 func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }

@@ -1,6 +1,7 @@
 package pve
 
-// Faults are what goes wrong, from when they are set on.
+// Faults are the failures that the node simulates from the next request on. The zero value is a node
+// without failures.
 type Faults struct {
 	Taken    int               // so many VMIDs are taken between nextid and the request to create
 	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, qmstart, imgcopy) end with this error, and revert their changes
@@ -24,14 +25,15 @@ func (s *Server) SetFaults(f Faults) {
 	s.faults = f
 }
 
-// taskFault is the error that tasks of a type end with; "" if they do not.
+// taskFault returns the error that tasks of this kind end with, empty if they succeed, and the channel
+// that they wait for, nil if they start at once.
 func (s *Server) taskFault(kind string) (text string, hold chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.faults.Tasks[kind], s.faults.Hold
 }
 
-// nextCut reports whether an upload is cut, and after how many bytes.
+// nextCut reports whether this upload is cut, and after how many bytes. Each cut counts once.
 func (s *Server) nextCut() (after int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +44,7 @@ func (s *Server) nextCut() (after int64, ok bool) {
 	return s.faults.CutAfter, true
 }
 
-// dropsRequest reports whether this request gets no answer.
+// dropsRequest reports whether this request gets no response. Each one counts once.
 func (s *Server) dropsRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,32 +13,35 @@ import (
 	"sync"
 )
 
-// A guest is a VM of the node's. Its fields are the Server's to lock, but for busy.
+// A guest is a VM of the node. Server.mu guards config, qemu and off; busy serializes changes and is
+// independent of Server.mu.
 type guest struct {
-	vmid   int
-	config map[string]string
-	busy   sync.Mutex    // held by who changes it
-	qemu   *exec.Cmd     // QEMU of the guest; nil while it is off
-	off    chan struct{} // closed once qemu is no more
+	vmid   int               // identifier in the cluster, from 100 to 999999999
+	config map[string]string // options as in the guest's configuration file; "lock" while the guest is created
+	busy   sync.Mutex        // held during a change or a start; others fail with errLocked
+	qemu   *exec.Cmd         // QEMU of the guest; nil while it is off
+	off    chan struct{}     // closed when the process of qemu has ended
 }
 
+// newGuest returns a guest with a copy of config.
 func newGuest(vmid int, config map[string]string) *guest {
 	return &guest{vmid: vmid, config: maps.Clone(config)}
 }
 
-// apiConfig returns the configuration as the API shows it.
+// apiConfig returns a copy of the configuration with a digest, as the API returns it. Server.mu must be
+// held.
 func (g *guest) apiConfig() map[string]string {
 	shown := maps.Clone(g.config)
 	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
 	return shown
 }
 
-// errLocked is what those get who come second.
+// errLocked is the error of a change while another one is in progress.
 func errLocked(vmid int) error {
 	return fmt.Errorf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", vmid)
 }
 
-// keys lists the options with the required privileges.
+// optionPrivileges lists the options of a guest and the privilege that each requires on /vms/VMID.
 var optionPrivileges = []struct {
 	name      *regexp.Regexp
 	privilege string
@@ -51,7 +54,8 @@ var optionPrivileges = []struct {
 	{regexp.MustCompile(`^(name|description|tags|onboot|ostype|boot|agent|protection|localtime|tablet|acpi)$`), "VM.Config.Options"},
 }
 
-// checkKeys refuses options that there are not, and those that the caller may not set.
+// checkKeys returns a refusal for unknown options, for options that the caller may not set, and for
+// values that Proxmox rejects.
 func (c *call) checkKeys(vmid int, names []string) error {
 	for _, name := range names {
 		privilege := ""
@@ -80,7 +84,8 @@ func (c *call) checkKeys(vmid int, names []string) error {
 	return nil
 }
 
-// checkRegistered refuses the tags that an administrator has for himself (datacenter.cfg, registered-tags).
+// checkRegistered returns a refusal if the caller sets a tag that datacenter.cfg reserves
+// (registered-tags) and lacks Sys.Modify.
 func (c *call) checkRegistered(name, value string) error {
 	for _, t := range strings.Split(value, ";") {
 		if name == "tags" && slices.Contains(c.config.RegisteredTags, t) {
@@ -93,12 +98,15 @@ func (c *call) checkRegistered(name, value string) error {
 }
 
 var (
-	dnsName    = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
-	tag        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`)
+	// names of guests: DNS names, as Proxmox requires
+	dnsName = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
+	tag     = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`) // one tag of a guest
+	// values of scsihw
 	controller = regexp.MustCompile(`^(lsi|lsi53c810|virtio-scsi-pci|virtio-scsi-single|megasas|pvscsi)$`)
 )
 
-// checkValue looks at those values that a mover of VMs gets wrong.
+// checkValue returns a refusal for a value that does not match the schema. It covers only the options
+// that a migration sets.
 func (c *call) checkValue(name, value string) error {
 	switch {
 	case name == "name" && !dnsName.MatchString(value):
@@ -119,7 +127,7 @@ func (c *call) checkValue(name, value string) error {
 	return nil
 }
 
-// optionNames are the parameters that are options of a guest.
+// optionNames returns the parameters that are options of a guest, in no order.
 func (c *call) optionNames() (names []string) {
 	for name := range c.form {
 		if name != "vmid" && name != "digest" && name != "delete" && name != "force" && name != "background_delay" {
@@ -129,8 +137,8 @@ func (c *call) optionNames() (names []string) {
 	return names
 }
 
-// createGuest takes the VMID at once and does the rest as a task. Until that is over the guest
-// has no options.
+// createGuest reserves the VMID before it responds and creates the volumes in a task. Until the task
+// ends, the guest has no option but a lock.
 func createGuest(c *call) (any, error) {
 	vmid, err := strconv.Atoi(c.form.Get("vmid"))
 	if err != nil || vmid < 100 || vmid > 999999999 {
@@ -160,6 +168,8 @@ func createGuest(c *call) (any, error) {
 	}), nil
 }
 
+// finishCreate sets the options and removes the lock. If that fails, it removes the guest, so that the
+// VMID is free again.
 func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
 	err := c.applyOptions(ctx, t, g)
 	c.mu.Lock()
@@ -172,7 +182,8 @@ func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
 	return nil
 }
 
-// findGuest returns the guest of the path.
+// findGuest returns the guest of the request's path. It returns a refusal if the caller lacks the
+// privilege, and an error of status 500 if the guest does not exist.
 func (c *call) findGuest(privilege string) (*guest, error) {
 	vmid, err := strconv.Atoi(c.args[0])
 	if err != nil {
@@ -190,6 +201,7 @@ func (c *call) findGuest(privilege string) (*guest, error) {
 	return g, nil
 }
 
+// showGuest returns the guest's configuration.
 func showGuest(c *call) (any, error) {
 	g, err := c.findGuest("VM.Audit")
 	if err != nil {
@@ -200,8 +212,8 @@ func showGuest(c *call) (any, error) {
 	return g.apiConfig(), nil
 }
 
-// listResources answers the guests that the caller may see. The name of one that is off stands in
-// it; of one that is being created, not.
+// listResources lists the guests that the caller may audit. A guest that is being created has no name
+// and no tags.
 func listResources(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,6 +236,7 @@ func listResources(c *call) (any, error) {
 	return list, nil
 }
 
+// status returns "running" or "stopped". Server.mu must be held.
 func (g *guest) status() string {
 	if g.qemu != nil {
 		return "running"
@@ -231,6 +244,7 @@ func (g *guest) status() string {
 	return "stopped"
 }
 
+// guestStatus returns the power state, with "qmpstatus" equal to "status".
 func guestStatus(c *call) (any, error) {
 	g, err := c.findGuest("VM.Audit")
 	if err != nil {
@@ -241,7 +255,8 @@ func guestStatus(c *call) (any, error) {
 	return map[string]any{"vmid": g.vmid, "status": g.status(), "qmpstatus": g.status(), "name": g.config["name"]}, nil
 }
 
-// destroyGuest removes a guest and the volumes that it names.
+// destroyGuest removes a guest and the volumes of its options in a task. It refuses running and
+// protected guests.
 func destroyGuest(c *call) (any, error) {
 	g, err := c.findGuest("VM.Allocate")
 	if err != nil {

@@ -5,18 +5,20 @@ import (
 	"regexp"
 )
 
-// A Network is what cards of guests can join: a bridge of the node's, or a VNet of a zone.
+// A Network is a bridge of the node, or a VNet of an SDN zone, that network cards of guests can be
+// connected to.
 type Network struct {
-	Name string
+	Name string // name in the configuration of cards: bridge=NAME
 	Zone string // zone of a VNet; empty for a bridge
 }
 
-// aclPath is where the right to use the network is held. Bridges count as one zone.
+// aclPath returns the path that SDN.Use is checked on. All bridges belong to the zone localnetwork.
 func (n Network) aclPath() string {
 	return "/sdn/zones/" + cmp.Or(n.Zone, "localnetwork") + "/" + n.Name
 }
 
-// findNetwork finds one by its name. What there is not is taken for a bridge, until a guest starts.
+// findNetwork returns a network by name. If none exists, ok is false and n is a bridge of that name:
+// Proxmox checks existence only when a guest starts.
 func (s *Server) findNetwork(name string) (n Network, ok bool) {
 	for _, n := range s.config.Networks {
 		if n.Name == name {
@@ -27,11 +29,11 @@ func (s *Server) findNetwork(name string) (n Network, ok bool) {
 }
 
 var (
-	bridgeOf = regexp.MustCompile(`(?:^|,)bridge=([^,]+)`)
-	tagOf    = regexp.MustCompile(`(?:^|,)tag=(\d+)`)
+	bridgeOf = regexp.MustCompile(`(?:^|,)bridge=([^,]+)`) // bridge of a card's option
+	tagOf    = regexp.MustCompile(`(?:^|,)tag=(\d+)`)      // VLAN tag of a card's option
 )
 
-// checkCard refuses networks that the caller may not use.
+// checkCard returns a refusal if the caller lacks SDN.Use on the card's network, or on its VLAN.
 func (c *call) checkCard(value string) error {
 	bridge := bridgeOf.FindStringSubmatch(value)
 	if bridge == nil {
@@ -45,7 +47,7 @@ func (c *call) checkCard(value string) error {
 	return c.token.requireAll(at, "SDN.Use")
 }
 
-// listNetworks answers the bridges and VNets that the caller may use or look at.
+// listNetworks lists the bridges and VNets that the caller may use or audit.
 func listNetworks(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, n := range c.config.Networks {

@@ -15,24 +15,26 @@ import (
 // A call is one authenticated request.
 type call struct {
 	*Server
-	request *http.Request
-	token   Token
-	args    []string   // the parts of the path that the route names
-	form    url.Values // parameters of query and body; empty for an upload
+	request *http.Request // the HTTP request; its body is consumed unless it is an upload
+	token   Token         // token of the caller
+	args    []string      // the parts of the path that the route names
+	form    url.Values    // parameters of query and body; empty for an upload
 }
 
-// A route is a method of the API.
+// A route maps a method and a path of the API to a function.
 type route struct {
-	method string
-	path   *regexp.Regexp
-	answer func(*call) (any, error)
+	method string                   // HTTP method
+	path   *regexp.Regexp           // matches the escaped path below /api2/json; its groups become call.args
+	answer func(*call) (any, error) // returns the value of "data" in the response
 }
 
+// newRoute compiles a path in which {node} matches the node's name and {} an argument.
 func newRoute(method, path string, answer func(*call) (any, error)) route {
 	pattern := strings.NewReplacer("{node}", `[^/]+`, "{}", `([^/]+)`).Replace(path)
 	return route{method, regexp.MustCompile("^" + pattern + "$"), answer}
 }
 
+// methods of the API that decamp uses
 var routes = []route{
 	newRoute("GET", "/version", showVersion),
 	newRoute("GET", "/access/permissions", showPermissions),
@@ -59,10 +61,10 @@ var routes = []route{
 	newRoute("GET", "/nodes/{node}/tasks/{}/log", taskLog),
 }
 
-// maxForm is the longest body that is no upload, in bytes, as pveproxy has it.
+// maxForm is pveproxy's limit on bodies that are not uploads, in bytes.
 const maxForm = 512 << 10
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler. The Date header includes Config.Skew.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.dropsRequest() {
 		panic(http.ErrAbortHandler) // closes the connection
@@ -77,6 +79,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data}) // the client may have gone
 }
 
+// routeRequest authenticates a request, finds its route and returns the value of "data". It refuses
+// chunked bodies with 501, as pveproxy does.
 func (s *Server) routeRequest(r *http.Request) (any, error) {
 	if len(r.TransferEncoding) > 0 {
 		return nil, newRefusal(http.StatusNotImplemented, "chunked transfer encoding not supported")
@@ -113,7 +117,8 @@ func (s *Server) routeRequest(r *http.Request) (any, error) {
 	return nil, newRefusal(http.StatusNotImplemented, "Method '%s %s' not implemented", r.Method, path)
 }
 
-// checkNode refuses requests for another node: Proxmox would forward them.
+// checkNode refuses requests for another node, which Proxmox would forward: 595 if that node is down,
+// 500 if its name is unknown.
 func (s *Server) checkNode(path string) error {
 	rest, ok := strings.CutPrefix(path, "/nodes/")
 	name, _, _ := strings.Cut(rest, "/")
@@ -128,7 +133,8 @@ func (s *Server) checkNode(path string) error {
 	return serverError("hostname lookup '%s' failed - failed to get address info for: %s: Name or service not known", name, name)
 }
 
-// readParameters takes the parameters, and keeps the request for tests.
+// readParameters reads the parameters of query and body into form, and records the request for tests.
+// Parameters of the body take precedence.
 func (c *call) readParameters(path string) error {
 	c.form = c.request.URL.Query()
 	isUpload := strings.HasPrefix(c.request.Header.Get("Content-Type"), "multipart/")
@@ -154,6 +160,7 @@ func (c *call) readParameters(path string) error {
 	return nil
 }
 
+// showVersion returns the version and its first two components as release.
 func showVersion(c *call) (any, error) {
 	release := c.config.Version
 	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {
@@ -162,6 +169,7 @@ func showVersion(c *call) (any, error) {
 	return map[string]string{"version": c.config.Version, "release": release, "repoid": "0000000000000000"}, nil
 }
 
+// listNodes lists this node as online and those of Config.Offline as offline.
 func listNodes(c *call) (any, error) {
 	list := []map[string]any{{"node": c.config.Node, "status": "online", "type": "node", "id": "node/" + c.config.Node}}
 	for _, down := range c.config.Offline {
@@ -170,7 +178,8 @@ func listNodes(c *call) (any, error) {
 	return list, nil
 }
 
-// nextID names the lowest VMID that is free. It reserves nothing; Faults.Taken makes use of that.
+// nextID returns the lowest free VMID, or checks the requested one. It reserves nothing: Faults.Taken
+// creates another guest with the returned VMID.
 func nextID(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

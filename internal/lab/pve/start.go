@@ -16,8 +16,8 @@ import (
 	"syscall"
 )
 
-// startGuest starts QEMU with the guest's options. If the cluster's HA manager controls the guest, the
-// task ends after the request to it.
+// startGuest starts QEMU with the guest's options in a task. If the cluster's HA manager controls the
+// guest, the task ends before the start, and its result is not reported.
 func startGuest(c *call) (any, error) {
 	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {
@@ -36,9 +36,10 @@ func startGuest(c *call) (any, error) {
 	return c.startTask("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
 }
 
-// guestStart starts guests.
+// guestStart has the methods that start guests.
 type guestStart struct{ *Server }
 
+// start checks and boots a guest. It fails if another change of the guest is in progress.
 func (s guestStart) start(t *task, g *guest) error {
 	if !g.busy.TryLock() {
 		return errLocked(g.vmid)
@@ -57,7 +58,8 @@ func (s guestStart) start(t *task, g *guest) error {
 	return nil
 }
 
-// checkStart is the command line of a guest that may start.
+// checkStart returns the command line of QEMU, or the error of a guest that cannot start: locked,
+// running, on an offline storage, without KVM, bridge or memory.
 func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +92,8 @@ func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	return args, nil
 }
 
-// checkBridges returns QEMU's error for a missing bridge, whose cause is not in its last message.
+// checkBridges fails if a bridge is missing. As with QEMU, the cause is in the task's log and not in
+// the error.
 func (s guestStart) checkBridges(t *task, g *guest) error {
 	for _, name := range sortedKeys(g.config) {
 		m := bridgeOf.FindStringSubmatch(g.config[name])
@@ -107,8 +110,8 @@ func (s guestStart) checkBridges(t *task, g *guest) error {
 	return nil
 }
 
-// bootQEMU runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
-// QEMU is not.
+// bootQEMU starts QEMU and returns when its monitor responds or QEMU has ended. QEMU runs until the
+// guest is switched off or the node is closed.
 func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
@@ -154,7 +157,8 @@ func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	return nil
 }
 
-// SwitchOff ends a guest, as one is that shuts down. One that is off stays so.
+// SwitchOff ends a guest's QEMU, as a shutdown from inside does, and waits for its end. A guest that is
+// off stays off.
 func (s *Server) SwitchOff(vmid int) {
 	s.mu.Lock()
 	g := s.guests[vmid]
@@ -168,7 +172,7 @@ func (s *Server) SwitchOff(vmid int) {
 	<-off
 }
 
-// isUp waits until QEMU answers what its monitor is asked, which it does once the machine is there, or has ended.
+// isUp waits for QEMU's first response on its monitor. It returns false if QEMU ends before.
 func isUp(monitor io.Reader) bool {
 	for r := bufio.NewReader(monitor); ; {
 		line, err := r.ReadString('\n')
@@ -181,7 +185,8 @@ func isUp(monitor io.Reader) bool {
 	}
 }
 
-// startError returns the error of a QEMU that did not start. A guest that was up ends without an error.
+// startError copies QEMU's messages from the file said to the task's log and returns an error with the
+// exit code. It returns nil if the guest was up before it ended.
 func startError(t *task, cmd *exec.Cmd, said string, up bool) error {
 	if up {
 		return nil
@@ -193,7 +198,7 @@ func startError(t *task, cmd *exec.Cmd, said string, up bool) error {
 	return fmt.Errorf("QEMU exited with code %d", cmd.ProcessState.ExitCode())
 }
 
-// stopGuest switches a guest off.
+// stopGuest kills a guest's QEMU in a task. A guest that is off is not an error.
 func stopGuest(c *call) (any, error) {
 	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {

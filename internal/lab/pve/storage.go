@@ -15,23 +15,25 @@ import (
 	"strings"
 )
 
-// A Storage keeps volumes. Those of type dir keep files, and may have content import; all others
-// are taken for block devices, which keep raw images only.
+// A Storage contains volumes. A storage of type dir contains files and may contain uploads; all other
+// types count as block devices, which contain raw images only.
 type Storage struct {
-	ID      string
-	Type    string // dir, lvmthin …
-	Content []string
-	Size    int64  // bytes; what volumes take counts as far as it is data
-	Format  string // default format of volumes: raw if empty, and qcow2 if storage.cfg sets it
-	Lazy    bool   // its volumes are not there for programs before the node's library activates them
-	Remote  bool   // volumes are not files of the node: their paths are for QEMU only, as those of RBD
+	ID      string   // name of the storage: the part before the colon of a volume's name
+	Type    string   // type in storage.cfg, such as dir, lvm or lvmthin
+	Content []string // kinds of content, such as images and import
+	Size    int64    // capacity in bytes; volumes count by their allocated bytes
+	Format  string   // default format of new volumes; raw if empty, qcow2 if storage.cfg sets it
+	Lazy    bool     // whether volumes are invisible to programs until the node's library activates them
+	Remote  bool     // whether volumes are not files of the node; their paths are for QEMU only, as with RBD
 }
 
-// extent is what block devices are rounded up to, in bytes.
+// extent is the unit of block storages, in bytes: sizes are rounded up to it, as by LVM.
 const extent = 4 << 20
 
+// hasFiles reports whether volumes are files rather than block devices.
 func (st Storage) hasFiles() bool { return st.Type == "dir" }
 
+// findStorage returns a storage by name, or Proxmox's error if none exists.
 func (s *Server) findStorage(id string) (Storage, error) {
 	for _, st := range s.config.Storages {
 		if st.ID == id {
@@ -41,7 +43,7 @@ func (s *Server) findStorage(id string) (Storage, error) {
 	return Storage{}, serverError("storage '%s' does not exist", id)
 }
 
-// usedBytes is what the storage's files take, in bytes.
+// usedBytes returns the allocated bytes of all files of the storage.
 func (s *Server) usedBytes(st Storage) int64 {
 	var sum int64
 	_ = filepath.WalkDir(filepath.Join(s.config.Dir, st.ID), func(path string, entry fs.DirEntry, err error) error {
@@ -53,7 +55,7 @@ func (s *Server) usedBytes(st Storage) int64 {
 	return sum
 }
 
-// listStorages answers those that the caller may use or look at.
+// listStorages lists the storages that the caller may audit or allocate on, with their free space.
 func listStorages(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, st := range c.config.Storages {
@@ -69,7 +71,8 @@ func listStorages(c *call) (any, error) {
 	return list, nil
 }
 
-// listVolumes lists uploads, and the volumes of guests.
+// listVolumes lists the uploads and the volumes of guests on a storage, filtered by the parameter
+// content.
 func listVolumes(c *call) (any, error) {
 	st, err := c.findStorage(c.args[0])
 	if err == nil {
@@ -97,9 +100,11 @@ func listVolumes(c *call) (any, error) {
 	return list, nil
 }
 
+// VMID in the name of a volume
 var ownerOf = regexp.MustCompile(`(?:^|/)vm-(\d+)-`)
 
-// listImages lists volumes of guests that the caller may see.
+// listImages lists the volumes of guests on st that the caller may see: all with Datastore.Allocate,
+// otherwise those of guests whose disks the caller may configure.
 func (c *call) listImages(st Storage) (list []map[string]any) {
 	root := filepath.Join(c.config.Dir, st.ID, "images")
 	for _, path := range c.Volumes() {
@@ -121,9 +126,11 @@ func (c *call) listImages(st Storage) (list []map[string]any) {
 	return list
 }
 
+// name of a new volume, without the storage
 var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
 
-// newVolume creates a volume before it answers. A new volume of LVM has its previous content.
+// newVolume creates a volume before it responds, with a size in KiB. A new volume of LVM has the
+// content of an earlier one.
 func newVolume(c *call) (any, error) {
 	st, err := c.findStorage(c.args[0])
 	if err == nil {
@@ -163,6 +170,8 @@ func newVolume(c *call) (any, error) {
 	return st.ID + ":" + name, makeVolume(path, size, st.Type == "lvm")
 }
 
+// makeVolume creates a sparse file of size bytes. If used is set, it is filled with data of an earlier
+// volume. It fails if the file exists.
 func makeVolume(path string, size int64, used bool) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -178,7 +187,8 @@ func makeVolume(path string, size int64, used bool) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// removeVolume takes Datastore.Allocate, which nothing else here does.
+// removeVolume removes a volume in a task. It requires Datastore.Allocate, a privilege that no other
+// call requires.
 func removeVolume(c *call) (any, error) {
 	st, err := c.findStorage(c.args[0])
 	if err == nil {
@@ -197,7 +207,8 @@ func removeVolume(c *call) (any, error) {
 	return c.startTask("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
 }
 
-// volumePath is where a volume's file is.
+// volumePath returns the file of a volume, which need not exist. It fails for an unknown storage and
+// for names with "..".
 func (s *Server) volumePath(volid string) (string, error) {
 	id, name, ok := strings.Cut(volid, ":")
 	st, err := s.findStorage(id)
@@ -213,7 +224,8 @@ func (s *Server) volumePath(volid string) (string, error) {
 	return filepath.Join(s.config.Dir, st.ID, "images", name), nil
 }
 
-// allocateVolume names a new volume of a guest's.
+// allocateVolume creates an empty volume with the first free name vm-VMID-disk-N. The storage must
+// accept images, and the format must fit its type.
 func (s *Server) allocateVolume(st Storage, vmid int, format string) (volid string, err error) {
 	if !slices.Contains(st.Content, "images") {
 		return "", serverError("storage '%s' does not support content-type 'images'", st.ID)
@@ -241,7 +253,7 @@ func (s *Server) allocateVolume(st Storage, vmid int, format string) (volid stri
 	return "", serverError("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
 }
 
-// checkSpace refuses what the storage has no room for.
+// checkSpace returns qemu-img's error if the storage has less than need bytes free.
 func (s *Server) checkSpace(st Storage, need int64) error {
 	if have := st.Size - s.usedBytes(st); need > have {
 		return newRefusal(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
@@ -249,7 +261,7 @@ func (s *Server) checkSpace(st Storage, need int64) error {
 	return nil
 }
 
-// Volumes lists the files of guests' volumes that are there.
+// Volumes lists the files of all volumes of guests, including those that no guest refers to.
 func (s *Server) Volumes() []string {
 	var files []string
 	for _, st := range s.config.Storages {
@@ -263,7 +275,8 @@ func (s *Server) Volumes() []string {
 	return files
 }
 
-// Read returns what a guest would read from the volume of a disk's option, by qemu-img.
+// Read returns the content of the disk in the volume of a disk option. qcow2 volumes are converted by
+// qemu-img.
 func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {
@@ -280,7 +293,8 @@ func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 	return os.ReadFile(raw)
 }
 
-// Compare is an error unless the volume of a disk's option reads as an image does, by qemu-img.
+// Compare returns an error unless the volume of a disk option has the same content as an image,
+// according to qemu-img compare.
 func (s *Server) Compare(ctx context.Context, option, image, format string) error {
 	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {

@@ -12,33 +12,35 @@ import (
 	"time"
 )
 
-// A task is what the node does on, after it answered.
+// A task is work that continues after the response. upid, kind, id, user, start and cancel are
+// constant; mu guards log and exit.
 type task struct {
-	upid   string
-	kind   string
-	id     string
-	user   string // user with the token's name
-	start  time.Time
-	cancel context.CancelFunc
-	broken error // error of Faults.Tasks; nil to succeed
+	upid   string             // Proxmox's identifier of the task
+	kind   string             // type of the task, such as qmcreate
+	id     string             // VMID or volume that the task works on; may be empty
+	user   string             // token of the caller as user!id, which owns the task
+	start  time.Time          // time of the call
+	cancel context.CancelFunc // interrupts the task
+	broken error              // error of Faults.Tasks; nil to succeed
 
-	mu   sync.Mutex
-	log  []string
-	exit string // "" while it runs
-	over chan struct{}
+	mu   sync.Mutex    // guards log and exit
+	log  []string      // lines of the log, oldest first
+	exit string        // "OK" or the error; empty while the task runs
+	over chan struct{} // closed when the task has ended
 }
 
-// logf adds a line to the log.
+// logf appends a line to the task's log.
 func (t *task) logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.log = append(t.log, fmt.Sprintf(format, args...))
 }
 
-// errStopped is the cause if a user stopped the task.
+// errStopped is the error of a task that was interrupted by a user or by Close.
 var errStopped = errors.New("interrupted by signal")
 
-// startTask runs work as a task and returns its UPID.
+// startTask runs work in a goroutine and returns its UPID. The context ends with Close or by stopTask,
+// not with the request.
 func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task) error) string {
 	ctx, cancel := context.WithCancel(c.alive)
 	now := time.Now()
@@ -55,6 +57,8 @@ func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task
 	return t.upid
 }
 
+// runTask waits for Faults.Hold, runs work and returns its error. If the task was interrupted, the
+// error is errStopped.
 func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context, *task) error) error {
 	text, hold := s.taskFault(t.kind)
 	if hold != nil {
@@ -74,6 +78,7 @@ func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context
 	return err
 }
 
+// end records the result of the task and closes over.
 func (t *task) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +94,7 @@ func (t *task) end(err error) {
 	close(t.over)
 }
 
-// Settle waits until no task goes on that there is now, or ctx ends, whose error it returns.
+// Settle waits until all tasks that exist now have ended. It returns ctx's error if ctx ends first.
 func (s *Server) Settle(ctx context.Context) error {
 	s.mu.Lock()
 	tasks := slices.Clone(s.tasks)
@@ -104,7 +109,7 @@ func (s *Server) Settle(ctx context.Context) error {
 	return nil
 }
 
-// findTask returns the task, if the caller may see it: one's own, or with Sys.Audit all.
+// findTask returns the task if the caller owns it or has Sys.Audit on the node.
 func (c *call) findTask(upid string) (*task, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,6 +125,7 @@ func (c *call) findTask(upid string) (*task, error) {
 	return nil, newRefusal(http.StatusBadRequest, "unable to parse worker upid '%s'", upid)
 }
 
+// apiStatus returns the status as the API returns it for a single task.
 func (t *task) apiStatus() map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,6 +136,7 @@ func (t *task) apiStatus() map[string]any {
 	return shown
 }
 
+// taskStatus returns the status of one task.
 func taskStatus(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {
@@ -138,7 +145,7 @@ func taskStatus(c *call) (any, error) {
 	return t.apiStatus(), nil
 }
 
-// taskLog returns lines as {n, t}, 50 by default.
+// taskLog returns log lines as {n, t} from the offset start on, at most limit of them: 50 by default.
 func taskLog(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {
@@ -158,8 +165,8 @@ func taskLog(c *call) (any, error) {
 	return lines, nil
 }
 
-// listTasks lists the tasks that the caller may see, the last first. Lists name the result "status", a
-// single task's status names it "exitstatus".
+// listTasks lists the tasks that the caller may see, newest first. A list names the result "status";
+// the status of a single task names it "exitstatus".
 func listTasks(c *call) (any, error) {
 	audit := c.token.hasPrivilege("/nodes/"+c.config.Node, "Sys.Audit")
 	c.mu.Lock()
@@ -183,6 +190,7 @@ func listTasks(c *call) (any, error) {
 	return list, nil
 }
 
+// stopTask interrupts a task and does not wait for its end.
 func stopTask(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {

@@ -8,21 +8,22 @@ import (
 
 // A Token is the API credential of a user, with privileges.
 type Token struct {
-	User   string // user@realm
-	ID     string
-	Secret string
-	ACL    ACL
+	User   string // owner of the token: user@realm
+	ID     string // name of the token among those of its user
+	Secret string // secret part, a UUID in Proxmox
+	ACL    ACL    // privileges by path; an empty ACL allows nothing
 }
 
-// String is the token as clients send it.
+// String returns the token as clients send it: user@realm!id=secret.
 func (t Token) String() string { return t.name() + "=" + t.Secret }
 
+// name returns the token without its secret: user@realm!id.
 func (t Token) name() string { return t.User + "!" + t.ID }
 
-// ACL has the privileges on a path, and on all paths below it without a separate entry.
+// ACL maps a path to privileges. They apply to all paths below, except those with their own entry.
 type ACL map[string][]string
 
-// All lists the privileges that matter here.
+// All returns every privilege that the emulation checks.
 func All() []string {
 	return []string{
 		"VM.Allocate", "VM.Audit", "VM.PowerMgmt", "VM.Config.Disk", "VM.Config.CPU", "VM.Config.Memory", "VM.Config.Network",
@@ -32,7 +33,8 @@ func All() []string {
 	}
 }
 
-// privilegesOn returns the privileges on a path: those of the nearest entry above.
+// privilegesOn returns the privileges on a path: those of the path, or of the nearest one above it with
+// an entry.
 func (t Token) privilegesOn(at string) []string {
 	for {
 		if privileges, ok := t.ACL[at]; ok {
@@ -45,6 +47,7 @@ func (t Token) privilegesOn(at string) []string {
 	}
 }
 
+// hasPrivilege reports whether the token has the privilege on a path.
 func (t Token) hasPrivilege(at, privilege string) bool {
 	for _, p := range t.privilegesOn(at) {
 		if p == privilege {
@@ -54,7 +57,7 @@ func (t Token) hasPrivilege(at, privilege string) bool {
 	return false
 }
 
-// requireAll is a refusal unless the token has all of the privileges on a path.
+// requireAll returns a refusal of status 403 unless the token has all of the privileges on a path.
 func (t Token) requireAll(at string, privileges ...string) error {
 	for _, p := range privileges {
 		if !t.hasPrivilege(at, p) {
@@ -64,7 +67,7 @@ func (t Token) requireAll(at string, privileges ...string) error {
 	return nil
 }
 
-// requireAny is a refusal unless the token has one of them.
+// requireAny returns a refusal of status 403 unless the token has one of the privileges on a path.
 func (t Token) requireAny(at string, privileges ...string) error {
 	for _, p := range privileges {
 		if t.hasPrivilege(at, p) {
@@ -74,7 +77,7 @@ func (t Token) requireAny(at string, privileges ...string) error {
 	return newRefusal(http.StatusForbidden, "Permission check failed (%s, %s)", at, strings.Join(privileges, "|"))
 }
 
-// authenticate returns the token of a request.
+// authenticate returns the token in the Authorization header of a request, or a refusal of status 401.
 func (s *Server) authenticate(r *http.Request) (Token, error) {
 	name, secret, ok := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "PVEAPIToken="), "=")
 	if !ok {
@@ -93,7 +96,8 @@ func (s *Server) authenticate(r *http.Request) (Token, error) {
 	return Token{}, newRefusal(http.StatusUnauthorized, "no such token '%s' for user '%s'", id, user)
 }
 
-// showPermissions returns the caller's privileges on a path, and whether each propagates to paths below.
+// showPermissions returns the caller's privileges on one path. The value 1 means that a privilege
+// propagates to the paths below.
 func showPermissions(c *call) (any, error) {
 	at := c.form.Get("path")
 	if at == "" {

@@ -21,12 +21,14 @@ import (
 )
 
 var (
+	// the only accepted form of a part's header; groups: field name, file name
 	partHeader = regexp.MustCompile(`^Content-Disposition: form-data; name="([^"]+)"(?:; filename="([^"]+)")?\r\n(?:Content-Type: [^\r\n]*\r\n)?\r\n$`)
+	// file names that the content type import accepts
 	uploadName = regexp.MustCompile(`^[a-zA-Z0-9\-.+=_]+\.(ova|qcow2|raw|vmdk)$`)
 )
 
-// uploadFile takes a file. As with pveproxy the whole body goes to a temporary file first, and what
-// the caller may do is asked afterwards.
+// uploadFile receives a file. As in pveproxy, the whole body is written to a temporary file before
+// permissions are checked.
 func uploadFile(c *call) (any, error) {
 	if c.request.ContentLength <= 0 {
 		return nil, newRefusal(http.StatusBadRequest, "Content-Length required")
@@ -46,15 +48,16 @@ func uploadFile(c *call) (any, error) {
 	return upid, nil
 }
 
-// An uploaded file, and the fields before it.
+// An uploaded is a received file with the fields before it.
 type uploaded struct {
-	temporary string
-	name      string
-	size      int64
-	fields    map[string]string
+	temporary string            // path of the received file; empty until the file part begins
+	name      string            // file name of the part; empty until the file is complete
+	size      int64             // length of the file in bytes
+	fields    map[string]string // form fields by name
 }
 
-// receiveUpload is the strict parser: each part's header in one form, fields first, the file last.
+// receiveUpload parses the body as strictly as pveproxy: each header in one form, fields first, the
+// file last. Parts after the file are discarded. On error no temporary file remains.
 func (c *call) receiveUpload() (*uploaded, error) {
 	_, params, err := mime.ParseMediaType(c.request.Header.Get("Content-Type"))
 	if err != nil || params["boundary"] == "" {
@@ -83,14 +86,17 @@ func (c *call) receiveUpload() (*uploaded, error) {
 	return u, err
 }
 
-// broken is a connection that ends.
+// brokenReader fails each read with errCut, as a lost connection does.
 type brokenReader struct{}
 
+// errCut is the error of an upload that Faults.Cuts ends.
 var errCut = errors.New("connection lost")
 
+// Read returns errCut.
 func (brokenReader) Read([]byte) (int, error) { return 0, errCut }
 
-// readPart reads one field, or the file, which is the last that is read.
+// readPart reads a field into u.fields, or the file into a temporary file. end is the delimiter after
+// the part.
 func (c *call) readPart(r *bufio.Reader, u *uploaded, end string) error {
 	var header strings.Builder
 	for !strings.HasSuffix(header.String(), "\r\n\r\n") {
@@ -119,6 +125,8 @@ func (c *call) readPart(r *bufio.Reader, u *uploaded, end string) error {
 	return c.saveFile(r, u, m[2], end)
 }
 
+// saveFile writes the file part to a new temporary file. With Faults.Garble it changes one byte in the
+// middle.
 func (c *call) saveFile(r *bufio.Reader, u *uploaded, name, end string) error {
 	tag := make([]byte, 16)
 	_, _ = rand.Read(tag) // never fails
@@ -144,7 +152,7 @@ func (c *call) saveFile(r *bufio.Reader, u *uploaded, name, end string) error {
 	return f.Close()
 }
 
-// copyUntil copies the bytes before end, and consumes end.
+// copyUntil copies the bytes before end to w and consumes end. It fails if the body ends before.
 func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 	for {
 		window, err := r.Peek(r.Size())
@@ -168,7 +176,8 @@ func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 	}
 }
 
-// acceptUpload checks an upload, and copies it to its storage.
+// acceptUpload checks permissions, storage, file name and checksum algorithm, and starts the task that
+// imports the file. It returns the UPID.
 func (c *call) acceptUpload(u *uploaded) (string, error) {
 	st, err := c.findStorage(c.args[0])
 	if err != nil {
@@ -199,7 +208,7 @@ func (c *call) acceptUpload(u *uploaded) (string, error) {
 	}), nil
 }
 
-// copyIn is the task of an upload: the sum, the image, the room, and only then the copy.
+// copyIn verifies checksum, format and free space, and then moves the temporary file into the storage.
 func (s *Server) copyIn(ctx context.Context, t *task, st Storage, u *uploaded) error {
 	t.logf("starting file import from: %s", u.temporary)
 	if t.broken != nil {
@@ -228,6 +237,7 @@ func (s *Server) copyIn(ctx context.Context, t *task, st Storage, u *uploaded) e
 	return os.Rename(u.temporary, target)
 }
 
+// hashFile returns the SHA-256 of a file in hex.
 func hashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -239,7 +249,8 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// allocatedBytes is what a file takes, in bytes.
+// allocatedBytes returns the disk space of a file in bytes; 0 if it does not exist. Sparse files count
+// by their data.
 func allocatedBytes(path string) int64 {
 	var st syscall.Stat_t
 	if syscall.Lstat(path, &st) != nil {
