@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// expandPattern expands a word, and a pattern in it to the files there are. A pattern is a word with
-// a *, ? or [ that is not quoted; one that fits nothing stays as it is.
+// expandPattern returns the fields of a word. If the word contains an unquoted *, ? or [ and files
+// match, it returns their names; otherwise the pattern stays as it is (POSIX shell, section 2.13.3).
 func (x *interp) expandPattern(w word) []string {
 	pattern, ok := x.globPattern(w)
 	if !ok || x.m.Files == nil {
@@ -20,8 +20,8 @@ func (x *interp) expandPattern(w word) []string {
 	return found
 }
 
-// globPattern returns a word as path.Match takes it, if it has a pattern: patterns out of variables
-// are beyond the lab.
+// globPattern returns the word in the syntax of path.Match, with quoted text escaped. ok is false if
+// the word contains no pattern, or an expansion that is not quoted: those are not emulated.
 func (x *interp) globPattern(w word) (string, bool) {
 	var b strings.Builder
 	is := false
@@ -41,12 +41,13 @@ func (x *interp) globPattern(w word) (string, bool) {
 	return b.String(), is
 }
 
-// escapePattern is a pattern that only text fits.
+// escapePattern returns a pattern that matches only text.
 func escapePattern(text string) string {
 	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(text)
 }
 
-// matchFiles finds the files that fit, sorted. Those that begin with a dot have to be named so.
+// matchFiles returns the sorted names of the files that match a pattern, relative to the working
+// directory if the pattern is. Names with a leading dot match only a pattern with a leading dot.
 func (x *interp) matchFiles(pattern string) []string {
 	if !path.IsAbs(pattern) {
 		return x.walkMatches("", x.dir, strings.Split(pattern, "/"))
@@ -54,7 +55,8 @@ func (x *interp) matchFiles(pattern string) []string {
 	return x.walkMatches("/", "/", strings.Split(strings.TrimLeft(pattern, "/"), "/"))
 }
 
-// walkMatches finds what fits the parts in the folder at, whose name in the result is shown.
+// walkMatches returns the matches of the path elements parts below the folder at. shown is the prefix
+// of their names in the result.
 func (x *interp) walkMatches(shown, at string, parts []string) (found []string) {
 	list := x.m.Files(at)
 	slices.Sort(list)

@@ -11,13 +11,14 @@ import (
 	"strings"
 )
 
-// std is standard input, output and error.
+// std contains the standard streams of a process or a command.
 type std struct {
-	in       io.Reader
-	out, err io.Writer
+	in       io.Reader // standard input
+	out, err io.Writer // standard output and standard error
 }
 
-// holdOutputs marks the outputs as in use, and returns the function that ends that.
+// holdOutputs marks the outputs as in use, so that a session stays open. It returns the function that
+// ends the use; it must be called once.
 func (s std) holdOutputs() func() {
 	var held []Holder
 	for _, w := range []io.Writer{s.out, s.err} {
@@ -33,28 +34,31 @@ func (s std) holdOutputs() func() {
 	}
 }
 
-// noInput is /dev/null.
+// noInput is /dev/null as an input.
 type noInput struct{}
 
+// Read returns io.EOF.
 func (noInput) Read([]byte) (int, error) { return 0, io.EOF }
 
-// interp is one shell: a process with variables.
+// interp is the state of one shell: its process, variables and streams. It belongs to one goroutine,
+// that of its process.
 type interp struct {
-	m      *Machine
-	p      *Proc
-	std    std
-	vars   map[string]string
-	args   []string // $0, $1...
-	dir    string
-	pid    int // $$, which subshells share
-	status int // $?
-	last   int // $!
-	exited bool
+	m      *Machine          // files and commands
+	p      *Proc             // process in which the shell runs
+	std    std               // current streams; redirections change them
+	vars   map[string]string // variables by name; exported and others alike
+	args   []string          // positional parameters $0, $1 and so on
+	dir    string            // working directory, absolute and clean
+	pid    int               // value of $$, which subshells inherit
+	status int               // value of $?: exit status of the last command
+	last   int               // value of $!: PID of the last background process; 0 if none
+	exited bool              // whether exit was run, so that no further command runs
 
-	children map[int]*Proc // background processes
+	children map[int]*Proc // background processes by PID, for wait
 }
 
-// Start runs a script in a new session and returns its first process.
+// Start runs a script in a new session and returns the process of its shell. Each stream may be used
+// until that process and its children have ended.
 func (m *Machine) Start(script string, in io.Reader, out, errOut io.Writer) *Proc {
 	s := std{in, out, errOut}
 	return m.spawn(nil, "sh", s, func(p *Proc) int {
@@ -63,7 +67,8 @@ func (m *Machine) Start(script string, in io.Reader, out, errOut io.Writer) *Pro
 	})
 }
 
-// runScript parses and runs. A syntax error is status 2.
+// runScript parses and runs a script and returns its status. A syntax error is reported on standard
+// error, with status 2.
 func (x *interp) runScript(s string) int {
 	l, err := parseScript(s)
 	if err != nil {
@@ -74,7 +79,8 @@ func (x *interp) runScript(s string) int {
 	return x.status
 }
 
-// runShell is the command `sh`: with -c, or reading commands from its input.
+// runShell implements the command sh: with -c, or with commands from its input, of which at most 1 MiB
+// is read. It copies the variables of the outer shell.
 func (x *interp) runShell(c *Call) int {
 	args := c.Args[1:]
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-c" {
@@ -95,8 +101,10 @@ func (x *interp) runShell(c *Call) int {
 	return child.runScript(string(text))
 }
 
+// hasEnded reports whether the shell must run no further command: after exit, or after a signal.
 func (x *interp) hasEnded() bool { return x.exited || x.p.Ctx.Err() != nil }
 
+// runList runs the commands of a list in order.
 func (x *interp) runList(l list) {
 	for _, it := range l {
 		if x.hasEnded() {
@@ -110,7 +118,8 @@ func (x *interp) runList(l list) {
 	}
 }
 
-// forkNode runs a node in a new process with a copy of this shell.
+// forkNode runs a node in a new process with a copy of this shell, and returns the process without
+// waiting for it.
 func (x *interp) forkNode(n node, s std) *Proc {
 	child := *x
 	child.vars, child.std, child.children = maps.Clone(x.vars), s, map[int]*Proc{}
@@ -121,8 +130,8 @@ func (x *interp) forkNode(n node, s std) *Proc {
 	})
 }
 
-// runInPlace runs the last node of a process: a simple command takes the process over, so that
-// the pid the parent knows is the command's.
+// runInPlace runs the only node of a new process. A simple command replaces the shell in that process,
+// so that the PID that the parent sees is the command's.
 func (x *interp) runInPlace(n node) {
 	switch n := n.(type) {
 	case *simpleCommand:
@@ -142,6 +151,7 @@ func (x *interp) runInPlace(n node) {
 	}
 }
 
+// runBackground starts a node without input and sets $! to its PID.
 func (x *interp) runBackground(n node) {
 	s := x.std
 	s.in = noInput{}
@@ -150,6 +160,7 @@ func (x *interp) runBackground(n node) {
 	x.last, x.status = p.PID, 0
 }
 
+// runNode runs a node in this shell and sets the status.
 func (x *interp) runNode(n node) {
 	switch n := n.(type) {
 	case *simpleCommand:
@@ -183,6 +194,7 @@ func (x *interp) runNode(n node) {
 	}
 }
 
+// runLoop runs while and until loops. The status is that of the last body, or 0 if the body never ran.
 func (x *interp) runLoop(n *whileLoop) {
 	status := 0
 	for !x.hasEnded() {
@@ -197,6 +209,7 @@ func (x *interp) runLoop(n *whileLoop) {
 	}
 }
 
+// runFor runs a for loop over its words, or over the positional parameters.
 func (x *interp) runFor(n *forLoop) {
 	values := x.args[1:]
 	if !n.args {
@@ -215,6 +228,9 @@ func (x *interp) runFor(n *forLoop) {
 	}
 }
 
+// runPipeline runs each command of a pipeline in its own process and waits for all. The status is that
+// of the last command. When a process ends, its ends of the pipes are closed: the next reader gets
+// io.EOF, the previous writer gets SIGPIPE.
 func (x *interp) runPipeline(n *pipeline) {
 	var procs []*Proc
 	in := x.std.in
@@ -247,6 +263,7 @@ func (x *interp) runPipeline(n *pipeline) {
 	}
 }
 
+// runGroup runs { } in this shell and ( ) in a new process, with the redirections of the group.
 func (x *interp) runGroup(n *group) {
 	s, closeAll, err := x.openRedirections(n.redirs)
 	defer closeAll()
@@ -264,12 +281,14 @@ func (x *interp) runGroup(n *group) {
 	x.std = outer
 }
 
+// reportError writes an error to standard error and sets status 1.
 func (x *interp) reportError(err error) {
 	fmt.Fprintf(x.std.err, "sh: %v\n", err)
 	x.status = 1
 }
 
-// openRedirections opens what the redirections name.
+// openRedirections opens the files of the redirections, in order, and returns the resulting streams.
+// closeAll must be called also after an error.
 func (x *interp) openRedirections(redirs []redirection) (s std, closeAll func(), err error) {
 	s = x.std
 	var open []io.Closer
@@ -303,6 +322,7 @@ func (x *interp) openRedirections(redirs []redirection) (s std, closeAll func(),
 	return s, closeAll, nil
 }
 
+// setFD replaces the stream with the descriptor fd, 0 to 2.
 func (s *std) setFD(fd int, in io.Reader, out io.Writer) {
 	switch fd {
 	case 0:
@@ -314,6 +334,7 @@ func (s *std) setFD(fd int, in io.Reader, out io.Writer) {
 	}
 }
 
+// absPath returns the absolute, clean form of a file name.
 func (x *interp) absPath(name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
@@ -321,7 +342,8 @@ func (x *interp) absPath(name string) string {
 	return path.Join(x.dir, name)
 }
 
-// runSimple runs one command. inPlace replaces the shell's process with it.
+// runSimple runs one simple command: expansion, redirections, assignments, then a builtin or a program.
+// If inPlace is set, the program runs in the shell's process.
 func (x *interp) runSimple(n *simpleCommand, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
@@ -358,6 +380,8 @@ func (x *interp) runSimple(n *simpleCommand, inPlace bool) {
 	x.status = x.p.waitFor(x.m.spawn(x.p, args[0], s, func(p *Proc) int { return x.runExternal(p, args, s) }))
 }
 
+// runExternal runs a program in process p and names the process after it. Its outputs end the process
+// if their reader is gone.
 func (x *interp) runExternal(p *Proc, args []string, s std) int {
 	c := &Call{Proc: p, Args: args, In: s.in, Out: &brokenPipe{s.out, p}, Err: &brokenPipe{s.err, p}, Dir: x.dir}
 	p.m.mu.Lock()
@@ -366,7 +390,7 @@ func (x *interp) runExternal(p *Proc, args []string, s std) int {
 	return x.runCommand(c)
 }
 
-// runCommand runs what needs the shell, or leaves it to the machine.
+// runCommand runs a program of the machine, or one of sh, setsid and nohup, which need the shell.
 func (x *interp) runCommand(c *Call) int {
 	switch name := baseName(c.Args[0]); {
 	case name == "sh":
@@ -387,7 +411,9 @@ func (x *interp) runCommand(c *Call) int {
 	return x.m.runCommand(c)
 }
 
-// runBuiltin runs what changes the shell itself.
+// runBuiltin runs a command that changes the shell itself and sets the status. It returns false if
+// args[0] is none. export, set, trap and umask accept any arguments; only assignments of export have an
+// effect.
 func (x *interp) runBuiltin(args []string, s std) bool {
 	status := 0
 	switch args[0] {
@@ -428,7 +454,7 @@ func (x *interp) runBuiltin(args []string, s std) bool {
 	return true
 }
 
-// changeDir changes to a folder that is there.
+// changeDir implements cd and returns its status. Without an argument it changes to /.
 func (x *interp) changeDir(args []string, s std) int {
 	to := "/"
 	if len(args) > 0 {
@@ -442,7 +468,7 @@ func (x *interp) changeDir(args []string, s std) int {
 	return 0
 }
 
-// shiftArgs drops the first arguments.
+// shiftArgs implements shift and returns its status. $0 stays.
 func (x *interp) shiftArgs(args []string, s std) int {
 	n := 1
 	if len(args) > 0 {
@@ -456,7 +482,7 @@ func (x *interp) shiftArgs(args []string, s std) int {
 	return 0
 }
 
-// evalScript runs a script in this shell.
+// evalScript implements eval: it runs a script in this shell.
 func (x *interp) evalScript(s string) {
 	l, err := parseScript(s)
 	if err != nil {
@@ -466,6 +492,7 @@ func (x *interp) evalScript(s string) {
 	x.runList(l)
 }
 
+// isCommand reports whether command -v finds the name.
 func (x *interp) isCommand(name string) bool {
 	switch name {
 	case "sh", "setsid", "nohup", "echo", "cd", "exit", "wait", "true", "false":
@@ -474,6 +501,7 @@ func (x *interp) isCommand(name string) bool {
 	return x.m.Commands[name] != nil
 }
 
+// runEcho implements echo with the option -n. A write error ends the process with SIGPIPE.
 func (x *interp) runEcho(args []string, s std) {
 	end := "\n"
 	if len(args) > 0 && args[0] == "-n" {
@@ -484,6 +512,8 @@ func (x *interp) runEcho(args []string, s std) {
 	}
 }
 
+// waitForChildren implements wait: for the given PIDs, or for all background processes. The status of
+// an unknown PID is 127.
 func (x *interp) waitForChildren(pids []string) (status int) {
 	if len(pids) == 0 {
 		for _, p := range x.children {
@@ -502,7 +532,8 @@ func (x *interp) waitForChildren(pids []string) (status int) {
 	return status
 }
 
-// expandWord makes fields of a word.
+// expandWord returns the fields of a word after parameter expansion, command substitution and field
+// splitting (POSIX shell, section 2.6). A quoted "$@" becomes one field for each positional parameter.
 func (x *interp) expandWord(w word) []string {
 	var fields []string
 	var cur strings.Builder
@@ -541,7 +572,8 @@ func (x *interp) expandWord(w word) []string {
 	return fields
 }
 
-// splitFields splits at white space; an empty first or last field marks white space there.
+// splitFields splits s at white space. An empty first or last field marks white space at that end, so
+// that neighbouring parts of the word are separate fields.
 func splitFields(s string) []string {
 	f := strings.Fields(s)
 	if s == "" || len(f) == 0 {
@@ -556,7 +588,8 @@ func splitFields(s string) []string {
 	return f
 }
 
-// partValue returns the text of a part, and whether it stood there literally.
+// partValue returns the text of a part, and whether the script contains it literally: such text is not
+// split into fields.
 func (x *interp) partValue(p part) (text string, literal bool) {
 	switch {
 	case p.subst != nil:
@@ -588,7 +621,8 @@ func (x *interp) partValue(p part) (text string, literal bool) {
 	return x.vars[p.text], false
 }
 
-// captureOutput runs $(...) and returns its output without the newlines at its end.
+// captureOutput runs $(...) in a subshell and returns at most 1 MiB of its output, without the newlines
+// at its end.
 func (x *interp) captureOutput(l list) string {
 	pr, pw := io.Pipe()
 	s := x.std
@@ -608,5 +642,5 @@ func (x *interp) captureOutput(l list) string {
 	return strings.TrimRight(buf.String(), "\n")
 }
 
-// baseName is the command behind a path: /bin/cat is cat.
+// baseName returns the last element of a command's path: /bin/cat is cat.
 func baseName(s string) string { return path.Base(s) }

@@ -6,47 +6,49 @@ import (
 	"strings"
 )
 
-// A token is a word, or an operator.
+// A token is a word or an operator of a script.
 type token struct {
-	op   string // empty for a word
-	word word
-	fd   int // before < and >: the number written there, or -1
+	op   string // operator; empty for a word
+	word word   // parts of a word; nil for an operator
+	fd   int    // file descriptor in front of < or >; -1 if none is given
 }
 
-// A word expands to one or more fields.
+// A word is a sequence of parts that expands to zero or more fields.
 type word []part
 
-// A part is a stretch of a word.
+// A part is a piece of a word with one kind of quoting and expansion.
 type part struct {
-	text   string
-	quoted bool // is not split into fields
-	param  bool // text is a parameter's name
-	subst  list // $(...), if not nil
+	text   string // literal text, or the name of a parameter
+	quoted bool   // whether the value is protected from field splitting and patterns
+	param  bool   // whether text is the name of a parameter
+	subst  list   // commands of $(...); nil for other parts
 }
 
-// isReserved reports whether the word is this reserved word: unquoted, in one piece.
+// isReserved reports whether the word is the reserved word s: unquoted and in one piece.
 func (w word) isReserved(s string) bool {
 	return len(w) == 1 && !w[0].quoted && !w[0].param && w[0].subst == nil && w[0].text == s
 }
 
 var (
-	errQuote = errors.New("unterminated quoted string")
-	errDeep  = errors.New("nested too deeply")
+	errQuote = errors.New("unterminated quoted string") // a quoted string without an end
+	errDeep  = errors.New("nested too deeply")          // nesting beyond maxDepth
 )
 
-// maxDepth bounds what a hostile command can make the parser recurse into.
+// maxDepth limits the recursion of the parser, so that hostile commands cannot exhaust the stack.
 const maxDepth = 50
 
-// operators, longest first.
+// operators lists the operators of the shell. An operator comes before its prefixes, so that the
+// longest one is found.
 var operators = []string{"&&", "||", ">>", ">&", ";", "&", "|", "(", ")", "<", ">", "\n"}
 
+// A lexer splits a script into tokens.
 type lexer struct {
-	s     string
-	i     int
-	depth int
+	s     string // the whole script
+	i     int    // offset of the next byte
+	depth int    // nesting of $(...)
 }
 
-// allTokens splits the input into tokens.
+// allTokens returns all tokens of the script.
 func (x *lexer) allTokens() (tokens []token, err error) {
 	for {
 		x.skipBlanks()
@@ -61,6 +63,7 @@ func (x *lexer) allTokens() (tokens []token, err error) {
 	}
 }
 
+// skipBlanks skips white space, comments and escaped newlines. A newline is a token and stays.
 func (x *lexer) skipBlanks() {
 	for x.i < len(x.s) {
 		switch c := x.s[x.i]; {
@@ -78,6 +81,7 @@ func (x *lexer) skipBlanks() {
 	}
 }
 
+// nextToken returns the token at the offset, which must not be the end of the script.
 func (x *lexer) nextToken() (token, error) {
 	fd := -1
 	if rest := x.s[x.i:]; len(rest) > 1 && rest[0] >= '0' && rest[0] <= '9' && (rest[1] == '<' || rest[1] == '>') {
@@ -94,6 +98,7 @@ func (x *lexer) nextToken() (token, error) {
 	return token{word: w, fd: -1}, err
 }
 
+// readWord reads a word up to an unquoted blank or operator.
 func (x *lexer) readWord() (w word, err error) {
 	var lit strings.Builder
 	flush := func() {
@@ -146,7 +151,8 @@ func (x *lexer) readWord() (w word, err error) {
 	return w, nil
 }
 
-// readDoubleQuoted takes a "..." string: $ keeps its meaning, and \ before $ ` " \ and a newline.
+// readDoubleQuoted reads a string in double quotes. Inside, $ expands, and a backslash escapes only $ `
+// " \ and a newline (POSIX shell, section 2.2.3).
 func (x *lexer) readDoubleQuoted() (w word, err error) {
 	x.i++
 	w = word{{quoted: true}} // "" is a field
@@ -177,7 +183,7 @@ func (x *lexer) readDoubleQuoted() (w word, err error) {
 	return nil, errQuote
 }
 
-// readDollar takes what follows a $.
+// readDollar reads an expansion: a parameter or $(...). A $ without a name after it is literal.
 func (x *lexer) readDollar(quoted bool) (part, error) {
 	x.i++
 	rest := x.s[x.i:]
@@ -206,7 +212,8 @@ func (x *lexer) readDollar(quoted bool) (part, error) {
 	return part{text: rest[:n], param: true, quoted: quoted}, nil
 }
 
-// readSubstitution takes $(...): it finds the end by lexing, so that quotes inside count.
+// readSubstitution reads $(...). It finds the end by splitting the content into tokens, so that quoted
+// parentheses do not count.
 func (x *lexer) readSubstitution(quoted bool) (part, error) {
 	if x.depth++; x.depth > maxDepth {
 		return part{}, errDeep
@@ -242,6 +249,7 @@ func (x *lexer) readSubstitution(quoted bool) (part, error) {
 	return part{subst: body, quoted: quoted}, err
 }
 
+// isName reports whether s is a valid name of a variable.
 func isName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

@@ -5,81 +5,88 @@ import (
 	"strings"
 )
 
-// A list is commands one after the other, some of them in the background.
+// A list is a sequence of commands.
 type list []listItem
 
+// A listItem is one command of a list.
 type listItem struct {
-	cmd        node
-	background bool
+	cmd        node // the command
+	background bool // whether the list continues without waiting for it
 }
 
-// A node is a *simple, *pipeline, *chain, *group, *branch, *loop or *each.
+// A node is a *simpleCommand, *pipeline, *andOrList, *group, *ifClause, *whileLoop or *forLoop.
 type node any
 
-// A simple is one command with its redirections.
+// A simpleCommand is a command with its assignments and redirections.
 type simpleCommand struct {
-	assign []assignment
-	words  []word
-	redirs []redirection
+	assign []assignment  // assignments in front of the command
+	words  []word        // name and arguments; empty for assignments alone
+	redirs []redirection // redirections in the order of the script
 }
 
+// An assignment is name=value.
 type assignment struct {
-	name  string
-	value word
+	name  string // name of the variable
+	value word   // value before expansion
 }
 
-// A redir is [fd]op target.
+// A redirection is [fd]op target.
 type redirection struct {
-	op     string
-	fd     int
-	target word
+	op     string // one of < > >> >&
+	fd     int    // descriptor that is redirected
+	target word   // file name, or the descriptor to duplicate
 }
 
+// A pipeline is one or more commands connected by pipes.
 type pipeline struct {
-	cmds   []node
-	negate bool
+	cmds   []node // commands from left to right
+	negate bool   // whether ! inverts the status
 }
 
-// A chain is commands with && and || between them.
+// An andOrList is commands connected by && and ||.
 type andOrList struct {
-	first node
-	rest  []andOrLink
+	first node        // command that always runs
+	rest  []andOrLink // commands that run depending on the status so far
 }
 
+// An andOrLink is an operator and the command after it.
 type andOrLink struct {
-	and bool
-	cmd node
+	and bool // true for &&, false for ||
+	cmd node // command on the right side
 }
 
-// A group is { } or ( ).
+// A group is a list in braces or parentheses.
 type group struct {
-	body     list
-	subshell bool
-	redirs   []redirection
+	body     list          // commands of the group
+	subshell bool          // true for ( ), which runs in a new process
+	redirs   []redirection // redirections of the whole group
 }
 
+// An ifClause is if, then and else. An elif is an ifClause in otherwise.
 type ifClause struct{ cond, then, otherwise list }
 
+// A whileLoop is a while or until loop.
 type whileLoop struct {
-	cond, body list
-	until      bool
+	cond, body list // condition and body
+	until      bool // whether the loop ends when the condition succeeds
 }
 
-// An each is for NAME in WORDS; args means that the in is missing: it iterates over the arguments.
+// A forLoop is for NAME in WORDS.
 type forLoop struct {
-	name  string
-	words []word
-	args  bool
-	body  list
+	name  string // variable of the loop
+	words []word // values before expansion
+	args  bool   // whether "in" is missing: the values are the positional parameters
+	body  list   // commands of the loop
 }
 
+// A parser builds the syntax tree of a script by recursive descent.
 type parser struct {
-	tokens []token
-	i      int
-	depth  int
+	tokens []token // tokens of the script
+	i      int     // index of the next token
+	depth  int     // nesting of lists
 }
 
-// parseScript reads a script.
+// parseScript returns the commands of a script, or a syntax error.
 func parseScript(s string) (list, error) {
 	x := &lexer{s: s}
 	tokens, err := x.allTokens()
@@ -89,6 +96,7 @@ func parseScript(s string) (list, error) {
 	return parseTokens(tokens, 0)
 }
 
+// parseTokens parses all of tokens. depth is the nesting of the surrounding substitutions.
 func parseTokens(tokens []token, depth int) (list, error) {
 	p := &parser{tokens: tokens, depth: depth}
 	l, err := p.parseList()
@@ -101,6 +109,7 @@ func parseTokens(tokens []token, depth int) (list, error) {
 	return l, nil
 }
 
+// unexpectedToken returns a syntax error that names the next token.
 func (p *parser) unexpectedToken() error {
 	if p.i >= len(p.tokens) {
 		return fmt.Errorf("syntax error: unexpected end of file")
@@ -115,6 +124,7 @@ func (p *parser) unexpectedToken() error {
 	return fmt.Errorf("syntax error: unexpected %q", t.op)
 }
 
+// isOp reports whether the next token is one of the operators.
 func (p *parser) isOp(ops ...string) bool {
 	if p.i >= len(p.tokens) {
 		return false
@@ -127,6 +137,7 @@ func (p *parser) isOp(ops ...string) bool {
 	return false
 }
 
+// isWord reports whether the next token is one of the reserved words.
 func (p *parser) isWord(words ...string) bool {
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" {
 		return false
@@ -139,10 +150,10 @@ func (p *parser) isWord(words ...string) bool {
 	return false
 }
 
-// enders are the reserved words that end a list.
+// listEnders are the reserved words that end a list.
 var listEnders = []string{"then", "else", "elif", "fi", "do", "done", "}"}
 
-// parseList reads commands up to the end, a ) or a reserved word that ends one.
+// parseList parses commands up to the end, to a ) or to a reserved word that ends a list.
 func (p *parser) parseList() (l list, err error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
@@ -168,6 +179,7 @@ func (p *parser) parseList() (l list, err error) {
 	}
 }
 
+// parseAndOr parses commands connected by && and ||. It returns a single command as it is.
 func (p *parser) parseAndOr() (node, error) {
 	first, err := p.parsePipeline()
 	if err != nil || !p.isOp("&&", "||") {
@@ -187,12 +199,14 @@ func (p *parser) parseAndOr() (node, error) {
 	return c, nil
 }
 
+// skipNewlines skips newlines where the grammar permits a line break.
 func (p *parser) skipNewlines() {
 	for p.isOp("\n") {
 		p.i++
 	}
 }
 
+// parsePipeline parses a pipeline. It returns a single command without ! as it is.
 func (p *parser) parsePipeline() (node, error) {
 	l := &pipeline{}
 	if p.isWord("!") {
@@ -217,6 +231,8 @@ func (p *parser) parsePipeline() (node, error) {
 	return l, nil
 }
 
+// parseCommand parses a simple or compound command. case and functions are syntax errors: the emulated
+// hosts' commands use neither.
 func (p *parser) parseCommand() (node, error) {
 	switch {
 	case p.isOp("("):
@@ -236,6 +252,7 @@ func (p *parser) parseCommand() (node, error) {
 	return p.parseSimple()
 }
 
+// parseGroup parses a group from its opening token on. end reports whether the next token closes it.
 func (p *parser) parseGroup(end func() bool, subshell bool) (node, error) {
 	p.i++
 	body, err := p.parseList()
@@ -257,7 +274,8 @@ func (p *parser) parseGroup(end func() bool, subshell bool) (node, error) {
 	return g, nil
 }
 
-// parseSection reads a list that this reserved word ends.
+// parseSection parses a list that one of the reserved words must end. The reserved word stays the next
+// token.
 func (p *parser) parseSection(ends ...string) (list, error) {
 	l, err := p.parseList()
 	if err == nil && !p.isWord(ends...) {
@@ -266,7 +284,7 @@ func (p *parser) parseSection(ends ...string) (list, error) {
 	return l, err
 }
 
-// parseIf reads on after "if" or "elif".
+// parseIf parses what follows "if" or "elif", including "fi".
 func (p *parser) parseIf() (node, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
@@ -297,6 +315,7 @@ func (p *parser) parseIf() (node, error) {
 	return b, nil
 }
 
+// parseLoop parses a while or until loop.
 func (p *parser) parseLoop() (node, error) {
 	l := &whileLoop{until: p.isWord("until")}
 	p.i++
@@ -312,6 +331,7 @@ func (p *parser) parseLoop() (node, error) {
 	return l, nil
 }
 
+// parseFor parses a for loop. The name must be a valid variable name.
 func (p *parser) parseFor() (node, error) {
 	p.i++
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" || len(p.tokens[p.i].word) != 1 || !isName(p.tokens[p.i].word[0].text) {
@@ -342,6 +362,8 @@ func (p *parser) parseFor() (node, error) {
 	return n, nil
 }
 
+// parseRedirection parses an operator and its target. The default descriptor is 0 for < and 1 for the
+// others.
 func (p *parser) parseRedirection() (redirection, error) {
 	t := p.tokens[p.i]
 	p.i++
@@ -359,6 +381,8 @@ func (p *parser) parseRedirection() (redirection, error) {
 	return r, nil
 }
 
+// parseSimple parses a simple command: words, assignments and redirections in any order. Assignments
+// are recognized only in front of the first word.
 func (p *parser) parseSimple() (node, error) {
 	c := &simpleCommand{}
 	for p.i < len(p.tokens) {
@@ -389,6 +413,8 @@ func (p *parser) parseSimple() (node, error) {
 	return c, nil
 }
 
+// asAssignment converts a word of the form name=value. The value is not split into fields (POSIX shell,
+// section 2.9.1).
 func asAssignment(w word) (a assignment, ok bool) {
 	if len(w) == 0 || w[0].quoted || w[0].param || w[0].subst != nil {
 		return a, false
