@@ -11,23 +11,24 @@ import (
 	"time"
 )
 
-// volume is a volume of Cinder's.
+// A volume is a Cinder volume. Cloud.mu guards its fields.
 type volume struct {
-	id, name, status string
-	size             int // GiB
-	zone, kind       string
-	description      string
-	bootable         bool
-	metadata         map[string]string
-	imageMetadata    map[string]string
-	image            *image
-	data             []byte
-	created          time.Time
-	hiddenLists      int // lists that do not show it
-	server           string
-	bad              bool // the operation ends in error
+	id, name, status string            // identifier, name, and status as the API reports it
+	size             int               // GiB
+	zone, kind       string            // availability zone and volume type of the request; empty if none
+	description      string            // description of the request
+	bootable         bool              // whether a server can boot from it
+	metadata         map[string]string // metadata of the client
+	imageMetadata    map[string]string // properties of the image, and those set by os-set_image_metadata
+	image            *image            // source image; nil for an empty volume
+	data             []byte            // content; nil until the image is downloaded, and for an empty volume
+	created          time.Time         // creation time; it increases with each object
+	hiddenLists      int               // number of lists that still omit the volume
+	server           string            // server that it is attached to; empty if none
+	bad              bool              // whether the creation ends in status error
 }
 
+// apiObject returns the volume as the API returns it.
 func (v *volume) apiObject() object {
 	attachments := []object{}
 	if v.server != "" {
@@ -40,7 +41,8 @@ func (v *volume) apiObject() object {
 	}
 }
 
-// advanceState has time go by for a volume. It reports whether it is there still.
+// advanceState moves a volume to its next status: a request is the unit of time. It returns false if
+// the volume has been deleted.
 func (v *volume) advanceState() bool {
 	switch v.status {
 	case "creating":
@@ -62,9 +64,10 @@ func (v *volume) advanceState() bool {
 	return true
 }
 
-// volumeAPI is Cinder: volumes.
+// volumeAPI is the block storage API of Cinder, version 3.
 type volumeAPI struct{ *Cloud }
 
+// serve answers a request. path begins after the project. Cloud.mu must be held.
 func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "limits":
@@ -89,6 +92,8 @@ func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) 
 	}
 }
 
+// createVolume creates a volume, from an image if one is named. It answers 400 for invalid input, and
+// 413 with Retry-After if a quota is exceeded, as Cinder does.
 func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Volume struct {
@@ -136,7 +141,8 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inheritedProperties is what Cinder takes over of an image's properties.
+// inheritedProperties returns the properties that Cinder copies from an image to its volume. With
+// Config.Forgetful there are none.
 func (c volumeAPI) inheritedProperties(i *image) map[string]string {
 	all := map[string]string{}
 	for key, value := range i.fields {
@@ -147,9 +153,11 @@ func (c volumeAPI) inheritedProperties(i *image) map[string]string {
 	return all
 }
 
-// metadataKey is what Nova and Cinder take for one (api/validation/parameter_types).
+// metadataKey matches the keys that Nova and Cinder accept (api/validation/parameter_types).
 var metadataKey = regexp.MustCompile(`^[a-zA-Z0-9\-_:. ]{1,255}$`)
 
+// invalidMetadata reports whether a key has invalid characters, or a key or value is longer than 255
+// characters.
 func invalidMetadata(metadata map[string]string) bool {
 	for key, value := range metadata {
 		if !metadataKey.MatchString(key) || len([]rune(value)) > 255 {
@@ -159,6 +167,8 @@ func invalidMetadata(metadata map[string]string) bool {
 	return false
 }
 
+// listVolumes lists the volumes that match the filters, and advances all of them. New volumes are
+// omitted as often as Config.Late requires.
 func (c volumeAPI) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
@@ -179,7 +189,8 @@ func (c volumeAPI) listVolumes(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, object{"volumes": all})
 }
 
-// matchesFilters reads filters as Cinder does: metadata as a dictionary of Python's.
+// matchesFilters applies the filters name and metadata. As in Cinder, the value of metadata is a Python
+// dictionary.
 func matchesFilters(v *volume, r *http.Request) bool {
 	q := r.URL.Query()
 	if name := q.Get("name"); name != "" && name != v.name {
@@ -195,6 +206,7 @@ func matchesFilters(v *volume, r *http.Request) bool {
 	return true
 }
 
+// serveVolume answers GET, PUT, DELETE and actions of one volume. A volume in use cannot be deleted.
 func (c volumeAPI) serveVolume(w http.ResponseWriter, r *http.Request, path []string) {
 	v := c.volumes[path[1]]
 	if v == nil || !v.advanceState() || v.status == "deleted" {
@@ -229,6 +241,7 @@ func (c volumeAPI) serveVolume(w http.ResponseWriter, r *http.Request, path []st
 	}
 }
 
+// serveAction handles os-set_bootable and os-set_image_metadata.
 func (c volumeAPI) serveAction(w http.ResponseWriter, r *http.Request, v *volume) {
 	var asked struct {
 		Bootable *struct{ Bootable bool }              `json:"os-set_bootable"`
@@ -249,19 +262,19 @@ func (c volumeAPI) serveAction(w http.ResponseWriter, r *http.Request, v *volume
 	writeJSON(w, http.StatusOK, object{"metadata": v.imageMetadata})
 }
 
-// Volume is what Cinder has, for tests.
+// Volume is a copy of a volume, for assertions of tests.
 type Volume struct {
-	Description             string
-	ID, Name, Status        string
-	Size                    int // GiB
-	Type, Zone              string
-	Bootable                bool
-	Metadata, ImageMetadata map[string]string
-	Data                    []byte // written data; zeros follow
-	Server                  string
+	Description             string            // description of the request
+	ID, Name, Status        string            // identifier, name and API status
+	Size                    int               // GiB
+	Type, Zone              string            // volume type and availability zone; empty if the request had none
+	Bootable                bool              // whether a server can boot from it
+	Metadata, ImageMetadata map[string]string // metadata of the client and properties of the image
+	Data                    []byte            // written data; zeros follow
+	Server                  string            // server that it is attached to; empty if none
 }
 
-// Volumes lists those that are not gone, in the order in which they were made.
+// Volumes returns the volumes that are not deleted, oldest first.
 func (c *Cloud) Volumes() []Volume {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -279,7 +292,7 @@ func (c *Cloud) Volumes() []Volume {
 	return all
 }
 
-// AddVolume creates a volume of another user.
+// AddVolume creates an available volume of 1 GiB as another user and returns its ID.
 func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +301,7 @@ func (c *Cloud) AddVolume(name string, metadata map[string]string) string {
 	return v.id
 }
 
-// Attach attaches a volume to a server of another user; an empty name detaches it.
+// Attach attaches a volume to a server as another user. An empty server detaches it.
 func (c *Cloud) Attach(id, server string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,25 +12,27 @@ import (
 	"sort"
 )
 
-// image is an image of Glance's.
+// An image is a Glance image. Cloud.mu guards its fields.
 type image struct {
-	fields object // fields as the client set them
-	sent   []byte // uploaded bytes
-	disk   []byte // content of the disk
+	fields object // properties as the API returns them; set by the client and by the upload
+	sent   []byte // uploaded bytes; nil before the upload
+	disk   []byte // content of the disk: sent itself, or decoded from qcow2
 }
 
+// id returns the identifier of the image.
 func (i *image) id() string { return i.fields["id"].(string) }
 
-// writeHTMLError is how Glance refuses.
+// writeHTMLError writes an error as Glance does: a page of HTML, unlike the other services.
 func writeHTMLError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/html")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, "<html><head><title>"+http.StatusText(status)+"</title></head><body><h1>"+http.StatusText(status)+"</h1>"+message+"<br/></body></html>")
 }
 
-// imageAPI is Glance: images.
+// imageAPI is the image API of Glance, version 2.
 type imageAPI struct{ *Cloud }
 
+// serve answers a request. path begins with "images". Cloud.mu must be held.
 func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case len(path) == 1 && r.Method == http.MethodPost:
@@ -54,6 +56,8 @@ func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	}
 }
 
+// createImage creates an image in status queued. The client may choose the ID; an ID stays reserved
+// after its image is deleted.
 func (c imageAPI) createImage(w http.ResponseWriter, r *http.Request) {
 	var fields object
 	if !decodeBody(w, r, &fields) {
@@ -82,6 +86,7 @@ func (c imageAPI) createImage(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, fields)
 }
 
+// listImages lists the images that are not deleted, filtered by tag.
 func (c imageAPI) listImages(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.images)) {
@@ -96,7 +101,8 @@ func (c imageAPI) listImages(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, object{"images": all})
 }
 
-// uploadImage reads without the lock: it may take long, and its sender may be slow.
+// uploadImage reads the body without Cloud.mu, because a slow client would block all requests.
+// EndUploads and CutUploads end the upload after 64 KiB.
 func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) {
 	if i.fields["status"] != "queued" {
 		writeHTMLError(w, http.StatusConflict, "Image status transition from "+i.fields["status"].(string)+" to saving is not allowed")
@@ -130,6 +136,8 @@ func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) 
 	c.storeImage(w, i, sent)
 }
 
+// storeImage checks the format, stores the content and computes the hash. As in Glance, a body of
+// another format is an error 415.
 func (c imageAPI) storeImage(w http.ResponseWriter, i *image, sent []byte) {
 	disk := sent
 	if i.fields["disk_format"] == "qcow2" {
@@ -154,6 +162,7 @@ func (c imageAPI) storeImage(w http.ResponseWriter, i *image, sent []byte) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// consumeFault reports whether a counted fault occurs now, and decrements its counter.
 func consumeFault(n *int) bool {
 	if *n <= 0 {
 		return false
@@ -162,6 +171,7 @@ func consumeFault(n *int) bool {
 	return true
 }
 
+// patchImage adds or replaces properties. Adding an existing one is an error 409.
 func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
 	var changes []struct{ Op, Path, Value string }
 	if !decodeBody(w, r, &changes) {
@@ -178,6 +188,8 @@ func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
 	writeJSON(w, http.StatusOK, i.fields)
 }
 
+// deleteImage deletes an image, unless a volume is created from it. With Config.Clones, each volume of
+// the image prevents the deletion.
 func (c imageAPI) deleteImage(w http.ResponseWriter, i *image) {
 	for _, v := range c.volumes {
 		if v.image == i && v.status != "deleted" && (c.config.Clones || v.status == "creating" || v.status == "downloading") {
@@ -189,14 +201,14 @@ func (c imageAPI) deleteImage(w http.ResponseWriter, i *image) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Image is what Glance has, for tests.
+// Image is a copy of an image, for assertions of tests.
 type Image struct {
-	ID, Name, Status string
-	Fields           map[string]any
-	Data             []byte // content of the disk in the image
+	ID, Name, Status string         // identifier, name and API status
+	Fields           map[string]any // all properties as the API returns them
+	Data             []byte         // content of the disk in the image
 }
 
-// Images lists those that are not deleted, by name.
+// Images returns the images that are not deleted, sorted by name and ID.
 func (c *Cloud) Images() []Image {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// serveKeystone knows version 3, and one account in two ways.
+// serveKeystone answers requests of the identity API, version 3. It has one account, with a password
+// and with an application credential.
 func (c *Cloud) serveKeystone(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case r.Method == http.MethodGet && path[0] == "":
@@ -20,10 +21,13 @@ func (c *Cloud) serveKeystone(w http.ResponseWriter, r *http.Request, path []str
 	}
 }
 
+// keystoneError writes an error in Keystone's format.
 func (c *Cloud) keystoneError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, object{"error": object{"code": status, "title": http.StatusText(status), "message": message}})
 }
 
+// issueToken answers a login with a token, the roles and the catalog. The password requires a scope;
+// the application credential must have none.
 func (c *Cloud) issueToken(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Auth struct {
@@ -67,6 +71,7 @@ func (c *Cloud) issueToken(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
+// serviceCatalog returns the endpoints of the four services in region RegionOne.
 func (c *Cloud) serviceCatalog() []object {
 	var all []object
 	for kind, path := range map[string]string{
@@ -79,7 +84,8 @@ func (c *Cloud) serviceCatalog() []object {
 	return all
 }
 
-// checkToken reports whether a call has a token that is good still.
+// checkToken reports whether the request has a valid token, and counts its use. Otherwise it writes an
+// error 401 and revokes the token.
 func (c *Cloud) checkToken(w http.ResponseWriter, r *http.Request) bool {
 	token := r.Header.Get("X-Auth-Token")
 	used, known := c.tokens[token]
@@ -92,6 +98,7 @@ func (c *Cloud) checkToken(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// isAdmin reports whether the account has the role admin.
 func (c *Cloud) isAdmin() bool {
 	for _, role := range c.config.Roles {
 		if role == "admin" {
@@ -101,4 +108,5 @@ func (c *Cloud) isAdmin() bool {
 	return false
 }
 
+// notFoundText returns the message for a missing object of a kind.
 func notFoundText(what, id string) string { return fmt.Sprintf("%s %s could not be found.", what, id) }

@@ -9,31 +9,34 @@ import (
 	"strings"
 )
 
-// port is a port of Neutron's.
+// A port is a Neutron port in the form of the API. Cloud.mu guards its fields.
 type port struct {
-	ID          string    `json:"id"`
-	Network     string    `json:"network_id"`
-	Name        string    `json:"name"`
-	Description string    `json:"description"`
-	MAC         string    `json:"mac_address"`
-	Up          bool      `json:"admin_state_up"`
-	Device      string    `json:"device_id"`
-	Status      string    `json:"status"`
-	Fixed       []fixedIP `json:"fixed_ips"`
+	ID          string    `json:"id"`             // identifier
+	Network     string    `json:"network_id"`     // ID of the network
+	Name        string    `json:"name"`           // name, at most 255 characters
+	Description string    `json:"description"`    // description, at most 255 characters
+	MAC         string    `json:"mac_address"`    // MAC address in lower case
+	Up          bool      `json:"admin_state_up"` // administrative state
+	Device      string    `json:"device_id"`      // server that uses the port; empty if none
+	Status      string    `json:"status"`         // DOWN, or ACTIVE for ports of other users
+	Fixed       []fixedIP `json:"fixed_ips"`      // fixed IP addresses
 }
 
+// A fixedIP is an address of a port in one subnet.
 type fixedIP struct {
-	Subnet  string `json:"subnet_id"`
-	Address string `json:"ip_address"`
+	Subnet  string `json:"subnet_id"`  // ID of the subnet
+	Address string `json:"ip_address"` // IPv4 address
 }
 
+// neutronError writes an error in Neutron's format.
 func neutronError(w http.ResponseWriter, status int, kind, message string) {
 	writeJSON(w, status, object{"NeutronError": object{"type": kind, "message": message, "detail": ""}})
 }
 
-// networkAPI is Neutron: networks, subnets and ports.
+// networkAPI is the networking API of Neutron, version 2.
 type networkAPI struct{ *Cloud }
 
+// serve answers a request. path begins after the version. Cloud.mu must be held.
 func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "networks":
@@ -58,6 +61,7 @@ func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string)
 	}
 }
 
+// listSubnets lists the subnet of the network in the query; a network without a CIDR has none.
 func (c networkAPI) listSubnets(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, n := range c.config.Networks {
@@ -68,6 +72,7 @@ func (c networkAPI) listSubnets(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, object{"subnets": all})
 }
 
+// listPorts lists the ports that match all filters of the query.
 func (c networkAPI) listPorts(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	all := []*port{}
@@ -84,6 +89,8 @@ func (c networkAPI) listPorts(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, object{"ports": all})
 }
 
+// createPort creates a port. Without an address of the client it assigns a MAC of OpenStack's range and
+// an IP of the subnet. With Config.Owned only an admin may choose addresses.
 func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Port *port }
 	if !decodeBody(w, r, &asked) {
@@ -114,7 +121,8 @@ func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, object{"port": p})
 }
 
-// refuseConflict refuses addresses that another port has.
+// refuseConflict writes an error 409 and returns true if another port of the network has the MAC or an
+// IP of p.
 func (c networkAPI) refuseConflict(w http.ResponseWriter, p *port) bool {
 	for _, other := range c.ports {
 		if other.Network != p.Network {
@@ -134,7 +142,8 @@ func (c networkAPI) refuseConflict(w http.ResponseWriter, p *port) bool {
 	return false
 }
 
-// assignAddress assigns an address to a port, if its network has a subnet and the request has none.
+// assignAddress assigns an address of the subnet to a port, unless the client chose one or the network
+// has no subnet.
 func (c networkAPI) assignAddress(p *port, on Network) {
 	if len(p.Fixed) > 0 || on.CIDR == "" {
 		return
@@ -146,14 +155,14 @@ func (c networkAPI) assignAddress(p *port, on Network) {
 	p.Fixed = []fixedIP{{"sub-" + on.ID, a.String()}}
 }
 
-// Port is what Neutron has, for tests.
+// Port is a copy of a port, for assertions of tests.
 type Port struct {
-	ID, Network, Name, Description, MAC string
-	Up                                  bool
-	Addresses                           []string
+	ID, Network, Name, Description, MAC string   // fields of the API
+	Up                                  bool     // administrative state
+	Addresses                           []string // fixed IP addresses
 }
 
-// Ports lists them by name.
+// Ports returns all ports, sorted by name and ID.
 func (c *Cloud) Ports() []Port {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +178,7 @@ func (c *Cloud) Ports() []Port {
 	return all
 }
 
-// AddPort creates a port of another user.
+// AddPort creates a port of another user and returns its ID. An empty address assigns none.
 func (c *Cloud) AddPort(network, mac, address string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,18 +6,19 @@ import (
 	"slices"
 )
 
-// server is a server of Nova's.
+// A server is a Nova server. Cloud.mu guards its fields.
 type server struct {
-	id, name, status string
-	flavor           string
-	metadata         map[string]string
-	volumes, ports   []string
-	image            string
-	bad, launched    bool
-	starting         bool // the server is off, and runs at the next request
-	deletingFor      int  // looks until it is gone; 0: it is not being deleted
+	id, name, status string            // identifier, name and API status
+	flavor           string            // ID of the flavor
+	metadata         map[string]string // metadata of the client
+	volumes, ports   []string          // IDs of attached volumes and ports, in the order of the request
+	image            string            // ID of the image it boots from; empty for a boot from a volume
+	bad, launched    bool              // whether the build ends in ERROR; whether the server was ever ACTIVE
+	starting         bool              // whether a server in SHUTOFF becomes ACTIVE at the next request
+	deletingFor      int               // requests until the deletion is complete; 0 if it is not being deleted
 }
 
+// apiObject returns the server as the API returns it. A server in ERROR has a fault.
 func (s *server) apiObject() object {
 	o := object{"id": s.id, "name": s.name, "status": s.status, "metadata": s.metadata, "flavor": object{"id": s.flavor}, "image": ""}
 	if s.launched {
@@ -29,10 +30,10 @@ func (s *server) apiObject() object {
 	return o
 }
 
-// computeAPI is Nova: servers.
+// computeAPI is the compute API of Nova, version 2.1.
 type computeAPI struct{ *Cloud }
 
-// advanceState has time go by for a server.
+// advanceState moves a server to its next status: a request is the unit of time.
 func (c computeAPI) advanceState(s *server) {
 	switch {
 	case s.deletingFor > 1:
@@ -48,6 +49,7 @@ func (c computeAPI) advanceState(s *server) {
 	}
 }
 
+// removeServer removes a server and releases its volumes and ports.
 func (c computeAPI) removeServer(s *server) {
 	for _, id := range s.volumes {
 		if v := c.volumes[id]; v != nil {
@@ -62,6 +64,7 @@ func (c computeAPI) removeServer(s *server) {
 	delete(c.servers, s.id)
 }
 
+// serve answers a request. path begins after the version. Cloud.mu must be held.
 func (c computeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
 	case path[0] == "flavors":
@@ -94,6 +97,7 @@ func (c computeAPI) serve(w http.ResponseWriter, r *http.Request, path []string)
 	}
 }
 
+// serveServer answers GET and DELETE of one server. The deletion takes two further requests.
 func (c computeAPI) serveServer(w http.ResponseWriter, r *http.Request, id string) {
 	s := c.servers[id]
 	if s == nil {
@@ -111,7 +115,7 @@ func (c computeAPI) serveServer(w http.ResponseWriter, r *http.Request, id strin
 	writeJSON(w, http.StatusOK, object{"server": s.apiObject()})
 }
 
-// startServer handles actions on a server: it is started, if it is off.
+// startServer handles the action os-start. A server that is not in SHUTOFF is an error 409.
 func (c computeAPI) startServer(w http.ResponseWriter, r *http.Request, id string) {
 	var asked object
 	if !decodeBody(w, r, &asked) {
@@ -132,20 +136,24 @@ func (c computeAPI) startServer(w http.ResponseWriter, r *http.Request, id strin
 	}
 }
 
-// maxMetadata is the usual quota for metadata_items.
+// maxMetadata is the default quota for metadata items of a server (Nova option quota.metadata_items).
 const maxMetadata = 128
 
-// wanted is what a server is asked for by.
+// A serverRequest is the body of a request to create a server.
 type serverRequest struct {
+	// name, ID of the flavor, ID of the image; ImageRef is empty for a boot from a volume
 	Name, FlavorRef, ImageRef string
-	Metadata                  map[string]string
-	Networks                  any
-	Devices                   []struct {
+	Metadata                  map[string]string // metadata items
+	Networks                  any               // list of ports, or a string such as "none"; nil is an error
+	// volumes to attach; boot index 0 is the boot disk
+	Devices []struct {
 		UUID      string `json:"uuid"`
 		BootIndex int    `json:"boot_index"`
 	} `json:"block_device_mapping_v2"`
 }
 
+// createServer checks the request in Nova's order and begins to build the server. Quota errors have
+// status 403, unlike Cinder's.
 func (c computeAPI) createServer(w http.ResponseWriter, r *http.Request) {
 	var asked struct{ Server serverRequest }
 	if !decodeBody(w, r, &asked) {
@@ -172,7 +180,8 @@ func (c computeAPI) createServer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// attachDisks finds the volumes of a server, and something to boot from.
+// attachDisks records the volumes of a server. It returns false if a volume is not available or nothing
+// is bootable.
 func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
 	boots := o.ImageRef != "" && c.images[o.ImageRef] != nil
 	for _, d := range o.Devices {
@@ -186,7 +195,8 @@ func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
 	return boots
 }
 
-// attachPorts finds the ports of a server, which no other server may use.
+// attachPorts records the ports of a server. It returns false if a port is missing or another server
+// uses it.
 func (c computeAPI) attachPorts(s *server, o serverRequest) bool {
 	list, _ := o.Networks.([]any)
 	for _, n := range list {
@@ -199,7 +209,7 @@ func (c computeAPI) attachPorts(s *server, o serverRequest) bool {
 	return true
 }
 
-// registerServer attaches a server's volumes and ports.
+// registerServer adds a server to the cloud and marks its volumes and ports as used.
 func (c computeAPI) registerServer(s *server) {
 	for _, id := range s.volumes {
 		c.volumes[id].server, c.volumes[id].status = s.id, "in-use"
@@ -211,14 +221,14 @@ func (c computeAPI) registerServer(s *server) {
 	c.servers[s.id] = s
 }
 
-// Server is what Nova has, for tests.
+// Server is a copy of a server, for assertions of tests.
 type Server struct {
-	ID, Name, Status, Flavor, Image string
-	Metadata                        map[string]string
-	Volumes, Ports                  []string // IDs, in the order in which they were given
+	ID, Name, Status, Flavor, Image string            // identifiers, name and API status
+	Metadata                        map[string]string // metadata of the client
+	Volumes, Ports                  []string          // IDs in the order of the request
 }
 
-// Servers lists them, in the order in which they were made.
+// Servers returns all servers, oldest first.
 func (c *Cloud) Servers() []Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +240,7 @@ func (c *Cloud) Servers() []Server {
 	return all
 }
 
-// AddServer creates a running server of another user.
+// AddServer creates an ACTIVE server of another user and returns its ID.
 func (c *Cloud) AddServer(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +249,7 @@ func (c *Cloud) AddServer(name string) string {
 	return s.id
 }
 
-// SetStatus has a server be in another state, such as SHUTOFF.
+// SetStatus changes the status of a server, for example to SHUTOFF.
 func (c *Cloud) SetStatus(id, status string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// maxDisk is the largest disk that is decoded, in bytes.
+// maxDisk limits the size of a decoded disk, in bytes.
 const maxDisk = 1 << 30
 
-// decodeQCOW2 reads the content of an image with plain clusters only. It is independent of decamp's
-// reader.
+// decodeQCOW2 returns the content of a qcow2 image. It supports plain clusters only: no backing file,
+// no compression, no incompatible features. It shares no code with decamp's reader.
 func decodeQCOW2(file []byte) ([]byte, error) {
 	be := binary.BigEndian
 	if len(file) < 104 || string(file[:4]) != "QFI\xfb" {
@@ -49,7 +49,8 @@ func decodeQCOW2(file []byte) ([]byte, error) {
 	return disk, nil
 }
 
-// tableEntry reads an entry of a table, without its flags.
+// tableEntry returns the offset in an entry of an L1 or L2 table, without its flags; 0 is an
+// unallocated cluster. Compressed and zero clusters are errors.
 func tableEntry(file []byte, at uint64) (uint64, error) {
 	if at+8 > uint64(len(file)) {
 		return 0, errors.New("a table past the end")
