@@ -15,20 +15,20 @@ import (
 type Datastore struct {
 	*rpcClient
 
-	root   Handle
+	root   Handle // handle of the exported directory
 	addr   string // host:port of NFS
-	limits Limits
+	limits Limits // transfer sizes of the server, from FSINFO
 
-	background context.Context // of heartbeats and lock renewals
-	stop       context.CancelFunc
-	running    sync.WaitGroup
+	background context.Context    // context of heartbeats and lock renewals
+	stop       context.CancelFunc // ends background
+	running    sync.WaitGroup     // goroutines of heartbeats and lock renewals
 
-	mu    sync.Mutex
-	locks map[uint64]*lock // by the fileid they guard
-	open  int              // files
+	mu    sync.Mutex       // guards the fields below
+	locks map[uint64]*lock // locks of this host by the fileid of the locked file
+	open  int              // number of open files
 }
 
-// Mount mounts an export as ESXi does, or says which step of it failed.
+// Mount mounts an export as ESXi does. Its error names the step that failed.
 func Mount(ctx context.Context, cfg Config) (*Datastore, error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Times.Mount)
@@ -43,6 +43,8 @@ func Mount(ctx context.Context, cfg Config) (*Datastore, error) {
 	return d, nil
 }
 
+// connectAndMount finds MOUNT and NFS through the portmapper, gets the root handle and opens the
+// connections.
 func (d *Datastore) connectAndMount(ctx context.Context) error {
 	mountd, err := d.cfg.getPort(ctx, progMount, versMount)
 	if err != nil {
@@ -67,7 +69,7 @@ func (d *Datastore) connectAndMount(ctx context.Context) error {
 	return d.checkRoot(ctx)
 }
 
-// checkRoot asks what every mount begins with.
+// checkRoot makes the first calls of every mount: FSINFO, GETATTR and FSSTAT of the root.
 func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	if d.limits, err = d.fsInfo(ctx, d.root); err != nil {
 		return err
@@ -83,8 +85,8 @@ func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	return err
 }
 
-// Unmount closes the files' locks, tells the server and disconnects. The datastore is gone
-// also when it returns an error.
+// Unmount tells the MOUNT service, then disconnects. Locks of open files stay on the server. The
+// datastore is closed even if an error is returned.
 func (d *Datastore) Unmount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Times.Mount)
 	defer cancel()
@@ -96,16 +98,17 @@ func (d *Datastore) Unmount(ctx context.Context) error {
 	return d.cfg.unmountExport(ctx, addr)
 }
 
-// Abandon disconnects and tells nobody, as a host that loses power does.
+// Abandon disconnects without a call to the server, as a host does that loses power.
 func (d *Datastore) Abandon() { d.close() }
 
-// Sever takes the network to the server away, or brings it back.
+// Sever cuts the network to the server, or restores it.
 func (d *Datastore) Sever(cut bool) {
 	for _, l := range d.links {
 		l.setSevered(cut)
 	}
 }
 
+// close ends heartbeats, lock renewals and connections, and fails pending calls.
 func (d *Datastore) close() {
 	d.stop()
 	d.health.close()
@@ -115,7 +118,7 @@ func (d *Datastore) close() {
 	d.running.Wait()
 }
 
-// runHeartbeats asks for the root's attributes every so often, until the datastore is closed.
+// runHeartbeats sends a heartbeat at each interval until the datastore is closed.
 func (d *Datastore) runHeartbeats() {
 	tick := time.NewTicker(d.cfg.Times.Heartbeat)
 	defer tick.Stop()
@@ -129,6 +132,8 @@ func (d *Datastore) runHeartbeats() {
 	}
 }
 
+// sendHeartbeat makes a GETATTR of the root and reports the result to health. Unlike other calls it is
+// sent while all paths are down.
 func (d *Datastore) sendHeartbeat() {
 	ctx, cancel := context.WithTimeout(d.background, d.cfg.Times.HeartbeatTimeout)
 	defer cancel()
@@ -151,23 +156,24 @@ func (d *Datastore) sendHeartbeat() {
 	}
 }
 
-// Limits is what the server said about itself in FSINFO.
+// Limits returns the transfer sizes of the server.
 func (d *Datastore) Limits() Limits { return d.limits }
 
-// OpenFiles is how many files are open: a datastore with any cannot be removed.
+// OpenFiles returns the number of open files. ESXi refuses to remove a datastore with open files.
 func (d *Datastore) OpenFiles() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.open
 }
 
-// Down reports whether all paths are down: I/O fails.
+// Down reports whether all paths are down, so that I/O fails.
 func (d *Datastore) Down() bool { return d.health.downNow().Err() != nil }
 
-// Space asks how much room there is.
+// Space returns the space of the file system.
 func (d *Datastore) Space(ctx context.Context) (Space, error) { return d.fsStat(ctx, d.root) }
 
-// resolveParent finds the folder a path lies in, and its last name.
+// resolveParent returns the handle of the directory that contains the path, and the last element of the
+// path: "" for the root.
 func (d *Datastore) resolveParent(ctx context.Context, name string) (dir Handle, base string, err error) {
 	elems := strings.Split(path.Clean("/" + name)[1:], "/")
 	dir = d.root
@@ -183,7 +189,7 @@ func (d *Datastore) resolveParent(ctx context.Context, name string) (dir Handle,
 	return dir, elems[len(elems)-1], nil
 }
 
-// resolvePath resolves a path; "" is the root.
+// resolvePath returns the handle and the attributes of a path; "" is the root.
 func (d *Datastore) resolvePath(ctx context.Context, name string) (Handle, Attr, error) {
 	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
@@ -197,13 +203,13 @@ func (d *Datastore) resolvePath(ctx context.Context, name string) (Handle, Attr,
 	return h, a, wrapError(err, name)
 }
 
-// Stat returns a file's attributes.
+// Stat returns the attributes of a path.
 func (d *Datastore) Stat(ctx context.Context, name string) (Attr, error) {
 	_, a, err := d.resolvePath(ctx, name)
 	return a, err
 }
 
-// ReadDir lists a folder.
+// ReadDir lists a directory, in the order of the server.
 func (d *Datastore) ReadDir(ctx context.Context, name string) ([]Entry, error) {
 	h, _, err := d.resolvePath(ctx, name)
 	if err != nil {
@@ -213,7 +219,7 @@ func (d *Datastore) ReadDir(ctx context.Context, name string) ([]Entry, error) {
 	return all, wrapError(err, name)
 }
 
-// MkdirAll makes a folder and those above it.
+// MkdirAll creates a directory and its missing parents.
 func (d *Datastore) MkdirAll(ctx context.Context, name string) error {
 	made := ""
 	for _, e := range strings.Split(path.Clean("/" + name)[1:], "/") {
@@ -232,7 +238,7 @@ func (d *Datastore) MkdirAll(ctx context.Context, name string) error {
 	return nil
 }
 
-// Remove removes a file, or an empty folder.
+// Remove removes a file or an empty directory.
 func (d *Datastore) Remove(ctx context.Context, name string) error {
 	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
@@ -253,7 +259,7 @@ func (d *Datastore) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// Rename gives a file another name, in place of what has that name.
+// Rename renames a file or directory, and replaces an existing file.
 func (d *Datastore) Rename(ctx context.Context, old, name string) error {
 	from, oldBase, err := d.resolveParent(ctx, old)
 	if err != nil {

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// health follows the heartbeats of a datastore: missed ones start the APD timer, and when
-// that has run out I/O fails until one is answered.
+// health follows the heartbeats of a datastore. Missed heartbeats start the APD timer; after its end
+// I/O fails until a heartbeat succeeds.
 type health struct {
-	apd    time.Duration
-	notify func(Event)
+	apd    time.Duration // duration of the APD timer
+	notify func(Event)   // receives events; called without mu
 
-	mu      sync.Mutex
-	missed  int         // in a row
-	timer   *time.Timer // nil unless APD has started
-	down    context.Context
-	setDown context.CancelCauseFunc
-	closed  bool
+	mu      sync.Mutex              // guards the fields below
+	missed  int                     // missed heartbeats in a row
+	timer   *time.Timer             // APD timer; nil if it was not started
+	down    context.Context         // ends when all paths are down; replaced when a heartbeat succeeds
+	setDown context.CancelCauseFunc // ends down with a cause
+	closed  bool                    // whether the datastore is closed
 }
 
+// newHealth returns the state of a datastore whose server responds.
 func newHealth(apd time.Duration, notify func(Event)) *health {
 	h := &health{apd: apd, notify: notify}
 	h.down, h.setDown = context.WithCancelCause(context.Background())
@@ -33,6 +34,7 @@ func (h *health) downNow() context.Context {
 	return h.down
 }
 
+// heartbeatAnswered stops the APD timer and lets I/O proceed.
 func (h *health) heartbeatAnswered() {
 	h.mu.Lock()
 	cleared := h.timer != nil
@@ -51,6 +53,7 @@ func (h *health) heartbeatAnswered() {
 	}
 }
 
+// heartbeatMissed counts a missed heartbeat and starts the APD timer after the third in a row.
 func (h *health) heartbeatMissed(err error) {
 	h.mu.Lock()
 	h.missed++
@@ -66,6 +69,7 @@ func (h *health) heartbeatMissed(err error) {
 	}
 }
 
+// apdTimedOut fails I/O, unless a heartbeat has stopped the timer.
 func (h *health) apdTimedOut() {
 	h.mu.Lock()
 	late := h.timer == nil // a heartbeat was answered meanwhile
@@ -78,7 +82,7 @@ func (h *health) apdTimedOut() {
 	}
 }
 
-// close fails everything under way.
+// close fails all pending calls with ErrUnmounted.
 func (h *health) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

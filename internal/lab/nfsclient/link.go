@@ -16,39 +16,39 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// A link is one TCP connection to the server that is made again whenever it is lost. What
-// was not answered by then is sent again with the same xid, so that the server's duplicate
-// request cache can tell.
+// A link is a TCP connection to the server that is re-established when it is lost. Calls without a
+// reply are sent again with the same xid, so that the server's duplicate request cache recognizes them.
 type link struct {
-	cfg  *Config
-	addr string
+	cfg  *Config // configuration with defaults
+	addr string  // host:port of NFS
 
-	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended
+	cancel context.CancelFunc // ends serveConnections
+	done   chan struct{}      // closed when serveConnections has returned
 
-	cut atomic.Bool // the network is away
+	cut atomic.Bool // whether the network is cut, for tests
 
-	writing sync.Mutex // one message at a time; never taken while mu is held
+	writing sync.Mutex // serializes messages; must not be locked while mu is held
 
-	mu      sync.Mutex
-	conn    net.Conn // nil while there is none
-	port    int      // our side of it; the next connection comes from there too
-	pending map[uint32]*message
+	mu      sync.Mutex          // guards the fields below
+	conn    net.Conn            // current connection; nil while there is no connection
+	port    int                 // local port, which the next connection uses as well
+	pending map[uint32]*message // calls without a reply, by xid
 }
 
-// A message is one call on its way.
+// A message is an encoded call that waits for its reply.
 type message struct {
-	xid     uint32
-	parts   net.Buffers    // mark and head, payload, padding; not changed until the call has ended
-	replied chan replyData // takes one value
+	xid     uint32         // transaction ID; a repeated call has the same
+	parts   net.Buffers    // record mark and head, payload, padding; must not change until the call has ended
+	replied chan replyData // receives at most one reply; buffered
 }
 
+// A replyData is a reply, or the error in place of it.
 type replyData struct {
-	d   *xdr.Decoder
-	err error
+	d   *xdr.Decoder // results after the RPC header
+	err error        // RPC error; nil if the call was accepted
 }
 
-// newLink connects for the first time; a server that is not there is an error then.
+// newLink opens the first connection. Unlike later connections, it is not retried.
 func newLink(ctx context.Context, cfg *Config, addr string) (*link, error) {
 	conn, err := dialTCP(ctx, addr, 0)
 	if err != nil {
@@ -63,13 +63,13 @@ func newLink(ctx context.Context, cfg *Config, addr string) (*link, error) {
 	return l, nil
 }
 
+// close ends the connection and waits for its goroutine.
 func (l *link) close() {
 	l.cancel()
 	<-l.done
 }
 
-// setSevered takes the network away, or brings it back. What is under way waits, or fails once all
-// paths count as down.
+// setSevered cuts the network or restores it. Pending calls wait, or fail when all paths are down.
 func (l *link) setSevered(cut bool) {
 	l.cut.Store(cut)
 	l.mu.Lock()
@@ -88,6 +88,7 @@ func (l *link) serveConnections(ctx context.Context, conn net.Conn) {
 	}
 }
 
+// reconnect dials until it succeeds. It returns nil when ctx ends.
 func (l *link) reconnect(ctx context.Context) net.Conn {
 	for ctx.Err() == nil {
 		if l.cut.Load() {
@@ -105,7 +106,7 @@ func (l *link) reconnect(ctx context.Context) net.Conn {
 	return nil
 }
 
-// serveConn reads replies until the connection is lost.
+// serveConn sends pending calls again and reads replies until the connection is lost.
 func (l *link) serveConn(ctx context.Context, conn net.Conn, again bool) {
 	stop := context.AfterFunc(ctx, func() { resetConn(conn) })
 	defer stop()
@@ -126,8 +127,7 @@ func (l *link) serveConn(ctx context.Context, conn net.Conn, again bool) {
 	}
 }
 
-// adoptConn makes conn the connection and returns the calls that were made on an earlier one,
-// oldest first.
+// adoptConn makes conn the current connection and returns the pending calls, oldest first.
 func (l *link) adoptConn(conn net.Conn) []*message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,6 +141,7 @@ func (l *link) adoptConn(conn net.Conn) []*message {
 	return calls
 }
 
+// resendCalls sends calls on conn until one fails.
 func (l *link) resendCalls(conn net.Conn, calls []*message) {
 	for _, m := range calls {
 		if l.writeMessage(conn, m) != nil {
@@ -149,8 +150,7 @@ func (l *link) resendCalls(conn net.Conn, calls []*message) {
 	}
 }
 
-// armSilenceDeadline gives the server until Silence to say anything if it owes an answer. The caller
-// holds mu.
+// armSilenceDeadline gives the server Times.Silence to send data if replies are due. mu must be held.
 func (l *link) armSilenceDeadline() {
 	if l.conn == nil {
 		return
@@ -162,7 +162,8 @@ func (l *link) armSilenceDeadline() {
 	_ = l.conn.SetReadDeadline(until) // fails on a closed connection only, which read sees
 }
 
-// readReplies hands out replies until the connection fails or one makes no sense.
+// readReplies delivers replies until the connection fails or a reply cannot be decoded. Replies to
+// unknown calls are dropped.
 func (l *link) readReplies(conn net.Conn) error {
 	r := bufio.NewReaderSize(conn, ioSize)
 	for {
@@ -186,6 +187,7 @@ func (l *link) readReplies(conn net.Conn) error {
 	}
 }
 
+// readError replaces io.EOF by an error that names the server.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server closed the connection")
@@ -193,7 +195,7 @@ func readError(err error) error {
 	return err
 }
 
-// writeMessage sends a message; it may be sent again, so the buffers are not consumed.
+// writeMessage sends a message. It does not consume the parts, because the message may be sent again.
 func (l *link) writeMessage(conn net.Conn, m *message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -205,8 +207,7 @@ func (l *link) writeMessage(conn net.Conn, m *message) error {
 	return err
 }
 
-// sendCall makes a call and returns its message, whose reply will come unless the caller
-// forgets it.
+// sendCall registers a call and sends it. Without a connection the call is sent on the next one.
 func (l *link) sendCall(m *message) {
 	l.mu.Lock()
 	l.pending[m.xid] = m
@@ -220,16 +221,16 @@ func (l *link) sendCall(m *message) {
 	}
 }
 
-// forgetCall drops a call; a reply to it that comes later is ignored. Its buffers may still be
-// being sent: the caller must not use them again. The deadline stays, so that a server
-// that has vanished is noticed even if heartbeats are all there is.
+// forgetCall drops a call, whose later reply is ignored. The buffers may still be in use: the caller
+// must not reuse them. The read deadline stays, so that a dead server is detected even if only
+// heartbeats are sent.
 func (l *link) forgetCall(m *message) {
 	l.mu.Lock()
 	delete(l.pending, m.xid)
 	l.mu.Unlock()
 }
 
-// sleep waits for d or the end of ctx.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

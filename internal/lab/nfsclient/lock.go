@@ -13,42 +13,45 @@ import (
 	"time"
 )
 
-// lockSize is what one renewal writes (KB 1007909).
+// lockSize is the size of a lock file in bytes: each renewal writes all of it (KB 1007909).
 const lockSize = 84
 
-// lockName is the lock file of the file with this id: the id's bytes in hex, least
-// significant first (KB 340515).
+// lockName returns the name of the lock file for a fileid: its bytes in hex, least significant first
+// (KB 340515).
 func lockName(fileID uint64) string { return fmt.Sprintf(".lck-%016x", bits.ReverseBytes64(fileID)) }
 
 // A lock is the .lck file of an open file. A goroutine of the datastore renews it.
 type lock struct {
-	d      *Datastore
-	dir    Handle
-	name   string
-	handle Handle
-	fileID uint64 // of the file that is locked
+	d      *Datastore // datastore of the file
+	dir    Handle     // directory of the file and of the lock file
+	name   string     // name of the lock file
+	handle Handle     // handle of the lock file
+	fileID uint64     // fileid of the locked file
 
-	stop    context.CancelFunc
-	stopped chan struct{}
+	stop    context.CancelFunc // ends the renewals
+	stopped chan struct{}      // closed when the renewals have ended
 
-	mu      sync.Mutex
-	counter uint64
-	lost    error
+	mu      sync.Mutex // guards the fields below
+	counter uint64     // number of renewals, written to the lock file
+	lost    error      // error of a lost lock; nil while the lock is valid
 }
 
-// content is what a lock file holds: a counter, so that others see it renewed, and who
-// holds it. Where they stand in it is not documented; this layout is the lab's own.
+// content is a lock file: a counter, by which other hosts detect renewals, and the name of the holder.
+// The layout is not documented; this one is the emulator's.
 type content [lockSize]byte
 
+// newContent returns a lock file with the counter and the name of the holder.
 func newContent(counter uint64, machine string) (c content) {
 	binary.LittleEndian.PutUint64(c[:], counter)
 	copy(c[8:lockSize-1], machine)
 	return c
 }
 
+// holder returns the name of the host that holds the lock.
 func (c content) holder() string { return strings.TrimRight(string(c[8:]), "\x00") }
 
-// acquireLock locks a file, waiting for a lock that is stale and breaking it.
+// acquireLock locks a file and starts the renewals. It waits for another host's lock to become stale
+// and breaks it.
 func (d *Datastore) acquireLock(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
 	l := &lock{d: d, dir: dir, name: lockName(fileID), fileID: fileID, stopped: make(chan struct{})}
 	if err := d.registerLock(l); err != nil {
@@ -67,7 +70,7 @@ func (d *Datastore) acquireLock(ctx context.Context, dir Handle, fileID uint64) 
 	return l, nil
 }
 
-// registerLock notes that this host locks the file, once.
+// registerLock records the lock on this host. It fails if the file is already open here.
 func (d *Datastore) registerLock(l *lock) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,12 +81,15 @@ func (d *Datastore) registerLock(l *lock) error {
 	return nil
 }
 
+// unregisterLock removes the record of the lock.
 func (d *Datastore) unregisterLock(l *lock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.locks, l.fileID)
 }
 
+// createLockFile creates the lock file exclusively and writes it. It retries after breaking a stale
+// lock.
 func (l *lock) createLockFile(ctx context.Context) (err error) {
 	for {
 		verf := rand.Uint64()
@@ -102,8 +108,8 @@ func (l *lock) createLockFile(ctx context.Context) (err error) {
 	}
 }
 
-// breakStale watches another's lock. It returns nil once that is gone, and ErrLocked if it
-// is being renewed.
+// breakStale observes another host's lock. It returns nil when the lock is gone, and ErrLocked if the
+// lock is renewed.
 func (l *lock) breakStale(ctx context.Context) error {
 	times := l.d.cfg.Times
 	before, err := l.readLockFile(ctx)
@@ -127,6 +133,7 @@ func (l *lock) breakStale(ctx context.Context) error {
 	return ignoreGone(l.d.removeName(ctx, procRemove, l.dir, l.name))
 }
 
+// ignoreGone returns nil if err means that the file does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -134,7 +141,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// readLockFile reads another's lock. One that is just being made is shorter than it should be.
+// readLockFile reads another host's lock. A lock that is being created may be shorter; the rest is
+// zero.
 func (l *lock) readLockFile(ctx context.Context) (c content, err error) {
 	h, _, err := l.d.lookup(ctx, l.dir, l.name)
 	if err != nil {
@@ -144,6 +152,7 @@ func (l *lock) readLockFile(ctx context.Context) (c content, err error) {
 	return c, err
 }
 
+// writeLockFile writes the lock file with the next counter.
 func (l *lock) writeLockFile(ctx context.Context) error {
 	l.mu.Lock()
 	l.counter++
@@ -156,7 +165,7 @@ func (l *lock) writeLockFile(ctx context.Context) error {
 	return err
 }
 
-// renewUntilReleased renews the lock until it is released. Three failures in a row lose it.
+// renewUntilReleased renews the lock at each interval until ctx ends. Three failures in a row lose it.
 func (l *lock) renewUntilReleased(ctx context.Context) {
 	tick := time.NewTicker(l.d.cfg.Times.LockUpdate)
 	defer tick.Stop()
@@ -183,12 +192,14 @@ func (l *lock) renewUntilReleased(ctx context.Context) {
 	}
 }
 
+// renewOnce writes the lock file within Times.LockTimeout.
 func (l *lock) renewOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.d.cfg.Times.LockTimeout)
 	defer cancel()
 	return l.writeLockFile(ctx)
 }
 
+// markLost records that the lock is lost; I/O on the file then fails.
 func (l *lock) markLost(err error) {
 	l.mu.Lock()
 	l.lost = fmt.Errorf("%w: %w", ErrLockLost, err)
@@ -196,14 +207,15 @@ func (l *lock) markLost(err error) {
 	l.d.cfg.OnEvent(Event{Kind: LockLost, Err: err})
 }
 
-// lostError is asked before I/O: ESXi verifies that it still has the lock.
+// lostError returns the error of a lost lock, or nil. It is called before each I/O, as ESXi verifies
+// its locks.
 func (l *lock) lostError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// verifyOnServer asks the server whether the lock file is still the one we made.
+// verifyOnServer checks that the lock file on the server has the expected size.
 func (l *lock) verifyOnServer(ctx context.Context) error {
 	a, err := l.d.getAttr(ctx, l.handle)
 	if err == nil && a.Size != lockSize {
@@ -212,7 +224,8 @@ func (l *lock) verifyOnServer(ctx context.Context) error {
 	return wrapError(err, "lock "+l.name)
 }
 
-// release stops the renewals and removes the lock file.
+// release stops the renewals and removes the lock file. A lost lock is not removed: it may belong to
+// another host.
 func (l *lock) release(ctx context.Context) error {
 	l.stop()
 	<-l.stopped

@@ -13,24 +13,27 @@ import (
 
 // Programs, versions and procedures of RFC 1833 and of RFC 1813 appendix I.
 const (
-	progPortmap = 100000
-	versPortmap = 2
-	procGetPort = 3
-	protoTCP    = 6
+	progPortmap = 100000 // program number of the portmapper
+	versPortmap = 2      // version of the portmapper
+	procGetPort = 3      // GETPORT: port of a program
+	protoTCP    = 6      // number of TCP in a GETPORT call
 
-	progMount = 100005
-	versMount = 3
-	procMnt   = 1
-	procUmnt  = 3
+	progMount = 100005 // program number of MOUNT
+	versMount = 3      // version of MOUNT for NFSv3
+	procMnt   = 1      // MNT: root handle of an export
+	procUmnt  = 3      // UMNT: remove the mount entry
 
-	maxReply = 2 << 20 // bytes of one reply: the largest READ and its head fit
+	maxReply = 2 << 20 // largest reply in bytes; fits the largest READ with its head
 )
 
+// xid of the last call of this process
 var lastXID atomic.Uint32
 
+// init starts the xids at a random number, so that a restarted client does not repeat those in the
+// server's reply cache.
 func init() { lastXID.Store(rand.Uint32()) } // a client that restarts must not repeat its xids
 
-// rpcOnce makes one call on a connection of its own, as mounting does.
+// rpcOnce makes one call on a new connection. It returns the results after the RPC header.
 func (c *Config) rpcOnce(ctx context.Context, addr string, call xdr.Call, args func(*xdr.Encoder)) (*xdr.Decoder, error) {
 	conn, err := dialTCP(ctx, addr, 0)
 	if err != nil {
@@ -60,9 +63,10 @@ func (c *Config) rpcOnce(ctx context.Context, addr string, call xdr.Call, args f
 	return d, nil
 }
 
-// setCredentials fills in the credentials: ESXi calls as root (no_root_squash is a must for it).
+// setCredentials sets AUTH_SYS with UID 0: ESXi calls as root and requires no_root_squash.
 func (c *Config) setCredentials(call *xdr.Call) { call.Flavor, call.Machine = xdr.AuthSys, c.Machine }
 
+// causeOr returns the cause of ctx if it has ended, otherwise err.
 func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -70,7 +74,7 @@ func causeOr(ctx context.Context, err error) error {
 	return err
 }
 
-// getPort asks the portmapper where a program listens.
+// getPort returns the host:port of a program, from the portmapper.
 func (c *Config) getPort(ctx context.Context, prog, vers uint32) (string, error) {
 	call := xdr.Call{Prog: progPortmap, Vers: versPortmap, Proc: procGetPort}
 	d, err := c.rpcOnce(ctx, c.PortmapAddr, call, func(e *xdr.Encoder) {
@@ -93,7 +97,8 @@ func (c *Config) getPort(ctx context.Context, prog, vers uint32) (string, error)
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(port))), nil
 }
 
-// mountExport asks for the root handle of the export (RFC 1813 section 5.2.1).
+// mountExport returns the root handle of the export (RFC 1813 section 5.2.1). It fails if the server
+// offers authentication flavors without AUTH_SYS.
 func (c *Config) mountExport(ctx context.Context, addr string) (Handle, error) {
 	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procMnt}, func(e *xdr.Encoder) { e.String(c.Path) })
 	if err != nil {
@@ -117,6 +122,7 @@ func (c *Config) mountExport(ctx context.Context, addr string) (Handle, error) {
 	return root, wrapError(d.End(), "MNT "+c.Path)
 }
 
+// unmountExport removes the client's entry from the server's mount list (RFC 1813 section 5.2.3).
 func (c *Config) unmountExport(ctx context.Context, addr string) error {
 	d, err := c.rpcOnce(ctx, addr, xdr.Call{Prog: progMount, Vers: versMount, Proc: procUmnt}, func(e *xdr.Encoder) { e.String(c.Path) })
 	if err != nil {
@@ -125,6 +131,7 @@ func (c *Config) unmountExport(ctx context.Context, addr string) error {
 	return wrapError(d.End(), "UMNT "+c.Path)
 }
 
+// wrapError adds the operation to an error; nil stays nil.
 func wrapError(err error, doing string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
