@@ -9,24 +9,25 @@ import (
 
 // Classic messages are 264 bytes: a type, a body, zeros.
 const (
-	classicSize = 264
+	classicSize = 264 // size of a message in bytes
 
-	classicComplete = 4 // the end; from a host during the handshake: refused
-	classicParams   = 33
-	classicParamsOK = 36
-	classicTag      = 43
-	classicVersion  = 51
-	classicAIO      = 52
-	classicClient   = 54
-	classicFeatures = 55
+	classicComplete = 4  // end of the session; from a host during the handshake: refused
+	classicParams   = 33 // SESSION_PARAMS of the client
+	classicParamsOK = 36 // acknowledgment of SESSION_PARAMS
+	classicTag      = 43 // tag of THUMBPRINT_SHA2
+	classicVersion  = 51 // version of the NFC library
+	classicAIO      = 52 // request to continue with AIO messages
+	classicClient   = 54 // names of client and operation, whose text follows the message
+	classicFeatures = 55 // features of the client; ignored
 
-	maxName    = 256 // of a client or an operation
-	minVersion = 3   // below it there is no AIO
+	maxName    = 256 // longest name of a client or an operation, in bytes
+	minVersion = 3   // lowest library version with AIO
 )
 
+// errRefused ends a connection whose handshake was refused.
 var errRefused = errors.New("handshake refused")
 
-// runHandshake speaks classic messages until the client asks for AIO.
+// runHandshake exchanges classic messages until the client requests AIO.
 func (c *conn) runHandshake() error {
 	if f := c.nextFault(Op{Name: OpHandshake}); f != nil {
 		if err := c.applyEarly(f); err != nil {
@@ -49,13 +50,14 @@ func (c *conn) runHandshake() error {
 	return nil
 }
 
-// handshake is what has come so far.
+// A handshake records the messages received so far.
 type handshake struct {
 	*conn
-	params, version, client bool
-	aio                     bool
+	params, version, client bool // whether SESSION_PARAMS, VERSION and the client's names have arrived
+	aio                     bool // whether the client has requested AIO
 }
 
+// handleMessage processes one classic message. Unknown types are refused.
 func (h *handshake) handleMessage(kind uint32, body []byte) error {
 	switch kind {
 	case classicTag:
@@ -82,8 +84,8 @@ func (h *handshake) handleMessage(kind uint32, body []byte) error {
 	return nil
 }
 
-// handleTag wants the tag of THUMBPRINT_SHA2. Hosts that have no such command refuse the
-// message as a whole; whether one compares the tags is not known.
+// handleTag checks the tag of THUMBPRINT_SHA2. Hosts without that command refuse the message; whether a
+// host compares the tags is not known.
 func (h *handshake) handleTag(body []byte) error {
 	tag, _, _ := bytes.Cut(body, []byte{0})
 	if h.rules.NoSHA256 || !h.sha256 || string(tag) != h.tag {
@@ -92,6 +94,8 @@ func (h *handshake) handleTag(body []byte) error {
 	return nil
 }
 
+// handleVersion answers VERSION, which must follow SESSION_PARAMS. With Rules.LateAck, SESSION_PARAMS
+// is acknowledged only now.
 func (h *handshake) handleVersion() error {
 	if !h.params {
 		return h.refuseHandshake()
@@ -105,7 +109,7 @@ func (h *handshake) handleVersion() error {
 	return h.sendClassic(classicVersion, func(p []byte) { binary.LittleEndian.PutUint32(p[4:], h.rules.LibVersion) })
 }
 
-// acknowledge answers SESSION_PARAMS. The word at 16 seems to say that VERSION is understood.
+// acknowledge answers SESSION_PARAMS. The word at 16 seems to announce support of VERSION.
 func (h *handshake) acknowledge() error {
 	return h.sendClassic(classicParamsOK, func(p []byte) {
 		if !h.rules.NoVersion {
@@ -114,7 +118,7 @@ func (h *handshake) acknowledge() error {
 	})
 }
 
-// handleClient reads the two texts that follow the 264 bytes.
+// handleClient reads the two names that follow the message.
 func (h *handshake) handleClient(body []byte) error {
 	name, operation := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
 	if name == 0 || name > maxName || operation > maxName {
@@ -130,6 +134,7 @@ func (h *handshake) handleClient(body []byte) error {
 	return nil
 }
 
+// sendClassic sends a message of a type. fill writes the body into the message of classicSize bytes.
 func (c *conn) sendClassic(kind uint32, fill func(p []byte)) error {
 	p := make([]byte, classicSize)
 	binary.LittleEndian.PutUint32(p, kind)
@@ -137,7 +142,7 @@ func (c *conn) sendClassic(kind uint32, fill func(p []byte)) error {
 	return c.out.send(p)
 }
 
-// refuseHandshake answers with type 4 and ends the connection.
+// refuseHandshake answers with type 4 and returns errRefused.
 func (c *conn) refuseHandshake() error {
 	return errors.Join(errRefused, c.sendClassic(classicComplete, func([]byte) {}))
 }

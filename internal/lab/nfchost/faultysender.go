@@ -8,18 +8,19 @@ import (
 
 // Offsets in a fragment's headers that faults bend.
 const (
-	atMagic  = 0
-	atOpID   = 12
-	atStatus = headerSize
-	atStart  = headerSize + 28
-	atLength = headerSize + 32
-	atWire   = headerSize + 36
+	atMagic  = 0               // magic of the header
+	atOpID   = 12              // operation ID of the header
+	atStatus = headerSize      // status of the reply
+	atStart  = headerSize + 28 // offset of the fragment in the read
+	atLength = headerSize + 32 // length of the fragment on the disk
+	atWire   = headerSize + 36 // length of the fragment on the wire
 )
 
-// faultySender sends the fragments of a session that a fault is injected into.
+// A faultySender sends fragments of a session with an injected fault.
 type faultySender struct{ *session }
 
-// flipBit flips one bit of the data.
+// flipBit flips one bit of the fragment's data for FaultFlip, if the fragment contains the byte at the
+// fault's offset.
 func (s faultySender) flipBit(r *readJob, f *fragment) {
 	if !r.fault.isKind(FaultFlip) {
 		return
@@ -31,8 +32,8 @@ func (s faultySender) flipBit(r *readJob, f *fragment) {
 	}
 }
 
-// sendFaulty sends a fragment that something is wrong with. Faults at an offset wait for the
-// fragment that holds it; the others take the first.
+// sendFaulty sends a fragment with the fault of its read. Faults at an offset wait for the fragment
+// that contains it; other faults affect the first fragment.
 func (s faultySender) sendFaulty(r *readJob, f *fragment) error {
 	fault := r.fault
 	if fault.isKind(FaultCut) || fault.isKind(FaultStall) || fault.isKind(FaultFlip) {
@@ -57,13 +58,13 @@ func (s faultySender) sendFaulty(r *readJob, f *fragment) error {
 	return s.sendAltered(f, func(p []byte) { fault.alterHeaders(p, f) })
 }
 
-// resendAfterEmpty repeats a fragment whose data another took the place of.
+// resendAfterEmpty sends the fragment whose place an empty one took.
 func (s faultySender) resendAfterEmpty(r *readJob, f *fragment) error {
 	r.pieces = append([]piece{f.piece}, r.pieces...)
 	return s.sendPiece(r)
 }
 
-// alterHeaders alters the headers.
+// alterHeaders changes the headers of a fragment in p.
 func (f *Fault) alterHeaders(p []byte, frag *fragment) {
 	le := binary.LittleEndian
 	switch f.Kind {
@@ -82,7 +83,8 @@ func (f *Fault) alterHeaders(p []byte, frag *fragment) {
 	}
 }
 
-// corruptPacked replaces compressed data by data that cannot be unpacked.
+// corruptPacked replaces compressed data by data that cannot be unpacked, if the fault is for the
+// requested compression.
 func (s faultySender) corruptPacked(fault *Fault, asked uint32, f *fragment) {
 	word := binary.LittleEndian.AppendUint32
 	p := s.packed[:0]
@@ -110,7 +112,7 @@ func (s faultySender) corruptPacked(fault *Fault, asked uint32, f *fragment) {
 	s.usePacked(f, asked, p)
 }
 
-// sendAltered sends a fragment after change has had its headers.
+// sendAltered sends a fragment after change has modified its headers; a nil change modifies nothing.
 func (s faultySender) sendAltered(f *fragment, change func(p []byte)) error {
 	p := s.messageOf(f)
 	if change != nil {
@@ -119,7 +121,8 @@ func (s faultySender) sendAltered(f *fragment, change func(p []byte)) error {
 	return s.out.send(p)
 }
 
-// sendPart sends a fragment up to the fault's offset, or half of it.
+// sendPart sends a fragment up to the fault's offset, or half of it, and then cuts or stalls the
+// connection.
 func (s faultySender) sendPart(r *readJob, f *fragment) error {
 	at := len(f.data) / 2
 	if r.fault.At > 0 {

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// fragmentRoom is what stands in front of a fragment's data: both headers.
+// fragmentRoom is the size of the headers in front of a fragment's data, in bytes.
 const fragmentRoom = headerSize + ioSize
 
-// read is a request for data while it is answered.
+// A readJob is a read that is being answered.
 type readJob struct {
 	*request
-	offset int64
-	length int64
-	pieces []piece // not sent yet
-	fault  *Fault
+	offset int64   // offset on the disk in bytes
+	length int64   // length in bytes
+	pieces []piece // fragments that are not sent
+	fault  *Fault  // fault that is still to be injected; nil otherwise
 }
 
-// piece is one fragment to be.
+// A piece is the range of one fragment.
 type piece struct{ start, length int64 }
 
-// answerReads answers the reads that wait, or the first of them.
+// answerReads answers the first pending read, or all of them with Rules.Hold or the order Mixed.
 func (s *session) answerReads() error {
 	if s.rules.Hold > 1 && !s.held {
 		return s.answerHeld()
@@ -35,7 +35,7 @@ func (s *session) answerReads() error {
 	return s.answerRead(q)
 }
 
-// takeReads removes the pending reads and returns them newest first.
+// takeReads removes the pending reads and returns them, newest first.
 func (s *session) takeReads() []*request {
 	n := s.pendingReads()
 	all := slices.Clone(s.pending[:n])
@@ -44,7 +44,8 @@ func (s *session) takeReads() []*request {
 	return all
 }
 
-// answerHeld waits for the first reads of the session to be in flight together.
+// answerHeld waits until the first Rules.Hold reads of the session are pending, then answers them
+// newest first.
 func (s *session) answerHeld() error {
 	s.held = true
 	patience := time.NewTimer(s.rules.HoldFor)
@@ -66,7 +67,8 @@ func (s *session) answerHeld() error {
 	return nil
 }
 
-// collectReads waits until n reads are pending, another request comes, or patience ends.
+// collectReads waits until n reads are pending and returns true. It returns false if another request
+// arrives, patience expires or the connection ends.
 func (s *session) collectReads(n int, patience <-chan time.Time) bool {
 	for s.pendingReads() < n {
 		if s.pendingReads() < len(s.pending) {
@@ -87,7 +89,7 @@ func (s *session) collectReads(n int, patience <-chan time.Time) bool {
 	return true
 }
 
-// answerRead answers one read as a whole.
+// answerRead sends all fragments of one read.
 func (s *session) answerRead(q *request) error {
 	r, err := s.beginRead(q)
 	for err == nil && len(r.pieces) > 0 {
@@ -96,7 +98,7 @@ func (s *session) answerRead(q *request) error {
 	return s.endRead(q, err)
 }
 
-// answerMixed answers several reads, a fragment of each in turn.
+// answerMixed answers several reads, one fragment of each in turn.
 func (s *session) answerMixed(all []*request) error {
 	var open []*readJob
 	for _, q := range all {
@@ -126,7 +128,7 @@ func (s *session) answerMixed(all []*request) error {
 	return nil
 }
 
-// beginRead checks a read and cuts it into fragments.
+// beginRead checks a read, waits for its latency and splits it into fragments.
 func (s *session) beginRead(q *request) (*readJob, error) {
 	r := &readJob{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
 	if q.refused != nil {
@@ -149,6 +151,7 @@ func (s *session) beginRead(q *request) (*readJob, error) {
 	return r, nil
 }
 
+// checkRead returns a Refusal for a read that is invalid, or that no description covers.
 func (s *session) checkRead(r *readJob) error {
 	if !s.opened {
 		return Refuse("no session")
@@ -173,7 +176,7 @@ func (s *session) checkRead(r *readJob) error {
 	return nil
 }
 
-// splitRead makes the fragments of a read, in the order of the rules.
+// splitRead returns the fragments of a read of length bytes, in the order of the rules.
 func (s *session) splitRead(length int64) (all []piece) {
 	for start := int64(0); start < length; {
 		n := int64(s.buffer)
@@ -194,6 +197,7 @@ func (s *session) splitRead(length int64) (all []piece) {
 	return all
 }
 
+// oddFirst returns the second, fourth and so on of all before the others.
 func oddFirst(all []piece) []piece {
 	var odd, even []piece
 	for i, p := range all {
@@ -206,7 +210,7 @@ func oddFirst(all []piece) []piece {
 	return append(odd, even...)
 }
 
-// sendPiece sends the next fragment of a read.
+// sendPiece reads, packs and sends the next fragment of a read.
 func (s *session) sendPiece(r *readJob) error {
 	p := r.pieces[0]
 	r.pieces = r.pieces[1:]
@@ -226,8 +230,8 @@ func (s *session) sendPiece(r *readJob) error {
 	return s.sendFragment(f)
 }
 
-// waitForCaps waits for every cap the fragment is under. The datastore's counts what is read from
-// it: holes are not.
+// waitForCaps waits for all rate limits of the fragment. The datastore's limit counts only data that is
+// read from it, not holes.
 func (s *session) waitForCaps(r *readJob, f *fragment) error {
 	now := time.Now()
 	host, link := s.server.sharedPacers()
@@ -240,7 +244,7 @@ func (s *session) waitForCaps(r *readJob, f *fragment) error {
 	return s.sleepFor(wait)
 }
 
-// endRead closes the books of a read; an error becomes an ERROR record.
+// endRead releases the memory of a read. A Refusal becomes an ERROR record.
 func (s *session) endRead(q *request, err error) error {
 	s.server.memory.release(q.memory)
 	q.memory = 0
@@ -251,17 +255,17 @@ func (s *session) endRead(q *request, err error) error {
 	return err
 }
 
-// fragment is one reply to a read.
+// A fragment is one reply to a read.
 type fragment struct {
 	piece
-	opID    uint32
-	offset  int64 // of the request
-	total   int64 // of the request
-	packing uint32
-	data    []byte // as it goes on the wire
+	opID    uint32 // operation ID of the request
+	offset  int64  // offset of the request on the disk
+	total   int64  // length of the request
+	packing uint32 // compression of data
+	data    []byte // bytes on the wire, inside scratch or packed of the session
 }
 
-// putHeaders writes both into p, which has room for them.
+// putHeaders writes both headers into p, which has fragmentRoom bytes.
 func (f *fragment) putHeaders(p []byte) {
 	p = appendHeader(p[:0], aioIO, ioSize, f.opID)
 	le := binary.LittleEndian
@@ -285,8 +289,8 @@ func (s *session) sendFragment(f *fragment) error {
 	return s.out.send(s.messageOf(f))
 }
 
-// messageOf is the fragment as it goes out. Its data lies in scratch or in packed, behind room
-// for the headers.
+// messageOf returns the message of a fragment. Its data is in scratch or packed, after room for the
+// headers.
 func (s *session) messageOf(f *fragment) []byte {
 	buf := s.scratch
 	if f.packing != packNone {

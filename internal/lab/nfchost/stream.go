@@ -2,20 +2,19 @@ package nfchost
 
 import "io"
 
-// recordSize is more than any TLS record holds: one Read of it returns one record.
+// recordSize is more than the largest TLS record: one Read of this size returns one record.
 const recordSize = 20 << 10
 
-// stream takes messages from a connection. With records it behaves like a host on TLS: each
-// message waits for a record to come, and what a record holds behind its message stays until
-// the next record.
+// A stream reads messages from a connection. With records it behaves as a host does on TLS: each
+// message waits for a new record, and data after the message in its record stays until then.
 type stream struct {
-	r       io.Reader
-	records bool
-	buf     []byte // received and not taken
-	chunk   [recordSize]byte
+	r       io.Reader        // raw connection or TLS session
+	records bool             // whether each message waits for a new record
+	buf     []byte           // received bytes that are not consumed
+	chunk   [recordSize]byte // buffer of one Read
 }
 
-// startMessage takes the first n bytes of the next message. They are valid until the next call.
+// startMessage returns the first n bytes of the next message, valid until the next call.
 func (s *stream) startMessage(n int) ([]byte, error) {
 	if s.records || len(s.buf) < n {
 		if err := s.readMore(); err != nil {
@@ -25,7 +24,7 @@ func (s *stream) startMessage(n int) ([]byte, error) {
 	return s.readRest(n)
 }
 
-// readRest takes n more bytes of the same message.
+// readRest returns n more bytes of the same message.
 func (s *stream) readRest(n int) ([]byte, error) {
 	for len(s.buf) < n {
 		if err := s.readMore(); err != nil {
@@ -37,6 +36,7 @@ func (s *stream) readRest(n int) ([]byte, error) {
 	return p, nil
 }
 
+// readMore reads one record or one piece of the connection.
 func (s *stream) readMore() error {
 	n, err := s.r.Read(s.chunk[:])
 	s.buf = append(s.buf, s.chunk[:n]...)
