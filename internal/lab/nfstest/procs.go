@@ -10,24 +10,26 @@ import (
 
 // nfsstat3 values the server answers.
 const (
-	ok        = 0
-	noEnt     = 2
-	exist     = 17
-	notDir    = 20
-	noSpace   = 28
-	notEmpty  = 66
-	stale     = 70
-	notSupp   = 10004
-	pageSize  = 16 // entries of one READDIRPLUS: listings of a few files need several
-	writeVerf = 8
+	ok        = 0     // success
+	noEnt     = 2     // no such file
+	exist     = 17    // file exists
+	notDir    = 20    // not a directory
+	noSpace   = 28    // no space left
+	notEmpty  = 66    // directory not empty
+	stale     = 70    // handle of a removed file
+	notSupp   = 10004 // procedure not supported
+	pageSize  = 16    // entries of one READDIRPLUS, so few that short listings need several calls
+	writeVerf = 8     // size of a verifier in bytes
 )
 
+// procNames are the names of the procedures by number (RFC 1813 section 3).
 var procNames = []string{
 	"NULL", "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "WRITE", "CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE",
 	"RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
 }
 
-// serveNFS carries out one call and appends its results. It returns true for no answer.
+// serveNFS executes one call and appends its results. It returns true if the call must not be answered.
+// mu must be held.
 func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	if int(proc) >= len(procNames) {
 		e.Uint32(notSupp)
@@ -62,18 +64,18 @@ func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bo
 	return v.Mute
 }
 
-// call is one call being carried out.
+// A call is an NFS call in execution.
 type call struct {
-	s    *Server
-	d    *xdr.Decoder
-	e    *xdr.Encoder
-	f    *file
-	op   *Op
-	name string
-	data []byte
+	s    *Server      // server, whose mu is held
+	d    *xdr.Decoder // remaining arguments
+	e    *xdr.Encoder // results
+	f    *file        // file of the first handle; nil if it does not exist
+	op   *Op          // description for the hook
+	name string       // name in the arguments; empty if the procedure has none
+	data []byte       // data of a WRITE
 }
 
-// parseOp parses the arguments that an Op contains.
+// parseOp decodes the arguments that an Op contains.
 func (c *call) parseOp(proc uint32) {
 	if c.f != nil {
 		c.op.Name = c.f.name
@@ -91,7 +93,7 @@ func (c *call) parseOp(proc uint32) {
 	}
 }
 
-// replyError answers with a status and the attributes that go with it.
+// replyError encodes a status and the attributes that follow it in an unsuccessful reply.
 func (c *call) replyError(proc, status uint32) {
 	c.e.Uint32(status)
 	switch proc {
@@ -106,6 +108,7 @@ func (c *call) replyError(proc, status uint32) {
 	}
 }
 
+// runProcedure executes a procedure on an existing file.
 func (c *call) runProcedure(proc uint32) {
 	switch proc {
 	case 1:
@@ -138,9 +141,10 @@ func (c *call) runProcedure(proc uint32) {
 	}
 }
 
+// appendVerifier encodes the write verifier.
 func (c *call) appendVerifier() { c.e.Uint64(c.s.boot) }
 
-// readSattr takes the settable attributes and returns the size if it is among them.
+// readSattr decodes a sattr3 and returns the size, if it is set. Other attributes are ignored.
 func (c *call) readSattr() (size int64, set bool) {
 	for range 3 { // mode, uid, gid
 		if c.d.Bool() {
@@ -158,6 +162,7 @@ func (c *call) readSattr() (size int64, set bool) {
 	return size, set
 }
 
+// setAttr executes SETATTR, of which only the size has an effect.
 func (c *call) setAttr() {
 	if size, set := c.readSattr(); set {
 		c.s.truncateFile(c.f, size)
@@ -167,6 +172,7 @@ func (c *call) setAttr() {
 	appendWcc(c.e, c.f)
 }
 
+// lookupName executes LOOKUP.
 func (c *call) lookupName() {
 	f := c.s.files[c.f.dir[c.name]]
 	if f == nil {
@@ -179,6 +185,7 @@ func (c *call) lookupName() {
 	appendPostOp(c.e, c.f)
 }
 
+// readFile executes READ.
 func (c *call) readFile() {
 	p := make([]byte, c.op.Length)
 	n := c.f.readAt(p, c.op.Offset)
@@ -189,6 +196,8 @@ func (c *call) readFile() {
 	c.e.Opaque(p[:n])
 }
 
+// writeFile executes WRITE, of at most maxWrite bytes. The data is stored at once; the reply repeats
+// the requested stability.
 func (c *call) writeFile() {
 	p := c.data[:min(len(c.data), int(c.s.maxWrite))]
 	if !c.s.writeAt(c.f, p, c.op.Offset) {
@@ -203,6 +212,7 @@ func (c *call) writeFile() {
 	c.appendVerifier()
 }
 
+// createFile executes CREATE and MKDIR. A repeated exclusive CREATE with the same verifier succeeds.
 func (c *call) createFile(proc uint32) {
 	how, verf := uint32(0), []byte(nil)
 	if proc == 8 {
@@ -236,6 +246,7 @@ func (c *call) createFile(proc uint32) {
 	appendWcc(c.e, c.f)
 }
 
+// removeName executes REMOVE and RMDIR.
 func (c *call) removeName(proc uint32) {
 	f := c.s.files[c.f.dir[c.name]]
 	switch {
@@ -251,6 +262,7 @@ func (c *call) removeName(proc uint32) {
 	appendWcc(c.e, c.f)
 }
 
+// dropName removes an entry of a directory and its file. A missing entry is ignored.
 func (s *Server) dropName(dir *file, name string) {
 	if f := s.files[dir.dir[name]]; f != nil {
 		s.used -= int64(len(f.blocks)) * blockSize
@@ -259,6 +271,7 @@ func (s *Server) dropName(dir *file, name string) {
 	delete(dir.dir, name)
 }
 
+// renameFile executes RENAME, which replaces an existing file.
 func (c *call) renameFile() {
 	to := c.s.fileByHandle(c.d.Opaque(64))
 	name := c.d.String(255)
@@ -277,6 +290,7 @@ func (c *call) renameFile() {
 	appendWcc(c.e, to)
 }
 
+// readDir executes READDIRPLUS. The cookie of an entry is its index plus one.
 func (c *call) readDir() {
 	from := c.d.Uint64()
 	names := slices.Sorted(maps.Keys(c.f.dir))
@@ -298,6 +312,7 @@ func (c *call) readDir() {
 	c.e.Bool(end == uint64(len(names)))
 }
 
+// fileSystemInfo executes FSSTAT and FSINFO.
 func (c *call) fileSystemInfo(proc uint32) {
 	c.e.Uint32(ok)
 	appendPostOp(c.e, c.f)
