@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// serveAPI is the API server.
+// serveAPI answers all requests to the API server. It checks the token before the path, and
+// Config.Denied before the object.
 func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 4<<20))
 	if err != nil {
@@ -55,11 +56,14 @@ func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// address is a path of the API, taken apart.
+// An address is a path of the API, split into its parts.
 type address struct{ group, namespace, plural, name string }
 
+// key returns the key of the object in Cluster.objects.
 func (a address) key() string { return a.plural + "/" + a.namespace + "/" + a.name }
 
+// parsePath splits a path of the API: /apis/GROUP/VERSION or /api/VERSION, then an optional namespace,
+// a resource and a name.
 func parsePath(path string) (a address) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "apis" && len(parts) >= 3 {
@@ -79,6 +83,7 @@ func parsePath(path string) (a address) {
 	return a
 }
 
+// requestVerb returns the verb of a request as access reviews name it.
 func requestVerb(r *http.Request, at address) string {
 	switch {
 	case r.Method == http.MethodPost:
@@ -93,6 +98,7 @@ func requestVerb(r *http.Request, at address) string {
 	return "get"
 }
 
+// serveDiscovery answers discovery of an API group. A group that is not installed is an error 404.
 func (c *Cluster) serveDiscovery(w http.ResponseWriter, at address) {
 	if at.group == "kubevirt.io" && !c.config.NoKubeVirt || at.group == "cdi.kubevirt.io" && !c.config.NoCDI {
 		writeJSON(w, http.StatusOK, object{"kind": "APIResourceList"})
@@ -101,6 +107,7 @@ func (c *Cluster) serveDiscovery(w http.ResponseWriter, at address) {
 	writeStatus(w, http.StatusNotFound, "the server could not find the requested resource")
 }
 
+// serveAccessReview answers a SelfSubjectAccessReview by Config.Denied.
 func (c *Cluster) serveAccessReview(w http.ResponseWriter, in object) {
 	about, _ := valueAt(in, "spec", "resourceAttributes").(object)
 	what := fmt.Sprintf("%v %v", about["verb"], about["resource"])
@@ -108,7 +115,8 @@ func (c *Cluster) serveAccessReview(w http.ResponseWriter, in object) {
 	writeJSON(w, http.StatusCreated, in)
 }
 
-// serveFixed are objects that are there from the beginning.
+// serveFixed answers requests for objects of the cluster itself: CDI's configuration, the namespace
+// vms, and storage classes.
 func (c *Cluster) serveFixed(w http.ResponseWriter, at address) {
 	switch {
 	case at.plural == "cdiconfigs" && at.name == "config":
@@ -126,8 +134,11 @@ func (c *Cluster) serveFixed(w http.ResponseWriter, at address) {
 	}
 }
 
+// subdomain matches valid object names (RFC 1123 subdomains).
 var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
+// createObject creates an object. It requires strict field validation, and checks name, existence and
+// admission in the order of the real server. A dry run stores nothing.
 func (c *Cluster) createObject(w http.ResponseWriter, r *http.Request, at address, in object) {
 	at.name, _ = valueAt(in, "metadata", "name").(string)
 	refusal := ""
@@ -150,7 +161,7 @@ func (c *Cluster) createObject(w http.ResponseWriter, r *http.Request, at addres
 	}
 }
 
-// addObject stores an object as a new one.
+// addObject stores an object with a new UID and resource version. mu must be held.
 func (c *Cluster) addObject(plural, namespace, name string, o object) *storedObject {
 	c.serial++
 	metadata, _ := o["metadata"].(object)
@@ -165,6 +176,8 @@ func (c *Cluster) addObject(plural, namespace, name string, o object) *storedObj
 	return k
 }
 
+// deleteObject begins to delete an object if the preconditions match. The object disappears at the
+// second request after that, as its dependents are deleted first.
 func (c *Cluster) deleteObject(w http.ResponseWriter, at address, in object) {
 	k := c.objects[at.key()]
 	other := func(what string) bool {
@@ -184,6 +197,7 @@ func (c *Cluster) deleteObject(w http.ResponseWriter, at address, in object) {
 	}
 }
 
+// listObjects lists the objects of a resource in a namespace, filtered by one label.
 func (c *Cluster) listObjects(w http.ResponseWriter, r *http.Request, at address) {
 	label, value, _ := strings.Cut(r.URL.Query().Get("labelSelector"), "=")
 	items := []object{}
@@ -201,6 +215,7 @@ func (c *Cluster) listObjects(w http.ResponseWriter, r *http.Request, at address
 	writeJSON(w, http.StatusOK, object{"items": items})
 }
 
+// readObject answers with one object.
 func (c *Cluster) readObject(w http.ResponseWriter, at address) {
 	k := c.objects[at.key()]
 	if k == nil || !c.advanceObject(at.key(), k) {
@@ -210,7 +225,8 @@ func (c *Cluster) readObject(w http.ResponseWriter, at address) {
 	writeJSON(w, http.StatusOK, k.object)
 }
 
-// advanceObject lets time go by for an object, and reports whether it is still there.
+// advanceObject moves an object to its next state: a request is the unit of time. It returns false if
+// the object has been deleted.
 func (c *Cluster) advanceObject(key string, k *storedObject) bool {
 	if k.gone > 0 {
 		if k.gone--; k.gone == 0 {
@@ -227,7 +243,8 @@ func (c *Cluster) advanceObject(key string, k *storedObject) bool {
 	return true
 }
 
-// volumeStatus returns the phase of a volume in CDI.
+// volumeStatus returns the status of a DataVolume: its phase in CDI depends on the number of requests
+// and on the upload.
 func (c *Cluster) volumeStatus(k *storedObject) object {
 	phase, said := "Pending", "no volume yet"
 	switch {
@@ -249,7 +266,7 @@ func (c *Cluster) volumeStatus(k *storedObject) object {
 	}
 }
 
-// valueAt returns the value at a path of keys.
+// valueAt returns the value at a path of keys; nil if a key is missing.
 func valueAt(v any, path ...string) any {
 	for _, key := range path {
 		o, _ := v.(object)
@@ -258,13 +275,14 @@ func valueAt(v any, path ...string) any {
 	return v
 }
 
+// writeJSON writes a response with a body of JSON.
 func writeJSON(w http.ResponseWriter, code int, o any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(o) // a client that is gone needs no answer
 }
 
-// writeStatus answers as Kubernetes does.
+// writeStatus writes an error as a Status object, as Kubernetes does.
 func writeStatus(w http.ResponseWriter, code int, message string) {
 	writeJSON(w, code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code})
 }

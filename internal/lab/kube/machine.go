@@ -6,11 +6,12 @@ import (
 	"net/http"
 )
 
-// powered is how many looks a VM takes until it runs. The controller sees at the first of them that it is
-// to, so that it shows as Stopped until then, and its pod is scheduled at the second.
+// powered is the number of requests until a VM runs. KubeVirt's controller notices the VM at the first,
+// when it still shows Stopped, and schedules its pod at the second.
 const powered = 3
 
-// advanceVM advances a VM in time, as KubeVirt's controller does. A VM without a run strategy is unchanged.
+// advanceVM moves a VM to its next status, as KubeVirt's controller does. A VM without a run strategy
+// is unchanged.
 func (c *Cluster) advanceVM(k *storedObject) {
 	strategy, _ := valueAt(k.object, "spec", "runStrategy").(string)
 	if strategy == "" {
@@ -34,8 +35,9 @@ func (c *Cluster) advanceVM(k *storedObject) {
 	}
 }
 
-// complaints are the conditions of a VM at a hitch, as virt-controller writes them: copied from its
-// VirtualMachineInstance, or set on the VM. Other hitches have no condition.
+// hitchConditions are the conditions of a VM that does not start, as virt-controller writes them:
+// copied from its VirtualMachineInstance, or set on the VM. Other values of Config.Hitch add no
+// condition.
 var hitchConditions = map[string]object{
 	"ErrorUnschedulable": {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient memory."},
 	"ErrorPvcNotFound":   {"type": "Synchronized", "status": "False", "reason": "FailedPvcNotFound", "message": "failed to find a PVC of the VM"},
@@ -44,8 +46,8 @@ var hitchConditions = map[string]object{
 	"Starting":           {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "virtualmachineinstances is forbidden: exceeded quota: few"},
 }
 
-// setVMStatus has a VM's status be something. What is new makes another version of the object, as each change of a
-// status does.
+// setVMStatus sets the printable status of a VM and its conditions. A change increases the resource
+// version.
 func (c *Cluster) setVMStatus(k *storedObject, printable string) {
 	if valueAt(k.object, "status", "printableStatus") == printable {
 		return
@@ -58,13 +60,13 @@ func (c *Cluster) setVMStatus(k *storedObject, printable string) {
 	c.bumpVersion(k)
 }
 
-// bumpVersion makes another one of an object.
+// bumpVersion gives an object a new resource version. mu must be held.
 func (c *Cluster) bumpVersion(k *storedObject) {
 	c.serial++
 	k.object["metadata"].(object)["resourceVersion"] = fmt.Sprint(c.serial)
 }
 
-// patchObject merges a patch into an object, if the preconditions hold.
+// patchObject applies a merge patch, if UID and resource version in the patch match the object.
 func (c *Cluster) patchObject(w http.ResponseWriter, r *http.Request, at address, in object) {
 	k := c.objects[at.key()]
 	other := func(what string) bool {
@@ -89,7 +91,7 @@ func (c *Cluster) patchObject(w http.ResponseWriter, r *http.Request, at address
 	}
 }
 
-// mergePatch implements RFC 7386: objects are merged, and null removes a key.
+// mergePatch implements JSON merge patches (RFC 7386): objects are merged, and null removes a key.
 func mergePatch(into, from object) {
 	for key, value := range from {
 		inner, isObject := value.(object)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// issueUploadToken gives leave to upload to a volume that is there.
+// issueUploadToken answers an UploadTokenRequest for an existing volume.
 func (c *Cluster) issueUploadToken(w http.ResponseWriter, at address, in object) {
 	name, _ := valueAt(in, "spec", "pvcName").(string)
 	if c.objects["datavolumes/"+at.namespace+"/"+name] == nil {
@@ -23,7 +23,7 @@ func (c *Cluster) issueUploadToken(w http.ResponseWriter, at address, in object)
 	writeJSON(w, http.StatusCreated, in)
 }
 
-// serveUploadProxy is the upload proxy, with the pods behind it.
+// serveUploadProxy answers requests to CDI's upload proxy and the pods behind it.
 func (c *Cluster) serveUploadProxy(w http.ResponseWriter, r *http.Request) {
 	known := r.URL.Path == "/v1beta1/upload" || r.URL.Path == "/v1beta1/upload-async" && !c.config.NoAsync
 	switch {
@@ -36,7 +36,7 @@ func (c *Cluster) serveUploadProxy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// receiveImage takes one image. Nothing is locked while it comes.
+// receiveImage receives one image. mu is not held during the transfer.
 func (c *Cluster) receiveImage(w http.ResponseWriter, r *http.Request) {
 	k, code, text := c.checkUpload(r)
 	if k == nil || r.Method == http.MethodHead {
@@ -61,7 +61,8 @@ func (c *Cluster) receiveImage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// checkUpload finds the volume that a request is for, and whether it may begin.
+// checkUpload returns the volume of an upload, or nil with the status and text of the response. For
+// HEAD it checks only the token.
 func (c *Cluster) checkUpload(r *http.Request) (*storedObject, int, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +93,7 @@ func (c *Cluster) checkUpload(r *http.Request) (*storedObject, int, string) {
 	return k, http.StatusOK, ""
 }
 
-// readImage reads an image whole. What is cut is no image.
+// readImage reads the whole image. With Config.Cut it breaks the connection after one MiB.
 func (c *Cluster) readImage(r *http.Request) ([]byte, error) {
 	c.mu.Lock()
 	cut := c.config.Cut > 0
@@ -110,7 +111,7 @@ func (c *Cluster) readImage(r *http.Request) ([]byte, error) {
 	return io.ReadAll(r.Body)
 }
 
-// requestedBytes is what a volume was asked to hold, in bytes.
+// requestedBytes returns the requested capacity of a volume in bytes; 0 if it cannot be parsed.
 func requestedBytes(o object) int64 {
 	text, _ := valueAt(o, "spec", "storage", "resources", "requests", "storage").(string)
 	unit := int64(1)
