@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	minInput   = 16 // below it nothing is packed
-	level2Size = 64 << 10
+	minInput   = 16       // shortest input that is packed, in bytes
+	level2Size = 64 << 10 // shortest input that is packed at level 2, in bytes
 
-	maxLiterals = 32
-	minMatch    = 3
-	maxLength1  = 264  // level 1: 2 + 7 + one byte
-	maxDistance = 8191 // level 2, before two more bytes are needed
-	maxFar      = maxDistance + 1 + 65535
-	minFarMatch = 5 // a far match takes five bytes
-	longMatch   = 7 // value of the three bits with a longer length
-	farHigh     = 31
-	farLow      = 255
+	maxLiterals = 32                      // most literals of one instruction
+	minMatch    = 3                       // shortest match in bytes
+	maxLength1  = 264                     // longest match at level 1: 2 + 7 + one byte
+	maxDistance = 8191                    // longest distance of a near match, in bytes
+	maxFar      = maxDistance + 1 + 65535 // longest distance of a far match, which has two more bytes
+	minFarMatch = 5                       // shortest far match, which is encoded in five bytes
+	longMatch   = 7                       // value of the three length bits if more length follows
+	farHigh     = 31                      // value of the five distance bits of a far match
+	farLow      = 255                     // value of the low distance byte of a far match
 
-	hashBits = 13
+	hashBits = 13 // logarithm of the size of the table of positions
 	// guard is how many bytes at the end are always literals.
 	guard = 12
 )
@@ -48,15 +48,16 @@ func Compress(dst, src []byte) []byte {
 	return p.dst
 }
 
-// packer is one block while it is packed.
+// A packer is the state of one block that is being packed.
 type packer struct {
-	dst, src []byte
-	first    int // start of the block in dst
-	level    int
-	anchor   int // the first byte not yet packed
-	seen     [1 << hashBits]int32
+	dst, src []byte               // output so far; input
+	first    int                  // offset of the block in dst
+	level    int                  // 1 or 2
+	anchor   int                  // offset of the first byte of src that is not packed
+	seen     [1 << hashBits]int32 // last position of each hash of three bytes, plus one; 0 if none
 }
 
+// packBlock packs all of src.
 func (p *packer) packBlock() {
 	for at := 1; at < len(p.src)-guard; { // a block begins with a literal
 		from := p.findMatch(at)
@@ -77,7 +78,7 @@ func (p *packer) packBlock() {
 	p.appendLiterals(len(p.src))
 }
 
-// findMatch returns an earlier place with the same three bytes as at, or -1, and remembers at.
+// findMatch returns an earlier position with the same three bytes as at, or -1, and records at.
 func (p *packer) findMatch(at int) int {
 	word := binary.LittleEndian.Uint32(p.src[at:]) & 0xffffff
 	h := word * 2654435769 >> (32 - hashBits)
@@ -93,6 +94,7 @@ func (p *packer) findMatch(at int) int {
 	return from
 }
 
+// matchLength returns the length of the match of the bytes at the two positions.
 func (p *packer) matchLength(from, at int) int {
 	n, end := minMatch, len(p.src)-guard/2
 	if p.level == 1 {
@@ -104,7 +106,7 @@ func (p *packer) matchLength(from, at int) int {
 	return n
 }
 
-// appendLiterals packs the bytes before end.
+// appendLiterals packs the bytes from anchor to end as literals.
 func (p *packer) appendLiterals(end int) {
 	for p.anchor < end {
 		n := min(maxLiterals, end-p.anchor)
@@ -114,6 +116,7 @@ func (p *packer) appendLiterals(end int) {
 	}
 }
 
+// appendMatch appends a match instruction.
 func (p *packer) appendMatch(distance, length int) {
 	length -= 2
 	far := -1
@@ -132,7 +135,7 @@ func (p *packer) appendMatch(distance, length int) {
 	}
 }
 
-// appendLength packs the rest of a length: one byte at level 1, as many as it takes at level 2.
+// appendLength appends the rest of a long length: one byte at level 1, as many as needed at level 2.
 func (p *packer) appendLength(rest int) {
 	for ; p.level == 2 && rest >= 255; rest -= 255 {
 		p.dst = append(p.dst, 255)
@@ -140,6 +143,7 @@ func (p *packer) appendLength(rest int) {
 	p.dst = append(p.dst, byte(rest))
 }
 
+// errShort is the error of a truncated block.
 var errShort = errors.New("fastlz: the block ends in the middle of an instruction")
 
 // Decompress unpacks src into dst, which must have the exact length of the original.
@@ -167,13 +171,15 @@ func Decompress(dst, src []byte) error {
 	return nil
 }
 
+// An unpacker is the state of one block that is being unpacked.
 type unpacker struct {
-	dst, src []byte
-	at       int
-	level    int
-	short    bool // more was asked for than there is
+	dst, src []byte // output; input that is not consumed
+	at       int    // number of bytes in dst that are unpacked
+	level    int    // 1 or 2
+	short    bool   // whether a read went beyond the end of src
 }
 
+// nextByte consumes a byte of src. At the end it returns 0 and sets short.
 func (u *unpacker) nextByte() byte {
 	if len(u.src) == 0 {
 		u.short = true
@@ -184,6 +190,7 @@ func (u *unpacker) nextByte() byte {
 	return b
 }
 
+// runInstruction executes one instruction, whose first byte is control.
 func (u *unpacker) runInstruction(control byte) error {
 	if control < maxLiterals {
 		n := int(control) + 1

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// SetPassword requires this password for all connections from now on.
+// SetPassword requires this password for all connections from now on. It returns when the server
+// rejects connections without it.
 func (s *Server) SetPassword(password string) {
 	s.t.Helper()
 	s.mustQuery(fmt.Sprintf("alter role decamp password '%s'", password))
@@ -25,6 +26,7 @@ func (s *Server) SetPassword(password string) {
 	}
 }
 
+// mustQuery executes a statement; an error ends the test.
 func (s *Server) mustQuery(sql string) {
 	s.t.Helper()
 	if out, err := s.psqlCommand(sql).CombinedOutput(); err != nil {
@@ -32,7 +34,7 @@ func (s *Server) mustQuery(sql string) {
 	}
 }
 
-// psqlCommand connects without a password.
+// psqlCommand returns a psql that executes a statement without a password.
 func (s *Server) psqlCommand(sql string) *exec.Cmd {
 	cmd := exec.Command("psql", "-X", "-w", "-d", s.URL(), "-c", sql)
 	cmd.Env = append(os.Environ(), "PGPASSWORD=", "PGPASSFILE=/dev/null")

@@ -10,10 +10,10 @@ import (
 )
 
 // Kept is a port that the kernel does not assign until Close. Connections to it are refused; servers
-// can listen there repeatedly.
+// may listen there repeatedly.
 type Kept struct {
-	fd   int
-	addr netip.AddrPort
+	fd   int            // bound socket that does not listen
+	addr netip.AddrPort // address with the chosen port
 }
 
 // ErrNoIPv4 is the error of Keep for addresses that cannot be reserved.
@@ -40,6 +40,7 @@ func Keep(addr string) (*Kept, error) {
 	return k, nil
 }
 
+// bindPort binds the socket and records the port that the kernel chose.
 func (k *Kept) bindPort(want netip.AddrPort) error {
 	if err := syscall.SetsockoptInt(k.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
@@ -58,5 +59,5 @@ func (k *Kept) bindPort(want netip.AddrPort) error {
 // Addr returns the address, with the port that was chosen.
 func (k *Kept) Addr() string { return k.addr.String() }
 
-// Close gives the port back. Who listens there goes on.
+// Close releases the port. A server that listens there is not affected.
 func (k *Kept) Close() error { return os.NewSyscallError("close", syscall.Close(k.fd)) }
