@@ -37,7 +37,7 @@ const maxVolumes = 32
 const unmountTimeout = 30 * time.Second
 
 // nas is a datastore that one host has mounted at run time.
-type nas struct {
+type nasMount struct {
 	host   types.ManagedObjectReference
 	spec   types.HostNasVolumeSpec
 	client *nfsclient.Datastore
@@ -52,11 +52,11 @@ type nasMounts struct {
 	jobs *jobs
 
 	mu   sync.Mutex
-	all  []*nas
-	lost []*nas // mounts of hosts that lost power: configured, and not mounted
+	all  []*nasMount
+	lost []*nasMount // mounts of hosts that lost power: configured, and not mounted
 }
 
-func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *nas {
+func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *nasMount {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -68,7 +68,7 @@ func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *n
 }
 
 // mountsOf lists the mounts of one host; a zero reference is all.
-func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nas) {
+func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -80,7 +80,7 @@ func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nas) {
 }
 
 // mountsAt lists the mounts of one datastore.
-func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nas) {
+func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nasMount) {
 	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		if n.ref == ref {
 			all = append(all, n)
@@ -89,16 +89,16 @@ func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-func (t *nasMounts) addMount(n *nas) {
+func (t *nasMounts) addMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = append(t.all, n)
 }
 
-func (t *nasMounts) removeMount(n *nas) {
+func (t *nasMounts) removeMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
+	t.all = slices.DeleteFunc(t.all, func(o *nasMount) bool { return o == n })
 }
 
 // dropAll drops every mount without a word to the servers.
@@ -110,17 +110,17 @@ func (t *nasMounts) dropAll() {
 	}
 }
 
-func (t *nasMounts) loseMount(n *nas) {
+func (t *nasMounts) loseMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, n)
 }
 
 // takeLost returns the lost mounts that match, and forgets them.
-func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
+func (t *nasMounts) takeLost(match func(*nasMount) bool) (taken []*nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost = slices.DeleteFunc(t.lost, func(n *nas) bool {
+	t.lost = slices.DeleteFunc(t.lost, func(n *nasMount) bool {
 		if !match(n) {
 			return false
 		}
@@ -131,7 +131,7 @@ func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
 }
 
 // mountNAS mounts an export on a host as its name in the inventory.
-func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
+func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nasMount, error) {
 	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	cfg := t.cfg.NFS
@@ -149,11 +149,11 @@ func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, 
 	if err != nil {
 		return nil, err
 	}
-	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
+	return &nasMount{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
 // unmountOne removes a datastore from its host. The server gets the request, and need not answer.
-func (t *nasMounts) unmountOne(n *nas) {
+func (t *nasMounts) unmountOne(n *nasMount) {
 	t.removeMount(n)
 	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
@@ -200,7 +200,7 @@ func (l *Lab) PowerCutHost() {
 // configuration. A datastore whose server does not answer stays inaccessible, and is in the error.
 func (t *nasMounts) BootHost() error {
 	var errs []error
-	for _, n := range t.takeLost(func(*nas) bool { return true }) {
+	for _, n := range t.takeLost(func(*nasMount) bool { return true }) {
 		again, err := t.mountNAS(n.host, n.machine, n.spec)
 		if err != nil {
 			t.loseMount(n)

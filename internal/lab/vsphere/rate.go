@@ -16,11 +16,11 @@ type bucket struct {
 	mu   sync.Mutex
 	rate int64     // bytes/s; 0 is no cap
 	free time.Time // when everything granted so far has been sent
-	sum  flow      // counters of requested bytes
+	sum  readCounters      // counters of requested bytes
 }
 
 // totalRequested is all that was asked for.
-func (b *bucket) totalRequested() flow {
+func (b *bucket) totalRequested() readCounters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sum

@@ -28,7 +28,7 @@ var (
 )
 
 // A door decides who may come in: sessions, the account's lock, one-time tickets.
-type door struct {
+type authState struct {
 	cfg *Config
 
 	mu       sync.Mutex
@@ -47,13 +47,13 @@ type ticket struct {
 	query  url.Values
 }
 
-func newDoor(cfg *Config) *door {
-	return &door{cfg: cfg, sessions: map[string]time.Time{}, tickets: map[string]ticket{}}
+func newAuthState(cfg *Config) *authState {
+	return &authState{cfg: cfg, sessions: map[string]time.Time{}, tickets: map[string]ticket{}}
 }
 
 // checkPassword checks a login. Five wrong ones in a row lock the account for 900 s, also for
 // the right password (Security.AccountLockFailures, AccountUnlockTime).
-func (d *door) checkPassword(user, pass string) bool {
+func (d *authState) checkPassword(user, pass string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if subtle.ConstantTimeCompare([]byte(user), []byte(d.cfg.User)) != 1 {
@@ -73,21 +73,21 @@ func (d *door) checkPassword(user, pass string) bool {
 	return false
 }
 
-func (d *door) refuseLogins(expired bool) {
+func (d *authState) refuseLogins(expired bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expired = expired
 }
 
 // addSession registers a session that was opened elsewhere (a SOAP login).
-func (d *door) addSession(id string) {
+func (d *authState) addSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sessions[id] = d.cfg.now()
 }
 
 // isFull reports whether another session would exceed the limit.
-func (d *door) isFull() bool {
+func (d *authState) isFull() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expireSessions()
@@ -96,7 +96,7 @@ func (d *door) isFull() bool {
 
 // isSession reports whether id is a session. Looking does not keep it alive: data transfer on
 // /folder does not count as use.
-func (d *door) isSession(id string) bool {
+func (d *authState) isSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expireSessions()
@@ -105,7 +105,7 @@ func (d *door) isSession(id string) bool {
 }
 
 // touchSession marks a session as used by a SOAP call, and reports whether it is one.
-func (d *door) touchSession(id string) bool {
+func (d *authState) touchSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expireSessions()
@@ -116,20 +116,20 @@ func (d *door) touchSession(id string) bool {
 	return ok
 }
 
-func (d *door) removeSession(id string) {
+func (d *authState) removeSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.sessions, id)
 }
 
 // killAll ends every session.
-func (d *door) killAll() {
+func (d *authState) killAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.sessions)
 }
 
-func (d *door) expireSessions() {
+func (d *authState) expireSessions() {
 	now := d.cfg.now()
 	for id, used := range d.sessions {
 		if now.Sub(used) >= time.Duration(d.cfg.Sessions.Idle) {
@@ -139,7 +139,7 @@ func (d *door) expireSessions() {
 }
 
 // issueTicket makes a ticket for one request.
-func (d *door) issueTicket(t ticket) string {
+func (d *authState) issueTicket(t ticket) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	id := newID()
@@ -149,7 +149,7 @@ func (d *door) issueTicket(t ticket) string {
 
 // redeemTicket takes a ticket out if it is for this request. A ticket shown for another request
 // is spent as well.
-func (d *door) redeemTicket(id string, r *http.Request) bool {
+func (d *authState) redeemTicket(id string, r *http.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, ok := d.tickets[id]
@@ -166,17 +166,17 @@ func newID() string {
 // authenticate lets a /folder request in by cookie, ticket or Basic login, and sets the session
 // cookie after a Basic login.
 func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) error {
-	if c, err := r.Cookie(sessionCookie); err == nil && e.door.isSession(c.Value) {
+	if c, err := r.Cookie(sessionCookie); err == nil && e.auth.isSession(c.Value) {
 		return nil
 	}
-	if c, err := r.Cookie(ticketCookie); err == nil && e.door.redeemTicket(c.Value, r) {
+	if c, err := r.Cookie(ticketCookie); err == nil && e.auth.redeemTicket(c.Value, r) {
 		return nil
 	}
 	user, pass, ok := r.BasicAuth()
-	if !ok || !e.door.checkPassword(user, pass) {
+	if !ok || !e.auth.checkPassword(user, pass) {
 		return errLogin
 	}
-	if e.door.isFull() {
+	if e.auth.isFull() {
 		return errSessions
 	}
 	return e.startSession(w)
@@ -188,7 +188,7 @@ func (e *endpoint) startSession(w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	e.door.addSession(id)
+	e.auth.addSession(id)
 	http.SetCookie(w, newCookie(id))
 	return nil
 }

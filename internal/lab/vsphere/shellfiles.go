@@ -118,7 +118,7 @@ func (w *memWriter) Write(p []byte) (int, error) {
 func (w *memWriter) Close() error { return nil }
 
 // findVolume finds the datastore a path lies on; ok is false for other paths.
-func (f *hostFiles) findVolume(name string) (ds *datastore, n *nas, rest string, ok bool) {
+func (f *hostFiles) findVolume(name string) (ds *datastore, n *nasMount, rest string, ok bool) {
 	p, err := parseVolumePath(name)
 	if err != nil {
 		return nil, nil, "", false
@@ -163,7 +163,7 @@ func (f *hostFiles) openReader(ctx context.Context, name string) (io.ReaderAt, i
 	return bytes.NewReader(text), int64(len(text)), nil
 }
 
-func nasReader(ctx context.Context, n *nas, name string) (io.ReaderAt, int64, error) {
+func nasReader(ctx context.Context, n *nasMount, name string) (io.ReaderAt, int64, error) {
 	a, err := n.client.Stat(ctx, name)
 	if err != nil {
 		return nil, 0, shellError(err)
@@ -236,7 +236,7 @@ func (f *hostFiles) listFolder(ctx context.Context, name string) (names []string
 			names = append(names, e.Name)
 		}
 	case ds != nil:
-		entries, err := place{dc: ds.dc, ds: ds, path: rest}.listFiles()
+		entries, err := folderTarget{dc: ds.dc, ds: ds, path: rest}.listFiles()
 		if err != nil {
 			return nil, errNoFile
 		}

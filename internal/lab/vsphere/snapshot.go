@@ -16,14 +16,14 @@ import (
 
 // snap is one snapshot of a machine. The nth froze the nth link of each disk's chain; the
 // link after it is the delta it made.
-type snap struct {
+type snapshotState struct {
 	ref    types.ManagedObjectReference // zero: removed, its delta left to be consolidated
 	name   string
-	epochs map[*vdisk]tick
+	epochs map[*vdisk]epochMark
 }
 
 // tick is a moment of a disk's change log.
-type tick struct {
+type epochMark struct {
 	epoch int64
 	log   int
 	on    bool
@@ -42,7 +42,7 @@ func (m *machine) syncChains(l *Lab, vm *mo.VirtualMachine) {
 		}
 	}
 	for _, s := range tree {
-		if !slices.ContainsFunc(m.snaps, func(have *snap) bool { return have.ref == s.Snapshot }) {
+		if !slices.ContainsFunc(m.snaps, func(have *snapshotState) bool { return have.ref == s.Snapshot }) {
 			m.addSnapshot(l, vm, s)
 		}
 	}
@@ -69,7 +69,7 @@ func snapshotsOf(info *types.VirtualMachineSnapshotInfo) (all []types.VirtualMac
 
 // addSnapshot freezes the last link of each disk and puts a delta on top.
 func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMachineSnapshotTree) {
-	added := &snap{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]tick{}}
+	added := &snapshotState{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]epochMark{}}
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
 	for _, d := range m.disks {
 		if !isSnapshotted(d.spec) {
@@ -77,7 +77,7 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 		}
 		d.changes.reopenDisk(wanted, len(m.snaps) > 0)
 		_, log, on := d.changes.currentEpoch()
-		added.epochs[d] = tick{d.changes.endEpoch(), log, on}
+		added.epochs[d] = epochMark{d.changes.endEpoch(), log, on}
 		m.showFrozen(l, s.Snapshot, d, added.epochs[d])
 		if err := d.addDelta(); err != nil {
 			l.cfg.Log.Error("write delta", "vm", m.spec.Name, "err", err)
@@ -88,7 +88,7 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 
 // showFrozen puts the link that a snapshot froze, its size and its change id, into the snapshot's
 // config. The simulator copied the VM's before a change of tracking took effect.
-func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at tick) {
+func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at epochMark) {
 	s, ok := l.model.Map().Get(ref).(*simulator.VirtualMachineSnapshot)
 	if !ok {
 		return
@@ -348,5 +348,5 @@ func (l *Lab) busyFault(m *machine) *soap.Fault {
 
 // snapAt returns the index of a snapshot, or -1.
 func (m *machine) snapAt(ref types.ManagedObjectReference) int {
-	return slices.IndexFunc(m.snaps, func(s *snap) bool { return s.ref == ref })
+	return slices.IndexFunc(m.snaps, func(s *snapshotState) bool { return s.ref == ref })
 }

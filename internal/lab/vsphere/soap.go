@@ -20,17 +20,17 @@ import (
 // is written as hosts write it.
 func (e *endpoint) serveSDK(w http.ResponseWriter, r *http.Request) {
 	e.lab.stats.countRequest(r)
-	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touchSession(c.Value) {
+	if c, err := r.Cookie(sessionCookie); err == nil && !e.auth.touchSession(c.Value) {
 		r.Header.Del("Cookie")
 	}
 	defer e.watchWait(r)()
-	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, door: e.door}, r)
+	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, auth: e.auth}, r)
 }
 
 // cookieWriter learns the sessions that the simulator opens.
 type cookieWriter struct {
 	http.ResponseWriter
-	door *door
+	auth *authState
 	done bool
 }
 
@@ -50,7 +50,7 @@ func (w *cookieWriter) learnSession() {
 	}
 	w.done = true
 	if id := sessionOf(w.Header()); id != "" {
-		w.door.addSession(id)
+		w.auth.addSession(id)
 		w.Header().Del("Set-Cookie")
 		http.SetCookie(w.ResponseWriter, newCookie(id))
 	}
@@ -108,7 +108,7 @@ func (a *vimAPI) serveModel() {
 	reg.Handler = a.hookCall
 	sm := reg.SessionManager()
 	sm.ServiceHostName = a.lab.main.addr
-	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.checkPassword(req.UserName, req.Password) }
+	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.auth.checkPassword(req.UserName, req.Password) }
 	a.setLicence(reg)
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
 	pc := &collector{}
@@ -157,7 +157,7 @@ func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.
 // checkLogin refuses a login above the session limit. What a host answers then is not
 // documented for SOAP; the lab makes it a plain system error.
 func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
-	if method.Name == "Login" && a.lab.main.door.isFull() {
+	if method.Name == "Login" && a.lab.main.auth.isFull() {
 		return &types.SystemError{Reason: errSessions.Error()}
 	}
 	return nil
@@ -166,10 +166,10 @@ func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
 func (a *vimAPI) followSessions(ctx *simulator.Context, method *simulator.Method) {
 	switch req := method.Body.(type) {
 	case *types.Logout:
-		a.lab.main.door.removeSession(ctx.Session.Key)
+		a.lab.main.auth.removeSession(ctx.Session.Key)
 	case *types.TerminateSession:
 		for _, id := range req.SessionId {
-			a.lab.main.door.removeSession(id)
+			a.lab.main.auth.removeSession(id)
 		}
 	}
 }

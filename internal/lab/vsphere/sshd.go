@@ -304,10 +304,10 @@ func (h *shellHost) serverConfig() *ssh.ServerConfig {
 		return nil, h.checkKey(meta.User(), key)
 	}
 	password := func(user, pass string) error {
-		if open && h.lab.main.door.checkPassword(user, pass) {
+		if open && h.lab.main.auth.checkPassword(user, pass) {
 			return nil
 		}
-		h.lab.stats.refusedSSH()
+		h.lab.stats.countRefusedSSH()
 		return errNoLogin
 	}
 	if !h.lab.cfg.SSH.NoPasswords {
@@ -404,7 +404,7 @@ func answerRequest(r *ssh.Request, good bool) {
 
 func (s *sshSession) startCommand(command string) {
 	s.output.Hold()
-	s.proc = s.host.machine.Start(command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
+	s.proc = s.host.machine.Start(command, s.ch, sessionWriter{s.ch, &s.output}, sessionWriter{s.ch.Stderr(), &s.output})
 	s.host.serving.Go(s.finish)
 }
 
@@ -435,7 +435,7 @@ func (o *sessionOutput) Hold() { o.Add(1) }
 func (o *sessionOutput) Drop() { o.Done() }
 
 // held is one of the two outputs.
-type held struct {
+type sessionWriter struct {
 	io.Writer
 	*sessionOutput
 }

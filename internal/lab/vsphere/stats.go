@@ -122,14 +122,14 @@ func (c *counters) countREST(operation string) {
 	c.s.REST[operation]++
 }
 
-func (c *counters) vimCmd(command string) {
+func (c *counters) countVimCmd(command string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.VimCmd[command]++
 }
 
 // nfc changes the counters of NFC.
-func (c *counters) refusedSSH() {
+func (c *counters) countRefusedSSH() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SSHRefused++

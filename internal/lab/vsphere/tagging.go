@@ -261,7 +261,7 @@ func (s *tagService) answerCall(e *endpoint, c tagCall, r *http.Request) (status
 // logIn opens a session for user and password, which one directory judges for all services.
 func (s *tagService) logIn(e *endpoint, r *http.Request) (int, any) {
 	user, pass, ok := r.BasicAuth()
-	if !ok || !e.door.checkPassword(user, pass) {
+	if !ok || !e.auth.checkPassword(user, pass) {
 		return http.StatusUnauthorized, nil
 	}
 	s.mu.Lock()

@@ -27,7 +27,7 @@ func (h *shellHost) vimCmd(c *shell.Call) int {
 		return 1
 	}
 	name := strings.TrimPrefix(c.Args[1], "/")
-	h.lab.stats.vimCmd(name)
+	h.lab.stats.countVimCmd(name)
 	switch name {
 	case "vmsvc/getallvms":
 		return h.listVMs(c)

@@ -11,11 +11,11 @@ const (
 	ideKey = 200 // its two IDE controllers are 200 and 201
 	tpmKey = 11000
 
-	oddityKey = 13000 // key of the first device that stays behind
+	leftoverKey = 13000 // key of the first device that stays behind
 )
 
 // oddities are the devices of VM.Devices, by their labels.
-var oddities = map[string]string{
+var leftoverDevices = map[string]string{
 	"floppy": "Floppy drive 1", "serial": "Serial port 1", "parallel": "Parallel port 1", "usb": "USB 1", "pci": "PCI device 0",
 }
 
@@ -72,15 +72,15 @@ func (m *machine) addDevices(defaults []types.BaseVirtualDevice, networks map[st
 		l.addDevice(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: newLabel("Virtual TPM")}})
 	}
 	for i, name := range m.spec.Devices {
-		l.addDevice(newOddity(name, int32(i)))
+		l.addDevice(newLeftoverDevice(name, int32(i)))
 	}
 	return l.devices
 }
 
-// newOddity is a device that no disk mover takes along.
-func newOddity(name string, i int32) types.BaseVirtualDevice {
+// newLeftoverDevice is a device that no disk mover takes along.
+func newLeftoverDevice(name string, i int32) types.BaseVirtualDevice {
 	d := types.VirtualDevice{
-		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: newLabel(oddities[name]),
+		Key: leftoverKey + i, ControllerKey: pciKey, DeviceInfo: newLabel(leftoverDevices[name]),
 		Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, Connected: true},
 	}
 	switch name {
