@@ -23,10 +23,12 @@ type httpError struct {
 func (r *httpError) Error() string { return fmt.Sprintf("%d %s", r.status, r.text) }
 
 var (
+	// Limits.MaxRequests is reached
 	errBusy   = &httpError{http.StatusServiceUnavailable, "The service is currently unavailable"}
-	errDenied = &httpError{http.StatusUnauthorized, "You are not authorized to view this page"}
-	errMethod = &httpError{http.StatusMethodNotAllowed, "The lab's datastores are read-only"}
-	errDotDot = &httpError{http.StatusBadRequest, "The request path is not allowed"}
+	errDenied = &httpError{http.StatusUnauthorized, "You are not authorized to view this page"} // no valid login
+	errMethod = &httpError{http.StatusMethodNotAllowed, "The lab's datastores are read-only"}   // neither GET nor HEAD
+	errDotDot = &httpError{http.StatusBadRequest, "The request path is not allowed"}            // a path with ".."
+	// no such file, datastore or datacenter
 	errAbsent = &httpError{http.StatusNotFound, "The requested object was not found"}
 	// errLocked is the answer for a file that a running VM holds open, for every kind of request
 	// (reports from vCenter 8.0.3 and ESXi 8 on VMFS6).

@@ -18,41 +18,43 @@ import (
 )
 
 const (
-	sessionCookie = "vmware_soap_session"
-	ticketCookie  = "vmware_cgi_ticket"
+	sessionCookie = "vmware_soap_session" // cookie with a session ID
+	ticketCookie  = "vmware_cgi_ticket"   // cookie with a one-time ticket
 )
 
 var (
+	// wrong user or password, or a locked account
 	errLogin    = errors.New("wrong user or password, or the account is locked")
-	errSessions = errors.New("too many sessions")
+	errSessions = errors.New("too many sessions") // the limit of sessions is reached
 )
 
-// A door decides who may come in: sessions, the account's lock, one-time tickets.
+// An authState contains the sessions, the lock of the account and the one-time tickets of an endpoint.
 type authState struct {
-	cfg *Config
+	cfg *Config // configuration with defaults
 
-	mu       sync.Mutex
+	mu       sync.Mutex           // guards the fields below
 	sessions map[string]time.Time // time of the last SOAP call by session ID
-	tickets  map[string]ticket
-	failures int       // consecutive failed logins of the account
-	locked   time.Time // until when
-	expired  bool      // the password is refused as a wrong one
+	tickets  map[string]ticket    // unused tickets by ID
+	failures int                  // consecutive failed logins
+	locked   time.Time            // end of the account's lock
+	expired  bool                 // whether the right password is rejected
 }
 
-// ticket admits one request. Only the method, the path and the query count
-// (HttpServiceRequestSpec, for the CGI service of ESXi).
+// A ticket permits one request. Only method, path and query must match (HttpServiceRequestSpec, for the
+// CGI service of ESXi).
 type ticket struct {
-	method string
-	path   string
-	query  url.Values
+	method string     // HTTP method
+	path   string     // decoded path
+	query  url.Values // parameters
 }
 
+// newAuthState returns a state without sessions.
 func newAuthState(cfg *Config) *authState {
 	return &authState{cfg: cfg, sessions: map[string]time.Time{}, tickets: map[string]ticket{}}
 }
 
-// checkPassword checks a login. Five wrong ones in a row lock the account for 900 s, also for
-// the right password (Security.AccountLockFailures, AccountUnlockTime).
+// checkPassword checks a login. Five failures in a row lock the account for 900 s, also for the right
+// password (Security.AccountLockFailures, AccountUnlockTime).
 func (d *authState) checkPassword(user, pass string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,13 +75,14 @@ func (d *authState) checkPassword(user, pass string) bool {
 	return false
 }
 
+// refuseLogins sets whether the right password is rejected.
 func (d *authState) refuseLogins(expired bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.expired = expired
 }
 
-// addSession registers a session that was opened elsewhere (a SOAP login).
+// addSession registers a session that the simulator opened.
 func (d *authState) addSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,8 +97,8 @@ func (d *authState) isFull() bool {
 	return len(d.sessions) >= d.cfg.Sessions.Max
 }
 
-// isSession reports whether id is a session. Looking does not keep it alive: data transfer on
-// /folder does not count as use.
+// isSession reports whether id is a session. The check does not count as use: data transfer on /folder
+// does not extend a session.
 func (d *authState) isSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +107,7 @@ func (d *authState) isSession(id string) bool {
 	return ok
 }
 
-// touchSession marks a session as used by a SOAP call, and reports whether it is one.
+// touchSession records a SOAP call of a session. It returns false if the session does not exist.
 func (d *authState) touchSession(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,19 +119,21 @@ func (d *authState) touchSession(id string) bool {
 	return ok
 }
 
+// removeSession ends a session.
 func (d *authState) removeSession(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.sessions, id)
 }
 
-// killAll ends every session.
+// killAll ends all sessions.
 func (d *authState) killAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.sessions)
 }
 
+// expireSessions ends idle sessions. mu must be held.
 func (d *authState) expireSessions() {
 	now := d.cfg.now()
 	for id, used := range d.sessions {
@@ -138,7 +143,7 @@ func (d *authState) expireSessions() {
 	}
 }
 
-// issueTicket makes a ticket for one request.
+// issueTicket registers a ticket and returns its ID.
 func (d *authState) issueTicket(t ticket) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,8 +152,7 @@ func (d *authState) issueTicket(t ticket) string {
 	return id
 }
 
-// redeemTicket takes a ticket out if it is for this request. A ticket shown for another request
-// is spent as well.
+// redeemTicket reports whether the ticket is for this request. The ticket is used up in any case.
 func (d *authState) redeemTicket(id string, r *http.Request) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,13 +161,14 @@ func (d *authState) redeemTicket(id string, r *http.Request) bool {
 	return ok && t.method == r.Method && t.path == r.URL.Path && reflect.DeepEqual(t.query, r.URL.Query())
 }
 
+// newID returns 20 random bytes in hex.
 func newID() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
 	return hex.EncodeToString(b[:])
 }
 
-// authenticate lets a /folder request in by cookie, ticket or Basic login, and sets the session
+// authenticate checks the cookie, ticket or Basic login of a /folder request, and sets the session
 // cookie after a Basic login.
 func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) error {
 	if c, err := r.Cookie(sessionCookie); err == nil && e.auth.isSession(c.Value) {
@@ -182,7 +187,7 @@ func (e *endpoint) authenticate(w http.ResponseWriter, r *http.Request) error {
 	return e.startSession(w)
 }
 
-// startSession opens a session and hands out its cookie.
+// startSession opens a session and sets its cookie.
 func (e *endpoint) startSession(w http.ResponseWriter) error {
 	id, err := e.openSession()
 	if err != nil {
@@ -193,19 +198,19 @@ func (e *endpoint) startSession(w http.ResponseWriter) error {
 	return nil
 }
 
-// newCookie writes the session the way hosts do, with the value in quotes.
+// newCookie returns the session cookie in the form of real hosts, with quotes around the value.
 func newCookie(id string) *http.Cookie {
 	return &http.Cookie{Name: sessionCookie, Value: id, Quoted: true, Path: "/", HttpOnly: true, Secure: true}
 }
 
-// sessionManager is the simulator's with tickets that are good for something.
+// A sessionManager is the simulator's, with tickets that endpoints accept.
 type sessionManager struct {
 	*simulator.SessionManager
-	lab *Lab
+	lab *Lab // emulator with the endpoints
 }
 
-// AcquireGenericServiceTicket issues a one-time ticket for one URL and method. It is taken
-// at every endpoint that serves /folder, as hosts of one vCenter take its tickets.
+// AcquireGenericServiceTicket issues a one-time ticket for a URL and a method. Every endpoint with
+// /folder accepts it, as all hosts of a vCenter accept its tickets.
 func (s *sessionManager) AcquireGenericServiceTicket(ctx *simulator.Context, req *types.AcquireGenericServiceTicket) soap.HasFault {
 	body := &methods.AcquireGenericServiceTicketBody{}
 	spec, ok := req.Spec.(*types.SessionManagerHttpServiceRequestSpec)
