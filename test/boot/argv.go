@@ -8,15 +8,16 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// A command is a QEMU command line being made.
+// A qemuCommand builds a QEMU command line from a domain.
 type qemuCommand struct {
-	args []string
+	args []string // arguments so far, without the name of the program
 }
 
+// add appends arguments to the command line.
 func (c *qemuCommand) add(args ...string) { c.args = append(c.args, args...) }
 
-// qemuArgs returns QEMU's arguments for d. With EFI firmware it makes the variable store
-// at nvram.
+// qemuArgs returns QEMU's arguments for d. With EFI firmware it creates the variable store at nvram. A
+// value that it does not support is an error.
 func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	if d.OS == nil || d.OS.Type == nil || d.Devices == nil {
 		return nil, fmt.Errorf("no <os> with a <type>, or no <devices>")
@@ -36,6 +37,8 @@ func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	return c.args, nil
 }
 
+// addMachine adds the machine type. The accelerator is always TCG; SMM is enabled for q35, which secure
+// flash requires.
 func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	if d.Type != "kvm" && d.Type != "qemu" {
 		return fmt.Errorf("domain type %q is not understood", d.Type)
@@ -55,6 +58,7 @@ func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	return nil
 }
 
+// addMemory adds the memory size, which must be in MiB or GiB.
 func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	if d.Memory == nil {
 		return fmt.Errorf("no <memory>")
@@ -68,8 +72,8 @@ func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// addProcessors uses TCG's best CPU in place of the domain's: a trial boot has no host CPU to pass
-// through.
+// addProcessors adds the number of CPUs and their topology. It uses TCG's best CPU model in place of
+// the domain's, because there is no host CPU to pass through.
 func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 	if d.VCPU == nil {
 		return fmt.Errorf("no <vcpu>")
@@ -86,7 +90,7 @@ func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// addIdentity is what the guest reads from SMBIOS.
+// addIdentity adds the UUID and the SMBIOS fields of sysinfo.
 func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
 	c.add("-uuid", d.UUID)
 	if d.OS.SMBios == nil {
@@ -106,6 +110,7 @@ func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
 	return nil
 }
 
+// addClock adds the offset of the real-time clock. Timers are ignored.
 func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
 	if d.Clock == nil {
 		return nil
@@ -117,7 +122,8 @@ func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// addFirmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
+// addFirmware selects OVMF as libvirt's auto-selection does, by the secure-boot feature. BIOS needs no
+// argument.
 func (c *qemuCommand) addFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	if o.Loader != nil {
 		return c.addNamedFirmware(o, nvram)
@@ -140,8 +146,8 @@ func (c *qemuCommand) addFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	return c.addFlash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
 }
 
-// addNamedFirmware is the firmware that a domain names, with a copy of its template, as libvirt makes one at the first
-// start.
+// addNamedFirmware adds the firmware that a domain names, with a copy of its template of variables, as
+// libvirt creates it at the first start.
 func (c *qemuCommand) addNamedFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	l := o.Loader
 	if o.Firmware != "" || l.Type != "pflash" || l.Readonly != "yes" || o.NVRam == nil || o.NVRam.Template == "" || o.NVRam.NVRam != "" {
@@ -150,7 +156,7 @@ func (c *qemuCommand) addNamedFirmware(o *libvirtxml.DomainOS, nvram string) err
 	return c.addFlash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
 }
 
-// addFlash copies the variables and adds both chips.
+// addFlash copies the template to nvram and adds the flash chips for code and variables.
 func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error {
 	vars, err := os.ReadFile(template)
 	if err != nil {
@@ -167,7 +173,8 @@ func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error 
 	return nil
 }
 
-// addDisplay gives the guest the expected display adapter, without a display.
+// addDisplay adds the display adapter that the guest expects, without a display. It also checks memory
+// balloon and serial ports.
 func (c *qemuCommand) addDisplay(d *libvirtxml.Domain) error {
 	for _, v := range d.Devices.Videos {
 		if v.Model.Type != "vga" {

@@ -18,22 +18,22 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ErrNoMarker means that the VM ran, but its guest did not report that it is up.
+// ErrNoMarker means that the VM ran and its guest printed no marker.
 var ErrNoMarker = errors.New("no marker")
 
-// Options say how a trial boot is run. The zero value is right for the test guests.
+// Options configure a trial boot. The zero value is suitable for the test guests.
 type Options struct {
-	// Deadline is how long the guest may take; 2 minutes if zero. The test guests
-	// take 6 s on an idle machine.
+	// Deadline limits the time until the marker; 2 minutes if zero. The test guests need 6 s on an idle
+	// machine.
 	Deadline time.Duration
 
-	// Log, if not empty, is a file that receives everything the guest printed.
+	// Log is a file that receives the output of the serial port; empty writes none.
 	Log string
 }
 
-// Domain boots the VM that the XML file at path defines and returns what its guest
-// reported. The VM is gone when Domain returns. Without a marker the error is
-// ErrNoMarker with the last lines of the serial port.
+// Domain boots the VM that the XML file at path defines and returns the report of its guest. The VM has
+// ended when Domain returns. Without a report the error is ErrNoMarker with the last lines of the
+// serial port.
 func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	d, err := loadDomain(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	return runQEMU(ctx, args, opts.Log)
 }
 
-// loadDomain reads a domain and refuses what this package does not understand.
+// loadDomain reads a domain. Elements that this package does not support are an error.
 func loadDomain(path string) (*libvirtxml.Domain, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

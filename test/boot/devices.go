@@ -7,7 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// scsiModels are the QEMU devices behind libvirt's names for SCSI controllers.
+// scsiModels maps libvirt's names of SCSI controllers to QEMU devices.
 func scsiModels() map[string]string {
 	return map[string]string{
 		"vmpvscsi":    "pvscsi",
@@ -17,6 +17,7 @@ func scsiModels() map[string]string {
 	}
 }
 
+// addControllers adds all disk controllers.
 func (c *qemuCommand) addControllers(d *libvirtxml.Domain) error {
 	for _, ctl := range d.Devices.Controllers {
 		if err := c.addController(d, ctl); err != nil {
@@ -26,6 +27,8 @@ func (c *qemuCommand) addControllers(d *libvirtxml.Domain) error {
 	return nil
 }
 
+// addController adds a controller, unless it is part of the machine type. "usb" with model "none" adds
+// nothing.
 func (c *qemuCommand) addController(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
 	if ctl.Index == nil {
 		return fmt.Errorf("%s controller without an index is not understood", ctl.Type)
@@ -50,6 +53,7 @@ func hasBuiltInSATA(d *libvirtxml.Domain, ctl libvirtxml.DomainController) bool 
 	return d.OS.Type.Machine == "q35" && *ctl.Index == 0
 }
 
+// addDisks adds all disks and CD-ROM drives.
 func (c *qemuCommand) addDisks(d *libvirtxml.Domain) error {
 	for i, disk := range d.Devices.Disks {
 		if err := c.addDisk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
@@ -59,6 +63,8 @@ func (c *qemuCommand) addDisks(d *libvirtxml.Domain) error {
 	return nil
 }
 
+// addDisk adds a disk with snapshot=on, so that the boot does not change the image, or an empty CD-ROM
+// drive.
 func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
 	place, err := diskDevice(d, disk)
 	if err != nil {
@@ -84,6 +90,7 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 	return nil
 }
 
+// sourceFile returns the image of a disk; empty if it has none.
 func sourceFile(disk libvirtxml.DomainDisk) string {
 	if disk.Source == nil || disk.Source.File == nil {
 		return ""
@@ -91,6 +98,7 @@ func sourceFile(disk libvirtxml.DomainDisk) string {
 	return disk.Source.File.File
 }
 
+// bootIndex returns the option for a boot order; empty if b is nil.
 func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
 	if b == nil {
 		return ""
@@ -98,7 +106,7 @@ func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
 	return fmt.Sprintf(",bootindex=%d", b.Order)
 }
 
-// diskDevice returns the disk's -device with its place on a controller.
+// diskDevice returns the value of -device for a disk, with its position on a controller.
 func diskDevice(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
 	if disk.Target == nil {
 		return "", fmt.Errorf("no <target>")
@@ -132,7 +140,8 @@ func diskDevice(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error
 	return "", fmt.Errorf("bus %q is not understood", disk.Target.Bus)
 }
 
-// controllerModel finds the controller that a disk's address names.
+// controllerModel returns the model of the controller that a disk's address names. A missing controller
+// is an error.
 func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, error) {
 	for _, ctl := range d.Devices.Controllers {
 		if ctl.Type == bus && ctl.Index != nil && *ctl.Index == index {
@@ -142,6 +151,7 @@ func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, erro
 	return "", fmt.Errorf("no %s controller %d", bus, index)
 }
 
+// valueOrZero returns *p, or 0 if p is nil.
 func valueOrZero(p *uint) uint {
 	if p == nil {
 		return 0
@@ -149,7 +159,7 @@ func valueOrZero(p *uint) uint {
 	return *p
 }
 
-// addNetworkCards connects each network card to a separate network without other members.
+// addNetworkCards connects each network card to its own network without outside connection.
 func (c *qemuCommand) addNetworkCards(d *libvirtxml.Domain) error {
 	models := map[string]string{"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet"}
 	for i, card := range d.Devices.Interfaces {

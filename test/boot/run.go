@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// program is the emulator; it comes from Debian's qemu-system-x86.
+// program is the emulator, of Debian's package qemu-system-x86.
 const program = "qemu-system-x86_64"
 
-// runQEMU starts QEMU and reads its serial port until the marker, QEMU's end or ctx's. QEMU
-// and nothing else is killed before it returns.
+// runQEMU starts QEMU and reads its serial port until a marker, the end of QEMU or the end of ctx. QEMU
+// has ended when it returns. log, if not empty, receives the output of the serial port.
 func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,7 +50,7 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 	return m, err
 }
 
-// readMarker reads lines until one is a marker. It returns the marker and the text read.
+// readMarker reads lines until one is a marker. It returns the marker and the text read so far.
 func readMarker(serial io.Reader) (Marker, string, error) {
 	const limit = 4 << 20 // bytes; a guest that prints more is not a test guest
 	lines := bufio.NewReader(io.LimitReader(serial, limit))
@@ -67,7 +67,7 @@ func readMarker(serial io.Reader) (Marker, string, error) {
 	}
 }
 
-// lastLines returns the last n lines that say anything, joined by " | ".
+// lastLines returns the last n lines that are not empty, joined by " | ".
 func lastLines(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// understood lists the elements of a domain that argv acts on, or that cannot change
-// whether a guest boots, with their attributes. The values are checked where they are
-// used. What is below domain/metadata is free.
+// understood lists the elements of a domain that this package acts on, or that cannot prevent a guest
+// from booting, with their attributes. Values are checked where they are used. Elements below
+// domain/metadata are not checked.
 const understood = `
 domain type
 domain/name
@@ -76,8 +76,8 @@ domain/devices/video/model type
 domain/devices/memballoon model
 `
 
-// checkUnderstood returns an error that names the first element or attribute of the
-// document that is not in the list.
+// checkUnderstood returns an error that names the first element or attribute of the document that is
+// not in the list.
 func checkUnderstood(doc []byte) error {
 	known := map[string][]string{}
 	for line := range strings.Lines(understood) {
@@ -106,6 +106,7 @@ func checkUnderstood(doc []byte) error {
 	}
 }
 
+// checkElement checks one element, whose path is the names from the root down.
 func checkElement(known map[string][]string, path string, attrs []xml.Attr) error {
 	if strings.HasPrefix(path, "domain/metadata/") {
 		return nil

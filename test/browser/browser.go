@@ -19,39 +19,41 @@ import (
 	"time"
 )
 
-// Program is Debian's; scripts/setup.sh installs it.
+// Program is the browser of Debian, which scripts/setup.sh installs.
 const Program = "chromium"
 
-// patient is how long a page may take for anything.
+// patient limits how long a page may take for any operation.
 const patient = time.Minute
 
-// Browser is a Chromium with one page.
+// Browser is a Chromium with one page. Its methods must be called by the goroutine of the test; an
+// error ends the test.
 type Browser struct {
-	t    testing.TB
-	in   io.WriteCloser
-	done chan struct{} // closed when its output ended
+	t    testing.TB     // test that the browser belongs to
+	in   io.WriteCloser // commands to the browser, each terminated by a zero
+	done chan struct{}  // closed when the output of the browser has ended
 
-	mu      sync.Mutex
-	next    int
-	answers map[int]chan message
-	session string
-	errors  []string // errors of the page: exceptions, console errors, violations of its security policy
-	asked   []string // texts of dialogs, which are all accepted
+	mu      sync.Mutex           // guards the fields below
+	next    int                  // ID of the newest command
+	answers map[int]chan message // channels of commands without an answer, by ID
+	session string               // session of the page; empty until attachPage has found it
+	errors  []string             // errors of the page: exceptions, console errors, violations of its security policy
+	asked   []string             // texts of dialogs, all of which are accepted
 }
 
-// message is one of the protocol: a command, its answer or an event.
+// A message is a command, its answer or an event of the DevTools protocol.
 type message struct {
-	ID      int             `json:"id,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
-	Session string          `json:"sessionId,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   *struct {
+	ID      int             `json:"id,omitempty"`        // number of a command and its answer; 0 for an event
+	Method  string          `json:"method,omitempty"`    // command or event, such as Page.navigate
+	Params  any             `json:"params,omitempty"`    // parameters of a command
+	Session string          `json:"sessionId,omitempty"` // session of the page
+	Result  json.RawMessage `json:"result,omitempty"`    // result in an answer
+	// error in an answer; nil if the command succeeded
+	Error *struct {
 		Message string `json:"message"`
 	} `json:"error,omitempty"`
 }
 
-// Start starts a browser that takes any certificate, and ends with the test.
+// Start starts a browser that accepts any certificate, and that ends with the test.
 func Start(t testing.TB) *Browser {
 	t.Helper()
 	if testing.Short() {
@@ -81,7 +83,7 @@ func Start(t testing.TB) *Browser {
 	return b
 }
 
-// closeBrowser closes the browser, by force if it does not go.
+// closeBrowser asks the browser to close, and kills it after a minute.
 func (b *Browser) closeBrowser(cmd *exec.Cmd) {
 	_ = b.sendMessage(message{ID: -1, Method: "Browser.close"})
 	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
@@ -91,6 +93,7 @@ func (b *Browser) closeBrowser(cmd *exec.Cmd) {
 	<-b.done
 }
 
+// attachPage opens a page and enables its events.
 func (b *Browser) attachPage() {
 	b.t.Helper()
 	var target struct{ TargetID string }
@@ -105,6 +108,7 @@ func (b *Browser) attachPage() {
 	}
 }
 
+// sendMessage sends a message to the browser.
 func (b *Browser) sendMessage(m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -114,7 +118,8 @@ func (b *Browser) sendMessage(m message) error {
 	return err
 }
 
-// callMethod sends a command and waits for its answer.
+// callMethod sends a command and decodes the result into result, which may be nil. An error ends the
+// test.
 func (b *Browser) callMethod(method string, params, result any) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -138,6 +143,7 @@ func (b *Browser) callMethod(method string, params, result any) {
 	}
 }
 
+// decodeResult decodes the answer to a command.
 func (b *Browser) decodeResult(method string, m message, result any) {
 	b.t.Helper()
 	if m.Error != nil {
@@ -151,7 +157,7 @@ func (b *Browser) decodeResult(method string, m message, result any) {
 	}
 }
 
-// readMessages passes on the browser's messages until they end.
+// readMessages handles the browser's messages until its output ends.
 func (b *Browser) readMessages(out io.ReadCloser) {
 	defer close(b.done)
 	defer out.Close()
@@ -174,6 +180,7 @@ func (b *Browser) readMessages(out io.ReadCloser) {
 	}
 }
 
+// handleMessage delivers an answer, records an error of the page, or accepts a dialog.
 func (b *Browser) handleMessage(m message, params json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +198,7 @@ func (b *Browser) handleMessage(m message, params json.RawMessage) {
 	}
 }
 
-// eventError returns the error that an event reports; empty if it reports no error.
+// eventError returns the error that an event reports; empty if it reports none.
 func eventError(method string, params json.RawMessage) string {
 	var p struct {
 		Type  string
@@ -209,21 +216,21 @@ func eventError(method string, params json.RawMessage) string {
 	return ""
 }
 
-// Errors returns what went wrong on the page until now.
+// Errors returns the errors of the page so far.
 func (b *Browser) Errors() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.errors)
 }
 
-// Asked returns the dialogs there were; all were accepted.
+// Asked returns the dialogs so far, all of which were accepted.
 func (b *Browser) Asked() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.asked)
 }
 
-// Open goes to an address.
+// Open navigates to a URL.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	var said struct{ ErrorText string }
@@ -233,8 +240,7 @@ func (b *Browser) Open(url string) {
 	}
 }
 
-// Look makes the page as wide as a screen or a phone is, in CSS pixels, with a colour scheme: light
-// or dark.
+// Look sets the size of the window in CSS pixels and the colour scheme, light or dark.
 func (b *Browser) Look(width, height int, scheme string) {
 	b.t.Helper()
 	b.callMethod("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
@@ -254,7 +260,7 @@ func (b *Browser) Screenshot() image.Image {
 	return picture
 }
 
-// Wait returns once a JavaScript condition holds, on this page or on one that comes after it.
+// Wait waits until a JavaScript condition is true, on this page or on a later one.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
 	deadline := time.Now().Add(patient)
@@ -278,7 +284,7 @@ func (b *Browser) Eval(script string, result any) {
 	}
 }
 
-// tryEval fails when the page goes away meanwhile.
+// tryEval implements Eval. It fails if the page is replaced during the call.
 func (b *Browser) tryEval(script string, result any) error {
 	b.t.Helper()
 	var said struct {
@@ -297,7 +303,8 @@ func (b *Browser) tryEval(script string, result any) error {
 	return json.Unmarshal(said.Result.Value, result)
 }
 
-// evaluateScript is call, but an error is no end of the test.
+// evaluateScript evaluates a script and decodes the answer into result. Unlike callMethod it returns
+// errors.
 func (b *Browser) evaluateScript(script string, result any) error {
 	b.mu.Lock()
 	b.next++

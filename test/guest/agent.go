@@ -11,15 +11,15 @@ import (
 	"slices"
 )
 
-// An agent is QEMU's guest agent with all it needs, by the places of its files in a guest. Unlike the
-// guests' init it is a distribution's, and the real one.
+// An agent is QEMU's guest agent with all its libraries: it maps paths in a guest to files of this
+// machine. Unlike the guests' init, it is the program of a distribution.
 type agent map[string]string // path in the guest -> file here
 
-// agentProgram is where Debian has it.
+// agentProgram is the path of the agent in Debian's package.
 const agentProgram = "usr/sbin/qemu-ga"
 
-// findAgent looks at what scripts/setup.sh unpacked into dir. Its libraries are this machine's: QEMU
-// needs them, too. None is no error, and guests without it are built all the same.
+// findAgent returns the agent that scripts/setup.sh unpacked into dir, with the libraries of this
+// machine, which QEMU needs as well. A missing agent is no error: the result is nil.
 func findAgent(dir string) (agent, error) {
 	program := filepath.Join(dir, agentProgram)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func findAgent(dir string) (agent, error) {
 	return a, a.addNeeds(program)
 }
 
-// addNeeds adds the libraries of a program or library, and theirs, and the loader.
+// addNeeds adds the libraries that a program or library needs, recursively, and the dynamic loader.
 func (a agent) addNeeds(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -58,6 +58,7 @@ func (a agent) addNeeds(file string) error {
 	return nil
 }
 
+// findLibrary returns the path of a shared library on this machine.
 func findLibrary(name string) (string, error) {
 	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
 		path := filepath.Join(dir, name)
@@ -68,7 +69,7 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("no %s, which QEMU's guest agent needs: run scripts/setup.sh demo", name)
 }
 
-// inputsHash returns a hash of the agent's inputs.
+// inputsHash returns names, sizes and times of the agent's files, which changes if any of them changes.
 func (a agent) inputsHash() (string, error) {
 	var key string
 	for _, place := range slices.Sorted(maps.Keys(a)) {
@@ -81,7 +82,7 @@ func (a agent) inputsHash() (string, error) {
 	return key, nil
 }
 
-// installInto lays its files out below root.
+// installInto copies the files below root, as executables.
 func (a agent) installInto(root string) error {
 	for place, file := range a {
 		to := filepath.Join(root, place)

@@ -5,31 +5,37 @@ import (
 	"io"
 )
 
-// A cpio writes an initramfs in the "newc" format, owned by root and dated 1970. See
-// the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+// A cpio writes an initramfs in the "newc" format. All files belong to root and are dated 1970. See the
+// kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 type cpio struct {
-	w   io.Writer
-	n   int64 // bytes written
-	ino int
-	err error
+	w   io.Writer // receives the archive
+	n   int64     // number of bytes written
+	ino int       // inode number of the last entry
+	err error     // first error; later writes do nothing
 }
 
 const (
-	cpioDir     = 0o040755
-	cpioProgram = 0o100755
-	cpioChar    = 0o020600
+	cpioDir     = 0o040755 // mode of a directory
+	cpioProgram = 0o100755 // mode of a file; all are executable
+	cpioChar    = 0o020600 // mode of a character device
 )
 
-func (c *cpio) addDir(name string)                      { c.addEntry(name, cpioDir, 0, 0, nil) }
-func (c *cpio) addFile(name string, data []byte)        { c.addEntry(name, cpioProgram, 0, 0, data) }
+// addDir adds a directory.
+func (c *cpio) addDir(name string) { c.addEntry(name, cpioDir, 0, 0, nil) }
+
+// addFile adds a file.
+func (c *cpio) addFile(name string, data []byte) { c.addEntry(name, cpioProgram, 0, 0, data) }
+
+// addCharDevice adds a character device.
 func (c *cpio) addCharDevice(name string, maj, min int) { c.addEntry(name, cpioChar, maj, min, nil) }
 
-// close ends the archive and returns the first error of all.
+// close writes the trailer and returns the first error of the archive.
 func (c *cpio) close() error {
 	c.addEntry("TRAILER!!!", 0, 0, 0, nil)
 	return c.err
 }
 
+// addEntry writes header, name and data of an entry, each padded to four bytes.
 func (c *cpio) addEntry(name string, mode, maj, min int, data []byte) {
 	c.ino++
 	const nlink, nobody = 1, 0
@@ -41,8 +47,10 @@ func (c *cpio) addEntry(name string, mode, maj, min int, data []byte) {
 	c.padToFour()
 }
 
+// padToFour writes zeros up to a multiple of four bytes.
 func (c *cpio) padToFour() { c.write(make([]byte, -c.n&3)) }
 
+// write writes p, unless an earlier write has failed.
 func (c *cpio) write(p []byte) {
 	if c.err != nil {
 		return

@@ -12,25 +12,39 @@ import (
 	"strings"
 )
 
-// A builder makes one image in its scratch folder.
+// A builder builds one image in a temporary folder.
 type builder struct {
-	ctx     context.Context
-	dir     string
-	kernel  kernel
-	agent   agent  // guest agent; nil if it is not installed
-	init    string // the init program's path
-	variant variant
+	ctx     context.Context // cancels the programs that it runs
+	dir     string          // temporary folder
+	kernel  kernel          // kernel of the guest
+	agent   agent           // guest agent; nil if it is not installed
+	init    string          // path of the init program
+	variant variant         // guest to build
 }
 
-func (b builder) imagePath() string  { return filepath.Join(b.dir, "image") }
-func (b builder) rootPath() string   { return filepath.Join(b.dir, "root") }
-func (b builder) earlyGrub() string  { return filepath.Join(b.dir, "early.cfg") }
-func (b builder) grubImage() string  { return filepath.Join(b.dir, "grub.img") }
-func (b builder) espImage() string   { return filepath.Join(b.dir, "esp.img") }
-func (b builder) rootOffset() int64  { return map[bool]int64{false: mib, true: 17 * mib}[b.variant.gpt] }
+// imagePath returns the file of the image.
+func (b builder) imagePath() string { return filepath.Join(b.dir, "image") }
+
+// rootPath returns the folder with the files of the root file system.
+func (b builder) rootPath() string { return filepath.Join(b.dir, "root") }
+
+// earlyGrub returns the file with GRUB's embedded configuration.
+func (b builder) earlyGrub() string { return filepath.Join(b.dir, "early.cfg") }
+
+// grubImage returns the file of GRUB's core image.
+func (b builder) grubImage() string { return filepath.Join(b.dir, "grub.img") }
+
+// espImage returns the file of the EFI system partition.
+func (b builder) espImage() string { return filepath.Join(b.dir, "esp.img") }
+
+// rootOffset returns the offset of the root partition in bytes.
+func (b builder) rootOffset() int64 { return map[bool]int64{false: mib, true: 17 * mib}[b.variant.gpt] }
+
+// rootSizeKiB returns the size of the root file system in KiB, which ends 1 MiB before the end of the
+// disk, for the backup GPT.
 func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 1024 }
 
-// build goes from an empty file to a bootable disk.
+// build runs all steps from an empty file to a bootable disk.
 func (b builder) build() error {
 	steps := []func() error{b.writeRoot, b.writeInitramfs, b.writePartitions, b.makeRootFS, b.makeGRUB, b.installBIOS}
 	if b.variant.gpt {
@@ -44,7 +58,7 @@ func (b builder) build() error {
 	return nil
 }
 
-// writeRoot lays out the root file system's files.
+// writeRoot writes the files of the root file system into its folder.
 func (b builder) writeRoot() error {
 	text := map[string]string{
 		"etc/os-release":     fmt.Sprintf("PRETTY_NAME=%q\nNAME=\"decamp tiny guest\"\nID=%s\nVERSION_ID=\"1\"\n", OSName, OSID),
@@ -82,15 +96,16 @@ func (b builder) writeRoot() error {
 	return copyFile(b.kernel.imagePath(), filepath.Join(b.rootPath(), "boot/vmlinuz-"+b.kernel.release))
 }
 
-// grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot. The timer
-// is not checked: on a busy machine an emulated one ticks too late, and the kernel panics. Nor are the
-// ciphers, which no guest uses: that takes an eighth of the kernel's start.
+// grubConfig boots without a menu. A panic reboots, which ends QEMU with -no-reboot. no_timer_check: on
+// a busy machine an emulated timer is late, and the kernel would panic. cryptomgr.notests: no guest
+// uses ciphers, and their tests take an eighth of the kernel's start.
 func (b builder) grubConfig() string {
 	return "set timeout=0\nmenuentry tiny {\n" +
 		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests\n" +
 		"\tinitrd /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 
+// writeInitramfs writes the compressed initramfs, with init and the modules of the variant.
 func (b builder) writeInitramfs() error {
 	modules, err := b.kernel.modulesWithNeeds(b.variant.modules...)
 	if err != nil {
@@ -118,8 +133,8 @@ func (b builder) writeInitramfs() error {
 	return os.WriteFile(filepath.Join(b.rootPath(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
-// addModules adds the modules where depmod would look for them, its list of what needs what,
-// and the names of those to be loaded.
+// addModules adds the modules at the paths of depmod, modules.dep, and the names of the modules to
+// load.
 func (b builder) addModules(c *cpio, modules []string) error {
 	made := map[string]bool{".": true}
 	for _, m := range modules {
@@ -139,8 +154,8 @@ func (b builder) addModules(c *cpio, modules []string) error {
 	return nil
 }
 
-// writeModules lays out the modules of the installed kernel: all that any guest uses, whether
-// its initramfs has them or not.
+// writeModules copies the modules of all guests to the root file system, in addition to those in the
+// initramfs.
 func (b builder) writeModules() error {
 	modules, err := b.kernel.modulesWithNeeds(append(vmwareModules(), virtioModules()...)...)
 	if err != nil {
@@ -162,6 +177,7 @@ func (b builder) writeModules() error {
 	return os.WriteFile(filepath.Join(b.rootPath(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
 }
 
+// addDirs adds a directory and its parents, unless made contains them.
 func addDirs(c *cpio, dir string, made map[string]bool) {
 	if made[dir] {
 		return
@@ -171,6 +187,7 @@ func addDirs(c *cpio, dir string, made map[string]bool) {
 	made[dir] = true
 }
 
+// addFile adds a file of this machine to the archive.
 func addFile(c *cpio, name, from string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -180,6 +197,7 @@ func addFile(c *cpio, name, from string) error {
 	return nil
 }
 
+// writePartitions creates the image with an MBR or a GPT.
 func (b builder) writePartitions() error {
 	if err := os.WriteFile(b.imagePath(), nil, 0o644); err != nil {
 		return err
@@ -194,13 +212,14 @@ func (b builder) writePartitions() error {
 	return b.runTool(script, "sfdisk", "-q", b.imagePath())
 }
 
+// makeRootFS creates the ext4 file system in the image and copies the files into it, without a mount.
 func (b builder) makeRootFS() error {
 	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootPath(),
 		"-E", fmt.Sprintf("offset=%d,root_owner=0:0", b.rootOffset()),
 		b.imagePath(), fmt.Sprintf("%dk", b.rootSizeKiB()))
 }
 
-// makeGRUB makes one GRUB file that finds the root file system by its UUID.
+// makeGRUB creates GRUB's core image, which finds the root file system by its UUID.
 func (b builder) makeGRUB() error {
 	early := "search.fs_uuid " + RootUUID + " root\nset prefix=($root)/boot/grub\n"
 	if err := os.WriteFile(b.earlyGrub(), []byte(early), 0o644); err != nil {
@@ -214,8 +233,8 @@ func (b builder) makeGRUB() error {
 	return b.runTool("", "grub-mkimage", args...)
 }
 
-// installBIOS puts GRUB's boot sector and core image where their defaults expect each
-// other, sectors 0 and 1, and leaves the partition table in sector 0 alone.
+// installBIOS writes GRUB's boot sector and core image to sectors 0 and 1, where their defaults expect
+// each other. It does not change the partition table in sector 0.
 func (b builder) installBIOS() error {
 	sector, err := os.ReadFile("/usr/lib/grub/i386-pc/boot.img")
 	if err != nil {
@@ -232,7 +251,7 @@ func (b builder) installBIOS() error {
 	return b.writeAt(core, 512)
 }
 
-// installESP makes the EFI system partition with GRUB as its fallback boot loader, or a vendor's.
+// installESP writes the EFI system partition, with GRUB as fallback boot loader or as a vendor's.
 func (b builder) installESP() error {
 	const sizeKiB = "16384"
 	folder, loader := "BOOT", "BOOTX64.EFI"
@@ -255,6 +274,7 @@ func (b builder) installESP() error {
 	return b.writeAt(bytes.TrimRight(esp, "\x00"), mib)
 }
 
+// writeAt writes p to the image.
 func (b builder) writeAt(p []byte, off int64) error {
 	f, err := os.OpenFile(b.imagePath(), os.O_WRONLY, 0)
 	if err != nil {
@@ -267,7 +287,7 @@ func (b builder) writeAt(p []byte, off int64) error {
 	return f.Close()
 }
 
-// runTool runs a tool with text as its standard input.
+// runTool runs a program with text as standard input. Its error contains the output.
 func (b builder) runTool(text, tool string, args ...string) error {
 	file, err := lookTool(tool)
 	if err != nil {
@@ -281,6 +301,7 @@ func (b builder) runTool(text, tool string, args ...string) error {
 	return nil
 }
 
+// copyFile copies the content of a file.
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Image returns the path of a test guest's image, built if need be. The file is shared:
-// a test that writes works on a copy. The test is skipped where the tools or the kernel
-// that scripts/setup.sh installs are missing, and under -short: what boots takes seconds.
+// Image returns the path of a guest's image, which it builds if necessary. The file is shared: a test
+// that writes must use a copy. The test is skipped if tools or the kernel are missing, which
+// scripts/setup.sh installs, and under -short, because a boot takes seconds.
 func Image(t testing.TB, name Name) string {
 	t.Helper()
 	if testing.Short() {
@@ -32,7 +32,7 @@ func Image(t testing.TB, name Name) string {
 	return File(repo, name)
 }
 
-// repositoryRoot finds the folder of go.mod above the test's own.
+// repositoryRoot returns the folder of go.mod above the test's folder.
 func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

@@ -9,25 +9,28 @@ import (
 	"strings"
 )
 
-// A base is a Debian without anything of one guest's own.
+// A base is a Debian installation without the files of a guest.
 type base struct{ packages []string }
 
-// suite is the Debian that is built.
+// suite is the release of Debian.
 const suite = "bookworm"
 
+// commonPackages are the packages of all guests.
 func commonPackages() []string {
 	return strings.Fields("systemd-sysv udev dbus linux-image-cloud-amd64 ifupdown iproute2 netbase kmod e2fsprogs")
 }
 
+// initramfsBase is the base of the guests with initramfs-tools.
 func initramfsBase() base {
 	return base{append(commonPackages(), "initramfs-tools", "lvm2", "xfsprogs", "btrfs-progs", "network-manager")}
 }
 
+// dracutBase is the base of the guest with dracut, which boots with Secure Boot.
 func dracutBase() base {
 	return base{append(commonPackages(), "dracut", "shim-signed", "grub-efi-amd64-signed", "qemu-guest-agent")}
 }
 
-// mmdebstrapArgs returns mmdebstrap's arguments. Documentation is left out of the guest.
+// mmdebstrapArgs returns the arguments of mmdebstrap. Documentation and translations are excluded.
 func (b base) mmdebstrapArgs() []string {
 	args := []string{"--variant=minbase", "--include=" + strings.Join(b.packages, ","), `--aptopt=APT::Install-Recommends "false"`}
 	for _, path := range []string{"man", "locale", "doc"} {
@@ -36,13 +39,14 @@ func (b base) mmdebstrapArgs() []string {
 	return append(args, suite)
 }
 
-// archivePath returns the path of the base, which is different for each set of packages.
+// archivePath returns the path of the archive in dir. It depends on the set of packages.
 func (b base) archivePath(dir string) string {
 	sum := sha256.Sum256([]byte(strings.Join(b.mmdebstrapArgs(), "\n")))
 	return filepath.Join(dir, fmt.Sprintf("base-%x.tar", sum[:6]))
 }
 
-// fetchArchive makes the archive if it is missing: a minute or two, and 150 MB from Debian's mirror.
+// fetchArchive creates the archive if it is missing. It takes a minute or two, and downloads 150 MB
+// from Debian's mirror.
 func (b base) fetchArchive(ctx context.Context, dir string) error {
 	path := b.archivePath(dir)
 	if _, err := os.Stat(path); err == nil {

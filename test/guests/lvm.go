@@ -8,19 +8,19 @@ import (
 
 // Offsets on the disk of XFSOnLVM, in bytes. LVM gets them as parameters.
 const (
-	bootSize   = 256 * mib
-	pvAt       = mib + bootSize
-	pvSize     = 1281 * mib
-	extent     = 4 * mib
-	swapSize   = 64 * mib
-	swapInPV   = pvAt + mib // where LVM's extents begin
-	rootInPV   = swapInPV + swapSize
-	rootLVSize = pvSize - mib - swapSize
+	bootSize   = 256 * mib               // size of the partition of /boot
+	pvAt       = mib + bootSize          // offset of the physical volume
+	pvSize     = 1281 * mib              // size of the physical volume, including LVM's metadata
+	extent     = 4 * mib                 // size of an LVM extent
+	swapSize   = 64 * mib                // size of the swap volume
+	swapInPV   = pvAt + mib              // offset of the swap volume: LVM's extents begin after 1 MiB of metadata
+	rootInPV   = swapInPV + swapSize     // offset of the root volume
+	rootLVSize = pvSize - mib - swapSize // size of the root volume
 )
 
-// makeGroup makes the volume group with LVM's own tools, on a loop device that goes with its last
-// user, and nothing is activated: it needs no device mapper. It fails where a volume is elsewhere
-// than the constants say.
+// makeGroup creates the volume group with LVM's tools, on a loop device that ends with its last user.
+// It activates nothing, so that it does not need the device mapper. It fails if a volume is not at the
+// offset of the constants.
 const makeGroup = `
 export LVM_SUPPRESS_FD_WARNINGS=1
 loop=$(losetup -f --show "$0")
@@ -36,7 +36,7 @@ start=$(lvm pvs --noheadings --units b --nosuffix -o pe_start "$loop" | tr -d ' 
 [ "$start" = 1048576 ] || { echo "extents begin at $start"; exit 1; }
 `
 
-// layLVM is /boot on a partition, and a volume group with swap and root on another.
+// layLVM fills a partition with /boot, and another one with a volume group that contains swap and root.
 func layLVM(b builder) error {
 	boot, pv := b.pathIn("boot"), b.pathIn("pv")
 	if err := os.Rename(filepath.Join(b.rootPath(), "boot"), boot); err != nil {
@@ -64,7 +64,8 @@ func layLVM(b builder) error {
 	return b.installBIOS(bootUUID, "ext2")
 }
 
-// fillVolumes makes swap and the root's XFS, and puts them where the group has them.
+// fillVolumes creates swap and the XFS of the root, and copies them to their offsets in the volume
+// group.
 func (b builder) fillVolumes() error {
 	const fill = `mount -o loop,nouuid "$1" "$2"; cp -a "$0/." "$2/"; umount "$2"`
 	swap, root := b.pathIn("swap"), b.pathIn("part")

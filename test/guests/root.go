@@ -9,23 +9,28 @@ import (
 	"strings"
 )
 
-// A builder makes one image in its scratch folder.
+// A builder builds one image in a temporary folder.
 type builder struct {
-	ctx     context.Context
-	dir     string
-	archive string // the base
-	name    Name
-	variant variant
-	release string // release of the kernel, set once it is unpacked
+	ctx     context.Context // cancels the programs that it runs
+	dir     string          // temporary folder
+	archive string          // path of the base's archive
+	name    Name            // guest to build
+	variant variant         // properties of the guest
+	release string          // release of the kernel, set once it is unpacked
 }
 
+// imagePath returns the file of the image.
 func (b builder) imagePath() string { return filepath.Join(b.dir, "image") }
+
+// pathIn returns a path in the temporary folder.
 func (b builder) pathIn(path ...string) string {
 	return filepath.Join(append([]string{b.dir}, path...)...)
 }
+
+// rootPath returns the folder with the files of the guest.
 func (b builder) rootPath() string { return b.pathIn("root") }
 
-// build goes from the base to a bootable disk.
+// build runs all steps from the base to a bootable disk.
 func (b builder) build() error {
 	if err := os.Mkdir(b.rootPath(), 0o755); err != nil {
 		return err
@@ -46,8 +51,8 @@ func (b builder) build() error {
 	return nil
 }
 
-// writeConfig writes the files that differ between guests. The machine has its ID already: on its first
-// boot systemd would enable all installed units.
+// writeConfig writes the files that differ between guests. The machine ID is set, because systemd
+// enables all installed units at a boot without one.
 func (b builder) writeConfig() error {
 	marker, err := sources.ReadFile("files/marker.sh")
 	if err != nil {
@@ -81,7 +86,8 @@ func (b builder) writeConfig() error {
 	return nil
 }
 
-// writeGuestFile gives a file of the guest's its content. Scripts are run, and secrets kept, by mode.
+// writeGuestFile writes a file of the guest. Its mode depends on the path: scripts are executable, and
+// NetworkManager's files private.
 func (b builder) writeGuestFile(path, content string) error {
 	file, mode := filepath.Join(b.rootPath(), path), os.FileMode(0o644)
 	switch {
@@ -93,7 +99,7 @@ func (b builder) writeGuestFile(path, content string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode))
 }
 
-// switchUnits has systemd start what this guest is to have, and no more.
+// switchUnits enables the units of the marker and the variant, and masks those that must not start.
 func (b builder) switchUnits() error {
 	if err := b.runInGuest("systemctl", append([]string{"enable", "marker.service"}, b.variant.enabled...)...); err != nil {
 		return err
@@ -104,8 +110,8 @@ func (b builder) switchUnits() error {
 	return b.runInGuest("systemctl", append([]string{"mask"}, b.variant.masked...)...)
 }
 
-// makeInitramfs makes one that knows VMware's hardware and no other, as an installation on a VM
-// of VMware's does.
+// makeInitramfs creates an initramfs with the drivers of VMware's hardware only, as an installation on
+// a VMware VM does.
 func (b builder) makeInitramfs() error {
 	initrd := "/boot/initrd.img-" + b.release
 	if err := os.Remove(filepath.Join(b.rootPath(), initrd)); err != nil {
@@ -127,14 +133,15 @@ func (b builder) makeInitramfs() error {
 	return b.runInGuest("update-initramfs", "-c", "-k", b.release)
 }
 
-// runInGuest runs a program of the guest in its root, with the required mounts during the run.
+// runInGuest runs a program of the guest with its root directory, and with /proc and /dev mounted
+// during the run.
 func (b builder) runInGuest(name string, args ...string) error {
 	const script = `mount -t proc proc "$0/proc"; mount --bind /dev "$0/dev"; exec chroot "$0" "$@"`
 	return runTool(b.ctx, "", "unshare", append([]string{"--mount", "--propagation", "private", "sh", "-ec", script, b.rootPath(), name}, args...)...)
 }
 
-// grubConfig boots at once. The timer is not checked: an emulated one ticks too late on a busy
-// machine. A root may take a minute to appear there.
+// grubConfig boots without a menu. no_timer_check: an emulated timer is late on a busy machine.
+// rootdelay: a root device may take a minute to appear there.
 func (b builder) grubConfig() string {
 	at := strings.TrimSuffix(b.variant.grub, "/grub")
 	arguments := strings.TrimSpace("root=" + b.variant.root + " ro " + b.variant.arguments + " console=ttyS0 no_timer_check rootdelay=60")

@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// Main builds decamp, stores its path in binary, runs the tests and returns their exit code.
-// The binary goes with them.
-// Under -short it runs no test: all of them start the program.
+// Main builds decamp in a temporary folder, sets binary to its path, runs the tests and returns their
+// exit code. Under -short it runs no test, because all of them start the program.
 func Main(m *testing.M, binary *string) int {
 	flag.Parse()
 	if testing.Short() {
@@ -44,8 +43,8 @@ func Main(m *testing.M, binary *string) int {
 }
 
 // Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a
-// checkpoint or a retry. Go's default, the number of processors, leaves the processors idle. Call it
-// before Main; -parallel on the command line takes precedence.
+// checkpoint or a retry. With Go's default, the number of processors, the processors would be idle. It
+// must be called before Main; -parallel on the command line takes precedence.
 func Wide(tests int) {
 	const name = "test.parallel"
 	flag.Parse()
@@ -56,8 +55,8 @@ func Wide(tests int) {
 	}
 }
 
-// Requires skips the test where a tool is missing. scripts/setup.sh installs it, and
-// scripts/test.sh lets nothing be skipped.
+// Requires skips the test if a tool is missing. scripts/setup.sh installs it, and scripts/test.sh
+// permits no skipped test.
 func Requires(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {

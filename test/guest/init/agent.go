@@ -11,11 +11,12 @@ import (
 	"unsafe"
 )
 
-// agentProgram is QEMU's guest agent, of a guest that has it.
+// agentProgram is the path of QEMU's guest agent.
 const agentProgram = "/usr/sbin/qemu-ga"
 
 // serveAgent runs the guest agent, if the guest has it and the VM has a channel for it, with the
-// network of /etc/network/interfaces. It returns at once without one, or when the agent ends.
+// addresses of /etc/network/interfaces. Without one it returns nil at once. If the agent ends, it
+// returns an error.
 func serveAgent() error {
 	port := agentPort()
 	if _, err := os.Stat(agentProgram); err != nil || port == "" {
@@ -36,10 +37,10 @@ func serveAgent() error {
 	return fmt.Errorf("the agent has ended: %v, %v", state, err)
 }
 
-// portWait is how long the agent's port may take to appear once its driver is loaded.
+// portWait limits how long the agent's port may take to appear after its driver was loaded.
 const portWait = 5 * time.Second
 
-// agentPort is the device of the agent's channel, or "".
+// agentPort returns the device of the agent's channel; empty if the VM has none.
 func agentPort() string {
 	if cards, _ := filepath.Glob("/sys/bus/virtio/drivers/virtio_console/virtio*"); len(cards) == 0 {
 		return ""
@@ -55,7 +56,7 @@ func agentPort() string {
 	return ""
 }
 
-// configureCards gives cards the addresses that interfaces(5) has for them.
+// configureCards sets the static addresses in a file of interfaces(5).
 func configureCards(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -79,12 +80,14 @@ func configureCards(file string) error {
 	return nil
 }
 
-// An ifreq is the kernel's: a name, and here an address or flags. See netdevice(7).
+// An ifreq is the kernel's struct: the name of an interface, and here an address or flags. See
+// netdevice(7).
 type ifreq struct {
-	name [16]byte
-	data [24]byte
+	name [16]byte // name, terminated by a zero
+	data [24]byte // union of addresses and flags
 }
 
+// setAddress sets an IPv4 address and its mask, and enables the interface.
 func setAddress(name string, p netip.Prefix) error {
 	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
 	if err != nil {

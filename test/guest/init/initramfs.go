@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// rootWait is how long the root disk may take to appear. A disk whose driver is in the
-// initramfs is there within two seconds, if an emulation has the machine for itself.
+// rootWait limits how long the root disk may take to appear. With its driver in the initramfs it takes
+// less than two seconds on an idle machine.
 const rootWait = 20 * time.Second
 
-// runInitramfs is the initramfs: from no driver at all to the root file system's init.
+// runInitramfs loads drivers and runs the init of the root file system. It returns only on error.
 func runInitramfs() error {
 	if err := loadModules(); err != nil {
 		return err
@@ -33,7 +33,8 @@ func runInitramfs() error {
 	return switchRoot(dev)
 }
 
-// waitFor returns the block device that root ("/dev/sda1" or "UUID=…") names.
+// waitFor returns the block device for the value of root=: "/dev/sda1" or "UUID=…". Its message for a
+// missing device is that of initramfs-tools.
 func waitFor(root string) (string, error) {
 	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if dev := findRoot(root); dev != "" {
@@ -44,6 +45,7 @@ func waitFor(root string) (string, error) {
 	return "", fmt.Errorf("no root device %s", root)
 }
 
+// findRoot returns the device of root; empty while it does not exist.
 func findRoot(root string) string {
 	uuid, byUUID := strings.CutPrefix(root, "UUID=")
 	if !byUUID {
@@ -59,9 +61,9 @@ func findRoot(root string) string {
 	return ""
 }
 
-// scsiDisk returns the partition that root ("/dev/sda1") means: sda is the first disk by
-// its address. The kernel names disks in the order their probes end, and of two that are
-// probed at once either can be sda.
+// scsiDisk returns the partition for a name such as "/dev/sda1": sda is the first disk by its address.
+// The kernel assigns names in the order in which probes end, so that with two concurrent probes either
+// disk can be sda.
 func scsiDisk(root string) string {
 	name, ok := strings.CutPrefix(root, "/dev/sd")
 	if !ok || name == "" {
@@ -80,7 +82,7 @@ func scsiDisk(root string) string {
 	return dev
 }
 
-// scsiAddress returns host, channel, target and unit of /sys/class/scsi_disk/H:C:T:U/….
+// scsiAddress returns host, channel, target and unit in a path /sys/class/scsi_disk/H:C:T:U/….
 func scsiAddress(disk string) []int {
 	var out []int
 	for part := range strings.SplitSeq(strings.Split(disk, "/")[4], ":") {
@@ -90,7 +92,7 @@ func scsiAddress(disk string) []int {
 	return out
 }
 
-// ext4UUID returns the UUID of the ext file system on dev.
+// ext4UUID returns the UUID of the ext file system on dev. Other content is an error.
 func ext4UUID(dev string) (string, error) {
 	f, err := os.Open(dev)
 	if err != nil {
@@ -108,7 +110,7 @@ func ext4UUID(dev string) (string, error) {
 	return u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:], nil
 }
 
-// switchRoot mounts dev, makes it / and becomes its init.
+// switchRoot mounts dev, makes it the root directory and executes its init. It returns only on error.
 func switchRoot(dev string) error {
 	if err := syscall.Mount(dev, "/root", "ext4", 0, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", dev, err)

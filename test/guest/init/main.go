@@ -34,13 +34,14 @@ func main() {
 	powerOff()
 }
 
+// reportFailure prints a marker with the error and powers off.
 func reportFailure(err error) {
 	fmt.Printf("DECAMP-MARKER boot=failed %v\n", err)
 	powerOff()
 }
 
-// powerOff does not return: PID 1 that exits is a kernel panic. What was printed is in
-// the console's buffer at best; on a busy machine the power was off before it came out.
+// powerOff waits until the console has sent its output, and powers off. It does not return: the exit of
+// PID 1 is a kernel panic.
 func powerOff() {
 	const tcsbrk, waitUntilSent = 0x5409, 1 // ioctl of tcdrain
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, os.Stdout.Fd(), tcsbrk, waitUntilSent)
@@ -49,7 +50,7 @@ func powerOff() {
 	select {}
 }
 
-// mountKernelTrees mounts /proc, /sys and /dev where they are not mounted yet.
+// mountKernelTrees mounts /proc, /sys and /dev unless they are mounted.
 func mountKernelTrees() error {
 	for dir, fs := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs"} {
 		if err := syscall.Mount(fs, dir, fs, 0, ""); err != nil && err != syscall.EBUSY {

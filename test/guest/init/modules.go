@@ -11,11 +11,12 @@ import (
 	"unsafe"
 )
 
-// modulesList names the modules that the initramfs is to load, as initramfs-tools has it.
+// modulesList is the file of the initramfs with the names of the modules to load, as with
+// initramfs-tools.
 const modulesList = "/conf/modules"
 
 // loadModules loads the modules of modulesList, each after its dependencies in modules.dep. As with
-// modprobe, a missing module is skipped, and a module that finds no device is not an error.
+// modprobe, a missing module is skipped, and a module without a device is no error.
 func loadModules() error {
 	names, err := os.ReadFile(modulesList)
 	if err != nil {
@@ -41,8 +42,8 @@ func loadModules() error {
 	return nil
 }
 
-// filesOf returns a module's file after the files of its dependencies. A line of modules.dep lists
-// the deepest dependency last.
+// filesOf returns the files of a module's dependencies and of the module, in the order of loading. A
+// line of modules.dep lists the deepest dependency last.
 func filesOf(index, name string) []string {
 	for line := range strings.Lines(index) {
 		file, needs, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -56,6 +57,7 @@ func filesOf(index, name string) []string {
 	return nil
 }
 
+// loadModule loads a module. A loaded module is no error.
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// runOnRoot runs on the root file system: it reports the hardware that the guest found.
+// runOnRoot prints the marker with the hardware of the VM, and then runs the guest agent.
 func runOnRoot() error {
 	n, err := countBoot("/var/lib/boots")
 	if err != nil {
@@ -20,7 +20,7 @@ func runOnRoot() error {
 	return serveAgent()
 }
 
-// countBoot adds one to the number kept in path. That the count survives shows that
+// countBoot increments the number in a file and returns it. A number that survives a reboot shows that
 // the guest can write to its disk.
 func countBoot(path string) (int, error) {
 	text, err := os.ReadFile(path)
@@ -34,7 +34,8 @@ func countBoot(path string) (int, error) {
 	return n + 1, os.WriteFile(path, fmt.Appendln(nil, n+1), 0o644)
 }
 
-// rootDisk names the disk that holds the root partition, and its driver: "sda,vmw_pvscsi".
+// rootDisk returns the disk of the root partition and its driver: "sda,vmw_pvscsi"; "?" if it cannot be
+// determined.
 func rootDisk(root string) string {
 	part, err := filepath.EvalSymlinks("/sys/class/block/" + filepath.Base(root))
 	if err != nil {
@@ -44,7 +45,8 @@ func rootDisk(root string) string {
 	return filepath.Base(whole) + "," + driverOf(whole+"/device")
 }
 
-// networkCards lists the network cards as NAME=MAC/DRIVER, comma separated; "none" without.
+// networkCards returns the network cards as NAME=MAC/DRIVER, separated by commas; "none" if there are
+// none.
 func networkCards() string {
 	var cards []string
 	links, _ := filepath.Glob("/sys/class/net/*")
@@ -59,8 +61,8 @@ func networkCards() string {
 	return strings.Join(cards, ",")
 }
 
-// driverOf returns the driver of the controller that device belongs to: the first one
-// above it that is not a mere SCSI disk driver.
+// driverOf returns the driver of the controller of a device: the first one above the device that is not
+// the SCSI disk driver.
 func driverOf(device string) string {
 	dir, err := filepath.EvalSymlinks(device)
 	if err != nil {
@@ -75,8 +77,10 @@ func driverOf(device string) string {
 	return "?"
 }
 
+// productUUID returns the SMBIOS system UUID.
 func productUUID() string { return readLine("/sys/class/dmi/id/product_uuid") }
 
+// firmwareKind returns "efi" or "bios".
 func firmwareKind() string {
 	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
 		return "efi"
@@ -84,12 +88,13 @@ func firmwareKind() string {
 	return "bios"
 }
 
+// readUptime returns the seconds since the kernel started.
 func readUptime() string {
 	seconds, _, _ := strings.Cut(readLine("/proc/uptime"), " ")
 	return seconds
 }
 
-// readLine returns the file's one line, or "?".
+// readLine returns the text of a file without surrounding blanks; "?" if it cannot be read.
 func readLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -19,6 +19,7 @@ func main() {
 	}
 }
 
+// printDefinitions writes the definitions to standard output.
 func printDefinitions() error {
 	machine, err := upstream.VirtualMachine()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// VirtualMachine returns KubeVirt's definition of that kind: the schema as it is, in what the operator
-// puts around it (NewVirtualMachineCrd in its crds.go).
+// VirtualMachine returns KubeVirt's definition of the resource: the generated schema, in the frame that
+// the operator adds (NewVirtualMachineCrd in its crds.go).
 func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 	var schema v1.CustomResourceValidation
 	if err := kubeVirt.readDefinition("virtualmachine", &schema); err != nil {
@@ -42,7 +42,7 @@ func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// CDI returns its definition of a kind, such as datavolume.
+// CDI returns CDI's definition of a resource, such as datavolume.
 func CDI(kind string) (*v1.CustomResourceDefinition, error) {
 	var crd v1.CustomResourceDefinition
 	if err := cdi.readDefinition(kind, &crd); err != nil {
@@ -52,24 +52,26 @@ func CDI(kind string) (*v1.CustomResourceDefinition, error) {
 	return &crd, nil
 }
 
-// A module is where a project keeps its schemas. It is read and not compiled.
+// A module is the Go module in which a project keeps its schemas. It is read, not compiled.
 type module struct {
-	path, sum string // the sum is of go.sum's kind
-	file      string
+	path, sum string // path with version, and checksum in the format of go.sum
+	file      string // file with the schemas
 }
 
 var (
+	// schema of KubeVirt
 	kubeVirt = module{
 		"kubevirt.io/kubevirt@v1.8.4", "h1:TXpT+U1SBIlsNI62qOev2aNkYVnGgyZ21gvmakIARrg=",
 		"pkg/virt-operator/resource/generate/components/validations_generated.go",
 	}
+	// resources of CDI
 	cdi = module{
 		"kubevirt.io/containerized-data-importer@v1.64.0", "h1:e7GkbDL3/Jyya9WDWRAMpL+SEvS1QvMQIQOHilF20Vg=",
 		"pkg/operator/resources/crds_generated.go",
 	}
 )
 
-// readDefinition reads into out the YAML that the module's file has for key in a map of strings.
+// readDefinition decodes into out the YAML that the module's file contains for key in a map of strings.
 func (m module) readDefinition(key string, out any) error {
 	dir, err := m.fetchModule()
 	if err != nil {
@@ -93,7 +95,8 @@ func (m module) readDefinition(key string, out any) error {
 	return yaml.Unmarshal([]byte(found), out)
 }
 
-// stringValue is the value of a string that may be put together of several.
+// stringValue returns the value of a string constant, which may be a concatenation; empty for other
+// expressions.
 func stringValue(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -105,8 +108,8 @@ func stringValue(e ast.Expr) string {
 	return ""
 }
 
-// fetchModule returns the folder of the module, which it downloads unless it is there. The checksum database
-// does not know all of them; the sums here take its place.
+// fetchModule returns the folder of the module, which it downloads if necessary. The checksum database
+// does not contain all modules; the checksums here replace it.
 func (m module) fetchModule() (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // no go.mod is there to speak of

@@ -26,6 +26,7 @@ func main() {
 	}
 }
 
+// bootVM runs the command with the arguments. It returns an error if the report differs from a flag.
 func bootVM(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bootvm", flag.ContinueOnError)
 	deadline := flags.Duration("deadline", 2*time.Minute, "how long the guest may take")
@@ -57,7 +58,7 @@ func bootVM(ctx context.Context, args []string) error {
 	)
 }
 
-// checkReported compares a value that the guest reported with a flag; an empty flag accepts any value.
+// checkReported compares a reported value with a flag, ignoring case. An empty flag accepts any value.
 func checkReported(what, got, want string) error {
 	if want == "" || strings.EqualFold(got, want) {
 		return nil
