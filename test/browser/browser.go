@@ -37,7 +37,7 @@ type Browser struct {
 	answers map[int]chan message // channels of commands without an answer, by ID
 	session string               // session of the page; empty until attachPage has found it
 	errors  []string             // errors of the page: exceptions, console errors, violations of its security policy
-	asked   []string             // texts of dialogs, all of which are accepted
+	asked   []string             // texts of dialogs, which are all accepted
 }
 
 // A message is a command, its answer or an event of the DevTools protocol.
@@ -83,7 +83,7 @@ func Start(t testing.TB) *Browser {
 	return b
 }
 
-// closeBrowser asks the browser to close, and kills it after a minute.
+// closeBrowser closes the browser, and kills it after a minute.
 func (b *Browser) closeBrowser(cmd *exec.Cmd) {
 	_ = b.sendMessage(message{ID: -1, Method: "Browser.close"})
 	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
@@ -223,7 +223,7 @@ func (b *Browser) Errors() []string {
 	return slices.Clone(b.errors)
 }
 
-// Asked returns the dialogs so far, all of which were accepted.
+// Asked returns the texts of the dialogs so far, which were all accepted.
 func (b *Browser) Asked() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -58,7 +58,7 @@ type Config struct {
 	Password string              // bearer token; "lab" if empty
 }
 
-// an object of JSON
+// object is an object of JSON.
 type object = map[string]any
 
 // Cluster is a running emulation. Its methods may be called concurrently.
@@ -81,7 +81,7 @@ type storedObject struct {
 	object   object // the object as the API returns it
 	looks    int    // number of requests that read it, which is its age
 	gone     int    // requests until it disappears; 0 if it is not being deleted
-	on       int    // of a VM: requests since it should run; 0 if it should not
+	on       int    // requests since a VM should run; 0 if it should not
 	restarts int    // restarts of the upload pod
 	refused  int    // uploads that were answered with 503
 	image    []byte // uploaded image; nil before the upload

@@ -27,9 +27,10 @@ type Tickets interface {
 	Redeem(id string) (service string, grant Grant, ok bool)
 }
 
-// A Grant is what one ticket allows.
+// A Grant contains the rights of one ticket.
 type Grant interface {
-	// Open opens a descriptor's disk. Errors of type *Refusal choose code and text.
+	// Open opens the disk of a descriptor. An error of type *Refusal sets code and text of the ERROR
+	// record.
 	Open(path string) (Disk, error)
 }
 
@@ -39,11 +40,11 @@ type Disk interface {
 	Size() int64 // returns the capacity in bytes
 	// NextData returns the first data that ends after off, or Size, Size.
 	NextData(off int64) (start, end int64, err error)
-	// Allocated is what of a range the allocation map admits to, in order.
+	// Allocated returns the parts of a range that are allocated according to the map, in order.
 	Allocated(off, length int64) ([]Area, error)
-	// Entry is a value of the disk database without "ddb.", or empty.
+	// Entry returns the value of a key of the disk database, without "ddb."; empty if it does not exist.
 	Entry(key string) string
-	// Pacer is the cap of the datastore, in bytes read from it.
+	// Pacer returns the rate limit of the datastore, in bytes read from it.
 	Pacer() Pacer
 	Close() // releases the disk
 }
@@ -66,8 +67,8 @@ type Refusal struct {
 // Error returns code and text.
 func (r *Refusal) Error() string { return fmt.Sprintf("NFC error %d: %s", r.Code, r.Text) }
 
-// The codes that were seen. What else can go wrong has codes nobody wrote down; the lab
-// says codeOther then.
+// The error codes that were seen. The codes of other errors are not documented; the emulator sends
+// codeOther for them.
 const (
 	codeOther    = 1  // code of errors whose real code is not known
 	codeMemory   = 5  // out of NFC memory
@@ -93,11 +94,11 @@ const (
 // Policy is the reaction of a host whose NFC memory is used up.
 type Policy string
 
-// The policies. Error 5 was reported for large reads of many sessions; that sessions wait
-// is what the 8.0 programming guide says.
+// The policies. Error 5 was reported for large reads of many sessions. According to the 8.0
+// programming guide, sessions wait.
 const (
-	RefuseSession Policy = ""      // OPEN_SESSION gets error 5
-	RefuseRead    Policy = "read"  // memory is taken by each read, its length and 24 bytes, and that read gets error 5
+	RefuseSession Policy = ""      // OPEN_SESSION fails with error 5
+	RefuseRead    Policy = "read"  // each read reserves its length and 24 bytes, and fails with error 5
 	Queue         Policy = "queue" // OPEN_SESSION is answered once there is memory
 )
 
@@ -106,9 +107,9 @@ type Packing string
 
 // The ways to compress. Fragments that would not shrink are stored under each.
 const (
-	Honour  Packing = ""       // as requested
+	Honour  Packing = ""       // compressed as requested
 	Stored  Packing = "stored" // never compressed
-	Variety Packing = "mixed"  // as requested, but every third fragment stored
+	Variety Packing = "mixed"  // compressed as requested, but every third fragment stored
 )
 
 // Rules configure the behaviour of the host. The zero value is a host of version 11 without limits.

@@ -76,7 +76,7 @@ func (c *conn) resetConn() {
 func (c *conn) close() {
 	c.closing.Do(func() {
 		close(c.gone)
-		_ = c.raw.Close() // nobody to tell
+		_ = c.raw.Close() // the client has disconnected or detects it
 	})
 }
 

@@ -51,7 +51,7 @@ const (
 
 // A Fault is a failure of one operation.
 type Fault struct {
-	Kind FaultKind // what fails
+	Kind FaultKind // kind of the failure
 	Code uint64    // code of an ERROR record, or status of a reply
 	Text string    // text of an ERROR record
 	// offset on the disk for cut, stall and flip; 0 selects the middle, the start and the first byte of

@@ -50,7 +50,7 @@ func (c *conn) serveSession() error {
 	reader.Go(func() {
 		defer close(arriving)
 		if readErr = c.receiveRequests(arriving); readErr != nil {
-			c.close() // nobody is there for what is still to be answered
+			c.close() // further replies would not arrive
 		}
 	})
 	err := s.answerAll()

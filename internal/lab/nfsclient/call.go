@@ -35,7 +35,7 @@ const (
 	procCommit  = 21 // COMMIT: make UNSTABLE data durable
 )
 
-// names of the procedures, for errors
+// procNames are the names of the procedures, for errors.
 var procNames = map[uint32]string{
 	procGetAttr: "GETATTR", procSetAttr: "SETATTR", procLookup: "LOOKUP", procRead: "READ", procWrite: "WRITE", procCreate: "CREATE",
 	procMkdir: "MKDIR", procRemove: "REMOVE", procRmdir: "RMDIR", procRename: "RENAME", procReadDir: "READDIRPLUS", procFSStat: "FSSTAT",

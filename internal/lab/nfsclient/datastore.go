@@ -85,8 +85,8 @@ func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	return err
 }
 
-// Unmount tells the MOUNT service, then disconnects. Locks of open files stay on the server. The
-// datastore is closed even if an error is returned.
+// Unmount calls UMNT, then disconnects. Locks of open files stay on the server. The datastore is closed
+// even if an error is returned.
 func (d *Datastore) Unmount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Times.Mount)
 	defer cancel()

@@ -96,7 +96,7 @@ func (l *link) reconnect(ctx context.Context) net.Conn {
 			continue
 		}
 		dial, cancel := context.WithTimeout(ctx, l.cfg.Times.Silence)
-		conn, err := dialTCP(dial, l.addr, l.port) // port: nobody else writes it now
+		conn, err := dialTCP(dial, l.addr, l.port) // only this goroutine writes port
 		cancel()
 		if err == nil {
 			return conn

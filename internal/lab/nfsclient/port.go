@@ -18,7 +18,7 @@ const (
 	ports     = 1023 - firstPort + 1 // number of local ports to try
 )
 
-// counter that spreads connections over the ports
+// nextPort is a counter that spreads connections over the ports.
 var nextPort atomic.Uint32
 
 // dialTCP connects from the given local port. If the port is 0 or in use, it tries the privileged

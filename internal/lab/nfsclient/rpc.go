@@ -26,7 +26,7 @@ const (
 	maxReply = 2 << 20 // largest reply in bytes; fits the largest READ with its head
 )
 
-// xid of the last call of this process
+// lastXID is the xid of the last call of this process.
 var lastXID atomic.Uint32
 
 // init starts the xids at a random number, so that a restarted client does not repeat those in the

@@ -33,7 +33,7 @@ const (
 	ErrJukebox Status = 10008 // try again later
 )
 
-// names of the statuses after NFS3ERR_
+// statusNames are the names of the statuses without NFS3ERR_.
 var statusNames = map[Status]string{
 	OK: "OK", ErrPerm: "PERM", ErrNoEnt: "NOENT", ErrIO: "IO", ErrAcces: "ACCES", ErrExist: "EXIST", ErrNotDir: "NOTDIR", ErrIsDir: "ISDIR",
 	ErrInval: "INVAL", ErrFBig: "FBIG", ErrNoSpc: "NOSPC", ErrROFS: "ROFS", ErrNotEmpt: "NOTEMPTY", ErrDQuot: "DQUOT", ErrStale: "STALE",
@@ -104,6 +104,6 @@ var (
 	ErrLocked = errors.New("the file is locked by another host")
 	// ErrLockLost is I/O on a file whose lock could not be renewed in time.
 	ErrLockLost = errors.New("the lock of the file was lost")
-	// ErrStable is a WRITE that the server says is less stable than was asked for.
+	// ErrStable is a WRITE whose data is less stable than requested, according to the server.
 	ErrStable = errors.New("the server wrote less stably than asked")
 )

@@ -24,7 +24,7 @@ type Writer struct {
 	slots chan struct{}   // has one element for each WRITE in flight
 	held  []chunk         // accepted chunks that are not sent; at most reorderDepth
 
-	kept      []chunk // with UNSTABLE: chunks that are sent and not committed
+	kept      []chunk // chunks that are sent and not committed; empty without UNSTABLE
 	keptBytes int     // number of bytes in kept
 
 	inFlight sync.WaitGroup // goroutines of the WRITEs in flight
@@ -166,7 +166,7 @@ func (w *Writer) commitAll() {
 	w.keepError(fmt.Errorf("%s: %w", w.f.name, errRestarts))
 }
 
-// the server restarts too often
+// errRestarts is the error of a commit during which the server restarts too often.
 var errRestarts = errors.New("the write verifier changes all the time")
 
 // Close sends the remaining chunks, waits for all replies, commits, and returns the first error.

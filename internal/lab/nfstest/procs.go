@@ -162,7 +162,7 @@ func (c *call) readSattr() (size int64, set bool) {
 	return size, set
 }
 
-// setAttr executes SETATTR, of which only the size has an effect.
+// setAttr executes SETATTR. Only the size has an effect.
 func (c *call) setAttr() {
 	if size, set := c.readSattr(); set {
 		c.s.truncateFile(c.f, size)

@@ -141,8 +141,8 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// inheritedProperties returns the properties that Cinder copies from an image to its volume. With
-// Config.Forgetful there are none.
+// inheritedProperties returns the properties that Cinder copies from an image to its volume; it is
+// empty with Config.Forgetful.
 func (c volumeAPI) inheritedProperties(i *image) map[string]string {
 	all := map[string]string{}
 	for key, value := range i.fields {

@@ -247,7 +247,7 @@ func serveVersions(w http.ResponseWriter, service, rest string, r *http.Request)
 	return true
 }
 
-// an object of JSON
+// object is an object of JSON.
 type object = map[string]any
 
 // writeJSON writes a response with a body of JSON.

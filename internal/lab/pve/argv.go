@@ -79,7 +79,7 @@ func (l *qemuCommand) addIdentity() {
 	}
 }
 
-// folder in which Debian's package ovmf installs the firmware
+// ovmf is the folder in which Debian's package ovmf installs the firmware.
 const ovmf = "/usr/share/OVMF/"
 
 // ovmfSuffix returns the part of the firmware's file name that selects the image with Microsoft's keys;

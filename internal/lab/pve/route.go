@@ -34,7 +34,7 @@ func newRoute(method, path string, answer func(*call) (any, error)) route {
 	return route{method, regexp.MustCompile("^" + pattern + "$"), answer}
 }
 
-// methods of the API that decamp uses
+// routes are the methods of the API that decamp uses.
 var routes = []route{
 	newRoute("GET", "/version", showVersion),
 	newRoute("GET", "/access/permissions", showPermissions),

@@ -27,7 +27,7 @@ type SSH struct {
 	Tools      string // folder of programs: a removed program is missing on the node
 
 	config   string         // path of sshd's configuration file
-	listener net.Listener   // accepts connections, each of which is relayed to an sshd
+	listener net.Listener   // accepts connections, which are relayed to an sshd
 	serving  sync.WaitGroup // goroutines of the listener and of the connections
 
 	mu     sync.Mutex        // guards the fields below

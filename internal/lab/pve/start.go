@@ -113,14 +113,14 @@ func (s guestStart) checkBridges(t *task, g *guest) error {
 // bootQEMU starts QEMU and returns when its monitor responds or QEMU has ended. QEMU runs until the
 // guest is switched off or the node is closed.
 func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
-	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
+	output, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
 		return err
 	}
-	defer said.Close() // QEMU has its own
+	defer output.Close() // QEMU has a duplicate
 	cmd := exec.CommandContext(s.alive, "qemu-system-x86_64", append(args, "-qmp", "stdio")...)
 	cmd.Args[0] = "kvm"
-	cmd.Stderr = said
+	cmd.Stderr = output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ask, errAsk := cmd.StdinPipe()
 	monitor, errMonitor := cmd.StdoutPipe()
@@ -140,7 +140,7 @@ func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	}
 	if !up || dies {
 		_ = cmd.Wait() // the error contains its output and exit code
-		return startError(t, cmd, said.Name(), up)
+		return startError(t, cmd, output.Name(), up)
 	}
 	off := make(chan struct{})
 	s.mu.Lock()
@@ -148,7 +148,7 @@ func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	s.mu.Unlock()
 	s.work.Go(func() {
 		_, _ = io.Copy(io.Discard, monitor) // Wait closes it
-		_ = cmd.Wait()                      // being killed is how it ends
+		_ = cmd.Wait()                      // reports the kill that ended it
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.qemu = nil
@@ -185,13 +185,13 @@ func isUp(monitor io.Reader) bool {
 	}
 }
 
-// startError copies QEMU's messages from the file said to the task's log and returns an error with the
-// exit code. It returns nil if the guest was up before it ended.
-func startError(t *task, cmd *exec.Cmd, said string, up bool) error {
+// startError copies QEMU's messages from the file output to the task's log and returns an error with
+// the exit code. It returns nil if the guest was up before it ended.
+func startError(t *task, cmd *exec.Cmd, output string, up bool) error {
 	if up {
 		return nil
 	}
-	words, _ := os.ReadFile(said)
+	words, _ := os.ReadFile(output)
 	for line := range strings.Lines(string(words)) {
 		t.logf("%s", strings.TrimSpace(line))
 	}

@@ -100,7 +100,7 @@ func listVolumes(c *call) (any, error) {
 	return list, nil
 }
 
-// VMID in the name of a volume
+// ownerOf matches the VMID in the name of a volume.
 var ownerOf = regexp.MustCompile(`(?:^|/)vm-(\d+)-`)
 
 // listImages lists the volumes of guests on st that the caller may see: all with Datastore.Allocate,
@@ -126,7 +126,7 @@ func (c *call) listImages(st Storage) (list []map[string]any) {
 	return list
 }
 
-// name of a new volume, without the storage
+// volumeName matches the name of a new volume, without the storage.
 var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
 
 // newVolume creates a volume before it responds, with a size in KiB. A new volume of LVM has the

@@ -79,8 +79,8 @@ func (x *interp) runScript(s string) int {
 	return x.status
 }
 
-// runShell implements the command sh: with -c, or with commands from its input, of which at most 1 MiB
-// is read. It copies the variables of the outer shell.
+// runShell implements the command sh: with -c, or with commands from its input, up to 1 MiB. It copies
+// the variables of the outer shell.
 func (x *interp) runShell(c *Call) int {
 	args := c.Args[1:]
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-c" {
@@ -412,8 +412,8 @@ func (x *interp) runCommand(c *Call) int {
 }
 
 // runBuiltin runs a command that changes the shell itself and sets the status. It returns false if
-// args[0] is none. export, set, trap and umask accept any arguments; only assignments of export have an
-// effect.
+// args[0] is no such command. export, set, trap and umask accept any arguments; only assignments of
+// export have an effect.
 func (x *interp) runBuiltin(args []string, s std) bool {
 	status := 0
 	switch args[0] {

@@ -53,9 +53,9 @@ type Mode int
 
 // The modes.
 const (
-	Read   Mode = iota // for reading; the file must exist
-	Write              // for writing; the file is created or truncated
-	Append             // for writing at the end; the file is created if missing
+	Read   Mode = iota // open for reading; the file must exist
+	Write              // open for writing; the file is created or truncated
+	Append             // open for writing at the end; the file is created if missing
 )
 
 // Machine is the host that commands run on. Its exported fields must be set before the first Start; its
@@ -134,7 +134,7 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 	return p
 }
 
-// switchOutputs makes the process use the outputs of s in place of its own, after a redirection.
+// switchOutputs replaces the outputs that the process uses by those of s, after a redirection.
 func (p *Proc) switchOutputs(s std) {
 	before := p.dropOutputs
 	p.dropOutputs = s.holdOutputs()

@@ -156,7 +156,7 @@ func (d *vdisk) epochOf(id string) (int64, bool) {
 	return epoch, id == d.idAt(log, epoch) && epoch >= since && epoch <= now
 }
 
-// A changeMap is a set of changes as a content, of which only Size and nextData may be used.
+// A changeMap is a set of changes as a content. Only Size and nextData may be used.
 type changeMap struct {
 	content
 	set  *granules // changed granules

@@ -49,7 +49,7 @@ type VM struct {
 	GuestID    string `json:"guestId,omitempty"`    // default other3xLinux64Guest
 	Firmware   string `json:"firmware,omitempty"`   // bios (default) or efi
 	SecureBoot bool   `json:"secureBoot,omitempty"` // whether EFI Secure Boot is enabled
-	// file whose content the .nvram file has; empty: there is none, because the VM was never on
+	// file with the content of the .nvram file; empty creates no file, as for a VM that was never on
 	NVRAM        string `json:"nvram,omitempty"`
 	UUID         string `json:"uuid,omitempty"`           // BIOS UUID; default derived from the name
 	InstanceUUID string `json:"instanceUuid,omitempty"`   // vCenter's; default derived from the name

@@ -39,7 +39,7 @@ func startControl(l *Lab) (*control, error) {
 	return c, nil
 }
 
-// close waits for requests, one of which may be restarting the emulator.
+// close waits for requests, because a request may be restarting the emulator.
 func (c *control) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

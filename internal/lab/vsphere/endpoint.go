@@ -131,8 +131,8 @@ func (e *endpoint) closeListener() error {
 	return err
 }
 
-// ServeHTTP dispatches a request by its path. http.ServeMux would clean paths and redirect, where a
-// real host answers.
+// ServeHTTP dispatches a request by its path. http.ServeMux would clean paths and redirect; a real host
+// answers.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.lab.serving.RLock()
 	defer e.lab.serving.RUnlock()

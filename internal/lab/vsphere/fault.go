@@ -114,7 +114,7 @@ var vmFaults = []FaultKind{
 // A Fault is a failure of requests or operations while it is active.
 type Fault struct {
 	ID          int       `json:"id,omitempty"`          // identifier, set by Add
-	Kind        FaultKind `json:"kind"`                  // what fails
+	Kind        FaultKind `json:"kind"`                  // kind of the failure
 	Path        string    `json:"path,omitempty"`        // only requests whose decoded path contains it; empty matches all
 	Method      string    `json:"method,omitempty"`      // only this method; empty matches all
 	Skip        int       `json:"skip,omitempty"`        // number of matching requests that pass first

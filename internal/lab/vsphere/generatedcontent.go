@@ -22,8 +22,7 @@ type generated struct {
 	fill  int    // percentage of the disk that is data
 }
 
-// newNoise returns the bytes of which generated disks consist: blocks of random bytes and blocks of
-// repeated text.
+// newNoise returns the bytes for generated disks: blocks of random bytes and blocks of repeated text.
 func newNoise() []byte {
 	p := make([]byte, noiseSize)
 	var seed [32]byte

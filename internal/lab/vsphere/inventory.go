@@ -132,7 +132,7 @@ func (inv *inventory) openContent(d *vdisk) (err error) {
 	return err
 }
 
-// randomBytes returns the bytes of which generated disks consist. The first call creates them.
+// randomBytes returns the bytes for generated disks. The first call creates them.
 func (inv *inventory) randomBytes() []byte {
 	if inv.noiseBytes == nil {
 		inv.noiseBytes = newNoise()

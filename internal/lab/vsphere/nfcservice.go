@@ -14,8 +14,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The calls of NfcService, which the public API leaves out. Types are registered by the
-// names that are on the wire.
+// init registers the requests of NfcService, which the public API does not contain, by their names on the
+// wire.
 func init() {
 	for name, request := range map[string]any{
 		"RetrieveInternalContent": retrieveInternalContent{}, "NfcGetVmFiles": nfcGetVMFiles{},

@@ -58,7 +58,7 @@ func (w *cookieWriter) learnSession() {
 	}
 }
 
-// sessionOf returns the session ID in the cookies of a response; empty if there is none.
+// sessionOf returns the session ID in the cookies of a response; empty if it opens no session.
 func sessionOf(h http.Header) string {
 	for _, c := range (&http.Response{Header: h}).Cookies() {
 		if c.Name == sessionCookie {
