@@ -29,9 +29,9 @@ func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	at := parsePath(r.URL.Path)
 	switch {
-	case at.plural == "":
+	case at.plural == "": // discovery of an API group
 		c.serveDiscovery(w, at)
-	case at.plural == "selfsubjectaccessreviews":
+	case at.plural == "selfsubjectaccessreviews": // always permitted
 		c.serveAccessReview(w, in)
 	case c.config.Denied[requestVerb(r, at)+" "+at.plural]:
 		writeStatus(w, http.StatusForbidden, fmt.Sprintf("%s is forbidden", at.plural))
@@ -66,7 +66,7 @@ func (a address) key() string { return a.plural + "/" + a.namespace + "/" + a.na
 // a resource and a name.
 func parsePath(path string) (a address) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	if parts[0] == "apis" && len(parts) >= 3 {
+	if parts[0] == "apis" && len(parts) >= 3 { // a named group; otherwise the core group /api/v1
 		a.group, parts = parts[1], parts[3:]
 	} else if len(parts) >= 2 {
 		parts = parts[2:]
@@ -154,7 +154,7 @@ func (c *Cluster) createObject(w http.ResponseWriter, r *http.Request, at addres
 		writeStatus(w, http.StatusConflict, fmt.Sprintf("%s %q already exists", at.plural, at.name))
 	case refusal != "":
 		writeStatus(w, http.StatusUnprocessableEntity, "admission webhook denied the request: "+refusal)
-	case r.URL.Query().Get("dryRun") != "":
+	case r.URL.Query().Get("dryRun") != "": // nothing is stored
 		writeJSON(w, http.StatusCreated, in)
 	default:
 		writeJSON(w, http.StatusCreated, c.addObject(at.plural, at.namespace, at.name, in).object)
@@ -205,7 +205,7 @@ func (c *Cluster) listObjects(w http.ResponseWriter, r *http.Request, at address
 		if !strings.HasPrefix(key, at.plural+"/"+at.namespace+"/") {
 			continue
 		}
-		if have := valueAt(k.object, "metadata", "labels", label); label != "" && have != value {
+		if have := valueAt(k.object, "metadata", "labels", label); label != "" && have != value { // an empty selector matches all
 			continue
 		}
 		if c.advanceObject(key, k) {
@@ -248,14 +248,14 @@ func (c *Cluster) advanceObject(key string, k *storedObject) bool {
 func (c *Cluster) volumeStatus(k *storedObject) object {
 	phase, said := "Pending", "no volume yet"
 	switch {
-	case c.config.Stuck:
-	case c.config.GiveUp && k.looks > 1:
+	case c.config.Stuck: // stays in Pending
+	case c.config.GiveUp && k.looks > 1: // after one request in Pending
 		phase, said = "Failed", "the volume plugin gave up"
 	case k.done:
 		phase, said = "Succeeded", ""
-	case k.taken && k.looks > 1:
+	case k.taken && k.looks > 1: // the image is processed by now
 		k.done, phase, said = true, "Succeeded", ""
-	case k.looks == 2:
+	case k.looks == 2: // the second request
 		phase = "UploadScheduled"
 	case k.looks > 2 || k.taken:
 		phase, said = "UploadReady", "the pod runs"

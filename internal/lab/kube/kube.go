@@ -107,7 +107,7 @@ func Start(config Config) *Cluster {
 	c := &Cluster{config: config, objects: map[string]*storedObject{}, tokens: map[string]string{}}
 	apiName, proxyName := "", ""
 	if config.PortForward {
-		proxyName = "cdi-uploadproxy"
+		proxyName = "cdi-uploadproxy" // service name of CDI
 	}
 	var pairs [2]tls.Certificate
 	c.ca, pairs = newCertificates(apiName, proxyName)
@@ -178,7 +178,7 @@ func (c *Cluster) PowerOn(namespace, name string) {
 	defer c.mu.Unlock()
 	k := c.objects["virtualmachines/"+namespace+"/"+name]
 	k.object["spec"].(object)["runStrategy"] = "Always"
-	k.on = powered
+	k.on = powered // skips the states before Running
 	c.setVMStatus(k, "Running")
 }
 
@@ -214,7 +214,7 @@ func (c *Cluster) startServer(pair tls.Certificate, handle http.HandlerFunc) *ht
 func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	c.mu.Lock()
 	c.calls++
-	n, hook := c.calls, c.tap
+	n, hook := c.calls, c.tap // the hook runs without mu
 	c.mu.Unlock()
 	fate := Pass
 	if hook != nil {
@@ -224,7 +224,7 @@ func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.H
 	case Lost:
 		panic(http.ErrAbortHandler)
 	case Unanswered:
-		handle(httptest.NewRecorder(), r)
+		handle(httptest.NewRecorder(), r) // the response is lost
 		panic(http.ErrAbortHandler)
 	}
 	handle(w, r)

@@ -17,16 +17,16 @@ func (c *Cluster) advanceVM(k *storedObject) {
 	if strategy == "" {
 		return
 	}
-	if strategy == "Halted" || strategy == "Manual" {
+	if strategy == "Halted" || strategy == "Manual" { // nothing starts the VM
 		k.on = 0
 		c.setVMStatus(k, "Stopped")
 		return
 	}
 	k.on++
 	switch {
-	case k.on == 1:
+	case k.on == 1: // the controller has not reacted yet
 		c.setVMStatus(k, "Stopped")
-	case k.on == 2:
+	case k.on == 2: // the pod is scheduled
 		c.setVMStatus(k, "Provisioning")
 	case c.config.Hitch != "" && (c.config.Passes == 0 || k.on-powered < c.config.Passes):
 		c.setVMStatus(k, c.config.Hitch)
@@ -97,7 +97,7 @@ func mergePatch(into, from object) {
 		inner, isObject := value.(object)
 		have, hasObject := into[key].(object)
 		switch {
-		case value == nil:
+		case value == nil: // null removes the key
 			delete(into, key)
 		case isObject && hasObject:
 			mergePatch(have, inner)

@@ -66,28 +66,28 @@ func (c *Cluster) receiveImage(w http.ResponseWriter, r *http.Request) {
 func (c *Cluster) checkUpload(r *http.Request) (*storedObject, int, string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ") // empty without the header
 	k := c.objects["datavolumes/"+c.tokens[token]]
 	switch {
-	case token == "":
+	case token == "": // CDI requires a token
 		return nil, http.StatusBadRequest, ""
-	case k == nil:
+	case k == nil: // unknown or expired token
 		return nil, http.StatusUnauthorized, ""
-	case r.Method == http.MethodHead:
+	case r.Method == http.MethodHead: // checks whether the proxy is ready
 		return k, http.StatusOK, ""
 	case r.Method != http.MethodPost:
 		return nil, http.StatusNotFound, ""
 	case c.config.TooOld > 0:
 		c.config.TooOld--
 		return nil, http.StatusUnauthorized, ""
-	case k.looks < 3 && !k.taken:
+	case k.looks < 3 && !k.taken: // the volume is not in UploadReady
 		return nil, http.StatusServiceUnavailable, "the volume is not ready"
 	case k.refused < c.config.NotReady:
 		k.refused++
 		return nil, http.StatusServiceUnavailable, "upload pod is not ready"
-	case k.done:
+	case k.done: // a second upload
 		return nil, http.StatusConflict, ""
-	case k.taken:
+	case k.taken: // the first upload is being processed
 		return nil, http.StatusServiceUnavailable, ""
 	}
 	return k, http.StatusOK, ""

@@ -50,10 +50,10 @@ func (s *session) openFile(q *request) ([]byte, error) {
 func (s *session) openFileReply(q *request) []byte {
 	p := make([]byte, openFileSize)
 	le := binary.LittleEndian
-	le.PutUint64(p[8:], s.handle)
+	le.PutUint64(p[8:], s.handle) // the status at 0 is 0
 	le.PutUint32(p[16:], diskFile)
-	le.PutUint32(p[20:], q.u32(20))
-	le.PutUint64(p[28:], uint64(s.disk.Size()))
+	le.PutUint32(p[20:], q.u32(20))             // flags, as requested
+	le.PutUint64(p[28:], uint64(s.disk.Size())) // capacity in bytes
 	le.PutUint32(p[36:], sectorSize)
 	cylinders := s.disk.Size() / (geometryHeads * geometrySectors * sectorSize)
 	le.PutUint32(p[40:], uint32(min(cylinders, maxCylinders)))
@@ -103,7 +103,7 @@ func (s *session) allocatedBlocks(q *request) ([]byte, error) {
 	}
 	s.server.updateStats(func(st *Stats) { st.MapQueries++ })
 	bitmap := make([]byte, (count+8*mapUnit-1)/(8*mapUnit)*mapUnit)
-	if q.u64(8) == 0 {
+	if q.u64(8) == 0 { // otherwise the client uses the wrong field for the start
 		if err := s.markAreas(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
 			return nil, asRefusal(err)
 		}

@@ -79,7 +79,7 @@ func (s *stream) readRequest() (*request, error) {
 		return nil, errMagic
 	}
 	q := &request{kind: binary.LittleEndian.Uint32(head[4:]), opID: binary.LittleEndian.Uint32(head[12:])}
-	size := int(binary.LittleEndian.Uint32(head[8:]))
+	size := int(binary.LittleEndian.Uint32(head[8:])) // the kind limits it below
 	if !sizeAllowed(q.kind, size) {
 		return nil, fmt.Errorf("request %d with %d bytes: %w", q.kind, size, errPayload)
 	}

@@ -86,8 +86,8 @@ func appendSkipZ(p, data []byte) []byte {
 		for end > at && data[end-1] == 0 { // at the very end of data
 			end--
 		}
-		p = le.AppendUint32(p, uint32(at))
-		p = le.AppendUint32(p, uint32(end-at))
+		p = le.AppendUint32(p, uint32(at))     // start of the run
+		p = le.AppendUint32(p, uint32(end-at)) // length of the run
 		p = append(p, data[at:end]...)
 		at = firstData(data, end)
 	}

@@ -160,13 +160,13 @@ func (s *session) checkRead(r *readJob) error {
 		return err
 	}
 	switch {
-	case r.u32(8) == 0:
+	case r.u32(8) == 0: // write
 		return &Refusal{Code: CodeReadOnly, Text: "the file is open for reading"}
-	case r.u32(8) != 1:
+	case r.u32(8) != 1: // 1 is read
 		return Refuse("operation %d", r.u32(8))
 	case r.u32(12) > packSkipZ:
 		return Refuse("compression %d", r.u32(12))
-	case r.u64(24) != uint64(r.u32(32)):
+	case r.u64(24) != uint64(r.u32(32)): // the request contains the length twice
 		return Refuse("lengths %d and %d", r.u64(24), r.u32(32))
 	case r.length == 0 || r.length%sectorSize != 0 || r.offset%sectorSize != 0:
 		return Refuse("%d bytes at %d: not whole sectors", r.length, r.offset)
@@ -269,14 +269,14 @@ type fragment struct {
 func (f *fragment) putHeaders(p []byte) {
 	p = appendHeader(p[:0], aioIO, ioSize, f.opID)
 	le := binary.LittleEndian
-	p = le.AppendUint64(p, 0)
-	p = le.AppendUint32(p, 1)
-	p = le.AppendUint32(p, f.packing)
-	p = le.AppendUint64(p, uint64(f.offset))
-	p = le.AppendUint32(p, uint32(f.total))
-	p = le.AppendUint32(p, uint32(f.start))
-	p = le.AppendUint32(p, uint32(f.length))
-	p = le.AppendUint32(p, uint32(len(f.data)))
+	p = le.AppendUint64(p, 0)                   // status
+	p = le.AppendUint32(p, 1)                   // operation: read
+	p = le.AppendUint32(p, f.packing)           // compression
+	p = le.AppendUint64(p, uint64(f.offset))    // offset of the read
+	p = le.AppendUint32(p, uint32(f.total))     // length of the read
+	p = le.AppendUint32(p, uint32(f.start))     // offset of the fragment in the read
+	p = le.AppendUint32(p, uint32(f.length))    // length of the fragment
+	p = le.AppendUint32(p, uint32(len(f.data))) // length on the wire
 	le.AppendUint32(p, 0)
 }
 

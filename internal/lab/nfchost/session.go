@@ -257,7 +257,7 @@ func (s *session) refuseRequest(q *request, r *Refusal) error {
 	p := appendHeader(nil, aioError, errorSize, q.opID)
 	p = binary.LittleEndian.AppendUint64(p, r.Code)
 	p = binary.LittleEndian.AppendUint32(p, 0)
-	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text))) // length of the trailer
 	if err := s.out.send(append(p, r.Text...)); err != nil {
 		return err
 	}

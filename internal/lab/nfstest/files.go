@@ -45,8 +45,8 @@ func (s *Server) fileByHandle(handle []byte) *file {
 
 // appendAttr encodes a fattr3 (RFC 1813 section 2.6).
 func (f *file) appendAttr(e *xdr.Encoder) {
-	e.Uint32(map[bool]uint32{false: 1, true: 2}[f.dir != nil])
-	for _, v := range []uint32{f.mode, f.nlink, 0, 0} {
+	e.Uint32(map[bool]uint32{false: 1, true: 2}[f.dir != nil]) // NF3REG, NF3DIR
+	for _, v := range []uint32{f.mode, f.nlink, 0, 0} {        // owner and group are root
 		e.Uint32(v)
 	}
 	e.Uint64(uint64(f.size))
@@ -54,7 +54,7 @@ func (f *file) appendAttr(e *xdr.Encoder) {
 	e.Uint64(0) // rdev
 	e.Uint64(1) // fsid
 	e.Uint64(f.id)
-	for range 3 {
+	for range 3 { // atime, mtime, ctime
 		e.Uint32(f.time)
 		e.Uint32(0)
 	}
@@ -70,7 +70,7 @@ func appendPostOp(e *xdr.Encoder, f *file) {
 
 // appendWcc encodes wcc_data without the attributes before the operation.
 func appendWcc(e *xdr.Encoder, f *file) {
-	e.Bool(false)
+	e.Bool(false) // no pre_op_attr
 	appendPostOp(e, f)
 }
 

@@ -59,7 +59,7 @@ func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bo
 		c.runProcedure(proc)
 	}
 	if v.Bend != nil {
-		e.B = v.Bend(e.B)
+		e.B = v.Bend(e.B) // includes the status
 	}
 	return v.Mute
 }
@@ -81,12 +81,12 @@ func (c *call) parseOp(proc uint32) {
 		c.op.Name = c.f.name
 	}
 	switch proc {
-	case 3, 8, 9, 12, 13, 14:
+	case 3, 8, 9, 12, 13, 14: // LOOKUP, CREATE, MKDIR, REMOVE, RMDIR, RENAME
 		c.name = c.d.String(255)
 		c.op.Name = c.name
-	case 6, 7:
+	case 6, 7: // READ, WRITE
 		c.op.Offset, c.op.Length = int64(c.d.Uint64()), int(c.d.Uint32())
-		if proc == 7 {
+		if proc == 7 { // WRITE: stable_how and data follow
 			c.op.Stable = c.d.Uint32()
 			c.data = c.d.Opaque(1 << 21)
 		}
@@ -97,10 +97,10 @@ func (c *call) parseOp(proc uint32) {
 func (c *call) replyError(proc, status uint32) {
 	c.e.Uint32(status)
 	switch proc {
-	case 1:
-	case 2, 7, 8, 9, 12, 13, 21:
+	case 1: // GETATTR: no attributes
+	case 2, 7, 8, 9, 12, 13, 21: // wcc_data of the file or the directory
 		appendWcc(c.e, c.f)
-	case 14:
+	case 14: // RENAME: wcc_data of both directories
 		appendWcc(c.e, nil)
 		appendWcc(c.e, nil)
 	default:
@@ -111,28 +111,28 @@ func (c *call) replyError(proc, status uint32) {
 // runProcedure executes a procedure on an existing file.
 func (c *call) runProcedure(proc uint32) {
 	switch proc {
-	case 1:
+	case 1: // GETATTR
 		c.e.Uint32(ok)
 		c.f.appendAttr(c.e)
-	case 2:
+	case 2: // SETATTR
 		c.setAttr()
-	case 3:
+	case 3: // LOOKUP
 		c.lookupName()
-	case 6:
+	case 6: // READ
 		c.readFile()
-	case 7:
+	case 7: // WRITE
 		c.writeFile()
-	case 8, 9:
+	case 8, 9: // CREATE, MKDIR
 		c.createFile(proc)
-	case 12, 13:
+	case 12, 13: // REMOVE, RMDIR
 		c.removeName(proc)
-	case 14:
+	case 14: // RENAME
 		c.renameFile()
-	case 17:
+	case 17: // READDIRPLUS
 		c.readDir()
-	case 18, 19:
+	case 18, 19: // FSSTAT, FSINFO
 		c.fileSystemInfo(proc)
-	case 21:
+	case 21: // COMMIT: the data is stored already
 		c.e.Uint32(ok)
 		appendWcc(c.e, c.f)
 		c.appendVerifier()
@@ -154,8 +154,8 @@ func (c *call) readSattr() (size int64, set bool) {
 	if set = c.d.Bool(); set {
 		size = int64(c.d.Uint64())
 	}
-	for range 2 {
-		if c.d.Uint32() == 2 {
+	for range 2 { // atime, mtime
+		if c.d.Uint32() == 2 { // SET_TO_CLIENT_TIME: a time follows
 			c.d.Uint64()
 		}
 	}
@@ -192,7 +192,7 @@ func (c *call) readFile() {
 	c.e.Uint32(ok)
 	appendPostOp(c.e, c.f)
 	c.e.Uint32(uint32(n))
-	c.e.Bool(c.op.Offset+int64(n) >= c.f.size)
+	c.e.Bool(c.op.Offset+int64(n) >= c.f.size) // eof
 	c.e.Opaque(p[:n])
 }
 
@@ -208,17 +208,17 @@ func (c *call) writeFile() {
 	c.e.Uint32(ok)
 	appendWcc(c.e, c.f)
 	c.e.Uint32(uint32(len(p)))
-	c.e.Uint32(c.op.Stable)
+	c.e.Uint32(c.op.Stable) // committed, as requested
 	c.appendVerifier()
 }
 
 // createFile executes CREATE and MKDIR. A repeated exclusive CREATE with the same verifier succeeds.
 func (c *call) createFile(proc uint32) {
 	how, verf := uint32(0), []byte(nil)
-	if proc == 8 {
+	if proc == 8 { // CREATE: createmode3 follows the name
 		how = c.d.Uint32()
 	}
-	if how == 2 {
+	if how == 2 { // EXCLUSIVE: a verifier in place of attributes
 		verf = c.d.Fixed(writeVerf)
 	} else {
 		c.readSattr()
@@ -235,7 +235,7 @@ func (c *call) createFile(proc uint32) {
 	if f == nil {
 		f = c.s.addFile(c.f, c.name, 0o600)
 		f.verf = verf
-		if proc == 9 {
+		if proc == 9 { // MKDIR
 			f.dir = map[string]uint64{}
 		}
 	}
@@ -280,7 +280,7 @@ func (c *call) renameFile() {
 		c.replyError(14, noEnt)
 		return
 	}
-	if to != c.f || name != c.name {
+	if to != c.f || name != c.name { // otherwise the file keeps its name
 		c.s.dropName(to, name)
 		delete(c.f.dir, c.name)
 		to.dir[name], f.name = f.id, name
@@ -301,23 +301,23 @@ func (c *call) readDir() {
 	for i := from; i < end; i++ {
 		f := c.s.files[c.f.dir[names[i]]]
 		c.e.Bool(true)
-		c.e.Uint64(f.id)
+		c.e.Uint64(f.id) // fileid
 		c.e.String(names[i])
-		c.e.Uint64(i + 1)
+		c.e.Uint64(i + 1) // cookie
 		appendPostOp(c.e, f)
 		c.e.Bool(true)
 		c.e.Opaque(c.s.handleOf(f.id))
 	}
-	c.e.Bool(false)
-	c.e.Bool(end == uint64(len(names)))
+	c.e.Bool(false)                     // end of the list
+	c.e.Bool(end == uint64(len(names))) // eof
 }
 
 // fileSystemInfo executes FSSTAT and FSINFO.
 func (c *call) fileSystemInfo(proc uint32) {
 	c.e.Uint32(ok)
 	appendPostOp(c.e, c.f)
-	if proc == 18 {
-		total := uint64(1) << 40
+	if proc == 18 { // FSSTAT; otherwise FSINFO
+		total := uint64(1) << 40 // default of SetRoom
 		if c.s.room > 0 {
 			total = uint64(c.s.room)
 		}

@@ -216,11 +216,11 @@ func (s *Server) answerCall(c net.Conn, msg []byte) []byte {
 	status := xdr.Success
 	muted := false
 	switch call.Prog {
-	case 100000:
+	case 100000: // portmapper
 		s.servePortmap(call, d, &body)
-	case 100005:
+	case 100005: // MOUNT
 		status = s.serveMount(call, d, &body)
-	case 100003:
+	case 100003: // NFS
 		op := Op{XID: call.XID, UID: call.UID, Port: c.RemoteAddr().(*net.TCPAddr).Port}
 		muted = s.serveNFS(call.Proc, op, d, &body)
 	default:
@@ -240,25 +240,25 @@ func (s *Server) servePortmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
 		e.Uint32(uint32(port))
 		return
 	}
-	e.Uint32(0)
+	e.Uint32(0) // not registered
 }
 
 // serveMount answers MNT, UMNT and NULL. Besides Export there is a path that is denied.
 func (s *Server) serveMount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
 	switch call.Proc {
-	case 1:
+	case 1: // MNT
 		switch d.String(1024) {
 		case Export:
 			e.Uint32(0)
 			e.Opaque(s.handleOf(rootID))
-			e.Uint32(1)
+			e.Uint32(1) // number of authentication flavors
 			e.Uint32(xdr.AuthSys)
 		case Export + "/denied":
 			e.Uint32(13) // MNT3ERR_ACCES
 		default:
 			e.Uint32(2) // MNT3ERR_NOENT
 		}
-	case 0, 3:
+	case 0, 3: // NULL, UMNT
 	default:
 		return xdr.ProcUnavail
 	}

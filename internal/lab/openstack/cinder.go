@@ -45,7 +45,7 @@ func (v *volume) apiObject() object {
 // the volume has been deleted.
 func (v *volume) advanceState() bool {
 	switch v.status {
-	case "creating":
+	case "creating": // a volume without an image skips the download
 		v.status = "downloading"
 		if v.image == nil {
 			v.status = "available"
@@ -53,7 +53,7 @@ func (v *volume) advanceState() bool {
 		if v.bad {
 			v.status = "error"
 		}
-	case "downloading":
+	case "downloading": // content of the image
 		v.status = "available"
 		v.data = v.image.disk
 	case "deleting":
@@ -70,7 +70,7 @@ type volumeAPI struct{ *Cloud }
 // serve answers a request. path begins after the project. Cloud.mu must be held.
 func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
-	case path[0] == "limits":
+	case path[0] == "limits": // GET limits: quota and use
 		used := 0
 		for _, v := range c.volumes {
 			used += v.size
@@ -79,13 +79,13 @@ func (c volumeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) 
 			"maxTotalVolumes": c.config.Volumes, "totalVolumesUsed": len(c.volumes),
 			"maxTotalVolumeGigabytes": c.config.Gigabytes, "totalGigabytesUsed": used,
 		}}})
-	case path[0] == "types":
+	case path[0] == "types": // GET types
 		writeJSON(w, http.StatusOK, object{"volume_types": []object{{"id": "t1", "name": "fast"}, {"id": "t2", "name": "slow"}}})
-	case path[0] == "os-availability-zone":
+	case path[0] == "os-availability-zone": // GET os-availability-zone
 		writeJSON(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova", "zoneState": object{"available": true}}}})
-	case len(path) == 1 && r.Method == http.MethodPost:
+	case len(path) == 1 && r.Method == http.MethodPost: // POST volumes
 		c.createVolume(w, r)
-	case len(path) == 2 && path[1] == "detail":
+	case len(path) == 2 && path[1] == "detail": // GET volumes/detail
 		c.listVolumes(w, r)
 	default:
 		c.serveVolume(w, r, path)
@@ -119,7 +119,7 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "badRequest", "Invalid input received")
 	case o.ImageRef != "" && (img == nil || img.fields["status"] != "active"):
 		writeError(w, http.StatusBadRequest, "badRequest", "Invalid image identifier or unable to access requested image.")
-	case img != nil && o.Size<<30 < len(img.disk):
+	case img != nil && o.Size<<30 < len(img.disk): // Size is in GiB
 		writeError(w, http.StatusBadRequest, "badRequest", "Volume size cannot be smaller than the image")
 	case c.config.Gigabytes >= 0 && used+o.Size > c.config.Gigabytes:
 		w.Header().Set("Retry-After", "0")
@@ -133,7 +133,7 @@ func (c volumeAPI) createVolume(w http.ResponseWriter, r *http.Request) {
 			created: time.Unix(1700000000+int64(c.serial), 0), hiddenLists: c.config.Late, bad: consumeFault(&c.config.BadVolumes),
 		}
 		if img != nil {
-			v.bootable = !c.config.Forgetful
+			v.bootable = !c.config.Forgetful // Cinder marks volumes of images as bootable
 			v.imageMetadata = c.inheritedProperties(img)
 		}
 		c.volumes[v.id] = v
@@ -173,7 +173,7 @@ func (c volumeAPI) listVolumes(w http.ResponseWriter, r *http.Request) {
 	all := []object{}
 	for _, id := range slices.Sorted(maps.Keys(c.volumes)) {
 		v := c.volumes[id]
-		if v.hiddenLists > 0 {
+		if v.hiddenLists > 0 { // Config.Late
 			v.hiddenLists--
 			continue
 		}
@@ -214,7 +214,7 @@ func (c volumeAPI) serveVolume(w http.ResponseWriter, r *http.Request, path []st
 		return
 	}
 	switch {
-	case len(path) == 3:
+	case len(path) == 3: // POST volumes/ID/action
 		c.serveAction(w, r, v)
 	case r.Method == http.MethodGet:
 		writeJSON(w, http.StatusOK, object{"volume": v.apiObject()})
@@ -236,7 +236,7 @@ func (c volumeAPI) serveVolume(w http.ResponseWriter, r *http.Request, path []st
 			writeError(w, http.StatusBadRequest, "badRequest", "Invalid volume: Volume status must be available or error or error_restoring or error_extending or error_managing and must not be migrating, attached, belong to a group, have snapshots or be disassociated from snapshots after volume transfer.")
 			return
 		}
-		v.status = "deleting"
+		v.status = "deleting" // the next request shows the deletion
 		w.WriteHeader(http.StatusAccepted)
 	}
 }

@@ -35,16 +35,16 @@ type imageAPI struct{ *Cloud }
 // serve answers a request. path begins with "images". Cloud.mu must be held.
 func (c imageAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
-	case len(path) == 1 && r.Method == http.MethodPost:
+	case len(path) == 1 && r.Method == http.MethodPost: // POST images
 		c.createImage(w, r)
-	case len(path) == 1:
+	case len(path) == 1: // GET images
 		c.listImages(w, r)
 	default:
 		i := c.images[path[1]]
 		switch {
 		case i == nil || i.fields["status"] == "deleted":
 			writeHTMLError(w, http.StatusNotFound, "No image found with ID "+path[1])
-		case len(path) == 3 && r.Method == http.MethodPut:
+		case len(path) == 3 && r.Method == http.MethodPut: // PUT images/ID/file
 			c.uploadImage(w, r, i)
 		case r.Method == http.MethodGet:
 			writeJSON(w, http.StatusOK, i.fields)
@@ -112,7 +112,7 @@ func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) 
 	end, cut := consumeFault(&c.config.EndUploads), consumeFault(&c.config.CutUploads)
 	c.mu.Unlock()
 	var body io.Reader = r.Body
-	if end || cut {
+	if end || cut { // the upload ends early
 		body = io.LimitReader(r.Body, 64<<10)
 	}
 	sent, err := io.ReadAll(body)
@@ -120,18 +120,18 @@ func (c imageAPI) uploadImage(w http.ResponseWriter, r *http.Request, i *image) 
 	switch {
 	case cut:
 		i.fields["status"] = "queued"
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) // breaks the connection
 	case end:
 		i.fields["status"] = "queued"
 		c.keystoneError(w, http.StatusUnauthorized, "The request you have made requires authentication.")
-		clear(c.tokens)
+		clear(c.tokens) // the client must log in again
 		return
 	case err != nil:
 		i.fields["status"] = "queued"
 		return
 	}
 	if consumeFault(&c.config.Damage) && len(sent) > 0 {
-		sent[len(sent)/2] ^= 1
+		sent[len(sent)/2] ^= 1 // Config.Damage
 	}
 	c.storeImage(w, i, sent)
 }
@@ -178,7 +178,7 @@ func patchImage(w http.ResponseWriter, r *http.Request, i *image) {
 		return
 	}
 	for _, change := range changes {
-		key := change.Path[1:]
+		key := change.Path[1:] // JSON pointer with one element
 		if _, there := i.fields[key]; there && change.Op == "add" {
 			writeHTMLError(w, http.StatusConflict, "Property "+key+" already present.")
 			return

@@ -10,11 +10,11 @@ import (
 // and with an application credential.
 func (c *Cloud) serveKeystone(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
-	case r.Method == http.MethodGet && path[0] == "":
+	case r.Method == http.MethodGet && path[0] == "": // list of versions
 		writeJSON(w, http.StatusMultipleChoices, object{"versions": object{"values": []object{{
 			"id": "v3.14", "status": "stable", "links": []object{{"rel": "self", "href": c.AuthURL() + "/v3/"}},
 		}}}})
-	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "tokens":
+	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "tokens": // POST v3/auth/tokens
 		c.issueToken(w, r)
 	default:
 		c.keystoneError(w, http.StatusNotFound, "Could not find this.")
@@ -57,8 +57,8 @@ func (c *Cloud) issueToken(w http.ResponseWriter, r *http.Request) {
 		c.keystoneError(w, http.StatusUnauthorized, "The request you have made requires authentication.")
 		return
 	}
-	token := "gAAAAA" + c.newID()
-	c.tokens[token] = 0
+	token := "gAAAAA" + c.newID() // Fernet tokens begin with gAAAAA
+	c.tokens[token] = 0           // number of calls
 	var roles []object
 	for _, role := range c.config.Roles {
 		roles = append(roles, object{"id": role, "name": role})

@@ -39,19 +39,19 @@ type networkAPI struct{ *Cloud }
 // serve answers a request. path begins after the version. Cloud.mu must be held.
 func (c networkAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
-	case path[0] == "networks":
+	case path[0] == "networks": // GET networks
 		all := []object{}
 		for _, n := range c.config.Networks {
 			all = append(all, object{"id": n.ID, "name": n.Name, "status": "ACTIVE", "admin_state_up": true, "project_id": Project})
 		}
 		writeJSON(w, http.StatusOK, object{"networks": all})
-	case path[0] == "subnets":
+	case path[0] == "subnets": // GET subnets?network_id=ID
 		c.listSubnets(w, r)
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost: // POST ports
 		c.createPort(w, r)
-	case len(path) == 1:
+	case len(path) == 1: // GET ports
 		c.listPorts(w, r)
-	case r.Method == http.MethodDelete:
+	case r.Method == http.MethodDelete: // DELETE ports/ID
 		if c.ports[path[1]] == nil {
 			neutronError(w, http.StatusNotFound, "PortNotFound", notFoundText("Port", path[1]))
 			return
@@ -99,7 +99,7 @@ func (c networkAPI) createPort(w http.ResponseWriter, r *http.Request) {
 	p := asked.Port
 	at := slices.IndexFunc(c.config.Networks, func(n Network) bool { return n.ID == p.Network })
 	switch {
-	case at < 0:
+	case at < 0: // unknown network
 		neutronError(w, http.StatusNotFound, "NetworkNotFound", notFoundText("Network", p.Network))
 		return
 	case len([]rune(p.Name)) > 255 || len([]rune(p.Description)) > 255:
@@ -149,7 +149,7 @@ func (c networkAPI) assignAddress(p *port, on Network) {
 		return
 	}
 	a := netip.MustParsePrefix(on.CIDR).Addr()
-	for range c.serial + 10 {
+	for range c.serial + 10 { // the serial makes addresses unique; the first ten stay free
 		a = a.Next()
 	}
 	p.Fixed = []fixedIP{{"sub-" + on.ID, a.String()}}

@@ -36,9 +36,9 @@ type computeAPI struct{ *Cloud }
 // advanceState moves a server to its next status: a request is the unit of time.
 func (c computeAPI) advanceState(s *server) {
 	switch {
-	case s.deletingFor > 1:
+	case s.deletingFor > 1: // the deletion is in progress
 		s.deletingFor--
-	case s.deletingFor == 1:
+	case s.deletingFor == 1: // the last request that sees the server
 		c.removeServer(s)
 	case s.status == "BUILD" && s.bad:
 		s.status = "ERROR"
@@ -53,7 +53,7 @@ func (c computeAPI) advanceState(s *server) {
 func (c computeAPI) removeServer(s *server) {
 	for _, id := range s.volumes {
 		if v := c.volumes[id]; v != nil {
-			v.server, v.status = "", "available"
+			v.server, v.status = "", "available" // volumes outlive their server
 		}
 	}
 	for _, id := range s.ports {
@@ -67,23 +67,23 @@ func (c computeAPI) removeServer(s *server) {
 // serve answers a request. path begins after the version. Cloud.mu must be held.
 func (c computeAPI) serve(w http.ResponseWriter, r *http.Request, path []string) {
 	switch {
-	case path[0] == "flavors":
+	case path[0] == "flavors": // GET flavors/detail
 		all := []object{}
 		for _, f := range c.config.Flavors {
 			all = append(all, object{"id": f.ID, "name": f.Name, "vcpus": f.CPUs, "ram": f.RAM, "disk": f.Disk, "swap": ""})
 		}
 		writeJSON(w, http.StatusOK, object{"flavors": all})
-	case path[0] == "limits":
+	case path[0] == "limits": // GET limits: quota and use
 		writeJSON(w, http.StatusOK, object{"limits": object{"rate": []object{}, "absolute": object{
 			"maxTotalInstances": c.config.Servers, "totalInstancesUsed": len(c.servers), "maxTotalCores": 100, "maxTotalRAMSize": 1 << 20,
 		}}})
 	case path[0] == "os-availability-zone":
 		writeJSON(w, http.StatusOK, object{"availabilityZoneInfo": []object{{"zoneName": "nova"}, {"zoneName": "compute-only"}}})
-	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "action":
+	case r.Method == http.MethodPost && len(path) == 3 && path[2] == "action": // POST servers/ID/action
 		c.startServer(w, r, path[1])
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost: // POST servers
 		c.createServer(w, r)
-	case len(path) == 2 && path[1] == "detail":
+	case len(path) == 2 && path[1] == "detail": // GET servers/detail
 		all := []object{}
 		for _, id := range slices.Sorted(maps.Keys(c.servers)) {
 			s := c.servers[id]
@@ -126,7 +126,7 @@ func (c computeAPI) startServer(w http.ResponseWriter, r *http.Request, id strin
 	switch {
 	case !found:
 		writeError(w, http.StatusNotFound, "itemNotFound", "Instance "+id+" could not be found.")
-	case !start:
+	case !start: // no other action is emulated
 		writeError(w, http.StatusBadRequest, "badRequest", "There is no such action.")
 	case s.status != "SHUTOFF" || s.starting:
 		writeError(w, http.StatusConflict, "conflictingRequest", "Cannot 'start' instance "+id+" while it is in vm_state active")
@@ -183,7 +183,7 @@ func (c computeAPI) createServer(w http.ResponseWriter, r *http.Request) {
 // attachDisks records the volumes of a server. It returns false if a volume is not available or nothing
 // is bootable.
 func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
-	boots := o.ImageRef != "" && c.images[o.ImageRef] != nil
+	boots := o.ImageRef != "" && c.images[o.ImageRef] != nil // boot from an image
 	for _, d := range o.Devices {
 		v := c.volumes[d.UUID]
 		if v == nil || v.status != "available" || d.BootIndex == 0 && !v.bootable {
@@ -198,7 +198,7 @@ func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
 // attachPorts records the ports of a server. It returns false if a port is missing or another server
 // uses it.
 func (c computeAPI) attachPorts(s *server, o serverRequest) bool {
-	list, _ := o.Networks.([]any)
+	list, _ := o.Networks.([]any) // nil for "auto" and "none"
 	for _, n := range list {
 		id, _ := n.(object)["port"].(string)
 		if c.ports[id] == nil || c.ports[id].Device != "" {

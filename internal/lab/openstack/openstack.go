@@ -187,7 +187,7 @@ func (c *Cloud) newID() string {
 func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.applyFault(w, r) {
+	if c.applyFault(w, r) { // faults take precedence over authentication
 		return
 	}
 	service, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
@@ -196,7 +196,7 @@ func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 		c.serveKeystone(w, r, parts)
 		return
 	}
-	if serveVersions(w, service, rest, r) {
+	if serveVersions(w, service, rest, r) { // requires no token
 		return
 	}
 	if !c.checkToken(w, r) {
@@ -204,9 +204,9 @@ func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	switch service {
 	case "image":
-		imageAPI{c}.serve(w, r, parts[1:])
+		imageAPI{c}.serve(w, r, parts[1:]) // without the version
 	case "volume":
-		volumeAPI{c}.serve(w, r, parts[2:])
+		volumeAPI{c}.serve(w, r, parts[2:]) // without version and project
 	case "network":
 		networkAPI{c}.serve(w, r, parts[1:])
 	case "compute":
@@ -221,10 +221,10 @@ func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) applyFault(w http.ResponseWriter, r *http.Request) bool {
 	for i := range c.faults {
 		f := &c.faults[i]
-		if f.Times == 0 || f.Method != r.Method || !strings.Contains(r.URL.Path, f.Path) {
+		if f.Times == 0 || f.Method != r.Method || !strings.Contains(r.URL.Path, f.Path) { // used up, or another call
 			continue
 		}
-		f.Times--
+		f.Times-- // mu is held
 		if f.RetryAfter != "" {
 			w.Header().Set("Retry-After", f.RetryAfter)
 		}

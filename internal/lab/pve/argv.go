@@ -36,7 +36,7 @@ func (l *qemuCommand) fail(err error) {
 func (s guestStart) commandLine(g *guest) ([]string, error) {
 	l := &qemuCommand{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
-	l.addMachine()
+	l.addMachine() // with processors and memory
 	l.addIdentity()
 	l.addFirmware()
 	l.addDisks()
@@ -123,10 +123,10 @@ func firmwareVariables(ctx context.Context, path, format string, enrolled, file 
 
 // addFirmware adds OVMF with the store of efidisk0. A guest with SeaBIOS needs no argument.
 func (l *qemuCommand) addFirmware() {
-	if l.config["bios"] != "ovmf" {
+	if l.config["bios"] != "ovmf" { // SeaBIOS is QEMU's default
 		return
 	}
-	d := parseDrive(l.config["efidisk0"])
+	d := parseDrive(l.config["efidisk0"]) // the variable store
 	path, err := l.server.volumePath(d.volume)
 	l.fail(err)
 	kind := fmt.Sprintf("raw,size=%d", variablesSize)
@@ -145,9 +145,9 @@ func (l *qemuCommand) deviceOption(name string) (device string) {
 	switch {
 	case kind == "sata":
 		return fmt.Sprintf("ide-hd,bus=sata.%d", n)
-	case kind == "ide" && l.config["machine"] == "q35":
+	case kind == "ide" && l.config["machine"] == "q35": // a bus for each disk
 		return fmt.Sprintf("ide-hd,bus=ide.%d", n)
-	case kind == "ide":
+	case kind == "ide": // two buses with two units
 		return fmt.Sprintf("ide-hd,bus=ide.%d,unit=%d", n/2, n%2)
 	case l.config["scsihw"] == "virtio-scsi-single":
 		l.add("-device", fmt.Sprintf("virtio-scsi-pci,id=scsihw%d", n))
@@ -194,10 +194,10 @@ func (l *qemuCommand) addDisks() {
 		}
 		l.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,file=%s", name, format, path))
 		device := l.deviceOption(name) + ",drive=" + name
-		if d.words["serial"] != "" {
+		if d.words["serial"] != "" { // for /dev/disk/by-id in the guest
 			device += ",serial=" + d.words["serial"]
 		}
-		if at := slices.Index(order, name); at >= 0 {
+		if at := slices.Index(order, name); at >= 0 { // position in the boot order
 			device += fmt.Sprintf(",bootindex=%d", 100+at)
 		}
 		l.add("-device", device)

@@ -9,7 +9,7 @@ import (
 // applyOptions creates the volumes of the request's options and then sets all options. If a volume
 // cannot be created, no option is set and the new volumes are removed. guest.busy must be held.
 func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
-	if t.broken != nil {
+	if t.broken != nil { // Faults.Tasks: the task fails without changes
 		return t.broken
 	}
 	made := map[string]string{}
@@ -41,7 +41,7 @@ func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
 		if c.form.Get("force") == "1" { // else Proxmox keeps the volume
 			c.removeVolumeOf(name, g.config[name])
 		}
-		delete(g.config, name)
+		delete(g.config, name) // also if the volume is kept
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (c *call) checkChange(g *guest) error {
 	if err := c.checkDrives(c.form); err != nil {
 		return err
 	}
-	order, ok := strings.CutPrefix(c.form.Get("boot"), "order=")
+	order, ok := strings.CutPrefix(c.form.Get("boot"), "order=") // the legacy form without order= is not checked
 	if !ok {
 		return nil
 	}
@@ -80,7 +80,7 @@ func changeGuest(c *call) (any, error) {
 		return nil, err
 	}
 	for name := range c.form {
-		if strings.Contains(c.form.Get(name), "import-from=") {
+		if strings.Contains(c.form.Get(name), "import-from=") { // an import would exceed the 30 s of pveproxy
 			return nil, newRefusal(596, "Connection timed out")
 		}
 	}

@@ -29,11 +29,11 @@ func parseDrive(value string) drive {
 	d := drive{words: map[string]string{}}
 	for i, word := range strings.Split(value, ",") {
 		name, v, ok := strings.Cut(word, "=")
-		if i == 0 && !ok {
+		if i == 0 && !ok { // the volume without file=
 			d.volume = word
 			continue
 		}
-		if name == "file" {
+		if name == "file" { // the long form: file=VOLUME
 			d.volume = v
 			continue
 		}
@@ -85,13 +85,13 @@ func (c *call) checkDrives(form url.Values) error {
 			return err
 		}
 		from := d.words["import-from"]
-		if from == "" {
+		if from == "" { // no image to import
 			continue
 		}
-		if strings.HasPrefix(from, "/") {
+		if strings.HasPrefix(from, "/") { // a path on the node
 			return newRefusal(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
 		}
-		source, _, _ := strings.Cut(from, ":")
+		source, _, _ := strings.Cut(from, ":") // storage of the image
 		if err := c.token.requireAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (s *Server) fillVolume(ctx context.Context, t *task, st Storage, name strin
 	case d.words["import-from"] != "":
 		return s.importFrom(ctx, t, st, d.words["import-from"], path, format)
 	}
-	_, gib, _ := strings.Cut(d.volume, ":")
+	_, gib, _ := strings.Cut(d.volume, ":") // newDisk matched: STORAGE:GIB
 	return gib + "G", runTool(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
 }
 
@@ -188,7 +188,7 @@ func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path
 		return "", err
 	}
 	kind := strings.TrimPrefix(filepath.Ext(source), ".")
-	if err := checkUntrusted(ctx, source, kind); err != nil {
+	if err := checkUntrusted(ctx, source, kind); err != nil { // before qemu-img convert reads it
 		return "", err
 	}
 	if err := s.checkSpace(st, allocatedBytes(source)); err != nil {

@@ -32,7 +32,7 @@ func newGuest(vmid int, config map[string]string) *guest {
 // held.
 func (g *guest) apiConfig() map[string]string {
 	shown := maps.Clone(g.config)
-	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
+	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config))) // changes with the length of the configuration
 	return shown
 }
 
@@ -58,7 +58,7 @@ var optionPrivileges = []struct {
 // values that Proxmox rejects.
 func (c *call) checkKeys(vmid int, names []string) error {
 	for _, name := range names {
-		privilege := ""
+		privilege := "" // stays empty for an unknown option
 		for _, k := range optionPrivileges {
 			if k.name.MatchString(name) {
 				privilege = k.privilege
@@ -68,7 +68,7 @@ func (c *call) checkKeys(vmid int, names []string) error {
 			return refuseParameter(name, "property is not defined in schema and the schema does not allow additional properties")
 		}
 		value := c.form.Get(name)
-		if strings.HasPrefix(value, "none,media=cdrom") {
+		if strings.HasPrefix(value, "none,media=cdrom") { // an empty drive needs no privilege on disks
 			privilege = "VM.Config.CDROM"
 		}
 		if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
@@ -141,7 +141,7 @@ func (c *call) optionNames() (names []string) {
 // ends, the guest has no option but a lock.
 func createGuest(c *call) (any, error) {
 	vmid, err := strconv.Atoi(c.form.Get("vmid"))
-	if err != nil || vmid < 100 || vmid > 999999999 {
+	if err != nil || vmid < 100 || vmid > 999999999 { // limits of Proxmox
 		return nil, refuseParameter("vmid", "invalid format - value does not look like a valid VM ID")
 	}
 	if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
@@ -159,7 +159,7 @@ func createGuest(c *call) (any, error) {
 		return nil, serverError("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
 	}
 	g := newGuest(vmid, map[string]string{"lock": "create"})
-	g.busy.Lock()
+	g.busy.Lock() // unlocked by the task
 	c.guests[vmid] = g
 	c.mu.Unlock()
 	return c.startTask("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {

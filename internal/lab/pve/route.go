@@ -82,7 +82,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // routeRequest authenticates a request, finds its route and returns the value of "data". It refuses
 // chunked bodies with 501, as pveproxy does.
 func (s *Server) routeRequest(r *http.Request) (any, error) {
-	if len(r.TransferEncoding) > 0 {
+	if len(r.TransferEncoding) > 0 { // pveproxy accepts only bodies with a length
 		return nil, newRefusal(http.StatusNotImplemented, "chunked transfer encoding not supported")
 	}
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), "/api2/json")
@@ -95,7 +95,7 @@ func (s *Server) routeRequest(r *http.Request) (any, error) {
 	}
 	for _, each := range routes {
 		found := each.path.FindStringSubmatch(path)
-		if found == nil || each.method != r.Method {
+		if found == nil || each.method != r.Method { // another route may match
 			continue
 		}
 		if err := s.checkNode(path); err != nil {
@@ -189,11 +189,11 @@ func nextID(c *call) (any, error) {
 		}
 		return asked, nil
 	}
-	id := cmp.Or(c.config.NextID, 100)
+	id := cmp.Or(c.config.NextID, 100) // Proxmox's lowest VMID
 	for c.guests[id] != nil {
 		id++
 	}
-	if c.faults.Taken > 0 {
+	if c.faults.Taken > 0 { // another client takes the VMID before the caller
 		c.faults.Taken--
 		c.guests[id] = newGuest(id, map[string]string{"name": "somebody-elses", "memory": "16"})
 	}

@@ -26,7 +26,7 @@ func startGuest(c *call) (any, error) {
 	c.mu.Lock()
 	ha := c.faults.HA
 	c.mu.Unlock()
-	if ha {
+	if ha { // the HA manager starts the guest
 		return c.startTask("hastart", c.args[0], func(_ context.Context, t *task) error {
 			t.logf("Requesting HA start for VM %d", g.vmid)
 			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // the result is not reported
@@ -45,7 +45,7 @@ func (s guestStart) start(t *task, g *guest) error {
 		return errLocked(g.vmid)
 	}
 	defer g.busy.Unlock()
-	if t.broken != nil {
+	if t.broken != nil { // Faults.Tasks
 		return t.broken
 	}
 	args, err := s.checkStart(t, g)
@@ -63,7 +63,7 @@ func (s guestStart) start(t *task, g *guest) error {
 func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lock := g.config["lock"]; lock != "" {
+	if lock := g.config["lock"]; lock != "" { // such as "create"
 		return nil, fmt.Errorf("VM is locked (%s)", lock)
 	}
 	if g.qemu != nil {
@@ -119,7 +119,7 @@ func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	}
 	defer output.Close() // QEMU has a duplicate
 	cmd := exec.CommandContext(s.alive, "qemu-system-x86_64", append(args, "-qmp", "stdio")...)
-	cmd.Args[0] = "kvm"
+	cmd.Args[0] = "kvm" // name of QEMU on a node, in its messages
 	cmd.Stderr = output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ask, errAsk := cmd.StdinPipe()
@@ -135,7 +135,7 @@ func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
 	s.mu.Unlock()
 	_, _ = io.WriteString(ask, `{"execute": "qmp_capabilities"}`+"\n") // fails if QEMU has ended
 	up := isUp(monitor)
-	if up && dies {
+	if up && dies { // Faults.Dies
 		_ = cmd.Process.Kill()
 	}
 	if !up || dies {

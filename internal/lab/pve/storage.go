@@ -153,7 +153,7 @@ func newVolume(c *call) (any, error) {
 		}
 		name = vmid + "/" + name
 	}
-	size := kib << 10
+	size := kib << 10 // bytes
 	if !st.hasFiles() {
 		size = (size + extent - 1) / extent * extent
 	}
@@ -233,7 +233,7 @@ func (s *Server) allocateVolume(st Storage, vmid int, format string) (volid stri
 	if !st.hasFiles() && format != "raw" {
 		return "", serverError("unsupported format '%s'", format)
 	}
-	for n := range 100 {
+	for n := range 100 { // the first free number
 		name := fmt.Sprintf("vm-%d-disk-%d", vmid, n)
 		if st.hasFiles() {
 			name = fmt.Sprintf("%d/%s.%s", vmid, name, format)

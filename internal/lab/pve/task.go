@@ -82,7 +82,7 @@ func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context
 func (t *task) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.exit = "OK"
+	t.exit = "OK" // the exit status of a successful task
 	if err != nil {
 		t.exit = strings.TrimSpace(err.Error())
 	}
@@ -91,7 +91,7 @@ func (t *task) end(err error) {
 	} else {
 		t.log = append(t.log, "TASK OK")
 	}
-	close(t.over)
+	close(t.over) // wakes Settle
 }
 
 // Settle waits until all tasks that exist now have ended. It returns ctx's error if ctx ends first.

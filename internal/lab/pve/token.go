@@ -40,10 +40,10 @@ func (t Token) privilegesOn(at string) []string {
 		if privileges, ok := t.ACL[at]; ok {
 			return privileges
 		}
-		if at == "/" || at == "." {
+		if at == "/" || at == "." { // no entry on the way to the root
 			return nil
 		}
-		at = path.Dir(at)
+		at = path.Dir(at) // privileges propagate downwards
 	}
 }
 

@@ -30,7 +30,7 @@ var (
 // uploadFile receives a file. As in pveproxy, the whole body is written to a temporary file before
 // permissions are checked.
 func uploadFile(c *call) (any, error) {
-	if c.request.ContentLength <= 0 {
+	if c.request.ContentLength <= 0 { // chunked bodies were refused before
 		return nil, newRefusal(http.StatusBadRequest, "Content-Length required")
 	}
 	u, err := c.receiveUpload()
@@ -74,7 +74,7 @@ func (c *call) receiveUpload() (*uploaded, error) {
 		return nil, newRefusal(http.StatusBadRequest, "upload: no boundary at the start")
 	}
 	end := "\r\n--" + params["boundary"]
-	for u.name == "" {
+	for u.name == "" { // until the file is complete
 		if err := c.readPart(r, u, end); err != nil {
 			if u.temporary != "" {
 				os.Remove(u.temporary)
@@ -110,7 +110,7 @@ func (c *call) readPart(r *bufio.Reader, u *uploaded, end string) error {
 	if m == nil {
 		return newRefusal(http.StatusNotImplemented, "for data too large") // Proxmox's answer to unsupported parts
 	}
-	if m[2] == "" {
+	if m[2] == "" { // a field: the part has no file name
 		var value bytes.Buffer
 		if _, err := copyUntil(&value, r, end); err != nil || value.Len() > 4096 {
 			return newRefusal(http.StatusBadRequest, "upload: field %s has no end", m[1])
@@ -143,7 +143,7 @@ func (c *call) saveFile(r *bufio.Reader, u *uploaded, name, end string) error {
 	c.mu.Lock()
 	garble := c.faults.Garble
 	c.mu.Unlock()
-	if garble && u.size > 0 {
+	if garble && u.size > 0 { // Faults.Garble
 		if _, err := f.WriteAt([]byte{0xa5}, u.size/2); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func copyUntil(w io.Writer, r *bufio.Reader, end string) (n int64, err error) {
 		if len(window) < len(end) {
 			return n, fmt.Errorf("the body ends early: %w", err)
 		}
-		take := len(window) - len(end) + 1
+		take := len(window) - len(end) + 1 // the rest of the window may be the beginning of end
 		at := bytes.Index(window, []byte(end))
 		if at >= 0 {
 			take = at
@@ -256,5 +256,5 @@ func allocatedBytes(path string) int64 {
 	if syscall.Lstat(path, &st) != nil {
 		return 0
 	}
-	return st.Blocks * 512
+	return st.Blocks * 512 // st_blocks counts 512 bytes, see stat(2)
 }

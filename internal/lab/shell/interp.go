@@ -154,7 +154,7 @@ func (x *interp) runInPlace(n node) {
 // runBackground starts a node without input and sets $! to its PID.
 func (x *interp) runBackground(n node) {
 	s := x.std
-	s.in = noInput{}
+	s.in = noInput{} // a background process must not read the shell's input
 	p := x.forkNode(n, s)
 	x.children[p.PID] = p
 	x.last, x.status = p.PID, 0
@@ -300,13 +300,13 @@ func (x *interp) openRedirections(redirs []redirection) (s std, closeAll func(),
 	for _, r := range redirs {
 		name := strings.Join(x.expandWord(r.target), " ")
 		switch {
-		case r.op == ">&" && name == "1":
+		case r.op == ">&" && name == "1": // 2>&1
 			s.err = s.out
-		case r.op == ">&" && name == "2":
+		case r.op == ">&" && name == "2": // >&2
 			s.out = s.err
 		case r.op == ">&" || r.fd > 2:
 			return s, closeAll, fmt.Errorf("bad file descriptor: %s", name)
-		case name == "/dev/null":
+		case name == "/dev/null": // needs no file
 			s.setFD(r.fd, noInput{}, io.Discard)
 		default:
 			mode := map[string]Mode{"<": Read, ">": Write, ">>": Append}[r.op]
@@ -363,10 +363,10 @@ func (x *interp) runSimple(n *simpleCommand, inPlace bool) {
 	for _, a := range n.assign {
 		x.vars[a.name] = strings.Join(x.expandWord(a.value), " ")
 	}
-	if len(args) == 0 {
+	if len(args) == 0 { // assignments only
 		return
 	}
-	if args[0] == "exec" && len(args) > 1 {
+	if args[0] == "exec" && len(args) > 1 { // the command replaces the shell
 		args, inPlace, x.exited = args[1:], true, true
 	}
 	if x.runBuiltin(args, s) {
@@ -417,15 +417,15 @@ func (x *interp) runCommand(c *Call) int {
 func (x *interp) runBuiltin(args []string, s std) bool {
 	status := 0
 	switch args[0] {
-	case ":", "true", "set", "trap", "umask", "export":
+	case ":", "true", "set", "trap", "umask", "export": // succeed
 		for _, a := range args[1:] {
 			if name, value, ok := strings.Cut(a, "="); ok && args[0] == "export" {
 				x.vars[name] = value
 			}
 		}
-	case "false":
+	case "false": // fails
 		status = 1
-	case "exit":
+	case "exit": // ends the shell after this command
 		x.exited = true
 		status = x.status
 		if len(args) > 1 {
@@ -551,7 +551,7 @@ func (x *interp) expandWord(w word) []string {
 			continue
 		}
 		text, literal := x.partValue(p)
-		if p.quoted || literal {
+		if p.quoted || literal { // no field splitting
 			cur.WriteString(text)
 			began = began || p.quoted || text != ""
 			continue
@@ -598,18 +598,18 @@ func (x *interp) partValue(p part) (text string, literal bool) {
 		return p.text, true
 	}
 	switch p.text {
-	case "?":
+	case "?": // status of the last command
 		return strconv.Itoa(x.status), false
-	case "$":
+	case "$": // PID of the shell
 		return strconv.Itoa(x.pid), false
-	case "!":
+	case "!": // PID of the last background process
 		if x.last == 0 {
 			return "", false
 		}
 		return strconv.Itoa(x.last), false
-	case "#":
+	case "#": // number of positional parameters
 		return strconv.Itoa(len(x.args) - 1), false
-	case "@", "*":
+	case "@", "*": // all positional parameters
 		return strings.Join(x.args[1:], " "), false
 	}
 	if n, err := strconv.Atoi(p.text); err == nil {

@@ -67,11 +67,11 @@ func (x *lexer) allTokens() (tokens []token, err error) {
 func (x *lexer) skipBlanks() {
 	for x.i < len(x.s) {
 		switch c := x.s[x.i]; {
-		case c == ' ' || c == '\t' || c == '\r':
+		case c == ' ' || c == '\t' || c == '\r': // white space within a line
 			x.i++
-		case strings.HasPrefix(x.s[x.i:], "\\\n"):
+		case strings.HasPrefix(x.s[x.i:], "\\\n"): // continuation line
 			x.i += 2
-		case c == '#':
+		case c == '#': // comment up to the end of the line
 			for x.i < len(x.s) && x.s[x.i] != '\n' {
 				x.i++
 			}
@@ -109,7 +109,7 @@ func (x *lexer) readWord() (w word, err error) {
 	}
 	for x.i < len(x.s) && !strings.ContainsRune(" \t\r\n;&|()<>", rune(x.s[x.i])) {
 		switch x.s[x.i] {
-		case '\\':
+		case '\\': // the next character is literal; a newline is removed
 			x.i++
 			if x.i < len(x.s) {
 				flush()
@@ -118,7 +118,7 @@ func (x *lexer) readWord() (w word, err error) {
 				}
 				x.i++
 			}
-		case '\'':
+		case '\'': // everything up to the next quote is literal
 			end := strings.IndexByte(x.s[x.i+1:], '\'')
 			if end < 0 {
 				return nil, errQuote
@@ -175,7 +175,7 @@ func (x *lexer) readDoubleQuoted() (w word, err error) {
 				return nil, err
 			}
 			w = append(w, p)
-			x.i--
+			x.i-- // the loop advances again
 		default:
 			lit.WriteByte(c)
 		}
@@ -188,9 +188,9 @@ func (x *lexer) readDollar(quoted bool) (part, error) {
 	x.i++
 	rest := x.s[x.i:]
 	switch {
-	case strings.HasPrefix(rest, "("):
+	case strings.HasPrefix(rest, "("): // $(...)
 		return x.readSubstitution(quoted)
-	case strings.HasPrefix(rest, "{"):
+	case strings.HasPrefix(rest, "{"): // ${NAME}
 		end := strings.IndexByte(rest, '}')
 		if end < 0 || !isName(rest[1:end]) {
 			return part{}, fmt.Errorf("bad substitution: ${%.20s", rest[1:])
@@ -206,7 +206,7 @@ func (x *lexer) readDollar(quoted bool) (part, error) {
 		n++
 	}
 	x.i += n
-	if n == 0 {
+	if n == 0 { // no name: a literal $
 		return part{text: "$", quoted: quoted}, nil
 	}
 	return part{text: rest[:n], param: true, quoted: quoted}, nil
@@ -231,7 +231,7 @@ func (x *lexer) readSubstitution(quoted bool) (part, error) {
 		if err != nil {
 			return part{}, err
 		}
-		if t.op == "(" {
+		if t.op == "(" { // nested parentheses
 			open++
 		}
 		if t.op == ")" {

@@ -172,7 +172,7 @@ func (p *parser) parseList() (l list, err error) {
 		}
 		it := listItem{cmd: cmd, background: p.isOp("&")}
 		l = append(l, it)
-		if !p.isOp(";", "&", "\n") {
+		if !p.isOp(";", "&", "\n") { // the list ends without a separator
 			return l, nil
 		}
 		p.i++
@@ -225,7 +225,7 @@ func (p *parser) parsePipeline() (node, error) {
 		p.i++
 		p.skipNewlines()
 	}
-	if len(l.cmds) == 1 && !l.negate {
+	if len(l.cmds) == 1 && !l.negate { // a single command
 		return l.cmds[0], nil
 	}
 	return l, nil
@@ -235,16 +235,16 @@ func (p *parser) parsePipeline() (node, error) {
 // hosts' commands use neither.
 func (p *parser) parseCommand() (node, error) {
 	switch {
-	case p.isOp("("):
+	case p.isOp("("): // subshell
 		return p.parseGroup(func() bool { return p.isOp(")") }, true)
-	case p.isWord("{"):
+	case p.isWord("{"): // group in this shell
 		return p.parseGroup(func() bool { return p.isWord("}") }, false)
-	case p.isWord("if"):
+	case p.isWord("if"): // if clause
 		p.i++
 		return p.parseIf()
-	case p.isWord("while", "until"):
+	case p.isWord("while", "until"): // loop
 		return p.parseLoop()
-	case p.isWord("for"):
+	case p.isWord("for"): // for loop
 		return p.parseFor()
 	case p.isWord("case", "function"):
 		return nil, fmt.Errorf("syntax error: %q is not supported", p.tokens[p.i].word[0].text)
@@ -300,7 +300,7 @@ func (p *parser) parseIf() (node, error) {
 		return nil, err
 	}
 	switch {
-	case p.isWord("elif"):
+	case p.isWord("elif"): // a nested if clause
 		p.i++
 		nested, err := p.parseIf()
 		b.otherwise = list{{cmd: nested}}
@@ -346,7 +346,7 @@ func (p *parser) parseFor() (node, error) {
 			n.words = append(n.words, p.tokens[p.i].word)
 		}
 	}
-	if p.isOp(";") {
+	if p.isOp(";") { // an optional separator before do
 		p.i++
 	}
 	p.skipNewlines()
@@ -372,9 +372,9 @@ func (p *parser) parseRedirection() (redirection, error) {
 	}
 	r := redirection{op: t.op, fd: t.fd, target: p.tokens[p.i].word}
 	if r.fd < 0 {
-		r.fd = 1
+		r.fd = 1 // standard output
 		if r.op == "<" {
-			r.fd = 0
+			r.fd = 0 // standard input
 		}
 	}
 	p.i++
@@ -393,7 +393,7 @@ func (p *parser) parseSimple() (node, error) {
 				return nil, err
 			}
 			c.redirs = append(c.redirs, r)
-		case t.op == "":
+		case t.op == "": // a word or an assignment
 			if a, ok := asAssignment(t.word); ok && len(c.words) == 0 {
 				c.assign = append(c.assign, a)
 			} else {

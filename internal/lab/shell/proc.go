@@ -125,11 +125,11 @@ func (m *Machine) spawn(parent *Proc, name string, std std, body func(p *Proc) i
 		}
 		m.mu.Lock()
 		p.status = status
-		delete(m.procs, p.PID)
+		delete(m.procs, p.PID) // signals no longer reach it
 		m.mu.Unlock()
-		p.kill(nil)
+		p.kill(nil) // releases the context
 		p.dropOutputs()
-		close(p.done)
+		close(p.done) // wakes waitFor
 	})
 	return p
 }
@@ -147,7 +147,7 @@ func (p *Proc) waitFor(child *Proc) int {
 	case <-child.done:
 		return child.status
 	case <-p.Ctx.Done():
-		return signalStatus
+		return signalStatus // p itself was signaled
 	}
 }
 
@@ -164,7 +164,7 @@ func (m *Machine) Signal(pid int, s Signal) error {
 	defer m.mu.Unlock()
 	found := false
 	for _, p := range m.procs {
-		if p.PID == pid || p.group == -pid {
+		if p.PID == pid || p.group == -pid { // a negative pid names a group
 			found = true
 			p.signalLocked(s)
 		}

@@ -38,7 +38,7 @@ func (b *builder) addVM(spec VM) error {
 			return fmt.Errorf("snapshot %q: %w", name, err)
 		}
 	}
-	if !spec.PoweredOn {
+	if !spec.PoweredOn { // the simulator creates VMs powered off
 		return nil
 	}
 	res := vm.PowerOnVMTask(b.ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
@@ -60,7 +60,7 @@ func (m *machine) setVariables() error {
 
 // createVM creates the VM on its host and returns the simulator's object.
 func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachine, error) {
-	host := b.listHosts(dc)[0]
+	host := b.listHosts(dc)[0] // the only host of an ESXi
 	if b.lab.cfg.VCenter {
 		host = b.findHost(dc, m.spec.Host)
 	}

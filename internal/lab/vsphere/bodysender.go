@@ -44,7 +44,7 @@ func (e *endpoint) sendBody(w *recorder, r *http.Request, b fileBody, f *injecte
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Accept-Ranges", "bytes")
 	first, length, partial, ok := parseRange(r.Header.Get("Range"), b.size)
-	if !ok {
+	if !ok { // the range is outside of the file
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", b.size))
 		return &httpError{http.StatusRequestedRangeNotSatisfiable, "Requested range not satisfiable"}
 	}
@@ -59,11 +59,11 @@ func (e *endpoint) sendBody(w *recorder, r *http.Request, b fileBody, f *injecte
 	}
 	h.Set("Content-Length", strconv.FormatInt(a.shown, 10))
 	w.WriteHeader(a.status)
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead { // no body
 		return nil
 	}
 	s := &sender{lab: e.lab, w: w, wire: wireOf(r.Context()), path: r.URL.Path, body: b, fault: f}
-	if r.ProtoMajor == 1 {
+	if r.ProtoMajor == 1 { // one request at a time writes to the connection
 		s.hold = s.wire
 	}
 	if err := s.sendRange(r.Context(), a.first, a.length); err != nil && !errors.Is(err, errShort) {
@@ -100,7 +100,7 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 		return err
 	}
 	for sent := int64(0); sent < length; {
-		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.pieceSize()))
+		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.pieceSize())) // the piece ends at the fault
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func parseRange(header string, size int64) (first, length int64, partial, ok boo
 	if !found || !dash || strings.Contains(spec, ",") {
 		return 0, size, false, true
 	}
-	if from == "" {
+	if from == "" { // bytes=-N
 		return suffixRange(to, size)
 	}
 	first, err := strconv.ParseInt(from, 10, 64)
@@ -176,7 +176,7 @@ func parseRange(header string, size int64) (first, length int64, partial, ok boo
 			return 0, size, false, true
 		}
 	}
-	if first >= size {
+	if first >= size { // 416
 		return 0, 0, false, false
 	}
 	return first, min(last, size-1) - first + 1, true, true

@@ -26,9 +26,9 @@ type builder struct {
 
 // newModel creates a model of a host or a vCenter without datastores and VMs.
 func newModel(cfg Config) (*simulator.Model, error) {
-	m := simulator.ESX()
+	m := simulator.ESX() // model of a host
 	if cfg.VCenter {
-		m = simulator.VPX()
+		m = simulator.VPX() // model of a vCenter
 	}
 	m.Datacenter, m.Host, m.Cluster, m.ClusterHost, m.Portgroup = 0, 0, 0, 0, 0
 	m.Datastore, m.Machine, m.Autostart = 0, 0, false
@@ -143,7 +143,7 @@ func (b *builder) setProduct(h *simulator.HostSystem) {
 		h.Config.Product = product
 		h.Summary.Config.Product = &product
 		if b.lab.cfg.HostListeners {
-			h.Config.VirtualNicManagerInfo = nil
+			h.Config.VirtualNicManagerInfo = nil // clients then use the host's name
 		}
 	})
 }
@@ -169,7 +169,7 @@ func (b *builder) addDatastore(spec Datastore) error {
 		}
 	}
 	ref := b.reg.FindByName(spec.Name, b.findDatacenter(dc).Datastore)
-	if ref == nil {
+	if ref == nil { // the simulator did not add it
 		return errors.New("not attached to its datacenter")
 	}
 	ds.ref = ref.Reference()
@@ -201,11 +201,11 @@ func (ds *datastore) describeSummary(obj *simulator.Datastore, used int64) {
 		Name: ds.spec.Name, Url: ds.dir, FreeSpace: capacity - used, MaxFileSize: 62 << 40, Timestamp: types.NewTime(time.Now()),
 	}
 	switch ds.spec.Type {
-	case "VMFS":
+	case "VMFS": // VMFS 6
 		volume := &types.HostVmfsVolume{MajorVersion: 6, Version: "6.82", Uuid: filepath.Base(ds.dir), BlockSizeMb: 1}
 		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "VMFS", capacity
 		obj.Info = &types.VmfsDatastoreInfo{DatastoreInfo: info, Vmfs: volume}
-	case "NFS":
+	case "NFS": // an export of a documentation address
 		volume := &types.HostNasVolume{RemoteHost: "192.0.2.10", RemotePath: "/export/" + ds.spec.Name}
 		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "NFS", capacity
 		obj.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: volume}

@@ -37,7 +37,7 @@ func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 	}
 	for at, end := off, off+int64(n); at < end; {
 		next, stop, ok := v.nextLayered(at)
-		if !ok || next >= end {
+		if !ok || next >= end { // the rest is in the base
 			break
 		}
 		at = max(at, next)
@@ -54,7 +54,7 @@ func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 // readBase reads the base. Beyond its end, for a disk that has grown, it reads zeros.
 func (v *chainView) readBase(p []byte, off int64) error {
 	inside := max(0, min(int64(len(p)), v.base.Size()-off))
-	clear(p[inside:])
+	clear(p[inside:]) // beyond the end of the base
 	if inside == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (v *chainView) overlayPage(dst []byte, number, inside int64) {
 
 // findPage returns the newest version of a page; ok is false if only the base contains it.
 func (v *chainView) findPage(number int64) (page, bool) {
-	for i := len(v.layers) - 1; i >= 0; i-- {
+	for i := len(v.layers) - 1; i >= 0; i-- { // newest first
 		if p, ok := v.layers[i].findPage(number); ok {
 			return p, true
 		}

@@ -35,7 +35,7 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 	}
 	var err error
 	switch {
-	case req.ChangeId != "*":
+	case req.ChangeId != "*": // changes since an ID
 		from, ok := d.epochOf(req.ChangeId)
 		if !ok || from > q.epoch || v.lab.cfg.CBT.GrowthFails && d.changes.grewIn(from, q.epoch) {
 			return page, fileFault(d)
@@ -45,9 +45,9 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 		if v.lab.snapshotFault(v.machine, FaultCBTLose) {
 			page.ChangedArea = everyOther(page.ChangedArea)
 		}
-	case d.ds.spec.Map == MapFault:
+	case d.ds.spec.Map == MapFault: // such as on vSAN
 		return page, fileFault(d)
-	case d.ds.spec.Map == MapWhole, d.spec.Thick, d.spec.RDM != "":
+	case d.ds.spec.Map == MapWhole, d.spec.Thick, d.spec.RDM != "": // everything is allocated
 		page.Length = q.view.Size() - req.StartOffset
 		page.ChangedArea = []types.DiskChangeExtent{{Start: req.StartOffset, Length: page.Length}}
 	default:
@@ -95,9 +95,9 @@ func (v *virtualMachine) resolveQuery(ctx *simulator.Context, req *types.QueryCh
 	switch {
 	case req.StartOffset < 0 || req.StartOffset >= q.view.Size():
 		return q, &types.InvalidArgument{InvalidProperty: "startOffset"}
-	case !on:
+	case !on: // changes are not tracked, or were not
 		return q, fileFault(q.disk)
-	case req.Snapshot == nil && v.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn:
+	case req.Snapshot == nil && v.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn: // a running VM requires a snapshot
 		return q, fileFault(q.disk)
 	}
 	return q, nil
@@ -142,13 +142,13 @@ func (d *vdisk) collectAreas(c content, off int64, cfg CBT, shown func(start, en
 		if err != nil {
 			return nil, 0, err
 		}
-		if cfg.EmptyPages && start > at {
+		if cfg.EmptyPages && start > at { // a hole before the next area
 			if len(areas) == 0 {
 				at = start // the page describes the hole alone
 			}
 			break
 		}
-		if start < end && len(areas) == cfg.MaxAreas {
+		if start < end && len(areas) == cfg.MaxAreas { // the next page begins at at
 			break
 		}
 		areas = append(areas, shown(start, end)...)

@@ -46,10 +46,10 @@ func (c *changeLog) recordWrite(off, length int64) {
 func (c *changeLog) reopenDisk(wanted, snapshots bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if wanted == c.on {
+	if wanted == c.on { // the setting has not changed
 		return
 	}
-	c.on, c.broken = wanted, wanted && snapshots
+	c.on, c.broken = wanted, wanted && snapshots // tracking that begins with snapshots is wrong
 	if wanted {
 		c.startLog()
 	}
@@ -116,7 +116,7 @@ func (c *changeLog) changesBetween(from, to int64) *granules {
 	if c.broken || c.grewBetween(from, to) {
 		const everyOther = 0x5555555555555555
 		for i := range all.words {
-			all.words[i] &= everyOther
+			all.words[i] &= everyOther // the missing changes
 		}
 	}
 	return all
@@ -125,7 +125,7 @@ func (c *changeLog) changesBetween(from, to int64) *granules {
 // idAt returns the change ID for the end of an epoch.
 func (d *vdisk) idAt(log int, epoch int64) string {
 	name := d.id + "changes"
-	if log > 0 {
+	if log > 0 { // the first log has no number in its ID
 		name += strconv.Itoa(log)
 	}
 	text := fmt.Sprintf("% x", hashOf(name, 16))

@@ -29,7 +29,7 @@ type collector struct {
 
 // RetrievePropertiesEx answers common requests and passes unusual ones to the simulator.
 func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
-	if ctx.Session == nil || isUnusual(req.SpecSet) {
+	if ctx.Session == nil || isUnusual(req.SpecSet) { // the simulator answers
 		return c.PropertyCollector.RetrievePropertiesEx(ctx, req)
 	}
 	body := &methods.RetrievePropertiesExBody{}
@@ -66,7 +66,7 @@ func (c *collector) CancelRetrievePropertiesEx(_ *simulator.Context, req *types.
 // readPage returns the next page, with a new token if more pages follow.
 func (c *collector) readPage(ctx *simulator.Context, r *retrieval) types.RetrieveResult {
 	page := types.RetrieveResult{Objects: r.nextPage(ctx)}
-	if len(r.left) == 0 {
+	if len(r.left) == 0 { // the last page needs no token
 		return page
 	}
 	c.mu.Lock()
@@ -120,7 +120,7 @@ func (r *retrieval) selectObjects(ctx *simulator.Context) types.BaseMethodFault 
 // maybe is set.
 func (r *retrieval) chooseFrom(ctx *simulator.Context, o types.ObjectSpec, maybe bool) (f types.BaseMethodFault) {
 	obj, there := managedObject(ctx, o.Obj)
-	if !there && maybe {
+	if !there && maybe { // the filter permits missing objects
 		return nil
 	}
 	if !there {
@@ -262,7 +262,7 @@ func managedObject(ctx *simulator.Context, ref types.ManagedObjectReference) (re
 		return reflect.Value{}, false
 	}
 	if o, ok := obj.(interface{ Get() mo.Reference }); ok {
-		obj = o.Get()
+		obj = o.Get() // the mo type of a simulator's object
 	}
 	v := reflect.ValueOf(obj).Elem()
 	for !strings.HasSuffix(v.Type().PkgPath(), "/mo") {

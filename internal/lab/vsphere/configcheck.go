@@ -72,7 +72,7 @@ func (c Config) checkNFS() error {
 // checkDatastore checks one datastore.
 func (c Config) checkDatastore(ds Datastore) error {
 	switch {
-	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"):
+	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"): // would break datastore paths
 		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
 	case ds.Full < 0:
 		return fmt.Errorf("datastore %q: full %d: want nothing negative", ds.Name, ds.Full)
@@ -89,7 +89,7 @@ func (c Config) checkVM(v VM) error {
 	switch {
 	case v.Name == "":
 		return errors.New("a VM without a name")
-	case strings.ContainsAny(v.Folder, "/\\") || v.Folder == "..":
+	case strings.ContainsAny(v.Folder, "/\\") || v.Folder == "..": // the folder must stay in the datastore
 		return fmt.Errorf("%s: folder %q: want one path element", where, v.Folder)
 	case dc == nil:
 		return fmt.Errorf("%s: no datacenter %q", where, v.Datacenter)
@@ -123,11 +123,11 @@ func (c Config) checkDisk(where string, v VM, d Disk) error {
 	switch {
 	case d.Capacity%512 != 0 || d.Capacity < 0:
 		return fmt.Errorf("%s: capacity %d: want a multiple of 512", where, d.Capacity)
-	case d.Capacity == 0 && d.File == "":
+	case d.Capacity == 0 && d.File == "": // neither generated nor a file
 		return fmt.Errorf("%s: want a capacity or a file", where)
 	case d.Fill < 0 || d.Fill > 100:
 		return fmt.Errorf("%s: fill %d: want a percentage", where, d.Fill)
-	case d.Fill != 0 && d.File != "":
+	case d.Fill != 0 && d.File != "": // two contents
 		return fmt.Errorf("%s: fill and file exclude each other", where)
 	case !strings.HasSuffix(d.Name, ".vmdk") || strings.Contains(d.Name, "/"):
 		return fmt.Errorf("%s: name %q: want a file name ending in .vmdk", where, d.Name)

@@ -73,7 +73,7 @@ func (w *wire) Close() error {
 	if w.closed.Swap(true) {
 		return nil
 	}
-	w.onDone()
+	w.onDone() // the connection no longer counts
 	return w.Conn.Close()
 }
 
@@ -96,7 +96,7 @@ func (g *limitListener) Accept() (net.Conn, error) {
 		w := &wire{Conn: c, rate: newBucket(int64(limits.ConnRate)), onDone: func() { g.open.Add(-1) }}
 		if n := g.open.Add(1); limits.MaxConns > 0 && n > int64(limits.MaxConns) {
 			g.lab.stats.refuseConn()
-			w.resetTCP()
+			w.resetTCP() // also decrements open
 			continue
 		}
 		g.lab.stats.acceptConn(g.open.Load())

@@ -46,7 +46,7 @@ func (y *layer) putPage(number int64, p page) {
 	defer y.mu.Unlock()
 	y.pages[number] = p
 	y.where.addRange(number*pageSize, pageSize)
-	y.version++
+	y.version++ // makes generated delta files outdated
 }
 
 // findPage returns a page of the layer.
@@ -87,9 +87,9 @@ func mergeLayers(lower, upper *layer) *layer {
 // fillBytes writes the content of the page with this number to dst.
 func (p page) fillBytes(dst []byte, noise []byte, number int64) {
 	switch {
-	case p.data != nil:
+	case p.data != nil: // written by a test
 		copy(dst, p.data[:])
-	case p.stamp == 0:
+	case p.stamp == 0: // zeros or a discard
 		clear(dst)
 	default:
 		g := generated{noise: noise, seed: p.stamp}
@@ -130,7 +130,7 @@ func (g *granules) nextGranule(off int64) (start, end int64, ok bool) {
 	for word := i / 64; word < int64(len(g.words)); word++ {
 		w := g.words[word]
 		if word == i/64 {
-			w &= ^uint64(0) << (i % 64)
+			w &= ^uint64(0) << (i % 64) // blocks before off do not count
 		}
 		if w != 0 {
 			start = (word*64 + int64(bits.TrailingZeros64(w))) * granuleSize

@@ -30,7 +30,7 @@ func startControl(l *Lab) (*control, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the control API: %w", err)
 	}
-	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
+	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() { // the API has no authentication
 		return nil, errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
 	}
 	c := &control{lab: l, addr: ln.Addr().String(), served: make(chan error, 1)}

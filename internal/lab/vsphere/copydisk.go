@@ -37,7 +37,7 @@ func (m *diskManager) CopyVirtualDiskTask(ctx *simulator.Context, req *types.Cop
 // copyFormat returns the format of the copy. A vCenter does not implement destSpec (govmomi issues 1036
 // and 3758); without destSpec the disk is preallocated.
 func (m *diskManager) copyFormat(req *types.CopyVirtualDisk_Task) (string, types.BaseMethodFault) {
-	if req.DestSpec == nil {
+	if req.DestSpec == nil { // the default of the API
 		return "thick", nil
 	}
 	if m.lab.cfg.VCenter {
@@ -60,7 +60,7 @@ func (m *diskManager) copyDisk(t *labTask, req *types.CopyVirtualDisk_Task, form
 	if err != nil {
 		return &types.InvalidDatastorePath{DatastorePath: req.DestName}
 	}
-	if src == dst {
+	if src == dst { // nothing to copy
 		return nil
 	}
 	host, fault := m.findHost(req, dst)
@@ -105,9 +105,9 @@ func copyFault(src, dst volumePath, err error) types.BaseMethodFault {
 		return &types.FileAlreadyExists{FileFault: to}
 	case errors.Is(err, errNoSource):
 		return &types.FileNotFound{FileFault: from}
-	case errors.Is(err, errInUse):
+	case errors.Is(err, errInUse): // a running VM writes to the source
 		return &types.FileLocked{FileFault: from}
-	case errors.Is(err, errKilled):
+	case errors.Is(err, errKilled): // the client cancelled the task
 		return &types.RequestCanceled{}
 	case nfsclient.StatusOf(err) == nfsclient.ErrNoSpc:
 		return &types.NoDiskSpace{FileFault: to, Datastore: dst.datastore}

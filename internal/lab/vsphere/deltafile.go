@@ -156,7 +156,7 @@ func makeCOWD(capacity int64, y *layer) *sparseFile {
 			}
 			if !pages[number].isZero() {
 				s.addPage(free*sector, number, pages[number], y.noise)
-				free += pageSectors
+				free += pageSectors // a page is stored as a whole
 			}
 		}
 		s.addPiece(at, table)
@@ -223,7 +223,7 @@ func makeSESparse(capacity int64, y *layer) *sparseFile {
 	used := int64(0)
 	for _, n := range numbers {
 		if !pages[n].isZero() {
-			used++
+			used++ // zero pages need no grain
 		}
 	}
 	r := layoutSESparse(covered, max(1, used))
@@ -241,8 +241,8 @@ func makeSESparse(capacity int64, y *layer) *sparseFile {
 			case !zero:
 				entry = seAllocated | seIndex(next)
 				s.addPage((r.grains+int64(next)*seGrain)*sector, number, pages[number], y.noise)
-				bitmap[next/8] |= 1 << (next % 8)
-				le.PutUint64(backmap[next*8:], 1<<60|seIndex(uint64(number)))
+				bitmap[next/8] |= 1 << (next % 8)                             // the grain is used
+				le.PutUint64(backmap[next*8:], 1<<60|seIndex(uint64(number))) // grain to page
 				next++
 			}
 			le.PutUint64(table[(number%seEntries)*8:], entry)

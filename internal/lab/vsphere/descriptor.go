@@ -57,11 +57,11 @@ func (d *vdisk) extentLine(l chainLink) (createType, kind, file string) {
 	switch {
 	case l.parent != "" && strings.HasSuffix(l.data, "-sesparse.vmdk"):
 		return "seSparse", "SESPARSE", l.data
-	case l.parent != "":
+	case l.parent != "": // a delta in the older format
 		return "vmfsSparse", "VMFSSPARSE", l.data
-	case d.spec.RDM == "physicalMode":
+	case d.spec.RDM == "physicalMode": // SCSI commands pass through
 		return "vmfsPassthroughRawDeviceMap", "VMFSRDM", l.data
-	case d.spec.RDM == "virtualMode":
+	case d.spec.RDM == "virtualMode": // snapshots are possible
 		return "vmfsRawDeviceMap", "VMFSRDM", l.data
 	case d.ds.spec.Type == "vsan":
 		return "vmfs", "VMFS", "vsan://" + uuidOf(d.id+l.name) // an object, no file
@@ -103,7 +103,7 @@ func cidOf(s string) string { return fmt.Sprintf("%x", hashOf(s, 4)) }
 // uuidOf returns a UUID of version 4 in lower case.
 func uuidOf(s string) string {
 	b := hashOf(s, 16)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4 in the variant of RFC 9562
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 

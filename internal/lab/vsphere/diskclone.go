@@ -63,7 +63,7 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	if !found {
 		return nil, fmt.Errorf("%s: %w", src, errNoSource)
 	}
-	if source.isActive() {
+	if source.isActive() { // only the links below are readable
 		return nil, fmt.Errorf("%s: %w", src, errInUse)
 	}
 	to := l.nasMounts.findMount(host, dst.datastore)
@@ -115,7 +115,7 @@ func (c *clone) writeFlat(ctx context.Context, f *nfsclient.File) error {
 	if err := f.Truncate(ctx, data.Size()); err != nil {
 		return err
 	}
-	w := f.NewWriter(ctx, c.depth)
+	w := f.NewWriter(ctx, c.depth) // 0 selects the client's default
 	err := c.copyBlocks(ctx, data, w)
 	return errors.Join(err, w.Close())
 }
@@ -147,7 +147,7 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 		return err
 	}
 	hole := start >= off+int64(len(block))
-	if hole && !c.zeros {
+	if hole && !c.zeros { // thin: the target file has the hole already
 		return nil
 	}
 	if !hole {
@@ -169,7 +169,7 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 func (c *clone) writeDescriptor(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec
-	spec.Thick, spec.RDM = c.zeros, ""
+	spec.Thick, spec.RDM = c.zeros, "" // a copy is never an RDM
 	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.chainView(), changes: newChangeLog(false)}
 	f, err := c.client.Create(ctx, c.path)
 	if err != nil {

@@ -67,7 +67,7 @@ func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
 	if err != nil {
 		return got, err
 	}
-	clear(p[got:n])
+	clear(p[got:n]) // beyond the end of the file
 	return n, eof
 }
 
@@ -75,11 +75,11 @@ func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
 func (c *rawContent) nextData(off int64) (start, end int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if off >= c.size {
+	if off >= c.size { // the capacity beyond the file is a hole
 		return c.capacity, c.capacity, nil
 	}
 	start, err = unix.Seek(int(c.f.Fd()), off, unix.SEEK_DATA)
-	if err == unix.ENXIO {
+	if err == unix.ENXIO { // no data after off, see lseek(2)
 		return c.capacity, c.capacity, nil
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func nextArea(c content, off, granularity int64) (start, end int64, err error) {
 	start, end, err = nextRounded(c, off, granularity)
 	for err == nil && end < c.Size() {
 		s, e, err := nextRounded(c, end, granularity)
-		if err != nil || s > end || e == end {
+		if err != nil || s > end || e == end { // the next run does not touch this one
 			return start, end, err
 		}
 		end = e

@@ -116,7 +116,7 @@ func (e *endpoint) tlsConfig() *tls.Config {
 func (e *endpoint) closeListener() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ln != nil {
+	if e.ln != nil { // bound and not served
 		return e.ln.Close()
 	}
 	if e.server == nil {
@@ -137,9 +137,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.lab.serving.RLock()
 	defer e.lab.serving.RUnlock()
 	if e.lab.closed {
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) // breaks the connection
 	}
-	e.lab.powerOffDue()
+	e.lab.powerOffDue() // requests advance guest shutdowns
 	switch path := r.URL.Path; {
 	case path == "/folder" || strings.HasPrefix(path, "/folder/"):
 		e.serveFolder(w, r)

@@ -293,7 +293,7 @@ func (f *Fault) matchesPath(path, method string) bool {
 	if !strings.Contains(path, f.Path) || f.Method != "" && f.Method != method {
 		return false
 	}
-	if f.Skip > 0 {
+	if f.Skip > 0 { // this request passes
 		f.Skip--
 		return false
 	}
@@ -351,7 +351,7 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 	switch f.Kind {
 	case FaultReset:
-		w.resetTCP()
+		w.resetTCP() // the client sees "connection reset by peer"
 		return 0, fmt.Errorf("reset at byte %d", sent)
 	case FaultShort:
 		return 0, errShort

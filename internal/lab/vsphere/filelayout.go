@@ -95,7 +95,7 @@ func (l *layout) addDisk(d *vdisk) {
 		unit := types.VirtualMachineFileLayoutExDiskUnit{}
 		name := func(file string) string { return datastorePath(d.ds.spec.Name, d.vm.spec.Folder, file) }
 		unit.FileKey = append(unit.FileKey, l.addFile(d.ds, name(link.name), "diskDescriptor", 512))
-		size := d.allocated
+		size := d.allocated // the base; deltas have their file's size
 		if i > 0 {
 			size = d.fileSize(link)
 		}

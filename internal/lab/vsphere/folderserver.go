@@ -136,14 +136,14 @@ func matchesName(value, name string) bool {
 
 // sendTarget sends the file or the listing. A data file of a running VM is refused.
 func (e *endpoint) sendTarget(w *recorder, r *http.Request, p folderTarget, f *injected) error {
-	if p.ds == nil {
+	if p.ds == nil { // a list of datacenters or datastores
 		return e.sendListing(w, r, p)
 	}
 	if d := p.ds.findFile(p.path); d != nil {
 		if e.lab.isLocked(d) {
 			return errLocked
 		}
-		d.disk.served.Add(1)
+		d.disk.served.Add(1) // an NFC session must not open the disk meanwhile
 		defer d.disk.served.Add(-1)
 		return e.sendBody(w, r, fileBody{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
 	}
@@ -185,7 +185,7 @@ func (f *dataFile) isActive() bool {
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	var page *httpError
 	switch {
-	case errors.As(err, &page):
+	case errors.As(err, &page): // an error with a status
 	case errors.Is(err, errLogin):
 		page = errDenied
 	case errors.Is(err, errSessions):

@@ -95,7 +95,7 @@ func (g *guestWriter) startClock() {
 	rate := int64(g.m.spec.Guest.Writes.Rate)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if rate == 0 || g.stop != nil {
+	if rate == 0 || g.stop != nil { // disabled, or running already
 		return
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -148,7 +148,7 @@ func (g *guestWriter) onPower(on bool) {
 		g.startClock()
 		return
 	}
-	g.stopClock()
+	g.stopClock() // no write is in progress after this
 	g.m.writing.Lock()
 	defer g.m.writing.Unlock()
 	for range g.m.spec.Guest.Writes.AtStop {
@@ -161,7 +161,7 @@ func (d *vdisk) growTo(size int64) error {
 	switch {
 	case size%growUnit != 0 || size <= d.size.Load():
 		return fmt.Errorf("grow to %d: want more than %d, a multiple of 1 KiB", size, d.size.Load())
-	case len(d.currentLinks()) > 1:
+	case len(d.currentLinks()) > 1: // a delta has the capacity of its base
 		return errors.New("a disk with snapshots cannot grow")
 	}
 	d.size.Store(size)

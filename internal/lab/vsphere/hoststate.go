@@ -56,7 +56,7 @@ func (c Config) advancedSettings() map[string]int64 {
 	if major, err := strconv.Atoi(first); err == nil && major >= firstCountingSessions {
 		all["Config.HostAgent.vmacore.soap.maxSessionCount"] = int64(c.Sessions.Max)
 	}
-	for name, value := range c.Host.Settings {
+	for name, value := range c.Host.Settings { // these take precedence
 		all[name] = value
 	}
 	return all

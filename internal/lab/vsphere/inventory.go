@@ -326,7 +326,7 @@ func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
 				disk.CapacityInKB = disk.CapacityInBytes / growUnit
 			}
 		}
-		m.setLayout(&vm.VirtualMachine)
+		m.setLayout(&vm.VirtualMachine) // sizes of the files have changed
 	})
 	return err
 }

@@ -102,7 +102,7 @@ func (d *vdisk) registerData(link chainLink) {
 	}
 	f := &dataFile{disk: d, link: link.name}
 	switch {
-	case link.parent == "":
+	case link.parent == "": // the base: raw bytes
 		f.content = d.viewThrough([]chainLink{link})
 	case strings.HasSuffix(link.data, "-sesparse.vmdk"):
 		f.content = &deltaFile{d: d, layer: link.layer, make: makeSESparse}

@@ -49,7 +49,7 @@ func (s *datastoreSystem) createNAS(ctx *simulator.Context, req types.CreateNasD
 		return ref, mountFault(spec, err)
 	}
 	if n.ref, err = s.registerDatastore(ctx, spec); err != nil {
-		n.client.Abandon()
+		n.client.Abandon() // nothing refers to the mount
 		return ref, &types.HostConfigFault{}
 	}
 	s.lab.nasMounts.addMount(n)
@@ -193,7 +193,7 @@ func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObj
 	for _, n := range lost {
 		t.unlistMount(ctx, n)
 	}
-	if len(found) == 0 && len(lost) > 0 {
+	if len(found) == 0 && len(lost) > 0 { // only configured, after a power failure
 		return nil
 	}
 	if len(found) == 0 {
@@ -221,7 +221,7 @@ func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nasMount) {
 	if !ok {
 		return
 	}
-	if len(ds.Host) <= 1 {
+	if len(ds.Host) <= 1 { // the last host
 		task := ds.DestroyTask(ctx, &types.Destroy_Task{This: ds.Self}).(*methods.Destroy_TaskBody).Res.Returnval
 		ctx.Map.Get(task).(*simulator.Task).Wait()
 		if ctx.Session != nil {

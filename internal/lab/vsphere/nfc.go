@@ -102,7 +102,7 @@ func (n NFC) forVersion(c *Config) NFC {
 	if old {
 		memory = nfcMemoryOld
 	}
-	if c.VCenter {
+	if c.VCenter { // reads pass through vpxa
 		longest = nfcMaxReadVPXA
 	}
 	setDefault(&n.Memory, memory)
@@ -165,7 +165,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	}
 	l.nfcHosts.all = append(l.nfcHosts.all, host)
 	b.tagBackupNIC(h)
-	if l.cfg.NFC.Off {
+	if l.cfg.NFC.Off { // the address stays reserved and refuses connections
 		return nil
 	}
 	var err error

@@ -37,7 +37,7 @@ func (h *nfcHost) Redeem(id string) (service string, grant nfchost.Grant, ok boo
 	if !ok || t.host != h {
 		return "", nil, false
 	}
-	delete(n.tickets, id)
+	delete(n.tickets, id) // a ticket is valid once
 	if life := time.Duration(n.rules.Load().TicketFor); life > 0 && n.inventory.now().Sub(t.issued) >= life {
 		return "", nil, false
 	}
@@ -70,12 +70,12 @@ func (g *nfcGrant) Open(path string) (nfchost.Disk, error) {
 	switch {
 	case !found || link.disk.vm != g.ticket.machine || g.ticket.disk != nil && link.disk != g.ticket.disk:
 		return nil, denied
-	case link.isActive():
+	case link.isActive(): // the running VM writes to it
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextMultiwriter)
 	case link.disk.served.Load() > 0:
 		return nil, nfchost.Refuse("Cannot open %s: %s", path, nfcTextLocked)
 	}
-	link.disk.opened.Add(1)
+	link.disk.opened.Add(1) // until nfcDisk.Close
 	return &nfcDisk{hosts: g.hosts, link: link, chainView: link.chainView()}, nil
 }
 

@@ -58,7 +58,7 @@ func (v *virtualMachine) canShutDown() types.BaseMethodFault {
 func (g *guestPower) scheduleShutdown(m *machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !m.shutdownAt.IsZero() || g.stopped {
+	if !m.shutdownAt.IsZero() || g.stopped { // pending already, or too late
 		return
 	}
 	delay := time.Duration(m.spec.Guest.ShutdownDelay)
@@ -108,7 +108,7 @@ func (g *guestPower) stopTimers() {
 	g.mu.Lock()
 	g.stopped = true
 	for _, t := range g.timers {
-		if t.Stop() {
+		if t.Stop() { // the timer will not run
 			g.firing.Done()
 		}
 	}

@@ -44,7 +44,7 @@ func (b *bucket) reserveBytes(n int, now time.Time) time.Duration {
 	if b.rate == 0 {
 		return 0
 	}
-	if b.free.Before(now.Add(-burst)) {
+	if b.free.Before(now.Add(-burst)) { // idle time beyond the burst is lost
 		b.free = now.Add(-burst)
 	}
 	wait := b.free.Sub(now)

@@ -62,11 +62,11 @@ func (d *authState) checkPassword(user, pass string) bool {
 		return false
 	}
 	now := d.cfg.now()
-	if now.Before(d.locked) {
+	if now.Before(d.locked) { // even the right password fails
 		return false
 	}
 	if !d.expired && subtle.ConstantTimeCompare([]byte(pass), []byte(d.cfg.Password)) == 1 {
-		d.failures = 0
+		d.failures = 0 // a success resets the count
 		return true
 	}
 	if d.failures++; d.failures >= d.cfg.Sessions.LockAfter {

@@ -114,7 +114,7 @@ func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk,
 func (m *machine) dropSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 	if m.leaveDelta {
 		m.snaps[i].ref = types.ManagedObjectReference{}
-		vm.Runtime.ConsolidationNeeded = true
+		vm.Runtime.ConsolidationNeeded = true // clients see that the delta remains
 		return
 	}
 	m.mergeSnapshot(l, vm, i)
@@ -138,7 +138,7 @@ func (m *machine) mergeSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 // showBackings sets the disks' active links in the VM's configuration.
 func (m *machine) showBackings(vm *mo.VirtualMachine) {
 	for _, dev := range vm.Config.Hardware.Device {
-		if d := m.findDisk(dev.GetVirtualDevice().Key); d != nil {
+		if d := m.findDisk(dev.GetVirtualDevice().Key); d != nil { // other devices keep their backing
 			dev.GetVirtualDevice().Backing = d.linkBacking(d.lastLink())
 		}
 	}
@@ -180,7 +180,7 @@ func (d *vdisk) mergeLink(n int) error {
 	}
 	lower, upper := links[n-1], links[n]
 	links[n-1].layer = mergeLayers(lower.layer, upper.layer)
-	lower.layer.stale.Store(true)
+	lower.layer.stale.Store(true) // open readers fail from now on
 	upper.layer.stale.Store(true)
 	links = slices.Delete(links, n, n+1)
 	var errs []error

@@ -276,7 +276,7 @@ func (h *shellHost) serveConn(c net.Conn) {
 	var open atomic.Int64
 	for ch := range channels {
 		switch {
-		case ch.ChannelType() != "session":
+		case ch.ChannelType() != "session": // such as port forwarding
 			_ = ch.Reject(ssh.Prohibited, "only sessions") // a failure appears at the connection
 			continue
 		case open.Load() >= int64(h.lab.cfg.SSH.MaxSessions):
@@ -412,7 +412,7 @@ func answerRequest(r *ssh.Request, good bool) {
 
 // startCommand starts the command of the session.
 func (s *sshSession) startCommand(command string) {
-	s.output.Hold()
+	s.output.Hold() // until finish
 	s.proc = s.host.machine.Start(command, s.ch, sessionWriter{s.ch, &s.output}, sessionWriter{s.ch.Stderr(), &s.output})
 	s.host.serving.Go(s.finish)
 }

@@ -155,13 +155,13 @@ func (s *tagService) parseCall(r *http.Request) (c tagCall, known bool) {
 		session, tagging, action, before = "com/vmware/cis/session", "com/vmware/cis/tagging/", "~action", "id:"
 	}
 	switch {
-	case paths == TagsNone, isAPI && paths == TagsRest, !isAPI && !c.wrapped:
+	case paths == TagsNone, isAPI && paths == TagsRest, !isAPI && !c.wrapped: // a form that the version lacks
 		return c, false
 	case path == session && r.Method == http.MethodPost:
 		c.name = tagLogin
 	case path == session && r.Method == http.MethodDelete:
 		c.name = tagLogout
-	case isAPI && paths == TagsMixed:
+	case isAPI && paths == TagsMixed: // /api has only sessions
 	case path == tagging+"tag-association" && r.Method == http.MethodPost && r.URL.Query().Get(action) == tagList:
 		c.name = tagList
 	case r.Method == http.MethodGet:

@@ -105,7 +105,7 @@ func newLeftoverDevice(name string, i int32) types.BaseVirtualDevice {
 func (l *deviceList) addDevice(d types.BaseVirtualDevice) {
 	l.devices = append(l.devices, d)
 	dev := d.GetVirtualDevice()
-	if c, ok := d.(types.BaseVirtualController); ok {
+	if c, ok := d.(types.BaseVirtualController); ok { // later devices refer to it by its key
 		l.ctrls[dev.Key] = c.GetVirtualController()
 	}
 	if c := l.ctrls[dev.ControllerKey]; c != nil {
@@ -127,7 +127,7 @@ func (l *deviceList) assignUnit(controller string, bus int32, unit *int32) (ctrl
 	if unit != nil {
 		return ctrl, *unit
 	}
-	for at == kind.reserved || l.used[[2]int32{ctrl, at}] {
+	for at == kind.reserved || l.used[[2]int32{ctrl, at}] { // the first free unit
 		at++
 	}
 	return ctrl, at

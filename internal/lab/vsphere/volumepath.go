@@ -20,7 +20,7 @@ const volumesRoot = "/vmfs/volumes"
 // URL. ".." cannot leave the datastore.
 func parseVolumePath(s string) (p volumePath, err error) {
 	switch rest, ok := strings.CutPrefix(s, "["); {
-	case ok:
+	case ok: // "[datastore] path"
 		var found bool
 		if p.datastore, rest, found = strings.Cut(rest, "]"); !found {
 			return p, fmt.Errorf("datastore path %q: want \"[datastore] path\"", s)

@@ -29,7 +29,7 @@ var waitCall = regexp.MustCompile(`WaitForUpdates(?:Ex)?[ >][^<]*<(?:\w+:)?_this
 // cancelled when the client disconnects. The returned function ends that.
 func (e *endpoint) watchWait(r *http.Request) func() {
 	body, err := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.Body = io.NopCloser(bytes.NewReader(body)) // the simulator reads it again
 	match := waitCall.FindSubmatch(body)
 	cookie, cookieErr := r.Cookie(sessionCookie)
 	if err != nil || cookieErr != nil || match == nil {
