@@ -48,11 +48,11 @@ func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 		return fmt.Errorf("machine %q of arch %q, type %q, is not understood", t.Machine, t.Arch, t.Type)
 	}
 	machine := t.Machine + ",accel=tcg"
-	if t.Machine == "q35" {
+	if t.Machine == "q35" { // secure flash requires SMM
 		machine += ",smm=on"
 	}
 	if d.Features == nil || d.Features.ACPI == nil {
-		machine += ",acpi=off"
+		machine += ",acpi=off" // QEMU's default is on
 	}
 	c.add("-machine", machine)
 	return nil
@@ -63,7 +63,7 @@ func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	if d.Memory == nil {
 		return fmt.Errorf("no <memory>")
 	}
-	shift := map[string]int{"MiB": 0, "GiB": 10}
+	shift := map[string]int{"MiB": 0, "GiB": 10} // -m counts MiB
 	by, ok := shift[d.Memory.Unit]
 	if !ok {
 		return fmt.Errorf("memory unit %q is not understood", d.Memory.Unit)
@@ -92,14 +92,14 @@ func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 
 // addIdentity adds the UUID and the SMBIOS fields of sysinfo.
 func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
-	c.add("-uuid", d.UUID)
-	if d.OS.SMBios == nil {
+	c.add("-uuid", d.UUID)  // also the SMBIOS UUID
+	if d.OS.SMBios == nil { // the guest sees QEMU's defaults
 		return nil
 	}
 	if d.OS.SMBios.Mode != "sysinfo" || len(d.SysInfo) != 1 || d.SysInfo[0].SMBIOS == nil {
 		return fmt.Errorf("smbios mode %q without one <sysinfo> is not understood", d.OS.SMBios.Mode)
 	}
-	words := []string{"type=1"}
+	words := []string{"type=1"} // system information
 	for _, e := range d.SysInfo[0].SMBIOS.System.Entry {
 		if e.Name == "uuid" && !strings.EqualFold(e.Value, d.UUID) {
 			return fmt.Errorf("sysinfo's uuid %s is not the domain's %s", e.Value, d.UUID)
@@ -112,7 +112,7 @@ func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
 
 // addClock adds the offset of the real-time clock. Timers are ignored.
 func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
-	if d.Clock == nil {
+	if d.Clock == nil { // QEMU's default is UTC
 		return nil
 	}
 	if d.Clock.Offset != "utc" && d.Clock.Offset != "localtime" {
@@ -128,7 +128,7 @@ func (c *qemuCommand) addFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	if o.Loader != nil {
 		return c.addNamedFirmware(o, nvram)
 	}
-	if o.Firmware == "" || o.Firmware == "bios" {
+	if o.Firmware == "" || o.Firmware == "bios" { // SeaBIOS is QEMU's default
 		return nil
 	}
 	if o.Firmware != "efi" {
@@ -167,7 +167,7 @@ func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error 
 	}
 	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escapeCommas(code),
 		"-drive", "if=pflash,unit=1,format=raw,file="+escapeCommas(nvram))
-	if secure {
+	if secure { // only code in SMM may write the variables
 		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil

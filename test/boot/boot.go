@@ -43,12 +43,12 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	if err != nil {
 		return Marker{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) // with the variable store
 	args, err := qemuArgs(d, filepath.Join(dir, "nvram"))
 	if err != nil {
 		return Marker{}, fmt.Errorf("domain %s: %w", path, err)
 	}
-	if opts.Deadline == 0 {
+	if opts.Deadline == 0 { // far more than the guests need
 		opts.Deadline = 2 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.Deadline)

@@ -33,15 +33,15 @@ func (c *qemuCommand) addController(d *libvirtxml.Domain, ctl libvirtxml.DomainC
 	if ctl.Index == nil {
 		return fmt.Errorf("%s controller without an index is not understood", ctl.Type)
 	}
-	builtIn := *ctl.Index == 0 && ctl.Model == ""
+	builtIn := *ctl.Index == 0 && ctl.Model == "" // part of the machine type
 	switch model, known := scsiModels()[ctl.Model]; {
 	case ctl.Type == "scsi" && known:
 		c.add("-device", fmt.Sprintf("%s,id=scsi%d", model, *ctl.Index))
 	case ctl.Type == "sata" && ctl.Model == "" && !hasBuiltInSATA(d, ctl):
 		c.add("-device", fmt.Sprintf("ahci,id=sata%d", *ctl.Index))
-	case ctl.Type == "sata" && builtIn:
-	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc":
-	case ctl.Type == "usb" && ctl.Model == "none":
+	case ctl.Type == "sata" && builtIn: // the AHCI controller of q35
+	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc": // the IDE controller of pc
+	case ctl.Type == "usb" && ctl.Model == "none": // no USB
 	default:
 		return fmt.Errorf("%s controller %d of model %q is not understood on %s", ctl.Type, *ctl.Index, ctl.Model, d.OS.Type.Machine)
 	}
@@ -71,7 +71,7 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 		return err
 	}
 	file := sourceFile(disk)
-	if disk.Device == "cdrom" && file == "" {
+	if disk.Device == "cdrom" && file == "" { // a drive without a medium
 		c.add("-device", strings.Replace(place, "-hd", "-cd", 1)+bootIndex(disk.Boot))
 		return nil
 	}
@@ -83,7 +83,7 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 	}
 	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
 	place += ",drive=" + id + bootIndex(disk.Boot)
-	if disk.Serial != "" {
+	if disk.Serial != "" { // for /dev/disk/by-id in the guest
 		place += ",serial=" + escapeCommas(disk.Serial)
 	}
 	c.add("-device", place)
@@ -111,7 +111,7 @@ func diskDevice(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error
 	if disk.Target == nil {
 		return "", fmt.Errorf("no <target>")
 	}
-	if disk.Target.Bus == "virtio" {
+	if disk.Target.Bus == "virtio" { // a PCI device without a controller
 		return "virtio-blk-pci", nil
 	}
 	if disk.Address == nil || disk.Address.Drive == nil {

@@ -42,10 +42,10 @@ const markerWord = "DECAMP-MARKER "
 // nil if the marker reports a failure or is damaged.
 func ParseMarker(line string) (m Marker, ok bool, err error) {
 	_, text, found := strings.Cut(strings.TrimRight(line, "\r\n"), markerWord)
-	if !found {
+	if !found { // an ordinary line of the console
 		return Marker{}, false, nil
 	}
-	if why, failed := strings.CutPrefix(text, "boot=failed"); failed {
+	if why, failed := strings.CutPrefix(text, "boot=failed"); failed { // the marker of a failure
 		return Marker{}, true, fmt.Errorf("the guest could not boot:%s", why)
 	}
 	words := map[string]string{}
@@ -68,7 +68,7 @@ func fromWords(words map[string]string) (m Marker, err error) {
 		}
 	}
 	m.Root, m.By, m.UUID, m.Firmware = words["root"], words["by"], words["uuid"], words["fw"]
-	m.Disk, m.Driver, _ = strings.Cut(words["disk"], ",")
+	m.Disk, m.Driver, _ = strings.Cut(words["disk"], ",") // the driver is empty without a comma
 	if m.Boots, err = strconv.Atoi(words["n"]); err != nil {
 		return m, err
 	}

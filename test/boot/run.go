@@ -24,7 +24,7 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 	defer stop()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = 5 * time.Second // for children that keep the pipe open
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	serial, err := cmd.StdoutPipe()
@@ -35,9 +35,9 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 		return Marker{}, fmt.Errorf("start %s: %w (scripts/setup.sh demo installs it)", program, err)
 	}
 	m, text, err := readMarker(serial)
-	cut := ctx.Err()
-	stop()
-	_ = cmd.Wait() // the marker decides, not how QEMU ended
+	cut := ctx.Err() // nil if QEMU ended by itself
+	stop()           // kills QEMU
+	_ = cmd.Wait()   // the marker decides, not how QEMU ended
 	if log != "" {
 		err = errors.Join(err, os.WriteFile(log, []byte(text), 0o644))
 	}

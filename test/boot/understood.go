@@ -97,7 +97,7 @@ func checkUnderstood(doc []byte) error {
 			}
 		case xml.EndElement:
 			path = path[:len(path)-1]
-		case nil:
+		case nil: // the end of the document, or an error
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -108,7 +108,7 @@ func checkUnderstood(doc []byte) error {
 
 // checkElement checks one element, whose path is the names from the root down.
 func checkElement(known map[string][]string, path string, attrs []xml.Attr) error {
-	if strings.HasPrefix(path, "domain/metadata/") {
+	if strings.HasPrefix(path, "domain/metadata/") { // free content
 		return nil
 	}
 	allowed, ok := known[path]

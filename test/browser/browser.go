@@ -74,8 +74,8 @@ func Start(t testing.TB) *Browser {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	toChild.Close()
-	fromChild.Close()
+	toChild.Close()   // the child has a duplicate
+	fromChild.Close() // otherwise out would never end
 	b := &Browser{t: t, in: in, done: make(chan struct{}), answers: map[int]chan message{}}
 	go b.readMessages(out)
 	t.Cleanup(func() { b.closeBrowser(cmd) })
@@ -162,7 +162,7 @@ func (b *Browser) readMessages(out io.ReadCloser) {
 	defer close(b.done)
 	defer out.Close()
 	messages := bufio.NewScanner(out)
-	messages.Buffer(nil, 64<<20)
+	messages.Buffer(nil, 64<<20) // a screenshot is one message
 	messages.Split(func(data []byte, _ bool) (int, []byte, error) {
 		if i := bytes.IndexByte(data, 0); i >= 0 {
 			return i + 1, data[:i], nil
@@ -186,7 +186,7 @@ func (b *Browser) handleMessage(m message, params json.RawMessage) {
 	defer b.mu.Unlock()
 	if answer := b.answers[m.ID]; m.ID > 0 && answer != nil {
 		delete(b.answers, m.ID)
-		answer <- m
+		answer <- m // buffered
 		return
 	}
 	if text := eventError(m.Method, params); text != "" {

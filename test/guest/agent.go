@@ -23,7 +23,7 @@ const agentProgram = "usr/sbin/qemu-ga"
 func findAgent(dir string) (agent, error) {
 	program := filepath.Join(dir, agentProgram)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil // guests without the agent are built
 	}
 	a := agent{agentProgram: program}
 	return a, a.addNeeds(program)
@@ -45,7 +45,7 @@ func (a agent) addNeeds(file string) error {
 		if name == "ld-linux-x86-64.so.2" {
 			place = "lib64/" + name
 		}
-		if a[place] != "" {
+		if a[place] != "" { // added for another library
 			continue
 		}
 		if a[place], err = findLibrary(name); err != nil {

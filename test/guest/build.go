@@ -30,7 +30,7 @@ func Build(ctx context.Context, repo string) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer unlock() // another process may then find the images fresh
 	k, err := findKernel(filepath.Join(repo, "build", "kernel"))
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 		return err
 	}
 	for _, v := range allVariants() {
-		if v.agent && a == nil {
+		if v.agent && a == nil { // scripts/setup.sh has not fetched the agent
 			continue
 		}
 		scratch := filepath.Join(dir, string(v.name))

@@ -48,7 +48,7 @@ func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 10
 func (b builder) build() error {
 	steps := []func() error{b.writeRoot, b.writeInitramfs, b.writePartitions, b.makeRootFS, b.makeGRUB, b.installBIOS}
 	if b.variant.gpt {
-		steps[len(steps)-1] = b.installESP
+		steps[len(steps)-1] = b.installESP // in place of installBIOS
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -117,7 +117,7 @@ func (b builder) writeInitramfs() error {
 	for _, dir := range []string{"proc", "sys", "dev", "root"} {
 		c.addDir(dir)
 	}
-	c.addCharDevice("dev/console", 5, 1)
+	c.addCharDevice("dev/console", 5, 1) // the kernel opens it for init
 	if err := addFile(c, "init", b.init); err != nil {
 		return err
 	}
@@ -244,19 +244,19 @@ func (b builder) installBIOS() error {
 	if err != nil {
 		return err
 	}
-	const codeLen = 440
+	const codeLen = 440 // boot code ends before the disk signature
 	if err := b.writeAt(sector[:codeLen], 0); err != nil {
 		return err
 	}
-	return b.writeAt(core, 512)
+	return b.writeAt(core, 512) // sector 1
 }
 
 // installESP writes the EFI system partition, with GRUB as fallback boot loader or as a vendor's.
 func (b builder) installESP() error {
-	const sizeKiB = "16384"
+	const sizeKiB = "16384" // 16 MiB
 	folder, loader := "BOOT", "BOOTX64.EFI"
 	if b.variant.folder != "" {
-		folder, loader = b.variant.folder, "grubx64.efi"
+		folder, loader = b.variant.folder, "grubx64.efi" // needs a boot entry
 	}
 	if err := b.runTool("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
 		return err
@@ -271,7 +271,7 @@ func (b builder) installESP() error {
 	if err != nil {
 		return err
 	}
-	return b.writeAt(bytes.TrimRight(esp, "\x00"), mib)
+	return b.writeAt(bytes.TrimRight(esp, "\x00"), mib) // holes stay holes
 }
 
 // writeAt writes p to the image.

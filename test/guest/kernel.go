@@ -51,7 +51,7 @@ func findKernel(dir string) (kernel, error) {
 	k.release = strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
 	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ fs.DirEntry, err error) error {
 		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
-			rel, _ := filepath.Rel(dir, path)
+			rel, _ := filepath.Rel(dir, path) // path is below dir
 			k.modules[moduleName(name)] = rel
 		}
 		return err
@@ -72,7 +72,7 @@ func (k kernel) modulesWithNeeds(names ...string) ([]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("kernel %s has no module %s", k.release, name)
 		}
-		if slices.Contains(order, path) {
+		if slices.Contains(order, path) { // a dependency of an earlier module
 			continue
 		}
 		needs, err := moduleDepends(filepath.Join(k.dir, path))

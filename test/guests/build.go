@@ -22,7 +22,7 @@ var sources embed.FS
 // Build builds the images of the repository at repo that are missing or outdated. It requires root.
 // Several processes may call it at once: one builds, the others wait.
 func Build(ctx context.Context, repo string) error {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 { // owners and mounts need root
 		return errors.New("the real guests are built by root: owners are kept, file systems mounted")
 	}
 	dir := imagesDir(repo)

@@ -91,7 +91,7 @@ func (b builder) writeConfig() error {
 func (b builder) writeGuestFile(path, content string) error {
 	file, mode := filepath.Join(b.rootPath(), path), os.FileMode(0o644)
 	switch {
-	case strings.HasPrefix(path, "usr/local/sbin/"):
+	case strings.HasPrefix(path, "usr/local/sbin/"): // scripts
 		mode = 0o755
 	case strings.HasSuffix(path, ".nmconnection"):
 		mode = 0o600 // NetworkManager takes no other
@@ -104,7 +104,7 @@ func (b builder) switchUnits() error {
 	if err := b.runInGuest("systemctl", append([]string{"enable", "marker.service"}, b.variant.enabled...)...); err != nil {
 		return err
 	}
-	if len(b.variant.masked) == 0 {
+	if len(b.variant.masked) == 0 { // systemctl mask requires a name
 		return nil
 	}
 	return b.runInGuest("systemctl", append([]string{"mask"}, b.variant.masked...)...)

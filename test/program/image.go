@@ -23,7 +23,7 @@ func SameDisk(t *testing.T, image string, want lab.DiskContent) {
 			t.Fatalf("qemu-img convert: %v: %s", err, out)
 		}
 		defer os.Remove(raw)
-		image = raw
+		image = raw // compared below
 	}
 	f, err := os.Open(image)
 	if err != nil {

@@ -42,10 +42,10 @@ func New(t *testing.T) *Person {
 
 // setUp unlocks the terminal, finds its name and sets its size.
 func (p *Person) setUp(fd int) error {
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil { // unlock, see ioctl_tty(2)
 		return fmt.Errorf("unlock: %w", err)
 	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN) // number of the terminal
 	if err != nil {
 		return fmt.Errorf("find near end: %w", err)
 	}

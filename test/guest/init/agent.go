@@ -97,9 +97,9 @@ func setAddress(name string, p netip.Prefix) error {
 	address := p.Addr().As4()
 	mask := [4]byte{}
 	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
+		mask[i/8] |= 0x80 >> (i % 8) // highest bit first
 	}
-	const up, running = 1, 0x40
+	const up, running = 1, 0x40 // IFF_UP, IFF_RUNNING
 	for _, set := range []struct {
 		call uintptr
 		data []byte
@@ -109,7 +109,7 @@ func setAddress(name string, p netip.Prefix) error {
 		{syscall.SIOCSIFFLAGS, []byte{up | running, 0}},
 	} {
 		var r ifreq
-		copy(r.name[:15], name)
+		copy(r.name[:15], name) // IFNAMSIZ is 16, with the zero
 		copy(r.data[:], set.data)
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(s), set.call, uintptr(unsafe.Pointer(&r))); errno != 0 {
 			return errno

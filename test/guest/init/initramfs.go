@@ -71,7 +71,7 @@ func scsiDisk(root string) string {
 	}
 	disks, _ := filepath.Glob("/sys/class/scsi_disk/*/device/block/*")
 	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(scsiAddress(a), scsiAddress(b)) })
-	n := int(name[0] - 'a')
+	n := int(name[0] - 'a') // sda is 0
 	if n >= len(disks) {
 		return ""
 	}
@@ -99,14 +99,14 @@ func ext4UUID(dev string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	super := make([]byte, 0x78)
-	if _, err := f.ReadAt(super, 1024); err != nil {
+	super := make([]byte, 0x78)                      // up to the end of s_uuid
+	if _, err := f.ReadAt(super, 1024); err != nil { // the superblock follows the boot block
 		return "", err
 	}
-	if super[0x38] != 0x53 || super[0x39] != 0xef {
+	if super[0x38] != 0x53 || super[0x39] != 0xef { // s_magic: 0xEF53, little-endian
 		return "", errors.New("no ext file system")
 	}
-	u := hex.EncodeToString(super[0x68:0x78])
+	u := hex.EncodeToString(super[0x68:0x78]) // s_uuid
 	return u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:], nil
 }
 

@@ -24,9 +24,9 @@ func main() {
 	if err := mountKernelTrees(); err != nil {
 		reportFailure(err)
 	}
-	half := runOnRoot
+	half := runOnRoot // /sbin/init of the root file system
 	if _, err := os.Stat(modulesList); err == nil {
-		half = runInitramfs
+		half = runInitramfs // only the initramfs has a list of modules
 	}
 	if err := half(); err != nil {
 		reportFailure(err)
@@ -47,7 +47,7 @@ func powerOff() {
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, os.Stdout.Fd(), tcsbrk, waitUntilSent)
 	syscall.Sync()
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
-	select {}
+	select {} // the power goes off
 }
 
 // mountKernelTrees mounts /proc, /sys and /dev unless they are mounted.

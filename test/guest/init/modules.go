@@ -50,7 +50,7 @@ func filesOf(index, name string) []string {
 		base := file[strings.LastIndexByte(file, '/')+1:]
 		if strings.ReplaceAll(strings.TrimSuffix(base, ".ko"), "-", "_") == strings.ReplaceAll(name, "-", "_") {
 			files := append([]string{file}, strings.Fields(needs)...)
-			slices.Reverse(files)
+			slices.Reverse(files) // the deepest dependency first
 			return files
 		}
 	}
@@ -64,7 +64,7 @@ func loadModule(path string) error {
 		return err
 	}
 	defer f.Close()
-	noParams := []byte{0}
+	noParams := []byte{0}   // an empty string
 	const finitModule = 313 // amd64
 	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
 	if errno != 0 && errno != syscall.EEXIST {

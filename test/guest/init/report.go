@@ -41,7 +41,7 @@ func rootDisk(root string) string {
 	if err != nil {
 		return "?"
 	}
-	whole := filepath.Dir(part)
+	whole := filepath.Dir(part) // /sys/.../sda for sda1
 	return filepath.Base(whole) + "," + driverOf(whole+"/device")
 }
 
@@ -55,7 +55,7 @@ func networkCards() string {
 			cards = append(cards, filepath.Base(link)+"="+readLine(link+"/address")+"/"+d)
 		}
 	}
-	if cards == nil {
+	if cards == nil { // no card with a driver
 		return "none"
 	}
 	return strings.Join(cards, ",")

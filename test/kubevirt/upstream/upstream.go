@@ -87,7 +87,7 @@ func (m module) readDefinition(key string, out any) error {
 		if ok && stringValue(pair.Key) == key {
 			found = stringValue(pair.Value)
 		}
-		return found == ""
+		return found == "" // stop after the first match
 	})
 	if found == "" {
 		return fmt.Errorf("%s has no %q", m.file, key)
@@ -122,7 +122,7 @@ func (m module) fetchModule() (string, error) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		return "", err
 	}
-	if got.Sum != m.sum {
+	if got.Sum != m.sum { // the proxy served other content
 		return "", fmt.Errorf("%s has the sum %s", m.path, got.Sum)
 	}
 	return got.Dir, nil

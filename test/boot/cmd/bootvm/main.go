@@ -46,7 +46,7 @@ func bootVM(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	first := append(m.Cards, boot.Card{})[0]
+	first := append(m.Cards, boot.Card{})[0] // empty if the guest has no card
 	fmt.Printf("booted: disk %s on %s, %s %s, uuid %s, firmware %s, boot %d of this disk, up after %v\n",
 		m.Disk, m.Driver, first.Driver, first.MAC, m.UUID, m.Firmware, m.Boots, m.Uptime)
 	return errors.Join(
