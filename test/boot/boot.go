@@ -43,7 +43,7 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	if err != nil {
 		return Marker{}, err
 	}
-	defer os.RemoveAll(dir) // with the variable store
+	defer os.RemoveAll(dir) // contains the variable store
 	args, err := qemuArgs(d, filepath.Join(dir, "nvram"))
 	if err != nil {
 		return Marker{}, fmt.Errorf("domain %s: %w", path, err)

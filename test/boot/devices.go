@@ -83,7 +83,7 @@ func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, 
 	}
 	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
 	place += ",drive=" + id + bootIndex(disk.Boot)
-	if disk.Serial != "" { // for /dev/disk/by-id in the guest
+	if disk.Serial != "" { // shown in /dev/disk/by-id of the guest
 		place += ",serial=" + escapeCommas(disk.Serial)
 	}
 	c.add("-device", place)

@@ -24,7 +24,7 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 	defer stop()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second // for children that keep the pipe open
+	cmd.WaitDelay = 5 * time.Second // children of QEMU may keep the pipe open
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	serial, err := cmd.StdoutPipe()
@@ -35,7 +35,7 @@ func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 		return Marker{}, fmt.Errorf("start %s: %w (scripts/setup.sh demo installs it)", program, err)
 	}
 	m, text, err := readMarker(serial)
-	cut := ctx.Err() // nil if QEMU ended by itself
+	cut := ctx.Err() // the deadline or the caller ended QEMU, unless nil
 	stop()           // kills QEMU
 	_ = cmd.Wait()   // the marker decides, not how QEMU ended
 	if log != "" {

@@ -70,7 +70,7 @@ func Start(t testing.TB) *Browser {
 	cmd := exec.Command(Program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-extensions", "--ignore-certificate-errors",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "--window-size=1280,900", "about:blank")
-	cmd.ExtraFiles = []*os.File{toChild, fromChild} // descriptors 3 and 4, as the switch wants them
+	cmd.ExtraFiles = []*os.File{toChild, fromChild} // descriptors 3 and 4, which the switch requires
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func (b *Browser) Open(url string) {
 func (b *Browser) Look(width, height int, scheme string) {
 	b.t.Helper()
 	b.callMethod("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.callMethod("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars take width away
+	b.callMethod("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars would reduce the width
 	b.callMethod("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 

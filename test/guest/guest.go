@@ -79,7 +79,7 @@ func virtioModules() []string {
 
 // allVariants returns the variants of all guests.
 func allVariants() []variant {
-	both := append(virtioModules(), vmwareModules()...) // for guests that boot on either hardware
+	both := append(virtioModules(), vmwareModules()...) // these guests boot on either hardware
 	return []variant{
 		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
 		{name: NoVirtio, root: "/dev/sda1", modules: vmwareModules(), kept: true},

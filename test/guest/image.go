@@ -48,7 +48,7 @@ func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 10
 func (b builder) build() error {
 	steps := []func() error{b.writeRoot, b.writeInitramfs, b.writePartitions, b.makeRootFS, b.makeGRUB, b.installBIOS}
 	if b.variant.gpt {
-		steps[len(steps)-1] = b.installESP // in place of installBIOS
+		steps[len(steps)-1] = b.installESP // replaces installBIOS
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {

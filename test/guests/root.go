@@ -72,7 +72,7 @@ func (b builder) writeConfig() error {
 		"etc/systemd/system/marker.service": string(unit),
 		"var/lib/boots":                     "0\n",
 
-		// A busy machine that emulates takes its time.
+		// Emulation on a busy machine is slow.
 		"etc/systemd/system.conf.d/slow.conf": "[Manager]\nDefaultTimeoutStartSec=10min\n",
 	}
 	for path, content := range b.variant.network {
@@ -94,7 +94,7 @@ func (b builder) writeGuestFile(path, content string) error {
 	case strings.HasPrefix(path, "usr/local/sbin/"): // scripts
 		mode = 0o755
 	case strings.HasSuffix(path, ".nmconnection"):
-		mode = 0o600 // NetworkManager takes no other
+		mode = 0o600 // NetworkManager requires this mode
 	}
 	return errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), mode), os.Chmod(file, mode))
 }

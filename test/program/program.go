@@ -1,5 +1,5 @@
 // Package program has the shared parts of tests of the real decamp binary: its build, and the
-// comparison of published images with a lab's disks.
+// comparison of published images with the disks of an emulator.
 package program
 
 import (
@@ -33,7 +33,7 @@ func Main(m *testing.M, binary *string) int {
 	defer os.RemoveAll(dir)
 	*binary = filepath.Join(dir, "decamp")
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as it is made for users, whatever the tests are
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as in a release, even if the tests are not
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build decamp:", err)
@@ -51,7 +51,7 @@ func Wide(tests int) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		_ = flag.Set(name, strconv.Itoa(tests)) // a number it takes
+		_ = flag.Set(name, strconv.Itoa(tests)) // the number is valid
 	}
 }
 

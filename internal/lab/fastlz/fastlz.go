@@ -1,11 +1,11 @@
-// Package fastlz packs and unpacks blocks in the FastLZ format (public, MIT), the way hosts
-// do for NFC: no length in front, level 2 from 64 KiB on, level 1 below, and nothing at all
-// below 16 bytes. It is the emulated host's own and knows no client.
+// Package fastlz packs and unpacks blocks in the FastLZ format (public, MIT), as hosts do for NFC:
+// without a length in front, at level 2 from 64 KiB on, and at level 1 below. Blocks of less than 16
+// bytes are not packed. It belongs to the emulated host and shares no code with a client.
 //
-// A block is a row of instructions. One that begins with a byte below 32 is a run of
-// literals, byte+1 of them. Any other is a match: its top three bits are the length less
-// two, the low five and a byte that follows the distance less one. The first byte of a block
-// is always of the first kind; its top three bits are the level less one.
+// A block is a sequence of instructions. An instruction whose first byte is less than 32 is a run of
+// byte+1 literals. Any other instruction is a match: the top three bits of the byte are the length minus
+// two; the low five bits and the next byte are the distance minus one. The first instruction of a block
+// is a run of literals; its top three bits are the level minus one.
 package fastlz
 
 import (

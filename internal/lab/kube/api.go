@@ -52,7 +52,7 @@ func (c *Cluster) serveAPI(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet:
 		c.readObject(w, at)
 	default:
-		writeStatus(w, http.StatusMethodNotAllowed, "the lab does not do that")
+		writeStatus(w, http.StatusMethodNotAllowed, "the emulator does not support the method")
 	}
 }
 
@@ -147,7 +147,7 @@ func (c *Cluster) createObject(w http.ResponseWriter, r *http.Request, at addres
 	}
 	switch {
 	case r.URL.Query().Get("fieldValidation") != "Strict":
-		writeStatus(w, http.StatusBadRequest, "the lab has no lenient clients")
+		writeStatus(w, http.StatusBadRequest, "the emulator requires fieldValidation=Strict")
 	case !subdomain.MatchString(at.name):
 		writeStatus(w, http.StatusUnprocessableEntity, fmt.Sprintf("metadata.name: Invalid value: %q: a lowercase RFC 1123 subdomain must consist of …", at.name))
 	case c.objects[at.key()] != nil:

@@ -77,12 +77,12 @@ func (c *Cluster) patchObject(w http.ResponseWriter, r *http.Request, at address
 	case r.Header.Get("Content-Type") != "application/merge-patch+json":
 		writeStatus(w, http.StatusUnsupportedMediaType, "the body of the request was in an unknown format")
 	case r.URL.Query().Get("fieldValidation") != "Strict":
-		writeStatus(w, http.StatusBadRequest, "the lab has no lenient clients")
+		writeStatus(w, http.StatusBadRequest, "the emulator requires fieldValidation=Strict")
 	case k == nil:
 		writeStatus(w, http.StatusNotFound, fmt.Sprintf("%s %q not found", at.plural, at.name))
 	case other("resourceVersion"):
 		writeStatus(w, http.StatusConflict, "the object has been modified; please apply your changes to the latest version and try again")
-	case other("uid"): // as the real API server answers
+	case other("uid"): // error of the real API server
 		writeStatus(w, http.StatusUnprocessableEntity, "metadata.uid: Invalid value: field is immutable")
 	default:
 		mergePatch(k.object, in)

@@ -61,8 +61,8 @@ func (s *session) compressData(packing uint32, data []byte) []byte {
 // appendZlib appends data in zlib format, at the fastest level.
 func appendZlib(p, data []byte) []byte {
 	w := bytes.NewBuffer(p)
-	z, _ := zlib.NewWriterLevel(w, zlib.BestSpeed) // the level is a good one
-	_, _ = z.Write(data)                           // a Buffer takes everything
+	z, _ := zlib.NewWriterLevel(w, zlib.BestSpeed) // the level is valid
+	_, _ = z.Write(data)                           // a Buffer returns no error
 	_ = z.Close()
 	return w.Bytes()
 }
@@ -83,7 +83,7 @@ func appendSkipZ(p, data []byte) []byte {
 		if i := bytes.Index(data[at:], skipZeros[:]); i >= 0 {
 			end = at + i
 		}
-		for end > at && data[end-1] == 0 { // at the very end of data
+		for end > at && data[end-1] == 0 { // zeros at the end of data have no run after them
 			end--
 		}
 		p = le.AppendUint32(p, uint32(at))     // start of the run

@@ -329,7 +329,7 @@ func (s *session) openSession(q *request) ([]byte, error) {
 // as the policy requires.
 func (s *session) takeMemory(n int64) error {
 	if s.rules.Exhausted == RefuseRead {
-		return nil // reads take theirs
+		return nil // reads reserve their memory
 	}
 	for {
 		ok, freed := s.server.memory.reserve(n)

@@ -12,7 +12,7 @@ type Handle string
 // FileType is the type of a file (ftype3, RFC 1813 section 2.6).
 type FileType uint32
 
-// The types a datastore holds.
+// The types of files on a datastore.
 const (
 	Regular   FileType = 1 // regular file
 	Directory FileType = 2 // directory

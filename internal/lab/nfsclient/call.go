@@ -232,7 +232,7 @@ func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Hand
 		proc: procLookup, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) },
 		ok: func(x *xdr.Decoder) {
 			h, attr = readHandle(x), readPostOp(x)
-			readPostOp(x) // of the directory
+			readPostOp(x) // attributes of the directory
 		},
 		failed: ignorePostOp,
 	})
@@ -381,8 +381,8 @@ func (d *rpcClient) commitFile(ctx context.Context, h Handle) (v verifier, err e
 		proc: procCommit,
 		args: func(e *xdr.Encoder) {
 			e.Opaque([]byte(h))
-			e.Uint64(0) // from the beginning,
-			e.Uint32(0) // all of it
+			e.Uint64(0) // offset: the beginning
+			e.Uint32(0) // count 0: the whole file
 		},
 		ok: func(x *xdr.Decoder) {
 			after = readWcc(x)

@@ -255,7 +255,7 @@ func (d *Datastore) Remove(ctx context.Context, name string) error {
 	if err := d.removeName(ctx, proc, dir, base); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	d.forgetHandle(h) // the server may give the handle to another file
+	d.forgetHandle(h) // the server may use the handle for another file
 	return nil
 }
 

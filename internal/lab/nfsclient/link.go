@@ -181,7 +181,7 @@ func (l *link) readReplies(conn net.Conn) error {
 		delete(l.pending, xid)
 		l.armSilenceDeadline()
 		l.mu.Unlock()
-		if m != nil { // else the caller gave up, or it is the second answer to a call sent twice
+		if m != nil { // otherwise the caller has given up, or a call that was sent twice has a second reply
 			m.replied <- replyData{d, err}
 		}
 	}

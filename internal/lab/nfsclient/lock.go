@@ -231,7 +231,7 @@ func (l *lock) release(ctx context.Context) error {
 	<-l.stopped
 	defer l.d.unregisterLock(l)
 	if err := l.lostError(); err != nil {
-		return err // it may be another's by now
+		return err // the file may belong to another host
 	}
 	l.d.forgetHandle(l.handle)
 	// Gone already: a REMOVE that was sent twice because the server went away.

@@ -70,7 +70,7 @@ func resetConn(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // the close is what matters
 	}
-	_ = c.Close() // it is lost already
+	_ = c.Close() // an error changes nothing: the connection is lost
 }
 
 // portOf returns the port of a TCP address; 0 for other addresses.

@@ -1,4 +1,4 @@
-// Package nfstest is a small NFSv3 server in memory for tests of the lab: portmapper, MOUNT and NFS on
+// Package nfstest is a small NFSv3 server in memory for tests of the emulator: portmapper, MOUNT and NFS on
 // one loopback port, as far as a host uses them. It keeps its files across a stop and start, and
 // misbehaves on request. It shares no code with decamp's server.
 package nfstest

@@ -198,7 +198,7 @@ func (c computeAPI) attachDisks(s *server, o serverRequest) bool {
 // attachPorts records the ports of a server. It returns false if a port is missing or another server
 // uses it.
 func (c computeAPI) attachPorts(s *server, o serverRequest) bool {
-	list, _ := o.Networks.([]any) // nil for "auto" and "none"
+	list, _ := o.Networks.([]any) // "auto" and "none" name no ports
 	for _, n := range list {
 		id, _ := n.(object)["port"].(string)
 		if c.ports[id] == nil || c.ports[id].Device != "" {

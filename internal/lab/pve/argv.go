@@ -36,7 +36,7 @@ func (l *qemuCommand) fail(err error) {
 func (s guestStart) commandLine(g *guest) ([]string, error) {
 	l := &qemuCommand{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
-	l.addMachine() // with processors and memory
+	l.addMachine() // includes processors and memory
 	l.addIdentity()
 	l.addFirmware()
 	l.addDisks()
@@ -107,7 +107,7 @@ func firmwareVariables(ctx context.Context, path, format string, enrolled, file 
 	if err != nil {
 		return "", err
 	}
-	if err := os.Remove(path); err != nil { // allocate made it
+	if err := os.Remove(path); err != nil { // allocateVolume created it
 		return "", err
 	}
 	if err := makeVolume(path, extent, true); err != nil {
@@ -194,7 +194,7 @@ func (l *qemuCommand) addDisks() {
 		}
 		l.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,file=%s", name, format, path))
 		device := l.deviceOption(name) + ",drive=" + name
-		if d.words["serial"] != "" { // for /dev/disk/by-id in the guest
+		if d.words["serial"] != "" { // shown in /dev/disk/by-id of the guest
 			device += ",serial=" + d.words["serial"]
 		}
 		if at := slices.Index(order, name); at >= 0 { // position in the boot order

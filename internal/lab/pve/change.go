@@ -38,7 +38,7 @@ func (c *call) applyOptions(ctx context.Context, t *task, g *guest) error {
 		g.config[name] = value
 	}
 	for _, name := range strings.FieldsFunc(c.form.Get("delete"), func(r rune) bool { return r == ',' }) {
-		if c.form.Get("force") == "1" { // else Proxmox keeps the volume
+		if c.form.Get("force") == "1" { // otherwise Proxmox keeps the volume
 			c.removeVolumeOf(name, g.config[name])
 		}
 		delete(g.config, name) // also if the volume is kept

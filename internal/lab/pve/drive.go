@@ -149,14 +149,14 @@ func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value s
 		return "", err
 	}
 	format := cmp.Or(d.words["format"], st.Format, "raw")
-	if name == "tpmstate0" { // whatever was asked for
+	if name == "tpmstate0" { // Proxmox ignores the requested format
 		format = "raw"
 	}
 	volid, err := s.allocateVolume(st, vmid, format)
 	if err != nil {
 		return "", err
 	}
-	path, _ := s.volumePath(volid) // allocate made it
+	path, _ := s.volumePath(volid) // allocateVolume created it
 	size, err := s.fillVolume(ctx, t, st, name, d, path, format)
 	if err != nil {
 		os.Remove(path)

@@ -3,19 +3,21 @@ package pve
 // Faults are the failures that the node simulates from the next request on. The zero value is a node
 // without failures.
 type Faults struct {
-	Taken    int               // so many VMIDs are taken between nextid and the request to create
-	Tasks    map[string]string // tasks of a type (qmcreate, qmconfig, qmstart, imgcopy) end with this error, and revert their changes
-	CutAfter int64             // an upload's connection is cut after so many bytes of its body, if Cuts
-	Cuts     int               // how often
-	Garble   bool              // uploads arrive changed
-	Hold     chan struct{}     // tasks wait until it is closed, if not nil
-	Down     int               // so many requests are answered as while pveproxy restarts: not at all
+	Taken int // number of VMIDs that another client uses between nextid and the request to create
+	// error by type of task (qmcreate, qmconfig, qmstart, imgcopy), with which tasks of the type end after
+	// reverting their changes
+	Tasks    map[string]string
+	CutAfter int64         // bytes of an upload's body after which its connection is cut, if Cuts is not 0
+	Cuts     int           // number of uploads that are cut
+	Garble   bool          // whether one byte of each upload is changed
+	Hold     chan struct{} // tasks wait until it is closed; nil starts them at once
+	Down     int           // number of requests without a response, as while pveproxy restarts
 
-	NoKVM   bool     // the node's processor has no virtualisation that guests could use
-	FreeMiB int      // memory that guests can have; 0: enough
+	NoKVM   bool     // whether the node's processor has no virtualisation for guests
+	FreeMiB int      // memory for guests in MiB; 0 is unlimited
 	Offline []string // storages that cannot be activated
-	Dies    bool     // guests end right after they were started
-	HA      bool     // the cluster's HA manager starts guests, after the task has ended
+	Dies    bool     // whether guests end right after their start
+	HA      bool     // whether the cluster's HA manager starts guests, after the task has ended
 }
 
 // SetFaults replaces the faults.

@@ -101,7 +101,7 @@ func (s *Server) authenticate(r *http.Request) (Token, error) {
 func showPermissions(c *call) (any, error) {
 	at := c.form.Get("path")
 	if at == "" {
-		return nil, refuseParameter("path", "the lab supports one path only")
+		return nil, refuseParameter("path", "the emulator supports a single path only")
 	}
 	held := map[string]int{}
 	for _, p := range c.token.privilegesOn(at) {

@@ -200,7 +200,7 @@ func (c *call) acceptUpload(u *uploaded) (string, error) {
 		return "", serverError("storage '%s' does not support '%s' content", st.ID, content)
 	}
 	if algorithm := u.fields["checksum-algorithm"]; algorithm != "" && algorithm != "sha256" {
-		return "", refuseParameter("checksum-algorithm", "the lab knows sha256 only")
+		return "", refuseParameter("checksum-algorithm", "the emulator supports sha256 only")
 	}
 	return c.startTask("imgcopy", "", func(ctx context.Context, t *task) error {
 		defer os.Remove(u.temporary)

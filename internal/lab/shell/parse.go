@@ -244,7 +244,7 @@ func (p *parser) parseCommand() (node, error) {
 		return p.parseIf()
 	case p.isWord("while", "until"): // loop
 		return p.parseLoop()
-	case p.isWord("for"): // for loop
+	case p.isWord("for"): // iteration over words
 		return p.parseFor()
 	case p.isWord("case", "function"):
 		return nil, fmt.Errorf("syntax error: %q is not supported", p.tokens[p.i].word[0].text)

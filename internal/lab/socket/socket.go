@@ -19,11 +19,10 @@ type Kept struct {
 // ErrNoIPv4 is the error of Keep for addresses that cannot be reserved.
 var ErrNoIPv4 = errors.New("not an IPv4 address with a port")
 
-// Keep keeps an IPv4 address and port; of port 0, any port.
+// Keep reserves an IPv4 address and port. Port 0 is any free port.
 //
-// It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for whatever
-// listens, Linux lets another listen at that port; it does not choose it for those that bind
-// or connect from any port.
+// It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for listeners, Linux permits
+// another socket to listen at that port, but does not assign the port to sockets without a fixed port.
 func Keep(addr string) (*Kept, error) {
 	want, err := netip.ParseAddrPort(addr)
 	if err != nil || !want.Addr().Is4() {

@@ -47,7 +47,7 @@ type Config struct {
 	HTTP2           bool      `json:"http2,omitempty"`          // whether to offer h2 by ALPN, as ESXi 8 does
 
 	Clock func() time.Time `json:"-"` // clock of sessions, lockout and guest shutdown; the real one if nil
-	Log   *slog.Logger     `json:"-"` // log of the lab; discarded if nil
+	Log   *slog.Logger     `json:"-"` // log of the emulator; discarded if nil
 }
 
 // Limits shape the wire. Zero is no limit, except MaxConns. They can be changed while the
@@ -95,11 +95,11 @@ const (
 func LoadConfig(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("read lab config: %w", err)
+		return Config{}, fmt.Errorf("read emulator configuration: %w", err)
 	}
 	cfg, err := parseConfig(data)
 	if err != nil {
-		return Config{}, fmt.Errorf("parse lab config %s: %w", path, err)
+		return Config{}, fmt.Errorf("parse emulator configuration %s: %w", path, err)
 	}
 	return cfg, nil
 }

@@ -80,7 +80,7 @@ type VM struct {
 type Guest struct {
 	NoTools         bool     `json:"noTools,omitempty"`         // VMware Tools absent: ShutdownGuest fails with ToolsUnavailable
 	IgnoresShutdown bool     `json:"ignoresShutdown,omitempty"` // whether a shutdown request is accepted without effect
-	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // time from the request to power-off, on the lab's clock
+	ShutdownDelay   Duration `json:"shutdownDelay,omitempty"`   // time from the request to power-off, on the emulator's clock
 	Writes          Writes   `json:"writes,omitzero"`           // changes to its disks while it runs
 	Volumes         []Volume `json:"volumes,omitempty"`         // file systems that VMware Tools report while they run
 }

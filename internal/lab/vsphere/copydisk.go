@@ -89,7 +89,7 @@ func (m *diskManager) findHost(req *types.CopyVirtualDisk_Task, dst volumePath) 
 	}
 	for _, dc := range m.lab.datacenters {
 		if dc.findDatastore(dst.datastore) != nil {
-			return host, &types.NotSupported{} // the lab's own datastores are read-only
+			return host, &types.NotSupported{} // the emulator's datastores are read-only
 		}
 	}
 	return host, &types.InvalidDatastore{Name: dst.datastore}

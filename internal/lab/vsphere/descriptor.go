@@ -89,9 +89,10 @@ func ctkName(name string) string { return strings.TrimSuffix(name, ".vmdk") + "-
 // contentID returns the content ID of the disk as a UUID.
 func (d *vdisk) contentID() string { return uuidOf(d.id + "content") }
 
-// The ids below are derived from names, so that a lab started twice is the same lab.
+// The identifiers below are derived from names, so that each start of a configuration has the same ones.
 
-// hashOf must spread names that differ only in their last letter: two cards of one VM.
+// hashOf returns n bytes of a hash. Names that differ only in their last letter, such as two cards of
+// one VM, have different hashes.
 func hashOf(s string, n int) []byte {
 	sum := sha256.Sum256([]byte(s))
 	return sum[:n]

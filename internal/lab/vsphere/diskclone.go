@@ -28,7 +28,7 @@ var (
 	errNoSource = errors.New("the source disk was not found")           // no such source disk
 	errNoTarget = errors.New("the destination datastore was not found") // the host has not mounted the destination
 	// the destination is a datastore of the emulator itself
-	errReadOnly  = errors.New("the lab's own datastores are read-only")
+	errReadOnly  = errors.New("the emulator's datastores are read-only")
 	errInUse     = errors.New("failed to lock the file")                 // a running VM writes to the source link
 	errExists    = errors.New("the file already exists")                 // a file of the destination exists
 	errKilled    = errors.New("killed")                                  // the process of the copy was killed

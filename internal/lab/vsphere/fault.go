@@ -43,7 +43,7 @@ const (
 	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
 	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
 	FaultVMBusy              FaultKind = "vm-busy"              // snapshots and shutdowns are refused with TaskInProgress, as while it is moved
-	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
+	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot is removed and its delta remains: consolidation is needed
 	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
 	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
 
@@ -62,10 +62,10 @@ const (
 
 	// And these to NFC connections. Path is part of the datastore path, Method one of the
 	// nfchost.Op names; the default is the operation they make sense for, which for most is a
-	// read. At is an offset on the disk: only a read that holds it is hit, 0 is any.
+	// read. At is an offset on the disk: it affects only a read of that byte, or any read if 0.
 	FaultNFCError     FaultKind = "nfc-error"      // an ERROR record of Code and Text
 	FaultNFCStatus    FaultKind = "nfc-status"     // Code as status of a reply
-	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; of Method SESSION: the ticket is not taken
+	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; with Method SESSION the ticket is rejected
 	FaultNFCOtherCert FaultKind = "nfc-other-cert" // the second TLS session shows another certificate
 	FaultNFCCut       FaultKind = "nfc-cut"        // TCP reset, in the middle of a fragment or at At
 	FaultNFCStall     FaultKind = "nfc-stall"      // nothing more, until Release

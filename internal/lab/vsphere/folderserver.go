@@ -25,13 +25,13 @@ func (r *httpError) Error() string { return fmt.Sprintf("%d %s", r.status, r.tex
 var (
 	// Limits.MaxRequests is reached
 	errBusy   = &httpError{http.StatusServiceUnavailable, "The service is currently unavailable"}
-	errDenied = &httpError{http.StatusUnauthorized, "You are not authorized to view this page"} // no valid login
-	errMethod = &httpError{http.StatusMethodNotAllowed, "The lab's datastores are read-only"}   // neither GET nor HEAD
-	errDotDot = &httpError{http.StatusBadRequest, "The request path is not allowed"}            // a path with ".."
+	errDenied = &httpError{http.StatusUnauthorized, "You are not authorized to view this page"}    // no valid login
+	errMethod = &httpError{http.StatusMethodNotAllowed, "The emulator's datastores are read-only"} // neither GET nor HEAD
+	errDotDot = &httpError{http.StatusBadRequest, "The request path is not allowed"}               // a path with ".."
 	// no such file, datastore or datacenter
 	errAbsent = &httpError{http.StatusNotFound, "The requested object was not found"}
-	// errLocked is the answer for a file that a running VM holds open, for every kind of request
-	// (reports from vCenter 8.0.3 and ESXi 8 on VMFS6).
+	// errLocked is the answer to every request for a file that a running VM has open (reports from
+	// vCenter 8.0.3 and ESXi 8 on VMFS6).
 	errLocked = &httpError{http.StatusInternalServerError, "Unable to access file since it is locked"}
 )
 
@@ -191,7 +191,7 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errSessions):
 		page = errBusy
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the client has gone, or the lab stops
+		panic(http.ErrAbortHandler) // the client has disconnected, or the emulator stops
 	default:
 		page = &httpError{http.StatusInternalServerError, err.Error()}
 	}

@@ -70,7 +70,7 @@ func (g *guestWriter) writeOnce() int64 {
 	for n := first; n < first+length; n++ {
 		p := page{stamp: stamp}
 		switch {
-		case kind < 2: // zeros, or a discard: tracking takes both for changes
+		case kind < 2: // zeros or a discard: both are changes for change tracking
 			p = page{}
 		case kind == 2: // the same bytes again: a write that changes nothing
 			var known bool

@@ -11,7 +11,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The services of a host that the lab knows: the local shell, and SSH.
+// The emulated services of a host.
 const (
 	serviceShell = "TSM"     // key of the local shell
 	serviceSSH   = "TSM-SSH" // key of SSH

@@ -18,7 +18,7 @@ type HostState struct {
 	Power       string           `json:"power,omitempty"`       // power policy: static (High Performance), dynamic (Balanced, default), low or custom
 	Lockdown    string           `json:"lockdown,omitempty"`    // lockdownDisabled (default), lockdownNormal or lockdownStrict; logins are let in all the same
 	Maintenance bool             `json:"maintenance,omitempty"` // whether the host is in maintenance mode
-	Skew        Duration         `json:"skew,omitempty"`        // how far its clock is ahead of the lab's
+	Skew        Duration         `json:"skew,omitempty"`        // how far its clock is ahead of the emulator's
 	Settings    map[string]int64 `json:"settings,omitempty"`    // advanced settings that replace or extend the defaults
 }
 

@@ -65,7 +65,7 @@ func (inv *inventory) findMachine(name string) (*machine, error) {
 			return m, nil
 		}
 	}
-	return nil, fmt.Errorf("no VM %q in the lab", name)
+	return nil, fmt.Errorf("the emulator has no VM %q", name)
 }
 
 // findDisk returns the nth disk of a VM, from 0.

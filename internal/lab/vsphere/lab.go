@@ -43,7 +43,7 @@ type Lab struct {
 func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	l := &Lab{cfg: cfg.withDefaults(), stats: newCounters()}
 	if err := l.cfg.validate(); err != nil {
-		return nil, fmt.Errorf("lab config: %w", err)
+		return nil, fmt.Errorf("emulator configuration: %w", err)
 	}
 	l.shape.Store(&l.cfg.Limits)
 	l.jobs.init()

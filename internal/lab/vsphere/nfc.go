@@ -31,7 +31,7 @@ type NFC struct {
 	NoSHA256     bool   `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
 	NoTLS        bool   `json:"noTls,omitempty"`        // the banner lacks "NFCSSL supported"
 	TLS13        bool   `json:"tls13,omitempty"`        // whether to offer TLS 1.3
-	LateAck      bool   `json:"lateAck,omitempty"`      // message 36 comes only after 51; always on 7
+	LateAck      bool   `json:"lateAck,omitempty"`      // message 36 follows 51; always with version 7
 	NoVersion    bool   `json:"noVersion,omitempty"`    // word 16 of message 36 is 0: the old synchronous protocol
 	LooseRecords bool   `json:"looseRecords,omitempty"` // whether to process several messages of one TLS record
 	// lifetime of an unused ticket on the emulator's clock; default unlimited
@@ -41,7 +41,7 @@ type NFC struct {
 	SessionMemory Bytes          `json:"sessionMemory,omitempty"` // size x count of one session; default 16 MiB
 	MaxRead       Bytes          `json:"maxRead,omitempty"`       // a longer read gets error 5; default 23 MiB, through vCenter 2 MiB
 	Memory        Bytes          `json:"memory,omitempty"`        // memory of one host for NFC; default 48 MiB up to 7, 96 MiB from 8 on; -1 is no limit
-	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" lets sessions wait
+	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" makes sessions wait
 
 	// disk bytes/s of one session; VDDK reads 141 to 145 MB/s from real hosts
 	SessionRate Bytes    `json:"sessionRate,omitempty"`
@@ -325,7 +325,7 @@ func (n *nfcHosts) MoveVM(vm, host string) error {
 	}
 	i := slices.IndexFunc(n.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
 	if i < 0 {
-		return fmt.Errorf("no host %q in the lab", host)
+		return fmt.Errorf("the emulator has no host %q", host)
 	}
 	ctx, reg := n.inventory.newContext(), n.inventory.model.Map()
 	moved, ok := reg.Get(m.ref).(*simulator.VirtualMachine)

@@ -164,7 +164,7 @@ func (t *fileCommands) sum(newHash func() hash.Hash) shell.Command {
 func (t *fileCommands) openssl(c *shell.Call) int {
 	algorithms := map[string]func() hash.Hash{"-sha256": sha256.New, "-md5": md5.New}
 	if len(c.Args) != 4 || c.Args[1] != "dgst" || algorithms[c.Args[2]] == nil {
-		fmt.Fprintln(c.Err, "openssl: the lab knows dgst -sha256 FILE and dgst -md5 FILE")
+		fmt.Fprintln(c.Err, "openssl: the emulator supports dgst -sha256 FILE and dgst -md5 FILE")
 		return 1
 	}
 	return forEachPath(c, c.Args[3:], func(name string) error {
@@ -295,7 +295,7 @@ func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 	}
 	f, err := t.files.statFile(c.Ctx, absPath(c, names[0]))
 	if err == nil && f.size > maxMemFile {
-		err = errors.New("file is too large for the lab")
+		err = errors.New("file is too large for the emulator")
 	}
 	if err == nil {
 		err = t.copyOut(c, &b, absPath(c, names[0]))
@@ -425,7 +425,7 @@ func (h *shellHost) kill(c *shell.Call) (status int) {
 		}
 	}
 	for _, a := range args {
-		if a == "--" { // busybox: the group comes right behind the signal
+		if a == "--" { // busybox expects the group right after the signal
 			fmt.Fprintln(c.Err, "sh: invalid number '--'")
 			return 1
 		}
@@ -492,7 +492,7 @@ func printfCmd(c *shell.Call) int {
 func (t *fileCommands) mv(c *shell.Call) int {
 	_, names := splitFlags(c.Args[1:])
 	if len(names) != 2 {
-		fmt.Fprintln(c.Err, "mv: the lab knows mv FROM TO")
+		fmt.Fprintln(c.Err, "mv: the emulator supports mv FROM TO")
 		return 1
 	}
 	return forEachPath(c, names[:1], func(name string) error { return t.files.renameFile(name, absPath(c, names[1])) })

@@ -62,7 +62,7 @@ func (h *shellHost) vmkfstools(c *shell.Call) int {
 
 // printUsage prints the supported forms and returns status 1.
 func printUsage(c *shell.Call) int {
-	fmt.Fprintln(c.Err, "vmkfstools: the lab knows -i SRC DST [-d FORMAT] and -U DISK")
+	fmt.Fprintln(c.Err, "vmkfstools: the emulator supports -i SRC DST [-d FORMAT] and -U DISK")
 	return 1
 }
 

@@ -301,7 +301,7 @@ func (h *shellHost) serveConn(c net.Conn) {
 // keys. The account is that of the API, with the same lock after wrong passwords.
 func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
-	open := !h.lab.cfg.SSH.Lockdown // else right keys and passwords are refused as wrong ones are
+	open := !h.lab.cfg.SSH.Lockdown // in lockdown mode, valid keys and passwords are rejected as well
 	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		if !open {
 			return nil, errNoLogin

@@ -16,7 +16,7 @@ import (
 type labTask struct {
 	lab  *Lab            // emulator of the task
 	task *simulator.Task // task in the API
-	ctx  context.Context // ends when the task is cancelled or the host goes
+	ctx  context.Context // ends when the host loses power
 }
 
 // taskLock numbers the objects that tasks lock.

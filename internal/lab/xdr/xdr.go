@@ -1,7 +1,7 @@
 // Package xdr encodes and decodes XDR (RFC 4506) and the frame around it: calls and replies
-// of ONC RPC version 2 over TCP (RFC 5531). The lab's NFS client and the server that tests
-// it are built on it. It is written from the RFCs and shares nothing with decamp's own
-// server, whose mistakes it is there to find: what the RFCs forbid is an error here.
+// of ONC RPC version 2 over TCP (RFC 5531). The emulator's NFS client and the server that tests
+// it are built on it. It is written from the RFCs and shares no code with decamp's
+// server, so that it finds the server's mistakes: everything that the RFCs forbid is an error here.
 package xdr
 
 import (
