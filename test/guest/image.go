@@ -40,8 +40,7 @@ func (b builder) espImage() string { return filepath.Join(b.dir, "esp.img") }
 // rootOffset returns the offset of the root partition in bytes.
 func (b builder) rootOffset() int64 { return map[bool]int64{false: mib, true: 17 * mib}[b.variant.gpt] }
 
-// rootSizeKiB returns the size of the root file system in KiB, which ends 1 MiB before the end of the
-// disk, for the backup GPT.
+// rootSizeKiB returns the size of the root file system in KiB. It leaves 1 MiB at the end of the disk.
 func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 1024 }
 
 // build runs all steps from an empty file to a bootable disk.

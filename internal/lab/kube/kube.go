@@ -172,7 +172,7 @@ func (c *Cluster) Remove(plural, namespace, name string) {
 	delete(c.objects, address{plural: plural, namespace: namespace, name: name}.key())
 }
 
-// PowerOn starts an existing VM as another user with virtctl does. The VM runs at once.
+// PowerOn starts an existing VM as another user, like virtctl. The VM runs at once.
 func (c *Cluster) PowerOn(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *Cluster) PowerOn(namespace, name string) {
 	c.setVMStatus(k, "Running")
 }
 
-// PowerOff stops an existing VM as another user with virtctl does. The VM is off at once.
+// PowerOff stops an existing VM as another user, like virtctl. The VM is off at once.
 func (c *Cluster) PowerOff(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -58,10 +58,10 @@ func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bo
 	default:
 		c.runProcedure(proc)
 	}
-	if v.Bend != nil {
-		e.B = v.Bend(e.B) // includes the status
+	if v.AlterReply != nil {
+		e.B = v.AlterReply(e.B) // includes the status
 	}
-	return v.Mute
+	return v.NoReply
 }
 
 // A call is an NFS call in execution.

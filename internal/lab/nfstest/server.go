@@ -32,8 +32,8 @@ type Op struct {
 type Verdict struct {
 	Status uint32                // nfsstat3 to fail with; 0 executes the call
 	Drop   bool                  // whether the call is neither executed nor answered
-	Mute   bool                  // whether the call is executed and not answered
-	Bend   func(b []byte) []byte // changes the results, which begin with the status; nil leaves them unchanged
+	NoReply   bool                  // whether the call is executed and not answered
+	AlterReply   func(b []byte) []byte // changes the results, which begin with the status; nil leaves them unchanged
 }
 
 // Server is an NFS server that runs until Close. Its methods may be called concurrently.

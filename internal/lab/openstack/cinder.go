@@ -22,7 +22,7 @@ type volume struct {
 	imageMetadata    map[string]string // properties of the image, and those set by os-set_image_metadata
 	image            *image            // source image; nil for an empty volume
 	data             []byte            // content; nil until the image is downloaded, and for an empty volume
-	created          time.Time         // creation time; it increases with each object
+	created          time.Time         // creation time in the API, not the real time
 	hiddenLists      int               // number of lists that still omit the volume
 	server           string            // server that it is attached to; empty if none
 	bad              bool              // whether the creation ends in status error

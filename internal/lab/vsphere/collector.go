@@ -17,8 +17,7 @@ import (
 // by encoding and decoding XML. It also reads the objects of a page when the client requests the page,
 // as real servers do; the simulator reads all objects for the first page.
 //
-// The simulator copies the registered collector for each session, so that its zero value must be ready
-// for use.
+// The simulator creates a collector for each session, so that the zero value must be ready for use.
 type collector struct {
 	simulator.PropertyCollector
 
@@ -140,7 +139,7 @@ func (r *retrieval) addObject(ref types.ManagedObjectReference) {
 	}
 }
 
-// walkPaths follows traversals from an object, which must be locked.
+// walkPaths follows traversals from an object. Names of traversals are valid for the whole request.
 func (r *retrieval) walkPaths(ctx *simulator.Context, obj reflect.Value, paths []types.BaseSelectionSpec) types.BaseMethodFault {
 	for _, p := range paths {
 		if t, ok := p.(*types.TraversalSpec); ok && t.Name != "" {
