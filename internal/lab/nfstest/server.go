@@ -30,10 +30,10 @@ type Op struct {
 
 // A Verdict is a hook's decision about a call. The zero value lets the call proceed.
 type Verdict struct {
-	Status uint32                // nfsstat3 to fail with; 0 executes the call
-	Drop   bool                  // whether the call is neither executed nor answered
-	NoReply   bool                  // whether the call is executed and not answered
-	AlterReply   func(b []byte) []byte // changes the results, which begin with the status; nil leaves them unchanged
+	Status     uint32                // nfsstat3 to fail with; 0 executes the call
+	Drop       bool                  // whether the call is neither executed nor answered
+	NoReply    bool                  // whether the call is executed and not answered
+	AlterReply func(b []byte) []byte // changes the results, which begin with the status; nil leaves them unchanged
 }
 
 // Server is an NFS server that runs until Close. Its methods may be called concurrently.
