@@ -8,25 +8,26 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// A command is a QEMU command line being made.
-type command struct {
-	args []string
+// A qemuCommand builds a QEMU command line from a domain.
+type qemuCommand struct {
+	args []string // arguments so far, without the name of the program
 }
 
-func (c *command) add(args ...string) { c.args = append(c.args, args...) }
+// add appends arguments to the command line.
+func (c *qemuCommand) add(args ...string) { c.args = append(c.args, args...) }
 
-// argv returns QEMU's arguments for d. With EFI firmware it makes the variable store
-// at nvram.
-func argv(d *libvirtxml.Domain, nvram string) ([]string, error) {
+// qemuArgs returns QEMU's arguments for d. With EFI firmware it creates the variable store at nvram. A
+// value that it does not support is an error.
+func qemuArgs(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	if d.OS == nil || d.OS.Type == nil || d.Devices == nil {
 		return nil, fmt.Errorf("no <os> with a <type>, or no <devices>")
 	}
-	c := &command{}
+	c := &qemuCommand{}
 	c.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio")
 	steps := []func(*libvirtxml.Domain) error{
-		c.machine, c.memory, c.processors, c.identity, c.clock,
-		func(d *libvirtxml.Domain) error { return c.firmware(d.OS, nvram) },
-		c.controllers, c.disks, c.cards, c.screen,
+		c.addMachine, c.addMemory, c.addProcessors, c.addIdentity, c.addClock,
+		func(d *libvirtxml.Domain) error { return c.addFirmware(d.OS, nvram) },
+		c.addControllers, c.addDisks, c.addNetworkCards, c.addDisplay,
 	}
 	for _, step := range steps {
 		if err := step(d); err != nil {
@@ -36,7 +37,9 @@ func argv(d *libvirtxml.Domain, nvram string) ([]string, error) {
 	return c.args, nil
 }
 
-func (c *command) machine(d *libvirtxml.Domain) error {
+// addMachine adds the machine type. The accelerator is always TCG; SMM is enabled for q35, which secure
+// flash requires.
+func (c *qemuCommand) addMachine(d *libvirtxml.Domain) error {
 	if d.Type != "kvm" && d.Type != "qemu" {
 		return fmt.Errorf("domain type %q is not understood", d.Type)
 	}
@@ -45,21 +48,22 @@ func (c *command) machine(d *libvirtxml.Domain) error {
 		return fmt.Errorf("machine %q of arch %q, type %q, is not understood", t.Machine, t.Arch, t.Type)
 	}
 	machine := t.Machine + ",accel=tcg"
-	if t.Machine == "q35" {
+	if t.Machine == "q35" { // secure flash requires SMM
 		machine += ",smm=on"
 	}
 	if d.Features == nil || d.Features.ACPI == nil {
-		machine += ",acpi=off"
+		machine += ",acpi=off" // QEMU's default is on
 	}
 	c.add("-machine", machine)
 	return nil
 }
 
-func (c *command) memory(d *libvirtxml.Domain) error {
+// addMemory adds the memory size, which must be in MiB or GiB.
+func (c *qemuCommand) addMemory(d *libvirtxml.Domain) error {
 	if d.Memory == nil {
 		return fmt.Errorf("no <memory>")
 	}
-	shift := map[string]int{"MiB": 0, "GiB": 10}
+	shift := map[string]int{"MiB": 0, "GiB": 10} // -m counts MiB
 	by, ok := shift[d.Memory.Unit]
 	if !ok {
 		return fmt.Errorf("memory unit %q is not understood", d.Memory.Unit)
@@ -68,9 +72,9 @@ func (c *command) memory(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// processors uses TCG's best CPU in place of the domain's: a trial boot has no host CPU to pass
-// through.
-func (c *command) processors(d *libvirtxml.Domain) error {
+// addProcessors adds the number of CPUs and their topology. It uses TCG's best CPU model in place of
+// the domain's, because there is no host CPU to pass through.
+func (c *qemuCommand) addProcessors(d *libvirtxml.Domain) error {
 	if d.VCPU == nil {
 		return fmt.Errorf("no <vcpu>")
 	}
@@ -86,28 +90,29 @@ func (c *command) processors(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// identity is what the guest reads from SMBIOS.
-func (c *command) identity(d *libvirtxml.Domain) error {
-	c.add("-uuid", d.UUID)
-	if d.OS.SMBios == nil {
+// addIdentity adds the UUID and the SMBIOS fields of sysinfo.
+func (c *qemuCommand) addIdentity(d *libvirtxml.Domain) error {
+	c.add("-uuid", d.UUID)  // also the SMBIOS UUID
+	if d.OS.SMBios == nil { // the guest sees QEMU's defaults
 		return nil
 	}
 	if d.OS.SMBios.Mode != "sysinfo" || len(d.SysInfo) != 1 || d.SysInfo[0].SMBIOS == nil {
 		return fmt.Errorf("smbios mode %q without one <sysinfo> is not understood", d.OS.SMBios.Mode)
 	}
-	words := []string{"type=1"}
+	words := []string{"type=1"} // system information
 	for _, e := range d.SysInfo[0].SMBIOS.System.Entry {
 		if e.Name == "uuid" && !strings.EqualFold(e.Value, d.UUID) {
 			return fmt.Errorf("sysinfo's uuid %s is not the domain's %s", e.Value, d.UUID)
 		}
-		words = append(words, e.Name+"="+escape(e.Value))
+		words = append(words, e.Name+"="+escapeCommas(e.Value))
 	}
 	c.add("-smbios", strings.Join(words, ","))
 	return nil
 }
 
-func (c *command) clock(d *libvirtxml.Domain) error {
-	if d.Clock == nil {
+// addClock adds the offset of the real-time clock. Timers are ignored.
+func (c *qemuCommand) addClock(d *libvirtxml.Domain) error {
+	if d.Clock == nil { // QEMU's default is UTC
 		return nil
 	}
 	if d.Clock.Offset != "utc" && d.Clock.Offset != "localtime" {
@@ -117,12 +122,13 @@ func (c *command) clock(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// firmware picks OVMF as libvirt's auto-selection does, by the secure-boot feature.
-func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
+// addFirmware selects OVMF as libvirt's auto-selection does, by the secure-boot feature. BIOS needs no
+// argument.
+func (c *qemuCommand) addFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	if o.Loader != nil {
-		return c.named(o, nvram)
+		return c.addNamedFirmware(o, nvram)
 	}
-	if o.Firmware == "" || o.Firmware == "bios" {
+	if o.Firmware == "" || o.Firmware == "bios" { // SeaBIOS is QEMU's default
 		return nil
 	}
 	if o.Firmware != "efi" {
@@ -137,21 +143,21 @@ func (c *command) firmware(o *libvirtxml.DomainOS, nvram string) error {
 		}
 	}
 	const dir = "/usr/share/OVMF/"
-	return c.flash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
+	return c.addFlash(dir+"OVMF_CODE_4M"+suffix+".fd", dir+"OVMF_VARS_4M"+suffix+".fd", nvram, suffix != "")
 }
 
-// named is the firmware that a domain names, with a copy of its template, as libvirt makes one at the first
-// start.
-func (c *command) named(o *libvirtxml.DomainOS, nvram string) error {
+// addNamedFirmware adds the firmware that a domain names, with a copy of its template of variables, as
+// libvirt creates it at the first start.
+func (c *qemuCommand) addNamedFirmware(o *libvirtxml.DomainOS, nvram string) error {
 	l := o.Loader
 	if o.Firmware != "" || l.Type != "pflash" || l.Readonly != "yes" || o.NVRam == nil || o.NVRam.Template == "" || o.NVRam.NVRam != "" {
 		return fmt.Errorf("a loader of type %q beside firmware %q, or without a template of its variables, is not understood", l.Type, o.Firmware)
 	}
-	return c.flash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
+	return c.addFlash(l.Path, o.NVRam.Template, nvram, l.Secure == "yes")
 }
 
-// flash copies the variables and adds both chips.
-func (c *command) flash(code, template, nvram string, secure bool) error {
+// addFlash copies the template to nvram and adds the flash chips for code and variables.
+func (c *qemuCommand) addFlash(code, template, nvram string, secure bool) error {
 	vars, err := os.ReadFile(template)
 	if err != nil {
 		return err
@@ -159,16 +165,17 @@ func (c *command) flash(code, template, nvram string, secure bool) error {
 	if err := os.WriteFile(nvram, vars, 0o600); err != nil {
 		return err
 	}
-	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escape(code),
-		"-drive", "if=pflash,unit=1,format=raw,file="+escape(nvram))
-	if secure {
+	c.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+escapeCommas(code),
+		"-drive", "if=pflash,unit=1,format=raw,file="+escapeCommas(nvram))
+	if secure { // only code in SMM may write the variables
 		c.add("-global", "driver=cfi.pflash01,property=secure,value=on")
 	}
 	return nil
 }
 
-// screen gives the guest the expected display adapter, without a display.
-func (c *command) screen(d *libvirtxml.Domain) error {
+// addDisplay adds the display adapter that the guest expects, without a display. It also checks memory
+// balloon and serial ports.
+func (c *qemuCommand) addDisplay(d *libvirtxml.Domain) error {
 	for _, v := range d.Devices.Videos {
 		if v.Model.Type != "vga" {
 			return fmt.Errorf("video model %q is not understood", v.Model.Type)
@@ -184,5 +191,5 @@ func (c *command) screen(d *libvirtxml.Domain) error {
 	return nil
 }
 
-// escape doubles the commas of a value inside QEMU's comma-separated options.
-func escape(s string) string { return strings.ReplaceAll(s, ",", ",,") }
+// escapeCommas doubles the commas of a value inside QEMU's comma-separated options.
+func escapeCommas(s string) string { return strings.ReplaceAll(s, ",", ",,") }

@@ -18,24 +18,24 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// ErrNoMarker means that the VM ran, but its guest did not report that it is up.
+// ErrNoMarker means that the VM ran and its guest printed no marker.
 var ErrNoMarker = errors.New("no marker")
 
-// Options say how a trial boot is run. The zero value is right for the test guests.
+// Options configure a trial boot. The zero value is suitable for the test guests.
 type Options struct {
-	// Deadline is how long the guest may take; 2 minutes if zero. The test guests
-	// take 6 s on an idle machine.
+	// Deadline limits the time until the marker; 2 minutes if zero. The test guests need 6 s on an idle
+	// machine.
 	Deadline time.Duration
 
-	// Log, if not empty, is a file that receives everything the guest printed.
+	// Log is a file that receives the output of the serial port; empty writes none.
 	Log string
 }
 
-// Domain boots the VM that the XML file at path defines and returns what its guest
-// reported. The VM is gone when Domain returns. Without a marker the error is
-// ErrNoMarker with the last lines of the serial port.
+// Domain boots the VM that the XML file at path defines and returns the report of its guest. The VM has
+// ended when Domain returns. Without a report the error is ErrNoMarker with the last lines of the
+// serial port.
 func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
-	d, err := load(path)
+	d, err := loadDomain(path)
 	if err != nil {
 		return Marker{}, err
 	}
@@ -43,21 +43,21 @@ func Domain(ctx context.Context, path string, opts Options) (Marker, error) {
 	if err != nil {
 		return Marker{}, err
 	}
-	defer os.RemoveAll(dir)
-	args, err := argv(d, filepath.Join(dir, "nvram"))
+	defer os.RemoveAll(dir) // contains the variable store
+	args, err := qemuArgs(d, filepath.Join(dir, "nvram"))
 	if err != nil {
 		return Marker{}, fmt.Errorf("domain %s: %w", path, err)
 	}
-	if opts.Deadline == 0 {
+	if opts.Deadline == 0 { // far more than the guests need
 		opts.Deadline = 2 * time.Minute
 	}
 	ctx, cancel := context.WithTimeout(ctx, opts.Deadline)
 	defer cancel()
-	return run(ctx, args, opts.Log)
+	return runQEMU(ctx, args, opts.Log)
 }
 
-// load reads a domain and refuses what this package does not understand.
-func load(path string) (*libvirtxml.Domain, error) {
+// loadDomain reads a domain. Elements that this package does not support are an error.
+func loadDomain(path string) (*libvirtxml.Domain, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// scsiModels are the QEMU devices behind libvirt's names for SCSI controllers.
+// scsiModels maps libvirt's names of SCSI controllers to QEMU devices.
 func scsiModels() map[string]string {
 	return map[string]string{
 		"vmpvscsi":    "pvscsi",
@@ -17,28 +17,31 @@ func scsiModels() map[string]string {
 	}
 }
 
-func (c *command) controllers(d *libvirtxml.Domain) error {
+// addControllers adds all disk controllers.
+func (c *qemuCommand) addControllers(d *libvirtxml.Domain) error {
 	for _, ctl := range d.Devices.Controllers {
-		if err := c.controller(d, ctl); err != nil {
+		if err := c.addController(d, ctl); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *command) controller(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
+// addController adds a controller, unless it is part of the machine type. "usb" with model "none" adds
+// nothing.
+func (c *qemuCommand) addController(d *libvirtxml.Domain, ctl libvirtxml.DomainController) error {
 	if ctl.Index == nil {
 		return fmt.Errorf("%s controller without an index is not understood", ctl.Type)
 	}
-	builtIn := *ctl.Index == 0 && ctl.Model == ""
+	builtIn := *ctl.Index == 0 && ctl.Model == "" // part of the machine type
 	switch model, known := scsiModels()[ctl.Model]; {
 	case ctl.Type == "scsi" && known:
 		c.add("-device", fmt.Sprintf("%s,id=scsi%d", model, *ctl.Index))
 	case ctl.Type == "sata" && ctl.Model == "" && !hasBuiltInSATA(d, ctl):
 		c.add("-device", fmt.Sprintf("ahci,id=sata%d", *ctl.Index))
-	case ctl.Type == "sata" && builtIn:
-	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc":
-	case ctl.Type == "usb" && ctl.Model == "none":
+	case ctl.Type == "sata" && builtIn: // the AHCI controller of q35
+	case ctl.Type == "ide" && builtIn && d.OS.Type.Machine == "pc": // the IDE controller of pc
+	case ctl.Type == "usb" && ctl.Model == "none": // no USB
 	default:
 		return fmt.Errorf("%s controller %d of model %q is not understood on %s", ctl.Type, *ctl.Index, ctl.Model, d.OS.Type.Machine)
 	}
@@ -50,22 +53,25 @@ func hasBuiltInSATA(d *libvirtxml.Domain, ctl libvirtxml.DomainController) bool 
 	return d.OS.Type.Machine == "q35" && *ctl.Index == 0
 }
 
-func (c *command) disks(d *libvirtxml.Domain) error {
+// addDisks adds all disks and CD-ROM drives.
+func (c *qemuCommand) addDisks(d *libvirtxml.Domain) error {
 	for i, disk := range d.Devices.Disks {
-		if err := c.disk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
+		if err := c.addDisk(d, disk, fmt.Sprintf("drive%d", i)); err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
 	}
 	return nil
 }
 
-func (c *command) disk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
-	place, err := placement(d, disk)
+// addDisk adds a disk with snapshot=on, so that the boot does not change the image, or an empty CD-ROM
+// drive.
+func (c *qemuCommand) addDisk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id string) error {
+	place, err := diskDevice(d, disk)
 	if err != nil {
 		return err
 	}
 	file := sourceFile(disk)
-	if disk.Device == "cdrom" && file == "" {
+	if disk.Device == "cdrom" && file == "" { // a drive without a medium
 		c.add("-device", strings.Replace(place, "-hd", "-cd", 1)+bootIndex(disk.Boot))
 		return nil
 	}
@@ -75,15 +81,16 @@ func (c *command) disk(d *libvirtxml.Domain, disk libvirtxml.DomainDisk, id stri
 	if disk.Driver.Type != "raw" && disk.Driver.Type != "qcow2" {
 		return fmt.Errorf("image format %q is not understood", disk.Driver.Type)
 	}
-	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escape(file)))
+	c.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,snapshot=on,file=%s", id, disk.Driver.Type, escapeCommas(file)))
 	place += ",drive=" + id + bootIndex(disk.Boot)
-	if disk.Serial != "" {
-		place += ",serial=" + escape(disk.Serial)
+	if disk.Serial != "" { // shown in /dev/disk/by-id of the guest
+		place += ",serial=" + escapeCommas(disk.Serial)
 	}
 	c.add("-device", place)
 	return nil
 }
 
+// sourceFile returns the image of a disk; empty if it has none.
 func sourceFile(disk libvirtxml.DomainDisk) string {
 	if disk.Source == nil || disk.Source.File == nil {
 		return ""
@@ -91,6 +98,7 @@ func sourceFile(disk libvirtxml.DomainDisk) string {
 	return disk.Source.File.File
 }
 
+// bootIndex returns the option for a boot order; empty if b is nil.
 func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
 	if b == nil {
 		return ""
@@ -98,19 +106,19 @@ func bootIndex(b *libvirtxml.DomainDeviceBoot) string {
 	return fmt.Sprintf(",bootindex=%d", b.Order)
 }
 
-// placement returns the disk's -device with its place on a controller.
-func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
+// diskDevice returns the value of -device for a disk, with its position on a controller.
+func diskDevice(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error) {
 	if disk.Target == nil {
 		return "", fmt.Errorf("no <target>")
 	}
-	if disk.Target.Bus == "virtio" {
+	if disk.Target.Bus == "virtio" { // a PCI device without a controller
 		return "virtio-blk-pci", nil
 	}
 	if disk.Address == nil || disk.Address.Drive == nil {
 		return "", fmt.Errorf("no drive <address>")
 	}
 	a := disk.Address.Drive
-	index, bus, target, unit := number(a.Controller), number(a.Bus), number(a.Target), number(a.Unit)
+	index, bus, target, unit := valueOrZero(a.Controller), valueOrZero(a.Bus), valueOrZero(a.Target), valueOrZero(a.Unit)
 	model, err := controllerModel(d, disk.Target.Bus, index)
 	if err != nil {
 		return "", err
@@ -132,7 +140,8 @@ func placement(d *libvirtxml.Domain, disk libvirtxml.DomainDisk) (string, error)
 	return "", fmt.Errorf("bus %q is not understood", disk.Target.Bus)
 }
 
-// controllerModel finds the controller that a disk's address names.
+// controllerModel returns the model of the controller that a disk's address names. A missing controller
+// is an error.
 func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, error) {
 	for _, ctl := range d.Devices.Controllers {
 		if ctl.Type == bus && ctl.Index != nil && *ctl.Index == index {
@@ -142,15 +151,16 @@ func controllerModel(d *libvirtxml.Domain, bus string, index uint) (string, erro
 	return "", fmt.Errorf("no %s controller %d", bus, index)
 }
 
-func number(p *uint) uint {
+// valueOrZero returns *p, or 0 if p is nil.
+func valueOrZero(p *uint) uint {
 	if p == nil {
 		return 0
 	}
 	return *p
 }
 
-// cards connects each network card to a separate network without other members.
-func (c *command) cards(d *libvirtxml.Domain) error {
+// addNetworkCards connects each network card to its own network without outside connection.
+func (c *qemuCommand) addNetworkCards(d *libvirtxml.Domain) error {
 	models := map[string]string{"virtio": "virtio-net-pci", "vmxnet3": "vmxnet3", "e1000": "e1000", "e1000e": "e1000e", "pcnet": "pcnet"}
 	for i, card := range d.Devices.Interfaces {
 		if card.Model == nil || card.MAC == nil {

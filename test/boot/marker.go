@@ -7,44 +7,45 @@ import (
 	"time"
 )
 
-// A Marker is what a test guest found around itself.
+// A Marker is the report of a test guest about its hardware.
 type Marker struct {
-	Boots    int           // how often this disk was booted
-	Root     string        // "/dev/sda1"
-	Disk     string        // "sda", the disk that holds Root
+	Boots    int           // number of boots of this disk
+	Root     string        // device of the root file system: "/dev/sda1"
+	Disk     string        // disk that contains Root: "sda"
 	Driver   string        // driver of that disk's controller: "vmw_pvscsi"
 	Cards    []Card        // network cards, in the kernel's order
 	UUID     string        // SMBIOS system UUID, lower case
-	By       string        // root parameter of the kernel, if the guest reports it: "UUID=…"
-	IPs      []IP          // fixed addresses, if the guest reports them
+	By       string        // root parameter of the kernel, "UUID=…"; empty if the guest does not report it
+	IPs      []IP          // fixed addresses; nil if the guest does not report them
 	Firmware string        // "bios" or "efi"
-	Uptime   time.Duration // since the kernel started
+	Uptime   time.Duration // time since the kernel started
 }
 
-// A Card is a network card as its guest sees it.
+// A Card is a network card as its guest reports it.
 type Card struct {
-	Name   string // "eth0"
-	MAC    string // lower case, colons
-	Driver string // "vmxnet3"
+	Name   string // name of the interface: "eth0"
+	MAC    string // lower case, with colons
+	Driver string // kernel driver: "vmxnet3"
 }
 
-// An IP is an address that a guest has on a card.
+// An IP is an address of a guest on a card.
 type IP struct {
-	Address string // "192.0.2.11/24"
+	Address string // address with prefix: "192.0.2.11/24"
 	Name    string // name of the card: "ens192"
-	MAC     string
+	MAC     string // MAC address of the card
 }
 
+// markerWord begins a marker, anywhere in a line.
 const markerWord = "DECAMP-MARKER "
 
-// ParseMarker finds a marker in a line from the serial port. ok is false if the line has no marker. err
-// is not nil if the marker reports a failure or is damaged.
+// ParseMarker parses a line of the serial port. ok is false if the line contains no marker. err is not
+// nil if the marker reports a failure or is damaged.
 func ParseMarker(line string) (m Marker, ok bool, err error) {
 	_, text, found := strings.Cut(strings.TrimRight(line, "\r\n"), markerWord)
-	if !found {
+	if !found { // an ordinary line of the console
 		return Marker{}, false, nil
 	}
-	if why, failed := strings.CutPrefix(text, "boot=failed"); failed {
+	if why, failed := strings.CutPrefix(text, "boot=failed"); failed { // the marker of a failure
 		return Marker{}, true, fmt.Errorf("the guest could not boot:%s", why)
 	}
 	words := map[string]string{}
@@ -59,6 +60,7 @@ func ParseMarker(line string) (m Marker, ok bool, err error) {
 	return m, true, err
 }
 
+// fromWords converts the key=value pairs of a marker. The keys by and ip are optional.
 func fromWords(words map[string]string) (m Marker, err error) {
 	for _, key := range []string{"boot", "n", "root", "disk", "net", "uuid", "fw", "up"} {
 		if words[key] == "" {
@@ -66,7 +68,7 @@ func fromWords(words map[string]string) (m Marker, err error) {
 		}
 	}
 	m.Root, m.By, m.UUID, m.Firmware = words["root"], words["by"], words["uuid"], words["fw"]
-	m.Disk, m.Driver, _ = strings.Cut(words["disk"], ",")
+	m.Disk, m.Driver, _ = strings.Cut(words["disk"], ",") // the driver is empty without a comma
 	if m.Boots, err = strconv.Atoi(words["n"]); err != nil {
 		return m, err
 	}
@@ -80,7 +82,7 @@ func fromWords(words map[string]string) (m Marker, err error) {
 	return m, err
 }
 
-// parseIPs reads ADDRESS@NAME/MAC, comma separated. Not all guests tell.
+// parseIPs parses a list of ADDRESS@NAME/MAC, separated by commas. Some guests report none.
 func parseIPs(list string) ([]IP, error) {
 	if list == "" || list == "none" {
 		return nil, nil
@@ -97,6 +99,7 @@ func parseIPs(list string) ([]IP, error) {
 	return ips, nil
 }
 
+// parseCards parses a list of NAME=MAC/DRIVER, separated by commas.
 func parseCards(list string) ([]Card, error) {
 	if list == "none" {
 		return nil, nil

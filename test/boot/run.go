@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// program is the emulator; it comes from Debian's qemu-system-x86.
+// program is the emulator, of Debian's package qemu-system-x86.
 const program = "qemu-system-x86_64"
 
-// run starts QEMU and reads its serial port until the marker, QEMU's end or ctx's. QEMU
-// and nothing else is killed before it returns.
-func run(ctx context.Context, args []string, log string) (Marker, error) {
+// runQEMU starts QEMU and reads its serial port until a marker, the end of QEMU or the end of ctx. QEMU
+// has ended when it returns. log, if not empty, receives the output of the serial port.
+func runQEMU(ctx context.Context, args []string, log string) (Marker, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.WaitDelay = 5 * time.Second
+	cmd.WaitDelay = 5 * time.Second // children of QEMU may keep the pipe open
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	serial, err := cmd.StdoutPipe()
@@ -34,15 +34,15 @@ func run(ctx context.Context, args []string, log string) (Marker, error) {
 	if err := cmd.Start(); err != nil {
 		return Marker{}, fmt.Errorf("start %s: %w (scripts/setup.sh demo installs it)", program, err)
 	}
-	m, text, err := watch(serial)
-	cut := ctx.Err()
-	stop()
-	_ = cmd.Wait() // the marker decides, not how QEMU ended
+	m, text, err := readMarker(serial)
+	cut := ctx.Err() // the deadline or the caller ended QEMU, unless nil
+	stop()           // kills QEMU
+	_ = cmd.Wait()   // the marker decides, not how QEMU ended
 	if log != "" {
 		err = errors.Join(err, os.WriteFile(log, []byte(text), 0o644))
 	}
 	if errors.Is(err, ErrNoMarker) {
-		err = fmt.Errorf("%w; serial port: %s; QEMU: %s", err, tail(text, 6), tail(complaints.String(), 3))
+		err = fmt.Errorf("%w; serial port: %s; QEMU: %s", err, lastLines(text, 6), lastLines(complaints.String(), 3))
 	}
 	if cut != nil && err != nil {
 		err = fmt.Errorf("%w (%w)", err, cut)
@@ -50,8 +50,8 @@ func run(ctx context.Context, args []string, log string) (Marker, error) {
 	return m, err
 }
 
-// watch reads lines until one is a marker. It returns the marker and the text read.
-func watch(serial io.Reader) (Marker, string, error) {
+// readMarker reads lines until one is a marker. It returns the marker and the text read so far.
+func readMarker(serial io.Reader) (Marker, string, error) {
 	const limit = 4 << 20 // bytes; a guest that prints more is not a test guest
 	lines := bufio.NewReader(io.LimitReader(serial, limit))
 	var text strings.Builder
@@ -67,8 +67,8 @@ func watch(serial io.Reader) (Marker, string, error) {
 	}
 }
 
-// tail returns the last n lines that say anything, joined by " | ".
-func tail(text string, n int) string {
+// lastLines returns the last n lines that are not empty, joined by " | ".
+func lastLines(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// understood lists the elements of a domain that argv acts on, or that cannot change
-// whether a guest boots, with their attributes. The values are checked where they are
-// used. What is below domain/metadata is free.
+// understood lists the elements of a domain that this package acts on, or that cannot prevent a guest
+// from booting, with their attributes. Values are checked where they are used. Elements below
+// domain/metadata are not checked.
 const understood = `
 domain type
 domain/name
@@ -76,8 +76,8 @@ domain/devices/video/model type
 domain/devices/memballoon model
 `
 
-// checkUnderstood returns an error that names the first element or attribute of the
-// document that is not in the list.
+// checkUnderstood returns an error that names the first element or attribute of the document that is
+// not in the list.
 func checkUnderstood(doc []byte) error {
 	known := map[string][]string{}
 	for line := range strings.Lines(understood) {
@@ -97,7 +97,7 @@ func checkUnderstood(doc []byte) error {
 			}
 		case xml.EndElement:
 			path = path[:len(path)-1]
-		case nil:
+		case nil: // the end of the document, or an error
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -106,8 +106,9 @@ func checkUnderstood(doc []byte) error {
 	}
 }
 
+// checkElement checks one element, whose path is the names from the root down.
 func checkElement(known map[string][]string, path string, attrs []xml.Attr) error {
-	if strings.HasPrefix(path, "domain/metadata/") {
+	if strings.HasPrefix(path, "domain/metadata/") { // free content
 		return nil
 	}
 	allowed, ok := known[path]

@@ -19,39 +19,41 @@ import (
 	"time"
 )
 
-// Program is Debian's; scripts/setup.sh installs it.
+// Program is the browser of Debian, which scripts/setup.sh installs.
 const Program = "chromium"
 
-// patient is how long a page may take for anything.
+// patient limits how long a page may take for any operation.
 const patient = time.Minute
 
-// Browser is a Chromium with one page.
+// Browser is a Chromium with one page. Its methods must be called by the goroutine of the test; an
+// error ends the test.
 type Browser struct {
-	t    testing.TB
-	in   io.WriteCloser
-	done chan struct{} // closed when its output ended
+	t    testing.TB     // test that the browser belongs to
+	in   io.WriteCloser // commands to the browser, each terminated by a zero
+	done chan struct{}  // closed when the output of the browser has ended
 
-	mu      sync.Mutex
-	next    int
-	answers map[int]chan message
-	session string
-	errors  []string // errors of the page: exceptions, console errors, violations of its security policy
-	asked   []string // texts of dialogs, which are all accepted
+	mu      sync.Mutex           // guards the fields below
+	next    int                  // ID of the newest command
+	answers map[int]chan message // channels of commands without an answer, by ID
+	session string               // session of the page; empty until attachPage has found it
+	errors  []string             // errors of the page: exceptions, console errors, violations of its security policy
+	asked   []string             // texts of dialogs, which are all accepted
 }
 
-// message is one of the protocol: a command, its answer or an event.
+// A message is a command, its answer or an event of the DevTools protocol.
 type message struct {
-	ID      int             `json:"id,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  any             `json:"params,omitempty"`
-	Session string          `json:"sessionId,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   *struct {
+	ID      int             `json:"id,omitempty"`        // number of a command and its answer; 0 for an event
+	Method  string          `json:"method,omitempty"`    // command or event, such as Page.navigate
+	Params  any             `json:"params,omitempty"`    // parameters of a command
+	Session string          `json:"sessionId,omitempty"` // session of the page
+	Result  json.RawMessage `json:"result,omitempty"`    // result in an answer
+	// error in an answer; nil if the command succeeded
+	Error *struct {
 		Message string `json:"message"`
 	} `json:"error,omitempty"`
 }
 
-// Start starts a browser that takes any certificate, and ends with the test.
+// Start starts a browser that accepts any certificate, and that ends with the test.
 func Start(t testing.TB) *Browser {
 	t.Helper()
 	if testing.Short() {
@@ -68,22 +70,22 @@ func Start(t testing.TB) *Browser {
 	cmd := exec.Command(Program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-extensions", "--ignore-certificate-errors",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "--window-size=1280,900", "about:blank")
-	cmd.ExtraFiles = []*os.File{toChild, fromChild} // descriptors 3 and 4, as the switch wants them
+	cmd.ExtraFiles = []*os.File{toChild, fromChild} // descriptors 3 and 4, which the switch requires
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	toChild.Close()
-	fromChild.Close()
+	toChild.Close()   // the child has a duplicate
+	fromChild.Close() // otherwise out would never end
 	b := &Browser{t: t, in: in, done: make(chan struct{}), answers: map[int]chan message{}}
-	go b.read(out)
-	t.Cleanup(func() { b.stop(cmd) })
-	b.attach()
+	go b.readMessages(out)
+	t.Cleanup(func() { b.closeBrowser(cmd) })
+	b.attachPage()
 	return b
 }
 
-// stop closes the browser, by force if it does not go.
-func (b *Browser) stop(cmd *exec.Cmd) {
-	_ = b.send(message{ID: -1, Method: "Browser.close"})
+// closeBrowser closes the browser, and kills it after a minute.
+func (b *Browser) closeBrowser(cmd *exec.Cmd) {
+	_ = b.sendMessage(message{ID: -1, Method: "Browser.close"})
 	kill := time.AfterFunc(patient, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	_ = cmd.Wait() // the exit status does not depend on the page
@@ -91,21 +93,23 @@ func (b *Browser) stop(cmd *exec.Cmd) {
 	<-b.done
 }
 
-func (b *Browser) attach() {
+// attachPage opens a page and enables its events.
+func (b *Browser) attachPage() {
 	b.t.Helper()
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.callMethod("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var session struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	b.callMethod("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
 	b.mu.Lock()
 	b.session = session.SessionID
 	b.mu.Unlock()
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
-		b.call(domain+".enable", nil, nil)
+		b.callMethod(domain+".enable", nil, nil)
 	}
 }
 
-func (b *Browser) send(m message) error {
+// sendMessage sends a message to the browser.
+func (b *Browser) sendMessage(m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -114,8 +118,9 @@ func (b *Browser) send(m message) error {
 	return err
 }
 
-// call sends a command and waits for its answer.
-func (b *Browser) call(method string, params, result any) {
+// callMethod sends a command and decodes the result into result, which may be nil. An error ends the
+// test.
+func (b *Browser) callMethod(method string, params, result any) {
 	b.t.Helper()
 	b.mu.Lock()
 	b.next++
@@ -123,14 +128,14 @@ func (b *Browser) call(method string, params, result any) {
 	b.answers[b.next] = answer
 	m := message{ID: b.next, Method: method, Params: params, Session: b.session}
 	b.mu.Unlock()
-	if err := b.send(m); err != nil {
+	if err := b.sendMessage(m); err != nil {
 		b.t.Fatalf("%s: %v", method, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	select {
 	case m := <-answer:
-		b.take(method, m, result)
+		b.decodeResult(method, m, result)
 	case <-b.done:
 		b.t.Fatalf("%s: the browser is gone", method)
 	case <-ctx.Done():
@@ -138,7 +143,8 @@ func (b *Browser) call(method string, params, result any) {
 	}
 }
 
-func (b *Browser) take(method string, m message, result any) {
+// decodeResult decodes the answer to a command.
+func (b *Browser) decodeResult(method string, m message, result any) {
 	b.t.Helper()
 	if m.Error != nil {
 		b.t.Fatalf("%s: %s", method, m.Error.Message)
@@ -151,12 +157,12 @@ func (b *Browser) take(method string, m message, result any) {
 	}
 }
 
-// read passes on the browser's messages until they end.
-func (b *Browser) read(out io.ReadCloser) {
+// readMessages handles the browser's messages until its output ends.
+func (b *Browser) readMessages(out io.ReadCloser) {
 	defer close(b.done)
 	defer out.Close()
 	messages := bufio.NewScanner(out)
-	messages.Buffer(nil, 64<<20)
+	messages.Buffer(nil, 64<<20) // a screenshot is one message
 	messages.Split(func(data []byte, _ bool) (int, []byte, error) {
 		if i := bytes.IndexByte(data, 0); i >= 0 {
 			return i + 1, data[:i], nil
@@ -169,30 +175,31 @@ func (b *Browser) read(out io.ReadCloser) {
 			Params json.RawMessage `json:"params"`
 		}
 		if json.Unmarshal(messages.Bytes(), &m) == nil {
-			b.heard(m.message, m.Params)
+			b.handleMessage(m.message, m.Params)
 		}
 	}
 }
 
-func (b *Browser) heard(m message, params json.RawMessage) {
+// handleMessage delivers an answer, records an error of the page, or accepts a dialog.
+func (b *Browser) handleMessage(m message, params json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if answer := b.answers[m.ID]; m.ID > 0 && answer != nil {
 		delete(b.answers, m.ID)
-		answer <- m
+		answer <- m // buffered
 		return
 	}
-	if text := wrong(m.Method, params); text != "" {
+	if text := eventError(m.Method, params); text != "" {
 		b.errors = append(b.errors, text)
 	}
 	if m.Method == "Page.javascriptDialogOpening" {
 		b.asked = append(b.asked, string(params))
-		_ = b.send(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
+		_ = b.sendMessage(message{ID: -1, Method: "Page.handleJavaScriptDialog", Params: map[string]any{"accept": true}, Session: b.session})
 	}
 }
 
-// wrong returns the error that an event reports; empty if it reports no error.
-func wrong(method string, params json.RawMessage) string {
+// eventError returns the error that an event reports; empty if it reports none.
+func eventError(method string, params json.RawMessage) string {
 	var p struct {
 		Type  string
 		Entry struct{ Level, Text, URL string }
@@ -209,44 +216,43 @@ func wrong(method string, params json.RawMessage) string {
 	return ""
 }
 
-// Errors returns what went wrong on the page until now.
+// Errors returns the errors of the page so far.
 func (b *Browser) Errors() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.errors)
 }
 
-// Asked returns the dialogs there were; all were accepted.
+// Asked returns the texts of the dialogs so far, which were all accepted.
 func (b *Browser) Asked() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.asked)
 }
 
-// Open goes to an address.
+// Open navigates to a URL.
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	var said struct{ ErrorText string }
-	b.call("Page.navigate", map[string]any{"url": url}, &said)
+	b.callMethod("Page.navigate", map[string]any{"url": url}, &said)
 	if said.ErrorText != "" {
 		b.t.Fatalf("open %s: %s", url, said.ErrorText)
 	}
 }
 
-// Look makes the page as wide as a screen or a phone is, in CSS pixels, with a colour scheme: light
-// or dark.
+// Look sets the size of the window in CSS pixels and the colour scheme, light or dark.
 func (b *Browser) Look(width, height int, scheme string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars take width away
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.callMethod("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.callMethod("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil) // scroll bars would reduce the width
+	b.callMethod("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
 // Screenshot returns the whole page, including the part below the screen.
 func (b *Browser) Screenshot() image.Image {
 	b.t.Helper()
 	var shot struct{ Data []byte }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
+	b.callMethod("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &shot)
 	picture, err := png.Decode(bytes.NewReader(shot.Data))
 	if err != nil {
 		b.t.Fatal(err)
@@ -254,38 +260,38 @@ func (b *Browser) Screenshot() image.Image {
 	return picture
 }
 
-// Wait returns once a JavaScript condition holds, on this page or on one that comes after it.
+// Wait waits until a JavaScript condition is true, on this page or on a later one.
 func (b *Browser) Wait(condition string) {
 	b.t.Helper()
 	deadline := time.Now().Add(patient)
 	for time.Now().Before(deadline) {
 		var holds bool
 		script := fmt.Sprintf(`new Promise((ok) => { const end = Date.now() + 1000; const look = () => { let now = false; try { now = !!(%s); } catch {}; if (now || Date.now() > end) ok(now); else setTimeout(look, 20); }; look(); })`, condition)
-		if b.try(script, &holds) == nil && holds {
+		if b.tryEval(script, &holds) == nil && holds {
 			return
 		}
 	}
 	var page string
-	_ = b.try("document.body.innerText.slice(0, 2000)", &page)
+	_ = b.tryEval("document.body.innerText.slice(0, 2000)", &page)
 	b.t.Fatalf("%s does not come true; errors %v; the page:\n%s", condition, b.Errors(), page)
 }
 
 // Eval runs a script and decodes its result into result, which may be nil.
 func (b *Browser) Eval(script string, result any) {
 	b.t.Helper()
-	if err := b.try(script, result); err != nil {
+	if err := b.tryEval(script, result); err != nil {
 		b.t.Fatalf("%s: %v", script, err)
 	}
 }
 
-// try fails when the page goes away meanwhile.
-func (b *Browser) try(script string, result any) error {
+// tryEval implements Eval. It fails if the page is replaced during the call.
+func (b *Browser) tryEval(script string, result any) error {
 	b.t.Helper()
 	var said struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.evaluate(script, &said); err != nil {
+	if err := b.evaluateScript(script, &said); err != nil {
 		return err
 	}
 	if said.ExceptionDetails != nil {
@@ -297,8 +303,9 @@ func (b *Browser) try(script string, result any) error {
 	return json.Unmarshal(said.Result.Value, result)
 }
 
-// evaluate is call, but an error is no end of the test.
-func (b *Browser) evaluate(script string, result any) error {
+// evaluateScript evaluates a script and decodes the answer into result. Unlike callMethod it returns
+// errors.
+func (b *Browser) evaluateScript(script string, result any) error {
 	b.mu.Lock()
 	b.next++
 	answer := make(chan message, 1)
@@ -307,7 +314,7 @@ func (b *Browser) evaluate(script string, result any) error {
 		"expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
 	}}
 	b.mu.Unlock()
-	if err := b.send(m); err != nil {
+	if err := b.sendMessage(m); err != nil {
 		return err
 	}
 	limit := time.NewTimer(patient)

@@ -11,25 +11,25 @@ import (
 	"slices"
 )
 
-// An agent is QEMU's guest agent with all it needs, by the places of its files in a guest. Unlike the
-// guests' init it is a distribution's, and the real one.
+// An agent is QEMU's guest agent with all its libraries: it maps paths in a guest to files of this
+// machine. Unlike the guests' init, it is the program of a distribution.
 type agent map[string]string // path in the guest -> file here
 
-// agentProgram is where Debian has it.
+// agentProgram is the path of the agent in Debian's package.
 const agentProgram = "usr/sbin/qemu-ga"
 
-// findAgent looks at what scripts/setup.sh unpacked into dir. Its libraries are this machine's: QEMU
-// needs them, too. None is no error, and guests without it are built all the same.
+// findAgent returns the agent that scripts/setup.sh unpacked into dir, with the libraries of this
+// machine, which QEMU needs as well. A missing agent is no error: the result is nil.
 func findAgent(dir string) (agent, error) {
 	program := filepath.Join(dir, agentProgram)
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil // guests without the agent are built
 	}
 	a := agent{agentProgram: program}
 	return a, a.addNeeds(program)
 }
 
-// addNeeds adds the libraries of a program or library, and theirs, and the loader.
+// addNeeds adds the libraries that a program or library needs, recursively, and the dynamic loader.
 func (a agent) addNeeds(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -45,10 +45,10 @@ func (a agent) addNeeds(file string) error {
 		if name == "ld-linux-x86-64.so.2" {
 			place = "lib64/" + name
 		}
-		if a[place] != "" {
+		if a[place] != "" { // added for another library
 			continue
 		}
-		if a[place], err = library(name); err != nil {
+		if a[place], err = findLibrary(name); err != nil {
 			return err
 		}
 		if err := a.addNeeds(a[place]); err != nil {
@@ -58,7 +58,8 @@ func (a agent) addNeeds(file string) error {
 	return nil
 }
 
-func library(name string) (string, error) {
+// findLibrary returns the path of a shared library on this machine.
+func findLibrary(name string) (string, error) {
 	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil {
@@ -68,8 +69,8 @@ func library(name string) (string, error) {
 	return "", fmt.Errorf("no %s, which QEMU's guest agent needs: run scripts/setup.sh demo", name)
 }
 
-// key returns a hash of the agent's inputs.
-func (a agent) key() (string, error) {
+// inputsHash returns names, sizes and times of the agent's files, which changes if any of them changes.
+func (a agent) inputsHash() (string, error) {
 	var key string
 	for _, place := range slices.Sorted(maps.Keys(a)) {
 		info, err := os.Stat(a[place])
@@ -81,8 +82,8 @@ func (a agent) key() (string, error) {
 	return key, nil
 }
 
-// install lays its files out below root.
-func (a agent) install(root string) error {
+// installInto copies the files below root, as executables.
+func (a agent) installInto(root string) error {
 	for place, file := range a {
 		to := filepath.Join(root, place)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {

@@ -14,23 +14,23 @@ import (
 	"syscall"
 )
 
-// sources are what the images depend on besides the kernel.
+// sources are the files that the images depend on, besides the kernel.
 //
 //go:embed *.go init/*.go
 var sources embed.FS
 
-// Build makes every image of the repository at repo that is missing or stale. It may
-// run in several processes at once: one builds, the others wait.
+// Build builds the images of the repository at repo that are missing or outdated. Several processes may
+// call it at once: one builds, the others wait.
 func Build(ctx context.Context, repo string) error {
 	dir := filepath.Join(repo, "build", "guest")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	unlock, err := lock(filepath.Join(dir, "lock"))
+	unlock, err := lockFile(filepath.Join(dir, "lock"))
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer unlock() // another process may then find the images fresh
 	k, err := findKernel(filepath.Join(repo, "build", "kernel"))
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func Build(ctx context.Context, repo string) error {
 	if err != nil {
 		return err
 	}
-	if fresh(repo, key, a) {
+	if isFresh(repo, key, a) {
 		return nil
 	}
 	if err := buildAll(ctx, repo, k, a); err != nil {
@@ -52,8 +52,8 @@ func Build(ctx context.Context, repo string) error {
 	return os.WriteFile(keyFile(repo), []byte(key), 0o644)
 }
 
-// lock takes path's lock, waiting for its holder.
-func lock(path string) (unlock func(), err error) {
+// lockFile locks the file at path, and waits if another process holds the lock. unlock releases it.
+func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, err
@@ -64,13 +64,14 @@ func lock(path string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
+// keyFile returns the file with the key of the existing images.
 func keyFile(repo string) string { return filepath.Join(repo, "build", "guest", "key") }
 
-// cacheKey names everything the images depend on.
+// cacheKey returns a hash of everything that the images depend on.
 func cacheKey(k kernel, a agent) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, k.release)
-	needs, err := a.key()
+	needs, err := a.inputsHash()
 	if err != nil {
 		return "", err
 	}
@@ -86,9 +87,10 @@ func cacheKey(k kernel, a agent) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// fresh reports whether all images were built under key.
-func fresh(repo, key string, a agent) bool {
-	for _, v := range variants() {
+// isFresh reports whether all images exist and were built with this key. The guest with the agent may
+// be missing if a is nil.
+func isFresh(repo, key string, a agent) bool {
+	for _, v := range allVariants() {
 		if _, err := os.Stat(File(repo, v.name)); err != nil && (a != nil || !v.agent) {
 			return false
 		}
@@ -97,7 +99,7 @@ func fresh(repo, key string, a agent) bool {
 	return err == nil && string(built) == key
 }
 
-// buildAll builds the images in a scratch folder and moves each into place.
+// buildAll builds the images in a temporary folder and renames each to its place.
 func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 	dir, err := os.MkdirTemp(filepath.Join(repo, "build", "guest"), "tmp-")
 	if err != nil {
@@ -108,8 +110,8 @@ func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 	if err := buildInit(ctx, repo, initProgram); err != nil {
 		return err
 	}
-	for _, v := range variants() {
-		if v.agent && a == nil {
+	for _, v := range allVariants() {
+		if v.agent && a == nil { // scripts/setup.sh has not fetched the agent
 			continue
 		}
 		scratch := filepath.Join(dir, string(v.name))
@@ -120,13 +122,14 @@ func buildAll(ctx context.Context, repo string, k kernel, a agent) error {
 		if err := b.build(); err != nil {
 			return fmt.Errorf("build guest %s: %w", v.name, err)
 		}
-		if err := os.Rename(b.image(), File(repo, v.name)); err != nil {
+		if err := os.Rename(b.imagePath(), File(repo, v.name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// buildInit compiles the guest's init, statically, to the file out.
 func buildInit(ctx context.Context, repo, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./test/guest/init")
 	cmd.Dir = repo

@@ -5,44 +5,52 @@ import (
 	"io"
 )
 
-// A cpio writes an initramfs in the "newc" format, owned by root and dated 1970. See
-// the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+// A cpio writes an initramfs in the "newc" format. All files belong to root and are dated 1970. See the
+// kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 type cpio struct {
-	w   io.Writer
-	n   int64 // bytes written
-	ino int
-	err error
+	w   io.Writer // receives the archive
+	n   int64     // number of bytes written
+	ino int       // inode number of the last entry
+	err error     // first error; later writes do nothing
 }
 
 const (
-	cpioDir     = 0o040755
-	cpioProgram = 0o100755
-	cpioChar    = 0o020600
+	cpioDir     = 0o040755 // mode of a directory
+	cpioProgram = 0o100755 // mode of a file; all are executable
+	cpioChar    = 0o020600 // mode of a character device
 )
 
-func (c *cpio) dir(name string)                { c.entry(name, cpioDir, 0, 0, nil) }
-func (c *cpio) file(name string, data []byte)  { c.entry(name, cpioProgram, 0, 0, data) }
-func (c *cpio) char(name string, maj, min int) { c.entry(name, cpioChar, maj, min, nil) }
+// addDir adds a directory.
+func (c *cpio) addDir(name string) { c.addEntry(name, cpioDir, 0, 0, nil) }
 
-// close ends the archive and returns the first error of all.
+// addFile adds a file.
+func (c *cpio) addFile(name string, data []byte) { c.addEntry(name, cpioProgram, 0, 0, data) }
+
+// addCharDevice adds a character device.
+func (c *cpio) addCharDevice(name string, maj, min int) { c.addEntry(name, cpioChar, maj, min, nil) }
+
+// close writes the trailer and returns the first error of the archive.
 func (c *cpio) close() error {
-	c.entry("TRAILER!!!", 0, 0, 0, nil)
+	c.addEntry("TRAILER!!!", 0, 0, 0, nil)
 	return c.err
 }
 
-func (c *cpio) entry(name string, mode, maj, min int, data []byte) {
+// addEntry writes header, name and data of an entry, each padded to four bytes.
+func (c *cpio) addEntry(name string, mode, maj, min int, data []byte) {
 	c.ino++
 	const nlink, nobody = 1, 0
 	c.write(fmt.Appendf(nil, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
 		c.ino, mode, nobody, nobody, nlink, 0, len(data), 0, 0, maj, min, len(name)+1, 0))
 	c.write(append([]byte(name), 0))
-	c.pad()
+	c.padToFour()
 	c.write(data)
-	c.pad()
+	c.padToFour()
 }
 
-func (c *cpio) pad() { c.write(make([]byte, -c.n&3)) }
+// padToFour writes zeros up to a multiple of four bytes.
+func (c *cpio) padToFour() { c.write(make([]byte, -c.n&3)) }
 
+// write writes p, unless an earlier write has failed.
 func (c *cpio) write(p []byte) {
 	if c.err != nil {
 		return

@@ -14,25 +14,25 @@ import (
 	"path/filepath"
 )
 
-// Name names one of the guests.
+// Name is the name of a guest.
 type Name string
 
 const (
 	// BIOS boots through GRUB from an MBR disk; it has virtio drivers too.
 	BIOS Name = "bios"
-	// NoVirtio is a guest as VMware leaves it: root=/dev/sda1 and no virtio in its
-	// initramfs, so that it only boots on hardware VMware has. The modules of its kernel
-	// lie in its root file system, as a distribution's do.
+	// NoVirtio is a guest as installed on VMware: root=/dev/sda1 and no virtio in its initramfs, so that
+	// it boots only on VMware's hardware. The modules of its kernel are in its root file system, as those
+	// of a distribution.
 	NoVirtio Name = "novirtio"
 	// UEFI boots from the EFI system partition of a GPT disk; it has virtio drivers too.
 	UEFI Name = "uefi"
-	// Vendor boots by an entry for EFI/debian/grubx64.efi only, which a new firmware does not
-	// have; and it has no virtio in its initramfs.
+	// Vendor boots only by a boot entry for EFI/debian/grubx64.efi, which new firmware does not have. Its
+	// initramfs has no virtio drivers.
 	Vendor Name = "vendor"
 	// Entry boots as Vendor does, and has virtio drivers.
 	Entry Name = "entry"
-	// Agent is BIOS with QEMU's guest agent and AgentAddress. In a VM that has a channel for the
-	// agent it stays up. It is built where scripts/setup.sh has fetched the agent.
+	// Agent is BIOS with QEMU's guest agent and AgentAddress. In a VM with a channel for the agent it does
+	// not power off. It is built only if scripts/setup.sh has fetched the agent.
 	Agent Name = "agent"
 )
 
@@ -42,7 +42,7 @@ func Names() []Name { return []Name{BIOS, NoVirtio, UEFI, Vendor, Entry, Agent} 
 const (
 	mib = 1 << 20
 
-	// Size is every image's size in bytes.
+	// Size is the size of every image in bytes.
 	Size = 64 * mib
 
 	// RootUUID is the UUID of every image's root file system, DiskID that of its GPT.
@@ -53,38 +53,44 @@ const (
 	OSID   = "decamp-tiny"
 	OSName = "decamp tiny guest 1"
 
-	// AgentAddress is what the guest with the agent gives AgentCard.
+	// AgentAddress is the address of AgentCard in the guest with the agent.
 	AgentAddress = "192.0.2.10"
 	AgentCard    = "eth0"
 )
 
-// A variant is what makes one guest differ from the others.
+// A variant is the difference of a guest from the others.
 type variant struct {
-	name    Name
-	gpt     bool     // GPT with an ESP instead of an MBR
-	root    string   // the kernel's root=
+	name    Name     // name of the guest
+	gpt     bool     // whether the disk has a GPT with an ESP instead of an MBR
+	root    string   // value of the kernel's root=
 	modules []string // modules in the initramfs, without their dependencies
-	kept    bool     // the kernel's modules are in the root file system, too
-	folder  string   // folder of the ESP with its loader; default BOOT
+	kept    bool     // whether the root file system contains the kernel's modules
+	folder  string   // folder of the ESP with the boot loader; default BOOT
 	agent   bool     // whether it has QEMU's guest agent and a separate address
 }
 
-func vmware() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
-func virtio() []string { return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"} }
+// vmwareModules are the drivers for VMware's virtual hardware.
+func vmwareModules() []string { return []string{"vmw_pvscsi", "ata_piix", "sd_mod", "vmxnet3"} }
 
-func variants() []variant {
-	both := append(virtio(), vmware()...)
+// virtioModules are the drivers for QEMU's paravirtual hardware.
+func virtioModules() []string {
+	return []string{"virtio_pci", "virtio_blk", "virtio_scsi", "virtio_net"}
+}
+
+// allVariants returns the variants of all guests.
+func allVariants() []variant {
+	both := append(virtioModules(), vmwareModules()...) // these guests boot on either hardware
 	return []variant{
 		{name: BIOS, root: "UUID=" + RootUUID, modules: both},
-		{name: NoVirtio, root: "/dev/sda1", modules: vmware(), kept: true},
+		{name: NoVirtio, root: "/dev/sda1", modules: vmwareModules(), kept: true},
 		{name: UEFI, root: "UUID=" + RootUUID, modules: both, gpt: true},
-		{name: Vendor, root: "UUID=" + RootUUID, modules: vmware(), gpt: true, kept: true, folder: "debian"},
+		{name: Vendor, root: "UUID=" + RootUUID, modules: vmwareModules(), gpt: true, kept: true, folder: "debian"},
 		{name: Entry, root: "UUID=" + RootUUID, modules: both, gpt: true, folder: "debian"},
 		{name: Agent, root: "UUID=" + RootUUID, modules: append(both, "virtio_console"), kept: true, agent: true},
 	}
 }
 
-// File returns where name's image is kept, given the repository's root folder.
+// File returns the path of a guest's image in the repository at repo.
 func File(repo string, name Name) string {
 	return filepath.Join(repo, "build", "guest", fmt.Sprintf("tiny-%s.raw", name))
 }

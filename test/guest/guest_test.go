@@ -49,7 +49,7 @@ func TestImagesHaveTheirTables(t *testing.T) {
 
 func TestRootFileSystemIsCleanAndNamesItsOS(t *testing.T) {
 	e2fsck, debugfs := requires(t, "e2fsck"), requires(t, "debugfs")
-	for _, v := range variants() {
+	for _, v := range allVariants() {
 		b := builder{variant: v}
 		slice := filepath.Join(t.TempDir(), "root.ext4")
 		cutRoot(t, Image(t, v.name), slice, b.rootOffset())
@@ -89,16 +89,16 @@ func TestBuildKeepsWhatIsFresh(t *testing.T) {
 }
 
 func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
-	k, err := findKernel(filepath.Join(repository(t), "build", "kernel"))
+	k, err := findKernel(filepath.Join(repositoryRoot(t), "build", "kernel"))
 	if err != nil {
 		t.Skip(err)
 	}
-	order, err := k.load("sd_mod", "virtio-net", "virtio_pci")
+	order, err := k.modulesWithNeeds("sd_mod", "virtio-net", "virtio_pci")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, path := range order {
-		needs, err := depends(filepath.Join(k.dir, path))
+		needs, err := moduleDepends(filepath.Join(k.dir, path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestModulesComeAfterWhatTheyNeed(t *testing.T) {
 			}
 		}
 	}
-	if _, err := k.load("no_such_module"); err == nil {
+	if _, err := k.modulesWithNeeds("no_such_module"); err == nil {
 		t.Error("a module that does not exist was found")
 	}
 }
@@ -117,9 +117,9 @@ func TestCPIOIsWhatCpioReads(t *testing.T) {
 	cpioTool := requires(t, "cpio")
 	var out bytes.Buffer
 	c := &cpio{w: &out}
-	c.dir("sbin")
-	c.file("sbin/init", []byte("odd"))
-	c.char("console", 5, 1)
+	c.addDir("sbin")
+	c.addFile("sbin/init", []byte("odd"))
+	c.addCharDevice("console", 5, 1)
 	if err := c.close(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,29 +12,42 @@ import (
 	"strings"
 )
 
-// A builder makes one image in its scratch folder.
+// A builder builds one image in a temporary folder.
 type builder struct {
-	ctx     context.Context
-	dir     string
-	kernel  kernel
-	agent   agent  // guest agent; nil if it is not installed
-	init    string // the init program's path
-	variant variant
+	ctx     context.Context // cancels the programs that it runs
+	dir     string          // temporary folder
+	kernel  kernel          // kernel of the guest
+	agent   agent           // guest agent; nil if it is not installed
+	init    string          // path of the init program
+	variant variant         // guest to build
 }
 
-func (b builder) image() string      { return filepath.Join(b.dir, "image") }
-func (b builder) rootfs() string     { return filepath.Join(b.dir, "root") }
-func (b builder) earlyGrub() string  { return filepath.Join(b.dir, "early.cfg") }
-func (b builder) grubImage() string  { return filepath.Join(b.dir, "grub.img") }
-func (b builder) espImage() string   { return filepath.Join(b.dir, "esp.img") }
-func (b builder) rootOffset() int64  { return map[bool]int64{false: mib, true: 17 * mib}[b.variant.gpt] }
+// imagePath returns the file of the image.
+func (b builder) imagePath() string { return filepath.Join(b.dir, "image") }
+
+// rootPath returns the folder with the files of the root file system.
+func (b builder) rootPath() string { return filepath.Join(b.dir, "root") }
+
+// earlyGrub returns the file with GRUB's embedded configuration.
+func (b builder) earlyGrub() string { return filepath.Join(b.dir, "early.cfg") }
+
+// grubImage returns the file of GRUB's core image.
+func (b builder) grubImage() string { return filepath.Join(b.dir, "grub.img") }
+
+// espImage returns the file of the EFI system partition.
+func (b builder) espImage() string { return filepath.Join(b.dir, "esp.img") }
+
+// rootOffset returns the offset of the root partition in bytes.
+func (b builder) rootOffset() int64 { return map[bool]int64{false: mib, true: 17 * mib}[b.variant.gpt] }
+
+// rootSizeKiB returns the size of the root file system in KiB. It leaves 1 MiB at the end of the disk.
 func (b builder) rootSizeKiB() int64 { return (Size - mib - b.rootOffset()) / 1024 }
 
-// build goes from an empty file to a bootable disk.
+// build runs all steps from an empty file to a bootable disk.
 func (b builder) build() error {
-	steps := []func() error{b.writeRoot, b.writeInitramfs, b.partition, b.makeRootFS, b.makeGRUB, b.installBIOS}
+	steps := []func() error{b.writeRoot, b.writeInitramfs, b.writePartitions, b.makeRootFS, b.makeGRUB, b.installBIOS}
 	if b.variant.gpt {
-		steps[len(steps)-1] = b.installESP
+		steps[len(steps)-1] = b.installESP // replaces installBIOS
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -44,7 +57,7 @@ func (b builder) build() error {
 	return nil
 }
 
-// writeRoot lays out the root file system's files.
+// writeRoot writes the files of the root file system into its folder.
 func (b builder) writeRoot() error {
 	text := map[string]string{
 		"etc/os-release":     fmt.Sprintf("PRETTY_NAME=%q\nNAME=\"decamp tiny guest\"\nID=%s\nVERSION_ID=\"1\"\n", OSName, OSID),
@@ -57,16 +70,16 @@ func (b builder) writeRoot() error {
 		text["etc/network/interfaces"] = fmt.Sprintf("auto %s\niface %s inet static\n\taddress %s/24\n", AgentCard, AgentCard, AgentAddress)
 	}
 	for _, dir := range []string{"proc", "sys", "dev", "run", "sbin", "etc/network", "var/lib", "boot/grub"} {
-		if err := os.MkdirAll(filepath.Join(b.rootfs(), dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(b.rootPath(), dir), 0o755); err != nil {
 			return err
 		}
 	}
 	for name, content := range text {
-		if err := os.WriteFile(filepath.Join(b.rootfs(), name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(b.rootPath(), name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
-	if err := os.Link(b.init, filepath.Join(b.rootfs(), "sbin/init")); err != nil {
+	if err := os.Link(b.init, filepath.Join(b.rootPath(), "sbin/init")); err != nil {
 		return err
 	}
 	if b.variant.kept {
@@ -75,24 +88,25 @@ func (b builder) writeRoot() error {
 		}
 	}
 	if b.variant.agent {
-		if err := b.agent.install(b.rootfs()); err != nil {
+		if err := b.agent.installInto(b.rootPath()); err != nil {
 			return err
 		}
 	}
-	return copyFile(b.kernel.image(), filepath.Join(b.rootfs(), "boot/vmlinuz-"+b.kernel.release))
+	return copyFile(b.kernel.imagePath(), filepath.Join(b.rootPath(), "boot/vmlinuz-"+b.kernel.release))
 }
 
-// grubConfig boots at once. A panic reboots, which ends a QEMU run with -no-reboot. The timer
-// is not checked: on a busy machine an emulated one ticks too late, and the kernel panics. Nor are the
-// ciphers, which no guest uses: that takes an eighth of the kernel's start.
+// grubConfig boots without a menu. A panic reboots, which ends QEMU with -no-reboot. no_timer_check: on
+// a busy machine an emulated timer is late, and the kernel would panic. cryptomgr.notests: no guest
+// uses ciphers, and their tests take an eighth of the kernel's start.
 func (b builder) grubConfig() string {
 	return "set timeout=0\nmenuentry tiny {\n" +
 		"\tlinux /boot/vmlinuz-" + b.kernel.release + " root=" + b.variant.root + " console=ttyS0 loglevel=5 panic=1 no_timer_check cryptomgr.notests\n" +
 		"\tinitrd /boot/initrd.img-" + b.kernel.release + "\n}\n"
 }
 
+// writeInitramfs writes the compressed initramfs, with init and the modules of the variant.
 func (b builder) writeInitramfs() error {
-	modules, err := b.kernel.load(b.variant.modules...)
+	modules, err := b.kernel.modulesWithNeeds(b.variant.modules...)
 	if err != nil {
 		return err
 	}
@@ -100,9 +114,9 @@ func (b builder) writeInitramfs() error {
 	z := gzip.NewWriter(&out)
 	c := &cpio{w: z}
 	for _, dir := range []string{"proc", "sys", "dev", "root"} {
-		c.dir(dir)
+		c.addDir(dir)
 	}
-	c.char("dev/console", 5, 1)
+	c.addCharDevice("dev/console", 5, 1) // the kernel opens it for init
 	if err := addFile(c, "init", b.init); err != nil {
 		return err
 	}
@@ -115,11 +129,11 @@ func (b builder) writeInitramfs() error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.rootfs(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(b.rootPath(), "boot/initrd.img-"+b.kernel.release), out.Bytes(), 0o644)
 }
 
-// addModules adds the modules where depmod would look for them, its list of what needs what,
-// and the names of those to be loaded.
+// addModules adds the modules at the paths of depmod, modules.dep, and the names of the modules to
+// load.
 func (b builder) addModules(c *cpio, modules []string) error {
 	made := map[string]bool{".": true}
 	for _, m := range modules {
@@ -128,26 +142,26 @@ func (b builder) addModules(c *cpio, modules []string) error {
 			return err
 		}
 	}
-	index, err := b.kernel.index(modules)
+	index, err := b.kernel.modulesDep(modules)
 	if err != nil {
 		return err
 	}
-	c.file(b.kernel.modulesDir()+"/modules.dep", []byte(index))
-	c.dir("conf")
-	c.file("conf/initramfs.conf", []byte("MODULES=list\n"))
-	c.file("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
+	c.addFile(b.kernel.modulesDir()+"/modules.dep", []byte(index))
+	c.addDir("conf")
+	c.addFile("conf/initramfs.conf", []byte("MODULES=list\n"))
+	c.addFile("conf/modules", []byte(strings.Join(b.variant.modules, "\n")+"\n"))
 	return nil
 }
 
-// writeModules lays out the modules of the installed kernel: all that any guest uses, whether
-// its initramfs has them or not.
+// writeModules copies the modules of all guests to the root file system, in addition to those in the
+// initramfs.
 func (b builder) writeModules() error {
-	modules, err := b.kernel.load(append(vmware(), virtio()...)...)
+	modules, err := b.kernel.modulesWithNeeds(append(vmwareModules(), virtioModules()...)...)
 	if err != nil {
 		return err
 	}
 	for _, m := range modules {
-		to := filepath.Join(b.rootfs(), m)
+		to := filepath.Join(b.rootPath(), m)
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
@@ -155,52 +169,56 @@ func (b builder) writeModules() error {
 			return err
 		}
 	}
-	index, err := b.kernel.index(modules)
+	index, err := b.kernel.modulesDep(modules)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.rootfs(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
+	return os.WriteFile(filepath.Join(b.rootPath(), b.kernel.modulesDir(), "modules.dep"), []byte(index), 0o644)
 }
 
+// addDirs adds a directory and its parents, unless made contains them.
 func addDirs(c *cpio, dir string, made map[string]bool) {
 	if made[dir] {
 		return
 	}
 	addDirs(c, path.Dir(dir), made)
-	c.dir(dir)
+	c.addDir(dir)
 	made[dir] = true
 }
 
+// addFile adds a file of this machine to the archive.
 func addFile(c *cpio, name, from string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	c.file(name, data)
+	c.addFile(name, data)
 	return nil
 }
 
-func (b builder) partition() error {
-	if err := os.WriteFile(b.image(), nil, 0o644); err != nil {
+// writePartitions creates the image with an MBR or a GPT.
+func (b builder) writePartitions() error {
+	if err := os.WriteFile(b.imagePath(), nil, 0o644); err != nil {
 		return err
 	}
-	if err := os.Truncate(b.image(), Size); err != nil {
+	if err := os.Truncate(b.imagePath(), Size); err != nil {
 		return err
 	}
 	script := "label: dos\nlabel-id: 0x7d1ac3de\nstart=2048, type=83, bootable\n"
 	if b.variant.gpt {
 		script = "label: gpt\nlabel-id: " + DiskID + "\nstart=2048, size=32768, type=uefi, name=esp\nstart=34816, type=linux, name=root\n"
 	}
-	return b.run(script, "sfdisk", "-q", b.image())
+	return b.runTool(script, "sfdisk", "-q", b.imagePath())
 }
 
+// makeRootFS creates the ext4 file system in the image and copies the files into it, without a mount.
 func (b builder) makeRootFS() error {
-	return b.run("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootfs(),
+	return b.runTool("", "mke2fs", "-q", "-t", "ext4", "-U", RootUUID, "-d", b.rootPath(),
 		"-E", fmt.Sprintf("offset=%d,root_owner=0:0", b.rootOffset()),
-		b.image(), fmt.Sprintf("%dk", b.rootSizeKiB()))
+		b.imagePath(), fmt.Sprintf("%dk", b.rootSizeKiB()))
 }
 
-// makeGRUB makes one GRUB file that finds the root file system by its UUID.
+// makeGRUB creates GRUB's core image, which finds the root file system by its UUID.
 func (b builder) makeGRUB() error {
 	early := "search.fs_uuid " + RootUUID + " root\nset prefix=($root)/boot/grub\n"
 	if err := os.WriteFile(b.earlyGrub(), []byte(early), 0o644); err != nil {
@@ -211,11 +229,11 @@ func (b builder) makeGRUB() error {
 		args = append(args[:6], "-O", "x86_64-efi", "part_gpt", "fat")
 	}
 	args = append(args, "ext2", "search_fs_uuid", "normal", "configfile", "linux", "search")
-	return b.run("", "grub-mkimage", args...)
+	return b.runTool("", "grub-mkimage", args...)
 }
 
-// installBIOS puts GRUB's boot sector and core image where their defaults expect each
-// other, sectors 0 and 1, and leaves the partition table in sector 0 alone.
+// installBIOS writes GRUB's boot sector and core image to sectors 0 and 1, where their defaults expect
+// each other. It does not change the partition table in sector 0.
 func (b builder) installBIOS() error {
 	sector, err := os.ReadFile("/usr/lib/grub/i386-pc/boot.img")
 	if err != nil {
@@ -225,38 +243,39 @@ func (b builder) installBIOS() error {
 	if err != nil {
 		return err
 	}
-	const codeLen = 440
+	const codeLen = 440 // boot code ends before the disk signature
 	if err := b.writeAt(sector[:codeLen], 0); err != nil {
 		return err
 	}
-	return b.writeAt(core, 512)
+	return b.writeAt(core, 512) // sector 1
 }
 
-// installESP makes the EFI system partition with GRUB as its fallback boot loader, or a vendor's.
+// installESP writes the EFI system partition, with GRUB as fallback boot loader or as a vendor's.
 func (b builder) installESP() error {
-	const sizeKiB = "16384"
+	const sizeKiB = "16384" // 16 MiB
 	folder, loader := "BOOT", "BOOTX64.EFI"
 	if b.variant.folder != "" {
-		folder, loader = b.variant.folder, "grubx64.efi"
+		folder, loader = b.variant.folder, "grubx64.efi" // needs a boot entry
 	}
-	if err := b.run("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
+	if err := b.runTool("", "mkfs.fat", "--invariant", "-C", "-n", "ESP", b.espImage(), sizeKiB); err != nil {
 		return err
 	}
-	if err := b.run("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/"+folder); err != nil {
+	if err := b.runTool("", "mmd", "-i", b.espImage(), "::EFI", "::EFI/"+folder); err != nil {
 		return err
 	}
-	if err := b.run("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/"+folder+"/"+loader); err != nil {
+	if err := b.runTool("", "mcopy", "-i", b.espImage(), b.grubImage(), "::EFI/"+folder+"/"+loader); err != nil {
 		return err
 	}
 	esp, err := os.ReadFile(b.espImage())
 	if err != nil {
 		return err
 	}
-	return b.writeAt(bytes.TrimRight(esp, "\x00"), mib)
+	return b.writeAt(bytes.TrimRight(esp, "\x00"), mib) // holes stay holes
 }
 
+// writeAt writes p to the image.
 func (b builder) writeAt(p []byte, off int64) error {
-	f, err := os.OpenFile(b.image(), os.O_WRONLY, 0)
+	f, err := os.OpenFile(b.imagePath(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -267,8 +286,8 @@ func (b builder) writeAt(p []byte, off int64) error {
 	return f.Close()
 }
 
-// run runs a tool with text as its standard input.
-func (b builder) run(text, tool string, args ...string) error {
+// runTool runs a program with text as standard input. Its error contains the output.
+func (b builder) runTool(text, tool string, args ...string) error {
 	file, err := lookTool(tool)
 	if err != nil {
 		return err
@@ -281,6 +300,7 @@ func (b builder) run(text, tool string, args ...string) error {
 	return nil
 }
 
+// copyFile copies the content of a file.
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {

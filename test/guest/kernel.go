@@ -13,21 +13,22 @@ import (
 
 // A kernel is Debian's kernel package, unpacked.
 type kernel struct {
-	dir     string
-	release string            // "6.1.0-56-cloud-amd64"
-	modules map[string]string // name -> path under dir
+	dir     string            // folder with the content of the package
+	release string            // release: "6.1.0-56-cloud-amd64"
+	modules map[string]string // path below dir by name of the module
 }
 
-func (k kernel) image() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
+// imagePath returns the file of the kernel.
+func (k kernel) imagePath() string { return filepath.Join(k.dir, "boot", "vmlinuz-"+k.release) }
 
-// modulesDir is where the kernel's modules are, under the root of any tree.
+// modulesDir returns the folder of the modules, relative to the root of a file system.
 func (k kernel) modulesDir() string { return path.Join("lib/modules", k.release) }
 
-// index returns modules.dep for modules as depmod writes it: the deepest dependency is last.
-func (k kernel) index(modules []string) (string, error) {
+// modulesDep returns modules.dep for the modules, as depmod writes it: the deepest dependency is last.
+func (k kernel) modulesDep(modules []string) (string, error) {
 	var lines strings.Builder
 	for _, m := range modules {
-		needs, err := k.load(moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
+		needs, err := k.modulesWithNeeds(moduleName(strings.TrimSuffix(path.Base(m), ".ko")))
 		if err != nil {
 			return "", err
 		}
@@ -40,7 +41,7 @@ func (k kernel) index(modules []string) (string, error) {
 	return lines.String(), nil
 }
 
-// findKernel looks at what scripts/setup.sh unpacked into dir.
+// findKernel returns the only kernel that scripts/setup.sh unpacked into dir.
 func findKernel(dir string) (kernel, error) {
 	images, err := filepath.Glob(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil || len(images) != 1 {
@@ -50,7 +51,7 @@ func findKernel(dir string) (kernel, error) {
 	k.release = strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")
 	err = filepath.WalkDir(filepath.Join(dir, "lib", "modules"), func(path string, _ fs.DirEntry, err error) error {
 		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
-			rel, _ := filepath.Rel(dir, path)
+			rel, _ := filepath.Rel(dir, path) // path is below dir
 			k.modules[moduleName(name)] = rel
 		}
 		return err
@@ -58,27 +59,27 @@ func findKernel(dir string) (kernel, error) {
 	return k, err
 }
 
-// moduleName spells a module as the kernel does: file names and dependence lists mix
-// "-" and "_".
+// moduleName returns the kernel's spelling of a module's name. File names and dependencies mix "-" and
+// "_".
 func moduleName(s string) string { return strings.ReplaceAll(s, "-", "_") }
 
-// load returns the paths of the named modules and of all they need, in an order in
-// which each can be inserted.
-func (k kernel) load(names ...string) ([]string, error) {
+// modulesWithNeeds returns the paths of the named modules and of all their dependencies, in an order in
+// which they can be loaded.
+func (k kernel) modulesWithNeeds(names ...string) ([]string, error) {
 	var order []string
 	for _, name := range names {
 		path, ok := k.modules[moduleName(name)]
 		if !ok {
 			return nil, fmt.Errorf("kernel %s has no module %s", k.release, name)
 		}
-		if slices.Contains(order, path) {
+		if slices.Contains(order, path) { // a dependency of an earlier module
 			continue
 		}
-		needs, err := depends(filepath.Join(k.dir, path))
+		needs, err := moduleDepends(filepath.Join(k.dir, path))
 		if err != nil {
 			return nil, err
 		}
-		first, err := k.load(needs...)
+		first, err := k.modulesWithNeeds(needs...)
 		if err != nil {
 			return nil, err
 		}
@@ -91,9 +92,9 @@ func (k kernel) load(names ...string) ([]string, error) {
 	return order, nil
 }
 
-// depends returns the "depends=" entry of a module's .modinfo section; depmod, which
-// writes modules.dep from it, is not everywhere.
-func depends(path string) ([]string, error) {
+// moduleDepends returns the "depends=" entry in a module's .modinfo section. depmod, which writes
+// modules.dep from it, is not installed everywhere.
+func moduleDepends(path string) ([]string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read module %s: %w", path, err)

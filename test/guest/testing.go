@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// Image returns the path of a test guest's image, built if need be. The file is shared:
-// a test that writes works on a copy. The test is skipped where the tools or the kernel
-// that scripts/setup.sh installs are missing, and under -short: what boots takes seconds.
+// Image returns the path of a guest's image, which it builds if necessary. The file is shared: a test
+// that writes must use a copy. The test is skipped if tools or the kernel are missing, which
+// scripts/setup.sh installs, and under -short, because a boot takes seconds.
 func Image(t testing.TB, name Name) string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots a guest")
 	}
-	repo := repository(t)
+	repo := repositoryRoot(t)
 	for _, tool := range Tools() {
 		if _, err := lookTool(tool); err != nil {
 			t.Skip(err)
@@ -32,8 +32,8 @@ func Image(t testing.TB, name Name) string {
 	return File(repo, name)
 }
 
-// repository finds the folder of go.mod above the test's own.
-func repository(t testing.TB) string {
+// repositoryRoot returns the folder of go.mod above the test's folder.
+func repositoryRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {

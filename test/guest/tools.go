@@ -11,7 +11,8 @@ func Tools() []string {
 	return []string{"sfdisk", "mke2fs", "grub-mkimage", "mkfs.fat", "mmd", "mcopy", "go"}
 }
 
-// lookTool finds a program also where Debian keeps it out of an ordinary user's PATH.
+// lookTool returns the path of a program, also in the folders for root's programs, which are not in the
+// PATH of other users.
 func lookTool(name string) (string, error) {
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {

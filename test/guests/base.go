@@ -9,26 +9,29 @@ import (
 	"strings"
 )
 
-// A base is a Debian without anything of one guest's own.
+// A base is a Debian installation without the files of a guest.
 type base struct{ packages []string }
 
-// suite is the Debian that is built.
+// suite is the release of Debian.
 const suite = "bookworm"
 
-func common() []string {
+// commonPackages are the packages of all guests.
+func commonPackages() []string {
 	return strings.Fields("systemd-sysv udev dbus linux-image-cloud-amd64 ifupdown iproute2 netbase kmod e2fsprogs")
 }
 
-func initramfsTools() base {
-	return base{append(common(), "initramfs-tools", "lvm2", "xfsprogs", "btrfs-progs", "network-manager")}
+// initramfsBase is the base of the guests with initramfs-tools.
+func initramfsBase() base {
+	return base{append(commonPackages(), "initramfs-tools", "lvm2", "xfsprogs", "btrfs-progs", "network-manager")}
 }
 
-func dracut() base {
-	return base{append(common(), "dracut", "shim-signed", "grub-efi-amd64-signed", "qemu-guest-agent")}
+// dracutBase is the base of the guest with dracut, which boots with Secure Boot.
+func dracutBase() base {
+	return base{append(commonPackages(), "dracut", "shim-signed", "grub-efi-amd64-signed", "qemu-guest-agent")}
 }
 
-// arguments returns mmdebstrap's arguments. Documentation is left out of the guest.
-func (b base) arguments() []string {
+// mmdebstrapArgs returns the arguments of mmdebstrap. Documentation and translations are excluded.
+func (b base) mmdebstrapArgs() []string {
 	args := []string{"--variant=minbase", "--include=" + strings.Join(b.packages, ","), `--aptopt=APT::Install-Recommends "false"`}
 	for _, path := range []string{"man", "locale", "doc"} {
 		args = append(args, "--dpkgopt=path-exclude=/usr/share/"+path+"/*")
@@ -36,21 +39,22 @@ func (b base) arguments() []string {
 	return append(args, suite)
 }
 
-// file returns the path of the base, which is different for each set of packages.
-func (b base) file(dir string) string {
-	sum := sha256.Sum256([]byte(strings.Join(b.arguments(), "\n")))
+// archivePath returns the path of the archive in dir. It depends on the set of packages.
+func (b base) archivePath(dir string) string {
+	sum := sha256.Sum256([]byte(strings.Join(b.mmdebstrapArgs(), "\n")))
 	return filepath.Join(dir, fmt.Sprintf("base-%x.tar", sum[:6]))
 }
 
-// fetch makes the archive if it is missing: a minute or two, and 150 MB from Debian's mirror.
-func (b base) fetch(ctx context.Context, dir string) error {
-	path := b.file(dir)
+// fetchArchive creates the archive if it is missing. It takes a minute or two, and downloads 150 MB
+// from Debian's mirror.
+func (b base) fetchArchive(ctx context.Context, dir string) error {
+	path := b.archivePath(dir)
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
 	new := path + ".new"
 	defer os.Remove(new)
-	if err := tool(ctx, "", "mmdebstrap", append(b.arguments(), "--format=tar", new)...); err != nil {
+	if err := runTool(ctx, "", "mmdebstrap", append(b.mmdebstrapArgs(), "--format=tar", new)...); err != nil {
 		return err
 	}
 	return os.Rename(new, path)

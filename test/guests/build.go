@@ -14,18 +14,18 @@ import (
 	"syscall"
 )
 
-// sources are what the images depend on besides the packages.
+// sources are the files that the images depend on, besides the packages.
 //
 //go:embed *.go files
 var sources embed.FS
 
-// Build makes the images of the repository at repo that are missing or stale. Of several processes
-// one builds, and the others wait. It takes root.
+// Build builds the images of the repository at repo that are missing or outdated. It requires root.
+// Several processes may call it at once: one builds, the others wait.
 func Build(ctx context.Context, repo string) error {
-	if os.Geteuid() != 0 {
+	if os.Geteuid() != 0 { // owners and mounts need root
 		return errors.New("the real guests are built by root: owners are kept, file systems mounted")
 	}
-	dir := folder(repo)
+	dir := imagesDir(repo)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func Build(ctx context.Context, repo string) error {
 	return nil
 }
 
-// buildStale builds one image, unless it was built under key.
+// buildStale builds one image, unless it exists and was built with this key.
 func buildStale(ctx context.Context, repo string, name Name, key string) error {
 	image := File(repo, name)
 	if built, err := os.ReadFile(image + ".key"); err == nil && string(built) == key {
@@ -57,26 +57,26 @@ func buildStale(ctx context.Context, repo string, name Name, key string) error {
 			return nil
 		}
 	}
-	v := variants()[name]
-	if err := v.base.fetch(ctx, folder(repo)); err != nil {
+	v := allVariants()[name]
+	if err := v.base.fetchArchive(ctx, imagesDir(repo)); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(folder(repo), "tmp-")
+	dir, err := os.MkdirTemp(imagesDir(repo), "tmp-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := builder{ctx: ctx, dir: dir, archive: v.base.file(folder(repo)), name: name, variant: v}
+	b := builder{ctx: ctx, dir: dir, archive: v.base.archivePath(imagesDir(repo)), name: name, variant: v}
 	if err := b.build(); err != nil {
 		return err
 	}
-	if err := os.Rename(b.image(), image); err != nil {
+	if err := os.Rename(b.imagePath(), image); err != nil {
 		return err
 	}
 	return os.WriteFile(image+".key", []byte(key), 0o644)
 }
 
-// cacheKey names what the images are made by. Tests change nothing about them.
+// cacheKey returns a hash of the files that the images depend on. Test files do not count.
 func cacheKey() (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(sources, ".", func(path string, d fs.DirEntry, err error) error {
@@ -90,8 +90,9 @@ func cacheKey() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
-// tool runs a program, which scripts/setup.sh guests has installed, with text as its input.
-func tool(ctx context.Context, text, name string, args ...string) error {
+// runTool runs a program, which scripts/setup.sh guests installs, with text as standard input. Its
+// error contains the output.
+func runTool(ctx context.Context, text, name string, args ...string) error {
 	path, err := lookTool(name)
 	if err != nil {
 		return err
@@ -105,7 +106,8 @@ func tool(ctx context.Context, text, name string, args ...string) error {
 	return nil
 }
 
-// lookTool finds a program also where Debian keeps it out of an ordinary user's PATH.
+// lookTool returns the path of a program, also in the folders for root's programs, which are not in the
+// PATH of other users.
 func lookTool(name string) (string, error) {
 	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {

@@ -156,9 +156,9 @@ func (r *rig) checkFileSystems() {
 	for _, fs := range Look(r.name).FileSystems {
 		part := filepath.Join(r.dir, "part")
 		b := builder{ctx: r.t.Context()}
-		must(r.t, b.sized(part, fs.Len))
+		must(r.t, b.createFile(part, fs.Len))
 		must(r.t, cut(r, images[0], part, fs))
-		if err := tool(r.t.Context(), "", checkers[fs.Kind][0], append(checkers[fs.Kind][1:], part)...); err != nil {
+		if err := runTool(r.t.Context(), "", checkers[fs.Kind][0], append(checkers[fs.Kind][1:], part)...); err != nil {
 			r.t.Errorf("after the conversion: %v", err)
 		}
 		must(r.t, os.Remove(part))

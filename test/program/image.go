@@ -11,8 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/lab"
 )
 
-// SameDisk compares an image, raw or qcow2, with a lab's disk, byte by byte. A qcow2 is read by
-// a tool that is not decamp's.
+// SameDisk compares an image, raw or qcow2, with a disk of the emulator, byte by byte. qemu-img
+// converts qcow2 images, so that decamp's reader is not involved.
 func SameDisk(t *testing.T, image string, want lab.DiskContent) {
 	t.Helper()
 	if filepath.Ext(image) == ".qcow2" {
@@ -23,7 +23,7 @@ func SameDisk(t *testing.T, image string, want lab.DiskContent) {
 			t.Fatalf("qemu-img convert: %v: %s", err, out)
 		}
 		defer os.Remove(raw)
-		image = raw
+		image = raw // compared below
 	}
 	f, err := os.Open(image)
 	if err != nil {
@@ -42,7 +42,7 @@ func SameDisk(t *testing.T, image string, want lab.DiskContent) {
 	}
 }
 
-// FirstDifference returns the offset of the first MiB that differs, or -1.
+// FirstDifference returns the offset of the first MiB in which a and b differ, or -1.
 func FirstDifference(t *testing.T, a, b io.ReaderAt, size int64) int64 {
 	t.Helper()
 	x, y := make([]byte, 1<<20), make([]byte, 1<<20)

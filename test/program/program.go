@@ -1,5 +1,5 @@
 // Package program has the shared parts of tests of the real decamp binary: its build, and the
-// comparison of published images with a lab's disks.
+// comparison of published images with the disks of an emulator.
 package program
 
 import (
@@ -14,9 +14,8 @@ import (
 	"testing"
 )
 
-// Main builds decamp, stores its path in binary, runs the tests and returns their exit code.
-// The binary goes with them.
-// Under -short it runs no test: all of them start the program.
+// Main builds decamp in a temporary folder, sets binary to its path, runs the tests and returns their
+// exit code. Under -short it runs no test, because all of them start the program.
 func Main(m *testing.M, binary *string) int {
 	flag.Parse()
 	if testing.Short() {
@@ -34,7 +33,7 @@ func Main(m *testing.M, binary *string) int {
 	defer os.RemoveAll(dir)
 	*binary = filepath.Join(dir, "decamp")
 	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", *binary, "github.com/decamp/decamp/cmd/decamp")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as it is made for users, whatever the tests are
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static and stripped, as in a release, even if the tests are not
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build decamp:", err)
@@ -44,20 +43,20 @@ func Main(m *testing.M, binary *string) int {
 }
 
 // Wide sets the number of parallel tests for packages whose tests mostly wait, for a slow host, a
-// checkpoint or a retry. Go's default, the number of processors, leaves the processors idle. Call it
-// before Main; -parallel on the command line takes precedence.
+// checkpoint or a retry. With Go's default, the number of processors, the processors would be idle. It
+// must be called before Main; -parallel on the command line takes precedence.
 func Wide(tests int) {
 	const name = "test.parallel"
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
 	if !given {
-		_ = flag.Set(name, strconv.Itoa(tests)) // a number it takes
+		_ = flag.Set(name, strconv.Itoa(tests)) // the number is valid
 	}
 }
 
-// Requires skips the test where a tool is missing. scripts/setup.sh installs it, and
-// scripts/test.sh lets nothing be skipped.
+// Requires skips the test if a tool is missing. scripts/setup.sh installs it, and scripts/test.sh
+// permits no skipped test.
 func Requires(t *testing.T, tool string) {
 	t.Helper()
 	if _, err := exec.LookPath(tool); err != nil {

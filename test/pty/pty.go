@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Person is the far end of a pseudo terminal of 120 columns and 24 rows.
+// Person is the user of a pseudo terminal of 120 columns and 24 rows.
 type Person struct {
-	Near string // path of the near end, which programs open
+	Near string // path of the terminal that programs open
 
-	t    *testing.T
-	far  *os.File
-	seen []byte
+	t    *testing.T // test that the terminal belongs to
+	far  *os.File   // master side of the terminal
+	seen []byte     // output that Sees has read
 }
 
-// New returns a person at a new terminal, who leaves when the test ends.
+// New returns the user of a new terminal, which is closed at the end of the test.
 func New(t *testing.T) *Person {
 	t.Helper()
 	far, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -40,12 +40,12 @@ func New(t *testing.T) *Person {
 	return p
 }
 
-// setUp unlocks the near end, finds its name and gives the terminal a size.
+// setUp unlocks the terminal, finds its name and sets its size.
 func (p *Person) setUp(fd int) error {
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil { // unlock, see ioctl_tty(2)
 		return fmt.Errorf("unlock: %w", err)
 	}
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN) // number of the terminal
 	if err != nil {
 		return fmt.Errorf("find near end: %w", err)
 	}
@@ -53,7 +53,7 @@ func (p *Person) setUp(fd int) error {
 	return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 120})
 }
 
-// Open opens the near end. The test's end closes it.
+// Open opens the terminal. It is closed at the end of the test.
 func (p *Person) Open() *os.File {
 	p.t.Helper()
 	f, err := os.OpenFile(p.Near, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -76,10 +76,10 @@ func (p *Person) Sees(text string) {
 	}
 }
 
-// Seen is all that was read by Sees.
+// Seen returns the output that Sees has read.
 func (p *Person) Seen() string { return string(p.seen) }
 
-// Types sends keys, a newline for Enter.
+// Types sends keys; a newline is Enter.
 func (p *Person) Types(keys string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.far, keys); err != nil {

@@ -1,11 +1,11 @@
-// Package fastlz packs and unpacks blocks in the FastLZ format (public, MIT), the way hosts
-// do for NFC: no length in front, level 2 from 64 KiB on, level 1 below, and nothing at all
-// below 16 bytes. It is the emulated host's own and knows no client.
+// Package fastlz packs and unpacks blocks in the FastLZ format (public, MIT), as hosts do for NFC:
+// without a length in front, at level 2 from 64 KiB on, and at level 1 below. Blocks of less than 16
+// bytes are not packed. It belongs to the emulated host and shares no code with a client.
 //
-// A block is a row of instructions. One that begins with a byte below 32 is a run of
-// literals, byte+1 of them. Any other is a match: its top three bits are the length less
-// two, the low five and a byte that follows the distance less one. The first byte of a block
-// is always of the first kind; its top three bits are the level less one.
+// A block is a sequence of instructions. An instruction whose first byte is less than 32 is a run of
+// byte+1 literals. Any other instruction is a match: the top three bits of the byte are the length minus
+// two; the low five bits and the next byte are the distance minus one. The first instruction of a block
+// is a run of literals; its top three bits are the level minus one.
 package fastlz
 
 import (
@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	minInput   = 16 // below it nothing is packed
-	level2Size = 64 << 10
+	minInput   = 16       // shortest input that is packed, in bytes
+	level2Size = 64 << 10 // shortest input that is packed at level 2, in bytes
 
-	maxLiterals = 32
-	minMatch    = 3
-	maxLength1  = 264  // level 1: 2 + 7 + one byte
-	maxDistance = 8191 // level 2, before two more bytes are needed
-	maxFar      = maxDistance + 1 + 65535
-	minFarMatch = 5 // a far match takes five bytes
-	longMatch   = 7 // value of the three bits with a longer length
-	farHigh     = 31
-	farLow      = 255
+	maxLiterals = 32                      // most literals of one instruction
+	minMatch    = 3                       // shortest match in bytes
+	maxLength1  = 264                     // longest match at level 1: 2 + 7 + one byte
+	maxDistance = 8191                    // longest distance of a near match, in bytes
+	maxFar      = maxDistance + 1 + 65535 // longest distance of a far match, which has two more bytes
+	minFarMatch = 5                       // shortest far match, which is encoded in five bytes
+	longMatch   = 7                       // value of the three length bits if more length follows
+	farHigh     = 31                      // value of the five distance bits of a far match
+	farLow      = 255                     // value of the low distance byte of a far match
 
-	hashBits = 13
+	hashBits = 13 // logarithm of the size of the table of positions
 	// guard is how many bytes at the end are always literals.
 	guard = 12
 )
@@ -43,23 +43,24 @@ func Compress(dst, src []byte) []byte {
 	if len(src) >= level2Size {
 		p.level = 2
 	}
-	p.run()
+	p.packBlock()
 	p.dst[p.first] |= byte(p.level-1) << 5
 	return p.dst
 }
 
-// packer is one block while it is packed.
+// A packer is the state of one block that is being packed.
 type packer struct {
-	dst, src []byte
-	first    int // start of the block in dst
-	level    int
-	anchor   int // the first byte not yet packed
-	seen     [1 << hashBits]int32
+	dst, src []byte               // output so far; input
+	first    int                  // offset of the block in dst
+	level    int                  // 1 or 2
+	anchor   int                  // offset of the first byte of src that is not packed
+	seen     [1 << hashBits]int32 // last position of each hash of three bytes, plus one; 0 if none
 }
 
-func (p *packer) run() {
+// packBlock packs all of src.
+func (p *packer) packBlock() {
 	for at := 1; at < len(p.src)-guard; { // a block begins with a literal
-		from := p.find(at)
+		from := p.findMatch(at)
 		if from < 0 {
 			at++
 			continue
@@ -69,16 +70,16 @@ func (p *packer) run() {
 			at++
 			continue
 		}
-		p.literals(at)
-		p.match(at-from, n)
+		p.appendLiterals(at)
+		p.appendMatch(at-from, n)
 		at += n
 		p.anchor = at
 	}
-	p.literals(len(p.src))
+	p.appendLiterals(len(p.src))
 }
 
-// find returns an earlier place with the same three bytes as at, or -1, and remembers at.
-func (p *packer) find(at int) int {
+// findMatch returns an earlier position with the same three bytes as at, or -1, and records at.
+func (p *packer) findMatch(at int) int {
 	word := binary.LittleEndian.Uint32(p.src[at:]) & 0xffffff
 	h := word * 2654435769 >> (32 - hashBits)
 	from := int(p.seen[h]) - 1 // stored from one: zero is empty
@@ -93,6 +94,7 @@ func (p *packer) find(at int) int {
 	return from
 }
 
+// matchLength returns the length of the match of the bytes at the two positions.
 func (p *packer) matchLength(from, at int) int {
 	n, end := minMatch, len(p.src)-guard/2
 	if p.level == 1 {
@@ -104,8 +106,8 @@ func (p *packer) matchLength(from, at int) int {
 	return n
 }
 
-// literals packs the bytes before end.
-func (p *packer) literals(end int) {
+// appendLiterals packs the bytes from anchor to end as literals.
+func (p *packer) appendLiterals(end int) {
 	for p.anchor < end {
 		n := min(maxLiterals, end-p.anchor)
 		p.dst = append(p.dst, byte(n-1))
@@ -114,7 +116,8 @@ func (p *packer) literals(end int) {
 	}
 }
 
-func (p *packer) match(distance, length int) {
+// appendMatch appends a match instruction.
+func (p *packer) appendMatch(distance, length int) {
 	length -= 2
 	far := -1
 	if p.level == 2 && distance > maxDistance {
@@ -124,7 +127,7 @@ func (p *packer) match(distance, length int) {
 	distance--
 	p.dst = append(p.dst, byte(min(length, longMatch)<<5|distance>>8))
 	if length >= longMatch {
-		p.longer(length - longMatch)
+		p.appendLength(length - longMatch)
 	}
 	p.dst = append(p.dst, byte(distance))
 	if far >= 0 {
@@ -132,14 +135,15 @@ func (p *packer) match(distance, length int) {
 	}
 }
 
-// longer packs the rest of a length: one byte at level 1, as many as it takes at level 2.
-func (p *packer) longer(rest int) {
+// appendLength appends the rest of a long length: one byte at level 1, as many as needed at level 2.
+func (p *packer) appendLength(rest int) {
 	for ; p.level == 2 && rest >= 255; rest -= 255 {
 		p.dst = append(p.dst, 255)
 	}
 	p.dst = append(p.dst, byte(rest))
 }
 
+// errShort is the error of a truncated block.
 var errShort = errors.New("fastlz: the block ends in the middle of an instruction")
 
 // Decompress unpacks src into dst, which must have the exact length of the original.
@@ -151,15 +155,15 @@ func Decompress(dst, src []byte) error {
 	if u.level > 2 {
 		return fmt.Errorf("fastlz: level %d", u.level)
 	}
-	control := u.next() & 31
+	control := u.nextByte() & 31
 	for {
-		if err := u.step(control); err != nil {
+		if err := u.runInstruction(control); err != nil {
 			return err
 		}
 		if len(u.src) == 0 {
 			break
 		}
-		control = u.next()
+		control = u.nextByte()
 	}
 	if u.at != len(dst) {
 		return fmt.Errorf("fastlz: %d bytes unpacked, want %d", u.at, len(dst))
@@ -167,14 +171,16 @@ func Decompress(dst, src []byte) error {
 	return nil
 }
 
+// An unpacker is the state of one block that is being unpacked.
 type unpacker struct {
-	dst, src []byte
-	at       int
-	level    int
-	short    bool // more was asked for than there is
+	dst, src []byte // output; input that is not consumed
+	at       int    // number of bytes in dst that are unpacked
+	level    int    // 1 or 2
+	short    bool   // whether a read went beyond the end of src
 }
 
-func (u *unpacker) next() byte {
+// nextByte consumes a byte of src. At the end it returns 0 and sets short.
+func (u *unpacker) nextByte() byte {
 	if len(u.src) == 0 {
 		u.short = true
 		return 0
@@ -184,7 +190,8 @@ func (u *unpacker) next() byte {
 	return b
 }
 
-func (u *unpacker) step(control byte) error {
+// runInstruction executes one instruction, whose first byte is control.
+func (u *unpacker) runInstruction(control byte) error {
 	if control < maxLiterals {
 		n := int(control) + 1
 		if n > len(u.src) || n > len(u.dst)-u.at {
@@ -197,17 +204,17 @@ func (u *unpacker) step(control byte) error {
 	length := int(control>>5) + 2
 	if control>>5 == longMatch {
 		for b := byte(255); b == 255; {
-			b = u.next()
+			b = u.nextByte()
 			length += int(b)
 			if u.level == 1 || length > len(u.dst) {
 				break
 			}
 		}
 	}
-	high, low := int(control&31), int(u.next())
+	high, low := int(control&31), int(u.nextByte())
 	distance := high<<8 + low + 1
 	if u.level == 2 && high == farHigh && low == farLow {
-		distance = int(u.next())<<8 + int(u.next()) + maxDistance + 1
+		distance = int(u.nextByte())<<8 + int(u.nextByte()) + maxDistance + 1
 	}
 	if u.short {
 		return errShort

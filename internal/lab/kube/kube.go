@@ -36,86 +36,87 @@ import (
 
 // Config sets the behaviour of the cluster. With the zero value all operations succeed after a while.
 type Config struct {
-	NoKubeVirt, NoCDI bool
-	NoAsync           bool // CDI is so old that the proxy answers only when it is through
-	NoProxyURL        bool // CDI reports no address of its proxy
-	PortForward       bool // the proxy's certificate is of the name that CDI gives it, not of its address
+	NoKubeVirt, NoCDI bool // whether the API groups of KubeVirt and CDI are missing
+	NoAsync           bool // whether CDI is so old that its proxy responds only after processing the image
+	NoProxyURL        bool // whether CDI reports no address of its proxy
+	PortForward       bool // whether the proxy's certificate is for CDI's service name, as with a forwarded port
 
-	NotReady int // times that the proxy answers 503 to each upload
-	TooOld   int // tokens that are refused
-	Cut      int // uploads that are cut in the middle, each after one MiB
-	Lose     int // uploads that are accepted and then lost: the pod restarts
+	NotReady int // number of 503 responses of the proxy to each upload
+	TooOld   int // number of tokens that are rejected as expired
+	Cut      int // number of uploads that are cut, each after one MiB
+	Lose     int // number of uploads that are accepted and lost by a restart of the pod
 
-	Hitch  string // state of VMs that should run, in place of Running, such as "ErrorUnschedulable"
-	Passes int    // looks after which they run all the same; 0: they never do
+	Hitch  string // status of VMs that should run, such as "ErrorUnschedulable"; empty starts them
+	Passes int    // requests after which such a VM runs after all; 0 is never
 
-	Stuck    bool                // volumes never get ready
-	GiveUp   bool                // volumes end as Failed
-	Small    int64               // bytes that volumes are smaller than requested
-	Denied   map[string]bool     // "create virtualmachines", "get namespaces"
-	Refuse   func(object) string // refusal of the admission for an object; empty accepts it
-	Classes  []string            // storage classes
-	Password string              // the token; "lab" if empty
+	Stuck    bool                // whether volumes stay in phase Pending
+	GiveUp   bool                // whether volumes end in phase Failed
+	Small    int64               // bytes by which volumes are smaller than requested
+	Denied   map[string]bool     // denied operations, such as "create virtualmachines"
+	Refuse   func(object) string // admission webhook: returns a reason, or empty to accept an object
+	Classes  []string            // names of the storage classes
+	Password string              // bearer token; "lab" if empty
 }
 
+// object is an object of JSON.
 type object = map[string]any
 
 // Cluster is a running emulation. Its methods may be called concurrently.
 type Cluster struct {
-	config Config
-	api    *httptest.Server
-	proxy  *httptest.Server
-	ca     []byte // PEM of who signed both
+	config Config           // configuration; the counters in it decrease
+	api    *httptest.Server // HTTPS server of the API
+	proxy  *httptest.Server // HTTPS server of CDI's upload proxy
+	ca     []byte           // certificate that signed both server certificates, PEM
 
-	mu      sync.Mutex
-	objects map[string]*kept // objects by plural/namespace/name
-	tokens  map[string]string
-	serial  int
-	tap     func(n int) Fate
-	calls   int
+	mu      sync.Mutex               // guards the fields below and the counters of config
+	objects map[string]*storedObject // objects by address.key
+	tokens  map[string]string        // volume of each upload token, as NAMESPACE/NAME
+	serial  int                      // number of the newest UID, resource version or token
+	tap     func(n int) Fate         // decides the fate of each call; nil lets all pass
+	calls   int                      // number of calls since Tap
 }
 
-// kept is an object and what the cluster does with it.
-type kept struct {
-	object   object
-	looks    int // how often it was read: time goes by that
-	gone     int // looks until it is gone; 0: it is not being deleted
-	on       int // looks since it is to run, of a VM; 0: it is not to
-	restarts int
-	refused  int // uploads that were answered 503
-	image    []byte
-	taken    bool // the image is there
-	done     bool // and written
+// A storedObject is an object with its state in the emulation. Cluster.mu guards its fields.
+type storedObject struct {
+	object   object // the object as the API returns it
+	looks    int    // number of requests that read it, which is its age
+	gone     int    // requests until it disappears; 0 if it is not being deleted
+	on       int    // requests since a VM should run; 0 if it should not
+	restarts int    // restarts of the upload pod
+	refused  int    // uploads that were answered with 503
+	image    []byte // uploaded image; nil before the upload
+	taken    bool   // whether the image was received
+	done     bool   // whether the image was written to the volume
 }
 
-// Fate is the result of a call.
+// A Fate is what happens to a call.
 type Fate int
 
 // Fates.
 const (
-	Pass       Fate = iota // It is answered.
-	Lost                   // The connection breaks before anything is done.
-	Unanswered             // The connection breaks when all is done.
+	Pass       Fate = iota // The call is executed and answered.
+	Lost                   // The connection breaks before the call is executed.
+	Unanswered             // The call is executed, and the connection breaks before the response.
 )
 
-// Start starts a cluster on the loopback. It panics if that fails, as httptest does.
+// Start starts a cluster on the loopback interface. It panics if that fails, as httptest does.
 func Start(config Config) *Cluster {
 	if config.Password == "" {
 		config.Password = "lab"
 	}
-	c := &Cluster{config: config, objects: map[string]*kept{}, tokens: map[string]string{}}
+	c := &Cluster{config: config, objects: map[string]*storedObject{}, tokens: map[string]string{}}
 	apiName, proxyName := "", ""
 	if config.PortForward {
-		proxyName = "cdi-uploadproxy"
+		proxyName = "cdi-uploadproxy" // service name of CDI
 	}
 	var pairs [2]tls.Certificate
-	c.ca, pairs = certificates(apiName, proxyName)
-	c.api = c.serve(pairs[0], c.answer)
-	c.proxy = c.serve(pairs[1], c.receive)
+	c.ca, pairs = newCertificates(apiName, proxyName)
+	c.api = c.startServer(pairs[0], c.serveAPI)
+	c.proxy = c.startServer(pairs[1], c.serveUploadProxy)
 	return c
 }
 
-// Close ends the cluster.
+// Close breaks all connections and stops the servers.
 func (c *Cluster) Close() {
 	c.api.CloseClientConnections()
 	c.proxy.CloseClientConnections()
@@ -123,10 +124,10 @@ func (c *Cluster) Close() {
 	c.proxy.Close()
 }
 
-// Kubeconfig is how the cluster is reached, by a token.
+// Kubeconfig returns a kubeconfig file for the cluster with the valid token.
 func (c *Cluster) Kubeconfig() []byte { return c.KubeconfigWith(c.config.Password) }
 
-// KubeconfigWith is Kubeconfig with another token.
+// KubeconfigWith returns a kubeconfig file with another token.
 func (c *Cluster) KubeconfigWith(token string) []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
@@ -137,14 +138,15 @@ users: [{name: lab, user: {token: %q}}]
 `, c.api.URL, base64.StdEncoding.EncodeToString(c.ca), token)
 }
 
-// Tap has hook asked about each call, before it is carried out: n counts from 1 since Tap. Nil lets all pass.
+// Tap calls hook before each call; n counts calls from 1 since Tap. A nil hook lets all calls pass.
 func (c *Cluster) Tap(hook func(n int) Fate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tap, c.calls = hook, 0
 }
 
-// Objects returns those of a plural, such as "datavolumes", in the order of their names.
+// Objects returns the objects of a resource, such as "datavolumes", sorted by namespace and name. They
+// are not copies.
 func (c *Cluster) Objects(plural string) (all []map[string]any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,11 +158,11 @@ func (c *Cluster) Objects(plural string) (all []map[string]any) {
 	return all
 }
 
-// Put creates an object as another user.
+// Put creates or replaces an object as another user.
 func (c *Cluster) Put(plural, namespace, name string, o map[string]any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keep(plural, namespace, name, o)
+	c.addObject(plural, namespace, name, o)
 }
 
 // Remove removes an object at once, as another user.
@@ -170,26 +172,26 @@ func (c *Cluster) Remove(plural, namespace, name string) {
 	delete(c.objects, address{plural: plural, namespace: namespace, name: name}.key())
 }
 
-// PowerOn starts an existing VM as another user, as virtctl does.
+// PowerOn starts an existing VM as another user, like virtctl. The VM runs at once.
 func (c *Cluster) PowerOn(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.objects["virtualmachines/"+namespace+"/"+name]
 	k.object["spec"].(object)["runStrategy"] = "Always"
-	k.on = powered
-	c.say(k, "Running")
+	k.on = powered // skips the states before Running
+	c.setVMStatus(k, "Running")
 }
 
-// PowerOff stops an existing VM as another user, as virtctl does: it is off at once.
+// PowerOff stops an existing VM as another user, like virtctl. The VM is off at once.
 func (c *Cluster) PowerOff(namespace, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.objects["virtualmachines/"+namespace+"/"+name]
 	k.object["spec"].(object)["runStrategy"] = "Halted"
-	c.say(k, "Stopped")
+	c.setVMStatus(k, "Stopped")
 }
 
-// Uploaded is what the volume holds; nil while CDI is not done with it.
+// Uploaded returns the image in a volume; nil until CDI has written it.
 func (c *Cluster) Uploaded(namespace, name string) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,18 +202,19 @@ func (c *Cluster) Uploaded(namespace, name string) []byte {
 	return k.image
 }
 
-func (c *Cluster) serve(pair tls.Certificate, handle http.HandlerFunc) *httptest.Server {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.pass(w, r, handle) }))
+// startServer starts an HTTPS server whose calls pass the tap.
+func (c *Cluster) startServer(pair tls.Certificate, handle http.HandlerFunc) *httptest.Server {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.applyTap(w, r, handle) }))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.StartTLS()
 	return s
 }
 
-// pass lets the tap decide the result of a call. Aborting a handler breaks its connection.
-func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
+// applyTap handles a call according to the tap. Aborting a handler breaks its connection.
+func (c *Cluster) applyTap(w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	c.mu.Lock()
 	c.calls++
-	n, hook := c.calls, c.tap
+	n, hook := c.calls, c.tap // the hook runs without mu
 	c.mu.Unlock()
 	fate := Pass
 	if hook != nil {
@@ -221,14 +224,15 @@ func (c *Cluster) pass(w http.ResponseWriter, r *http.Request, handle http.Handl
 	case Lost:
 		panic(http.ErrAbortHandler)
 	case Unanswered:
-		handle(httptest.NewRecorder(), r)
+		handle(httptest.NewRecorder(), r) // the response is lost
 		panic(http.ErrAbortHandler)
 	}
 	handle(w, r)
 }
 
-// certificates makes an authority and two certificates of it: for the loopback, or for a name.
-func certificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
+// newCertificates returns an authority and two certificates that it signed. An empty name stands for
+// the loopback addresses.
+func newCertificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
@@ -251,6 +255,7 @@ func certificates(names ...string) (ca []byte, pairs [2]tls.Certificate) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pairs
 }
 
+// must returns v, and panics if err is not nil.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -1,4 +1,4 @@
-// Package loopback reserves ports for tests that have to say where a server will be.
+// Package loopback reserves ports for tests that need the address of a server before it starts.
 package loopback
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-// Reserve returns an address at the loopback interface that refuses connections, and that only
-// who names it can listen at, until the test ends.
+// Reserve returns an address of the loopback interface. Until the test ends, the kernel assigns it to
+// no other socket: connections are refused, and only a listener that names the port can use it.
 func Reserve(t testing.TB) string {
 	t.Helper()
 	return ReserveAt(t, "127.0.0.1")

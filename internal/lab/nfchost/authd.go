@@ -17,24 +17,26 @@ import (
 
 // The lines of authd. The odd space before the comma and the /t are real.
 const (
+	// first line of authd, without the offered features
 	bannerLine  = "220 VMware Authentication Daemon Version 1.10: SSL Required, ServerDaemonProtocol:SOAP, MKSDisplayProtocol:VNC , VMXARGS supported"
-	bannerTLS   = ", NFCSSL supported/t"
-	bannerSHA   = ", SHA256 supported"
-	replyLogin  = "530 Please login with USER and PASS."
-	replyWrong  = "530 Login incorrect."
-	replyBad    = "501 Invalid arguments"
-	replyNo     = "500 Unknown command"
-	tlsSuffix   = "ssl"
-	maxLine     = 1024
-	maxLines    = 64
-	proxyPrefix = "200 Connect ha-" // a host behind vCenter says the same as one alone
-	sessionName = "nfc"
+	bannerTLS   = ", NFCSSL supported/t"                 // offer of NFC over TLS
+	bannerSHA   = ", SHA256 supported"                   // offer of THUMBPRINT_SHA2
+	replyLogin  = "530 Please login with USER and PASS." // reply to a command that requires a ticket
+	replyWrong  = "530 Login incorrect."                 // reply to USER and PASS, which never succeed
+	replyBad    = "501 Invalid arguments"                // reply to an argument that is not accepted
+	replyNo     = "500 Unknown command"                  // reply to an unknown command
+	tlsSuffix   = "ssl"                                  // suffix of a service name that requests TLS
+	maxLine     = 1024                                   // longest line in bytes
+	maxLines    = 64                                     // most lines of one connection
+	proxyPrefix = "200 Connect ha-"                      // reply to PROXY; a host behind vCenter sends the same as a standalone one
+	sessionName = "nfc"                                  // name of the session in the reply to PROXY
 )
 
-// errAuthd ends a connection whose client said too much, or nothing that leads on.
+// errAuthd ends a connection whose client sends too long a line, or too many lines.
 var errAuthd = errors.New("authd: no way on")
 
-func (c *conn) banner() string {
+// bannerText returns the first line of authd with the features of the rules.
+func (c *conn) bannerText() string {
 	line := bannerLine
 	if !c.rules.NoTLS {
 		line += bannerTLS
@@ -45,9 +47,9 @@ func (c *conn) banner() string {
 	return line
 }
 
-// login speaks with the client until it is handed on to NFC.
-func (c *conn) login() error {
-	if _, err := c.raw.Write([]byte(c.banner() + "\r\n")); err != nil {
+// runLogin sends the banner, starts TLS and answers commands until PROXY succeeds.
+func (c *conn) runLogin() error {
+	if _, err := c.raw.Write([]byte(c.bannerText() + "\r\n")); err != nil {
 		return err
 	}
 	config, err := c.tlsConfig(false)
@@ -58,13 +60,13 @@ func (c *conn) login() error {
 	if err := first.Handshake(); err != nil { // a command in clear ends here too
 		return err
 	}
-	d := &dialogue{conn: c, tls: first}
+	d := &authdDialogue{conn: c, tls: first}
 	for range maxLines {
 		line, err := d.readLine()
 		if err != nil {
 			return err
 		}
-		reply, done := d.answer(line)
+		reply, done := d.answerLine(line)
 		if reply != "" {
 			if _, err := first.Write([]byte(reply + "\r\n")); err != nil {
 				return err
@@ -77,6 +79,7 @@ func (c *conn) login() error {
 	return errAuthd
 }
 
+// tlsConfig returns the server's TLS configuration. If other is set, the certificate is not the host's.
 func (c *conn) tlsConfig(other bool) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true}
 	if c.rules.TLS13 {
@@ -85,7 +88,7 @@ func (c *conn) tlsConfig(other bool) (*tls.Config, error) {
 	cert := c.server.cfg.Certificate()
 	if other {
 		var err error
-		if cert, err = strangeCertificate(); err != nil {
+		if cert, err = foreignCertificate(); err != nil {
 			return nil, err
 		}
 	}
@@ -93,8 +96,8 @@ func (c *conn) tlsConfig(other bool) (*tls.Config, error) {
 	return config, nil
 }
 
-// strangeCertificate is not the host's.
-func strangeCertificate() (*tls.Certificate, error) {
+// foreignCertificate returns a new certificate, which is not the host's.
+func foreignCertificate() (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -104,15 +107,15 @@ func strangeCertificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// dialogue is the part inside the first TLS session.
-type dialogue struct {
+// An authdDialogue is the exchange of lines inside the first TLS session.
+type authdDialogue struct {
 	*conn
-	tls     *tls.Conn
-	service string // of the ticket, once it was taken
+	tls     *tls.Conn // first TLS session
+	service string    // service of the ticket; empty until the ticket is redeemed
 }
 
-// readLine reads byte by byte: what follows PROXY is not TLS of this session any more.
-func (d *dialogue) readLine() (string, error) {
+// readLine reads a line byte by byte: the bytes after PROXY do not belong to this TLS session.
+func (d *authdDialogue) readLine() (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) <= maxLine; {
 		if _, err := d.tls.Read(one); err != nil {
@@ -126,19 +129,19 @@ func (d *dialogue) readLine() (string, error) {
 	return "", errAuthd
 }
 
-// answer returns the reply, which may be none, and whether NFC begins after it.
-func (d *dialogue) answer(line string) (reply string, done bool) {
+// answerLine returns the reply to a line, which may be empty, and whether NFC begins after it.
+func (d *authdDialogue) answerLine(line string) (reply string, done bool) {
 	verb, arg, _ := strings.Cut(line, " ")
 	switch verb {
 	case "SESSION":
-		d.redeem(arg)
+		d.redeemTicket(arg)
 		return "", false // never answered, right or wrong
 	case "BANNER":
-		return d.banner(), false
+		return d.bannerText(), false
 	case "THUMBPRINT_SHA2":
-		return d.thumbprint(arg), false
+		return d.answerThumbprint(arg), false
 	case "PROXY":
-		return d.proxy(arg)
+		return d.answerProxy(arg)
 	case "USER", "PASS":
 		return replyWrong, false
 	}
@@ -148,15 +151,17 @@ func (d *dialogue) answer(line string) (reply string, done bool) {
 	return replyNo, false
 }
 
-// redeem takes the ticket. A client learns of a bad one from what follows.
-func (d *dialogue) redeem(id string) {
+// redeemTicket redeems a ticket. A client detects an invalid ticket by the replies to later commands.
+func (d *authdDialogue) redeemTicket(id string) {
 	service, grant, ok := d.server.cfg.Tickets.Redeem(id)
-	if f := d.fault(Op{Name: OpSession}); ok && !f.is(FaultRefuse) {
+	if f := d.nextFault(Op{Name: OpSession}); ok && !f.isKind(FaultRefuse) {
 		d.service, d.grant = service, grant
 	}
 }
 
-func (d *dialogue) thumbprint(tag string) string {
+// answerThumbprint answers THUMBPRINT_SHA2 with the host's fingerprint, and records the tag for the
+// handshake.
+func (d *authdDialogue) answerThumbprint(tag string) string {
 	switch {
 	case d.grant == nil || d.rules.NoSHA256:
 		return replyLogin
@@ -168,8 +173,8 @@ func (d *dialogue) thumbprint(tag string) string {
 	return "200 " + strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":")
 }
 
-// proxy hands on to the ticket's service, or to the same behind TLS.
-func (d *dialogue) proxy(service string) (reply string, done bool) {
+// answerProxy switches to the service of the ticket, or to the same service over TLS.
+func (d *authdDialogue) answerProxy(service string) (reply string, done bool) {
 	if d.grant == nil {
 		return replyLogin, false
 	}

@@ -7,50 +7,51 @@ import (
 	"sync"
 )
 
-// errCut ends a connection that was broken on purpose.
+// errCut ends a connection that a fault or Close broke.
 var errCut = errors.New("connection cut")
 
-// conn is one connection on port 902, from its banner to its end.
+// A conn is one connection on port 902.
 type conn struct {
-	server *Server
-	raw    net.Conn
-	rules  Rules // as they were when it came
+	server *Server  // server that accepted the connection
+	raw    net.Conn // TCP connection
+	rules  Rules    // rules at the time of the connection
 
-	closing sync.Once
+	closing sync.Once     // closes the connection once
 	gone    chan struct{} // closed with the connection
 
-	grant  Grant
-	secure bool // the second TLS session was asked for
-	sha256 bool // THUMBPRINT_SHA2 was answered
-	tag    string
-	in     *stream
-	out    *wire
-	path   string // of the open disk
+	grant  Grant   // rights of the ticket; nil until it is redeemed
+	secure bool    // whether the client requested the second TLS session
+	sha256 bool    // whether THUMBPRINT_SHA2 was answered
+	tag    string  // tag of THUMBPRINT_SHA2
+	in     *stream // received messages, after the login
+	out    *wire   // sent messages, after the login
+	path   string  // path of the open disk, for faults
 }
 
-// serve speaks each part of the protocol in turn.
-func (c *conn) serve() error {
-	if err := c.login(); err != nil {
+// serveProtocol runs the parts of the protocol in order: login, TLS, handshake, session.
+func (c *conn) serveProtocol() error {
+	if err := c.runLogin(); err != nil {
 		return err
 	}
-	if err := c.takeOver(); err != nil {
+	if err := c.switchSession(); err != nil {
 		return err
 	}
-	if err := c.handshake(); err != nil {
+	if err := c.runHandshake(); err != nil {
 		return err
 	}
-	return c.session()
+	return c.serveSession()
 }
 
-// takeOver leaves the first TLS session without a word and goes on in clear or in a second.
-func (c *conn) takeOver() error {
+// switchSession leaves the first TLS session without a close_notify and continues in clear or in a
+// second TLS session.
+func (c *conn) switchSession() error {
 	c.out = &wire{Conn: c.raw}
 	if !c.secure {
 		c.in = &stream{r: c.raw}
 		return nil
 	}
-	f := c.fault(Op{Name: OpProxy})
-	config, err := c.tlsConfig(f.is(FaultOtherCert))
+	f := c.nextFault(Op{Name: OpProxy})
+	config, err := c.tlsConfig(f.isKind(FaultOtherCert))
 	if err != nil {
 		return err
 	}
@@ -63,30 +64,32 @@ func (c *conn) takeOver() error {
 	return nil
 }
 
-// reset breaks the connection with a TCP reset.
-func (c *conn) reset() {
+// resetConn breaks the connection with a TCP reset.
+func (c *conn) resetConn() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // close reports what matters
 	}
 	c.close()
 }
 
+// close closes the connection. It may be called more than once, also concurrently.
 func (c *conn) close() {
 	c.closing.Do(func() {
 		close(c.gone)
-		_ = c.raw.Close() // nobody to tell
+		_ = c.raw.Close() // the client has disconnected or detects it
 	})
 }
 
-// wire sends bytes on the raw connection. While it holds, it keeps what TLS writes and sends
-// it in one call: a fragment is many records.
+// A wire sends messages on the raw connection. It collects the TLS records of a message and sends them
+// in one system call. One goroutine may use it at a time.
 type wire struct {
 	net.Conn
-	over    *tls.Conn // nil in clear
-	holding bool      // one goroutine sends
-	held    []byte
+	over    *tls.Conn // second TLS session; nil in clear
+	holding bool      // whether Write collects
+	held    []byte    // collected bytes
 }
 
+// Write implements the writing side of net.Conn for the TLS session.
 func (w *wire) Write(p []byte) (int, error) {
 	if w.holding {
 		w.held = append(w.held, p...)

@@ -1,10 +1,10 @@
-// Package nfchost is port 902 of an emulated ESXi: authd, and the NFC server behind it, for
-// clients that read disks. It knows tickets and disks only through the interfaces Tickets
-// and Disk; package lab supplies them.
+// Package nfchost emulates port 902 of an ESXi host: authd, and the NFC server behind it, for clients that
+// read disks. It accesses tickets and disks only through the interfaces Tickets and Disk, which package
+// vsphere implements.
 //
-//	s, err := nfchost.Listen(nfchost.Config{Addr: "127.0.0.1:0", Tickets: t, Certificate: cert})
+//	s, err := nfchost.Listen(nfchost.Config{Addr: "127.0.0.1:0", Tickets: t, Certificate: cert, Pacer: p})
 //	defer s.Close()
-//	s.Addr() // what the ticket names
+//	s.Addr() // address for the tickets
 //
 // # A connection
 //
@@ -12,21 +12,24 @@
 //	-> in clear (nfc) or in a second TLS session (nfcssl):
 //	   classic messages 43 33 51, 54 55 52 -> AIO messages
 //
-// One goroutine reads requests, another answers them; up to maxQueue requests wait between
-// the two, and the socket is not read beyond that.
+// One goroutine reads requests, another answers them. Up to maxQueue requests wait between the two; beyond
+// that the socket is not read.
 //
 // # Terms
 //
-// A fragment is one reply to a read: part of it, with a header of its own. A record is a TLS
-// record: hosts take one message from each and leave what else it holds until the next one
-// comes. The rest of the words are those of the protocol.
+// A fragment is one reply to a read: a part of its data, with a separate header. A record is a TLS record:
+// hosts process one message of each record, and the rest of it when the next record arrives. Other terms
+// are those of the protocol.
 //
-// # Where it comes from
+// # Sources
 //
-// Two independent descriptions of the protocol by people who watched real hosts. Rules says
-// of each switch where the two differ or say nothing. What nobody described is refused, so
-// that a client relying on it is noticed: unaligned or empty reads, writes, a second file in
-// a session, flat files.
+// Two independent descriptions of the protocol are based on captures of real hosts. Each field of Rules
+// documents where the two differ, or where neither has information. Requests that neither describes are
+// refused, so that a client that depends on them is noticed: unaligned or empty reads, writes, a second
+// file in a session, flat files.
 //
-// Memory: per session one buffer of the negotiated size and one for compression.
+// # Memory
+//
+// A session has one buffer of the negotiated size, and one for compression. The NFC memory of Rules is a
+// number only: no such memory is allocated.
 package nfchost

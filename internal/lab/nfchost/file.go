@@ -7,24 +7,25 @@ import (
 )
 
 const (
-	diskFile   = 2    // of OPEN_FILE's file types
-	flagsRead  = 0x1e // read-only
-	flagsWrite = 0x1a
-	sectorSize = 512
+	diskFile   = 2    // file type of a disk in OPEN_FILE
+	flagsRead  = 0x1e // flags of OPEN_FILE for reading
+	flagsWrite = 0x1a // flags of OPEN_FILE for writing
+	sectorSize = 512  // bytes; reads are whole sectors
 
-	geometryHeads   = 255
-	geometrySectors = 63
-	maxCylinders    = 1<<32 - 1
+	geometryHeads   = 255       // heads in the reply to OPEN_FILE
+	geometrySectors = 63        // sectors per track in the reply to OPEN_FILE
+	maxCylinders    = 1<<32 - 1 // the reply has 32 bits for the cylinders
 
-	// firstHandle looks like the kernel pointers that real handles seem to be.
+	// firstHandle resembles the kernel pointers that real handles seem to be.
 	firstHandle = 0xffffffff80002a00
 
-	minChunk  = 128 * sectorSize // of QUERY_ALLOCATED_BLOCKS
-	maxChunks = 512 << 10
-	mapUnit   = 4 // the bitmap is padded to a multiple of it
+	minChunk  = 128 * sectorSize // smallest chunk of QUERY_ALLOCATED_BLOCKS, in bytes
+	maxChunks = 512 << 10        // most chunks of one QUERY_ALLOCATED_BLOCKS
+	mapUnit   = 4                // size of the bitmap is a multiple of this, in bytes
 )
 
-// openFile opens the one disk of the session. Nobody tried a second.
+// openFile opens the disk of the session for reading. A second disk is refused: no description covers
+// it.
 func (s *session) openFile(q *request) ([]byte, error) {
 	switch flags := q.u32(20); {
 	case q.u32(16) != diskFile:
@@ -42,17 +43,17 @@ func (s *session) openFile(q *request) ([]byte, error) {
 	}
 	s.disk, s.path = d, q.trailer
 	s.handle = firstHandle | uint64(q.opID&0xff)
-	return s.describe(q), nil
+	return s.openFileReply(q), nil
 }
 
-// describe is the reply to OPEN_FILE.
-func (s *session) describe(q *request) []byte {
+// openFileReply returns the payload of the reply to OPEN_FILE: handle, capacity and geometry.
+func (s *session) openFileReply(q *request) []byte {
 	p := make([]byte, openFileSize)
 	le := binary.LittleEndian
-	le.PutUint64(p[8:], s.handle)
+	le.PutUint64(p[8:], s.handle) // the status at 0 is 0
 	le.PutUint32(p[16:], diskFile)
-	le.PutUint32(p[20:], q.u32(20))
-	le.PutUint64(p[28:], uint64(s.disk.Size()))
+	le.PutUint32(p[20:], q.u32(20))             // flags, as requested
+	le.PutUint64(p[28:], uint64(s.disk.Size())) // capacity in bytes
 	le.PutUint32(p[36:], sectorSize)
 	cylinders := s.disk.Size() / (geometryHeads * geometrySectors * sectorSize)
 	le.PutUint32(p[40:], uint32(min(cylinders, maxCylinders)))
@@ -61,6 +62,7 @@ func (s *session) describe(q *request) []byte {
 	return p
 }
 
+// closeFile closes the disk. The reply is zero.
 func (s *session) closeFile(q *request) ([]byte, error) {
 	if err := s.checkHandle(q); err != nil {
 		return nil, err
@@ -69,6 +71,7 @@ func (s *session) closeFile(q *request) ([]byte, error) {
 	return make([]byte, s.payloadSize(q)), nil
 }
 
+// checkHandle returns a Refusal unless the request names the handle of the open disk.
 func (s *session) checkHandle(q *request) error {
 	if s.disk == nil || q.u64(0) != s.handle {
 		return Refuse("handle %#x is not open", q.u64(0))
@@ -76,8 +79,8 @@ func (s *session) checkHandle(q *request) error {
 	return nil
 }
 
-// entry answers DDB_GET: the value as text, of length 0 if there is no such key.
-func (s *session) entry(q *request) ([]byte, error) {
+// diskEntry answers DDB_GET with the value as text. The length is 0 if the key does not exist.
+func (s *session) diskEntry(q *request) ([]byte, error) {
 	if err := s.checkHandle(q); err != nil {
 		return nil, err
 	}
@@ -86,9 +89,10 @@ func (s *session) entry(q *request) ([]byte, error) {
 	return append(binary.LittleEndian.AppendUint32(p, uint32(len(value))), value...), nil
 }
 
-// allocated answers QUERY_ALLOCATED_BLOCKS: a bitmap, lowest bit first, padded to whole words
-// of four bytes. The start is at 24. One at 8 is not seen for what it is: hosts answer zeros.
-func (s *session) allocated(q *request) ([]byte, error) {
+// allocatedBlocks answers QUERY_ALLOCATED_BLOCKS with a bitmap, lowest bit first, padded to words of
+// four bytes. The start is the field at 24. A client that writes it to the field at 8 gets zeros, as
+// from real hosts.
+func (s *session) allocatedBlocks(q *request) ([]byte, error) {
 	if err := s.checkHandle(q); err != nil {
 		return nil, err
 	}
@@ -97,10 +101,10 @@ func (s *session) allocated(q *request) ([]byte, error) {
 		start+chunk*count > uint64(s.disk.Size()) {
 		return nil, Refuse("chunks of %d: %d from %d on", chunk, count, start)
 	}
-	s.server.count(func(st *Stats) { st.MapQueries++ })
+	s.server.updateStats(func(st *Stats) { st.MapQueries++ })
 	bitmap := make([]byte, (count+8*mapUnit-1)/(8*mapUnit)*mapUnit)
-	if q.u64(8) == 0 {
-		if err := s.mark(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
+	if q.u64(8) == 0 { // otherwise the client uses the wrong field for the start
+		if err := s.markAreas(bitmap, int64(start), int64(chunk), int64(count)); err != nil {
 			return nil, asRefusal(err)
 		}
 	}
@@ -114,8 +118,8 @@ func (s *session) allocated(q *request) ([]byte, error) {
 	return append(p, bitmap...), nil
 }
 
-// mark sets the bit of each chunk that holds data.
-func (s *session) mark(bitmap []byte, start, chunk, count int64) error {
+// markAreas sets the bit of each chunk that contains data.
+func (s *session) markAreas(bitmap []byte, start, chunk, count int64) error {
 	areas, err := s.disk.Allocated(start, chunk*count)
 	if err != nil {
 		return err
@@ -128,7 +132,7 @@ func (s *session) mark(bitmap []byte, start, chunk, count int64) error {
 	return nil
 }
 
-// asRefusal makes an ERROR record of any error but the end of the connection.
+// asRefusal converts an error to a Refusal, except errCut, which ends the connection.
 func asRefusal(err error) error {
 	var r *Refusal
 	if errors.As(err, &r) || errors.Is(err, errCut) {

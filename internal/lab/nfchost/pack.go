@@ -11,17 +11,17 @@ import (
 
 // How the data of a fragment is packed.
 const (
-	packNone   = 0
-	packZlib   = 1
-	packFastLZ = 2
-	packSkipZ  = 3
+	packNone   = 0 // stored
+	packZlib   = 1 // zlib (RFC 1950)
+	packFastLZ = 2 // FastLZ, without a length in front
+	packSkipZ  = 3 // runs of data between zeros
 )
 
-// varietyEvery is which fragments Packing Variety stores.
+// varietyEvery is the period of stored fragments with Variety.
 const varietyEvery = 3
 
-// pack compresses a fragment as the read asked for, unless that makes it no shorter.
-func (s *session) pack(r *read, f *fragment) {
+// packFragment compresses a fragment as the read requests. A fragment that would not shrink is stored.
+func (s *session) packFragment(r *readJob, f *fragment) {
 	asked := r.u32(12)
 	if s.rules.Packing == Variety {
 		s.variety++
@@ -29,22 +29,22 @@ func (s *session) pack(r *read, f *fragment) {
 	if asked == packNone || s.rules.Packing == Stored || s.rules.Packing == Variety && s.variety%varietyEvery == 0 {
 		return
 	}
-	s.usePacked(f, asked, s.squeeze(asked, f.data))
+	s.usePacked(f, asked, s.compressData(asked, f.data))
 	if len(f.data) >= int(f.length) {
 		f.packing, f.data = packNone, s.scratch[fragmentRoom:fragmentRoom+f.length]
 	}
 }
 
-// usePacked makes the fragment's data what squeeze left in packed. No data is data that
-// cannot be packed.
+// usePacked makes packed, which begins with room for the headers, the data of the fragment. An empty
+// result of compression is ignored.
 func (s *session) usePacked(f *fragment, packing uint32, packed []byte) {
 	if len(packed) > fragmentRoom {
 		s.packed, f.packing, f.data = packed, packing, packed[fragmentRoom:]
 	}
 }
 
-// squeeze returns room for the headers and the packed data. It reuses the memory of packed.
-func (s *session) squeeze(packing uint32, data []byte) []byte {
+// compressData returns room for the headers and the compressed data. It reuses the memory of s.packed.
+func (s *session) compressData(packing uint32, data []byte) []byte {
 	if cap(s.packed) < fragmentRoom {
 		s.packed = make([]byte, fragmentRoom, fragmentRoom+2*s.buffer)
 	}
@@ -58,20 +58,22 @@ func (s *session) squeeze(packing uint32, data []byte) []byte {
 	return appendSkipZ(p, data)
 }
 
+// appendZlib appends data in zlib format, at the fastest level.
 func appendZlib(p, data []byte) []byte {
 	w := bytes.NewBuffer(p)
-	z, _ := zlib.NewWriterLevel(w, zlib.BestSpeed) // the level is a good one
-	_, _ = z.Write(data)                           // a Buffer takes everything
+	z, _ := zlib.NewWriterLevel(w, zlib.BestSpeed) // the level is valid
+	_, _ = z.Write(data)                           // a Buffer returns no error
 	_ = z.Close()
 	return w.Bytes()
 }
 
-// skipGap is how many zeros end a run: less would cost more as the start of another.
+// skipGap is the number of zeros that end a run: the start of another run costs 8 bytes.
 const skipGap = 8
 
+// skipZeros is the sequence that ends a run.
 var skipZeros [skipGap]byte
 
-// appendSkipZ writes the length, a zero word, and each run of data as start, length, bytes.
+// appendSkipZ appends the length of data, a zero word, and each run as start, length and bytes.
 func appendSkipZ(p, data []byte) []byte {
 	le := binary.LittleEndian
 	p = le.AppendUint32(p, uint32(len(data)))
@@ -81,18 +83,18 @@ func appendSkipZ(p, data []byte) []byte {
 		if i := bytes.Index(data[at:], skipZeros[:]); i >= 0 {
 			end = at + i
 		}
-		for end > at && data[end-1] == 0 { // at the very end of data
+		for end > at && data[end-1] == 0 { // zeros at the end of data have no run after them
 			end--
 		}
-		p = le.AppendUint32(p, uint32(at))
-		p = le.AppendUint32(p, uint32(end-at))
+		p = le.AppendUint32(p, uint32(at))     // start of the run
+		p = le.AppendUint32(p, uint32(end-at)) // length of the run
 		p = append(p, data[at:end]...)
 		at = firstData(data, end)
 	}
 	return p
 }
 
-// firstData returns the first byte from at on that is not zero, or len(data).
+// firstData returns the offset of the first non-zero byte at or after at, or len(data).
 func firstData(data []byte, at int) int {
 	for ; at+8 <= len(data); at += 8 {
 		if word := binary.LittleEndian.Uint64(data[at:]); word != 0 {

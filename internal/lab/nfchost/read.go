@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// fragmentRoom is what stands in front of a fragment's data: both headers.
+// fragmentRoom is the size of the headers in front of a fragment's data, in bytes.
 const fragmentRoom = headerSize + ioSize
 
-// read is a request for data while it is answered.
-type read struct {
+// A readJob is a read that is being answered.
+type readJob struct {
 	*request
-	offset int64
-	length int64
-	pieces []piece // not sent yet
-	fault  *Fault
+	offset int64   // offset on the disk in bytes
+	length int64   // length in bytes
+	pieces []piece // fragments that are not sent
+	fault  *Fault  // fault that is still to be injected; nil otherwise
 }
 
-// piece is one fragment to be.
+// A piece is the range of one fragment.
 type piece struct{ start, length int64 }
 
-// answerReads answers the reads that wait, or the first of them.
+// answerReads answers the first pending read, or all of them with Rules.Hold or the order Mixed.
 func (s *session) answerReads() error {
 	if s.rules.Hold > 1 && !s.held {
 		return s.answerHeld()
@@ -35,23 +35,24 @@ func (s *session) answerReads() error {
 	return s.answerRead(q)
 }
 
-// takeReads removes the pending reads and returns them newest first.
+// takeReads removes the pending reads and returns them, newest first.
 func (s *session) takeReads() []*request {
-	n := s.reads()
+	n := s.pendingReads()
 	all := slices.Clone(s.pending[:n])
 	s.pending = s.pending[n:]
 	slices.Reverse(all)
 	return all
 }
 
-// answerHeld waits for the first reads of the session to be in flight together.
+// answerHeld waits until the first Rules.Hold reads of the session are pending, then answers them
+// newest first.
 func (s *session) answerHeld() error {
 	s.held = true
 	patience := time.NewTimer(s.rules.HoldFor)
 	defer patience.Stop()
-	met := s.collect(s.rules.Hold, patience.C)
+	met := s.collectReads(s.rules.Hold, patience.C)
 	s.noteDepth()
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		if met {
 			st.HoldsMet++
 		} else {
@@ -66,10 +67,11 @@ func (s *session) answerHeld() error {
 	return nil
 }
 
-// collect waits until n reads are pending, another request comes, or patience ends.
-func (s *session) collect(n int, patience <-chan time.Time) bool {
-	for s.reads() < n {
-		if s.reads() < len(s.pending) {
+// collectReads waits until n reads are pending and returns true. It returns false if another request
+// arrives, patience expires or the connection ends.
+func (s *session) collectReads(n int, patience <-chan time.Time) bool {
+	for s.pendingReads() < n {
+		if s.pendingReads() < len(s.pending) {
 			return false
 		}
 		select {
@@ -87,22 +89,22 @@ func (s *session) collect(n int, patience <-chan time.Time) bool {
 	return true
 }
 
-// answerRead answers one read as a whole.
+// answerRead sends all fragments of one read.
 func (s *session) answerRead(q *request) error {
-	r, err := s.begin(q)
+	r, err := s.beginRead(q)
 	for err == nil && len(r.pieces) > 0 {
 		err = s.sendPiece(r)
 	}
-	return s.end(q, err)
+	return s.endRead(q, err)
 }
 
-// answerMixed answers several reads, a fragment of each in turn.
+// answerMixed answers several reads, one fragment of each in turn.
 func (s *session) answerMixed(all []*request) error {
-	var open []*read
+	var open []*readJob
 	for _, q := range all {
-		r, err := s.begin(q)
+		r, err := s.beginRead(q)
 		if err != nil {
-			if err := s.end(q, err); err != nil {
+			if err := s.endRead(q, err); err != nil {
 				return err
 			}
 			continue
@@ -115,10 +117,10 @@ func (s *session) answerMixed(all []*request) error {
 				return err
 			}
 		}
-		open = slices.DeleteFunc(open, func(r *read) bool {
+		open = slices.DeleteFunc(open, func(r *readJob) bool {
 			done := len(r.pieces) == 0
 			if done {
-				_ = s.end(r.request, nil) // nothing to send
+				_ = s.endRead(r.request, nil) // nothing to send
 			}
 			return done
 		})
@@ -126,30 +128,31 @@ func (s *session) answerMixed(all []*request) error {
 	return nil
 }
 
-// begin checks a read and cuts it into fragments.
-func (s *session) begin(q *request) (*read, error) {
-	r := &read{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
+// beginRead checks a read, waits for its latency and splits it into fragments.
+func (s *session) beginRead(q *request) (*readJob, error) {
+	r := &readJob{request: q, offset: int64(q.u64(16)), length: int64(q.u64(24))}
 	if q.refused != nil {
 		return nil, q.refused
 	}
 	if err := s.checkRead(r); err != nil {
 		return nil, err
 	}
-	if err := s.wait(time.Until(q.ready)); err != nil {
+	if err := s.sleepFor(time.Until(q.ready)); err != nil {
 		return nil, err
 	}
-	r.fault = s.fault(s.op(q))
-	if r.fault.is(FaultError) || r.fault.is(FaultStall) && r.fault.At == 0 {
-		if err := s.early(r.fault); err != nil {
+	r.fault = s.nextFault(s.faultOp(q))
+	if r.fault.isKind(FaultError) || r.fault.isKind(FaultStall) && r.fault.At == 0 {
+		if err := s.applyEarly(r.fault); err != nil {
 			return nil, err
 		}
 	}
-	s.server.count(func(st *Stats) { st.Reads++ })
-	r.pieces = s.cut(r.length)
+	s.server.updateStats(func(st *Stats) { st.Reads++ })
+	r.pieces = s.splitRead(r.length)
 	return r, nil
 }
 
-func (s *session) checkRead(r *read) error {
+// checkRead returns a Refusal for a read that is invalid, or that no description covers.
+func (s *session) checkRead(r *readJob) error {
 	if !s.opened {
 		return Refuse("no session")
 	}
@@ -157,13 +160,13 @@ func (s *session) checkRead(r *read) error {
 		return err
 	}
 	switch {
-	case r.u32(8) == 0:
+	case r.u32(8) == 0: // write
 		return &Refusal{Code: CodeReadOnly, Text: "the file is open for reading"}
-	case r.u32(8) != 1:
+	case r.u32(8) != 1: // 1 is read
 		return Refuse("operation %d", r.u32(8))
 	case r.u32(12) > packSkipZ:
 		return Refuse("compression %d", r.u32(12))
-	case r.u64(24) != uint64(r.u32(32)):
+	case r.u64(24) != uint64(r.u32(32)): // the request contains the length twice
 		return Refuse("lengths %d and %d", r.u64(24), r.u32(32))
 	case r.length == 0 || r.length%sectorSize != 0 || r.offset%sectorSize != 0:
 		return Refuse("%d bytes at %d: not whole sectors", r.length, r.offset)
@@ -173,13 +176,13 @@ func (s *session) checkRead(r *read) error {
 	return nil
 }
 
-// cut makes the fragments of a read, in the order of the rules.
-func (s *session) cut(length int64) (all []piece) {
+// splitRead returns the fragments of a read of length bytes, in the order of the rules.
+func (s *session) splitRead(length int64) (all []piece) {
 	for start := int64(0); start < length; {
 		n := int64(s.buffer)
 		if sizes := s.rules.Fragments; len(sizes) > 0 {
-			n = min(n, int64(sizes[s.turn%len(sizes)]))
-			s.turn++
+			n = min(n, int64(sizes[s.fragmentTurn%len(sizes)]))
+			s.fragmentTurn++
 		}
 		n = min(n, length-start)
 		all = append(all, piece{start, n})
@@ -194,6 +197,7 @@ func (s *session) cut(length int64) (all []piece) {
 	return all
 }
 
+// oddFirst returns the second, fourth and so on of all before the others.
 func oddFirst(all []piece) []piece {
 	var odd, even []piece
 	for i, p := range all {
@@ -206,8 +210,8 @@ func oddFirst(all []piece) []piece {
 	return append(odd, even...)
 }
 
-// sendPiece sends the next fragment of a read.
-func (s *session) sendPiece(r *read) error {
+// sendPiece reads, packs and sends the next fragment of a read.
+func (s *session) sendPiece(r *readJob) error {
 	p := r.pieces[0]
 	r.pieces = r.pieces[1:]
 	f := &fragment{offset: r.offset, total: r.length, piece: p, opID: r.opID}
@@ -215,34 +219,34 @@ func (s *session) sendPiece(r *read) error {
 	if n, err := s.disk.ReadAt(f.data, r.offset+p.start); n < len(f.data) {
 		return Refuse("read %d bytes at %d: %v", p.length, r.offset+p.start, err)
 	}
-	faultySender{s}.spoil(r, f)
-	s.pack(r, f)
-	if err := s.pace(r, f); err != nil {
+	faultySender{s}.flipBit(r, f)
+	s.packFragment(r, f)
+	if err := s.waitForCaps(r, f); err != nil {
 		return err
 	}
 	if r.fault != nil {
-		return faultySender{s}.sendBent(r, f)
+		return faultySender{s}.sendFaulty(r, f)
 	}
 	return s.sendFragment(f)
 }
 
-// pace waits for every cap the fragment is under. The datastore's counts what is read from
-// it: holes are not.
-func (s *session) pace(r *read, f *fragment) error {
+// waitForCaps waits for all rate limits of the fragment. The datastore's limit counts only data that is
+// read from it, not holes.
+func (s *session) waitForCaps(r *readJob, f *fragment) error {
 	now := time.Now()
-	host, link := s.server.pacers()
+	host, link := s.server.sharedPacers()
 	n := int(f.length)
 	wait := max(s.cap.Reserve(n, now), host.Reserve(n, now), link.Reserve(fragmentRoom+len(f.data), now))
 	at := r.offset + f.start
 	if start, _, err := s.disk.NextData(at); err == nil && start < at+f.length {
 		wait = max(wait, s.disk.Pacer().Reserve(n, now))
 	}
-	return s.wait(wait)
+	return s.sleepFor(wait)
 }
 
-// end closes the books of a read; an error becomes an ERROR record.
-func (s *session) end(q *request, err error) error {
-	s.server.memory.give(q.memory)
+// endRead releases the memory of a read. A Refusal becomes an ERROR record.
+func (s *session) endRead(q *request, err error) error {
+	s.server.memory.release(q.memory)
 	q.memory = 0
 	var refusal *Refusal
 	if errors.As(err, &refusal) {
@@ -251,47 +255,47 @@ func (s *session) end(q *request, err error) error {
 	return err
 }
 
-// fragment is one reply to a read.
+// A fragment is one reply to a read.
 type fragment struct {
 	piece
-	opID    uint32
-	offset  int64 // of the request
-	total   int64 // of the request
-	packing uint32
-	data    []byte // as it goes on the wire
+	opID    uint32 // operation ID of the request
+	offset  int64  // offset of the request on the disk
+	total   int64  // length of the request
+	packing uint32 // compression of data
+	data    []byte // bytes on the wire, inside scratch or packed of the session
 }
 
-// headers writes both into p, which has room for them.
-func (f *fragment) headers(p []byte) {
+// putHeaders writes both headers into p, which has fragmentRoom bytes.
+func (f *fragment) putHeaders(p []byte) {
 	p = appendHeader(p[:0], aioIO, ioSize, f.opID)
 	le := binary.LittleEndian
-	p = le.AppendUint64(p, 0)
-	p = le.AppendUint32(p, 1)
-	p = le.AppendUint32(p, f.packing)
-	p = le.AppendUint64(p, uint64(f.offset))
-	p = le.AppendUint32(p, uint32(f.total))
-	p = le.AppendUint32(p, uint32(f.start))
-	p = le.AppendUint32(p, uint32(f.length))
-	p = le.AppendUint32(p, uint32(len(f.data)))
+	p = le.AppendUint64(p, 0)                   // status
+	p = le.AppendUint32(p, 1)                   // operation: read
+	p = le.AppendUint32(p, f.packing)           // compression
+	p = le.AppendUint64(p, uint64(f.offset))    // offset of the read
+	p = le.AppendUint32(p, uint32(f.total))     // length of the read
+	p = le.AppendUint32(p, uint32(f.start))     // offset of the fragment in the read
+	p = le.AppendUint32(p, uint32(f.length))    // length of the fragment
+	p = le.AppendUint32(p, uint32(len(f.data))) // length on the wire
 	le.AppendUint32(p, 0)
 }
 
 // sendFragment sends headers and data in one write.
 func (s *session) sendFragment(f *fragment) error {
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		st.ReadBytes += f.length
 		st.WireBytes += int64(fragmentRoom + len(f.data))
 	})
-	return s.out.send(s.frame(f))
+	return s.out.send(s.messageOf(f))
 }
 
-// frame is the fragment as it goes out. Its data lies in scratch or in packed, behind room
-// for the headers.
-func (s *session) frame(f *fragment) []byte {
+// messageOf returns the message of a fragment. Its data is in scratch or packed, after room for the
+// headers.
+func (s *session) messageOf(f *fragment) []byte {
 	buf := s.scratch
 	if f.packing != packNone {
 		buf = s.packed
 	}
-	f.headers(buf[:fragmentRoom])
+	f.putHeaders(buf[:fragmentRoom])
 	return buf[:fragmentRoom+len(f.data)]
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-// A Server is one host's port 902.
+// A Server is port 902 of one host. Its methods may be called concurrently.
 type Server struct {
-	cfg    Config
-	addr   string // fixed once first bound
-	memory *memory
+	cfg    Config  // configuration; read-only
+	addr   string  // address; fixed after the first bind
+	memory *memory // NFC memory of the host
 
-	mu    sync.Mutex
-	rules Rules
-	host  Pacer // Rules.HostRate
-	link  Pacer // Rules.LinkRate
-	ln    net.Listener
-	conns map[*conn]bool
-	down  bool
+	mu    sync.Mutex     // guards the fields below, except running
+	rules Rules          // rules for new connections
+	host  Pacer          // rate limit of Rules.HostRate
+	link  Pacer          // rate limit of Rules.LinkRate
+	ln    net.Listener   // listener; closed while the server is down
+	conns map[*conn]bool // open connections
+	down  bool           // whether the server is closed
 
-	running sync.WaitGroup
+	running sync.WaitGroup // goroutines of the listener and of connections
 }
 
 // Listen binds the address and serves it.
@@ -38,7 +38,7 @@ func Listen(cfg Config) (*Server, error) {
 	return s, s.Open()
 }
 
-// Addr is the host:port the server listens on.
+// Addr returns the host:port of the server.
 func (s *Server) Addr() string { return s.addr }
 
 // Rules returns the rules in force, with defaults.
@@ -48,7 +48,7 @@ func (s *Server) Rules() Rules {
 	return s.rules
 }
 
-// SetRules changes the rules. Caps change at once; the rest counts for new connections.
+// SetRules changes the rules. Rate limits change at once; other rules apply to new connections.
 func (s *Server) SetRules(r Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,14 +63,14 @@ func (s *Server) SetRules(r Rules) {
 	s.memory.setLimit(r.Memory)
 }
 
-// pacers returns the caps that all sessions share.
-func (s *Server) pacers() (host, link Pacer) {
+// sharedPacers returns the rate limits that all sessions share.
+func (s *Server) sharedPacers() (host, link Pacer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.host, s.link
 }
 
-// Open listens, again after Close, at the same address.
+// Open listens again at the same address after Close. It does nothing if the server is open.
 func (s *Server) Open() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +82,11 @@ func (s *Server) Open() error {
 		return fmt.Errorf("listen for NFC: %w", err)
 	}
 	s.ln, s.addr, s.down = ln, ln.Addr().String(), false
-	s.running.Go(func() { s.accept(ln) })
+	s.running.Go(func() { s.acceptConns(ln) })
 	return nil
 }
 
-// Close stops listening, breaks every connection and waits for what served them.
+// Close stops listening, breaks all connections and waits for their goroutines.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	var err error
@@ -105,11 +105,12 @@ func (s *Server) Drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		c.reset()
+		c.resetConn()
 	}
 }
 
-func (s *Server) accept(ln net.Listener) {
+// acceptConns serves connections until the listener is closed.
+func (s *Server) acceptConns(ln net.Listener) {
 	for {
 		raw, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -121,23 +122,25 @@ func (s *Server) accept(ln net.Listener) {
 			continue
 		}
 		c := &conn{server: s, raw: raw, gone: make(chan struct{})}
-		if !s.add(c) {
+		if !s.addConn(c) {
 			_ = raw.Close() // the server is closing
 			return
 		}
 		s.running.Go(func() {
-			defer s.remove(c)
-			if err := c.serve(); err != nil {
+			defer s.removeConn(c)
+			if err := c.serveProtocol(); err != nil {
 				s.cfg.Log.Debug("NFC connection ended", "err", err)
 			}
 		})
 	}
 }
 
-// acceptPause is the rest after a failed accept: out of file descriptors, for example.
+// acceptPause is the delay after a failed accept, for example without free file descriptors.
 const acceptPause = 10 * time.Millisecond
 
-func (s *Server) add(c *conn) bool {
+// addConn registers a connection and gives it the current rules. It returns false if the server is
+// closed.
+func (s *Server) addConn(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -148,15 +151,16 @@ func (s *Server) add(c *conn) bool {
 	return true
 }
 
-func (s *Server) remove(c *conn) {
+// removeConn closes a connection and removes it.
+func (s *Server) removeConn(c *conn) {
 	c.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// count changes the counters.
-func (s *Server) count(change func(*Stats)) {
+// updateStats runs change on the counters.
+func (s *Server) updateStats(change func(*Stats)) {
 	if s.cfg.Count != nil {
 		s.cfg.Count(change)
 	}

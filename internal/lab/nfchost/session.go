@@ -10,47 +10,47 @@ import (
 )
 
 const (
-	// maxQueue is how many requests wait in a session. Clients were seen with 32 reads in
-	// flight; behind the last the socket is not read.
+	// maxQueue is the most pending requests of a session; beyond it the socket is not read. Clients were
+	// seen with 32 reads in flight.
 	maxQueue = 256
 	// lingerTime is how long a finished session waits for its client to close.
 	lingerTime = 2 * time.Second
 
-	bufferUnit     = 64 << 10 // sizes of OPEN_SESSION are multiples of it
-	defaultBuffers = 4
-	readOverhead   = 24 // of a read's memory, as the numbers in reported errors say
+	bufferUnit     = 64 << 10 // buffer sizes of OPEN_SESSION are multiples of this, in bytes
+	defaultBuffers = 4        // number of buffers if the client requests 0
+	readOverhead   = 24       // memory of a read in addition to its length, from the numbers in reported errors
 )
 
-// session is the AIO part of a connection. Its fields belong to the goroutine that answers.
+// A session is the AIO part of a connection. Its fields belong to the goroutine that answers requests.
 type session struct {
 	*conn
-	arriving <-chan *request // closed by the reader when nothing more comes
-	pending  []*request      // arrived and not answered, in order
+	arriving <-chan *request // requests from the reader, which closes it at the end
+	pending  []*request      // requests without an answer, oldest first
 
-	opened   bool
-	memory   int64 // taken by OPEN_SESSION
-	buffer   int   // size of one, and so of the largest fragment
-	cap      Pacer
-	scratch  []byte // a fragment as it was read, behind room for its headers
-	packed   []byte // the same, compressed
-	disk     Disk
-	handle   uint64
-	held     bool // Rules.Hold has had its reads
-	turn     int  // of Rules.Fragments
-	variety  int  // of Packing Variety
-	finished bool
+	opened       bool   // whether OPEN_SESSION succeeded
+	memory       int64  // NFC memory reserved by OPEN_SESSION, in bytes
+	buffer       int    // size of a buffer and of the largest fragment, in bytes
+	cap          Pacer  // rate limit of Rules.SessionRate
+	scratch      []byte // room for the headers and the data of a fragment before compression
+	packed       []byte // room for the headers and the compressed data
+	disk         Disk   // open disk; nil if none
+	handle       uint64 // handle of the open disk
+	held         bool   // whether the reads of Rules.Hold were answered
+	fragmentTurn int    // number of fragments so far; selects a size of Rules.Fragments
+	variety      int    // number of fragments so far, for Variety
+	finished     bool   // whether CLOSE_SESSION was received
 }
 
-// session serves requests until CLOSE_SESSION or the end of the connection.
-func (c *conn) session() error {
+// serveSession answers requests until CLOSE_SESSION or the end of the connection.
+func (c *conn) serveSession() error {
 	arriving := make(chan *request, maxQueue)
 	s := &session{conn: c, arriving: arriving, cap: c.server.cfg.Pacer(c.rules.SessionRate)}
 	var reader sync.WaitGroup
 	var readErr error
 	reader.Go(func() {
 		defer close(arriving)
-		if readErr = c.receive(arriving); readErr != nil {
-			c.close() // nobody is there for what is still to be answered
+		if readErr = c.receiveRequests(arriving); readErr != nil {
+			c.close() // further replies would not arrive
 		}
 	})
 	err := s.answerAll()
@@ -58,22 +58,22 @@ func (c *conn) session() error {
 		c.close()
 	}
 	reader.Wait()
-	s.release()
+	s.releaseResources()
 	if s.finished && err == nil {
-		c.linger()
+		c.awaitClose()
 	}
 	return errors.Join(err, readErr)
 }
 
-// receive reads requests ahead of their answers.
-func (c *conn) receive(arriving chan<- *request) error {
+// receiveRequests reads requests ahead of their answers, until CLOSE_SESSION.
+func (c *conn) receiveRequests(arriving chan<- *request) error {
 	for {
 		q, err := c.in.readRequest()
 		if err != nil {
 			return err
 		}
 		if q.kind == aioIO {
-			c.admit(q)
+			c.admitRead(q)
 		}
 		select {
 		case arriving <- q:
@@ -86,8 +86,9 @@ func (c *conn) receive(arriving chan<- *request) error {
 	}
 }
 
-// admit is what happens to a read when it arrives.
-func (c *conn) admit(q *request) {
+// admitRead sets the latency of a read and reserves its memory. A read without memory is marked as
+// refused.
+func (c *conn) admitRead(q *request) {
 	q.ready = time.Now().Add(c.rules.Latency)
 	length := int64(min(q.u64(24), 1<<40))
 	need := length + readOverhead
@@ -98,16 +99,16 @@ func (c *conn) admit(q *request) {
 	if c.rules.Exhausted != RefuseRead {
 		return
 	}
-	if ok, _ := c.server.memory.take(need); !ok {
+	if ok, _ := c.server.memory.reserve(need); !ok {
 		q.refused = outOfMemory(need)
 		return
 	}
 	q.memory = need
 }
 
-// linger lets the last reply arrive: closing at once, with the client's type 4 unread, would
-// reset the connection.
-func (c *conn) linger() {
+// awaitClose waits for the client to close, so that it receives the last reply: an immediate close with
+// unread data would reset the connection.
+func (c *conn) awaitClose() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.CloseWrite()
 	}
@@ -115,21 +116,22 @@ func (c *conn) linger() {
 	_, _ = io.Copy(io.Discard, c.raw)
 }
 
-// release gives back what the session holds.
-func (s *session) release() {
+// releaseResources closes the disk and releases the memory of the session and its pending reads.
+func (s *session) releaseResources() {
 	s.closeDisk()
 	for _, q := range s.pending {
-		s.server.memory.give(q.memory)
+		s.server.memory.release(q.memory)
 	}
 	for q := range s.arriving { // the reader has ended
-		s.server.memory.give(q.memory)
+		s.server.memory.release(q.memory)
 	}
 	if s.opened {
-		s.server.memory.give(s.memory)
-		s.server.count(func(st *Stats) { st.SessionsOpen-- })
+		s.server.memory.release(s.memory)
+		s.server.updateStats(func(st *Stats) { st.SessionsOpen-- })
 	}
 }
 
+// closeDisk closes the open disk, if any.
 func (s *session) closeDisk() {
 	if s.disk != nil {
 		s.disk.Close()
@@ -137,10 +139,10 @@ func (s *session) closeDisk() {
 	}
 }
 
-// answerAll answers requests in the order the rules want.
+// answerAll answers requests in the order of the rules.
 func (s *session) answerAll() error {
 	for !s.finished {
-		if err := s.gather(1); err != nil {
+		if err := s.gatherRequests(1); err != nil {
 			if err == io.EOF {
 				return nil
 			}
@@ -148,7 +150,7 @@ func (s *session) answerAll() error {
 		}
 		if q := s.pending[0]; q.kind != aioIO {
 			s.pending = s.pending[1:]
-			if err := s.answer(q); err != nil {
+			if err := s.answerControl(q); err != nil {
 				return err
 			}
 			continue
@@ -160,9 +162,9 @@ func (s *session) answerAll() error {
 	return nil
 }
 
-// gather waits until n requests are pending and takes what else is there. It returns io.EOF
-// if fewer will come.
-func (s *session) gather(n int) error {
+// gatherRequests waits until n requests are pending, and adds those that have already arrived. It
+// returns io.EOF if fewer will arrive.
+func (s *session) gatherRequests(n int) error {
 	for len(s.pending) < maxQueue {
 		if len(s.pending) >= n {
 			select {
@@ -190,13 +192,14 @@ func (s *session) gather(n int) error {
 	return nil
 }
 
+// noteDepth updates the peak of pending reads.
 func (s *session) noteDepth() {
-	depth := int64(s.reads())
-	s.server.count(func(st *Stats) { st.DepthPeak = max(st.DepthPeak, depth) })
+	depth := int64(s.pendingReads())
+	s.server.updateStats(func(st *Stats) { st.DepthPeak = max(st.DepthPeak, depth) })
 }
 
-// reads is how many reads are pending before the first request of another kind.
-func (s *session) reads() int {
+// pendingReads returns the number of reads before the first pending request of another kind.
+func (s *session) pendingReads() int {
 	for i, q := range s.pending {
 		if q.kind != aioIO {
 			return i
@@ -205,22 +208,22 @@ func (s *session) reads() int {
 	return len(s.pending)
 }
 
-// answer serves a request that is no read.
-func (s *session) answer(q *request) error {
-	f := s.fault(s.op(q))
-	err := s.early(f)
+// answerControl answers a request other than a read.
+func (s *session) answerControl(q *request) error {
+	f := s.nextFault(s.faultOp(q))
+	err := s.applyEarly(f)
 	var body []byte
 	if err == nil {
-		body, err = s.perform(q)
+		body, err = s.handleRequest(q)
 	}
-	if f.is(FaultStatus) && len(body) >= 8 {
+	if f.isKind(FaultStatus) && len(body) >= 8 {
 		binary.LittleEndian.PutUint64(body, f.Code)
 	}
-	return s.finish(q, body, err)
+	return s.sendReply(q, body, err)
 }
 
-// op is what faults may match a request by.
-func (s *session) op(q *request) Op {
+// faultOp returns the Op by which faults match a request.
+func (s *session) faultOp(q *request) Op {
 	op := Op{Name: operations[q.kind], Path: s.path}
 	switch q.kind {
 	case aioOpenFile:
@@ -233,8 +236,8 @@ func (s *session) op(q *request) Op {
 	return op
 }
 
-// finish sends a reply, or an ERROR record and what follows it.
-func (s *session) finish(q *request, body []byte, err error) error {
+// sendReply sends the reply to a request, or an ERROR record if err is a Refusal.
+func (s *session) sendReply(q *request, body []byte, err error) error {
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -245,15 +248,16 @@ func (s *session) finish(q *request, body []byte, err error) error {
 	return s.out.send(append(appendHeader(nil, q.kind, s.payloadSize(q), q.opID), body...))
 }
 
-// payloadSize is that of a reply, and of its request.
+// payloadSize returns the payload size of a reply, which is that of its request.
 func (s *session) payloadSize(q *request) int { return len(q.payload) }
 
+// refuseRequest sends an ERROR record, and the reply of zeros that Rules.ErrorTail requires.
 func (s *session) refuseRequest(q *request, r *Refusal) error {
-	s.server.count(func(st *Stats) { st.Refused++ })
+	s.server.updateStats(func(st *Stats) { st.Refused++ })
 	p := appendHeader(nil, aioError, errorSize, q.opID)
 	p = binary.LittleEndian.AppendUint64(p, r.Code)
 	p = binary.LittleEndian.AppendUint32(p, 0)
-	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text)))
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(r.Text))) // length of the trailer
 	if err := s.out.send(append(p, r.Text...)); err != nil {
 		return err
 	}
@@ -265,14 +269,14 @@ func (s *session) refuseRequest(q *request, r *Refusal) error {
 	return s.out.send(append(appendHeader(nil, q.kind, size, q.opID), make([]byte, size)...))
 }
 
-// perform does what a request asks and returns the reply's payload and trailer.
-func (s *session) perform(q *request) ([]byte, error) {
+// handleRequest executes a request and returns payload and trailer of the reply.
+func (s *session) handleRequest(q *request) ([]byte, error) {
 	if !s.opened && q.kind != aioOpenSession && q.kind != aioCloseSession {
 		return nil, Refuse("no session")
 	}
 	switch q.kind {
 	case aioOpenSession:
-		return s.open(q)
+		return s.openSession(q)
 	case aioCloseSession:
 		s.finished = true
 	case aioSockOpts:
@@ -282,15 +286,16 @@ func (s *session) perform(q *request) ([]byte, error) {
 	case aioCloseFile:
 		return s.closeFile(q)
 	case aioEntry:
-		return s.entry(q)
+		return s.diskEntry(q)
 	case aioMap:
-		return s.allocated(q)
+		return s.allocatedBlocks(q)
 	}
 	return make([]byte, s.payloadSize(q)), nil
 }
 
-// open negotiates the buffers and takes the memory for them.
-func (s *session) open(q *request) ([]byte, error) {
+// openSession negotiates the buffers and reserves their memory. A size or count of 0 selects the
+// default.
+func (s *session) openSession(q *request) ([]byte, error) {
 	size, count := int64(q.u32(4)), int64(q.u32(8))
 	if size == 0 {
 		size = bufferUnit
@@ -311,7 +316,7 @@ func (s *session) open(q *request) ([]byte, error) {
 	}
 	s.opened, s.buffer = true, int(size)
 	s.scratch = make([]byte, fragmentRoom+size)
-	s.server.count(func(st *Stats) {
+	s.server.updateStats(func(st *Stats) {
 		st.Sessions++
 		st.SessionsOpen++
 		st.SessionsPeak = max(st.SessionsPeak, st.SessionsOpen)
@@ -320,13 +325,14 @@ func (s *session) open(q *request) ([]byte, error) {
 	return make([]byte, s.payloadSize(q)), nil // hosts echo nothing
 }
 
-// takeMemory takes a session's buffers, as the policy wants.
+// takeMemory reserves the memory of the buffers. Without enough memory it waits or returns a Refusal,
+// as the policy requires.
 func (s *session) takeMemory(n int64) error {
 	if s.rules.Exhausted == RefuseRead {
-		return nil // reads take theirs
+		return nil // reads reserve their memory
 	}
 	for {
-		ok, freed := s.server.memory.take(n)
+		ok, freed := s.server.memory.reserve(n)
 		switch {
 		case ok:
 			s.memory = n
@@ -342,13 +348,14 @@ func (s *session) takeMemory(n int64) error {
 	}
 }
 
+// outOfMemory returns error 5 for n bytes.
 func outOfMemory(n int64) *Refusal {
 	r := Refuse("Failed to allocate the requested %d bytes", n)
 	r.Code = codeMemory
 	return r
 }
 
-// sockOpts reports socket buffers; the numbers are the lab's.
+// sockOpts returns the sizes of the socket buffers; the numbers are the emulator's.
 func (s *session) sockOpts() []byte {
 	const size = 256 << 10
 	p := binary.LittleEndian.AppendUint32(nil, size)

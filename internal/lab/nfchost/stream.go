@@ -2,33 +2,32 @@ package nfchost
 
 import "io"
 
-// recordSize is more than any TLS record holds: one Read of it returns one record.
+// recordSize is more than the largest TLS record: one Read of this size returns one record.
 const recordSize = 20 << 10
 
-// stream takes messages from a connection. With records it behaves like a host on TLS: each
-// message waits for a record to come, and what a record holds behind its message stays until
-// the next record.
+// A stream reads messages from a connection. With records it behaves as a host does on TLS: each
+// message waits for a new record, and data after the message in its record stays until then.
 type stream struct {
-	r       io.Reader
-	records bool
-	buf     []byte // received and not taken
-	chunk   [recordSize]byte
+	r       io.Reader        // raw connection or TLS session
+	records bool             // whether each message waits for a new record
+	buf     []byte           // received bytes that are not consumed
+	chunk   [recordSize]byte // buffer of one Read
 }
 
-// message takes the first n bytes of the next message. They are valid until the next call.
-func (s *stream) message(n int) ([]byte, error) {
+// startMessage returns the first n bytes of the next message, valid until the next call.
+func (s *stream) startMessage(n int) ([]byte, error) {
 	if s.records || len(s.buf) < n {
-		if err := s.more(); err != nil {
+		if err := s.readMore(); err != nil {
 			return nil, err
 		}
 	}
-	return s.rest(n)
+	return s.readRest(n)
 }
 
-// rest takes n more bytes of the same message.
-func (s *stream) rest(n int) ([]byte, error) {
+// readRest returns n more bytes of the same message.
+func (s *stream) readRest(n int) ([]byte, error) {
 	for len(s.buf) < n {
-		if err := s.more(); err != nil {
+		if err := s.readMore(); err != nil {
 			return nil, err
 		}
 	}
@@ -37,7 +36,8 @@ func (s *stream) rest(n int) ([]byte, error) {
 	return p, nil
 }
 
-func (s *stream) more() error {
+// readMore reads one record or one piece of the connection.
+func (s *stream) readMore() error {
 	n, err := s.r.Read(s.chunk[:])
 	s.buf = append(s.buf, s.chunk[:n]...)
 	if n > 0 {

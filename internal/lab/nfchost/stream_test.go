@@ -23,18 +23,18 @@ func (r *records) Read(p []byte) (int, error) {
 func TestStreamLeavesTheSurplusOfARecord(t *testing.T) {
 	s := &stream{r: &records{[]byte("aabb"), []byte("cc"), []byte("dd")}, records: true}
 	for _, want := range []string{"aa", "bb", "cc"} {
-		if got, err := s.message(2); err != nil || string(got) != want {
+		if got, err := s.startMessage(2); err != nil || string(got) != want {
 			t.Fatalf("%q %v, want %q", got, err, want)
 		}
 	}
 	// Each message but the first was read with the record of the one after it; nothing is left
 	// to wake the last.
-	if got, err := s.message(2); !errors.Is(err, io.EOF) {
+	if got, err := s.startMessage(2); !errors.Is(err, io.EOF) {
 		t.Errorf("%q without a record of its own: %v", got, err)
 	}
 	s = &stream{r: &records{[]byte("aabb")}}
 	for _, want := range []string{"aa", "bb"} {
-		if got, err := s.message(2); err != nil || string(got) != want {
+		if got, err := s.startMessage(2); err != nil || string(got) != want {
 			t.Fatalf("in clear: %q %v, want %q", got, err, want)
 		}
 	}

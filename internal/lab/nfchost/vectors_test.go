@@ -111,8 +111,8 @@ func visit(t *testing.T, rules Rules) *visitor {
 	go func() {
 		defer close(over)
 		defer c.close()
-		if c.handshake() == nil {
-			_ = c.session() // ends when the visitor leaves
+		if c.runHandshake() == nil {
+			_ = c.serveSession() // ends when the visitor leaves
 		}
 	}()
 	t.Cleanup(func() { ours.Close(); <-over })

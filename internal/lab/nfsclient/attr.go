@@ -6,42 +6,43 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// Handle is a file handle: the server's name of a file.
+// Handle is a file handle: an opaque identifier that the server chooses.
 type Handle string
 
-// FileType is an ftype3.
+// FileType is the type of a file (ftype3, RFC 1813 section 2.6).
 type FileType uint32
 
-// The types a datastore holds.
+// The types of files on a datastore.
 const (
-	Regular   FileType = 1
-	Directory FileType = 2
-	lastType  FileType = 7
+	Regular   FileType = 1 // regular file
+	Directory FileType = 2 // directory
+	lastType  FileType = 7 // largest valid ftype3
 )
 
 // Limits of RFC 1813 section 2.2 on what a server may send.
 const (
-	maxHandleV3 = 64
-	maxName     = 255 // not in the RFC; NAME_MAX of every server there is
-	cookieVerf  = 8
-	writeVerf   = 8
+	maxHandleV3 = 64  // longest NFSv3 handle, in bytes
+	maxName     = 255 // longest name in bytes; the RFC has no limit, servers use NAME_MAX
+	cookieVerf  = 8   // size of a cookie verifier in bytes
+	writeVerf   = 8   // size of a write verifier in bytes
 )
 
-// Attr is a fattr3.
+// Attr contains the attributes of a file (fattr3, RFC 1813 section 2.6), without rdev, atime and ctime.
 type Attr struct {
-	Type   FileType
-	Mode   uint32
-	Links  uint32
-	UID    uint32
-	GID    uint32
-	Size   uint64
-	Used   uint64
-	FSID   uint64
-	FileID uint64
-	MTime  time.Time
+	Type   FileType  // type of the file
+	Mode   uint32    // permission bits
+	Links  uint32    // number of hard links
+	UID    uint32    // owner
+	GID    uint32    // group
+	Size   uint64    // length in bytes
+	Used   uint64    // allocated space in bytes
+	FSID   uint64    // identifier of the file system
+	FileID uint64    // number of the file, unique in its file system
+	MTime  time.Time // time of the last change of the data
 }
 
-func takeHandle(d *xdr.Decoder) Handle {
+// readHandle decodes a file handle. An empty handle is an error.
+func readHandle(d *xdr.Decoder) Handle {
 	h := d.Opaque(maxHandleV3)
 	if len(h) == 0 {
 		d.Fail("empty file handle")
@@ -49,7 +50,8 @@ func takeHandle(d *xdr.Decoder) Handle {
 	return Handle(h)
 }
 
-func takeAttr(d *xdr.Decoder) (a Attr) {
+// readAttr decodes a fattr3.
+func readAttr(d *xdr.Decoder) (a Attr) {
 	a.Type = FileType(d.Uint32())
 	if a.Type < Regular || a.Type > lastType {
 		d.Fail("file type %d", a.Type)
@@ -58,13 +60,14 @@ func takeAttr(d *xdr.Decoder) (a Attr) {
 	a.Size, a.Used = d.Uint64(), d.Uint64()
 	d.Uint64() // rdev
 	a.FSID, a.FileID = d.Uint64(), d.Uint64()
-	takeTime(d) // atime
-	a.MTime = takeTime(d)
-	takeTime(d) // ctime
+	readTime(d) // atime
+	a.MTime = readTime(d)
+	readTime(d) // ctime
 	return a
 }
 
-func takeTime(d *xdr.Decoder) time.Time {
+// readTime decodes an nfstime3.
+func readTime(d *xdr.Decoder) time.Time {
 	sec, nsec := d.Uint32(), d.Uint32()
 	if nsec >= uint32(time.Second) {
 		d.Fail("%d nanoseconds", nsec)
@@ -72,36 +75,38 @@ func takeTime(d *xdr.Decoder) time.Time {
 	return time.Unix(int64(sec), int64(nsec))
 }
 
-// postOp is a post_op_attr: attributes the server may leave out.
+// postOp is a post_op_attr: attributes that the server may omit.
 type postOp struct {
 	Attr
-	present bool
+	present bool // whether the server sent the attributes
 }
 
-func takePostOp(d *xdr.Decoder) (p postOp) {
+// readPostOp decodes a post_op_attr.
+func readPostOp(d *xdr.Decoder) (p postOp) {
 	if p.present = d.Bool(); p.present {
-		p.Attr = takeAttr(d)
+		p.Attr = readAttr(d)
 	}
 	return p
 }
 
-// takeWcc takes wcc_data and returns its second half.
-func takeWcc(d *xdr.Decoder) postOp {
+// readWcc decodes wcc_data and returns the attributes after the operation.
+func readWcc(d *xdr.Decoder) postOp {
 	if d.Bool() { // pre_op_attr: size, mtime, ctime
 		d.Uint64()
-		takeTime(d)
-		takeTime(d)
+		readTime(d)
+		readTime(d)
 	}
-	return takePostOp(d)
+	return readPostOp(d)
 }
 
-// sattr is a sattr3: only what the client ever sets.
+// sattr is a sattr3 with the attributes that the client sets.
 type sattr struct {
-	mode *uint32
-	size *uint64
+	mode *uint32 // permission bits; nil leaves them unchanged
+	size *uint64 // length in bytes; nil leaves it unchanged
 }
 
-func (s sattr) append(e *xdr.Encoder) {
+// appendTo encodes the attributes.
+func (s sattr) appendTo(e *xdr.Encoder) {
 	e.Bool(s.mode != nil)
 	if s.mode != nil {
 		e.Uint32(*s.mode)
@@ -116,4 +121,5 @@ func (s sattr) append(e *xdr.Encoder) {
 	e.Uint32(0) // mtime: do not change
 }
 
-func takeInto(a *Attr) func(*xdr.Decoder) { return func(d *xdr.Decoder) { *a = takeAttr(d) } }
+// readAttrInto returns a function that decodes a fattr3 into a.
+func readAttrInto(a *Attr) func(*xdr.Decoder) { return func(d *xdr.Decoder) { *a = readAttr(d) } }

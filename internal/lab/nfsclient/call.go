@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	progNFS = 100003
-	versNFS = 3
+	progNFS = 100003 // program number of NFS
+	versNFS = 3      // version of NFS
 )
 
 // Procedures of RFC 1813 section 3.3.
 const (
-	procGetAttr = 1
-	procSetAttr = 2
-	procLookup  = 3
-	procRead    = 6
-	procWrite   = 7
-	procCreate  = 8
-	procMkdir   = 9
-	procRemove  = 12
-	procRmdir   = 13
-	procRename  = 14
-	procReadDir = 17 // READDIRPLUS
-	procFSStat  = 18
-	procFSInfo  = 19
-	procCommit  = 21
+	procGetAttr = 1  // GETATTR: attributes of a file
+	procSetAttr = 2  // SETATTR: set attributes
+	procLookup  = 3  // LOOKUP: handle of a name
+	procRead    = 6  // READ: data of a file
+	procWrite   = 7  // WRITE: data to a file
+	procCreate  = 8  // CREATE: a regular file
+	procMkdir   = 9  // MKDIR: a directory
+	procRemove  = 12 // REMOVE: a file
+	procRmdir   = 13 // RMDIR: an empty directory
+	procRename  = 14 // RENAME: a file or directory
+	procReadDir = 17 // READDIRPLUS: entries of a directory with attributes
+	procFSStat  = 18 // FSSTAT: space of a file system
+	procFSInfo  = 19 // FSINFO: limits of a server
+	procCommit  = 21 // COMMIT: make UNSTABLE data durable
 )
 
+// procNames are the names of the procedures, for errors.
 var procNames = map[uint32]string{
 	procGetAttr: "GETATTR", procSetAttr: "SETATTR", procLookup: "LOOKUP", procRead: "READ", procWrite: "WRITE", procCreate: "CREATE",
 	procMkdir: "MKDIR", procRemove: "REMOVE", procRmdir: "RMDIR", procRename: "RENAME", procReadDir: "READDIRPLUS", procFSStat: "FSSTAT",
@@ -43,32 +44,32 @@ var procNames = map[uint32]string{
 
 // A request is one NFS call.
 type request struct {
-	proc    uint32
-	args    func(*xdr.Encoder)
-	payload []byte // WRITE's data, sent from where it lies
-	// ok takes the results of a call that succeeded, failed those of one that did not.
+	proc    uint32             // procedure number
+	args    func(*xdr.Encoder) // encodes the arguments, without payload
+	payload []byte             // data of a WRITE; sent without a copy, so it must not change during the call
+	// ok decodes the results of a successful call, failed those of an unsuccessful one
 	ok, failed func(*xdr.Decoder)
 }
 
 // rpcClient calls the procedures of one NFS server. Its methods may be called concurrently.
 type rpcClient struct {
-	cfg    Config
-	health *health
-	links  []*link
-	next   atomic.Uint32
+	cfg    Config        // configuration with defaults
+	health *health       // heartbeats and the APD state
+	links  []*link       // connections, which calls use in turn
+	next   atomic.Uint32 // number of calls; selects the connection
 
-	mu      sync.Mutex
-	fileIDs map[Handle]uint64 // the fileid that each handle had first
+	mu      sync.Mutex        // guards fileIDs
+	fileIDs map[Handle]uint64 // first fileid of each handle; at most maxSeen entries
 }
 
-// maxSeen bounds the memory of the check on fileids.
+// maxSeen limits the number of handles whose fileid is checked.
 const maxSeen = 100_000
 
-// call makes one NFS call and waits for its answer: however long the server is away, until
-// the datastore goes APD.
+// call makes one NFS call and waits for its reply. It retries while the server returns NFS3ERR_JUKEBOX,
+// and waits through an outage of the server until the datastore is in APD.
 func (d *rpcClient) call(ctx context.Context, r request) error {
 	for {
-		err := d.try(ctx, r)
+		err := d.tryCall(ctx, r)
 		if StatusOf(err) != ErrJukebox {
 			return err
 		}
@@ -76,20 +77,21 @@ func (d *rpcClient) call(ctx context.Context, r request) error {
 	}
 }
 
-func (d *rpcClient) try(ctx context.Context, r request) error {
+// tryCall makes a call once. It fails immediately while all paths are down.
+func (d *rpcClient) tryCall(ctx context.Context, r request) error {
 	down := d.health.downNow()
 	if down != nil && context.Cause(down) != nil {
 		return fmt.Errorf("%s: %w", procNames[r.proc], context.Cause(down))
 	}
-	reply, err := d.exchange(ctx, down, r)
+	reply, err := d.sendAndWait(ctx, down, r)
 	if err != nil {
 		return fmt.Errorf("%s: %w", procNames[r.proc], err)
 	}
-	return r.take(reply)
+	return r.readResult(reply)
 }
 
-// take reads the status and the results that belong to it.
-func (r request) take(d *xdr.Decoder) error {
+// readResult decodes the status and the results. A status other than OK becomes a StatusError.
+func (r request) readResult(d *xdr.Decoder) error {
 	name := procNames[r.proc]
 	status := Status(d.Uint32())
 	if d.Err() == nil && status != OK {
@@ -100,42 +102,43 @@ func (r request) take(d *xdr.Decoder) error {
 		return &StatusError{Proc: name, Status: status}
 	}
 	r.ok(d)
-	return wrap(d.End(), name)
+	return wrapError(d.End(), name)
 }
 
-// exchange sends the call and waits. down ends the wait when all paths are down.
-func (d *rpcClient) exchange(ctx, down context.Context, r request) (*xdr.Decoder, error) {
-	l := d.pick()
-	m := d.message(r)
+// sendAndWait sends a call and waits for its reply, the end of ctx or down, or Times.GiveUp. If it
+// returns a reply, the buffers of r are no longer in use.
+func (d *rpcClient) sendAndWait(ctx, down context.Context, r request) (*xdr.Decoder, error) {
+	l := d.nextLink()
+	m := d.newMessage(r)
 	giveUp := time.NewTimer(d.cfg.Times.GiveUp)
 	defer giveUp.Stop()
 	sent := make(chan struct{}) // closed when send returns: it blocks while the server reads nothing
 	go func() {
 		defer close(sent)
-		l.send(m)
+		l.sendCall(m)
 	}()
 	select {
 	case reply := <-m.replied:
 		<-sent // the buffers are the caller's again
 		return reply.d, reply.err
 	case <-ctx.Done():
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, context.Cause(ctx)
 	case <-down.Done():
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, context.Cause(down)
 	case <-giveUp.C:
-		l.forget(m)
+		l.forgetCall(m)
 		return nil, ErrGaveUp
 	}
 }
 
-// message encodes the call behind its record mark.
-func (d *rpcClient) message(r request) *message {
+// newMessage encodes a call with its record mark and a new xid.
+func (d *rpcClient) newMessage(r request) *message {
 	m := &message{xid: lastXID.Add(1), replied: make(chan replyData, 1)}
 	e := xdr.Encoder{B: make([]byte, 4, 256)}
 	call := xdr.Call{XID: m.xid, Prog: progNFS, Vers: versNFS, Proc: r.proc}
-	d.cfg.sign(&call)
+	d.cfg.setCredentials(&call)
 	call.Append(&e)
 	r.args(&e)
 	pad := xdr.Pad(len(r.payload))
@@ -148,11 +151,12 @@ func (d *rpcClient) message(r request) *message {
 	return m
 }
 
-// pick takes the connections in turn.
-func (d *rpcClient) pick() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
+// nextLink selects a connection, round robin.
+func (d *rpcClient) nextLink() *link { return d.links[int(d.next.Add(1)-1)%len(d.links)] }
 
-// seen checks that a handle's fileid is what it was: lock files are named after it.
-func (d *rpcClient) seen(h Handle, p postOp) error {
+// checkFileID returns ErrFileID if the fileid of a handle has changed. Names of lock files contain the
+// fileid, so a change would break the lock protocol.
+func (d *rpcClient) checkFileID(h Handle, p postOp) error {
 	if !p.present || h == "" {
 		return nil
 	}
@@ -168,58 +172,67 @@ func (d *rpcClient) seen(h Handle, p postOp) error {
 	return nil
 }
 
+// forgetHandle drops the recorded fileid of a handle.
 func (d *rpcClient) forgetHandle(h Handle) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.fileIDs, h)
 }
 
-// noResult is for results that carry nothing.
+// noResult decodes results without content.
 func noResult(*xdr.Decoder) {}
 
-func ignorePostOp(d *xdr.Decoder) { takePostOp(d) }
-func ignoreWcc(d *xdr.Decoder)    { takeWcc(d) }
+// ignorePostOp decodes a post_op_attr and drops it.
+func ignorePostOp(d *xdr.Decoder) { readPostOp(d) }
 
-// handleArgs is the argument of the calls that take one handle.
+// ignoreWcc decodes wcc_data and drops it.
+func ignoreWcc(d *xdr.Decoder) { readWcc(d) }
+
+// handleArgs returns a function that encodes h as the only argument.
 func handleArgs(h Handle) func(*xdr.Encoder) {
 	return func(e *xdr.Encoder) { e.Opaque([]byte(h)) }
 }
 
+// dirOpArgs encodes a diropargs3: a directory and a name in it.
 func dirOpArgs(e *xdr.Encoder, dir Handle, name string) {
 	e.Opaque([]byte(dir))
 	e.String(name)
 }
 
-// getAttr asks for a file's attributes.
+// getAttr returns the attributes of a file.
 func (d *rpcClient) getAttr(ctx context.Context, h Handle) (a Attr, err error) {
-	err = d.call(ctx, request{proc: procGetAttr, args: handleArgs(h), ok: func(x *xdr.Decoder) { a = takeAttr(x) }, failed: noResult})
-	return a, errors.Join(err, d.seen(h, postOp{a, err == nil}))
+	err = d.call(ctx, request{proc: procGetAttr, args: handleArgs(h), ok: func(x *xdr.Decoder) { a = readAttr(x) }, failed: noResult})
+	return a, errors.Join(err, d.checkFileID(h, postOp{a, err == nil}))
 }
 
+// setAttr sets attributes without a guard. It fails if the server reports another size than the one
+// set.
 func (d *rpcClient) setAttr(ctx context.Context, h Handle, s sattr) error {
 	var after postOp
 	err := d.call(ctx, request{
 		proc: procSetAttr,
 		args: func(e *xdr.Encoder) {
 			e.Opaque([]byte(h))
-			s.append(e)
+			s.appendTo(e)
 			e.Bool(false) // no guard
 		},
-		ok: func(x *xdr.Decoder) { after = takeWcc(x) }, failed: ignoreWcc,
+		ok: func(x *xdr.Decoder) { after = readWcc(x) }, failed: ignoreWcc,
 	})
 	if err == nil && after.present && s.size != nil && after.Size != *s.size {
 		err = fmt.Errorf("SETATTR: size %d after setting it to %d", after.Size, *s.size)
 	}
-	return errors.Join(err, d.seen(h, after))
+	return errors.Join(err, d.checkFileID(h, after))
 }
 
+// lookup returns the handle and the attributes of a name. If the server omits the attributes, it calls
+// GETATTR.
 func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Handle, a Attr, err error) {
 	var attr postOp
 	err = d.call(ctx, request{
 		proc: procLookup, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) },
 		ok: func(x *xdr.Decoder) {
-			h, attr = takeHandle(x), takePostOp(x)
-			takePostOp(x) // of the directory
+			h, attr = readHandle(x), readPostOp(x)
+			readPostOp(x) // attributes of the directory
 		},
 		failed: ignorePostOp,
 	})
@@ -230,28 +243,28 @@ func (d *rpcClient) lookup(ctx context.Context, dir Handle, name string) (h Hand
 		a, err = d.getAttr(ctx, h)
 		return h, a, err
 	}
-	return h, attr.Attr, d.seen(h, attr)
+	return h, attr.Attr, d.checkFileID(h, attr)
 }
 
 // Create modes (RFC 1813 section 3.3.8).
 const (
-	createUnchecked = 0
-	createGuarded   = 1
-	createExclusive = 2
+	createUnchecked = 0 // an existing file is no error
+	createGuarded   = 1 // an existing file is an error
+	createExclusive = 2 // an existing file is an error, unless it was created with the same verifier
 )
 
-// create makes a file. An exclusive one carries verf, by which the server knows a repeated
-// call; its attributes are set afterwards.
-func (d *rpcClient) create(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
+// createFile creates a file with mode 0600. With verf the CREATE is exclusive: the server recognizes a
+// repeated call by the verifier, and the attributes are set by a second call.
+func (d *rpcClient) createFile(ctx context.Context, dir Handle, name string, verf *uint64) (Handle, Attr, error) {
 	mode := uint32(0o600)
-	h, a, err := d.make(ctx, procCreate, dir, name, func(e *xdr.Encoder) {
+	h, a, err := d.createObject(ctx, procCreate, dir, name, func(e *xdr.Encoder) {
 		if verf != nil {
 			e.Uint32(createExclusive)
 			e.Uint64(*verf)
 			return
 		}
 		e.Uint32(createGuarded)
-		sattr{mode: &mode}.append(e)
+		sattr{mode: &mode}.appendTo(e)
 	})
 	if err == nil && verf != nil {
 		err = d.setAttr(ctx, h, sattr{mode: &mode})
@@ -259,14 +272,16 @@ func (d *rpcClient) create(ctx context.Context, dir Handle, name string, verf *u
 	return h, a, err
 }
 
-func (d *rpcClient) mkdir(ctx context.Context, dir Handle, name string) error {
+// makeDir creates a directory with mode 0755.
+func (d *rpcClient) makeDir(ctx context.Context, dir Handle, name string) error {
 	mode := uint32(0o755)
-	_, _, err := d.make(ctx, procMkdir, dir, name, func(e *xdr.Encoder) { sattr{mode: &mode}.append(e) })
+	_, _, err := d.createObject(ctx, procMkdir, dir, name, func(e *xdr.Encoder) { sattr{mode: &mode}.appendTo(e) })
 	return err
 }
 
-// make is CREATE or MKDIR. Both may leave out what they made; then it is looked up.
-func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
+// createObject makes a CREATE or MKDIR call. If the server omits handle or attributes, further calls
+// get them.
+func (d *rpcClient) createObject(ctx context.Context, proc uint32, dir Handle, name string, how func(*xdr.Encoder)) (h Handle, a Attr, err error) {
 	var attr postOp
 	err = d.call(ctx, request{
 		proc: proc,
@@ -276,10 +291,10 @@ func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name stri
 		},
 		ok: func(x *xdr.Decoder) {
 			if x.Bool() {
-				h = takeHandle(x)
+				h = readHandle(x)
 			}
-			attr = takePostOp(x)
-			takeWcc(x)
+			attr = readPostOp(x)
+			readWcc(x)
 		},
 		failed: ignoreWcc,
 	})
@@ -292,18 +307,19 @@ func (d *rpcClient) make(ctx context.Context, proc uint32, dir Handle, name stri
 		a, err = d.getAttr(ctx, h)
 		return h, a, err
 	}
-	return h, attr.Attr, d.seen(h, attr)
+	return h, attr.Attr, d.checkFileID(h, attr)
 }
 
-// unlink is REMOVE or RMDIR.
-func (d *rpcClient) unlink(ctx context.Context, proc uint32, dir Handle, name string) error {
+// removeName makes a REMOVE or RMDIR call.
+func (d *rpcClient) removeName(ctx context.Context, proc uint32, dir Handle, name string) error {
 	return d.call(ctx, request{proc: proc, args: func(e *xdr.Encoder) { dirOpArgs(e, dir, name) }, ok: ignoreWcc, failed: ignoreWcc})
 }
 
+// rename makes a RENAME call. It replaces an existing file.
 func (d *rpcClient) rename(ctx context.Context, from Handle, old string, to Handle, name string) error {
 	both := func(x *xdr.Decoder) {
-		takeWcc(x)
-		takeWcc(x)
+		readWcc(x)
+		readWcc(x)
 	}
 	return d.call(ctx, request{
 		proc: procRename,
@@ -317,14 +333,16 @@ func (d *rpcClient) rename(ctx context.Context, from Handle, old string, to Hand
 
 // stable_how of WRITE (RFC 1813 section 3.3.7).
 const (
-	unstable = 0
-	fileSync = 2
+	unstable = 0 // the server may keep the data in memory until COMMIT
+	fileSync = 2 // the server stores data and metadata before it replies
 )
 
+// A verifier identifies an instance of the server: it changes when UNSTABLE data may be lost.
 type verifier [writeVerf]byte
 
-// write makes one WRITE and returns how much the server took.
-func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
+// writeOnce makes one WRITE and returns how many bytes the server wrote, which may be less than len(p).
+// It fails if the data is less stable than requested.
+func (d *rpcClient) writeOnce(ctx context.Context, h Handle, p []byte, off int64, stable uint32) (n int, v verifier, err error) {
 	var after postOp
 	var count, committed uint32
 	err = d.call(ctx, request{
@@ -337,7 +355,7 @@ func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, st
 			e.Uint32(uint32(len(p)))
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takeWcc(x)
+			after = readWcc(x)
 			count, committed = x.Uint32(), x.Uint32()
 			copy(v[:], x.Fixed(writeVerf))
 		},
@@ -353,29 +371,30 @@ func (d *rpcClient) write(ctx context.Context, h Handle, p []byte, off int64, st
 	case after.present && after.Size < uint64(off)+uint64(count):
 		return 0, v, fmt.Errorf("WRITE: file of %d bytes after %d bytes were written at %d", after.Size, count, off)
 	}
-	return int(count), v, d.seen(h, after)
+	return int(count), v, d.checkFileID(h, after)
 }
 
-func (d *rpcClient) commit(ctx context.Context, h Handle) (v verifier, err error) {
+// commitFile makes a COMMIT of the whole file and returns the write verifier.
+func (d *rpcClient) commitFile(ctx context.Context, h Handle) (v verifier, err error) {
 	var after postOp
 	err = d.call(ctx, request{
 		proc: procCommit,
 		args: func(e *xdr.Encoder) {
 			e.Opaque([]byte(h))
-			e.Uint64(0) // from the beginning,
-			e.Uint32(0) // all of it
+			e.Uint64(0) // offset: the beginning
+			e.Uint32(0) // count 0: the whole file
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takeWcc(x)
+			after = readWcc(x)
 			copy(v[:], x.Fixed(writeVerf))
 		},
 		failed: ignoreWcc,
 	})
-	return v, errors.Join(err, d.seen(h, after))
+	return v, errors.Join(err, d.checkFileID(h, after))
 }
 
-// read makes one READ into p.
-func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
+// readOnce makes one READ into p. It returns less than len(p) bytes if the server does.
+func (d *rpcClient) readOnce(ctx context.Context, h Handle, p []byte, off int64) (n int, eof bool, err error) {
 	var after postOp
 	var count uint32
 	err = d.call(ctx, request{
@@ -386,7 +405,7 @@ func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n 
 			e.Uint32(uint32(len(p)))
 		},
 		ok: func(x *xdr.Decoder) {
-			after = takePostOp(x)
+			after = readPostOp(x)
 			count, eof = x.Uint32(), x.Bool()
 			data := x.Opaque(len(p))
 			if int(count) != len(data) {
@@ -399,17 +418,18 @@ func (d *rpcClient) read(ctx context.Context, h Handle, p []byte, off int64) (n 
 	if err == nil && n == 0 && !eof && len(p) > 0 {
 		err = errors.New("READ: no data and not the end of the file")
 	}
-	return n, eof, errors.Join(err, d.seen(h, after))
+	return n, eof, errors.Join(err, d.checkFileID(h, after))
 }
 
-// Space is what FSSTAT says, in bytes.
+// Space is the space of a file system as reported by FSSTAT, in bytes.
 type Space struct{ Total, Free, Avail uint64 }
 
+// fsStat makes an FSSTAT call. Values that contradict each other are an error.
 func (d *rpcClient) fsStat(ctx context.Context, root Handle) (s Space, err error) {
 	err = d.call(ctx, request{
 		proc: procFSStat, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
-			takePostOp(x)
+			readPostOp(x)
 			s = Space{Total: x.Uint64(), Free: x.Uint64(), Avail: x.Uint64()}
 			x.Uint64() // files, free files, available files
 			x.Uint64()
@@ -424,24 +444,25 @@ func (d *rpcClient) fsStat(ctx context.Context, root Handle) (s Space, err error
 	return s, err
 }
 
-// Limits is what FSINFO says, in bytes.
+// Limits are the transfer sizes reported by FSINFO, in bytes.
 type Limits struct {
-	ReadMax, ReadPref, WriteMax, WritePref uint32
-	MaxFileSize                            uint64
+	ReadMax, ReadPref, WriteMax, WritePref uint32 // largest and preferred size of READ and WRITE
+	MaxFileSize                            uint64 // largest file; 0 if the server reports none
 }
 
+// fsInfo makes an FSINFO call. A maximum of 0 for READ or WRITE is an error.
 func (d *rpcClient) fsInfo(ctx context.Context, root Handle) (l Limits, err error) {
 	err = d.call(ctx, request{
 		proc: procFSInfo, args: handleArgs(root),
 		ok: func(x *xdr.Decoder) {
-			takePostOp(x)
+			readPostOp(x)
 			l.ReadMax, l.ReadPref = x.Uint32(), x.Uint32()
 			x.Uint32() // rtmult
 			l.WriteMax, l.WritePref = x.Uint32(), x.Uint32()
 			x.Uint32() // wtmult
 			x.Uint32() // dtpref
 			l.MaxFileSize = x.Uint64()
-			takeTime(x) // time_delta
+			readTime(x) // time_delta
 			x.Uint32()  // properties
 		},
 		failed: ignorePostOp,

@@ -417,7 +417,7 @@ func TestServerComesBack(t *testing.T) {
 				stopAt += 25
 				stops++
 				down <- struct{}{}
-				return nfstest.Verdict{Mute: true}
+				return nfstest.Verdict{NoReply: true}
 			}
 			return nfstest.Verdict{}
 		})
@@ -591,7 +591,7 @@ func TestRepliesOfAWrongShape(t *testing.T) {
 		}
 		s.Hook(func(op nfstest.Op) nfstest.Verdict {
 			if op.Proc == tc.proc {
-				return nfstest.Verdict{Bend: tc.bend}
+				return nfstest.Verdict{AlterReply: tc.bend}
 			}
 			return nfstest.Verdict{}
 		})

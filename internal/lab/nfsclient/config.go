@@ -5,54 +5,58 @@ import (
 	"time"
 )
 
-// Config says what to mount and how to behave. Host and Path must be set.
+// Config selects an export and the behaviour of the client. Host and Path are required.
 type Config struct {
-	Host string // the server's name or address
-	Path string // as the server exports it, sent unchanged
+	Host string // name or address of the server
+	Path string // exported path, sent unchanged
 
 	PortmapAddr string // host:port of the portmapper; default port 111 of Host
-	Machine     string // who we are, in credentials and locks; default "localhost.localdomain"
+	Machine     string // name of this host in credentials and locks; default "localhost.localdomain"
 	Connections int    // TCP connections for NFS; default 1
 	Unstable    bool   // WRITE UNSTABLE and COMMIT in place of FILE_SYNC
-	WriteSize   int    // bytes in one WRITE, if the server takes as many; default 64 KiB
-	Seed        uint64 // of the order and the number of WRITEs in flight
-	Times       Times
+	WriteSize   int    // bytes in one WRITE, limited by the server's maximum; default 64 KiB
+	Seed        uint64 // seed for the order and the number of WRITEs in flight
+	Times       Times  // intervals and timeouts; zero fields have defaults
 
-	OnEvent func(Event) // called for what happens behind the caller's back; it must not block
+	OnEvent func(Event) // called for events of the connection and of locks; it must not block
 }
 
-// Times are how long ESXi waits for what (advanced settings of 8.0U3 and 9.0.1).
+// Times are the intervals and timeouts of ESXi (advanced settings of 8.0U3 and 9.0.1).
 type Times struct {
-	Mount            time.Duration // all of mounting; default 30 s (NFS.MountTimeout)
-	Heartbeat        time.Duration // between heartbeats; default 12 s (NFS.HeartbeatFrequency)
-	HeartbeatTimeout time.Duration // for the answer to one; default 5 s (NFS.HeartbeatTimeout)
-	APD              time.Duration // from the third missed heartbeat to failing I/O; default 140 s (Misc.APDTimeout)
-	Silence          time.Duration // of a server that owes answers, until the connection is given up; default 10 s (NFS.SyncRetries counts tries of 10 s)
-	GiveUp           time.Duration // for the answer to one call; default 250 s (NFS.SyncRetries 25 x 10 s)
-	Reconnect        time.Duration // between attempts to connect; default 1 s (not documented)
-	Jukebox          time.Duration // before a call is repeated that met NFS3ERR_JUKEBOX; default 5 s (not documented)
-	LockUpdate       time.Duration // between renewals of a lock; default 10 s (NFS.DiskFileLockUpdateFreq)
-	LockTimeout      time.Duration // for one renewal; default 5 s (NFS.LockUpdateTimeout)
-	LockBreak        time.Duration // before a stale lock is broken; default 10 s (NFS.LockBreakTimeout)
+	Mount            time.Duration // timeout of mounting; default 30 s (NFS.MountTimeout)
+	Heartbeat        time.Duration // interval of heartbeats; default 12 s (NFS.HeartbeatFrequency)
+	HeartbeatTimeout time.Duration // timeout of one heartbeat; default 5 s (NFS.HeartbeatTimeout)
+	APD              time.Duration // time from the third missed heartbeat until I/O fails; default 140 s (Misc.APDTimeout)
+	// time without data, while replies are due, until the connection is closed; default 10 s
+	// (NFS.SyncRetries counts tries of 10 s)
+	Silence     time.Duration
+	GiveUp      time.Duration // timeout of one call; default 250 s (NFS.SyncRetries 25 x 10 s)
+	Reconnect   time.Duration // interval of attempts to connect; default 1 s (not documented)
+	Jukebox     time.Duration // delay before a call is repeated after NFS3ERR_JUKEBOX; default 5 s (not documented)
+	LockUpdate  time.Duration // interval of lock renewals; default 10 s (NFS.DiskFileLockUpdateFreq)
+	LockTimeout time.Duration // timeout of one renewal; default 5 s (NFS.LockUpdateTimeout)
+	LockBreak   time.Duration // delay before a stale lock is broken; default 10 s (NFS.LockBreakTimeout)
 }
 
 const (
 	apdStartCount  = 3 // missed heartbeats that start the APD timer (NFS.ApdStartCount)
 	lockMaxFailure = 3 // failed renewals that lose a lock (NFS.LockRenewMaxFailureNumber)
 
-	portmapPort  = "111"
-	maxHandle    = 56       // 64 bytes fail to mount (WinNFSd issue 73, nfs-ganesha mailing list)
-	ioSize       = 64 << 10 // what vmkfstools reads and writes at a time
-	minInFlight  = 11       // from published figures: 7,693 I/Os a second at 1.5 ms,
-	maxInFlight  = 30       // and 3,349 at 9 ms
+	portmapPort  = "111"    // TCP port of the portmapper
+	maxHandle    = 56       // longest handle that ESXi mounts, in bytes; 64 bytes fail (WinNFSd issue 73, nfs-ganesha mailing list)
+	ioSize       = 64 << 10 // size of vmkfstools' reads and writes in bytes
+	minInFlight  = 11       // fewest WRITEs in flight, from published figures: 7,693 I/Os a second at 1.5 ms
+	maxInFlight  = 30       // most WRITEs in flight, from published figures: 3,349 I/Os a second at 9 ms
 	reorderDepth = 4        // WRITEs that may overtake each other; "not strictly ordered" is all that is known
 )
 
-// staleAfter is when a lock that nobody renews is stale: 10 x 3 + 5 = 35 s by default.
+// staleAfter returns the time after which a lock that was not renewed is stale: 10 x 3 + 5 = 35 s by
+// default.
 func (t Times) staleAfter() time.Duration {
 	return lockMaxFailure*t.LockUpdate + t.LockTimeout
 }
 
+// withDefaults returns the configuration with every zero field set to its default.
 func (c Config) withDefaults() Config {
 	setDefault(&c.PortmapAddr, net.JoinHostPort(c.Host, portmapPort))
 	setDefault(&c.Machine, "localhost.localdomain")
@@ -76,6 +80,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// setDefault sets *v to d if it is the zero value.
 func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {

@@ -15,40 +15,42 @@ import (
 type Datastore struct {
 	*rpcClient
 
-	root   Handle
+	root   Handle // handle of the exported directory
 	addr   string // host:port of NFS
-	limits Limits
+	limits Limits // transfer sizes of the server, from FSINFO
 
-	background context.Context // of heartbeats and lock renewals
-	stop       context.CancelFunc
-	running    sync.WaitGroup
+	background context.Context    // context of heartbeats and lock renewals
+	stop       context.CancelFunc // ends background
+	running    sync.WaitGroup     // goroutines of heartbeats and lock renewals
 
-	mu    sync.Mutex
-	locks map[uint64]*lock // by the fileid they guard
-	open  int              // files
+	mu    sync.Mutex       // guards the fields below
+	locks map[uint64]*lock // locks of this host by the fileid of the locked file
+	open  int              // number of open files
 }
 
-// Mount mounts an export as ESXi does, or says which step of it failed.
+// Mount mounts an export as ESXi does. Its error names the step that failed.
 func Mount(ctx context.Context, cfg Config) (*Datastore, error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Times.Mount)
 	defer cancel()
 	d := &Datastore{rpcClient: &rpcClient{cfg: cfg, health: newHealth(cfg.Times.APD, cfg.OnEvent), fileIDs: map[Handle]uint64{}}, locks: map[uint64]*lock{}}
 	d.background, d.stop = context.WithCancel(context.Background())
-	if err := d.mount(ctx); err != nil {
+	if err := d.connectAndMount(ctx); err != nil {
 		d.close()
 		return nil, fmt.Errorf("mount %s:%s: %w", cfg.Host, cfg.Path, err)
 	}
-	d.running.Go(d.beat)
+	d.running.Go(d.runHeartbeats)
 	return d, nil
 }
 
-func (d *Datastore) mount(ctx context.Context) error {
+// connectAndMount finds MOUNT and NFS through the portmapper, gets the root handle and opens the
+// connections.
+func (d *Datastore) connectAndMount(ctx context.Context) error {
 	mountd, err := d.cfg.getPort(ctx, progMount, versMount)
 	if err != nil {
 		return err
 	}
-	if d.root, err = d.cfg.mnt(ctx, mountd); err != nil {
+	if d.root, err = d.cfg.mountExport(ctx, mountd); err != nil {
 		return err
 	}
 	if len(d.root) > maxHandle {
@@ -64,11 +66,11 @@ func (d *Datastore) mount(ctx context.Context) error {
 		}
 		d.links = append(d.links, l)
 	}
-	return d.inspect(ctx)
+	return d.checkRoot(ctx)
 }
 
-// inspect asks what every mount begins with.
-func (d *Datastore) inspect(ctx context.Context) (err error) {
+// checkRoot makes the first calls of every mount: FSINFO, GETATTR and FSSTAT of the root.
+func (d *Datastore) checkRoot(ctx context.Context) (err error) {
 	if d.limits, err = d.fsInfo(ctx, d.root); err != nil {
 		return err
 	}
@@ -83,8 +85,8 @@ func (d *Datastore) inspect(ctx context.Context) (err error) {
 	return err
 }
 
-// Unmount closes the files' locks, tells the server and disconnects. The datastore is gone
-// also when it returns an error.
+// Unmount calls UMNT, then disconnects. Locks of open files stay on the server. The datastore is closed
+// even if an error is returned.
 func (d *Datastore) Unmount(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Times.Mount)
 	defer cancel()
@@ -93,19 +95,20 @@ func (d *Datastore) Unmount(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("unmount %s:%s: %w", d.cfg.Host, d.cfg.Path, err)
 	}
-	return d.cfg.umnt(ctx, addr)
+	return d.cfg.unmountExport(ctx, addr)
 }
 
-// Abandon disconnects and tells nobody, as a host that loses power does.
+// Abandon disconnects without a call to the server, as a host does that loses power.
 func (d *Datastore) Abandon() { d.close() }
 
-// Sever takes the network to the server away, or brings it back.
+// Sever cuts the network to the server, or restores it.
 func (d *Datastore) Sever(cut bool) {
 	for _, l := range d.links {
-		l.sever(cut)
+		l.setSevered(cut)
 	}
 }
 
+// close ends heartbeats, lock renewals and connections, and fails pending calls.
 func (d *Datastore) close() {
 	d.stop()
 	d.health.close()
@@ -115,60 +118,63 @@ func (d *Datastore) close() {
 	d.running.Wait()
 }
 
-// beat asks for the root's attributes every so often, until the datastore is closed.
-func (d *Datastore) beat() {
+// runHeartbeats sends a heartbeat at each interval until the datastore is closed.
+func (d *Datastore) runHeartbeats() {
 	tick := time.NewTicker(d.cfg.Times.Heartbeat)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			d.heartbeat()
+			d.sendHeartbeat()
 		case <-d.background.Done():
 			return
 		}
 	}
 }
 
-func (d *Datastore) heartbeat() {
+// sendHeartbeat makes a GETATTR of the root and reports the result to health. Unlike other calls it is
+// sent while all paths are down.
+func (d *Datastore) sendHeartbeat() {
 	ctx, cancel := context.WithTimeout(d.background, d.cfg.Times.HeartbeatTimeout)
 	defer cancel()
 	r := request{proc: procGetAttr, args: handleArgs(d.root), failed: noResult}
 	var a Attr
-	r.ok = takeInto(&a)
-	reply, err := d.exchange(ctx, context.Background(), r) // also while all paths are down
+	r.ok = readAttrInto(&a)
+	reply, err := d.sendAndWait(ctx, context.Background(), r) // also while all paths are down
 	if err == nil {
-		err = r.take(reply)
+		err = r.readResult(reply)
 	}
 	if err == nil {
-		err = d.seen(d.root, postOp{a, true})
+		err = d.checkFileID(d.root, postOp{a, true})
 	}
 	switch {
 	case d.background.Err() != nil:
 	case err != nil:
-		d.health.miss(err)
+		d.health.heartbeatMissed(err)
 	default:
-		d.health.answered()
+		d.health.heartbeatAnswered()
 	}
 }
 
-// Limits is what the server said about itself in FSINFO.
+// Limits returns the transfer sizes of the server.
 func (d *Datastore) Limits() Limits { return d.limits }
 
-// OpenFiles is how many files are open: a datastore with any cannot be removed.
+// OpenFiles returns the number of open files. ESXi refuses to remove a datastore with open files.
 func (d *Datastore) OpenFiles() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.open
 }
 
-// Down reports whether all paths are down: I/O fails.
+// Down reports whether all paths are down, so that I/O fails.
 func (d *Datastore) Down() bool { return d.health.downNow().Err() != nil }
 
-// Space asks how much room there is.
+// Space returns the space of the file system.
 func (d *Datastore) Space(ctx context.Context) (Space, error) { return d.fsStat(ctx, d.root) }
 
-// walk finds the folder a path lies in, and its last name.
-func (d *Datastore) walk(ctx context.Context, name string) (dir Handle, base string, err error) {
+// resolveParent returns the handle of the directory that contains the path, and the last element of the
+// path: "" for the root.
+func (d *Datastore) resolveParent(ctx context.Context, name string) (dir Handle, base string, err error) {
 	elems := strings.Split(path.Clean("/" + name)[1:], "/")
 	dir = d.root
 	for _, e := range elems[:len(elems)-1] {
@@ -183,9 +189,9 @@ func (d *Datastore) walk(ctx context.Context, name string) (dir Handle, base str
 	return dir, elems[len(elems)-1], nil
 }
 
-// find resolves a path; "" is the root.
-func (d *Datastore) find(ctx context.Context, name string) (Handle, Attr, error) {
-	dir, base, err := d.walk(ctx, name)
+// resolvePath returns the handle and the attributes of a path; "" is the root.
+func (d *Datastore) resolvePath(ctx context.Context, name string) (Handle, Attr, error) {
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return "", Attr{}, err
 	}
@@ -194,47 +200,47 @@ func (d *Datastore) find(ctx context.Context, name string) (Handle, Attr, error)
 		return d.root, a, err
 	}
 	h, a, err := d.lookup(ctx, dir, base)
-	return h, a, wrap(err, name)
+	return h, a, wrapError(err, name)
 }
 
-// Stat returns a file's attributes.
+// Stat returns the attributes of a path.
 func (d *Datastore) Stat(ctx context.Context, name string) (Attr, error) {
-	_, a, err := d.find(ctx, name)
+	_, a, err := d.resolvePath(ctx, name)
 	return a, err
 }
 
-// ReadDir lists a folder.
+// ReadDir lists a directory, in the order of the server.
 func (d *Datastore) ReadDir(ctx context.Context, name string) ([]Entry, error) {
-	h, _, err := d.find(ctx, name)
+	h, _, err := d.resolvePath(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	all, err := d.readDir(ctx, h)
-	return all, wrap(err, name)
+	return all, wrapError(err, name)
 }
 
-// MkdirAll makes a folder and those above it.
+// MkdirAll creates a directory and its missing parents.
 func (d *Datastore) MkdirAll(ctx context.Context, name string) error {
 	made := ""
 	for _, e := range strings.Split(path.Clean("/" + name)[1:], "/") {
 		made = path.Join(made, e)
-		dir, base, err := d.walk(ctx, made)
+		dir, base, err := d.resolveParent(ctx, made)
 		if err != nil {
 			return err
 		}
 		if base == "" {
 			continue
 		}
-		if err := d.mkdir(ctx, dir, base); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := d.makeDir(ctx, dir, base); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("%s: %w", made, err)
 		}
 	}
 	return nil
 }
 
-// Remove removes a file, or an empty folder.
+// Remove removes a file or an empty directory.
 func (d *Datastore) Remove(ctx context.Context, name string) error {
-	dir, base, err := d.walk(ctx, name)
+	dir, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -246,22 +252,22 @@ func (d *Datastore) Remove(ctx context.Context, name string) error {
 	if a.Type == Directory {
 		proc = procRmdir
 	}
-	if err := d.unlink(ctx, proc, dir, base); err != nil {
+	if err := d.removeName(ctx, proc, dir, base); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	d.forgetHandle(h) // the server may give the handle to another file
+	d.forgetHandle(h) // the server may use the handle for another file
 	return nil
 }
 
-// Rename gives a file another name, in place of what has that name.
+// Rename renames a file or directory, and replaces an existing file.
 func (d *Datastore) Rename(ctx context.Context, old, name string) error {
-	from, oldBase, err := d.walk(ctx, old)
+	from, oldBase, err := d.resolveParent(ctx, old)
 	if err != nil {
 		return err
 	}
-	to, base, err := d.walk(ctx, name)
+	to, base, err := d.resolveParent(ctx, name)
 	if err != nil {
 		return err
 	}
-	return wrap(d.rename(ctx, from, oldBase, to, base), old)
+	return wrapError(d.rename(ctx, from, oldBase, to, base), old)
 }

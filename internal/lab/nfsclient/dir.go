@@ -8,34 +8,35 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// Entry is one name in a folder.
+// Entry is an entry of a directory.
 type Entry struct {
-	Name string
-	Attr Attr
+	Name string // name without a path
+	Attr Attr   // attributes of the file
 }
 
 const (
 	dirCount   = 8 << 10  // bytes of names wanted in one READDIRPLUS
 	dirMax     = 32 << 10 // bytes of its whole reply
-	maxEntries = 1 << 20  // a listing that is longer does not end
+	maxEntries = 1 << 20  // most entries of a directory: a longer listing is considered endless
 )
 
-// page is one READDIRPLUS: where it begins and what came of it.
+// A page is the position in a listing, and the entries of one READDIRPLUS.
 type page struct {
-	cookie  uint64
-	verf    [cookieVerf]byte
-	entries []dirEntry
-	eof     bool
+	cookie  uint64           // cookie of the last entry; 0 at the beginning
+	verf    [cookieVerf]byte // cookie verifier of the server
+	entries []dirEntry       // entries of the last reply
+	eof     bool             // whether the last reply ended the listing
 }
 
+// A dirEntry is an entry as the server sent it.
 type dirEntry struct {
-	name   string
-	fileID uint64
-	attr   postOp
-	handle Handle // may be empty
+	name   string // name without a path
+	fileID uint64 // fileid in the entry itself
+	attr   postOp // attributes; the server may omit them
+	handle Handle // handle; empty if the server omits it
 }
 
-// readDir lists a folder without "." and "..".
+// readDir lists a directory without "." and "..". Duplicate names are an error.
 func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err error) {
 	p := page{}
 	names := map[string]bool{}
@@ -51,7 +52,7 @@ func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err e
 			if e.name == "." || e.name == ".." {
 				continue
 			}
-			entry, err := d.entry(ctx, dir, e)
+			entry, err := d.completeEntry(ctx, dir, e)
 			if err != nil {
 				return nil, err
 			}
@@ -61,8 +62,9 @@ func (d *Datastore) readDir(ctx context.Context, dir Handle) (all []Entry, err e
 	return all, nil
 }
 
-// entry fills in the attributes a server may leave out of a listing.
-func (d *Datastore) entry(ctx context.Context, dir Handle, e dirEntry) (Entry, error) {
+// completeEntry returns the entry with attributes, which a LOOKUP gets if the server omitted them. It
+// fails if fileids contradict each other.
+func (d *Datastore) completeEntry(ctx context.Context, dir Handle, e dirEntry) (Entry, error) {
 	if !e.attr.present {
 		_, a, err := d.lookup(ctx, dir, e.name)
 		return Entry{e.name, a}, err
@@ -70,9 +72,10 @@ func (d *Datastore) entry(ctx context.Context, dir Handle, e dirEntry) (Entry, e
 	if e.fileID != e.attr.FileID {
 		return Entry{}, fmt.Errorf("READDIRPLUS: %q has fileid %d in the listing, %d in its attributes: %w", e.name, e.fileID, e.attr.FileID, ErrFileID)
 	}
-	return Entry{e.name, e.attr.Attr}, d.seen(e.handle, e.attr)
+	return Entry{e.name, e.attr.Attr}, d.checkFileID(e.handle, e.attr)
 }
 
+// readPage reads the entries after p into p.
 func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
 	from := *p
 	err := d.call(ctx, request{
@@ -84,7 +87,7 @@ func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
 			e.Uint32(dirCount)
 			e.Uint32(dirMax)
 		},
-		ok: p.take, failed: ignorePostOp,
+		ok: p.readFrom, failed: ignorePostOp,
 	})
 	if err == nil && len(p.entries) == 0 && !p.eof {
 		err = errors.New("READDIRPLUS: no entries and not the end")
@@ -92,17 +95,18 @@ func (d *Datastore) readPage(ctx context.Context, dir Handle, p *page) error {
 	return err
 }
 
-func (p *page) take(x *xdr.Decoder) {
-	takePostOp(x)
+// readFrom decodes the results of a READDIRPLUS.
+func (p *page) readFrom(x *xdr.Decoder) {
+	readPostOp(x)
 	copy(p.verf[:], x.Fixed(cookieVerf))
 	p.entries = nil
 	for x.Bool() {
 		var e dirEntry
 		e.fileID, e.name = x.Uint64(), x.String(maxName)
 		p.cookie = x.Uint64()
-		e.attr = takePostOp(x)
+		e.attr = readPostOp(x)
 		if x.Bool() {
-			e.handle = takeHandle(x)
+			e.handle = readHandle(x)
 		}
 		p.entries = append(p.entries, e)
 	}

@@ -1,7 +1,6 @@
-// Package nfsclient is an NFSv3 client that behaves as ESXi's does, as far as that is
-// known: it is what the lab mounts datastores with. It is written from RFC 1813, RFC 1833
-// and RFC 5531 and from what VMware and users have published about ESXi; it shares no code
-// with decamp's own server.
+// Package nfsclient is an NFSv3 client with the behaviour of ESXi, as far as it is known: the emulated hosts
+// mount datastores with it. It is written from RFC 1813, RFC 1833 and RFC 5531, and from what VMware and
+// users have published about ESXi. It shares no code with decamp's server.
 //
 //	ds, err := nfsclient.Mount(ctx, nfsclient.Config{Host: "192.0.2.10", Path: "/srv/land"})
 //	defer ds.Unmount(ctx)
@@ -11,31 +10,37 @@
 //	err = w.WriteAt(block, off)
 //	err = errors.Join(w.Close(), f.Close(ctx))
 //
-// # What it does as ESXi does
+// # Behaviour of ESXi
 //
-//   - MOUNT and NFS are found through the portmapper on port 111; TCP only; calls come as
-//     uid 0 from a privileged port if the process may use one.
-//   - One connection per datastore, more with Config.Connections (nConnect, 8.0U1).
+//   - The portmapper on port 111 returns the ports of MOUNT and NFS. All calls use TCP and uid 0, from
+//     a privileged port if the process may bind one.
+//   - A datastore has one connection, or more with Config.Connections (nConnect, 8.0U1).
 //   - Handles of more than 56 bytes fail to mount.
-//   - GETATTR of the root every 12 s is the heartbeat. One unanswered for 5 s is missed;
-//     after three in a row the APD timer starts, and 140 s later I/O fails (ErrAPD) until
-//     a heartbeat is answered again.
-//   - Until then the mount is hard: a lost or silent server is connected to again, from the
-//     same source port, and what was not answered is sent again under the same xid.
+//   - A GETATTR of the root every 12 s is the heartbeat. Without a reply in 5 s it is missed. After
+//     three missed heartbeats in a row the APD timer starts. 140 s later I/O fails (ErrAPD) until a
+//     heartbeat succeeds.
+//   - Until then the mount is hard: the client reconnects to a lost or silent server, from the same
+//     source port, and sends calls without a reply again under the same xid.
 //   - Writes are FILE_SYNC and at most 64 KiB, or UNSTABLE with COMMIT (Config.Unstable).
-//   - An open file has a lock file beside it: .lck- and the fileid in hex, least
-//     significant byte first, created exclusively, 84 bytes, written anew every 10 s. A lock
-//     that nobody renews for 35 s is broken after 10 s more.
+//   - An open file has a lock file in the same directory: .lck- and the fileid in hex, least
+//     significant byte first, created exclusively, 84 bytes, rewritten every 10 s. A lock that is not
+//     renewed for 35 s is broken after a further 10 s.
 //
-// # What it checks
+// # Checks
 //
-// A fileid that changes, a reply of a wrong shape, a write verifier that changes while
-// UNSTABLE data is out, a WRITE that is stable to a lesser degree than asked: each is an
-// error with its cause, and never passed over.
+// The client reports each of these as an error with its cause: a fileid that changes, a malformed reply, a
+// write verifier that changes while UNSTABLE data is not committed, and a WRITE that is less stable than
+// requested.
+//
+// # Locks
+//
+// Datastore.mu guards the locks of files, and link.mu the pending calls of a connection. link.writing is
+// held while a message is sent, and must not be acquired with link.mu held. Events are delivered without
+// any lock.
 //
 // # What is not known about ESXi
 //
-// The order of its procedures, whether it writes FILE_SYNC or UNSTABLE, the layout of the
-// lock file beyond "a host name and a counter", how long it waits before it connects again.
-// What stands here is one answer that is consistent with what is known.
+// The order of its procedures, whether it writes FILE_SYNC or UNSTABLE, the layout of the lock file beyond
+// "a host name and a counter", and the delay before it reconnects are not documented. This package
+// implements one behaviour that is consistent with the published facts.
 package nfsclient

@@ -21,19 +21,19 @@ func fuzzReply(t *testing.T, proc uint32, reply []byte) {
 	var p page
 	var h Handle
 	ok := map[uint32]func(*xdr.Decoder){
-		procGetAttr: takeInto(&a),
+		procGetAttr: readAttrInto(&a),
 		procLookup: func(x *xdr.Decoder) {
-			h = takeHandle(x)
-			takePostOp(x)
-			takePostOp(x)
+			h = readHandle(x)
+			readPostOp(x)
+			readPostOp(x)
 		},
-		procReadDir: p.take,
+		procReadDir: p.readFrom,
 	}[proc]
 	if ok == nil {
 		ok = ignoreWcc
 	}
 	r := request{proc: proc, ok: ok, failed: ignoreWcc}
-	if r.take(xdr.NewDecoder(reply)) != nil {
+	if r.readResult(xdr.NewDecoder(reply)) != nil {
 		return
 	}
 	if proc == procGetAttr && (a.Type < Regular || a.Type > lastType) {

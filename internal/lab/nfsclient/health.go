@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// health follows the heartbeats of a datastore: missed ones start the APD timer, and when
-// that has run out I/O fails until one is answered.
+// health follows the heartbeats of a datastore. Missed heartbeats start the APD timer; after its end
+// I/O fails until a heartbeat succeeds.
 type health struct {
-	apd    time.Duration
-	notify func(Event)
+	apd    time.Duration // duration of the APD timer
+	notify func(Event)   // receives events; called without mu
 
-	mu      sync.Mutex
-	missed  int         // in a row
-	timer   *time.Timer // nil unless APD has started
-	down    context.Context
-	setDown context.CancelCauseFunc
-	closed  bool
+	mu      sync.Mutex              // guards the fields below
+	missed  int                     // missed heartbeats in a row
+	timer   *time.Timer             // APD timer; nil if it was not started
+	down    context.Context         // ends when all paths are down; replaced when a heartbeat succeeds
+	setDown context.CancelCauseFunc // ends down with a cause
+	closed  bool                    // whether the datastore is closed
 }
 
+// newHealth returns the state of a datastore whose server responds.
 func newHealth(apd time.Duration, notify func(Event)) *health {
 	h := &health{apd: apd, notify: notify}
 	h.down, h.setDown = context.WithCancelCause(context.Background())
@@ -33,7 +34,8 @@ func (h *health) downNow() context.Context {
 	return h.down
 }
 
-func (h *health) answered() {
+// heartbeatAnswered stops the APD timer and lets I/O proceed.
+func (h *health) heartbeatAnswered() {
 	h.mu.Lock()
 	cleared := h.timer != nil
 	h.missed = 0
@@ -51,13 +53,14 @@ func (h *health) answered() {
 	}
 }
 
-func (h *health) miss(err error) {
+// heartbeatMissed counts a missed heartbeat and starts the APD timer after the third in a row.
+func (h *health) heartbeatMissed(err error) {
 	h.mu.Lock()
 	h.missed++
 	n := h.missed
 	starts := n >= apdStartCount && h.timer == nil && !h.closed
 	if starts {
-		h.timer = time.AfterFunc(h.apd, h.timedOut)
+		h.timer = time.AfterFunc(h.apd, h.apdTimedOut)
 	}
 	h.mu.Unlock()
 	h.notify(Event{Kind: HeartbeatMissed, Err: err, N: n})
@@ -66,7 +69,8 @@ func (h *health) miss(err error) {
 	}
 }
 
-func (h *health) timedOut() {
+// apdTimedOut fails I/O, unless a heartbeat has stopped the timer.
+func (h *health) apdTimedOut() {
 	h.mu.Lock()
 	late := h.timer == nil // a heartbeat was answered meanwhile
 	if !late {
@@ -78,7 +82,7 @@ func (h *health) timedOut() {
 	}
 }
 
-// close fails everything under way.
+// close fails all pending calls with ErrUnmounted.
 func (h *health) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,39 +16,39 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// A link is one TCP connection to the server that is made again whenever it is lost. What
-// was not answered by then is sent again with the same xid, so that the server's duplicate
-// request cache can tell.
+// A link is a TCP connection to the server that is re-established when it is lost. Calls without a
+// reply are sent again with the same xid, so that the server's duplicate request cache recognizes them.
 type link struct {
-	cfg  *Config
-	addr string
+	cfg  *Config // configuration with defaults
+	addr string  // host:port of NFS
 
-	cancel context.CancelFunc
-	done   chan struct{} // closed when run has ended
+	cancel context.CancelFunc // ends serveConnections
+	done   chan struct{}      // closed when serveConnections has returned
 
-	cut atomic.Bool // the network is away
+	cut atomic.Bool // whether the network is cut, for tests
 
-	writing sync.Mutex // one message at a time; never taken while mu is held
+	writing sync.Mutex // serializes messages; must not be locked while mu is held
 
-	mu      sync.Mutex
-	conn    net.Conn // nil while there is none
-	port    int      // our side of it; the next connection comes from there too
-	pending map[uint32]*message
+	mu      sync.Mutex          // guards the fields below
+	conn    net.Conn            // current connection; nil while there is no connection
+	port    int                 // local port, which the next connection uses as well
+	pending map[uint32]*message // calls without a reply, by xid
 }
 
-// A message is one call on its way.
+// A message is an encoded call that waits for its reply.
 type message struct {
-	xid     uint32
-	parts   net.Buffers    // mark and head, payload, padding; not changed until the call has ended
-	replied chan replyData // takes one value
+	xid     uint32         // transaction ID; a repeated call has the same
+	parts   net.Buffers    // record mark and head, payload, padding; must not change until the call has ended
+	replied chan replyData // receives at most one reply; buffered
 }
 
+// A replyData is a reply, or the error in place of it.
 type replyData struct {
-	d   *xdr.Decoder
-	err error
+	d   *xdr.Decoder // results after the RPC header
+	err error        // RPC error; nil if the call was accepted
 }
 
-// newLink connects for the first time; a server that is not there is an error then.
+// newLink opens the first connection. Unlike later connections, it is not retried.
 func newLink(ctx context.Context, cfg *Config, addr string) (*link, error) {
 	conn, err := dialTCP(ctx, addr, 0)
 	if err != nil {
@@ -58,44 +58,45 @@ func newLink(ctx context.Context, cfg *Config, addr string) (*link, error) {
 	l := &link{cfg: cfg, addr: addr, cancel: cancel, done: make(chan struct{}), pending: map[uint32]*message{}}
 	go func() {
 		defer close(l.done)
-		l.run(run, conn)
+		l.serveConnections(run, conn)
 	}()
 	return l, nil
 }
 
+// close ends the connection and waits for its goroutine.
 func (l *link) close() {
 	l.cancel()
 	<-l.done
 }
 
-// sever takes the network away, or brings it back. What is under way waits, or fails once all
-// paths count as down.
-func (l *link) sever(cut bool) {
+// setSevered cuts the network or restores it. Pending calls wait, or fail when all paths are down.
+func (l *link) setSevered(cut bool) {
 	l.cut.Store(cut)
 	l.mu.Lock()
 	conn := l.conn
 	l.mu.Unlock()
 	if cut && conn != nil {
-		abort(conn)
+		resetConn(conn)
 	}
 }
 
-// run serves one connection after the other until ctx ends.
-func (l *link) run(ctx context.Context, conn net.Conn) {
+// serveConnections serves one connection after the other until ctx ends.
+func (l *link) serveConnections(ctx context.Context, conn net.Conn) {
 	for again := false; conn != nil; again = true {
-		l.serve(ctx, conn, again)
-		conn = l.redial(ctx)
+		l.serveConn(ctx, conn, again)
+		conn = l.reconnect(ctx)
 	}
 }
 
-func (l *link) redial(ctx context.Context) net.Conn {
+// reconnect dials until it succeeds. It returns nil when ctx ends.
+func (l *link) reconnect(ctx context.Context) net.Conn {
 	for ctx.Err() == nil {
 		if l.cut.Load() {
 			sleep(ctx, l.cfg.Times.Reconnect)
 			continue
 		}
 		dial, cancel := context.WithTimeout(ctx, l.cfg.Times.Silence)
-		conn, err := dialTCP(dial, l.addr, l.port) // port: nobody else writes it now
+		conn, err := dialTCP(dial, l.addr, l.port) // only this goroutine writes port
 		cancel()
 		if err == nil {
 			return conn
@@ -105,30 +106,29 @@ func (l *link) redial(ctx context.Context) net.Conn {
 	return nil
 }
 
-// serve reads replies until the connection is lost.
-func (l *link) serve(ctx context.Context, conn net.Conn, again bool) {
-	stop := context.AfterFunc(ctx, func() { abort(conn) })
+// serveConn sends pending calls again and reads replies until the connection is lost.
+func (l *link) serveConn(ctx context.Context, conn net.Conn, again bool) {
+	stop := context.AfterFunc(ctx, func() { resetConn(conn) })
 	defer stop()
 	var resending sync.WaitGroup
-	calls := l.adopt(conn)
+	calls := l.adoptConn(conn)
 	if again {
 		l.cfg.OnEvent(Event{Kind: ConnBack, N: len(calls)})
 	}
-	resending.Go(func() { l.resend(conn, calls) })
-	err := l.read(conn)
+	resending.Go(func() { l.resendCalls(conn, calls) })
+	err := l.readReplies(conn)
 	l.mu.Lock()
 	l.conn = nil
 	l.mu.Unlock()
-	abort(conn)
+	resetConn(conn)
 	resending.Wait()
 	if ctx.Err() == nil {
 		l.cfg.OnEvent(Event{Kind: ConnLost, Err: err})
 	}
 }
 
-// adopt makes conn the connection and returns the calls that were made on an earlier one,
-// oldest first.
-func (l *link) adopt(conn net.Conn) []*message {
+// adoptConn makes conn the current connection and returns the pending calls, oldest first.
+func (l *link) adoptConn(conn net.Conn) []*message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conn, l.port = conn, portOf(conn.LocalAddr())
@@ -137,21 +137,21 @@ func (l *link) adopt(conn net.Conn) []*message {
 		calls = append(calls, m)
 	}
 	slices.SortFunc(calls, func(a, b *message) int { return cmp.Compare(int32(a.xid-b.xid), 0) }) // xids wrap
-	l.watch()
+	l.armSilenceDeadline()
 	return calls
 }
 
-func (l *link) resend(conn net.Conn, calls []*message) {
+// resendCalls sends calls on conn until one fails.
+func (l *link) resendCalls(conn net.Conn, calls []*message) {
 	for _, m := range calls {
-		if l.write(conn, m) != nil {
+		if l.writeMessage(conn, m) != nil {
 			return
 		}
 	}
 }
 
-// watch gives the server until Silence to say anything if it owes an answer. The caller
-// holds mu.
-func (l *link) watch() {
+// armSilenceDeadline gives the server Times.Silence to send data if replies are due. mu must be held.
+func (l *link) armSilenceDeadline() {
 	if l.conn == nil {
 		return
 	}
@@ -162,8 +162,9 @@ func (l *link) watch() {
 	_ = l.conn.SetReadDeadline(until) // fails on a closed connection only, which read sees
 }
 
-// read hands out replies until the connection fails or one makes no sense.
-func (l *link) read(conn net.Conn) error {
+// readReplies delivers replies until the connection fails or a reply cannot be decoded. Replies to
+// unknown calls are dropped.
+func (l *link) readReplies(conn net.Conn) error {
 	r := bufio.NewReaderSize(conn, ioSize)
 	for {
 		msg, err := xdr.ReadRecord(r, maxReply)
@@ -178,14 +179,15 @@ func (l *link) read(conn net.Conn) error {
 		l.mu.Lock()
 		m := l.pending[xid]
 		delete(l.pending, xid)
-		l.watch()
+		l.armSilenceDeadline()
 		l.mu.Unlock()
-		if m != nil { // else the caller gave up, or it is the second answer to a call sent twice
+		if m != nil { // otherwise the caller has given up, or a call that was sent twice has a second reply
 			m.replied <- replyData{d, err}
 		}
 	}
 }
 
+// readError replaces io.EOF by an error that names the server.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server closed the connection")
@@ -193,43 +195,42 @@ func readError(err error) error {
 	return err
 }
 
-// write sends a message; it may be sent again, so the buffers are not consumed.
-func (l *link) write(conn net.Conn, m *message) error {
+// writeMessage sends a message. It does not consume the parts, because the message may be sent again.
+func (l *link) writeMessage(conn net.Conn, m *message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	parts := slices.Clone(m.parts)
 	_, err := parts.WriteTo(conn)
 	if err != nil {
-		abort(conn) // read sees it
+		resetConn(conn) // read sees it
 	}
 	return err
 }
 
-// send makes a call and returns its message, whose reply will come unless the caller
-// forgets it.
-func (l *link) send(m *message) {
+// sendCall registers a call and sends it. Without a connection the call is sent on the next one.
+func (l *link) sendCall(m *message) {
 	l.mu.Lock()
 	l.pending[m.xid] = m
 	conn := l.conn
 	if len(l.pending) == 1 {
-		l.watch()
+		l.armSilenceDeadline()
 	}
 	l.mu.Unlock()
 	if conn != nil {
-		_ = l.write(conn, m) // if it fails, the message is sent again on the next connection
+		_ = l.writeMessage(conn, m) // if it fails, the message is sent again on the next connection
 	}
 }
 
-// forget drops a call; a reply to it that comes later is ignored. Its buffers may still be
-// being sent: the caller must not use them again. The deadline stays, so that a server
-// that has vanished is noticed even if heartbeats are all there is.
-func (l *link) forget(m *message) {
+// forgetCall drops a call, whose later reply is ignored. The buffers may still be in use: the caller
+// must not reuse them. The read deadline stays, so that a dead server is detected even if only
+// heartbeats are sent.
+func (l *link) forgetCall(m *message) {
 	l.mu.Lock()
 	delete(l.pending, m.xid)
 	l.mu.Unlock()
 }
 
-// sleep waits for d or the end of ctx.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -13,62 +13,65 @@ import (
 	"time"
 )
 
-// lockSize is what one renewal writes (KB 1007909).
+// lockSize is the size of a lock file in bytes: each renewal writes all of it (KB 1007909).
 const lockSize = 84
 
-// lockName is the lock file of the file with this id: the id's bytes in hex, least
-// significant first (KB 340515).
+// lockName returns the name of the lock file for a fileid: its bytes in hex, least significant first
+// (KB 340515).
 func lockName(fileID uint64) string { return fmt.Sprintf(".lck-%016x", bits.ReverseBytes64(fileID)) }
 
 // A lock is the .lck file of an open file. A goroutine of the datastore renews it.
 type lock struct {
-	d      *Datastore
-	dir    Handle
-	name   string
-	handle Handle
-	fileID uint64 // of the file that is locked
+	d      *Datastore // datastore of the file
+	dir    Handle     // directory of the file and of the lock file
+	name   string     // name of the lock file
+	handle Handle     // handle of the lock file
+	fileID uint64     // fileid of the locked file
 
-	stop    context.CancelFunc
-	stopped chan struct{}
+	stop    context.CancelFunc // ends the renewals
+	stopped chan struct{}      // closed when the renewals have ended
 
-	mu      sync.Mutex
-	counter uint64
-	lost    error
+	mu      sync.Mutex // guards the fields below
+	counter uint64     // number of renewals, written to the lock file
+	lost    error      // error of a lost lock; nil while the lock is valid
 }
 
-// content is what a lock file holds: a counter, so that others see it renewed, and who
-// holds it. Where they stand in it is not documented; this layout is the lab's own.
+// content is a lock file: a counter, by which other hosts detect renewals, and the name of the holder.
+// The layout is not documented; this one is the emulator's.
 type content [lockSize]byte
 
+// newContent returns a lock file with the counter and the name of the holder.
 func newContent(counter uint64, machine string) (c content) {
 	binary.LittleEndian.PutUint64(c[:], counter)
 	copy(c[8:lockSize-1], machine)
 	return c
 }
 
+// holder returns the name of the host that holds the lock.
 func (c content) holder() string { return strings.TrimRight(string(c[8:]), "\x00") }
 
-// acquire locks a file, waiting for a lock that is stale and breaking it.
-func (d *Datastore) acquire(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
+// acquireLock locks a file and starts the renewals. It waits for another host's lock to become stale
+// and breaks it.
+func (d *Datastore) acquireLock(ctx context.Context, dir Handle, fileID uint64) (*lock, error) {
 	l := &lock{d: d, dir: dir, name: lockName(fileID), fileID: fileID, stopped: make(chan struct{})}
-	if err := d.claim(l); err != nil {
+	if err := d.registerLock(l); err != nil {
 		return nil, err
 	}
-	if err := l.take(ctx); err != nil {
-		d.unclaim(l)
+	if err := l.createLockFile(ctx); err != nil {
+		d.unregisterLock(l)
 		return nil, fmt.Errorf("lock %s: %w", l.name, err)
 	}
 	renew, stop := context.WithCancel(d.background)
 	l.stop = stop
 	d.running.Go(func() {
 		defer close(l.stopped)
-		l.renewAll(renew)
+		l.renewUntilReleased(renew)
 	})
 	return l, nil
 }
 
-// claim notes that this host locks the file, once.
-func (d *Datastore) claim(l *lock) error {
+// registerLock records the lock on this host. It fails if the file is already open here.
+func (d *Datastore) registerLock(l *lock) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.locks[l.fileID] != nil {
@@ -78,18 +81,21 @@ func (d *Datastore) claim(l *lock) error {
 	return nil
 }
 
-func (d *Datastore) unclaim(l *lock) {
+// unregisterLock removes the record of the lock.
+func (d *Datastore) unregisterLock(l *lock) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.locks, l.fileID)
 }
 
-func (l *lock) take(ctx context.Context) (err error) {
+// createLockFile creates the lock file exclusively and writes it. It retries after breaking a stale
+// lock.
+func (l *lock) createLockFile(ctx context.Context) (err error) {
 	for {
 		verf := rand.Uint64()
-		if l.handle, _, err = l.d.create(ctx, l.dir, l.name, &verf); err == nil {
-			if err = l.write(ctx); err != nil { // a full disk, say
-				err = errors.Join(err, l.d.unlink(context.WithoutCancel(ctx), procRemove, l.dir, l.name))
+		if l.handle, _, err = l.d.createFile(ctx, l.dir, l.name, &verf); err == nil {
+			if err = l.writeLockFile(ctx); err != nil { // a full disk, say
+				err = errors.Join(err, l.d.removeName(context.WithoutCancel(ctx), procRemove, l.dir, l.name))
 			}
 			return err
 		}
@@ -102,11 +108,11 @@ func (l *lock) take(ctx context.Context) (err error) {
 	}
 }
 
-// breakStale watches another's lock. It returns nil once that is gone, and ErrLocked if it
-// is being renewed.
+// breakStale observes another host's lock. It returns nil when the lock is gone, and ErrLocked if the
+// lock is renewed.
 func (l *lock) breakStale(ctx context.Context) error {
 	times := l.d.cfg.Times
-	before, err := l.peek(ctx)
+	before, err := l.readLockFile(ctx)
 	for _, wait := range []time.Duration{times.staleAfter(), times.LockBreak} {
 		if err != nil {
 			return ignoreGone(err)
@@ -116,7 +122,7 @@ func (l *lock) breakStale(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		var now content
-		if now, err = l.peek(ctx); err == nil && now != before {
+		if now, err = l.readLockFile(ctx); err == nil && now != before {
 			return fmt.Errorf("%w: %s", ErrLocked, now.holder())
 		}
 	}
@@ -124,9 +130,10 @@ func (l *lock) breakStale(ctx context.Context) error {
 		return ignoreGone(err)
 	}
 	l.d.cfg.OnEvent(Event{Kind: LockBroken})
-	return ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name))
+	return ignoreGone(l.d.removeName(ctx, procRemove, l.dir, l.name))
 }
 
+// ignoreGone returns nil if err means that the file does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -134,30 +141,32 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// peek reads another's lock. One that is just being made is shorter than it should be.
-func (l *lock) peek(ctx context.Context) (c content, err error) {
+// readLockFile reads another host's lock. A lock that is being created may be shorter; the rest is
+// zero.
+func (l *lock) readLockFile(ctx context.Context) (c content, err error) {
 	h, _, err := l.d.lookup(ctx, l.dir, l.name)
 	if err != nil {
 		return c, err
 	}
-	_, _, err = l.d.read(ctx, h, c[:], 0)
+	_, _, err = l.d.readOnce(ctx, h, c[:], 0)
 	return c, err
 }
 
-func (l *lock) write(ctx context.Context) error {
+// writeLockFile writes the lock file with the next counter.
+func (l *lock) writeLockFile(ctx context.Context) error {
 	l.mu.Lock()
 	l.counter++
 	c := newContent(l.counter, l.d.cfg.Machine)
 	l.mu.Unlock()
-	n, _, err := l.d.write(ctx, l.handle, c[:], 0, fileSync)
+	n, _, err := l.d.writeOnce(ctx, l.handle, c[:], 0, fileSync)
 	if err == nil && n != lockSize {
 		err = fmt.Errorf("WRITE of a lock: %d of %d bytes", n, lockSize)
 	}
 	return err
 }
 
-// renewAll renews the lock until it is released. Three failures in a row lose it.
-func (l *lock) renewAll(ctx context.Context) {
+// renewUntilReleased renews the lock at each interval until ctx ends. Three failures in a row lose it.
+func (l *lock) renewUntilReleased(ctx context.Context) {
 	tick := time.NewTicker(l.d.cfg.Times.LockUpdate)
 	defer tick.Stop()
 	for failed := 0; failed < lockMaxFailure; {
@@ -166,7 +175,7 @@ func (l *lock) renewAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := l.renew(ctx)
+		err := l.renewOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -178,49 +187,53 @@ func (l *lock) renewAll(ctx context.Context) {
 		failed++
 		l.d.cfg.OnEvent(Event{Kind: LockNotRenewed, Err: err, N: failed})
 		if failed == lockMaxFailure {
-			l.lose(err)
+			l.markLost(err)
 		}
 	}
 }
 
-func (l *lock) renew(ctx context.Context) error {
+// renewOnce writes the lock file within Times.LockTimeout.
+func (l *lock) renewOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.d.cfg.Times.LockTimeout)
 	defer cancel()
-	return l.write(ctx)
+	return l.writeLockFile(ctx)
 }
 
-func (l *lock) lose(err error) {
+// markLost records that the lock is lost; I/O on the file then fails.
+func (l *lock) markLost(err error) {
 	l.mu.Lock()
 	l.lost = fmt.Errorf("%w: %w", ErrLockLost, err)
 	l.mu.Unlock()
 	l.d.cfg.OnEvent(Event{Kind: LockLost, Err: err})
 }
 
-// check is asked before I/O: ESXi verifies that it still has the lock.
-func (l *lock) check() error {
+// lostError returns the error of a lost lock, or nil. It is called before each I/O, as ESXi verifies
+// its locks.
+func (l *lock) lostError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// verify asks the server whether the lock file is still the one we made.
-func (l *lock) verify(ctx context.Context) error {
+// verifyOnServer checks that the lock file on the server has the expected size.
+func (l *lock) verifyOnServer(ctx context.Context) error {
 	a, err := l.d.getAttr(ctx, l.handle)
 	if err == nil && a.Size != lockSize {
 		err = fmt.Errorf("it has %d bytes, %d were written", a.Size, lockSize)
 	}
-	return wrap(err, "lock "+l.name)
+	return wrapError(err, "lock "+l.name)
 }
 
-// release stops the renewals and removes the lock file.
+// release stops the renewals and removes the lock file. A lost lock is not removed: it may belong to
+// another host.
 func (l *lock) release(ctx context.Context) error {
 	l.stop()
 	<-l.stopped
-	defer l.d.unclaim(l)
-	if err := l.check(); err != nil {
-		return err // it may be another's by now
+	defer l.d.unregisterLock(l)
+	if err := l.lostError(); err != nil {
+		return err // the file may belong to another host
 	}
 	l.d.forgetHandle(l.handle)
 	// Gone already: a REMOVE that was sent twice because the server went away.
-	return wrap(ignoreGone(l.d.unlink(ctx, procRemove, l.dir, l.name)), "release "+l.name)
+	return wrapError(ignoreGone(l.d.removeName(ctx, procRemove, l.dir, l.name)), "release "+l.name)
 }

@@ -6,39 +6,41 @@ import (
 	"io/fs"
 )
 
-// Status is an nfsstat3 (RFC 1813 section 2.6). The errors of MNT are the same numbers.
+// Status is a status of NFS (nfsstat3, RFC 1813 section 2.6). MNT uses the same numbers.
 type Status uint32
 
 // The statuses the client decides on.
 const (
-	OK         Status = 0
-	ErrPerm    Status = 1
-	ErrNoEnt   Status = 2
-	ErrIO      Status = 5
-	ErrAcces   Status = 13
-	ErrExist   Status = 17
-	ErrNotDir  Status = 20
-	ErrIsDir   Status = 21
-	ErrInval   Status = 22
-	ErrFBig    Status = 27
-	ErrNoSpc   Status = 28
-	ErrROFS    Status = 30
-	ErrNotEmpt Status = 66
-	ErrDQuot   Status = 69
-	ErrStale   Status = 70
-	ErrBadHand Status = 10001
-	ErrNotSync Status = 10002
-	ErrNotSupp Status = 10004
-	ErrFault   Status = 10006
-	ErrJukebox Status = 10008
+	OK         Status = 0     // success
+	ErrPerm    Status = 1     // not the owner
+	ErrNoEnt   Status = 2     // no such file or directory
+	ErrIO      Status = 5     // I/O error
+	ErrAcces   Status = 13    // permission denied
+	ErrExist   Status = 17    // file exists
+	ErrNotDir  Status = 20    // not a directory
+	ErrIsDir   Status = 21    // is a directory
+	ErrInval   Status = 22    // invalid argument
+	ErrFBig    Status = 27    // file too large
+	ErrNoSpc   Status = 28    // no space left
+	ErrROFS    Status = 30    // read-only file system
+	ErrNotEmpt Status = 66    // directory not empty
+	ErrDQuot   Status = 69    // quota exceeded
+	ErrStale   Status = 70    // handle of a removed file
+	ErrBadHand Status = 10001 // malformed handle
+	ErrNotSync Status = 10002 // guard of SETATTR does not match
+	ErrNotSupp Status = 10004 // operation not supported
+	ErrFault   Status = 10006 // error without a specific status
+	ErrJukebox Status = 10008 // try again later
 )
 
+// statusNames are the names of the statuses without NFS3ERR_.
 var statusNames = map[Status]string{
 	OK: "OK", ErrPerm: "PERM", ErrNoEnt: "NOENT", ErrIO: "IO", ErrAcces: "ACCES", ErrExist: "EXIST", ErrNotDir: "NOTDIR", ErrIsDir: "ISDIR",
 	ErrInval: "INVAL", ErrFBig: "FBIG", ErrNoSpc: "NOSPC", ErrROFS: "ROFS", ErrNotEmpt: "NOTEMPTY", ErrDQuot: "DQUOT", ErrStale: "STALE",
 	ErrBadHand: "BADHANDLE", ErrNotSync: "NOT_SYNC", ErrNotSupp: "NOTSUPP", ErrFault: "SERVERFAULT", ErrJukebox: "JUKEBOX",
 }
 
+// String returns the name in the RFC, or the number of an unknown status.
 func (s Status) String() string {
 	if name := statusNames[s]; name != "" {
 		return "NFS3ERR_" + name
@@ -46,15 +48,16 @@ func (s Status) String() string {
 	return fmt.Sprintf("nfsstat3 %d", uint32(s))
 }
 
-// StatusError is a call that the server carried out and that failed.
+// StatusError is the error of a call that the server executed without success.
 type StatusError struct {
-	Proc   string // "WRITE"
-	Status Status
+	Proc   string // name of the procedure, such as "WRITE"
+	Status Status // status in the reply
 }
 
+// Error returns the procedure and the status.
 func (e *StatusError) Error() string { return e.Proc + ": " + e.Status.String() }
 
-// Is makes the statuses that have a counterpart in io/fs equal to it.
+// Is reports whether the status corresponds to an error of io/fs.
 func (e *StatusError) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:
@@ -67,7 +70,7 @@ func (e *StatusError) Is(target error) bool {
 	return false
 }
 
-// StatusOf returns the NFS status an error comes from, or OK if it comes from none.
+// StatusOf returns the NFS status in err, or OK if err contains none.
 func StatusOf(err error) Status {
 	var s *StatusError
 	if errors.As(err, &s) {
@@ -101,6 +104,6 @@ var (
 	ErrLocked = errors.New("the file is locked by another host")
 	// ErrLockLost is I/O on a file whose lock could not be renewed in time.
 	ErrLockLost = errors.New("the lock of the file was lost")
-	// ErrStable is a WRITE that the server says is less stable than was asked for.
+	// ErrStable is a WRITE whose data is less stable than requested, according to the server.
 	ErrStable = errors.New("the server wrote less stably than asked")
 )

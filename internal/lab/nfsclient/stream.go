@@ -14,29 +14,29 @@ import (
 	"github.com/decamp/decamp/internal/lab/xdr"
 )
 
-// A Stream is FILE_SYNC WRITEs of one file, in order, over a connection of its own, by one
-// thread that blocks in the system: it is there to measure servers, and costs little but the
-// copy into the socket. Nothing is sent twice; whatever goes wrong is its end.
+// A Stream writes one file sequentially with FILE_SYNC, on a separate connection, in one thread with
+// blocking calls. It measures servers: its cost is little more than the copy to the socket. Nothing is
+// sent twice; the first error ends it.
 type Stream struct {
 	Addr     string // host:port of NFS
-	Handle   Handle
-	Size     int64  // bytes to write, a multiple of the block's
-	Block    []byte // the bytes of every WRITE; a multiple of 4 of them
-	InFlight int    // WRITEs that are not answered, at most
+	Handle   Handle // handle of the file
+	Size     int64  // number of bytes to write; a multiple of len(Block)
+	Block    []byte // data of every WRITE; a multiple of 4 bytes
+	InFlight int    // most WRITEs without a reply
 }
 
-// Stream returns a stream that begins at the file's first byte.
+// Stream returns a stream that begins at the first byte of the file.
 func (f *File) Stream(block []byte, inFlight int, size int64) Stream {
 	return Stream{Addr: f.d.addr, Handle: f.handle, Size: size, Block: block, InFlight: inFlight}
 }
 
-// Commit makes the server keep what was written UNSTABLE, or what it says it has.
+// Commit makes a COMMIT of the whole file.
 func (f *File) Commit(ctx context.Context) error {
-	_, err := f.d.commit(ctx, f.handle)
-	return wrap(err, f.name)
+	_, err := f.d.commitFile(ctx, f.handle)
+	return wrapError(err, f.name)
 }
 
-// Write writes all of it.
+// Write sends all blocks and waits for the replies. If ctx ends, it shuts the connection down.
 func (s Stream) Write(ctx context.Context) error {
 	file, err := dialBlocking(ctx, s.Addr)
 	if err != nil {
@@ -47,15 +47,15 @@ func (s Stream) Write(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = unix.Shutdown(fd, unix.SHUT_RDWR) })
 	defer stop()
 	w := streamWriter{Stream: s, fd: fd, xid: lastXID.Add(uint32(s.Size / int64(len(s.Block)))), replies: replyReader{fd: fd}}
-	w.encode()
-	if err := w.run(); err != nil {
-		return ctxOr(ctx, fmt.Errorf("stream at %d: %w", w.sent, err))
+	w.encodeHead()
+	if err := w.sendAllBlocks(); err != nil {
+		return causeOr(ctx, fmt.Errorf("stream at %d: %w", w.sent, err))
 	}
 	return nil
 }
 
-// dialBlocking connects from a privileged port where that may be used, and returns the
-// socket as one that the caller's thread waits for.
+// dialBlocking connects from a privileged port, if permitted, and returns the socket in blocking mode.
+// The caller closes it.
 func dialBlocking(ctx context.Context, addr string) (*os.File, error) {
 	conn, err := dialTCP(ctx, addr, 0)
 	if err != nil {
@@ -69,23 +69,23 @@ func dialBlocking(ctx context.Context, addr string) (*os.File, error) {
 	return tcp.File()
 }
 
-// streamWriter is a Stream under way.
+// A streamWriter is the state of a Stream while it writes.
 type streamWriter struct {
 	Stream
-	fd      int
-	xid     uint32 // of the next WRITE
-	head    []byte // record mark, call and arguments of a WRITE
-	off     int    // of the file's offset in head
-	sent    int64
-	open    int // WRITEs that are not answered
-	replies replyReader
+	fd      int         // socket in blocking mode
+	xid     uint32      // xid of the next WRITE
+	head    []byte      // record mark, RPC header and arguments of a WRITE, reused for each
+	off     int         // position of the file offset in head
+	sent    int64       // number of bytes sent
+	open    int         // number of WRITEs without a reply
+	replies replyReader // reader of the replies
 }
 
-// xidOff is where the xid stands in head: behind the record mark.
+// xidOff is the position of the xid in head, after the record mark.
 const xidOff = 4
 
-// encode prepares what all WRITEs begin with.
-func (w *streamWriter) encode() {
+// encodeHead encodes the head that all WRITEs share.
+func (w *streamWriter) encodeHead() {
 	e := xdr.Encoder{B: make([]byte, 4, 256)}
 	call := xdr.Call{Prog: progNFS, Vers: versNFS, Proc: procWrite, Flavor: xdr.AuthSys, Machine: "stream"}
 	call.Append(&e)
@@ -100,23 +100,26 @@ func (w *streamWriter) encode() {
 	w.head = e.B
 }
 
+// mark is a record mark (RFC 5531 section 11)
 type mark = [4]byte
 
-func (w *streamWriter) run() error {
+// sendAllBlocks keeps InFlight WRITEs in flight until all are answered.
+func (w *streamWriter) sendAllBlocks() error {
 	for w.sent < w.Size || w.open > 0 {
 		for w.open < w.InFlight && w.sent < w.Size {
-			if err := w.send(); err != nil {
+			if err := w.sendBlock(); err != nil {
 				return err
 			}
 		}
-		if err := w.receive(); err != nil {
+		if err := w.receiveReply(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *streamWriter) send() error {
+// sendBlock sends one WRITE.
+func (w *streamWriter) sendBlock() error {
 	binary.BigEndian.PutUint32(w.head[xidOff:], w.xid)
 	binary.BigEndian.PutUint64(w.head[w.off:], uint64(w.sent))
 	if err := sendAll(w.fd, w.head, w.Block); err != nil {
@@ -128,7 +131,7 @@ func (w *streamWriter) send() error {
 	return nil
 }
 
-// sendAll sends head and block in as few calls as it takes.
+// sendAll sends head and block completely, with as few system calls as possible.
 func sendAll(fd int, head, block []byte) error {
 	parts := [][]byte{head, block}
 	for len(parts) > 0 {
@@ -150,9 +153,9 @@ func sendAll(fd int, head, block []byte) error {
 	return nil
 }
 
-// receive takes one answer.
-func (w *streamWriter) receive() error {
-	msg, err := w.replies.next()
+// receiveReply reads one reply and checks status, count and stability.
+func (w *streamWriter) receiveReply() error {
+	msg, err := w.replies.nextRecord()
 	if err != nil {
 		return err
 	}
@@ -163,7 +166,7 @@ func (w *streamWriter) receive() error {
 	if s := Status(d.Uint32()); s != OK {
 		return &StatusError{Proc: procNames[procWrite], Status: s}
 	}
-	takeWcc(d)
+	readWcc(d)
 	count, committed := d.Uint32(), d.Uint32()
 	_ = d.Fixed(writeVerf)
 	if err := d.End(); err != nil {
@@ -176,17 +179,18 @@ func (w *streamWriter) receive() error {
 	return nil
 }
 
-// replyReader reads records of one fragment, as every server sends short replies.
+// A replyReader reads records of one fragment from a socket. Servers send short replies in one
+// fragment.
 type replyReader struct {
-	fd   int
-	buf  [4 << 10]byte
-	r, n int
+	fd   int           // socket in blocking mode
+	buf  [4 << 10]byte // received bytes; limits the size of a reply
+	r, n int           // buf[r:n] is received and not consumed
 }
 
-// next returns the next record; it is good until the next call.
-func (r *replyReader) next() ([]byte, error) {
+// nextRecord returns the next record, valid until the next call.
+func (r *replyReader) nextRecord() ([]byte, error) {
 	var m mark
-	if err := r.fill(len(m)); err != nil {
+	if err := r.fillBuffer(len(m)); err != nil {
 		return nil, err
 	}
 	copy(m[:], r.buf[r.r:])
@@ -194,7 +198,7 @@ func (r *replyReader) next() ([]byte, error) {
 	if size > len(r.buf)-len(m) {
 		return nil, fmt.Errorf("reply of %d bytes", size)
 	}
-	if err := r.fill(len(m) + size); err != nil {
+	if err := r.fillBuffer(len(m) + size); err != nil {
 		return nil, err
 	}
 	msg := r.buf[r.r+len(m) : r.r+len(m)+size]
@@ -202,8 +206,8 @@ func (r *replyReader) next() ([]byte, error) {
 	return msg, nil
 }
 
-// fill waits until n bytes are there.
-func (r *replyReader) fill(n int) error {
+// fillBuffer reads until n bytes are buffered.
+func (r *replyReader) fillBuffer(n int) error {
 	if r.n-r.r < n && r.r > 0 {
 		r.n = copy(r.buf[:], r.buf[r.r:r.n])
 		r.r = 0

@@ -49,7 +49,7 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 	s.Hook(func(op nfstest.Op) (v nfstest.Verdict) {
 		if op.Proc == "WRITE" && op.Length == ioSize { // the lock's renewals are shorter
 			cancel()
-			v.Mute = true
+			v.NoReply = true
 		}
 		return v
 	})

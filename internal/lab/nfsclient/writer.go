@@ -8,40 +8,42 @@ import (
 	"sync"
 )
 
-// commitEvery is how many bytes of UNSTABLE data are kept until they are committed.
+// commitEvery is the number of UNSTABLE bytes after which the writer commits.
 const commitEvery = 16 << 20
 
-// maxResends bounds how often UNSTABLE data is written again because the server lost it.
+// maxResends limits how often UNSTABLE data is written again after the server lost it.
 const maxResends = 5
 
-// A Writer writes one file with many WRITEs in flight, as vmkfstools does: in ascending
-// order but for a few that overtake each other. It is for one goroutine.
+// A Writer writes a file with many WRITEs in flight, as vmkfstools does: in ascending order, except for
+// a few that overtake others. It is not safe for concurrent use.
 type Writer struct {
-	ctx   context.Context
-	f     *File
-	size  int // bytes in one WRITE
-	rng   *rand.Rand
-	slots chan struct{} // one for each WRITE that may be in flight
-	held  []chunk       // written by the caller and not sent yet
+	ctx   context.Context // context of all WRITEs
+	f     *File           // file to write
+	size  int             // bytes in one WRITE
+	rng   *rand.Rand      // order of the WRITEs, from Config.Seed
+	slots chan struct{}   // has one element for each WRITE in flight
+	held  []chunk         // accepted chunks that are not sent; at most reorderDepth
 
-	kept      []chunk // UNSTABLE only: sent and not committed
-	keptBytes int
+	kept      []chunk // chunks that are sent and not committed; empty without UNSTABLE
+	keptBytes int     // number of bytes in kept
 
-	inFlight sync.WaitGroup
+	inFlight sync.WaitGroup // goroutines of the WRITEs in flight
 
-	mu       sync.Mutex
-	err      error
-	verf     verifier // of the WRITEs since the last COMMIT
-	verfSet  bool
-	restarts bool // their verifiers differed: the server lost some
+	mu       sync.Mutex // guards the fields below
+	err      error      // first error of any WRITE
+	verf     verifier   // verifier of the last WRITE since the last COMMIT
+	verfSet  bool       // whether verf is valid
+	restarts bool       // whether the verifiers differed: the server has lost data
 }
 
+// A chunk is the data of one WRITE.
 type chunk struct {
-	p   []byte
-	off int64
+	p   []byte // copy of the caller's data
+	off int64  // offset in the file
 }
 
-// NewWriter begins to write f. inFlight 0 is a number of 11 to 30 chosen by the seed.
+// NewWriter returns a writer of f. inFlight is the number of WRITEs in flight; 0 chooses 11 to 30 by
+// the seed.
 func (f *File) NewWriter(ctx context.Context, inFlight int) *Writer {
 	rng := rand.New(rand.NewPCG(f.d.cfg.Seed, 0))
 	if inFlight == 0 {
@@ -50,7 +52,7 @@ func (f *File) NewWriter(ctx context.Context, inFlight int) *Writer {
 	return &Writer{ctx: ctx, f: f, size: f.d.writeSize(), rng: rng, slots: make(chan struct{}, inFlight)}
 }
 
-// WriteAt takes a copy of p. It blocks while as many WRITEs as may be are in flight, and
+// WriteAt copies p and sends it later. It blocks while the limit of WRITEs in flight is reached, and
 // returns the first error of any WRITE so far.
 func (w *Writer) WriteAt(p []byte, off int64) error {
 	for len(p) > 0 {
@@ -58,27 +60,28 @@ func (w *Writer) WriteAt(p []byte, off int64) error {
 		w.held = append(w.held, chunk{append([]byte(nil), p[:n]...), off})
 		p, off = p[n:], off+int64(n)
 		if len(w.held) > reorderDepth {
-			w.sendOne()
+			w.sendHeld()
 		}
 	}
 	if w.f.d.cfg.Unstable && w.keptBytes >= commitEvery {
-		w.commit()
+		w.commitAll()
 	}
-	return w.failed()
+	return w.firstError()
 }
 
-// sendOne sends one of those held, not always the oldest.
-func (w *Writer) sendOne() {
+// sendHeld sends one of the held chunks: usually the oldest, sometimes a random one.
+func (w *Writer) sendHeld() {
 	i := 0
 	if w.rng.IntN(4) == 0 { // mild: three in four stay in order
 		i = w.rng.IntN(len(w.held))
 	}
 	c := w.held[i]
 	w.held = append(w.held[:i], w.held[i+1:]...)
-	w.send(c)
+	w.startWrite(c)
 }
 
-func (w *Writer) send(c chunk) {
+// startWrite writes a chunk in a goroutine. It blocks until a slot is free.
+func (w *Writer) startWrite(c chunk) {
 	if w.f.d.cfg.Unstable {
 		w.kept = append(w.kept, c)
 		w.keptBytes += len(c.p)
@@ -86,42 +89,43 @@ func (w *Writer) send(c chunk) {
 	w.slots <- struct{}{} // frees itself: every call ends
 	w.inFlight.Go(func() {
 		defer func() { <-w.slots }()
-		if w.failed() == nil {
-			w.fail(w.write(c))
+		if w.firstError() == nil {
+			w.keepError(w.writeChunk(c))
 		}
 	})
 }
 
-// write makes the WRITEs of one chunk: more than one if the server takes less.
-func (w *Writer) write(c chunk) error {
+// writeChunk writes a chunk, with several WRITEs if the server writes less than requested.
+func (w *Writer) writeChunk(c chunk) error {
 	how := uint32(fileSync)
 	if w.f.d.cfg.Unstable {
 		how = unstable
 	}
 	for len(c.p) > 0 {
-		if err := w.f.lock.check(); err != nil {
+		if err := w.f.lock.lostError(); err != nil {
 			return fmt.Errorf("%s: %w", w.f.name, err)
 		}
-		n, verf, err := w.f.d.write(w.ctx, w.f.handle, c.p, c.off, how)
+		n, verf, err := w.f.d.writeOnce(w.ctx, w.f.handle, c.p, c.off, how)
 		if err != nil {
 			return fmt.Errorf("%s at %d: %w", w.f.name, c.off, err)
 		}
-		w.note(verf)
+		w.noteVerifier(verf)
 		c.p, c.off = c.p[n:], c.off+int64(n)
 	}
 	return nil
 }
 
-// note compares the verifiers of UNSTABLE writes: another one says that the server has
-// restarted and may have lost what went before (RFC 1813 section 3.3.7).
-func (w *Writer) note(v verifier) {
+// noteVerifier records the verifier of an UNSTABLE WRITE. A different one means that the server has
+// restarted and may have lost earlier data (RFC 1813 section 3.3.7).
+func (w *Writer) noteVerifier(v verifier) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.restarts = w.restarts || w.verfSet && v != w.verf
 	w.verf, w.verfSet = v, true
 }
 
-func (w *Writer) fail(err error) {
+// keepError records err unless it is nil or an earlier error is recorded.
+func (w *Writer) keepError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -129,22 +133,24 @@ func (w *Writer) fail(err error) {
 	}
 }
 
-func (w *Writer) failed() error {
+// firstError returns the first error of any WRITE.
+func (w *Writer) firstError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// commit makes the server keep what was written, writing it again if it was lost.
-func (w *Writer) commit() {
+// commitAll makes all data durable. If the server has lost data, it writes the kept chunks again, at
+// most maxResends times.
+func (w *Writer) commitAll() {
 	for range maxResends {
 		w.inFlight.Wait()
-		if w.failed() != nil {
+		if w.firstError() != nil {
 			return
 		}
-		verf, err := w.f.d.commit(w.ctx, w.f.handle)
+		verf, err := w.f.d.commitFile(w.ctx, w.f.handle)
 		if err != nil {
-			w.fail(fmt.Errorf("%s: %w", w.f.name, err))
+			w.keepError(fmt.Errorf("%s: %w", w.f.name, err))
 			return
 		}
 		lost := w.restarts || w.verfSet && verf != w.verf
@@ -154,22 +160,23 @@ func (w *Writer) commit() {
 			return
 		}
 		for _, c := range again {
-			w.send(c)
+			w.startWrite(c)
 		}
 	}
-	w.fail(fmt.Errorf("%s: %w", w.f.name, errRestarts))
+	w.keepError(fmt.Errorf("%s: %w", w.f.name, errRestarts))
 }
 
+// errRestarts is the error of a commit during which the server restarts too often.
 var errRestarts = errors.New("the write verifier changes all the time")
 
-// Close sends what is left, waits for every answer, commits, and returns the first error.
+// Close sends the remaining chunks, waits for all replies, commits, and returns the first error.
 func (w *Writer) Close() error {
 	for len(w.held) > 0 {
-		w.sendOne()
+		w.sendHeld()
 	}
 	w.inFlight.Wait()
-	if w.f.d.cfg.Unstable && w.failed() == nil {
-		w.commit()
+	if w.f.d.cfg.Unstable && w.firstError() == nil {
+		w.commitAll()
 	}
-	return w.failed()
+	return w.firstError()
 }

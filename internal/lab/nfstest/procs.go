@@ -10,25 +10,27 @@ import (
 
 // nfsstat3 values the server answers.
 const (
-	ok        = 0
-	noEnt     = 2
-	exist     = 17
-	notDir    = 20
-	noSpace   = 28
-	notEmpty  = 66
-	stale     = 70
-	notSupp   = 10004
-	pageSize  = 16 // entries of one READDIRPLUS: listings of a few files need several
-	writeVerf = 8
+	ok        = 0     // success
+	noEnt     = 2     // no such file
+	exist     = 17    // file exists
+	notDir    = 20    // not a directory
+	noSpace   = 28    // no space left
+	notEmpty  = 66    // directory not empty
+	stale     = 70    // handle of a removed file
+	notSupp   = 10004 // procedure not supported
+	pageSize  = 16    // entries of one READDIRPLUS, so few that short listings need several calls
+	writeVerf = 8     // size of a verifier in bytes
 )
 
+// procNames are the names of the procedures by number (RFC 1813 section 3).
 var procNames = []string{
 	"NULL", "GETATTR", "SETATTR", "LOOKUP", "ACCESS", "READLINK", "READ", "WRITE", "CREATE", "MKDIR", "SYMLINK", "MKNOD", "REMOVE",
 	"RMDIR", "RENAME", "LINK", "READDIR", "READDIRPLUS", "FSSTAT", "FSINFO", "PATHCONF", "COMMIT",
 }
 
-// nfs carries out one call and appends its results. It returns true for no answer.
-func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
+// serveNFS executes one call and appends its results. It returns true if the call must not be answered.
+// mu must be held.
+func (s *Server) serveNFS(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	if int(proc) >= len(procNames) {
 		e.Uint32(notSupp)
 		return false
@@ -36,10 +38,10 @@ func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	op.Proc = procNames[proc]
 	f := (*file)(nil)
 	if proc != 0 {
-		f = s.lookup(d.Opaque(64))
+		f = s.fileByHandle(d.Opaque(64))
 	}
 	c := &call{s: s, d: d, e: e, f: f, op: &op}
-	c.peek(proc)
+	c.parseOp(proc)
 	s.ops = append(s.ops, op)
 	var v Verdict
 	if s.hook != nil {
@@ -49,99 +51,101 @@ func (s *Server) nfs(proc uint32, op Op, d *xdr.Decoder, e *xdr.Encoder) bool {
 	case v.Drop:
 		return true
 	case v.Status != ok:
-		c.fail(proc, v.Status)
+		c.replyError(proc, v.Status)
 	case proc == 0:
 	case f == nil:
-		c.fail(proc, stale)
+		c.replyError(proc, stale)
 	default:
-		c.run(proc)
+		c.runProcedure(proc)
 	}
-	if v.Bend != nil {
-		e.B = v.Bend(e.B)
+	if v.AlterReply != nil {
+		e.B = v.AlterReply(e.B) // includes the status
 	}
-	return v.Mute
+	return v.NoReply
 }
 
-// call is one call being carried out.
+// A call is an NFS call in execution.
 type call struct {
-	s    *Server
-	d    *xdr.Decoder
-	e    *xdr.Encoder
-	f    *file
-	op   *Op
-	name string
-	data []byte
+	s    *Server      // server, whose mu is held
+	d    *xdr.Decoder // remaining arguments
+	e    *xdr.Encoder // results
+	f    *file        // file of the first handle; nil if it does not exist
+	op   *Op          // description for the hook
+	name string       // name in the arguments; empty if the procedure has none
+	data []byte       // data of a WRITE
 }
 
-// peek parses the arguments that an Op contains.
-func (c *call) peek(proc uint32) {
+// parseOp decodes the arguments that an Op contains.
+func (c *call) parseOp(proc uint32) {
 	if c.f != nil {
 		c.op.Name = c.f.name
 	}
 	switch proc {
-	case 3, 8, 9, 12, 13, 14:
+	case 3, 8, 9, 12, 13, 14: // LOOKUP, CREATE, MKDIR, REMOVE, RMDIR, RENAME
 		c.name = c.d.String(255)
 		c.op.Name = c.name
-	case 6, 7:
+	case 6, 7: // READ, WRITE
 		c.op.Offset, c.op.Length = int64(c.d.Uint64()), int(c.d.Uint32())
-		if proc == 7 {
+		if proc == 7 { // WRITE: stable_how and data follow
 			c.op.Stable = c.d.Uint32()
 			c.data = c.d.Opaque(1 << 21)
 		}
 	}
 }
 
-// fail answers with a status and the attributes that go with it.
-func (c *call) fail(proc, status uint32) {
+// replyError encodes a status and the attributes that follow it in an unsuccessful reply.
+func (c *call) replyError(proc, status uint32) {
 	c.e.Uint32(status)
 	switch proc {
-	case 1:
-	case 2, 7, 8, 9, 12, 13, 21:
-		wcc(c.e, c.f)
-	case 14:
-		wcc(c.e, nil)
-		wcc(c.e, nil)
+	case 1: // GETATTR: no attributes
+	case 2, 7, 8, 9, 12, 13, 21: // wcc_data of the file or the directory
+		appendWcc(c.e, c.f)
+	case 14: // RENAME: wcc_data of both directories
+		appendWcc(c.e, nil)
+		appendWcc(c.e, nil)
 	default:
-		postOp(c.e, c.f)
+		appendPostOp(c.e, c.f)
 	}
 }
 
-func (c *call) run(proc uint32) {
+// runProcedure executes a procedure on an existing file.
+func (c *call) runProcedure(proc uint32) {
 	switch proc {
-	case 1:
+	case 1: // GETATTR
 		c.e.Uint32(ok)
-		c.f.attr(c.e)
-	case 2:
+		c.f.appendAttr(c.e)
+	case 2: // SETATTR
 		c.setAttr()
-	case 3:
-		c.lookup()
-	case 6:
-		c.read()
-	case 7:
-		c.write()
-	case 8, 9:
-		c.create(proc)
-	case 12, 13:
-		c.remove(proc)
-	case 14:
-		c.rename()
-	case 17:
+	case 3: // LOOKUP
+		c.lookupName()
+	case 6: // READ
+		c.readFile()
+	case 7: // WRITE
+		c.writeFile()
+	case 8, 9: // CREATE, MKDIR
+		c.createFile(proc)
+	case 12, 13: // REMOVE, RMDIR
+		c.removeName(proc)
+	case 14: // RENAME
+		c.renameFile()
+	case 17: // READDIRPLUS
 		c.readDir()
-	case 18, 19:
-		c.fs(proc)
-	case 21:
+	case 18, 19: // FSSTAT, FSINFO
+		c.fileSystemInfo(proc)
+	case 21: // COMMIT: the data is stored already
 		c.e.Uint32(ok)
-		wcc(c.e, c.f)
-		c.verf()
+		appendWcc(c.e, c.f)
+		c.appendVerifier()
 	default:
-		c.fail(proc, notSupp)
+		c.replyError(proc, notSupp)
 	}
 }
 
-func (c *call) verf() { c.e.Uint64(c.s.boot) }
+// appendVerifier encodes the write verifier.
+func (c *call) appendVerifier() { c.e.Uint64(c.s.boot) }
 
-// sattr takes the settable attributes and returns the size if it is among them.
-func (c *call) sattr() (size int64, set bool) {
+// readSattr decodes a sattr3 and returns the size, if it is set. Other attributes are ignored.
+func (c *call) readSattr() (size int64, set bool) {
 	for range 3 { // mode, uid, gid
 		if c.d.Bool() {
 			c.d.Uint32()
@@ -150,108 +154,116 @@ func (c *call) sattr() (size int64, set bool) {
 	if set = c.d.Bool(); set {
 		size = int64(c.d.Uint64())
 	}
-	for range 2 {
-		if c.d.Uint32() == 2 {
+	for range 2 { // atime, mtime
+		if c.d.Uint32() == 2 { // SET_TO_CLIENT_TIME: a time follows
 			c.d.Uint64()
 		}
 	}
 	return size, set
 }
 
+// setAttr executes SETATTR. Only the size has an effect.
 func (c *call) setAttr() {
-	if size, set := c.sattr(); set {
-		c.s.truncate(c.f, size)
+	if size, set := c.readSattr(); set {
+		c.s.truncateFile(c.f, size)
 	}
 	c.f.time++
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 }
 
-func (c *call) lookup() {
+// lookupName executes LOOKUP.
+func (c *call) lookupName() {
 	f := c.s.files[c.f.dir[c.name]]
 	if f == nil {
-		c.fail(3, noEnt)
+		c.replyError(3, noEnt)
 		return
 	}
 	c.e.Uint32(ok)
-	c.e.Opaque(c.s.handle(f.id))
-	postOp(c.e, f)
-	postOp(c.e, c.f)
+	c.e.Opaque(c.s.handleOf(f.id))
+	appendPostOp(c.e, f)
+	appendPostOp(c.e, c.f)
 }
 
-func (c *call) read() {
+// readFile executes READ.
+func (c *call) readFile() {
 	p := make([]byte, c.op.Length)
 	n := c.f.readAt(p, c.op.Offset)
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
+	appendPostOp(c.e, c.f)
 	c.e.Uint32(uint32(n))
-	c.e.Bool(c.op.Offset+int64(n) >= c.f.size)
+	c.e.Bool(c.op.Offset+int64(n) >= c.f.size) // eof
 	c.e.Opaque(p[:n])
 }
 
-func (c *call) write() {
+// writeFile executes WRITE, of at most maxWrite bytes. The data is stored at once; the reply repeats
+// the requested stability.
+func (c *call) writeFile() {
 	p := c.data[:min(len(c.data), int(c.s.maxWrite))]
 	if !c.s.writeAt(c.f, p, c.op.Offset) {
-		c.fail(7, noSpace)
+		c.replyError(7, noSpace)
 		return
 	}
 	c.f.time++
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 	c.e.Uint32(uint32(len(p)))
-	c.e.Uint32(c.op.Stable)
-	c.verf()
+	c.e.Uint32(c.op.Stable) // committed, as requested
+	c.appendVerifier()
 }
 
-func (c *call) create(proc uint32) {
+// createFile executes CREATE and MKDIR. A repeated exclusive CREATE with the same verifier succeeds.
+func (c *call) createFile(proc uint32) {
 	how, verf := uint32(0), []byte(nil)
-	if proc == 8 {
+	if proc == 8 { // CREATE: createmode3 follows the name
 		how = c.d.Uint32()
 	}
-	if how == 2 {
+	if how == 2 { // EXCLUSIVE: a verifier in place of attributes
 		verf = c.d.Fixed(writeVerf)
 	} else {
-		c.sattr()
+		c.readSattr()
 	}
 	f := c.s.files[c.f.dir[c.name]]
 	if c.f.dir == nil {
-		c.fail(proc, notDir)
+		c.replyError(proc, notDir)
 		return
 	}
 	if f != nil && (proc == 9 || how == 1 || how == 2 && !sameVerf(f, verf)) {
-		c.fail(proc, exist)
+		c.replyError(proc, exist)
 		return
 	}
 	if f == nil {
-		f = c.s.add(c.f, c.name, 0o600)
+		f = c.s.addFile(c.f, c.name, 0o600)
 		f.verf = verf
-		if proc == 9 {
+		if proc == 9 { // MKDIR
 			f.dir = map[string]uint64{}
 		}
 	}
 	c.e.Uint32(ok)
 	c.e.Bool(true)
-	c.e.Opaque(c.s.handle(f.id))
-	postOp(c.e, f)
-	wcc(c.e, c.f)
+	c.e.Opaque(c.s.handleOf(f.id))
+	appendPostOp(c.e, f)
+	appendWcc(c.e, c.f)
 }
 
-func (c *call) remove(proc uint32) {
+// removeName executes REMOVE and RMDIR.
+func (c *call) removeName(proc uint32) {
 	f := c.s.files[c.f.dir[c.name]]
 	switch {
 	case f == nil:
-		c.fail(proc, noEnt)
+		c.replyError(proc, noEnt)
 		return
 	case len(f.dir) > 0:
-		c.fail(proc, notEmpty)
+		c.replyError(proc, notEmpty)
 		return
 	}
-	c.s.drop(c.f, c.name)
+	c.s.dropName(c.f, c.name)
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
+	appendWcc(c.e, c.f)
 }
 
-func (s *Server) drop(dir *file, name string) {
+// dropName removes an entry of a directory and its file. A missing entry is ignored.
+func (s *Server) dropName(dir *file, name string) {
 	if f := s.files[dir.dir[name]]; f != nil {
 		s.used -= int64(len(f.blocks)) * blockSize
 		delete(s.files, f.id)
@@ -259,50 +271,53 @@ func (s *Server) drop(dir *file, name string) {
 	delete(dir.dir, name)
 }
 
-func (c *call) rename() {
-	to := c.s.lookup(c.d.Opaque(64))
+// renameFile executes RENAME, which replaces an existing file.
+func (c *call) renameFile() {
+	to := c.s.fileByHandle(c.d.Opaque(64))
 	name := c.d.String(255)
 	f := c.s.files[c.f.dir[c.name]]
 	if f == nil || to == nil {
-		c.fail(14, noEnt)
+		c.replyError(14, noEnt)
 		return
 	}
-	if to != c.f || name != c.name {
-		c.s.drop(to, name)
+	if to != c.f || name != c.name { // otherwise the file keeps its name
+		c.s.dropName(to, name)
 		delete(c.f.dir, c.name)
 		to.dir[name], f.name = f.id, name
 	}
 	c.e.Uint32(ok)
-	wcc(c.e, c.f)
-	wcc(c.e, to)
+	appendWcc(c.e, c.f)
+	appendWcc(c.e, to)
 }
 
+// readDir executes READDIRPLUS. The cookie of an entry is its index plus one.
 func (c *call) readDir() {
 	from := c.d.Uint64()
 	names := slices.Sorted(maps.Keys(c.f.dir))
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
+	appendPostOp(c.e, c.f)
 	c.e.Uint64(0) // cookie verifier
 	end := min(uint64(len(names)), from+pageSize)
 	for i := from; i < end; i++ {
 		f := c.s.files[c.f.dir[names[i]]]
 		c.e.Bool(true)
-		c.e.Uint64(f.id)
+		c.e.Uint64(f.id) // fileid
 		c.e.String(names[i])
-		c.e.Uint64(i + 1)
-		postOp(c.e, f)
+		c.e.Uint64(i + 1) // cookie
+		appendPostOp(c.e, f)
 		c.e.Bool(true)
-		c.e.Opaque(c.s.handle(f.id))
+		c.e.Opaque(c.s.handleOf(f.id))
 	}
-	c.e.Bool(false)
-	c.e.Bool(end == uint64(len(names)))
+	c.e.Bool(false)                     // end of the list
+	c.e.Bool(end == uint64(len(names))) // eof
 }
 
-func (c *call) fs(proc uint32) {
+// fileSystemInfo executes FSSTAT and FSINFO.
+func (c *call) fileSystemInfo(proc uint32) {
 	c.e.Uint32(ok)
-	postOp(c.e, c.f)
-	if proc == 18 {
-		total := uint64(1) << 40
+	appendPostOp(c.e, c.f)
+	if proc == 18 { // FSSTAT; otherwise FSINFO
+		total := uint64(1) << 40 // default of SetRoom
 		if c.s.room > 0 {
 			total = uint64(c.s.room)
 		}

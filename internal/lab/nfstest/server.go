@@ -1,4 +1,4 @@
-// Package nfstest is a small NFSv3 server in memory for tests of the lab: portmapper, MOUNT and NFS on
+// Package nfstest is a small NFSv3 server in memory for tests of the emulator: portmapper, MOUNT and NFS on
 // one loopback port, as far as a host uses them. It keeps its files across a stop and start, and
 // misbehaves on request. It shares no code with decamp's server.
 package nfstest
@@ -16,46 +16,46 @@ import (
 // Export is the path the server exports.
 const Export = "/srv/land"
 
-// An Op is one NFS call the server was sent.
+// An Op is an NFS call that the server received.
 type Op struct {
-	Proc   string // "WRITE"
-	XID    uint32
+	Proc   string // name of the procedure, such as "WRITE"
+	XID    uint32 // transaction ID; a repeated call has the same
 	Name   string // name of the file, if the call names one or its handle is known
-	Offset int64  // WRITE, READ
-	Length int    // WRITE, READ
-	Stable uint32 // WRITE
-	Port   int    // the caller's
-	UID    uint32
+	Offset int64  // offset of a READ or WRITE in bytes
+	Length int    // length of a READ or WRITE in bytes
+	Stable uint32 // requested stability of a WRITE
+	Port   int    // source port of the client
+	UID    uint32 // user of the AUTH_SYS credentials
 }
 
-// Verdict is what a hook makes of a call.
+// A Verdict is a hook's decision about a call. The zero value lets the call proceed.
 type Verdict struct {
-	Status uint32                // not zero: fail with this nfsstat3
-	Drop   bool                  // do not answer, and do not carry out
-	Mute   bool                  // carry out, and do not answer
-	Bend   func(b []byte) []byte // change the results, which begin with the status
+	Status     uint32                // nfsstat3 to fail with; 0 executes the call
+	Drop       bool                  // whether the call is neither executed nor answered
+	NoReply    bool                  // whether the call is executed and not answered
+	AlterReply func(b []byte) []byte // changes the results, which begin with the status; nil leaves them unchanged
 }
 
-// Server is running until Close.
+// Server is an NFS server that runs until Close. Its methods may be called concurrently.
 type Server struct {
-	mu       sync.Mutex
-	addr     string
-	port     *socket.Kept // until Close; nil after that
-	ln       net.Listener // listener; nil while stopped
-	conns    map[net.Conn]bool
-	ops      []Op
-	hook     func(Op) Verdict
-	files    map[uint64]*file
-	lastID   uint64
-	used     int64
-	room     int64 // bytes of blocks; 0 is a TiB
-	pad      int   // further bytes in each handle
-	boot     uint64
-	serving  sync.WaitGroup
-	maxWrite uint32
+	mu       sync.Mutex        // guards all other fields except serving
+	addr     string            // host:port of the three services
+	port     *socket.Kept      // reserves the port until Close; nil after that
+	ln       net.Listener      // listener; nil while stopped
+	conns    map[net.Conn]bool // open connections
+	ops      []Op              // calls so far, oldest first
+	hook     func(Op) Verdict  // decides about each call; nil lets all proceed
+	files    map[uint64]*file  // files by number
+	lastID   uint64            // number of the newest file
+	used     int64             // allocated bytes of all files
+	room     int64             // limit of used; 0 is 1 TiB
+	pad      int               // bytes in front of the number in each handle
+	boot     uint64            // write verifier; Resume changes it
+	serving  sync.WaitGroup    // goroutines of the listener and of connections
+	maxWrite uint32            // wtmax and the most bytes of one WRITE
 }
 
-// Start serves on a free port of 127.0.0.1.
+// Start starts a server with an empty export on a free port of 127.0.0.1.
 func Start() (*Server, error) {
 	port, err := socket.Keep("127.0.0.1:0")
 	if err != nil {
@@ -66,14 +66,14 @@ func Start() (*Server, error) {
 	return s, s.Resume()
 }
 
-// Addr is where everything listens: host:port.
+// Addr returns the host:port of the portmapper, MOUNT and NFS.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addr
 }
 
-// Stop drops every connection and the port, as a server that dies does.
+// Stop resets all connections and closes the port, as a crash of the server does. Files are kept.
 func (s *Server) Stop() error {
 	s.mu.Lock()
 	ln := s.ln
@@ -93,7 +93,7 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// Resume listens again where Stop left off; the write verifier is another one.
+// Resume listens again at the same address, with a new write verifier.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,11 +103,11 @@ func (s *Server) Resume() error {
 	}
 	s.ln, s.addr, s.conns = ln, ln.Addr().String(), map[net.Conn]bool{}
 	s.boot++
-	s.serving.Go(func() { s.accept(ln) })
+	s.serving.Go(func() { s.acceptConns(ln) })
 	return nil
 }
 
-// Close stops the server if it runs.
+// Close stops the server and releases its port.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	running, port := s.ln != nil, s.port
@@ -123,42 +123,44 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Hook makes f see every NFS call from now on; nil ends it.
+// Hook calls f for every NFS call from now on; nil removes the hook. f must not call methods of the
+// server.
 func (s *Server) Hook(f func(Op) Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hook = f
 }
 
-// SetRoom limits what the files' data may take.
+// SetRoom limits the allocated bytes of all files; 0 is 1 TiB.
 func (s *Server) SetRoom(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.room = bytes
 }
 
-// SetHandleSize makes every handle so long from now on.
+// SetHandleSize sets the length of all handles in bytes, from now on.
 func (s *Server) SetHandleSize(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pad = n - idSize
 }
 
-// SetMaxWrite sets wtmax, and what one WRITE takes of more than it.
+// SetMaxWrite sets wtmax. Of a longer WRITE only so many bytes are written.
 func (s *Server) SetMaxWrite(n uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.maxWrite = n
 }
 
-// Ops returns the NFS calls so far.
+// Ops returns the NFS calls so far, oldest first.
 func (s *Server) Ops() []Op {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Op(nil), s.ops...)
 }
 
-func (s *Server) accept(ln net.Listener) {
+// acceptConns serves connections until ln is closed.
+func (s *Server) acceptConns(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
 		if err != nil {
@@ -168,7 +170,7 @@ func (s *Server) accept(ln net.Listener) {
 		stopped := s.ln != ln
 		if !stopped {
 			s.conns[c] = true
-			s.serving.Go(func() { s.serve(c) })
+			s.serving.Go(func() { s.serveConn(c) })
 		}
 		s.mu.Unlock()
 		if stopped {
@@ -177,7 +179,8 @@ func (s *Server) accept(ln net.Listener) {
 	}
 }
 
-func (s *Server) serve(c net.Conn) {
+// serveConn answers the calls of one connection until it ends.
+func (s *Server) serveConn(c net.Conn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.conns, c)
@@ -189,7 +192,7 @@ func (s *Server) serve(c net.Conn) {
 		if err != nil {
 			return
 		}
-		reply := s.answer(c, msg)
+		reply := s.answerCall(c, msg)
 		if reply == nil {
 			continue
 		}
@@ -200,8 +203,8 @@ func (s *Server) serve(c net.Conn) {
 	}
 }
 
-// answer carries out one call; nil is no answer.
-func (s *Server) answer(c net.Conn, msg []byte) []byte {
+// answerCall executes one call and returns the reply without a record mark; nil is no reply.
+func (s *Server) answerCall(c net.Conn, msg []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := xdr.NewDecoder(msg)
@@ -213,13 +216,13 @@ func (s *Server) answer(c net.Conn, msg []byte) []byte {
 	status := xdr.Success
 	muted := false
 	switch call.Prog {
-	case 100000:
-		s.portmap(call, d, &body)
-	case 100005:
-		status = s.mount(call, d, &body)
-	case 100003:
+	case 100000: // portmapper
+		s.servePortmap(call, d, &body)
+	case 100005: // MOUNT
+		status = s.serveMount(call, d, &body)
+	case 100003: // NFS
 		op := Op{XID: call.XID, UID: call.UID, Port: c.RemoteAddr().(*net.TCPAddr).Port}
-		muted = s.nfs(call.Proc, op, d, &body)
+		muted = s.serveNFS(call.Proc, op, d, &body)
 	default:
 		status = xdr.ProgUnavail
 	}
@@ -230,30 +233,32 @@ func (s *Server) answer(c net.Conn, msg []byte) []byte {
 	return append(head.B, body.B...)
 }
 
-func (s *Server) portmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
+// servePortmap answers GETPORT with the server's port, and other calls with 0.
+func (s *Server) servePortmap(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) {
 	prog := d.Uint32()
 	if port := s.ln.Addr().(*net.TCPAddr).Port; call.Proc == 3 && (prog == 100003 || prog == 100005) {
 		e.Uint32(uint32(port))
 		return
 	}
-	e.Uint32(0)
+	e.Uint32(0) // not registered
 }
 
-func (s *Server) mount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
+// serveMount answers MNT, UMNT and NULL. Besides Export there is a path that is denied.
+func (s *Server) serveMount(call xdr.Call, d *xdr.Decoder, e *xdr.Encoder) xdr.Status {
 	switch call.Proc {
-	case 1:
+	case 1: // MNT
 		switch d.String(1024) {
 		case Export:
 			e.Uint32(0)
-			e.Opaque(s.handle(rootID))
-			e.Uint32(1)
+			e.Opaque(s.handleOf(rootID))
+			e.Uint32(1) // number of authentication flavors
 			e.Uint32(xdr.AuthSys)
 		case Export + "/denied":
 			e.Uint32(13) // MNT3ERR_ACCES
 		default:
 			e.Uint32(2) // MNT3ERR_NOENT
 		}
-	case 0, 3:
+	case 0, 3: // NULL, UMNT
 	default:
 		return xdr.ProcUnavail
 	}

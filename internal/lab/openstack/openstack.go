@@ -34,64 +34,64 @@ import (
 
 // Config sets the behaviour of the cloud. With the zero value all operations succeed after a while.
 type Config struct {
-	Flavors   []Flavor  // some if nil
-	Networks  []Network // lan and dmz if nil
+	Flavors   []Flavor  // sizes of servers; a default set if nil
+	Networks  []Network // networks of the project; lan and dmz if nil
 	Roles     []string  // roles of the account; member if nil
 	Gigabytes int       // quota of all volumes, GiB; 1000 if 0, none if negative
 	Volumes   int       // quota of volumes; 100 if 0
 	Servers   int       // quota of servers; 10 if 0
-	Hash      string    // Glance's algorithm; sha512 if empty
-	Forgetful bool      // Cinder takes no properties of images over
-	Clones    bool      // volumes are clones of their images, which cannot be deleted before them
-	Owned     bool      // networks belong to another project: only an admin may select addresses
+	Hash      string    // hash algorithm of Glance: sha512 or sha256; sha512 if empty
+	Forgetful bool      // whether Cinder copies no properties of images to volumes
+	Clones    bool      // whether volumes are clones of their images, which then cannot be deleted first
+	Owned     bool      // whether networks belong to another project: only an admin may choose addresses
 
-	TokenCalls int // calls that a token is good for; 0: any number
-	EndUploads int // uploads in whose middle the token ends
-	CutUploads int // uploads that are cut off
-	Damage     int // uploads in which one byte is changed
-	BadVolumes int // volumes that end in error
-	BadServers int // servers that end in error
-	Late       int // lists that do not show a volume that was just made
+	TokenCalls int // calls for which a token is valid; 0 is unlimited
+	EndUploads int // number of uploads during which the token is revoked
+	CutUploads int // number of uploads whose connection is cut
+	Damage     int // number of uploads in which one bit is changed
+	BadVolumes int // number of volumes whose creation ends in error
+	BadServers int // number of servers whose build ends in ERROR
+	Late       int // number of lists that omit a new volume
 }
 
 // A Flavor is a size of servers.
 type Flavor struct {
-	ID, Name        string
-	CPUs, RAM, Disk int // MiB, GiB
+	ID, Name        string // identifier and name
+	CPUs, RAM, Disk int    // processors, memory in MiB, root disk in GiB
 }
 
-// A Network is one that ports can be on.
+// A Network is a network with at most one IPv4 subnet.
 type Network struct {
-	ID, Name string
-	CIDR     string // CIDR of its subnet; none if empty
+	ID, Name string // identifier and name
+	CIDR     string // address range of the subnet; empty if the network has none
 }
 
 // Cloud is a running emulation. Its methods may be called concurrently.
 type Cloud struct {
-	config Config
-	server *httptest.Server
-	ca     []byte // PEM
+	config Config           // configuration with defaults; the counters in it decrease
+	server *httptest.Server // HTTPS server of all services
+	ca     []byte           // certificate of the authority, PEM
 
-	mu      sync.Mutex
-	serial  int
-	tokens  map[string]int // calls that were made
-	images  map[string]*image
-	volumes map[string]*volume
-	ports   map[string]*port
-	servers map[string]*server
-	faults  []Fault
+	mu      sync.Mutex         // guards the fields below and the counters of config
+	serial  int                // number of the newest ID
+	tokens  map[string]int     // number of calls by token
+	images  map[string]*image  // images by ID, including deleted ones
+	volumes map[string]*volume // volumes by ID
+	ports   map[string]*port   // ports by ID
+	servers map[string]*server // servers by ID
+	faults  []Fault            // answers of Trouble; those with Times 0 are used up
 }
 
-// Project is the only one.
+// Project is the ID of the only project.
 const Project = "0123456789abcdef0123456789abcdef"
 
 // Secrets of the account, which must not be seen anywhere.
 const (
-	Password = "correct horse battery staple"
-	Secret   = "application-secret-0815"
+	Password = "correct horse battery staple" // password of the user mover
+	Secret   = "application-secret-0815"      // secret of the application credential app1
 )
 
-// Start starts a cloud on the loopback. It panics if that fails, as httptest does.
+// Start starts a cloud on the loopback interface. It panics if that fails, as httptest does.
 func Start(config Config) *Cloud {
 	if config.Flavors == nil {
 		config.Flavors = []Flavor{
@@ -105,7 +105,7 @@ func Start(config Config) *Cloud {
 	if config.Roles == nil {
 		config.Roles = []string{"member", "reader"}
 	}
-	config.Gigabytes, config.Volumes, config.Servers = or(config.Gigabytes, 1000), or(config.Volumes, 100), or(config.Servers, 10)
+	config.Gigabytes, config.Volumes, config.Servers = orDefault(config.Gigabytes, 1000), orDefault(config.Volumes, 100), orDefault(config.Servers, 10)
 	if config.Hash == "" {
 		config.Hash = "sha512"
 	}
@@ -113,32 +113,33 @@ func Start(config Config) *Cloud {
 		config: config, tokens: map[string]int{}, images: map[string]*image{}, volumes: map[string]*volume{},
 		ports: map[string]*port{}, servers: map[string]*server{},
 	}
-	pair, ca := certificate()
+	pair, ca := newCertificate()
 	c.ca = ca
-	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.answer))
+	c.server = httptest.NewUnstartedServer(http.HandlerFunc(c.serveRequest))
 	c.server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	c.server.StartTLS()
 	return c
 }
 
-func or(n, otherwise int) int {
+// orDefault returns n, or otherwise if n is 0.
+func orDefault(n, otherwise int) int {
 	if n == 0 {
 		return otherwise
 	}
 	return n
 }
 
-// Close ends the cloud.
+// Close stops the cloud and waits for its requests.
 func (c *Cloud) Close() { c.server.Close() }
 
-// CA is the certificate of the authority that signed the cloud's.
+// CA returns the certificate of the authority that signed the cloud's certificate, in PEM.
 func (c *Cloud) CA() []byte { return c.ca }
 
-// AuthURL is where Keystone answers.
+// AuthURL returns the URL of Keystone.
 func (c *Cloud) AuthURL() string { return c.server.URL + "/identity" }
 
-// CloudsYAML is a clouds.yaml with this cloud by the names lab, with a password, and app, with an application
-// credential. ca is the file that CA was written to.
+// CloudsYAML returns a clouds.yaml with two entries for this cloud: lab with a password and app with an
+// application credential. ca is the path of a file with the certificate of CA.
 func (c *Cloud) CloudsYAML(ca string) []byte {
 	return fmt.Appendf(nil, `clouds:
   lab:
@@ -153,75 +154,77 @@ func (c *Cloud) CloudsYAML(ca string) []byte {
 `, c.AuthURL(), Password, ca, c.AuthURL(), Secret)
 }
 
-// A Fault is an answer in place of the right one.
+// A Fault is an answer that the cloud gives in place of the correct one.
 type Fault struct {
-	Method, Path string // Path is part of it
-	Status       int
-	Body         string
-	RetryAfter   string
-	Times        int
+	Method, Path string // HTTP method, and a part of the URL's path
+	Status       int    // HTTP status of the answer
+	Body         string // body of the answer
+	RetryAfter   string // value of the header Retry-After; empty omits it
+	Times        int    // number of calls to answer; 0 answers none
 }
 
-// Trouble has the next calls that match answered so.
+// Trouble makes the next matching calls receive the answer of f. An earlier fault takes precedence.
 func (c *Cloud) Trouble(f Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = append(c.faults, f)
 }
 
-// Quiet forgets all trouble that has not come yet.
+// Quiet removes all faults that are not used up.
 func (c *Cloud) Quiet() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.faults = nil
 }
 
-// id makes the ID of something.
-func (c *Cloud) id() string {
+// newID returns a new UUID. IDs increase, so that sorting by ID is sorting by age. mu must be held.
+func (c *Cloud) newID() string {
 	c.serial++
 	return fmt.Sprintf("%08x-0000-4000-8000-%012x", c.serial, c.serial)
 }
 
-// answer is the whole cloud.
-func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
+// serveRequest answers all requests. It holds mu for the whole request, except while an upload is read.
+func (c *Cloud) serveRequest(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.troubled(w, r) {
+	if c.applyFault(w, r) { // faults take precedence over authentication
 		return
 	}
 	service, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	parts := strings.Split(rest, "/")
 	if service == "identity" {
-		c.keystone(w, r, parts)
+		c.serveKeystone(w, r, parts)
 		return
 	}
-	if versions(w, service, rest, r) {
+	if serveVersions(w, service, rest, r) { // requires no token
 		return
 	}
-	if !c.admitted(w, r) {
+	if !c.checkToken(w, r) {
 		return
 	}
 	switch service {
 	case "image":
-		imageAPI{c}.serve(w, r, parts[1:])
+		imageAPI{c}.serve(w, r, parts[1:]) // without the version
 	case "volume":
-		volumeAPI{c}.serve(w, r, parts[2:])
+		volumeAPI{c}.serve(w, r, parts[2:]) // without version and project
 	case "network":
 		networkAPI{c}.serve(w, r, parts[1:])
 	case "compute":
 		computeAPI{c}.serve(w, r, parts[1:])
 	default:
-		refuse(w, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
+		writeError(w, http.StatusNotFound, "itemNotFound", "The resource could not be found.")
 	}
 }
 
-func (c *Cloud) troubled(w http.ResponseWriter, r *http.Request) bool {
+// applyFault writes the answer of the first matching fault and returns true, or returns false. mu must
+// be held.
+func (c *Cloud) applyFault(w http.ResponseWriter, r *http.Request) bool {
 	for i := range c.faults {
 		f := &c.faults[i]
-		if f.Times == 0 || f.Method != r.Method || !strings.Contains(r.URL.Path, f.Path) {
+		if f.Times == 0 || f.Method != r.Method || !strings.Contains(r.URL.Path, f.Path) { // used up, or another call
 			continue
 		}
-		f.Times--
+		f.Times-- // mu is held
 		if f.RetryAfter != "" {
 			w.Header().Set("Retry-After", f.RetryAfter)
 		}
@@ -232,40 +235,46 @@ func (c *Cloud) troubled(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// versions returns each service's description without authentication.
-func versions(w http.ResponseWriter, service, rest string, r *http.Request) bool {
+// serveVersions answers requests for the version of a service, which need no token. It returns false
+// for other requests.
+func serveVersions(w http.ResponseWriter, service, rest string, r *http.Request) bool {
 	said := map[string]map[string]string{"image": {"": "v2.15"}, "network": {"": "v2.0"}, "volume": {"v3": "v3.0"}, "compute": {"v2.1": "v2.1"}}
 	id, ok := said[service][strings.Trim(rest, "/")]
 	if !ok || r.Method != http.MethodGet {
 		return false
 	}
-	tell(w, http.StatusOK, object{"versions": []object{{"id": id, "status": "CURRENT", "version": "", "min_version": ""}}})
+	writeJSON(w, http.StatusOK, object{"versions": []object{{"id": id, "status": "CURRENT", "version": "", "min_version": ""}}})
 	return true
 }
 
+// object is an object of JSON.
 type object = map[string]any
 
-func tell(w http.ResponseWriter, status int, what any) {
+// writeJSON writes a response with a body of JSON.
+func writeJSON(w http.ResponseWriter, status int, what any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(what) // fails if the client has disconnected
 }
 
-// refuse answers as Nova and Cinder do.
-func refuse(w http.ResponseWriter, status int, kind, message string) {
-	tell(w, status, object{kind: object{"code": status, "message": message}})
+// writeError writes an error in the format of Nova and Cinder.
+func writeError(w http.ResponseWriter, status int, kind, message string) {
+	writeJSON(w, status, object{kind: object{"code": status, "message": message}})
 }
 
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
+// decodeBody decodes at most 1 MiB of JSON into a value. On error it writes a response of status 400
+// and returns false.
+func decodeBody(w http.ResponseWriter, r *http.Request, into any) bool {
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(into); err != nil {
-		refuse(w, http.StatusBadRequest, "badRequest", "Malformed request body: "+err.Error())
+		writeError(w, http.StatusBadRequest, "badRequest", "Malformed request body: "+err.Error())
 		return false
 	}
 	return true
 }
 
-// certificate returns a pair for the loopback, and the authority that signed it.
-func certificate() (tls.Certificate, []byte) {
+// newCertificate returns a self-signed pair for 127.0.0.1 and its certificate in PEM. It panics if the
+// system has no randomness.
+func newCertificate() (tls.Certificate, []byte) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)

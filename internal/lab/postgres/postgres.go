@@ -19,25 +19,25 @@ import (
 	"github.com/decamp/decamp/internal/lab/loopback"
 )
 
-// binaries are where distributions put PostgreSQL's, which are not on the PATH.
+// binaries matches the folders in which Debian installs the server programs, outside of the PATH.
 const binaries = "/usr/lib/postgresql/*/bin"
 
-// A Server is one running PostgreSQL.
+// A Server is a running PostgreSQL. Its methods must be called by the goroutine of the test.
 type Server struct {
-	t    testing.TB
-	dir  string
-	addr string // host:port
-	cmd  *exec.Cmd
+	t    testing.TB // test that the server belongs to
+	dir  string     // folder with the data and the Unix socket
+	addr string     // host:port
+	cmd  *exec.Cmd  // server process; nil before the first start
 }
 
-// Start runs a PostgreSQL until the test ends. Its data go with the test.
+// Start runs a PostgreSQL until the test ends, and then removes its data.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartAt(t, "127.0.0.1")
 }
 
-// StartAt is Start at another address of this machine, without authentication. Under -short it skips
-// the test: a server takes seconds.
+// StartAt is Start at another address of this machine. The server requires no password. Under -short
+// the test is skipped, because a server takes seconds to start.
 func StartAt(t testing.TB, host string) *Server {
 	t.Helper()
 	if testing.Short() {
@@ -49,19 +49,19 @@ func StartAt(t testing.TB, host string) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{t: t, dir: dir, addr: loopback.ReserveAt(t, host)}
-	s.own(dir)
+	s.setOwner(dir)
 	out, err := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", "decamp", "-A", "trust", "-N", "-E", "UTF8", "--locale=C").CombinedOutput()
 	if err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
-	s.admit()
+	s.allowRemote()
 	s.Restart()
 	t.Cleanup(s.Kill)
 	return s
 }
 
-// admit lets in those who come from elsewhere, if it is reached from there.
-func (s *Server) admit() {
+// allowRemote permits connections from 10.0.0.0/8, for tests in network namespaces.
+func (s *Server) allowRemote() {
 	s.t.Helper()
 	rules, err := os.OpenFile(filepath.Join(s.dir, "data", "pg_hba.conf"), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil {
@@ -73,15 +73,16 @@ func (s *Server) admit() {
 	}
 }
 
-// URL returns where the database is.
+// URL returns the connection URL of the database.
 func (s *Server) URL() string {
 	return fmt.Sprintf("postgres://decamp@%s/postgres?sslmode=disable", s.addr)
 }
 
-// Addr returns its host:port.
+// Addr returns the host:port of the server.
 func (s *Server) Addr() string { return s.addr }
 
-func (s *Server) split() (host, port string) {
+// hostPort returns host and port of the address.
+func (s *Server) hostPort() (host, port string) {
 	s.t.Helper()
 	host, port, err := net.SplitHostPort(s.addr)
 	if err != nil {
@@ -90,10 +91,10 @@ func (s *Server) split() (host, port string) {
 	return host, port
 }
 
-// Restart starts it again where it stands still, and returns once it takes connections.
+// Restart starts the server again after Stop or Kill, and returns when it accepts connections.
 func (s *Server) Restart() {
 	s.t.Helper()
-	host, port := s.split()
+	host, port := s.hostPort()
 	s.cmd = s.command("postgres", "-D", filepath.Join(s.dir, "data"), "-p", port, "-k", s.dir,
 		"-c", "listen_addresses="+host, "-c", "max_connections=200")
 	if err := s.cmd.Start(); err != nil {
@@ -111,19 +112,20 @@ func (s *Server) Restart() {
 	}
 }
 
-// Stop ends it in order: connections are cut, nothing is lost.
-func (s *Server) Stop() { s.end(syscall.SIGINT) }
+// Stop ends the server in order (fast shutdown): connections are closed, no data is lost.
+func (s *Server) Stop() { s.signalAndWait(syscall.SIGINT) }
 
-// Kill ends it as a crash does, with everything it started.
-func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+// Kill ends the server and its children at once (immediate shutdown), as a crash does.
+func (s *Server) Kill() { s.signalAndWait(syscall.SIGQUIT) }
 
-// Freeze has it answer nothing, while its connections stay open, until Thaw.
+// Freeze suspends the server and its children until Thaw. Connections stay open.
 func (s *Server) Freeze() { s.signalAll(syscall.SIGSTOP) }
 
-// Thaw ends Freeze.
+// Thaw resumes the server after Freeze.
 func (s *Server) Thaw() { s.signalAll(syscall.SIGCONT) }
 
-func (s *Server) end(how syscall.Signal) {
+// signalAndWait sends a signal to the server, if it runs, and waits for its end.
+func (s *Server) signalAndWait(how syscall.Signal) {
 	if s.cmd == nil || s.cmd.ProcessState != nil {
 		return
 	}
@@ -131,7 +133,7 @@ func (s *Server) end(how syscall.Signal) {
 	_ = s.cmd.Wait()              // the error is the signal
 }
 
-// Processes returns the processes of the server and its children, one for each connection.
+// Processes returns the PIDs of the server and its children, one for each connection.
 func (s *Server) Processes() (pids []int) {
 	s.t.Helper()
 	pid := s.cmd.Process.Pid
@@ -149,7 +151,7 @@ func (s *Server) Processes() (pids []int) {
 	return append(pids, pid)
 }
 
-// signalAll also signals the server's children, which have separate process groups.
+// signalAll sends a signal to the server and its children, which have separate process groups.
 func (s *Server) signalAll(sig syscall.Signal) {
 	s.t.Helper()
 	for _, pid := range s.Processes() {
@@ -159,8 +161,8 @@ func (s *Server) signalAll(sig syscall.Signal) {
 	}
 }
 
-// command runs one of PostgreSQL's programs, which do not run as root. It ends with this
-// process.
+// command returns a program of PostgreSQL, as the user postgres if this process is root. The program
+// ends with this process.
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	s.t.Helper()
 	found, err := filepath.Glob(filepath.Join(binaries, name))
@@ -172,25 +174,26 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
 	if os.Geteuid() == 0 {
-		uid, gid := s.account()
+		uid, gid := s.postgresIDs()
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: gid}
 	}
 	return cmd
 }
 
-func (s *Server) own(dir string) {
+// setOwner gives a folder to the user postgres if this process is root.
+func (s *Server) setOwner(dir string) {
 	s.t.Helper()
 	if os.Geteuid() != 0 {
 		return
 	}
-	uid, gid := s.account()
+	uid, gid := s.postgresIDs()
 	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// account is the one that Debian's package makes.
-func (s *Server) account() (uid, gid uint32) {
+// postgresIDs returns the account that Debian's package creates.
+func (s *Server) postgresIDs() (uid, gid uint32) {
 	s.t.Helper()
 	u, err := user.Lookup("postgres")
 	if err != nil {

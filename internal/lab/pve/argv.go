@@ -12,39 +12,44 @@ import (
 	"strings"
 )
 
-// A line is a QEMU command line being made of a guest's options.
-type line struct {
-	server *Server
-	config map[string]string
-	args   []string
-	err    error
+// A qemuCommand builds a QEMU command line from the options of a guest. The first error is kept in err,
+// so that the add methods need no error results.
+type qemuCommand struct {
+	server *Server           // node whose storages contain the guest's volumes
+	config map[string]string // options of the guest, as in its configuration file; not modified
+	args   []string          // arguments so far, without the name of the program
+	err    error             // first error; nil if all options are understood
 }
 
-func (l *line) add(args ...string) { l.args = append(l.args, args...) }
+// add appends arguments to the command line.
+func (l *qemuCommand) add(args ...string) { l.args = append(l.args, args...) }
 
-// fail keeps the first error.
-func (l *line) fail(err error) {
+// fail records err unless an earlier error is recorded. A nil err is ignored.
+func (l *qemuCommand) fail(err error) {
 	if l.err == nil {
 		l.err = err
 	}
 }
 
-// commandLine is what starts g. An option that would matter and is not understood is an error.
+// commandLine returns the arguments that start QEMU for g. It fails if a value cannot be parsed or a
+// volume does not exist. Server.mu must be held.
 func (s guestStart) commandLine(g *guest) ([]string, error) {
-	l := &line{server: s.Server, config: g.config}
+	l := &qemuCommand{server: s.Server, config: g.config}
 	l.add("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-cpu", "max")
-	l.machine()
-	l.identity()
-	l.firmware()
-	l.disks()
-	l.cards()
+	l.addMachine() // includes processors and memory
+	l.addIdentity()
+	l.addFirmware()
+	l.addDisks()
+	l.addNetworkCards()
 	if l.config["serial0"] == "socket" {
 		l.add("-serial", "file:"+s.Serial(g.vmid))
 	}
 	return l.args, l.err
 }
 
-func (l *line) machine() {
+// addMachine adds machine type, processors and memory. Defaults are those of Proxmox: pc, one socket,
+// one core, 512 MiB. The accelerator is always TCG.
+func (l *qemuCommand) addMachine() {
 	l.add("-machine", cmp.Or(l.config["machine"], "pc")+",accel=tcg")
 	sockets, cores := cmp.Or(l.config["sockets"], "1"), cmp.Or(l.config["cores"], "1")
 	n, errN := strconv.Atoi(sockets)
@@ -53,8 +58,9 @@ func (l *line) machine() {
 	l.add("-smp", fmt.Sprintf("%d,sockets=%s,cores=%s", n*m, sockets, cores), "-m", cmp.Or(l.config["memory"], "512"))
 }
 
-// identity is smbios1, whose words may be base64.
-func (l *line) identity() {
+// addIdentity adds the UUID and the serial number of smbios1. The value of serial is base64 if the
+// option contains base64=1.
+func (l *qemuCommand) addIdentity() {
 	words := map[string]string{}
 	for _, word := range strings.Split(l.config["smbios1"], ",") {
 		name, value, _ := strings.Cut(word, "=")
@@ -73,30 +79,35 @@ func (l *line) identity() {
 	}
 }
 
+// ovmf is the folder in which Debian's package ovmf installs the firmware.
 const ovmf = "/usr/share/OVMF/"
 
-func suffix(enrolled bool) string {
+// ovmfSuffix returns the part of the firmware's file name that selects the image with Microsoft's keys;
+// it is empty if no keys are enrolled.
+func ovmfSuffix(enrolled bool) string {
 	if enrolled {
 		return ".ms"
 	}
 	return ""
 }
 
-// variablesSize is the size of the firmware's part of an EFI disk, in bytes.
+// variablesSize is the size of the variable store on an EFI disk, in bytes. The rest of a block volume
+// is unused.
 const variablesSize = 528 << 10
 
-// firmwareVariables creates the store of a new EFI disk. On a block device the rest of the volume keeps
-// its previous content.
+// firmwareVariables creates the variable store of a new EFI disk at path and returns the size for the
+// option. If file is false, path is a block volume of one extent: its content beyond the store is that
+// of an earlier volume.
 func firmwareVariables(ctx context.Context, path, format string, enrolled, file bool) (size string, err error) {
-	template := ovmf + "OVMF_VARS_4M" + suffix(enrolled) + ".fd"
+	template := ovmf + "OVMF_VARS_4M" + ovmfSuffix(enrolled) + ".fd"
 	if file {
-		return "528K", run(ctx, "qemu-img", "convert", "-f", "raw", "-O", format, template, path)
+		return "528K", runTool(ctx, "qemu-img", "convert", "-f", "raw", "-O", format, template, path)
 	}
 	store, err := os.ReadFile(template)
 	if err != nil {
 		return "", err
 	}
-	if err := os.Remove(path); err != nil { // allocate made it
+	if err := os.Remove(path); err != nil { // allocateVolume created it
 		return "", err
 	}
 	if err := makeVolume(path, extent, true); err != nil {
@@ -110,31 +121,33 @@ func firmwareVariables(ctx context.Context, path, format string, enrolled, file 
 	return "4M", errors.Join(err, f.Close())
 }
 
-func (l *line) firmware() {
-	if l.config["bios"] != "ovmf" {
+// addFirmware adds OVMF with the store of efidisk0. A guest with SeaBIOS needs no argument.
+func (l *qemuCommand) addFirmware() {
+	if l.config["bios"] != "ovmf" { // SeaBIOS is QEMU's default
 		return
 	}
-	d := parseDrive(l.config["efidisk0"])
-	path, err := l.server.path(d.volume)
+	d := parseDrive(l.config["efidisk0"]) // the variable store
+	path, err := l.server.volumePath(d.volume)
 	l.fail(err)
 	kind := fmt.Sprintf("raw,size=%d", variablesSize)
 	if strings.HasSuffix(path, ".qcow2") {
 		kind = "qcow2"
 	}
-	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+suffix(d.words["pre-enrolled-keys"] == "1")+".fd",
+	l.add("-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+ovmf+"OVMF_CODE_4M"+ovmfSuffix(d.words["pre-enrolled-keys"] == "1")+".fd",
 		"-drive", fmt.Sprintf("if=pflash,unit=1,format=%s,file=%s", kind, path))
 }
 
-// device is QEMU's for a disk's option, and the bus it sits on.
-func (l *line) device(name string) (device string) {
+// deviceOption returns the value of -device for the disk of an option such as scsi3. For
+// virtio-scsi-single it also adds the disk's own controller, as Proxmox does.
+func (l *qemuCommand) deviceOption(name string) (device string) {
 	kind := strings.TrimRight(name, "0123456789")
 	n, _ := strconv.Atoi(strings.TrimPrefix(name, kind)) // the key matched
 	switch {
 	case kind == "sata":
 		return fmt.Sprintf("ide-hd,bus=sata.%d", n)
-	case kind == "ide" && l.config["machine"] == "q35":
+	case kind == "ide" && l.config["machine"] == "q35": // a bus for each disk
 		return fmt.Sprintf("ide-hd,bus=ide.%d", n)
-	case kind == "ide":
+	case kind == "ide": // two buses with two units
 		return fmt.Sprintf("ide-hd,bus=ide.%d,unit=%d", n/2, n%2)
 	case l.config["scsihw"] == "virtio-scsi-single":
 		l.add("-device", fmt.Sprintf("virtio-scsi-pci,id=scsihw%d", n))
@@ -143,8 +156,9 @@ func (l *line) device(name string) (device string) {
 	return fmt.Sprintf("scsi-hd,bus=scsihw0.0,scsi-id=%d", n)
 }
 
-// controllers adds those that have many disks each.
-func (l *line) controllers(names []string) {
+// addControllers adds the SATA and SCSI controllers that names need. A controller of virtio-scsi-single
+// belongs to one disk: deviceOption adds it.
+func (l *qemuCommand) addControllers(names []string) {
 	has := func(kind string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind) })
 	}
@@ -159,37 +173,40 @@ func (l *line) controllers(names []string) {
 	}
 }
 
-func (l *line) disks() {
+// addDisks adds the drives in the order of their option names. The boot order becomes a bootindex from
+// 100 on; a CD-ROM drive without a medium is left out.
+func (l *qemuCommand) addDisks() {
 	names := slices.DeleteFunc(sortedKeys(l.config), func(name string) bool {
 		return !driveKey.MatchString(name) || name == "efidisk0" || name == "tpmstate0"
 	})
-	l.controllers(names)
+	l.addControllers(names)
 	order := strings.Split(strings.TrimPrefix(l.config["boot"], "order="), ";")
 	for _, name := range names {
 		d := parseDrive(l.config[name])
 		if d.volume == "none" {
 			continue // a drive without a disk in it
 		}
-		path, err := l.server.path(d.volume)
+		path, err := l.server.volumePath(d.volume)
 		l.fail(err)
 		format := "raw"
 		if strings.HasSuffix(path, ".qcow2") {
 			format = "qcow2"
 		}
 		l.add("-drive", fmt.Sprintf("if=none,id=%s,format=%s,file=%s", name, format, path))
-		device := l.device(name) + ",drive=" + name
-		if d.words["serial"] != "" {
+		device := l.deviceOption(name) + ",drive=" + name
+		if d.words["serial"] != "" { // shown in /dev/disk/by-id of the guest
 			device += ",serial=" + d.words["serial"]
 		}
-		if at := slices.Index(order, name); at >= 0 {
+		if at := slices.Index(order, name); at >= 0 { // position in the boot order
 			device += fmt.Sprintf(",bootindex=%d", 100+at)
 		}
 		l.add("-device", device)
 	}
 }
 
-// cards reach nothing.
-func (l *line) cards() {
+// addNetworkCards adds a card for each net option. Each card has its own user network with restrict=on,
+// so that guests reach no network.
+func (l *qemuCommand) addNetworkCards() {
 	for _, name := range sortedKeys(l.config) {
 		if !strings.HasPrefix(name, "net") {
 			continue
@@ -203,6 +220,7 @@ func (l *line) cards() {
 	}
 }
 
+// sortedKeys returns the names of the options in ascending order.
 func sortedKeys(config map[string]string) []string {
 	var names []string
 	for name := range config {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// newCertificate returns a pair that no root vouches for, as a node has it that was just
-// installed, and its fingerprint as Proxmox shows it.
+// newCertificate returns a self-signed pair, as a fresh installation of the node has, and the SHA-256
+// fingerprint in Proxmox's notation: upper-case hex pairs with colons.
 func newCertificate(node string) (tls.Certificate, string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

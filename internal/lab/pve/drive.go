@@ -16,22 +16,24 @@ import (
 	"strings"
 )
 
-// A drive is a disk's option: a volume first, then words.
+// A drive is the parsed value of a disk option: a volume, then comma-separated name=value pairs.
 type drive struct {
-	volume string
-	words  map[string]string
-	order  []string
+	volume string            // volume name, STORAGE:GIB for a new volume, or "none" for an empty CD-ROM drive
+	words  map[string]string // values of the pairs by name
+	order  []string          // names of the pairs in the order of the option
 }
 
+// parseDrive parses the value of a disk option. It never fails: checkDrives rejects values that Proxmox
+// would reject.
 func parseDrive(value string) drive {
 	d := drive{words: map[string]string{}}
 	for i, word := range strings.Split(value, ",") {
 		name, v, ok := strings.Cut(word, "=")
-		if i == 0 && !ok {
+		if i == 0 && !ok { // the volume without file=
 			d.volume = word
 			continue
 		}
-		if name == "file" {
+		if name == "file" { // the long form: file=VOLUME
 			d.volume = v
 			continue
 		}
@@ -41,8 +43,9 @@ func parseDrive(value string) drive {
 	return d
 }
 
-// kept returns the option for the configuration, without the parameters of the creation.
-func (d drive) kept(volid, size string) string {
+// configValue returns the value for the configuration file: the volume's final name, the pairs without
+// import-from and format, and the size.
+func (d drive) configValue(volid, size string) string {
 	words := []string{volid}
 	for _, name := range d.order {
 		if name != "import-from" && name != "format" {
@@ -53,13 +56,15 @@ func (d drive) kept(volid, size string) string {
 }
 
 var (
-	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`)
-	oldDisk  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9\-_.]*:(?:\d+/)?vm-(\d+)-[A-Za-z0-9._-]+$`)
-	newDisk  = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
+	driveKey = regexp.MustCompile(`^(scsi|sata|ide)\d+$|^efidisk0$|^tpmstate0$`) // options whose value is a drive
+	// name of an existing volume; the group is the VMID of its owner
+	oldDisk = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9\-_.]*:(?:\d+/)?vm-(\d+)-[A-Za-z0-9._-]+$`)
+	// request for a new volume: storage and size in GiB
+	newDisk = regexp.MustCompile(`^([a-zA-Z][a-zA-Z0-9\-_.]*):(\d+(?:\.\d+)?)$`)
 )
 
-// checkDrives checks disks before the task starts: the caller's permissions, and the existence of the
-// imported volume.
+// checkDrives checks the drives of a request before a task starts. It returns a refusal if the caller
+// lacks a privilege, or if an existing or imported volume is missing.
 func (c *call) checkDrives(form url.Values) error {
 	for name := range form {
 		d := parseDrive(form.Get(name))
@@ -76,129 +81,133 @@ func (c *call) checkDrives(form url.Values) error {
 		if m == nil {
 			return refuseParameter(name, "invalid format - unable to parse volume ID '%s'", d.volume)
 		}
-		if err := c.token.need("/storage/"+m[1], "Datastore.AllocateSpace"); err != nil {
+		if err := c.token.requireAll("/storage/"+m[1], "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
 		from := d.words["import-from"]
-		if from == "" {
+		if from == "" { // no image to import
 			continue
 		}
-		if strings.HasPrefix(from, "/") {
-			return refuse(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
+		if strings.HasPrefix(from, "/") { // a path on the node
+			return newRefusal(http.StatusForbidden, "Only root can pass arbitrary filesystem paths.")
 		}
-		source, _, _ := strings.Cut(from, ":")
-		if err := c.token.needAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
+		source, _, _ := strings.Cut(from, ":") // storage of the image
+		if err := c.token.requireAny("/storage/"+source, "Datastore.Audit", "Datastore.AllocateSpace"); err != nil {
 			return err
 		}
-		path, err := c.path(from)
+		path, err := c.volumePath(from)
 		if err != nil {
 			return err
 		}
 		if _, err := os.Stat(path); err != nil {
-			return die("volume '%s' does not exist", from)
+			return serverError("volume '%s' does not exist", from)
 		}
 	}
 	return nil
 }
 
-// checkOwner refuses a volume that is not there, or another guest's by its name.
+// checkOwner returns an error if the volume is missing or its name contains the VMID of another guest.
+// An empty vmid stands for the guest in the path.
 func (c *call) checkOwner(vmid, volid string) error {
 	if vmid == "" {
 		vmid = c.args[0]
 	}
 	if owner := oldDisk.FindStringSubmatch(volid)[1]; owner != vmid {
-		return refuse(http.StatusForbidden, "Permission check failed")
+		return newRefusal(http.StatusForbidden, "Permission check failed")
 	}
-	path, err := c.path(volid)
+	path, err := c.volumePath(volid)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(path); err != nil {
-		return die("volume %s does not exist", volid)
+		return serverError("volume %s does not exist", volid)
 	}
 	return nil
 }
 
-// makeDrive makes the volume of a disk's option, and returns the option as it is kept.
+// makeDrive creates the volume that a disk option requests and returns the value for the configuration.
+// A volume that exists is used as it is; an empty CD-ROM drive needs none.
 func (s *Server) makeDrive(ctx context.Context, t *task, vmid int, name, value string) (string, error) {
 	d := parseDrive(value)
 	m := newDisk.FindStringSubmatch(d.volume)
 	if m == nil && oldDisk.MatchString(d.volume) {
-		path, err := s.path(d.volume)
+		path, err := s.volumePath(d.volume)
 		if err != nil {
 			return "", err
 		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return "", die("volume %s does not exist", d.volume)
+			return "", serverError("volume %s does not exist", d.volume)
 		}
-		return d.kept(d.volume, fmt.Sprintf("%dK", info.Size()>>10)), nil
+		return d.configValue(d.volume, fmt.Sprintf("%dK", info.Size()>>10)), nil
 	}
 	if m == nil {
 		return value, nil // an empty CD-ROM
 	}
-	st, err := s.storage(m[1])
+	st, err := s.findStorage(m[1])
 	if err != nil {
 		return "", err
 	}
 	format := cmp.Or(d.words["format"], st.Format, "raw")
-	if name == "tpmstate0" { // whatever was asked for
+	if name == "tpmstate0" { // Proxmox ignores the requested format
 		format = "raw"
 	}
-	volid, err := s.allocate(st, vmid, format)
+	volid, err := s.allocateVolume(st, vmid, format)
 	if err != nil {
 		return "", err
 	}
-	path, _ := s.path(volid) // allocate made it
-	size, err := s.fill(ctx, t, st, name, d, path, format)
+	path, _ := s.volumePath(volid) // allocateVolume created it
+	size, err := s.fillVolume(ctx, t, st, name, d, path, format)
 	if err != nil {
 		os.Remove(path)
 		return "", err
 	}
-	return d.kept(volid, size), nil
+	return d.configValue(volid, size), nil
 }
 
-// fill gives a new volume its content.
-func (s *Server) fill(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
+// fillVolume writes the content of a new volume: a variable store, a TPM state of 4 MiB, an imported
+// image, or zeros. It returns the size for the option.
+func (s *Server) fillVolume(ctx context.Context, t *task, st Storage, name string, d drive, path, format string) (size string, err error) {
 	switch {
 	case name == "efidisk0":
-		return firmwareVariables(ctx, path, format, d.words["pre-enrolled-keys"] == "1", st.files())
+		return firmwareVariables(ctx, path, format, d.words["pre-enrolled-keys"] == "1", st.hasFiles())
 	case name == "tpmstate0":
 		return "4M", os.Truncate(path, 4<<20)
 	case d.words["import-from"] != "":
 		return s.importFrom(ctx, t, st, d.words["import-from"], path, format)
 	}
-	_, gib, _ := strings.Cut(d.volume, ":")
-	return gib + "G", run(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
+	_, gib, _ := strings.Cut(d.volume, ":") // newDisk matched: STORAGE:GIB
+	return gib + "G", runTool(ctx, "qemu-img", "create", "-q", "-f", format, path, gib+"G")
 }
 
-// importFrom converts an upload. Uploads are untrusted: an image with a backing file could read any
-// file of the node.
+// importFrom converts an uploaded image into the volume at path. Uploads are untrusted: an image with a
+// backing file could read any file of the node.
 func (s *Server) importFrom(ctx context.Context, t *task, st Storage, from, path, format string) (string, error) {
-	source, err := s.path(from)
+	source, err := s.volumePath(from)
 	if err != nil {
 		return "", err
 	}
 	kind := strings.TrimPrefix(filepath.Ext(source), ".")
-	if err := checkUntrusted(ctx, source, kind); err != nil {
+	if err := checkUntrusted(ctx, source, kind); err != nil { // before qemu-img convert reads it
 		return "", err
 	}
-	if err := s.fits(st, allocated(source)); err != nil {
+	if err := s.checkSpace(st, allocatedBytes(source)); err != nil {
 		return "", err
 	}
 	size, err := virtualSize(ctx, source, kind)
 	if err != nil {
 		return "", err
 	}
-	t.say("importing disk '%s' to storage '%s'", from, st.ID)
-	if err := run(ctx, "qemu-img", "convert", "-f", kind, "-O", format, source, path); err != nil {
+	t.logf("importing disk '%s' to storage '%s'", from, st.ID)
+	if err := runTool(ctx, "qemu-img", "convert", "-f", kind, "-O", format, source, path); err != nil {
 		return "", err
 	}
-	t.say("transferred %d B of %d B (100.00%%)", size, size)
+	t.logf("transferred %d B of %d B (100.00%%)", size, size)
 	return fmt.Sprintf("%dK", size>>10), nil
 }
 
-// checkUntrusted refuses an image with another format than declared, or with a backing file.
+// checkUntrusted returns an error if the image at path is not of the declared format, or has a backing
+// file.
 func checkUntrusted(ctx context.Context, path, format string) error {
 	info, err := imageInfo(ctx, path, format)
 	if err != nil {
@@ -210,11 +219,13 @@ func checkUntrusted(ctx context.Context, path, format string) error {
 	return nil
 }
 
+// An image is the part of qemu-img's JSON output that the node reads.
 type image struct {
-	Size    int64  `json:"virtual-size"`
-	Backing string `json:"backing-filename"`
+	Size    int64  `json:"virtual-size"`     // virtual size in bytes
+	Backing string `json:"backing-filename"` // backing file; empty if the image has none
 }
 
+// imageInfo runs qemu-img info. Its error is the output of qemu-img.
 func imageInfo(ctx context.Context, path, format string) (image, error) {
 	out, err := exec.CommandContext(ctx, "qemu-img", "info", "--output=json", "-f", format, path).CombinedOutput()
 	if err != nil {
@@ -224,28 +235,30 @@ func imageInfo(ctx context.Context, path, format string) (image, error) {
 	return info, json.Unmarshal(out, &info)
 }
 
+// virtualSize returns the size of the disk in the image, in bytes.
 func virtualSize(ctx context.Context, path, format string) (int64, error) {
 	info, err := imageInfo(ctx, path, format)
 	return info.Size, err
 }
 
-// run has a program's own words as the error.
-func run(ctx context.Context, name string, args ...string) error {
+// runTool runs a program. The error contains the program's output after the exit status.
+func runTool(ctx context.Context, name string, args ...string) error {
 	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(strings.TrimSpace(string(out))))
 	}
 	return nil
 }
 
-// dropVolume removes the volume that an option names.
-func (s *Server) dropVolume(key, value string) {
+// removeVolumeOf removes the volume of a disk option or of an unused entry. Other options and missing
+// volumes are ignored.
+func (s *Server) removeVolumeOf(key, value string) {
 	if !driveKey.MatchString(key) && !strings.HasPrefix(key, "unused") {
 		return
 	}
-	if path, err := s.path(parseDrive(value).volume); err == nil {
+	if path, err := s.volumePath(parseDrive(value).volume); err == nil {
 		os.Remove(path)
 	}
 }
 
-// sortedNames puts the disks in the order in which they are made.
+// sortedNames returns the names in ascending order, which is the order in which volumes are created.
 func sortedNames(names []string) []string { return slices.Sorted(slices.Values(names)) }

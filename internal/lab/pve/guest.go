@@ -13,33 +13,36 @@ import (
 	"sync"
 )
 
-// A guest is a VM of the node's. Its fields are the Server's to lock, but for busy.
+// A guest is a VM of the node. Server.mu guards config, qemu and off; busy serializes changes and is
+// independent of Server.mu.
 type guest struct {
-	vmid   int
-	config map[string]string
-	busy   sync.Mutex    // held by who changes it
-	qemu   *exec.Cmd     // QEMU of the guest; nil while it is off
-	off    chan struct{} // closed once qemu is no more
+	vmid   int               // identifier in the cluster, from 100 to 999999999
+	config map[string]string // options as in the guest's configuration file; "lock" while the guest is created
+	busy   sync.Mutex        // held during a change or a start; others fail with errLocked
+	qemu   *exec.Cmd         // QEMU of the guest; nil while it is off
+	off    chan struct{}     // closed when the process of qemu has ended
 }
 
+// newGuest returns a guest with a copy of config.
 func newGuest(vmid int, config map[string]string) *guest {
 	return &guest{vmid: vmid, config: maps.Clone(config)}
 }
 
-// shown returns the configuration as the API shows it.
-func (g *guest) shown() map[string]string {
+// apiConfig returns a copy of the configuration with a digest, as the API returns it. Server.mu must be
+// held.
+func (g *guest) apiConfig() map[string]string {
 	shown := maps.Clone(g.config)
-	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config)))
+	shown["digest"] = fmt.Sprintf("%040x", len(fmt.Sprint(g.config))) // changes with the length of the configuration
 	return shown
 }
 
-// errLocked is what those get who come second.
+// errLocked is the error of a change while another one is in progress.
 func errLocked(vmid int) error {
 	return fmt.Errorf("can't lock file '/var/lock/qemu-server/lock-%d.conf' - got timeout", vmid)
 }
 
-// keys lists the options with the required privileges.
-var keys = []struct {
+// optionPrivileges lists the options of a guest and the privilege that each requires on /vms/VMID.
+var optionPrivileges = []struct {
 	name      *regexp.Regexp
 	privilege string
 }{
@@ -51,11 +54,12 @@ var keys = []struct {
 	{regexp.MustCompile(`^(name|description|tags|onboot|ostype|boot|agent|protection|localtime|tablet|acpi)$`), "VM.Config.Options"},
 }
 
-// checkKeys refuses options that there are not, and those that the caller may not set.
+// checkKeys returns a refusal for unknown options, for options that the caller may not set, and for
+// values that Proxmox rejects.
 func (c *call) checkKeys(vmid int, names []string) error {
 	for _, name := range names {
-		privilege := ""
-		for _, k := range keys {
+		privilege := "" // stays empty for an unknown option
+		for _, k := range optionPrivileges {
 			if k.name.MatchString(name) {
 				privilege = k.privilege
 			}
@@ -64,10 +68,10 @@ func (c *call) checkKeys(vmid int, names []string) error {
 			return refuseParameter(name, "property is not defined in schema and the schema does not allow additional properties")
 		}
 		value := c.form.Get(name)
-		if strings.HasPrefix(value, "none,media=cdrom") {
+		if strings.HasPrefix(value, "none,media=cdrom") { // an empty drive needs no privilege on disks
 			privilege = "VM.Config.CDROM"
 		}
-		if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+		if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
 			return err
 		}
 		if err := c.checkValue(name, value); err != nil {
@@ -80,11 +84,12 @@ func (c *call) checkKeys(vmid int, names []string) error {
 	return nil
 }
 
-// checkRegistered refuses the tags that an administrator has for himself (datacenter.cfg, registered-tags).
+// checkRegistered returns a refusal if the caller sets a tag that datacenter.cfg reserves
+// (registered-tags) and lacks Sys.Modify.
 func (c *call) checkRegistered(name, value string) error {
 	for _, t := range strings.Split(value, ";") {
 		if name == "tags" && slices.Contains(c.config.RegisteredTags, t) {
-			if err := c.token.need("/", "Sys.Modify"); err != nil {
+			if err := c.token.requireAll("/", "Sys.Modify"); err != nil {
 				return err
 			}
 		}
@@ -93,12 +98,15 @@ func (c *call) checkRegistered(name, value string) error {
 }
 
 var (
-	dnsName    = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
-	tag        = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`)
+	// names of guests: DNS names, as Proxmox requires
+	dnsName = regexp.MustCompile(`^([a-zA-Z0-9]([a-zA-Z0-9\-]*[a-zA-Z0-9])?\.)*([A-Za-z0-9]([A-Za-z0-9\-]*[A-Za-z0-9])?)$`)
+	tag     = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_\-+.]*$`) // one tag of a guest
+	// values of scsihw
 	controller = regexp.MustCompile(`^(lsi|lsi53c810|virtio-scsi-pci|virtio-scsi-single|megasas|pvscsi)$`)
 )
 
-// checkValue looks at those values that a mover of VMs gets wrong.
+// checkValue returns a refusal for a value that does not match the schema. It covers only the options
+// that a migration sets.
 func (c *call) checkValue(name, value string) error {
 	switch {
 	case name == "name" && !dnsName.MatchString(value):
@@ -119,8 +127,8 @@ func (c *call) checkValue(name, value string) error {
 	return nil
 }
 
-// settings are the parameters that are options of a guest.
-func (c *call) settings() (names []string) {
+// optionNames returns the parameters that are options of a guest, in no order.
+func (c *call) optionNames() (names []string) {
 	for name := range c.form {
 		if name != "vmid" && name != "digest" && name != "delete" && name != "force" && name != "background_delay" {
 			names = append(names, name)
@@ -129,17 +137,17 @@ func (c *call) settings() (names []string) {
 	return names
 }
 
-// createGuest takes the VMID at once and does the rest as a task. Until that is over the guest
-// has no options.
+// createGuest reserves the VMID before it responds and creates the volumes in a task. Until the task
+// ends, the guest has no option but a lock.
 func createGuest(c *call) (any, error) {
 	vmid, err := strconv.Atoi(c.form.Get("vmid"))
-	if err != nil || vmid < 100 || vmid > 999999999 {
+	if err != nil || vmid < 100 || vmid > 999999999 { // limits of Proxmox
 		return nil, refuseParameter("vmid", "invalid format - value does not look like a valid VM ID")
 	}
-	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
+	if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), "VM.Allocate"); err != nil {
 		return nil, err
 	}
-	if err := c.checkKeys(vmid, c.settings()); err != nil {
+	if err := c.checkKeys(vmid, c.optionNames()); err != nil {
 		return nil, err
 	}
 	if err := c.checkDrives(c.form); err != nil {
@@ -148,20 +156,22 @@ func createGuest(c *call) (any, error) {
 	c.mu.Lock()
 	if c.guests[vmid] != nil {
 		c.mu.Unlock()
-		return nil, die("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
+		return nil, serverError("unable to create VM %d - VM %d already exists on node '%s'", vmid, vmid, c.config.Node)
 	}
 	g := newGuest(vmid, map[string]string{"lock": "create"})
-	g.busy.Lock()
+	g.busy.Lock() // unlocked by the task
 	c.guests[vmid] = g
 	c.mu.Unlock()
-	return c.fork("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {
+	return c.startTask("qmcreate", strconv.Itoa(vmid), func(ctx context.Context, t *task) error {
 		defer g.busy.Unlock()
 		return c.finishCreate(ctx, t, g)
 	}), nil
 }
 
+// finishCreate sets the options and removes the lock. If that fails, it removes the guest, so that the
+// VMID is free again.
 func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
-	err := c.apply(ctx, t, g)
+	err := c.applyOptions(ctx, t, g)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(g.config, "lock")
@@ -172,43 +182,45 @@ func (c *call) finishCreate(ctx context.Context, t *task, g *guest) error {
 	return nil
 }
 
-// find returns the guest of the path.
-func (c *call) find(privilege string) (*guest, error) {
+// findGuest returns the guest of the request's path. It returns a refusal if the caller lacks the
+// privilege, and an error of status 500 if the guest does not exist.
+func (c *call) findGuest(privilege string) (*guest, error) {
 	vmid, err := strconv.Atoi(c.args[0])
 	if err != nil {
 		return nil, refuseParameter("vmid", "type check ('integer') failed - got '%s'", c.args[0])
 	}
-	if err := c.token.need(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
+	if err := c.token.requireAll(fmt.Sprintf("/vms/%d", vmid), privilege); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.guests[vmid]
 	if g == nil {
-		return nil, die("Configuration file 'nodes/%s/qemu-server/%d.conf' does not exist", c.config.Node, vmid)
+		return nil, serverError("Configuration file 'nodes/%s/qemu-server/%d.conf' does not exist", c.config.Node, vmid)
 	}
 	return g, nil
 }
 
+// showGuest returns the guest's configuration.
 func showGuest(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return g.shown(), nil
+	return g.apiConfig(), nil
 }
 
-// resources answers the guests that the caller may see. The name of one that is off stands in
-// it; of one that is being created, not.
-func resources(c *call) (any, error) {
+// listResources lists the guests that the caller may audit. A guest that is being created has no name
+// and no tags.
+func listResources(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := []map[string]any{}
-	for _, vmid := range c.vmids() {
+	for _, vmid := range c.sortedVMIDs() {
 		g := c.guests[vmid]
-		if !c.token.may(fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
+		if !c.token.hasPrivilege(fmt.Sprintf("/vms/%d", vmid), "VM.Audit") {
 			continue
 		}
 		row := map[string]any{
@@ -224,6 +236,7 @@ func resources(c *call) (any, error) {
 	return list, nil
 }
 
+// status returns "running" or "stopped". Server.mu must be held.
 func (g *guest) status() string {
 	if g.qemu != nil {
 		return "running"
@@ -231,8 +244,9 @@ func (g *guest) status() string {
 	return "stopped"
 }
 
+// guestStatus returns the power state, with "qmpstatus" equal to "status".
 func guestStatus(c *call) (any, error) {
-	g, err := c.find("VM.Audit")
+	g, err := c.findGuest("VM.Audit")
 	if err != nil {
 		return nil, err
 	}
@@ -241,9 +255,10 @@ func guestStatus(c *call) (any, error) {
 	return map[string]any{"vmid": g.vmid, "status": g.status(), "qmpstatus": g.status(), "name": g.config["name"]}, nil
 }
 
-// destroyGuest removes a guest and the volumes that it names.
+// destroyGuest removes a guest and the volumes of its options in a task. It refuses running and
+// protected guests.
 func destroyGuest(c *call) (any, error) {
-	g, err := c.find("VM.Allocate")
+	g, err := c.findGuest("VM.Allocate")
 	if err != nil {
 		return nil, err
 	}
@@ -251,12 +266,12 @@ func destroyGuest(c *call) (any, error) {
 	running, protected := g.qemu != nil, g.config["protection"] == "1"
 	c.mu.Unlock()
 	if running {
-		return nil, die("VM %d is running - destroy failed", g.vmid)
+		return nil, serverError("VM %d is running - destroy failed", g.vmid)
 	}
 	if protected {
-		return nil, refuse(http.StatusInternalServerError, "can't remove VM %d - protection mode enabled", g.vmid)
+		return nil, newRefusal(http.StatusInternalServerError, "can't remove VM %d - protection mode enabled", g.vmid)
 	}
-	return c.fork("qmdestroy", c.args[0], func(context.Context, *task) error {
+	return c.startTask("qmdestroy", c.args[0], func(context.Context, *task) error {
 		if !g.busy.TryLock() {
 			return errLocked(g.vmid)
 		}
@@ -264,7 +279,7 @@ func destroyGuest(c *call) (any, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for key, value := range g.config {
-			c.dropVolume(key, value)
+			c.removeVolumeOf(key, value)
 		}
 		delete(c.guests, g.vmid)
 		return nil

@@ -5,17 +5,21 @@ import (
 	"regexp"
 )
 
-// A Network is what cards of guests can join: a bridge of the node's, or a VNet of a zone.
+// A Network is a bridge of the node, or a VNet of an SDN zone, that network cards of guests can be
+// connected to.
 type Network struct {
-	Name string
+	Name string // name in the configuration of cards: bridge=NAME
 	Zone string // zone of a VNet; empty for a bridge
 }
 
-// at is where the right to use the network is held. Bridges count as one zone.
-func (n Network) at() string { return "/sdn/zones/" + cmp.Or(n.Zone, "localnetwork") + "/" + n.Name }
+// aclPath returns the path that SDN.Use is checked on. All bridges belong to the zone localnetwork.
+func (n Network) aclPath() string {
+	return "/sdn/zones/" + cmp.Or(n.Zone, "localnetwork") + "/" + n.Name
+}
 
-// network finds one by its name. What there is not is taken for a bridge, until a guest starts.
-func (s *Server) network(name string) (n Network, ok bool) {
+// findNetwork returns a network by name. If none exists, ok is false and n is a bridge of that name:
+// Proxmox checks existence only when a guest starts.
+func (s *Server) findNetwork(name string) (n Network, ok bool) {
 	for _, n := range s.config.Networks {
 		if n.Name == name {
 			return n, true
@@ -25,29 +29,29 @@ func (s *Server) network(name string) (n Network, ok bool) {
 }
 
 var (
-	bridgeOf = regexp.MustCompile(`(?:^|,)bridge=([^,]+)`)
-	tagOf    = regexp.MustCompile(`(?:^|,)tag=(\d+)`)
+	bridgeOf = regexp.MustCompile(`(?:^|,)bridge=([^,]+)`) // bridge of a card's option
+	tagOf    = regexp.MustCompile(`(?:^|,)tag=(\d+)`)      // VLAN tag of a card's option
 )
 
-// checkCard refuses networks that the caller may not use.
+// checkCard returns a refusal if the caller lacks SDN.Use on the card's network, or on its VLAN.
 func (c *call) checkCard(value string) error {
 	bridge := bridgeOf.FindStringSubmatch(value)
 	if bridge == nil {
 		return nil
 	}
-	n, _ := c.network(bridge[1])
-	at := n.at()
+	n, _ := c.findNetwork(bridge[1])
+	at := n.aclPath()
 	if vlan := tagOf.FindStringSubmatch(value); vlan != nil {
 		at += "/" + vlan[1]
 	}
-	return c.token.need(at, "SDN.Use")
+	return c.token.requireAll(at, "SDN.Use")
 }
 
-// networks answers the bridges and VNets that the caller may use or look at.
-func networks(c *call) (any, error) {
+// listNetworks lists the bridges and VNets that the caller may use or audit.
+func listNetworks(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, n := range c.config.Networks {
-		if c.token.needAny(n.at(), "SDN.Use", "SDN.Audit") != nil {
+		if c.token.requireAny(n.aclPath(), "SDN.Use", "SDN.Audit") != nil {
 			continue
 		}
 		kind := "bridge"

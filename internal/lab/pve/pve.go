@@ -19,45 +19,46 @@ import (
 // Config describes the node. The zero value, with a Dir, is a node pve1 of 8.4 with a storage local of
 // files, a storage local-lvm of block devices, and one token with all privileges.
 type Config struct {
-	Dir      string        // an empty folder for all that it keeps
-	Node     string        // its name; pve1 if empty
-	Version  string        // "8.4.1" if empty
-	Storages []Storage     // local and local-lvm if nil
-	Tokens   []Token       // one that may do all if nil
-	Networks []Network     // bridges vmbr0 to vmbr3 if nil
-	Offline  []string      // nodes of its cluster that are down
-	Skew     time.Duration // how far its clock is ahead
-	NextID   int           // the first VMID that it gives; 100 if 0
+	Dir      string        // empty folder for all files of the node
+	Node     string        // name of the node; pve1 if empty
+	Version  string        // version of Proxmox VE; 8.4.1 if empty
+	Storages []Storage     // storages of the node; local and local-lvm if nil
+	Tokens   []Token       // API tokens; one with all privileges if nil
+	Networks []Network     // networks of the node; bridges vmbr0 to vmbr3 if nil
+	Offline  []string      // other nodes of the cluster, which are down
+	Skew     time.Duration // how far the node's clock is ahead of this machine's
+	NextID   int           // lowest VMID that /cluster/nextid returns; 100 if 0
 
 	RegisteredTags []string // tags that require Sys.Modify on the cluster
 }
 
-// Server is the node.
+// Server is the emulated node: its API over HTTPS, its storages in a folder, and its running guests.
+// Its methods may be called concurrently.
 type Server struct {
-	config      Config
-	http        *http.Server
-	listener    net.Listener
-	fingerprint string
-	work        sync.WaitGroup  // tasks, and the listener
-	alive       context.Context // until Close
-	stop        context.CancelFunc
+	config      Config             // configuration with defaults; read-only after Start
+	http        *http.Server       // API server; ends by Close
+	listener    net.Listener       // TLS listener on a free port of 127.0.0.1
+	fingerprint string             // SHA-256 of the certificate, hex pairs with colons
+	work        sync.WaitGroup     // tasks, and the listener
+	alive       context.Context    // until Close
+	stop        context.CancelFunc // ends alive
 
-	mu       sync.Mutex
-	guests   map[int]*guest
-	tasks    []*task
-	faults   Faults
-	sshd     []*SSH
-	requests []Request
+	mu       sync.Mutex     // guards the fields below and the fields of guests
+	guests   map[int]*guest // guests by VMID
+	tasks    []*task        // all tasks since Start, oldest first
+	faults   Faults         // simulated failures; counters in it decrease
+	sshd     []*SSH         // SSH servers, which Close ends
+	requests []Request      // authenticated requests, oldest first
 }
 
-// Request is one that the node got, as far as a test wants to know of it.
+// Request is a request that the node received, for assertions of tests.
 type Request struct {
-	Method string
-	Path   string              // below /api2/json
-	Form   map[string][]string // its parameters; none of an upload
+	Method string              // HTTP method
+	Path   string              // escaped path below /api2/json
+	Form   map[string][]string // parameters of query and body; empty for an upload
 }
 
-// Start starts the node at a free port of the loopback interface.
+// Start starts the node on a free port of the loopback interface.
 func Start(c Config) (*Server, error) {
 	c.Node, c.Version = cmp.Or(c.Node, "pve1"), cmp.Or(c.Version, "8.4.1")
 	if c.Storages == nil {
@@ -91,6 +92,7 @@ func Start(c Config) (*Server, error) {
 	return s, nil
 }
 
+// makeStorages creates the folders of the storages, and tmp for uploads in progress.
 func (s *Server) makeStorages() error {
 	for _, st := range s.config.Storages {
 		for _, folder := range []string{"images", "import"} {
@@ -102,7 +104,7 @@ func (s *Server) makeStorages() error {
 	return os.MkdirAll(filepath.Join(s.config.Dir, "tmp"), 0o755)
 }
 
-// Close stops guests, tasks and the listener, and waits for them.
+// Close ends guests, tasks, SSH servers and the listener, and waits for them.
 func (s *Server) Close() {
 	s.stop()
 	for _, d := range s.sshd {
@@ -112,26 +114,27 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// URL is where it answers.
+// URL returns the base URL of the API: https://127.0.0.1:PORT.
 func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
 
-// Fingerprint is the SHA-256 of its certificate, as AA:BB:….
+// Fingerprint returns the SHA-256 of the node's certificate, as AA:BB:….
 func (s *Server) Fingerprint() string { return s.fingerprint }
 
-// Node is its name.
+// Node returns the node's name.
 func (s *Server) Node() string { return s.config.Node }
 
-// Token is the first token, as a client sends it.
+// Token returns the first token in the form of the Authorization header: user@realm!id=secret.
 func (s *Server) Token() string { return s.config.Tokens[0].String() }
 
-// VMIDs lists the guests, in order.
+// VMIDs lists the guests in ascending order.
 func (s *Server) VMIDs() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.vmids()
+	return s.sortedVMIDs()
 }
 
-func (s *Server) vmids() []int {
+// sortedVMIDs implements VMIDs. mu must be held.
+func (s *Server) sortedVMIDs() []int {
 	var ids []int
 	for id := range s.guests {
 		ids = append(ids, id)
@@ -140,12 +143,12 @@ func (s *Server) vmids() []int {
 	return ids
 }
 
-// Guest returns the configuration of a guest; nil if it does not exist.
+// Guest returns a copy of a guest's configuration; nil if the guest does not exist.
 func (s *Server) Guest(vmid int) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.guests[vmid]; g != nil {
-		return g.shown()
+		return g.apiConfig()
 	}
 	return nil
 }
@@ -157,21 +160,21 @@ func (s *Server) AddGuest(vmid int, config map[string]string) {
 	s.guests[vmid] = newGuest(vmid, config)
 }
 
-// Uploads lists the files that were uploaded and are there.
+// Uploads lists the files of uploads on all storages, and those in progress.
 func (s *Server) Uploads() []string {
 	found, _ := filepath.Glob(filepath.Join(s.config.Dir, "*", "import", "*"))
 	temporary, _ := filepath.Glob(filepath.Join(s.config.Dir, "tmp", "pveupload-*"))
 	return append(found, temporary...)
 }
 
-// Requests lists what the node was asked, in order.
+// Requests returns a copy of the list of requests, oldest first.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Serial is the file that what a guest writes to its serial port goes to.
+// Serial returns the file that receives the output of a guest's serial port.
 func (s *Server) Serial(vmid int) string {
 	return filepath.Join(s.config.Dir, fmt.Sprintf("serial-%d.log", vmid))
 }

@@ -247,7 +247,7 @@ func TestFormatsOfVolumes(t *testing.T) {
 		if g["efidisk0"] != tt.kept || !strings.Contains(g["tpmstate0"], ".raw,") {
 			t.Errorf("%q is kept as %v", tt.asked, g)
 		}
-		path, err := r.path(parseDrive(g["efidisk0"]).volume)
+		path, err := r.volumePath(parseDrive(g["efidisk0"]).volume)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,24 +8,28 @@ import (
 	"strings"
 )
 
-// A refusal is an answer that is not 200.
+// A refusal is an error with an HTTP status. Its text becomes the reason of the status line.
 type refusal struct {
-	status     int
-	text       string
+	status     int               // HTTP status, or one of pveproxy's: 595 and 596
+	text       string            // reason in the status line
 	parameters map[string]string // errors of a 400 by parameter
 }
 
+// Error returns the reason without the status.
 func (r *refusal) Error() string { return r.text }
 
-func refuse(status int, format string, args ...any) error {
+// newRefusal returns a refusal with a formatted reason.
+func newRefusal(status int, format string, args ...any) error {
 	return &refusal{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// die is how most of Proxmox fails: a line of text, and 500.
-func die(format string, args ...any) error {
-	return refuse(http.StatusInternalServerError, format, args...)
+// serverError returns a refusal of status 500: the result of die in Proxmox's Perl code, which is its
+// usual way to fail.
+func serverError(format string, args ...any) error {
+	return newRefusal(http.StatusInternalServerError, format, args...)
 }
 
+// refuseParameter returns a refusal of status 400 with an error for one parameter.
 func refuseParameter(name, format string, args ...any) error {
 	return &refusal{
 		status: http.StatusBadRequest, text: "Parameter verification failed.",
@@ -33,8 +37,9 @@ func refuseParameter(name, format string, args ...any) error {
 	}
 }
 
-// writeRefusal puts the words where pveproxy has them: into the status line. net/http has no way
-// to say so, therefore the connection is taken over, and ends.
+// writeRefusal writes the reason into the status line, as pveproxy does. net/http cannot send a custom
+// reason; therefore the connection is hijacked, and closed after the response. Other errors become
+// status 500.
 func writeRefusal(w http.ResponseWriter, err error) {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -15,60 +15,62 @@ import (
 // A call is one authenticated request.
 type call struct {
 	*Server
-	request *http.Request
-	token   Token
-	args    []string   // the parts of the path that the route names
-	form    url.Values // parameters of query and body; empty for an upload
+	request *http.Request // the HTTP request; its body is consumed unless it is an upload
+	token   Token         // token of the caller
+	args    []string      // the parts of the path that the route names
+	form    url.Values    // parameters of query and body; empty for an upload
 }
 
-// A route is a method of the API.
+// A route maps a method and a path of the API to a function.
 type route struct {
-	method string
-	path   *regexp.Regexp
-	answer func(*call) (any, error)
+	method string                   // HTTP method
+	path   *regexp.Regexp           // matches the escaped path below /api2/json; its groups become call.args
+	answer func(*call) (any, error) // returns the value of "data" in the response
 }
 
-func at(method, path string, answer func(*call) (any, error)) route {
+// newRoute compiles a path in which {node} matches the node's name and {} an argument.
+func newRoute(method, path string, answer func(*call) (any, error)) route {
 	pattern := strings.NewReplacer("{node}", `[^/]+`, "{}", `([^/]+)`).Replace(path)
 	return route{method, regexp.MustCompile("^" + pattern + "$"), answer}
 }
 
+// routes are the methods of the API that decamp uses.
 var routes = []route{
-	at("GET", "/version", version),
-	at("GET", "/access/permissions", permissions),
-	at("GET", "/nodes", nodes),
-	at("GET", "/cluster/nextid", nextID),
-	at("GET", "/cluster/resources", resources),
-	at("GET", "/nodes/{node}/network", networks),
-	at("GET", "/nodes/{node}/storage", storages),
-	at("GET", "/nodes/{node}/storage/{}/content", volumes),
-	at("POST", "/nodes/{node}/storage/{}/content", newVolume),
-	at("DELETE", "/nodes/{node}/storage/{}/content/{}", removeVolume),
-	at("POST", "/nodes/{node}/storage/{}/upload", upload),
-	at("POST", "/nodes/{node}/qemu", createGuest),
-	at("DELETE", "/nodes/{node}/qemu/{}", destroyGuest),
-	at("GET", "/nodes/{node}/qemu/{}/config", showGuest),
-	at("PUT", "/nodes/{node}/qemu/{}/config", changeGuest),
-	at("POST", "/nodes/{node}/qemu/{}/config", changeGuestLater),
-	at("GET", "/nodes/{node}/qemu/{}/status/current", guestStatus),
-	at("POST", "/nodes/{node}/qemu/{}/status/start", startGuest),
-	at("POST", "/nodes/{node}/qemu/{}/status/stop", stopGuest),
-	at("GET", "/nodes/{node}/tasks", listTasks),
-	at("DELETE", "/nodes/{node}/tasks/{}", stopTask),
-	at("GET", "/nodes/{node}/tasks/{}/status", taskStatus),
-	at("GET", "/nodes/{node}/tasks/{}/log", taskLog),
+	newRoute("GET", "/version", showVersion),
+	newRoute("GET", "/access/permissions", showPermissions),
+	newRoute("GET", "/nodes", listNodes),
+	newRoute("GET", "/cluster/nextid", nextID),
+	newRoute("GET", "/cluster/resources", listResources),
+	newRoute("GET", "/nodes/{node}/network", listNetworks),
+	newRoute("GET", "/nodes/{node}/storage", listStorages),
+	newRoute("GET", "/nodes/{node}/storage/{}/content", listVolumes),
+	newRoute("POST", "/nodes/{node}/storage/{}/content", newVolume),
+	newRoute("DELETE", "/nodes/{node}/storage/{}/content/{}", removeVolume),
+	newRoute("POST", "/nodes/{node}/storage/{}/upload", uploadFile),
+	newRoute("POST", "/nodes/{node}/qemu", createGuest),
+	newRoute("DELETE", "/nodes/{node}/qemu/{}", destroyGuest),
+	newRoute("GET", "/nodes/{node}/qemu/{}/config", showGuest),
+	newRoute("PUT", "/nodes/{node}/qemu/{}/config", changeGuest),
+	newRoute("POST", "/nodes/{node}/qemu/{}/config", changeGuestLater),
+	newRoute("GET", "/nodes/{node}/qemu/{}/status/current", guestStatus),
+	newRoute("POST", "/nodes/{node}/qemu/{}/status/start", startGuest),
+	newRoute("POST", "/nodes/{node}/qemu/{}/status/stop", stopGuest),
+	newRoute("GET", "/nodes/{node}/tasks", listTasks),
+	newRoute("DELETE", "/nodes/{node}/tasks/{}", stopTask),
+	newRoute("GET", "/nodes/{node}/tasks/{}/status", taskStatus),
+	newRoute("GET", "/nodes/{node}/tasks/{}/log", taskLog),
 }
 
-// maxForm is the longest body that is no upload, in bytes, as pveproxy has it.
+// maxForm is pveproxy's limit on bodies that are not uploads, in bytes.
 const maxForm = 512 << 10
 
-// ServeHTTP answers a request.
+// ServeHTTP implements http.Handler. The Date header includes Config.Skew.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.down() {
+	if s.dropsRequest() {
 		panic(http.ErrAbortHandler) // closes the connection
 	}
 	w.Header().Set("Date", time.Now().Add(s.config.Skew).UTC().Format(http.TimeFormat))
-	data, err := s.serve(r)
+	data, err := s.routeRequest(r)
 	if err != nil {
 		writeRefusal(w, err)
 		return
@@ -77,13 +79,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data}) // the client may have gone
 }
 
-func (s *Server) serve(r *http.Request) (any, error) {
-	if len(r.TransferEncoding) > 0 {
-		return nil, refuse(http.StatusNotImplemented, "chunked transfer encoding not supported")
+// routeRequest authenticates a request, finds its route and returns the value of "data". It refuses
+// chunked bodies with 501, as pveproxy does.
+func (s *Server) routeRequest(r *http.Request) (any, error) {
+	if len(r.TransferEncoding) > 0 { // pveproxy accepts only bodies with a length
+		return nil, newRefusal(http.StatusNotImplemented, "chunked transfer encoding not supported")
 	}
 	path, ok := strings.CutPrefix(r.URL.EscapedPath(), "/api2/json")
 	if !ok {
-		return nil, refuse(http.StatusNotFound, "no such file")
+		return nil, newRefusal(http.StatusNotFound, "no such file")
 	}
 	token, err := s.authenticate(r)
 	if err != nil {
@@ -91,30 +95,31 @@ func (s *Server) serve(r *http.Request) (any, error) {
 	}
 	for _, each := range routes {
 		found := each.path.FindStringSubmatch(path)
-		if found == nil || each.method != r.Method {
+		if found == nil || each.method != r.Method { // another route may match
 			continue
 		}
-		if err := s.here(path); err != nil {
+		if err := s.checkNode(path); err != nil {
 			return nil, err
 		}
 		c := &call{Server: s, request: r, token: token}
 		for _, arg := range found[1:] {
 			plain, err := url.PathUnescape(arg)
 			if err != nil {
-				return nil, refuse(http.StatusBadRequest, "invalid path")
+				return nil, newRefusal(http.StatusBadRequest, "invalid path")
 			}
 			c.args = append(c.args, plain)
 		}
-		if err := c.read(path); err != nil {
+		if err := c.readParameters(path); err != nil {
 			return nil, err
 		}
 		return each.answer(c)
 	}
-	return nil, refuse(http.StatusNotImplemented, "Method '%s %s' not implemented", r.Method, path)
+	return nil, newRefusal(http.StatusNotImplemented, "Method '%s %s' not implemented", r.Method, path)
 }
 
-// here refuses requests for another node: Proxmox would forward them.
-func (s *Server) here(path string) error {
+// checkNode refuses requests for another node, which Proxmox would forward: 595 if that node is down,
+// 500 if its name is unknown.
+func (s *Server) checkNode(path string) error {
 	rest, ok := strings.CutPrefix(path, "/nodes/")
 	name, _, _ := strings.Cut(rest, "/")
 	if !ok || name == s.config.Node {
@@ -122,27 +127,28 @@ func (s *Server) here(path string) error {
 	}
 	for _, down := range s.config.Offline {
 		if name == down {
-			return refuse(595, "No route to host")
+			return newRefusal(595, "No route to host")
 		}
 	}
-	return die("hostname lookup '%s' failed - failed to get address info for: %s: Name or service not known", name, name)
+	return serverError("hostname lookup '%s' failed - failed to get address info for: %s: Name or service not known", name, name)
 }
 
-// read takes the parameters, and keeps the request for tests.
-func (c *call) read(path string) error {
+// readParameters reads the parameters of query and body into form, and records the request for tests.
+// Parameters of the body take precedence.
+func (c *call) readParameters(path string) error {
 	c.form = c.request.URL.Query()
 	isUpload := strings.HasPrefix(c.request.Header.Get("Content-Type"), "multipart/")
 	if !isUpload && c.request.Body != nil {
 		body, err := io.ReadAll(io.LimitReader(c.request.Body, maxForm+1))
 		if err != nil {
-			return refuse(http.StatusBadRequest, "cannot read the body")
+			return newRefusal(http.StatusBadRequest, "cannot read the body")
 		}
 		if len(body) > maxForm {
-			return refuse(http.StatusNotImplemented, "for data too large")
+			return newRefusal(http.StatusNotImplemented, "for data too large")
 		}
 		values, err := url.ParseQuery(string(body))
 		if err != nil {
-			return refuse(http.StatusBadRequest, "cannot parse the body")
+			return newRefusal(http.StatusBadRequest, "cannot parse the body")
 		}
 		for k, v := range values {
 			c.form[k] = v
@@ -154,7 +160,8 @@ func (c *call) read(path string) error {
 	return nil
 }
 
-func version(c *call) (any, error) {
+// showVersion returns the version and its first two components as release.
+func showVersion(c *call) (any, error) {
 	release := c.config.Version
 	if parts := strings.SplitN(release, ".", 3); len(parts) == 3 {
 		release = parts[0] + "." + parts[1]
@@ -162,7 +169,8 @@ func version(c *call) (any, error) {
 	return map[string]string{"version": c.config.Version, "release": release, "repoid": "0000000000000000"}, nil
 }
 
-func nodes(c *call) (any, error) {
+// listNodes lists this node as online and those of Config.Offline as offline.
+func listNodes(c *call) (any, error) {
 	list := []map[string]any{{"node": c.config.Node, "status": "online", "type": "node", "id": "node/" + c.config.Node}}
 	for _, down := range c.config.Offline {
 		list = append(list, map[string]any{"node": down, "status": "offline", "type": "node", "id": "node/" + down})
@@ -170,7 +178,8 @@ func nodes(c *call) (any, error) {
 	return list, nil
 }
 
-// nextID names the lowest VMID that is free. It reserves nothing; Faults.Taken makes use of that.
+// nextID returns the lowest free VMID, or checks the requested one. It reserves nothing: Faults.Taken
+// creates another guest with the returned VMID.
 func nextID(c *call) (any, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,11 +189,11 @@ func nextID(c *call) (any, error) {
 		}
 		return asked, nil
 	}
-	id := cmp.Or(c.config.NextID, 100)
+	id := cmp.Or(c.config.NextID, 100) // Proxmox's lowest VMID
 	for c.guests[id] != nil {
 		id++
 	}
-	if c.faults.Taken > 0 {
+	if c.faults.Taken > 0 { // another client takes the VMID before the caller
 		c.faults.Taken--
 		c.guests[id] = newGuest(id, map[string]string{"name": "somebody-elses", "memory": "16"})
 	}

@@ -16,33 +16,34 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is the node's SSH login: a real sshd with a process for each connection. A session has a pvesm
+// SSH is the SSH login of the node: a real sshd, one process for each connection. A session has a pvesm
 // with the node's volumes, and the programs in Tools.
 type SSH struct {
-	Addr       string // address of the server
-	Key        string // a file; who has it gets in
-	OtherKey   string // a file with one that does not
-	KnownHosts string // a file with the node's key
-	ChangedKey string // a file with another key for the node
+	Addr       string // host:port of the server
+	Key        string // file with the private key that the server accepts
+	OtherKey   string // file with a private key that the server rejects
+	KnownHosts string // known_hosts file with the host key of the server
+	ChangedKey string // known_hosts file with another host key for the server
 	Tools      string // folder of programs: a removed program is missing on the node
 
-	config   string
-	listener net.Listener
-	serving  sync.WaitGroup
+	config   string         // path of sshd's configuration file
+	listener net.Listener   // accepts connections, which are relayed to an sshd
+	serving  sync.WaitGroup // goroutines of the listener and of the connections
 
-	mu     sync.Mutex
-	cuts   int
-	after  int64 // remaining bytes until the next fault
-	every  int64
-	conns  map[net.Conn]bool
-	logins int
-	bytes  int64 // bytes from clients
+	mu     sync.Mutex        // guards the fields below
+	cuts   int               // connections that are still to be cut
+	after  int64             // bytes from clients until the next cut
+	every  int64             // bytes between two cuts
+	conns  map[net.Conn]bool // open connections, which Close ends
+	logins int               // number of connections so far
+	bytes  int64             // number of bytes that clients sent
 }
 
-// programs are what node and lab have alike.
+// programs are those of this machine that a session can run, in addition to the emulated ones.
 var programs = []string{"perl", "dd", "qemu-nbd", "mktemp", "sh"}
 
-// StartSSH lets people log in, until Close.
+// StartSSH starts an SSH login, which ends with the node. It fails if one of the programs or sshd's
+// privilege separation folder is missing.
 func (s *Server) StartSSH() (*SSH, error) {
 	folder := filepath.Join(s.config.Dir, "ssh")
 	in := func(name string) string { return filepath.Join(folder, name) }
@@ -79,14 +80,14 @@ func (s *Server) StartSSH() (*SSH, error) {
 	if err := d.writeKnown(in("other.pub"), d.ChangedKey); err != nil {
 		return nil, err
 	}
-	d.serving.Go(d.accept)
+	d.serving.Go(d.acceptLogins)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sshd = append(s.sshd, d)
 	return d, nil
 }
 
-// writeKey makes a pair of keys, as ssh-keygen does.
+// writeKey writes a private key to path, and the public key to path.pub, in the formats of ssh-keygen.
 func writeKey(path string) error {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -106,6 +107,7 @@ func writeKey(path string) error {
 	)
 }
 
+// writeKnown writes a known_hosts file with the public key of the file key. SSH.Addr must be set.
 func (d *SSH) writeKnown(key, path string) error {
 	public, err := os.ReadFile(key)
 	if err != nil {
@@ -118,7 +120,8 @@ func (d *SSH) writeKnown(key, path string) error {
 	return os.WriteFile(path, fmt.Appendf(nil, "[%s]:%s %s", host, port, public), 0o600)
 }
 
-// writeTools makes the programs that are the node's own, and gives the others their names.
+// writeTools fills the folder of programs: links to real programs, an emulated uname and pvesm, and the
+// Perl library PVE::Storage. A lazy volume appears only when the library activates it.
 func (s *Server) writeTools(d *SSH, library string) error {
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
@@ -160,7 +163,8 @@ func (s *Server) writeTools(d *SSH, library string) error {
 	return nil
 }
 
-// Fail lets qemu-nbd fail requests with that errno of Linux, such as 28 for a full disk; 0 ends that.
+// Fail makes qemu-nbd fail requests with a Linux errno, such as 28 for a full disk, at an event of
+// QEMU's blkdebug driver. An errno of 0 restores the real program.
 func (d *SSH) Fail(errno int, event string) error {
 	path := filepath.Join(d.Tools, "qemu-nbd")
 	real, err := exec.LookPath("qemu-nbd")
@@ -182,28 +186,30 @@ func (d *SSH) Fail(errno int, event string) error {
 	return os.WriteFile(path, []byte(script), 0o755)
 }
 
-// Cut has the next connections, as many as times, break, each once clients sent so many bytes more.
+// Cut makes the next connections fail, up to times of them, each after the clients have sent so many
+// more bytes.
 func (d *SSH) Cut(after int64, times int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.after, d.every, d.cuts = after, after, times
 }
 
-// Sent is how many bytes clients sent, and Logins how many there were.
+// Sent returns the number of bytes that clients sent, in all connections.
 func (d *SSH) Sent() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.bytes
 }
 
-// Logins is how many connections there were.
+// Logins returns the number of connections, including rejected ones.
 func (d *SSH) Logins() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.logins
 }
 
-func (d *SSH) accept() {
+// acceptLogins serves connections until the listener is closed.
+func (d *SSH) acceptLogins() {
 	for {
 		conn, err := d.listener.Accept()
 		if err != nil {
@@ -213,12 +219,13 @@ func (d *SSH) accept() {
 		d.conns[conn] = true
 		d.logins++
 		d.mu.Unlock()
-		d.serving.Go(func() { d.serve(conn) })
+		d.serving.Go(func() { d.serveLogin(conn) })
 	}
 }
 
-// serve starts sshd for one connection, and stands in between.
-func (d *SSH) serve(conn net.Conn) {
+// serveLogin starts sshd for one connection and relays its bytes. sshd reads the addresses of its
+// connection; therefore it gets a TCP connection, not a pipe.
+func (d *SSH) serveLogin(conn net.Conn) {
 	defer func() {
 		_ = conn.Close()
 		d.mu.Lock()
@@ -263,7 +270,7 @@ func (d *SSH) serve(conn net.Conn) {
 	_ = cmd.Wait() // refused logins end it by an error
 }
 
-// Write counts what a client sends.
+// Write counts the bytes of a client. It fails when the connection has to be cut.
 func (d *SSH) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -276,7 +283,7 @@ func (d *SSH) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends all connections.
+// Close ends all connections and waits for them.
 func (d *SSH) Close() {
 	_ = d.listener.Close()
 	d.mu.Lock()

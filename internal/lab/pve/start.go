@@ -16,52 +16,54 @@ import (
 	"syscall"
 )
 
-// startGuest starts QEMU with the guest's options. If the cluster's HA manager controls the guest, the
-// task ends after the request to it.
+// startGuest starts QEMU with the guest's options in a task. If the cluster's HA manager controls the
+// guest, the task ends before the start, and its result is not reported.
 func startGuest(c *call) (any, error) {
-	g, err := c.find("VM.PowerMgmt")
+	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	ha := c.faults.HA
 	c.mu.Unlock()
-	if ha {
-		return c.fork("hastart", c.args[0], func(_ context.Context, t *task) error {
-			t.say("Requesting HA start for VM %d", g.vmid)
+	if ha { // the HA manager starts the guest
+		return c.startTask("hastart", c.args[0], func(_ context.Context, t *task) error {
+			t.logf("Requesting HA start for VM %d", g.vmid)
 			c.work.Go(func() { _ = guestStart{c.Server}.start(&task{}, g) }) // the result is not reported
 			return nil
 		}), nil
 	}
-	return c.fork("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
+	return c.startTask("qmstart", c.args[0], func(_ context.Context, t *task) error { return guestStart{c.Server}.start(t, g) }), nil
 }
 
-// guestStart starts guests.
+// guestStart has the methods that start guests.
 type guestStart struct{ *Server }
 
+// start checks and boots a guest. It fails if another change of the guest is in progress.
 func (s guestStart) start(t *task, g *guest) error {
 	if !g.busy.TryLock() {
 		return errLocked(g.vmid)
 	}
 	defer g.busy.Unlock()
-	if t.broken != nil {
+	if t.broken != nil { // Faults.Tasks
 		return t.broken
 	}
 	args, err := s.checkStart(t, g)
 	if err != nil {
 		return err
 	}
-	if err := s.boot(t, g, args); err != nil {
+	if err := s.bootQEMU(t, g, args); err != nil {
 		return fmt.Errorf("start failed: %w", err)
 	}
 	return nil
 }
 
-// checkStart is the command line of a guest that may start.
+// checkStart returns the command line of QEMU, or the error of a guest that cannot start: locked,
+// running, on an offline storage, without KVM, bridge or memory.
 func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if lock := g.config["lock"]; lock != "" {
+	if lock := g.config["lock"]; lock != "" { // such as "create"
 		return nil, fmt.Errorf("VM is locked (%s)", lock)
 	}
 	if g.qemu != nil {
@@ -84,22 +86,23 @@ func (s guestStart) checkStart(t *task, g *guest) ([]string, error) {
 		return nil, err
 	}
 	if memory, _ := strconv.Atoi(g.config["memory"]); s.faults.FreeMiB > 0 && memory > s.faults.FreeMiB {
-		t.say("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory")
+		t.logf("kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory")
 		return nil, errors.New("start failed: QEMU exited with code 1")
 	}
 	return args, nil
 }
 
-// checkBridges returns QEMU's error for a missing bridge, whose cause is not in its last message.
+// checkBridges fails if a bridge is missing. As with QEMU, the cause is in the task's log and not in
+// the error.
 func (s guestStart) checkBridges(t *task, g *guest) error {
 	for _, name := range sortedKeys(g.config) {
 		m := bridgeOf.FindStringSubmatch(g.config[name])
 		if !strings.HasPrefix(name, "net") || m == nil {
 			continue
 		}
-		if _, ok := s.network(m[1]); !ok {
-			t.say("bridge '%s' does not exist", m[1])
-			t.say("kvm: -netdev type=tap,id=%s,ifname=tap%di%s,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown: "+
+		if _, ok := s.findNetwork(m[1]); !ok {
+			t.logf("bridge '%s' does not exist", m[1])
+			t.logf("kvm: -netdev type=tap,id=%s,ifname=tap%di%s,script=/usr/libexec/qemu-server/pve-bridge,downscript=/usr/libexec/qemu-server/pve-bridgedown: "+
 				"network script /usr/libexec/qemu-server/pve-bridge failed with status 512", name, g.vmid, strings.TrimPrefix(name, "net"))
 			return errors.New("start failed: QEMU exited with code 1")
 		}
@@ -107,17 +110,17 @@ func (s guestStart) checkBridges(t *task, g *guest) error {
 	return nil
 }
 
-// boot runs QEMU until the guest is off, is stopped, or the node ends. It returns once the machine is there, or
-// QEMU is not.
-func (s guestStart) boot(t *task, g *guest, args []string) error {
-	said, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
+// bootQEMU starts QEMU and returns when its monitor responds or QEMU has ended. QEMU runs until the
+// guest is switched off or the node is closed.
+func (s guestStart) bootQEMU(t *task, g *guest, args []string) error {
+	output, err := os.Create(filepath.Join(s.config.Dir, "qemu-"+strconv.Itoa(g.vmid)+".log"))
 	if err != nil {
 		return err
 	}
-	defer said.Close() // QEMU has its own
+	defer output.Close() // QEMU has a duplicate
 	cmd := exec.CommandContext(s.alive, "qemu-system-x86_64", append(args, "-qmp", "stdio")...)
-	cmd.Args[0] = "kvm"
-	cmd.Stderr = said
+	cmd.Args[0] = "kvm" // name of QEMU on a node, in its messages
+	cmd.Stderr = output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ask, errAsk := cmd.StdinPipe()
 	monitor, errMonitor := cmd.StdoutPipe()
@@ -132,12 +135,12 @@ func (s guestStart) boot(t *task, g *guest, args []string) error {
 	s.mu.Unlock()
 	_, _ = io.WriteString(ask, `{"execute": "qmp_capabilities"}`+"\n") // fails if QEMU has ended
 	up := isUp(monitor)
-	if up && dies {
+	if up && dies { // Faults.Dies
 		_ = cmd.Process.Kill()
 	}
 	if !up || dies {
 		_ = cmd.Wait() // the error contains its output and exit code
-		return ended(t, cmd, said.Name(), up)
+		return startError(t, cmd, output.Name(), up)
 	}
 	off := make(chan struct{})
 	s.mu.Lock()
@@ -145,7 +148,7 @@ func (s guestStart) boot(t *task, g *guest, args []string) error {
 	s.mu.Unlock()
 	s.work.Go(func() {
 		_, _ = io.Copy(io.Discard, monitor) // Wait closes it
-		_ = cmd.Wait()                      // being killed is how it ends
+		_ = cmd.Wait()                      // reports the kill that ended it
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.qemu = nil
@@ -154,7 +157,8 @@ func (s guestStart) boot(t *task, g *guest, args []string) error {
 	return nil
 }
 
-// SwitchOff ends a guest, as one is that shuts down. One that is off stays so.
+// SwitchOff ends a guest's QEMU, as a shutdown from inside does, and waits for its end. A guest that is
+// off stays off.
 func (s *Server) SwitchOff(vmid int) {
 	s.mu.Lock()
 	g := s.guests[vmid]
@@ -168,7 +172,7 @@ func (s *Server) SwitchOff(vmid int) {
 	<-off
 }
 
-// isUp waits until QEMU answers what its monitor is asked, which it does once the machine is there, or has ended.
+// isUp waits for QEMU's first response on its monitor. It returns false if QEMU ends before.
 func isUp(monitor io.Reader) bool {
 	for r := bufio.NewReader(monitor); ; {
 		line, err := r.ReadString('\n')
@@ -181,25 +185,26 @@ func isUp(monitor io.Reader) bool {
 	}
 }
 
-// ended returns the error of a QEMU that did not start. A guest that was up ends without an error.
-func ended(t *task, cmd *exec.Cmd, said string, up bool) error {
+// startError copies QEMU's messages from the file output to the task's log and returns an error with
+// the exit code. It returns nil if the guest was up before it ended.
+func startError(t *task, cmd *exec.Cmd, output string, up bool) error {
 	if up {
 		return nil
 	}
-	words, _ := os.ReadFile(said)
+	words, _ := os.ReadFile(output)
 	for line := range strings.Lines(string(words)) {
-		t.say("%s", strings.TrimSpace(line))
+		t.logf("%s", strings.TrimSpace(line))
 	}
 	return fmt.Errorf("QEMU exited with code %d", cmd.ProcessState.ExitCode())
 }
 
-// stopGuest switches a guest off.
+// stopGuest kills a guest's QEMU in a task. A guest that is off is not an error.
 func stopGuest(c *call) (any, error) {
-	g, err := c.find("VM.PowerMgmt")
+	g, err := c.findGuest("VM.PowerMgmt")
 	if err != nil {
 		return nil, err
 	}
-	return c.fork("qmstop", c.args[0], func(context.Context, *task) error {
+	return c.startTask("qmstop", c.args[0], func(context.Context, *task) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if g.qemu == nil {

@@ -15,52 +15,54 @@ import (
 	"strings"
 )
 
-// A Storage keeps volumes. Those of type dir keep files, and may have content import; all others
-// are taken for block devices, which keep raw images only.
+// A Storage contains volumes. A storage of type dir contains files and may contain uploads; all other
+// types count as block devices, which contain raw images only.
 type Storage struct {
-	ID      string
-	Type    string // dir, lvmthin …
-	Content []string
-	Size    int64  // bytes; what volumes take counts as far as it is data
-	Format  string // default format of volumes: raw if empty, and qcow2 if storage.cfg sets it
-	Lazy    bool   // its volumes are not there for programs before the node's library activates them
-	Remote  bool   // volumes are not files of the node: their paths are for QEMU only, as those of RBD
+	ID      string   // name of the storage: the part before the colon of a volume's name
+	Type    string   // type in storage.cfg, such as dir, lvm or lvmthin
+	Content []string // kinds of content, such as images and import
+	Size    int64    // capacity in bytes; volumes count by their allocated bytes
+	Format  string   // default format of new volumes; raw if empty, qcow2 if storage.cfg sets it
+	Lazy    bool     // whether volumes are invisible to programs until the node's library activates them
+	Remote  bool     // whether volumes are not files of the node; their paths are for QEMU only, as with RBD
 }
 
-// extent is what block devices are rounded up to, in bytes.
+// extent is the unit of block storages, in bytes: sizes are rounded up to it, as by LVM.
 const extent = 4 << 20
 
-func (st Storage) files() bool { return st.Type == "dir" }
+// hasFiles reports whether volumes are files rather than block devices.
+func (st Storage) hasFiles() bool { return st.Type == "dir" }
 
-func (s *Server) storage(id string) (Storage, error) {
+// findStorage returns a storage by name, or Proxmox's error if none exists.
+func (s *Server) findStorage(id string) (Storage, error) {
 	for _, st := range s.config.Storages {
 		if st.ID == id {
 			return st, nil
 		}
 	}
-	return Storage{}, die("storage '%s' does not exist", id)
+	return Storage{}, serverError("storage '%s' does not exist", id)
 }
 
-// used is what the storage's files take, in bytes.
-func (s *Server) used(st Storage) int64 {
+// usedBytes returns the allocated bytes of all files of the storage.
+func (s *Server) usedBytes(st Storage) int64 {
 	var sum int64
 	_ = filepath.WalkDir(filepath.Join(s.config.Dir, st.ID), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {
-			sum += allocated(path)
+			sum += allocatedBytes(path)
 		}
 		return nil // files come and go
 	})
 	return sum
 }
 
-// storages answers those that the caller may use or look at.
-func storages(c *call) (any, error) {
+// listStorages lists the storages that the caller may audit or allocate on, with their free space.
+func listStorages(c *call) (any, error) {
 	list := []map[string]any{}
 	for _, st := range c.config.Storages {
-		if c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") != nil {
+		if c.token.requireAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace") != nil {
 			continue
 		}
-		used := c.used(st)
+		used := c.usedBytes(st)
 		list = append(list, map[string]any{
 			"storage": st.ID, "type": st.Type, "content": strings.Join(st.Content, ","), "active": 1, "enabled": 1, "shared": 0,
 			"total": st.Size, "used": used, "avail": max(st.Size-used, 0),
@@ -69,11 +71,12 @@ func storages(c *call) (any, error) {
 	return list, nil
 }
 
-// volumes lists uploads, and the volumes of guests.
-func volumes(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+// listVolumes lists the uploads and the volumes of guests on a storage, filtered by the parameter
+// content.
+func listVolumes(c *call) (any, error) {
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.needAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace")
+		err = c.token.requireAny("/storage/"+st.ID, "Datastore.Audit", "Datastore.AllocateSpace")
 	}
 	if err != nil {
 		return nil, err
@@ -84,7 +87,7 @@ func volumes(c *call) (any, error) {
 	}
 	list := []map[string]any{}
 	if content := c.form.Get("content"); content == "" || content == "images" {
-		list = append(list, c.images(st)...)
+		list = append(list, c.listImages(st)...)
 	}
 	if content := c.form.Get("content"); content != "" && content != "import" {
 		return list, nil
@@ -97,10 +100,12 @@ func volumes(c *call) (any, error) {
 	return list, nil
 }
 
+// ownerOf matches the VMID in the name of a volume.
 var ownerOf = regexp.MustCompile(`(?:^|/)vm-(\d+)-`)
 
-// images lists volumes of guests that the caller may see.
-func (c *call) images(st Storage) (list []map[string]any) {
+// listImages lists the volumes of guests on st that the caller may see: all with Datastore.Allocate,
+// otherwise those of guests whose disks the caller may configure.
+func (c *call) listImages(st Storage) (list []map[string]any) {
 	root := filepath.Join(c.config.Dir, st.ID, "images")
 	for _, path := range c.Volumes() {
 		name, err := filepath.Rel(root, path)
@@ -108,7 +113,7 @@ func (c *call) images(st Storage) (list []map[string]any) {
 		if err != nil || strings.HasPrefix(name, "..") || m == nil {
 			continue
 		}
-		if !c.token.may("/storage/"+st.ID, "Datastore.Allocate") && !c.token.may("/vms/"+m[1], "VM.Config.Disk") {
+		if !c.token.hasPrivilege("/storage/"+st.ID, "Datastore.Allocate") && !c.token.hasPrivilege("/vms/"+m[1], "VM.Config.Disk") {
 			continue
 		}
 		info, err := os.Stat(path)
@@ -121,13 +126,15 @@ func (c *call) images(st Storage) (list []map[string]any) {
 	return list
 }
 
+// volumeName matches the name of a new volume, without the storage.
 var volumeName = regexp.MustCompile(`^vm-(\d+)-[A-Za-z0-9._-]+$`)
 
-// newVolume creates a volume before it answers. A new volume of LVM has its previous content.
+// newVolume creates a volume before it responds, with a size in KiB. A new volume of LVM has the
+// content of an earlier one.
 func newVolume(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.need("/storage/"+st.ID, "Datastore.AllocateSpace")
+		err = c.token.requireAll("/storage/"+st.ID, "Datastore.AllocateSpace")
 	}
 	if err != nil {
 		return nil, err
@@ -138,22 +145,22 @@ func newVolume(c *call) (any, error) {
 		return nil, refuseParameter("size", "value does not match the regex pattern")
 	}
 	if m := volumeName.FindStringSubmatch(name); m == nil || m[1] != vmid {
-		return nil, die("illegal name '%s' - should be 'vm-%s-*'", name, vmid)
+		return nil, serverError("illegal name '%s' - should be 'vm-%s-*'", name, vmid)
 	}
-	if st.files() {
+	if st.hasFiles() {
 		if !strings.HasSuffix(name, "."+c.form.Get("format")) {
-			return nil, die("illegal name '%s' - wrong extension for format", name)
+			return nil, serverError("illegal name '%s' - wrong extension for format", name)
 		}
 		name = vmid + "/" + name
 	}
-	size := kib << 10
-	if !st.files() {
+	size := kib << 10 // bytes
+	if !st.hasFiles() {
 		size = (size + extent - 1) / extent * extent
 	}
-	if st.Type == "lvm" && size > st.Size-c.used(st) {
-		return nil, die("not enough free space (%d < %d)", st.Size-c.used(st), size)
+	if st.Type == "lvm" && size > st.Size-c.usedBytes(st) {
+		return nil, serverError("not enough free space (%d < %d)", st.Size-c.usedBytes(st), size)
 	}
-	path, err := c.path(st.ID + ":" + name)
+	path, err := c.volumePath(st.ID + ":" + name)
 	if err != nil {
 		return nil, err
 	}
@@ -163,10 +170,12 @@ func newVolume(c *call) (any, error) {
 	return st.ID + ":" + name, makeVolume(path, size, st.Type == "lvm")
 }
 
+// makeVolume creates a sparse file of size bytes. If used is set, it is filled with data of an earlier
+// volume. It fails if the file exists.
 func makeVolume(path string, size int64, used bool) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
-		return die("disk image '%s' already exists", path)
+		return serverError("disk image '%s' already exists", path)
 	}
 	defer f.Close()
 	garbage := bytes.Repeat([]byte("old tenant's secret. "), 50000)
@@ -178,34 +187,36 @@ func makeVolume(path string, size int64, used bool) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// removeVolume takes Datastore.Allocate, which nothing else here does.
+// removeVolume removes a volume in a task. It requires Datastore.Allocate, a privilege that no other
+// call requires.
 func removeVolume(c *call) (any, error) {
-	st, err := c.storage(c.args[0])
+	st, err := c.findStorage(c.args[0])
 	if err == nil {
-		err = c.token.need("/storage/"+st.ID, "Datastore.Allocate")
+		err = c.token.requireAll("/storage/"+st.ID, "Datastore.Allocate")
 	}
 	if err != nil {
 		return nil, err
 	}
-	path, err := c.path(c.args[1])
+	path, err := c.volumePath(c.args[1])
 	if err != nil {
 		return nil, err
 	}
 	if _, err := os.Lstat(path); err != nil {
-		return nil, die("volume '%s' does not exist", c.args[1])
+		return nil, serverError("volume '%s' does not exist", c.args[1])
 	}
-	return c.fork("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
+	return c.startTask("imgdel", c.args[1], func(context.Context, *task) error { return os.Remove(path) }), nil
 }
 
-// path is where a volume's file is.
-func (s *Server) path(volid string) (string, error) {
+// volumePath returns the file of a volume, which need not exist. It fails for an unknown storage and
+// for names with "..".
+func (s *Server) volumePath(volid string) (string, error) {
 	id, name, ok := strings.Cut(volid, ":")
-	st, err := s.storage(id)
+	st, err := s.findStorage(id)
 	if err != nil {
 		return "", err
 	}
 	if !ok || slices.Contains(strings.Split(name, "/"), "..") {
-		return "", die("unable to parse volume ID '%s'", volid)
+		return "", serverError("unable to parse volume ID '%s'", volid)
 	}
 	if strings.HasPrefix(name, "import/") {
 		return filepath.Join(s.config.Dir, st.ID, name), nil
@@ -213,20 +224,21 @@ func (s *Server) path(volid string) (string, error) {
 	return filepath.Join(s.config.Dir, st.ID, "images", name), nil
 }
 
-// allocate names a new volume of a guest's.
-func (s *Server) allocate(st Storage, vmid int, format string) (volid string, err error) {
+// allocateVolume creates an empty volume with the first free name vm-VMID-disk-N. The storage must
+// accept images, and the format must fit its type.
+func (s *Server) allocateVolume(st Storage, vmid int, format string) (volid string, err error) {
 	if !slices.Contains(st.Content, "images") {
-		return "", die("storage '%s' does not support content-type 'images'", st.ID)
+		return "", serverError("storage '%s' does not support content-type 'images'", st.ID)
 	}
-	if !st.files() && format != "raw" {
-		return "", die("unsupported format '%s'", format)
+	if !st.hasFiles() && format != "raw" {
+		return "", serverError("unsupported format '%s'", format)
 	}
-	for n := range 100 {
+	for n := range 100 { // the first free number
 		name := fmt.Sprintf("vm-%d-disk-%d", vmid, n)
-		if st.files() {
+		if st.hasFiles() {
 			name = fmt.Sprintf("%d/%s.%s", vmid, name, format)
 		}
-		path, err := s.path(st.ID + ":" + name)
+		path, err := s.volumePath(st.ID + ":" + name)
 		if err != nil {
 			return "", err
 		}
@@ -238,18 +250,18 @@ func (s *Server) allocate(st Storage, vmid int, format string) (volid string, er
 			return st.ID + ":" + name, f.Close()
 		}
 	}
-	return "", die("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
+	return "", serverError("unable to allocate an image name for VM %d in storage '%s'", vmid, st.ID)
 }
 
-// fits refuses what the storage has no room for.
-func (s *Server) fits(st Storage, need int64) error {
-	if have := st.Size - s.used(st); need > have {
-		return refuse(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
+// checkSpace returns qemu-img's error if the storage has less than need bytes free.
+func (s *Server) checkSpace(st Storage, need int64) error {
+	if have := st.Size - s.usedBytes(st); need > have {
+		return newRefusal(http.StatusInternalServerError, "qemu-img: error while writing: No space left on device")
 	}
 	return nil
 }
 
-// Volumes lists the files of guests' volumes that are there.
+// Volumes lists the files of all volumes of guests, including those that no guest refers to.
 func (s *Server) Volumes() []string {
 	var files []string
 	for _, st := range s.config.Storages {
@@ -263,9 +275,10 @@ func (s *Server) Volumes() []string {
 	return files
 }
 
-// Read returns what a guest would read from the volume of a disk's option, by qemu-img.
+// Read returns the content of the disk in the volume of a disk option. qcow2 volumes are converted by
+// qemu-img.
 func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
-	path, err := s.path(parseDrive(option).volume)
+	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {
 		return nil, err
 	}
@@ -274,15 +287,16 @@ func (s *Server) Read(ctx context.Context, option string) ([]byte, error) {
 	}
 	raw := filepath.Join(s.config.Dir, "tmp", "read-"+filepath.Base(path))
 	defer os.Remove(raw)
-	if err := run(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
+	if err := runTool(ctx, "qemu-img", "convert", "-O", "raw", path, raw); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(raw)
 }
 
-// Compare is an error unless the volume of a disk's option reads as an image does, by qemu-img.
+// Compare returns an error unless the volume of a disk option has the same content as an image,
+// according to qemu-img compare.
 func (s *Server) Compare(ctx context.Context, option, image, format string) error {
-	path, err := s.path(parseDrive(option).volume)
+	path, err := s.volumePath(parseDrive(option).volume)
 	if err != nil {
 		return err
 	}
@@ -290,5 +304,5 @@ func (s *Server) Compare(ctx context.Context, option, image, format string) erro
 	if strings.HasSuffix(path, ".qcow2") {
 		kind = "qcow2"
 	}
-	return run(ctx, "qemu-img", "compare", "-s", "-f", format, "-F", kind, image, path)
+	return runTool(ctx, "qemu-img", "compare", "-s", "-f", format, "-F", kind, image, path)
 }

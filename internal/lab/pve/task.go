@@ -12,34 +12,36 @@ import (
 	"time"
 )
 
-// A task is what the node does on, after it answered.
+// A task is work that continues after the response. upid, kind, id, user, start and cancel are
+// constant; mu guards log and exit.
 type task struct {
-	upid   string
-	kind   string
-	id     string
-	user   string // user with the token's name
-	start  time.Time
-	cancel context.CancelFunc
-	broken error // error of Faults.Tasks; nil to succeed
+	upid   string             // Proxmox's identifier of the task
+	kind   string             // type of the task, such as qmcreate
+	id     string             // VMID or volume that the task works on; may be empty
+	user   string             // token of the caller as user!id, which owns the task
+	start  time.Time          // time of the call
+	cancel context.CancelFunc // interrupts the task
+	broken error              // error of Faults.Tasks; nil to succeed
 
-	mu   sync.Mutex
-	log  []string
-	exit string // "" while it runs
-	over chan struct{}
+	mu   sync.Mutex    // guards log and exit
+	log  []string      // lines of the log, oldest first
+	exit string        // "OK" or the error; empty while the task runs
+	over chan struct{} // closed when the task has ended
 }
 
-// say adds a line to the log.
-func (t *task) say(format string, args ...any) {
+// logf appends a line to the task's log.
+func (t *task) logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.log = append(t.log, fmt.Sprintf(format, args...))
 }
 
-// errStopped is the cause if a user stopped the task.
+// errStopped is the error of a task that was interrupted by a user or by Close.
 var errStopped = errors.New("interrupted by signal")
 
-// fork runs work as a task and returns its UPID.
-func (c *call) fork(kind, id string, work func(ctx context.Context, t *task) error) string {
+// startTask runs work in a goroutine and returns its UPID. The context ends with Close or by stopTask,
+// not with the request.
+func (c *call) startTask(kind, id string, work func(ctx context.Context, t *task) error) string {
 	ctx, cancel := context.WithCancel(c.alive)
 	now := time.Now()
 	c.mu.Lock()
@@ -50,13 +52,15 @@ func (c *call) fork(kind, id string, work func(ctx context.Context, t *task) err
 	c.mu.Unlock()
 	c.work.Go(func() {
 		defer cancel()
-		t.end(c.carryOut(ctx, t, work))
+		t.end(c.runTask(ctx, t, work))
 	})
 	return t.upid
 }
 
-func (s *Server) carryOut(ctx context.Context, t *task, work func(context.Context, *task) error) error {
-	text, hold := s.fails(t.kind)
+// runTask waits for Faults.Hold, runs work and returns its error. If the task was interrupted, the
+// error is errStopped.
+func (s *Server) runTask(ctx context.Context, t *task, work func(context.Context, *task) error) error {
+	text, hold := s.taskFault(t.kind)
 	if hold != nil {
 		select {
 		case <-hold:
@@ -74,10 +78,11 @@ func (s *Server) carryOut(ctx context.Context, t *task, work func(context.Contex
 	return err
 }
 
+// end records the result of the task and closes over.
 func (t *task) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.exit = "OK"
+	t.exit = "OK" // the exit status of a successful task
 	if err != nil {
 		t.exit = strings.TrimSpace(err.Error())
 	}
@@ -86,10 +91,10 @@ func (t *task) end(err error) {
 	} else {
 		t.log = append(t.log, "TASK OK")
 	}
-	close(t.over)
+	close(t.over) // wakes Settle
 }
 
-// Settle waits until no task goes on that there is now, or ctx ends, whose error it returns.
+// Settle waits until all tasks that exist now have ended. It returns ctx's error if ctx ends first.
 func (s *Server) Settle(ctx context.Context) error {
 	s.mu.Lock()
 	tasks := slices.Clone(s.tasks)
@@ -104,7 +109,7 @@ func (s *Server) Settle(ctx context.Context) error {
 	return nil
 }
 
-// findTask returns the task, if the caller may see it: one's own, or with Sys.Audit all.
+// findTask returns the task if the caller owns it or has Sys.Audit on the node.
 func (c *call) findTask(upid string) (*task, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,12 +120,13 @@ func (c *call) findTask(upid string) (*task, error) {
 		if t.user == c.token.name() {
 			return t, nil
 		}
-		return t, c.token.need("/nodes/"+c.config.Node, "Sys.Audit")
+		return t, c.token.requireAll("/nodes/"+c.config.Node, "Sys.Audit")
 	}
-	return nil, refuse(http.StatusBadRequest, "unable to parse worker upid '%s'", upid)
+	return nil, newRefusal(http.StatusBadRequest, "unable to parse worker upid '%s'", upid)
 }
 
-func (t *task) shown() map[string]any {
+// apiStatus returns the status as the API returns it for a single task.
+func (t *task) apiStatus() map[string]any {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	shown := map[string]any{"upid": t.upid, "type": t.kind, "id": t.id, "user": t.user, "starttime": t.start.Unix(), "status": "running"}
@@ -130,15 +136,16 @@ func (t *task) shown() map[string]any {
 	return shown
 }
 
+// taskStatus returns the status of one task.
 func taskStatus(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {
 		return nil, err
 	}
-	return t.shown(), nil
+	return t.apiStatus(), nil
 }
 
-// taskLog returns lines as {n, t}, 50 by default.
+// taskLog returns log lines as {n, t} from the offset start on, at most limit of them: 50 by default.
 func taskLog(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {
@@ -158,16 +165,16 @@ func taskLog(c *call) (any, error) {
 	return lines, nil
 }
 
-// listTasks lists the tasks that the caller may see, the last first. Lists name the result "status", a
-// single task's status names it "exitstatus".
+// listTasks lists the tasks that the caller may see, newest first. A list names the result "status";
+// the status of a single task names it "exitstatus".
 func listTasks(c *call) (any, error) {
-	audit := c.token.may("/nodes/"+c.config.Node, "Sys.Audit")
+	audit := c.token.hasPrivilege("/nodes/"+c.config.Node, "Sys.Audit")
 	c.mu.Lock()
 	all := slices.Clone(c.tasks)
 	c.mu.Unlock()
 	list := []map[string]any{}
 	for _, t := range slices.Backward(all) {
-		shown := t.shown()
+		shown := t.apiStatus()
 		source, running := c.form.Get("source"), shown["status"] == "running"
 		switch {
 		case t.user != c.token.name() && !audit,
@@ -183,6 +190,7 @@ func listTasks(c *call) (any, error) {
 	return list, nil
 }
 
+// stopTask interrupts a task and does not wait for its end.
 func stopTask(c *call) (any, error) {
 	t, err := c.findTask(c.args[0])
 	if err != nil {

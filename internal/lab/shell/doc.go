@@ -1,14 +1,14 @@
-// Package shell is the part of busybox's sh that commands sent over SSH use: a parser of
-// POSIX quoting and lists, an interpreter, and the processes it starts. It touches nothing
-// of the machine it runs on: files and commands are what a Machine is given.
+// Package shell emulates the part of busybox's sh that commands sent over SSH use: a parser, an
+// interpreter, and the processes that it starts. It accesses nothing of the machine it runs on: files
+// and commands are those of a Machine.
 //
-// It knows quotes, escapes, $VAR, ${VAR}, $?, $!, $$, $1, "$@", $(...), comments, ; & && ||
-// | ! ( ) { }, if, while, until, and the redirections < > >> 2> 2>&1. It does not know
-// globbing, arithmetic, functions, case, for and here-documents: those are syntax errors,
-// or plain words.
+// It supports quotes, escapes, $VAR, ${VAR}, $?, $!, $$, $#, $1, "$@", $(...), comments, the operators
+// ; & && || | !, groups in ( ) and { }, if, while, until and for, the redirections < > >> 2> 2>&1, and
+// the patterns * ? [ in words. Arithmetic, functions, case and here-documents are not supported: they
+// are syntax errors, or plain words.
 //
-// A command that is not there answers "sh: X: not found" and 127. A process that a signal
-// ends has status 128 and the signal. When a session ends, its processes are hung up;
-// setsid and nohup are what saves them, as on a real host. A session lasts as long as any
-// process has its output open.
+// An unknown command prints "sh: X: not found" and has status 127. A process that a signal ends has
+// status 128 plus the number of the signal. When a session ends, its processes receive SIGHUP;
+// processes under setsid and nohup survive, as on a real host. A session lasts as long as any process
+// uses its output.
 package shell

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// names expands a word, and a pattern in it to the files there are. A pattern is a word with
-// a *, ? or [ that is not quoted; one that fits nothing stays as it is.
-func (x *interp) names(w word) []string {
-	pattern, ok := x.pattern(w)
+// expandPattern returns the fields of a word. If the word contains an unquoted *, ? or [ and files
+// match, it returns their names; otherwise the pattern stays as it is (POSIX shell, section 2.13.3).
+func (x *interp) expandPattern(w word) []string {
+	pattern, ok := x.globPattern(w)
 	if !ok || x.m.Files == nil {
-		return x.expand(w)
+		return x.expandWord(w)
 	}
-	found := x.glob(pattern)
+	found := x.matchFiles(pattern)
 	if len(found) == 0 {
-		return x.expand(w)
+		return x.expandWord(w)
 	}
 	return found
 }
 
-// pattern returns a word as path.Match takes it, if it has a pattern: patterns out of variables
-// are beyond the lab.
-func (x *interp) pattern(w word) (string, bool) {
+// globPattern returns the word in the syntax of path.Match, with quoted text escaped. ok is false if
+// the word contains no pattern, or an expansion that is not quoted: those are not emulated.
+func (x *interp) globPattern(w word) (string, bool) {
 	var b strings.Builder
 	is := false
 	for _, p := range w {
@@ -30,9 +30,9 @@ func (x *interp) pattern(w word) (string, bool) {
 		case p.subst != nil || p.param && !p.quoted:
 			return "", false
 		case p.param:
-			b.WriteString(literal(strings.Join(x.expand(word{p}), " ")))
+			b.WriteString(escapePattern(strings.Join(x.expandWord(word{p}), " ")))
 		case p.quoted:
-			b.WriteString(literal(p.text))
+			b.WriteString(escapePattern(p.text))
 		default:
 			is = is || strings.ContainsAny(p.text, "*?[")
 			b.WriteString(p.text)
@@ -41,21 +41,23 @@ func (x *interp) pattern(w word) (string, bool) {
 	return b.String(), is
 }
 
-// literal is a pattern that only text fits.
-func literal(text string) string {
+// escapePattern returns a pattern that matches only text.
+func escapePattern(text string) string {
 	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(text)
 }
 
-// glob finds the files that fit, sorted. Those that begin with a dot have to be named so.
-func (x *interp) glob(pattern string) []string {
+// matchFiles returns the sorted names of the files that match a pattern, relative to the working
+// directory if the pattern is. Names with a leading dot match only a pattern with a leading dot.
+func (x *interp) matchFiles(pattern string) []string {
 	if !path.IsAbs(pattern) {
-		return x.walk("", x.dir, strings.Split(pattern, "/"))
+		return x.walkMatches("", x.dir, strings.Split(pattern, "/"))
 	}
-	return x.walk("/", "/", strings.Split(strings.TrimLeft(pattern, "/"), "/"))
+	return x.walkMatches("/", "/", strings.Split(strings.TrimLeft(pattern, "/"), "/"))
 }
 
-// walk finds what fits the parts in the folder at, whose name in the result is shown.
-func (x *interp) walk(shown, at string, parts []string) (found []string) {
+// walkMatches returns the matches of the path elements parts below the folder at. shown is the prefix
+// of their names in the result.
+func (x *interp) walkMatches(shown, at string, parts []string) (found []string) {
 	list := x.m.Files(at)
 	slices.Sort(list)
 	for _, name := range list {
@@ -66,7 +68,7 @@ func (x *interp) walk(shown, at string, parts []string) (found []string) {
 		if len(parts) == 1 {
 			found = append(found, shown+name)
 		} else {
-			found = append(found, x.walk(shown+name+"/", path.Join(at, name), parts[1:])...)
+			found = append(found, x.walkMatches(shown+name+"/", path.Join(at, name), parts[1:])...)
 		}
 	}
 	return found

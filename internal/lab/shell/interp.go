@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// std is standard input, output and error.
+// std contains the standard streams of a process or a command.
 type std struct {
-	in       io.Reader
-	out, err io.Writer
+	in       io.Reader // standard input
+	out, err io.Writer // standard output and standard error
 }
 
-// hold marks the outputs as in use, and returns the function that ends that.
-func (s std) hold() func() {
+// holdOutputs marks the outputs as in use, so that a session stays open. It returns the function that
+// ends the use; it must be called once.
+func (s std) holdOutputs() func() {
 	var held []Holder
 	for _, w := range []io.Writer{s.out, s.err} {
 		if h, ok := w.(Holder); ok {
@@ -33,163 +34,174 @@ func (s std) hold() func() {
 	}
 }
 
-// noInput is /dev/null.
+// noInput is /dev/null as an input.
 type noInput struct{}
 
+// Read returns io.EOF.
 func (noInput) Read([]byte) (int, error) { return 0, io.EOF }
 
-// interp is one shell: a process with variables.
+// interp is the state of one shell: its process, variables and streams. It belongs to one goroutine,
+// that of its process.
 type interp struct {
-	m      *Machine
-	p      *Proc
-	std    std
-	vars   map[string]string
-	args   []string // $0, $1...
-	dir    string
-	pid    int // $$, which subshells share
-	status int // $?
-	last   int // $!
-	exited bool
+	m      *Machine          // files and commands
+	p      *Proc             // process in which the shell runs
+	std    std               // current streams; redirections change them
+	vars   map[string]string // variables by name; exported and others alike
+	args   []string          // positional parameters $0, $1 and so on
+	dir    string            // working directory, absolute and clean
+	pid    int               // value of $$, which subshells inherit
+	status int               // value of $?: exit status of the last command
+	last   int               // value of $!: PID of the last background process; 0 if none
+	exited bool              // whether exit was run, so that no further command runs
 
-	children map[int]*Proc // background processes
+	children map[int]*Proc // background processes by PID, for wait
 }
 
-// Start runs a script in a new session and returns its first process.
+// Start runs a script in a new session and returns the process of its shell. Each stream may be used
+// until that process and its children have ended.
 func (m *Machine) Start(script string, in io.Reader, out, errOut io.Writer) *Proc {
 	s := std{in, out, errOut}
 	return m.spawn(nil, "sh", s, func(p *Proc) int {
 		x := &interp{m: m, p: p, std: s, vars: map[string]string{"PATH": "/bin", "HOME": "/"}, args: []string{"sh"}, dir: "/", pid: p.PID, children: map[int]*Proc{}}
-		return x.script(script)
+		return x.runScript(script)
 	})
 }
 
-// script parses and runs. A syntax error is status 2.
-func (x *interp) script(s string) int {
-	l, err := parse(s)
+// runScript parses and runs a script and returns its status. A syntax error is reported on standard
+// error, with status 2.
+func (x *interp) runScript(s string) int {
+	l, err := parseScript(s)
 	if err != nil {
 		fmt.Fprintf(x.std.err, "sh: %v\n", err)
 		return 2
 	}
-	x.list(l)
+	x.runList(l)
 	return x.status
 }
 
-// sh is the command `sh`: with -c, or reading commands from its input.
-func (x *interp) sh(c *Call) int {
+// runShell implements the command sh: with -c, or with commands from its input, up to 1 MiB. It copies
+// the variables of the outer shell.
+func (x *interp) runShell(c *Call) int {
 	args := c.Args[1:]
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "-c" {
 		args = args[1:]
 	}
-	child := &interp{m: x.m, p: c.Proc, std: std{c.In, unwrap(c.Out), unwrap(c.Err)}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
+	child := &interp{m: x.m, p: c.Proc, std: std{c.In, unwrapOutput(c.Out), unwrapOutput(c.Err)}, vars: maps.Clone(x.vars), args: []string{"sh"}, dir: c.Dir, pid: c.PID, children: map[int]*Proc{}}
 	if len(args) > 1 && args[0] == "-c" {
 		if len(args) > 2 {
 			child.args = args[2:]
 		}
-		return child.script(args[1])
+		return child.runScript(args[1])
 	}
 	text, err := io.ReadAll(io.LimitReader(c.In, 1<<20))
 	if err != nil || len(args) > 0 {
 		fmt.Fprintln(c.Err, "sh: cannot read the script")
 		return statusNotFound
 	}
-	return child.script(string(text))
+	return child.runScript(string(text))
 }
 
-func (x *interp) over() bool { return x.exited || x.p.Ctx.Err() != nil }
+// hasEnded reports whether the shell must run no further command: after exit, or after a signal.
+func (x *interp) hasEnded() bool { return x.exited || x.p.Ctx.Err() != nil }
 
-func (x *interp) list(l list) {
+// runList runs the commands of a list in order.
+func (x *interp) runList(l list) {
 	for _, it := range l {
-		if x.over() {
+		if x.hasEnded() {
 			return
 		}
 		if it.background {
-			x.background(it.cmd)
+			x.runBackground(it.cmd)
 			continue
 		}
-		x.run(it.cmd)
+		x.runNode(it.cmd)
 	}
 }
 
-// fork runs a node in a new process with a copy of this shell.
-func (x *interp) fork(n node, s std) *Proc {
+// forkNode runs a node in a new process with a copy of this shell, and returns the process without
+// waiting for it.
+func (x *interp) forkNode(n node, s std) *Proc {
 	child := *x
 	child.vars, child.std, child.children = maps.Clone(x.vars), s, map[int]*Proc{}
 	return x.m.spawn(x.p, "sh", s, func(p *Proc) int {
 		child.p = p
-		child.only(n)
+		child.runInPlace(n)
 		return child.status
 	})
 }
 
-// only runs the last node of a process: a simple command takes the process over, so that
-// the pid the parent knows is the command's.
-func (x *interp) only(n node) {
+// runInPlace runs the only node of a new process. A simple command replaces the shell in that process,
+// so that the PID that the parent sees is the command's.
+func (x *interp) runInPlace(n node) {
 	switch n := n.(type) {
-	case *simple:
-		x.simple(n, true)
+	case *simpleCommand:
+		x.runSimple(n, true)
 	case *group:
-		s, closeAll, err := x.redirect(n.redirs)
+		s, closeAll, err := x.openRedirections(n.redirs)
 		defer closeAll()
 		if err != nil {
-			x.complain(err)
+			x.reportError(err)
 			return
 		}
-		x.p.use(s)
+		x.p.switchOutputs(s)
 		x.std = s
-		x.list(n.body)
+		x.runList(n.body)
 	default:
-		x.run(n)
+		x.runNode(n)
 	}
 }
 
-func (x *interp) background(n node) {
+// runBackground starts a node without input and sets $! to its PID.
+func (x *interp) runBackground(n node) {
 	s := x.std
-	s.in = noInput{}
-	p := x.fork(n, s)
+	s.in = noInput{} // a background process must not read the shell's input
+	p := x.forkNode(n, s)
 	x.children[p.PID] = p
 	x.last, x.status = p.PID, 0
 }
 
-func (x *interp) run(n node) {
+// runNode runs a node in this shell and sets the status.
+func (x *interp) runNode(n node) {
 	switch n := n.(type) {
-	case *simple:
-		x.simple(n, false)
+	case *simpleCommand:
+		x.runSimple(n, false)
 	case *pipeline:
-		x.pipeline(n)
-	case *chain:
-		x.run(n.first)
+		x.runPipeline(n)
+	case *andOrList:
+		x.runNode(n.first)
 		for _, l := range n.rest {
-			if x.over() {
+			if x.hasEnded() {
 				return
 			}
 			if l.and == (x.status == 0) {
-				x.run(l.cmd)
+				x.runNode(l.cmd)
 			}
 		}
 	case *group:
-		x.group(n)
-	case *branch:
-		if x.list(n.cond); x.status == 0 {
+		x.runGroup(n)
+	case *ifClause:
+		if x.runList(n.cond); x.status == 0 {
 			x.status = 0
-			x.list(n.then)
+			x.runList(n.then)
 			return
 		}
 		x.status = 0
-		x.list(n.otherwise)
-	case *loop:
-		x.loop(n)
-	case *each:
-		x.each(n)
+		x.runList(n.otherwise)
+	case *whileLoop:
+		x.runLoop(n)
+	case *forLoop:
+		x.runFor(n)
 	}
 }
 
-func (x *interp) loop(n *loop) {
+// runLoop runs while and until loops. The status is that of the last body, or 0 if the body never ran.
+func (x *interp) runLoop(n *whileLoop) {
 	status := 0
-	for !x.over() {
-		if x.list(n.cond); (x.status == 0) == n.until || x.over() {
+	for !x.hasEnded() {
+		if x.runList(n.cond); (x.status == 0) == n.until || x.hasEnded() {
 			break
 		}
-		x.list(n.body)
+		x.runList(n.body)
 		status = x.status
 	}
 	if !x.exited {
@@ -197,25 +209,29 @@ func (x *interp) loop(n *loop) {
 	}
 }
 
-func (x *interp) each(n *each) {
+// runFor runs a for loop over its words, or over the positional parameters.
+func (x *interp) runFor(n *forLoop) {
 	values := x.args[1:]
 	if !n.args {
 		values = nil
 		for _, w := range n.words {
-			values = append(values, x.names(w)...)
+			values = append(values, x.expandPattern(w)...)
 		}
 	}
 	x.status = 0
 	for _, v := range values {
-		if x.over() {
+		if x.hasEnded() {
 			return
 		}
 		x.vars[n.name] = v
-		x.list(n.body)
+		x.runList(n.body)
 	}
 }
 
-func (x *interp) pipeline(n *pipeline) {
+// runPipeline runs each command of a pipeline in its own process and waits for all. The status is that
+// of the last command. When a process ends, its ends of the pipes are closed: the next reader gets
+// io.EOF, the previous writer gets SIGPIPE.
+func (x *interp) runPipeline(n *pipeline) {
 	var procs []*Proc
 	in := x.std.in
 	for i, cmd := range n.cmds {
@@ -226,7 +242,7 @@ func (x *interp) pipeline(n *pipeline) {
 			pr, pw = io.Pipe()
 			s.out, in = pw, pr
 		}
-		p := x.fork(cmd, s)
+		p := x.forkNode(cmd, s)
 		procs = append(procs, p)
 		reader, _ := s.in.(*io.PipeReader)
 		x.m.running.Go(func() {
@@ -240,37 +256,40 @@ func (x *interp) pipeline(n *pipeline) {
 		})
 	}
 	for _, p := range procs {
-		x.status = x.p.wait(p)
+		x.status = x.p.waitFor(p)
 	}
 	if n.negate {
 		x.status = map[bool]int{true: 1, false: 0}[x.status == 0]
 	}
 }
 
-func (x *interp) group(n *group) {
-	s, closeAll, err := x.redirect(n.redirs)
+// runGroup runs { } in this shell and ( ) in a new process, with the redirections of the group.
+func (x *interp) runGroup(n *group) {
+	s, closeAll, err := x.openRedirections(n.redirs)
 	defer closeAll()
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
 	if n.subshell {
-		x.status = x.p.wait(x.fork(&group{body: n.body}, s))
+		x.status = x.p.waitFor(x.forkNode(&group{body: n.body}, s))
 		return
 	}
 	outer := x.std
 	x.std = s
-	x.list(n.body)
+	x.runList(n.body)
 	x.std = outer
 }
 
-func (x *interp) complain(err error) {
+// reportError writes an error to standard error and sets status 1.
+func (x *interp) reportError(err error) {
 	fmt.Fprintf(x.std.err, "sh: %v\n", err)
 	x.status = 1
 }
 
-// redirect opens what the redirections name.
-func (x *interp) redirect(redirs []redir) (s std, closeAll func(), err error) {
+// openRedirections opens the files of the redirections, in order, and returns the resulting streams.
+// closeAll must be called also after an error.
+func (x *interp) openRedirections(redirs []redirection) (s std, closeAll func(), err error) {
 	s = x.std
 	var open []io.Closer
 	closeAll = func() {
@@ -279,31 +298,32 @@ func (x *interp) redirect(redirs []redir) (s std, closeAll func(), err error) {
 		}
 	}
 	for _, r := range redirs {
-		name := strings.Join(x.expand(r.target), " ")
+		name := strings.Join(x.expandWord(r.target), " ")
 		switch {
-		case r.op == ">&" && name == "1":
+		case r.op == ">&" && name == "1": // 2>&1
 			s.err = s.out
-		case r.op == ">&" && name == "2":
+		case r.op == ">&" && name == "2": // >&2
 			s.out = s.err
 		case r.op == ">&" || r.fd > 2:
 			return s, closeAll, fmt.Errorf("bad file descriptor: %s", name)
-		case name == "/dev/null":
-			s.set(r.fd, noInput{}, io.Discard)
+		case name == "/dev/null": // needs no file
+			s.setFD(r.fd, noInput{}, io.Discard)
 		default:
 			mode := map[string]Mode{"<": Read, ">": Write, ">>": Append}[r.op]
-			f, err := x.m.Open(x.abs(name), mode)
+			f, err := x.m.Open(x.absPath(name), mode)
 			if err != nil {
 				verb := map[bool]string{true: "open", false: "create"}[mode == Read]
 				return s, closeAll, fmt.Errorf("can't %s %s: %w", verb, name, err)
 			}
 			open = append(open, f)
-			s.set(r.fd, f, f)
+			s.setFD(r.fd, f, f)
 		}
 	}
 	return s, closeAll, nil
 }
 
-func (s *std) set(fd int, in io.Reader, out io.Writer) {
+// setFD replaces the stream with the descriptor fd, 0 to 2.
+func (s *std) setFD(fd int, in io.Reader, out io.Writer) {
 	switch fd {
 	case 0:
 		s.in = in
@@ -314,63 +334,67 @@ func (s *std) set(fd int, in io.Reader, out io.Writer) {
 	}
 }
 
-func (x *interp) abs(name string) string {
+// absPath returns the absolute, clean form of a file name.
+func (x *interp) absPath(name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
 	}
 	return path.Join(x.dir, name)
 }
 
-// simple runs one command. inPlace replaces the shell's process with it.
-func (x *interp) simple(n *simple, inPlace bool) {
+// runSimple runs one simple command: expansion, redirections, assignments, then a builtin or a program.
+// If inPlace is set, the program runs in the shell's process.
+func (x *interp) runSimple(n *simpleCommand, inPlace bool) {
 	args := []string{}
 	for _, w := range n.words {
-		args = append(args, x.names(w)...)
+		args = append(args, x.expandPattern(w)...)
 	}
-	s, closeAll, err := x.redirect(n.redirs)
+	s, closeAll, err := x.openRedirections(n.redirs)
 	if err == nil && len(args) == 1 && args[0] == "exec" {
-		x.p.use(s)
+		x.p.switchOutputs(s)
 		x.std = s // the files stay open from now on
 		return
 	}
 	defer closeAll()
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
 	for _, a := range n.assign {
-		x.vars[a.name] = strings.Join(x.expand(a.value), " ")
+		x.vars[a.name] = strings.Join(x.expandWord(a.value), " ")
 	}
-	if len(args) == 0 {
+	if len(args) == 0 { // assignments only
 		return
 	}
-	if args[0] == "exec" && len(args) > 1 {
+	if args[0] == "exec" && len(args) > 1 { // the command replaces the shell
 		args, inPlace, x.exited = args[1:], true, true
 	}
-	if x.builtin(args, s) {
+	if x.runBuiltin(args, s) {
 		return
 	}
 	if inPlace {
-		x.p.use(s)
-		x.status = x.external(x.p, args, s)
+		x.p.switchOutputs(s)
+		x.status = x.runExternal(x.p, args, s)
 		return
 	}
-	x.status = x.p.wait(x.m.spawn(x.p, args[0], s, func(p *Proc) int { return x.external(p, args, s) }))
+	x.status = x.p.waitFor(x.m.spawn(x.p, args[0], s, func(p *Proc) int { return x.runExternal(p, args, s) }))
 }
 
-func (x *interp) external(p *Proc, args []string, s std) int {
+// runExternal runs a program in process p and names the process after it. Its outputs end the process
+// if their reader is gone.
+func (x *interp) runExternal(p *Proc, args []string, s std) int {
 	c := &Call{Proc: p, Args: args, In: s.in, Out: &brokenPipe{s.out, p}, Err: &brokenPipe{s.err, p}, Dir: x.dir}
 	p.m.mu.Lock()
 	p.name = args[0]
 	p.m.mu.Unlock()
-	return x.dispatch(c)
+	return x.runCommand(c)
 }
 
-// dispatch runs what needs the shell, or leaves it to the machine.
-func (x *interp) dispatch(c *Call) int {
+// runCommand runs a program of the machine, or one of sh, setsid and nohup, which need the shell.
+func (x *interp) runCommand(c *Call) int {
 	switch name := baseName(c.Args[0]); {
 	case name == "sh":
-		return x.sh(c)
+		return x.runShell(c)
 	case name == "setsid" || name == "nohup":
 		if name == "setsid" {
 			c.Detach()
@@ -382,42 +406,44 @@ func (x *interp) dispatch(c *Call) int {
 			fmt.Fprintf(c.Err, "%s: no command\n", name)
 			return 1
 		}
-		return x.dispatch(&next)
+		return x.runCommand(&next)
 	}
-	return x.m.run(c)
+	return x.m.runCommand(c)
 }
 
-// builtin runs what changes the shell itself.
-func (x *interp) builtin(args []string, s std) bool {
+// runBuiltin runs a command that changes the shell itself and sets the status. It returns false if
+// args[0] is no such command. export, set, trap and umask accept any arguments; only assignments of
+// export have an effect.
+func (x *interp) runBuiltin(args []string, s std) bool {
 	status := 0
 	switch args[0] {
-	case ":", "true", "set", "trap", "umask", "export":
+	case ":", "true", "set", "trap", "umask", "export": // succeed
 		for _, a := range args[1:] {
 			if name, value, ok := strings.Cut(a, "="); ok && args[0] == "export" {
 				x.vars[name] = value
 			}
 		}
-	case "false":
+	case "false": // fails
 		status = 1
-	case "exit":
+	case "exit": // ends the shell after this command
 		x.exited = true
 		status = x.status
 		if len(args) > 1 {
 			status, _ = strconv.Atoi(args[1]) // 0 if it is no number
 		}
 	case "shift":
-		status = x.shift(args[1:], s)
+		status = x.shiftArgs(args[1:], s)
 	case "cd":
-		status = x.cd(args[1:], s)
+		status = x.changeDir(args[1:], s)
 	case "wait":
-		status = x.waitFor(args[1:])
+		status = x.waitForChildren(args[1:])
 	case "eval":
-		x.script2(strings.Join(args[1:], " "))
+		x.evalScript(strings.Join(args[1:], " "))
 		status = x.status
 	case "echo":
-		x.echo(args[1:], s)
+		x.runEcho(args[1:], s)
 	case "command":
-		if status = statusNotFound; len(args) == 3 && args[1] == "-v" && x.known(args[2]) {
+		if status = statusNotFound; len(args) == 3 && args[1] == "-v" && x.isCommand(args[2]) {
 			status = 0
 			fmt.Fprintln(s.out, "/bin/"+args[2])
 		}
@@ -428,11 +454,11 @@ func (x *interp) builtin(args []string, s std) bool {
 	return true
 }
 
-// cd changes to a folder that is there.
-func (x *interp) cd(args []string, s std) int {
+// changeDir implements cd and returns its status. Without an argument it changes to /.
+func (x *interp) changeDir(args []string, s std) int {
 	to := "/"
 	if len(args) > 0 {
-		to = x.abs(args[0])
+		to = x.absPath(args[0])
 	}
 	if x.m.IsDir != nil && !x.m.IsDir(to) {
 		fmt.Fprintf(s.err, "sh: cd: can't cd to %s\n", to)
@@ -442,8 +468,8 @@ func (x *interp) cd(args []string, s std) int {
 	return 0
 }
 
-// shift drops the first arguments.
-func (x *interp) shift(args []string, s std) int {
+// shiftArgs implements shift and returns its status. $0 stays.
+func (x *interp) shiftArgs(args []string, s std) int {
 	n := 1
 	if len(args) > 0 {
 		n, _ = strconv.Atoi(args[0]) // 0 if it is no number
@@ -456,17 +482,18 @@ func (x *interp) shift(args []string, s std) int {
 	return 0
 }
 
-// script2 runs a script in this shell.
-func (x *interp) script2(s string) {
-	l, err := parse(s)
+// evalScript implements eval: it runs a script in this shell.
+func (x *interp) evalScript(s string) {
+	l, err := parseScript(s)
 	if err != nil {
-		x.complain(err)
+		x.reportError(err)
 		return
 	}
-	x.list(l)
+	x.runList(l)
 }
 
-func (x *interp) known(name string) bool {
+// isCommand reports whether command -v finds the name.
+func (x *interp) isCommand(name string) bool {
 	switch name {
 	case "sh", "setsid", "nohup", "echo", "cd", "exit", "wait", "true", "false":
 		return true
@@ -474,7 +501,8 @@ func (x *interp) known(name string) bool {
 	return x.m.Commands[name] != nil
 }
 
-func (x *interp) echo(args []string, s std) {
+// runEcho implements echo with the option -n. A write error ends the process with SIGPIPE.
+func (x *interp) runEcho(args []string, s std) {
 	end := "\n"
 	if len(args) > 0 && args[0] == "-n" {
 		args, end = args[1:], ""
@@ -484,10 +512,12 @@ func (x *interp) echo(args []string, s std) {
 	}
 }
 
-func (x *interp) waitFor(pids []string) (status int) {
+// waitForChildren implements wait: for the given PIDs, or for all background processes. The status of
+// an unknown PID is 127.
+func (x *interp) waitForChildren(pids []string) (status int) {
 	if len(pids) == 0 {
 		for _, p := range x.children {
-			x.p.wait(p)
+			x.p.waitFor(p)
 		}
 		return 0
 	}
@@ -497,13 +527,14 @@ func (x *interp) waitFor(pids []string) (status int) {
 		if p == nil {
 			return statusNotFound
 		}
-		status = x.p.wait(p)
+		status = x.p.waitFor(p)
 	}
 	return status
 }
 
-// expand makes fields of a word.
-func (x *interp) expand(w word) []string {
+// expandWord returns the fields of a word after parameter expansion, command substitution and field
+// splitting (POSIX shell, section 2.6). A quoted "$@" becomes one field for each positional parameter.
+func (x *interp) expandWord(w word) []string {
 	var fields []string
 	var cur strings.Builder
 	began := false
@@ -519,8 +550,8 @@ func (x *interp) expand(w word) []string {
 			}
 			continue
 		}
-		text, literal := x.value(p)
-		if p.quoted || literal {
+		text, literal := x.partValue(p)
+		if p.quoted || literal { // no field splitting
 			cur.WriteString(text)
 			began = began || p.quoted || text != ""
 			continue
@@ -541,7 +572,8 @@ func (x *interp) expand(w word) []string {
 	return fields
 }
 
-// splitFields splits at white space; an empty first or last field marks white space there.
+// splitFields splits s at white space. An empty first or last field marks white space at that end, so
+// that neighbouring parts of the word are separate fields.
 func splitFields(s string) []string {
 	f := strings.Fields(s)
 	if s == "" || len(f) == 0 {
@@ -556,27 +588,28 @@ func splitFields(s string) []string {
 	return f
 }
 
-// value returns the text of a part, and whether it stood there literally.
-func (x *interp) value(p part) (text string, literal bool) {
+// partValue returns the text of a part, and whether the script contains it literally: such text is not
+// split into fields.
+func (x *interp) partValue(p part) (text string, literal bool) {
 	switch {
 	case p.subst != nil:
-		return x.capture(p.subst), false
+		return x.captureOutput(p.subst), false
 	case !p.param:
 		return p.text, true
 	}
 	switch p.text {
-	case "?":
+	case "?": // status of the last command
 		return strconv.Itoa(x.status), false
-	case "$":
+	case "$": // PID of the shell
 		return strconv.Itoa(x.pid), false
-	case "!":
+	case "!": // PID of the last background process
 		if x.last == 0 {
 			return "", false
 		}
 		return strconv.Itoa(x.last), false
-	case "#":
+	case "#": // number of positional parameters
 		return strconv.Itoa(len(x.args) - 1), false
-	case "@", "*":
+	case "@", "*": // all positional parameters
 		return strings.Join(x.args[1:], " "), false
 	}
 	if n, err := strconv.Atoi(p.text); err == nil {
@@ -588,12 +621,13 @@ func (x *interp) value(p part) (text string, literal bool) {
 	return x.vars[p.text], false
 }
 
-// capture runs $(...) and returns its output without the newlines at its end.
-func (x *interp) capture(l list) string {
+// captureOutput runs $(...) in a subshell and returns at most 1 MiB of its output, without the newlines
+// at its end.
+func (x *interp) captureOutput(l list) string {
 	pr, pw := io.Pipe()
 	s := x.std
 	s.out = pw
-	p := x.fork(&group{body: l}, s)
+	p := x.forkNode(&group{body: l}, s)
 	x.m.running.Go(func() {
 		<-p.done
 		_ = pw.Close() // never fails
@@ -604,9 +638,9 @@ func (x *interp) capture(l list) string {
 	if err != nil && !errors.Is(err, io.ErrClosedPipe) {
 		return ""
 	}
-	x.status = x.p.wait(p)
+	x.status = x.p.waitFor(p)
 	return strings.TrimRight(buf.String(), "\n")
 }
 
-// baseName is the command behind a path: /bin/cat is cat.
+// baseName returns the last element of a command's path: /bin/cat is cat.
 func baseName(s string) string { return path.Base(s) }

@@ -6,54 +6,56 @@ import (
 	"strings"
 )
 
-// A token is a word, or an operator.
+// A token is a word or an operator of a script.
 type token struct {
-	op   string // empty for a word
-	word word
-	fd   int // before < and >: the number written there, or -1
+	op   string // operator; empty for a word
+	word word   // parts of a word; nil for an operator
+	fd   int    // file descriptor in front of < or >; -1 if none is given
 }
 
-// A word expands to one or more fields.
+// A word is a sequence of parts that expands to zero or more fields.
 type word []part
 
-// A part is a stretch of a word.
+// A part is a piece of a word with one kind of quoting and expansion.
 type part struct {
-	text   string
-	quoted bool // is not split into fields
-	param  bool // text is a parameter's name
-	subst  list // $(...), if not nil
+	text   string // literal text, or the name of a parameter
+	quoted bool   // whether the value is protected from field splitting and patterns
+	param  bool   // whether text is the name of a parameter
+	subst  list   // commands of $(...); nil for other parts
 }
 
-// plain reports whether the word is this reserved word: unquoted, in one piece.
-func (w word) plain(s string) bool {
+// isReserved reports whether the word is the reserved word s: unquoted and in one piece.
+func (w word) isReserved(s string) bool {
 	return len(w) == 1 && !w[0].quoted && !w[0].param && w[0].subst == nil && w[0].text == s
 }
 
 var (
-	errQuote = errors.New("unterminated quoted string")
-	errDeep  = errors.New("nested too deeply")
+	errQuote = errors.New("unterminated quoted string") // a quoted string without an end
+	errDeep  = errors.New("nested too deeply")          // nesting beyond maxDepth
 )
 
-// maxDepth bounds what a hostile command can make the parser recurse into.
+// maxDepth limits the recursion of the parser, so that hostile commands cannot exhaust the stack.
 const maxDepth = 50
 
-// operators, longest first.
+// operators lists the operators of the shell. An operator comes before its prefixes, so that the
+// longest one is found.
 var operators = []string{"&&", "||", ">>", ">&", ";", "&", "|", "(", ")", "<", ">", "\n"}
 
+// A lexer splits a script into tokens.
 type lexer struct {
-	s     string
-	i     int
-	depth int
+	s     string // the whole script
+	i     int    // offset of the next byte
+	depth int    // nesting of $(...)
 }
 
-// all splits the input into tokens.
-func (x *lexer) all() (tokens []token, err error) {
+// allTokens returns all tokens of the script.
+func (x *lexer) allTokens() (tokens []token, err error) {
 	for {
-		x.blanks()
+		x.skipBlanks()
 		if x.i >= len(x.s) {
 			return tokens, nil
 		}
-		t, err := x.next()
+		t, err := x.nextToken()
 		if err != nil {
 			return nil, err
 		}
@@ -61,14 +63,15 @@ func (x *lexer) all() (tokens []token, err error) {
 	}
 }
 
-func (x *lexer) blanks() {
+// skipBlanks skips white space, comments and escaped newlines. A newline is a token and stays.
+func (x *lexer) skipBlanks() {
 	for x.i < len(x.s) {
 		switch c := x.s[x.i]; {
-		case c == ' ' || c == '\t' || c == '\r':
+		case c == ' ' || c == '\t' || c == '\r': // white space within a line
 			x.i++
-		case strings.HasPrefix(x.s[x.i:], "\\\n"):
+		case strings.HasPrefix(x.s[x.i:], "\\\n"): // continuation line
 			x.i += 2
-		case c == '#':
+		case c == '#': // comment up to the end of the line
 			for x.i < len(x.s) && x.s[x.i] != '\n' {
 				x.i++
 			}
@@ -78,7 +81,8 @@ func (x *lexer) blanks() {
 	}
 }
 
-func (x *lexer) next() (token, error) {
+// nextToken returns the token at the offset, which must not be the end of the script.
+func (x *lexer) nextToken() (token, error) {
 	fd := -1
 	if rest := x.s[x.i:]; len(rest) > 1 && rest[0] >= '0' && rest[0] <= '9' && (rest[1] == '<' || rest[1] == '>') {
 		fd = int(rest[0] - '0')
@@ -90,11 +94,12 @@ func (x *lexer) next() (token, error) {
 			return token{op: op, fd: fd}, nil
 		}
 	}
-	w, err := x.word()
+	w, err := x.readWord()
 	return token{word: w, fd: -1}, err
 }
 
-func (x *lexer) word() (w word, err error) {
+// readWord reads a word up to an unquoted blank or operator.
+func (x *lexer) readWord() (w word, err error) {
 	var lit strings.Builder
 	flush := func() {
 		if lit.Len() > 0 {
@@ -104,7 +109,7 @@ func (x *lexer) word() (w word, err error) {
 	}
 	for x.i < len(x.s) && !strings.ContainsRune(" \t\r\n;&|()<>", rune(x.s[x.i])) {
 		switch x.s[x.i] {
-		case '\\':
+		case '\\': // the next character is literal; a newline is removed
 			x.i++
 			if x.i < len(x.s) {
 				flush()
@@ -113,7 +118,7 @@ func (x *lexer) word() (w word, err error) {
 				}
 				x.i++
 			}
-		case '\'':
+		case '\'': // everything up to the next quote is literal
 			end := strings.IndexByte(x.s[x.i+1:], '\'')
 			if end < 0 {
 				return nil, errQuote
@@ -123,13 +128,13 @@ func (x *lexer) word() (w word, err error) {
 			x.i += end + 2
 		case '"':
 			flush()
-			parts, err := x.double()
+			parts, err := x.readDoubleQuoted()
 			if err != nil {
 				return nil, err
 			}
 			w = append(w, parts...)
 		case '$':
-			p, err := x.dollar(false)
+			p, err := x.readDollar(false)
 			if err != nil {
 				return nil, err
 			}
@@ -146,8 +151,9 @@ func (x *lexer) word() (w word, err error) {
 	return w, nil
 }
 
-// double takes a "..." string: $ keeps its meaning, and \ before $ ` " \ and a newline.
-func (x *lexer) double() (w word, err error) {
+// readDoubleQuoted reads a string in double quotes. Inside, $ expands, and a backslash escapes only $ `
+// " \ and a newline (POSIX shell, section 2.2.3).
+func (x *lexer) readDoubleQuoted() (w word, err error) {
 	x.i++
 	w = word{{quoted: true}} // "" is a field
 	var lit strings.Builder
@@ -164,12 +170,12 @@ func (x *lexer) double() (w word, err error) {
 		case c == '$':
 			w = append(w, part{text: lit.String(), quoted: true})
 			lit.Reset()
-			p, err := x.dollar(true)
+			p, err := x.readDollar(true)
 			if err != nil {
 				return nil, err
 			}
 			w = append(w, p)
-			x.i--
+			x.i-- // the loop advances again
 		default:
 			lit.WriteByte(c)
 		}
@@ -177,14 +183,14 @@ func (x *lexer) double() (w word, err error) {
 	return nil, errQuote
 }
 
-// dollar takes what follows a $.
-func (x *lexer) dollar(quoted bool) (part, error) {
+// readDollar reads an expansion: a parameter or $(...). A $ without a name after it is literal.
+func (x *lexer) readDollar(quoted bool) (part, error) {
 	x.i++
 	rest := x.s[x.i:]
 	switch {
-	case strings.HasPrefix(rest, "("):
-		return x.substitution(quoted)
-	case strings.HasPrefix(rest, "{"):
+	case strings.HasPrefix(rest, "("): // $(...)
+		return x.readSubstitution(quoted)
+	case strings.HasPrefix(rest, "{"): // ${NAME}
 		end := strings.IndexByte(rest, '}')
 		if end < 0 || !isName(rest[1:end]) {
 			return part{}, fmt.Errorf("bad substitution: ${%.20s", rest[1:])
@@ -200,14 +206,15 @@ func (x *lexer) dollar(quoted bool) (part, error) {
 		n++
 	}
 	x.i += n
-	if n == 0 {
+	if n == 0 { // no name: a literal $
 		return part{text: "$", quoted: quoted}, nil
 	}
 	return part{text: rest[:n], param: true, quoted: quoted}, nil
 }
 
-// substitution takes $(...): it finds the end by lexing, so that quotes inside count.
-func (x *lexer) substitution(quoted bool) (part, error) {
+// readSubstitution reads $(...). It finds the end by splitting the content into tokens, so that quoted
+// parentheses do not count.
+func (x *lexer) readSubstitution(quoted bool) (part, error) {
 	if x.depth++; x.depth > maxDepth {
 		return part{}, errDeep
 	}
@@ -216,15 +223,15 @@ func (x *lexer) substitution(quoted bool) (part, error) {
 	inner := &lexer{s: x.s, i: x.i, depth: x.depth}
 	var tokens []token
 	for open := 1; ; {
-		inner.blanks()
+		inner.skipBlanks()
 		if inner.i >= len(inner.s) {
 			return part{}, errors.New("unterminated $(")
 		}
-		t, err := inner.next()
+		t, err := inner.nextToken()
 		if err != nil {
 			return part{}, err
 		}
-		if t.op == "(" {
+		if t.op == "(" { // nested parentheses
 			open++
 		}
 		if t.op == ")" {
@@ -242,6 +249,7 @@ func (x *lexer) substitution(quoted bool) (part, error) {
 	return part{subst: body, quoted: quoted}, err
 }
 
+// isName reports whether s is a valid name of a variable.
 func isName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'

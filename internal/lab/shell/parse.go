@@ -5,95 +5,103 @@ import (
 	"strings"
 )
 
-// A list is commands one after the other, some of them in the background.
-type list []item
+// A list is a sequence of commands.
+type list []listItem
 
-type item struct {
-	cmd        node
-	background bool
+// A listItem is one command of a list.
+type listItem struct {
+	cmd        node // the command
+	background bool // whether the list continues without waiting for it
 }
 
-// A node is a *simple, *pipeline, *chain, *group, *branch, *loop or *each.
+// A node is a *simpleCommand, *pipeline, *andOrList, *group, *ifClause, *whileLoop or *forLoop.
 type node any
 
-// A simple is one command with its redirections.
-type simple struct {
-	assign []assignment
-	words  []word
-	redirs []redir
+// A simpleCommand is a command with its assignments and redirections.
+type simpleCommand struct {
+	assign []assignment  // assignments in front of the command
+	words  []word        // name and arguments; empty for assignments alone
+	redirs []redirection // redirections in the order of the script
 }
 
+// An assignment is name=value.
 type assignment struct {
-	name  string
-	value word
+	name  string // name of the variable
+	value word   // value before expansion
 }
 
-// A redir is [fd]op target.
-type redir struct {
-	op     string
-	fd     int
-	target word
+// A redirection is [fd]op target.
+type redirection struct {
+	op     string // one of < > >> >&
+	fd     int    // descriptor that is redirected
+	target word   // file name, or the descriptor to duplicate
 }
 
+// A pipeline is one or more commands connected by pipes.
 type pipeline struct {
-	cmds   []node
-	negate bool
+	cmds   []node // commands from left to right
+	negate bool   // whether ! inverts the status
 }
 
-// A chain is commands with && and || between them.
-type chain struct {
-	first node
-	rest  []link
+// An andOrList is commands connected by && and ||.
+type andOrList struct {
+	first node        // command that always runs
+	rest  []andOrLink // commands that run depending on the status so far
 }
 
-type link struct {
-	and bool
-	cmd node
+// An andOrLink is an operator and the command after it.
+type andOrLink struct {
+	and bool // true for &&, false for ||
+	cmd node // command on the right side
 }
 
-// A group is { } or ( ).
+// A group is a list in braces or parentheses.
 type group struct {
-	body     list
-	subshell bool
-	redirs   []redir
+	body     list          // commands of the group
+	subshell bool          // true for ( ), which runs in a new process
+	redirs   []redirection // redirections of the whole group
 }
 
-type branch struct{ cond, then, otherwise list }
+// An ifClause is if, then and else. An elif is an ifClause in otherwise.
+type ifClause struct{ cond, then, otherwise list }
 
-type loop struct {
-	cond, body list
-	until      bool
+// A whileLoop is a while or until loop.
+type whileLoop struct {
+	cond, body list // condition and body
+	until      bool // whether the loop ends when the condition succeeds
 }
 
-// An each is for NAME in WORDS; args means that the in is missing: it iterates over the arguments.
-type each struct {
-	name  string
-	words []word
-	args  bool
-	body  list
+// A forLoop is for NAME in WORDS.
+type forLoop struct {
+	name  string // variable of the loop
+	words []word // values before expansion
+	args  bool   // whether "in" is missing: the values are the positional parameters
+	body  list   // commands of the loop
 }
 
+// A parser builds the syntax tree of a script by recursive descent.
 type parser struct {
-	tokens []token
-	i      int
-	depth  int
+	tokens []token // tokens of the script
+	i      int     // index of the next token
+	depth  int     // nesting of lists
 }
 
-// parse reads a script.
-func parse(s string) (list, error) {
+// parseScript returns the commands of a script, or a syntax error.
+func parseScript(s string) (list, error) {
 	x := &lexer{s: s}
-	tokens, err := x.all()
+	tokens, err := x.allTokens()
 	if err != nil {
 		return nil, err
 	}
 	return parseTokens(tokens, 0)
 }
 
+// parseTokens parses all of tokens. depth is the nesting of the surrounding substitutions.
 func parseTokens(tokens []token, depth int) (list, error) {
 	p := &parser{tokens: tokens, depth: depth}
-	l, err := p.list()
+	l, err := p.parseList()
 	if err == nil && p.i < len(tokens) {
-		err = p.unexpected()
+		err = p.unexpectedToken()
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +109,8 @@ func parseTokens(tokens []token, depth int) (list, error) {
 	return l, nil
 }
 
-func (p *parser) unexpected() error {
+// unexpectedToken returns a syntax error that names the next token.
+func (p *parser) unexpectedToken() error {
 	if p.i >= len(p.tokens) {
 		return fmt.Errorf("syntax error: unexpected end of file")
 	}
@@ -115,6 +124,7 @@ func (p *parser) unexpected() error {
 	return fmt.Errorf("syntax error: unexpected %q", t.op)
 }
 
+// isOp reports whether the next token is one of the operators.
 func (p *parser) isOp(ops ...string) bool {
 	if p.i >= len(p.tokens) {
 		return false
@@ -127,23 +137,24 @@ func (p *parser) isOp(ops ...string) bool {
 	return false
 }
 
+// isWord reports whether the next token is one of the reserved words.
 func (p *parser) isWord(words ...string) bool {
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" {
 		return false
 	}
 	for _, w := range words {
-		if p.tokens[p.i].word.plain(w) {
+		if p.tokens[p.i].word.isReserved(w) {
 			return true
 		}
 	}
 	return false
 }
 
-// enders are the reserved words that end a list.
-var enders = []string{"then", "else", "elif", "fi", "do", "done", "}"}
+// listEnders are the reserved words that end a list.
+var listEnders = []string{"then", "else", "elif", "fi", "do", "done", "}"}
 
-// list reads commands up to the end, a ) or a reserved word that ends one.
-func (p *parser) list() (l list, err error) {
+// parseList parses commands up to the end, to a ) or to a reserved word that ends a list.
+func (p *parser) parseList() (l list, err error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
 	}
@@ -152,55 +163,58 @@ func (p *parser) list() (l list, err error) {
 		for p.isOp("\n") {
 			p.i++
 		}
-		if p.i >= len(p.tokens) || p.isOp(")") || p.isWord(enders...) {
+		if p.i >= len(p.tokens) || p.isOp(")") || p.isWord(listEnders...) {
 			return l, nil
 		}
-		cmd, err := p.chain()
+		cmd, err := p.parseAndOr()
 		if err != nil {
 			return nil, err
 		}
-		it := item{cmd: cmd, background: p.isOp("&")}
+		it := listItem{cmd: cmd, background: p.isOp("&")}
 		l = append(l, it)
-		if !p.isOp(";", "&", "\n") {
+		if !p.isOp(";", "&", "\n") { // the list ends without a separator
 			return l, nil
 		}
 		p.i++
 	}
 }
 
-func (p *parser) chain() (node, error) {
-	first, err := p.pipeline()
+// parseAndOr parses commands connected by && and ||. It returns a single command as it is.
+func (p *parser) parseAndOr() (node, error) {
+	first, err := p.parsePipeline()
 	if err != nil || !p.isOp("&&", "||") {
 		return first, err
 	}
-	c := &chain{first: first}
+	c := &andOrList{first: first}
 	for p.isOp("&&", "||") {
 		and := p.isOp("&&")
 		p.i++
-		p.newlines()
-		cmd, err := p.pipeline()
+		p.skipNewlines()
+		cmd, err := p.parsePipeline()
 		if err != nil {
 			return nil, err
 		}
-		c.rest = append(c.rest, link{and, cmd})
+		c.rest = append(c.rest, andOrLink{and, cmd})
 	}
 	return c, nil
 }
 
-func (p *parser) newlines() {
+// skipNewlines skips newlines where the grammar permits a line break.
+func (p *parser) skipNewlines() {
 	for p.isOp("\n") {
 		p.i++
 	}
 }
 
-func (p *parser) pipeline() (node, error) {
+// parsePipeline parses a pipeline. It returns a single command without ! as it is.
+func (p *parser) parsePipeline() (node, error) {
 	l := &pipeline{}
 	if p.isWord("!") {
 		l.negate = true
 		p.i++
 	}
 	for {
-		cmd, err := p.command()
+		cmd, err := p.parseCommand()
 		if err != nil {
 			return nil, err
 		}
@@ -209,46 +223,49 @@ func (p *parser) pipeline() (node, error) {
 			break
 		}
 		p.i++
-		p.newlines()
+		p.skipNewlines()
 	}
-	if len(l.cmds) == 1 && !l.negate {
+	if len(l.cmds) == 1 && !l.negate { // a single command
 		return l.cmds[0], nil
 	}
 	return l, nil
 }
 
-func (p *parser) command() (node, error) {
+// parseCommand parses a simple or compound command. case and functions are syntax errors: the emulated
+// hosts' commands use neither.
+func (p *parser) parseCommand() (node, error) {
 	switch {
-	case p.isOp("("):
-		return p.group(func() bool { return p.isOp(")") }, true)
-	case p.isWord("{"):
-		return p.group(func() bool { return p.isWord("}") }, false)
-	case p.isWord("if"):
+	case p.isOp("("): // subshell
+		return p.parseGroup(func() bool { return p.isOp(")") }, true)
+	case p.isWord("{"): // group in this shell
+		return p.parseGroup(func() bool { return p.isWord("}") }, false)
+	case p.isWord("if"): // if clause
 		p.i++
-		return p.branch()
-	case p.isWord("while", "until"):
-		return p.loop()
-	case p.isWord("for"):
-		return p.each()
+		return p.parseIf()
+	case p.isWord("while", "until"): // loop
+		return p.parseLoop()
+	case p.isWord("for"): // iteration over words
+		return p.parseFor()
 	case p.isWord("case", "function"):
 		return nil, fmt.Errorf("syntax error: %q is not supported", p.tokens[p.i].word[0].text)
 	}
-	return p.simple()
+	return p.parseSimple()
 }
 
-func (p *parser) group(end func() bool, subshell bool) (node, error) {
+// parseGroup parses a group from its opening token on. end reports whether the next token closes it.
+func (p *parser) parseGroup(end func() bool, subshell bool) (node, error) {
 	p.i++
-	body, err := p.list()
+	body, err := p.parseList()
 	if err != nil {
 		return nil, err
 	}
 	if !end() {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	p.i++
 	g := &group{body: body, subshell: subshell}
 	for p.isOp("<", ">", ">>", ">&") {
-		r, err := p.redir()
+		r, err := p.parseRedirection()
 		if err != nil {
 			return nil, err
 		}
@@ -257,39 +274,40 @@ func (p *parser) group(end func() bool, subshell bool) (node, error) {
 	return g, nil
 }
 
-// section reads a list that this reserved word ends.
-func (p *parser) section(ends ...string) (list, error) {
-	l, err := p.list()
+// parseSection parses a list that one of the reserved words must end. The reserved word stays the next
+// token.
+func (p *parser) parseSection(ends ...string) (list, error) {
+	l, err := p.parseList()
 	if err == nil && !p.isWord(ends...) {
-		err = p.unexpected()
+		err = p.unexpectedToken()
 	}
 	return l, err
 }
 
-// branch reads on after "if" or "elif".
-func (p *parser) branch() (node, error) {
+// parseIf parses what follows "if" or "elif", including "fi".
+func (p *parser) parseIf() (node, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, errDeep
 	}
 	defer func() { p.depth-- }()
-	b := &branch{}
+	b := &ifClause{}
 	var err error
-	if b.cond, err = p.section("then"); err != nil {
+	if b.cond, err = p.parseSection("then"); err != nil {
 		return nil, err
 	}
 	p.i++
-	if b.then, err = p.section("elif", "else", "fi"); err != nil {
+	if b.then, err = p.parseSection("elif", "else", "fi"); err != nil {
 		return nil, err
 	}
 	switch {
-	case p.isWord("elif"):
+	case p.isWord("elif"): // a nested if clause
 		p.i++
-		nested, err := p.branch()
+		nested, err := p.parseIf()
 		b.otherwise = list{{cmd: nested}}
 		return b, err
 	case p.isWord("else"):
 		p.i++
-		if b.otherwise, err = p.section("fi"); err != nil {
+		if b.otherwise, err = p.parseSection("fi"); err != nil {
 			return nil, err
 		}
 	}
@@ -297,79 +315,85 @@ func (p *parser) branch() (node, error) {
 	return b, nil
 }
 
-func (p *parser) loop() (node, error) {
-	l := &loop{until: p.isWord("until")}
+// parseLoop parses a while or until loop.
+func (p *parser) parseLoop() (node, error) {
+	l := &whileLoop{until: p.isWord("until")}
 	p.i++
 	var err error
-	if l.cond, err = p.section("do"); err != nil {
+	if l.cond, err = p.parseSection("do"); err != nil {
 		return nil, err
 	}
 	p.i++
-	if l.body, err = p.section("done"); err != nil {
+	if l.body, err = p.parseSection("done"); err != nil {
 		return nil, err
 	}
 	p.i++
 	return l, nil
 }
 
-func (p *parser) each() (node, error) {
+// parseFor parses a for loop. The name must be a valid variable name.
+func (p *parser) parseFor() (node, error) {
 	p.i++
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" || len(p.tokens[p.i].word) != 1 || !isName(p.tokens[p.i].word[0].text) {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
-	n := &each{name: p.tokens[p.i].word[0].text, args: true}
+	n := &forLoop{name: p.tokens[p.i].word[0].text, args: true}
 	p.i++
-	p.newlines()
+	p.skipNewlines()
 	if p.isWord("in") {
 		n.args = false
 		for p.i++; p.i < len(p.tokens) && p.tokens[p.i].op == ""; p.i++ {
 			n.words = append(n.words, p.tokens[p.i].word)
 		}
 	}
-	if p.isOp(";") {
+	if p.isOp(";") { // an optional separator before do
 		p.i++
 	}
-	p.newlines()
+	p.skipNewlines()
 	if !p.isWord("do") {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	p.i++
 	var err error
-	if n.body, err = p.section("done"); err != nil {
+	if n.body, err = p.parseSection("done"); err != nil {
 		return nil, err
 	}
 	p.i++
 	return n, nil
 }
 
-func (p *parser) redir() (redir, error) {
+// parseRedirection parses an operator and its target. The default descriptor is 0 for < and 1 for the
+// others.
+func (p *parser) parseRedirection() (redirection, error) {
 	t := p.tokens[p.i]
 	p.i++
 	if p.i >= len(p.tokens) || p.tokens[p.i].op != "" {
-		return redir{}, p.unexpected()
+		return redirection{}, p.unexpectedToken()
 	}
-	r := redir{op: t.op, fd: t.fd, target: p.tokens[p.i].word}
+	r := redirection{op: t.op, fd: t.fd, target: p.tokens[p.i].word}
 	if r.fd < 0 {
-		r.fd = 1
+		r.fd = 1 // standard output
 		if r.op == "<" {
-			r.fd = 0
+			r.fd = 0 // standard input
 		}
 	}
 	p.i++
 	return r, nil
 }
 
-func (p *parser) simple() (node, error) {
-	c := &simple{}
+// parseSimple parses a simple command: words, assignments and redirections in any order. Assignments
+// are recognized only in front of the first word.
+func (p *parser) parseSimple() (node, error) {
+	c := &simpleCommand{}
 	for p.i < len(p.tokens) {
 		switch t := p.tokens[p.i]; {
 		case p.isOp("<", ">", ">>", ">&"):
-			r, err := p.redir()
+			r, err := p.parseRedirection()
 			if err != nil {
 				return nil, err
 			}
 			c.redirs = append(c.redirs, r)
-		case t.op == "":
+		case t.op == "": // a word or an assignment
 			if a, ok := asAssignment(t.word); ok && len(c.words) == 0 {
 				c.assign = append(c.assign, a)
 			} else {
@@ -378,17 +402,19 @@ func (p *parser) simple() (node, error) {
 			p.i++
 		default:
 			if len(c.words)+len(c.assign)+len(c.redirs) == 0 {
-				return nil, p.unexpected()
+				return nil, p.unexpectedToken()
 			}
 			return c, nil
 		}
 	}
 	if len(c.words)+len(c.assign)+len(c.redirs) == 0 {
-		return nil, p.unexpected()
+		return nil, p.unexpectedToken()
 	}
 	return c, nil
 }
 
+// asAssignment converts a word of the form name=value. The value is not split into fields (POSIX shell,
+// section 2.9.1).
 func asAssignment(w word) (a assignment, ok bool) {
 	if len(w) == 0 || w[0].quoted || w[0].param || w[0].subst != nil {
 		return a, false

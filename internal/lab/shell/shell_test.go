@@ -308,7 +308,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		l, err := parse(s)
+		l, err := parseScript(s)
 		if err != nil && l != nil {
 			t.Errorf("%q: a script and an error", s)
 		}
@@ -325,16 +325,16 @@ func FuzzQuote(f *testing.F) {
 		if strings.ContainsRune(s, 0) {
 			return
 		}
-		l, err := parse("args '" + strings.ReplaceAll(s, "'", `'\''`) + "'")
+		l, err := parseScript("args '" + strings.ReplaceAll(s, "'", `'\''`) + "'")
 		if err != nil {
 			t.Fatal(err)
 		}
 		x := &interp{vars: map[string]string{}, args: []string{"sh"}}
-		c, ok := l[0].cmd.(*simple)
+		c, ok := l[0].cmd.(*simpleCommand)
 		if !ok || len(c.words) != 2 {
 			t.Fatalf("%q: %v", s, l)
 		}
-		if got := x.expand(c.words[1]); len(got) != 1 || got[0] != s {
+		if got := x.expandWord(c.words[1]); len(got) != 1 || got[0] != s {
 			t.Errorf("%q became %q", s, got)
 		}
 	})

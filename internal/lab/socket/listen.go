@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// patience is the time that a closed port may still be in use.
+// patience limits how long Listen retries.
 const patience = 5 * time.Second
 
-// Listen listens at a TCP address again that was listened at until now. A process that is being
-// started has a copy of every socket from fork to exec, on a busy machine for a while: a listener that
-// was closed in between listens until then, and its port is in use.
+// Listen listens at a TCP address whose listener was just closed. It retries while the port is in use:
+// a child process has a copy of every socket between fork and exec, and thereby keeps a closed listener
+// open for a while.
 func Listen(addr string) (net.Listener, error) {
 	for late := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		l, err := net.Listen("tcp", addr)

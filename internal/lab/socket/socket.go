@@ -10,20 +10,19 @@ import (
 )
 
 // Kept is a port that the kernel does not assign until Close. Connections to it are refused; servers
-// can listen there repeatedly.
+// may listen there repeatedly.
 type Kept struct {
-	fd   int
-	addr netip.AddrPort
+	fd   int            // bound socket that does not listen
+	addr netip.AddrPort // address with the chosen port
 }
 
 // ErrNoIPv4 is the error of Keep for addresses that cannot be reserved.
 var ErrNoIPv4 = errors.New("not an IPv4 address with a port")
 
-// Keep keeps an IPv4 address and port; of port 0, any port.
+// Keep reserves an IPv4 address and port. Port 0 is any free port.
 //
-// It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for whatever
-// listens, Linux lets another listen at that port; it does not choose it for those that bind
-// or connect from any port.
+// It binds a socket that does not listen. With SO_REUSEADDR, which Go sets for listeners, Linux permits
+// another socket to listen at that port, but does not assign the port to sockets without a fixed port.
 func Keep(addr string) (*Kept, error) {
 	want, err := netip.ParseAddrPort(addr)
 	if err != nil || !want.Addr().Is4() {
@@ -34,13 +33,14 @@ func Keep(addr string) (*Kept, error) {
 		return nil, os.NewSyscallError("socket", err)
 	}
 	k := &Kept{fd: fd}
-	if err := k.bind(want); err != nil {
+	if err := k.bindPort(want); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
 
-func (k *Kept) bind(want netip.AddrPort) error {
+// bindPort binds the socket and records the port that the kernel chose.
+func (k *Kept) bindPort(want netip.AddrPort) error {
 	if err := syscall.SetsockoptInt(k.fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
@@ -58,5 +58,5 @@ func (k *Kept) bind(want netip.AddrPort) error {
 // Addr returns the address, with the port that was chosen.
 func (k *Kept) Addr() string { return k.addr.String() }
 
-// Close gives the port back. Who listens there goes on.
+// Close releases the port. A server that listens there is not affected.
 func (k *Kept) Close() error { return os.NewSyscallError("close", syscall.Close(k.fd)) }

@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// addVM creates one VM through the simulator and then puts in place what the simulator
-// would have made otherwise: devices, file layout, snapshots' chains.
+// addVM creates a VM through the simulator, then adds what the simulator cannot create: devices, file
+// layout, and the chains of snapshots.
 func (b *builder) addVM(spec VM) error {
 	dc := b.lab.findDatacenter(spec.Datacenter)
 	m, err := b.lab.newMachine(spec, dc)
@@ -38,7 +38,7 @@ func (b *builder) addVM(spec VM) error {
 			return fmt.Errorf("snapshot %q: %w", name, err)
 		}
 	}
-	if !spec.PoweredOn {
+	if !spec.PoweredOn { // the simulator creates VMs powered off
 		return nil
 	}
 	res := vm.PowerOnVMTask(b.ctx, &types.PowerOnVM_Task{This: vm.Self}).(*methods.PowerOnVM_TaskBody)
@@ -46,7 +46,7 @@ func (b *builder) addVM(spec VM) error {
 	return err
 }
 
-// setVariables gives the VM's firmware the variables that it is to have.
+// setVariables writes the .nvram file of the VM. Without VM.NVRAM it writes none: the VM was never on.
 func (m *machine) setVariables() error {
 	if m.spec.NVRAM == "" {
 		return nil
@@ -58,8 +58,9 @@ func (m *machine) setVariables() error {
 	return os.WriteFile(filepath.Join(m.home.dir, m.spec.Folder, m.spec.Folder+".nvram"), data, 0o600)
 }
 
+// createVM creates the VM on its host and returns the simulator's object.
 func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachine, error) {
-	host := b.listHosts(dc)[0]
+	host := b.listHosts(dc)[0] // the only host of an ESXi
 	if b.lab.cfg.VCenter {
 		host = b.findHost(dc, m.spec.Host)
 	}
@@ -78,6 +79,7 @@ func (b *builder) createVM(m *machine, dc *datacenter) (*simulator.VirtualMachin
 	return b.reg.Get(ref.(types.ManagedObjectReference)).(*simulator.VirtualMachine), nil
 }
 
+// createSpec returns the specification for the simulator, without disks and network cards.
 func (m *machine) createSpec() types.VirtualMachineConfigSpec {
 	v := m.spec
 	spec := types.VirtualMachineConfigSpec{
@@ -93,7 +95,7 @@ func (m *machine) createSpec() types.VirtualMachineConfigSpec {
 	return spec
 }
 
-// configureVM corrects the VM's properties; the caller holds its lock.
+// configureVM sets the properties that createSpec cannot. The VM's lock must be held.
 func (b *builder) configureVM(m *machine, vm *mo.VirtualMachine, networks map[string]types.ManagedObjectReference) {
 	vm.Config.Hardware.Device = m.addDevices(vm.Config.Hardware.Device, networks)
 	vm.Config.KeyId = m.keyID()
@@ -110,7 +112,7 @@ func (b *builder) configureVM(m *machine, vm *mo.VirtualMachine, networks map[st
 	m.setLayout(vm)
 }
 
-// setDatastores names every datastore the VM has files on, at both ends.
+// setDatastores links the VM with every datastore that contains its files, in both directions.
 func (b *builder) setDatastores(m *machine, vm *mo.VirtualMachine) {
 	for _, d := range m.disks {
 		if simulator.FindReference(vm.Datastore, d.ds.ref) != nil {
@@ -141,7 +143,7 @@ func (m *machine) setTools(vm *mo.VirtualMachine, running bool) {
 	vm.Summary.Guest.GuestId, vm.Summary.Guest.ToolsStatus, vm.Summary.Guest.ToolsRunningStatus = m.spec.GuestID, status, string(runs)
 }
 
-// addNetworks returns the networks of v's NICs, adding port groups for those not there yet.
+// addNetworks returns the networks of v's cards by name, and creates missing port groups.
 func (b *builder) addNetworks(dc *datacenter, v VM) (map[string]types.ManagedObjectReference, error) {
 	found := map[string]types.ManagedObjectReference{}
 	for _, n := range v.NICs {
@@ -155,6 +157,8 @@ func (b *builder) addNetworks(dc *datacenter, v VM) (map[string]types.ManagedObj
 	return found, nil
 }
 
+// addNetwork adds a port group to vSwitch0 of each host, unless the datacenter has a network of that
+// name.
 func (b *builder) addNetwork(dc *datacenter, name string) error {
 	if b.reg.FindByName(name, b.findDatacenter(dc).Network) != nil {
 		return nil
@@ -171,7 +175,7 @@ func (b *builder) addNetwork(dc *datacenter, name string) error {
 	return nil
 }
 
-// addSnapshot takes a snapshot. The watcher makes the deltas.
+// addSnapshot takes a snapshot. The watcher creates the deltas.
 func (b *builder) addSnapshot(vm *simulator.VirtualMachine, name string) error {
 	res := vm.CreateSnapshotExTask(b.ctx, &types.CreateSnapshotEx_Task{This: vm.Self, Name: name})
 	if _, err := waitForTask(b.reg, res.(*methods.CreateSnapshotEx_TaskBody).Res.Returnval); err != nil {

@@ -12,16 +12,17 @@ import (
 	"time"
 )
 
-// bufferSize is one piece of a body: big enough for cheap system calls, small enough to
+// bufferSize is the size of one piece of a body: large enough for cheap system calls, small enough to
 // stay in the processor's cache between read, encryption and send.
 const bufferSize = 256 << 10
 
-// bufferPool lends buffers and counts those that are out.
+// bufferPool is a pool of buffers that counts those in use.
 type bufferPool struct {
-	pool sync.Pool
-	out  atomic.Int64
+	pool sync.Pool    // unused buffers
+	out  atomic.Int64 // number of buffers in use; tests check that it returns to 0
 }
 
+// get returns a buffer with undefined content. The caller must return it with put.
 func (p *bufferPool) get() *[bufferSize]byte {
 	p.out.Add(1)
 	if b, ok := p.pool.Get().(*[bufferSize]byte); ok {
@@ -30,23 +31,24 @@ func (p *bufferPool) get() *[bufferSize]byte {
 	return new([bufferSize]byte)
 }
 
+// put returns a buffer, which the caller must not use again.
 func (p *bufferPool) put(b *[bufferSize]byte) {
 	p.out.Add(-1)
 	p.pool.Put(b)
 }
 
 // sendBody answers with a file or a range of it. Hosts send every file as octet-stream, with
-// Accept-Ranges and without Last-Modified.
-func (e *endpoint) sendBody(w *recorder, r *http.Request, b body, f *injected) error {
+// Accept-Ranges and without Last-Modified. A fault after the status line breaks the connection.
+func (e *endpoint) sendBody(w *recorder, r *http.Request, b fileBody, f *injected) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Accept-Ranges", "bytes")
 	first, length, partial, ok := parseRange(r.Header.Get("Range"), b.size)
-	if !ok {
+	if !ok { // the range is outside of the file
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", b.size))
-		return &reply{http.StatusRequestedRangeNotSatisfiable, "Requested range not satisfiable"}
+		return &httpError{http.StatusRequestedRangeNotSatisfiable, "Requested range not satisfiable"}
 	}
-	a := &head{status: http.StatusOK, first: first, length: length, shown: length}
+	a := &replyHead{status: http.StatusOK, first: first, length: length, shown: length}
 	if partial {
 		a.status = http.StatusPartialContent
 		a.contentRange = fmt.Sprintf("bytes %d-%d/%d", first, first+length-1, b.size)
@@ -57,11 +59,11 @@ func (e *endpoint) sendBody(w *recorder, r *http.Request, b body, f *injected) e
 	}
 	h.Set("Content-Length", strconv.FormatInt(a.shown, 10))
 	w.WriteHeader(a.status)
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead { // no body
 		return nil
 	}
 	s := &sender{lab: e.lab, w: w, wire: wireOf(r.Context()), path: r.URL.Path, body: b, fault: f}
-	if r.ProtoMajor == 1 {
+	if r.ProtoMajor == 1 { // one request at a time writes to the connection
 		s.hold = s.wire
 	}
 	if err := s.sendRange(r.Context(), a.first, a.length); err != nil && !errors.Is(err, errShort) {
@@ -70,26 +72,27 @@ func (e *endpoint) sendBody(w *recorder, r *http.Request, b body, f *injected) e
 	return nil
 }
 
-// A head describes the header of a reply and the length of its body. Faults change them.
-type head struct {
-	status       int
-	first        int64 // range of bytes to send
-	length       int64 // bytes sent
-	shown        int64 // Content-Length
-	contentRange string
+// A replyHead is the head of a reply and the range of the file to send. Faults modify it.
+type replyHead struct {
+	status       int    // HTTP status
+	first        int64  // offset of the first byte in the file
+	length       int64  // number of bytes to send
+	shown        int64  // value of Content-Length
+	contentRange string // value of Content-Range; empty omits the header
 }
 
-// sender copies a body to the client under the caps of its connection and its datastore.
+// A sender copies a file to the client under the rate limits of its connection and its datastore.
 type sender struct {
-	lab   *Lab
-	w     *recorder
-	wire  *wire
-	hold  *wire // connection of HTTP/1.1; nil for HTTP/2, whose connections have many writers
-	path  string
-	body  body
-	fault *injected
+	lab   *Lab      // emulator, for buffers and counters
+	w     *recorder // response
+	wire  *wire     // TCP connection of the request
+	hold  *wire     // the same connection with HTTP/1.1; nil for HTTP/2, whose connections have several writers
+	path  string    // decoded path of the request, for counters
+	body  fileBody  // file to read
+	fault *injected // fault of the request; nil if none
 }
 
+// sendRange sends length bytes of the file from off on.
 func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 	buf := s.lab.buffers.get()
 	defer s.lab.buffers.put(buf)
@@ -97,11 +100,11 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 		return err
 	}
 	for sent := int64(0); sent < length; {
-		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.pieceSize()))
+		n, err := s.fault.atByte(ctx, s.wire, sent, min(length-sent, s.pieceSize())) // the piece ends at the fault
 		if err != nil {
 			return err
 		}
-		if err := s.throttle(ctx, int(n)); err != nil {
+		if err := s.waitForCaps(ctx, int(n)); err != nil {
 			return err
 		}
 		p := buf[:n]
@@ -109,7 +112,7 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 			return fmt.Errorf("read at %d: %w", off+sent, err)
 		}
 		s.fault.flipSent(p, sent, off+sent)
-		if err := s.write(p); err != nil {
+		if err := s.writeBody(p); err != nil {
 			return err
 		}
 		sent += n
@@ -117,7 +120,7 @@ func (s *sender) sendRange(ctx context.Context, off, length int64) error {
 	return nil
 }
 
-// flushHead sends the head ahead of a fault in the body, which may come before any of it.
+// flushHead sends the head of a reply with a fault, which may occur before any byte of the body.
 func (s *sender) flushHead() error {
 	if s.fault == nil {
 		return nil
@@ -125,18 +128,21 @@ func (s *sender) flushHead() error {
 	return http.NewResponseController(s.w.ResponseWriter).Flush()
 }
 
+// pieceSize returns the number of bytes to send at a time: the smaller size of both rate limits.
 func (s *sender) pieceSize() int64 {
 	return int64(min(s.wire.rate.pieceSize(), s.body.ds.rate.pieceSize()))
 }
 
-func (s *sender) throttle(ctx context.Context, n int) error {
+// waitForCaps waits until both rate limits permit n bytes.
+func (s *sender) waitForCaps(ctx context.Context, n int) error {
 	now := time.Now()
-	return pause(ctx, max(s.wire.rate.reserveBytes(n, now), s.body.ds.rate.reserveBytes(n, now)))
+	return sleepContext(ctx, max(s.wire.rate.reserveBytes(n, now), s.body.ds.rate.reserveBytes(n, now)))
 }
 
-func (s *sender) write(p []byte) error {
+// writeBody sends a piece of the body in one system call, if the protocol is HTTP/1.1.
+func (s *sender) writeBody(p []byte) error {
 	if s.hold != nil {
-		s.hold.hold()
+		s.hold.startBuffering()
 	}
 	n, err := s.w.Write(p)
 	s.lab.stats.countSent(s.path, int64(n))
@@ -157,7 +163,7 @@ func parseRange(header string, size int64) (first, length int64, partial, ok boo
 	if !found || !dash || strings.Contains(spec, ",") {
 		return 0, size, false, true
 	}
-	if from == "" {
+	if from == "" { // bytes=-N
 		return suffixRange(to, size)
 	}
 	first, err := strconv.ParseInt(from, 10, 64)
@@ -170,13 +176,13 @@ func parseRange(header string, size int64) (first, length int64, partial, ok boo
 			return 0, size, false, true
 		}
 	}
-	if first >= size {
+	if first >= size { // 416
 		return 0, 0, false, false
 	}
 	return first, min(last, size-1) - first + 1, true, true
 }
 
-// suffixRange is the last n bytes.
+// suffixRange returns the range of the last n bytes, as in "bytes=-500".
 func suffixRange(n string, size int64) (first, length int64, partial, ok bool) {
 	length, err := strconv.ParseInt(n, 10, 64)
 	if err != nil || length < 0 {

@@ -16,19 +16,19 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A builder fills the simulator's inventory. It calls the simulator's methods as the server would, on a
-// separate context, and then corrects missing or invented values.
+// A builder creates the inventory. It calls methods of the simulator as its server would, on a separate
+// context, and then corrects values that are missing or invented.
 type builder struct {
-	lab *Lab
-	ctx *simulator.Context
-	reg *simulator.Registry
+	lab *Lab                // emulator that is being built
+	ctx *simulator.Context  // context of the simulator; locks belong to it
+	reg *simulator.Registry // objects of the simulator
 }
 
-// newModel makes an empty host or vCenter: no datastore, no VM.
+// newModel creates a model of a host or a vCenter without datastores and VMs.
 func newModel(cfg Config) (*simulator.Model, error) {
-	m := simulator.ESX()
+	m := simulator.ESX() // model of a host
 	if cfg.VCenter {
-		m = simulator.VPX()
+		m = simulator.VPX() // model of a vCenter
 	}
 	m.Datacenter, m.Host, m.Cluster, m.ClusterHost, m.Portgroup = 0, 0, 0, 0, 0
 	m.Datastore, m.Machine, m.Autostart = 0, 0, false
@@ -43,11 +43,11 @@ func newModel(cfg Config) (*simulator.Model, error) {
 	return m, m.Create()
 }
 
-// creating is held while the simulator makes a model: it adds to its list of licences, of
-// which the process has one.
+// creating is locked while a model is created: the simulator modifies its global list of licences.
 var creating sync.Mutex
 
-// buildInventory creates datacenters, hosts, datastores and VMs in this order: each needs the last.
+// buildInventory creates datacenters, hosts, datastores and VMs, in this order: each depends on the
+// previous one.
 func (b *builder) buildInventory() error {
 	for _, spec := range b.lab.cfg.Datacenters {
 		dc := &datacenter{spec: spec, path: strings.TrimPrefix(escapeName(spec.Folder)+"/"+escapeName(spec.Name), "/")}
@@ -71,7 +71,7 @@ func (b *builder) buildInventory() error {
 	return b.addAttributes()
 }
 
-// addDatacenter finds ESXi's only datacenter, or creates one with its hosts.
+// addDatacenter finds the only datacenter of an ESXi host, or creates one with its hosts in a vCenter.
 func (b *builder) addDatacenter(dc *datacenter) error {
 	if !b.lab.cfg.VCenter {
 		dc.ref = b.reg.Any("Datacenter").Reference()
@@ -97,7 +97,8 @@ func (b *builder) addDatacenter(dc *datacenter) error {
 	return nil
 }
 
-// ensureFolder returns the named folder below the root, creating it if need be.
+// ensureFolder returns the named folder in the root folder, and creates it if necessary. An empty name
+// is the root folder.
 func (b *builder) ensureFolder(name string) (*simulator.Folder, error) {
 	root := b.reg.Get(b.lab.model.ServiceContent.RootFolder).(*simulator.Folder)
 	if name == "" {
@@ -113,6 +114,7 @@ func (b *builder) ensureFolder(name string) (*simulator.Folder, error) {
 	return b.reg.Get(res.(*methods.CreateFolderBody).Res.Returnval).(*simulator.Folder), nil
 }
 
+// addHost adds a standalone host to a datacenter, with its services, its NFC server and its settings.
 func (b *builder) addHost(dc *datacenter, name string) error {
 	folder := b.reg.Get(b.findDatacenter(dc).HostFolder).(*simulator.Folder)
 	res := folder.AddStandaloneHostTask(b.ctx, &types.AddStandaloneHost_Task{
@@ -131,8 +133,8 @@ func (b *builder) addHost(dc *datacenter, name string) error {
 	return errors.Join(b.addServices(host), b.addNFC(host), b.addState(host))
 }
 
-// setProduct gives the host the lab's version, and no management address: clients would
-// go to port 443 of it. They fall back to the host's name.
+// setProduct sets the version of a host. With HostListeners it removes the management address, so that
+// clients use the host's name instead of port 443 of the address.
 func (b *builder) setProduct(h *simulator.HostSystem) {
 	b.ctx.WithLock(h, func() {
 		product := h.Config.Product
@@ -141,11 +143,12 @@ func (b *builder) setProduct(h *simulator.HostSystem) {
 		h.Config.Product = product
 		h.Summary.Config.Product = &product
 		if b.lab.cfg.HostListeners {
-			h.Config.VirtualNicManagerInfo = nil
+			h.Config.VirtualNicManagerInfo = nil // clients then use the host's name
 		}
 	})
 }
 
+// addDatastore creates the folder of a datastore and mounts it on all hosts of its datacenter.
 func (b *builder) addDatastore(spec Datastore) error {
 	dc := b.lab.findDatacenter(spec.Datacenter)
 	ds := &datastore{spec: spec, dc: dc, data: map[string]*dataFile{}, rate: newBucket(int64(b.lab.cfg.Limits.DatastoreRate))}
@@ -166,15 +169,15 @@ func (b *builder) addDatastore(spec Datastore) error {
 		}
 	}
 	ref := b.reg.FindByName(spec.Name, b.findDatacenter(dc).Datastore)
-	if ref == nil {
+	if ref == nil { // the simulator did not add it
 		return errors.New("not attached to its datacenter")
 	}
 	ds.ref = ref.Reference()
 	return nil
 }
 
-// setDatastoreTypes runs last: the simulator refuses to create VMs on a datastore that looks like a
-// vSAN of fewer than three hosts.
+// setDatastoreTypes sets type and space of the datastores. It runs last, because the simulator creates
+// no VMs on a vSAN datastore with fewer than three hosts.
 func (b *builder) setDatastoreTypes() {
 	for _, dc := range b.lab.datacenters {
 		for _, ds := range dc.datastores {
@@ -184,6 +187,8 @@ func (b *builder) setDatastoreTypes() {
 	}
 }
 
+// describeSummary sets the summary and the info of a datastore on which used bytes are allocated. The
+// lock of obj must be held.
 func (ds *datastore) describeSummary(obj *simulator.Datastore, used int64) {
 	capacity := max(int64(ds.spec.Capacity), used)
 	used = min(capacity, used+int64(ds.spec.Full))
@@ -196,11 +201,11 @@ func (ds *datastore) describeSummary(obj *simulator.Datastore, used int64) {
 		Name: ds.spec.Name, Url: ds.dir, FreeSpace: capacity - used, MaxFileSize: 62 << 40, Timestamp: types.NewTime(time.Now()),
 	}
 	switch ds.spec.Type {
-	case "VMFS":
+	case "VMFS": // VMFS 6
 		volume := &types.HostVmfsVolume{MajorVersion: 6, Version: "6.82", Uuid: filepath.Base(ds.dir), BlockSizeMb: 1}
 		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "VMFS", capacity
 		obj.Info = &types.VmfsDatastoreInfo{DatastoreInfo: info, Vmfs: volume}
-	case "NFS":
+	case "NFS": // an export of a documentation address
 		volume := &types.HostNasVolume{RemoteHost: "192.0.2.10", RemotePath: "/export/" + ds.spec.Name}
 		volume.Name, volume.Type, volume.Capacity = ds.spec.Name, "NFS", capacity
 		obj.Info = &types.NasDatastoreInfo{DatastoreInfo: info, Nas: volume}
@@ -209,11 +214,12 @@ func (ds *datastore) describeSummary(obj *simulator.Datastore, used int64) {
 	}
 }
 
+// findDatacenter returns the simulator's object of a datacenter.
 func (b *builder) findDatacenter(dc *datacenter) *simulator.Datacenter {
 	return b.reg.Get(dc.ref).(*simulator.Datacenter)
 }
 
-// listHosts returns the hosts of dc in the order of the config.
+// listHosts returns the hosts of dc in the order of the configuration.
 func (b *builder) listHosts(dc *datacenter) []*simulator.HostSystem {
 	if !b.lab.cfg.VCenter {
 		return []*simulator.HostSystem{b.reg.Any("HostSystem").(*simulator.HostSystem)}
@@ -225,13 +231,14 @@ func (b *builder) listHosts(dc *datacenter) []*simulator.HostSystem {
 	return all
 }
 
+// findHost returns the host with this name in the configuration.
 func (b *builder) findHost(dc *datacenter, name string) *simulator.HostSystem {
 	folder := b.reg.Get(b.findDatacenter(dc).HostFolder).(*simulator.Folder)
 	cr := b.reg.FindByName(b.lab.hostName(name), folder.ChildEntity).(*mo.ComputeResource)
 	return b.reg.Get(cr.Host[0]).(*simulator.HostSystem)
 }
 
-// waitForTask blocks until the task is done and returns its result.
+// waitForTask waits for the end of a task and returns its result. A fault of the task becomes an error.
 func waitForTask(reg *simulator.Registry, ref types.ManagedObjectReference) (types.AnyType, error) {
 	task := reg.Get(ref).(*simulator.Task)
 	task.Wait()
@@ -241,6 +248,7 @@ func waitForTask(reg *simulator.Registry, ref types.ManagedObjectReference) (typ
 	return task.Info.Result, nil
 }
 
+// faultOf returns the fault of a call as an error, or nil.
 func faultOf(res soap.HasFault) error {
 	if f := res.Fault(); f != nil {
 		return fmt.Errorf("%T %s", f.VimFault(), f.String)
@@ -248,7 +256,7 @@ func faultOf(res soap.HasFault) error {
 	return nil
 }
 
-// escapeName escapes an inventory name as vSphere does.
+// escapeName escapes a name for the inventory, as vSphere does.
 func escapeName(name string) string {
 	return strings.NewReplacer("%", "%25", "/", "%2f", `\`, "%5c").Replace(name)
 }

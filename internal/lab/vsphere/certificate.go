@@ -15,12 +15,14 @@ import (
 	"time"
 )
 
-// certificate is a self-signed pair, as a freshly installed ESXi has.
+// certificate is a self-signed certificate, as a fresh installation of ESXi has, with its key.
 type certificate struct {
-	pair        tls.Certificate
-	fingerprint string
+	pair        tls.Certificate // certificate and private key
+	fingerprint string          // SHA-256 of the certificate: upper-case hex pairs with colons
 }
 
+// newCertificate returns a new certificate for name and for the loopback addresses, valid for ten
+// years.
 func newCertificate(name string) (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

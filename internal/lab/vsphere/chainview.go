@@ -2,18 +2,21 @@ package vsphere
 
 import "errors"
 
-// chainView is a disk as one link of its chain shows it: the base's content, overlaid with the writes
-// to the links up to this one. It implements content.
+// A chainView is the content of a disk through one link of its chain: the base, overlaid with the
+// layers up to that link. It implements content.
 type chainView struct {
-	base   content
-	size   int64
+	base   content  // original content of the disk
+	size   int64    // capacity in bytes
 	layers []*layer // layers from the base up
 }
 
-// errStale is the error of a read through a link whose file has changed.
+// errStale is the error of a read through a link that was merged.
 var errStale = errors.New("the disk's link was merged while it was open")
 
-func (v *chainView) Size() int64  { return v.size }
+// Size returns the capacity in bytes.
+func (v *chainView) Size() int64 { return v.size }
+
+// Close does nothing: the base belongs to the inventory.
 func (v *chainView) Close() error { return nil }
 
 // isStale reports whether a layer has been merged since the view was made.
@@ -26,6 +29,7 @@ func (v *chainView) isStale() bool {
 	return false
 }
 
+// ReadAt implements io.ReaderAt.
 func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 	n, eof := clipRead(p, off, v.size)
 	if err := v.readBase(p[:n], off); err != nil {
@@ -33,7 +37,7 @@ func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 	}
 	for at, end := off, off+int64(n); at < end; {
 		next, stop, ok := v.nextLayered(at)
-		if !ok || next >= end {
+		if !ok || next >= end { // the rest is in the base
 			break
 		}
 		at = max(at, next)
@@ -47,10 +51,10 @@ func (v *chainView) ReadAt(p []byte, off int64) (int, error) {
 	return n, eof
 }
 
-// readBase reads the base, which may be shorter than the disk has become.
+// readBase reads the base. Beyond its end, for a disk that has grown, it reads zeros.
 func (v *chainView) readBase(p []byte, off int64) error {
 	inside := max(0, min(int64(len(p)), v.base.Size()-off))
-	clear(p[inside:])
+	clear(p[inside:]) // beyond the end of the base
 	if inside == 0 {
 		return nil
 	}
@@ -60,7 +64,8 @@ func (v *chainView) readBase(p []byte, off int64) error {
 	return nil
 }
 
-// overlayPage puts the topmost version of a page over dst, which begins inside it.
+// overlayPage copies the newest version of a page to dst, from the offset inside on. It leaves dst
+// unchanged if no layer contains the page.
 func (v *chainView) overlayPage(dst []byte, number, inside int64) {
 	p, ok := v.findPage(number)
 	if !ok {
@@ -71,9 +76,9 @@ func (v *chainView) overlayPage(dst []byte, number, inside int64) {
 	copy(dst, whole[inside:])
 }
 
-// findPage returns the topmost version of a page; without one the base has it.
+// findPage returns the newest version of a page; ok is false if only the base contains it.
 func (v *chainView) findPage(number int64) (page, bool) {
-	for i := len(v.layers) - 1; i >= 0; i-- {
+	for i := len(v.layers) - 1; i >= 0; i-- { // newest first
 		if p, ok := v.layers[i].findPage(number); ok {
 			return p, true
 		}
@@ -81,7 +86,7 @@ func (v *chainView) findPage(number int64) (page, bool) {
 	return page{}, false
 }
 
-// nextLayered returns the first granule that any layer has a page in.
+// nextLayered returns the first granule that ends after off and in which a layer contains a page.
 func (v *chainView) nextLayered(off int64) (start, end int64, ok bool) {
 	for _, y := range v.layers {
 		if s, e, there := y.nextGranule(off); there && (!ok || s < start) {
@@ -91,6 +96,7 @@ func (v *chainView) nextLayered(off int64) (start, end int64, ok bool) {
 	return start, end, ok
 }
 
+// nextData implements content.
 func (v *chainView) nextData(off int64) (start, end int64, err error) {
 	start, end = v.size, v.size
 	if off < v.base.Size() {
@@ -107,26 +113,35 @@ func (v *chainView) nextData(off int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// live is a disk as its guest sees it now. It implements content.
-type live struct{ d *vdisk }
+// currentContent is the content of a disk at the time of each call. It implements content.
+type currentContent struct{ d *vdisk }
 
-func (v live) Size() int64                             { return v.d.activeView().Size() }
-func (v live) Close() error                            { return nil }
-func (v live) ReadAt(p []byte, off int64) (int, error) { return v.d.activeView().ReadAt(p, off) }
-func (v live) nextData(off int64) (start, end int64, err error) {
+// Size returns the current capacity in bytes.
+func (v currentContent) Size() int64 { return v.d.activeView().Size() }
+
+// Close does nothing: the base belongs to the inventory.
+func (v currentContent) Close() error { return nil }
+
+// ReadAt implements io.ReaderAt.
+func (v currentContent) ReadAt(p []byte, off int64) (int, error) {
+	return v.d.activeView().ReadAt(p, off)
+}
+
+// nextData implements content.
+func (v currentContent) nextData(off int64) (start, end int64, err error) {
 	return v.d.activeView().nextData(off)
 }
 
-// currentLinks returns the links of the disk as they are now.
+// currentLinks returns the links of the disk from the base up. The slice must not be modified.
 func (d *vdisk) currentLinks() []chainLink { return *d.links.Load() }
 
-// lastLink is the index of the link a guest writes to.
+// lastLink returns the index of the link to which the guest writes.
 func (d *vdisk) lastLink() int { return len(d.currentLinks()) - 1 }
 
-// activeView is the disk through its last link.
+// activeView returns the disk through its last link.
 func (d *vdisk) activeView() *chainView { return d.viewThrough(d.currentLinks()) }
 
-// viewThrough is the disk read through the last of links.
+// viewThrough returns the disk through the last of links.
 func (d *vdisk) viewThrough(links []chainLink) *chainView {
 	v := &chainView{base: d.base, size: d.size.Load()}
 	for _, link := range links {
@@ -137,5 +152,5 @@ func (d *vdisk) viewThrough(links []chainLink) *chainView {
 	return v
 }
 
-// view is the disk through this link.
-func (k diskLink) view() *chainView { return k.disk.viewThrough(k.links) }
+// chainView returns the disk through this link.
+func (k diskLink) chainView() *chainView { return k.disk.viewThrough(k.links) }

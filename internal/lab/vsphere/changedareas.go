@@ -21,9 +21,11 @@ func (v *virtualMachine) QueryChangedDiskAreas(ctx *simulator.Context, req *type
 	return body
 }
 
+// changedAreas implements QueryChangedDiskAreas. It returns FileFault for unknown change IDs and for
+// injected faults.
 func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (types.DiskChangeInfo, types.BaseMethodFault) {
 	page := types.DiskChangeInfo{StartOffset: req.StartOffset}
-	q, fault := v.queriedDisk(ctx, req)
+	q, fault := v.resolveQuery(ctx, req)
 	if fault != nil {
 		return page, fault
 	}
@@ -33,7 +35,7 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 	}
 	var err error
 	switch {
-	case req.ChangeId != "*":
+	case req.ChangeId != "*": // changes since an ID
 		from, ok := d.epochOf(req.ChangeId)
 		if !ok || from > q.epoch || v.lab.cfg.CBT.GrowthFails && d.changes.grewIn(from, q.epoch) {
 			return page, fileFault(d)
@@ -43,9 +45,9 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 		if v.lab.snapshotFault(v.machine, FaultCBTLose) {
 			page.ChangedArea = everyOther(page.ChangedArea)
 		}
-	case d.ds.spec.Map == MapFault:
+	case d.ds.spec.Map == MapFault: // such as on vSAN
 		return page, fileFault(d)
-	case d.ds.spec.Map == MapWhole, d.spec.Thick, d.spec.RDM != "":
+	case d.ds.spec.Map == MapWhole, d.spec.Thick, d.spec.RDM != "": // everything is allocated
 		page.Length = q.view.Size() - req.StartOffset
 		page.ChangedArea = []types.DiskChangeExtent{{Start: req.StartOffset, Length: page.Length}}
 	default:
@@ -58,7 +60,7 @@ func (v *virtualMachine) changedAreas(ctx *simulator.Context, req *types.QueryCh
 	return page, nil
 }
 
-// everyOther leaves out the second, fourth ... area.
+// everyOther drops the second, fourth and so on of the areas.
 func everyOther(all []types.DiskChangeExtent) (some []types.DiskChangeExtent) {
 	for i := 0; i < len(all); i += 2 {
 		some = append(some, all[i])
@@ -66,20 +68,20 @@ func everyOther(all []types.DiskChangeExtent) (some []types.DiskChangeExtent) {
 	return some
 }
 
-// queried is a disk at the moment a query is about.
-type queried struct {
-	disk  *vdisk
-	view  *chainView
-	epoch int64
+// A diskQuery is a disk at the time that a query refers to.
+type diskQuery struct {
+	disk  *vdisk     // disk of the query
+	view  *chainView // content at that time
+	epoch int64      // epoch of the change log at that time
 }
 
-// queriedDisk applies the rules of the call: changes must be tracked, and have been when the
-// snapshot was taken; a running VM needs a snapshot; the disk and the offset must exist.
-func (v *virtualMachine) queriedDisk(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (queried, types.BaseMethodFault) {
+// resolveQuery checks a query: disk and offset must exist, changes must be tracked, also when the
+// snapshot was taken, and the query must name a snapshot if the VM is running.
+func (v *virtualMachine) resolveQuery(ctx *simulator.Context, req *types.QueryChangedDiskAreas) (diskQuery, types.BaseMethodFault) {
 	if v.machine == nil || v.machine.findDisk(req.DeviceKey) == nil {
-		return queried{}, &types.InvalidArgument{InvalidProperty: "deviceKey"}
+		return diskQuery{}, &types.InvalidArgument{InvalidProperty: "deviceKey"}
 	}
-	q := queried{disk: v.machine.findDisk(req.DeviceKey)}
+	q := diskQuery{disk: v.machine.findDisk(req.DeviceKey)}
 	q.view = q.disk.activeView()
 	on := false
 	q.epoch, _, on = q.disk.changes.currentEpoch()
@@ -93,16 +95,17 @@ func (v *virtualMachine) queriedDisk(ctx *simulator.Context, req *types.QueryCha
 	switch {
 	case req.StartOffset < 0 || req.StartOffset >= q.view.Size():
 		return q, &types.InvalidArgument{InvalidProperty: "startOffset"}
-	case !on:
+	case !on: // changes are not tracked, or were not
 		return q, fileFault(q.disk)
-	case req.Snapshot == nil && v.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn:
+	case req.Snapshot == nil && v.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn: // a running VM requires a snapshot
 		return q, fileFault(q.disk)
 	}
 	return q, nil
 }
 
-// selectSnapshot moves the question to a snapshot, and reports whether changes were tracked then.
-func (q *queried) selectSnapshot(ref types.ManagedObjectReference) bool {
+// selectSnapshot changes the time of the query to a snapshot. It returns false if the snapshot does not
+// exist or changes were not tracked.
+func (q *diskQuery) selectSnapshot(ref types.ManagedObjectReference) bool {
 	m := q.disk.vm
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -117,11 +120,12 @@ func (q *queried) selectSnapshot(ref types.ManagedObjectReference) bool {
 	return t.on
 }
 
+// fileFault returns a FileFault for the disk's descriptor.
 func fileFault(d *vdisk) types.BaseMethodFault {
 	return &types.FileFault{File: datastorePath(d.ds.spec.Name, d.vm.spec.Folder, d.spec.Name)}
 }
 
-// asArea is an area that nothing is hidden of.
+// asArea returns the range as one area, or no area if it is empty.
 func asArea(start, end int64) []types.DiskChangeExtent {
 	if start >= end {
 		return nil
@@ -129,8 +133,8 @@ func asArea(start, end int64) []types.DiskChangeExtent {
 	return []types.DiskChangeExtent{{Start: start, Length: end - start}}
 }
 
-// collectAreas collects areas of c from off on, as shown reports them. It returns the length of the disk that
-// they describe.
+// collectAreas returns the areas of c from off on, after the filter shown, and the length of the disk
+// that they describe. CBT.MaxAreas limits their number.
 func (d *vdisk) collectAreas(c content, off int64, cfg CBT, shown func(start, end int64) []types.DiskChangeExtent) (areas []types.DiskChangeExtent, length int64, err error) {
 	at := off
 	for at < c.Size() {
@@ -138,13 +142,13 @@ func (d *vdisk) collectAreas(c content, off int64, cfg CBT, shown func(start, en
 		if err != nil {
 			return nil, 0, err
 		}
-		if cfg.EmptyPages && start > at {
+		if cfg.EmptyPages && start > at { // a hole before the next area
 			if len(areas) == 0 {
 				at = start // the page describes the hole alone
 			}
 			break
 		}
-		if start < end && len(areas) == cfg.MaxAreas {
+		if start < end && len(areas) == cfg.MaxAreas { // the next page begins at at
 			break
 		}
 		areas = append(areas, shown(start, end)...)
@@ -153,7 +157,7 @@ func (d *vdisk) collectAreas(c content, off int64, cfg CBT, shown func(start, en
 	return areas, at - off, nil
 }
 
-// shownAreas is the part of an allocated area that the map admits to.
+// shownAreas returns the parts of an allocated range that Disk.Hide does not remove from the map.
 func (d *vdisk) shownAreas(start, end int64) []types.DiskChangeExtent {
 	if start >= end {
 		return nil

@@ -8,24 +8,25 @@ import (
 	"sync"
 )
 
-// changeLog is a disk's change tracking. Time is cut into epochs: a snapshot ends one, a
-// power-on another. The change id LOG/N stands for the moment at which epoch N ended.
+// A changeLog is the change tracking of a disk. Time is divided into epochs: each snapshot and each
+// power-on ends one. The change ID LOG/N stands for the end of epoch N.
 type changeLog struct {
-	mu      sync.Mutex
-	on      bool
-	log     int     // number of times that tracking was enabled: each time has a separate log and separate change IDs
-	epoch   int64   // the current one, from 1
-	since   int64   // the first epoch that was tracked as a whole
-	broken  bool    // enabled while a snapshot existed: answers are wrong without an error
-	grown   []int64 // the epochs in which the disk grew; answers across them are wrong
-	changed map[int64]*granules
+	mu      sync.Mutex          // guards all fields
+	on      bool                // whether changes are tracked
+	log     int                 // number of times that tracking was enabled; change IDs of different logs are different
+	epoch   int64               // current epoch, from 1
+	since   int64               // first epoch that was tracked completely
+	broken  bool                // whether tracking was enabled while a snapshot existed: answers are wrong without an error
+	grown   []int64             // epochs in which the disk grew; answers across them are wrong
+	changed map[int64]*granules // written granules by epoch
 }
 
+// newChangeLog returns a log in epoch 1.
 func newChangeLog(on bool) *changeLog {
 	return &changeLog{on: on, epoch: 1, since: 1, changed: map[int64]*granules{}}
 }
 
-// recordWrite notes a write, whether it changed anything or not.
+// recordWrite records a write, even if it changed no byte.
 func (c *changeLog) recordWrite(off, length int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,52 +41,53 @@ func (c *changeLog) recordWrite(off, length int64) {
 	g.addRange(off, length)
 }
 
-// reopenDisk is what happens when the disk is closed and opened again: a change of the setting
-// takes effect.
+// reopenDisk applies a change of the setting, which takes effect when the disk is closed and opened.
+// snapshots is whether the VM has any.
 func (c *changeLog) reopenDisk(wanted, snapshots bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if wanted == c.on {
+	if wanted == c.on { // the setting has not changed
 		return
 	}
-	c.on, c.broken = wanted, wanted && snapshots
+	c.on, c.broken = wanted, wanted && snapshots // tracking that begins with snapshots is wrong
 	if wanted {
 		c.startLog()
 	}
 }
 
-// startLog begins a log whose ids are new. The caller holds the lock.
+// startLog starts a log with new change IDs. mu must be held.
 func (c *changeLog) startLog() {
 	c.log++
 	c.since, c.changed, c.grown = c.epoch, map[int64]*granules{}, nil
 }
 
-// invalidateIDs is what a move of the disk or a crash does: ids handed out so far are worth nothing.
+// invalidateIDs makes all existing change IDs invalid, as a move of the disk or a crash does.
 func (c *changeLog) invalidateIDs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.startLog()
 }
 
+// growDisk records that the disk grew in the current epoch.
 func (c *changeLog) growDisk() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.grown = append(c.grown, c.epoch)
 }
 
-// grewIn reports whether the disk grew in the epochs after from, up to to.
+// grewIn reports whether the disk grew in the epochs after from, up to and including to.
 func (c *changeLog) grewIn(from, to int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.grewBetween(from, to)
 }
 
-// grewBetween is grewIn; the caller holds the lock.
+// grewBetween implements grewIn. mu must be held.
 func (c *changeLog) grewBetween(from, to int64) bool {
 	return slices.ContainsFunc(c.grown, func(epoch int64) bool { return epoch > from && epoch <= to })
 }
 
-// endEpoch closes the current epoch and returns it.
+// endEpoch starts a new epoch and returns the one that ended.
 func (c *changeLog) endEpoch() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,15 +95,15 @@ func (c *changeLog) endEpoch() int64 {
 	return c.epoch - 1
 }
 
-// currentEpoch returns the current epoch, and the log it is of.
+// currentEpoch returns the current epoch, its log, and whether changes are tracked.
 func (c *changeLog) currentEpoch() (epoch int64, log int, on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch, c.log, c.on
 }
 
-// changesBetween unites the epochs after from, up to to. If the log is known to be wrong, every other granule
-// is missing.
+// changesBetween returns the changes of the epochs after from, up to and including to. If the log is
+// known to be wrong, every other granule is missing.
 func (c *changeLog) changesBetween(from, to int64) *granules {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,24 +116,24 @@ func (c *changeLog) changesBetween(from, to int64) *granules {
 	if c.broken || c.grewBetween(from, to) {
 		const everyOther = 0x5555555555555555
 		for i := range all.words {
-			all.words[i] &= everyOther
+			all.words[i] &= everyOther // the missing changes
 		}
 	}
 	return all
 }
 
-// idAt writes the change id of an epoch's end.
+// idAt returns the change ID for the end of an epoch.
 func (d *vdisk) idAt(log int, epoch int64) string {
 	name := d.id + "changes"
-	if log > 0 {
+	if log > 0 { // the first log has no number in its ID
 		name += strconv.Itoa(log)
 	}
 	text := fmt.Sprintf("% x", hashOf(name, 16))
 	return fmt.Sprintf("%s-%s/%d", text[:23], text[24:], epoch)
 }
 
-// changeID is the id of the current epoch, as the VM's config shows it. It is empty while
-// changes are not tracked.
+// changeID returns the ID of the current epoch, as the VM's configuration contains it. It is empty
+// while changes are not tracked.
 func (d *vdisk) changeID() string {
 	epoch, log, on := d.changes.currentEpoch()
 	if !on {
@@ -140,7 +142,7 @@ func (d *vdisk) changeID() string {
 	return d.idAt(log, epoch)
 }
 
-// epochOf returns the epoch of an id, if it is one of the disk's present log.
+// epochOf returns the epoch of a change ID; ok is false if the ID does not belong to the current log.
 func (d *vdisk) epochOf(id string) (int64, bool) {
 	_, counter, ok := strings.Cut(id, "/")
 	epoch, err := strconv.ParseInt(counter, 10, 64)
@@ -154,15 +156,17 @@ func (d *vdisk) epochOf(id string) (int64, bool) {
 	return epoch, id == d.idAt(log, epoch) && epoch >= since && epoch <= now
 }
 
-// changeMap is a set of changes as a content. Only the positions are meaningful.
+// A changeMap is a set of changes as a content. Only Size and nextData may be used.
 type changeMap struct {
 	content
-	set  *granules
-	size int64
+	set  *granules // changed granules
+	size int64     // capacity of the disk in bytes
 }
 
+// Size returns the capacity of the disk in bytes.
 func (m *changeMap) Size() int64 { return m.size }
 
+// nextData implements content.
 func (m *changeMap) nextData(off int64) (start, end int64, err error) {
 	start, end, ok := m.set.nextGranule(off)
 	if !ok || start >= m.size {

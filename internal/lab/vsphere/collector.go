@@ -13,22 +13,22 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// A collector retrieves properties as the simulator's does, in a tenth of the time: that one
-// writes each object as XML and reads it again, to have a copy of it. And it reads the objects of
-// a page when the page is asked for, as servers do; the simulator reads all of them for the first.
+// A collector retrieves properties in a tenth of the simulator's time: the simulator copies each object
+// by encoding and decoding XML. It also reads the objects of a page when the client requests the page,
+// as real servers do; the simulator reads all objects for the first page.
 //
-// The simulator makes one for each session, of zero value.
+// The simulator creates a collector for each session, so that the zero value must be ready for use.
 type collector struct {
 	simulator.PropertyCollector
 
-	mu    sync.Mutex
-	token int
+	mu    sync.Mutex            // guards the fields below
+	token int                   // number of the newest token
 	rest  map[string]*retrieval // remaining pages of answers by token
 }
 
-// RetrievePropertiesEx leaves to the simulator what only few callers ask for.
+// RetrievePropertiesEx answers common requests and passes unusual ones to the simulator.
 func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.RetrievePropertiesEx) soap.HasFault {
-	if ctx.Session == nil || isUnusual(req.SpecSet) {
+	if ctx.Session == nil || isUnusual(req.SpecSet) { // the simulator answers
 		return c.PropertyCollector.RetrievePropertiesEx(ctx, req)
 	}
 	body := &methods.RetrievePropertiesExBody{}
@@ -42,7 +42,7 @@ func (c *collector) RetrievePropertiesEx(ctx *simulator.Context, req *types.Retr
 	return body
 }
 
-// ContinueRetrievePropertiesEx goes on with an answer, once with each token.
+// ContinueRetrievePropertiesEx returns the next page. Each token is valid once.
 func (c *collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *types.ContinueRetrievePropertiesEx) soap.HasFault {
 	c.mu.Lock()
 	r := c.rest[req.Token]
@@ -54,7 +54,7 @@ func (c *collector) ContinueRetrievePropertiesEx(ctx *simulator.Context, req *ty
 	return &methods.ContinueRetrievePropertiesExBody{Res: &types.ContinueRetrievePropertiesExResponse{Returnval: c.readPage(ctx, r)}}
 }
 
-// CancelRetrievePropertiesEx drops the rest of an answer.
+// CancelRetrievePropertiesEx drops the remaining pages of an answer.
 func (c *collector) CancelRetrievePropertiesEx(_ *simulator.Context, req *types.CancelRetrievePropertiesEx) soap.HasFault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,10 +62,10 @@ func (c *collector) CancelRetrievePropertiesEx(_ *simulator.Context, req *types.
 	return &methods.CancelRetrievePropertiesExBody{Res: &types.CancelRetrievePropertiesExResponse{}}
 }
 
-// readPage reads the next page, and keeps the rest under a new token.
+// readPage returns the next page, with a new token if more pages follow.
 func (c *collector) readPage(ctx *simulator.Context, r *retrieval) types.RetrieveResult {
 	page := types.RetrieveResult{Objects: r.nextPage(ctx)}
-	if len(r.left) == 0 {
+	if len(r.left) == 0 { // the last page needs no token
 		return page
 	}
 	c.mu.Lock()
@@ -91,15 +91,16 @@ func isUnusual(specs []types.PropertyFilterSpec) bool {
 	return false
 }
 
+// isTrue reports whether an optional boolean is set to true.
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// A retrieval is one answer: the selected objects, and those that no page contained yet.
+// A retrieval is one answer: the selected objects that no page has contained yet.
 type retrieval struct {
-	specs []types.PropertyFilterSpec
-	named map[string]*types.TraversalSpec
-	seen  map[types.ManagedObjectReference]bool
-	left  []types.ManagedObjectReference
-	most  int // objects of a page; 0: all
+	specs []types.PropertyFilterSpec            // filters of the request
+	named map[string]*types.TraversalSpec       // traversals by name, which other traversals refer to
+	seen  map[types.ManagedObjectReference]bool // selected objects, to select each only once
+	left  []types.ManagedObjectReference        // objects that no page has contained, in order
+	most  int                                   // most objects of a page; 0 is unlimited
 }
 
 // selectObjects finds the objects that the filters select.
@@ -114,9 +115,11 @@ func (r *retrieval) selectObjects(ctx *simulator.Context) types.BaseMethodFault 
 	return nil
 }
 
+// chooseFrom selects an object and those that its traversals reach. A missing object is a fault, unless
+// maybe is set.
 func (r *retrieval) chooseFrom(ctx *simulator.Context, o types.ObjectSpec, maybe bool) (f types.BaseMethodFault) {
 	obj, there := managedObject(ctx, o.Obj)
-	if !there && maybe {
+	if !there && maybe { // the filter permits missing objects
 		return nil
 	}
 	if !there {
@@ -129,13 +132,14 @@ func (r *retrieval) chooseFrom(ctx *simulator.Context, o types.ObjectSpec, maybe
 	return f
 }
 
+// addObject selects an object once.
 func (r *retrieval) addObject(ref types.ManagedObjectReference) {
 	if !r.seen[ref] {
 		r.seen[ref], r.left = true, append(r.left, ref)
 	}
 }
 
-// walkPaths follows paths from an object.
+// walkPaths follows traversals from an object. Names of traversals are valid for the whole request.
 func (r *retrieval) walkPaths(ctx *simulator.Context, obj reflect.Value, paths []types.BaseSelectionSpec) types.BaseMethodFault {
 	for _, p := range paths {
 		if t, ok := p.(*types.TraversalSpec); ok && t.Name != "" {
@@ -157,6 +161,7 @@ func (r *retrieval) walkPaths(ctx *simulator.Context, obj reflect.Value, paths [
 	return nil
 }
 
+// followTraversal selects the objects that one traversal reaches, recursively.
 func (r *retrieval) followTraversal(ctx *simulator.Context, obj reflect.Value, t *types.TraversalSpec) types.BaseMethodFault {
 	val, _ := propertyAt(obj, t.Path) // an object of another type has no such path
 	for _, ref := range refsIn(val) {
@@ -174,6 +179,7 @@ func (r *retrieval) followTraversal(ctx *simulator.Context, obj reflect.Value, t
 	return nil
 }
 
+// refsIn returns the references in a property: one, a list, or none for other types.
 func refsIn(val reflect.Value) []types.ManagedObjectReference {
 	if !val.IsValid() {
 		return nil
@@ -189,7 +195,7 @@ func refsIn(val reflect.Value) []types.ManagedObjectReference {
 	return nil
 }
 
-// nextPage reads the next objects. What was destroyed since it was chosen is left out.
+// nextPage reads the next objects. Objects that were destroyed since their selection are omitted.
 func (r *retrieval) nextPage(ctx *simulator.Context) (objects []types.ObjectContent) {
 	n := len(r.left)
 	if r.most > 0 {
@@ -206,7 +212,7 @@ func (r *retrieval) nextPage(ctx *simulator.Context) (objects []types.ObjectCont
 	return objects
 }
 
-// appendObject appends an object, if any of the filters names its type.
+// appendObject appends the properties of an object, if a filter names its type.
 func (r *retrieval) appendObject(obj reflect.Value, ref types.ManagedObjectReference, to []types.ObjectContent) []types.ObjectContent {
 	content, wanted := types.ObjectContent{Obj: ref}, false
 	for _, spec := range r.specs {
@@ -231,6 +237,8 @@ func isKind(t reflect.Type, ref types.ManagedObjectReference, kind string) bool 
 	return kind != "" && memberOf(t, kind).base
 }
 
+// readPaths appends the properties at the paths to content. Unset properties are omitted; unknown ones
+// are reported as missing.
 func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) {
 	for _, path := range paths {
 		val, ok := propertyAt(obj, path)
@@ -245,15 +253,15 @@ func readPaths(content *types.ObjectContent, obj reflect.Value, paths []string) 
 	}
 }
 
-// managedObject returns an object as the type of package mo: the simulator's types embed it as their first
-// field.
+// managedObject returns an object as its type of package mo, which the simulator's types embed as their
+// first field.
 func managedObject(ctx *simulator.Context, ref types.ManagedObjectReference) (reflect.Value, bool) {
 	obj := ctx.Session.Get(ref)
 	if obj == nil {
 		return reflect.Value{}, false
 	}
 	if o, ok := obj.(interface{ Get() mo.Reference }); ok {
-		obj = o.Get()
+		obj = o.Get() // the mo type of a simulator's object
 	}
 	v := reflect.ValueOf(obj).Elem()
 	for !strings.HasSuffix(v.Type().PkgPath(), "/mo") {

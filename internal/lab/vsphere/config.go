@@ -12,38 +12,42 @@ import (
 // Config describes an emulated ESXi or vCenter. The zero value is an ESXi without VMs, with
 // one VMFS datastore "datastore1", user root and password "lab-password".
 type Config struct {
-	Dir         string `json:"dir,omitempty"`         // where datastores live; "" is a temporary folder that Close removes
+	// folder for the files of datastores; "" creates a temporary folder that Close removes
+	Dir         string `json:"dir,omitempty"`
 	Addr        string `json:"addr,omitempty"`        // host:port to listen on; default 127.0.0.1:0
 	ControlAddr string `json:"controlAddr,omitempty"` // loopback host:port of the control API; default 127.0.0.1:0
 	Version     string `json:"version,omitempty"`     // product version; default 8.0.3
-	User        string `json:"user,omitempty"`
-	Password    string `json:"password,omitempty"`
+	// name of the only account; default root, vCenter administrator@vsphere.local
+	User     string `json:"user,omitempty"`
+	Password string `json:"password,omitempty"` // password of the account; default lab-password
 
-	VCenter       bool         `json:"vcenter,omitempty"`       // a vCenter in place of an ESXi
-	Datacenters   []Datacenter `json:"datacenters,omitempty"`   // vCenter only; default one with two hosts in a folder
-	HostListeners bool         `json:"hostListeners,omitempty"` // vCenter only: each ESXi serves /folder at a separate address
-	Datastores    []Datastore  `json:"datastores,omitempty"`
-	VMs           []VM         `json:"vms,omitempty"`
+	VCenter     bool         `json:"vcenter,omitempty"`     // whether to emulate a vCenter instead of an ESXi host
+	Datacenters []Datacenter `json:"datacenters,omitempty"` // vCenter only; default one with two hosts in a folder
+	// vCenter only: whether each ESXi host serves /folder at its own address
+	HostListeners bool        `json:"hostListeners,omitempty"`
+	Datastores    []Datastore `json:"datastores,omitempty"` // datastores; default one VMFS datastore, vCenter two
+	VMs           []VM        `json:"vms,omitempty"`        // VMs that exist at the start
 
 	Tagging  Tagging   `json:"tagging,omitzero"` // vCenter only
-	NFS      NFS       `json:"nfs,omitzero"`
-	SSH      SSH       `json:"ssh,omitzero"`
-	NFC      NFC       `json:"nfc,omitzero"`
-	Limits   Limits    `json:"limits"`
-	Sessions Sessions  `json:"sessions"`
-	Host     HostState `json:"host,omitzero"`
-	CBT      CBT       `json:"cbt"`
-	Locks    LockMode  `json:"locks,omitempty"`
+	NFS      NFS       `json:"nfs,omitzero"`     // behaviour of NFS mounts
+	SSH      SSH       `json:"ssh,omitzero"`     // SSH servers of the hosts
+	NFC      NFC       `json:"nfc,omitzero"`     // NFC servers of the hosts
+	Limits   Limits    `json:"limits"`           // limits of connections and rates
+	Sessions Sessions  `json:"sessions"`         // rules for sessions and logins
+	Host     HostState `json:"host,omitzero"`    // state of each host
+	CBT      CBT       `json:"cbt"`              // answers of QueryChangedDiskAreas
+	Locks    LockMode  `json:"locks,omitempty"`  // files of running VMs that cannot be read; default LockAll
 	Faults   []Fault   `json:"faults,omitempty"` // active from the start
 
-	ReadOnlyLicence bool      `json:"readOnlyLicence,omitempty"` // the free licence: changes fail with RestrictedVersion
-	LicenceEdition  string    `json:"licenceEdition,omitempty"`  // edition key of such a licence; default esxBasic
-	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`   // end of the evaluation of an ESXi without that licence; not reported if zero
-	Lacks           []string  `json:"lacks,omitempty"`           // privileges that the account has not; calls that need one are denied
-	HTTP2           bool      `json:"http2,omitempty"`           // offer h2 by ALPN, as ESXi 8 does
+	// whether the host has the free licence: changes fail with RestrictedVersion
+	ReadOnlyLicence bool      `json:"readOnlyLicence,omitempty"`
+	LicenceEdition  string    `json:"licenceEdition,omitempty"` // edition key of such a licence; default esxBasic
+	EvaluationEnds  time.Time `json:"evaluationEnds,omitzero"`  // end of the evaluation of an ESXi without that licence; not reported if zero
+	Lacks           []string  `json:"lacks,omitempty"`          // privileges that the account lacks; calls that require one are denied
+	HTTP2           bool      `json:"http2,omitempty"`          // whether to offer h2 by ALPN, as ESXi 8 does
 
 	Clock func() time.Time `json:"-"` // clock of sessions, lockout and guest shutdown; the real one if nil
-	Log   *slog.Logger     `json:"-"` // log of the lab; discarded if nil
+	Log   *slog.Logger     `json:"-"` // log of the emulator; discarded if nil
 }
 
 // Limits shape the wire. Zero is no limit, except MaxConns. They can be changed while the
@@ -56,23 +60,26 @@ type Limits struct {
 	MaxConns      int      `json:"maxConns,omitempty"`      // TLS connections; above it they are reset; default 128 (KB 383231), vCenter 2048 (KB 344920)
 }
 
-// Sessions are the rules of logging in. Zero fields take the defaults of a real host.
+// Sessions are the rules for sessions and logins. Zero fields have the defaults of a real host.
 type Sessions struct {
-	Idle      Duration `json:"idle,omitempty"`      // a session unused by SOAP calls ends after it; default 30m
-	Max       int      `json:"max,omitempty"`       // sessions at a time; default 500
-	LockAfter int      `json:"lockAfter,omitempty"` // failed logins that lock the account; default 5
-	LockFor   Duration `json:"lockFor,omitempty"`   // how long it stays locked; default 15m
+	Idle      Duration `json:"idle,omitempty"`      // time without SOAP calls after which a session ends; default 30m
+	Max       int      `json:"max,omitempty"`       // most sessions at a time; default 500
+	LockAfter int      `json:"lockAfter,omitempty"` // failed logins after which the account is locked; default 5
+	LockFor   Duration `json:"lockFor,omitempty"`   // duration of the lock; default 15m
 }
 
-// CBT is how QueryChangedDiskAreas answers.
+// CBT configures the answers of QueryChangedDiskAreas.
 type CBT struct {
-	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded out to it; default 64 KiB
-	MaxAreas    int   `json:"maxAreas,omitempty"`    // areas in one answer; default 2000
-	GrowthFails bool  `json:"growthFails,omitempty"` // a disk that grew is not answered for across that, instead of wrong
-	EmptyPages  bool  `json:"emptyPages,omitempty"`  // a separate page without an area for each hole: legal, and known to end loops of careless callers early
+	Granularity Bytes `json:"granularity,omitempty"` // areas are rounded outwards to multiples of it; default 64 KiB
+	MaxAreas    int   `json:"maxAreas,omitempty"`    // most areas in one answer; default 2000
+	// whether queries across a growth of the disk fail, instead of being wrong
+	GrowthFails bool `json:"growthFails,omitempty"`
+	// whether each hole has its own answer without areas: legal, and known to end loops of careless
+	// clients early
+	EmptyPages bool `json:"emptyPages,omitempty"`
 }
 
-// LockMode selects the files of a running VM that /folder refuses.
+// LockMode selects the files of a running VM that /folder refuses to serve.
 type LockMode string
 
 const (
@@ -83,20 +90,21 @@ const (
 	LockActive LockMode = "active"
 )
 
-// LoadConfig reads a Config from a JSON file. Unknown fields are errors, so that a typing
-// mistake does not quietly start another lab than the one asked for.
+// LoadConfig reads a Config from a JSON file. Unknown fields are errors, so that a misspelled field
+// does not start a different emulation.
 func LoadConfig(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("read lab config: %w", err)
+		return Config{}, fmt.Errorf("read emulator configuration: %w", err)
 	}
 	cfg, err := parseConfig(data)
 	if err != nil {
-		return Config{}, fmt.Errorf("parse lab config %s: %w", path, err)
+		return Config{}, fmt.Errorf("parse emulator configuration %s: %w", path, err)
 	}
 	return cfg, nil
 }
 
+// parseConfig decodes and validates a configuration. It returns it without defaults.
 func parseConfig(data []byte) (Config, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -108,7 +116,7 @@ func parseConfig(data []byte) (Config, error) {
 	return cfg, full.validate()
 }
 
-// withDefaults fills every field that has a default.
+// withDefaults returns the configuration with every zero field set to its default.
 func (c Config) withDefaults() Config {
 	setDefault(&c.Addr, "127.0.0.1:0")
 	setDefault(&c.ControlAddr, "127.0.0.1:0")
@@ -139,6 +147,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// setDefault sets *v to d if it is the zero value.
 func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
@@ -146,7 +155,7 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// now reads the lab's clock.
+// now returns the time of Config.Clock.
 func (c *Config) now() time.Time {
 	if c.Clock != nil {
 		return c.Clock()

@@ -9,14 +9,18 @@ import (
 )
 
 var (
+	// diskControllers are the values of Disk.Controller.
 	diskControllers = []string{"pvscsi", "lsilogic", "lsisas", "buslogic", "nvme", "ahci", "ide"}
-	nicModels       = []string{"vmxnet3", "vmxnet2", "e1000", "e1000e", "pcnet32"}
-	datastoreTypes  = []string{"VMFS", "NFS", "vsan"}
-	mapKinds        = []string{string(MapAreas), string(MapWhole), string(MapFault)}
-	rdmModes        = []string{"", "physicalMode", "virtualMode"}
+	// nicModels are the values of NIC.Model.
+	nicModels      = []string{"vmxnet3", "vmxnet2", "e1000", "e1000e", "pcnet32"}
+	datastoreTypes = []string{"VMFS", "NFS", "vsan"} // datastoreTypes are the values of Datastore.Type.
+	// mapKinds are the values of Datastore.Map.
+	mapKinds = []string{string(MapAreas), string(MapWhole), string(MapFault)}
+	// rdmModes are the values of Disk.RDM; empty is a disk with a flat file.
+	rdmModes = []string{"", "physicalMode", "virtualMode"}
 )
 
-// validate reports everything that is wrong with a config whose defaults are filled in.
+// validate returns all errors of a configuration with defaults.
 func (c Config) validate() error {
 	var errs []error
 	for _, ds := range c.Datastores {
@@ -37,6 +41,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
+// checkNumbers checks limits, sessions and change tracking.
 func (c Config) checkNumbers() error {
 	switch l, s := c.Limits, c.Sessions; {
 	case l.ConnRate < 0 || l.DatastoreRate < 0 || l.Latency < 0 || l.MaxRequests < 0 || l.MaxConns < 0:
@@ -49,6 +54,7 @@ func (c Config) checkNumbers() error {
 	return nil
 }
 
+// checkNFS checks NFS and SSH.
 func (c Config) checkNFS() error {
 	switch n, s := c.NFS, c.SSH; {
 	case n.Connections < 0 || n.WriteSize < 0 || n.WriteSize > 1<<20 || n.InFlight < 0:
@@ -63,9 +69,10 @@ func (c Config) checkNFS() error {
 	return nil
 }
 
+// checkDatastore checks one datastore.
 func (c Config) checkDatastore(ds Datastore) error {
 	switch {
-	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"):
+	case ds.Name == "" || strings.ContainsAny(ds.Name, "[]/"): // would break datastore paths
 		return fmt.Errorf("datastore %q: want a name without [ ] and /", ds.Name)
 	case ds.Full < 0:
 		return fmt.Errorf("datastore %q: full %d: want nothing negative", ds.Name, ds.Full)
@@ -75,13 +82,14 @@ func (c Config) checkDatastore(ds Datastore) error {
 	return errors.Join(oneOf("datastore "+ds.Name+" type", ds.Type, datastoreTypes), oneOf("datastore "+ds.Name+" map", string(ds.Map), mapKinds))
 }
 
+// checkVM checks one VM with its devices.
 func (c Config) checkVM(v VM) error {
 	where := fmt.Sprintf("VM %q", v.Name)
 	dc := c.findDatacenter(v.Datacenter)
 	switch {
 	case v.Name == "":
 		return errors.New("a VM without a name")
-	case strings.ContainsAny(v.Folder, "/\\") || v.Folder == "..":
+	case strings.ContainsAny(v.Folder, "/\\") || v.Folder == "..": // the folder must stay in the datastore
 		return fmt.Errorf("%s: folder %q: want one path element", where, v.Folder)
 	case dc == nil:
 		return fmt.Errorf("%s: no datacenter %q", where, v.Datacenter)
@@ -102,7 +110,7 @@ func (c Config) checkVM(v VM) error {
 		errs = append(errs, c.checkDisk(fmt.Sprintf("%s disk %d", where, i), v, d))
 	}
 	for _, name := range v.Devices {
-		errs = append(errs, oneOf(where+" device", name, slices.Sorted(maps.Keys(oddities))))
+		errs = append(errs, oneOf(where+" device", name, slices.Sorted(maps.Keys(leftoverDevices))))
 	}
 	for i, n := range v.NICs {
 		errs = append(errs, oneOf(fmt.Sprintf("%s NIC %d model", where, i), n.Model, nicModels))
@@ -110,15 +118,16 @@ func (c Config) checkVM(v VM) error {
 	return errors.Join(errs...)
 }
 
+// checkDisk checks one disk of v. where names it in errors.
 func (c Config) checkDisk(where string, v VM, d Disk) error {
 	switch {
 	case d.Capacity%512 != 0 || d.Capacity < 0:
 		return fmt.Errorf("%s: capacity %d: want a multiple of 512", where, d.Capacity)
-	case d.Capacity == 0 && d.File == "":
+	case d.Capacity == 0 && d.File == "": // neither generated nor a file
 		return fmt.Errorf("%s: want a capacity or a file", where)
 	case d.Fill < 0 || d.Fill > 100:
 		return fmt.Errorf("%s: fill %d: want a percentage", where, d.Fill)
-	case d.Fill != 0 && d.File != "":
+	case d.Fill != 0 && d.File != "": // two contents
 		return fmt.Errorf("%s: fill and file exclude each other", where)
 	case !strings.HasSuffix(d.Name, ".vmdk") || strings.Contains(d.Name, "/"):
 		return fmt.Errorf("%s: name %q: want a file name ending in .vmdk", where, d.Name)
@@ -128,6 +137,7 @@ func (c Config) checkDisk(where string, v VM, d Disk) error {
 	return errors.Join(oneOf(where+" controller", d.Controller, diskControllers), oneOf(where+" rdm", d.RDM, rdmModes))
 }
 
+// oneOf returns an error unless v is one of the allowed values.
 func oneOf(what, v string, allowed []string) error {
 	if slices.Contains(allowed, v) {
 		return nil

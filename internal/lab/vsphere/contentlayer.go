@@ -10,33 +10,34 @@ import (
 
 const (
 	pageSize = 4 << 10 // unit of guest writes in bytes; also a grain of seSparse
-	// granuleSize is how finely layers and change logs say where something is.
+	// granuleSize is the resolution of layers and change logs, in bytes.
 	granuleSize = 64 << 10
 )
 
-// page is 4 KiB that a guest wrote. It is computed from its stamp, so that a guest can write
-// gigabytes; only what a test wrote itself is kept.
+// A page is 4 KiB that a guest wrote. Its bytes are computed from the stamp, so that a guest can write
+// gigabytes; only pages that a test wrote are stored.
 type page struct {
-	stamp uint64
-	data  *[pageSize]byte // not nil: these bytes, never changed
+	stamp uint64          // seed of the bytes; 0 is a page of zeros
+	data  *[pageSize]byte // stored bytes, never modified; nil for a computed page
 }
 
 // isZero reports whether the guest discarded the page or wrote zeros to it.
 func (p page) isZero() bool { return p.stamp == 0 && p.data == nil }
 
-// layer contains the writes to one link of a chain: to the base or to a delta. It grows while the guest
-// writes to its link.
+// A layer contains the writes to one link of a chain. It grows while the guest writes to its link. Its
+// methods may be called concurrently.
 type layer struct {
-	noise []byte
+	noise []byte // source of computed bytes
 
-	mu      sync.RWMutex
+	mu      sync.RWMutex   // guards pages, where and version
 	pages   map[int64]page // pages by number
-	where   granules
-	version int64 // counts writes
+	where   granules       // granules that contain pages
+	version int64          // number of writes
 
-	stale atomic.Bool // its link was merged, or has taken what another held: readers of old stop
+	stale atomic.Bool // whether the layer was merged, so that open readers must fail
 }
 
+// newLayer returns an empty layer.
 func newLayer(noise []byte) *layer { return &layer{noise: noise, pages: map[int64]page{}} }
 
 // putPage writes one page.
@@ -45,9 +46,10 @@ func (y *layer) putPage(number int64, p page) {
 	defer y.mu.Unlock()
 	y.pages[number] = p
 	y.where.addRange(number*pageSize, pageSize)
-	y.version++
+	y.version++ // makes generated delta files outdated
 }
 
+// findPage returns a page of the layer.
 func (y *layer) findPage(number int64) (page, bool) {
 	y.mu.RLock()
 	defer y.mu.RUnlock()
@@ -62,7 +64,7 @@ func (y *layer) nextGranule(off int64) (start, end int64, ok bool) {
 	return y.where.nextGranule(off)
 }
 
-// copyPages copies the pages, sorted by number.
+// copyPages returns a copy of the pages, their numbers in ascending order, and the version.
 func (y *layer) copyPages() (numbers []int64, pages map[int64]page, version int64) {
 	y.mu.RLock()
 	defer y.mu.RUnlock()
@@ -70,7 +72,7 @@ func (y *layer) copyPages() (numbers []int64, pages map[int64]page, version int6
 	return slices.Sorted(maps.Keys(pages)), pages, y.version
 }
 
-// mergeLayers returns a layer that holds both; upper takes precedence.
+// mergeLayers returns a new layer with the pages of both; upper takes precedence.
 func mergeLayers(lower, upper *layer) *layer {
 	both := newLayer(lower.noise)
 	for _, y := range []*layer{lower, upper} {
@@ -82,12 +84,12 @@ func mergeLayers(lower, upper *layer) *layer {
 	return both
 }
 
-// fillBytes computes a page.
+// fillBytes writes the content of the page with this number to dst.
 func (p page) fillBytes(dst []byte, noise []byte, number int64) {
 	switch {
-	case p.data != nil:
+	case p.data != nil: // written by a test
 		copy(dst, p.data[:])
-	case p.stamp == 0:
+	case p.stamp == 0: // zeros or a discard
 		clear(dst)
 	default:
 		g := generated{noise: noise, seed: p.stamp}
@@ -97,11 +99,12 @@ func (p page) fillBytes(dst []byte, noise []byte, number int64) {
 	}
 }
 
-// granules are a set of 64 KiB blocks.
+// granules is a set of blocks of granuleSize.
 type granules struct {
-	words []uint64
+	words []uint64 // one bit for each block, lowest bit first
 }
 
+// addRange adds all granules that the range touches.
 func (g *granules) addRange(off, length int64) {
 	for i := off / granuleSize; i*granuleSize < off+length; i++ {
 		for int64(len(g.words)) <= i/64 {
@@ -127,7 +130,7 @@ func (g *granules) nextGranule(off int64) (start, end int64, ok bool) {
 	for word := i / 64; word < int64(len(g.words)); word++ {
 		w := g.words[word]
 		if word == i/64 {
-			w &= ^uint64(0) << (i % 64)
+			w &= ^uint64(0) << (i % 64) // blocks before off do not count
 		}
 		if w != 0 {
 			start = (word*64 + int64(bits.TrailingZeros64(w))) * granuleSize

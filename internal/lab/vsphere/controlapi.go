@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// control is the JSON API by which another process controls the lab. It requires no password and
-// therefore listens on loopback only.
+// control is the JSON API by which another process controls the emulator. It requires no password and
+// therefore listens only on loopback addresses.
 type control struct {
-	lab    *Lab
-	server *http.Server
-	addr   string
-	served chan error
+	lab    *Lab         // emulator that it controls
+	server *http.Server // HTTP server
+	addr   string       // host:port of the server
+	served chan error   // receives the result of Serve
 }
 
-// ControlURL is the address of the control API.
+// ControlURL returns the URL of the control API.
 func (l *Lab) ControlURL() string { return "http://" + l.control.addr }
 
-// startControl listens and serves the control API of l.
+// startControl starts the control API of l. An address that is not loopback is an error.
 func startControl(l *Lab) (*control, error) {
 	ln, err := net.Listen("tcp", l.cfg.ControlAddr)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the control API: %w", err)
 	}
-	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() {
+	if !ln.Addr().(*net.TCPAddr).IP.IsLoopback() { // the API has no authentication
 		return nil, errors.Join(fmt.Errorf("control API: %s is not a loopback address", ln.Addr()), ln.Close())
 	}
 	c := &control{lab: l, addr: ln.Addr().String(), served: make(chan error, 1)}
@@ -39,7 +39,7 @@ func startControl(l *Lab) (*control, error) {
 	return c, nil
 }
 
-// close lets requests finish: one of them may be restarting the lab.
+// close waits for requests, because a request may be restarting the emulator.
 func (c *control) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -53,24 +53,25 @@ func (c *control) close() error {
 
 // Info is the response to GET / of the control API.
 type Info struct {
-	URL         string            `json:"url"`
-	Fingerprint string            `json:"fingerprint"`
-	User        string            `json:"user"`
+	URL         string            `json:"url"`             // URL of the API
+	Fingerprint string            `json:"fingerprint"`     // SHA-256 of the certificate
+	User        string            `json:"user"`            // name of the account
 	Hosts       map[string]string `json:"hosts,omitempty"` // host name to address, with Config.HostListeners
-	VMs         []string          `json:"vms"`
-	Limits      Limits            `json:"limits"`
-	SSH         []SSHInfo         `json:"ssh"`    // the hosts' SSH servers
-	Mounts      []Mount           `json:"mounts"` // NFS datastores mounted at run time
-	NFC         map[string]string `json:"nfc"`    // host name to the address of its NFC server
+	VMs         []string          `json:"vms"`             // names of the VMs
+	Limits      Limits            `json:"limits"`          // limits in force
+	SSH         []SSHInfo         `json:"ssh"`             // the hosts' SSH servers
+	Mounts      []Mount           `json:"mounts"`          // NFS datastores mounted at run time
+	NFC         map[string]string `json:"nfc"`             // host name to the address of its NFC server
 }
 
-// SSHInfo is where one host takes SSH connections.
+// SSHInfo is the SSH server of one host.
 type SSHInfo struct {
 	Host    string `json:"host"`           // name of the host in the inventory
 	Addr    string `json:"addr,omitempty"` // empty while the service is off
-	HostKey string `json:"hostKey"`
+	HostKey string `json:"hostKey"`        // public key in the format of authorized_keys
 }
 
+// labInfo returns the answer to GET /.
 func (c *control) labInfo() Info {
 	i := Info{URL: c.lab.URL(), Fingerprint: c.lab.Fingerprint(), User: c.lab.cfg.User, Limits: c.lab.currentLimits(), Hosts: map[string]string{}, NFC: map[string]string{}}
 	for name, e := range c.lab.hosts {
@@ -89,6 +90,7 @@ func (c *control) labInfo() Info {
 	return i
 }
 
+// newMux returns the routes of the API.
 func (c *control) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	handle := func(pattern string, f func(*http.Request) (any, error)) {
@@ -124,7 +126,7 @@ func (c *control) newMux() *http.ServeMux {
 	return mux
 }
 
-// writeResponse writes what f returns as JSON; an error becomes 400 and its text.
+// writeResponse writes the result of f as JSON. An error has status 400.
 func writeResponse(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
 	v, err := f(r)
 	w.Header().Set("Content-Type", "application/json")
@@ -135,6 +137,7 @@ func writeResponse(w http.ResponseWriter, r *http.Request, f func(*http.Request)
 	_ = json.NewEncoder(w).Encode(v) // fails if the client has disconnected
 }
 
+// decodeBody decodes the body of a request into v. Unknown fields are errors.
 func decodeBody(r *http.Request, v any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -144,6 +147,7 @@ func decodeBody(r *http.Request, v any) error {
 	return nil
 }
 
+// postFault adds a fault and returns its ID.
 func (c *control) postFault(r *http.Request) (any, error) {
 	var f Fault
 	if err := decodeBody(r, &f); err != nil {
@@ -153,6 +157,7 @@ func (c *control) postFault(r *http.Request) (any, error) {
 	return map[string]int{"id": id}, err
 }
 
+// deleteFault removes a fault.
 func (c *control) deleteFault(r *http.Request) (any, error) {
 	id, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil {
@@ -172,6 +177,7 @@ func (c *control) putLimits(r *http.Request) (any, error) {
 	return limits, nil
 }
 
+// putPower switches a VM on or off.
 func (c *control) putPower(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
@@ -182,6 +188,7 @@ func (c *control) putPower(r *http.Request) (any, error) {
 	return want, c.lab.SetPower(r.PathValue("vm"), want.On)
 }
 
+// putSSH starts or stops the SSH servers.
 func (c *control) putSSH(r *http.Request) (any, error) {
 	var want struct {
 		On bool `json:"on"`
@@ -192,7 +199,7 @@ func (c *control) putSSH(r *http.Request) (any, error) {
 	return want, c.lab.SetSSH(want.On)
 }
 
-// postWrites lets a guest make its next writes.
+// postWrites makes a guest execute its next writes.
 func (c *control) postWrites(r *http.Request) (any, error) {
 	var want struct {
 		Count int `json:"count"`

@@ -12,14 +12,14 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// diskManager is the VirtualDiskManager with copies that move data.
+// diskManager is the VirtualDiskManager, with copies that transfer data.
 type diskManager struct {
 	*simulator.VirtualDiskManager
-	lab *Lab
+	lab *Lab // emulator with the disks and mounts
 }
 
-// CopyVirtualDiskTask copies a disk to an NFS datastore that a host has mounted. force is
-// ignored, as it is on a real host.
+// CopyVirtualDiskTask copies a disk to an NFS datastore that a host has mounted. As on a real host,
+// force has no effect.
 func (m *diskManager) CopyVirtualDiskTask(ctx *simulator.Context, req *types.CopyVirtualDisk_Task) soap.HasFault {
 	body := &methods.CopyVirtualDisk_TaskBody{}
 	format, fault := m.copyFormat(req)
@@ -34,10 +34,10 @@ func (m *diskManager) CopyVirtualDiskTask(ctx *simulator.Context, req *types.Cop
 	return body
 }
 
-// copyFormat is what the copy becomes. vCenter does not implement destSpec (govmomi issues 1036
-// and 3758); without one a disk is preallocated.
+// copyFormat returns the format of the copy. A vCenter does not implement destSpec (govmomi issues 1036
+// and 3758); without destSpec the disk is preallocated.
 func (m *diskManager) copyFormat(req *types.CopyVirtualDisk_Task) (string, types.BaseMethodFault) {
-	if req.DestSpec == nil {
+	if req.DestSpec == nil { // the default of the API
 		return "thick", nil
 	}
 	if m.lab.cfg.VCenter {
@@ -50,6 +50,7 @@ func (m *diskManager) copyFormat(req *types.CopyVirtualDisk_Task) (string, types
 	return "", &types.InvalidArgument{InvalidProperty: "destSpec.diskType"}
 }
 
+// copyDisk copies a disk and shows its progress in the task. Copying a disk to itself does nothing.
 func (m *diskManager) copyDisk(t *labTask, req *types.CopyVirtualDisk_Task, format string) types.BaseMethodFault {
 	src, err := parseVolumePath(req.SourceName)
 	if err != nil {
@@ -59,7 +60,7 @@ func (m *diskManager) copyDisk(t *labTask, req *types.CopyVirtualDisk_Task, form
 	if err != nil {
 		return &types.InvalidDatastorePath{DatastorePath: req.DestName}
 	}
-	if src == dst {
+	if src == dst { // nothing to copy
 		return nil
 	}
 	host, fault := m.findHost(req, dst)
@@ -78,7 +79,7 @@ func (m *diskManager) copyDisk(t *labTask, req *types.CopyVirtualDisk_Task, form
 	return copyFault(src, dst, err)
 }
 
-// findHost finds one that has the destination mounted, in the datacenter asked for.
+// findHost returns a host that has mounted the destination, in the requested datacenter.
 func (m *diskManager) findHost(req *types.CopyVirtualDisk_Task, dst volumePath) (host types.ManagedObjectReference, _ types.BaseMethodFault) {
 	for _, n := range m.lab.nasMounts.mountsOf(host) {
 		dc := m.lab.hostDatacenter(n.host)
@@ -88,13 +89,13 @@ func (m *diskManager) findHost(req *types.CopyVirtualDisk_Task, dst volumePath) 
 	}
 	for _, dc := range m.lab.datacenters {
 		if dc.findDatastore(dst.datastore) != nil {
-			return host, &types.NotSupported{} // the lab's own datastores are read-only
+			return host, &types.NotSupported{} // the emulator's datastores are read-only
 		}
 	}
 	return host, &types.InvalidDatastore{Name: dst.datastore}
 }
 
-// copyFault is how an error of a copy looks to a client of the API.
+// copyFault returns the fault for an error of a copy, or nil.
 func copyFault(src, dst volumePath, err error) types.BaseMethodFault {
 	from, to := types.FileFault{File: src.String()}, types.FileFault{File: dst.String()}
 	switch {
@@ -104,9 +105,9 @@ func copyFault(src, dst volumePath, err error) types.BaseMethodFault {
 		return &types.FileAlreadyExists{FileFault: to}
 	case errors.Is(err, errNoSource):
 		return &types.FileNotFound{FileFault: from}
-	case errors.Is(err, errInUse):
+	case errors.Is(err, errInUse): // a running VM writes to the source
 		return &types.FileLocked{FileFault: from}
-	case errors.Is(err, errKilled):
+	case errors.Is(err, errKilled): // the client cancelled the task
 		return &types.RequestCanceled{}
 	case nfsclient.StatusOf(err) == nfsclient.ErrNoSpc:
 		return &types.NoDiskSpace{FileFault: to, Datastore: dst.datastore}

@@ -11,8 +11,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// addAttributes gives the VMs of a vCenter their custom attributes, as the API would. Each is defined
-// once, for VMs.
+// addAttributes sets the custom attributes of VMs through the API. Each attribute is defined once, for
+// VMs.
 func (b *builder) addAttributes() error {
 	at := b.lab.model.ServiceContent.CustomFieldsManager
 	keys := map[string]int32{}

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// chainLink is one descriptor of a disk: the base, or the delta a snapshot made.
+// A chainLink is one descriptor of a disk: the base, or a delta that a snapshot created.
 type chainLink struct {
-	name   string // x.vmdk, x-000001.vmdk
-	parent string // empty for the base
+	name   string // name of the descriptor: x.vmdk, x-000001.vmdk
+	parent string // name of the parent's descriptor; empty for the base
 	data   string // name of the data file: x-flat.vmdk, x-000001-sesparse.vmdk
 	layer  *layer // writes to the link
 }
 
-// baseLink is the first link of a disk.
+// baseLink returns the first link of a disk, without a layer.
 func baseLink(d Disk) chainLink {
 	stem := strings.TrimSuffix(d.Name, ".vmdk")
 	base := chainLink{name: d.Name, data: stem + "-flat.vmdk"}
@@ -25,13 +25,12 @@ func baseLink(d Disk) chainLink {
 	return base
 }
 
-// isSnapshotted reports whether snapshots include d: independent disks and physical RDMs are
-// left out.
+// isSnapshotted reports whether snapshots include d. Independent disks and physical RDMs are excluded.
 func isSnapshotted(d Disk) bool {
 	return !strings.HasPrefix(d.Mode, "independent") && d.RDM != "physicalMode"
 }
 
-// descriptorText writes the text of one link of the chain.
+// descriptorText returns the text of the descriptor of a link.
 func (d *vdisk) descriptorText(l chainLink) string {
 	var b strings.Builder
 	cid, parentCID := cidOf(d.id), "ffffffff"
@@ -53,15 +52,16 @@ func (d *vdisk) descriptorText(l chainLink) string {
 	return b.String()
 }
 
+// extentLine returns the createType of a descriptor, and type and file of its only extent.
 func (d *vdisk) extentLine(l chainLink) (createType, kind, file string) {
 	switch {
 	case l.parent != "" && strings.HasSuffix(l.data, "-sesparse.vmdk"):
 		return "seSparse", "SESPARSE", l.data
-	case l.parent != "":
+	case l.parent != "": // a delta in the older format
 		return "vmfsSparse", "VMFSSPARSE", l.data
-	case d.spec.RDM == "physicalMode":
+	case d.spec.RDM == "physicalMode": // SCSI commands pass through
 		return "vmfsPassthroughRawDeviceMap", "VMFSRDM", l.data
-	case d.spec.RDM == "virtualMode":
+	case d.spec.RDM == "virtualMode": // snapshots are possible
 		return "vmfsRawDeviceMap", "VMFSRDM", l.data
 	case d.ds.spec.Type == "vsan":
 		return "vmfs", "VMFS", "vsan://" + uuidOf(d.id+l.name) // an object, no file
@@ -69,6 +69,7 @@ func (d *vdisk) extentLine(l chainLink) (createType, kind, file string) {
 	return "vmfs", "VMFS", l.data
 }
 
+// writeDDB writes the disk database: adapter type, geometry and identifiers.
 func (d *vdisk) writeDDB(b *strings.Builder) {
 	adapter := map[string]string{"lsisas": "lsilogic", "pvscsi": "lsilogic", "nvme": "lsilogic", "ahci": "ide"}[d.spec.Controller]
 	setDefault(&adapter, d.spec.Controller)
@@ -82,28 +83,33 @@ func (d *vdisk) writeDDB(b *strings.Builder) {
 	fmt.Fprintf(b, "ddb.uuid = \"%s\"\nddb.virtualHWVersion = \"20\"\n", diskUUID(d.id, ' '))
 }
 
-// ctkName is the change tracking file beside a descriptor.
+// ctkName returns the name of the change tracking file of a descriptor.
 func ctkName(name string) string { return strings.TrimSuffix(name, ".vmdk") + "-ctk.vmdk" }
 
+// contentID returns the content ID of the disk as a UUID.
 func (d *vdisk) contentID() string { return uuidOf(d.id + "content") }
 
-// The ids below are derived from names, so that a lab started twice is the same lab.
+// The identifiers below are derived from names, so that each start of a configuration has the same ones.
 
-// hashOf must spread names that differ only in their last letter: two cards of one VM.
+// hashOf returns n bytes of a hash. Names that differ only in their last letter, such as two cards of
+// one VM, have different hashes.
 func hashOf(s string, n int) []byte {
 	sum := sha256.Sum256([]byte(s))
 	return sum[:n]
 }
 
+// cidOf returns a CID of eight hex digits.
 func cidOf(s string) string { return fmt.Sprintf("%x", hashOf(s, 4)) }
 
+// uuidOf returns a UUID of version 4 in lower case.
 func uuidOf(s string) string {
 	b := hashOf(s, 16)
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // version 4 in the variant of RFC 9562
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }
 
-// diskUUID is a disk's identity as the descriptor (sep ' ') and the API (sep 0) write it.
+// diskUUID returns the UUID of a disk in the notation of the descriptor (sep ' ') or of the API (sep
+// 0).
 func diskUUID(s string, sep byte) string {
 	b := hashOf(s, 16)
 	copy(b, []byte{0x60, 0x00, 0xc2, 0x90 | b[3]&0x0f})
@@ -114,13 +120,13 @@ func diskUUID(s string, sep byte) string {
 	return text[:23] + "-" + text[24:]
 }
 
-// macOf derives a MAC in VMware's range for generated addresses.
+// macOf returns a MAC address in VMware's range for generated addresses.
 func macOf(vm string, i int) string {
 	b := hashOf(fmt.Sprint(vm, i), 3)
 	return fmt.Sprintf("00:0c:29:%02x:%02x:%02x", b[0], b[1], b[2])
 }
 
-// datastorePath writes "[ds] folder/name".
+// datastorePath returns "[ds] folder/name".
 func datastorePath(ds, folder, name string) string {
 	return "[" + ds + "] " + path.Join(folder, name)
 }

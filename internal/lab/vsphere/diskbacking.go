@@ -6,12 +6,12 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// linkBacking describes the nth link of the disk, with its parents, as the active one.
+// linkBacking returns the backing of link n and its parents, with the current change ID.
 func (d *vdisk) linkBacking(n int) types.BaseVirtualDeviceBackingInfo {
 	return d.backingWith(n, d.changeID())
 }
 
-// backingWith describes the nth link with a change id.
+// backingWith returns the backing of link n with a change ID.
 func (d *vdisk) backingWith(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	if d.spec.RDM != "" {
 		return d.rdmBacking()
@@ -22,6 +22,7 @@ func (d *vdisk) backingWith(n int, id string) types.BaseVirtualDeviceBackingInfo
 	return d.flatBacking(n, id)
 }
 
+// fileBacking returns the file of link n.
 func (d *vdisk) fileBacking(n int) types.VirtualDeviceFileBackingInfo {
 	ref := d.ds.ref
 	return types.VirtualDeviceFileBackingInfo{
@@ -30,6 +31,7 @@ func (d *vdisk) fileBacking(n int) types.VirtualDeviceFileBackingInfo {
 	}
 }
 
+// flatBacking returns the backing of a flat base, or of a delta in the format vmfsSparse.
 func (d *vdisk) flatBacking(n int, id string) *types.VirtualDiskFlatVer2BackingInfo {
 	b := &types.VirtualDiskFlatVer2BackingInfo{
 		VirtualDeviceFileBackingInfo: d.fileBacking(n), DiskMode: d.spec.Mode, Sharing: d.spec.Sharing,
@@ -42,7 +44,7 @@ func (d *vdisk) flatBacking(n int, id string) *types.VirtualDiskFlatVer2BackingI
 	return b
 }
 
-// seSparse is the delta of VMFS6; its parent is another, or the flat base.
+// seSparse returns the backing of a delta on VMFS6.
 func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	b := &types.VirtualDiskSeSparseBackingInfo{
 		VirtualDeviceFileBackingInfo: d.fileBacking(n), DiskMode: d.spec.Mode, Uuid: diskUUID(d.id, 0),
@@ -56,6 +58,7 @@ func (d *vdisk) seSparse(n int, id string) types.BaseVirtualDeviceBackingInfo {
 	return b
 }
 
+// rdmBacking returns the backing of a raw device mapping.
 func (d *vdisk) rdmBacking() types.BaseVirtualDeviceBackingInfo {
 	naa := "naa.6000" + strings.ReplaceAll(uuidOf(d.id+"lun"), "-", "")[:28]
 	return &types.VirtualDiskRawDiskMappingVer1BackingInfo{
@@ -64,7 +67,8 @@ func (d *vdisk) rdmBacking() types.BaseVirtualDeviceBackingInfo {
 	}
 }
 
-// parentID is the change id of the nth link, which a snapshot froze.
+// parentID returns the change ID of link n at the time its snapshot was taken; empty if changes were
+// not tracked.
 func (d *vdisk) parentID(n int) string {
 	if n >= len(d.vm.snaps) {
 		return ""
@@ -76,12 +80,13 @@ func (d *vdisk) parentID(n int) string {
 	return d.idAt(at.log, at.epoch)
 }
 
-// isTracked reports whether changes are tracked now.
+// isTracked reports whether changes are tracked.
 func (d *vdisk) isTracked() bool {
 	_, _, on := d.changes.currentEpoch()
 	return on
 }
 
+// keyID returns the key of an encrypted VM, or nil.
 func (m *machine) keyID() *types.CryptoKeyId {
 	if m.spec.KeyID == "" {
 		return nil

@@ -20,37 +20,39 @@ import (
 // thin copies, in bytes (device counters of a published benchmark).
 const cloneBlock = 64 << 10
 
+// zeroBlock is compared with blocks of thin copies.
 var zeroBlock [cloneBlock]byte
 
 // Why a clone fails.
 var (
-	errNoSource  = errors.New("the source disk was not found")
-	errNoTarget  = errors.New("the destination datastore was not found")
-	errReadOnly  = errors.New("the lab's own datastores are read-only")
-	errInUse     = errors.New("failed to lock the file")
-	errExists    = errors.New("the file already exists")
-	errKilled    = errors.New("killed")
-	errInjected  = errors.New("input/output error")
-	errBadFormat = errors.New("the disk format is not supported on NFS")
+	errNoSource = errors.New("the source disk was not found")           // no such source disk
+	errNoTarget = errors.New("the destination datastore was not found") // the host has not mounted the destination
+	// the destination is a datastore of the emulator itself
+	errReadOnly  = errors.New("the emulator's datastores are read-only")
+	errInUse     = errors.New("failed to lock the file")                 // a running VM writes to the source link
+	errExists    = errors.New("the file already exists")                 // a file of the destination exists
+	errKilled    = errors.New("killed")                                  // the process of the copy was killed
+	errInjected  = errors.New("input/output error")                      // FaultCloneFail
+	errBadFormat = errors.New("the disk format is not supported on NFS") // vmkfstools does not support the format
 )
 
-// cloneFormats are those of vmkfstools -d on NFS, and whether blocks of zeros are written.
+// cloneFormats are the formats of vmkfstools -d on NFS, and whether blocks of zeros are written.
 // eagerzeroedthick is not documented for NFS without VAAI; users report that it works.
 var cloneFormats = map[string]bool{"thin": false, "zeroedthick": true, "thick": true, "eagerzeroedthick": true}
 
-// A clone is one `vmkfstools -i SRC DST -d FORMAT`: its source, its destination and its progress.
+// A clone is one execution of vmkfstools -i SRC DST -d FORMAT.
 type clone struct {
-	source diskLink
-	to     *nas
-	path   string // path of the descriptor on to
-	zeros  bool   // write blocks of zeros too
-	report func(percent int)
-	fault  *injected
-	client *nfsclient.Datastore
-	depth  int // WRITEs in flight; 0 is up to the client
+	source diskLink             // link to read
+	to     *nasMount            // mount of the destination
+	path   string               // path of the new descriptor on to
+	zeros  bool                 // whether blocks of zeros are written
+	report func(percent int)    // receives each percentage
+	fault  *injected            // fault of the copy; nil if none
+	client *nfsclient.Datastore // client of the destination
+	depth  int                  // WRITEs in flight; 0 is the client's default
 }
 
-// newClone performs the checks that need no write.
+// newClone checks source, destination and format. It writes nothing.
 func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, format string, report func(int)) (*clone, error) {
 	zeros, known := cloneFormats[format]
 	if !known {
@@ -61,7 +63,7 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	if !found {
 		return nil, fmt.Errorf("%s: %w", src, errNoSource)
 	}
-	if source.isActive() {
+	if source.isActive() { // only the links below are readable
 		return nil, fmt.Errorf("%s: %w", src, errInUse)
 	}
 	to := l.nasMounts.findMount(host, dst.datastore)
@@ -77,8 +79,8 @@ func (l *Lab) newClone(host types.ManagedObjectReference, src, dst volumePath, f
 	}, nil
 }
 
-// copyFiles copies the flat file first and the descriptor last. If it fails, it removes its files; if it is
-// killed, they stay.
+// copyFiles copies the flat file first and the descriptor last. If it fails, it removes its files; if
+// the process is killed, they remain.
 func (c *clone) copyFiles(ctx context.Context) error {
 	if _, err := c.client.Stat(ctx, c.path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
@@ -107,17 +109,18 @@ func (c *clone) copyFiles(ctx context.Context) error {
 	return err
 }
 
-// writeFlat writes the flat file.
+// writeFlat sets the length of the flat file and writes its blocks.
 func (c *clone) writeFlat(ctx context.Context, f *nfsclient.File) error {
-	data := c.source.view()
+	data := c.source.chainView()
 	if err := f.Truncate(ctx, data.Size()); err != nil {
 		return err
 	}
-	w := f.NewWriter(ctx, c.depth)
+	w := f.NewWriter(ctx, c.depth) // 0 selects the client's default
 	err := c.copyBlocks(ctx, data, w)
 	return errors.Join(err, w.Close())
 }
 
+// copyBlocks copies all blocks and reports the progress.
 func (c *clone) copyBlocks(ctx context.Context, data content, w *nfsclient.Writer) error {
 	percent := -1
 	block := make([]byte, cloneBlock)
@@ -136,19 +139,19 @@ func (c *clone) copyBlocks(ctx context.Context, data content, w *nfsclient.Write
 	return nil
 }
 
-// copyBlock reads one block, as fast as the source's datastore goes, and writes it. A block
-// the source never allocated costs no read.
+// copyBlock reads one block, at the rate of the source's datastore, and writes it. A block that the
+// source never allocated is not read.
 func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer, block []byte, off int64) error {
 	start, _, err := data.nextData(off)
 	if err != nil {
 		return err
 	}
 	hole := start >= off+int64(len(block))
-	if hole && !c.zeros {
+	if hole && !c.zeros { // thin: the target file has the hole already
 		return nil
 	}
 	if !hole {
-		if err := pause(ctx, c.source.disk.ds.rate.reserveBytes(len(block), time.Now())); err != nil {
+		if err := sleepContext(ctx, c.source.disk.ds.rate.reserveBytes(len(block), time.Now())); err != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -162,12 +165,12 @@ func (c *clone) copyBlock(ctx context.Context, data content, w *nfsclient.Writer
 	return w.WriteAt(block, off)
 }
 
-// writeDescriptor writes the descriptor of a base disk, regardless of the source.
+// writeDescriptor writes the descriptor of a base disk, also if the source is a delta.
 func (c *clone) writeDescriptor(ctx context.Context, flat string) error {
 	d := c.source.disk
 	spec := d.spec
-	spec.Thick, spec.RDM = c.zeros, ""
-	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.view(), changes: newChangeLog(false)}
+	spec.Thick, spec.RDM = c.zeros, "" // a copy is never an RDM
+	copied := &vdisk{spec: spec, id: d.id + c.path, vm: &machine{}, ds: &datastore{spec: Datastore{Type: "NFS"}}, content: c.source.chainView(), changes: newChangeLog(false)}
 	f, err := c.client.Create(ctx, c.path)
 	if err != nil {
 		return err
@@ -177,8 +180,8 @@ func (c *clone) writeDescriptor(ctx context.Context, flat string) error {
 	return errors.Join(err, f.Close(ctx))
 }
 
-// Clone runs `vmkfstools -i src dst -d format` on the first host: paths are "[datastore]
-// folder/name.vmdk" or below /vmfs/volumes. report hears of each percent; it may be nil.
+// Clone runs vmkfstools -i src dst -d format on the first host. Paths are "[datastore]
+// folder/name.vmdk" or below /vmfs/volumes. report receives each percentage; it may be nil.
 func (l *Lab) Clone(ctx context.Context, src, dst, format string, report func(percent int)) error {
 	if report == nil {
 		report = func(int) {}
@@ -186,6 +189,7 @@ func (l *Lab) Clone(ctx context.Context, src, dst, format string, report func(pe
 	return l.runClone(ctx, l.datacenters[0].hosts[0], src, dst, format, report)
 }
 
+// runClone copies a disk on a host. The copy ends with ctx, or when the host loses power.
 func (l *Lab) runClone(ctx context.Context, host types.ManagedObjectReference, src, dst, format string, report func(int)) error {
 	from, err := parseVolumePath(src)
 	if err != nil {

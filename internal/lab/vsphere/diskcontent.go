@@ -9,26 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// content is what a disk reads as. Its methods may be called concurrently.
+// content is the content of a disk. Its methods may be called concurrently.
 type content interface {
 	io.ReaderAt
-	Size() int64
+	Size() int64 // returns the capacity in bytes
 	// nextData returns the first data run that ends after off, or Size, Size. A run may
 	// begin before off and neighbouring runs may touch.
 	nextData(off int64) (start, end int64, err error)
-	Close() error
+	Close() error // releases files
 }
 
-// rawContent is a raw image opened read-only in place; holes of the file are holes of the
-// disk. Capacity beyond the file reads as zeros.
+// A rawContent is a raw image, opened read-only in place. Holes of the file are holes of the disk.
+// Capacity beyond the file reads as zeros.
 type rawContent struct {
-	f        *os.File
-	size     int64 // size of the file in bytes
-	capacity int64
+	f        *os.File // the image
+	size     int64    // length of the file in bytes
+	capacity int64    // capacity of the disk in bytes
 
-	mu sync.Mutex // the file position, which SEEK_DATA and SEEK_HOLE move
+	mu sync.Mutex // guards the position of f, which SEEK_DATA and SEEK_HOLE move
 }
 
+// openRaw opens a raw image. A capacity of 0 is the size of the file, rounded up to sectors. An image
+// larger than the capacity is an error.
 func openRaw(path string, capacity int64) (*rawContent, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -49,9 +51,13 @@ func openRaw(path string, capacity int64) (*rawContent, error) {
 	return &rawContent{f: f, size: size, capacity: capacity}, nil
 }
 
-func (c *rawContent) Size() int64  { return c.capacity }
+// Size returns the capacity in bytes.
+func (c *rawContent) Size() int64 { return c.capacity }
+
+// Close closes the image.
 func (c *rawContent) Close() error { return c.f.Close() }
 
+// ReadAt implements io.ReaderAt.
 func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
 	n, eof := clipRead(p, off, c.capacity)
 	got, err := 0, error(nil)
@@ -61,18 +67,19 @@ func (c *rawContent) ReadAt(p []byte, off int64) (int, error) {
 	if err != nil {
 		return got, err
 	}
-	clear(p[got:n])
+	clear(p[got:n]) // beyond the end of the file
 	return n, eof
 }
 
+// nextData implements content.
 func (c *rawContent) nextData(off int64) (start, end int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if off >= c.size {
+	if off >= c.size { // the capacity beyond the file is a hole
 		return c.capacity, c.capacity, nil
 	}
 	start, err = unix.Seek(int(c.f.Fd()), off, unix.SEEK_DATA)
-	if err == unix.ENXIO {
+	if err == unix.ENXIO { // no data after off, see lseek(2)
 		return c.capacity, c.capacity, nil
 	}
 	if err != nil {
@@ -85,7 +92,8 @@ func (c *rawContent) nextData(off int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// clipRead returns how much of a read of p at off lies inside size, and io.EOF if not all does.
+// clipRead returns the number of bytes of a read of p at off inside size, and io.EOF if that is less
+// than len(p).
 func clipRead(p []byte, off, size int64) (int, error) {
 	if off >= size {
 		return 0, io.EOF
@@ -96,7 +104,7 @@ func clipRead(p []byte, off, size int64) (int, error) {
 	return len(p), nil
 }
 
-// allocatedBytes sums the data runs of c, each rounded out to granularity.
+// allocatedBytes returns the length of all data runs of c, each rounded outwards to granularity.
 func allocatedBytes(c content, granularity int64) (int64, error) {
 	var sum, reached int64
 	for off := int64(0); off < c.Size(); {
@@ -111,13 +119,13 @@ func allocatedBytes(c content, granularity int64) (int64, error) {
 	return sum, nil
 }
 
-// nextArea returns the next data at or after off, rounded out to granularity and merged with the runs
-// that touch it; Size, Size if no data follows.
+// nextArea returns the next data at or after off, rounded outwards to granularity and merged with
+// adjacent runs. Without further data it returns Size, Size.
 func nextArea(c content, off, granularity int64) (start, end int64, err error) {
 	start, end, err = nextRounded(c, off, granularity)
 	for err == nil && end < c.Size() {
 		s, e, err := nextRounded(c, end, granularity)
-		if err != nil || s > end || e == end {
+		if err != nil || s > end || e == end { // the next run does not touch this one
 			return start, end, err
 		}
 		end = e
@@ -125,6 +133,7 @@ func nextArea(c content, off, granularity int64) (start, end int64, err error) {
 	return start, end, err
 }
 
+// nextRounded returns the next data run that ends after off, rounded outwards to granularity.
 func nextRounded(c content, off, granularity int64) (start, end int64, err error) {
 	start, end, err = c.nextData(off)
 	if err != nil || start >= c.Size() {

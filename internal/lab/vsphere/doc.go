@@ -7,7 +7,7 @@
 //     QueryChangedDiskAreas, guests that write and that shut down late or never, sessions that
 //     expire, accounts that lock or lack privileges, service tickets, a read-only licence.
 //   - /folder: Basic and cookie login, listings, ranged GET, HEAD, 401, 404, 416, 500 for
-//     files that a running VM holds open, 503 when busy.
+//     files that a running VM has open, 503 when busy.
 //   - NFS datastores with real mounts (package nfsclient), and copies of disks to them:
 //     CopyVirtualDisk_Task and Clone.
 //   - SSH, once TSM-SSH is started: a shell (package shell) with vmkfstools, esxcli storage
@@ -18,8 +18,8 @@
 //     connections, and faults that are switched at run time (Faults, or the JSON API at
 //     ControlURL for another process).
 //
-// The behaviour comes from documentation, knowledge-base articles and reports about real
-// hosts, never from decamp's own client; docs/lab.md names the source of each pathology.
+// The behaviour is that of documentation, knowledge-base articles and reports about real
+// hosts. It is not derived from decamp's client; docs/lab.md names the source of each pathology.
 //
 // # Terms
 //
@@ -30,7 +30,7 @@
 //
 // # Limits
 //
-// The lab accepts no writes to a datastore: PUT and DELETE return 405. Reverting to a snapshot,
+// The emulator accepts no writes to a datastore: PUT and DELETE return 405. Reverting to a snapshot,
 // export leases and writing over NFC are not emulated.
 //
 // # Disks that change

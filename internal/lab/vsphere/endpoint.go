@@ -16,29 +16,29 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-// An endpoint is one listening address: the ESXi or vCenter, or one ESXi of a vCenter. It
-// has its own certificate, sessions and limit on requests.
+// An endpoint is one listening address: the ESXi host or vCenter, or one ESXi host of a vCenter. It has
+// its own certificate, sessions and limit of requests.
 type endpoint struct {
-	lab   *Lab
-	name  string
-	sdk   http.Handler // handler of the API; nil serves /folder only
-	dcs   []*datacenter
-	door  *door
-	cert  atomic.Pointer[certificate]
-	addr  string // fixed once first opened
-	slots atomic.Int64
+	lab   *Lab                        // emulator that it serves
+	name  string                      // name of the host, in the certificate
+	sdk   http.Handler                // handler of the API; nil serves /folder only
+	dcs   []*datacenter               // datacenters that /folder shows
+	auth  *authState                  // sessions, account lock and tickets
+	cert  atomic.Pointer[certificate] // current certificate
+	addr  string                      // host:port; fixed after the first bind
+	slots atomic.Int64                // number of /folder requests in progress
 
-	mu     sync.Mutex
-	ln     net.Listener // bound and not served yet
-	server *http.Server // running server; nil while down
-	ctx    context.Context
-	cancel context.CancelFunc // ends sleeping requests
-	served chan error         // one value when the server ends
+	mu     sync.Mutex         // guards the fields below
+	ln     net.Listener       // listener that is bound and not served
+	server *http.Server       // running server; nil while down
+	ctx    context.Context    // base context of requests; ends with the server
+	cancel context.CancelFunc // ends ctx and thereby sleeping requests
+	served chan error         // receives one value when the server ends
 }
 
-// newEndpoint binds addr without serving it.
+// newEndpoint binds addr and creates a certificate. It serves no request yet.
 func (n *listeners) newEndpoint(name, addr string) (*endpoint, error) {
-	e := &endpoint{lab: n.lab, name: name, addr: n.ports.reservePort(addr), door: newDoor(n.cfg)}
+	e := &endpoint{lab: n.lab, name: name, addr: n.ports.reservePort(addr), auth: newAuthState(n.cfg)}
 	cert, err := newCertificate(name)
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", name, err)
@@ -47,6 +47,7 @@ func (n *listeners) newEndpoint(name, addr string) (*endpoint, error) {
 	return e, e.bindAddress(func(addr string) (net.Listener, error) { return net.Listen("tcp", addr) })
 }
 
+// bindAddress listens at e.addr and records the port.
 func (e *endpoint) bindAddress(listen func(addr string) (net.Listener, error)) (err error) {
 	if e.ln, err = listen(e.addr); err != nil {
 		return fmt.Errorf("listen for %s: %w", e.name, err)
@@ -55,8 +56,8 @@ func (e *endpoint) bindAddress(listen func(addr string) (net.Listener, error)) (
 	return nil
 }
 
-// open starts serving at e.addr; after the first time that is a fixed port.
-func (e *endpoint) open() error {
+// openListener starts to serve. After the first time the port is fixed.
+func (e *endpoint) openListener() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.server != nil {
@@ -73,11 +74,12 @@ func (e *endpoint) open() error {
 	e.server = e.newServer()
 	e.served = make(chan error, 1)
 	go func(s *http.Server, served chan<- error) {
-		served <- s.ServeTLS(&gate{Listener: ln, lab: e.lab}, "", "")
+		served <- s.ServeTLS(&limitListener{Listener: ln, lab: e.lab}, "", "")
 	}(e.server, e.served)
 	return nil
 }
 
+// newServer returns an HTTP server for the endpoint.
 func (e *endpoint) newServer() *http.Server {
 	s := &http.Server{
 		Handler:     e,
@@ -94,6 +96,8 @@ func (e *endpoint) newServer() *http.Server {
 	return s
 }
 
+// tlsConfig returns the TLS configuration. Sessions cannot be resumed, so that each connection shows
+// the current certificate.
 func (e *endpoint) tlsConfig() *tls.Config {
 	protos := []string{"http/1.1"}
 	if e.lab.cfg.HTTP2 {
@@ -108,11 +112,11 @@ func (e *endpoint) tlsConfig() *tls.Config {
 	}
 }
 
-// close stops serving and waits until every connection is gone.
-func (e *endpoint) close() error {
+// closeListener stops serving and waits until all connections are closed.
+func (e *endpoint) closeListener() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ln != nil {
+	if e.ln != nil { // bound and not served
 		return e.ln.Close()
 	}
 	if e.server == nil {
@@ -127,15 +131,15 @@ func (e *endpoint) close() error {
 	return err
 }
 
-// ServeHTTP dispatches without http.ServeMux, which would clean paths and redirect. A real host
+// ServeHTTP dispatches a request by its path. http.ServeMux would clean paths and redirect; a real host
 // answers.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.lab.serving.RLock()
 	defer e.lab.serving.RUnlock()
 	if e.lab.closed {
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) // breaks the connection
 	}
-	e.lab.powerOffDue()
+	e.lab.powerOffDue() // requests advance guest shutdowns
 	switch path := r.URL.Path; {
 	case path == "/folder" || strings.HasPrefix(path, "/folder/"):
 		e.serveFolder(w, r)

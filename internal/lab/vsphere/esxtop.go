@@ -9,10 +9,10 @@ import (
 	"github.com/decamp/decamp/internal/lab/shell"
 )
 
-// esxtop in batch mode: CSV as Windows' performance monitor has it, a line of names and then a line
-// for each -d seconds, -n times. Of the thousands of counters of a real host a few are there, among
-// them such as have the same words and count the same reads again. All hosts share the datastores, and
-// each datastore is an adapter.
+// esxtop implements batch mode: CSV in the format of Windows' performance monitor, a line of names and
+// then a line for each interval of -d seconds, -n times. It has a few of a real host's thousands of
+// counters, among them some with similar names that count the same reads again. All hosts share the
+// datastores; each datastore is an adapter.
 func (h *shellHost) esxtop(c *shell.Call) int {
 	every, times, batch := 5, 0, false
 	for i := 1; i < len(c.Args); i++ {
@@ -37,12 +37,12 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 		fmt.Fprintln(c.Err, "Error opening terminal: unknown.")
 		return 1
 	}
-	t := topper{host: h.name, was: h.lab.datastoreReads()}
+	t := esxtopSampler{host: h.name, was: h.lab.datastoreReads()}
 	if _, err := fmt.Fprintln(c.Out, t.columnNames()); err != nil {
 		return 1
 	}
 	for n := 0; times == 0 || n < times; n++ {
-		if n > 0 && pause(c.Ctx, time.Duration(every)*time.Second) != nil {
+		if n > 0 && sleepContext(c.Ctx, time.Duration(every)*time.Second) != nil {
 			return 1
 		}
 		if _, err := fmt.Fprintln(c.Out, t.sampleLine(time.Now(), h.lab.datastoreReads())); err != nil {
@@ -52,20 +52,21 @@ func (h *shellHost) esxtop(c *shell.Call) int {
 	return 0
 }
 
-// topper writes samples.
-type topper struct {
-	host string
-	was  []flow
-	at   time.Time // time of the previous sample; zero if none
+// An esxtopSampler computes the lines of esxtop.
+type esxtopSampler struct {
+	host string         // name of the host
+	was  []readCounters // counters of the previous sample
+	at   time.Time      // time of the previous sample; zero if none
 }
 
-// flow counts the reads of a datastore so far.
-type flow struct{ reads, bytes int64 }
+// readCounters are the reads of a datastore since the start.
+type readCounters struct{ reads, bytes int64 }
 
-// perAdapter are the counters of one, in their order.
+// perAdapter are the counters of an adapter, in their order.
 var perAdapter = []string{"Number of Paths", "Commands/sec", "Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec"}
 
-func (t *topper) columnNames() string {
+// columnNames returns the first line.
+func (t *esxtopSampler) columnNames() string {
 	all := []string{"(PDH-CSV 4.0) (UTC)(0)"}
 	add := func(group, name string) { all = append(all, `\\`+t.host+`\`+group+`\`+name) }
 	add("Memory", "Memory Overcommit (1 Minute Avg)")
@@ -80,8 +81,8 @@ func (t *topper) columnNames() string {
 	return csvLine(all)
 }
 
-// sampleLine is of the time since the one before. The first is of none.
-func (t *topper) sampleLine(now time.Time, is []flow) string {
+// sampleLine returns the rates since the previous sample. The rates of the first sample are zero.
+func (t *esxtopSampler) sampleLine(now time.Time, is []readCounters) string {
 	all := []string{now.UTC().Format("01/02/2006 15:04:05"), "0.00", "12.50", "12.50"}
 	took := now.Sub(t.at).Seconds()
 	for i, f := range is {
@@ -96,4 +97,5 @@ func (t *topper) sampleLine(now time.Time, is []flow) string {
 	return csvLine(all)
 }
 
+// csvLine returns a line in which every field is quoted.
 func csvLine(fields []string) string { return `"` + strings.Join(fields, `","`) + `"` }

@@ -25,7 +25,7 @@ const (
 	FaultStall       FaultKind = "stall"        // nothing after At bytes, until Release
 	FaultReset       FaultKind = "reset"        // TCP reset after At bytes
 	FaultShort       FaultKind = "short"        // the connection ends cleanly after At bytes, before Content-Length
-	FaultShortLength FaultKind = "short-length" // At bytes and the matching Content-Length, whatever Content-Range promises
+	FaultShortLength FaultKind = "short-length" // At bytes and the matching Content-Length, in conflict with Content-Range
 	FaultWrongRange  FaultKind = "wrong-range"  // the right bytes, a Content-Range that is At bytes off
 	FaultOtherBytes  FaultKind = "other-bytes"  // the right Content-Range, bytes from At further on
 	FaultIgnoreRange FaultKind = "ignore-range" // 200 with the whole file in place of 206
@@ -43,7 +43,7 @@ const (
 	FaultSnapshotCreate      FaultKind = "snapshot-create"      // the task fails
 	FaultSnapshotRemove      FaultKind = "snapshot-remove"      // the task fails, the snapshot stays
 	FaultVMBusy              FaultKind = "vm-busy"              // snapshots and shutdowns are refused with TaskInProgress, as while it is moved
-	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot goes, its delta stays: consolidation is needed
+	FaultSnapshotConsolidate FaultKind = "snapshot-consolidate" // the snapshot is removed and its delta remains: consolidation is needed
 	FaultCBTFail             FaultKind = "cbt-fail"             // QueryChangedDiskAreas fails with FileFault
 	FaultCBTLose             FaultKind = "cbt-lose"             // its answer leaves out every other area, silently
 
@@ -62,10 +62,10 @@ const (
 
 	// And these to NFC connections. Path is part of the datastore path, Method one of the
 	// nfchost.Op names; the default is the operation they make sense for, which for most is a
-	// read. At is an offset on the disk: only a read that holds it is hit, 0 is any.
+	// read. At is an offset on the disk: it affects only a read of that byte, or any read if 0.
 	FaultNFCError     FaultKind = "nfc-error"      // an ERROR record of Code and Text
 	FaultNFCStatus    FaultKind = "nfc-status"     // Code as status of a reply
-	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; of Method SESSION: the ticket is not taken
+	FaultNFCRefuse    FaultKind = "nfc-refuse"     // the handshake ends with type 4; with Method SESSION the ticket is rejected
 	FaultNFCOtherCert FaultKind = "nfc-other-cert" // the second TLS session shows another certificate
 	FaultNFCCut       FaultKind = "nfc-cut"        // TCP reset, in the middle of a fragment or at At
 	FaultNFCStall     FaultKind = "nfc-stall"      // nothing more, until Release
@@ -83,8 +83,7 @@ const (
 	FaultNFCFlip      FaultKind = "nfc-flip"       // one bit is wrong, without an error
 )
 
-// nfcKinds are the kinds that happen to NFC connections, with the operation each is meant
-// for. The rest of a kind's name is the server's.
+// nfcKinds maps the kinds for NFC connections to the operation that they affect by default.
 var nfcKinds = map[FaultKind]string{
 	FaultNFCError: nfchost.OpRead, FaultNFCStatus: nfchost.OpRead, FaultNFCRefuse: nfchost.OpHandshake, FaultNFCOtherCert: nfchost.OpProxy,
 	FaultNFCCut: nfchost.OpRead, FaultNFCStall: nfchost.OpRead, FaultNFCMagic: nfchost.OpRead, FaultNFCOpID: nfchost.OpRead, FaultNFCRange: nfchost.OpRead,
@@ -92,8 +91,10 @@ var nfcKinds = map[FaultKind]string{
 	FaultNFCRun: nfchost.OpRead, FaultNFCFalling: nfchost.OpRead, FaultNFCMatch: nfchost.OpRead, FaultNFCFlip: nfchost.OpRead,
 }
 
+// cloneFaults are the kinds for copies of disks.
 var cloneFaults = []FaultKind{FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip}
 
+// faultKinds are all kinds except those for NFC connections.
 var faultKinds = []FaultKind{
 	FaultStatus, FaultSlow, FaultStall, FaultReset, FaultShort, FaultShortLength, FaultWrongRange, FaultOtherBytes, FaultIgnoreRange, FaultFlip, FaultReadFlip,
 	FaultCloneKill, FaultCloneFail, FaultCloneStall, FaultCloneFlip, FaultNFCTicket, FaultNFCThumbprint,
@@ -101,31 +102,32 @@ var faultKinds = []FaultKind{
 	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate, FaultREST, FaultRESTGarbage,
 }
 
-// restFaults happen to the REST service.
+// restFaults are the kinds for the REST service.
 var restFaults = []FaultKind{FaultREST, FaultRESTGarbage}
 
-// vmFaults happen to VMs, not to files.
+// vmFaults are the kinds for operations on VMs.
 var vmFaults = []FaultKind{
 	FaultNFCTicket, FaultNFCThumbprint, FaultSnapshotCreate, FaultSnapshotRemove, FaultSnapshotConsolidate, FaultVMBusy, FaultCBTFail, FaultCBTLose,
 	FaultVimCmdQuiet, FaultVimCmdStall, FaultVimCmdLate,
 }
 
-// A Fault happens to /folder requests, or to copies on the host, while it is active.
+// A Fault is a failure of requests or operations while it is active.
 type Fault struct {
-	ID          int       `json:"id,omitempty"` // set by Add
-	Kind        FaultKind `json:"kind"`
-	Path        string    `json:"path,omitempty"`        // only requests whose decoded path contains it
-	Method      string    `json:"method,omitempty"`      // only this method
-	Skip        int       `json:"skip,omitempty"`        // let so many matching requests pass first
-	Count       int       `json:"count,omitempty"`       // then hit so many; 0 is all
-	Probability float64   `json:"probability,omitempty"` // chance of each; 0 is certain
+	ID          int       `json:"id,omitempty"`          // identifier, set by Add
+	Kind        FaultKind `json:"kind"`                  // kind of the failure
+	Path        string    `json:"path,omitempty"`        // only requests whose decoded path contains it; empty matches all
+	Method      string    `json:"method,omitempty"`      // only this method; empty matches all
+	Skip        int       `json:"skip,omitempty"`        // number of matching requests that pass first
+	Count       int       `json:"count,omitempty"`       // number of requests that then fail; 0 is unlimited
+	Probability float64   `json:"probability,omitempty"` // chance of each request, 0 to 1; 0 is certain
 	Status      int       `json:"status,omitempty"`      // HTTP status of "status"; default 503
-	At          int64     `json:"at,omitempty"`
-	Delay       Duration  `json:"delay,omitempty"` // delay of "slow"
-	Code        uint64    `json:"code,omitempty"`  // code of "nfc-error" and "nfc-status"
-	Text        string    `json:"text,omitempty"`  // text of "nfc-error"
+	At          int64     `json:"at,omitempty"`          // byte of the body, the file or the disk, depending on the kind
+	Delay       Duration  `json:"delay,omitempty"`       // delay of "slow"
+	Code        uint64    `json:"code,omitempty"`        // code of "nfc-error" and "nfc-status"
+	Text        string    `json:"text,omitempty"`        // text of "nfc-error"
 }
 
+// validate returns an error for an unknown kind or an invalid number.
 func (f Fault) validate() error {
 	switch {
 	case !slices.Contains(faultKinds, f.Kind) && nfcKinds[f.Kind] == "":
@@ -140,14 +142,16 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// Faults is the set of active faults. Requests meet the first that matches.
+// Faults is the set of active faults. A request meets the first fault that matches. Its methods may be
+// called concurrently.
 type Faults struct {
-	mu      sync.Mutex
-	active  []*Fault
-	lastID  int
-	release chan struct{} // closed to let stalled replies go on
+	mu      sync.Mutex    // guards the fields below
+	active  []*Fault      // active faults, oldest first; their counts decrease
+	lastID  int           // ID of the newest fault
+	release chan struct{} // closed and replaced to continue stalled replies
 }
 
+// newFaults returns a set with the faults of the configuration, which must be valid.
 func newFaults(initial []Fault) *Faults {
 	fs := &Faults{release: make(chan struct{})}
 	for _, f := range initial {
@@ -156,7 +160,7 @@ func newFaults(initial []Fault) *Faults {
 	return fs
 }
 
-// Add activates a fault and returns its id. It reports a fault that makes no sense.
+// Add activates a fault and returns its ID. It returns an error for an invalid fault.
 func (fs *Faults) Add(f Fault) (int, error) {
 	if err := f.validate(); err != nil {
 		return 0, err
@@ -164,6 +168,7 @@ func (fs *Faults) Add(f Fault) (int, error) {
 	return fs.insertFault(f), nil
 }
 
+// insertFault activates a valid fault.
 func (fs *Faults) insertFault(f Fault) int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -173,15 +178,14 @@ func (fs *Faults) insertFault(f Fault) int {
 	return f.ID
 }
 
-// Remove ends a fault. An id that is not active is no error: counted faults end by
-// themselves.
+// Remove deactivates a fault. An unknown ID is ignored, because faults with a count end by themselves.
 func (fs *Faults) Remove(id int) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	fs.active = slices.DeleteFunc(fs.active, func(f *Fault) bool { return f.ID == id })
 }
 
-// Clear ends all faults and releases stalled requests.
+// Clear deactivates all faults and continues stalled requests.
 func (fs *Faults) Clear() {
 	fs.mu.Lock()
 	fs.active = nil
@@ -189,7 +193,7 @@ func (fs *Faults) Clear() {
 	fs.Release()
 }
 
-// List returns the active faults with the counts that remain.
+// List returns copies of the active faults, with their remaining counts.
 func (fs *Faults) List() []Fault {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -200,7 +204,7 @@ func (fs *Faults) List() []Fault {
 	return list
 }
 
-// Release lets stalled replies go on. Later stalls wait for the next Release.
+// Release continues stalled replies. Later stalls wait for the next Release.
 func (fs *Faults) Release() {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -208,15 +212,15 @@ func (fs *Faults) Release() {
 	fs.release = make(chan struct{})
 }
 
-// takeFor returns the fault that happens to r, or nil.
+// takeFor returns the fault of a request to /folder, or nil.
 func (fs *Faults) takeFor(r *http.Request) *injected {
 	return fs.takeIf(func(f *Fault) bool {
 		return f.ofFolder() && f.readsFaultyByte(r) && f.matchesPath(r.URL.Path, r.Method)
 	})
 }
 
-// readsFaultyByte reports whether a request reads the byte of the file that the fault happens to, if it happens
-// to one.
+// readsFaultyByte reports whether a request reads the byte of FaultReadFlip. It is true for all other
+// kinds.
 func (f *Fault) readsFaultyByte(r *http.Request) bool {
 	if f.Kind != FaultReadFlip {
 		return true
@@ -225,29 +229,29 @@ func (f *Fault) readsFaultyByte(r *http.Request) bool {
 	return ok && r.Method == http.MethodGet && f.At >= first && f.At-first < length
 }
 
-// ofFolder reports whether a fault happens to /folder.
+// ofFolder reports whether the kind affects /folder.
 func (f *Fault) ofFolder() bool {
 	return !slices.Contains(cloneFaults, f.Kind) && !slices.Contains(vmFaults, f.Kind) && !slices.Contains(restFaults, f.Kind) && nfcKinds[f.Kind] == ""
 }
 
-// takeREST returns the fault that happens to a request to the REST service, or nil.
+// takeREST returns the fault of a request to the REST service, or nil.
 func (fs *Faults) takeREST(r *http.Request) *injected {
 	return fs.takeIf(func(f *Fault) bool { return slices.Contains(restFaults, f.Kind) && f.matchesPath(r.URL.Path, r.Method) })
 }
 
-// takeClone returns the fault that happens to a copy, or nil.
+// takeClone returns the fault of a copy, or nil.
 func (fs *Faults) takeClone(path string) *injected {
 	return fs.takeIf(func(f *Fault) bool { return slices.Contains(cloneFaults, f.Kind) && f.matchesPath(path, "") })
 }
 
-// takeTicket returns the fault that happens to a ticket for NFC, or nil.
+// takeTicket returns the fault of a ticket for NFC, or nil.
 func (fs *Faults) takeTicket(vm string) *injected {
 	return fs.takeIf(func(f *Fault) bool {
 		return (f.Kind == FaultNFCTicket || f.Kind == FaultNFCThumbprint) && f.matchesPath(vm, "")
 	})
 }
 
-// takeNFC returns the fault that happens to an operation on an NFC connection, or nil.
+// takeNFC returns the fault of an operation on an NFC connection, or nil.
 func (fs *Faults) takeNFC(op nfchost.Op) *nfchost.Fault {
 	hit := fs.takeIf(func(f *Fault) bool {
 		meant := nfcKinds[f.Kind]
@@ -264,6 +268,8 @@ func (fs *Faults) takeNFC(op nfchost.Op) *nfchost.Fault {
 	return &nfchost.Fault{Kind: kind, Code: hit.Code, Text: hit.Text, At: hit.At, Release: hit.release}
 }
 
+// takeIf returns the first active fault for which hits returns true, and decrements its count; nil if
+// there is no such fault. hits runs with mu held and may change the fault.
 func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -282,46 +288,48 @@ func (fs *Faults) takeIf(hits func(*Fault) bool) *injected {
 	return nil
 }
 
+// matchesPath reports whether the fault affects a request. It decrements Skip and applies Probability.
 func (f *Fault) matchesPath(path, method string) bool {
 	if !strings.Contains(path, f.Path) || f.Method != "" && f.Method != method {
 		return false
 	}
-	if f.Skip > 0 {
+	if f.Skip > 0 { // this request passes
 		f.Skip--
 		return false
 	}
 	return f.Probability == 0 || rand.Float64() < f.Probability
 }
 
-// injected is a fault that happens to one request. All methods do nothing on nil.
+// An injected is a fault of one request. All methods do nothing on nil.
 type injected struct {
 	Fault
-	release <-chan struct{}
+	release <-chan struct{} // closed when stalled replies continue
 }
 
-// errShort ends a body early, on purpose and cleanly.
+// errShort ends a body early. Unlike other errors, it does not break the connection.
 var errShort = errors.New("short body")
 
+// isKind reports whether f is a fault of this kind.
 func (f *injected) isKind(kind FaultKind) bool { return f != nil && f.Kind == kind }
 
-// beforeReply delays or replaces the whole reply.
+// beforeReply delays the reply, or returns an error that replaces it.
 func (f *injected) beforeReply(ctx context.Context) error {
 	if f.isKind(FaultSlow) {
-		return pause(ctx, time.Duration(f.Delay))
+		return sleepContext(ctx, time.Duration(f.Delay))
 	}
 	if f.isKind(FaultStatus) {
 		status := f.Status
 		setDefault(&status, http.StatusServiceUnavailable)
-		return &reply{status, http.StatusText(status)}
+		return &httpError{status, http.StatusText(status)}
 	}
 	return nil
 }
 
-// changeLength makes head and body of the reply disagree.
-func (f *injected) changeLength(a *head, size int64) {
+// changeLength makes the head of a reply contradict its body. size is the length of the file.
+func (f *injected) changeLength(a *replyHead, size int64) {
 	switch {
 	case f.isKind(FaultIgnoreRange):
-		*a = head{status: http.StatusOK, length: size, shown: size}
+		*a = replyHead{status: http.StatusOK, length: size, shown: size}
 	case f.isKind(FaultShortLength):
 		a.length = min(a.length, f.At)
 		a.shown = a.length
@@ -332,8 +340,8 @@ func (f *injected) changeLength(a *head, size int64) {
 	}
 }
 
-// atByte is asked before each piece of a body. It returns how much of the next n bytes to
-// send, having cut the piece so that the next one begins at the fault.
+// atByte is called before each piece of a body. It returns how many of the next n bytes to send, so
+// that the next piece begins at the fault.
 func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, error) {
 	if !f.isKind(FaultReset) && !f.isKind(FaultShort) && !f.isKind(FaultStall) {
 		return n, nil
@@ -343,7 +351,7 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 	switch f.Kind {
 	case FaultReset:
-		w.resetTCP()
+		w.resetTCP() // the client sees "connection reset by peer"
 		return 0, fmt.Errorf("reset at byte %d", sent)
 	case FaultShort:
 		return 0, errShort
@@ -357,7 +365,8 @@ func (f *injected) atByte(ctx context.Context, w *wire, sent, n int64) (int64, e
 	}
 }
 
-// flipSent flips one bit if it lies in p, which is at sent in the body and at off in the file.
+// flipSent flips one bit in p, which is at sent in the body and at off in the file, if p contains the
+// byte of the fault.
 func (f *injected) flipSent(p []byte, sent, off int64) {
 	switch {
 	case f.isKind(FaultFlip):
@@ -367,14 +376,14 @@ func (f *injected) flipSent(p []byte, sent, off int64) {
 	}
 }
 
-// flipBit flips a bit of the byte at At if it lies in p, which begins at from.
+// flipBit flips a bit of the byte at At, if p, which begins at from, contains it.
 func (f *injected) flipBit(p []byte, from int64) {
 	if f.At >= from && f.At < from+int64(len(p)) {
 		p[f.At-from] ^= 1
 	}
 }
 
-// waitRelease returns when stalled requests are released, or ctx ends.
+// waitRelease waits until stalled requests continue or ctx ends.
 func (f *injected) waitRelease(ctx context.Context) error {
 	select {
 	case <-f.release:
@@ -384,7 +393,7 @@ func (f *injected) waitRelease(ctx context.Context) error {
 	}
 }
 
-// atBlock is asked before each block of a copy.
+// atBlock is called before each block of a copy. It returns the error of the fault, or nil.
 func (f *injected) atBlock(ctx context.Context, off int64) error {
 	if f == nil || off < f.At || f.isKind(FaultCloneFlip) {
 		return nil

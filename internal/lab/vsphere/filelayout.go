@@ -10,18 +10,18 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// snapshotData is what vSphere calls a file of state that a snapshot made.
+// snapshotData is vSphere's type of a file with the state of a snapshot.
 const snapshotData = string(types.VirtualMachineFileLayoutExFileTypeSnapshotData)
 
-// layout lists a VM's files with their sizes, and their space on each datastore.
+// A layout is a list of a VM's files with their sizes, and its space on each datastore.
 type layout struct {
-	ex    types.VirtualMachineFileLayoutEx
-	usage map[*datastore]*types.VirtualMachineUsageOnDatastore
-	order []*datastore
+	ex    types.VirtualMachineFileLayoutEx                     // files, disks and snapshots
+	usage map[*datastore]*types.VirtualMachineUsageOnDatastore // space by datastore
+	order []*datastore                                         // datastores in the order in which they were added
 }
 
-// setLayout describes the files of the VM from the lab's own records. The simulator derives
-// sizes from files on disk, which data files here are not. The caller holds the VM's lock.
+// setLayout sets the file layout and the storage summary of the VM. The simulator derives them from
+// files on disk, but data files exist only in memory. The VM's lock must be held.
 func (m *machine) setLayout(vm *mo.VirtualMachine) {
 	l := &layout{usage: map[*datastore]*types.VirtualMachineUsageOnDatastore{}}
 	l.ex.Timestamp = time.Now()
@@ -44,12 +44,11 @@ func (m *machine) setLayout(vm *mo.VirtualMachine) {
 	}
 }
 
-// noFile is the key of a file that there is not: the memory of a snapshot without it.
+// noFile is the key of a missing file, such as the memory of a snapshot.
 const noFile = -1
 
-// addSnapshots lists the files of each snapshot. The simulator removes a snapshot's data by its key,
-// and gives the files new keys at each refresh. With the old keys, it would keep the data and remove
-// the VM's log.
+// addSnapshots lists the files of each snapshot. The simulator removes a snapshot's data by its key and
+// assigns new keys at each refresh. With old keys it would keep the data and remove the VM's log.
 func (l *layout) addSnapshots(m *machine, named []types.VirtualMachineFileLayoutSnapshotLayout) {
 	for i, s := range m.snaps {
 		if s.ref.Value == "" {
@@ -63,7 +62,8 @@ func (l *layout) addSnapshots(m *machine, named []types.VirtualMachineFileLayout
 	}
 }
 
-// dataOf is the key of a snapshot's data, whose name the simulator keeps.
+// dataOf returns the key of a snapshot's data file, or noFile. The simulator keeps the name of the
+// file.
 func (l *layout) dataOf(ref types.ManagedObjectReference, named []types.VirtualMachineFileLayoutSnapshotLayout) int32 {
 	for _, s := range named {
 		for _, f := range l.ex.File {
@@ -75,7 +75,7 @@ func (l *layout) dataOf(ref types.ManagedObjectReference, named []types.VirtualM
 	return noFile
 }
 
-// addHome adds the small files the simulator left in the VM's folder.
+// addHome adds the small files in the VM's folder.
 func (l *layout) addHome(m *machine) {
 	ds := m.home
 	kinds := map[string]string{".vmx": "config", ".nvram": "nvram", ".log": "log", ".vmsn": snapshotData}
@@ -88,13 +88,14 @@ func (l *layout) addHome(m *machine) {
 	}
 }
 
+// addDisk adds descriptor and data file of each link. An RDM has no data file.
 func (l *layout) addDisk(d *vdisk) {
 	chain := types.VirtualMachineFileLayoutExDiskLayout{Key: d.key}
 	for i, link := range d.currentLinks() {
 		unit := types.VirtualMachineFileLayoutExDiskUnit{}
 		name := func(file string) string { return datastorePath(d.ds.spec.Name, d.vm.spec.Folder, file) }
 		unit.FileKey = append(unit.FileKey, l.addFile(d.ds, name(link.name), "diskDescriptor", 512))
-		size := d.allocated
+		size := d.allocated // the base; deltas have their file's size
 		if i > 0 {
 			size = d.fileSize(link)
 		}
@@ -110,6 +111,7 @@ func (l *layout) addDisk(d *vdisk) {
 	}
 }
 
+// addFile adds a file and returns its key.
 func (l *layout) addFile(ds *datastore, name, kind string, size int64) int32 {
 	key := int32(len(l.ex.File))
 	l.ex.File = append(l.ex.File, types.VirtualMachineFileLayoutExFileInfo{
@@ -119,6 +121,7 @@ func (l *layout) addFile(ds *datastore, name, kind string, size int64) int32 {
 	return key
 }
 
+// usageOn returns the VM's space on a datastore, for modification.
 func (l *layout) usageOn(ds *datastore) *types.VirtualMachineUsageOnDatastore {
 	if l.usage[ds] == nil {
 		l.usage[ds] = &types.VirtualMachineUsageOnDatastore{Datastore: ds.ref}
@@ -127,7 +130,7 @@ func (l *layout) usageOn(ds *datastore) *types.VirtualMachineUsageOnDatastore {
 	return l.usage[ds]
 }
 
-// fileSize is the size of a link's data file.
+// fileSize returns the size of a link's data file; 0 if it does not exist.
 func (d *vdisk) fileSize(link chainLink) int64 {
 	if f := d.ds.findFile(filepath.Join(d.vm.spec.Folder, link.data)); f != nil {
 		return f.content.Size()

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// sendListing sends a page of links: datacenters, the datastores of one, or a folder's entries.
-func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p place) error {
+// sendListing sends a page of links: to datacenters, to the datastores of one, or to the entries of a
+// folder.
+func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p folderTarget) error {
 	entries, err := e.listEntries(p)
 	if err != nil {
 		return err
@@ -31,9 +32,11 @@ func (e *endpoint) sendListing(w http.ResponseWriter, r *http.Request, p place) 
 	return err
 }
 
+// An entry is one link of a listing.
 type entry struct{ name, href string }
 
-func (p place) title() string {
+// title returns the heading of the listing.
+func (p folderTarget) title() string {
 	if p.ds != nil {
 		return datastorePath(p.ds.spec.Name, "", p.path)
 	}
@@ -43,7 +46,8 @@ func (p place) title() string {
 	return "datacenters"
 }
 
-func (e *endpoint) listEntries(p place) (all []entry, err error) {
+// listEntries returns the links of a listing.
+func (e *endpoint) listEntries(p folderTarget) (all []entry, err error) {
 	switch {
 	case p.dc == nil:
 		for _, dc := range e.dcs {
@@ -59,8 +63,9 @@ func (e *endpoint) listEntries(p place) (all []entry, err error) {
 	return all, nil
 }
 
-// listFiles merges the real files of a folder with the data files, which only the lab knows.
-func (p place) listFiles() (all []entry, err error) {
+// listFiles returns the real files of a folder and the data files, which exist only in memory, sorted
+// by name.
+func (p folderTarget) listFiles() (all []entry, err error) {
 	dir := p.path
 	if dir == "" {
 		dir = "."
@@ -82,6 +87,7 @@ func (p place) listFiles() (all []entry, err error) {
 	return all, nil
 }
 
+// readNames returns the names in a folder; names of folders end in a slash.
 func readNames(root *os.Root, dir string) (names []string, err error) {
 	f, err := root.Open(dir)
 	if err != nil {
@@ -99,6 +105,7 @@ func readNames(root *os.Root, dir string) (names []string, err error) {
 	return names, err
 }
 
-func (p place) queryString(ds *datastore) string {
+// queryString returns the query of a link to ds.
+func (p folderTarget) queryString(ds *datastore) string {
 	return "?" + url.Values{"dcPath": {p.dc.path}, "dsName": {ds.spec.Name}}.Encode()
 }

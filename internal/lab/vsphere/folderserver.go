@@ -13,26 +13,29 @@ import (
 	"time"
 )
 
-// A reply is an error that is a status code and a page, as hosts send them.
-type reply struct {
-	status int
-	text   string
+// An httpError is an error with a status and the text of an HTML page, as hosts send them.
+type httpError struct {
+	status int    // HTTP status
+	text   string // heading of the page
 }
 
-func (r *reply) Error() string { return fmt.Sprintf("%d %s", r.status, r.text) }
+// Error returns status and text.
+func (r *httpError) Error() string { return fmt.Sprintf("%d %s", r.status, r.text) }
 
 var (
-	errBusy   = &reply{http.StatusServiceUnavailable, "The service is currently unavailable"}
-	errDenied = &reply{http.StatusUnauthorized, "You are not authorized to view this page"}
-	errMethod = &reply{http.StatusMethodNotAllowed, "The lab's datastores are read-only"}
-	errDotDot = &reply{http.StatusBadRequest, "The request path is not allowed"}
-	errAbsent = &reply{http.StatusNotFound, "The requested object was not found"}
-	// errLocked is the answer for a file that a running VM holds open, for every kind of request
-	// (reports from vCenter 8.0.3 and ESXi 8 on VMFS6).
-	errLocked = &reply{http.StatusInternalServerError, "Unable to access file since it is locked"}
+	// Limits.MaxRequests is reached
+	errBusy   = &httpError{http.StatusServiceUnavailable, "The service is currently unavailable"}
+	errDenied = &httpError{http.StatusUnauthorized, "You are not authorized to view this page"}    // no valid login
+	errMethod = &httpError{http.StatusMethodNotAllowed, "The emulator's datastores are read-only"} // neither GET nor HEAD
+	errDotDot = &httpError{http.StatusBadRequest, "The request path is not allowed"}               // a path with ".."
+	// no such file, datastore or datacenter
+	errAbsent = &httpError{http.StatusNotFound, "The requested object was not found"}
+	// errLocked is the answer to every request for a file that a running VM has open (reports from
+	// vCenter 8.0.3 and ESXi 8 on VMFS6).
+	errLocked = &httpError{http.StatusInternalServerError, "Unable to access file since it is locked"}
 )
 
-// serveFolder answers GET and HEAD on datastores' files and folders.
+// serveFolder answers requests for files and folders of datastores.
 func (e *endpoint) serveFolder(w http.ResponseWriter, r *http.Request) {
 	defer e.slots.Add(-1)
 	busy := e.slots.Add(1)
@@ -49,7 +52,7 @@ func (e *endpoint) serveFolder(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answerFolder serves the request, or returns the reply to send in place of it.
+// answerFolder serves the request, or returns the error to send.
 func (e *endpoint) answerFolder(w *recorder, r *http.Request, f *injected) error {
 	if err := f.beforeReply(r.Context()); err != nil {
 		return err
@@ -63,28 +66,28 @@ func (e *endpoint) answerFolder(w *recorder, r *http.Request, f *injected) error
 	if err := e.authenticate(w, r); err != nil {
 		return err
 	}
-	if err := pause(r.Context(), time.Duration(e.lab.currentLimits().Latency)); err != nil {
+	if err := sleepContext(r.Context(), time.Duration(e.lab.currentLimits().Latency)); err != nil {
 		return err
 	}
-	where, err := e.locatePlace(r)
+	where, err := e.findTarget(r)
 	if err != nil {
 		return err
 	}
-	return e.sendPlace(w, r, where, f)
+	return e.sendTarget(w, r, where, f)
 }
 
-// place is what a /folder URL names.
-type place struct {
-	dc   *datacenter
-	ds   *datastore
-	path string // inside the datastore, without slashes at the ends
+// A folderTarget is the object that a /folder URL names.
+type folderTarget struct {
+	dc   *datacenter // datacenter; nil for the list of datacenters
+	ds   *datastore  // datastore; nil for the list of datastores
+	path string      // path in the datastore, without slashes at the ends
 }
 
-// locatePlace finds the datacenter and datastore of a request. ESXi takes ha-datacenter for
-// granted; vCenter knows a datastore only in its own datacenter.
-func (e *endpoint) locatePlace(r *http.Request) (place, error) {
+// findTarget returns the target of a request. An ESXi host assumes ha-datacenter; a vCenter finds a
+// datastore only in the datacenter of the query.
+func (e *endpoint) findTarget(r *http.Request) (folderTarget, error) {
 	query := r.URL.Query()
-	p := place{path: strings.Trim(strings.TrimPrefix(r.URL.Path, "/folder"), "/")}
+	p := folderTarget{path: strings.Trim(strings.TrimPrefix(r.URL.Path, "/folder"), "/")}
 	dcPath, dsName := strings.Trim(query.Get("dcPath"), "/"), query.Get("dsName")
 	if dcPath == "" && dsName != "" && !e.needsDatacenter() {
 		dcPath = e.dcs[0].path
@@ -100,6 +103,7 @@ func (e *endpoint) locatePlace(r *http.Request) (place, error) {
 	return p, nil
 }
 
+// datacenterAt returns the datacenter with this inventory path, or nil.
 func (e *endpoint) datacenterAt(path string) *datacenter {
 	i := slices.IndexFunc(e.dcs, func(dc *datacenter) bool { return matchesName(path, dc.path) })
 	if i < 0 {
@@ -108,6 +112,7 @@ func (e *endpoint) datacenterAt(path string) *datacenter {
 	return e.dcs[i]
 }
 
+// datastoreNamed returns the datastore with this name, or nil.
 func (dc *datacenter) datastoreNamed(name string) *datastore {
 	i := slices.IndexFunc(dc.datastores, func(ds *datastore) bool { return matchesName(name, ds.spec.Name) })
 	if i < 0 {
@@ -116,10 +121,11 @@ func (dc *datacenter) datastoreNamed(name string) *datastore {
 	return dc.datastores[i]
 }
 
+// needsDatacenter reports whether a request must name a datacenter.
 func (e *endpoint) needsDatacenter() bool { return e == e.lab.main && e.lab.cfg.VCenter }
 
-// matchesName compares a query value with a name. Clients of libvirt's school encode dcPath and
-// dsName twice, so the value may still be encoded.
+// matchesName compares a query value with a name. Clients based on libvirt encode dcPath and dsName
+// twice, so the value may still be encoded.
 func matchesName(value, name string) bool {
 	if value == name {
 		return true
@@ -128,24 +134,24 @@ func matchesName(value, name string) bool {
 	return err == nil && strings.Trim(decoded, "/") == name
 }
 
-// sendPlace sends the file or the listing.
-func (e *endpoint) sendPlace(w *recorder, r *http.Request, p place, f *injected) error {
-	if p.ds == nil {
+// sendTarget sends the file or the listing. A data file of a running VM is refused.
+func (e *endpoint) sendTarget(w *recorder, r *http.Request, p folderTarget, f *injected) error {
+	if p.ds == nil { // a list of datacenters or datastores
 		return e.sendListing(w, r, p)
 	}
 	if d := p.ds.findFile(p.path); d != nil {
 		if e.lab.isLocked(d) {
 			return errLocked
 		}
-		d.disk.served.Add(1)
+		d.disk.served.Add(1) // an NFC session must not open the disk meanwhile
 		defer d.disk.served.Add(-1)
-		return e.sendBody(w, r, body{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
+		return e.sendBody(w, r, fileBody{ReaderAt: d.content, size: d.content.Size(), ds: p.ds}, f)
 	}
 	return e.serveSmall(w, r, p, f)
 }
 
-// serveSmall serves a real file of the datastore's folder: a descriptor, .vmx, log.
-func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected) error {
+// serveSmall serves a real file of the datastore's folder, such as a descriptor, a .vmx file or a log.
+func (e *endpoint) serveSmall(w *recorder, r *http.Request, p folderTarget, f *injected) error {
 	name := p.path
 	if name == "" {
 		name = "."
@@ -165,28 +171,29 @@ func (e *endpoint) serveSmall(w *recorder, r *http.Request, p place, f *injected
 	if info.IsDir() {
 		return e.sendListing(w, r, p)
 	}
-	return e.sendBody(w, r, body{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
+	return e.sendBody(w, r, fileBody{ReaderAt: file, size: info.Size(), ds: p.ds}, f)
 }
 
-// isActive reports whether the file is of the link that its VM writes to.
+// isActive reports whether the file belongs to the link to which its VM writes.
 func (f *dataFile) isActive() bool {
 	links := f.disk.currentLinks()
 	return links[len(links)-1].name == f.link
 }
 
-// writeError sends err as hosts do: a status and a short HTML page.
+// writeError sends a status and a short HTML page, as hosts do. If the client has disconnected, it
+// aborts the handler.
 func writeError(w http.ResponseWriter, r *http.Request, err error) {
-	var page *reply
+	var page *httpError
 	switch {
-	case errors.As(err, &page):
+	case errors.As(err, &page): // an error with a status
 	case errors.Is(err, errLogin):
 		page = errDenied
 	case errors.Is(err, errSessions):
 		page = errBusy
 	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the client has gone, or the lab stops
+		panic(http.ErrAbortHandler) // the client has disconnected, or the emulator stops
 	default:
-		page = &reply{http.StatusInternalServerError, err.Error()}
+		page = &httpError{http.StatusInternalServerError, err.Error()}
 	}
 	switch page.status {
 	case http.StatusUnauthorized:
@@ -199,20 +206,20 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = fmt.Fprintf(w, "<html><head><title>%d</title></head><body><h1>%s</h1></body></html>\n", page.status, html.EscapeString(page.text))
 }
 
-// body is what a request reads from.
-type body struct {
+// A fileBody is the file that a request reads.
+type fileBody struct {
 	io.ReaderAt
-	size int64
-	ds   *datastore
+	size int64      // length in bytes
+	ds   *datastore // datastore, whose rate limit applies
 }
 
-// recorder remembers the status.
+// A recorder is a ResponseWriter that records the status.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	status int // HTTP status; 0 before WriteHeader
 }
 
-// WriteHeader is part of http.ResponseWriter.
+// WriteHeader implements http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
 	w.status = status
 	w.ResponseWriter.WriteHeader(status)

@@ -9,21 +9,20 @@ const (
 	noiseSize  = 1 << 20  // reused all over a disk: it stays in cache, and stamps make every block different
 	blockSize  = 4 << 10  // one stamp in each
 	regionSize = 64 << 20 // data and holes have a new layout in each region
-	runAlign   = 64 << 10
+	runAlign   = 64 << 10 // alignment of data runs in bytes
 )
 
-// generated is a disk whose bytes are computed: no storage, any size. It looks like the
-// disk of a VM: runs of data and holes of many lengths, half the data compressible, the
-// first block always data. Every 4 KiB block of data differs from every other.
+// A generated is a disk whose bytes are computed, so that it requires no storage. It resembles the disk
+// of a VM: runs of data and holes of different lengths, half of the data compressible, and the first
+// block is data. Each 4 KiB block of data is unique.
 type generated struct {
-	noise []byte // shared by all disks of a lab, never written
-	size  int64
-	seed  uint64
-	fill  int // percent
+	noise []byte // source of the bytes, shared by all disks and never modified
+	size  int64  // capacity in bytes
+	seed  uint64 // seed of layout and bytes
+	fill  int    // percentage of the disk that is data
 }
 
-// newNoise makes the bytes that generated disks are cut from: alternating blocks of random
-// bytes and of repeated text.
+// newNoise returns the bytes for generated disks: blocks of random bytes and blocks of repeated text.
 func newNoise() []byte {
 	p := make([]byte, noiseSize)
 	var seed [32]byte
@@ -42,9 +41,13 @@ func newNoise() []byte {
 	return p
 }
 
-func (g *generated) Size() int64  { return g.size }
+// Size returns the capacity in bytes.
+func (g *generated) Size() int64 { return g.size }
+
+// Close does nothing.
 func (g *generated) Close() error { return nil }
 
+// ReadAt implements io.ReaderAt.
 func (g *generated) ReadAt(p []byte, off int64) (int, error) {
 	n, eof := clipRead(p, off, g.size)
 	for done := int64(0); done < int64(n); {
@@ -63,7 +66,7 @@ func (g *generated) ReadAt(p []byte, off int64) (int, error) {
 	return n, eof
 }
 
-// fillData copies noise over p, which reads at off, and stamps each block it touches.
+// fillData writes the data at off to p: noise, with a stamp in each block.
 func (g *generated) fillData(p []byte, off int64) {
 	for done := 0; done < len(p); {
 		at := (off + int64(done)) % noiseSize
@@ -89,12 +92,13 @@ func (g *generated) stampBlock(p []byte, off, block int64) {
 	}
 }
 
+// putStamp writes the stamp of a block to the first 16 bytes of p.
 func (g *generated) putStamp(p []byte, block int64) {
 	binary.LittleEndian.PutUint64(p, uint64(block)|1) // never zero, so no data block is all zero
-	binary.LittleEndian.PutUint64(p[8:], mix(g.seed^uint64(block)))
+	binary.LittleEndian.PutUint64(p[8:], mixBits(g.seed^uint64(block)))
 }
 
-// nextData walks the slots of off's region and of those after it.
+// nextData implements content. It examines the slots of the region at off and of later regions.
 func (g *generated) nextData(off int64) (start, end int64, err error) {
 	if g.fill == 0 {
 		return g.size, g.size, nil
@@ -111,18 +115,18 @@ func (g *generated) nextData(off int64) (start, end int64, err error) {
 	return g.size, g.size, nil
 }
 
-// slotLayout returns the number and length of the equal slots of a region: each holds one run.
+// slotLayout returns the number and the length of the slots of a region. Each slot contains one run.
 func (g *generated) slotLayout(region int64) (n, length int64) {
-	n = int64(1) << (mix(g.seed+uint64(region)) % 5) // 1 to 16 runs
+	n = int64(1) << (mixBits(g.seed+uint64(region)) % 5) // 1 to 16 runs
 	return n, regionSize / n
 }
 
-// slotData places the data of one slot: fill percent of it on average, anywhere inside.
+// slotData returns the run of one slot: fill percent of it on average, at a pseudo-random position.
 func (g *generated) slotData(slot, length int64) (start, end int64) {
 	if length <= 0 {
 		return slot, slot
 	}
-	h := mix(g.seed ^ mix(uint64(slot)))
+	h := mixBits(g.seed ^ mixBits(uint64(slot)))
 	want := length * int64(g.fill) / 100
 	spread := min(want, length-want) // so that the mean stays at fill
 	want += int64(h%1001)*spread/1000 - spread/2
@@ -135,8 +139,8 @@ func (g *generated) slotData(slot, length int64) (start, end int64) {
 	return start, start + want
 }
 
-// mix is the finalizer of splitmix64.
-func mix(x uint64) uint64 {
+// mixBits is the finalizer of splitmix64.
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -8,36 +8,37 @@ import (
 	"time"
 )
 
-// Writes is a guest that changes its disks while it runs. What it writes follows from the
-// seed alone: the nth write of one lab is the nth of another. How many there have been
-// depends on Rate and on time, or on Lab.GuestWrites.
+// Writes makes a guest change its disks while it runs. The writes depend only on the seed: the nth
+// write is the same in every emulator. Their number depends on Rate and time, or on Lab.GuestWrites.
 type Writes struct {
-	Seed   uint64 `json:"seed,omitempty"`
+	Seed   uint64 `json:"seed,omitempty"`   // seed of positions, lengths and data
 	Rate   Bytes  `json:"rate,omitempty"`   // bytes per second of real time; 0 allows only Lab.GuestWrites
 	Spread int    `json:"spread,omitempty"` // percent of each disk that is written to; default 10
-	AtStop int    `json:"atStop,omitempty"` // writes more when it is switched off: caches are written back
+	AtStop int    `json:"atStop,omitempty"` // number of writes when the VM is switched off, as of a cache
 }
 
 const (
-	maxWritePages = 64 // a write is 4 KiB to 256 KiB
-	guestTick     = 10 * time.Millisecond
+	maxWritePages = 64                    // a write has 4 KiB to 256 KiB
+	guestTick     = 10 * time.Millisecond // interval of writes by the clock
 )
 
-// guestWriter makes the writes of one machine.
+// A guestWriter executes the writes of one machine.
 type guestWriter struct {
-	m     *machine
-	rnd   *rand.Rand
-	count uint64
+	m     *machine   // machine whose disks are written
+	rnd   *rand.Rand // source of positions and lengths; machine.writing must be held
+	count uint64     // number of writes; machine.writing must be held
 
-	mu   sync.Mutex
-	stop chan struct{} // not nil while writes are made by the clock; closing it ends them
-	done chan struct{}
+	mu   sync.Mutex    // guards stop and done
+	stop chan struct{} // closed to end writing by the clock; nil while it does not run
+	done chan struct{} // closed when writing by the clock has ended
 }
 
+// newGuestWriter returns a writer that does not run. The VM's name is part of the seed.
 func newGuestWriter(m *machine) *guestWriter {
 	return &guestWriter{m: m, rnd: rand.New(rand.NewPCG(m.spec.Guest.Writes.Seed, hashSeed(m.spec.Name)))}
 }
 
+// hashSeed returns a seed derived from a name.
 func hashSeed(s string) (n uint64) {
 	for _, b := range hashOf(s, 8) {
 		n = n<<8 | uint64(b)
@@ -45,7 +46,7 @@ func hashSeed(s string) (n uint64) {
 	return n
 }
 
-// writeOnce makes the next write and returns its length. The caller holds the machine's writing.
+// writeOnce executes the next write and returns its length. machine.writing must be held.
 func (g *guestWriter) writeOnce() int64 {
 	m := g.m
 	if len(m.disks) == 0 {
@@ -64,12 +65,12 @@ func (g *guestWriter) writeOnce() int64 {
 		first = max(0, pages-length-first)
 	}
 	g.count++
-	stamp := mix(g.count^m.spec.Guest.Writes.Seed) | 1
+	stamp := mixBits(g.count^m.spec.Guest.Writes.Seed) | 1
 	kind := g.rnd.IntN(20)
 	for n := first; n < first+length; n++ {
 		p := page{stamp: stamp}
 		switch {
-		case kind < 2: // zeros, or a discard: tracking takes both for changes
+		case kind < 2: // zeros or a discard: both are changes for change tracking
 			p = page{}
 		case kind == 2: // the same bytes again: a write that changes nothing
 			var known bool
@@ -83,18 +84,18 @@ func (g *guestWriter) writeOnce() int64 {
 	return length * pageSize
 }
 
-// putPage writes a page to the active link.
+// putPage writes a page to the last link.
 func (d *vdisk) putPage(number int64, p page) {
 	links := d.currentLinks()
 	links[len(links)-1].layer.putPage(number, p)
 }
 
-// startClock begins to write by the clock.
+// startClock starts to write by the clock. It does nothing if Writes.Rate is 0.
 func (g *guestWriter) startClock() {
 	rate := int64(g.m.spec.Guest.Writes.Rate)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if rate == 0 || g.stop != nil {
+	if rate == 0 || g.stop != nil { // disabled, or running already
 		return
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -105,6 +106,7 @@ func (g *guestWriter) startClock() {
 	}()
 }
 
+// writeByClock writes rate bytes per second until stop is closed.
 func (g *guestWriter) writeByClock(rate int64, stop <-chan struct{}) {
 	tick := time.NewTicker(guestTick)
 	defer tick.Stop()
@@ -140,13 +142,13 @@ func (g *guestWriter) stopClock() {
 	}
 }
 
-// onPower is called when the machine is switched on or off, before the new state is visible.
+// onPower is called when the machine is switched on or off, before clients can see the new state.
 func (g *guestWriter) onPower(on bool) {
 	if on {
 		g.startClock()
 		return
 	}
-	g.stopClock()
+	g.stopClock() // no write is in progress after this
 	g.m.writing.Lock()
 	defer g.m.writing.Unlock()
 	for range g.m.spec.Guest.Writes.AtStop {
@@ -154,12 +156,12 @@ func (g *guestWriter) onPower(on bool) {
 	}
 }
 
-// growTo needs the machine's writing.
+// growTo sets a larger capacity. machine.writing must be held.
 func (d *vdisk) growTo(size int64) error {
 	switch {
 	case size%growUnit != 0 || size <= d.size.Load():
 		return fmt.Errorf("grow to %d: want more than %d, a multiple of 1 KiB", size, d.size.Load())
-	case len(d.currentLinks()) > 1:
+	case len(d.currentLinks()) > 1: // a delta has the capacity of its base
 		return errors.New("a disk with snapshots cannot grow")
 	}
 	d.size.Store(size)
@@ -167,5 +169,5 @@ func (d *vdisk) growTo(size int64) error {
 	return d.writeLink(d.currentLinks()[0])
 }
 
-// growUnit is what the API counts capacities in.
+// growUnit is the unit of capacities in the API, in bytes.
 const growUnit = 1024

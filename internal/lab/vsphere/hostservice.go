@@ -11,25 +11,26 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The services of a host that the lab knows: the local shell, and SSH.
+// The emulated services of a host.
 const (
-	serviceShell = "TSM"
-	serviceSSH   = "TSM-SSH"
+	serviceShell = "TSM"     // key of the local shell
+	serviceSSH   = "TSM-SSH" // key of SSH
 )
 
+// servicePolicies are the start policies of a service.
 var servicePolicies = []string{"on", "automatic", "off"}
 
-// serviceSystem is a host's HostServiceSystem, which the simulator lacks. Both services are off until a
-// client starts them.
+// A serviceSystem is a host's HostServiceSystem, which the simulator lacks. Both services are off until
+// a client starts them, except with SSH.Enabled.
 type serviceSystem struct {
 	mo.HostServiceSystem
-	lab  *Lab
-	host *shellHost
+	lab  *Lab       // emulator of the host
+	host *shellHost // host whose SSH server it controls
 
-	mu sync.Mutex // a call to start and one to stop at a time
+	mu sync.Mutex // serializes start and stop
 }
 
-// addServices gives a host its services.
+// addServices creates the service system of a host.
 func (b *builder) addServices(h *simulator.HostSystem) error {
 	host, err := b.lab.newShellHost(h)
 	if err != nil {
@@ -54,7 +55,7 @@ func (b *builder) addServices(h *simulator.HostSystem) error {
 	return nil
 }
 
-// StartService starts a service; one that runs is left running.
+// StartService starts a service. A running service is no error.
 func (s *serviceSystem) StartService(ctx *simulator.Context, req *types.StartService) soap.HasFault {
 	body := &methods.StartServiceBody{}
 	if body.Fault_ = s.serviceFault(ctx, req.Id, s.startService); body.Fault_ == nil {
@@ -63,7 +64,7 @@ func (s *serviceSystem) StartService(ctx *simulator.Context, req *types.StartSer
 	return body
 }
 
-// StopService stops a service. SSH sessions that are open go on.
+// StopService stops a service. Open SSH sessions continue.
 func (s *serviceSystem) StopService(ctx *simulator.Context, req *types.StopService) soap.HasFault {
 	body := &methods.StopServiceBody{}
 	if body.Fault_ = s.serviceFault(ctx, req.Id, s.stopService); body.Fault_ == nil {
@@ -72,7 +73,7 @@ func (s *serviceSystem) StopService(ctx *simulator.Context, req *types.StopServi
 	return body
 }
 
-// RestartService is StopService and StartService.
+// RestartService stops and starts a service.
 func (s *serviceSystem) RestartService(ctx *simulator.Context, req *types.RestartService) soap.HasFault {
 	body := &methods.RestartServiceBody{}
 	restart := func(ctx *simulator.Context, id string) error {
@@ -104,12 +105,12 @@ func (s *serviceSystem) UpdateServicePolicy(ctx *simulator.Context, req *types.U
 	return body
 }
 
-// RefreshServices has nothing to do.
+// RefreshServices has no effect.
 func (s *serviceSystem) RefreshServices(*simulator.Context, *types.RefreshServices) soap.HasFault {
 	return &methods.RefreshServicesBody{Res: &types.RefreshServicesResponse{}}
 }
 
-// serviceFault does something with a service and makes a fault of what goes wrong.
+// serviceFault runs do for a service and returns its error as a fault.
 func (s *serviceSystem) serviceFault(ctx *simulator.Context, id string, do func(*simulator.Context, string) error) *soap.Fault {
 	if id != serviceShell && id != serviceSSH {
 		return simulator.Fault("no service "+id, &types.NotFound{})
@@ -120,6 +121,7 @@ func (s *serviceSystem) serviceFault(ctx *simulator.Context, id string, do func(
 	return nil
 }
 
+// startService starts a service and marks it as running.
 func (s *serviceSystem) startService(ctx *simulator.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,6 +134,7 @@ func (s *serviceSystem) startService(ctx *simulator.Context, id string) error {
 	return nil
 }
 
+// stopService stops a service and marks it as stopped.
 func (s *serviceSystem) stopService(ctx *simulator.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +147,8 @@ func (s *serviceSystem) stopService(ctx *simulator.Context, id string) error {
 	return nil
 }
 
-// changeService edits one service; its readers see the list before or the one after. ctx is the
-// caller's: it may hold the object's lock.
+// changeService modifies one service. Readers see the list before or after the change. ctx is the
+// caller's context, which may hold the lock of s.
 func (s *serviceSystem) changeService(ctx *simulator.Context, id string, edit func(*types.HostService)) {
 	next := append([]types.HostService(nil), s.ServiceInfo.Service...)
 	for i := range next {

@@ -13,25 +13,28 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// HostState is how each host of the lab is kept. The zero value is a host as it is installed.
+// HostState is the configuration of each host. The zero value is a fresh installation.
 type HostState struct {
 	Power       string           `json:"power,omitempty"`       // power policy: static (High Performance), dynamic (Balanced, default), low or custom
 	Lockdown    string           `json:"lockdown,omitempty"`    // lockdownDisabled (default), lockdownNormal or lockdownStrict; logins are let in all the same
-	Maintenance bool             `json:"maintenance,omitempty"` // the host is in maintenance mode
-	Skew        Duration         `json:"skew,omitempty"`        // how far its clock is ahead of the lab's
-	Settings    map[string]int64 `json:"settings,omitempty"`    // advanced settings, in place of defaults
+	Maintenance bool             `json:"maintenance,omitempty"` // whether the host is in maintenance mode
+	Skew        Duration         `json:"skew,omitempty"`        // how far its clock is ahead of the emulator's
+	Settings    map[string]int64 `json:"settings,omitempty"`    // advanced settings that replace or extend the defaults
 }
 
 var (
-	powerPolicies = []string{"static", "dynamic", "low", "custom"}
+	powerPolicies = []string{"static", "dynamic", "low", "custom"} // powerPolicies are the values of HostState.Power.
+	// lockdownModes are the values of HostState.Lockdown.
 	lockdownModes = []string{"lockdownDisabled", "lockdownNormal", "lockdownStrict"}
 )
 
+// setDefaults sets power policy and lockdown mode.
 func (s *HostState) setDefaults() {
 	setDefault(&s.Power, "dynamic")
 	setDefault(&s.Lockdown, "lockdownDisabled")
 }
 
+// validate returns an error for an unknown policy or mode.
 func (s HostState) validate() error {
 	if err := oneOf("power", s.Power, powerPolicies); err != nil {
 		return err
@@ -39,11 +42,11 @@ func (s HostState) validate() error {
 	return oneOf("lockdown", s.Lockdown, lockdownModes)
 }
 
-// firstCountingSessions is the first ESXi with a setting for the number of sessions (dumps of
-// the settings of 6.7U3 and 7.0).
+// firstCountingSessions is the first major version of ESXi with a setting for the number of sessions
+// (dumps of the settings of 6.7U3 and 7.0).
 const firstCountingSessions = 7
 
-// advancedSettings are those of a host that the lab's own rules follow.
+// advancedSettings returns the settings of a host that correspond to Sessions, and those of HostState.
 func (c Config) advancedSettings() map[string]int64 {
 	all := map[string]int64{
 		"Security.AccountLockFailures": int64(c.Sessions.LockAfter),
@@ -53,13 +56,13 @@ func (c Config) advancedSettings() map[string]int64 {
 	if major, err := strconv.Atoi(first); err == nil && major >= firstCountingSessions {
 		all["Config.HostAgent.vmacore.soap.maxSessionCount"] = int64(c.Sessions.Max)
 	}
-	for name, value := range c.Host.Settings {
+	for name, value := range c.Host.Settings { // these take precedence
 		all[name] = value
 	}
 	return all
 }
 
-// addState applies the configuration to a host, and gives it a clock.
+// addState applies the configuration to a host and adds its clock.
 func (b *builder) addState(h *simulator.HostSystem) error {
 	state := b.lab.cfg.Host
 	clock := &dateTimeSystem{lab: b.lab}
@@ -83,8 +86,8 @@ func (b *builder) addState(h *simulator.HostSystem) error {
 	return faultOf(options.UpdateOptions(set))
 }
 
-// setMaintenance comes last: a host in maintenance mode switches no VM on, but may well have some that
-// run while it is on its way there.
+// setMaintenance sets maintenance mode after all VMs are powered on: a host in maintenance mode starts
+// no VM, but VMs may run while it enters the mode.
 func (b *builder) setMaintenance() {
 	for _, dc := range b.lab.datacenters {
 		for _, h := range b.listHosts(dc) {
@@ -93,10 +96,10 @@ func (b *builder) setMaintenance() {
 	}
 }
 
-// dateTimeSystem is a host's clock, which the simulator has none of.
+// A dateTimeSystem is a host's clock, which the simulator lacks.
 type dateTimeSystem struct {
 	mo.HostDateTimeSystem
-	lab *Lab
+	lab *Lab // emulator with the clock
 }
 
 // QueryDateTime returns the host's time.

@@ -13,19 +13,21 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// inventory is the lab's datastores, VMs and disks, and the simulator's model of them.
+// An inventory contains the datastores, VMs and disks, and the simulator's model of them.
 type inventory struct {
-	cfg     *Config
-	dir     string // folder of the datastores' small files
-	tempDir bool   // dir is removed at the end
+	cfg     *Config // configuration with defaults
+	dir     string  // folder of the datastores' small files
+	tempDir bool    // whether Close removes dir
 
-	model       *simulator.Model
-	datacenters []*datacenter
-	machines    map[types.ManagedObjectReference]*machine
-	contents    []content // closed at the end
-	noiseBytes  []byte    // noise of generated disks; nil until the first one needs it
+	model       *simulator.Model // objects of the API; nil before start
+	datacenters []*datacenter    // datacenters in the order of the configuration
+	// VMs of the configuration by reference; read-only after the start
+	machines   map[types.ManagedObjectReference]*machine
+	contents   []content // contents that Close closes
+	noiseBytes []byte    // bytes of generated disks; nil before the first use
 }
 
+// makeDir creates the folder of the datastores.
 func (inv *inventory) makeDir() (err error) {
 	inv.dir = inv.cfg.Dir
 	if inv.dir == "" {
@@ -36,16 +38,17 @@ func (inv *inventory) makeDir() (err error) {
 	return os.MkdirAll(inv.dir, 0o700)
 }
 
-// newContext returns a separate simulator context. The simulator lets a context that holds a lock pass, so
-// two goroutines must not share one.
+// newContext returns a new simulator context. A context that holds a lock passes the lock again, so two
+// goroutines must not share one.
 func (inv *inventory) newContext() *simulator.Context {
 	ctx := *inv.model.Service.Context
 	return &ctx
 }
 
-// now reads the lab's clock.
+// now returns the time of the emulator's clock.
 func (inv *inventory) now() time.Time { return inv.cfg.now() }
 
+// findDatacenter returns the datacenter with this name, or nil.
 func (inv *inventory) findDatacenter(name string) *datacenter {
 	for _, dc := range inv.datacenters {
 		if dc.spec.Name == name {
@@ -55,16 +58,17 @@ func (inv *inventory) findDatacenter(name string) *datacenter {
 	return nil
 }
 
+// findMachine returns the VM with this name in the configuration.
 func (inv *inventory) findMachine(name string) (*machine, error) {
 	for _, m := range inv.machines {
 		if m.spec.Name == name {
 			return m, nil
 		}
 	}
-	return nil, fmt.Errorf("no VM %q in the lab", name)
+	return nil, fmt.Errorf("the emulator has no VM %q", name)
 }
 
-// findDisk returns the nth disk of a VM.
+// findDisk returns the nth disk of a VM, from 0.
 func (inv *inventory) findDisk(vm string, n int) (*vdisk, error) {
 	m, err := inv.findMachine(vm)
 	if err != nil {
@@ -76,7 +80,7 @@ func (inv *inventory) findDisk(vm string, n int) (*vdisk, error) {
 	return m.disks[n], nil
 }
 
-// newMachine opens the contents of v's disks and writes its descriptors.
+// newMachine returns a VM whose contents are open and whose descriptors are written.
 func (inv *inventory) newMachine(v VM, dc *datacenter) (*machine, error) {
 	m := &machine{spec: v, name: escapeName(v.Name), home: dc.findDatastore(v.Datastore)}
 	m.writer = newGuestWriter(m)
@@ -93,6 +97,7 @@ func (inv *inventory) newMachine(v VM, dc *datacenter) (*machine, error) {
 	return m, nil
 }
 
+// newDisk returns a disk with a base and an empty layer, and writes its descriptor.
 func (inv *inventory) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, error) {
 	d := &vdisk{spec: spec, vm: m, ds: dc.findDatastore(spec.Datastore), id: dc.path + "/" + m.spec.Name + "/" + spec.Name}
 	d.hide.Store(&spec.Hide)
@@ -105,18 +110,20 @@ func (inv *inventory) newDisk(m *machine, dc *datacenter, spec Disk) (*vdisk, er
 	return d, d.writeLink(first[0])
 }
 
+// openContent opens the image of a disk or prepares generated content. It also computes the allocated
+// bytes.
 func (inv *inventory) openContent(d *vdisk) (err error) {
-	d.noise, d.changes = inv.noise(), newChangeLog(d.vm.spec.ChangeTracking)
+	d.noise, d.changes = inv.randomBytes(), newChangeLog(d.vm.spec.ChangeTracking)
 	if d.spec.File != "" {
 		d.base, err = openRaw(d.spec.File, int64(d.spec.Capacity))
 	} else {
-		d.base = &generated{noise: inv.noise(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
+		d.base = &generated{noise: inv.randomBytes(), size: int64(d.spec.Capacity), seed: d.spec.Seed, fill: d.spec.Fill}
 	}
 	if err != nil {
 		return fmt.Errorf("open content: %w", err)
 	}
 	inv.contents = append(inv.contents, d.base)
-	d.content = live{d}
+	d.content = currentContent{d}
 	d.size.Store(d.base.Size())
 	d.allocated = d.base.Size()
 	if !d.spec.Thick {
@@ -125,15 +132,15 @@ func (inv *inventory) openContent(d *vdisk) (err error) {
 	return err
 }
 
-// noise returns the bytes generated disks are cut from, made when first needed.
-func (inv *inventory) noise() []byte {
+// randomBytes returns the bytes for generated disks. The first call creates them.
+func (inv *inventory) randomBytes() []byte {
 	if inv.noiseBytes == nil {
 		inv.noiseBytes = newNoise()
 	}
 	return inv.noiseBytes
 }
 
-// findLink returns the disk that a descriptor describes.
+// findLink returns the link whose descriptor has this path.
 func (inv *inventory) findLink(dc *datacenter, p volumePath) (diskLink, bool) {
 	for _, m := range inv.machines {
 		for _, d := range m.disks {
@@ -161,7 +168,7 @@ func (inv *inventory) hostDatacenter(host types.ManagedObjectReference) *datacen
 	return nil
 }
 
-// usedOn sums what the disks on ds occupy.
+// usedOn returns the bytes that disks occupy on ds.
 func (inv *inventory) usedOn(ds *datastore) (used int64) {
 	for _, m := range inv.machines {
 		for _, d := range m.disks {
@@ -173,8 +180,8 @@ func (inv *inventory) usedOn(ds *datastore) (used int64) {
 	return used
 }
 
-// datastoreReads returns the counters of reads of all datastores so far.
-func (inv *inventory) datastoreReads() (all []flow) {
+// datastoreReads returns the counters of all datastores.
+func (inv *inventory) datastoreReads() (all []readCounters) {
 	for _, dc := range inv.datacenters {
 		for _, ds := range dc.datastores {
 			all = append(all, ds.rate.totalRequested())
@@ -183,21 +190,21 @@ func (inv *inventory) datastoreReads() (all []flow) {
 	return all
 }
 
-// isLocked reports whether a running VM, or a reader over NFC, keeps others from the file.
+// isLocked reports whether a running VM or an NFC session prevents others from reading the file.
 func (inv *inventory) isLocked(f *dataFile) bool {
 	return f.disk.opened.Load() > 0 || f.disk.vm.running.Load() && (inv.cfg.Locks == LockAll || f.isActive())
 }
 
-// DiskContent is what a disk of the lab holds.
+// DiskContent is the content of a disk, for comparison with copies.
 type DiskContent struct {
 	io.ReaderAt
-	Size      int64
-	Allocated int64 // bytes, at the granularity of the allocation map
+	Size      int64 // capacity in bytes
+	Allocated int64 // allocated bytes at the granularity of the map, at the start
 	Key       int32 // device key in the API
 }
 
-// Disk returns what the nth disk of a VM holds, to compare copies with. While the guest
-// writes, each read sees the disk as it is then.
+// Disk returns the content of the nth disk of a VM. While the guest writes, each read returns the
+// content at that time.
 func (inv *inventory) Disk(vm string, n int) (DiskContent, error) {
 	d, err := inv.findDisk(vm, n)
 	if err != nil {
@@ -206,7 +213,7 @@ func (inv *inventory) Disk(vm string, n int) (DiskContent, error) {
 	return DiskContent{ReaderAt: d.content, Size: d.content.Size(), Allocated: d.allocated, Key: d.key}, nil
 }
 
-// DiskAt returns what the nth disk of a VM held when a snapshot was taken.
+// DiskAt returns the content of the nth disk of a VM at the time a snapshot was taken.
 func (inv *inventory) DiskAt(vm string, n int, snapshot string) (DiskContent, error) {
 	d, err := inv.findDisk(vm, n)
 	if err != nil {
@@ -223,8 +230,7 @@ func (inv *inventory) DiskAt(vm string, n int, snapshot string) (DiskContent, er
 	return DiskContent{}, fmt.Errorf("VM %q has no snapshot %q", vm, snapshot)
 }
 
-// HideFromMap makes the allocation map of a disk leave out ranges from now on, whether they
-// hold data or not: a lying map.
+// HideFromMap makes the allocation map of a disk omit ranges from now on, even if they contain data.
 func (inv *inventory) HideFromMap(vm string, n int, spans ...Span) error {
 	d, err := inv.findDisk(vm, n)
 	if err != nil {
@@ -234,7 +240,7 @@ func (inv *inventory) HideFromMap(vm string, n int, spans ...Span) error {
 	return nil
 }
 
-// GuestWrites lets the guest of a running VM make its next n writes.
+// GuestWrites makes the guest of a running VM execute its next n writes.
 func (inv *inventory) GuestWrites(vm string, n int) error {
 	m, err := inv.findMachine(vm)
 	if err != nil {
@@ -251,7 +257,7 @@ func (inv *inventory) GuestWrites(vm string, n int) error {
 	return nil
 }
 
-// WriteDisk makes a guest write p at off, in whole pages of 4 KiB.
+// WriteDisk makes a guest write p at off. Both must be multiples of 4 KiB.
 func (inv *inventory) WriteDisk(vm string, n int, p []byte, off int64) error {
 	d, err := inv.findDisk(vm, n)
 	if err != nil {
@@ -271,7 +277,7 @@ func (inv *inventory) WriteDisk(vm string, n int, p []byte, off int64) error {
 	return nil
 }
 
-// ResetCBT makes every change id of a VM's disks worthless, as a move of its files does.
+// ResetCBT invalidates all change IDs of a VM's disks, as a move of its files does.
 func (inv *inventory) ResetCBT(vm string) error {
 	m, err := inv.findMachine(vm)
 	if err != nil {
@@ -283,8 +289,9 @@ func (inv *inventory) ResetCBT(vm string) error {
 	return inv.refreshConfig(m)
 }
 
-// GrowDisk makes a disk larger. From then on change tracking is wrong as in KB 2090639: changes are
-// missing without an error. With CBT.GrowthFails such queries fail. A disk with snapshots cannot grow.
+// GrowDisk increases the capacity of a disk. From then on change tracking is wrong as in KB 2090639:
+// changes are missing without an error. With CBT.GrowthFails such queries fail. A disk with snapshots
+// cannot grow.
 func (inv *inventory) GrowDisk(vm string, n int, size int64) error {
 	d, err := inv.findDisk(vm, n)
 	if err != nil {
@@ -293,13 +300,13 @@ func (inv *inventory) GrowDisk(vm string, n int, size int64) error {
 	return inv.reconfigure(d.vm, func() error { return d.growTo(size) })
 }
 
-// refreshConfig shows the disks' ids and sizes of now in the VM's config.
+// refreshConfig updates the IDs and sizes of the disks in the VM's configuration.
 func (inv *inventory) refreshConfig(m *machine) error {
 	return inv.reconfigure(m, func() error { return nil })
 }
 
-// reconfigure changes a machine's disks and publishes the new configuration, without a snapshot in
-// between.
+// reconfigure changes a machine's disks and publishes the new configuration. No snapshot can be taken
+// in between.
 func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
 	ctx := inv.newContext()
 	vm, ok := inv.model.Map().Get(m.ref).(*simulator.VirtualMachine)
@@ -319,11 +326,12 @@ func (inv *inventory) reconfigure(m *machine, change func() error) (err error) {
 				disk.CapacityInKB = disk.CapacityInBytes / growUnit
 			}
 		}
-		m.setLayout(&vm.VirtualMachine)
+		m.setLayout(&vm.VirtualMachine) // sizes of the files have changed
 	})
 	return err
 }
 
+// closeStorage closes contents and folders.
 func (inv *inventory) closeStorage() error {
 	var errs []error
 	for _, c := range inv.contents {

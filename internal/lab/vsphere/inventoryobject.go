@@ -13,75 +13,74 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// datacenter is one datacenter with its objects.
+// A datacenter is a datacenter with its objects.
 type datacenter struct {
-	spec       Datacenter
-	path       string // inventory path without the leading slash: Lab/DC1
-	ref        types.ManagedObjectReference
-	hosts      []types.ManagedObjectReference // hosts in the order of the config
-	datastores []*datastore
+	spec       Datacenter                     // configuration
+	path       string                         // inventory path without the leading slash: Lab/DC1
+	ref        types.ManagedObjectReference   // simulator's object
+	hosts      []types.ManagedObjectReference // hosts in the order of the configuration
+	datastores []*datastore                   // datastores in the order of the configuration
 }
 
-// datastore is a folder of small real files (descriptors, .vmx) and the data files of
-// disks, which exist only in memory: the browser API hides them on a real host too.
+// A datastore is a folder of small real files (descriptors, .vmx), and the data files of disks, which
+// exist only in memory. The browser API hides data files on a real host as well.
 type datastore struct {
-	spec Datastore
-	dc   *datacenter
-	dir  string
-	root *os.Root
-	rate *bucket
-	ref  types.ManagedObjectReference
+	spec Datastore                    // configuration
+	dc   *datacenter                  // datacenter that contains it
+	dir  string                       // folder of the real files
+	root *os.Root                     // the same folder, for access by untrusted paths
+	rate *bucket                      // rate limit and counters of reads
+	ref  types.ManagedObjectReference // simulator's object
 
-	mu   sync.RWMutex
-	data map[string]*dataFile // files by path inside the datastore
+	mu   sync.RWMutex         // guards data
+	data map[string]*dataFile // data files by path in the datastore
 }
 
-// dataFile is the data of one link of a disk's chain.
+// A dataFile is the data of one link of a disk's chain.
 type dataFile struct {
-	disk    *vdisk
-	content content
-	link    string // name of its descriptor
+	disk    *vdisk  // disk of the link
+	content content // bytes of the file
+	link    string  // name of the link's descriptor
 }
 
-// machine is one VM.
+// A machine is one VM.
 type machine struct {
-	spec  VM
-	name  string // name in the inventory, with escapes
-	home  *datastore
-	ref   types.ManagedObjectReference
-	disks []*vdisk
+	spec  VM                           // configuration
+	name  string                       // name in the inventory, with escapes
+	home  *datastore                   // datastore of its folder
+	ref   types.ManagedObjectReference // simulator's object
+	disks []*vdisk                     // disks in the order of the configuration
 
-	running    atomic.Bool // follows runtime.powerState
-	shutdownAt time.Time   // guarded by guests.mu; zero when no shutdown is pending
-	writer     *guestWriter
+	running    atomic.Bool  // whether the VM is powered on; follows runtime.powerState
+	shutdownAt time.Time    // time of a pending shutdown, zero if none; guarded by guestPower.mu
+	writer     *guestWriter // writes of its guest
 
-	writing    sync.Mutex                            // held for each write of the guest, and while chains change
-	snaps      []*snap                               // oldest first
-	leaveDelta bool                                  // the next snapshot that is removed leaves its delta behind
-	removed    map[types.ManagedObjectReference]bool // snapshots whose removal was begun
+	writing    sync.Mutex                            // held for each write of the guest and while chains change; guards the fields below
+	snaps      []*snapshotState                      // snapshots, oldest first
+	leaveDelta bool                                  // whether the next removal of a snapshot leaves its delta
+	removed    map[types.ManagedObjectReference]bool // snapshots whose removal has begun
 }
 
-// vdisk is one disk of a machine.
+// A vdisk is one disk of a machine.
 type vdisk struct {
-	spec      Disk
-	id        string // seed of everything derived: uuid, CID
-	vm        *machine
-	ds        *datastore
-	key       int32                       // device key
+	spec      Disk                        // configuration
+	id        string                      // seed of everything derived, such as UUID and CID
+	vm        *machine                    // machine of the disk
+	ds        *datastore                  // datastore of its files
+	key       int32                       // device key in the API
 	links     atomic.Pointer[[]chainLink] // links from the base up
 	base      content                     // original content of the disk
-	content   content                     // current content
-	size      atomic.Int64
-	changes   *changeLog
-	noise     []byte
-	allocated int64                  // bytes at the map's granularity, at first
-	hide      atomic.Pointer[[]Span] // ranges the map omits
-	served    atomic.Int64           // /folder replies under way
-	opened    atomic.Int64           // NFC sessions that have it open
+	content   content                     // content at the time of each read
+	size      atomic.Int64                // capacity in bytes
+	changes   *changeLog                  // change tracking
+	noise     []byte                      // source of computed bytes
+	allocated int64                       // allocated bytes at the granularity of the map, at the start
+	hide      atomic.Pointer[[]Span]      // ranges that the allocation map omits
+	served    atomic.Int64                // number of /folder replies in progress
+	opened    atomic.Int64                // number of NFC sessions that have it open
 }
 
-// writeLink writes the descriptor of one link and registers its data file. RDM pointers and
-// vSAN objects have none.
+// writeLink writes the descriptor of a link and registers its data file.
 func (d *vdisk) writeLink(link chainLink) error {
 	folder := d.vm.spec.Folder
 	if err := d.ds.writeFile(filepath.Join(folder, link.name), d.descriptorText(link)); err != nil {
@@ -96,14 +95,14 @@ func (d *vdisk) writeLink(link chainLink) error {
 	return nil
 }
 
-// registerData makes the data file of a link known.
+// registerData registers the data file of a link. vSAN objects and RDM pointers have none.
 func (d *vdisk) registerData(link chainLink) {
 	if d.ds.spec.Type == "vsan" || (d.spec.RDM != "" && link.parent == "") {
 		return
 	}
 	f := &dataFile{disk: d, link: link.name}
 	switch {
-	case link.parent == "":
+	case link.parent == "": // the base: raw bytes
 		f.content = d.viewThrough([]chainLink{link})
 	case strings.HasSuffix(link.data, "-sesparse.vmdk"):
 		f.content = &deltaFile{d: d, layer: link.layer, make: makeSESparse}
@@ -113,7 +112,7 @@ func (d *vdisk) registerData(link chainLink) {
 	d.ds.setFile(filepath.Join(d.vm.spec.Folder, link.data), f)
 }
 
-// setFile makes a data file known under a path; nil forgets it.
+// setFile registers a data file at a path; nil removes it.
 func (ds *datastore) setFile(path string, f *dataFile) {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()
@@ -131,13 +130,14 @@ func (ds *datastore) findFile(path string) *dataFile {
 	return ds.data[path]
 }
 
-// filePaths lists the paths of the data files.
+// filePaths returns the paths of all data files, in no order.
 func (ds *datastore) filePaths() []string {
 	ds.mu.RLock()
 	defer ds.mu.RUnlock()
 	return slices.Collect(maps.Keys(ds.data))
 }
 
+// writeFile writes a real file and creates its folder.
 func (ds *datastore) writeFile(name, text string) error {
 	if err := os.MkdirAll(filepath.Join(ds.dir, filepath.Dir(name)), 0o700); err != nil {
 		return err
@@ -145,6 +145,7 @@ func (ds *datastore) writeFile(name, text string) error {
 	return os.WriteFile(filepath.Join(ds.dir, name), []byte(text), 0o600)
 }
 
+// findDatastore returns the datastore with this name, or nil.
 func (dc *datacenter) findDatastore(name string) *datastore {
 	for _, ds := range dc.datastores {
 		if ds.spec.Name == name {
@@ -154,6 +155,7 @@ func (dc *datacenter) findDatastore(name string) *datastore {
 	return nil
 }
 
+// findDisk returns the disk with this device key, or nil.
 func (m *machine) findDisk(key int32) *vdisk {
 	for _, d := range m.disks {
 		if d.key == key {

@@ -13,10 +13,10 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// Lab is a running emulated ESXi or vCenter. Its methods may be called concurrently. Its parts
-// are embedded: their exported methods are the lab's.
+// Lab is a running emulation of an ESXi host or a vCenter. Its methods may be called concurrently. Its
+// parts are embedded: their exported methods are methods of Lab.
 type Lab struct {
-	cfg Config
+	cfg Config // configuration with defaults; read-only after Start
 
 	*inventory  // datastores, VMs and disks
 	*listeners  // addresses of the API and of /folder
@@ -25,25 +25,25 @@ type Lab struct {
 	*nfcHosts   // port 902 of the hosts
 	*sshHosts   // SSH servers of the hosts
 
-	control *control
-	faults  *Faults
-	stats   *counters
-	tags    *tagService
-	jobs    jobs
-	ports   ports
-	shape   atomic.Pointer[Limits]
-	buffers bufferPool
+	control *control               // JSON API for other processes; nil before start
+	faults  *Faults                // active faults
+	stats   *counters              // counters
+	tags    *tagService            // REST service for tags
+	jobs    jobs                   // copies and processes of the hosts
+	ports   ports                  // ports that are reserved until Close
+	shape   atomic.Pointer[Limits] // limits in force
+	buffers bufferPool             // buffers for bodies
 
-	closing  sync.Once
-	closeErr error
-	detach   func() bool // unhooks Close from the context of Start
+	closing  sync.Once   // runs close once
+	closeErr error       // result of close
+	detach   func() bool // removes Close from the context of Start
 }
 
-// Start builds the inventory and listens. The lab runs until Close, or until ctx ends.
+// Start builds the inventory and listens. The emulation runs until Close, or until ctx ends.
 func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	l := &Lab{cfg: cfg.withDefaults(), stats: newCounters()}
 	if err := l.cfg.validate(); err != nil {
-		return nil, fmt.Errorf("lab config: %w", err)
+		return nil, fmt.Errorf("emulator configuration: %w", err)
 	}
 	l.shape.Store(&l.cfg.Limits)
 	l.jobs.init()
@@ -66,6 +66,7 @@ func Start(ctx context.Context, cfg Config) (*Lab, error) {
 	return l, nil
 }
 
+// start builds the inventory and opens all listeners.
 func (l *Lab) start() error {
 	if err := l.makeDir(); err != nil {
 		return err
@@ -91,13 +92,14 @@ func (l *Lab) start() error {
 	return err
 }
 
-// Close stops serving, waits for every goroutine and removes a temporary folder. It may be
-// called more than once.
+// Close stops serving, waits for all goroutines and removes a temporary folder. It may be called more
+// than once.
 func (l *Lab) Close() error {
 	l.closing.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
 }
 
+// close implements Close. It may be called after start has failed.
 func (l *Lab) close() error {
 	if l.detach != nil {
 		l.detach()
@@ -107,7 +109,7 @@ func (l *Lab) close() error {
 		errs = append(errs, l.control.close())
 	}
 	for _, e := range l.allEndpoints() { // before stalled requests continue: they are cut off, and not sent to their end
-		errs = append(errs, e.close())
+		errs = append(errs, e.closeListener())
 	}
 	l.faults.Release()
 	l.guestPower.stopTimers()
@@ -132,22 +134,22 @@ func (l *Lab) close() error {
 	return errors.Join(errs...)
 }
 
-// KillSessions ends every session: cookies handed out so far stop working.
+// KillSessions ends all sessions, so that existing cookies become invalid.
 func (l *Lab) KillSessions() {
 	for _, e := range l.allEndpoints() {
-		e.door.killAll()
+		e.auth.killAll()
 	}
 	if l.tags != nil {
 		l.tags.killAll()
 	}
 }
 
-// Stop closes every connection and the listening port; sessions end. Resume brings the lab
-// back at the same address.
+// Stop closes all connections and the listening ports, and ends all sessions. Resume listens at the
+// same addresses again.
 func (l *Lab) Stop() error {
 	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Close)}
 	for _, e := range l.allEndpoints() {
-		errs = append(errs, e.close())
+		errs = append(errs, e.closeListener())
 	}
 	l.KillSessions()
 	return errors.Join(errs...)
@@ -157,12 +159,12 @@ func (l *Lab) Stop() error {
 func (l *Lab) Resume() error {
 	errs := []error{l.nfcHosts.eachServer((*nfchost.Server).Open)}
 	for _, e := range l.allEndpoints() {
-		errs = append(errs, e.open())
+		errs = append(errs, e.openListener())
 	}
 	return errors.Join(errs...)
 }
 
-// Restart is Stop and Resume: what a restart of the management agents looks like.
+// Restart calls Stop and Resume, as a restart of the management agents does.
 func (l *Lab) Restart() error {
 	if err := l.Stop(); err != nil {
 		return fmt.Errorf("stop lab: %w", err)
@@ -170,19 +172,19 @@ func (l *Lab) Restart() error {
 	return l.Resume()
 }
 
-// User is the only account.
+// User returns the name of the only account.
 func (l *Lab) User() string { return l.cfg.User }
 
-// Password is the account's password.
+// Password returns the password of the account.
 func (l *Lab) Password() string { return l.cfg.Password }
 
-// Faults injects faults into /folder.
+// Faults returns the set of active faults.
 func (l *Lab) Faults() *Faults { return l.faults }
 
 // currentLimits returns the limits in force.
 func (l *Lab) currentLimits() Limits { return *l.shape.Load() }
 
-// SetLimits changes the limits; a rate per connection takes effect on new connections.
+// SetLimits changes the limits. A rate per connection applies to new connections.
 func (l *Lab) SetLimits(limits Limits) {
 	l.shape.Store(&limits)
 	for _, dc := range l.datacenters {
@@ -192,8 +194,8 @@ func (l *Lab) SetLimits(limits Limits) {
 	}
 }
 
-// Stats returns the counters as they are now.
+// Stats returns a copy of the counters.
 func (l *Lab) Stats() Stats { return l.stats.snapshot() }
 
-// ResetStats sets every counter to zero.
+// ResetStats sets all counters to zero, except that of open NFC sessions.
 func (l *Lab) ResetStats() { l.stats.reset() }

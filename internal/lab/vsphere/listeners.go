@@ -10,20 +10,21 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-// listeners are the endpoints of the lab, and the requests that they serve.
+// listeners are the endpoints and the requests that they serve.
 type listeners struct {
-	lab   *Lab
-	cfg   *Config
-	ports *ports
-	main  *endpoint
-	hosts map[string]*endpoint // endpoints by inventory name; empty unless Config.HostListeners
+	lab   *Lab                 // emulator that they serve
+	cfg   *Config              // configuration with defaults
+	ports *ports               // reserved ports
+	main  *endpoint            // endpoint of the API
+	hosts map[string]*endpoint // endpoints by inventory name; empty without Config.HostListeners
 
-	serving sync.RWMutex // held for reading by each request
-	closed  bool         // guarded by serving
-	waits   waits
+	serving sync.RWMutex // locked for reading by each request
+	closed  bool         // whether requests are rejected; guarded by serving
+	waits   waits        // WaitForUpdates calls in progress
 }
 
-// reserveAddresses reserves the addresses: the inventory names some of them. Nothing is served yet.
+// reserveAddresses binds the endpoints before the inventory is built, because it contains their
+// addresses. No request is served yet.
 func (n *listeners) reserveAddresses() error {
 	var err error
 	if n.main, err = n.newEndpoint("localhost.localdomain", n.cfg.Addr); err != nil || !n.cfg.HostListeners {
@@ -39,6 +40,7 @@ func (n *listeners) reserveAddresses() error {
 	return nil
 }
 
+// allEndpoints returns the endpoints that exist.
 func (n *listeners) allEndpoints() []*endpoint {
 	var all []*endpoint
 	if n.main != nil {
@@ -52,8 +54,8 @@ func (n *listeners) allEndpoints() []*endpoint {
 	return all
 }
 
-// hostName is what the inventory calls a host: its address if it listens by itself, since
-// clients with a service ticket go to the host by its name.
+// hostName returns the name of a host in the inventory: its address if it has its own endpoint, because
+// clients with a service ticket connect to the host's name.
 func (n *listeners) hostName(host string) string {
 	if e := n.hosts[host]; e != nil {
 		return e.addr
@@ -61,14 +63,14 @@ func (n *listeners) hostName(host string) string {
 	return host
 }
 
-// URL is the API's address, https://host:port/sdk, without user and password.
+// URL returns the URL of the API, https://host:port/sdk, without user and password.
 func (n *listeners) URL() string { return "https://" + n.main.addr + "/sdk" }
 
-// Addr is the host:port of URL.
+// Addr returns the host:port of URL.
 func (n *listeners) Addr() string { return n.main.addr }
 
-// HostAddr is the host:port at which an ESXi of an emulated vCenter serves /folder.
-// It is empty unless Config.HostListeners is set.
+// HostAddr returns the host:port at which an ESXi host of a vCenter serves /folder. It is empty without
+// Config.HostListeners.
 func (n *listeners) HostAddr(host string) string {
 	if e := n.hosts[host]; e != nil {
 		return e.addr
@@ -76,42 +78,41 @@ func (n *listeners) HostAddr(host string) string {
 	return ""
 }
 
-// Fingerprint is the SHA-256 of the current certificate: upper-case hex pairs with colons.
+// Fingerprint returns the SHA-256 of the current certificate: upper-case hex pairs with colons.
 func (n *listeners) Fingerprint() string { return n.main.cert.Load().fingerprint }
 
-// CertificatePEM is the current certificate for clients that take one as trust anchor.
+// CertificatePEM returns the current certificate, for clients that accept it as a trust anchor.
 func (n *listeners) CertificatePEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: n.main.cert.Load().pair.Certificate[0]})
 }
 
-// issueTicket makes a ticket known at every endpoint.
+// issueTicket returns the ID of a new ticket, which all endpoints accept.
 func (n *listeners) issueTicket(t ticket) string {
-	id := n.main.door.issueTicket(t)
+	id := n.main.auth.issueTicket(t)
 	for _, e := range n.hosts {
-		e.door.mu.Lock()
-		e.door.tickets[id] = t
-		e.door.mu.Unlock()
+		e.auth.mu.Lock()
+		e.auth.tickets[id] = t
+		e.auth.mu.Unlock()
 	}
 	return id
 }
 
-// ExpirePassword has the password be refused from now on, as one that was changed. Sessions go
-// on.
+// ExpirePassword makes all endpoints reject the password, as after a change of it. Sessions continue.
 func (n *listeners) ExpirePassword() {
 	for _, e := range n.allEndpoints() {
-		e.door.refuseLogins(true)
+		e.auth.refuseLogins(true)
 	}
 }
 
-// RenewPassword ends ExpirePassword.
+// RenewPassword reverts ExpirePassword.
 func (n *listeners) RenewPassword() {
 	for _, e := range n.allEndpoints() {
-		e.door.refuseLogins(false)
+		e.auth.refuseLogins(false)
 	}
 }
 
-// ChangeCertificate gives the main endpoint a new certificate and drops its connections, as
-// replacing one on a host does.
+// ChangeCertificate installs a new certificate at the main endpoint and breaks its connections, as on a
+// real host.
 func (n *listeners) ChangeCertificate() error {
 	cert, err := newCertificate("localhost.localdomain")
 	if err != nil {
@@ -121,15 +122,16 @@ func (n *listeners) ChangeCertificate() error {
 	return n.restartEndpoint(n.main)
 }
 
+// restartEndpoint closes an endpoint and opens it again.
 func (n *listeners) restartEndpoint(e *endpoint) error {
-	if err := e.close(); err != nil {
+	if err := e.closeListener(); err != nil {
 		return err
 	}
-	return e.open()
+	return e.openListener()
 }
 
-// drainRequests waits for the requests being served. A WaitForUpdates that its client gave up on
-// would go on for ever; it is cancelled until it hears.
+// drainRequests waits for all requests and rejects later ones. It cancels WaitForUpdates calls, which
+// would otherwise never return.
 func (n *listeners) drainRequests() {
 	for !n.serving.TryLock() {
 		n.waits.cancelAll()
@@ -139,14 +141,14 @@ func (n *listeners) drainRequests() {
 	n.serving.Unlock()
 }
 
-// ports are those the lab has until it is closed, whether it listens at them or not: a host that
-// restarts finds its own where they were.
+// ports are the ports that the emulator owns until Close, so that restarted services listen at the same
+// address.
 type ports struct {
-	mu   sync.Mutex
-	kept []*socket.Kept
+	mu   sync.Mutex     // guards kept
+	kept []*socket.Kept // reserved ports
 }
 
-// reservePort returns addr with a port that the lab has reserved. An unavailable port is returned unchanged:
+// reservePort reserves a port and returns its address. An unavailable address is returned unchanged:
 // the listener then reports the error.
 func (p *ports) reservePort(addr string) string {
 	k, err := socket.Keep(addr)
@@ -159,6 +161,7 @@ func (p *ports) reservePort(addr string) string {
 	return k.Addr()
 }
 
+// close releases all ports.
 func (p *ports) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,13 +19,13 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// datastoreSystem is a host's HostDatastoreSystem whose NFS datastores are really mounted.
+// A datastoreSystem is a host's HostDatastoreSystem that mounts NFS exports.
 type datastoreSystem struct {
 	*simulator.HostDatastoreSystem
-	lab *Lab
+	lab *Lab // emulator with the mounts
 }
 
-// CreateNasDatastore mounts an export and puts the datastore into the inventory.
+// CreateNasDatastore mounts an export and adds the datastore to the inventory.
 func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.CreateNasDatastore) soap.HasFault {
 	body := &methods.CreateNasDatastoreBody{}
 	ref, fault := s.createNAS(ctx, *req)
@@ -37,6 +37,7 @@ func (s *datastoreSystem) CreateNasDatastore(ctx *simulator.Context, req *types.
 	return body
 }
 
+// createNAS implements CreateNasDatastore. The lock of s must be held.
 func (s *datastoreSystem) createNAS(ctx *simulator.Context, req types.CreateNasDatastore) (ref types.ManagedObjectReference, _ types.BaseMethodFault) {
 	spec := req.Spec
 	if fault := s.checkSpec(ctx, spec); fault != nil {
@@ -48,7 +49,7 @@ func (s *datastoreSystem) createNAS(ctx *simulator.Context, req types.CreateNasD
 		return ref, mountFault(spec, err)
 	}
 	if n.ref, err = s.registerDatastore(ctx, spec); err != nil {
-		n.client.Abandon()
+		n.client.Abandon() // nothing refers to the mount
 		return ref, &types.HostConfigFault{}
 	}
 	s.lab.nasMounts.addMount(n)
@@ -56,7 +57,7 @@ func (s *datastoreSystem) createNAS(ctx *simulator.Context, req types.CreateNasD
 	return n.ref, nil
 }
 
-// checkSpec returns errors of the request that need no contact to the server.
+// checkSpec returns the fault of a request that is invalid without contacting the server.
 func (s *datastoreSystem) checkSpec(ctx *simulator.Context, spec types.HostNasVolumeSpec) types.BaseMethodFault {
 	switch {
 	case spec.RemoteHost == "":
@@ -83,12 +84,13 @@ func (s *datastoreSystem) checkSpec(ctx *simulator.Context, spec types.HostNasVo
 	return nil
 }
 
+// nasFault returns the common part of NAS faults.
 func nasFault(spec types.HostNasVolumeSpec) types.NasConfigFault {
 	return types.NasConfigFault{Name: spec.LocalPath}
 }
 
-// mountFault picks the fault of the NAS family that fits. Which of them a real host picks
-// is documented for none.
+// mountFault returns the NAS fault for an error of the mount. Which fault a real host selects is not
+// documented.
 func mountFault(spec types.HostNasVolumeSpec, err error) types.BaseMethodFault {
 	var network net.Error
 	switch {
@@ -102,7 +104,7 @@ func mountFault(spec types.HostNasVolumeSpec, err error) types.BaseMethodFault {
 	return &types.NasVolumeNotMounted{NasConfigFault: nasFault(spec), RemoteHost: spec.RemoteHost, RemotePath: spec.RemotePath}
 }
 
-// registerDatastore makes the simulator list the datastore: to it, one is a local folder.
+// registerDatastore adds the datastore to the simulator, for which it is a local folder.
 func (s *datastoreSystem) registerDatastore(ctx *simulator.Context, spec types.HostNasVolumeSpec) (ref types.ManagedObjectReference, err error) {
 	dir := filepath.Join(s.lab.dir, "vmfs", "nas", uuidOf(spec.RemoteHost+":"+spec.RemotePath), spec.LocalPath)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -121,8 +123,9 @@ func (s *datastoreSystem) registerDatastore(ctx *simulator.Context, spec types.H
 	return e.Reference(), nil
 }
 
-// describeNAS copies the server's answers into the inventory.
-func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nas) {
+// describeNAS sets type and space of the datastore, as reported by the server. If the server does not
+// answer, the simulator's values remain.
+func (t *nasMounts) describeNAS(ctx *simulator.Context, n *nasMount) {
 	obj, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {
 		return
@@ -154,13 +157,13 @@ func (s *datastoreSystem) RemoveDatastore(ctx *simulator.Context, req *types.Rem
 	return body
 }
 
-// nasDatastore is a datastore with the methods that unmount it from every host.
+// A nasDatastore is a datastore with the methods that unmount it from all hosts.
 type nasDatastore struct {
 	*simulator.Datastore
-	lab *Lab
+	lab *Lab // emulator with the mounts
 }
 
-// DestroyDatastore is the older of the two calls that remove a datastore everywhere.
+// DestroyDatastore unmounts the datastore from all hosts and removes it.
 func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.DestroyDatastore) soap.HasFault {
 	body := &methods.DestroyDatastoreBody{}
 	if fault := d.lab.removeNAS(ctx, d.Self, types.ManagedObjectReference{}); fault != nil {
@@ -171,7 +174,7 @@ func (d *nasDatastore) DestroyDatastore(ctx *simulator.Context, _ *types.Destroy
 	return body
 }
 
-// DestroyTask is the other one.
+// DestroyTask does the same as a task. For other datastores it is the simulator's.
 func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Task) soap.HasFault {
 	if len(d.lab.nasMounts.mountsAt(d.Self)) == 0 {
 		return d.Datastore.DestroyTask(ctx, req)
@@ -182,15 +185,15 @@ func (d *nasDatastore) DestroyTask(ctx *simulator.Context, req *types.Destroy_Ta
 	return &methods.Destroy_TaskBody{Res: &types.Destroy_TaskResponse{Returnval: task}}
 }
 
-// removeNAS unmounts a datastore from a host, or from all if host is zero. A datastore that
-// was not mounted at run time, or that has open files, is left as it is.
+// removeNAS unmounts a datastore from a host, or from all if host is zero. It refuses to unmount a
+// datastore of the configuration, or one with open files.
 func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObjectReference) types.BaseMethodFault {
-	found := slices.DeleteFunc(t.mountsAt(ref), func(n *nas) bool { return host.Value != "" && n.host != host })
-	lost := t.takeLost(func(n *nas) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
+	found := slices.DeleteFunc(t.mountsAt(ref), func(n *nasMount) bool { return host.Value != "" && n.host != host })
+	lost := t.takeLost(func(n *nasMount) bool { return n.ref == ref && (host.Value == "" || n.host == host) })
 	for _, n := range lost {
 		t.unlistMount(ctx, n)
 	}
-	if len(found) == 0 && len(lost) > 0 {
+	if len(found) == 0 && len(lost) > 0 { // only configured, after a power failure
 		return nil
 	}
 	if len(found) == 0 {
@@ -211,14 +214,14 @@ func (t *nasMounts) removeNAS(ctx *simulator.Context, ref, host types.ManagedObj
 	return nil
 }
 
-// unlistMount takes a host off a datastore in the inventory, and the datastore out of it with
-// the last one.
-func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nas) {
+// unlistMount removes a host from a datastore in the inventory. With the last host it removes the
+// datastore.
+func (t *nasMounts) unlistMount(ctx *simulator.Context, n *nasMount) {
 	ds, ok := ctx.Map.Get(n.ref).(*simulator.Datastore)
 	if !ok {
 		return
 	}
-	if len(ds.Host) <= 1 {
+	if len(ds.Host) <= 1 { // the last host
 		task := ds.DestroyTask(ctx, &types.Destroy_Task{This: ds.Self}).(*methods.Destroy_TaskBody).Res.Returnval
 		ctx.Map.Get(task).(*simulator.Task).Wait()
 		if ctx.Session != nil {

@@ -18,64 +18,70 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// NFC is how the hosts answer on port 902. The zero value behaves like the version of the
-// lab, without caps. All but Off and Addr can be changed while the lab runs (Lab.SetNFC);
-// caps and memory then change at once, the rest counts for new connections.
+// NFC configures the answers of hosts on port 902. The zero value is the behaviour of Config.Version
+// without rate limits. All fields except Off and Addr can be changed at run time (Lab.SetNFC): rates
+// and memory change at once, the others apply to new connections.
 type NFC struct {
 	Off  bool   `json:"off,omitempty"`  // no listener; tickets name a port that does not answer
 	Addr string `json:"addr,omitempty"` // host:port; default the IP of Config.Addr and a free port. Hosts of a vCenter share the IP, the first has the port
 
 	Network string `json:"network,omitempty"` // IP of a vmknic that is tagged vSphereBackupNFC, the next ones of a vCenter's further hosts: NFC listens there and not at Addr, and a vCenter's tickets name it
 
-	LibVersion   uint32   `json:"libVersion,omitempty"`   // version of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
-	NoSHA256     bool     `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
-	NoTLS        bool     `json:"noTls,omitempty"`        // the banner lacks "NFCSSL supported"
-	TLS13        bool     `json:"tls13,omitempty"`        // offer TLS 1.3 too
-	LateAck      bool     `json:"lateAck,omitempty"`      // message 36 comes only after 51; always on 7
-	NoVersion    bool     `json:"noVersion,omitempty"`    // word 16 of message 36 is 0: the old synchronous protocol
-	LooseRecords bool     `json:"looseRecords,omitempty"` // take several messages from one TLS record
-	TicketFor    Duration `json:"ticketFor,omitempty"`    // how long an unused ticket lives, on the lab's clock; default for ever
+	LibVersion   uint32 `json:"libVersion,omitempty"`   // version of the NFC library; default by version: 8 11, 7.0.3 9, 7.0 7, 6.7 2
+	NoSHA256     bool   `json:"noSha256,omitempty"`     // the banner lacks "SHA256 supported", message 43 is refused; always before 7.0.3
+	NoTLS        bool   `json:"noTls,omitempty"`        // the banner lacks "NFCSSL supported"
+	TLS13        bool   `json:"tls13,omitempty"`        // whether to offer TLS 1.3
+	LateAck      bool   `json:"lateAck,omitempty"`      // message 36 follows 51; always with version 7
+	NoVersion    bool   `json:"noVersion,omitempty"`    // word 16 of message 36 is 0: the old synchronous protocol
+	LooseRecords bool   `json:"looseRecords,omitempty"` // whether to process several messages of one TLS record
+	// lifetime of an unused ticket on the emulator's clock; default unlimited
+	TicketFor Duration `json:"ticketFor,omitempty"`
 
 	MaxBuffer     Bytes          `json:"maxBuffer,omitempty"`     // default 2 MiB
 	SessionMemory Bytes          `json:"sessionMemory,omitempty"` // size x count of one session; default 16 MiB
 	MaxRead       Bytes          `json:"maxRead,omitempty"`       // a longer read gets error 5; default 23 MiB, through vCenter 2 MiB
 	Memory        Bytes          `json:"memory,omitempty"`        // memory of one host for NFC; default 48 MiB up to 7, 96 MiB from 8 on; -1 is no limit
-	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" lets sessions wait
+	Exhausted     nfchost.Policy `json:"exhausted,omitempty"`     // "" refuses sessions, "read" refuses reads, "queue" makes sessions wait
 
-	SessionRate Bytes    `json:"sessionRate,omitempty"` // bytes of disk a second of one session; VDDK gets 141 to 145 MB/s from real hosts
-	HostRate    Bytes    `json:"hostRate,omitempty"`    // rate of all sessions of a host; 505 MB/s was reported
-	LinkRate    Bytes    `json:"linkRate,omitempty"`    // bytes on the wire a second of all sessions of a host
-	Latency     Duration `json:"latency,omitempty"`     // latency of each read
+	// disk bytes/s of one session; VDDK reads 141 to 145 MB/s from real hosts
+	SessionRate Bytes    `json:"sessionRate,omitempty"`
+	HostRate    Bytes    `json:"hostRate,omitempty"` // disk bytes/s of all sessions of a host; 505 MB/s was reported
+	LinkRate    Bytes    `json:"linkRate,omitempty"` // bytes/s on the wire of all sessions of a host
+	Latency     Duration `json:"latency,omitempty"`  // latency of each read
 
-	Order     nfchost.Order   `json:"order,omitempty"`     // order of fragments: "", reversed, odd-first, mixed
-	Fragments []int           `json:"fragments,omitempty"` // sizes of fragments in turn, up to the buffer's
-	Hold      int             `json:"hold,omitempty"`      // number of first reads of each session that are held until all have arrived, then answered newest first
-	HoldFor   Duration        `json:"holdFor,omitempty"`   // how long to wait for them; default 3s
-	Packing   nfchost.Packing `json:"packing,omitempty"`   // compression: "" as asked, "stored" never, "mixed" every third fragment stored
+	Order     nfchost.Order `json:"order,omitempty"`     // order of fragments: "", reversed, odd-first, mixed
+	Fragments []int         `json:"fragments,omitempty"` // sizes of fragments in turn, up to the buffer's
+	// number of first reads of each session that are held until all have arrived, then answered newest
+	// first
+	Hold    int      `json:"hold,omitempty"`
+	HoldFor Duration `json:"holdFor,omitempty"` // how long to wait for the held reads; default 3s
+	// compression: "" as requested, "stored" never, "mixed" every third fragment stored
+	Packing nfchost.Packing `json:"packing,omitempty"`
 
 	ErrorTail  nfchost.Tail `json:"errorTail,omitempty"`  // after which ERROR records a zero reply follows: "" all but those of reads, always, never
-	OwnLinkMap bool         `json:"ownLinkMap,omitempty"` // QUERY_ALLOCATED_BLOCKS of a delta leaves its parents out
-	DirtyTail  bool         `json:"dirtyTail,omitempty"`  // bits of the map past its count are ones
+	OwnLinkMap bool         `json:"ownLinkMap,omitempty"` // whether QUERY_ALLOCATED_BLOCKS of a delta omits its parents
+	DirtyTail  bool         `json:"dirtyTail,omitempty"`  // whether bits of the map beyond its count are ones
 }
 
 // Limits that come with a version or a way in.
 const (
-	nfcMemoryOld     = 48 << 20 // up to 7.0
-	nfcMemoryNew     = 96 << 20 // the 8.0 guide
-	nfcMaxRead       = 23 << 20 // the largest reads that importers make of an ESXi
-	nfcMaxReadVPXA   = 2 << 20  // and through vCenter
-	nfcUnlimited     = -1
-	nfcServiceESXi   = "nfc"
-	nfcServiceVPXA   = "vpxa-nfc"
-	nfcTicketVersion = "1.1"
+	nfcMemoryOld     = 48 << 20   // up to 7.0
+	nfcMemoryNew     = 96 << 20   // the 8.0 guide
+	nfcMaxRead       = 23 << 20   // largest reads that importers request from an ESXi host
+	nfcMaxReadVPXA   = 2 << 20    // largest reads that importers request through vCenter
+	nfcUnlimited     = -1         // value of NFC.Memory for no limit
+	nfcServiceESXi   = "nfc"      // service in tickets of an ESXi host
+	nfcServiceVPXA   = "vpxa-nfc" // service in tickets of a vCenter
+	nfcTicketVersion = "1.1"      // service version in tickets
 )
 
-// nfcLibVersions are the library versions by product version, the longest prefix first.
+// nfcLibVersions are the library versions by product version. A longer prefix comes first.
 var nfcLibVersions = []struct {
 	prefix string
 	lib    uint32
 }{{"7.0.3", 9}, {"7.", 7}, {"6.7", 2}, {"6.5", 1}, {"6.0", 1}}
 
+// nfcLibVersion returns the version of the NFC library of a product version.
 func nfcLibVersion(product string) uint32 {
 	for _, v := range nfcLibVersions {
 		if strings.HasPrefix(product, v.prefix) {
@@ -85,7 +91,7 @@ func nfcLibVersion(product string) uint32 {
 	return 11
 }
 
-// forVersion fills the fields that follow from what the lab is.
+// forVersion returns the rules with the defaults of the product version.
 func (n NFC) forVersion(c *Config) NFC {
 	product := c.Version
 	setDefault(&n.LibVersion, nfcLibVersion(product))
@@ -96,7 +102,7 @@ func (n NFC) forVersion(c *Config) NFC {
 	if old {
 		memory = nfcMemoryOld
 	}
-	if c.VCenter {
+	if c.VCenter { // reads pass through vpxa
 		longest = nfcMaxReadVPXA
 	}
 	setDefault(&n.Memory, memory)
@@ -104,6 +110,7 @@ func (n NFC) forVersion(c *Config) NFC {
 	return n
 }
 
+// serverRules converts the rules for package nfchost.
 func (n NFC) serverRules() nfchost.Rules {
 	return nfchost.Rules{
 		LibVersion: n.LibVersion, NoSHA256: n.NoSHA256, NoTLS: n.NoTLS, TLS13: n.TLS13, LateAck: n.LateAck, NoVersion: n.NoVersion, LooseRecords: n.LooseRecords,
@@ -114,29 +121,30 @@ func (n NFC) serverRules() nfchost.Rules {
 	}
 }
 
-// nfcHosts are the hosts' NFC servers, and the tickets for them.
+// nfcHosts are the NFC servers of all hosts, and the tickets for them.
 type nfcHosts struct {
-	cfg       *Config
-	inventory *inventory
-	listeners *listeners
+	cfg       *Config    // configuration with defaults
+	inventory *inventory // disks that tickets refer to
+	listeners *listeners // endpoints, whose certificates the NFC servers share
 
-	rules atomic.Pointer[NFC]
-	all   []*nfcHost // hosts in the order in which they were added
+	rules atomic.Pointer[NFC] // rules in force, with defaults
+	all   []*nfcHost          // hosts in the order in which they were added
 
-	mu      sync.Mutex
-	tickets map[string]nfcTicket
+	mu      sync.Mutex           // guards tickets
+	tickets map[string]nfcTicket // unused tickets by session ID
 }
 
-// nfcHost is port 902 of one host.
+// An nfcHost is port 902 of one host.
 type nfcHost struct {
-	hosts  *nfcHosts
-	name   string
-	ref    types.ManagedObjectReference
-	cert   *certificate // certificate of the port; that of the host's endpoint if nil
-	server *nfchost.Server
-	addr   string // address of the server, also before it starts
+	hosts  *nfcHosts                    // all NFC servers
+	name   string                       // name of the host in the inventory
+	ref    types.ManagedObjectReference // host in the inventory
+	cert   *certificate                 // certificate of the port; nil uses that of the host's endpoint
+	server *nfchost.Server              // server; nil with NFC.Off
+	addr   string                       // host:port, reserved before the server starts
 }
 
+// newNFCHosts returns the state without hosts.
 func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHosts {
 	n := &nfcHosts{cfg: cfg, inventory: inventory, listeners: listeners, tickets: map[string]nfcTicket{}}
 	rules := cfg.NFC.forVersion(cfg)
@@ -144,7 +152,7 @@ func newNFCHosts(cfg *Config, inventory *inventory, listeners *listeners) *nfcHo
 	return n
 }
 
-// addNFC gives a host its port 902.
+// addNFC reserves the NFC port of a host and starts its server.
 func (b *builder) addNFC(h *simulator.HostSystem) error {
 	l := b.lab
 	host := &nfcHost{hosts: l.nfcHosts, name: h.Name, ref: h.Self, addr: l.ports.reservePort(l.nfcAddr(len(l.nfcHosts.all)))}
@@ -157,7 +165,7 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	}
 	l.nfcHosts.all = append(l.nfcHosts.all, host)
 	b.tagBackupNIC(h)
-	if l.cfg.NFC.Off {
+	if l.cfg.NFC.Off { // the address stays reserved and refuses connections
 		return nil
 	}
 	var err error
@@ -173,10 +181,10 @@ func (b *builder) addNFC(h *simulator.HostSystem) error {
 	return nil
 }
 
-// backupNIC is the tag of the vmknic that NFC goes over (vSphere 7 and later).
+// backupNIC is the tag of the vmknic for NFC (vSphere 7 and later).
 const backupNIC = "vSphereBackupNFC"
 
-// tagBackupNIC marks a vmknic of the host as tagged, at both places of the API.
+// tagBackupNIC tags a vmknic of the host, at both places of the API.
 func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 	if b.lab.cfg.NFC.Network == "" {
 		return
@@ -202,7 +210,7 @@ func (b *builder) tagBackupNIC(h *simulator.HostSystem) {
 	}
 }
 
-// nfcAddr returns the address of the nth host. Only the first can have a fixed port.
+// nfcAddr returns the address to bind for the nth host. Only the first host can have a fixed port.
 func (n *nfcHosts) nfcAddr(nth int) string {
 	if n.cfg.NFC.Network != "" {
 		return net.JoinHostPort(n.nfcNetwork(nth), "0")
@@ -220,7 +228,7 @@ func (n *nfcHosts) nfcAddr(nth int) string {
 	return net.JoinHostPort(host, "0")
 }
 
-// nfcNetwork is the address of the nth host's tagged vmknic: no two hosts have the same.
+// nfcNetwork returns the IP of the nth host's tagged vmknic. Each host has a different one.
 func (n *nfcHosts) nfcNetwork(nth int) string {
 	ip, err := netip.ParseAddr(n.cfg.NFC.Network)
 	for ; nth > 0 && err == nil; nth-- {
@@ -229,7 +237,7 @@ func (n *nfcHosts) nfcNetwork(nth int) string {
 	return ip.String()
 }
 
-// tlsCertificate is the one a host shows on 443 too.
+// tlsCertificate returns the certificate that the host also presents on port 443.
 func (h *nfcHost) tlsCertificate() *certificate {
 	switch e := h.hosts.listeners.hosts[h.endpointName()]; {
 	case h.cert != nil:
@@ -240,7 +248,7 @@ func (h *nfcHost) tlsCertificate() *certificate {
 	return h.hosts.listeners.main.cert.Load()
 }
 
-// endpointName undoes listeners.hostName.
+// endpointName returns the configured name of the host: the inverse of listeners.hostName.
 func (h *nfcHost) endpointName() string {
 	for name, e := range h.hosts.listeners.hosts {
 		if e.addr == h.name {
@@ -250,6 +258,7 @@ func (h *nfcHost) endpointName() string {
 	return h.name
 }
 
+// findHost returns the NFC server of a host, or nil.
 func (n *nfcHosts) findHost(ref types.ManagedObjectReference) *nfcHost {
 	for _, h := range n.all {
 		if h.ref == ref {
@@ -259,7 +268,7 @@ func (n *nfcHosts) findHost(ref types.ManagedObjectReference) *nfcHost {
 	return nil
 }
 
-// eachServer does something with every server and returns the first error.
+// eachServer runs do for every server until one fails.
 func (n *nfcHosts) eachServer(do func(*nfchost.Server) error) error {
 	for _, h := range n.all {
 		if h.server == nil {
@@ -272,8 +281,8 @@ func (n *nfcHosts) eachServer(do func(*nfchost.Server) error) error {
 	return nil
 }
 
-// NFCAddr is the host:port of a host's NFC server, by the host's name in the inventory. An
-// empty name is the first host.
+// NFCAddr returns the host:port of a host's NFC server, by the host's name in the inventory. An empty
+// name is the first host.
 func (n *nfcHosts) NFCAddr(host string) string {
 	for _, h := range n.all {
 		if host == "" || h.name == host || h.endpointName() == host {
@@ -283,10 +292,10 @@ func (n *nfcHosts) NFCAddr(host string) string {
 	return ""
 }
 
-// NFC returns the rules in force, defaults filled in.
+// NFC returns the rules in force, with defaults.
 func (n *nfcHosts) NFC() NFC { return *n.rules.Load() }
 
-// SetNFC changes how the hosts answer on port 902.
+// SetNFC changes the rules of all hosts.
 func (n *nfcHosts) SetNFC(want NFC) error {
 	if err := want.validate(); err != nil {
 		return err
@@ -299,7 +308,7 @@ func (n *nfcHosts) SetNFC(want NFC) error {
 	})
 }
 
-// DropNFC breaks every NFC connection. Tickets that were not used stay good.
+// DropNFC breaks all NFC connections. Unused tickets stay valid.
 func (n *nfcHosts) DropNFC() {
 	_ = n.eachServer(func(s *nfchost.Server) error {
 		s.Drop()
@@ -307,8 +316,8 @@ func (n *nfcHosts) DropNFC() {
 	})
 }
 
-// MoveVM moves a running or idle VM to another host of a vCenter, as vMotion does. NFC
-// sessions go on; tickets asked for from then on are for the new host.
+// MoveVM moves a VM to another host of a vCenter, as vMotion does. Open NFC sessions continue; new
+// tickets are for the new host.
 func (n *nfcHosts) MoveVM(vm, host string) error {
 	m, err := n.inventory.findMachine(vm)
 	if err != nil {
@@ -316,7 +325,7 @@ func (n *nfcHosts) MoveVM(vm, host string) error {
 	}
 	i := slices.IndexFunc(n.all, func(h *nfcHost) bool { return h.name == host || h.endpointName() == host })
 	if i < 0 {
-		return fmt.Errorf("no host %q in the lab", host)
+		return fmt.Errorf("the emulator has no host %q", host)
 	}
 	ctx, reg := n.inventory.newContext(), n.inventory.model.Map()
 	moved, ok := reg.Get(m.ref).(*simulator.VirtualMachine)
@@ -332,6 +341,7 @@ func (n *nfcHosts) MoveVM(vm, host string) error {
 	return err
 }
 
+// validate returns an error for an invalid rule.
 func (n NFC) validate() error {
 	switch {
 	case n.MaxBuffer < 0 || n.SessionMemory < 0 || n.MaxRead < 0 || n.Memory < nfcUnlimited || n.SessionRate < 0 || n.HostRate < 0 || n.LinkRate < 0 ||
@@ -356,5 +366,5 @@ func (n NFC) validate() error {
 	return nil
 }
 
-// Reserve is part of nfchost.Pacer.
+// Reserve implements nfchost.Pacer.
 func (b *bucket) Reserve(n int, now time.Time) time.Duration { return b.reserveBytes(n, now) }

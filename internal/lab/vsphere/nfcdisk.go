@@ -8,15 +8,15 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// nfcDisk is a link of a chain opened over NFC: the host reads through its parents.
+// An nfcDisk is a link of a chain that an NFC session has open. Reads include the link's parents.
 type nfcDisk struct {
 	*chainView
-	hosts  *nfcHosts
-	link   diskLink
-	closed sync.Once
+	hosts  *nfcHosts // NFC servers, for the rules
+	link   diskLink  // link that is open
+	closed sync.Once // runs Close once
 }
 
-// ReadAt is part of nfchost.Disk. What a host does when the file is merged under a reader is
+// ReadAt implements nfchost.Disk. The reaction of a host when the file is merged during a session is
 // not known; here the read fails, and never mixes two states.
 func (d *nfcDisk) ReadAt(p []byte, off int64) (int, error) {
 	if d.isStale() {
@@ -25,10 +25,10 @@ func (d *nfcDisk) ReadAt(p []byte, off int64) (int, error) {
 	return d.chainView.ReadAt(p, off)
 }
 
-// NextData is part of nfchost.Disk.
+// NextData implements nfchost.Disk.
 func (d *nfcDisk) NextData(off int64) (start, end int64, err error) { return d.nextData(off) }
 
-// Allocated is part of nfchost.Disk. It goes by the same map as QueryChangedDiskAreas("*").
+// Allocated implements nfchost.Disk, with the same map as QueryChangedDiskAreas("*").
 func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) {
 	v := d.link.disk
 	switch {
@@ -52,7 +52,8 @@ func (d *nfcDisk) Allocated(off, length int64) (list []nfchost.Area, err error) 
 	return list, nil
 }
 
-// mappedContent is what the allocation map speaks of.
+// mappedContent returns the content that the allocation map describes: with NFC.OwnLinkMap only the
+// link's own layer.
 func (d *nfcDisk) mappedContent() content {
 	if !d.hosts.rules.Load().OwnLinkMap || len(d.link.links) == 1 {
 		return d.chainView
@@ -62,7 +63,7 @@ func (d *nfcDisk) mappedContent() content {
 	return &own
 }
 
-// Entry is part of nfchost.Disk: a line of the descriptor's disk database.
+// Entry implements nfchost.Disk: it returns a value of the descriptor's disk database.
 func (d *nfcDisk) Entry(key string) string {
 	v := d.link.disk
 	text, err := v.ds.root.ReadFile(filepath.Join(v.vm.spec.Folder, d.link.name()))
@@ -78,10 +79,10 @@ func (d *nfcDisk) Entry(key string) string {
 	return ""
 }
 
-// Pacer is part of nfchost.Disk.
+// Pacer implements nfchost.Disk.
 func (d *nfcDisk) Pacer() nfchost.Pacer { return d.link.disk.ds.rate }
 
-// Close is part of nfchost.Disk. The content is the lab's and stays open.
+// Close implements nfchost.Disk. The content belongs to the inventory and stays open.
 func (d *nfcDisk) Close() {
 	d.closed.Do(func() { d.link.disk.opened.Add(-1) })
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// The calls of NfcService, which the public API leaves out. Types are registered by the
-// names that are on the wire.
+// init registers the requests of NfcService, which the public API does not contain, by their names on the
+// wire.
 func init() {
 	for name, request := range map[string]any{
 		"RetrieveInternalContent": retrieveInternalContent{}, "NfcGetVmFiles": nfcGetVMFiles{},
@@ -26,77 +26,97 @@ func init() {
 }
 
 type (
+	// retrieveInternalContent is the request for the references of internal services.
 	retrieveInternalContent struct {
-		This types.ManagedObjectReference `xml:"_this"`
+		This types.ManagedObjectReference `xml:"_this"` // service instance
 	}
+	// nfcGetVMFiles is the request for a ticket for all disks of a VM.
 	nfcGetVMFiles struct {
-		This types.ManagedObjectReference `xml:"_this"`
-		VM   types.ManagedObjectReference `xml:"vm"`
+		This types.ManagedObjectReference `xml:"_this"` // NFC service
+		VM   types.ManagedObjectReference `xml:"vm"`    // VM to read
 	}
+	// nfcOpenReadonly is the request for a ticket for one disk of a VM.
 	nfcOpenReadonly struct {
-		This      types.ManagedObjectReference  `xml:"_this"`
-		VM        types.ManagedObjectReference  `xml:"vm"`
-		DeviceKey int32                         `xml:"diskDeviceKey"`
-		Host      *types.ManagedObjectReference `xml:"hostForAccess,omitempty"`
+		This      types.ManagedObjectReference  `xml:"_this"`                   // NFC service
+		VM        types.ManagedObjectReference  `xml:"vm"`                      // VM to read
+		DeviceKey int32                         `xml:"diskDeviceKey"`           // device key of the disk
+		Host      *types.ManagedObjectReference `xml:"hostForAccess,omitempty"` // host to connect to; ignored
 	}
+	// nfcLibVersionRequest is the request for the library version of a host.
 	nfcLibVersionRequest struct {
-		This types.ManagedObjectReference  `xml:"_this"`
-		Host *types.ManagedObjectReference `xml:"hostForAccess,omitempty"`
+		This types.ManagedObjectReference  `xml:"_this"`                   // NFC service
+		Host *types.ManagedObjectReference `xml:"hostForAccess,omitempty"` // host; required by a vCenter
 	}
 
+	// internalContent contains the references of internal services.
 	internalContent struct {
 		AgentManager types.ManagedObjectReference `xml:"agentManager"`
 		DiskManager  types.ManagedObjectReference `xml:"diskManager"`
-		NfcService   types.ManagedObjectReference `xml:"nfcService"`
+		NfcService   types.ManagedObjectReference `xml:"nfcService"` // the service that issues tickets
 		ProxyService types.ManagedObjectReference `xml:"proxyService"`
 	}
+	// internalContentResponse is the response to RetrieveInternalContent.
 	internalContentResponse struct {
 		Returnval internalContent `xml:"returnval"`
 	}
+	// internalContentBody is the SOAP body of that response.
 	internalContentBody struct {
-		Res    *internalContentResponse `xml:"urn:vim25 RetrieveInternalContentResponse,omitempty"`
-		Fault_ *soap.Fault              `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		// response; nil if the call failed
+		Res *internalContentResponse `xml:"urn:vim25 RetrieveInternalContentResponse,omitempty"`
+		// fault; nil if the call succeeded
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
+	// nfcTicketResponse is a response with a ticket.
 	nfcTicketResponse struct {
 		Returnval types.HostServiceTicket `xml:"returnval"`
 	}
+	// nfcGetVMFilesBody is the SOAP body of the response to NfcGetVmFiles.
 	nfcGetVMFilesBody struct {
-		Res    *nfcTicketResponse `xml:"urn:vim25 NfcGetVmFilesResponse,omitempty"`
-		Fault_ *soap.Fault        `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		// response; nil if the call failed
+		Res *nfcTicketResponse `xml:"urn:vim25 NfcGetVmFilesResponse,omitempty"`
+		// fault; nil if the call succeeded
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
+	// nfcOpenReadonlyBody is the SOAP body of the response to NfcRandomAccessOpenReadonly.
 	nfcOpenReadonlyBody struct {
-		Res    *nfcTicketResponse `xml:"urn:vim25 NfcRandomAccessOpenReadonlyResponse,omitempty"`
-		Fault_ *soap.Fault        `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		// response; nil if the call failed
+		Res *nfcTicketResponse `xml:"urn:vim25 NfcRandomAccessOpenReadonlyResponse,omitempty"`
+		// fault; nil if the call succeeded
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
+	// nfcLibVersionResponse is a response with a library version.
 	nfcLibVersionResponse struct {
 		Returnval int32 `xml:"returnval"`
 	}
+	// nfcLibVersionBody is the SOAP body of that response.
 	nfcLibVersionBody struct {
-		Res    *nfcLibVersionResponse `xml:"urn:vim25 NfcGetServerNfcLibVersionResponse,omitempty"`
-		Fault_ *soap.Fault            `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
+		// response; nil if the call failed
+		Res *nfcLibVersionResponse `xml:"urn:vim25 NfcGetServerNfcLibVersionResponse,omitempty"`
+		// fault; nil if the call succeeded
+		Fault_ *soap.Fault `xml:"http://schemas.xmlsoap.org/soap/envelope/ Fault,omitempty"`
 	}
 )
 
-// Fault is part of soap.HasFault.
+// Fault implements soap.HasFault.
 func (b *internalContentBody) Fault() *soap.Fault { return b.Fault_ }
 
-// Fault is part of soap.HasFault.
+// Fault implements soap.HasFault.
 func (b *nfcGetVMFilesBody) Fault() *soap.Fault { return b.Fault_ }
 
-// Fault is part of soap.HasFault.
+// Fault implements soap.HasFault.
 func (b *nfcOpenReadonlyBody) Fault() *soap.Fault { return b.Fault_ }
 
-// Fault is part of soap.HasFault.
+// Fault implements soap.HasFault.
 func (b *nfcLibVersionBody) Fault() *soap.Fault { return b.Fault_ }
 
-// serviceInstance is the simulator's with an internal content that names the NfcService as
-// hosts do. The simulator's own names an object that neither an ESXi nor a vCenter has.
+// A serviceInstance is the simulator's, with an internal content that names the NfcService as hosts do.
+// The simulator names an object that neither an ESXi host nor a vCenter has.
 type serviceInstance struct {
 	*simulator.ServiceInstance
-	lab *Lab
+	lab *Lab // emulator, for its kind
 }
 
-// RetrieveInternalContent needs no login, as in the simulator.
+// RetrieveInternalContent requires no login, as in the simulator.
 func (s *serviceInstance) RetrieveInternalContent(*retrieveInternalContent) soap.HasFault {
 	ref := func(kind, value string) types.ManagedObjectReference {
 		return types.ManagedObjectReference{Type: kind, Value: value}
@@ -107,16 +127,16 @@ func (s *serviceInstance) RetrieveInternalContent(*retrieveInternalContent) soap
 	}}}
 }
 
-// nfcService hands out tickets.
+// An nfcService issues tickets for NFC.
 type nfcService struct {
-	Self types.ManagedObjectReference
-	lab  *Lab
+	Self types.ManagedObjectReference // reference of the service
+	lab  *Lab                         // emulator with the VMs and hosts
 }
 
-// Reference is part of mo.Reference.
+// Reference implements mo.Reference.
 func (s *nfcService) Reference() types.ManagedObjectReference { return s.Self }
 
-// NfcGetVmFiles gives a ticket for all disks of a VM.
+// NfcGetVmFiles issues a ticket for all disks of a VM.
 func (s *nfcService) NfcGetVmFiles(ctx *simulator.Context, req *nfcGetVMFiles) soap.HasFault {
 	ticket, fault := s.makeTicket(ctx, req.VM, 0)
 	if fault != nil {
@@ -125,7 +145,7 @@ func (s *nfcService) NfcGetVmFiles(ctx *simulator.Context, req *nfcGetVMFiles) s
 	return &nfcGetVMFilesBody{Res: &nfcTicketResponse{Returnval: *ticket}}
 }
 
-// NfcRandomAccessOpenReadonly gives a ticket for one disk of a VM.
+// NfcRandomAccessOpenReadonly issues a ticket for one disk of a VM.
 func (s *nfcService) NfcRandomAccessOpenReadonly(ctx *simulator.Context, req *nfcOpenReadonly) soap.HasFault {
 	ticket, fault := s.makeTicket(ctx, req.VM, req.DeviceKey)
 	if fault != nil {
@@ -154,7 +174,7 @@ func (s *nfcService) NfcGetServerNfcLibVersion(_ *simulator.Context, req *nfcLib
 	return body
 }
 
-// makeTicket makes a ticket for the host a VM runs on; key 0 is every disk.
+// makeTicket issues a ticket for the host on which a VM runs; key 0 selects all disks.
 func (s *nfcService) makeTicket(ctx *simulator.Context, ref types.ManagedObjectReference, key int32) (*types.HostServiceTicket, types.BaseMethodFault) {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
 	if !ok {
@@ -175,7 +195,8 @@ func (s *nfcService) makeTicket(ctx *simulator.Context, ref types.ManagedObjectR
 	return s.describeTicket(t, f.isKind(FaultNFCThumbprint))
 }
 
-// describeTicket writes the ticket as a vCenter or an ESXi does. A lie names another certificate.
+// describeTicket registers a ticket and returns it in the form of a vCenter or an ESXi host. If lie is
+// set, it names another certificate.
 func (s *nfcService) describeTicket(t nfcTicket, lie bool) (*types.HostServiceTicket, types.BaseMethodFault) {
 	host, port, err := net.SplitHostPort(t.host.addr)
 	number, portErr := strconv.Atoi(port)
@@ -200,7 +221,7 @@ func (s *nfcService) describeTicket(t nfcTicket, lie bool) (*types.HostServiceTi
 	return ticket, nil
 }
 
-// sha1Of is how tickets name a certificate.
+// sha1Of returns the SHA-1 of a certificate in the notation of tickets.
 func sha1Of(der []byte) string {
 	sum := sha1.Sum(der)
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum[:]), " ", ":")

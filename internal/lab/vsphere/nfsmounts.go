@@ -12,8 +12,8 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfsclient"
 )
 
-// NFS is how the emulated hosts mount NFS datastores. Zero fields are what real hosts do,
-// as far as that is known (package nfsclient).
+// NFS configures NFS mounts of the hosts. Zero fields are the behaviour of real hosts, as far as it is
+// known (package nfsclient).
 type NFS struct {
 	Portmap     string `json:"portmap,omitempty"`     // host:port of every server's portmapper; default port 111 of the server
 	Connections int    `json:"connections,omitempty"` // connections per datastore if the mount sets no number; default 1
@@ -23,40 +23,41 @@ type NFS struct {
 	Seed        uint64 `json:"seed,omitempty"`        // seed of the order of WRITEs
 	MaxVolumes  int    `json:"maxVolumes,omitempty"`  // NFS datastores of one host; default 32 (NFS.MaxVolumes since 7.0)
 
-	Times nfsclient.Times `json:"-"` // how long they wait for what
+	Times nfsclient.Times `json:"-"` // intervals and timeouts
 
 	// OnEvent hears of heartbeats, lost connections and locks of every mount. It must not
 	// block.
 	OnEvent func(host, datastore string, e nfsclient.Event) `json:"-"`
 }
 
-// maxVolumes is how many NFS datastores a host mounts where Config does not say.
+// maxVolumes is the default limit of NFS datastores of a host.
 const maxVolumes = 32
 
-// unmountTimeout bounds how long taking leave of a server may take.
+// unmountTimeout limits the calls that follow a copy, also after its cancellation.
 const unmountTimeout = 30 * time.Second
 
-// nas is a datastore that one host has mounted at run time.
-type nas struct {
-	host   types.ManagedObjectReference
-	spec   types.HostNasVolumeSpec
-	client *nfsclient.Datastore
+// A nasMount is an NFS datastore that a host has mounted at run time.
+type nasMount struct {
+	host   types.ManagedObjectReference // host of the mount
+	spec   types.HostNasVolumeSpec      // specification of the request
+	client *nfsclient.Datastore         // mounted export
 	ref    types.ManagedObjectReference // datastore of the mount; hosts share it
 
-	machine string // the host's name
+	machine string // name of the host, for locks
 }
 
-// nasMounts is every mount of every host.
+// nasMounts are the mounts of all hosts.
 type nasMounts struct {
-	cfg  *Config
-	jobs *jobs
+	cfg  *Config // configuration with defaults
+	jobs *jobs   // context of mounts
 
-	mu   sync.Mutex
-	all  []*nas
-	lost []*nas // mounts of hosts that lost power: configured, and not mounted
+	mu   sync.Mutex  // guards the fields below
+	all  []*nasMount // mounts in the order in which they were added
+	lost []*nasMount // mounts of hosts that lost power: configured and not mounted
 }
 
-func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *nas {
+// findMount returns the mount with a datastore name on a host, or nil.
+func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *nasMount {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -67,8 +68,8 @@ func (t *nasMounts) findMount(host types.ManagedObjectReference, name string) *n
 	return nil
 }
 
-// mountsOf lists the mounts of one host; a zero reference is all.
-func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nas) {
+// mountsOf returns the mounts of one host; a zero reference selects all hosts.
+func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, n := range t.all {
@@ -79,8 +80,8 @@ func (t *nasMounts) mountsOf(host types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-// mountsAt lists the mounts of one datastore.
-func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nas) {
+// mountsAt returns the mounts of one datastore.
+func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nasMount) {
 	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		if n.ref == ref {
 			all = append(all, n)
@@ -89,19 +90,21 @@ func (t *nasMounts) mountsAt(ref types.ManagedObjectReference) (all []*nas) {
 	return all
 }
 
-func (t *nasMounts) addMount(n *nas) {
+// addMount registers a mount.
+func (t *nasMounts) addMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.all = append(t.all, n)
 }
 
-func (t *nasMounts) removeMount(n *nas) {
+// removeMount removes a mount from the list.
+func (t *nasMounts) removeMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all = slices.DeleteFunc(t.all, func(o *nas) bool { return o == n })
+	t.all = slices.DeleteFunc(t.all, func(o *nasMount) bool { return o == n })
 }
 
-// dropAll drops every mount without a word to the servers.
+// dropAll disconnects all mounts without a call to the servers, and records them as lost.
 func (t *nasMounts) dropAll() {
 	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		n.client.Abandon()
@@ -110,17 +113,18 @@ func (t *nasMounts) dropAll() {
 	}
 }
 
-func (t *nasMounts) loseMount(n *nas) {
+// loseMount records a lost mount.
+func (t *nasMounts) loseMount(n *nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost = append(t.lost, n)
 }
 
-// takeLost returns the lost mounts that match, and forgets them.
-func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
+// takeLost removes the lost mounts that match, and returns them.
+func (t *nasMounts) takeLost(match func(*nasMount) bool) (taken []*nasMount) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lost = slices.DeleteFunc(t.lost, func(n *nas) bool {
+	t.lost = slices.DeleteFunc(t.lost, func(n *nasMount) bool {
 		if !match(n) {
 			return false
 		}
@@ -130,8 +134,8 @@ func (t *nasMounts) takeLost(match func(*nas) bool) (taken []*nas) {
 	return taken
 }
 
-// mountNAS mounts an export on a host as its name in the inventory.
-func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nas, error) {
+// mountNAS mounts an export on a host. machine is the name of the host for credentials and locks.
+func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, spec types.HostNasVolumeSpec) (*nasMount, error) {
 	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
 	cfg := t.cfg.NFS
@@ -149,11 +153,11 @@ func (t *nasMounts) mountNAS(host types.ManagedObjectReference, machine string, 
 	if err != nil {
 		return nil, err
 	}
-	return &nas{host: host, spec: spec, client: client, machine: machine}, nil
+	return &nasMount{host: host, spec: spec, client: client, machine: machine}, nil
 }
 
-// unmountOne removes a datastore from its host. The server gets the request, and need not answer.
-func (t *nasMounts) unmountOne(n *nas) {
+// unmountOne removes a mount. An error of the server is logged only.
+func (t *nasMounts) unmountOne(n *nasMount) {
 	t.removeMount(n)
 	ctx, cancel := t.jobs.jobContext(context.Background())
 	defer cancel()
@@ -162,7 +166,7 @@ func (t *nasMounts) unmountOne(n *nas) {
 	}
 }
 
-// Mounts lists what the hosts have mounted: host, datastore name and server:path.
+// Mounts returns the mounts of all hosts.
 func (t *nasMounts) Mounts() (all []Mount) {
 	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		all = append(all, Mount{
@@ -173,19 +177,19 @@ func (t *nasMounts) Mounts() (all []Mount) {
 	return all
 }
 
-// Mount is one NFS datastore on one host.
+// Mount is an NFS datastore on one host.
 type Mount struct {
-	Host      string `json:"host"` // managed object id
-	Datastore string `json:"datastore"`
-	Server    string `json:"server"`
-	Path      string `json:"path"`
-	OpenFiles int    `json:"openFiles"`
-	Down      bool   `json:"down"` // all paths down
+	Host      string `json:"host"`      // managed object ID of the host
+	Datastore string `json:"datastore"` // name of the datastore
+	Server    string `json:"server"`    // name or address of the NFS server
+	Path      string `json:"path"`      // exported path
+	OpenFiles int    `json:"openFiles"` // number of files that the host has open
+	Down      bool   `json:"down"`      // whether all paths are down
 }
 
-// PowerCutHost makes the hosts drop every NFS mount without a word, as a host that loses
-// power does: locks stay behind, copies end nowhere, and so do processes and SSH sessions.
-// The inventory keeps the datastores; see BootHost.
+// PowerCutHost simulates a power failure of all hosts: NFS mounts end without a call to the servers, so
+// that locks remain; copies, processes and SSH sessions end. The inventory keeps the datastores; see
+// BootHost.
 func (l *Lab) PowerCutHost() {
 	l.jobs.cutJobs()
 	l.nasMounts.dropAll()
@@ -196,11 +200,12 @@ func (l *Lab) PowerCutHost() {
 	}
 }
 
-// BootHost mounts the datastores again that a power cut unmounted: NFS datastores are part of a host's
-// configuration. A datastore whose server does not answer stays inaccessible, and is in the error.
+// BootHost mounts the datastores again that PowerCutHost unmounted: NFS datastores are part of a host's
+// configuration. A datastore whose server does not answer stays inaccessible, and its error is
+// returned.
 func (t *nasMounts) BootHost() error {
 	var errs []error
-	for _, n := range t.takeLost(func(*nas) bool { return true }) {
+	for _, n := range t.takeLost(func(*nasMount) bool { return true }) {
 		again, err := t.mountNAS(n.host, n.machine, n.spec)
 		if err != nil {
 			t.loseMount(n)
@@ -213,33 +218,36 @@ func (t *nasMounts) BootHost() error {
 	return errors.Join(errs...)
 }
 
-// CutNFS takes the network between the hosts and their NFS servers away; HealNFS brings it
-// back. Copies wait, and fail once all paths count as down (nfsclient.Times.APD).
+// CutNFS cuts the network between the hosts and their NFS servers, until HealNFS. Copies wait, and fail
+// when all paths are down (nfsclient.Times.APD).
 func (t *nasMounts) CutNFS() { t.severNFS(true) }
 
-// HealNFS ends what CutNFS began.
+// HealNFS reverts CutNFS.
 func (t *nasMounts) HealNFS() { t.severNFS(false) }
 
+// severNFS cuts or restores the network of all mounts.
 func (t *nasMounts) severNFS(cut bool) {
 	for _, n := range t.mountsOf(types.ManagedObjectReference{}) {
 		n.client.Sever(cut)
 	}
 }
 
-// jobs are what the hosts do by themselves: copies, mounts, processes.
+// jobs are the copies, mounts and processes of the hosts.
 type jobs struct {
-	mu      sync.Mutex
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	running sync.WaitGroup
+	mu      sync.Mutex              // guards ctx and cancel
+	ctx     context.Context         // ends when the hosts lose power; cutJobs replaces it
+	cancel  context.CancelCauseFunc // ends ctx with a cause
+	running sync.WaitGroup          // goroutines of jobs
 }
 
-// errHostGone ends the jobs of a host that is no more.
+// errHostGone is the cause that ends the jobs of a host without power.
 var errHostGone = errors.New("the host is gone")
 
+// init creates a new context. mu must be held, except at the start.
 func (j *jobs) init() { j.ctx, j.cancel = context.WithCancelCause(context.Background()) }
 
-// jobContext returns one that ends with ctx and with the host.
+// jobContext returns a context that ends with ctx, or when the hosts lose power. The function releases
+// its resources.
 func (j *jobs) jobContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	j.mu.Lock()
 	host := j.ctx
@@ -252,7 +260,7 @@ func (j *jobs) jobContext(ctx context.Context) (context.Context, context.CancelF
 	}
 }
 
-// cutJobs ends every job; those that come later run again.
+// cutJobs ends all jobs. Later jobs run normally.
 func (j *jobs) cutJobs() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -260,7 +268,7 @@ func (j *jobs) cutJobs() {
 	j.init()
 }
 
-// close ends every job for good and waits for them.
+// close ends all jobs and waits for them.
 func (j *jobs) close() {
 	j.mu.Lock()
 	j.cancel(errHostGone)

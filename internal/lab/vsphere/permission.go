@@ -10,9 +10,9 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// privilegeOf is what calls need (API reference, "Required Privileges"; of the NFC call, which
-// is in none, the one that VMware's backup guide has for reading disks). Calls that are not here
-// are let through.
+// privilegeOf maps calls to the privilege that they require (API reference, "Required Privileges"). The
+// NFC call is not in the reference; its privilege is the one in VMware's backup guide for reading
+// disks. Calls that are not listed are permitted.
 var privilegeOf = map[string]string{
 	"CreateSnapshot_Task":   "VirtualMachine.State.CreateSnapshot",
 	"CreateSnapshotEx_Task": "VirtualMachine.State.CreateSnapshot",
@@ -30,7 +30,7 @@ var privilegeOf = map[string]string{
 	"StopService":           "Host.Config.NetService",
 }
 
-// deniedFault is the fault of a call that the account has no privilege for; nil of others.
+// deniedFault returns the fault of a call whose privilege the account lacks, or nil.
 func (a *vimAPI) deniedFault(method *simulator.Method) types.BaseMethodFault {
 	needed := privilegeOf[method.Name]
 	if needed == "" || !slices.Contains(a.lab.cfg.Lacks, needed) {
@@ -39,14 +39,14 @@ func (a *vimAPI) deniedFault(method *simulator.Method) types.BaseMethodFault {
 	return &types.NoPermission{Object: &method.This, PrivilegeId: needed}
 }
 
-// authorizationManager replaces the simulator's for an account that lacks privileges: the simulator's
-// grants all privileges to all accounts.
+// An authorizationManager answers for an account that lacks privileges. The simulator's grants all
+// privileges to all accounts.
 type authorizationManager struct {
 	*simulator.AuthorizationManager
-	lab *Lab
+	lab *Lab // emulator with the configuration
 }
 
-// HasPrivilegeOnEntities answers for the lab's account, whatever the session.
+// HasPrivilegeOnEntities answers for the only account, regardless of the session.
 func (m *authorizationManager) HasPrivilegeOnEntities(req *types.HasPrivilegeOnEntities) soap.HasFault {
 	res := &types.HasPrivilegeOnEntitiesResponse{}
 	for _, e := range req.Entity {
@@ -59,11 +59,11 @@ func (m *authorizationManager) HasPrivilegeOnEntities(req *types.HasPrivilegeOnE
 	return &methods.HasPrivilegeOnEntitiesBody{Res: res}
 }
 
-// freeEdition is the edition key of the free hypervisor (williamlam.com, 2011). That of 8.0U3e
-// is not known.
+// freeEdition is the edition key of the free hypervisor (williamlam.com, 2011). The key of 8.0U3e is
+// not known.
 const freeEdition = "esxBasic"
 
-// setLicence sets the free licence, if the lab has it, and the end of an evaluation licence.
+// setLicence sets the free licence, if configured, and the end of an evaluation licence.
 func (a *vimAPI) setLicence(reg *simulator.Registry) {
 	m, ok := reg.Get(types.ManagedObjectReference{Type: "LicenseManager", Value: "ha-license-manager"}).(*simulator.LicenseManager)
 	if !ok {

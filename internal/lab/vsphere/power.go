@@ -12,20 +12,20 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// guestPower switches VMs on and off, at once or when the shutdown of a guest is due.
+// guestPower switches VMs on and off, at once or at the time of a guest shutdown.
 type guestPower struct {
-	cfg       *Config
-	inventory *inventory
+	cfg       *Config    // configuration with defaults
+	inventory *inventory // VMs
 
-	mu      sync.Mutex
-	pending int // machines with shutdownAt set
-	stopped bool
-	timers  []*time.Timer // timers of the real clock: a request may never come
-	firing  sync.WaitGroup
+	mu      sync.Mutex     // guards the fields below and machine.shutdownAt
+	pending int            // number of machines with a pending shutdown
+	stopped bool           // whether the emulator is closing
+	timers  []*time.Timer  // timers of the real clock, for clients that wait without requests
+	firing  sync.WaitGroup // timers that have not run
 }
 
-// ShutdownGuest requests a shutdown from the guest, which may have no tools, may ignore it, and takes
-// time.
+// ShutdownGuest requests a shutdown of the guest, which may have no tools, may ignore the request, and
+// takes time.
 func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.ShutdownGuest) soap.HasFault {
 	body := &methods.ShutdownGuestBody{Fault_: v.lab.busyFault(v.machine)}
 	if body.Fault_ != nil {
@@ -43,6 +43,7 @@ func (v *virtualMachine) ShutdownGuest(ctx *simulator.Context, req *types.Shutdo
 	return body
 }
 
+// canShutDown returns a fault unless the VM is on and its guest runs VMware Tools.
 func (v *virtualMachine) canShutDown() types.BaseMethodFault {
 	switch {
 	case v.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
@@ -53,11 +54,11 @@ func (v *virtualMachine) canShutDown() types.BaseMethodFault {
 	return nil
 }
 
-// scheduleShutdown makes m power off after its delay on the lab's clock.
+// scheduleShutdown powers m off after its delay on the emulator's clock.
 func (g *guestPower) scheduleShutdown(m *machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !m.shutdownAt.IsZero() || g.stopped {
+	if !m.shutdownAt.IsZero() || g.stopped { // pending already, or too late
 		return
 	}
 	delay := time.Duration(m.spec.Guest.ShutdownDelay)
@@ -72,11 +73,11 @@ func (g *guestPower) scheduleShutdown(m *machine) {
 	}
 }
 
-// Tick executes the events that are due on the lab's clock. Each request does so too; a test that moves
-// an injected clock calls it to wake clients that wait without requests.
+// Tick executes the events that are due on the emulator's clock. Each request does so as well; a test
+// that advances an injected clock calls Tick to wake clients that wait without requests.
 func (g *guestPower) Tick() { g.powerOffDue() }
 
-// powerOffDue powers off the guests whose shutdown is due.
+// powerOffDue powers off the VMs whose shutdown is due.
 func (g *guestPower) powerOffDue() {
 	for _, m := range g.dueShutdowns() {
 		if err := g.setPower(m, false); err != nil {
@@ -85,6 +86,7 @@ func (g *guestPower) powerOffDue() {
 	}
 }
 
+// dueShutdowns removes the shutdowns that are due, and returns their machines.
 func (g *guestPower) dueShutdowns() (due []*machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,12 +103,12 @@ func (g *guestPower) dueShutdowns() (due []*machine) {
 	return due
 }
 
-// stopTimers forgets pending shutdowns and waits for those under way.
+// stopTimers cancels pending shutdowns and waits for those in progress.
 func (g *guestPower) stopTimers() {
 	g.mu.Lock()
 	g.stopped = true
 	for _, t := range g.timers {
-		if t.Stop() {
+		if t.Stop() { // the timer will not run
 			g.firing.Done()
 		}
 	}
@@ -114,7 +116,7 @@ func (g *guestPower) stopTimers() {
 	g.firing.Wait()
 }
 
-// SetPower turns a VM on or off from outside, as an administrator at another console would.
+// SetPower switches a VM on or off, as an administrator at another console does.
 func (g *guestPower) SetPower(vm string, on bool) error {
 	m, err := g.inventory.findMachine(vm)
 	if err != nil {
@@ -123,6 +125,8 @@ func (g *guestPower) SetPower(vm string, on bool) error {
 	return g.setPower(m, on)
 }
 
+// setPower switches a VM on or off and waits for the task. It does nothing if the state is the
+// requested one.
 func (g *guestPower) setPower(m *machine, on bool) error {
 	if m.running.Load() == on {
 		return nil
@@ -144,22 +148,22 @@ func (g *guestPower) setPower(m *machine, on bool) error {
 	return err
 }
 
-// watcher follows the simulator's VMs: which are running, and when the simulator has put
-// its own idea of a file layout in place of the lab's.
+// A watcher observes the simulator's VMs: power states, and changes of snapshots, after which the
+// simulator has replaced the file layout.
 type watcher struct{ lab *Lab }
 
-// Reference names the watcher in the registry; it is no object of the inventory.
+// Reference returns a reference for the registry; the watcher is not in the inventory.
 func (w *watcher) Reference() types.ManagedObjectReference {
 	return types.ManagedObjectReference{Type: "LabWatcher", Value: "lab-watcher"}
 }
 
-// PutObject is part of simulator.RegisterObject.
+// PutObject implements simulator.RegisterObject.
 func (w *watcher) PutObject(*simulator.Context, mo.Reference) {}
 
-// RemoveObject is part of simulator.RegisterObject.
+// RemoveObject implements simulator.RegisterObject.
 func (w *watcher) RemoveObject(*simulator.Context, types.ManagedObjectReference) {}
 
-// UpdateObject is called with the VM's lock held.
+// UpdateObject implements simulator.RegisterObject. The simulator holds the VM's lock.
 func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes []types.PropertyChange) {
 	vm, ok := obj.(*mo.VirtualMachine)
 	if !ok {
@@ -186,7 +190,7 @@ func (w *watcher) UpdateObject(_ *simulator.Context, obj mo.Reference, changes [
 	}
 }
 
-// cancelShutdown forgets a pending shutdown: the VM was switched meanwhile.
+// cancelShutdown cancels a pending shutdown after another change of the power state.
 func (g *guestPower) cancelShutdown(m *machine) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,8 +200,8 @@ func (g *guestPower) cancelShutdown(m *machine) {
 	}
 }
 
-// onPower is what a machine being switched on or off does to its disks. Being switched on
-// opens them: a change of tracking takes effect, and an epoch of changes begins.
+// onPower applies a change of the power state to the disks. Power-on opens them: a change of tracking
+// takes effect, and an epoch begins.
 func (m *machine) onPower(vm *mo.VirtualMachine, on bool) {
 	if on == m.running.Swap(on) {
 		return
@@ -208,6 +212,7 @@ func (m *machine) onPower(vm *mo.VirtualMachine, on bool) {
 	m.writer.onPower(on)
 }
 
+// openDisks applies the setting for change tracking and starts an epoch. The VM's lock must be held.
 func (m *machine) openDisks(vm *mo.VirtualMachine) {
 	m.writing.Lock()
 	defer m.writing.Unlock()

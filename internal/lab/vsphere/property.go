@@ -9,21 +9,22 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// members are the fields that were looked for. To look takes longer than all the rest of an answer.
+// members caches fields, because a lookup takes longer than the rest of an answer.
 var members sync.Map // cache of *member by memberKey
 
+// A memberKey is the key of a cached field.
 type memberKey struct {
-	of   reflect.Type
-	name string
+	of   reflect.Type // struct type
+	name string       // name in the API
 }
 
-// A member is a field of a type.
+// A member is the result of a lookup of a field.
 type member struct {
-	index []int // none: there is no such field
-	base  bool  // embedded field: the type is derived from it
+	index []int // index of the field; nil if the type has no such field
+	base  bool  // whether the field is embedded: the type is derived from it
 }
 
-// memberOf finds a field by its name in the API.
+// memberOf returns the field with a name in the API.
 func memberOf(t reflect.Type, name string) *member {
 	key := memberKey{t, name}
 	if known, ok := members.Load(key); ok {
@@ -37,8 +38,8 @@ func memberOf(t reflect.Type, name string) *member {
 	return m
 }
 
-// propertyAt follows a path such as config.uuid; false if there can be no such thing. What is not
-// set is no valid value.
+// propertyAt returns the value at a path such as config.uuid; ok is false if the type has no such path.
+// An unset property is an invalid Value.
 func propertyAt(v reflect.Value, path string) (reflect.Value, bool) {
 	for path != "" {
 		var name string
@@ -60,6 +61,7 @@ func propertyAt(v reflect.Value, path string) (reflect.Value, bool) {
 	return v, v.IsValid()
 }
 
+// isUnset reports whether the API omits the value.
 func isUnset(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -70,7 +72,7 @@ func isUnset(v reflect.Value) bool {
 	return false
 }
 
-// asAnswered is a copy of a value as answers have it: lists are in an ArrayOf of their kind.
+// asAnswered returns a copy of a value for an answer. A list becomes an ArrayOf its kind.
 func asAnswered(v reflect.Value) any {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -89,7 +91,7 @@ func asAnswered(v reflect.Value) any {
 	return a.Interface()
 }
 
-// listKind is how the API calls the items of a list.
+// listKind returns the name of a list's items in the API.
 func listKind(t reflect.Type) string {
 	switch t.Name() {
 	case "uint8":
@@ -106,10 +108,11 @@ func listKind(t reflect.Type) string {
 	return strings.TrimPrefix(t.Name(), "Base") // prefix of govmomi's interface names
 }
 
+// timeType is copied as a whole.
 var timeType = reflect.TypeFor[time.Time]()
 
-// deepCopy copies a value with all that it points to: it is written to the wire when its object is
-// not locked any more.
+// deepCopy copies a value with everything it refers to, because the answer is encoded after its object
+// is unlocked.
 func deepCopy(v reflect.Value) reflect.Value {
 	to := reflect.New(v.Type()).Elem()
 	to.Set(v)

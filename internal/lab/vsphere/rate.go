@@ -6,35 +6,37 @@ import (
 	"time"
 )
 
-// burst is how far a sender may catch up after it slept too long; the long-run rate stays
-// exact while the scheduler is late now and then.
+// burst is the time that a sender may catch up after a delay of the scheduler, so that the long-run
+// rate is exact.
 const burst = 20 * time.Millisecond
 
-// A bucket caps a flow. Senders that share one are served in the order they ask, so equal
-// pieces make equal shares. It uses real time.
+// A bucket limits a rate in real time. Senders that share a bucket are served in the order of their
+// calls, so that equal pieces result in equal shares.
 type bucket struct {
-	mu   sync.Mutex
-	rate int64     // bytes/s; 0 is no cap
-	free time.Time // when everything granted so far has been sent
-	sum  flow      // counters of requested bytes
+	mu   sync.Mutex   // guards all fields
+	rate int64        // bytes/s; 0 is unlimited
+	free time.Time    // time at which all reserved bytes have been sent
+	sum  readCounters // counters of reservations
 }
 
-// totalRequested is all that was asked for.
-func (b *bucket) totalRequested() flow {
+// totalRequested returns the counters of reservations.
+func (b *bucket) totalRequested() readCounters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sum
 }
 
+// newBucket returns a bucket for a rate in bytes/s; 0 is unlimited.
 func newBucket(rate int64) *bucket { return &bucket{rate: rate} }
 
+// setRate changes the rate and drops reservations.
 func (b *bucket) setRate(rate int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rate, b.free = rate, time.Time{}
 }
 
-// reserveBytes grants n bytes and returns how long to wait before sending them.
+// reserveBytes reserves n bytes and returns how long to wait before sending them.
 func (b *bucket) reserveBytes(n int, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -42,7 +44,7 @@ func (b *bucket) reserveBytes(n int, now time.Time) time.Duration {
 	if b.rate == 0 {
 		return 0
 	}
-	if b.free.Before(now.Add(-burst)) {
+	if b.free.Before(now.Add(-burst)) { // idle time beyond the burst is lost
 		b.free = now.Add(-burst)
 	}
 	wait := b.free.Sub(now)
@@ -50,7 +52,7 @@ func (b *bucket) reserveBytes(n int, now time.Time) time.Duration {
 	return max(0, wait)
 }
 
-// pieceSize is how much to send at a time: a quarter of the burst, within bounds.
+// pieceSize returns the number of bytes to send at a time: a quarter of the burst, 4 KiB to bufferSize.
 func (b *bucket) pieceSize() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +63,8 @@ func (b *bucket) pieceSize() int {
 	return int(min(bufferSize, max(4<<10, quarter/4096*4096)))
 }
 
-// pause waits for d of real time, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
+// sleepContext waits for d of real time, or until ctx ends, whose error it returns.
+func sleepContext(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -17,22 +17,23 @@ import (
 	"github.com/decamp/decamp/internal/lab/shell"
 )
 
-// ratedReader reads a disk as fast as its datastore goes.
+// A ratedReader reads a disk at the rate of its datastore.
 type ratedReader struct {
-	ctx  context.Context
-	src  content
-	rate *bucket
+	ctx  context.Context // ends waiting
+	src  content         // disk to read
+	rate *bucket         // rate limit of the datastore
 }
 
+// ReadAt implements io.ReaderAt.
 func (r *ratedReader) ReadAt(p []byte, off int64) (int, error) {
-	if err := pause(r.ctx, r.rate.reserveBytes(len(p), time.Now())); err != nil {
+	if err := sleepContext(r.ctx, r.rate.reserveBytes(len(p), time.Now())); err != nil {
 		return 0, err
 	}
 	return r.src.ReadAt(p, off)
 }
 
-// hostCommands are the programs of a host. What they share with real ones is what callers rely
-// on: arguments, output, exit status.
+// hostCommands returns the programs of a host. They imitate the parts that callers depend on:
+// arguments, output and exit status.
 func (h *shellHost) hostCommands() map[string]shell.Command {
 	t := &fileCommands{files: h.files}
 	all := map[string]shell.Command{
@@ -49,6 +50,7 @@ func (h *shellHost) hostCommands() map[string]shell.Command {
 	return all
 }
 
+// printLine returns a command that prints a line; an empty line prints nothing.
 func (h *shellHost) printLine(line string) shell.Command {
 	return func(c *shell.Call) int {
 		if line != "" {
@@ -58,7 +60,8 @@ func (h *shellHost) printLine(line string) shell.Command {
 	}
 }
 
-// splitFlags takes options off the arguments: single letters, in any grouping.
+// splitFlags separates options, single letters in any grouping, from the other arguments. "--" ends the
+// options.
 func splitFlags(args []string) (set map[byte]bool, rest []string) {
 	set = map[byte]bool{}
 	for i, a := range args {
@@ -76,6 +79,7 @@ func splitFlags(args []string) (set map[byte]bool, rest []string) {
 	return set, rest
 }
 
+// absPath returns the absolute form of a file name.
 func absPath(c *shell.Call, name string) string {
 	if path.IsAbs(name) {
 		return path.Clean(name)
@@ -83,7 +87,7 @@ func absPath(c *shell.Call, name string) string {
 	return path.Join(c.Dir, name)
 }
 
-// forEachPath runs f for every path and counts a failure as status 1.
+// forEachPath runs f for every path and prints errors. The status is 1 if any call failed.
 func forEachPath(c *shell.Call, names []string, f func(name string) error) (status int) {
 	for _, name := range names {
 		if err := f(absPath(c, name)); err != nil {
@@ -94,10 +98,10 @@ func forEachPath(c *shell.Call, names []string, f func(name string) error) (stat
 	return status
 }
 
-// fileCommands are the programs that need only the files of a host.
+// fileCommands are the programs that require only the files of a host.
 type fileCommands struct{ files *hostFiles }
 
-// copyOut writes a file to w.
+// copyOut writes the content of a file to w.
 func (t *fileCommands) copyOut(c *shell.Call, w io.Writer, name string) error {
 	r, size, err := t.files.openReader(c.Ctx, name)
 	if err != nil {
@@ -119,6 +123,7 @@ func (t *fileCommands) copyOut(c *shell.Call, w io.Writer, name string) error {
 	return nil
 }
 
+// cat prints files, or its input without arguments.
 func (t *fileCommands) cat(c *shell.Call) int {
 	if len(c.Args) == 1 {
 		_, err := io.Copy(c.Out, c.In)
@@ -127,6 +132,7 @@ func (t *fileCommands) cat(c *shell.Call) int {
 	return forEachPath(c, c.Args[1:], func(name string) error { return t.copyOut(c, c.Out, name) })
 }
 
+// boolStatus returns 0 for true and 1 for false.
 func boolStatus(ok bool) int {
 	if ok {
 		return 0
@@ -134,7 +140,7 @@ func boolStatus(ok bool) int {
 	return 1
 }
 
-// sum is md5sum, or one of its kind.
+// sum returns md5sum or a similar program with another hash.
 func (t *fileCommands) sum(newHash func() hash.Hash) shell.Command {
 	return func(c *shell.Call) int {
 		if len(c.Args) == 1 {
@@ -154,11 +160,11 @@ func (t *fileCommands) sum(newHash func() hash.Hash) shell.Command {
 	}
 }
 
-// openssl is `openssl dgst -sha256 FILE` and -md5.
+// openssl implements dgst -sha256 FILE and dgst -md5 FILE.
 func (t *fileCommands) openssl(c *shell.Call) int {
 	algorithms := map[string]func() hash.Hash{"-sha256": sha256.New, "-md5": md5.New}
 	if len(c.Args) != 4 || c.Args[1] != "dgst" || algorithms[c.Args[2]] == nil {
-		fmt.Fprintln(c.Err, "openssl: the lab knows dgst -sha256 FILE and dgst -md5 FILE")
+		fmt.Fprintln(c.Err, "openssl: the emulator supports dgst -sha256 FILE and dgst -md5 FILE")
 		return 1
 	}
 	return forEachPath(c, c.Args[3:], func(name string) error {
@@ -171,6 +177,7 @@ func (t *fileCommands) openssl(c *shell.Call) int {
 	})
 }
 
+// ls lists files and folders, with the options -l, -d, -a and -A.
 func (t *fileCommands) ls(c *shell.Call) int {
 	set, names := splitFlags(c.Args[1:])
 	if len(names) == 0 {
@@ -196,6 +203,7 @@ func (t *fileCommands) ls(c *shell.Call) int {
 	})
 }
 
+// lsOne prints one line. Owner, group and date are constant.
 func (t *fileCommands) lsOne(c *shell.Call, long bool, name, show string) error {
 	f, err := t.files.statFile(c.Ctx, name)
 	if err != nil {
@@ -213,6 +221,7 @@ func (t *fileCommands) lsOne(c *shell.Call, long bool, name, show string) error 
 	return nil
 }
 
+// rm removes files, with the options -r, -R and -f.
 func (t *fileCommands) rm(c *shell.Call) int {
 	set, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
@@ -224,6 +233,7 @@ func (t *fileCommands) rm(c *shell.Call) int {
 	})
 }
 
+// rmTree removes a file or a folder. A folder is an error unless recursive is set.
 func (t *fileCommands) rmTree(c *shell.Call, name string, recursive bool) error {
 	if t.files.isDir(c.Ctx, name) {
 		if !recursive {
@@ -242,6 +252,7 @@ func (t *fileCommands) rmTree(c *shell.Call, name string, recursive bool) error 
 	return t.files.removeFile(c.Ctx, name)
 }
 
+// mkdirCmd creates folders, with the option -p.
 func (t *fileCommands) mkdirCmd(c *shell.Call) int {
 	set, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
@@ -249,6 +260,7 @@ func (t *fileCommands) mkdirCmd(c *shell.Call) int {
 	})
 }
 
+// touch creates missing files. It changes no times.
 func (t *fileCommands) touch(c *shell.Call) int {
 	_, names := splitFlags(c.Args[1:])
 	return forEachPath(c, names, func(name string) error {
@@ -257,7 +269,7 @@ func (t *fileCommands) touch(c *shell.Call) int {
 	})
 }
 
-// stat knows -c with %s and %n.
+// stat supports -c with %s and %n.
 func (t *fileCommands) stat(c *shell.Call) int {
 	args := c.Args[1:]
 	format := "%n %s"
@@ -273,7 +285,8 @@ func (t *fileCommands) stat(c *shell.Call) int {
 	})
 }
 
-// textOf is what head, tail and wc work on: a file, or the input.
+// textOf returns the input of head, tail and wc: the first file, or standard input, up to maxMemFile
+// bytes.
 func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 	var b strings.Builder
 	if len(names) == 0 {
@@ -282,7 +295,7 @@ func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 	}
 	f, err := t.files.statFile(c.Ctx, absPath(c, names[0]))
 	if err == nil && f.size > maxMemFile {
-		err = errors.New("file is too large for the lab")
+		err = errors.New("file is too large for the emulator")
 	}
 	if err == nil {
 		err = t.copyOut(c, &b, absPath(c, names[0]))
@@ -290,7 +303,7 @@ func (t *fileCommands) textOf(c *shell.Call, names []string) ([]byte, error) {
 	return []byte(b.String()), err
 }
 
-// countArgs takes -c N, -cN, -n N and -N off the arguments.
+// countArgs separates -c N, -cN, -n N and -N from the other arguments. The default is 10 lines.
 func countArgs(args []string) (n int, bytes bool, rest []string) {
 	n = 10
 	for i := 0; i < len(args); i++ {
@@ -312,14 +325,17 @@ func countArgs(args []string) (n int, bytes bool, rest []string) {
 	return n, bytes, rest
 }
 
+// head prints the first lines or bytes.
 func (t *fileCommands) head(c *shell.Call) int {
 	return t.printPart(c, func(text []string, n int) []string { return text[:min(n, len(text))] })
 }
 
+// tail prints the last lines or bytes.
 func (t *fileCommands) tail(c *shell.Call) int {
 	return t.printPart(c, func(text []string, n int) []string { return text[max(0, len(text)-n):] })
 }
 
+// printPart prints the lines or bytes that choose returns of the whole text.
 func (t *fileCommands) printPart(c *shell.Call, choose func([]string, int) []string) int {
 	n, byBytes, names := countArgs(c.Args[1:])
 	text, err := t.textOf(c, names)
@@ -337,6 +353,7 @@ func (t *fileCommands) printPart(c *shell.Call, choose func([]string, int) []str
 	return 0
 }
 
+// wc prints the number of bytes, or of lines with -l.
 func (t *fileCommands) wc(c *shell.Call) int {
 	set, names := splitFlags(c.Args[1:])
 	text, err := t.textOf(c, names)
@@ -352,7 +369,7 @@ func (t *fileCommands) wc(c *shell.Call) int {
 	return 0
 }
 
-// test knows -e -f -d -s -n -z, = != and -eq -ne.
+// test supports -e -f -d -s -n -z, = != and -eq -ne, also as [.
 func (t *fileCommands) test(c *shell.Call) int {
 	args := c.Args[1:]
 	if c.Args[0] == "[" {
@@ -363,12 +380,13 @@ func (t *fileCommands) test(c *shell.Call) int {
 		args = args[:len(args)-1]
 	}
 	if len(args) > 0 && args[0] == "!" {
-		return boolStatus(!t.evaluate(c, args[1:]))
+		return boolStatus(!t.evaluateTest(c, args[1:]))
 	}
-	return boolStatus(t.evaluate(c, args))
+	return boolStatus(t.evaluateTest(c, args))
 }
 
-func (t *fileCommands) evaluate(c *shell.Call, args []string) bool {
+// evaluateTest returns the value of a condition without !. An unknown operator is false.
+func (t *fileCommands) evaluateTest(c *shell.Call, args []string) bool {
 	switch len(args) {
 	case 1:
 		return args[0] != ""
@@ -389,8 +407,10 @@ func (t *fileCommands) evaluate(c *shell.Call, args []string) bool {
 	return false
 }
 
+// signalNames maps names and numbers to signals.
 var signalNames = map[string]shell.Signal{"0": 0, "HUP": shell.HUP, "1": shell.HUP, "INT": shell.INT, "2": shell.INT, "KILL": shell.KILL, "9": shell.KILL, "TERM": shell.TERM, "15": shell.TERM}
 
+// kill sends a signal to processes and groups; the default is TERM.
 func (h *shellHost) kill(c *shell.Call) (status int) {
 	args, s := c.Args[1:], shell.TERM
 	if len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--" {
@@ -405,7 +425,7 @@ func (h *shellHost) kill(c *shell.Call) (status int) {
 		}
 	}
 	for _, a := range args {
-		if a == "--" { // busybox: the group comes right behind the signal
+		if a == "--" { // busybox expects the group right after the signal
 			fmt.Fprintln(c.Err, "sh: invalid number '--'")
 			return 1
 		}
@@ -421,6 +441,7 @@ func (h *shellHost) kill(c *shell.Call) (status int) {
 	return status
 }
 
+// ps lists the processes by PID.
 func (h *shellHost) ps(c *shell.Call) int {
 	procs := h.machine.List()
 	slices.SortFunc(procs, func(a, b shell.Listing) int { return a.PID - b.PID })
@@ -431,7 +452,7 @@ func (h *shellHost) ps(c *shell.Call) int {
 	return 0
 }
 
-// sleepCmd sleeps real time: scripts poll.
+// sleepCmd waits in real time, because scripts poll.
 func sleepCmd(c *shell.Call) int {
 	if len(c.Args) < 2 {
 		return 1
@@ -441,11 +462,11 @@ func sleepCmd(c *shell.Call) int {
 		fmt.Fprintf(c.Err, "sleep: invalid number '%s'\n", c.Args[1])
 		return 1
 	}
-	_ = pause(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
+	_ = sleepContext(c.Ctx, time.Duration(seconds*float64(time.Second))) // a signal ends it
 	return 0
 }
 
-// printfCmd knows %s and \n in its format, which it uses again while there are words.
+// printfCmd supports %s and newlines in the format, which it repeats while arguments are left.
 func printfCmd(c *shell.Call) int {
 	if len(c.Args) < 2 {
 		return 1
@@ -467,11 +488,11 @@ func printfCmd(c *shell.Call) int {
 	}
 }
 
-// mv renames one file of the RAM disk.
+// mv renames one file or folder of the RAM disk.
 func (t *fileCommands) mv(c *shell.Call) int {
 	_, names := splitFlags(c.Args[1:])
 	if len(names) != 2 {
-		fmt.Fprintln(c.Err, "mv: the lab knows mv FROM TO")
+		fmt.Fprintln(c.Err, "mv: the emulator supports mv FROM TO")
 		return 1
 	}
 	return forEachPath(c, names[:1], func(name string) error { return t.files.renameFile(name, absPath(c, names[1])) })

@@ -16,34 +16,36 @@ import (
 	"github.com/decamp/decamp/internal/lab/shell"
 )
 
-// shellText is an error in the words of busybox or esxcli, which callers may look for.
+// A shellText is an error in the words of busybox or esxcli, which callers may search for.
 type shellText string
 
+// Error returns the text.
 func (e shellText) Error() string { return string(e) }
 
 // Messages of a host's shell for a file that cannot be opened.
 const (
-	errNoFile   = shellText("No such file or directory")
-	errBusyFile = shellText("Device or resource busy")
-	errROFS     = shellText("Read-only file system")
-	errIsDir    = shellText("Is a directory")
+	errNoFile   = shellText("No such file or directory") // ENOENT
+	errBusyFile = shellText("Device or resource busy")   // EBUSY: a running VM has the file open
+	errROFS     = shellText("Read-only file system")     // EROFS: the file is on a datastore of the emulator
+	errIsDir    = shellText("Is a directory")            // EISDIR
 
-	errFileExists = shellText("File exists")
+	errFileExists = shellText("File exists") // EEXIST
 )
 
-// maxMemFile bounds a file of the host's RAM disk.
+// maxMemFile limits the size of a file on the RAM disk, in bytes.
 const maxMemFile = 32 << 20
 
-// hostFiles is what a host's shell sees: a RAM disk, and the datastores below
-// /vmfs/volumes. The lab's own are read-only.
+// hostFiles are the files that a host's shell can access: a RAM disk, and the datastores below
+// /vmfs/volumes. The datastores of the emulator are read-only.
 type hostFiles struct {
-	h *shellHost
+	h *shellHost // host of the files
 
-	mu   sync.Mutex
-	mem  map[string][]byte
-	dirs map[string]bool
+	mu   sync.Mutex        // guards the fields below
+	mem  map[string][]byte // files of the RAM disk by absolute name
+	dirs map[string]bool   // folders of the RAM disk by absolute name
 }
 
+// newHostFiles returns a RAM disk with the usual folders.
 func newHostFiles(h *shellHost) *hostFiles {
 	f := &hostFiles{h: h, mem: map[string][]byte{}, dirs: map[string]bool{}}
 	for _, d := range []string{"/", "/tmp", "/var", "/var/tmp", "/var/log", "/scratch", "/etc", "/etc/ssh", "/etc/ssh/keys-root", "/vmfs", volumesRoot} {
@@ -52,21 +54,21 @@ func newHostFiles(h *shellHost) *hostFiles {
 	return f
 }
 
-// hostFile is a file or folder as ls and stat see it.
+// A hostFile is a file or folder, for ls and stat.
 type hostFile struct {
-	name string
-	size int64
-	dir  bool
+	name string // name without a path
+	size int64  // length in bytes; 0 for a folder
+	dir  bool   // whether it is a folder
 }
 
-// fileText returns a file of the RAM disk, or nothing.
+// fileText returns a copy of a file of the RAM disk; nil if it does not exist.
 func (f *hostFiles) fileText(name string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return bytes.Clone(f.mem[name])
 }
 
-// openFile is how redirections reach files.
+// openFile opens a file for a redirection.
 func (f *hostFiles) openFile(name string, mode shell.Mode) (io.ReadWriteCloser, error) {
 	if mode == shell.Read {
 		r, size, err := f.openReader(f.h.jobContext(), name)
@@ -78,6 +80,7 @@ func (f *hostFiles) openFile(name string, mode shell.Mode) (io.ReadWriteCloser, 
 	return f.createFile(name, mode == shell.Write)
 }
 
+// createFile opens a file of the RAM disk for writing at its end.
 func (f *hostFiles) createFile(name string, truncate bool) (io.ReadWriteCloser, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,13 +98,14 @@ func (f *hostFiles) createFile(name string, truncate bool) (io.ReadWriteCloser, 
 	return &memWriter{f: f, name: name}, nil
 }
 
-// memWriter appends to a file of the RAM disk.
+// A memWriter appends to a file of the RAM disk, or reads any file.
 type memWriter struct {
 	io.Reader
-	f    *hostFiles
-	name string
+	f    *hostFiles // files of the host; nil for a file that is open for reading
+	name string     // absolute name
 }
 
+// Write appends p to the file. It fails for a file that is open for reading.
 func (w *memWriter) Write(p []byte) (int, error) {
 	if w.f == nil {
 		return 0, fs.ErrPermission
@@ -115,10 +119,12 @@ func (w *memWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Close does nothing.
 func (w *memWriter) Close() error { return nil }
 
-// findVolume finds the datastore a path lies on; ok is false for other paths.
-func (f *hostFiles) findVolume(name string) (ds *datastore, n *nas, rest string, ok bool) {
+// findVolume returns the datastore or the mount of a path, and the path in it. ok is false for paths
+// outside of /vmfs/volumes; ds and n are nil for an unknown volume.
+func (f *hostFiles) findVolume(name string) (ds *datastore, n *nasMount, rest string, ok bool) {
 	p, err := parseVolumePath(name)
 	if err != nil {
 		return nil, nil, "", false
@@ -131,7 +137,7 @@ func (f *hostFiles) findVolume(name string) (ds *datastore, n *nas, rest string,
 	return ds, n, p.path, true
 }
 
-// openReader opens a file. What a running VM holds is busy, whatever the reader is.
+// openReader opens a file and returns its length. A file that a running VM has open is busy.
 func (f *hostFiles) openReader(ctx context.Context, name string) (io.ReaderAt, int64, error) {
 	ds, n, rest, ok := f.findVolume(name)
 	switch {
@@ -163,7 +169,8 @@ func (f *hostFiles) openReader(ctx context.Context, name string) (io.ReaderAt, i
 	return bytes.NewReader(text), int64(len(text)), nil
 }
 
-func nasReader(ctx context.Context, n *nas, name string) (io.ReaderAt, int64, error) {
+// nasReader opens a file of an NFS datastore.
+func nasReader(ctx context.Context, n *nasMount, name string) (io.ReaderAt, int64, error) {
 	a, err := n.client.Stat(ctx, name)
 	if err != nil {
 		return nil, 0, shellError(err)
@@ -174,11 +181,13 @@ func nasReader(ctx context.Context, n *nas, name string) (io.ReaderAt, int64, er
 	return readerAt(func(p []byte, off int64) (int, error) { return n.client.ReadAt(ctx, name, p, off) }), int64(a.Size), nil
 }
 
+// A readerAt is a function as an io.ReaderAt.
 type readerAt func(p []byte, off int64) (int, error)
 
+// ReadAt implements io.ReaderAt.
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r(p, off) }
 
-// shellError returns the shell's message for an error of a file system.
+// shellError returns the shell's error for an error of a file system.
 func shellError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errNoFile
@@ -186,7 +195,7 @@ func shellError(err error) error {
 	return err
 }
 
-// statFile describes a file or folder.
+// statFile returns size and type of a file or folder, also of a file that is busy.
 func (f *hostFiles) statFile(ctx context.Context, name string) (hostFile, error) {
 	if f.isDir(ctx, name) {
 		return hostFile{name: path.Base(name), dir: true}, nil
@@ -200,6 +209,7 @@ func (f *hostFiles) statFile(ctx context.Context, name string) (hostFile, error)
 	return hostFile{name: path.Base(name), size: size}, err
 }
 
+// isDir reports whether the name is a folder.
 func (f *hostFiles) isDir(ctx context.Context, name string) bool {
 	ds, n, rest, ok := f.findVolume(name)
 	switch {
@@ -236,7 +246,7 @@ func (f *hostFiles) listFolder(ctx context.Context, name string) (names []string
 			names = append(names, e.Name)
 		}
 	case ds != nil:
-		entries, err := place{dc: ds.dc, ds: ds, path: rest}.listFiles()
+		entries, err := folderTarget{dc: ds.dc, ds: ds, path: rest}.listFiles()
 		if err != nil {
 			return nil, errNoFile
 		}
@@ -250,6 +260,7 @@ func (f *hostFiles) listFolder(ctx context.Context, name string) (names []string
 	return names, nil
 }
 
+// volumeNames returns the names of the host's datastores.
 func (f *hostFiles) volumeNames() (names []string) {
 	for _, ds := range f.h.lab.hostDatacenter(f.h.ref).datastores {
 		names = append(names, ds.spec.Name)
@@ -260,13 +271,14 @@ func (f *hostFiles) volumeNames() (names []string) {
 	return names
 }
 
+// inMemory returns the names in a folder of the RAM disk.
 func (f *hostFiles) inMemory(dir string) (names []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.namesBelow(dir)
 }
 
-// namesBelow is called with mu held.
+// namesBelow implements inMemory. mu must be held.
 func (f *hostFiles) namesBelow(dir string) (names []string) {
 	for _, all := range []func(func(string) bool){maps.Keys(f.mem), maps.Keys(f.dirs)} {
 		for name := range all {
@@ -278,7 +290,7 @@ func (f *hostFiles) namesBelow(dir string) (names []string) {
 	return names
 }
 
-// removeFile removes a file, or an empty folder.
+// removeFile removes a file or an empty folder.
 func (f *hostFiles) removeFile(ctx context.Context, name string) error {
 	ds, n, rest, ok := f.findVolume(name)
 	switch {
@@ -300,7 +312,7 @@ func (f *hostFiles) removeFile(ctx context.Context, name string) error {
 	return nil
 }
 
-// renameFile replaces the file that has the new name. A folder goes with all that is in it.
+// renameFile renames a file or a folder of the RAM disk. It replaces an existing file.
 func (f *hostFiles) renameFile(from, to string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -319,7 +331,7 @@ func (f *hostFiles) renameFile(from, to string) error {
 	return nil
 }
 
-// renameDir is called with mu held.
+// renameDir renames a folder with its content. mu must be held.
 func (f *hostFiles) renameDir(from, to string) {
 	moved := func(name string) (string, bool) {
 		rest, below := strings.CutPrefix(name, from)
@@ -339,8 +351,8 @@ func (f *hostFiles) renameDir(from, to string) {
 	}
 }
 
-// makeFolder makes a folder that is not there yet, of several who try for one of them only; or, with
-// parents, one that may be there, and those above it.
+// makeFolder creates a folder. Without parents an existing folder is an error, so that of several
+// callers only one succeeds; with parents it also creates the folders above.
 func (f *hostFiles) makeFolder(ctx context.Context, name string, parents bool) error {
 	ds, n, rest, ok := f.findVolume(name)
 	switch {
@@ -366,7 +378,7 @@ func (f *hostFiles) makeFolder(ctx context.Context, name string, parents bool) e
 	return nil
 }
 
-// jobContext is the context of work that belongs to no session.
+// jobContext returns the context of work outside of sessions, which ends when the host loses power.
 func (h *shellHost) jobContext() context.Context {
 	h.lab.jobs.mu.Lock()
 	defer h.lab.jobs.mu.Unlock()

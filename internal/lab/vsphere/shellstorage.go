@@ -20,11 +20,11 @@ type (
 )
 
 const (
-	vmkfstoolsFailed = 255 // exit status, whatever went wrong
-	killedStatus     = 128 + int(shell.KILL)
+	vmkfstoolsFailed = 255                   // exit status of vmkfstools after any error
+	killedStatus     = 128 + int(shell.KILL) // exit status of a killed process
 )
 
-// vmkfstools knows -i SRC DST [-d FORMAT] and -U DISK.
+// vmkfstools supports -i SRC DST [-d FORMAT] and -U DISK.
 func (h *shellHost) vmkfstools(c *shell.Call) int {
 	format := "zeroedthick" // the default of -i
 	var clone bool
@@ -60,14 +60,17 @@ func (h *shellHost) vmkfstools(c *shell.Call) int {
 	return printUsage(c)
 }
 
+// printUsage prints the supported forms and returns status 1.
 func printUsage(c *shell.Call) int {
-	fmt.Fprintln(c.Err, "vmkfstools: the lab knows -i SRC DST [-d FORMAT] and -U DISK")
+	fmt.Fprintln(c.Err, "vmkfstools: the emulator supports -i SRC DST [-d FORMAT] and -U DISK")
 	return 1
 }
 
+// formatNames are the names of formats in the output of vmkfstools.
 var formatNames = map[string]string{"thin": "VMFS thin-provisioned", "zeroedthick": "VMFS zeroedthick", "eagerzeroedthick": "VMFS eagerzeroedthick"}
 
-// cloneDisk prints its progress with carriage returns, and what went wrong right behind it.
+// cloneDisk copies a disk. Like vmkfstools, it prints its progress with carriage returns, and an error
+// right after it.
 func (h *shellHost) cloneDisk(c *shell.Call, src, dst, format string) int {
 	if !h.beginClone() {
 		return killedStatus
@@ -95,8 +98,8 @@ func (h *shellHost) cloneDisk(c *shell.Call, src, dst, format string) int {
 	return 0
 }
 
-// beginClone counts the copies under way. Those that find no memory left in hostd-tmp are
-// killed.
+// beginClone counts a copy. It returns false if SSH.MaxClones are in progress: the process is then
+// killed, as without memory in hostd-tmp.
 func (h *shellHost) beginClone() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,14 +110,15 @@ func (h *shellHost) beginClone() bool {
 	return true
 }
 
+// endClone ends what beginClone began.
 func (h *shellHost) endClone() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clones--
 }
 
-// cloneText is how vmkfstools words an error. Texts and numbers other than 393225 are not
-// documented; callers must go by the exit status.
+// cloneText returns vmkfstools' message and number for an error. Messages and numbers other than 393225
+// are not documented; callers must use the exit status.
 func cloneText(err error) (text string, code int) {
 	switch {
 	case errors.Is(err, errExists):
@@ -142,7 +146,7 @@ func (h *shellHost) deleteDisk(c *shell.Call, name string) int {
 	return 0
 }
 
-// esxcli knows storage nfs add, list and remove. A free licence does not stop it.
+// esxcli supports storage nfs add, list and remove. The free licence does not restrict it.
 func (h *shellHost) esxcli(c *shell.Call) int {
 	args := c.Args[1:]
 	if len(args) < 3 || args[0] != "storage" || args[1] != "nfs" {
@@ -170,10 +174,10 @@ func (h *shellHost) esxcli(c *shell.Call) int {
 	return 0
 }
 
-// optionNames are the short forms of what storage nfs takes.
+// optionNames maps the short options of storage nfs to the long ones.
 var optionNames = map[string]string{"-H": "host", "-s": "share", "-v": "volume-name", "-c": "connections", "-r": "readonly"}
 
-// parseOptions reads -H X, --host X and --host=X.
+// parseOptions parses -H X, --host X and --host=X. The keys of the result are long names.
 func parseOptions(args []string) (map[string]string, error) {
 	opts := map[string]string{}
 	for i := 0; i < len(args); i++ {
@@ -195,7 +199,7 @@ func parseOptions(args []string) (map[string]string, error) {
 	return opts, nil
 }
 
-// asHost calls the host's HostDatastoreSystem as hostd does for a local command.
+// asHost calls f with the host's HostDatastoreSystem locked, as hostd does for a local command.
 func (h *shellHost) asHost(f func(ctx *simulator.Context, s *datastoreSystem) types.BaseMethodFault) types.BaseMethodFault {
 	ctx := h.lab.newContext()
 	host := ctx.Map.Get(h.ref).(*simulator.HostSystem)
@@ -205,6 +209,7 @@ func (h *shellHost) asHost(f func(ctx *simulator.Context, s *datastoreSystem) ty
 	return fault
 }
 
+// addNFS mounts an NFS datastore.
 func (h *shellHost) addNFS(opts map[string]string) error {
 	connections, _ := strconv.Atoi(opts["connections"]) // none is the default
 	spec := types.HostNasVolumeSpec{
@@ -221,6 +226,7 @@ func (h *shellHost) addNFS(opts map[string]string) error {
 	return nil
 }
 
+// removeNFS unmounts an NFS datastore.
 func (h *shellHost) removeNFS(opts map[string]string) error {
 	name := opts["volume-name"]
 	n := h.lab.nasMounts.findMount(h.ref, name)
@@ -236,13 +242,15 @@ func (h *shellHost) removeNFS(opts map[string]string) error {
 	return nil
 }
 
+// listNFS prints the table of mounts.
 func (h *shellHost) listNFS(c *shell.Call) {
 	const row = "%-20s  %-15s  %-30s  %10s  %7s  %9s\n"
 	fmt.Fprintf(c.Out, row, "Volume Name", "Host", "Share", "Accessible", "Mounted", "Read-Only")
-	fmt.Fprintf(c.Out, row, dashes(20), dashes(15), dashes(30), dashes(10), dashes(7), dashes(9))
+	fmt.Fprintf(c.Out, row, dashLine(20), dashLine(15), dashLine(30), dashLine(10), dashLine(7), dashLine(9))
 	for _, n := range h.lab.nasMounts.mountsOf(h.ref) {
 		fmt.Fprintf(c.Out, row, n.spec.LocalPath, n.spec.RemoteHost, n.spec.RemotePath, strconv.FormatBool(!n.client.Down()), "true", "false")
 	}
 }
 
-func dashes(n int) string { return strings.Repeat("-", n) }
+// dashLine returns the line under a heading of n characters.
+func dashLine(n int) string { return strings.Repeat("-", n) }

@@ -14,23 +14,23 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// snap is one snapshot of a machine. The nth froze the nth link of each disk's chain; the
-// link after it is the delta it made.
-type snap struct {
-	ref    types.ManagedObjectReference // zero: removed, its delta left to be consolidated
-	name   string
-	epochs map[*vdisk]tick
+// A snapshotState is a snapshot of a machine. Snapshot n froze link n of each disk's chain; the next
+// link is the delta that it created.
+type snapshotState struct {
+	ref    types.ManagedObjectReference // snapshot in the API; zero if it was removed and its delta must be consolidated
+	name   string                       // name of the snapshot
+	epochs map[*vdisk]epochMark         // state of the change logs when it was taken
 }
 
-// tick is a moment of a disk's change log.
-type tick struct {
-	epoch int64
-	log   int
-	on    bool
+// An epochMark is a position in a disk's change log.
+type epochMark struct {
+	epoch int64 // epoch that ended
+	log   int   // log of the epoch
+	on    bool  // whether changes were tracked
 }
 
-// syncChains makes the disks' chains agree with the snapshot tree. The caller holds the VM's
-// lock. The lab knows chains, no branches: nothing in it goes back to a snapshot.
+// syncChains makes the disks' chains agree with the snapshot tree. It supports chains without branches,
+// because nothing reverts to a snapshot. The VM's lock must be held.
 func (m *machine) syncChains(l *Lab, vm *mo.VirtualMachine) {
 	tree := snapshotsOf(vm.Snapshot)
 	m.writing.Lock()
@@ -42,7 +42,7 @@ func (m *machine) syncChains(l *Lab, vm *mo.VirtualMachine) {
 		}
 	}
 	for _, s := range tree {
-		if !slices.ContainsFunc(m.snaps, func(have *snap) bool { return have.ref == s.Snapshot }) {
+		if !slices.ContainsFunc(m.snaps, func(have *snapshotState) bool { return have.ref == s.Snapshot }) {
 			m.addSnapshot(l, vm, s)
 		}
 	}
@@ -51,7 +51,7 @@ func (m *machine) syncChains(l *Lab, vm *mo.VirtualMachine) {
 	m.setLayout(vm)
 }
 
-// snapshotsOf flattens the tree, parents first.
+// snapshotsOf returns the snapshots of a tree, parents first.
 func snapshotsOf(info *types.VirtualMachineSnapshotInfo) (all []types.VirtualMachineSnapshotTree) {
 	if info == nil {
 		return nil
@@ -67,9 +67,10 @@ func snapshotsOf(info *types.VirtualMachineSnapshotInfo) (all []types.VirtualMac
 	return all
 }
 
-// addSnapshot freezes the last link of each disk and puts a delta on top.
+// addSnapshot freezes the last link of each disk and adds a delta. The locks of the VM and writing must
+// be held.
 func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMachineSnapshotTree) {
-	added := &snap{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]tick{}}
+	added := &snapshotState{ref: s.Snapshot, name: s.Name, epochs: map[*vdisk]epochMark{}}
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
 	for _, d := range m.disks {
 		if !isSnapshotted(d.spec) {
@@ -77,7 +78,7 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 		}
 		d.changes.reopenDisk(wanted, len(m.snaps) > 0)
 		_, log, on := d.changes.currentEpoch()
-		added.epochs[d] = tick{d.changes.endEpoch(), log, on}
+		added.epochs[d] = epochMark{d.changes.endEpoch(), log, on}
 		m.showFrozen(l, s.Snapshot, d, added.epochs[d])
 		if err := d.addDelta(); err != nil {
 			l.cfg.Log.Error("write delta", "vm", m.spec.Name, "err", err)
@@ -86,9 +87,9 @@ func (m *machine) addSnapshot(l *Lab, vm *mo.VirtualMachine, s types.VirtualMach
 	m.snaps = append(m.snaps, added)
 }
 
-// showFrozen puts the link that a snapshot froze, its size and its change id, into the snapshot's
-// config. The simulator copied the VM's before a change of tracking took effect.
-func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at tick) {
+// showFrozen sets the frozen link, its size and its change ID in the snapshot's configuration. The
+// simulator copied the VM's before a change of tracking took effect.
+func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk, at epochMark) {
 	s, ok := l.model.Map().Get(ref).(*simulator.VirtualMachineSnapshot)
 	if !ok {
 		return
@@ -108,17 +109,18 @@ func (m *machine) showFrozen(l *Lab, ref types.ManagedObjectReference, d *vdisk,
 	}
 }
 
-// dropSnapshot merges the delta of a snapshot that is gone into the link below, unless it is
-// to be left behind.
+// dropSnapshot merges the delta of removed snapshot i into the link below. If leaveDelta is set, the
+// delta remains and consolidation is needed.
 func (m *machine) dropSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 	if m.leaveDelta {
 		m.snaps[i].ref = types.ManagedObjectReference{}
-		vm.Runtime.ConsolidationNeeded = true
+		vm.Runtime.ConsolidationNeeded = true // clients see that the delta remains
 		return
 	}
 	m.mergeSnapshot(l, vm, i)
 }
 
+// mergeSnapshot merges the delta of snapshot i on each disk. An error is logged only.
 func (m *machine) mergeSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 	m.snaps = slices.Delete(m.snaps, i, i+1)
 	wanted := vm.Config.ChangeTrackingEnabled != nil && *vm.Config.ChangeTrackingEnabled
@@ -133,17 +135,17 @@ func (m *machine) mergeSnapshot(l *Lab, vm *mo.VirtualMachine, i int) {
 	}
 }
 
-// showBackings puts the disks' active links into the VM's config.
+// showBackings sets the disks' active links in the VM's configuration.
 func (m *machine) showBackings(vm *mo.VirtualMachine) {
 	for _, dev := range vm.Config.Hardware.Device {
-		if d := m.findDisk(dev.GetVirtualDevice().Key); d != nil {
+		if d := m.findDisk(dev.GetVirtualDevice().Key); d != nil { // other devices keep their backing
 			dev.GetVirtualDevice().Backing = d.linkBacking(d.lastLink())
 		}
 	}
 }
 
-// addDelta adds a delta above the last link. Its number is the lowest that is free, as hosts
-// choose it: names come again.
+// addDelta adds a delta after the last link. As on real hosts, its number is the lowest free one, so
+// that names are reused.
 func (d *vdisk) addDelta() error {
 	links := d.currentLinks()
 	number := 1
@@ -164,12 +166,13 @@ func (d *vdisk) addDelta() error {
 	return nil
 }
 
+// deltaName returns the descriptor name of the delta with this number.
 func (d *vdisk) deltaName(number int) string {
 	return fmt.Sprintf("%s-%06d.vmdk", strings.TrimSuffix(d.spec.Name, ".vmdk"), number)
 }
 
-// mergeLink folds link n into the one below and removes its files. Whoever reads through either
-// of them, or through those above, sees an error from then on.
+// mergeLink merges link n into the link below and removes its files. Open readers of either link, or of
+// a later one, then get errors.
 func (d *vdisk) mergeLink(n int) error {
 	links := slices.Clone(d.currentLinks())
 	if n < 1 || n >= len(links) {
@@ -177,7 +180,7 @@ func (d *vdisk) mergeLink(n int) error {
 	}
 	lower, upper := links[n-1], links[n]
 	links[n-1].layer = mergeLayers(lower.layer, upper.layer)
-	lower.layer.stale.Store(true)
+	lower.layer.stale.Store(true) // open readers fail from now on
 	upper.layer.stale.Store(true)
 	links = slices.Delete(links, n, n+1)
 	var errs []error
@@ -202,11 +205,12 @@ func (d *vdisk) mergeLink(n int) error {
 
 // Why snapshots fail.
 const (
+	// reason of FaultSnapshotCreate
 	quiesceReason = "An error occurred while taking a snapshot: Failed to quiesce the virtual machine."
-	lockedReason  = "Unable to access file since it is locked"
+	lockedReason  = "Unable to access file since it is locked" // reason of FaultSnapshotRemove
 )
 
-// CreateSnapshotTask is the simulator's, unless a fault happens to it.
+// CreateSnapshotTask calls the simulator unless a fault is active.
 func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.CreateSnapshot_Task) soap.HasFault {
 	if f := v.lab.busyFault(v.machine); f != nil {
 		return &methods.CreateSnapshot_TaskBody{Fault_: f}
@@ -218,7 +222,7 @@ func (v *virtualMachine) CreateSnapshotTask(ctx *simulator.Context, req *types.C
 	return v.VirtualMachine.CreateSnapshotTask(ctx, req)
 }
 
-// CreateSnapshotExTask is the simulator's, unless a fault happens to it.
+// CreateSnapshotExTask calls the simulator unless a fault is active.
 func (v *virtualMachine) CreateSnapshotExTask(ctx *simulator.Context, req *types.CreateSnapshotEx_Task) soap.HasFault {
 	if f := v.lab.busyFault(v.machine); f != nil {
 		return &methods.CreateSnapshotEx_TaskBody{Fault_: f}
@@ -230,14 +234,14 @@ func (v *virtualMachine) CreateSnapshotExTask(ctx *simulator.Context, req *types
 	return v.VirtualMachine.CreateSnapshotExTask(ctx, req)
 }
 
-// failTask is a task that fails.
+// failTask starts a task that fails, and returns its reference.
 func (v *virtualMachine) failTask(ctx *simulator.Context, name, reason string) types.ManagedObjectReference {
 	return v.lab.startTask(ctx, v.Self, name, func(*labTask) (types.AnyType, types.BaseMethodFault) {
 		return nil, &types.GenericVmConfigFault{Reason: reason}
 	})
 }
 
-// ConsolidateVMDisksTask merges the deltas that removed snapshots left behind.
+// ConsolidateVMDisksTask merges the deltas of removed snapshots.
 func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types.ConsolidateVMDisks_Task) soap.HasFault {
 	ref := v.lab.startTask(ctx, v.Self, "consolidateDisks", func(*labTask) (types.AnyType, types.BaseMethodFault) {
 		own := v.lab.newContext()
@@ -252,7 +256,7 @@ func (v *virtualMachine) ConsolidateVMDisksTask(ctx *simulator.Context, _ *types
 	return &methods.ConsolidateVMDisks_TaskBody{Res: &types.ConsolidateVMDisks_TaskResponse{Returnval: ref}}
 }
 
-// mergeLeftovers merges left-over deltas. The VM's lock must be held.
+// mergeLeftovers merges the deltas of removed snapshots. The VM's lock must be held.
 func (m *machine) mergeLeftovers(l *Lab, vm *mo.VirtualMachine) {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -265,15 +269,15 @@ func (m *machine) mergeLeftovers(l *Lab, vm *mo.VirtualMachine) {
 	m.setLayout(vm)
 }
 
-// vmSnapshot is a simulator snapshot with the lab's removal in front.
+// A vmSnapshot is a simulator's snapshot, with the emulator's removal.
 type vmSnapshot struct {
 	*simulator.VirtualMachineSnapshot
-	lab     *Lab
-	machine *machine
+	lab     *Lab     // emulator with the faults
+	machine *machine // VM of the snapshot
 }
 
-// RemoveSnapshotTask calls the simulator unless a fault is active. A delta is left behind if the caller
-// or a fault requests that.
+// RemoveSnapshotTask calls the simulator unless a fault is active. The delta remains if the caller or a
+// fault requires it.
 func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.RemoveSnapshot_Task) soap.HasFault {
 	if f := s.lab.busyFault(s.machine); f != nil {
 		return &methods.RemoveSnapshot_TaskBody{Fault_: f}
@@ -295,9 +299,8 @@ func (s *vmSnapshot) RemoveSnapshotTask(ctx *simulator.Context, req *types.Remov
 	return s.VirtualMachineSnapshot.RemoveSnapshotTask(ctx, req)
 }
 
-// removeOnce returns the fault for a snapshot that another client is removing or has removed: a machine
-// does not know that another one, which it considers dead, is still working. The simulator crashes
-// there.
+// removeOnce returns a fault if the removal of the snapshot has begun: two clients may remove it at the
+// same time, if one of them considers the other dead. The simulator would crash.
 func (m *machine) removeOnce(ctx *simulator.Context, ref types.ManagedObjectReference) *soap.Fault {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -314,7 +317,7 @@ func (m *machine) removeOnce(ctx *simulator.Context, ref types.ManagedObjectRefe
 	return simulator.Fault("", &types.TaskInProgress{})
 }
 
-// RemoveAllSnapshotsTask is the simulator's, unless a fault happens to it.
+// RemoveAllSnapshotsTask calls the simulator unless a fault is active.
 func (v *virtualMachine) RemoveAllSnapshotsTask(ctx *simulator.Context, req *types.RemoveAllSnapshots_Task) soap.HasFault {
 	if v.lab.snapshotFault(v.machine, FaultSnapshotRemove) {
 		ref := v.failTask(ctx, "RemoveAllSnapshots", lockedReason)
@@ -326,19 +329,21 @@ func (v *virtualMachine) RemoveAllSnapshotsTask(ctx *simulator.Context, req *typ
 	return v.VirtualMachine.RemoveAllSnapshotsTask(ctx, req)
 }
 
-// setLeaveDelta sets whether the delta of the next removed snapshot stays.
+// setLeaveDelta sets whether the delta of the next removed snapshot remains.
 func (m *machine) setLeaveDelta(leave bool) {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	m.leaveDelta = leave
 }
 
+// snapshotFault reports whether a fault of this kind affects m, and counts it.
 func (l *Lab) snapshotFault(m *machine, kind FaultKind) bool {
 	return m != nil && l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.matchesPath(m.spec.Name, "") }) != nil
 }
 
-// busyFault is the fault of a VM that something else is done to: "TaskInProgress: if the virtual
-// machine is busy" (API reference, CreateSnapshot_Task and others). Nil: it is not.
+// busyFault returns the fault of a VM on which another operation is in progress: "TaskInProgress: if
+// the virtual machine is busy" (API reference, CreateSnapshot_Task and others). It returns nil without
+// FaultVMBusy.
 func (l *Lab) busyFault(m *machine) *soap.Fault {
 	if !l.snapshotFault(m, FaultVMBusy) {
 		return nil
@@ -346,7 +351,7 @@ func (l *Lab) busyFault(m *machine) *soap.Fault {
 	return simulator.Fault("", &types.TaskInProgress{Task: types.ManagedObjectReference{Type: "Task", Value: "relocate-1"}})
 }
 
-// snapAt returns the index of a snapshot, or -1.
+// snapAt returns the index of a snapshot, or -1. writing must be held.
 func (m *machine) snapAt(ref types.ManagedObjectReference) int {
-	return slices.IndexFunc(m.snaps, func(s *snap) bool { return s.ref == ref })
+	return slices.IndexFunc(m.snaps, func(s *snapshotState) bool { return s.ref == ref })
 }

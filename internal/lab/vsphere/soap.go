@@ -15,47 +15,50 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// serveSDK passes a request to the simulator with the lab's rules for sessions around it:
-// the cookie of an expired session never reaches the simulator, and the cookie of a new one
-// is written as hosts write it.
+// serveSDK passes a request to the simulator and applies the rules for sessions: the simulator never
+// sees the cookie of an expired session, and the cookie of a new session has the form of real hosts.
 func (e *endpoint) serveSDK(w http.ResponseWriter, r *http.Request) {
 	e.lab.stats.countRequest(r)
-	if c, err := r.Cookie(sessionCookie); err == nil && !e.door.touchSession(c.Value) {
+	if c, err := r.Cookie(sessionCookie); err == nil && !e.auth.touchSession(c.Value) {
 		r.Header.Del("Cookie")
 	}
 	defer e.watchWait(r)()
-	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, door: e.door}, r)
+	e.sdk.ServeHTTP(&cookieWriter{ResponseWriter: w, auth: e.auth}, r)
 }
 
-// cookieWriter learns the sessions that the simulator opens.
+// A cookieWriter is a ResponseWriter that registers the sessions that the simulator opens.
 type cookieWriter struct {
 	http.ResponseWriter
-	door *door
-	done bool
+	auth *authState // sessions of the endpoint
+	done bool       // whether the head of the response was examined
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *cookieWriter) WriteHeader(status int) {
 	w.learnSession()
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter.
 func (w *cookieWriter) Write(p []byte) (int, error) {
 	w.learnSession()
 	return w.ResponseWriter.Write(p)
 }
 
+// learnSession registers the session of the response, if it opens one, and replaces its cookie.
 func (w *cookieWriter) learnSession() {
 	if w.done {
 		return
 	}
 	w.done = true
 	if id := sessionOf(w.Header()); id != "" {
-		w.door.addSession(id)
+		w.auth.addSession(id)
 		w.Header().Del("Set-Cookie")
 		http.SetCookie(w.ResponseWriter, newCookie(id))
 	}
 }
 
+// sessionOf returns the session ID in the cookies of a response; empty if it opens no session.
 func sessionOf(h http.Header) string {
 	for _, c := range (&http.Response{Header: h}).Cookies() {
 		if c.Name == sessionCookie {
@@ -65,8 +68,8 @@ func sessionOf(h http.Header) string {
 	return ""
 }
 
-// openSession logs in to the simulator on behalf of a Basic login, so that its cookie is
-// good for SOAP calls too.
+// openSession logs in to the simulator for a Basic login, so that its cookie is also valid for SOAP
+// calls. It returns the session ID.
 func (e *endpoint) openSession() (string, error) {
 	if e.sdk == nil {
 		return newID(), nil
@@ -90,17 +93,22 @@ func (e *endpoint) openSession() (string, error) {
 	return "", errLogin
 }
 
-// headerWriter keeps the headers of a response and drops the rest.
+// A headerWriter is a ResponseWriter that keeps only the header.
 type headerWriter http.Header
 
-func (w headerWriter) Header() http.Header         { return http.Header(w) }
-func (w headerWriter) Write(p []byte) (int, error) { return len(p), nil }
-func (w headerWriter) WriteHeader(int)             {}
+// Header implements http.ResponseWriter.
+func (w headerWriter) Header() http.Header { return http.Header(w) }
 
-// vimAPI connects the simulator's SOAP handlers to the lab's rules.
+// Write drops p.
+func (w headerWriter) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader drops the status.
+func (w headerWriter) WriteHeader(int) {}
+
+// A vimAPI connects the simulator's SOAP handlers with the emulator's rules.
 type vimAPI struct{ lab *Lab }
 
-// serveModel connects the simulator's SOAP handlers to the lab's rules.
+// serveModel installs the emulator's objects and hooks in the simulator.
 func (a *vimAPI) serveModel() {
 	svc := a.lab.model.Service
 	svc.Listen = &url.URL{Scheme: "https", Host: a.lab.main.addr, Path: "/sdk", User: url.UserPassword(a.lab.cfg.User, a.lab.cfg.Password)}
@@ -108,7 +116,7 @@ func (a *vimAPI) serveModel() {
 	reg.Handler = a.hookCall
 	sm := reg.SessionManager()
 	sm.ServiceHostName = a.lab.main.addr
-	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.door.checkPassword(req.UserName, req.Password) }
+	sm.ValidLogin = func(req *types.Login) bool { return a.lab.main.auth.checkPassword(req.UserName, req.Password) }
 	a.setLicence(reg)
 	svc.RegisterSDK(reg, reg.Path+"/vimService")
 	pc := &collector{}
@@ -127,12 +135,12 @@ func (a *vimAPI) serveModel() {
 	}
 }
 
-// hookCall sees every SOAP call before the simulator does. It may refuse the call or name
-// another object to take it.
+// hookCall is called for every SOAP call before the simulator executes it. It may reject the call, or
+// return another object that executes it.
 //
-// The object it names replaces the real one for this session only: an object put into the
-// global registry makes the simulator's own tasks panic on a type assertion, and one merely
-// returned is overridden by the session's view.
+// The returned object replaces the real one for this session only. In the global registry it would make
+// the simulator's tasks panic on a type assertion; without registration in the session, the session's
+// view of the real object would take precedence.
 func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	a.lab.stats.countSOAP(method.Name)
 	if ctx.Session == nil {
@@ -154,27 +162,28 @@ func (a *vimAPI) hookCall(ctx *simulator.Context, method *simulator.Method) (mo.
 	return obj, nil
 }
 
-// checkLogin refuses a login above the session limit. What a host answers then is not
-// documented for SOAP; the lab makes it a plain system error.
+// checkLogin rejects a login above the limit of sessions. The answer of a real host to SOAP is not
+// documented; the emulator returns a system error.
 func (a *vimAPI) checkLogin(method *simulator.Method) types.BaseMethodFault {
-	if method.Name == "Login" && a.lab.main.door.isFull() {
+	if method.Name == "Login" && a.lab.main.auth.isFull() {
 		return &types.SystemError{Reason: errSessions.Error()}
 	}
 	return nil
 }
 
+// followSessions ends the sessions that a call ends.
 func (a *vimAPI) followSessions(ctx *simulator.Context, method *simulator.Method) {
 	switch req := method.Body.(type) {
 	case *types.Logout:
-		a.lab.main.door.removeSession(ctx.Session.Key)
+		a.lab.main.auth.removeSession(ctx.Session.Key)
 	case *types.TerminateSession:
 		for _, id := range req.SessionId {
-			a.lab.main.door.removeSession(id)
+			a.lab.main.auth.removeSession(id)
 		}
 	}
 }
 
-// overrideFor returns the lab's object for the methods the lab implements itself.
+// overrideFor returns the object for a method that the emulator implements, or nil.
 func (a *vimAPI) overrideFor(ctx *simulator.Context, method *simulator.Method) mo.Reference {
 	switch method.Name {
 	case "QueryChangedDiskAreas", "ShutdownGuest", "CreateSnapshot_Task", "CreateSnapshotEx_Task", "RemoveAllSnapshots_Task", "ConsolidateVMDisks_Task":
@@ -214,22 +223,22 @@ func (a *vimAPI) overrideFor(ctx *simulator.Context, method *simulator.Method) m
 	return nil
 }
 
-// virtualMachine is a simulator VM with the lab's methods in front.
+// A virtualMachine is a simulator's VM with the methods of the emulator.
 type virtualMachine struct {
 	*simulator.VirtualMachine
-	lab     *Lab
-	machine *machine // machine of the lab; nil for a VM made at run time
+	lab     *Lab     // emulator with the machine
+	machine *machine // machine of the configuration; nil for a VM that was created at run time
 }
 
-// readOnly are beginnings of the names of calls that change nothing on the host.
+// readOnly are prefixes of the names of calls that change nothing on the host.
 var readOnly = []string{
 	"Retrieve", "Query", "Find", "Log", "Wait", "Check", "Continue", "Current", "Fetch", "Search", "Acquire", "Session", "Cancel",
 	"CreateFilter", "CreatePropertyCollector", "CreateContainerView", "CreateListView", "CreateCollector", "CreateInventoryView",
 	"Destroy", "List", "Read", "Rewind", "Refresh", "Terminate", "Validate", "Get", "Has", "Nfc", "SetCollectorPageSize",
 }
 
-// needsLicence reports whether a call needs more than the free licence allows. DestroyView and
-// the like are for what a session made itself; two calls remove real things.
+// needsLicence reports whether the free licence forbids a call. DestroyView and similar calls remove
+// objects of the session; two calls remove real objects.
 func needsLicence(method string) bool {
 	if method == "Destroy_Task" || method == "DestroyDatastore" {
 		return true
@@ -237,7 +246,7 @@ func needsLicence(method string) bool {
 	return !slices.ContainsFunc(readOnly, func(p string) bool { return strings.HasPrefix(method, p) })
 }
 
-// parseTicketURL takes from a URL what a ticket is good for.
+// parseTicketURL returns the ticket for a method and a URL.
 func parseTicketURL(method, raw string) (ticket, error) {
 	u, err := url.Parse(raw)
 	if err != nil {

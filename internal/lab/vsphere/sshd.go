@@ -18,7 +18,7 @@ import (
 	"github.com/decamp/decamp/internal/lab/socket"
 )
 
-// SSH is the hosts' SSH server. It is off until TSM-SSH is started through the API.
+// SSH configures the hosts' SSH servers. They are off until TSM-SSH is started through the API.
 type SSH struct {
 	Enabled        bool     `json:"enabled,omitempty"`        // TSM-SSH runs from the start
 	Unavailable    bool     `json:"unavailable,omitempty"`    // the server cannot be started
@@ -29,44 +29,45 @@ type SSH struct {
 	MaxClones      int      `json:"maxClones,omitempty"`      // vmkfstools at a time, one more is killed: the memory of hostd-tmp; 0 is no limit
 	Lockdown       bool     `json:"lockdown,omitempty"`       // lockdown mode without exception users: every login fails
 	MaxSessions    int      `json:"maxSessions,omitempty"`    // commands at a time on one connection, default 10 as with OpenSSH
-	SecretKey      bool     `json:"secretKey,omitempty"`      // the API does not tell the host key
+	SecretKey      bool     `json:"secretKey,omitempty"`      // whether the API does not serve the host key
 	SHA256Sum      bool     `json:"sha256sum,omitempty"`      // the host has sha256sum; it is not known which do
 }
 
-// shellHost is one ESXi as an SSH user sees it.
+// A shellHost is an ESXi host for SSH users.
 type shellHost struct {
-	lab      *Lab
-	name     string // name in the inventory
-	ref      types.ManagedObjectReference
-	key      ssh.Signer
-	machine  *shell.Machine
-	files    *hostFiles
-	services *serviceSystem
+	lab      *Lab                         // emulator of the host
+	name     string                       // name in the inventory
+	ref      types.ManagedObjectReference // host in the inventory
+	key      ssh.Signer                   // host key, constant
+	machine  *shell.Machine               // processes and programs
+	files    *hostFiles                   // files of the host
+	services *serviceSystem               // service system of the host
 
-	serving sync.WaitGroup
+	serving sync.WaitGroup // goroutines of the listener, of connections and of sessions
 
-	mu     sync.Mutex
-	addr   string       // fixed once it listened
-	ln     net.Listener // listener of the server; nil while SSH is off
-	conns  map[net.Conn]bool
-	clones int
-	down   bool
+	mu     sync.Mutex        // guards the fields below
+	addr   string            // host:port; fixed after the first bind
+	ln     net.Listener      // listener of the server; nil while SSH is off
+	conns  map[net.Conn]bool // open connections
+	clones int               // number of copies in progress
+	down   bool              // whether the emulator is closing
 }
 
 var (
-	errNoSSH   = errors.New("this host has no SSH server")
-	errNoLogin = errors.New("permission denied")
+	errNoSSH   = errors.New("this host has no SSH server") // SSH.Unavailable, or the emulator is closing
+	errNoLogin = errors.New("permission denied")           // wrong user, password or key
 )
 
 // sshHosts are the SSH servers of all hosts.
 type sshHosts struct {
-	lab       *Lab
-	cfg       *Config
-	ports     *ports
-	inventory *inventory
+	lab       *Lab         // emulator of the hosts
+	cfg       *Config      // configuration with defaults
+	ports     *ports       // reserved ports
+	inventory *inventory   // objects of the API
 	all       []*shellHost // hosts in the order in which they were added
 }
 
+// newShellHost adds a host with a new key. The SSH server is off.
 func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -96,8 +97,8 @@ func (s *sshHosts) newShellHost(h *simulator.HostSystem) (*shellHost, error) {
 	return host, nil
 }
 
-// SSHAddr is where a host's SSH server listens, by the host's name in the inventory; "" is
-// the first host. It is empty while SSH was never started.
+// SSHAddr returns the host:port of a host's SSH server, by the host's name in the inventory; "" is the
+// first host. It is empty while the server is off.
 func (s *sshHosts) SSHAddr(host string) string {
 	for _, h := range s.all {
 		if host == "" || h.name == host {
@@ -112,15 +113,15 @@ func (s *sshHosts) SSHAddr(host string) string {
 	return ""
 }
 
-// SSHServer describes one host's SSH server, for clients.
+// SSHServer describes the SSH server of a host.
 type SSHServer struct {
 	Host        string `json:"host"`           // name of the host in the inventory
 	Addr        string `json:"addr,omitempty"` // address of the server; empty until the server is started for the first time
-	Running     bool   `json:"running"`
-	Fingerprint string `json:"fingerprint"` // fingerprint of its key, as SHA256:…
+	Running     bool   `json:"running"`        // whether the server accepts connections
+	Fingerprint string `json:"fingerprint"`    // fingerprint of its key, as SHA256:…
 }
 
-// SSHServers are those of all hosts.
+// SSHServers returns the SSH servers of all hosts.
 func (s *sshHosts) SSHServers() []SSHServer {
 	all := []SSHServer{}
 	for _, h := range s.all {
@@ -135,8 +136,8 @@ func (s *sshHosts) SSHServers() []SSHServer {
 	return all
 }
 
-// SSHHostKey is the public key of a host's SSH server, as known_hosts has it; "" is the
-// first host. Hosts have a key before SSH is started.
+// SSHHostKey returns the public key of a host's SSH server in the format of authorized_keys; "" is the
+// first host. The key exists before SSH is started.
 func (s *sshHosts) SSHHostKey(host string) string {
 	for _, h := range s.all {
 		if host == "" || h.name == host {
@@ -149,11 +150,11 @@ func (s *sshHosts) SSHHostKey(host string) string {
 // maxSessions is OpenSSH's default of MaxSessions.
 const maxSessions = 10
 
-// hostKeyPath is where a host's API has the public part of its RSA key. The lab's hosts have
-// one key, of another kind, since RSA takes its time to make.
+// hostKeyPath is the path at which the API of a host serves the public part of its RSA key. The
+// emulated hosts have one key, of another type, because RSA keys take long to generate.
 const hostKeyPath = "/host/ssh_host_rsa_key_pub"
 
-// serveHostKey returns the host key to authenticated clients.
+// serveHostKey sends the host key to authenticated clients.
 func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
 	e.lab.stats.countRequest(r)
 	if err := e.authenticate(w, r); err != nil {
@@ -164,6 +165,7 @@ func (e *endpoint) serveHostKey(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, e.lab.SSHHostKey("")) // the client may have gone
 }
 
+// startListening starts the SSH server. A running server is no error.
 func (h *shellHost) startListening() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +184,7 @@ func (h *shellHost) startListening() error {
 	return nil
 }
 
-// stopListening stops taking connections; those there are go on.
+// stopListening stops accepting connections. Open connections continue.
 func (h *shellHost) stopListening() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,6 +196,7 @@ func (h *shellHost) stopListening() error {
 	return err
 }
 
+// acceptConns serves connections until ln is closed.
 func (h *shellHost) acceptConns(ln net.Listener) {
 	for {
 		c, err := ln.Accept()
@@ -213,7 +216,7 @@ func (h *shellHost) acceptConns(ln net.Listener) {
 	}
 }
 
-// dropConns ends every session from outside, as a network that fails does.
+// dropConns breaks all connections, as a failure of the network does.
 func (h *shellHost) dropConns() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -222,6 +225,7 @@ func (h *shellHost) dropConns() {
 	}
 }
 
+// close stops the server, kills all processes and waits for them.
 func (h *shellHost) close() error {
 	h.mu.Lock()
 	h.down = true
@@ -233,15 +237,15 @@ func (h *shellHost) close() error {
 	return err
 }
 
-// DropSSH breaks every SSH connection to every host. Processes that were not detached are
-// hung up; the others go on.
+// DropSSH breaks all SSH connections to all hosts. Processes that are not detached receive SIGHUP; the
+// others continue.
 func (s *sshHosts) DropSSH() {
 	for _, h := range s.all {
 		h.dropConns()
 	}
 }
 
-// SetSSH starts or stops each host's SSH server, as a user of its console would. Open sessions
+// SetSSH starts or stops the SSH servers of all hosts, as a user of the console does. Open sessions
 // continue.
 func (s *sshHosts) SetSSH(on bool) error {
 	var errs []error
@@ -255,6 +259,7 @@ func (s *sshHosts) SetSSH(on bool) error {
 	return errors.Join(errs...)
 }
 
+// serveConn authenticates a client and serves its sessions until the connection ends.
 func (h *shellHost) serveConn(c net.Conn) {
 	defer func() {
 		h.mu.Lock()
@@ -271,7 +276,7 @@ func (h *shellHost) serveConn(c net.Conn) {
 	var open atomic.Int64
 	for ch := range channels {
 		switch {
-		case ch.ChannelType() != "session":
+		case ch.ChannelType() != "session": // such as port forwarding
 			_ = ch.Reject(ssh.Prohibited, "only sessions") // a failure appears at the connection
 			continue
 		case open.Load() >= int64(h.lab.cfg.SSH.MaxSessions):
@@ -296,7 +301,7 @@ func (h *shellHost) serveConn(c net.Conn) {
 // keys. The account is that of the API, with the same lock after wrong passwords.
 func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	cfg := &ssh.ServerConfig{ServerVersion: "SSH-2.0-OpenSSH_9.1", MaxAuthTries: 6}
-	open := !h.lab.cfg.SSH.Lockdown // else right keys and passwords are refused as wrong ones are
+	open := !h.lab.cfg.SSH.Lockdown // in lockdown mode, valid keys and passwords are rejected as well
 	cfg.PublicKeyCallback = func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
 		if !open {
 			return nil, errNoLogin
@@ -304,10 +309,10 @@ func (h *shellHost) serverConfig() *ssh.ServerConfig {
 		return nil, h.checkKey(meta.User(), key)
 	}
 	password := func(user, pass string) error {
-		if open && h.lab.main.door.checkPassword(user, pass) {
+		if open && h.lab.main.auth.checkPassword(user, pass) {
 			return nil
 		}
-		h.lab.stats.refusedSSH()
+		h.lab.stats.countRefusedSSH()
 		return errNoLogin
 	}
 	if !h.lab.cfg.SSH.NoPasswords {
@@ -328,7 +333,7 @@ func (h *shellHost) serverConfig() *ssh.ServerConfig {
 	return cfg
 }
 
-// checkKey looks a key up in the config and in the host's authorized_keys.
+// checkKey returns an error unless the configuration or the host's authorized_keys contains the key.
 func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
 	if user != h.lab.cfg.User && user != "root" {
 		return errNoLogin
@@ -350,8 +355,8 @@ func (h *shellHost) checkKey(user string, key ssh.PublicKey) error {
 	return errNoLogin
 }
 
-// runSession runs one command. It lasts until the command and all other holders of its output have ended,
-// or the client disconnects.
+// runSession runs one command. It returns when the command and all other processes that use its output
+// have ended, or the client has disconnected.
 func (h *shellHost) runSession(ch ssh.Channel, requests <-chan *ssh.Request) {
 	s := &sshSession{host: h, ch: ch, ended: make(chan struct{})}
 	for {
@@ -372,15 +377,17 @@ func (h *shellHost) runSession(ch ssh.Channel, requests <-chan *ssh.Request) {
 	}
 }
 
+// An sshSession is one session of a connection, with one command.
 type sshSession struct {
-	host   *shellHost
-	ch     ssh.Channel
-	proc   *shell.Proc // process of the session; nil until the command is known
-	output sessionOutput
+	host   *shellHost    // host of the session
+	ch     ssh.Channel   // channel of the session
+	proc   *shell.Proc   // process of the session; nil until the command is known
+	output sessionOutput // number of processes that use the output
 	ended  chan struct{} // closed when the command has ended and all writers are closed
 }
 
-// handleRequest answers what a client may ask of a session.
+// handleRequest executes exec and signal requests. It accepts pty-req without effect, and rejects
+// others.
 func (s *sshSession) handleRequest(r *ssh.Request) {
 	var cmd struct{ Command string }
 	var sig struct{ Name string }
@@ -396,19 +403,22 @@ func (s *sshSession) handleRequest(r *ssh.Request) {
 	}
 }
 
+// answerRequest replies to a request, if the client expects a reply.
 func answerRequest(r *ssh.Request, good bool) {
 	if r.WantReply {
 		_ = r.Reply(good, nil) // a failure appears at the channel
 	}
 }
 
+// startCommand starts the command of the session.
 func (s *sshSession) startCommand(command string) {
-	s.output.Hold()
-	s.proc = s.host.machine.Start(command, s.ch, held{s.ch, &s.output}, held{s.ch.Stderr(), &s.output})
+	s.output.Hold() // until finish
+	s.proc = s.host.machine.Start(command, s.ch, sessionWriter{s.ch, &s.output}, sessionWriter{s.ch.Stderr(), &s.output})
 	s.host.serving.Go(s.finish)
 }
 
-// finish sends the exit status, and closes the channel after its last writer.
+// finish sends the exit status when the command has ended, and closes the channel when no process uses
+// it.
 func (s *sshSession) finish() {
 	defer close(s.ended)
 	<-s.proc.Done()
@@ -419,23 +429,24 @@ func (s *sshSession) finish() {
 	_ = s.ch.Close() // a failure appears at the channel
 }
 
+// signalProc sends a signal to the process group of p. Unknown names are ignored.
 func (h *shellHost) signalProc(p *shell.Proc, name string) {
 	if s, ok := map[string]shell.Signal{"HUP": shell.HUP, "INT": shell.INT, "KILL": shell.KILL, "TERM": shell.TERM}[name]; ok {
 		_ = h.machine.Signal(-p.PID, s) // gone already
 	}
 }
 
-// sessionOutput counts who has a session's output open.
+// A sessionOutput counts the processes that use the output of a session.
 type sessionOutput struct{ sync.WaitGroup }
 
-// Hold is part of shell.Holder.
+// Hold implements shell.Holder.
 func (o *sessionOutput) Hold() { o.Add(1) }
 
-// Drop is part of shell.Holder.
+// Drop implements shell.Holder.
 func (o *sessionOutput) Drop() { o.Done() }
 
-// held is one of the two outputs.
-type held struct {
+// A sessionWriter is one of the two outputs of a session.
+type sessionWriter struct {
 	io.Writer
 	*sessionOutput
 }

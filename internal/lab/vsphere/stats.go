@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/lab/nfchost"
 )
 
-// maxPaths bounds the memory that requests for ever new paths can take.
+// maxPaths limits the memory for counters of paths.
 const maxPaths = 10_000
 
-// Stats counts the requests to the lab and the data sent.
+// Stats counts the requests to the emulator and the data it sent.
 type Stats struct {
 	Conns        int64                `json:"conns"`        // TLS connections accepted
 	ConnsRefused int64                `json:"connsRefused"` // reset above the limit
@@ -27,24 +27,26 @@ type Stats struct {
 	NFC          nfchost.Stats        `json:"nfc"`          // counters of all hosts
 }
 
-// PathStats is what happened to one path.
+// PathStats counts the requests for one path.
 type PathStats struct {
 	Methods map[string]int64 `json:"methods"` // requests by HTTP method
-	Bytes   int64            `json:"bytes"`
+	Bytes   int64            `json:"bytes"`   // bytes of files sent
 }
 
-// counters is Stats while it grows.
+// counters are the current Stats.
 type counters struct {
-	mu sync.Mutex
-	s  Stats
+	mu sync.Mutex // guards s
+	s  Stats      // current values
 }
 
+// newCounters returns counters of zero.
 func newCounters() *counters {
 	c := &counters{}
 	c.reset()
 	return c
 }
 
+// reset sets all counters to zero, except that of open NFC sessions.
 func (c *counters) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,6 +55,7 @@ func (c *counters) reset() {
 	c.s.NFC.SessionsOpen, c.s.NFC.SessionsPeak = open, open
 }
 
+// snapshot returns a deep copy of the counters.
 func (c *counters) snapshot() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,6 +68,7 @@ func (c *counters) snapshot() Stats {
 	return s
 }
 
+// acceptConn counts a connection; open is the number of open ones.
 func (c *counters) acceptConn(open int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,12 +76,14 @@ func (c *counters) acceptConn(open int64) {
 	c.s.ConnsPeak = max(c.s.ConnsPeak, open)
 }
 
+// refuseConn counts a connection above the limit.
 func (c *counters) refuseConn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.ConnsRefused++
 }
 
+// countRequest counts an HTTP request. Beyond maxPaths, new paths are not counted.
 func (c *counters) countRequest(r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,6 +99,7 @@ func (c *counters) countRequest(r *http.Request) {
 	c.s.Paths[r.URL.Path] = p
 }
 
+// countSent counts n bytes of a file.
 func (c *counters) countSent(path string, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,38 +110,42 @@ func (c *counters) countSent(path string, n int64) {
 	}
 }
 
-// countReply counts a /folder reply; 0 is a connection broken before any.
+// countReply counts a /folder reply; status 0 is a connection that broke before the reply.
 func (c *counters) countReply(status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.Status[status]++
 }
 
+// countSOAP counts a SOAP call.
 func (c *counters) countSOAP(method string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SOAP[method]++
 }
 
+// countREST counts a call of the tagging service.
 func (c *counters) countREST(operation string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.REST[operation]++
 }
 
-func (c *counters) vimCmd(command string) {
+// countVimCmd counts a call of vim-cmd.
+func (c *counters) countVimCmd(command string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.VimCmd[command]++
 }
 
-// nfc changes the counters of NFC.
-func (c *counters) refusedSSH() {
+// countRefusedSSH counts a rejected password.
+func (c *counters) countRefusedSSH() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.s.SSHRefused++
 }
 
+// countNFC runs change on the counters of NFC.
 func (c *counters) countNFC(change func(*nfchost.Stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Tag is a tag of vCenter's, by its category and its name.
+// Tag is a tag of a vCenter.
 type Tag struct {
-	Category string `json:"category"`
-	Name     string `json:"name"`
+	Category string `json:"category"` // name of the category
+	Name     string `json:"name"`     // name within the category
 }
 
-// Tagging is how a vCenter's REST service for tags answers. An ESXi host has none.
+// Tagging configures the REST service for tags of a vCenter. An ESXi host has none.
 type Tagging struct {
 	Paths TagPaths `json:"paths,omitempty"` // default by Config.Version
-	Idle  Duration `json:"idle,omitempty"`  // a session that is unused ends after it; default 5m
+	Idle  Duration `json:"idle,omitempty"`  // time after which an unused session ends; default 5m
 	Spare []Tag    `json:"spare,omitempty"` // tags that no VM has
 }
 
@@ -38,6 +38,7 @@ const (
 	TagsNone  TagPaths = "none"  // neither
 )
 
+// setDefaults sets the idle time, and the paths of a product version.
 func (t *Tagging) setDefaults(version string) {
 	setDefault(&t.Idle, Duration(5*time.Minute))
 	if t.Paths != "" {
@@ -51,6 +52,7 @@ func (t *Tagging) setDefaults(version string) {
 	}
 }
 
+// validate returns an error for unknown paths or an incomplete tag.
 func (t Tagging) validate() error {
 	var errs []error
 	for _, tag := range t.Spare {
@@ -59,6 +61,7 @@ func (t Tagging) validate() error {
 	return errors.Join(append(errs, oneOf("tagging paths", string(t.Paths), []string{string(TagsBoth), string(TagsRest), string(TagsMixed), string(TagsNone)}))...)
 }
 
+// validate returns an error unless category and name are set.
 func (t Tag) validate() error {
 	if t.Category == "" || t.Name == "" {
 		return fmt.Errorf("tag %+v: want a category and a name", t)
@@ -66,6 +69,7 @@ func (t Tag) validate() error {
 	return nil
 }
 
+// olderThan reports whether a version is less than another. Missing parts of version do not count.
 func olderThan(version string, than ...int) bool {
 	for i, part := range strings.Split(version, ".") {
 		n, _ := strconv.Atoi(part)
@@ -76,11 +80,11 @@ func olderThan(version string, than ...int) bool {
 	return false
 }
 
-// tagService is the REST service of a vCenter.
+// A tagService is the REST service of a vCenter.
 type tagService struct {
-	lab *Lab
+	lab *Lab // emulator with the VMs
 
-	mu         sync.Mutex
+	mu         sync.Mutex           // guards sessions; the other fields are constant
 	sessions   map[string]time.Time // time of the last use by session ID
 	tags       map[string]Tag       // tags by ID
 	categories map[string]string    // categories by ID
@@ -88,7 +92,7 @@ type tagService struct {
 	hidden     map[string]bool      // VMs that the account may not read
 }
 
-// newTagService makes the service of what the config's VMs have.
+// newTagService returns the service with the tags of the configuration.
 func newTagService(l *Lab) *tagService {
 	s := &tagService{
 		lab: l, sessions: map[string]time.Time{}, tags: map[string]Tag{}, categories: map[string]string{},
@@ -106,38 +110,42 @@ func newTagService(l *Lab) *tagService {
 	return s
 }
 
+// tagURN returns the ID of a tag or category.
 func tagURN(kind, name string) string { return "urn:vmomi:" + kind + ":" + uuidOf(name) + ":GLOBAL" }
 
+// categoryID returns the ID of the tag's category.
 func (t Tag) categoryID() string { return tagURN("InventoryServiceCategory", t.Category) }
 
+// addTag adds a tag and its category, and returns the tag's ID.
 func (s *tagService) addTag(t Tag) string {
 	id := tagURN("InventoryServiceTag", t.Category+"\x00"+t.Name)
 	s.tags[id], s.categories[t.categoryID()] = t, t.Category
 	return id
 }
 
+// killAll ends all sessions.
 func (s *tagService) killAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.sessions)
 }
 
-// A tagCall is one of the service's operations, whatever form it came in.
+// A tagCall is an operation of the service, regardless of its form.
 type tagCall struct {
 	name    string // name of the call in Stats.REST
-	wrapped bool   // /rest: answers are within "value"
+	wrapped bool   // whether the form is /rest: answers are inside "value"
 	id      string // ID in the path
 }
 
 const (
-	tagLogin    = "login"
-	tagLogout   = "logout"
-	tagList     = "list-attached-tags-on-objects"
-	tagGet      = "tag"
-	categoryGet = "category"
+	tagLogin    = "login"                         // open a session
+	tagLogout   = "logout"                        // end a session
+	tagList     = "list-attached-tags-on-objects" // list the tags of objects
+	tagGet      = "tag"                           // read a tag
+	categoryGet = "category"                      // read a category
 )
 
-// parseCall parses a request; known is false if the service does not have it.
+// parseCall parses a request; known is false if the service does not have the operation.
 func (s *tagService) parseCall(r *http.Request) (c tagCall, known bool) {
 	paths := s.lab.cfg.Tagging.Paths
 	path, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
@@ -147,13 +155,13 @@ func (s *tagService) parseCall(r *http.Request) (c tagCall, known bool) {
 		session, tagging, action, before = "com/vmware/cis/session", "com/vmware/cis/tagging/", "~action", "id:"
 	}
 	switch {
-	case paths == TagsNone, isAPI && paths == TagsRest, !isAPI && !c.wrapped:
+	case paths == TagsNone, isAPI && paths == TagsRest, !isAPI && !c.wrapped: // a form that the version lacks
 		return c, false
 	case path == session && r.Method == http.MethodPost:
 		c.name = tagLogin
 	case path == session && r.Method == http.MethodDelete:
 		c.name = tagLogout
-	case isAPI && paths == TagsMixed:
+	case isAPI && paths == TagsMixed: // /api has only sessions
 	case path == tagging+"tag-association" && r.Method == http.MethodPost && r.URL.Query().Get(action) == tagList:
 		c.name = tagList
 	case r.Method == http.MethodGet:
@@ -162,6 +170,7 @@ func (s *tagService) parseCall(r *http.Request) (c tagCall, known bool) {
 	return c, c.name != ""
 }
 
+// tagOrCategory parses the path of a tag or category; before is a prefix of its ID.
 func tagOrCategory(path, before string) (name, id string) {
 	name, id, _ = strings.Cut(path, "/")
 	id, ok := strings.CutPrefix(id, before)
@@ -171,6 +180,7 @@ func tagOrCategory(path, before string) (name, id string) {
 	return name, id
 }
 
+// isREST reports whether a path belongs to the REST service.
 func isREST(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/rest/")
 }
@@ -206,7 +216,7 @@ func (e *endpoint) serveTags(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answerREST answers what a fault has it.
+// answerREST sends the answer of a fault.
 func (f *injected) answerREST(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	if f.isKind(FaultRESTGarbage) {
@@ -217,7 +227,7 @@ func (f *injected) answerREST(w http.ResponseWriter) {
 	_, _ = w.Write([]byte("{}"))
 }
 
-// refusalOf is the error that goes with a status.
+// refusalOf returns the error body for a status.
 func refusalOf(status int, wrapped bool) any {
 	name := map[int]string{http.StatusUnauthorized: "UNAUTHENTICATED", http.StatusForbidden: "UNAUTHORIZED", http.StatusNotFound: "NOT_FOUND"}[status]
 	name = cmp.Or(name, "ERROR")
@@ -227,6 +237,7 @@ func refusalOf(status int, wrapped bool) any {
 	return map[string]any{"error_type": name, "messages": []any{}}
 }
 
+// answerCall executes an operation. Except for a login it requires a session, and extends it.
 func (s *tagService) answerCall(e *endpoint, c tagCall, r *http.Request) (status int, answer any) {
 	if c.name == tagLogin {
 		return s.logIn(e, r)
@@ -258,10 +269,11 @@ func (s *tagService) answerCall(e *endpoint, c tagCall, r *http.Request) (status
 	return http.StatusNotFound, nil
 }
 
-// logIn opens a session for user and password, which one directory judges for all services.
+// logIn opens a session. Passwords and locks are those of the SOAP API, because one directory serves
+// both.
 func (s *tagService) logIn(e *endpoint, r *http.Request) (int, any) {
 	user, pass, ok := r.BasicAuth()
-	if !ok || !e.door.checkPassword(user, pass) {
+	if !ok || !e.auth.checkPassword(user, pass) {
 		return http.StatusUnauthorized, nil
 	}
 	s.mu.Lock()
@@ -271,8 +283,8 @@ func (s *tagService) logIn(e *endpoint, r *http.Request) (int, any) {
 	return http.StatusCreated, id
 }
 
-// listTags answers which tags some objects have. Those without any are not in the answer; one that is not
-// there, or not to be read, has the whole call refused (seen with 6.7 U3: govmomi, pull request 2211).
+// listTags returns the tags of objects. Objects without tags are omitted. A missing or unreadable
+// object causes the rejection of the whole call (seen with 6.7 U3: govmomi, pull request 2211).
 func (s *tagService) listTags(r *http.Request) (int, any) {
 	var ask struct {
 		Objects []struct{ ID, Type string } `json:"object_ids"`
@@ -293,7 +305,7 @@ func (s *tagService) listTags(r *http.Request) (int, any) {
 	return http.StatusOK, out
 }
 
-// TagSessions is how many sessions the REST service has.
+// TagSessions returns the number of sessions of the REST service.
 func (l *Lab) TagSessions() int {
 	l.tags.mu.Lock()
 	defer l.tags.mu.Unlock()

@@ -10,15 +10,16 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// labTask is a task of the lab. The simulator keeps the lock of a task's entity while the task runs, so
-// each copy of a disk would wait for the previous one. Therefore each labTask has a separate lock, and
-// its entity is set once it runs.
+// A labTask is a task of the emulator. The simulator locks a task's entity while the task runs, so that
+// each copy of a disk would wait for the previous one. Therefore each labTask locks a separate object,
+// and its entity is set while it runs.
 type labTask struct {
-	lab  *Lab
-	task *simulator.Task
-	ctx  context.Context // ends when the task is cancelled or the host goes
+	lab  *Lab            // emulator of the task
+	task *simulator.Task // task in the API
+	ctx  context.Context // ends when the host loses power
 }
 
+// taskLock numbers the objects that tasks lock.
 var taskLock atomic.Int64
 
 // startTask runs f as a task and returns its reference.
@@ -39,8 +40,8 @@ func (l *Lab) startTask(ctx *simulator.Context, entity types.ManagedObjectRefere
 	return ref
 }
 
-// showProgress shows a percentage. It replaces the task's info as a whole: for a change of a
-// part, the simulator reads the rest without a lock when a client waits for all of it.
+// showProgress sets the percentage of the task. It replaces the whole info: after a change of a part,
+// the simulator reads the rest without a lock.
 func (t *labTask) showProgress(percent int) {
 	ctx := t.lab.newContext()
 	ctx.WithLock(t.task, func() {
@@ -51,8 +52,8 @@ func (t *labTask) showProgress(percent int) {
 	})
 }
 
-// watchCancel cancels f's context when a client cancels the task. The simulator sends no notification, so
-// watch polls.
+// watchCancel returns a context that ends when a client cancels the task, and a function that releases
+// it. The simulator sends no notification, so the task is polled.
 func (t *labTask) watchCancel() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(t.ctx)
 	done := make(chan struct{})
@@ -79,5 +80,5 @@ func (t *labTask) watchCancel() (context.Context, context.CancelFunc) {
 	}
 }
 
-// cancelPoll is how soon a cancelled task notices.
+// cancelPoll is the interval of these checks.
 const cancelPoll = 100 * time.Millisecond

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// Bytes is a size in bytes. In JSON it is a number, or a string with a binary unit:
-// "64MiB", "8GiB", "6TiB".
+// Bytes is a size in bytes. In JSON it is a number, or a string with a binary unit: "64MiB", "8GiB",
+// "6TiB".
 type Bytes int64
 
-// Duration is a time.Duration that JSON writes as "20ms" or "30m".
+// Duration is a time.Duration that JSON encodes as "20ms" or "30m".
 type Duration time.Duration
 
+// binaryUnits are the suffixes of Bytes.
 var binaryUnits = []struct {
 	suffix string
 	shift  uint
 }{{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}
 
-// UnmarshalJSON takes a number of bytes or a string with a unit.
+// UnmarshalJSON decodes a number of bytes or a string with a unit.
 func (b *Bytes) UnmarshalJSON(data []byte) error {
 	var n int64
 	if err := json.Unmarshal(data, &n); err == nil {
@@ -36,6 +37,7 @@ func (b *Bytes) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// parseBytes parses a size with an optional unit.
 func parseBytes(s string) (Bytes, error) {
 	digits, shift := s, uint(0)
 	for _, u := range binaryUnits {
@@ -50,12 +52,12 @@ func parseBytes(s string) (Bytes, error) {
 	return Bytes(n << shift), nil
 }
 
-// UnmarshalText parses "250ms", "30m" and the like.
+// UnmarshalText parses a duration such as "250ms" or "30m".
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)
 	return err
 }
 
-// MarshalText writes what UnmarshalText reads.
+// MarshalText returns the form that UnmarshalText parses.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }

@@ -17,17 +17,17 @@ import (
 	"github.com/decamp/decamp/internal/lab/shell"
 )
 
-// vim-cmd calls the host's agent locally: calls that the licence forbids to the API succeed. Its output
-// is from published transcripts. Its exit status after failures is not documented (ghettoVCB, its
-// oldest user, ignores it).
-
-// vimCmd implements the listings, the SSH service, and the commands on one VM.
+// vimCmd implements vim-cmd: the list of VMs, the SSH service, and the commands for one VM.
+//
+// vim-cmd calls the host's agent locally, so that calls succeed that the licence forbids to the API.
+// The output is that of published transcripts. The exit status after failures is not documented
+// (ghettoVCB, its oldest user, ignores it).
 func (h *shellHost) vimCmd(c *shell.Call) int {
 	if len(c.Args) < 2 {
 		return 1
 	}
 	name := strings.TrimPrefix(c.Args[1], "/")
-	h.lab.stats.vimCmd(name)
+	h.lab.stats.countVimCmd(name)
 	switch name {
 	case "vmsvc/getallvms":
 		return h.listVMs(c)
@@ -49,6 +49,7 @@ func (h *shellHost) vimCmd(c *shell.Call) int {
 	return 1
 }
 
+// listVMs prints the VMs by reference.
 func (h *shellHost) listVMs(c *shell.Call) int {
 	fmt.Fprintln(c.Out, "Vmid   Name   File   Guest OS   Version   Annotation")
 	ids := slices.SortedFunc(maps.Keys(h.lab.machines), func(a, b managedRef) int { return strings.Compare(a.Value, b.Value) })
@@ -59,15 +60,15 @@ func (h *shellHost) listVMs(c *shell.Call) int {
 	return 0
 }
 
-// vmCall is a command to one VM.
+// A vmCall is one execution of a command for a VM.
 type vmCall struct {
-	host *shellHost
-	vm   *virtualMachine
-	args []string // behind the VM's number
-	out  io.Writer
+	host *shellHost      // host that executes the command
+	vm   *virtualMachine // VM of the command
+	args []string        // arguments after the VM's number
+	out  io.Writer       // output of the command
 }
 
-// vmCommands are those that are given the number of a VM.
+// vmCommands are the commands with the number of a VM as first argument.
 var vmCommands = map[string]func(*vmCall) error{
 	"vmsvc/power.getstate":  (*vmCall).printState,
 	"vmsvc/power.on":        (*vmCall).powerOn,
@@ -78,7 +79,7 @@ var vmCommands = map[string]func(*vmCall) error{
 	"vmsvc/snapshot.remove": (*vmCall).removeSnapshot,
 }
 
-// vmCommand runs one of them, now or later.
+// vmCommand runs a command for a VM, at once, or after a delay with FaultVimCmdLate.
 func (h *shellHost) vmCommand(c *shell.Call, name string, do func(*vmCall) error) int {
 	if len(c.Args) < 3 {
 		fmt.Fprintf(c.Out, "Insufficient arguments.\nUsage: %s vmid ...\n", name)
@@ -108,25 +109,28 @@ func (h *shellHost) vmCommand(c *shell.Call, name string, do func(*vmCall) error
 	return boolStatus(err == nil || h.lab.vimCmdFault(m, FaultVimCmdQuiet, verb) != nil)
 }
 
+// changesVM reports whether a command changes the VM.
 func changesVM(name string) bool {
 	return name != "vmsvc/power.getstate" && name != "vmsvc/snapshot.get"
 }
 
-// runLater runs f after a delay, unless the lab ends before.
+// runLater runs f after a delay, unless the host loses power or the emulator is closed before.
 func (h *shellHost) runLater(delay time.Duration, f func()) {
 	ctx, cancel := h.lab.jobs.jobContext(h.jobContext())
 	h.lab.jobs.running.Go(func() {
 		defer cancel()
-		if pause(ctx, delay) == nil {
+		if sleepContext(ctx, delay) == nil {
 			f()
 		}
 	})
 }
 
+// vimCmdFault returns the fault of a command for m, or nil.
 func (l *Lab) vimCmdFault(m *machine, kind FaultKind, verb string) *injected {
 	return l.faults.takeIf(func(f *Fault) bool { return f.Kind == kind && f.matchesPath(m.spec.Name, verb) })
 }
 
+// printState prints the power state.
 func (c *vmCall) printState() error {
 	words := map[types.VirtualMachinePowerState]string{
 		types.VirtualMachinePowerStatePoweredOn: "Powered on", types.VirtualMachinePowerStatePoweredOff: "Powered off", types.VirtualMachinePowerStateSuspended: "Suspended",
@@ -137,6 +141,7 @@ func (c *vmCall) printState() error {
 	return nil
 }
 
+// powerOn powers the VM on and waits for the task.
 func (c *vmCall) powerOn() error {
 	fmt.Fprintln(c.out, "Powering on VM:")
 	return c.runTask("Power on failed", func(ctx *simulator.Context) soap.HasFault {
@@ -144,6 +149,7 @@ func (c *vmCall) powerOn() error {
 	})
 }
 
+// powerOff powers the VM off and waits for the task.
 func (c *vmCall) powerOff() error {
 	fmt.Fprintln(c.out, "Powering off VM:")
 	return c.runTask("Power off failed", func(ctx *simulator.Context) soap.HasFault {
@@ -151,6 +157,7 @@ func (c *vmCall) powerOff() error {
 	})
 }
 
+// shutDown requests a shutdown of the guest.
 func (c *vmCall) shutDown() error {
 	var res soap.HasFault
 	ctx := c.host.lab.newContext()
@@ -158,8 +165,8 @@ func (c *vmCall) shutDown() error {
 	return vimFaultText(res)
 }
 
-// createSnapshot is given name, description, whether with memory, and whether quiesced. Words
-// with blanks in them stay whole, as published transcripts show.
+// createSnapshot has the arguments name, description, memory and quiesced. As in published transcripts,
+// arguments may contain blanks.
 func (c *vmCall) createSnapshot() error {
 	fmt.Fprintln(c.out, "Create Snapshot:")
 	word := func(i int) string {
@@ -175,10 +182,10 @@ func (c *vmCall) createSnapshot() error {
 	})
 }
 
-// parseSwitch is how vim-cmd reads a switch.
+// parseSwitch returns the value of a switch of vim-cmd.
 func parseSwitch(s string) bool { return s == "1" || s == "true" }
 
-// removeSnapshot is given a snapshot's number. Those below it stay.
+// removeSnapshot has a snapshot's number as argument. Child snapshots remain.
 func (c *vmCall) removeSnapshot() error {
 	fmt.Fprintln(c.out, "Remove Snapshot:")
 	if len(c.args) == 0 {
@@ -198,7 +205,7 @@ func (c *vmCall) removeSnapshot() error {
 	return err
 }
 
-// findSnapshot finds a snapshot by its number.
+// findSnapshot returns the snapshot with this number, or nil.
 func (c *vmCall) findSnapshot(id string) (found *simulator.VirtualMachineSnapshot) {
 	for _, s := range c.listSnapshots() {
 		if strconv.Itoa(int(s.Id)) == id {
@@ -208,20 +215,20 @@ func (c *vmCall) findSnapshot(id string) (found *simulator.VirtualMachineSnapsho
 	return found
 }
 
-// listSnapshots lists the snapshots, parents first.
+// listSnapshots returns the snapshots, parents first.
 func (c *vmCall) listSnapshots() (all []types.VirtualMachineSnapshotTree) {
 	c.host.lab.newContext().WithLock(c.vm.VirtualMachine, func() { all = snapshotsOf(c.vm.Snapshot) })
 	return all
 }
 
+// printSnapshots prints the snapshots.
 func (c *vmCall) printSnapshots() error {
 	fmt.Fprintln(c.out, "Get Snapshot:")
 	c.writeTree()
 	return nil
 }
 
-// writeTree shows a chain of snapshots: the lab knows no branches. The word Desciption is
-// VMware's.
+// writeTree prints the chain of snapshots. The misspelling Desciption is VMware's.
 func (c *vmCall) writeTree() {
 	for depth, s := range c.listSnapshots() {
 		indent, node := strings.Repeat("--", depth), "|-CHILD"
@@ -244,7 +251,7 @@ func (c *vmCall) writeTree() {
 	}
 }
 
-// runTask starts a task of the VM and waits for its end.
+// runTask starts a task of the VM and waits for it. If the task fails, the error is the text failed.
 func (c *vmCall) runTask(failed string, start func(*simulator.Context) soap.HasFault) error {
 	var res soap.HasFault
 	b := &builder{lab: c.host.lab, ctx: c.host.lab.newContext(), reg: c.host.lab.model.Map()}
@@ -258,6 +265,7 @@ func (c *vmCall) runTask(failed string, start func(*simulator.Context) soap.HasF
 	return nil
 }
 
+// taskOf returns the task of a successful response.
 func taskOf(res soap.HasFault) types.ManagedObjectReference {
 	switch body := res.(type) {
 	case *methods.PowerOnVM_TaskBody:
@@ -272,7 +280,7 @@ func taskOf(res soap.HasFault) types.ManagedObjectReference {
 	panic(fmt.Sprintf("no task in %T", res))
 }
 
-// vimFaultText is a fault as vim-cmd prints it, or nil.
+// vimFaultText returns the fault of a response as vim-cmd prints it, or nil.
 func vimFaultText(res soap.HasFault) error {
 	f := res.Fault()
 	if f == nil {
@@ -281,8 +289,10 @@ func vimFaultText(res soap.HasFault) error {
 	return printedFault(strings.TrimPrefix(fmt.Sprintf("%T", f.VimFault()), "*types."), "")
 }
 
+// notFound returns a NotFound fault as vim-cmd prints it.
 func notFound(text string) error { return printedFault("NotFound", text) }
 
+// printedFault returns a fault as vim-cmd prints it.
 func printedFault(name, text string) error {
 	return shellText(fmt.Sprintf("(vim.fault.%s) {\n   faultCause = (vmodl.MethodFault) null, \n   msg = \"%s\"\n}", name, text))
 }

@@ -7,33 +7,34 @@ import (
 )
 
 const (
-	pciKey = 100 // every VM's PCI controller
-	ideKey = 200 // its two IDE controllers are 200 and 201
-	tpmKey = 11000
+	pciKey = 100   // key of the PCI controller of each VM
+	ideKey = 200   // key of the first IDE controller; the second has 201
+	tpmKey = 11000 // key of the virtual TPM
 
-	oddityKey = 13000 // key of the first device that stays behind
+	leftoverKey = 13000 // key of the first device of VM.Devices
 )
 
-// oddities are the devices of VM.Devices, by their labels.
-var oddities = map[string]string{
+// leftoverDevices are the devices that a migration drops, with their labels.
+var leftoverDevices = map[string]string{
 	"floppy": "Floppy drive 1", "serial": "Serial port 1", "parallel": "Parallel port 1", "usb": "USB 1", "pci": "PCI device 0",
 }
 
-// controllerKind gives the numbers a real host uses for a kind of controller.
+// A controllerKind contains the numbers that a real host uses for a kind of controller.
 type controllerKind struct {
 	key      int32 // key of bus 0
 	diskKey  int32 // key of unit 0 on bus 0
 	units    int32 // device keys per bus
-	reserved int32 // the unit that is the controller itself, or -1
+	reserved int32 // unit of the controller itself; -1 if none
 }
 
 var (
-	scsiKind = controllerKind{1000, 2000, 16, 7}
-	nvmeKind = controllerKind{31000, 32000, 64, -1}
-	ahciKind = controllerKind{15000, 16000, 30, -1}
-	ideKind  = controllerKind{ideKey, 3000, 2, -1}
+	scsiKind = controllerKind{1000, 2000, 16, 7}    // SCSI controllers of all models
+	nvmeKind = controllerKind{31000, 32000, 64, -1} // NVMe controllers
+	ahciKind = controllerKind{15000, 16000, 30, -1} // SATA controllers
+	ideKind  = controllerKind{ideKey, 3000, 2, -1}  // IDE controllers
 )
 
+// kindOf returns the kind for a value of Disk.Controller.
 func kindOf(controller string) controllerKind {
 	switch controller {
 	case "nvme":
@@ -46,14 +47,14 @@ func kindOf(controller string) controllerKind {
 	return scsiKind
 }
 
-// deviceList collects the devices of one VM.
+// A deviceList collects the devices of one VM.
 type deviceList struct {
-	devices []types.BaseVirtualDevice
-	ctrls   map[int32]*types.VirtualController
-	used    map[[2]int32]bool // controller key, unit
+	devices []types.BaseVirtualDevice          // devices in the order in which they were added
+	ctrls   map[int32]*types.VirtualController // controllers by key
+	used    map[[2]int32]bool                  // occupied units: controller key, unit
 }
 
-// addDevices adds the devices of the spec to the default devices, and sets each disk's key.
+// addDevices returns the default devices and those of the configuration, and sets the key of each disk.
 func (m *machine) addDevices(defaults []types.BaseVirtualDevice, networks map[string]types.ManagedObjectReference) []types.BaseVirtualDevice {
 	l := &deviceList{ctrls: map[int32]*types.VirtualController{}, used: map[[2]int32]bool{}}
 	for _, d := range defaults {
@@ -72,15 +73,15 @@ func (m *machine) addDevices(defaults []types.BaseVirtualDevice, networks map[st
 		l.addDevice(&types.VirtualTPM{VirtualDevice: types.VirtualDevice{Key: tpmKey, ControllerKey: pciKey, DeviceInfo: newLabel("Virtual TPM")}})
 	}
 	for i, name := range m.spec.Devices {
-		l.addDevice(newOddity(name, int32(i)))
+		l.addDevice(newLeftoverDevice(name, int32(i)))
 	}
 	return l.devices
 }
 
-// newOddity is a device that no disk mover takes along.
-func newOddity(name string, i int32) types.BaseVirtualDevice {
+// newLeftoverDevice returns a connected device of VM.Devices. i is its index there.
+func newLeftoverDevice(name string, i int32) types.BaseVirtualDevice {
 	d := types.VirtualDevice{
-		Key: oddityKey + i, ControllerKey: pciKey, DeviceInfo: newLabel(oddities[name]),
+		Key: leftoverKey + i, ControllerKey: pciKey, DeviceInfo: newLabel(leftoverDevices[name]),
 		Connectable: &types.VirtualDeviceConnectInfo{StartConnected: true, Connected: true},
 	}
 	switch name {
@@ -100,10 +101,11 @@ func newOddity(name string, i int32) types.BaseVirtualDevice {
 	return &types.VirtualPCIPassthrough{VirtualDevice: d}
 }
 
+// addDevice adds a device and registers it at its controller.
 func (l *deviceList) addDevice(d types.BaseVirtualDevice) {
 	l.devices = append(l.devices, d)
 	dev := d.GetVirtualDevice()
-	if c, ok := d.(types.BaseVirtualController); ok {
+	if c, ok := d.(types.BaseVirtualController); ok { // later devices refer to it by its key
 		l.ctrls[dev.Key] = c.GetVirtualController()
 	}
 	if c := l.ctrls[dev.ControllerKey]; c != nil {
@@ -114,8 +116,8 @@ func (l *deviceList) addDevice(d types.BaseVirtualDevice) {
 	}
 }
 
-// assignUnit returns the controller and the unit for a device, adding the controller if it is
-// not there yet.
+// assignUnit returns controller and unit for a device, and adds the controller if it is missing. A nil
+// unit selects the next free one.
 func (l *deviceList) assignUnit(controller string, bus int32, unit *int32) (ctrl, at int32) {
 	kind := kindOf(controller)
 	ctrl = kind.key + bus
@@ -125,12 +127,13 @@ func (l *deviceList) assignUnit(controller string, bus int32, unit *int32) (ctrl
 	if unit != nil {
 		return ctrl, *unit
 	}
-	for at == kind.reserved || l.used[[2]int32{ctrl, at}] {
+	for at == kind.reserved || l.used[[2]int32{ctrl, at}] { // the first free unit
 		at++
 	}
 	return ctrl, at
 }
 
+// newController returns a controller of a kind in Disk.Controller.
 func newController(name string, key, bus int32) types.BaseVirtualDevice {
 	c := types.VirtualController{BusNumber: bus, VirtualDevice: types.VirtualDevice{
 		Key: key, ControllerKey: pciKey, DeviceInfo: newLabel(fmt.Sprintf("%s controller %d", name, bus)),
@@ -155,6 +158,7 @@ func newController(name string, key, bus int32) types.BaseVirtualDevice {
 	return &types.ParaVirtualSCSIController{VirtualSCSIController: scsi}
 }
 
+// addDisk adds a disk and sets its key. i is the index of the disk.
 func (l *deviceList) addDisk(d *vdisk, i int) {
 	ctrl, unit := l.assignUnit(d.spec.Controller, d.spec.Bus, d.spec.Unit)
 	kind := kindOf(d.spec.Controller)
@@ -169,6 +173,7 @@ func (l *deviceList) addDisk(d *vdisk, i int) {
 	})
 }
 
+// addCDROM adds a CD-ROM drive without a medium to the IDE controller.
 func (l *deviceList) addCDROM() {
 	ctrl, unit := l.assignUnit("ide", 0, nil)
 	l.addDevice(&types.VirtualCdrom{VirtualDevice: types.VirtualDevice{
@@ -178,6 +183,7 @@ func (l *deviceList) addCDROM() {
 	}})
 }
 
+// newNIC returns a network card. i is its index.
 func newNIC(n NIC, i int32, networks map[string]types.ManagedObjectReference) types.BaseVirtualDevice {
 	unit := 7 + i
 	backing := &types.VirtualEthernetCardNetworkBackingInfo{}
@@ -206,4 +212,5 @@ func newNIC(n NIC, i int32, networks map[string]types.ManagedObjectReference) ty
 	return &types.VirtualVmxnet3{VirtualVmxnet: types.VirtualVmxnet{VirtualEthernetCard: card}}
 }
 
+// newLabel returns a description with s as label and summary.
 func newLabel(s string) *types.Description { return &types.Description{Label: s, Summary: s} }

@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// volumePath is a file of a datastore.
+// A volumePath is the path of a file on a datastore.
 type volumePath struct{ datastore, path string }
 
+// String returns "[datastore] path".
 func (p volumePath) String() string { return datastorePath(p.datastore, "", p.path) }
 
-// volumesRoot is where a host keeps its datastores.
+// volumesRoot is the folder in which a host mounts its datastores.
 const volumesRoot = "/vmfs/volumes"
 
-// parseVolumePath takes "[datastore] folder/file", /vmfs/volumes/datastore/folder/file or
-// a /folder URL.
+// parseVolumePath parses "[datastore] folder/file", /vmfs/volumes/datastore/folder/file, or a /folder
+// URL. ".." cannot leave the datastore.
 func parseVolumePath(s string) (p volumePath, err error) {
 	switch rest, ok := strings.CutPrefix(s, "["); {
-	case ok:
+	case ok: // "[datastore] path"
 		var found bool
 		if p.datastore, rest, found = strings.Cut(rest, "]"); !found {
 			return p, fmt.Errorf("datastore path %q: want \"[datastore] path\"", s)
@@ -43,17 +44,17 @@ func parseVolumePath(s string) (p volumePath, err error) {
 	return p, nil
 }
 
-// diskLink is one link of a disk's chain as a source of copies.
+// A diskLink is one link of a disk's chain, as the source of a copy.
 type diskLink struct {
-	disk  *vdisk
+	disk  *vdisk      // disk of the link
 	links []chainLink // links from the base up to this one, at the time of the lookup
 }
 
-// name is that of the link's descriptor.
+// name returns the name of the link's descriptor.
 func (k diskLink) name() string { return k.links[len(k.links)-1].name }
 
-// isActive reports whether a running VM writes to the link. The base below a snapshot is
-// frozen: the VMkernel opens it for a second reader, as it does for vmkfstools and NFC.
+// isActive reports whether a running VM writes to the link. The base below a snapshot is frozen: the
+// VMkernel permits a second reader, such as vmkfstools or NFC.
 func (k diskLink) isActive() bool {
 	return k.disk.vm.running.Load() && k.name() == k.disk.currentLinks()[k.disk.lastLink()].name
 }

@@ -12,22 +12,24 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 )
 
-// waits are the WaitForUpdates calls in progress. The simulator lets them run on after
-// their client has gone, so the lab cancels them then.
+// waits are the WaitForUpdates calls in progress. The simulator continues them after their client has
+// disconnected; therefore the emulator cancels them.
 type waits struct {
-	mu   sync.Mutex
-	open map[waitKey]*simulator.PropertyCollector
+	mu   sync.Mutex                               // guards open
+	open map[waitKey]*simulator.PropertyCollector // collectors of the calls
 }
 
+// A waitKey identifies a collector of a session.
 type waitKey struct{ session, collector string }
 
+// waitCall matches the body of a WaitForUpdates call; the group is the collector.
 var waitCall = regexp.MustCompile(`WaitForUpdates(?:Ex)?[ >][^<]*<(?:\w+:)?_this[^>]*>([^<]+)<`)
 
-// watchWait reads the request's body ahead. If it is a WaitForUpdates, the wait is
-// cancelled when the client goes away. The returned func ends the watch.
+// watchWait reads the body of the request in advance. If it is a WaitForUpdates call, the call is
+// cancelled when the client disconnects. The returned function ends that.
 func (e *endpoint) watchWait(r *http.Request) func() {
 	body, err := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.Body = io.NopCloser(bytes.NewReader(body)) // the simulator reads it again
 	match := waitCall.FindSubmatch(body)
 	cookie, cookieErr := r.Cookie(sessionCookie)
 	if err != nil || cookieErr != nil || match == nil {
@@ -41,7 +43,7 @@ func (e *endpoint) watchWait(r *http.Request) func() {
 	}
 }
 
-// addWait notes the collector of a WaitForUpdates call.
+// addWait registers the collector of a WaitForUpdates call.
 func (w *waits) addWait(ctx *simulator.Context, method *simulator.Method) {
 	if method.Name != "WaitForUpdatesEx" && method.Name != "WaitForUpdates" {
 		return
@@ -63,12 +65,14 @@ func (w *waits) addWait(ctx *simulator.Context, method *simulator.Method) {
 	w.open[waitKey{ctx.Session.Key, method.This.Value}] = pc
 }
 
+// removeWait removes a call that has returned.
 func (w *waits) removeWait(key waitKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.open, key)
 }
 
+// cancelWait cancels a call in progress.
 func (w *waits) cancelWait(key waitKey) {
 	w.mu.Lock()
 	pc := w.open[key]
@@ -78,6 +82,7 @@ func (w *waits) cancelWait(key waitKey) {
 	}
 }
 
+// cancelAll cancels all calls in progress.
 func (w *waits) cancelAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,35 +9,36 @@ import (
 
 // Numbers of RFC 5531 section 9.
 const (
-	msgCall    = 0
-	msgReply   = 1
-	rpcVersion = 2
+	msgCall    = 0 // message type of a call
+	msgReply   = 1 // message type of a reply
+	rpcVersion = 2 // version of ONC RPC
 
-	AuthNone = 0
-	AuthSys  = 1
+	AuthNone = 0 // no credentials
+	AuthSys  = 1 // Unix credentials (RFC 5531 appendix A)
 
-	replyAccepted = 0
-	replyDenied   = 1
+	replyAccepted = 0 // the call was accepted, whatever its result
+	replyDenied   = 1 // the call was rejected: RPC version or credentials
 
-	maxAuthBody  = 400 // RFC 5531 section 8.2
-	maxMachine   = 255 // appendix A
-	maxGroups    = 16
-	lastFragment = 1 << 31
+	maxAuthBody  = 400     // longest credentials in bytes (RFC 5531 section 8.2)
+	maxMachine   = 255     // longest machine name in bytes (RFC 5531 appendix A)
+	maxGroups    = 16      // most additional groups (RFC 5531 appendix A)
+	lastFragment = 1 << 31 // bit of the record mark of the last fragment
 )
 
-// Status is the result of an RPC call: accept_stat of RFC 5531.
+// Status is the result of an accepted call (accept_stat, RFC 5531 section 9).
 type Status uint32
 
 // The statuses of an accepted call.
 const (
-	Success Status = iota
-	ProgUnavail
-	ProgMismatch
-	ProcUnavail
-	GarbageArgs
-	SystemErr
+	Success      Status = iota // the call was executed
+	ProgUnavail                // unknown program
+	ProgMismatch               // unsupported version of the program
+	ProcUnavail                // unknown procedure
+	GarbageArgs                // arguments that cannot be decoded
+	SystemErr                  // error of the server, such as no memory
 )
 
+// String returns the name in the RFC.
 func (s Status) String() string {
 	names := []string{"SUCCESS", "PROG_UNAVAIL", "PROG_MISMATCH", "PROC_UNAVAIL", "GARBAGE_ARGS", "SYSTEM_ERR"}
 	if int(s) < len(names) {
@@ -46,24 +47,25 @@ func (s Status) String() string {
 	return fmt.Sprintf("accept_stat %d", uint32(s))
 }
 
-// RPCError is a call that the server took and did not carry out.
+// RPCError is the error of a call that the server accepted and did not execute.
 type RPCError struct{ Status Status }
 
+// Error returns the name of the status.
 func (e *RPCError) Error() string { return "RPC: " + e.Status.String() }
 
-// ErrDenied is a call that the server did not take: its credentials or its RPC version.
+// ErrDenied is the error of a call that the server rejected: its credentials or its RPC version.
 var ErrDenied = errors.New("RPC: denied")
 
-// Call is the head of an RPC call.
+// Call is the header of an RPC call.
 type Call struct {
-	XID              uint32
-	Prog, Vers, Proc uint32
+	XID              uint32 // transaction ID, which the reply repeats
+	Prog, Vers, Proc uint32 // numbers of program, version and procedure
 	Flavor           uint32 // flavor of the credentials
-	Machine          string // AUTH_SYS: who calls
-	UID, GID         uint32
+	Machine          string // AUTH_SYS: name of the calling host
+	UID, GID         uint32 // AUTH_SYS: user and group of the caller
 }
 
-// Append writes the head; the arguments follow it.
+// Append encodes the header. The arguments follow it.
 func (c Call) Append(e *Encoder) {
 	for _, v := range []uint32{c.XID, msgCall, rpcVersion, c.Prog, c.Vers, c.Proc, c.Flavor} {
 		e.Uint32(v)
@@ -81,7 +83,7 @@ func (c Call) Append(e *Encoder) {
 	e.Opaque(nil)
 }
 
-// ReadCall takes the head of a call.
+// ReadCall decodes the header of a call. Errors are those of the decoder.
 func ReadCall(d *Decoder) (c Call) {
 	c.XID = d.Uint32()
 	if t := d.Uint32(); t != msgCall {
@@ -100,6 +102,7 @@ func ReadCall(d *Decoder) (c Call) {
 	return c
 }
 
+// readAuthSys decodes AUTH_SYS credentials. Additional groups are dropped.
 func (c *Call) readAuthSys(d *Decoder, body []byte) {
 	auth := NewDecoder(body)
 	auth.Uint32()
@@ -116,14 +119,14 @@ func (c *Call) readAuthSys(d *Decoder, body []byte) {
 	}
 }
 
-// AppendReply writes the head of a reply to an accepted call.
+// AppendReply encodes the header of a reply to an accepted call.
 func AppendReply(e *Encoder, xid uint32, s Status) {
 	for _, v := range []uint32{xid, msgReply, replyAccepted, AuthNone, 0, uint32(s)} {
 		e.Uint32(v)
 	}
 }
 
-// ReadReply takes the head of a reply. Its results follow if the error is nil.
+// ReadReply decodes the header of a reply. If err is nil, the results follow.
 func ReadReply(d *Decoder) (xid uint32, err error) {
 	xid = d.Uint32()
 	if t := d.Uint32(); t != msgReply {
@@ -144,8 +147,8 @@ func ReadReply(d *Decoder) (xid uint32, err error) {
 	return xid, d.err
 }
 
-// ReadRecord reads one message of at most limit bytes, whatever number of fragments it
-// comes in (record marking, RFC 5531 section 11).
+// ReadRecord reads one message of at most limit bytes, in any number of fragments (record marking, RFC
+// 5531 section 11). It returns io.EOF if the connection ends between two messages.
 func ReadRecord(r io.Reader, limit int) ([]byte, error) {
 	var msg []byte
 	for {
@@ -175,7 +178,7 @@ func ReadRecord(r io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// Mark is the record mark of a message that is sent as one fragment of n bytes.
+// Mark returns the record mark of a message of n bytes in one fragment.
 func Mark(n int) [4]byte {
 	var m [4]byte
 	binary.BigEndian.PutUint32(m[:], uint32(n)|lastFragment)

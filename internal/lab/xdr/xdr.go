@@ -1,7 +1,7 @@
 // Package xdr encodes and decodes XDR (RFC 4506) and the frame around it: calls and replies
-// of ONC RPC version 2 over TCP (RFC 5531). The lab's NFS client and the server that tests
-// it are built on it. It is written from the RFCs and shares nothing with decamp's own
-// server, whose mistakes it is there to find: what the RFCs forbid is an error here.
+// of ONC RPC version 2 over TCP (RFC 5531). The emulator's NFS client and the server that tests
+// it are built on it. It is written from the RFCs and shares no code with decamp's
+// server, so that it finds the server's mistakes: everything that the RFCs forbid is an error here.
 package xdr
 
 import (
@@ -12,10 +12,10 @@ import (
 // align is the unit of XDR: everything is padded to it with zeros (RFC 4506 section 3).
 const align = 4
 
-// Encoder appends XDR to B.
+// Encoder appends XDR to B. The zero value is ready for use.
 type Encoder struct{ B []byte }
 
-// Uint32 appends an unsigned integer, or an enum.
+// Uint32 appends an unsigned integer or an enum.
 func (e *Encoder) Uint32(v uint32) { e.B = binary.BigEndian.AppendUint32(e.B, v) }
 
 // Uint64 appends an unsigned hyper.
@@ -30,13 +30,13 @@ func (e *Encoder) Bool(v bool) {
 	e.Uint32(0)
 }
 
-// Fixed appends opaque data of a length both ends know.
+// Fixed appends opaque data whose length both ends know, with padding.
 func (e *Encoder) Fixed(p []byte) {
 	e.B = append(e.B, p...)
 	e.B = append(e.B, make([]byte, Pad(len(p)))...)
 }
 
-// Opaque appends a length and the data.
+// Opaque appends a length and the data, with padding.
 func (e *Encoder) Opaque(p []byte) {
 	e.Uint32(uint32(len(p)))
 	e.Fixed(p)
@@ -45,31 +45,31 @@ func (e *Encoder) Opaque(p []byte) {
 // String appends a string.
 func (e *Encoder) String(s string) { e.Opaque([]byte(s)) }
 
-// Pad is the number of zeros after n bytes of opaque data.
+// Pad returns the number of zeros after n bytes of opaque data.
 func Pad(n int) int { return (align - n%align) % align }
 
-// Decoder reads XDR from a message. The first error stays, and later reads return zero values, so that
-// a caller checks once, at the end.
+// Decoder decodes XDR. After the first error, all methods return zero values, so that the caller checks
+// Err or End once.
 type Decoder struct {
-	b   []byte
-	off int
-	err error
+	b   []byte // message
+	off int    // offset of the next byte
+	err error  // first error
 }
 
-// NewDecoder reads b, which the decoder and its results refer to.
+// NewDecoder returns a decoder of b. Decoded data refers to b.
 func NewDecoder(b []byte) *Decoder { return &Decoder{b: b} }
 
-// Fail makes err the decoder's error, with the offset, unless there is one already.
+// Fail records an error with the offset, unless an earlier error is recorded.
 func (d *Decoder) Fail(format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf("XDR at byte %d of %d: %w", d.off, len(d.b), fmt.Errorf(format, args...))
 	}
 }
 
-// Err is the first error.
+// Err returns the first error.
 func (d *Decoder) Err() error { return d.err }
 
-// Len is how many bytes are left.
+// Len returns the number of remaining bytes.
 func (d *Decoder) Len() int { return len(d.b) - d.off }
 
 // End returns the first error, or one if bytes are left.
@@ -80,7 +80,8 @@ func (d *Decoder) End() error {
 	return d.err
 }
 
-func (d *Decoder) take(n int) []byte {
+// takeBytes consumes n bytes. It returns nil if fewer remain.
+func (d *Decoder) takeBytes(n int) []byte {
 	if d.err == nil && n > d.Len() {
 		d.Fail("want %d bytes, there are %d", n, d.Len())
 	}
@@ -92,23 +93,23 @@ func (d *Decoder) take(n int) []byte {
 	return p
 }
 
-// Uint32 takes an unsigned integer.
+// Uint32 decodes an unsigned integer or an enum.
 func (d *Decoder) Uint32() uint32 {
-	if p := d.take(4); p != nil {
+	if p := d.takeBytes(4); p != nil {
 		return binary.BigEndian.Uint32(p)
 	}
 	return 0
 }
 
-// Uint64 takes an unsigned hyper.
+// Uint64 decodes an unsigned hyper.
 func (d *Decoder) Uint64() uint64 {
-	if p := d.take(8); p != nil {
+	if p := d.takeBytes(8); p != nil {
 		return binary.BigEndian.Uint64(p)
 	}
 	return 0
 }
 
-// Bool takes TRUE or FALSE; any other number is an error (RFC 4506 section 4.4).
+// Bool decodes a boolean; any value other than 0 and 1 is an error (RFC 4506 section 4.4).
 func (d *Decoder) Bool() bool {
 	v := d.Uint32()
 	if v > 1 {
@@ -117,10 +118,10 @@ func (d *Decoder) Bool() bool {
 	return v == 1
 }
 
-// Fixed takes n bytes and their padding, which must be zero (RFC 4506 section 4.9).
+// Fixed decodes n bytes and their padding, which must be zero (RFC 4506 section 4.9).
 func (d *Decoder) Fixed(n int) []byte {
-	p := d.take(n)
-	for _, b := range d.take(Pad(n)) {
+	p := d.takeBytes(n)
+	for _, b := range d.takeBytes(Pad(n)) {
 		if b != 0 {
 			d.Fail("padding is not zero")
 		}
@@ -128,7 +129,7 @@ func (d *Decoder) Fixed(n int) []byte {
 	return p
 }
 
-// Opaque takes a length of at most limit and the data.
+// Opaque decodes a length of at most limit and the data.
 func (d *Decoder) Opaque(limit int) []byte {
 	n := d.Uint32()
 	if int64(n) > int64(limit) {
@@ -138,5 +139,5 @@ func (d *Decoder) Opaque(limit int) []byte {
 	return d.Fixed(int(n))
 }
 
-// String takes a string of at most limit bytes.
+// String decodes a string of at most limit bytes.
 func (d *Decoder) String(limit int) string { return string(d.Opaque(limit)) }

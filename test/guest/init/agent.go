@@ -11,20 +11,21 @@ import (
 	"unsafe"
 )
 
-// agentProgram is QEMU's guest agent, of a guest that has it.
+// agentProgram is the path of QEMU's guest agent.
 const agentProgram = "/usr/sbin/qemu-ga"
 
 // serveAgent runs the guest agent, if the guest has it and the VM has a channel for it, with the
-// network of /etc/network/interfaces. It returns at once without one, or when the agent ends.
+// addresses of /etc/network/interfaces. Without one it returns nil at once. If the agent ends, it
+// returns an error.
 func serveAgent() error {
 	port := agentPort()
 	if _, err := os.Stat(agentProgram); err != nil || port == "" {
 		return nil
 	}
-	if err := syscall.Sethostname([]byte(read("/etc/hostname"))); err != nil {
+	if err := syscall.Sethostname([]byte(readLine("/etc/hostname"))); err != nil {
 		return err
 	}
-	if err := configure("/etc/network/interfaces"); err != nil {
+	if err := configureCards("/etc/network/interfaces"); err != nil {
 		fmt.Printf("network: %v\n", err) // such as a missing card: the guest continues
 	}
 	args := []string{agentProgram, "--method=virtio-serial", "--path=" + port, "--statedir=/run"}
@@ -36,10 +37,10 @@ func serveAgent() error {
 	return fmt.Errorf("the agent has ended: %v, %v", state, err)
 }
 
-// portWait is how long the agent's port may take to appear once its driver is loaded.
+// portWait limits how long the agent's port may take to appear after its driver was loaded.
 const portWait = 5 * time.Second
 
-// agentPort is the device of the agent's channel, or "".
+// agentPort returns the device of the agent's channel; empty if the VM has none.
 func agentPort() string {
 	if cards, _ := filepath.Glob("/sys/bus/virtio/drivers/virtio_console/virtio*"); len(cards) == 0 {
 		return ""
@@ -47,7 +48,7 @@ func agentPort() string {
 	for end := time.Now().Add(portWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
 		for _, name := range names {
-			if read(name) == "org.qemu.guest_agent.0" {
+			if readLine(name) == "org.qemu.guest_agent.0" {
 				return "/dev/" + filepath.Base(filepath.Dir(name))
 			}
 		}
@@ -55,8 +56,8 @@ func agentPort() string {
 	return ""
 }
 
-// configure gives cards the addresses that interfaces(5) has for them.
-func configure(file string) error {
+// configureCards sets the static addresses in a file of interfaces(5).
+func configureCards(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -79,12 +80,14 @@ func configure(file string) error {
 	return nil
 }
 
-// An ifreq is the kernel's: a name, and here an address or flags. See netdevice(7).
+// An ifreq is the kernel's struct: the name of an interface, and here an address or flags. See
+// netdevice(7).
 type ifreq struct {
-	name [16]byte
-	data [24]byte
+	name [16]byte // name, terminated by a zero
+	data [24]byte // union of addresses and flags
 }
 
+// setAddress sets an IPv4 address and its mask, and enables the interface.
 func setAddress(name string, p netip.Prefix) error {
 	s, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
 	if err != nil {
@@ -94,9 +97,9 @@ func setAddress(name string, p netip.Prefix) error {
 	address := p.Addr().As4()
 	mask := [4]byte{}
 	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
+		mask[i/8] |= 0x80 >> (i % 8) // highest bit first
 	}
-	const up, running = 1, 0x40
+	const up, running = 1, 0x40 // IFF_UP, IFF_RUNNING
 	for _, set := range []struct {
 		call uintptr
 		data []byte
@@ -106,7 +109,7 @@ func setAddress(name string, p netip.Prefix) error {
 		{syscall.SIOCSIFFLAGS, []byte{up | running, 0}},
 	} {
 		var r ifreq
-		copy(r.name[:15], name)
+		copy(r.name[:15], name) // IFNAMSIZ is 16, with the zero
 		copy(r.data[:], set.data)
 		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(s), set.call, uintptr(unsafe.Pointer(&r))); errno != 0 {
 			return errno

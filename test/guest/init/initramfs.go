@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// rootWait is how long the root disk may take to appear. A disk whose driver is in the
-// initramfs is there within two seconds, if an emulation has the machine for itself.
+// rootWait limits how long the root disk may take to appear. With its driver in the initramfs it takes
+// less than two seconds on an idle machine.
 const rootWait = 20 * time.Second
 
-// firstHalf is the initramfs: from no driver at all to the root file system's init.
-func firstHalf() error {
+// runInitramfs loads drivers and runs the init of the root file system. It returns only on error.
+func runInitramfs() error {
 	if err := loadModules(); err != nil {
 		return err
 	}
@@ -33,10 +33,11 @@ func firstHalf() error {
 	return switchRoot(dev)
 }
 
-// waitFor returns the block device that root ("/dev/sda1" or "UUID=…") names.
+// waitFor returns the block device for the value of root=: "/dev/sda1" or "UUID=…". Its message for a
+// missing device is that of initramfs-tools.
 func waitFor(root string) (string, error) {
 	for end := time.Now().Add(rootWait); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if dev := find(root); dev != "" {
+		if dev := findRoot(root); dev != "" {
 			return dev, nil
 		}
 	}
@@ -44,7 +45,8 @@ func waitFor(root string) (string, error) {
 	return "", fmt.Errorf("no root device %s", root)
 }
 
-func find(root string) string {
+// findRoot returns the device of root; empty while it does not exist.
+func findRoot(root string) string {
 	uuid, byUUID := strings.CutPrefix(root, "UUID=")
 	if !byUUID {
 		return scsiDisk(root)
@@ -59,17 +61,17 @@ func find(root string) string {
 	return ""
 }
 
-// scsiDisk returns the partition that root ("/dev/sda1") means: sda is the first disk by
-// its address. The kernel names disks in the order their probes end, and of two that are
-// probed at once either can be sda.
+// scsiDisk returns the partition for a name such as "/dev/sda1": sda is the first disk by its address.
+// The kernel assigns names in the order in which probes end, so that with two concurrent probes either
+// disk can be sda.
 func scsiDisk(root string) string {
 	name, ok := strings.CutPrefix(root, "/dev/sd")
 	if !ok || name == "" {
 		return ""
 	}
 	disks, _ := filepath.Glob("/sys/class/scsi_disk/*/device/block/*")
-	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(address(a), address(b)) })
-	n := int(name[0] - 'a')
+	slices.SortFunc(disks, func(a, b string) int { return slices.Compare(scsiAddress(a), scsiAddress(b)) })
+	n := int(name[0] - 'a') // sda is 0
 	if n >= len(disks) {
 		return ""
 	}
@@ -80,8 +82,8 @@ func scsiDisk(root string) string {
 	return dev
 }
 
-// address returns host, channel, target and unit of /sys/class/scsi_disk/H:C:T:U/….
-func address(disk string) []int {
+// scsiAddress returns host, channel, target and unit in a path /sys/class/scsi_disk/H:C:T:U/….
+func scsiAddress(disk string) []int {
 	var out []int
 	for part := range strings.SplitSeq(strings.Split(disk, "/")[4], ":") {
 		n, _ := strconv.Atoi(part) // the kernel writes numbers
@@ -90,25 +92,25 @@ func address(disk string) []int {
 	return out
 }
 
-// ext4UUID returns the UUID of the ext file system on dev.
+// ext4UUID returns the UUID of the ext file system on dev. Other content is an error.
 func ext4UUID(dev string) (string, error) {
 	f, err := os.Open(dev)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	super := make([]byte, 0x78)
-	if _, err := f.ReadAt(super, 1024); err != nil {
+	super := make([]byte, 0x78)                      // up to the end of s_uuid
+	if _, err := f.ReadAt(super, 1024); err != nil { // the superblock follows the boot block
 		return "", err
 	}
-	if super[0x38] != 0x53 || super[0x39] != 0xef {
+	if super[0x38] != 0x53 || super[0x39] != 0xef { // s_magic: 0xEF53, little-endian
 		return "", errors.New("no ext file system")
 	}
-	u := hex.EncodeToString(super[0x68:0x78])
+	u := hex.EncodeToString(super[0x68:0x78]) // s_uuid
 	return u[:8] + "-" + u[8:12] + "-" + u[12:16] + "-" + u[16:20] + "-" + u[20:], nil
 }
 
-// switchRoot mounts dev, makes it / and becomes its init.
+// switchRoot mounts dev, makes it the root directory and executes its init. It returns only on error.
 func switchRoot(dev string) error {
 	if err := syscall.Mount(dev, "/root", "ext4", 0, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", dev, err)

@@ -22,34 +22,35 @@ import (
 
 func main() {
 	if err := mountKernelTrees(); err != nil {
-		fail(err)
+		reportFailure(err)
 	}
-	half := secondHalf
+	half := runOnRoot // /sbin/init of the root file system
 	if _, err := os.Stat(modulesList); err == nil {
-		half = firstHalf
+		half = runInitramfs // only the initramfs has a list of modules
 	}
 	if err := half(); err != nil {
-		fail(err)
+		reportFailure(err)
 	}
 	powerOff()
 }
 
-func fail(err error) {
+// reportFailure prints a marker with the error and powers off.
+func reportFailure(err error) {
 	fmt.Printf("DECAMP-MARKER boot=failed %v\n", err)
 	powerOff()
 }
 
-// powerOff does not return: PID 1 that exits is a kernel panic. What was printed is in
-// the console's buffer at best; on a busy machine the power was off before it came out.
+// powerOff waits until the console has sent its output, and powers off. It does not return: the exit of
+// PID 1 is a kernel panic.
 func powerOff() {
 	const tcsbrk, waitUntilSent = 0x5409, 1 // ioctl of tcdrain
 	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, os.Stdout.Fd(), tcsbrk, waitUntilSent)
 	syscall.Sync()
 	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
-	select {}
+	select {} // the power goes off
 }
 
-// mountKernelTrees mounts /proc, /sys and /dev where they are not mounted yet.
+// mountKernelTrees mounts /proc, /sys and /dev unless they are mounted.
 func mountKernelTrees() error {
 	for dir, fs := range map[string]string{"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs"} {
 		if err := syscall.Mount(fs, dir, fs, 0, ""); err != nil && err != syscall.EBUSY {

@@ -11,11 +11,12 @@ import (
 	"unsafe"
 )
 
-// modulesList names the modules that the initramfs is to load, as initramfs-tools has it.
+// modulesList is the file of the initramfs with the names of the modules to load, as with
+// initramfs-tools.
 const modulesList = "/conf/modules"
 
 // loadModules loads the modules of modulesList, each after its dependencies in modules.dep. As with
-// modprobe, a missing module is skipped, and a module that finds no device is not an error.
+// modprobe, a missing module is skipped, and a module without a device is no error.
 func loadModules() error {
 	names, err := os.ReadFile(modulesList)
 	if err != nil {
@@ -31,7 +32,7 @@ func loadModules() error {
 		return err
 	}
 	for name := range strings.FieldsSeq(string(names)) {
-		for _, file := range withNeeds(string(index), name) {
+		for _, file := range filesOf(string(index), name) {
 			err := loadModule(dir + file)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("load %s: %w", file, err)
@@ -41,28 +42,29 @@ func loadModules() error {
 	return nil
 }
 
-// withNeeds returns a module's file after the files of its dependencies. A line of modules.dep lists
-// the deepest dependency last.
-func withNeeds(index, name string) []string {
+// filesOf returns the files of a module's dependencies and of the module, in the order of loading. A
+// line of modules.dep lists the deepest dependency last.
+func filesOf(index, name string) []string {
 	for line := range strings.Lines(index) {
 		file, needs, _ := strings.Cut(strings.TrimSpace(line), ":")
 		base := file[strings.LastIndexByte(file, '/')+1:]
 		if strings.ReplaceAll(strings.TrimSuffix(base, ".ko"), "-", "_") == strings.ReplaceAll(name, "-", "_") {
 			files := append([]string{file}, strings.Fields(needs)...)
-			slices.Reverse(files)
+			slices.Reverse(files) // the deepest dependency first
 			return files
 		}
 	}
 	return nil
 }
 
+// loadModule loads a module. A loaded module is no error.
 func loadModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	noParams := []byte{0}
+	noParams := []byte{0}   // an empty string
 	const finitModule = 313 // amd64
 	_, _, errno := syscall.Syscall(finitModule, f.Fd(), uintptr(unsafe.Pointer(&noParams[0])), 0)
 	if errno != 0 && errno != syscall.EEXIST {

@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// secondHalf runs on the root file system: it reports the hardware that the guest found.
-func secondHalf() error {
+// runOnRoot prints the marker with the hardware of the VM, and then runs the guest agent.
+func runOnRoot() error {
 	n, err := countBoot("/var/lib/boots")
 	if err != nil {
 		return err
 	}
 	root := os.Getenv("ROOT_DEVICE")
 	fmt.Printf("\nDECAMP-MARKER boot=ok n=%d root=%s disk=%s net=%s uuid=%s fw=%s up=%s\n",
-		n, root, disk(root), nets(), productUUID(), firmware(), uptime())
+		n, root, rootDisk(root), networkCards(), productUUID(), firmwareKind(), readUptime())
 	return serveAgent()
 }
 
-// countBoot adds one to the number kept in path. That the count survives shows that
+// countBoot increments the number in a file and returns it. A number that survives a reboot shows that
 // the guest can write to its disk.
 func countBoot(path string) (int, error) {
 	text, err := os.ReadFile(path)
@@ -34,34 +34,36 @@ func countBoot(path string) (int, error) {
 	return n + 1, os.WriteFile(path, fmt.Appendln(nil, n+1), 0o644)
 }
 
-// disk names the disk that holds the root partition, and its driver: "sda,vmw_pvscsi".
-func disk(root string) string {
+// rootDisk returns the disk of the root partition and its driver: "sda,vmw_pvscsi"; "?" if it cannot be
+// determined.
+func rootDisk(root string) string {
 	part, err := filepath.EvalSymlinks("/sys/class/block/" + filepath.Base(root))
 	if err != nil {
 		return "?"
 	}
-	whole := filepath.Dir(part)
-	return filepath.Base(whole) + "," + driver(whole+"/device")
+	whole := filepath.Dir(part) // /sys/.../sda for sda1
+	return filepath.Base(whole) + "," + driverOf(whole+"/device")
 }
 
-// nets lists the network cards as NAME=MAC/DRIVER, comma separated; "none" without.
-func nets() string {
+// networkCards returns the network cards as NAME=MAC/DRIVER, separated by commas; "none" if there are
+// none.
+func networkCards() string {
 	var cards []string
 	links, _ := filepath.Glob("/sys/class/net/*")
 	for _, link := range links {
-		if d := driver(link + "/device"); d != "?" {
-			cards = append(cards, filepath.Base(link)+"="+read(link+"/address")+"/"+d)
+		if d := driverOf(link + "/device"); d != "?" {
+			cards = append(cards, filepath.Base(link)+"="+readLine(link+"/address")+"/"+d)
 		}
 	}
-	if cards == nil {
+	if cards == nil { // no card with a driver
 		return "none"
 	}
 	return strings.Join(cards, ",")
 }
 
-// driver returns the driver of the controller that device belongs to: the first one
-// above it that is not a mere SCSI disk driver.
-func driver(device string) string {
+// driverOf returns the driver of the controller of a device: the first one above the device that is not
+// the SCSI disk driver.
+func driverOf(device string) string {
 	dir, err := filepath.EvalSymlinks(device)
 	if err != nil {
 		return "?"
@@ -75,22 +77,25 @@ func driver(device string) string {
 	return "?"
 }
 
-func productUUID() string { return read("/sys/class/dmi/id/product_uuid") }
+// productUUID returns the SMBIOS system UUID.
+func productUUID() string { return readLine("/sys/class/dmi/id/product_uuid") }
 
-func firmware() string {
+// firmwareKind returns "efi" or "bios".
+func firmwareKind() string {
 	if _, err := os.Stat("/sys/firmware/efi"); err == nil {
 		return "efi"
 	}
 	return "bios"
 }
 
-func uptime() string {
-	seconds, _, _ := strings.Cut(read("/proc/uptime"), " ")
+// readUptime returns the seconds since the kernel started.
+func readUptime() string {
+	seconds, _, _ := strings.Cut(readLine("/proc/uptime"), " ")
 	return seconds
 }
 
-// read returns the file's one line, or "?".
-func read(path string) string {
+// readLine returns the text of a file without surrounding blanks; "?" if it cannot be read.
+func readLine(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "?"

@@ -13,13 +13,14 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := printDefinitions(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+// printDefinitions writes the definitions to standard output.
+func printDefinitions() error {
 	machine, err := upstream.VirtualMachine()
 	if err != nil {
 		return err

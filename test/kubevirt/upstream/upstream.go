@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// VirtualMachine returns KubeVirt's definition of that kind: the schema as it is, in what the operator
-// puts around it (NewVirtualMachineCrd in its crds.go).
+// VirtualMachine returns KubeVirt's definition of the resource: the generated schema, in the frame that
+// the operator adds (NewVirtualMachineCrd in its crds.go).
 func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 	var schema v1.CustomResourceValidation
-	if err := kubeVirt.definition("virtualmachine", &schema); err != nil {
+	if err := kubeVirt.readDefinition("virtualmachine", &schema); err != nil {
 		return nil, err
 	}
 	crd := &v1.CustomResourceDefinition{
@@ -42,36 +42,38 @@ func VirtualMachine() (*v1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// CDI returns its definition of a kind, such as datavolume.
+// CDI returns CDI's definition of a resource, such as datavolume.
 func CDI(kind string) (*v1.CustomResourceDefinition, error) {
 	var crd v1.CustomResourceDefinition
-	if err := cdi.definition(kind, &crd); err != nil {
+	if err := cdi.readDefinition(kind, &crd); err != nil {
 		return nil, err
 	}
 	crd.Status = v1.CustomResourceDefinitionStatus{} // the cluster's to say
 	return &crd, nil
 }
 
-// A module is where a project keeps its schemas. It is read and not compiled.
+// A module is the Go module in which a project keeps its schemas. It is read, not compiled.
 type module struct {
-	path, sum string // the sum is of go.sum's kind
-	file      string
+	path, sum string // path with version, and checksum in the format of go.sum
+	file      string // file with the schemas
 }
 
 var (
+	// schema of KubeVirt
 	kubeVirt = module{
 		"kubevirt.io/kubevirt@v1.8.4", "h1:TXpT+U1SBIlsNI62qOev2aNkYVnGgyZ21gvmakIARrg=",
 		"pkg/virt-operator/resource/generate/components/validations_generated.go",
 	}
+	// resources of CDI
 	cdi = module{
 		"kubevirt.io/containerized-data-importer@v1.64.0", "h1:e7GkbDL3/Jyya9WDWRAMpL+SEvS1QvMQIQOHilF20Vg=",
 		"pkg/operator/resources/crds_generated.go",
 	}
 )
 
-// definition reads into out the YAML that the module's file has for key in a map of strings.
-func (m module) definition(key string, out any) error {
-	dir, err := m.fetch()
+// readDefinition decodes into out the YAML that the module's file contains for key in a map of strings.
+func (m module) readDefinition(key string, out any) error {
+	dir, err := m.fetchModule()
 	if err != nil {
 		return err
 	}
@@ -82,10 +84,10 @@ func (m module) definition(key string, out any) error {
 	found := ""
 	ast.Inspect(file, func(n ast.Node) bool {
 		pair, ok := n.(*ast.KeyValueExpr)
-		if ok && constant(pair.Key) == key {
-			found = constant(pair.Value)
+		if ok && stringValue(pair.Key) == key {
+			found = stringValue(pair.Value)
 		}
-		return found == ""
+		return found == "" // stop after the first match
 	})
 	if found == "" {
 		return fmt.Errorf("%s has no %q", m.file, key)
@@ -93,21 +95,22 @@ func (m module) definition(key string, out any) error {
 	return yaml.Unmarshal([]byte(found), out)
 }
 
-// constant is the value of a string that may be put together of several.
-func constant(e ast.Expr) string {
+// stringValue returns the value of a string constant, which may be a concatenation; empty for other
+// expressions.
+func stringValue(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		value, _ := strconv.Unquote(e.Value) // a value that is no string is not a key
 		return value
 	case *ast.BinaryExpr:
-		return constant(e.X) + constant(e.Y)
+		return stringValue(e.X) + stringValue(e.Y)
 	}
 	return ""
 }
 
-// fetch returns the folder of the module, which it downloads unless it is there. The checksum database
-// does not know all of them; the sums here take its place.
-func (m module) fetch() (string, error) {
+// fetchModule returns the folder of the module, which it downloads if necessary. The checksum database
+// does not contain all modules; the checksums here replace it.
+func (m module) fetchModule() (string, error) {
 	cmd := exec.Command("go", "mod", "download", "-json", m.path)
 	cmd.Dir, cmd.Stderr = os.TempDir(), os.Stderr // no go.mod is there to speak of
 	cmd.Env = append(os.Environ(), "GONOSUMDB=kubevirt.io", "GOFLAGS=", "GOWORK=off", "GO111MODULE=on")
@@ -119,7 +122,7 @@ func (m module) fetch() (string, error) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		return "", err
 	}
-	if got.Sum != m.sum {
+	if got.Sum != m.sum { // the proxy served other content
 		return "", fmt.Errorf("%s has the sum %s", m.path, got.Sum)
 	}
 	return got.Dir, nil

@@ -26,6 +26,7 @@ func main() {
 	}
 }
 
+// bootVM runs the command with the arguments. It returns an error if the report differs from a flag.
 func bootVM(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bootvm", flag.ContinueOnError)
 	deadline := flags.Duration("deadline", 2*time.Minute, "how long the guest may take")
@@ -45,20 +46,20 @@ func bootVM(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	first := append(m.Cards, boot.Card{})[0]
+	first := append(m.Cards, boot.Card{})[0] // empty if the guest has no card
 	fmt.Printf("booted: disk %s on %s, %s %s, uuid %s, firmware %s, boot %d of this disk, up after %v\n",
 		m.Disk, m.Driver, first.Driver, first.MAC, m.UUID, m.Firmware, m.Boots, m.Uptime)
 	return errors.Join(
-		expect("MAC", first.MAC, *mac),
-		expect("UUID", m.UUID, *uuid),
-		expect("disk driver", m.Driver, *driver),
-		expect("network card driver", first.Driver, *card),
-		expect("firmware", m.Firmware, *firmware),
+		checkReported("MAC", first.MAC, *mac),
+		checkReported("UUID", m.UUID, *uuid),
+		checkReported("disk driver", m.Driver, *driver),
+		checkReported("network card driver", first.Driver, *card),
+		checkReported("firmware", m.Firmware, *firmware),
 	)
 }
 
-// expect compares a value that the guest reported with a flag; an empty flag accepts any value.
-func expect(what, got, want string) error {
+// checkReported compares a reported value with a flag, ignoring case. An empty flag accepts any value.
+func checkReported(what, got, want string) error {
 	if want == "" || strings.EqualFold(got, want) {
 		return nil
 	}

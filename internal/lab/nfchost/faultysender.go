@@ -8,20 +8,21 @@ import (
 
 // Offsets in a fragment's headers that faults bend.
 const (
-	atMagic  = 0
-	atOpID   = 12
-	atStatus = headerSize
-	atStart  = headerSize + 28
-	atLength = headerSize + 32
-	atWire   = headerSize + 36
+	atMagic  = 0               // magic of the header
+	atOpID   = 12              // operation ID of the header
+	atStatus = headerSize      // status of the reply
+	atStart  = headerSize + 28 // offset of the fragment in the read
+	atLength = headerSize + 32 // length of the fragment on the disk
+	atWire   = headerSize + 36 // length of the fragment on the wire
 )
 
-// faultySender sends the fragments of a session that a fault is injected into.
+// A faultySender sends fragments of a session with an injected fault.
 type faultySender struct{ *session }
 
-// spoil flips one bit of the data.
-func (s faultySender) spoil(r *read, f *fragment) {
-	if !r.fault.is(FaultFlip) {
+// flipBit flips one bit of the fragment's data for FaultFlip, if the fragment contains the byte at the
+// fault's offset.
+func (s faultySender) flipBit(r *readJob, f *fragment) {
+	if !r.fault.isKind(FaultFlip) {
 		return
 	}
 	at := max(0, r.fault.At-r.offset-f.start)
@@ -31,15 +32,15 @@ func (s faultySender) spoil(r *read, f *fragment) {
 	}
 }
 
-// sendBent sends a fragment that something is wrong with. Faults at an offset wait for the
-// fragment that holds it; the others take the first.
-func (s faultySender) sendBent(r *read, f *fragment) error {
+// sendFaulty sends a fragment with the fault of its read. Faults at an offset wait for the fragment
+// that contains it; other faults affect the first fragment.
+func (s faultySender) sendFaulty(r *readJob, f *fragment) error {
 	fault := r.fault
-	if fault.is(FaultCut) || fault.is(FaultStall) || fault.is(FaultFlip) {
+	if fault.isKind(FaultCut) || fault.isKind(FaultStall) || fault.isKind(FaultFlip) {
 		return s.sendPart(r, f)
 	}
 	r.fault = nil
-	s.corrupt(fault, r.u32(12), f)
+	s.corruptPacked(fault, r.u32(12), f)
 	switch fault.Kind {
 	case FaultStatus:
 		r.pieces, f.data, f.packing = nil, f.data[:0], packNone
@@ -48,23 +49,23 @@ func (s faultySender) sendBent(r *read, f *fragment) error {
 		if err := s.sendAltered(&fragment{opID: f.opID, offset: f.offset, total: f.total, piece: piece{f.start, 0}}, nil); err != nil {
 			return err
 		}
-		return s.resend(r, f)
+		return s.resendAfterEmpty(r, f)
 	case FaultOverlap:
 		if err := s.sendFragment(f); err != nil {
 			return err
 		}
 	}
-	return s.sendAltered(f, func(p []byte) { fault.bend(p, f) })
+	return s.sendAltered(f, func(p []byte) { fault.alterHeaders(p, f) })
 }
 
-// resend repeats a fragment whose data another took the place of.
-func (s faultySender) resend(r *read, f *fragment) error {
+// resendAfterEmpty sends the fragment whose place an empty one took.
+func (s faultySender) resendAfterEmpty(r *readJob, f *fragment) error {
 	r.pieces = append([]piece{f.piece}, r.pieces...)
 	return s.sendPiece(r)
 }
 
-// bend alters the headers.
-func (f *Fault) bend(p []byte, frag *fragment) {
+// alterHeaders changes the headers of a fragment in p.
+func (f *Fault) alterHeaders(p []byte, frag *fragment) {
 	le := binary.LittleEndian
 	switch f.Kind {
 	case FaultStatus:
@@ -82,8 +83,9 @@ func (f *Fault) bend(p []byte, frag *fragment) {
 	}
 }
 
-// corrupt replaces compressed data by data that cannot be unpacked.
-func (s faultySender) corrupt(fault *Fault, asked uint32, f *fragment) {
+// corruptPacked replaces compressed data by data that cannot be unpacked, if the fault is for the
+// requested compression.
+func (s faultySender) corruptPacked(fault *Fault, asked uint32, f *fragment) {
 	word := binary.LittleEndian.AppendUint32
 	p := s.packed[:0]
 	if cap(s.packed) < fragmentRoom {
@@ -92,17 +94,17 @@ func (s faultySender) corrupt(fault *Fault, asked uint32, f *fragment) {
 	p = append(p, make([]byte, fragmentRoom)...)
 	raw := s.scratch[fragmentRoom : fragmentRoom+f.length]
 	switch {
-	case fault.is(FaultSum) && asked == packZlib:
+	case fault.isKind(FaultSum) && asked == packZlib:
 		p = appendZlib(p, raw)
 		p[len(p)-1] ^= 1
-	case fault.is(FaultRun) && asked == packSkipZ:
+	case fault.isKind(FaultRun) && asked == packSkipZ:
 		p = word(word(p, uint32(f.length)), 0)
 		p = append(word(word(p, uint32(f.length-1)), 2), 'x', 'y')
-	case fault.is(FaultFalling) && asked == packSkipZ:
+	case fault.isKind(FaultFalling) && asked == packSkipZ:
 		p = word(word(p, uint32(f.length)), 0)
 		p = append(word(word(p, uint32(f.length-1)), 1), 'x')
 		p = append(word(word(p, 0), 1), 'y')
-	case fault.is(FaultMatch) && asked == packFastLZ:
+	case fault.isKind(FaultMatch) && asked == packFastLZ:
 		p = append(p, 0, 'x', 0x3f, 0xf0) // a literal, then a match from 7920 bytes back
 	default:
 		return
@@ -110,17 +112,18 @@ func (s faultySender) corrupt(fault *Fault, asked uint32, f *fragment) {
 	s.usePacked(f, asked, p)
 }
 
-// sendAltered sends a fragment after change has had its headers.
+// sendAltered sends a fragment after change has modified its headers; a nil change modifies nothing.
 func (s faultySender) sendAltered(f *fragment, change func(p []byte)) error {
-	p := s.frame(f)
+	p := s.messageOf(f)
 	if change != nil {
 		change(p)
 	}
 	return s.out.send(p)
 }
 
-// sendPart sends a fragment up to the fault's offset, or half of it.
-func (s faultySender) sendPart(r *read, f *fragment) error {
+// sendPart sends a fragment up to the fault's offset, or half of it, and then cuts or stalls the
+// connection.
+func (s faultySender) sendPart(r *readJob, f *fragment) error {
 	at := len(f.data) / 2
 	if r.fault.At > 0 {
 		in := r.fault.At - r.offset - f.start
@@ -131,15 +134,15 @@ func (s faultySender) sendPart(r *read, f *fragment) error {
 	}
 	fault := r.fault
 	r.fault = nil
-	p := s.frame(f)
+	p := s.messageOf(f)
 	if err := s.out.send(p[:fragmentRoom+at]); err != nil {
 		return err
 	}
-	if fault.is(FaultCut) {
-		s.reset()
+	if fault.isKind(FaultCut) {
+		s.resetConn()
 		return errCut
 	}
-	if err := s.stall(fault); err != nil {
+	if err := s.waitRelease(fault); err != nil {
 		return err
 	}
 	if rest := p[fragmentRoom+at:]; len(rest) > 0 {
