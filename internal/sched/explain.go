@@ -80,8 +80,8 @@ type Holder struct {
 // A report holds the holders of resources that were looked up for it.
 type report map[*resource][]Holder
 
-// explain returns why x waits. Paused are the runs that are paused by themselves.
-func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
+// explainWait returns why x waits. Paused are the runs that are paused by themselves.
+func explainWait(x *run, now time.Time, paused map[string]bool, seen report) Waiting {
 	w := Waiting{Run: x.req.Run, Plan: x.plan.name, Stage: x.req.Stage, Priority: x.req.Priority, Asked: x.asked}
 	switch x.state {
 	case stopped:
@@ -90,16 +90,16 @@ func explain(x *run, now time.Time, paused map[string]bool, seen report) Waiting
 			w.Paused = "run " + x.req.Run
 		}
 	case shut:
-		w.Why, w.Opens = Shut, x.opens(now)
+		w.Why, w.Opens = Shut, x.nextOpening(now)
 	default:
-		w.Blocks = x.blocks(seen)
-		w.Why = why(w.Blocks)
+		w.Blocks = x.missingBlocks(seen)
+		w.Why = reasonOf(w.Blocks)
 	}
 	return w
 }
 
-// opens returns when the next window opens, zero for never.
-func (x *run) opens(now time.Time) time.Time {
+// nextOpening returns when the next window opens, zero for never.
+func (x *run) nextOpening(now time.Time) time.Time {
 	var next time.Time
 	for _, w := range x.req.Windows {
 		if w.From.After(now) && (next.IsZero() || w.From.Before(next)) {
@@ -109,23 +109,23 @@ func (x *run) opens(now time.Time) time.Time {
 	return next
 }
 
-func (x *run) blocks(seen report) []Block {
+func (x *run) missingBlocks(seen report) []Block {
 	var blocks []Block
 	for _, n := range x.needs {
-		if !n.res.fits(x, n.weight) {
-			blocks = append(blocks, n.res.block(x, n.weight, seen.holders(n.res)))
+		if !n.res.hasRoomFor(x, n.weight) {
+			blocks = append(blocks, n.res.newBlock(x, n.weight, seen.holdersOf(n.res)))
 		}
 	}
 	slices.SortStableFunc(blocks, func(a, b Block) int { return -compareEnds(a.Free, b.Free) })
 	return blocks
 }
 
-func (r *resource) block(x *run, weight int64, holders []Holder) Block {
+func (r *resource) newBlock(x *run, weight int64, holders []Holder) Block {
 	b := Block{
-		Resource: r.name, Needs: weight, Used: r.used, Capacity: r.capacity, Closed: r.closed(),
+		Resource: r.name, Needs: weight, Used: r.used, Capacity: r.capacity, Closed: r.isClosed(),
 		Waiting: r.waiting, Holders: holders, Free: r.freeFor(weight, holders),
 	}
-	if y := r.aside; y != nil && y != x {
+	if y := r.reservedFor; y != nil && y != x {
 		b.Aside = y.req.Run
 	}
 	if len(holders) > 0 {
@@ -134,9 +134,9 @@ func (r *resource) block(x *run, weight int64, holders []Holder) Block {
 	return b
 }
 
-// why names the reason of a run that is in line. One that lacks nothing has yet to be
+// reasonOf names the reason of a run that is in line. One that lacks nothing has yet to be
 // decided on.
-func why(blocks []Block) Reason {
+func reasonOf(blocks []Block) Reason {
 	reason := Undecided
 	for _, b := range blocks {
 		switch {
@@ -165,8 +165,8 @@ func (r *resource) freeFor(weight int64, holders []Holder) time.Time {
 	return time.Time{}
 }
 
-// holders returns who has r, the first to end first, unknown ends last.
-func (seen report) holders(r *resource) []Holder {
+// holdersOf returns who has r, the first to end first, unknown ends last.
+func (seen report) holdersOf(r *resource) []Holder {
 	if known, ok := seen[r]; ok {
 		return known
 	}

@@ -16,18 +16,18 @@ type queue struct {
 	version  uint64 // counts grants: claims that were worked out before are stale
 }
 
-// enter adds x: the next decision looks at it.
-func (q *queue) enter(x *run) {
+// addRun adds x: the next decision looks at it.
+func (q *queue) addRun(x *run) {
 	x.state = fresh
 	q.fresh = append(q.fresh, x)
 	for _, n := range x.needs {
 		n.res.waiting++
-		n.res.backlog += x.work()
+		n.res.backlog += x.workSeconds()
 	}
 }
 
-// leave removes x if it waits for a resource, and leaves it in state to.
-func (q *queue) leave(x *run, to state) {
+// removeRun removes x if it waits for a resource, and leaves it in state to.
+func (q *queue) removeRun(x *run, to state) {
 	was := x.state
 	x.state = to
 	if was != fresh && was != parked {
@@ -38,17 +38,17 @@ func (q *queue) leave(x *run, to state) {
 	}
 	for _, n := range x.needs {
 		n.res.waiting--
-		n.res.backlog -= x.work()
+		n.res.backlog -= x.workSeconds()
 		if n.res.waiting == 0 {
 			n.res.backlog = 0 // without rounding errors
 		}
 	}
-	x.due, x.elder, x.missed = time.Time{}, false, 0
+	x.passedSince, x.elder, x.missed = time.Time{}, false, 0
 	q.dropReservations(x)
 }
 
-// hold counts the resources of x as held from now on.
-func (q *queue) hold(x *run) {
+// holdResources counts the resources of x as held from now on.
+func (q *queue) holdResources(x *run) {
 	q.version++
 	x.since, x.until = q.now, time.Time{}
 	if x.req.Expected > 0 {
@@ -56,21 +56,21 @@ func (q *queue) hold(x *run) {
 	}
 	x.plan.holding++
 	for _, n := range x.needs {
-		n.res.take(x, n.weight)
+		n.res.addHolder(x, n.weight)
 	}
 }
 
-// giveBack ends hold.
-func (q *queue) giveBack(x *run) {
+// releaseResources ends hold.
+func (q *queue) releaseResources(x *run) {
 	x.plan.holding--
 	for _, n := range x.needs {
-		n.res.give(x, n.weight)
-		q.touch(n.res)
+		n.res.removeHolder(x, n.weight)
+		q.markDirty(n.res)
 	}
 }
 
-// touch makes the decision under way, or the next one, look at r's wait queue again: there may be room.
-func (q *queue) touch(r *resource) {
+// markDirty makes the decision under way, or the next one, look at r's wait queue again: there may be room.
+func (q *queue) markDirty(r *resource) {
 	switch {
 	case r.dirty.index == 0 && len(r.lanes) > 0:
 		r.dirty.version = 0

@@ -21,8 +21,8 @@ func newRegistry(now *time.Time) *registry {
 	return &registry{resources: map[string]*resource{}, plans: map[string]*plan{}, runs: map[string]*run{}, now: now}
 }
 
-// resource returns the resource of that name. It makes one that is closed if there was none.
-func (g *registry) resource(name string) *resource {
+// resourceNamed returns the resource of that name. It makes one that is closed if there was none.
+func (g *registry) resourceNamed(name string) *resource {
 	r := g.resources[name]
 	if r == nil {
 		r = &resource{
@@ -37,8 +37,8 @@ func (g *registry) resource(name string) *resource {
 	return r
 }
 
-// plan returns the plan of that name. It makes one of weight 1 if there was none.
-func (g *registry) plan(name string) *plan {
+// planNamed returns the plan of that name. It makes one of weight 1 if there was none.
+func (g *registry) planNamed(name string) *plan {
 	p := g.plans[name]
 	if p == nil {
 		g.seq++
@@ -48,39 +48,39 @@ func (g *registry) plan(name string) *plan {
 	return p
 }
 
-// tidy forgets a plan without runs and settings: thousands come and go in the life of a server.
-func (g *registry) tidy(p *plan) {
+// dropIdlePlan forgets a plan without runs and settings: thousands come and go in the life of a server.
+func (g *registry) dropIdlePlan(p *plan) {
 	if p.runs == 0 && !p.paused && p.weight == 1 {
 		delete(g.plans, p.name)
 	}
 }
 
-// add adds a run in state gone. Seq is its place in the order of arrival; 0 is the next one.
-func (g *registry) add(q Request, seq uint64) *run {
+// addRun adds a run in state gone. Seq is its place in the order of arrival; 0 is the next one.
+func (g *registry) addRun(q Request, seq uint64) *run {
 	if seq == 0 {
 		g.seq++
 		seq = g.seq
 	}
-	q.Needs, q.Windows = sorted(q.Needs), slices.Clone(q.Windows)
-	x := &run{req: q, plan: g.plan(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
+	q.Needs, q.Windows = sortNeeds(q.Needs), slices.Clone(q.Windows)
+	x := &run{req: q, plan: g.planNamed(q.Plan), seq: seq, needs: make([]need, 0, len(q.Needs))}
 	for _, n := range q.Needs {
-		x.needs = append(x.needs, need{g.resource(n.Resource), n.Weight})
+		x.needs = append(x.needs, need{g.resourceNamed(n.Resource), n.Weight})
 	}
 	x.plan.runs++
 	g.runs[q.Run] = x
 	return x
 }
 
-// remove removes a run.
-func (g *registry) remove(x *run) {
+// removeRun removes a run.
+func (g *registry) removeRun(x *run) {
 	x.state = gone
 	delete(g.runs, x.req.Run)
 	x.plan.runs--
-	g.tidy(x.plan)
+	g.dropIdlePlan(x.plan)
 }
 
-// check returns an error if a request or its resources are invalid.
-func (g *registry) check(q Request) error {
+// checkRequest returns an error if a request or its resources are invalid.
+func (g *registry) checkRequest(q Request) error {
 	if err := q.check(); err != nil {
 		return err
 	}
@@ -95,8 +95,8 @@ func (g *registry) check(q Request) error {
 	return nil
 }
 
-// waiting returns the runs that wait, in the order of their arrival.
-func (g *registry) waiting() []*run {
+// waitingRuns returns the runs that wait, in the order of their arrival.
+func (g *registry) waitingRuns() []*run {
 	var waiting []*run
 	for _, x := range g.runs {
 		if x.state != holding {

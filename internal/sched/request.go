@@ -53,8 +53,8 @@ type Window struct {
 	From, To time.Time
 }
 
-func (w Window) begun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
-func (w Window) over(now time.Time) bool  { return !w.To.IsZero() && !now.Before(w.To) }
+func (w Window) hasBegun(now time.Time) bool { return w.From.IsZero() || !now.Before(w.From) }
+func (w Window) isOver(now time.Time) bool   { return !w.To.IsZero() && !now.Before(w.To) }
 
 // A Request lists everything that one transfer requires, all or nothing.
 type Request struct {
@@ -108,15 +108,15 @@ func checkNeeds(run string, needs []Need) error {
 
 func checkWindows(run string, windows []Window) error {
 	for _, w := range windows {
-		if !w.From.IsZero() && w.over(w.From) {
+		if !w.From.IsZero() && w.isOver(w.From) {
 			return fault.New(fault.Invalid, "run %s: a window from %v to %v", run, w.From, w.To)
 		}
 	}
 	return nil
 }
 
-// sorted returns needs by the names of their resources.
-func sorted(needs []Need) []Need {
+// sortNeeds returns needs by the names of their resources.
+func sortNeeds(needs []Need) []Need {
 	needs = slices.Clone(needs)
 	slices.SortFunc(needs, func(a, b Need) int { return strings.Compare(a.Resource, b.Resource) })
 	return needs

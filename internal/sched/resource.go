@@ -25,7 +25,7 @@ type resource struct {
 
 	// aside is the elder whose missing units are reserved here: other runs of its rank and below get
 	// the remaining units. nil if there is none.
-	aside *run
+	reservedFor *run
 
 	waitQueue
 	dirty dirtyEntry
@@ -39,10 +39,10 @@ type use struct {
 	lanes int
 }
 
-func (u *use) total() int64 { return u.used[First] + u.used[Again] + u.used[Cutover] }
+func (u *use) totalUnits() int64 { return u.used[First] + u.used[Again] + u.used[Cutover] }
 
-// use returns p's count at r, made when it is not there.
-func (r *resource) use(p *plan) *use {
+// useOf returns p's count at r, made when it is not there.
+func (r *resource) useOf(p *plan) *use {
 	u := r.uses[p]
 	if u == nil {
 		u = &use{plan: p}
@@ -51,24 +51,24 @@ func (r *resource) use(p *plan) *use {
 	return u
 }
 
-// drop forgets p's count when there is nothing in it.
-func (r *resource) drop(u *use) {
-	if u.total() == 0 && u.lanes == 0 {
+// dropUse forgets p's count when there is nothing in it.
+func (r *resource) dropUse(u *use) {
+	if u.totalUnits() == 0 && u.lanes == 0 {
 		delete(r.uses, u.plan)
 	}
 }
 
-// closed reports whether nothing may begin here at all.
-func (r *resource) closed() bool { return r.capacity == 0 }
+// isClosed reports whether nothing may begin here at all.
+func (r *resource) isClosed() bool { return r.capacity == 0 }
 
-// limit is the largest weight that a run of this rank may take now: everything, if
+// weightLimit is the largest weight that a run of this rank may take now: everything, if
 // no run has any and nothing is set aside. X is the run; nil is any run that is no elder.
-func (r *resource) limit(rank int64, x *run) int64 {
-	if r.closed() {
+func (r *resource) weightLimit(rank int64, x *run) int64 {
+	if r.isClosed() {
 		return 0
 	}
 	free := r.capacity - r.used
-	if y := r.aside; y != nil && y.binds(rank, x) {
+	if y := r.reservedFor; y != nil && y.excludesRank(rank, x) {
 		return max(0, free-min(y.weightOf(r), r.capacity))
 	}
 	if r.used == 0 {
@@ -77,30 +77,30 @@ func (r *resource) limit(rank int64, x *run) int64 {
 	return max(0, free)
 }
 
-func (r *resource) fits(x *run, weight int64) bool {
-	return weight <= r.limit(x.rank(), x) || weight <= r.loan(x.rank()) && x.brief(r.aside, *r.now)
+func (r *resource) hasRoomFor(x *run, weight int64) bool {
+	return weight <= r.weightLimit(x.rank(), x) || weight <= r.loanLimit(x.rank()) && x.endsBefore(r.reservedFor, *r.now)
 }
 
-// loan returns the largest weight that a run of this rank may use of the reserved units, if it is
+// loanLimit returns the largest weight that a run of this rank may use of the reserved units, if it is
 // short: the elder cannot start yet.
-func (r *resource) loan(rank int64) int64 {
-	if y := r.aside; y == nil || r.closed() || !y.binds(rank, nil) {
+func (r *resource) loanLimit(rank int64) int64 {
+	if y := r.reservedFor; y == nil || r.isClosed() || !y.excludesRank(rank, nil) {
 		return 0
 	}
 	return max(0, r.capacity-r.used)
 }
 
-// take and give count what a run begins and ceases to hold.
-func (r *resource) take(x *run, weight int64) {
+// addHolder and give count what a run begins and ceases to hold.
+func (r *resource) addHolder(x *run, weight int64) {
 	r.used += weight
 	r.holders[x] = true
-	r.use(x.plan).used[x.req.Stage] += weight
+	r.useOf(x.plan).used[x.req.Stage] += weight
 }
 
-func (r *resource) give(x *run, weight int64) {
+func (r *resource) removeHolder(x *run, weight int64) {
 	r.used -= weight
 	delete(r.holders, x)
-	u := r.use(x.plan)
+	u := r.useOf(x.plan)
 	u.used[x.req.Stage] -= weight
-	r.drop(u)
+	r.dropUse(u)
 }

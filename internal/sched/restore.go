@@ -24,24 +24,24 @@ type Holding struct {
 func (s *Scheduler) Restore(holdings ...Holding) error {
 	var errs []error
 	for _, h := range holdings {
-		errs = append(errs, s.restore(h))
+		errs = append(errs, s.restoreHolding(h))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Scheduler) restore(h Holding) error {
+func (s *Scheduler) restoreHolding(h Holding) error {
 	q := Request{Run: h.Run, Plan: h.Plan, Stage: h.Stage, Needs: h.Needs}
 	if err := q.check(); err != nil {
 		return err
 	}
 	if x := s.registry.runs[h.Run]; x != nil {
-		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sorted(h.Needs), x.held()) {
+		if x.state != holding || x.plan.name != h.Plan || !slices.Equal(sortNeeds(h.Needs), x.heldNeeds()) {
 			return fault.New(fault.Conflict, "run %s is there already, and holds something else", h.Run)
 		}
 		return nil
 	}
-	x := s.registry.add(q, 0)
-	s.queue.hold(x)
+	x := s.registry.addRun(q, 0)
+	s.queue.holdResources(x)
 	x.state, x.since, x.until = holding, h.Since, h.Until
 	return nil
 }

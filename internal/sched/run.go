@@ -26,13 +26,13 @@ type run struct {
 	state state
 	seq   uint64 // order of arrival
 
-	asked   time.Time // zero for a restored run: unknown
-	since   time.Time // granted
-	until   time.Time // expected end, once granted; zero is unknown
-	due     time.Time // first in line with room, but could not begin; zero is never
-	elder   bool      // was so for longer than the scheduler's patience
-	missed  int       // turns in vain
-	promise time.Time // when an elder was expected to begin, as it became one
+	asked         time.Time // zero for a restored run: unknown
+	since         time.Time // granted
+	until         time.Time // expected end, once granted; zero is unknown
+	passedSince   time.Time // first in line with room, but could not begin; zero is never
+	elder         bool      // was so for longer than the scheduler's patience
+	missed        int       // turns in vain
+	expectedStart time.Time // when an elder was expected to begin, as it became one
 
 	at       *bucket // its place in line
 	node     node
@@ -61,11 +61,11 @@ func (x *run) length() time.Duration {
 	return 0
 }
 
-// ahead reports whether x stands before y within one lane.
-func (x *run) ahead(y *run) bool {
+// isAhead reports whether x stands before y within one lane.
+func (x *run) isAhead(y *run) bool {
 	switch {
 	case x.elder && y.elder:
-		return x.senior(y)
+		return x.isSeniorTo(y)
 	case x.length() != y.length():
 		return x.length() > y.length()
 	}
@@ -75,20 +75,20 @@ func (x *run) ahead(y *run) bool {
 // class is the length in octaves: runs of one class are about as long.
 func (x *run) class() int { return bits.Len64(uint64(x.length() / time.Second)) }
 
-// brief reports whether x is expected to end before y is to begin, so that it may have what
+// endsBefore reports whether x is expected to end before y is to begin, so that it may have what
 // is set aside for y until then. Only what orders by length can be searched for it.
-func (x *run) brief(y *run, now time.Time) bool {
-	return !x.elder && x.length() > 0 && !now.Add(x.length()).After(y.promise)
+func (x *run) endsBefore(y *run, now time.Time) bool {
+	return !x.elder && x.length() > 0 && !now.Add(x.length()).After(y.expectedStart)
 }
 
-// work is what a waiting run adds to the backlog of its resources, in seconds. A transfer
+// workSeconds is what a waiting run adds to the backlog of its resources, in seconds. A transfer
 // of unknown length still is one.
-func (x *run) work() float64 { return x.req.Expected.Seconds() + 1 }
+func (x *run) workSeconds() float64 { return x.req.Expected.Seconds() + 1 }
 
-// open reports whether the run may begin now.
-func (x *run) open(now time.Time) bool {
+// mayBegin reports whether the run may begin now.
+func (x *run) mayBegin(now time.Time) bool {
 	for _, w := range x.req.Windows {
-		if w.begun(now) && !w.over(now) {
+		if w.hasBegun(now) && !w.isOver(now) {
 			return true
 		}
 	}
@@ -129,9 +129,9 @@ type plan struct {
 	holding int
 }
 
-// share is how much of a plan's claim is used up: 0 is nothing, 1 all of the resource at
+// shareOf is how much of a plan's claim is used up: 0 is nothing, 1 all of the resource at
 // weight 1.
-func (p *plan) share(used, capacity int64) float64 {
+func (p *plan) shareOf(used, capacity int64) float64 {
 	return float64(used) / float64(max(capacity, 1)) / p.weight
 }
 

@@ -41,16 +41,16 @@ func (s *Scheduler) SetCapacity(name string, units int64) error {
 	if name == "" || units < 0 {
 		return fault.New(fault.Invalid, "resource %q with %d units", name, units)
 	}
-	r := s.registry.resource(name)
+	r := s.registry.resourceNamed(name)
 	r.capacity = units
 	if units == 0 { // runs that wait for it keep others from nothing
 		for _, other := range s.registry.resources {
-			if x := other.aside; x != nil && x.weightOf(r) > 0 {
+			if x := other.reservedFor; x != nil && x.weightOf(r) > 0 {
 				s.queue.dropReservations(x)
 			}
 		}
 	}
-	s.queue.touch(r)
+	s.queue.markDirty(r)
 	return nil
 }
 
@@ -60,9 +60,9 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 	if name == "" || weight < 1 {
 		return fault.New(fault.Invalid, "plan %q with weight %d", name, weight).WithHint("use a weight of 1, the default, or more")
 	}
-	p := s.registry.plan(name)
+	p := s.registry.planNamed(name)
 	p.weight = float64(weight)
-	s.registry.tidy(p)
+	s.registry.dropIdlePlan(p)
 	return nil
 }
 
@@ -72,13 +72,13 @@ func (s *Scheduler) SetPlan(name string, weight int) error {
 func (s *Scheduler) Submit(now time.Time, requests ...Request) error {
 	var errs []error
 	for _, q := range requests {
-		errs = append(errs, s.submit(now, q))
+		errs = append(errs, s.submitRequest(now, q))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Scheduler) submit(now time.Time, q Request) error {
-	if err := s.registry.check(q); err != nil {
+func (s *Scheduler) submitRequest(now time.Time, q Request) error {
+	if err := s.registry.checkRequest(q); err != nil {
 		return err
 	}
 	asked, seq := now, uint64(0)
@@ -89,27 +89,27 @@ func (s *Scheduler) submit(now time.Time, q Request) error {
 		asked, seq = x.asked, x.seq
 		s.Release(q.Run)
 	}
-	x := s.registry.add(q, seq)
+	x := s.registry.addRun(q, seq)
 	x.asked = asked
-	s.review(x, now)
+	s.reviewState(x, now)
 	return nil
 }
 
-// review puts a run that waits where it belongs: into the queue, or out of it while it is paused or outside its windows.
-func (s *Scheduler) review(x *run, now time.Time) {
-	s.queue.windows.note(x, now)
+// reviewState puts a run that waits where it belongs: into the queue, or out of it while it is paused or outside its windows.
+func (s *Scheduler) reviewState(x *run, now time.Time) {
+	s.queue.windows.noteChange(x, now)
 	switch {
 	case s.paused[x.req.Run] || x.plan.paused:
-		s.queue.leave(x, stopped)
-	case !x.open(now):
-		s.queue.leave(x, shut)
+		s.queue.removeRun(x, stopped)
+	case !x.mayBegin(now):
+		s.queue.removeRun(x, shut)
 	case x.state != fresh && x.state != parked:
-		s.queue.enter(x)
+		s.queue.addRun(x)
 	}
 }
 
 func sameNeeds(x *run, q Request) error {
-	if q.Plan == x.req.Plan && slices.Equal(sorted(q.Needs), x.req.Needs) {
+	if q.Plan == x.req.Plan && slices.Equal(sortNeeds(q.Needs), x.req.Needs) {
 		return nil
 	}
 	return fault.New(fault.Conflict, "run %s holds %v and requests %v", q.Run, x.req.Needs, q.Needs).WithHint("release its resources first")
@@ -123,11 +123,11 @@ func (s *Scheduler) Release(name string) bool {
 		return false
 	}
 	if x.state == holding {
-		s.queue.giveBack(x)
+		s.queue.releaseResources(x)
 	} else {
-		s.queue.leave(x, gone)
+		s.queue.removeRun(x, gone)
 	}
-	s.registry.remove(x)
+	s.registry.removeRun(x)
 	return true
 }
 
@@ -136,14 +136,14 @@ func (s *Scheduler) Release(name string) bool {
 func (s *Scheduler) Decide(now time.Time) []Grant {
 	s.queue.now = now
 	for x := s.queue.windows.pop(now); x != nil; x = s.queue.windows.pop(now) {
-		s.review(x, now)
+		s.reviewState(x, now)
 	}
-	return s.queue.decide()
+	return s.queue.decideGrants()
 }
 
 // Wake returns when to call Decide although nothing changed: a window opens or closes.
 // It is false when no such time is known.
-func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.next() }
+func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.nextChange() }
 
 // Expect sets when a run that holds is now likely to end, for the estimates of the runs that
 // wait for it. The zero time is unknown.
@@ -159,8 +159,8 @@ func (s *Scheduler) Holds(name string) bool {
 	return x != nil && x.state == holding
 }
 
-// held returns what x needs, or still holds.
-func (x *run) held() []Need {
+// heldNeeds returns what x needs, or still holds.
+func (x *run) heldNeeds() []Need {
 	needs := make([]Need, len(x.needs))
 	for i, n := range x.needs {
 		needs[i] = Need{n.res.name, n.weight}

@@ -20,11 +20,11 @@ func (w Waiting) Sentence(now time.Time) string {
 	case Undecided:
 		return "about to begin"
 	}
-	return w.worst().sentence(now)
+	return w.worstBlock().toSentence(now)
 }
 
-// worst returns the block for the line: a closed resource, else the one that is free last.
-func (w Waiting) worst() Block {
+// worstBlock returns the block for the line: a closed resource, else the one that is free last.
+func (w Waiting) worstBlock() Block {
 	for _, b := range w.Blocks {
 		if b.Closed {
 			return b
@@ -33,26 +33,26 @@ func (w Waiting) worst() Block {
 	return w.Blocks[0]
 }
 
-func (b Block) sentence(now time.Time) string {
-	owner, unit := named(b.Resource)
+func (b Block) toSentence(now time.Time) string {
+	owner, unit := splitResource(b.Resource)
 	if b.Closed {
 		return strings.TrimSpace(owner+" "+unit) + " is closed: its capacity is 0"
 	}
-	line := fmt.Sprintf("%s: %s of %s", owner, amount(b.Used), amount(b.Capacity))
+	line := fmt.Sprintf("%s: %s of %s", owner, formatUnits(b.Used), formatUnits(b.Capacity))
 	if unit != "" {
 		line += " " + unit
 	}
 	if b.Needs > 1 {
-		line += ", needs " + amount(b.Needs)
+		line += ", needs " + formatUnits(b.Needs)
 	}
 	if b.Aside != "" {
 		line += ", the rest is set aside for " + b.Aside
 	}
-	return line + "; " + b.estimate(now)
+	return line + "; " + b.estimateText(now)
 }
 
-// estimate returns when there is room, as far as that is known.
-func (b Block) estimate(now time.Time) string {
+// estimateText returns when there is room, as far as that is known.
+func (b Block) estimateText(now time.Time) string {
 	switch {
 	case b.Next.IsZero() && b.Free.IsZero():
 		return "the end of its holders is unknown"
@@ -66,14 +66,14 @@ func (b Block) estimate(now time.Time) string {
 	return "next " + inAbout(b.Next, now)
 }
 
-// named parts "host:esx3/vms" into "host esx3" and "vms".
-func named(resource string) (owner, unit string) {
+// splitResource parts "host:esx3/vms" into "host esx3" and "vms".
+func splitResource(resource string) (owner, unit string) {
 	owner, unit, _ = strings.Cut(resource, "/")
 	return strings.Replace(owner, ":", " ", 1), unit
 }
 
-// amount writes units. There are never a million slots: from there on they are bytes.
-func amount(units int64) string {
+// formatUnits writes units. There are never a million slots: from there on they are bytes.
+func formatUnits(units int64) string {
 	const mebi, gibi = 1 << 20, 1 << 30
 	switch {
 	case units == Unlimited:

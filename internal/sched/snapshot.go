@@ -39,8 +39,8 @@ type PlanState struct {
 func (s *Scheduler) Snapshot() Snapshot {
 	seen := report{}
 	snap := Snapshot{At: s.queue.now, Resources: resourceStates(s.registry, seen), Plans: planStates(s.registry)}
-	for _, x := range s.registry.waiting() {
-		w := explain(x, s.queue.now, s.paused, seen)
+	for _, x := range s.registry.waitingRuns() {
+		w := explainWait(x, s.queue.now, s.paused, seen)
 		for i := range w.Blocks {
 			w.Blocks[i].Holders = nil // the resource has the list
 		}
@@ -54,10 +54,10 @@ func resourceStates(g *registry, seen report) []ResourceState {
 	for _, r := range g.resources {
 		state := ResourceState{
 			Name: r.name, Capacity: r.capacity, Used: r.used,
-			Waiting: r.waiting, Holders: seen.holders(r),
+			Waiting: r.waiting, Holders: seen.holdersOf(r),
 		}
-		if r.aside != nil {
-			state.Aside = r.aside.req.Run
+		if r.reservedFor != nil {
+			state.Aside = r.reservedFor.req.Run
 		}
 		states = append(states, state)
 	}

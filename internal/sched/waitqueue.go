@@ -42,8 +42,8 @@ type bucket struct {
 
 // enqueue adds x to r's wait queue.
 func (r *resource) enqueue(x *run) {
-	l := r.lane(x.laneKey())
-	b := l.bucket(x.home)
+	l := r.laneFor(x.laneKey())
+	b := l.bucketFor(x.home)
 	b.tree.insert(x, x.weightOf(r))
 	x.at, x.state = b, parked
 }
@@ -54,18 +54,18 @@ func (x *run) dequeue() {
 	b.tree.remove(x)
 	x.at = nil
 	if b.tree.root == nil {
-		b.lane.drop(b)
+		b.lane.dropBucket(b)
 	}
 }
 
-func (r *resource) lane(key laneKey) *lane {
+func (r *resource) laneFor(key laneKey) *lane {
 	l := r.byKey[key]
 	if l != nil {
 		return l
 	}
 	l = &lane{laneKey: key, at: r, index: len(r.lanes), byHome: map[*resource]*bucket{}}
 	if !key.elder {
-		l.use = r.use(key.plan)
+		l.use = r.useOf(key.plan)
 		l.use.lanes++
 	}
 	r.byKey[key] = l
@@ -73,7 +73,7 @@ func (r *resource) lane(key laneKey) *lane {
 	return l
 }
 
-func (l *lane) bucket(home *resource) *bucket {
+func (l *lane) bucketFor(home *resource) *bucket {
 	if l.elder {
 		home = nil
 	}
@@ -86,19 +86,19 @@ func (l *lane) bucket(home *resource) *bucket {
 	return b
 }
 
-// drop forgets a bucket that is empty, and the lane with it if it was the last.
-func (l *lane) drop(b *bucket) {
+// dropBucket forgets a bucket that is empty, and the lane with it if it was the last.
+func (l *lane) dropBucket(b *bucket) {
 	end := len(l.buckets) - 1
 	l.buckets[b.index] = l.buckets[end]
 	l.buckets[b.index].index = b.index
 	l.buckets = l.buckets[:end]
 	delete(l.byHome, b.home)
 	if end == 0 {
-		l.at.remove(l)
+		l.at.removeLane(l)
 	}
 }
 
-func (r *resource) remove(l *lane) {
+func (r *resource) removeLane(l *lane) {
 	end := len(r.lanes) - 1
 	r.lanes[l.index] = r.lanes[end]
 	r.lanes[l.index].index = l.index
@@ -106,27 +106,27 @@ func (r *resource) remove(l *lane) {
 	delete(r.byKey, l.laneKey)
 	if l.use != nil {
 		l.use.lanes--
-		r.drop(l.use)
+		r.dropUse(l.use)
 	}
 }
 
-// least returns the least weight that a run in the lane needs.
-func (l *lane) least() int64 {
+// leastWeight returns the least weight that a run in the lane needs.
+func (l *lane) leastWeight() int64 {
 	least := int64(Unlimited)
 	for _, b := range l.buckets {
-		least = min(least, b.tree.least())
+		least = min(least, b.tree.leastWeight())
 	}
 	return least
 }
 
-// first returns the lane's first run that is no heavier than limit, nil for none.
-func (l *lane) first(limit int64) *run {
-	return l.pick(func(t *tree) *run { return t.first(limit) })
+// firstWithin returns the lane's first run that is no heavier than limit, nil for none.
+func (l *lane) firstWithin(limit int64) *run {
+	return l.pickRun(func(t *tree) *run { return t.firstWithin(limit) })
 }
 
-// pick returns the first of the runs that find finds in the buckets: the longest, and of
+// pickRun returns the first of the runs that find finds in the buckets: the longest, and of
 // those that are about as long the one with the highest score.
-func (l *lane) pick(find func(*tree) *run) *run {
+func (l *lane) pickRun(find func(*tree) *run) *run {
 	var best *run
 	score := unknown
 	for _, b := range l.buckets {
@@ -141,7 +141,7 @@ func (l *lane) pick(find func(*tree) *run) *run {
 		if score == unknown {
 			score = best.score()
 		}
-		if s := x.score(); s > score || s == score && x.ahead(best) {
+		if s := x.score(); s > score || s == score && x.isAhead(best) {
 			best, score = x, s
 		}
 	}
@@ -160,14 +160,14 @@ type precedence struct {
 	plan         uint64
 }
 
-func (l *lane) precedence() precedence {
+func (l *lane) currentPrecedence() precedence {
 	if l.elder {
 		return precedence{rank: l.rank, elder: true}
 	}
 	return precedence{
 		rank:  l.rank,
-		share: l.plan.share(l.use.total(), l.at.capacity),
-		stage: l.plan.share(l.use.used[l.laneKey.stage], l.at.capacity),
+		share: l.plan.shareOf(l.use.totalUnits(), l.at.capacity),
+		stage: l.plan.shareOf(l.use.used[l.laneKey.stage], l.at.capacity),
 		plan:  l.plan.seq,
 	}
 }
@@ -186,64 +186,64 @@ func (p precedence) before(o precedence) bool {
 	return p.plan < o.plan
 }
 
-// choose returns the run that is first, and the first of those that fit: often the same. Either may be nil.
-func (r *resource) choose() (first, fit *run) {
+// chooseRuns returns the run that is first, and the first of those that fit: often the same. Either may be nil.
+func (r *resource) chooseRuns() (first, fit *run) {
 	var lead, fits *lane
 	var leadAt, fitsAt precedence
 	for _, l := range r.lanes {
-		t := l.precedence()
+		t := l.currentPrecedence()
 		if lead == nil || t.before(leadAt) {
 			lead, leadAt = l, t
 		}
-		if (fits == nil || t.before(fitsAt)) && r.serves(l) {
+		if (fits == nil || t.before(fitsAt)) && r.canServe(l) {
 			fits, fitsAt = l, t
 		}
 	}
 	if lead != nil {
-		first = lead.first(MaxWeight)
+		first = lead.firstWithin(MaxWeight)
 	}
 	if fits != nil {
-		fit = r.serve(fits)
+		fit = r.firstFitting(fits)
 	}
-	return first, r.preferAside(fit)
+	return first, r.preferReserved(fit)
 }
 
-// serves reports whether there is room for a run of the lane.
-func (r *resource) serves(l *lane) bool {
+// canServe reports whether there is room for a run of the lane.
+func (r *resource) canServe(l *lane) bool {
 	if l.elder {
-		return r.serve(l) != nil
+		return r.firstFitting(l) != nil
 	}
-	return l.least() <= r.limit(l.rank, nil) || r.lend(l) != nil
+	return l.leastWeight() <= r.weightLimit(l.rank, nil) || r.firstLoan(l) != nil
 }
 
-// serve returns the first run of the lane that fits; nil if none does. The first elder may use
+// firstFitting returns the first run of the lane that fits; nil if none does. The first elder may use
 // reservations for juniors.
-func (r *resource) serve(l *lane) *run {
+func (r *resource) firstFitting(l *lane) *run {
 	if l.elder {
-		if x := l.first(MaxWeight); r.fits(x, x.node.weight) {
+		if x := l.firstWithin(MaxWeight); r.hasRoomFor(x, x.node.weight) {
 			return x
 		}
 	}
-	if x := l.first(r.limit(l.rank, nil)); x != nil {
+	if x := l.firstWithin(r.weightLimit(l.rank, nil)); x != nil {
 		return x
 	}
-	return r.lend(l)
+	return r.firstLoan(l)
 }
 
-// lend returns the first run of the lane that may use reserved units meanwhile.
-func (r *resource) lend(l *lane) *run {
-	limit := r.loan(l.rank)
-	if limit == 0 || l.elder || l.laneKey.stage != First || !r.aside.promise.After(*r.now) {
+// firstLoan returns the first run of the lane that may use reserved units meanwhile.
+func (r *resource) firstLoan(l *lane) *run {
+	limit := r.loanLimit(l.rank)
+	if limit == 0 || l.elder || l.laneKey.stage != First || !r.reservedFor.expectedStart.After(*r.now) {
 		return nil
 	}
-	longest := r.aside.promise.Sub(*r.now)
-	return l.pick(func(t *tree) *run { return t.brief(longest, limit) })
+	longest := r.reservedFor.expectedStart.Sub(*r.now)
+	return l.pickRun(func(t *tree) *run { return t.firstShort(longest, limit) })
 }
 
-// preferAside returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
-func (r *resource) preferAside(x *run) *run {
-	y := r.aside
-	if y == nil || y.at == nil || y.at.lane.at != r || !r.fits(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
+// preferReserved returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
+func (r *resource) preferReserved(x *run) *run {
+	y := r.reservedFor
+	if y == nil || y.at == nil || y.at.lane.at != r || !r.hasRoomFor(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
 		return x
 	}
 	return y

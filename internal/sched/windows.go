@@ -14,8 +14,8 @@ type windowChange struct {
 	run *run
 }
 
-// note notes when x's windows next open or close.
-func (q *windowQueue) note(x *run, now time.Time) {
+// noteChange notes when x's windows next open or close.
+func (q *windowQueue) noteChange(x *run, now time.Time) {
 	at, ok := x.nextWindowChange(now)
 	if ok && !at.Equal(x.windowAt) {
 		heap.Push(&q.changes, windowChange{at, x})
@@ -23,24 +23,24 @@ func (q *windowQueue) note(x *run, now time.Time) {
 	x.windowAt = at
 }
 
-// stale reports whether the change does not matter any more.
-func (c windowChange) stale() bool {
+// isStale reports whether the change does not matter any more.
+func (c windowChange) isStale() bool {
 	return c.run.state == gone || c.run.state == holding || !c.run.windowAt.Equal(c.at)
 }
 
 // pop removes the next change until now and returns its run, nil for none.
 func (q *windowQueue) pop(now time.Time) *run {
 	for len(q.changes) > 0 && !q.changes[0].at.After(now) {
-		if c := heap.Pop(&q.changes).(windowChange); !c.stale() {
+		if c := heap.Pop(&q.changes).(windowChange); !c.isStale() {
 			return c.run
 		}
 	}
 	return nil
 }
 
-// next returns the time of the next change, false for none.
-func (q *windowQueue) next() (time.Time, bool) {
-	for len(q.changes) > 0 && q.changes[0].stale() {
+// nextChange returns the time of the next change, false for none.
+func (q *windowQueue) nextChange() (time.Time, bool) {
+	for len(q.changes) > 0 && q.changes[0].isStale() {
 		heap.Pop(&q.changes)
 	}
 	if len(q.changes) == 0 {

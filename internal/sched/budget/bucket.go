@@ -17,16 +17,16 @@ const Piece = 1 << 20
 // overdrawn by one piece; the next piece waits until that is repaid. So it is exact in the long run for
 // pieces of any size. It has no clock; Budgets passes it the time.
 type bucket struct {
-	name   string
-	week   Week
-	rate   int64     // rate at the time of tokens
-	tokens float64   // bytes; below zero is debt
-	when   time.Time // time of tokens
-	virt   float64   // virtual time of the queue with the lowest one
-	queue  queue
-	runs   map[string]*account
-	passed int64 // bytes let through since ever
-	seq    uint64
+	name        string
+	week        Week
+	rate        int64     // rate at the time of tokens
+	tokens      float64   // bytes; below zero is debt
+	tokensAt    time.Time // time of tokens
+	virtualTime float64   // virtual time of the queue with the lowest one
+	queue       queue
+	runs        map[string]*account
+	passed      int64 // bytes let through since ever
+	seq         uint64
 }
 
 // An account is one run at one bucket.
@@ -46,10 +46,10 @@ type ticket struct {
 	pass   chan struct{}
 }
 
-// ask queues a piece of the run's.
-func (b *bucket) ask(run string, bytes int64) *ticket {
+// enqueuePiece queues a piece of the run's.
+func (b *bucket) enqueuePiece(run string, bytes int64) *ticket {
 	a := b.runs[run]
-	start := max(b.virt, a.finish)
+	start := max(b.virtualTime, a.finish)
 	a.finish = start + float64(bytes)/a.weight
 	b.seq++
 	t := &ticket{bytes: bytes, start: start, finish: a.finish, seq: b.seq, pass: make(chan struct{})}
@@ -57,51 +57,51 @@ func (b *bucket) ask(run string, bytes int64) *ticket {
 	return t
 }
 
-// cancel takes a piece out again. Its run was not served: the account is not given back,
+// removePiece takes a piece out again. Its run was not served: the account is not given back,
 // which costs it one piece at most.
-func (b *bucket) cancel(t *ticket) {
+func (b *bucket) removePiece(t *ticket) {
 	if t.index >= 0 {
 		heap.Remove(&b.queue, t.index)
 	}
 }
 
-// advance brings the tokens up to now, a minute at a time, and releases the pieces that they cover. It
+// releasePieces brings the tokens up to now, a minute at a time, and releases the pieces that they cover. It
 // returns the time of the next call; the zero time if no run waits.
-func (b *bucket) advance(now time.Time) time.Time {
-	b.earn(now)
+func (b *bucket) releasePieces(now time.Time) time.Time {
+	b.addTokensUntil(now)
 	for len(b.queue) > 0 && (b.rate == Unlimited || b.tokens > 0) {
 		t := heap.Pop(&b.queue).(*ticket)
 		b.tokens -= float64(t.bytes)
 		b.passed += t.bytes
-		b.virt = max(b.virt, t.start)
+		b.virtualTime = max(b.virtualTime, t.start)
 		close(t.pass)
 	}
 	if len(b.queue) == 0 {
 		return time.Time{}
 	}
-	return b.next(now)
+	return b.nextRelease(now)
 }
 
-// earn adds the tokens since the last call, minute by minute. A clock that was set back earns nothing.
+// addTokensUntil adds the tokens since the last call, minute by minute. A clock that was set back earns nothing.
 // After a day without use it starts from now: everything else would exceed the burst.
-func (b *bucket) earn(now time.Time) {
-	if past := now.Add(-day * time.Minute); b.when.Before(past) {
-		b.when, b.rate = past, b.week.At(past)
+func (b *bucket) addTokensUntil(now time.Time) {
+	if past := now.Add(-day * time.Minute); b.tokensAt.Before(past) {
+		b.tokensAt, b.rate = past, b.week.At(past)
 	}
-	for b.when.Before(now) {
+	for b.tokensAt.Before(now) {
 		until := now
-		if turn := b.week.turn(b.when); turn.Before(now) {
+		if turn := b.week.endOfMinute(b.tokensAt); turn.Before(now) {
 			until = turn
 		}
-		b.add(until.Sub(b.when))
-		b.when, b.rate = until, b.week.At(until)
+		b.addTokens(until.Sub(b.tokensAt))
+		b.tokensAt, b.rate = until, b.week.At(until)
 	}
-	b.when, b.rate = now, b.week.At(now)
-	b.add(0)
+	b.tokensAt, b.rate = now, b.week.At(now)
+	b.addTokens(0)
 }
 
-// add earns d at the rate of now.
-func (b *bucket) add(d time.Duration) {
+// addTokens earns d at the rate of now.
+func (b *bucket) addTokens(d time.Duration) {
 	if b.rate == Unlimited {
 		b.tokens = 0
 		return
@@ -109,9 +109,9 @@ func (b *bucket) add(d time.Duration) {
 	b.tokens = min(b.tokens+float64(b.rate)*d.Seconds(), float64(b.rate)*Burst.Seconds())
 }
 
-// next returns when the debt is paid, or the rate may change before that.
-func (b *bucket) next(now time.Time) time.Time {
-	turn := b.week.turn(now)
+// nextRelease returns when the debt is paid, or the rate may change before that.
+func (b *bucket) nextRelease(now time.Time) time.Time {
+	turn := b.week.endOfMinute(now)
 	if b.rate == 0 {
 		return turn
 	}
@@ -122,11 +122,11 @@ func (b *bucket) next(now time.Time) time.Time {
 	return turn
 }
 
-// set changes the rates from now on.
-func (b *bucket) set(now time.Time, w Week) {
-	b.earn(now)
+// setWeek changes the rates from now on.
+func (b *bucket) setWeek(now time.Time, w Week) {
+	b.addTokensUntil(now)
 	b.week, b.rate = w, w.At(now)
-	b.add(0)
+	b.addTokens(0)
 }
 
 // queue is a heap: the first to finish is on top.

@@ -51,45 +51,45 @@ func (s *Budgets) Set(name string, w Week) error {
 	w.Rules = slices.Clone(w.Rules)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.bucket(name)
-	b.set(s.clock.Now(), w)
-	s.advance(b)
+	b := s.bucketNamed(name)
+	b.setWeek(s.clock.Now(), w)
+	s.advanceBucket(b)
 	return nil
 }
 
-// bucket returns the budget of that name, unlimited where it is new. Under mu.
-func (s *Budgets) bucket(name string) *timed {
+// bucketNamed returns the budget of that name, unlimited where it is new. Under mu.
+func (s *Budgets) bucketNamed(name string) *timed {
 	b := s.buckets[name]
 	if b == nil {
-		b = &timed{bucket: bucket{name: name, week: Week{Rate: Unlimited}, rate: Unlimited, when: s.clock.Now(), runs: map[string]*account{}}}
+		b = &timed{bucket: bucket{name: name, week: Week{Rate: Unlimited}, rate: Unlimited, tokensAt: s.clock.Now(), runs: map[string]*account{}}}
 		s.buckets[name] = b
 	}
 	return b
 }
 
-// advance lets through what there is room for, and sets the timer for the next. Under mu.
-func (s *Budgets) advance(b *timed) {
+// advanceBucket lets through what there is room for, and sets the timer for the next. Under mu.
+func (s *Budgets) advanceBucket(b *timed) {
 	now := s.clock.Now()
 	if b.stop != nil {
 		b.stop()
 		b.stop = nil
 	}
-	if next := b.bucket.advance(now); !next.IsZero() {
-		b.stop = s.clock.AfterFunc(next.Sub(now), func() { s.tick(b) })
+	if next := b.bucket.releasePieces(now); !next.IsZero() {
+		b.stop = s.clock.AfterFunc(next.Sub(now), func() { s.handleTimer(b) })
 	}
 }
 
-func (s *Budgets) tick(b *timed) {
+func (s *Budgets) handleTimer(b *timed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.advance(b)
+	s.advanceBucket(b)
 }
 
 // A Flow is one transfer of a run. All flows of a run count as one where shares are cut.
 type Flow struct {
-	s    *Budgets
-	run  string
-	over []*timed
+	budgets *Budgets
+	run     string
+	buckets []*timed
 }
 
 // Join has a transfer of run pass the named budgets from now on. Weight is the run's claim
@@ -100,33 +100,33 @@ func (s *Budgets) Join(run string, weight float64, names ...string) *Flow {
 	}
 	names = slices.Clone(names)
 	slices.Sort(names)
-	f := &Flow{s: s, run: run}
+	f := &Flow{budgets: s, run: run}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range slices.Compact(names) {
-		b := s.bucket(name)
+		b := s.bucketNamed(name)
 		if b.runs[run] == nil {
-			b.runs[run] = &account{finish: b.virt}
+			b.runs[run] = &account{finish: b.virtualTime}
 		}
 		b.runs[run].flows++
 		b.runs[run].weight = weight
-		f.over = append(f.over, b)
+		f.buckets = append(f.buckets, b)
 	}
 	return f
 }
 
 // Leave ends the flow. Nobody may be in Wait.
 func (f *Flow) Leave() {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	for _, b := range f.over {
+	f.budgets.mu.Lock()
+	defer f.budgets.mu.Unlock()
+	for _, b := range f.buckets {
 		if a := b.runs[f.run]; a != nil {
 			if a.flows--; a.flows == 0 {
 				delete(b.runs, f.run)
 			}
 		}
 	}
-	f.over = nil
+	f.buckets = nil
 }
 
 // Wait returns once bytes may be asked for within all budgets of the flow, or with ctx's
@@ -134,8 +134,8 @@ func (f *Flow) Leave() {
 func (f *Flow) Wait(ctx context.Context, bytes int64) error {
 	for bytes > 0 {
 		piece := min(bytes, Piece)
-		for _, b := range f.over {
-			if err := f.pass(ctx, b, piece); err != nil {
+		for _, b := range f.buckets {
+			if err := f.waitPiece(ctx, b, piece); err != nil {
 				return err
 			}
 		}
@@ -147,34 +147,34 @@ func (f *Flow) Wait(ctx context.Context, bytes int64) error {
 // Free reports whether nothing bounds the flow now: to Wait would take no time. What passes unasked
 // is in no State.
 func (f *Flow) Free() bool {
-	f.s.mu.Lock()
-	defer f.s.mu.Unlock()
-	for _, b := range f.over {
-		if !b.free() {
+	f.budgets.mu.Lock()
+	defer f.budgets.mu.Unlock()
+	for _, b := range f.buckets {
+		if !b.isUnlimited() {
 			return false
 		}
 	}
 	return true
 }
 
-// free reports whether the rate is unlimited at any time, and no run waits from an earlier limit.
-func (b *bucket) free() bool {
+// isUnlimited reports whether the rate is unlimited at any time, and no run waits from an earlier limit.
+func (b *bucket) isUnlimited() bool {
 	return b.week.Rate == Unlimited && len(b.week.Rules) == 0 && len(b.queue) == 0
 }
 
-// pass waits for one piece at one budget.
-func (f *Flow) pass(ctx context.Context, b *timed, piece int64) error {
-	f.s.mu.Lock()
-	t := b.ask(f.run, piece)
-	f.s.advance(b)
-	f.s.mu.Unlock()
+// waitPiece waits for one piece at one budget.
+func (f *Flow) waitPiece(ctx context.Context, b *timed, piece int64) error {
+	f.budgets.mu.Lock()
+	t := b.enqueuePiece(f.run, piece)
+	f.budgets.advanceBucket(b)
+	f.budgets.mu.Unlock()
 	select {
 	case <-t.pass: // closed by advance
 		return nil
 	case <-ctx.Done():
-		f.s.mu.Lock()
-		defer f.s.mu.Unlock()
-		b.cancel(t)
+		f.budgets.mu.Lock()
+		defer f.budgets.mu.Unlock()
+		b.removePiece(t)
 		return ctx.Err()
 	}
 }
@@ -194,7 +194,7 @@ func (s *Budgets) States() []State {
 	defer s.mu.Unlock()
 	var states []State
 	for _, b := range s.buckets {
-		s.advance(b)
+		s.advanceBucket(b)
 		states = append(states, State{b.name, b.rate, b.passed, len(b.runs), len(b.queue)})
 	}
 	slices.SortFunc(states, func(a, b State) int { return strings.Compare(a.Name, b.Name) })

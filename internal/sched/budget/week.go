@@ -57,14 +57,14 @@ func (w Week) check() error {
 func (w Week) At(t time.Time) int64 {
 	rate := w.Rate
 	for _, r := range w.Rules {
-		if r.covers(t.In(w.zone(r))) {
+		if r.isActiveAt(t.In(w.zoneOf(r))) {
 			rate = r.Rate
 		}
 	}
 	return rate
 }
 
-func (r Rule) covers(t time.Time) bool {
+func (r Rule) isActiveAt(t time.Time) bool {
 	today, at := t.Weekday(), t.Hour()*Hour+t.Minute()
 	if r.From < r.To {
 		return r.Days.has(today) && at >= r.From && at < r.To
@@ -75,10 +75,10 @@ func (r Rule) covers(t time.Time) bool {
 
 func (d Days) has(day time.Weekday) bool { return d>>day&1 == 1 }
 
-// turn returns the end of t's minute: rates change there only, whatever the zone.
-func (w Week) turn(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
+// endOfMinute returns the end of t's minute: rates change there only, whatever the zone.
+func (w Week) endOfMinute(t time.Time) time.Time { return t.Truncate(time.Minute).Add(time.Minute) }
 
-func (w Week) zone(r Rule) *time.Location {
+func (w Week) zoneOf(r Rule) *time.Location {
 	switch {
 	case r.Zone != nil:
 		return r.Zone
