@@ -39,8 +39,8 @@ type execution struct {
 	done   chan struct{} // closed when the body has returned
 }
 
-// execute begins an execution, after the end of the one before it.
-func (a *attempt) execute() *execution {
+// beginExecution begins an execution, after the end of the one before it.
+func (a *attempt) beginExecution() *execution {
 	x := &execution{done: make(chan struct{})}
 	x.ctx, x.cancel = context.WithCancel(a.ctx)
 	a.mu.Lock()
@@ -54,8 +54,8 @@ func (a *attempt) execute() *execution {
 	return x
 }
 
-// superseded ends an execution, and reports whether a later one has begun.
-func (a *attempt) superseded(x *execution) bool {
+// endExecution ends an execution, and reports whether a later one has begun.
+func (a *attempt) endExecution(x *execution) bool {
 	x.cancel()
 	close(x.done)
 	a.mu.Lock()
@@ -63,9 +63,9 @@ func (a *attempt) superseded(x *execution) bool {
 	return a.latest != x
 }
 
-// work records that a step of x begins, and returns a function that records its end. A stopped
+// beginStep records that a step of x begins, and returns a function that records its end. A stopped
 // execution begins no step.
-func (a *attempt) work(x *execution) (done func(), err error) {
+func (a *attempt) beginStep(x *execution) (done func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := x.ctx.Err(); err != nil {
@@ -76,9 +76,9 @@ func (a *attempt) work(x *execution) (done func(), err error) {
 	return func() { close(step) }, nil
 }
 
-// still is closed once an attempt that was stopped does nothing any more, whether or not that is
+// stepDone is closed once an attempt that was stopped does nothing any more, whether or not that is
 // on record.
-func (a *attempt) still() <-chan struct{} {
+func (a *attempt) stepDone() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.step != nil {
@@ -91,27 +91,27 @@ func (a *attempt) still() <-chan struct{} {
 
 // Phases of an attempt in this process.
 const (
-	waits   int32 = iota // its body was not entered
-	begun                // the attempt was started
-	stopped              // it was canceled before its start, and will not start
+	phaseWaiting int32 = iota // its body was not entered
+	phaseBegun                // the attempt was started
+	phaseStopped              // it was canceled before its start, and will not start
 )
 
 // stop ends what the attempt does here. One that did not begin never will.
 func (a *attempt) stop() {
 	a.cancel()
-	if a.phase.CompareAndSwap(waits, stopped) {
+	if a.phase.CompareAndSwap(phaseWaiting, phaseStopped) {
 		a.end(fault.New(fault.Canceled, "run %s was canceled", a.run))
 	}
 }
 
-// over reports whether the attempt ended in this process.
-func (a *attempt) over() bool {
-	_, over := a.outcome()
+// isOver reports whether the attempt ended in this process.
+func (a *attempt) isOver() bool {
+	_, over := a.localOutcome()
 	return over
 }
 
-// spoil has everything later in the attempt fail as the first thing that could not be recorded.
-func (a *attempt) spoil(err error) error {
+// markUnrecorded has everything later in the attempt fail as the first thing that could not be recorded.
+func (a *attempt) markUnrecorded(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.unrecorded == nil {
@@ -120,7 +120,7 @@ func (a *attempt) spoil(err error) error {
 	return a.unrecorded
 }
 
-func (a *attempt) spoiled() error {
+func (a *attempt) unrecordedError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unrecorded
@@ -138,8 +138,8 @@ func newAttempt(run string, number int) *attempt {
 	return a
 }
 
-// outcome returns what the attempt ended with in this process, if it did.
-func (a *attempt) outcome() (error, bool) {
+// localOutcome returns what the attempt ended with in this process, if it did.
+func (a *attempt) localOutcome() (error, bool) {
 	select {
 	case <-a.ended:
 		return a.err, true
@@ -148,15 +148,15 @@ func (a *attempt) outcome() (error, bool) {
 	}
 }
 
-// bind returns a copy of ctx that also ends when the execution is stopped.
-func (x *execution) bind(ctx context.Context) (context.Context, func()) {
+// bindContext returns a copy of ctx that also ends when the execution is stopped.
+func (x *execution) bindContext(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(x.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// id returns what the engine calls the attempt.
-func (a *attempt) id() string { return attemptID(a.run, a.number) }
+// engineID returns what the engine calls the attempt.
+func (a *attempt) engineID() string { return attemptID(a.run, a.number) }
 
 // attempts holds the latest attempt of each run that this process had to do with. It is safe for
 // concurrent use.
@@ -165,8 +165,8 @@ type attempts struct {
 	latest map[string]*attempt // latest attempt by run
 }
 
-// get returns the attempt with that engine id. It adds the attempt if it is not known.
-func (t *attempts) get(id string) *attempt {
+// getOrAdd returns the attempt with that engine id. It adds the attempt if it is not known.
+func (t *attempts) getOrAdd(id string) *attempt {
 	run, number := splitAttempt(id)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,8 +178,8 @@ func (t *attempts) get(id string) *attempt {
 	return a
 }
 
-// known returns the latest attempt of a run that this process had to do with, or nil.
-func (t *attempts) known(run string) *attempt {
+// latestOf returns the latest attempt of a run that this process had to do with, or nil.
+func (t *attempts) latestOf(run string) *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.latest[run]
@@ -196,7 +196,7 @@ func (t *attempts) underWay() (all []*attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range t.latest {
-		if !a.over() {
+		if !a.isOver() {
 			all = append(all, a)
 		}
 	}

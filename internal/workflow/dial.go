@@ -22,10 +22,10 @@ const (
 
 	// silence is how long a database may leave sent bytes or probes unacknowledged before its
 	// connection is taken for cut. One that is only slow acknowledges.
-	silence     = 30 * time.Second
-	probeEvery  = 5 * time.Second
-	probesAfter = 15 * time.Second
-	probes      = 3
+	ackTimeout    = 30 * time.Second
+	probeInterval = 5 * time.Second
+	probeIdle     = 15 * time.Second
+	probeCount    = 3
 )
 
 // dialer opens the pool's connections. While it is patient, connections wait for an unreachable
@@ -38,15 +38,15 @@ type dialer struct {
 func newDialer() *dialer {
 	return &dialer{Dialer: net.Dialer{
 		Timeout:         dialTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probesAfter, Interval: probeEvery, Count: probes},
-		Control:         giveUpOnSilence,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: probeIdle, Interval: probeInterval, Count: probeCount},
+		Control:         setUserTimeout,
 	}}
 }
 
-func giveUpOnSilence(_, _ string, c syscall.RawConn) error {
+func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	var err error
 	if cerr := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 	}); cerr != nil {
 		return cerr
 	}
@@ -62,15 +62,15 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		if err == nil {
 			return conn{c}, nil
 		}
-		if !d.patient.Load() || !pause(ctx, dialPause) {
-			return nil, unreachable(ctx, network, err)
+		if !d.patient.Load() || !sleepFor(ctx, dialPause) {
+			return nil, dialError(ctx, network, err)
 		}
 	}
 }
 
-// unreachable returns the error of an attempt. One that timed out by itself would pass for the end of
+// dialError returns the error of an attempt. One that timed out by itself would pass for the end of
 // the caller's patience, after which the engine does not try again.
-func unreachable(ctx context.Context, network string, err error) error {
+func dialError(ctx context.Context, network string, err error) error {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return &net.OpError{Op: "dial", Net: network, Err: syscall.ETIMEDOUT}
 	}
@@ -90,8 +90,8 @@ func (c conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pause reports whether ctx lasted for d.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepFor reports whether ctx lasted for d.
+func sleepFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
 		return true

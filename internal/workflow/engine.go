@@ -44,7 +44,7 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}
-	l, err := lock(filepath.Join(cfg.Dir, lockName))
+	l, err := lockFile(filepath.Join(cfg.Dir, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("open state %s: %w", cfg.Dir, err)
 	}
@@ -58,15 +58,15 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	if cfg.URL == "" {
 		e.recordTimeout = localRecordTimeout
 	}
-	if err := e.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, told(e.cfg.Dir, err)), e.release())
+	if err := e.openRecord(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open state %s: %w", cfg.Dir, toFault(e.cfg.Dir, err)), e.releaseState())
 	}
 	return e, nil
 }
 
-// open starts the engine with a separate context: if the caller's ended, the engine would record every
+// openRecord starts the engine with a separate context: if the caller's ended, the engine would record every
 // pending run as canceled. Close ends it properly.
-func (e *Engine) open(ctx context.Context) error {
+func (e *Engine) openRecord(ctx context.Context) error {
 	cfg := dbos.Config{
 		AppName:            appName,
 		Logger:             slog.New(quiet{e.cfg.Log.Handler(), &e.closing}),
@@ -76,7 +76,7 @@ func (e *Engine) open(ctx context.Context) error {
 		return err
 	}
 	// 0 is "no limit": a run may be killed and continued any number of times.
-	dbos.RegisterWorkflow(e.record.root, e.body, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
+	dbos.RegisterWorkflow(e.record.root, e.runBody, dbos.WithWorkflowName("run"), dbos.WithMaxRecoveryAttempts(0))
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (e *Engine) Launch() error {
 	if err := e.record.root.Launch(); err != nil {
 		return fmt.Errorf("launch engine: %w", err)
 	}
-	if e.record.shared() {
+	if e.record.isShared() {
 		e.watcher.start()
 	}
 	return nil
@@ -109,23 +109,23 @@ func (e *Engine) Launch() error {
 // the directory stays locked until the process ends, because that step still writes.
 func (e *Engine) Close() error {
 	e.closing.Store(true)
-	if e.record.shared() {
-		e.record.pg.wait(false)
+	if e.record.isShared() {
+		e.record.pg.setPatient(false)
 	}
 	if err := dbos.Shutdown(e.record.root, e.cfg.Grace); err != nil {
 		return fault.New(fault.Internal, "close state %s: %w", e.cfg.Dir, err)
 	}
-	return e.release()
+	return e.releaseState()
 }
 
-func (e *Engine) release() error {
+func (e *Engine) releaseState() error {
 	e.watcher.wait()
 	return errors.Join(e.record.close(), atomicfile.Unlock(e.lock))
 }
 
 // Status reads the record of a run.
 func (e *Engine) Status(ctx context.Context, run string) (Status, error) {
-	st, err := e.record.current(ctx, run)
+	st, err := e.record.readCurrent(ctx, run)
 	if err != nil || st.State == None {
 		return st, err
 	}

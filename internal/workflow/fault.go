@@ -18,9 +18,9 @@ const (
 	sqliteShmSize   = 4874 // the index of its log could not grow
 )
 
-// told returns SQLite's error as a fault with a remedy for the state directory dir. Errors of
+// toFault returns SQLite's error as a fault with a remedy for the state directory dir. Errors of
 // PostgreSQL are handled in postgres.go.
-func told(dir string, err error) error {
+func toFault(dir string, err error) error {
 	var of interface {
 		error
 		Code() int
@@ -32,20 +32,20 @@ func told(dir string, err error) error {
 	case code&sqlitePrimary == sqliteFull, code == sqliteShmSize:
 		return fault.NoRoom(dir, err)
 	case code&sqlitePrimary == sqliteCorrupt, code&sqlitePrimary == sqliteNoFile, code == sqliteShortRead:
-		return corrupt(dir, err)
+		return newCorruptError(dir, err)
 	}
 	return err
 }
 
-// corrupt returns the error and remedy for a damaged state file.
-func corrupt(dir string, err error) error {
+// newCorruptError returns the error and remedy for a damaged state file.
+func newCorruptError(dir string, err error) error {
 	return fault.New(fault.Corrupt, "%w", err).
 		WithHint("stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests", filepath.Join(dir, localName))
 }
 
-// unrecorded is the error of an attempt that ended because the engine could not record it.
-func unrecorded(dir, what string, err error) error {
-	if known := told(dir, err); known != err {
+// newUnrecordedError is the error of an attempt that ended because the engine could not record it.
+func newUnrecordedError(dir, what string, err error) error {
+	if known := toFault(dir, err); known != err {
 		return fmt.Errorf("%s: %w", what, known)
 	}
 	return fault.New(fault.Transient, "%s: %w", what, err).

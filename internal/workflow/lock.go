@@ -16,10 +16,10 @@ import (
 
 const lockName = "lock" // file in the state directory
 
-// lock takes the exclusive lock on path and writes our pid into it. The lock dies with
+// lockFile takes the exclusive lock on path and writes our pid into it. The lock dies with
 // the process; the file stays. It is taken before anything else is opened because two
 // processes migrating one fresh SQLite file corrupt nothing but fail at random.
-func lock(path string) (*os.File, error) {
+func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)
@@ -28,7 +28,7 @@ func lock(path string) (*os.File, error) {
 	if err == nil {
 		err = writePID(f)
 	} else if errors.Is(err, unix.EWOULDBLOCK) {
-		err = heldBy(f)
+		err = lockedByError(f)
 	}
 	if err != nil {
 		f.Close()
@@ -47,8 +47,8 @@ func writePID(f *os.File) error {
 	return nil
 }
 
-// heldBy names the process that holds the lock. Its pid may not be in the file yet.
-func heldBy(f *os.File) error {
+// lockedByError names the process that holds the lock. Its pid may not be in the file yet.
+func lockedByError(f *os.File) error {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	pid := strings.TrimSpace(string(text))
 	if err != nil || pid == "" {

@@ -16,11 +16,11 @@ type quiet struct {
 }
 
 func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return q.Handler.Enabled(ctx, q.demoted(l))
+	return q.Handler.Enabled(ctx, q.demotedLevel(l))
 }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = q.demoted(r.Level)
+	r.Level = q.demotedLevel(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
@@ -29,7 +29,7 @@ func (q quiet) WithGroup(name string) slog.Handler {
 	return quiet{q.Handler.WithGroup(name), q.closing}
 }
 
-func (q quiet) demoted(l slog.Level) slog.Level {
+func (q quiet) demotedLevel(l slog.Level) slog.Level {
 	switch {
 	case l == slog.LevelInfo || q.closing.Load():
 		return slog.LevelDebug

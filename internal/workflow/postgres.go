@@ -62,7 +62,7 @@ func openPostgres(ctx context.Context, url, executor string, insecure bool) (*da
 		cfg.MaxConns = poolSize
 	}
 	p := &database{dialer: newDialer()}
-	p.configure(&cfg.ConnConfig.Config, executor)
+	p.configureConn(&cfg.ConnConfig.Config, executor)
 	if p.Pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -73,13 +73,13 @@ func openPostgres(ctx context.Context, url, executor string, insecure bool) (*da
 	return p, nil
 }
 
-// configure has connections opened and judged our way. The dialer resolves names itself, so that it
+// configureConn has connections opened and judged our way. The dialer resolves names itself, so that it
 // tries all addresses of a host before it waits.
-func (p *database) configure(c *pgconn.Config, executor string) {
+func (p *database) configureConn(c *pgconn.Config, executor string) {
 	c.RuntimeParams["application_name"] = appName + " " + executor
 	c.DialFunc = p.dialer.dial
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
-	c.OnPgError = judge
+	c.OnPgError = keepConnection
 	c.ConnectTimeout = connectTimeout
 	hosts := map[string]bool{c.Host: true}
 	for _, f := range c.Fallbacks {
@@ -98,24 +98,24 @@ func (p *database) ping(ctx context.Context, host string) error {
 	return nil
 }
 
-// wait switches waiting for a lost database on or off. If the URL has several hosts, they are tried in
+// setPatient switches waiting for a lost database on or off. If the URL has several hosts, they are tried in
 // turn instead, with the engine's pauses.
-func (p *database) wait(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
+func (p *database) setPatient(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
 
-// judge closes the connection after errors that do not concern the request: they are then handled as
+// keepConnection closes the connection after errors that do not concern the request: they are then handled as
 // lost connections, so that the request is repeated instead of failing the run. Otherwise it closes the
 // connection after fatal errors only, as the driver does.
-func judge(_ *pgconn.PgConn, e *pgconn.PgError) bool {
-	if passes(e.Code) {
+func keepConnection(_ *pgconn.PgConn, e *pgconn.PgError) bool {
+	if isServerState(e.Code) {
 		e.Code = connectionFailure
 		return false
 	}
 	return !strings.EqualFold(e.Severity, "FATAL")
 }
 
-// passes reports whether an error is of the server's state and not of the statement, by its
+// isServerState reports whether an error is of the server's state and not of the statement, by its
 // SQLSTATE (PostgreSQL's documentation, appendix A).
-func passes(code string) bool {
+func isServerState(code string) bool {
 	switch code {
 	case "25006", // read-only: it was made a standby
 		"40001", "40P01", // serialization, deadlock
@@ -137,10 +137,10 @@ const (
 	lockPause = 100 * time.Millisecond
 )
 
-// alone runs fn while no other process of this database does: the engine's own migrations fail
+// withMigrationLock runs fn while no other process of this database does: the engine's own migrations fail
 // where two begin at once. The lock is tried for, not waited for: a waiting statement would hold up
 // the indexes that are built meanwhile.
-func (p *database) alone(ctx context.Context, fn func() error) error {
+func (p *database) withMigrationLock(ctx context.Context, fn func() error) error {
 	c, err := p.Acquire(ctx)
 	if err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p *database) alone(ctx context.Context, fn func() error) error {
 		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", migrationLock).Scan(&got); err != nil {
 			return err
 		}
-		if !got && !pause(ctx, lockPause) {
+		if !got && !sleepFor(ctx, lockPause) {
 			return ctx.Err()
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	coalesce = time.Second
 )
 
-// shared reports whether other executors have the same record.
-func (r *record) shared() bool { return r.pg != nil }
+// isShared reports whether other executors have the same record.
+func (r *record) isShared() bool { return r.pg != nil }
 
 // openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
 func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (err error) {
@@ -32,7 +32,7 @@ func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (er
 	}
 	cfg.SystemDBPool, cfg.DatabaseSchema, cfg.ExecutorID = r.pg.Pool, schema, r.executor
 	cfg.NotificationCoalesceInterval, cfg.SystemDBStartupTimeout = coalesce, time.Minute
-	if err := r.pg.alone(ctx, func() error { return r.start(ctx, cfg) }); err != nil {
+	if err := r.pg.withMigrationLock(ctx, func() error { return r.startEngine(ctx, cfg) }); err != nil {
 		return err
 	}
 	r.queue, err = dbos.RegisterQueue(r.root, queuePrefix+r.executor,
@@ -41,7 +41,7 @@ func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (er
 		return err
 	}
 	dbos.ListenQueues(r.root, r.queueName())
-	r.pg.wait(true)
+	r.pg.setPatient(true)
 	return nil
 }
 
@@ -53,17 +53,17 @@ func (r *record) queueName() string {
 	return r.queue.GetName()
 }
 
-// owner returns whose attempt it is, or was when it was canceled: that takes it off its queue.
-func (r *record) owner(w dbos.WorkflowStatus) string {
-	if !r.shared() {
+// ownerOf returns whose attempt it is, or was when it was canceled: that takes it off its queue.
+func (r *record) ownerOf(w dbos.WorkflowStatus) string {
+	if !r.isShared() {
 		return ""
 	}
 	name, _ := strings.CutPrefix(w.QueueName, queuePrefix)
 	return cmp.Or(name, w.ExecutorID)
 }
 
-// own reports whether the run's current attempt is this executor's.
-func (r *record) own(st Status) bool { return !r.shared() || st.Executor == r.executor }
+// isOwn reports whether the run's current attempt is this executor's.
+func (r *record) isOwn(st Status) bool { return !r.isShared() || st.Executor == r.executor }
 
 // caller is a context for calls of the engine: it ends with the caller's, but hides a step in it, which
 // the engine would consider the caller.
@@ -71,4 +71,4 @@ type caller struct{ context.Context }
 
 func (caller) Value(any) any { return nil }
 
-func (r *record) client(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }
+func (r *record) clientFor(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }

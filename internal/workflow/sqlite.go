@@ -11,7 +11,7 @@ import (
 
 // connections to the state file: the number of runs that may wait together for the durability of their
 // records.
-const connections = 16
+const stateConns = 16
 
 // openSQLite opens the state file, readable by its owner only. What is recorded is durable: the
 // engine's own default may lose the last steps on power loss, which would run again.
@@ -20,7 +20,7 @@ func openSQLite(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}
-	db, err := f.Open(sqlitedb.Options{Conns: connections, Pragmas: []string{"foreign_keys(ON)"}, Durable: true})
+	db, err := f.Open(sqlitedb.Options{Conns: stateConns, Pragmas: []string{"foreign_keys(ON)"}, Durable: true})
 	if err != nil {
 		return nil, fmt.Errorf("open state: %w", err)
 	}

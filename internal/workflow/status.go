@@ -49,7 +49,7 @@ func (r StepRecord) decode(out any) error {
 	if r.refused != nil {
 		return r.refused
 	}
-	return decode(r.Name, r.out, out)
+	return decodeResult(r.Name, r.out, out)
 }
 
 // Result decodes the result of the last good step called name, and reports whether
@@ -90,10 +90,10 @@ func outcomeOf(s State, err error) error {
 	if s == Canceled {
 		return fault.New(fault.Canceled, "run was canceled")
 	}
-	return restore(err)
+	return fromStored(err)
 }
 
-func decode(name string, raw json.RawMessage, out any) error {
+func decodeResult(name string, raw json.RawMessage, out any) error {
 	if out == nil || len(raw) == 0 {
 		return nil
 	}

@@ -64,7 +64,7 @@ func (c *Context) Step(name string, in, out any) error {
 	if !ok {
 		return fmt.Errorf("step %q is not registered", name)
 	}
-	if err := c.attempt.spoiled(); err != nil {
+	if err := c.attempt.unrecordedError(); err != nil {
 		return err
 	}
 	raw, err := json.Marshal(in)
@@ -72,49 +72,49 @@ func (c *Context) Step(name string, in, out any) error {
 		return fmt.Errorf("write input of %s: %w", name, err)
 	}
 	result, err := dbos.RunAsStep(c.dbos, func(ctx context.Context) (json.RawMessage, error) {
-		done, err := c.attempt.work(c.execution)
+		done, err := c.attempt.beginStep(c.execution)
 		if err != nil {
-			return nil, store(err)
+			return nil, toStored(err)
 		}
 		defer done()
-		ctx, stop := c.execution.bind(ctx)
+		ctx, stop := c.execution.bindContext(ctx)
 		defer stop()
 		out, err := fn(ctx, raw)
 		if err == nil {
 			out, err = c.e.record.signer.sign(resultUse, c.Run(), name, out)
 		}
-		return out, store(err)
+		return out, toStored(err)
 	}, dbos.WithStepName(name))
 	if err != nil {
-		return c.explain(name, err)
+		return c.classifyStepError(name, err)
 	}
 	if result, err = c.e.record.signer.verify(resultUse, c.Run(), name, result); err != nil {
 		return err
 	}
-	return decode(name, result, out)
+	return decodeResult(name, result, out)
 }
 
-// explain separates a step's error from an error that kept the engine from recording it. The latter
+// classifyStepError separates a step's error from an error that kept the engine from recording it. The latter
 // does not fail the run: the attempt ends here, its record stays, and Start continues the run from
 // there.
-func (c *Context) explain(name string, err error) error {
+func (c *Context) classifyStepError(name string, err error) error {
 	switch {
 	case !ofEngine(err):
-		return restore(err)
+		return fromStored(err)
 	case errors.Is(err, dbos.ErrConflictingWorkflowID):
-		return c.disowned(name)
+		return c.waitDisowned(name)
 	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
-		return restore(err)
+		return fromStored(err)
 	case errors.Is(err, &dbos.Error{Code: dbos.ErrorCodeUnexpectedStep}), errors.Is(err, dbos.ErrStepNondeterminism), errors.Is(err, dbos.ErrNonExistentWorkflow):
 		return err // the flow is not the one that was recorded; the record is gone
 	}
-	return c.attempt.spoil(unrecorded(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
+	return c.attempt.markUnrecorded(newUnrecordedError(c.e.cfg.Dir, fmt.Sprintf("record step %s of run %s", name, c.attempt.run), err))
 }
 
-// disowned returns the error of a step whose result the record refuses, because this execution does
+// waitDisowned returns the error of a step whose result the record refuses, because this execution does
 // not own the run any more: the run was canceled or taken over, or a later execution began. Each of
 // them stops this execution. disowned waits for that, so that no step begins in between.
-func (c *Context) disowned(name string) error {
+func (c *Context) waitDisowned(name string) error {
 	select {
 	case <-c.execution.ctx.Done():
 	case <-c.dbos.Done():

@@ -8,9 +8,9 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// store turns err into the one error type that the engine keeps as JSON, with kind and
+// toStored turns err into the one error type that the engine keeps as JSON, with kind and
 // remedy beside the text, so that a later process reports it as this one does.
-func store(err error) error {
+func toStored(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -33,9 +33,9 @@ type stored struct {
 // Unwrap gives the engine its own type, and errors.Is the cause.
 func (s *stored) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
 
-// restore is the way back: the cause itself if it happened in this process, else an
+// fromStored is the way back: the cause itself if it happened in this process, else an
 // error with the recorded kind and remedy.
-func restore(err error) error {
+func fromStored(err error) error {
 	var s *stored
 	var p *dbos.PortableWorkflowError
 	switch {
@@ -44,14 +44,14 @@ func restore(err error) error {
 	case errors.As(err, &s):
 		return s.cause
 	case errors.As(err, &p):
-		return recorded(p)
+		return recordedFault(p)
 	case errors.Is(err, dbos.ErrWorkflowCancelled), errors.Is(err, context.Canceled):
 		return fault.Wrap(fault.Canceled, err)
 	}
 	return err
 }
 
-func recorded(p *dbos.PortableWorkflowError) error {
+func recordedFault(p *dbos.PortableWorkflowError) error {
 	e := fault.New(fault.KindNamed(p.Name), "%s", p.Message)
 	if hint, ok := p.Data.(string); ok {
 		e.Hint = hint
