@@ -24,11 +24,11 @@ type AuditTrail struct{ db *database }
 // Add appends an entry; the database sets ID and Time. It takes no revision.
 func (s *AuditTrail) Add(ctx context.Context, e Entry) error {
 	return s.db.write(ctx, "write the audit trail", 0, func(x *tx) error {
-		if err := x.row(`UPDATE meta SET entry = entry + 1 WHERE id = 1 RETURNING entry`, nil, &e.ID); err != nil {
+		if err := x.scanRow(`UPDATE meta SET entry = entry + 1 WHERE id = 1 RETURNING entry`, nil, &e.ID); err != nil {
 			return err
 		}
-		e.Time = moment(x.now)
-		_, err := x.exec(`INSERT INTO audit (id, at, doc) VALUES ($1, $2, $3)`, e.ID, x.now, text(e))
+		e.Time = fromMicros(x.now)
+		_, err := x.exec(`INSERT INTO audit (id, at, doc) VALUES ($1, $2, $3)`, e.ID, x.now, toJSON(e))
 		return err
 	})
 }
@@ -38,15 +38,15 @@ func scanEntry(row scanner) (Entry, error) {
 	if err := row.Scan(&doc); err != nil {
 		return Entry{}, err
 	}
-	return parse[Entry](doc)
+	return parseJSON[Entry](doc)
 }
 
 // List returns at most limit entries older than the one of that ID, the newest first; before
 // 0 begins at the newest.
 func (s *AuditTrail) List(ctx context.Context, before int64, limit int) ([]Entry, error) {
 	var all []Entry
-	err := s.db.see(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = query(ctx, t, scanEntry, `SELECT doc FROM audit WHERE id < $1 OR $1 = 0 ORDER BY id DESC LIMIT $2`, before, limit)
+	err := s.db.readTx(ctx, "read the audit trail", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = queryAll(ctx, t, scanEntry, `SELECT doc FROM audit WHERE id < $1 OR $1 = 0 ORDER BY id DESC LIMIT $2`, before, limit)
 		return err
 	})
 	return all, err

@@ -17,8 +17,8 @@ type counts struct {
 	of  map[string]Counts
 }
 
-// at returns the counts of all plans at a revision, which t sees.
-func (c *counts) at(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
+// countsAt returns the counts of all plans at a revision, which t sees.
+func (c *counts) countsAt(ctx context.Context, t *sql.Tx, rev int64) (map[string]Counts, error) {
 	c.mu.Lock()
 	kept, of := c.rev, c.of
 	c.mu.Unlock()
@@ -44,7 +44,7 @@ func countAll(ctx context.Context, t *sql.Tx) (map[string]Counts, error) {
 		n     int
 	}
 	scan := func(s scanner) (r row, err error) { return r, s.Scan(&r.plan, &r.state, &r.n) }
-	rows, err := query(ctx, t, scan, `SELECT plan, state, count(*) FROM vms GROUP BY state, plan`)
+	rows, err := queryAll(ctx, t, scan, `SELECT plan, state, count(*) FROM vms GROUP BY state, plan`)
 	of := map[string]Counts{}
 	for _, r := range rows {
 		if of[r.plan] == nil {

@@ -60,15 +60,15 @@ func (d *database) close() error {
 func (d *database) readClock(ctx context.Context, t *sql.Tx) (int64, error) {
 	var now int64
 	err := t.QueryRowContext(ctx, `SELECT `+d.kind.now).Scan(&now)
-	return d.clock(now), err
+	return d.effectiveTime(now), err
 }
 
-// clock returns a time that was read from the database, in microseconds, or the time of Config.Now.
-func (d *database) clock(database int64) int64 {
+// effectiveTime returns a time that was read from the database, in microseconds, or the time of Config.Now.
+func (d *database) effectiveTime(database int64) int64 {
 	if d.now == nil {
 		return database
 	}
-	return micros(d.now())
+	return toMicros(d.now())
 }
 
 // Config describes the database.

@@ -14,25 +14,25 @@ type dialect struct {
 	now string
 
 	// each makes rows of the JSON array $1; a row's "value" is an element.
-	each string
+	expandArray string
 
 	// reading is how a transaction begins that only reads, and sees one moment.
 	reading *sql.TxOptions
 
 	// relax is the first statement of a transaction that may be lost in a power cut; empty if none is
 	// needed.
-	relax string
+	relaxDurability string
 
 	// found locks the database against others that prepare it, and reports whether it was
 	// prepared ever. One that others made is foreign.
-	found func(context.Context, *sql.Tx) (bool, error)
+	lockAndFind func(context.Context, *sql.Tx) (bool, error)
 
 	// fault classifies an error by the database's error code.
-	fault func(error) (failing, bool)
+	fault func(error) (faultClass, bool)
 }
 
 // failing is the class of a database error.
-type failing struct {
+type faultClass struct {
 	kind  fault.Kind
 	hint  string
 	again bool // the transaction may be repeated at once
@@ -40,8 +40,8 @@ type failing struct {
 
 const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"
 
-// foreign is the error for a database that others made.
-func foreign(why string) error {
+// foreignError is the error for a database that others made.
+func foreignError(why string) error {
 	return fault.New(fault.Invalid, "this is no database of a decamp fleet: %s", why).
 		WithHint("name an empty database, or a file that is not there yet")
 }

@@ -14,50 +14,50 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// look finds out what an error is. What has a kind already keeps it.
-func (d *database) look(err error) (failing, bool) {
+// classifyError finds out what an error is. What has a kind already keeps it.
+func (d *database) classifyError(err error) (faultClass, bool) {
 	var known *fault.Error
 	switch {
 	case errors.As(err, &known), errors.Is(err, ErrFenced), errors.Is(err, errSame):
-		return failing{}, false
+		return faultClass{}, false
 	case errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone):
-		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway}, true
 	}
 	if f, ok := d.kind.fault(err); ok {
 		return f, true
 	}
-	return lost(err)
+	return classifyConnection(err)
 }
 
-// lost knows the ways in which connections end.
-func lost(err error) (failing, bool) {
+// classifyConnection knows the ways in which connections end.
+func classifyConnection(err error) (faultClass, bool) {
 	var network net.Error
 	switch {
 	case errors.Is(err, driver.ErrBadConn), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return failing{kind: fault.Unreachable, hint: postgresAway, again: true}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway, again: true}, true
 	case errors.As(err, &network):
-		return failing{kind: fault.Unreachable, hint: postgresAway, again: !network.Timeout()}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway, again: !network.Timeout()}, true
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return failing{kind: fault.Unreachable, hint: postgresAway}, true
+		return faultClass{kind: fault.Unreachable, hint: postgresAway}, true
 	}
-	return failing{}, false
+	return faultClass{}, false
 }
 
-// told converts a database error into a fault that callers can handle. ctx is the caller's: its
+// toFault converts a database error into a fault that callers can handle. ctx is the caller's: its
 // cancellation takes precedence.
-func (d *database) told(ctx context.Context, what string, err error) error {
+func (d *database) toFault(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errSame) {
 		return nil
 	}
-	f, ok := d.look(err)
+	f, ok := d.classifyError(err)
 	if !ok {
-		return errorf(what, err)
+		return wrapError(what, err)
 	}
 	if ctx.Err() != nil {
-		return errorf(what, ctx.Err())
+		return wrapError(what, ctx.Err())
 	}
 	if f.kind == fault.Full && d.file != "" {
-		return errorf(what, fault.NoRoom(filepath.Dir(d.file), err))
+		return wrapError(what, fault.NoRoom(filepath.Dir(d.file), err))
 	}
 	e := fault.New(f.kind, "%s: %w", what, err)
 	if f.kind == fault.Corrupt && d.file != "" {
@@ -75,4 +75,4 @@ var ErrFenced = errors.New("another process took over")
 // errSame ends a transaction that would change nothing.
 var errSame = errors.New("nothing changes")
 
-func errorf(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

@@ -28,7 +28,7 @@ type Leases struct{ db *database }
 func (s *Leases) Acquire(ctx context.Context, name, owner string, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: name, Owner: owner, Sure: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "acquire "+name, 0, func(x *tx) error {
-		had, until, err := x.stopLease(name)
+		had, until, err := x.lockLease(name)
 		if err != nil {
 			return err
 		}
@@ -49,10 +49,10 @@ func (s *Leases) Acquire(ctx context.Context, name, owner string, ttl time.Durat
 	return l, nil
 }
 
-// stopLease returns who has or had a lease, and until when. It stays so until the transaction
+// lockLease returns who has or had a lease, and until when. It stays so until the transaction
 // ends: Renew waits.
-func (x *tx) stopLease(name string) (l Lease, until int64, err error) {
-	err = x.row(`UPDATE leases SET until = until WHERE name = $1 RETURNING owner, epoch, until`, []any{name}, &l.Owner, &l.Epoch, &until)
+func (x *tx) lockLease(name string) (l Lease, until int64, err error) {
+	err = x.scanRow(`UPDATE leases SET until = until WHERE name = $1 RETURNING owner, epoch, until`, []any{name}, &l.Owner, &l.Epoch, &until)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = nil
 	}
@@ -66,18 +66,18 @@ func (x *tx) setLease(l Lease, ttl time.Duration) error {
 	return err
 }
 
-// fence refuses writes of a former holder of a lease. An expired lease that has no new holder is still
+// checkLease refuses writes of a former holder of a lease. An expired lease that has no new holder is still
 // valid: no other process has acted since.
-func (x *tx) fence(l Lease) error {
+func (x *tx) checkLease(l Lease) error {
 	var his int
-	err := x.row(`SELECT count(*) FROM leases WHERE name = $1 AND owner = $2 AND epoch = $3`, []any{l.Name, l.Owner, l.Epoch}, &his)
+	err := x.scanRow(`SELECT count(*) FROM leases WHERE name = $1 AND owner = $2 AND epoch = $3`, []any{l.Name, l.Owner, l.Epoch}, &his)
 	if err == nil && his == 0 {
-		err = lapsed(l)
+		err = lapsedError(l)
 	}
 	return err
 }
 
-func lapsed(l Lease) error {
+func lapsedError(l Lease) error {
 	return fault.New(fault.Conflict, "%s is no longer %s's: %w", l.Name, l.Owner, ErrFenced).WithHint("nothing: another process goes on")
 }
 
@@ -85,10 +85,10 @@ func lapsed(l Lease) error {
 // no other transaction but the lease's own: one that takes long would end all leases else.
 func (s *Leases) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
 	sure := time.Now().Add(ttl)
-	err := s.db.aside(ctx, "renew "+l.Name, func(x *tx) error {
+	err := s.db.writeUnordered(ctx, "renew "+l.Name, func(x *tx) error {
 		n, err := x.exec(`UPDATE leases SET until = $4 WHERE name = $1 AND owner = $2 AND epoch = $3`, l.Name, l.Owner, l.Epoch, x.now+ttl.Microseconds())
 		if err == nil && n == 0 {
-			err = lapsed(*l)
+			err = lapsedError(*l)
 		}
 		return err
 	})
@@ -100,10 +100,10 @@ func (s *Leases) Renew(ctx context.Context, l *Lease, ttl time.Duration) error {
 
 // Free gives a lease back. One that is another's stays his.
 func (s *Leases) Free(ctx context.Context, l Lease) error {
-	return s.db.write(ctx, "free "+l.Name, 0, func(x *tx) error { return x.free(l) })
+	return s.db.write(ctx, "free "+l.Name, 0, func(x *tx) error { return x.freeLease(l) })
 }
 
-func (x *tx) free(l Lease) error {
+func (x *tx) freeLease(l Lease) error {
 	n, err := x.exec(`UPDATE leases SET until = 0 WHERE name = $1 AND owner = $2 AND epoch = $3`, l.Name, l.Owner, l.Epoch)
 	if err == nil && n == 0 {
 		err = errSame

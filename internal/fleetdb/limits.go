@@ -33,8 +33,8 @@ func scanLimit(row scanner) (l Limit, err error) { return l, row.Scan(&l.Name, &
 // List returns the limits that are set, by name.
 func (s *Limits) List(ctx context.Context) ([]Limit, error) {
 	var all []Limit
-	err := s.db.see(ctx, "list limits", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = query(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE units >= 0 ORDER BY name`)
+	err := s.db.readTx(ctx, "list limits", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = queryAll(ctx, t, scanLimit, `SELECT name, units, rev FROM limits WHERE units >= 0 ORDER BY name`)
 		return err
 	})
 	return all, err

@@ -37,38 +37,38 @@ func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withd
 
 // again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
 // One that was undone has nothing left.
-const again = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
+const requeueSQL = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
 	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
 	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
 
 // undone ends VMs that never started: $1 is the revision, $2 the time.
-const undone = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
+const cancelUnstartedSQL = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
 
 // undo queues failed VMs, so that a worker removes their results.
-const undo = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
+const requeueFailedSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
 
 // withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
-const withdraw = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
+const requeueDoneSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
 // Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
 // that contradicts its state is fault.Conflict.
 func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		if err != nil {
 			return err
 		}
-		p, err := x.need(k.Plan)
+		p, err := x.requirePlan(k.Plan)
 		if err != nil {
 			return err
 		}
-		if err := o.fits(v, p.Order); err != nil {
+		if err := o.checkState(v, p.Order); err != nil {
 			return err
 		}
 		if err := x.orderVM(v, o); err != nil {
 			return err
 		}
-		return x.revive(p, k.VM)
+		return x.reopenIfQueued(p, k.VM)
 	})
 }
 
@@ -90,7 +90,7 @@ func OrderOf(word string) Order {
 
 func (x *tx) orderVM(v VM, o Order) error {
 	if o == Retry {
-		_, err := x.exec(again+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+		_, err := x.exec(requeueSQL+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 		return err
 	}
 	if v.State == Canceled || v.Order == o && !v.State.Over() {
@@ -100,33 +100,33 @@ func (x *tx) orderVM(v VM, o Order) error {
 	if err != nil || !o.Undoes() {
 		return err
 	}
-	if _, err := x.exec(undone+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
+	if _, err := x.exec(cancelUnstartedSQL+`AND plan = $3 AND vm = $4`, x.rev, x.now, v.Plan, v.VM); err != nil {
 		return err
 	}
 	if o == Withdraw {
-		if _, err := x.exec(withdraw+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
+		if _, err := x.exec(requeueDoneSQL+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM); err != nil {
 			return err
 		}
 	}
-	_, err = x.exec(undo+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
+	_, err = x.exec(requeueFailedSQL+`AND plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
 	return err
 }
 
-// revive has an ended plan run again when one of its VMs does.
-func (x *tx) revive(p Plan, vm string) error {
+// reopenIfQueued has an ended plan run again when one of its VMs does.
+func (x *tx) reopenIfQueued(p Plan, vm string) error {
 	if !p.State.Over() {
 		return nil
 	}
 	var alive int
-	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
+	err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND state = 'queued'`, []any{p.Name, vm}, &alive)
 	if err != nil || alive == 0 {
 		return err
 	}
-	return x.reopen(p)
+	return x.reopenPlan(p)
 }
 
-// reopen has a plan go on where it stood before it ended.
-func (x *tx) reopen(p Plan) error {
+// reopenPlan has a plan go on where it stood before it ended.
+func (x *tx) reopenPlan(p Plan) error {
 	state := PlanRunning
 	if p.Listed.IsZero() {
 		state = PlanListing
@@ -135,8 +135,8 @@ func (x *tx) reopen(p Plan) error {
 	return err
 }
 
-// fits returns an error if the state of a VM contradicts the command. of is the command of its plan.
-func (o Order) fits(v VM, of Order) error {
+// checkState returns an error if the state of a VM contradicts the command. of is the command of its plan.
+func (o Order) checkState(v VM, of Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
@@ -171,14 +171,14 @@ func (o Order) fits(v VM, of Order) error {
 // once. An order that contradicts the state of the plan is fault.Conflict.
 func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
 		if o == Retry {
 			return x.retryPlan(p)
 		}
-		if err := x.fitsPlan(p, o); err != nil {
+		if err := x.checkPlanOrder(p, o); err != nil {
 			return err
 		}
 		if p.Order == o && !p.State.Over() {
@@ -193,16 +193,16 @@ func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 
 // endPlan cancels what never began, and has what failed be undone.
 func (x *tx) endPlan(p Plan) error {
-	canceled, err := x.exec(undone+`AND plan = $3`, x.rev, x.now, p.Name)
+	canceled, err := x.exec(cancelUnstartedSQL+`AND plan = $3`, x.rev, x.now, p.Name)
 	if err != nil {
 		return err
 	}
-	queued, err := x.exec(undo+`AND plan = $2`, x.rev, p.Name)
+	queued, err := x.exec(requeueFailedSQL+`AND plan = $2`, x.rev, p.Name)
 	switch {
 	case err != nil || !p.State.Over():
 		return err
 	case queued > 0:
-		return x.reopen(p)
+		return x.reopenPlan(p)
 	case canceled == 0:
 		return fault.New(fault.Conflict, "plan %s has ended, and nothing is left of it to undo", p.Name).
 			WithHint("decamp rollback %s/VM --withdraw removes a published VM, with all data written to it since", fault.Quote(p.Name))
@@ -213,10 +213,10 @@ func (x *tx) endPlan(p Plan) error {
 // retryPlan queues all that did not come to a good end. What an order to give up has not undone
 // yet is waited for, but for VMs whose worker is gone.
 func (x *tx) retryPlan(p Plan) error {
-	if err := x.undoneYet(p); err != nil {
+	if err := x.checkUndone(p); err != nil {
 		return err
 	}
-	n, err := x.exec(again+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
+	n, err := x.exec(requeueSQL+`WHERE plan = $2 AND state IN ('failed', 'canceled')`, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
@@ -229,17 +229,17 @@ func (x *tx) retryPlan(p Plan) error {
 		}
 	}
 	if p.State.Over() {
-		return x.reopen(p)
+		return x.reopenPlan(p)
 	}
 	return nil
 }
 
-func (x *tx) undoneYet(p Plan) error {
+func (x *tx) checkUndone(p Plan) error {
 	if !p.Order.Undoes() {
 		return nil
 	}
 	var left int
-	err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
+	err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('queued', 'assigned', 'running')`, []any{p.Name}, &left)
 	if err == nil && left > 0 {
 		err = fault.New(fault.Conflict, "plan %s is being canceled: %d of its VMs are not undone yet", p.Name, left).
 			WithHint("wait until they are: decamp watch %s", fault.Quote(p.Name))
@@ -247,7 +247,7 @@ func (x *tx) undoneYet(p Plan) error {
 	return err
 }
 
-func (x *tx) fitsPlan(p Plan, o Order) error {
+func (x *tx) checkPlanOrder(p Plan, o Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)
 	}
@@ -259,7 +259,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 		return nil
 	case p.State.Over():
 		var left int
-		err := x.row(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
+		err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND state IN ('failed', 'canceled')`, []any{p.Name}, &left)
 		if err != nil || left > 0 || p.Failure != nil {
 			return errors.Join(err, no("has ended", "decamp retry %s begins again what failed", name))
 		}
@@ -268,7 +268,7 @@ func (x *tx) fitsPlan(p Plan, o Order) error {
 		return no("is being canceled", "wait until it is, then: decamp retry %s", name)
 	case o == CutOver:
 		var warm int
-		err := x.row(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
+		err := x.scanRow(`SELECT count(*) FROM (SELECT 1 FROM vms WHERE plan = $1 AND warm LIMIT 1) AS w`, []any{p.Name}, &warm)
 		if err == nil && warm == 0 && p.State != PlanListing {
 			err = no("has no VM that is moved while it runs", "nothing: each is cut over as soon as it is copied")
 		}

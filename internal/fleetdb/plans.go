@@ -70,8 +70,8 @@ func scanPlan(row scanner) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Created, p.Listed, p.Ended = moment(created), moment(listed), moment(ended)
-	p.Failure, err = parse[*Failure](failure)
+	p.Created, p.Listed, p.Ended = fromMicros(created), fromMicros(listed), fromMicros(ended)
+	p.Failure, err = parseJSON[*Failure](failure)
 	if p.State == PlanEnded && p.Failure != nil { // the table has one state for both
 		p.State = PlanFailed
 	}
@@ -84,14 +84,14 @@ func scanPlan(row scanner) (Plan, error) {
 // are listed again.
 func (s *Plans) Add(ctx context.Context, p Plan) (Plan, error) {
 	err := s.db.write(ctx, "submit plan "+p.Name, 1, func(x *tx) error {
-		old, err := x.plan(p.Name)
+		old, err := x.readPlan(p.Name)
 		if err == nil {
 			return s.addAgain(x, old, p)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		p.Created = moment(x.now)
+		p.Created = fromMicros(x.now)
 		_, err = x.exec(`INSERT INTO plans (name, text, folder, author, role, created, state, rev, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
 			p.Name, p.Text, p.Folder, p.By, p.Role, x.now, PlanListing, x.rev, s.signer.sign(planUse, planFields(p)...))
 		return err
@@ -127,8 +127,8 @@ func samePlan(old, submitted Plan) error {
 		WithHint("give this one another name; or drop that one, once it has ended")
 }
 
-// plan selects one with its text and signature, without its counts.
-func (x *tx) plan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
+// readPlan selects one with its text and signature, without its counts.
+func (x *tx) readPlan(name string) (Plan, error) { return onePlan(x.ctx, x.Tx, name) }
 
 func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
 	p, err := scanPlan(t.QueryRowContext(ctx, `SELECT `+planColumns+` FROM plans WHERE name = $1`, name))
@@ -138,23 +138,23 @@ func onePlan(ctx context.Context, t *sql.Tx, name string) (Plan, error) {
 	return p, t.QueryRowContext(ctx, `SELECT text, signature FROM plans WHERE name = $1`, name).Scan(&p.Text, &p.signature)
 }
 
-// need is plan, whose absence is the caller's error.
-func (x *tx) need(name string) (Plan, error) {
-	p, err := x.plan(name)
+// requirePlan is plan, whose absence is the caller's error.
+func (x *tx) requirePlan(name string) (Plan, error) {
+	p, err := x.readPlan(name)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noPlan(name)
+		err = noPlanError(name)
 	}
 	return p, err
 }
 
-func noPlan(name string) error {
+func noPlanError(name string) error {
 	return fault.New(fault.NotFound, "there is no plan %s", name).WithHint("decamp status lists those that there are")
 }
 
 // Get returns a plan with its text and counts.
 func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 	var p Plan
-	err := s.db.see(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "read plan "+name, func(ctx context.Context, t *sql.Tx) (err error) {
 		if p, err = onePlan(ctx, t, name); err != nil {
 			return err
 		}
@@ -162,7 +162,7 @@ func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noPlan(name)
+		err = noPlanError(name)
 	}
 	return p, err
 }
@@ -170,22 +170,22 @@ func (s *Plans) Get(ctx context.Context, name string) (Plan, error) {
 // List returns all plans, the oldest first, with counts and without texts.
 func (s *Plans) List(ctx context.Context) ([]Plan, error) {
 	var all []Plan
-	err := s.db.see(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
-		if all, err = query(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
+	err := s.db.readTx(ctx, "list plans", func(ctx context.Context, t *sql.Tx) (err error) {
+		if all, err = queryAll(ctx, t, scanPlan, `SELECT `+planColumns+` FROM plans ORDER BY created, name`); err != nil {
 			return err
 		}
-		return s.count(ctx, t, all)
+		return s.fillCounts(ctx, t, all)
 	})
 	return all, err
 }
 
-// count fills in the counts of plans.
-func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
+// fillCounts fills in the counts of plans.
+func (s *Plans) fillCounts(ctx context.Context, t *sql.Tx, plans []Plan) error {
 	var rev int64
 	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&rev); err != nil {
 		return err
 	}
-	of, err := s.counts.at(ctx, t, rev)
+	of, err := s.counts.countsAt(ctx, t, rev)
 	if err != nil {
 		return err
 	}
@@ -202,11 +202,11 @@ func (s *Plans) count(ctx context.Context, t *sql.Tx, plans []Plan) error {
 // ends with a failure is PlanFailed.
 func (s *Plans) SetState(ctx context.Context, name string, state PlanState, failure *Failure) error {
 	return s.db.write(ctx, "update plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
-		listed, ended := micros(p.Listed), int64(0)
+		listed, ended := toMicros(p.Listed), int64(0)
 		if listed == 0 && failure == nil && state != PlanListing {
 			listed = x.now
 		}
@@ -214,7 +214,7 @@ func (s *Plans) SetState(ctx context.Context, name string, state PlanState, fail
 			state, ended = PlanEnded, x.now
 		}
 		_, err = x.exec(`UPDATE plans SET state = $1, failure = $2, listed = $3, ended = $4, rev = $5 WHERE name = $6`,
-			state, text(failure), listed, ended, x.rev, name)
+			state, toJSON(failure), listed, ended, x.rev, name)
 		return err
 	})
 }
@@ -222,7 +222,7 @@ func (s *Plans) SetState(ctx context.Context, name string, state PlanState, fail
 // Drop removes a plan that has ended, with its VMs.
 func (s *Plans) Drop(ctx context.Context, name string) error {
 	return s.db.write(ctx, "drop plan "+name, 1, func(x *tx) error {
-		p, err := x.need(name)
+		p, err := x.requirePlan(name)
 		if err != nil {
 			return err
 		}
@@ -248,14 +248,14 @@ const planUse = "plan"
 // planFields are what a plan's signature covers: all that steers what workers do. State and Order
 // change, and are not among them.
 func planFields(p Plan) []string {
-	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(micros(p.Created), 10)}
+	return []string{p.Name, p.Text, p.Folder, p.By, p.Role, strconv.FormatInt(toMicros(p.Created), 10)}
 }
 
 // Verify returns fault.Denied unless p, as Get returned it, was submitted by a process with a key of
 // this fleet and is unchanged.
 func (s *Plans) Verify(p Plan) error {
 	if s.signer.keys == nil {
-		return noKeys()
+		return noKeysError()
 	}
 	if err := s.signer.keys.Verify(p.signature, planUse, planFields(p)...); err != nil {
 		return fault.New(fault.Denied, "plan %s is refused: %w", p.Name, err).

@@ -37,17 +37,17 @@ func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progre
 	}
 	rows := make([][]any, len(all))
 	for i, p := range all {
-		rows[i] = []any{p.Plan, p.VM, text(p)}
+		rows[i] = []any{p.Plan, p.VM, toJSON(p)}
 	}
-	return s.db.aside(ctx, "report progress", func(x *tx) error {
-		if err := errors.Join(x.relax(), x.fence(worker)); err != nil {
+	return s.db.writeUnordered(ctx, "report progress", func(x *tx) error {
+		if err := errors.Join(x.relaxDurability(), x.checkLease(worker)); err != nil {
 			return err
 		}
 		// SQLite joins in this order then: the other way round it reads all rows for each VM.
 		_, err := x.exec(`INSERT INTO progress (plan, vm, at, doc)
-			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+s.db.kind.each+` AS e CROSS JOIN vms
+			SELECT vms.plan, vms.vm, $2, value->>2 FROM `+s.db.kind.expandArray+` AS e CROSS JOIN vms
 			WHERE vms.plan = value->>0 AND vms.vm = value->>1 AND vms.worker = $3 AND vms.state IN ('assigned', 'running') ON CONFLICT (plan, vm) DO UPDATE SET at = excluded.at, doc = excluded.doc`,
-			text(rows), x.now, worker.Owner)
+			toJSON(rows), x.now, worker.Owner)
 		return err
 	})
 }
@@ -64,8 +64,8 @@ func scanProgress(now int64) func(scanner) (Progress, error) {
 		if err := row.Scan(&at, &doc); err != nil {
 			return Progress{}, err
 		}
-		p, err := parse[Progress](doc)
-		p.At = moment(at)
+		p, err := parseJSON[Progress](doc)
+		p.At = fromMicros(at)
 		if p.Silent = now-at >= silentAfter.Microseconds(); p.Silent {
 			p.Rate, p.Reread = 0, 0
 		}
@@ -77,12 +77,12 @@ func scanProgress(now int64) func(scanner) (Progress, error) {
 // plan is "".
 func (s *ProgressReports) List(ctx context.Context, plan string) ([]Progress, error) {
 	var all []Progress
-	err := s.db.see(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
 		now, err := s.db.readClock(ctx, t)
 		if err != nil {
 			return err
 		}
-		all, err = query(ctx, t, scanProgress(now), `SELECT p.at, p.doc FROM progress AS p JOIN vms AS v ON v.plan = p.plan AND v.vm = p.vm
+		all, err = queryAll(ctx, t, scanProgress(now), `SELECT p.at, p.doc FROM progress AS p JOIN vms AS v ON v.plan = p.plan AND v.vm = p.vm
 			WHERE (p.plan = $1 OR $1 = '') AND v.state NOT IN ('done', 'failed', 'canceled') ORDER BY p.plan, p.vm`, plan)
 		return err
 	})

@@ -29,11 +29,11 @@ type Records struct {
 // Put writes a record, durably.
 func (s *Records) Put(ctx context.Context, kind, id string, doc json.RawMessage) error {
 	return s.db.write(ctx, "record "+kind, 0, func(x *tx) error {
-		return x.record(kind, id, string(doc))
+		return x.putRecord(kind, id, string(doc))
 	})
 }
 
-func (x *tx) record(kind, id, doc string) error {
+func (x *tx) putRecord(kind, id, doc string) error {
 	_, err := x.exec(`INSERT INTO records (kind, id, doc) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc`, kind, id, doc)
 	return err
 }
@@ -49,7 +49,7 @@ func (s *Records) Drop(ctx context.Context, kind, id string) error {
 // Get returns the document of a record; nil if it does not exist.
 func (s *Records) Get(ctx context.Context, kind, id string) (json.RawMessage, error) {
 	var doc string
-	err := s.db.see(ctx, "read record of "+kind, func(ctx context.Context, t *sql.Tx) error {
+	err := s.db.readTx(ctx, "read record of "+kind, func(ctx context.Context, t *sql.Tx) error {
 		return t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, kind, id).Scan(&doc)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
@@ -67,8 +67,8 @@ func (s *Records) List(ctx context.Context, kind string) ([]Record, error) {
 		return rec, err
 	}
 	var all []Record
-	err := s.db.see(ctx, "read records", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = query(ctx, t, scan, `SELECT kind, id, doc FROM records WHERE kind = $1 ORDER BY id`, kind)
+	err := s.db.readTx(ctx, "read records", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = queryAll(ctx, t, scan, `SELECT kind, id, doc FROM records WHERE kind = $1 ORDER BY id`, kind)
 		return err
 	})
 	return all, err
@@ -86,10 +86,10 @@ type signedRecord struct {
 // PutSigned writes a record with a signature. Use it for documents that other processes act on.
 func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
 	if s.signer.keys == nil {
-		return noKeys()
+		return noKeysError()
 	}
 	sealed := signedRecord{Doc: string(doc), Signature: s.signer.keys.Sign(recordUse+kind, id, string(doc))}
-	return s.Put(ctx, kind, id, json.RawMessage(text(sealed)))
+	return s.Put(ctx, kind, id, json.RawMessage(toJSON(sealed)))
 }
 
 // ListSigned returns the documents of a kind, by id, whose signature is of our key. The error names
@@ -100,7 +100,7 @@ func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string]
 		return nil, err
 	}
 	if s.signer.keys == nil {
-		return nil, noKeys()
+		return nil, noKeysError()
 	}
 	docs = map[string][]byte{}
 	var refused []error

@@ -27,35 +27,35 @@ type Rehearsals struct{ db *database }
 // is fault.Conflict if the VM cannot be booted now, or if another rehearsal is requested.
 func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
 	return s.db.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		if err != nil {
 			return err
 		}
-		last, err := answered(x.ctx, x.Tx, k)
+		last, err := lastAnswered(x.ctx, x.Tx, k)
 		switch {
 		case err != nil:
 			return err
 		case v.Rehearse != nil && v.Rehearse.ID == ask.ID, last != nil && last.ID == ask.ID:
 			return errSame
 		}
-		if err := x.rehearsable(v); err != nil {
+		if err := x.checkRehearsable(v); err != nil {
 			return err
 		}
-		_, err = x.exec(`UPDATE vms SET rehearse = $1, rev = $2 WHERE plan = $3 AND vm = $4`, text(ask), x.rev, k.Plan, k.VM)
+		_, err = x.exec(`UPDATE vms SET rehearse = $1, rev = $2 WHERE plan = $3 AND vm = $4`, toJSON(ask), x.rev, k.Plan, k.VM)
 		return err
 	})
 }
 
-// rehearsable reports what keeps a VM from being rehearsed.
-func (x *tx) rehearsable(v VM) error {
+// checkRehearsable reports what keeps a VM from being rehearsed.
+func (x *tx) checkRehearsable(v VM) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
 	}
-	p, err := x.need(v.Plan)
+	p, err := x.requirePlan(v.Plan)
 	if err != nil {
 		return err
 	}
-	driven, err := driven(x.ctx, x.Tx, v, x.now)
+	driven, err := isDriven(x.ctx, x.Tx, v, x.now)
 	order, at := v.Order.Under(p.Order), fault.Quote(v.Key.String())
 	switch {
 	case err != nil:
@@ -80,8 +80,8 @@ func (x *tx) rehearsable(v VM) error {
 	return nil
 }
 
-// driven reports whether a live worker executes a VM.
-func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
+// isDriven reports whether a live worker executes a VM.
+func isDriven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	if v.State != Assigned && v.State != Running {
 		return false, nil
 	}
@@ -93,7 +93,7 @@ func driven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 // TakeBack removes the request for a rehearsal, if it is not answered yet.
 func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) error {
 	return s.db.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
-		v, err := x.vm(k)
+		v, err := x.readVM(k)
 		switch {
 		case err != nil:
 			return err
@@ -109,25 +109,25 @@ func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) erro
 // request. It ignores a rehearsal that was taken back.
 func (s *Rehearsals) Answer(ctx context.Context, c Claim, done Rehearsed) error {
 	return s.db.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
-		v, err := x.vm(c.Key)
+		v, err := x.readVM(c.Key)
 		switch {
 		case err != nil:
 			return err
 		case v.Rehearse == nil || v.Rehearse.ID != done.ID:
 			return errSame
 		}
-		if err := x.drive(c, `rehearse = '', rev = $5`, x.rev); err != nil {
+		if err := x.updateClaimed(c, `rehearse = '', rev = $5`, x.rev); err != nil {
 			return err
 		}
-		done.Rehearsal, done.Worker, done.Ended = *v.Rehearse, c.Worker, moment(x.now)
-		return x.record(rehearsals, c.Key.String(), text(done))
+		done.Rehearsal, done.Worker, done.Ended = *v.Rehearse, c.Worker, fromMicros(x.now)
+		return x.putRecord(rehearsals, c.Key.String(), toJSON(done))
 	})
 }
 
 // List returns the requested rehearsal of a VM and the last answered one, if they exist. A request
 // that no worker will answer has a Failure.
 func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err error) {
-	err = s.db.see(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
+	err = s.db.readTx(ctx, "read the rehearsals of "+k.String(), func(ctx context.Context, t *sql.Tx) error {
 		all = []Rehearsed{}
 		now, err := s.db.readClock(ctx, t)
 		if err != nil {
@@ -137,7 +137,7 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 		if err != nil {
 			return err
 		}
-		there, err := driven(ctx, t, v, now)
+		there, err := isDriven(ctx, t, v, now)
 		if v.Rehearse != nil {
 			stands := Rehearsed{Rehearsal: *v.Rehearse, Worker: v.Worker}
 			if !there {
@@ -148,20 +148,20 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 			}
 			all = append(all, stands)
 		}
-		last, lastErr := answered(ctx, t, k)
+		last, lastErr := lastAnswered(ctx, t, k)
 		if last != nil {
 			all = append(all, *last)
 		}
 		return errors.Join(err, lastErr)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return all, err
 }
 
-// answered returns the last rehearsal of a VM that was; nil: none.
-func answered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
+// lastAnswered returns the last rehearsal of a VM that was; nil: none.
+func lastAnswered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	var doc string
 	err := t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, rehearsals, k.String()).Scan(&doc)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -170,7 +170,7 @@ func answered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	if err != nil {
 		return nil, err
 	}
-	last, err := parse[*Rehearsed](doc)
+	last, err := parseJSON[*Rehearsed](doc)
 	if err != nil {
 		return nil, fault.New(fault.Corrupt, "the record of the rehearsal of %s: %w", k, err)
 	}

@@ -35,8 +35,8 @@ func (r *revisions) announce(rev int64) {
 	r.newer = make(chan struct{})
 }
 
-// known returns the newest known revision, and a channel that is closed when there is a newer one.
-func (r *revisions) known() (rev int64, newer <-chan struct{}) {
+// newestKnown returns the newest known revision, and a channel that is closed when there is a newer one.
+func (r *revisions) newestKnown() (rev int64, newer <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.newest, r.newer

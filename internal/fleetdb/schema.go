@@ -12,7 +12,7 @@ import (
 // Released entries are never edited; new ones are appended. Both databases use the same text: times are
 // microseconds since 1970 by the database's clock, 0 is never; lists and columns that are not selected
 // by are JSON.
-var changes = [][]string{{
+var schemaChanges = [][]string{{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,
 		text    TEXT   NOT NULL,
@@ -100,11 +100,11 @@ var meta = []string{
 	`INSERT INTO meta VALUES (1, 0, 0, 0)`,
 }
 
-// prepare brings the tables to this version. Several processes may do so at once: the first
+// prepareSchema brings the tables to this version. Several processes may do so at once: the first
 // does it.
-func (d *database) prepare(ctx context.Context) error {
-	return d.transact(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
-		found, err := d.kind.found(ctx, t)
+func (d *database) prepareSchema(ctx context.Context) error {
+	return d.runTx(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
+		found, err := d.kind.lockAndFind(ctx, t)
 		if err != nil {
 			return err
 		}
@@ -113,31 +113,31 @@ func (d *database) prepare(ctx context.Context) error {
 				return err
 			}
 		}
-		return upgrade(ctx, t)
+		return upgradeSchema(ctx, t)
 	})
 }
 
-func upgrade(ctx context.Context, t *sql.Tx) error {
+func upgradeSchema(ctx context.Context, t *sql.Tx) error {
 	var version int
 	if err := t.QueryRowContext(ctx, `SELECT version FROM meta WHERE id = 1`).Scan(&version); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
-			return foreign("its table meta is empty")
+			return foreignError("its table meta is empty")
 		}
 		return err
 	}
-	if version > len(changes) {
-		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(changes)).
+	if version > len(schemaChanges) {
+		return fault.New(fault.Unsupported, "the fleet's database is of version %d; this decamp knows %d", version, len(schemaChanges)).
 			WithHint("use the decamp that the other processes of the fleet are of, or a newer one")
 	}
-	if version == len(changes) {
+	if version == len(schemaChanges) {
 		return nil
 	}
-	for _, change := range changes[version:] {
+	for _, change := range schemaChanges[version:] {
 		if err := execAll(ctx, t, change); err != nil {
 			return err
 		}
 	}
-	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(changes))
+	_, err := t.ExecContext(ctx, `UPDATE meta SET version = $1 WHERE id = 1`, len(schemaChanges))
 	return err
 }
 

@@ -17,6 +17,6 @@ func (s signer) sign(use string, fields ...string) string {
 	return s.keys.Sign(use, fields...)
 }
 
-func noKeys() error {
+func noKeysError() error {
 	return fault.New(fault.Denied, "this process has no fleet key").WithHint("start it with --fleet-key FILE")
 }

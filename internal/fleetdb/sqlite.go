@@ -28,11 +28,11 @@ const (
 )
 
 var sqliteDialect = dialect{
-	now:     `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`,
-	each:    `json_each($1)`,
-	reading: &sql.TxOptions{ReadOnly: true},
-	found:   sqliteFound,
-	fault:   sqliteFault,
+	now:         `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`,
+	expandArray: `json_each($1)`,
+	reading:     &sql.TxOptions{ReadOnly: true},
+	lockAndFind: sqliteFound,
+	fault:       sqliteFault,
 }
 
 // openSQLite opens the file, readable by its owner only, three times: for durable writes, for writes
@@ -66,40 +66,40 @@ func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 		return false, err
 	}
 	if tables > 0 || id != 0 {
-		return false, foreign("the file has tables of something else")
+		return false, foreignError("the file has tables of something else")
 	}
 	_, err := t.ExecContext(ctx, fmt.Sprintf(`PRAGMA application_id = %d`, sqliteID))
 	return false, err
 }
 
 // sqliteFault knows SQLite's result codes, https://sqlite.org/rescode.html.
-func sqliteFault(err error) (failing, bool) {
+func sqliteFault(err error) (faultClass, bool) {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
 		full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) // the file is synced outside of SQLite
-		return failing{kind: fault.Full}, full
+		return faultClass{kind: fault.Full}, full
 	}
 	const primary = 0xff
 	if e.Code() == lib.SQLITE_IOERR_SHORT_READ {
-		return failing{kind: fault.Corrupt, hint: sqliteCorrupt}, true
+		return faultClass{kind: fault.Corrupt, hint: sqliteCorrupt}, true
 	}
 	switch e.Code() & primary {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
-		return failing{kind: fault.Unreachable, hint: "another process writes to the file; try again", again: true}, true
+		return faultClass{kind: fault.Unreachable, hint: "another process writes to the file; try again", again: true}, true
 	case lib.SQLITE_FULL:
-		return failing{kind: fault.Full}, true
+		return faultClass{kind: fault.Full}, true
 	case lib.SQLITE_NOTADB:
-		return failing{kind: fault.Invalid, hint: "name a file that is not there yet, or put back the one that was"}, true
+		return faultClass{kind: fault.Invalid, hint: "name a file that is not there yet, or put back the one that was"}, true
 	case lib.SQLITE_CORRUPT:
-		return failing{kind: fault.Corrupt, hint: sqliteCorrupt}, true
+		return faultClass{kind: fault.Corrupt, hint: sqliteCorrupt}, true
 	case lib.SQLITE_READONLY, lib.SQLITE_PERM, lib.SQLITE_AUTH, lib.SQLITE_CANTOPEN:
-		return failing{kind: fault.Denied, hint: "this user must be able to write to the file, and to its folder"}, true
+		return faultClass{kind: fault.Denied, hint: "this user must be able to write to the file, and to its folder"}, true
 	case lib.SQLITE_IOERR:
-		return failing{kind: fault.Unreachable, hint: "look in the kernel's log for errors of the disk"}, true
+		return faultClass{kind: fault.Unreachable, hint: "look in the kernel's log for errors of the disk"}, true
 	case lib.SQLITE_INTERRUPT:
-		return failing{kind: fault.Unreachable, hint: "try again"}, true
+		return faultClass{kind: fault.Unreachable, hint: "try again"}, true
 	}
-	return failing{}, false
+	return faultClass{}, false
 }
 
 // sqliteCorrupt is completed by told, which knows the file.

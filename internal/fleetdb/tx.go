@@ -25,63 +25,63 @@ func (d *database) write(ctx context.Context, what string, revs int, fn func(*tx
 	return d.writeTo(ctx, d.durable, what, revs, fn)
 }
 
-// jot is write for data that a power cut of all processes may remove: it does not wait for the disk.
+// writeLoose is write for data that a power cut of all processes may remove: it does not wait for the disk.
 // For PostgreSQL it is the same as write.
-func (d *database) jot(ctx context.Context, what string, revs int, fn func(*tx) error) error {
+func (d *database) writeLoose(ctx context.Context, what string, revs int, fn func(*tx) error) error {
 	return d.writeTo(ctx, d.loose, what, revs, fn)
 }
 
 func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs int, fn func(*tx) error) error {
 	var rev int64
-	err := d.transact(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
+	err := d.runTx(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
 		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
 		take := `UPDATE meta SET rev = rev + $1 WHERE id = 1 RETURNING rev, ` + d.kind.now
 		if err := t.QueryRowContext(ctx, take, revs).Scan(&x.rev, &x.now); err != nil {
 			return err
 		}
-		rev, x.now = x.rev, d.clock(x.now)
+		rev, x.now = x.rev, d.effectiveTime(x.now)
 		return fn(x)
 	})
 	if err == nil && revs > 0 {
 		d.revisions.announce(rev)
 	}
-	return d.told(ctx, what, err)
+	return d.toFault(ctx, what, err)
 }
 
-// aside runs fn in a transaction that takes no revision and need not be alone. SQLite may lose it
+// writeUnordered runs fn in a transaction that takes no revision and need not be alone. SQLite may lose it
 // with the power.
-func (d *database) aside(ctx context.Context, what string, fn func(*tx) error) error {
-	return d.told(ctx, what, d.transact(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
+func (d *database) writeUnordered(ctx context.Context, what string, fn func(*tx) error) error {
+	return d.toFault(ctx, what, d.runTx(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
 		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
-		if err := x.row(`SELECT `+d.kind.now, nil, &x.now); err != nil {
+		if err := x.scanRow(`SELECT `+d.kind.now, nil, &x.now); err != nil {
 			return err
 		}
-		x.now = d.clock(x.now)
+		x.now = d.effectiveTime(x.now)
 		return fn(x)
 	}))
 }
 
-// see runs fn in a transaction that reads one consistent state.
-func (d *database) see(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
-	return d.told(ctx, what, d.transact(ctx, d.read, d.kind.reading, fn))
+// readTx runs fn in a transaction that reads one consistent state.
+func (d *database) readTx(ctx context.Context, what string, fn func(context.Context, *sql.Tx) error) error {
+	return d.toFault(ctx, what, d.runTx(ctx, d.read, d.kind.reading, fn))
 }
 
-// transact runs fn in a transaction, and again where that cannot do harm: before Commit.
-func (d *database) transact(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+// runTx runs fn in a transaction, and again where that cannot do harm: before Commit.
+func (d *database) runTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
 	for try := 1; ; try++ {
-		committing, err := once(ctx, db, opts, fn)
+		committing, err := tryTx(ctx, db, opts, fn)
 		if err == nil || committing || try == tries || ctx.Err() != nil {
 			return err
 		}
-		if f, ok := d.look(err); !ok || !f.again {
+		if f, ok := d.classifyError(err); !ok || !f.again {
 			return err
 		}
 	}
 }
 
-func once(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) (committing bool, err error) {
+func tryTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) (committing bool, err error) {
 	t, err := db.BeginTx(ctx, opts)
 	if err != nil {
 		return false, err
@@ -102,22 +102,22 @@ func (x *tx) exec(query string, args ...any) (int64, error) {
 	return done.RowsAffected()
 }
 
-// relax lets PostgreSQL, too, lose the transaction with the power.
-func (x *tx) relax() error {
-	if x.kind.relax == "" {
+// relaxDurability lets PostgreSQL, too, lose the transaction with the power.
+func (x *tx) relaxDurability() error {
+	if x.kind.relaxDurability == "" {
 		return nil
 	}
-	_, err := x.exec(x.kind.relax)
+	_, err := x.exec(x.kind.relaxDurability)
 	return err
 }
 
-// row scans the one row that query selects.
-func (x *tx) row(query string, args []any, into ...any) error {
+// scanRow scans the one row that query selects.
+func (x *tx) scanRow(query string, args []any, into ...any) error {
 	return x.QueryRowContext(x.ctx, query, args...).Scan(into...)
 }
 
-// query collects the rows of a query.
-func query[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
+// queryAll collects the rows of a query.
+func queryAll[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
 	rows, err := t.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ func listingOf(v VM) listing {
 	return listing{v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs, v.Priority, v.Disks, v.Bytes, v.Line, v.Column}
 }
 
-func (l listing) into(v *VM) {
+func (l listing) copyTo(v *VM) {
 	v.Name, v.Source, v.Host, v.Datastore, v.To, v.Runs = l.Name, l.Source, l.Host, l.Datastore, l.To, l.Runs
 	v.Priority, v.Disks, v.Bytes, v.Line, v.Column = l.Priority, l.Disks, l.Bytes, l.Line, l.Column
 }
@@ -135,13 +135,13 @@ func scanVM(row scanner) (VM, error) {
 	if err != nil {
 		return VM{}, err
 	}
-	v.Since, v.NotBefore, v.Began, v.Ended = moment(since), moment(notBefore), moment(began), moment(ended)
-	l, err := parse[listing](listed)
-	l.into(&v)
+	v.Since, v.NotBefore, v.Began, v.Ended = fromMicros(since), fromMicros(notBefore), fromMicros(began), fromMicros(ended)
+	l, err := parseJSON[listing](listed)
+	l.copyTo(&v)
 	var serr, rerr, ferr error
-	v.Storage, serr = parse[[]string](storage)
-	v.Rehearse, rerr = parse[*Rehearsal](rehearse)
-	v.Failure, ferr = parse[*Failure](failure)
+	v.Storage, serr = parseJSON[[]string](storage)
+	v.Rehearse, rerr = parseJSON[*Rehearsal](rehearse)
+	v.Failure, ferr = parseJSON[*Failure](failure)
 	if err := errors.Join(err, serr, rerr, ferr); err != nil {
 		return VM{}, fault.New(fault.Corrupt, "the row of %s/%s: %w", v.Plan, v.VM, err)
 	}
@@ -159,10 +159,10 @@ func (s *VMs) Add(ctx context.Context, vms []VM) error {
 		return nil
 	}
 	return s.db.write(ctx, "add VMs", len(vms), func(x *tx) error {
-		a := adding{tx: x, signer: s.signer, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
+		a := vmInserter{tx: x, signer: s.signer, plans: map[string]*planTail{}, rev: x.rev - int64(len(vms))}
 		for len(vms) > 0 {
 			n := min(batch, len(vms))
-			if err := a.add(vms[:n]); err != nil {
+			if err := a.addBatch(vms[:n]); err != nil {
 				return err
 			}
 			vms = vms[n:]
@@ -172,7 +172,7 @@ func (s *VMs) Add(ctx context.Context, vms []VM) error {
 }
 
 // adding is an Add in progress. Each VM has a separate revision, so that followers can read in parts.
-type adding struct {
+type vmInserter struct {
 	*tx
 	signer signer
 	rev    int64
@@ -187,10 +187,10 @@ type planTail struct {
 	ended int64
 }
 
-func (a *adding) add(vms []VM) error {
+func (a *vmInserter) addBatch(vms []VM) error {
 	rows := make([][]any, len(vms))
 	for i, v := range vms {
-		tail, err := a.tail(v.Plan)
+		tail, err := a.tailOf(v.Plan)
 		if err != nil {
 			return err
 		}
@@ -201,26 +201,26 @@ func (a *adding) add(vms []VM) error {
 		a.rev++
 		state, ended, failure := tail.state, tail.ended, ""
 		if v.State == Failed && state == Queued { // it is in the plan, and was not found
-			state, ended, failure = Failed, a.now, text(v.Failure)
+			state, ended, failure = Failed, a.now, toJSON(v.Failure)
 		}
-		row := signedVM{listing: text(listingOf(v)), spec: text(v.Spec)}
+		row := signedVM{listing: toJSON(listingOf(v)), spec: toJSON(v.Spec)}
 		row.signature = a.signer.sign(vmUse, vmFields(tail.plan, v.Key, v.Warm, row)...)
 		rows[i] = []any{v.Plan, v.VM, v.Seq, v.Warm, row.listing, row.spec, state, ended, a.rev, failure, row.signature}
 	}
 	_, err := a.exec(`INSERT INTO vms (plan, vm, seq, warm, listing, spec, state, ended, rev, failure, signature, asks)
 		SELECT value->>0, value->>1, CAST(value->>2 AS BIGINT), CAST(value->>3 AS BOOLEAN), value->>4, value->>5,
 			value->>6, CAST(value->>7 AS BIGINT), CAST(value->>8 AS BIGINT), value->>9, value->>10, CASE WHEN value->>6 = 'queued' THEN 'first' ELSE '' END
-		FROM `+a.kind.each+` AS e WHERE true ON CONFLICT (plan, vm) DO UPDATE
+		FROM `+a.kind.expandArray+` AS e WHERE true ON CONFLICT (plan, vm) DO UPDATE
 			SET warm = excluded.warm, listing = excluded.listing, spec = excluded.spec, signature = excluded.signature, rev = excluded.rev
-			WHERE vms.signature = '' AND excluded.signature <> ''`, text(rows))
+			WHERE vms.signature = '' AND excluded.signature <> ''`, toJSON(rows))
 	return err
 }
 
-func (a *adding) tail(plan string) (*planTail, error) {
+func (a *vmInserter) tailOf(plan string) (*planTail, error) {
 	if t := a.plans[plan]; t != nil {
 		return t, nil
 	}
-	p, err := a.need(plan)
+	p, err := a.requirePlan(plan)
 	if err != nil {
 		return nil, err
 	}
@@ -229,13 +229,13 @@ func (a *adding) tail(plan string) (*planTail, error) {
 		t.state, t.ended = Canceled, a.now
 	}
 	a.plans[plan] = t
-	return t, a.row(`SELECT coalesce(max(seq), 0) FROM vms WHERE plan = $1`, []any{plan}, &t.seq)
+	return t, a.scanRow(`SELECT coalesce(max(seq), 0) FROM vms WHERE plan = $1`, []any{plan}, &t.seq)
 }
 
 // Get returns a VM with its Spec and what Verify needs.
 func (s *VMs) Get(ctx context.Context, k Key) (VM, error) {
 	var v VM
-	err := s.db.see(ctx, "read VM "+k.String(), func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "read VM "+k.String(), func(ctx context.Context, t *sql.Tx) (err error) {
 		if v, err = oneVM(ctx, t, k); err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (s *VMs) Get(ctx context.Context, k Key) (VM, error) {
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return v, err
 }
@@ -254,16 +254,16 @@ func oneVM(ctx context.Context, t *sql.Tx, k Key) (VM, error) {
 	return scanVM(t.QueryRowContext(ctx, `SELECT `+vmColumns+` FROM vms WHERE plan = $1 AND vm = $2`, k.Plan, k.VM))
 }
 
-// vm is oneVM, or a fault.NotFound.
-func (x *tx) vm(k Key) (VM, error) {
+// readVM is oneVM, or a fault.NotFound.
+func (x *tx) readVM(k Key) (VM, error) {
 	v, err := oneVM(x.ctx, x.Tx, k)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = noVM(k)
+		err = noVMError(k)
 	}
 	return v, err
 }
 
-func noVM(k Key) error {
+func noVMError(k Key) error {
 	return fault.New(fault.NotFound, "there is no VM %s in plan %s", k.VM, k.Plan).WithHint("decamp status %s lists those that there are", fault.Quote(k.Plan))
 }
 
@@ -278,16 +278,16 @@ type Query struct {
 
 // List returns those that q selects, by plan and Seq, without their Specs.
 func (s *VMs) List(ctx context.Context, q Query) ([]VM, error) {
-	where, args := q.where()
+	where, args := q.whereClause()
 	var all []VM
-	err := s.db.see(ctx, "list VMs", func(ctx context.Context, t *sql.Tx) (err error) {
-		all, err = query(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms`+where, args...)
+	err := s.db.readTx(ctx, "list VMs", func(ctx context.Context, t *sql.Tx) (err error) {
+		all, err = queryAll(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms`+where, args...)
 		return err
 	})
 	return all, err
 }
 
-func (q Query) where() (string, []any) {
+func (q Query) whereClause() (string, []any) {
 	var terms []string
 	var args []any
 	arg := func(v any) string {
@@ -338,7 +338,7 @@ func vmFields(p Plan, k Key, warm bool, row signedVM) []string {
 // and was not changed since.
 func (s *VMs) Verify(p Plan, v VM) error {
 	if s.signer.keys == nil {
-		return noKeys()
+		return noKeysError()
 	}
 	if err := s.signer.keys.Verify(v.signed.signature, vmUse, vmFields(p, v.Key, v.Warm, v.signed)...); err != nil {
 		return fault.New(fault.Denied, "VM %s of plan %s is refused: %w", v.Name, p.Name, err).

@@ -35,12 +35,12 @@ func workerLease(name string) string { return "worker:" + name }
 func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease, error) {
 	l := Lease{Name: workerLease(w.Name), Owner: w.Name, Sure: time.Now().Add(ttl)}
 	err := s.db.write(ctx, "join as "+w.Name, 1, func(x *tx) error {
-		had, _, err := x.stopLease(l.Name)
+		had, _, err := x.lockLease(l.Name)
 		if err != nil {
 			return err
 		}
 		l.Epoch = had.Epoch + 1
-		return errors.Join(x.setLease(l, ttl), x.setWorker(w), x.inherit(w.Name))
+		return errors.Join(x.setLease(l, ttl), x.setWorker(w), x.inheritVMs(w.Name))
 	})
 	if err != nil {
 		return Lease{}, err
@@ -51,11 +51,11 @@ func (s *Workers) Join(ctx context.Context, w Worker, ttl time.Duration) (Lease,
 func (x *tx) setWorker(w Worker) error {
 	_, err := x.exec(`INSERT INTO workers (name, version, offers, vms, drains, rev) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (name) DO UPDATE SET version = excluded.version, offers = excluded.offers, vms = excluded.vms, drains = excluded.drains, rev = excluded.rev`,
-		w.Name, w.Version, text(w.Offers), w.VMs, w.Drains, x.rev)
+		w.Name, w.Version, toJSON(w.Offers), w.VMs, w.Drains, x.rev)
 	return err
 }
 
-func (x *tx) inherit(worker string) error {
+func (x *tx) inheritVMs(worker string) error {
 	_, err := x.exec(`UPDATE vms SET state = 'assigned', epoch = epoch + 1, asks = '', waits = '', rev = $2
 		WHERE worker = $1 AND state IN ('assigned', 'running')`, worker, x.rev)
 	if err != nil {
@@ -70,7 +70,7 @@ func (x *tx) inherit(worker string) error {
 // dead worker.
 func (s *Workers) Leave(ctx context.Context, l Lease) error {
 	return s.db.write(ctx, "leave "+l.Name, 1, func(x *tx) error {
-		if err := x.free(l); err != nil {
+		if err := x.freeLease(l); err != nil {
 			return err
 		}
 		_, err := x.exec(`UPDATE workers SET rev = $1 WHERE name = $2`, x.rev, l.Owner)
@@ -90,21 +90,21 @@ func scanWorker(now int64) func(scanner) (Worker, error) {
 		if err != nil {
 			return Worker{}, err
 		}
-		w.Until, w.Alive = moment(until), until > now
-		w.Offers, err = parse[map[string]string](offers)
+		w.Until, w.Alive = fromMicros(until), until > now
+		w.Offers, err = parseJSON[map[string]string](offers)
 		return w, err
 	}
 }
 
 func workersSince(ctx context.Context, t *sql.Tx, now, rev int64) ([]Worker, error) {
-	return query(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
+	return queryAll(ctx, t, scanWorker(now), `SELECT `+workerColumns+` FROM workers AS w JOIN leases AS l ON l.name = 'worker:' || w.name
 		WHERE w.rev > $1 ORDER BY w.name`, rev)
 }
 
 // List returns all there ever were, by name. Those that left have no Until.
 func (s *Workers) List(ctx context.Context) ([]Worker, error) {
 	var all []Worker
-	err := s.db.see(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
+	err := s.db.readTx(ctx, "list workers", func(ctx context.Context, t *sql.Tx) (err error) {
 		now, err := s.db.readClock(ctx, t)
 		if err != nil {
 			return err
