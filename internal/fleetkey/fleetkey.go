@@ -53,7 +53,7 @@ func newKey(secret [keyBytes]byte) key {
 	return key{hex.EncodeToString(sum[:idBytes]), secret}
 }
 
-func (k key) line() string {
+func (k key) toLine() string {
 	return linePrefix + base64.RawURLEncoding.EncodeToString(k.secret[:])
 }
 
@@ -193,14 +193,14 @@ func Parse(text []byte) (*Keys, error) {
 	return k, nil
 }
 
-const header = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: whoever has it may have
+const fileHeader = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: whoever has it may have
 # any worker of the fleet carry out any plan. The first key signs, all keys verify.
 `
 
 // Create writes a file with one new key. It does not replace a file.
 func Create(path string) (*Keys, error) {
-	made := random()
-	err := createFile(path, []byte(header+made.line()+"\n"))
+	made := newRandomKey()
+	err := createFile(path, []byte(fileHeader+made.toLine()+"\n"))
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fault.New(fault.Conflict, "%s exists", path).WithHint("decamp key add %s adds a key to it", fault.Quote(path))
 	}
@@ -254,15 +254,15 @@ func Add(path string) (*Keys, error) {
 	if len(keys.keys) == maxKeys {
 		return nil, fault.New(fault.Full, "%s has %d keys", path, maxKeys).WithHint("remove the lines of keys that are not used any more")
 	}
-	made := random()
-	text = append(bytes.TrimRight(text, "\n"), "\n"+made.line()+"\n"...)
+	made := newRandomKey()
+	text = append(bytes.TrimRight(text, "\n"), "\n"+made.toLine()+"\n"...)
 	if err := atomicfile.Replace(path, text, 0o600); err != nil {
 		return nil, fault.New(fault.Denied, "write fleet key: %w", err)
 	}
 	return &Keys{append(slices.Clone(keys.keys), made)}, nil
 }
 
-func random() key {
+func newRandomKey() key {
 	var secret [keyBytes]byte
 	rand.Read(secret[:])
 	return newKey(secret)
