@@ -53,49 +53,49 @@ func (a *assignment) notify() {
 	close(a.news)
 	a.news = make(chan struct{})
 	switch {
-	case !a.owned():
+	case !a.isOwned():
 		a.stop(errTaken)
-	case a.order().Undoes():
+	case a.effectiveOrder().Undoes():
 		a.stop(errUndo)
 	}
 }
 
-// owned reports whether the row still belongs to the attempt. a.mu must be held.
-func (a *assignment) owned() bool {
+// isOwned reports whether the row still belongs to the attempt. a.mu must be held.
+func (a *assignment) isOwned() bool {
 	v := a.row
 	return v.Worker == a.w.Worker.Name && v.Epoch == a.epoch && (v.State == fleetdb.Assigned || v.State == fleetdb.Running)
 }
 
-// order returns the order that counts for the VM. a.mu must be held.
-func (a *assignment) order() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
+// effectiveOrder returns the order that counts for the VM. a.mu must be held.
+func (a *assignment) effectiveOrder() fleetdb.Order { return a.row.Order.Under(a.planOrder) }
 
-// current returns the row and the order as they are now, and a channel that is closed when they change.
-func (a *assignment) current() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
+// currentState returns the row and the order as they are now, and a channel that is closed when they change.
+func (a *assignment) currentState() (fleetdb.VM, fleetdb.Order, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.row, a.order(), a.news
+	return a.row, a.effectiveOrder(), a.news
 }
 
 // run drives the VM until it is not this worker's any more: usually with one attempt, with another one if the VM was granted
 // to the same worker again in the meantime.
 func (a *assignment) run(ctx context.Context) {
-	for a.next(ctx) {
-		one, try := a.begin(ctx)
+	for a.needsAttempt(ctx) {
+		one, try := a.startAttempt(ctx)
 		over := one.run(ctx, try)
 		one.stop(nil)
 		if over {
-			a.ended(one.claim.Epoch)
+			a.recordEnd(one.claim.Epoch)
 		} else if a.w.Sleep(ctx, a.w.TTL) != nil {
 			return
 		}
 	}
 }
 
-// next reports whether another attempt is required. If not, the worker forgets the assignment.
-func (a *assignment) next(ctx context.Context) bool {
+// needsAttempt reports whether another attempt is required. If not, the worker forgets the assignment.
+func (a *assignment) needsAttempt(ctx context.Context) bool {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	row, _, _ := a.current()
+	row, _, _ := a.currentState()
 	if ctx.Err() == nil && a.w.isNew(row) {
 		return true
 	}
@@ -103,8 +103,8 @@ func (a *assignment) next(ctx context.Context) bool {
 	return false
 }
 
-// begin returns an attempt of the row as it is now, and a context that ends when the attempt has to stop.
-func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
+// startAttempt returns an attempt of the row as it is now, and a context that ends when the attempt has to stop.
+func (a *assignment) startAttempt(ctx context.Context) (*attempt, context.Context) {
 	try, stop := context.WithCancelCause(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *assignment) begin(ctx context.Context) (*attempt, context.Context) {
 	return &attempt{assignment: a, claim: fleetdb.Claim{Key: a.row.Key, Worker: a.row.Worker, Epoch: a.row.Epoch}}, try
 }
 
-func (a *assignment) ended(epoch int64) {
+func (a *assignment) recordEnd(epoch int64) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	key := a.row.Key

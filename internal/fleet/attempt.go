@@ -40,11 +40,11 @@ func (a *attempt) run(ctx, try context.Context) bool {
 	if err != nil {
 		return errors.Is(err, fleetdb.ErrFenced) || fault.Is(err, fault.NotFound)
 	}
-	end, ok := a.drive(ctx, try, vm)
+	end, ok := a.moveOrUndo(ctx, try, vm)
 	if !ok {
 		return errors.Is(context.Cause(try), errTaken)
 	}
-	return a.finish(ctx, end)
+	return a.finishClaim(ctx, end)
 }
 
 // readVM returns the VM with its Spec; ErrFenced if it is another worker's by now.
@@ -59,14 +59,14 @@ func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	return vm, err
 }
 
-// drive moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
-func (a *attempt) drive(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
-	if _, order, _ := a.current(); order.Undoes() {
-		return a.undo(ctx, vm)
+// moveOrUndo moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
+func (a *attempt) moveOrUndo(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
+	if _, order, _ := a.currentState(); order.Undoes() {
+		return a.undoVM(ctx, vm)
 	}
 	d := a.newDriver(ctx, try, vm)
-	err := d.move(vm)
-	_, order, _ := a.current()
+	err := d.moveVM(vm)
+	_, order, _ := a.currentState()
 	switch cause := context.Cause(ctx); {
 	case cause != nil && !errors.Is(cause, errLeaving), errors.Is(context.Cause(try), errTaken):
 		return fleetdb.End{}, false
@@ -75,13 +75,13 @@ func (a *attempt) drive(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, b
 	case cause != nil:
 		return fleetdb.End{State: fleetdb.Queued}, true
 	case order.Undoes():
-		return a.undo(ctx, vm)
+		return a.undoVM(ctx, vm)
 	}
-	return a.failed(ctx, vm, err, d.gained())
+	return a.failureEnd(ctx, vm, err, d.hasProgressed())
 }
 
-// failed returns the result of an attempt that failed with err.
-func (a *attempt) failed(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
+// failureEnd returns the result of an attempt that failed with err.
+func (a *attempt) failureEnd(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
 	end := fleetdb.End{State: fleetdb.Failed, Failure: failureOf(err), Further: gained}
 	tries := vm.Attempts + 1
 	if end.Further {
@@ -97,13 +97,13 @@ func (a *attempt) failed(ctx context.Context, vm fleetdb.VM, err error, gained b
 		return end, true
 	}
 	end.State = fleetdb.Queued
-	now, nowErr := a.now(ctx)
+	now, nowErr := a.databaseNow(ctx)
 	end.NotBefore = now.Add(pauseAfter(tries))
 	return end, nowErr == nil
 }
 
-// now returns the database's time.
-func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
+// databaseNow returns the database's time.
+func (a *attempt) databaseNow(ctx context.Context) (now time.Time, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		now, err = a.w.Roster.Now(ctx)
 		return err
@@ -111,9 +111,9 @@ func (a *attempt) now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// undo removes unpublished results. Temporary failures are repeated here: until the undo is done, the
+// undoVM removes unpublished results. Temporary failures are repeated here: until the undo is done, the
 // VM is neither canceled nor started again.
-func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
+func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	for tries := 1; ; tries++ {
 		err := a.undoOnce(ctx)
 		switch {
@@ -128,16 +128,16 @@ func (a *attempt) undo(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 		case errors.Is(err, fault.ErrNoRoom):
 			tries = 1
 		case !isTransient(err) || tries >= maxAttempts:
-			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoing(), err))}, true
+			return fleetdb.End{State: fleetdb.Failed, Failure: failureOf(fmt.Errorf("%s: %w", a.undoVerb(), err))}, true
 		}
 		a.w.Log.Info("undo is tried again", "plan", vm.Plan, "vm", vm.Name, "err", err)
 		_ = a.w.Sleep(ctx, pauseAfter(tries)) // the next check of ctx ends the loop
 	}
 }
 
-// undoing names the order in a failure of it. The VM of a withdrawal that failed may still be published.
-func (a *attempt) undoing() string {
-	if _, order, _ := a.current(); order == fleetdb.Withdraw {
+// undoVerb names the order in a failure of it. The VM of a withdrawal that failed may still be published.
+func (a *attempt) undoVerb() string {
+	if _, order, _ := a.currentState(); order == fleetdb.Withdraw {
 		return "withdraw the published VM"
 	}
 	return "undo"
@@ -152,10 +152,10 @@ func (a *attempt) undoOnce(ctx context.Context) error {
 	return a.w.Mover.Undo(ctx, vm)
 }
 
-// finish records the end of the attempt, also while the worker leaves.
-func (a *attempt) finish(ctx context.Context, end fleetdb.End) bool {
+// finishClaim records the end of the attempt, also while the worker leaves.
+func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	if ctx.Err() != nil {
-		last, stop := afterwards(ctx)
+		last, stop := lastWritesContext(ctx)
 		defer stop()
 		ctx = last
 	}

@@ -48,13 +48,13 @@ func (c Config) withDefaults() Config {
 // lastWrites bounds the writes after a node has been stopped.
 const lastWrites = 10 * time.Second
 
-// afterwards returns a context for writes that are required after ctx has ended.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+// lastWritesContext returns a context for writes that are required after ctx has ended.
+func lastWritesContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 }
 
-// until returns a context that ends at t by the node's clock.
-func (c Config) until(ctx context.Context, t time.Time) (context.Context, func()) {
+// withDeadline returns a context that ends at t by the node's clock.
+func (c Config) withDeadline(ctx context.Context, t time.Time) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done, left := make(chan struct{}), t.Sub(c.Now())
 	go func() {

@@ -16,7 +16,7 @@ type Control struct{ Roster *fleetdb.Roster }
 // OrderPlan gives an order to a plan. Resume and retry also permit logins to its source again, run a hook that failed
 // again, and search for VMs that could not be listed.
 func (c Control) OrderPlan(ctx context.Context, plan string, o fleetdb.Order) error {
-	unblocked, err := c.unblock(ctx, plan, o)
+	unblocked, err := c.clearFailure(ctx, plan, o)
 	if err != nil {
 		return err
 	}
@@ -36,9 +36,9 @@ func (c Control) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) er
 	return errors.Join(c.Roster.VMs.Order(ctx, k, o), c.forgiveLogins(ctx, o, v.Source))
 }
 
-// unblock removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
+// clearFailure removes what keeps a plan waiting for resume or retry: refused logins, hooks that failed and the plan's
 // failure. It reports whether it removed the failure.
-func (c Control) unblock(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
+func (c Control) clearFailure(ctx context.Context, plan string, o fleetdb.Order) (bool, error) {
 	if o != fleetdb.GoOn && o != fleetdb.Retry {
 		return false, nil
 	}
@@ -64,16 +64,16 @@ func (c Control) unblock(ctx context.Context, plan string, o fleetdb.Order) (boo
 
 // forgetHooks drops the records of hooks that failed or were cut off, so that they run again.
 func (c Control) forgetHooks(ctx context.Context, p fleetdb.Plan) error {
-	for _, id := range []string{hookID(p, pre), hookID(p, post)} {
-		text, err := c.Roster.Records.Get(ctx, hooks, id)
+	for _, id := range []string{hookID(p, preHook), hookID(p, postHook)} {
+		text, err := c.Roster.Records.Get(ctx, planHookKind, id)
 		if err != nil {
 			return err
 		}
 		var run hookRun
-		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.succeeded() {
+		if len(text) == 0 || json.Unmarshal(text, &run) == nil && run.hasSucceeded() {
 			continue
 		}
-		if err := c.Roster.Records.Drop(ctx, hooks, id); err != nil {
+		if err := c.Roster.Records.Drop(ctx, planHookKind, id); err != nil {
 			return err
 		}
 	}

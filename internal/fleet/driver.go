@@ -50,13 +50,13 @@ func (a *attempt) newDriver(ctx, try context.Context, vm fleetdb.VM) *driver {
 	return d
 }
 
-// move has the Mover move the VM, and runs what belongs to that.
-func (d *driver) move(vm fleetdb.VM) error {
+// moveVM has the Mover move the VM, and runs what belongs to that.
+func (d *driver) moveVM(vm fleetdb.VM) error {
 	try, end := context.WithCancel(d.try)
-	go d.exchange(try)
-	idle, stop := d.w.until(try, d.w.Now().Add(unusedTime))
+	go d.exchangeLoop(try)
+	idle, stop := d.w.withDeadline(try, d.w.Now().Add(unusedTime))
 	unused := context.AfterFunc(idle, d.releaseUnused)
-	_, vm.Order, _ = d.current()
+	_, vm.Order, _ = d.currentState()
 	err := d.w.Mover.Move(try, vm, d)
 	unused()
 	stop()
@@ -65,8 +65,8 @@ func (d *driver) move(vm fleetdb.VM) error {
 	return err
 }
 
-// gained reports whether the attempt has made progress.
-func (d *driver) gained() bool {
+// hasProgressed reports whether the attempt has made progress.
+func (d *driver) hasProgressed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last.Done > d.first.Done || d.last.Round > d.first.Round

@@ -14,9 +14,9 @@ var errOverdue = fault.New(fault.Unreachable, "the lease could not be renewed in
 
 // A heldLease is a lease that this process keeps by renewing it.
 type heldLease struct {
-	lease fleetdb.Lease
-	renew func(context.Context, *fleetdb.Lease) error
-	safe  time.Time // end of the lease by the local clock, minus the time to stop the permitted work
+	lease     fleetdb.Lease
+	renew     func(context.Context, *fleetdb.Lease) error
+	safeUntil time.Time // end of the lease by the local clock, minus the time to stop the permitted work
 }
 
 const (
@@ -33,7 +33,7 @@ func (c Config) acquireLease(l *heldLease, acquire func() error) error {
 	if err := acquire(); err != nil {
 		return err
 	}
-	l.safe = asked.Add(c.TTL - c.TTL/stopShare)
+	l.safeUntil = asked.Add(c.TTL - c.TTL/stopShare)
 	return nil
 }
 
@@ -44,10 +44,10 @@ func (c Config) keepLease(ctx context.Context, l *heldLease) error {
 		if err := c.Sleep(ctx, pause); err != nil {
 			return err
 		}
-		if c.isOver(l.safe) { // this process or its machine was suspended
+		if c.isOver(l.safeUntil) { // this process or its machine was suspended
 			return errOverdue
 		}
-		inTime, end := c.until(ctx, l.safe)
+		inTime, end := c.withDeadline(ctx, l.safeUntil)
 		err := c.acquireLease(l, func() error { return l.renew(inTime, &l.lease) })
 		end()
 		switch {
@@ -58,7 +58,7 @@ func (c Config) keepLease(ctx context.Context, l *heldLease) error {
 		case err == nil:
 			pause = c.TTL / renewals
 		default:
-			pause = min(c.TTL/(2*renewals*renewals), l.safe.Sub(c.Now()))
+			pause = min(c.TTL/(2*renewals*renewals), l.safeUntil.Sub(c.Now()))
 		}
 	}
 }

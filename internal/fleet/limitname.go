@@ -8,7 +8,7 @@ import (
 )
 
 // limitable lists the kinds of limits with their units.
-var limitable = map[string][]string{
+var limitUnits = map[string][]string{
 	"fleet": {"rate"}, "plan": {"rate"},
 	"host": {"vms", "disks", "nfc", "rate"}, "datastore": {"vms"},
 	"source": {"vms", "rate"}, "target": {"vms", "rate"}, "worker": {"vms", "rate"},
@@ -19,7 +19,7 @@ var limitable = map[string][]string{
 func CheckLimit(name string) error {
 	at := strings.LastIndexByte(name, '/')
 	kind, what, ok := strings.Cut(name[:max(at, 0)], ":")
-	units, known := limitable[kind]
+	units, known := limitUnits[kind]
 	if ok && known && what != "" && slices.Contains(units, name[at+1:]) {
 		return nil
 	}

@@ -34,7 +34,7 @@ func (n *Node) Run(ctx context.Context) error {
 		g.Go(func() error { return runWorker(ctx, n.Config) })
 	}
 	if n.Schedule {
-		g.Go(func() error { return n.campaign(ctx) })
+		g.Go(func() error { return n.runForScheduler(ctx) })
 	}
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) || fault.Is(err, fault.Canceled) {

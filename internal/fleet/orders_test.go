@@ -263,7 +263,7 @@ func TestHooksAreBegunOnce(t *testing.T) {
 	if p := r.waitEnded("wave"); p.Counts[fleetdb.Done] != 2 {
 		t.Errorf("ended with %v", p.Counts)
 	}
-	if want := []string{pre, pre, pre, post}; !slices.Equal(m.hooks, want) {
+	if want := []string{preHook, preHook, preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }
@@ -393,7 +393,7 @@ func TestPlanWhoseHookFailedCanBeCanceled(t *testing.T) {
 	if p := r.waitEnded("wave"); p.State != fleetdb.PlanEnded {
 		t.Errorf("retried, it ended as %s with %+v", p.State, p.Failure)
 	}
-	if want := []string{pre, pre, post}; !slices.Equal(m.hooks, want) {
+	if want := []string{preHook, preHook, postHook}; !slices.Equal(m.hooks, want) {
 		t.Errorf("hooks %v, want %v", m.hooks, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // hooks is the kind of the records of plans' hooks.
-const hooks = "plan-hook"
+const planHookKind = "plan-hook"
 
 // hookID returns the id of such a record. A plan that was dropped and submitted again has another one.
 func hookID(p fleetdb.Plan, when string) string {
@@ -20,8 +20,8 @@ func hookID(p fleetdb.Plan, when string) string {
 
 // The hooks of a plan.
 const (
-	pre  = "pre"
-	post = "post"
+	preHook  = "pre"
+	postHook = "post"
 )
 
 // A hookRun is the record of a hook. It is written before the hook begins and when it has ended.
@@ -31,43 +31,43 @@ type hookRun struct {
 	Failure *fleetdb.Failure `json:"failure,omitempty"`
 }
 
-// succeeded reports whether the hook ended, and without a failure.
-func (h hookRun) succeeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
+// hasSucceeded reports whether the hook ended, and without a failure.
+func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
-// prepare admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
+// preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
 // begins until an operator resumes the plan. A plan that is canceled or rolled back needs neither.
-func (r *planRunner) prepare(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
+func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb.Plan) error {
 	if row.Order.Undoes() {
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.ready, p.failed = true, false
-			r.submit(p)
+			r.submitPlan(p)
 		})
 		return nil
 	}
-	failure, err := r.admit(ctx, row)
+	failure, err := r.admitPlan(ctx, row)
 	if failure == nil && err == nil {
-		failure, err = r.runHook(ctx, row, pre)
+		failure, err = r.runHook(ctx, row, preHook)
 	}
 	if err != nil {
 		return err
 	}
 	if failure != nil {
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.failed = true
 			p.Failure = failure // an operator may resume the plan before this process reads its row
-			r.submit(p)
+			r.submitPlan(p)
 		})
 		return r.Roster.Plans.SetState(ctx, row.Name, row.State, failure)
 	}
-	r.call(ctx, func() {
+	r.callOwner(ctx, func() {
 		p.ready = true
-		r.submit(p)
+		r.submitPlan(p)
 	})
 	return nil
 }
 
-// admit returns why the plan may not be carried out; nil if it may.
-func (r *planRunner) admit(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
+// admitPlan returns why the plan may not be carried out; nil if it may.
+func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
 	err := r.retryWhileAway(ctx, func() error { return r.Mover.Admit(ctx, row) })
 	switch {
 	case ctx.Err() != nil:
@@ -78,16 +78,16 @@ func (r *planRunner) admit(ctx context.Context, row fleetdb.Plan) (*fleetdb.Fail
 	return nil, nil
 }
 
-// end runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
+// endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
 // before the first VM did not succeed.
-func (r *planRunner) end(ctx context.Context, row fleetdb.Plan) error {
-	first, began, err := r.readHook(ctx, hookID(row, pre))
+func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
+	first, began, err := r.readHook(ctx, hookID(row, preHook))
 	if err != nil {
 		return err
 	}
 	var failure *fleetdb.Failure
-	if began && first.succeeded() {
-		if failure, err = r.runHook(ctx, row, post); err != nil {
+	if began && first.hasSucceeded() {
+		if failure, err = r.runHook(ctx, row, postHook); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 }
 
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
-	records, err := r.Roster.Records.List(ctx, hooks)
+	records, err := r.Roster.Records.List(ctx, planHookKind)
 	if err != nil {
 		return run, false, err
 	}
@@ -149,5 +149,5 @@ func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) err
 	if err != nil {
 		return err
 	}
-	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, hooks, id, text) })
+	return r.retryWhileAway(ctx, func() error { return r.Roster.Records.Put(ctx, planHookKind, id, text) })
 }

@@ -47,10 +47,10 @@ type activePlan struct {
 	listAfter   time.Time          // when the next search may begin
 }
 
-// set sets the row of a plan.
-func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
+// setPlan sets the row of a plan.
+func (r *planRunner) setPlan(ctx context.Context, row fleetdb.Plan) error {
 	if row.State.Over() {
-		r.drop(row.Name)
+		r.dropPlan(row.Name)
 		return nil
 	}
 	p := r.plans[row.Name]
@@ -62,7 +62,7 @@ func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
 	row.Text = old.Text
 	p.Plan = row
 	if !p.opened {
-		if err := r.open(ctx, p); err != nil {
+		if err := r.readPlanText(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -73,18 +73,18 @@ func (r *planRunner) set(ctx context.Context, row fleetdb.Plan) error {
 	if row.Order.Undoes() && !old.Order.Undoes() && p.stopListing != nil {
 		p.stopListing()
 	}
-	r.submit(p)
+	r.submitPlan(p)
 	return nil
 }
 
-// drop removes a plan that has ended.
-func (r *planRunner) drop(name string) {
+// dropPlan removes a plan that has ended.
+func (r *planRunner) dropPlan(name string) {
 	delete(r.plans, name)
 	r.admission.DropPlan(name)
 }
 
-// open reads the text of a plan.
-func (r *planRunner) open(ctx context.Context, p *activePlan) error {
+// readPlanText reads the text of a plan.
+func (r *planRunner) readPlanText(ctx context.Context, p *activePlan) error {
 	full, err := r.Roster.Plans.Get(ctx, p.Name)
 	if fault.Is(err, fault.NotFound) { // dropped in the meantime
 		return nil
@@ -100,8 +100,8 @@ func (r *planRunner) open(ctx context.Context, p *activePlan) error {
 	return nil
 }
 
-// submit passes a plan to the admission of VMs.
-func (r *planRunner) submit(p *activePlan) {
+// submitPlan passes a plan to the admission of VMs.
+func (r *planRunner) submitPlan(p *activePlan) {
 	failure := ""
 	if p.failed && p.Failure != nil {
 		failure = p.Failure.Text
@@ -122,30 +122,30 @@ func sourceAndWeight(text string) (source string, weight int) {
 	return Endpoint(u), file.Weight
 }
 
-// advance begins the next phase of each plan whose last one is over: first hook, search for VMs, last hook and end.
-func (r *planRunner) advance(ctx context.Context) {
+// advanceAll begins the next phase of each plan whose last one is over: first hook, search for VMs, last hook and end.
+func (r *planRunner) advanceAll(ctx context.Context) {
 	for _, p := range r.plans {
 		switch row := p.Plan; {
 		case p.busy || !p.opened || p.failed && !row.Order.Undoes():
 		case row.State == fleetdb.PlanListing && row.Order.Undoes():
-			r.begin(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlisted(row)) })
+			r.startTask(ctx, p, func() error { return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, unlistedFailure(row)) })
 		case !p.ready:
-			r.begin(ctx, p, func() error { return r.prepare(ctx, p, row) })
+			r.startTask(ctx, p, func() error { return r.preparePlan(ctx, p, row) })
 		case row.State == fleetdb.PlanListing && r.mayList(p):
 			listing, stop := context.WithCancel(ctx)
 			p.stopListing = stop
-			r.begin(ctx, p, func() error {
+			r.startTask(ctx, p, func() error {
 				defer stop()
-				return r.list(ctx, listing, p, row)
+				return r.listVMs(ctx, listing, p, row)
 			})
 		case row.State == fleetdb.PlanRunning && r.admission.VMs(p.Name) == 0:
-			r.begin(ctx, p, func() error { return r.end(ctx, row) })
+			r.startTask(ctx, p, func() error { return r.endPlan(ctx, row) })
 		}
 	}
 }
 
-// unlisted returns why not all VMs of a canceled plan were found.
-func unlisted(p fleetdb.Plan) *fleetdb.Failure {
+// unlistedFailure returns why not all VMs of a canceled plan were found.
+func unlistedFailure(p fleetdb.Plan) *fleetdb.Failure {
 	if p.Failure != nil {
 		return p.Failure
 	}
@@ -159,14 +159,14 @@ func (r *planRunner) mayList(p *activePlan) bool {
 	return !refused && !r.now().Before(p.listAfter)
 }
 
-// begin calls f in a goroutine. No other one begins for the plan before it ends. An error ends the scheduler's term.
-func (r *planRunner) begin(ctx context.Context, p *activePlan, f func() error) {
+// startTask calls f in a goroutine. No other one begins for the plan before it ends. An error ends the scheduler's term.
+func (r *planRunner) startTask(ctx context.Context, p *activePlan, f func() error) {
 	p.busy = true
 	r.group.Go(func() error {
 		if err := f(); err != nil {
 			return err
 		}
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.busy = false
 			if r.admission.Refused() {
 				r.loginDenied() // shows the refused logins, now that no goroutine writes to the plan
@@ -176,16 +176,16 @@ func (r *planRunner) begin(ctx context.Context, p *activePlan, f func() error) {
 	})
 }
 
-// call has the owner call f, from another goroutine.
-func (r *planRunner) call(ctx context.Context, f func()) {
+// callOwner has the owner call f, from another goroutine.
+func (r *planRunner) callOwner(ctx context.Context, f func()) {
 	select {
 	case r.calls <- f:
 	case <-ctx.Done():
 	}
 }
 
-// list finds the VMs of a plan. VMs that are found can begin at once.
-func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleetdb.Plan) error {
+// listVMs finds the VMs of a plan. VMs that are found can begin at once.
+func (r *planRunner) listVMs(ctx, listing context.Context, p *activePlan, row fleetdb.Plan) error {
 	err := r.listOnce(listing, row)
 	switch {
 	case ctx.Err() != nil:
@@ -195,10 +195,10 @@ func (r *planRunner) list(ctx, listing context.Context, p *activePlan, row fleet
 	case err == nil:
 		return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanRunning, nil)
 	case login.IsRefusal(err):
-		r.call(ctx, r.loginDenied)
+		r.callOwner(ctx, r.loginDenied)
 		return nil
 	case isTransient(err):
-		r.call(ctx, func() {
+		r.callOwner(ctx, func() {
 			p.listings++
 			p.listAfter = r.now().Add(pauseAfter(p.listings))
 		})
@@ -228,7 +228,7 @@ func (r *planRunner) showRefusals(ctx context.Context) error {
 			return err
 		}
 		p.Failure = f
-		r.submit(p)
+		r.submitPlan(p)
 	}
 	return nil
 }

@@ -134,14 +134,14 @@ func TestContact(t *testing.T) {
 		{"a gap that they may not", []time.Duration{4 * time.Second, 4 * time.Second, 4 * time.Second, ttl/2 + 1}, ttl},
 		{"a clock that was put back", []time.Duration{4 * time.Second, -time.Hour}, ttl},
 	} {
-		var k contact
+		var k databaseContact
 		now := at
-		k.answered(now, ttl)
+		k.noteAnswer(now, ttl)
 		for _, gap := range c.gaps {
 			now = now.Add(gap)
-			k.answered(now, ttl)
+			k.noteAnswer(now, ttl)
 		}
-		if got := k.grace(now, ttl); got != c.grace {
+		if got := k.graceLeft(now, ttl); got != c.grace {
 			t.Errorf("%s: %v, want %v", c.name, got, c.grace)
 		}
 	}

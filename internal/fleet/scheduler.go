@@ -53,10 +53,10 @@ func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Gr
 	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
 	s.admission = admission.New(admission.Options{
 		Needs: func(v fleetdb.VM, stage fleetdb.Stage) ([]sched.Need, time.Duration) { return c.Mover.Needs(v, stage) },
-		Now:   s.now, Log: c.Log,
+		Now:   s.databaseNow, Log: c.Log,
 	})
 	s.plans = &planRunner{
-		Config: c, now: s.now, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
+		Config: c, now: s.databaseNow, admission: s.admission, group: g, calls: s.calls, plans: map[string]*activePlan{},
 		loginDenied: func() { s.denied = true },
 	}
 	return s
@@ -64,42 +64,42 @@ func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Gr
 
 // run schedules until an error occurs or ctx ends.
 func (s *scheduler) run(ctx context.Context) error {
-	if err := s.load(ctx); err != nil {
+	if err := s.loadAll(ctx); err != nil {
 		return err
 	}
 	for {
 		if err := s.readChanges(ctx); err != nil {
 			return err
 		}
-		if now := s.now(); now.Before(s.ticked) || !now.Before(s.nextTick()) { // before: our clock was set back
-			if err := s.tick(ctx); err != nil {
+		if now := s.databaseNow(); now.Before(s.ticked) || !now.Before(s.nextTick()) { // before: our clock was set back
+			if err := s.runTick(ctx); err != nil {
 				return err
 			}
 		}
-		if err := s.grant(ctx); err != nil {
+		if err := s.recordGrants(ctx); err != nil {
 			return err
 		}
 		if err := s.saveHosts(ctx); err != nil {
 			return err
 		}
-		s.plans.advance(ctx)
-		if err := s.wait(ctx, s.wake()); err != nil {
+		s.plans.advanceAll(ctx)
+		if err := s.waitForChange(ctx, s.nextWake()); err != nil {
 			return err
 		}
 	}
 }
 
-// now returns the time of the database, as far as our clock has kept pace since it was read. It has no monotonic
+// databaseNow returns the time of the database, as far as our clock has kept pace since it was read. It has no monotonic
 // reading, which does not include that difference.
-func (s *scheduler) now() time.Time { return s.Now().Round(0).Add(s.skew) }
+func (s *scheduler) databaseNow() time.Time { return s.Now().Round(0).Add(s.skew) }
 
-// load reads the whole database. Nothing is decided before all holders are counted and the others have submitted
+// loadAll reads the whole database. Nothing is decided before all holders are counted and the others have submitted
 // their requests.
-func (s *scheduler) load(ctx context.Context) error {
+func (s *scheduler) loadAll(ctx context.Context) error {
 	if err := errors.Join(s.readOthers(ctx), s.readHosts(ctx)); err != nil {
 		return err
 	}
-	s.lostAfter = s.now().Add(s.grace) // the database may have been away for all workers: let them return
+	s.lostAfter = s.databaseNow().Add(s.grace) // the database may have been away for all workers: let them return
 	if err := s.readChanges(ctx); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *scheduler) readChanges(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.apply(ctx, c); err != nil {
+		if err := s.applyChanges(ctx, c); err != nil {
 			return err
 		}
 		if c.Rev <= s.rev {
@@ -156,16 +156,16 @@ func (s *scheduler) readChanges(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
-func (s *scheduler) apply(ctx context.Context, c fleetdb.Changes) error {
+func (s *scheduler) applyChanges(ctx context.Context, c fleetdb.Changes) error {
 	for _, name := range c.Dropped {
-		s.plans.drop(name)
+		s.plans.dropPlan(name)
 	}
 	for _, l := range c.Limits {
 		s.admission.SetLimit(l)
 	}
 	s.admission.SetWorkers(c.Workers)
 	for _, p := range c.Plans {
-		if err := s.plans.set(ctx, p); err != nil {
+		if err := s.plans.setPlan(ctx, p); err != nil {
 			return err
 		}
 	}
@@ -177,12 +177,12 @@ func (s *scheduler) apply(ctx context.Context, c fleetdb.Changes) error {
 	return nil
 }
 
-// tick does what depends on the time and not on changes.
-func (s *scheduler) tick(ctx context.Context) error {
+// runTick does what depends on the time and not on changes.
+func (s *scheduler) runTick(ctx context.Context) error {
 	if err := s.readOthers(ctx); err != nil {
 		return err
 	}
-	s.ticked = s.now()
+	s.ticked = s.databaseNow()
 	if err := s.takeFromLostWorkers(ctx); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (s *scheduler) tick(ctx context.Context) error {
 // queued, the others wait for their worker. No VM is taken before the scheduler was in contact with the database for the
 // length of a lease: while the database was away no worker could renew.
 func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
-	if s.now().Before(s.lostAfter) {
+	if s.databaseNow().Before(s.lostAfter) {
 		return nil
 	}
 	queue, strand := s.admission.Lost()
@@ -245,14 +245,14 @@ func (s *scheduler) updateEstimates(ctx context.Context) error {
 
 // writeSnapshot writes the state of the scheduler if a client reads it.
 func (s *scheduler) writeSnapshot(ctx context.Context) error {
-	if s.now().Before(s.writtenAt) {
+	if s.databaseNow().Before(s.writtenAt) {
 		return nil
 	}
 	ago, err := s.Roster.Board.Requested(ctx)
 	if err != nil || ago > readerTime {
 		return err
 	}
-	s.writtenAt = s.now().Add(snapshotEvery)
+	s.writtenAt = s.databaseNow().Add(snapshotEvery)
 	text, err := json.Marshal(s.admission.Snapshot())
 	if err != nil {
 		return err
@@ -260,8 +260,8 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	return s.Roster.Board.Put(ctx, s.lease, text)
 }
 
-// grant records the possible grants.
-func (s *scheduler) grant(ctx context.Context) error {
+// recordGrants records the possible grants.
+func (s *scheduler) recordGrants(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))
 		rows, err := s.Roster.Scheduling.Grant(ctx, s.lease, all[:n])
@@ -314,8 +314,8 @@ func (s *scheduler) nextTick() time.Time {
 	return next
 }
 
-// wake returns when to continue although nothing has changed.
-func (s *scheduler) wake() time.Time {
+// nextWake returns when to continue although nothing has changed.
+func (s *scheduler) nextWake() time.Time {
 	next := s.nextTick()
 	if at, ok := s.admission.Wake(); ok && at.Before(next) {
 		return at
@@ -323,12 +323,12 @@ func (s *scheduler) wake() time.Time {
 	return next
 }
 
-// wait returns when the database has changed, at t, or after a call.
-func (s *scheduler) wait(ctx context.Context, t time.Time) error {
+// waitForChange returns when the database has changed, at t, or after a call.
+func (s *scheduler) waitForChange(ctx context.Context, t time.Time) error {
 	ctx, end := context.WithCancel(ctx)
 	changed, slept := make(chan error, 1), make(chan error, 1)
 	go func() { changed <- s.Roster.Feed.Await(ctx, s.rev) }()
-	go func() { slept <- s.Sleep(ctx, t.Sub(s.now())) }()
+	go func() { slept <- s.Sleep(ctx, t.Sub(s.databaseNow())) }()
 	var err error
 	select {
 	case err = <-changed:

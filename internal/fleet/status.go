@@ -39,7 +39,7 @@ type VMStatus struct {
 func StatusOf(p fleetdb.Plan, vms []fleetdb.VM, progress []fleetdb.Progress, scheduler admission.Snapshot) Status {
 	p.Text = ""
 	s := Status{Plan: p, Breakers: scheduler.Breakers, VMs: []VMStatus{}}
-	s.fill(vms, progress, waitReasons(scheduler, p.Name))
+	s.fillVMs(vms, progress, waitReasons(scheduler, p.Name))
 	s.Busy = fleetdb.BusyOf(progress)
 	s.Limit = s.Busy.Limit()
 	return s
@@ -56,7 +56,7 @@ func waitReasons(s admission.Snapshot, plan string) map[string]string {
 	return why
 }
 
-func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[string]string) {
+func (s *Status) fillVMs(vms []fleetdb.VM, progress []fleetdb.Progress, why map[string]string) {
 	far := map[string]fleetdb.Progress{}
 	for _, p := range progress {
 		far[p.VM] = p
@@ -67,9 +67,9 @@ func (s *Status) fill(vms []fleetdb.VM, progress []fleetdb.Progress, why map[str
 			vs.Progress = &p
 		}
 		if vs.Why == "" || v.State.Over() {
-			vs.Why = cmp.Or(reason(v), Silence(v, vs.Progress))
+			vs.Why = cmp.Or(rowReason(v), Silence(v, vs.Progress))
 		}
-		s.add(vs)
+		s.addVM(vs)
 		s.VMs = append(s.VMs, vs)
 	}
 	if s.Rate > 0 {
@@ -83,8 +83,8 @@ func leftToMove(v fleetdb.VM, p fleetdb.Progress) int64 {
 	return max(min(cmp.Or(v.Bytes, p.Total), p.Total)-p.Moved, 0)
 }
 
-// add counts a VM. A VM that has not started counts with its allocated bytes.
-func (s *Status) add(v VMStatus) {
+// addVM counts a VM. A VM that has not started counts with its allocated bytes.
+func (s *Status) addVM(v VMStatus) {
 	total, done, toMove := v.Bytes, int64(0), v.Bytes
 	if p := v.Progress; p != nil && p.Total > 0 {
 		total, done, toMove = p.Total, p.Done, leftToMove(v.VM, *p)
@@ -115,8 +115,8 @@ func Silence(v fleetdb.VM, p *fleetdb.Progress) string {
 	return "no news since " + p.At.UTC().Format(time.TimeOnly) + " UTC"
 }
 
-// reason returns why a VM waits or ended, as far as its row contains that.
-func reason(v fleetdb.VM) string {
+// rowReason returns why a VM waits or ended, as far as its row contains that.
+func rowReason(v fleetdb.VM) string {
 	switch {
 	case v.Waits != "":
 		return v.Waits

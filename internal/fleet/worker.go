@@ -62,15 +62,15 @@ func runWorker(ctx context.Context, c Config) error {
 	}
 	w.Log.Info("worker joined", "worker", name)
 	for {
-		err := w.serve(ctx)
+		err := w.driveVMs(ctx)
 		if ctx.Err() != nil {
-			return w.leave(ctx)
+			return w.freeLease(ctx)
 		}
 		if !errors.Is(err, errOverdue) && !isTransient(err) {
 			return explainFenced(name, err)
 		}
 		w.Log.Warn("worker stopped its VMs: its lease was not renewed in time", "worker", name)
-		if err := w.rejoin(ctx); err != nil {
+		if err := w.renewOverdueLease(ctx); err != nil {
 			return explainFenced(name, err)
 		}
 		w.Log.Info("worker goes on", "worker", name)
@@ -86,20 +86,20 @@ func explainFenced(name string, err error) error {
 		WithHint("give each worker a unique name")
 }
 
-// rejoin renews the lease that was overdue. It is still ours unless another process joined with this name.
-func (w *worker) rejoin(ctx context.Context) error {
+// renewOverdueLease renews the lease that was overdue. It is still ours unless another process joined with this name.
+func (w *worker) renewOverdueLease(ctx context.Context) error {
 	err := w.retryWhileAway(ctx, func() error {
 		return w.acquireLease(&w.held, func() error { return w.Roster.Leases.Renew(ctx, &w.held.lease, w.TTL) })
 	})
 	if ctx.Err() != nil {
-		return w.leave(ctx)
+		return w.freeLease(ctx)
 	}
 	return err
 }
 
-// leave frees the lease, so that other workers can take over its VMs at once.
-func (w *worker) leave(ctx context.Context) error {
-	last, end := afterwards(ctx)
+// freeLease frees the lease, so that other workers can take over its VMs at once.
+func (w *worker) freeLease(ctx context.Context) error {
+	last, end := lastWritesContext(ctx)
 	defer end()
 	if err := w.Roster.Workers.Leave(last, w.held.lease); err != nil {
 		w.Log.Warn("worker could not say that it leaves", "worker", w.Worker.Name, "err", err)
@@ -107,15 +107,15 @@ func (w *worker) leave(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// serve drives VMs while the lease is kept. When it returns, no VM is driven.
-func (w *worker) serve(ctx context.Context) error {
+// driveVMs drives VMs while the lease is kept. When it returns, no VM is driven.
+func (w *worker) driveVMs(ctx context.Context) error {
 	permit, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(errLeaving) })
 	defer stop()
 	w.lease = w.held.lease
-	w.reset(permit)
+	w.resetState(permit)
 	var g errgroup.Group
-	for _, part := range []func(context.Context) error{w.keepHeldLease, w.follow, w.report} {
+	for _, part := range []func(context.Context) error{w.keepHeldLease, w.followChanges, w.reportLoop} {
 		g.Go(func() error {
 			err := part(permit)
 			end(err)
@@ -124,11 +124,11 @@ func (w *worker) serve(ctx context.Context) error {
 	}
 	err := g.Wait()
 	_ = w.group.Wait() // assignments return no errors: the result is in the VM's row
-	w.flush(ctx)
+	w.flushProgress(ctx)
 	return err
 }
 
-func (w *worker) reset(ctx context.Context) {
+func (w *worker) resetState(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.assignments, w.planOrders = map[fleetdb.Key]*assignment{}, map[string]fleetdb.Order{}
@@ -138,9 +138,9 @@ func (w *worker) reset(ctx context.Context) {
 
 func (w *worker) keepHeldLease(ctx context.Context) error { return w.keepLease(ctx, &w.held) }
 
-// follow reads changes and passes them to the assignments. While the database is unreachable it tries
+// followChanges reads changes and passes them to the assignments. While the database is unreachable it tries
 // again until the lease ends.
-func (w *worker) follow(ctx context.Context) error {
+func (w *worker) followChanges(ctx context.Context) error {
 	var t throttle
 	for rev := int64(0); ; {
 		var c fleetdb.Changes
@@ -151,10 +151,10 @@ func (w *worker) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.replaced(c.Workers) {
+		if w.isReplaced(c.Workers) {
 			return fleetdb.ErrFenced
 		}
-		w.apply(c)
+		w.applyChanges(c)
 		if c.Rev > rev {
 			rev = c.Rev
 			continue
@@ -168,13 +168,13 @@ func (w *worker) follow(ctx context.Context) error {
 	}
 }
 
-// replaced reports whether another process joined with this name: all grants to the name are its own from then on.
-func (w *worker) replaced(workers []fleetdb.Worker) bool {
+// isReplaced reports whether another process joined with this name: all grants to the name are its own from then on.
+func (w *worker) isReplaced(workers []fleetdb.Worker) bool {
 	return slices.ContainsFunc(workers, func(o fleetdb.Worker) bool { return o.Name == w.Worker.Name && o.Epoch > w.lease.Epoch })
 }
 
-// apply passes changes to the assignments that they concern, and begins new ones.
-func (w *worker) apply(c fleetdb.Changes) {
+// applyChanges passes changes to the assignments that they concern, and begins new ones.
+func (w *worker) applyChanges(c fleetdb.Changes) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, p := range c.Plans {
@@ -212,19 +212,19 @@ func (w *worker) isNew(v fleetdb.VM) bool {
 	return v.Worker == w.Worker.Name && (v.State == fleetdb.Assigned || v.State == fleetdb.Running) && v.Epoch > w.over[v.Key]
 }
 
-// report writes the progress of all assignments once a second, in one transaction.
-func (w *worker) report(ctx context.Context) error {
+// reportLoop writes the progress of all assignments once a second, in one transaction.
+func (w *worker) reportLoop(ctx context.Context) error {
 	for {
 		if err := w.Sleep(ctx, reportEvery); err != nil {
 			return err
 		}
-		w.flush(ctx)
+		w.flushProgress(ctx)
 	}
 }
 
-// flush writes the progress since the last report. What cannot be written is written with the next report, unless
+// flushProgress writes the progress since the last report. What cannot be written is written with the next report, unless
 // there is newer progress.
-func (w *worker) flush(ctx context.Context) {
+func (w *worker) flushProgress(ctx context.Context) {
 	w.mu.Lock()
 	unreported := w.unreported
 	w.unreported = map[fleetdb.Key]fleetdb.Progress{}

@@ -22,8 +22,8 @@ func newCapacities(s *sched.Scheduler, log *slog.Logger, units func(string) int6
 	return &capacities{sched: s, log: log, units: units, known: map[string]int64{}, limits: map[string]int64{}}
 }
 
-// update sets the capacity of a resource to the required one.
-func (c *capacities) update(resource string) {
+// updateCapacity sets the capacity of a resource to the required one.
+func (c *capacities) updateCapacity(resource string) {
 	units := c.units(resource)
 	if known, ok := c.known[resource]; ok && known == units {
 		return
@@ -37,14 +37,14 @@ func (c *capacities) update(resource string) {
 
 func (c *capacities) updateAll() {
 	for resource := range c.known {
-		c.update(resource)
+		c.updateCapacity(resource)
 	}
 }
 
-// ensure sets the capacity of a resource that is needed for the first time.
-func (c *capacities) ensure(resource string) {
+// ensureCapacity sets the capacity of a resource that is needed for the first time.
+func (c *capacities) ensureCapacity(resource string) {
 	if _, known := c.known[resource]; !known {
-		c.update(resource)
+		c.updateCapacity(resource)
 	}
 }
 
@@ -58,9 +58,9 @@ func (c *Controller) SetLimit(l fleetdb.Limit) {
 	c.capacities.updateAll()
 }
 
-// units returns the capacity that a resource has to have: by the refused logins and the health of hosts, else
+// requiredUnits returns the capacity that a resource has to have: by the refused logins and the health of hosts, else
 // by the operators' limits, else by the plans' limits.
-func (c *Controller) units(resource string) int64 {
+func (c *Controller) requiredUnits(resource string) int64 {
 	owner, unit, _ := strings.Cut(resource, "/")
 	kind, name, _ := strings.Cut(owner, ":")
 	switch {
@@ -70,7 +70,7 @@ func (c *Controller) units(resource string) int64 {
 		}
 		return sched.Unlimited
 	case kind == "host" && unit == "trials":
-		return c.trials(name)
+		return c.trialUnits(name)
 	}
 	wildcard := kind + ":*/" + unit
 	for _, n := range []string{resource, wildcard} {
@@ -99,12 +99,12 @@ func (c *Controller) plannedUnits(resource, wildcard string) int64 {
 	return least
 }
 
-// trials returns how many VMs may be under way at a host as far as its health allows.
-func (c *Controller) trials(host string) int64 {
-	if c.refusals.byHost(host) {
+// trialUnits returns how many VMs may be under way at a host as far as its health allows.
+func (c *Controller) trialUnits(host string) int64 {
+	if c.refusals.hasHost(host) {
 		return 0
 	}
-	return c.hosts.trials(host, func(tried time.Time) (n int64) {
+	return c.hosts.allowedVMs(host, func(tried time.Time) (n int64) {
 		for _, v := range c.vms {
 			if v.Host == host && v.Holds && (tried.IsZero() || v.Since.Before(tried)) {
 				n++
@@ -120,7 +120,7 @@ func workerSlots(worker string) string  { return "worker:" + worker + "/vms" }
 func hostTrials(host string) string     { return "host:" + host + "/trials" }
 func sourceLogins(source string) string { return "source:" + source + "/logins" }
 
-// internal reports whether a resource is one that no limit can name.
-func internal(resource string) bool {
+// isInternal reports whether a resource is one that no limit can name.
+func isInternal(resource string) bool {
 	return strings.HasSuffix(resource, "/trials") || strings.HasSuffix(resource, "/logins")
 }

@@ -58,7 +58,7 @@ func New(o Options) *Controller {
 		vms: map[fleetdb.Key]fleetdb.VM{}, counts: map[string]int{},
 		unassignable: map[fleetdb.Key]string{}, undo: map[fleetdb.Key]bool{}, unrecorded: map[fleetdb.Key]bool{},
 	}
-	c.capacities = newCapacities(c.sched, o.Log, c.units)
+	c.capacities = newCapacities(c.sched, o.Log, c.requiredUnits)
 	return c
 }
 
@@ -72,7 +72,7 @@ func (c *Controller) Start() {
 	for _, v := range slices.SortedFunc(maps.Values(c.vms), func(a, b fleetdb.VM) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Plan, b.Plan))
 	}) {
-		c.submit(v)
+		c.submitVM(v)
 	}
 }
 
@@ -101,25 +101,25 @@ func (c *Controller) SetVM(v fleetdb.VM) (denied bool) {
 		c.vms[v.Key] = v
 	}
 	if over := v.State.Over(); known && over {
-		c.count(v.Plan, -1)
+		c.countVM(v.Plan, -1)
 	} else if !known && !over {
-		c.count(v.Plan, 1)
+		c.countVM(v.Plan, 1)
 	}
 	if c.started {
-		c.submit(v)
+		c.submitVM(v)
 	}
 	return denied
 }
 
-func (c *Controller) count(plan string, n int) {
+func (c *Controller) countVM(plan string, n int) {
 	if c.counts[plan] += n; c.counts[plan] == 0 {
 		delete(c.counts, plan)
 	}
 }
 
-// submit updates the sched.Scheduler from the row of a VM: it holds its resources, it waits, or
+// submitVM updates the sched.Scheduler from the row of a VM: it holds its resources, it waits, or
 // neither.
-func (c *Controller) submit(v fleetdb.VM) {
+func (c *Controller) submitVM(v fleetdb.VM) {
 	c.workers.unassign(v.Key)
 	delete(c.unassignable, v.Key)
 	delete(c.undo, v.Key)
@@ -131,13 +131,13 @@ func (c *Controller) submit(v fleetdb.VM) {
 	case v.Holds:
 		if !c.sched.Holds(run) && !c.orderOf(v).Undoes() { // an undo needs no slot
 			c.sched.Release(run)
-			c.restore(v)
+			c.restoreHolding(v)
 		}
 	case v.State == fleetdb.Queued && c.orderOf(v).Undoes():
 		c.sched.Release(run)
 		c.undo[v.Key] = true
 	case v.State == fleetdb.Queued, v.Asks != fleetdb.NoStage && !v.State.Over():
-		c.request(v)
+		c.requestTransfer(v)
 	default:
 		c.sched.Release(run)
 	}
@@ -150,13 +150,13 @@ func (c *Controller) submit(v fleetdb.VM) {
 func (c *Controller) submitQueued(match func(fleetdb.VM) bool) {
 	for _, v := range c.vms {
 		if v.State == fleetdb.Queued && match(v) {
-			c.submit(v)
+			c.submitVM(v)
 		}
 	}
 }
 
-// restore counts what a VM holds by its row.
-func (c *Controller) restore(v fleetdb.VM) {
+// restoreHolding counts what a VM holds by its row.
+func (c *Controller) restoreHolding(v fleetdb.VM) {
 	needs, _ := c.needsOf(v)
 	h := sched.Holding{Run: runOf(v.Key), Plan: v.Plan, Stage: stages[v.Asks], Needs: needs, Since: v.Since}
 	if v.Expected > 0 {
@@ -167,11 +167,11 @@ func (c *Controller) restore(v fleetdb.VM) {
 	}
 }
 
-// request requests what the next transfer of a VM needs. A queued VM is assigned to a worker first.
-func (c *Controller) request(v fleetdb.VM) {
+// requestTransfer requests what the next transfer of a VM needs. A queued VM is assigned to a worker first.
+func (c *Controller) requestTransfer(v fleetdb.VM) {
 	run := runOf(v.Key)
 	if v.State == fleetdb.Queued {
-		to, why := c.workers.choose(v)
+		to, why := c.workers.chooseWorker(v)
 		if why != "" {
 			c.sched.Release(run)
 			c.unassignable[v.Key] = why
@@ -213,7 +213,7 @@ func (c *Controller) needsOf(v fleetdb.VM) ([]sched.Need, time.Duration) {
 		needs = append(needs, sched.Need{Resource: sourceLogins(v.Source), Weight: 1})
 	}
 	for _, n := range needs {
-		c.capacities.ensure(n.Resource)
+		c.capacities.ensureCapacity(n.Resource)
 	}
 	return needs, expected
 }
@@ -225,15 +225,15 @@ func (c *Controller) judgeHost(old, v fleetdb.VM) (denied bool) {
 	case driven && v.Failure != nil && !v.Failure.Ours && (v.State == fleetdb.Queued || v.State == fleetdb.Failed):
 		switch v.Failure.Kind {
 		case fault.Transient.String(), fault.Unreachable.String():
-			if c.hosts.failed(v.Host, v.Failure.Text) {
-				c.capacities.update(hostTrials(v.Host))
+			if c.hosts.recordFailure(v.Host, v.Failure.Text) {
+				c.capacities.updateCapacity(hostTrials(v.Host))
 			}
 		case fault.Denied.String():
 			return true
 		}
 	case v.State == fleetdb.Done, driven && old.Holds && !v.Holds && v.State == fleetdb.Running:
-		if c.hosts.succeeded(v.Host) {
-			c.capacities.update(hostTrials(v.Host))
+		if c.hosts.recordSuccess(v.Host) {
+			c.capacities.updateCapacity(hostTrials(v.Host))
 		}
 	}
 	return false
@@ -245,9 +245,9 @@ func (c *Controller) SetExpectedEnd(k fleetdb.Key, t time.Time) { c.sched.Expect
 // SetWorkers sets the rows of workers. If one of them can take other VMs than before, the queued VMs are
 // assigned again.
 func (c *Controller) SetWorkers(rows []fleetdb.Worker) {
-	changed := c.workers.update(rows)
+	changed := c.workers.setRows(rows)
 	for _, w := range rows {
-		c.capacities.update(workerSlots(w.Name))
+		c.capacities.updateCapacity(workerSlots(w.Name))
 	}
 	if changed && c.started {
 		c.submitQueued(func(v fleetdb.VM) bool { return !v.Holds })
@@ -260,17 +260,17 @@ func (c *Controller) Tick() {
 	for key := range c.unrecorded {
 		delete(c.unrecorded, key)
 		if v, ok := c.vms[key]; ok {
-			c.submit(v)
+			c.submitVM(v)
 		}
 	}
-	for _, host := range c.hosts.expire() {
-		c.capacities.update(hostTrials(host))
+	for _, host := range c.hosts.expireRests() {
+		c.capacities.updateCapacity(hostTrials(host))
 	}
-	c.rebalance()
+	c.moveToIdleWorkers()
 }
 
-// rebalance assigns queued VMs of other workers to workers that have room and no queue.
-func (c *Controller) rebalance() {
+// moveToIdleWorkers assigns queued VMs of other workers to workers that have room and no queue.
+func (c *Controller) moveToIdleWorkers() {
 	held := map[string]int{}
 	for _, v := range c.vms {
 		if v.Holds {
@@ -284,7 +284,7 @@ func (c *Controller) rebalance() {
 		}
 		moved := 0
 		c.submitQueued(func(v fleetdb.VM) bool {
-			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !offers(w, v) {
+			if v.Holds || moved >= w.VMs || !c.workers.assigned[v.Key].alternatives || !canTake(w, v) {
 				return false
 			}
 			moved++

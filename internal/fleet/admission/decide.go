@@ -29,7 +29,7 @@ func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
 	recorded := make(map[fleetdb.Key]bool, len(rows))
 	for _, v := range rows {
 		recorded[v.Key] = true
-		c.hosts.began(v.Host)
+		c.hosts.recordBegin(v.Host)
 		c.SetVM(v)
 	}
 	for _, g := range grants {
@@ -55,10 +55,10 @@ func (c *Controller) grantUndo() []fleetdb.Granted {
 	var grants []fleetdb.Granted
 	for key := range c.undo {
 		v := c.vms[key]
-		if _, refused := c.refusals.of(v); refused {
+		if _, refused := c.refusals.forVM(v); refused {
 			continue
 		}
-		for _, w := range c.workers.able(v) {
+		for _, w := range c.workers.candidatesFor(v) {
 			if undoing[w.Name] < w.VMs {
 				undoing[w.Name]++
 				delete(c.undo, key)
@@ -78,7 +78,7 @@ func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
 		w := c.workers.byName[v.Worker]
 		switch {
 		case v.State == fleetdb.Queued, w.Alive && v.State != fleetdb.Stranded:
-		case len(v.Storage) == 0 || len(c.workers.able(v)) > 0:
+		case len(v.Storage) == 0 || len(c.workers.candidatesFor(v)) > 0:
 			queue[v.Worker] = append(queue[v.Worker], v.Key)
 		case v.State != fleetdb.Stranded:
 			strand[v.Worker] = append(strand[v.Worker], v.Key)

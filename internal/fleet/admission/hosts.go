@@ -46,9 +46,9 @@ func newHostHealth(o Options) *HostHealth {
 	return &HostHealth{now: o.Now, log: o.Log, hosts: map[string]*health{}, unsaved: map[string]bool{}}
 }
 
-// failed counts a failure at a host. It reports whether the host rests now: after several failures in a row,
+// recordFailure counts a failure at a host. It reports whether the host rests now: after several failures in a row,
 // or after the VM that was tried failed.
-func (hh *HostHealth) failed(host, why string) bool {
+func (hh *HostHealth) recordFailure(host, why string) bool {
 	h := hh.hosts[host]
 	if h == nil {
 		h = &health{}
@@ -68,8 +68,8 @@ func (hh *HostHealth) failed(host, why string) bool {
 	return true
 }
 
-// succeeded forgets the failures of a host. It reports whether there were any.
-func (hh *HostHealth) succeeded(host string) bool {
+// recordSuccess forgets the failures of a host. It reports whether there were any.
+func (hh *HostHealth) recordSuccess(host string) bool {
 	if hh.hosts[host] == nil {
 		return false
 	}
@@ -78,8 +78,8 @@ func (hh *HostHealth) succeeded(host string) bool {
 	return true
 }
 
-// expire ends the rests and trials that are over. It returns the hosts that have failed lately.
-func (hh *HostHealth) expire() (hosts []string) {
+// expireRests ends the rests and trials that are over. It returns the hosts that have failed lately.
+func (hh *HostHealth) expireRests() (hosts []string) {
 	now := hh.now()
 	for host, h := range hh.hosts {
 		if now.Sub(h.At) >= forgetAfter {
@@ -95,17 +95,17 @@ func (hh *HostHealth) expire() (hosts []string) {
 	return hosts
 }
 
-// began counts a VM that begins at a host. If the host's rest is over, the VM is its trial.
-func (hh *HostHealth) began(host string) {
+// recordBegin counts a VM that begins at a host. If the host's rest is over, the VM is its trial.
+func (hh *HostHealth) recordBegin(host string) {
 	if h := hh.hosts[host]; h != nil && !h.Until.IsZero() && h.Tried.IsZero() {
 		h.Tried = hh.now()
 		hh.unsaved[host] = true
 	}
 }
 
-// trials returns how many VMs may be under way at a host. Holders returns how many have held their slots since
+// allowedVMs returns how many VMs may be under way at a host. Holders returns how many have held their slots since
 // before the trial began: they are no trial.
-func (hh *HostHealth) trials(host string, holders func(tried time.Time) int64) int64 {
+func (hh *HostHealth) allowedVMs(host string, holders func(tried time.Time) int64) int64 {
 	h := hh.hosts[host]
 	switch {
 	case h == nil || h.Until.IsZero():
@@ -124,7 +124,7 @@ func (hh *HostHealth) eachDeadline(f func(time.Time)) {
 	}
 }
 
-func (h *health) sentence(host string) string {
+func (h *health) reasonText(host string) string {
 	return "host " + host + " rests, several VMs failed there in a row; one tries it after " + h.Until.UTC().Format(time.TimeOnly) + " UTC: " + h.Why
 }
 

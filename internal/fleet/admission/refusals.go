@@ -8,8 +8,8 @@ import (
 // refusals are the refused logins by login.RecordID. No VM begins where a login is refused.
 type refusals map[string]login.Refusal
 
-// of returns the refused login that a VM waits for.
-func (rs refusals) of(v fleetdb.VM) (login.Refusal, bool) {
+// forVM returns the refused login that a VM waits for.
+func (rs refusals) forVM(v fleetdb.VM) (login.Refusal, bool) {
 	if r, refused := rs[v.Source]; refused {
 		return r, true
 	}
@@ -17,8 +17,8 @@ func (rs refusals) of(v fleetdb.VM) (login.Refusal, bool) {
 	return r, refused
 }
 
-// byHost reports whether a host refused a login by SSH.
-func (rs refusals) byHost(host string) bool {
+// hasHost reports whether a host refused a login by SSH.
+func (rs refusals) hasHost(host string) bool {
 	for _, r := range rs {
 		if r.Host == host && host != "" {
 			return true
@@ -48,10 +48,10 @@ func (c *Controller) SetRefusals(all map[string]login.Refusal) (added []login.Re
 // updateLogins updates the capacity that a refusal closes.
 func (c *Controller) updateLogins(r login.Refusal) {
 	if r.Host != "" {
-		c.capacities.update(hostTrials(r.Host))
+		c.capacities.updateCapacity(hostTrials(r.Host))
 		return
 	}
-	c.capacities.update(sourceLogins(r.Source))
+	c.capacities.updateCapacity(sourceLogins(r.Source))
 }
 
 // Refusal returns the refused login that all VMs of a source wait for.

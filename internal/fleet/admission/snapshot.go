@@ -37,13 +37,13 @@ type Breaker struct {
 // Snapshot returns the state. With 10,000 VMs that wait it takes tens of milliseconds.
 func (c *Controller) Snapshot() Snapshot {
 	state := c.sched.Snapshot()
-	s := Snapshot{At: c.Now(), Plans: state.Plans, Breakers: breakers(c.refusals, c.hosts)}
-	s.Resources = slices.DeleteFunc(state.Resources, func(r sched.ResourceState) bool { return internal(r.Name) })
+	s := Snapshot{At: c.Now(), Plans: state.Plans, Breakers: listBreakers(c.refusals, c.hosts)}
+	s.Resources = slices.DeleteFunc(state.Resources, func(r sched.ResourceState) bool { return isInternal(r.Name) })
 	position := map[string]int{}
 	for _, w := range state.Waiting {
 		position[w.Plan]++
 		key := keyOf(w.Plan, w.Run)
-		s.Waiting = append(s.Waiting, Waiting{w.Plan, key.VM, c.sentence(key, w), position[w.Plan]})
+		s.Waiting = append(s.Waiting, Waiting{w.Plan, key.VM, c.waitReason(key, w), position[w.Plan]})
 	}
 	for key, why := range c.unassignable {
 		s.Waiting = append(s.Waiting, Waiting{key.Plan, key.VM, why, 0})
@@ -51,14 +51,14 @@ func (c *Controller) Snapshot() Snapshot {
 	return s
 }
 
-// sentence returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
-func (c *Controller) sentence(key fleetdb.Key, w sched.Waiting) string {
+// waitReason returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
+func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	v, p := c.vms[key], c.plans[key.Plan]
-	if r, refused := c.refusals.of(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
+	if r, refused := c.refusals.forVM(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
 		return r.Err().Error() + "; correct the password, then decamp resume " + key.Plan
 	}
 	if h := c.hosts.hosts[v.Host]; h != nil && w.Why != sched.Shut && c.capacities.known[hostTrials(v.Host)] != sched.Unlimited {
-		return h.sentence(v.Host)
+		return h.reasonText(v.Host)
 	}
 	switch {
 	case w.Why == sched.Paused && p.Failure != "":
@@ -75,8 +75,8 @@ func (c *Controller) sentence(key fleetdb.Key, w sched.Waiting) string {
 	return w.Sentence(c.Now())
 }
 
-// breakers returns the refused logins and the hosts that rest, by name.
-func breakers(refused refusals, hosts *HostHealth) []Breaker {
+// listBreakers returns the refused logins and the hosts that rest, by name.
+func listBreakers(refused refusals, hosts *HostHealth) []Breaker {
 	var all []Breaker
 	for _, r := range refused {
 		of := "source " + r.Source
@@ -87,7 +87,7 @@ func breakers(refused refusals, hosts *HostHealth) []Breaker {
 	}
 	for host, h := range hosts.hosts {
 		if !h.Until.IsZero() {
-			all = append(all, Breaker{Of: "host " + host, Sentence: h.sentence(host), Until: h.Until})
+			all = append(all, Breaker{Of: "host " + host, Sentence: h.reasonText(host), Until: h.Until})
 		}
 	}
 	slices.SortFunc(all, func(a, b Breaker) int { return strings.Compare(a.Of, b.Of) })

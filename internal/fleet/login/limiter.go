@@ -61,7 +61,7 @@ func (l *Limiter) Admit(ctx context.Context) (done func(error), first bool, err 
 	if err := l.takeToken(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := l.check(ctx); err != nil {
+	if err := l.checkRefusals(ctx); err != nil {
 		l.returnToken(ctx)
 		return nil, false, err
 	}
@@ -108,7 +108,7 @@ func (l *Limiter) takeToken(ctx context.Context) error {
 // other processes.
 func (l *Limiter) returnToken(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
-		last, end := afterwards(ctx)
+		last, end := lastWritesContext(ctx)
 		_ = l.roster.Leases.Free(last, *l.lease) // otherwise it expires
 		end()
 		l.lease = nil
@@ -116,8 +116,8 @@ func (l *Limiter) returnToken(ctx context.Context) {
 	l.token <- struct{}{}
 }
 
-// check acquires the lease and returns the refusal that is on record, of any process.
-func (l *Limiter) check(ctx context.Context) error {
+// checkRefusals acquires the lease and returns the refusal that is on record, of any process.
+func (l *Limiter) checkRefusals(ctx context.Context) error {
 	if err := l.acquireLease(ctx); err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (l *Limiter) saveResult(ctx context.Context, err error) {
 	}
 	l.refused = true
 	l.unsaved = &Refusal{Source: l.source, Host: l.host, Text: err.Error(), Hint: fault.HintOf(err), At: time.Now()}
-	last, end := afterwards(ctx)
+	last, end := lastWritesContext(ctx)
 	defer end()
 	_ = l.saveRefusal(last) // the next login tries again
 }
@@ -188,7 +188,7 @@ func (l *Limiter) saveRefusal(ctx context.Context) error {
 	return err
 }
 
-// afterwards returns a context for writes that are required after ctx has ended.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+// lastWritesContext returns a context for writes that are required after ctx has ended.
+func lastWritesContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 }

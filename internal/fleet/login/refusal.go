@@ -33,11 +33,11 @@ func RecordID(source, host string) string {
 
 // Err returns the refusal as the error of every login that is not permitted because of it.
 func (r Refusal) Err() error {
-	return fault.New(fault.Denied, "%s: %s", r.at(), r.Text).OfLogin().
+	return fault.New(fault.Denied, "%s: %s", r.placeText(), r.Text).OfLogin().
 		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, so that the account is not locked")
 }
 
-func (r Refusal) at() string {
+func (r Refusal) placeText() string {
 	if r.Host != "" {
 		return "login to host " + r.Host + " by SSH was refused"
 	}

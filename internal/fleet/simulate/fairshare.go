@@ -18,11 +18,11 @@ type limit struct {
 	place int     // index in the heap of limits; -1: not in it
 }
 
-// part returns the rate of each flow without a rate if they shared the remaining rate equally.
-func (l *limit) part() float64 { return l.left / float64(l.open) }
+// equalPart returns the rate of each flow without a rate if they shared the remaining rate equally.
+func (l *limit) equalPart() float64 { return l.left / float64(l.open) }
 
-// begin counts the flows that share the limit.
-func (l *limit) begin() {
+// countFlows counts the flows that share the limit.
+func (l *limit) countFlows() {
 	l.open, l.place = 0, -1
 	for _, s := range l.streams {
 		l.open += len(s.flows)
@@ -35,15 +35,15 @@ func (l *limit) begin() {
 	}
 }
 
-// share sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts
+// computeRates sets the rates of an area by max-min fairness: the flows of the scarcest limit get equal parts
 // of it, and the others share the remaining rates of other limits.
-func share(a *area) {
+func computeRates(a *area) {
 	for _, s := range a.streams {
 		s.rate = -1
 	}
 	h := make(limitHeap, 0, len(a.limits))
 	for _, l := range a.limits {
-		if l.begin(); l.open > 0 && !math.IsInf(l.left, 1) {
+		if l.countFlows(); l.open > 0 && !math.IsInf(l.left, 1) {
 			l.place = len(h)
 			h = append(h, l)
 		}
@@ -51,7 +51,7 @@ func share(a *area) {
 	heap.Init(&h)
 	for len(h) > 0 {
 		scarcest := heap.Pop(&h).(*limit)
-		part := scarcest.part()
+		part := scarcest.equalPart()
 		for _, s := range scarcest.streams {
 			if s.rate < 0 && len(s.flows) > 0 {
 				h.setRate(s, part)
@@ -109,8 +109,8 @@ func areaOf(s *stream) *area {
 	return a
 }
 
-// join adds a limit to s. The areas that it connects are searched for again.
-func (s *stream) join(l *limit) {
+// addLimit adds a limit to s. The areas that it connects are searched for again.
+func (s *stream) addLimit(l *limit) {
 	s.limits = append(s.limits, l)
 	l.streams = append(l.streams, s)
 	for _, other := range l.streams {
@@ -126,7 +126,7 @@ func (s *stream) join(l *limit) {
 type limitHeap []*limit
 
 func (h limitHeap) Len() int           { return len(h) }
-func (h limitHeap) Less(i, j int) bool { return h[i].part() < h[j].part() }
+func (h limitHeap) Less(i, j int) bool { return h[i].equalPart() < h[j].equalPart() }
 func (h limitHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j

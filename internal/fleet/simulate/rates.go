@@ -19,7 +19,7 @@ type load struct {
 // loadsOf returns the names of the loads that the transfer of a VM adds to.
 func loadsOf(v fleetdb.VM) []string { return []string{"host " + v.Host, "worker " + v.Worker} }
 
-func (s *simulation) load(name string) *load {
+func (s *simulation) loadNamed(name string) *load {
 	l := s.loads[name]
 	if l == nil {
 		l = &load{Load: Load{Name: name}}
@@ -28,7 +28,7 @@ func (s *simulation) load(name string) *load {
 	return l
 }
 
-func (l *load) begin(v fleetdb.VM, now time.Time) {
+func (l *load) addTransfer(v fleetdb.VM, now time.Time) {
 	l.VMs++
 	l.Bytes += v.Bytes
 	if l.now++; l.now == 1 {
@@ -37,7 +37,7 @@ func (l *load) begin(v fleetdb.VM, now time.Time) {
 	l.Most = max(l.Most, l.now)
 }
 
-func (l *load) end(now time.Time) {
+func (l *load) removeTransfer(now time.Time) {
 	if l.now--; l.now == 0 {
 		l.Busy += now.Sub(l.since)
 	}
@@ -49,7 +49,7 @@ type bound struct {
 	most   float64  // bytes per second by itself; +Inf: no limit
 }
 
-func (b bound) none() bool { return len(b.shared) == 0 && math.IsInf(b.most, 1) }
+func (b bound) isEmpty() bool { return len(b.shared) == 0 && math.IsInf(b.most, 1) }
 
 func (s *simulation) boundOf(v fleetdb.VM) bound {
 	b := bound{most: math.Inf(1)}
@@ -89,12 +89,12 @@ func (s *simulation) streamOf(b bound) *stream {
 			l = &limit{units: float64(valueOf(s.Rates, name)), crowd: valueOf(s.Crowds, name)}
 			s.limits[name] = l
 		}
-		added.join(l)
+		added.addLimit(l)
 	}
-	added.join(&limit{units: b.most, each: true})
+	added.addLimit(&limit{units: b.most, each: true})
 	s.streams[key] = added
 	return added
 }
 
-// clock returns the stream of what takes a time and moves no bytes: its units are nanoseconds.
-func (s *simulation) clock() *stream { return s.streamOf(bound{most: float64(time.Second)}) }
+// timeStream returns the stream of what takes a time and moves no bytes: its units are nanoseconds.
+func (s *simulation) timeStream() *stream { return s.streamOf(bound{most: float64(time.Second)}) }

@@ -31,14 +31,14 @@ type flow struct {
 	then func()  // begins the next flow of the VM; nil: the VM is done then
 }
 
-// advance adds the bytes served until now.
-func (s *stream) advance(now time.Time) {
+// advanceTo adds the bytes served until now.
+func (s *stream) advanceTo(now time.Time) {
 	s.served += s.rate * now.Sub(s.at).Seconds()
 	s.at = now
 }
 
-// add begins a flow of so many bytes.
-func (s *stream) add(f *flow, bytes float64) {
+// addFlow begins a flow of so many bytes.
+func (s *stream) addFlow(f *flow, bytes float64) {
 	f.ends = s.served + bytes
 	heap.Push(&s.flows, f)
 }
@@ -46,8 +46,8 @@ func (s *stream) add(f *flow, bytes float64) {
 // forever is the end of a stream with a rate of 0.
 var forever = time.Unix(1<<40, 0)
 
-// next returns when its first flow ends. Less than a byte is a rounding error.
-func (s *stream) next() time.Time {
+// nextEnd returns when its first flow ends. Less than a byte is a rounding error.
+func (s *stream) nextEnd() time.Time {
 	left := s.flows[0].ends - s.served
 	switch {
 	case left < 1:

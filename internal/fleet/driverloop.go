@@ -13,13 +13,13 @@ func (d *driver) wakeExchange() {
 	}
 }
 
-// exchange writes steps and results of rehearsals to the fleet database, and passes orders and rehearsals to the
+// exchangeLoop writes steps and results of rehearsals to the fleet database, and passes orders and rehearsals to the
 // Mover, until try ends.
-func (d *driver) exchange(try context.Context) {
+func (d *driver) exchangeLoop(try context.Context) {
 	defer close(d.exchangeDone)
 	var step, waits string
 	for {
-		row, order, news := d.current()
+		row, order, news := d.currentState()
 		d.passOrder(order)
 		d.passRehearsal(row.Rehearse)
 		if d.writeRehearsed(try) != nil {
