@@ -21,17 +21,17 @@ func (commitStep) Name() string { return StepCommit }
 
 func (commitStep) Run(ctx context.Context, r *Run) error {
 	if damagedSince(ctx, r) {
-		if err := newOverlays(r).takeBack(); err != nil {
+		if err := newOverlays(r).dropChangedChunks(); err != nil {
 			return err
 		}
 		if err := (verifyStep{}).Run(ctx, r); err != nil {
 			return fmt.Errorf("verify again: %w", err)
 		}
 	}
-	if err := proven(r.Record); err != nil {
+	if err := checkVerified(r.Record); err != nil {
 		return err
 	}
-	if err := r.VM.unchanged(ctx); err != nil {
+	if err := r.VM.checkUnchanged(ctx); err != nil {
 		return err
 	}
 	for _, img := range r.Record.Facts.Images { // a published image is verified as a whole, or copied again
@@ -39,7 +39,7 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
-	if err := newOverlays(r).amend(ctx); err != nil {
+	if err := newOverlays(r).amendAll(ctx); err != nil {
 		return err
 	}
 	began := r.Options.Now()
@@ -47,10 +47,10 @@ func (commitStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	published := r.Options.Now()
-	if err := start(ctx, r); err != nil {
+	if err := startVM(ctx, r); err != nil {
 		return err
 	}
-	r.Record.Facts.Outage = outage(r, began, published)
+	r.Record.Facts.Outage = newOutage(r, began, published)
 	r.Record.Tell(journal.Event{Kind: journal.Summarized, Stages: r.Record.Facts.Stages, Outage: r.Record.Facts.Outage})
 	return nil
 }
@@ -65,13 +65,13 @@ func (commitStep) Undo(context.Context, *Run) error { return nil }
 // used as it is.
 func damagedSince(ctx context.Context, r *Run) bool {
 	return slices.ContainsFunc(r.Record.Facts.Images, func(img targets.Image) bool {
-		return (there(img.Manifest) || there(overlayOf(img))) && !newOverlays(r).unconverted(ctx, img) && !newOverlays(r).amending(ctx, img)
+		return (fileExists(img.Manifest) || fileExists(overlayOf(img))) && !newOverlays(r).isUnconverted(ctx, img) && !newOverlays(r).isAmending(ctx, img)
 	})
 }
 
-// proven is the last look before the point of no return: every image was verified with
+// checkVerified is the last look before the point of no return: every image was verified with
 // the root that copy sealed.
-func proven(r *Record) error {
+func checkVerified(r *Record) error {
 	same := func(img targets.Image, v Verified) bool {
 		return img.Key == v.Key && img.Root != "" && img.Root == v.Root
 	}
@@ -81,10 +81,10 @@ func proven(r *Record) error {
 	return nil
 }
 
-// outage returns how long the VM was off until it is published or runs again; began and published are
+// newOutage returns how long the VM was off until it is published or runs again; began and published are
 // the times of its publication. It returns nil if this run did not switch the VM off, or if the time is
 // not recorded.
-func outage(r *Run, began, published time.Time) *journal.Outage {
+func newOutage(r *Run, began, published time.Time) *journal.Outage {
 	if r.Record.Facts.Warm == nil || r.Record.Facts.Warm.Off.IsZero() {
 		return nil
 	}
@@ -95,10 +95,10 @@ func outage(r *Run, began, published time.Time) *journal.Outage {
 	return o
 }
 
-// start powers the published VM on, if the run requests it. It is part of commit: if the run was killed
+// startVM powers the published VM on, if the run requests it. It is part of commit: if the run was killed
 // before the start was recorded, it finds a running VM. A VM that does not start stays published, and
 // the run is not done.
-func start(ctx context.Context, r *Run) error {
+func startVM(ctx context.Context, r *Run) error {
 	if !r.Permit.Start {
 		return nil
 	}

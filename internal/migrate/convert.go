@@ -27,7 +27,7 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 	for _, w := range BootWarnings(r.Record.Facts.VM.Firmware, r.Record.Facts.Guest) {
 		r.Record.Warn(w)
 	}
-	if err := newOverlays(r).drop(); err != nil {
+	if err := newOverlays(r).removeAll(); err != nil {
 		return err
 	}
 	switch r.Record.Plan.Hardware {
@@ -38,7 +38,7 @@ func (convertStep) Run(ctx context.Context, r *Run) error {
 }
 
 // Undo: no image was changed.
-func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).drop() }
+func (convertStep) Undo(_ context.Context, r *Run) error { return newOverlays(r).removeAll() }
 
 // A converter changes the guest of a run for other hardware, on overlays: by linux-append or virt-v2v.
 type converter struct {
@@ -56,17 +56,17 @@ func newConverter(r *Run) *converter {
 // toVirtio changes the guest so that it boots from virtio, with the first engine that accepts it. A
 // guest that cannot be changed gets the compat profile, if the plan permits that.
 func (c *converter) toVirtio(ctx context.Context) error {
-	err := convertible(c.record.Facts.Guest)
+	err := checkConvertible(c.record.Facts.Guest)
 	if err == nil {
 		err = c.byEngines(ctx)
 	}
 	switch {
 	case err == nil:
 		return nil
-	case refused(err) && c.record.Plan.Hardware == journal.AutoHardware:
+	case isRefusal(err) && c.record.Plan.Hardware == journal.AutoHardware:
 		c.record.Warn(inventory.Warning{Code: "not-converted", Text: fmt.Sprintf("the guest is not converted, and keeps the hardware it has: %v", err), Remedy: "none is needed: it boots with the drivers it has"})
 		return nil
-	case refused(err):
+	case isRefusal(err):
 		return cannotConvert(err, c.record.Plan.Warm)
 	default:
 		return fmt.Errorf("convert the guest: %w", err)
@@ -75,16 +75,16 @@ func (c *converter) toVirtio(ctx context.Context) error {
 
 // byEngines tries one engine after the other, until one takes the guest.
 func (c *converter) byEngines(ctx context.Context) error {
-	appends, v2v := c.engines()
+	appends, v2v := c.permittedEngines()
 	var refusal error
 	if appends {
-		if refusal = c.byAppending(ctx); !refused(refusal) || !v2v {
+		if refusal = c.byAppending(ctx); !isRefusal(refusal) || !v2v {
 			return refusal
 		}
 	}
 	engine := &v2vEngine{record: c.record, overlays: c.overlays, rig: c.rig, opts: c.opts, folder: c.folder}
-	err := engine.convert(ctx, c.options(), c.keepConverted)
-	if refused(err) && refusal != nil {
+	err := engine.convertGuest(ctx, c.newOptions(), c.keepConverted)
+	if isRefusal(err) && refusal != nil {
 		return bothRefuse(refusal, err)
 	}
 	return err
@@ -96,10 +96,10 @@ func bothRefuse(appends, v2v error) error {
 	return fault.New(fault.KindOf(v2v), "linux-append: %w; %w", appends, v2v).WithHint("%s", fault.HintOf(v2v))
 }
 
-// engines returns the engines that the plan permits. Without a choice virt-v2v is used if it is
+// permittedEngines returns the engines that the plan permits. Without a choice virt-v2v is used if it is
 // installed, and a system was found or an encryption key was given: virt-v2v takes minutes to find that
 // there is no system.
-func (c *converter) engines() (appends, v2v bool) {
+func (c *converter) permittedEngines() (appends, v2v bool) {
 	switch c.record.Plan.Engine {
 	case journal.LinuxAppend:
 		return true, false
@@ -113,7 +113,7 @@ func (c *converter) engines() (appends, v2v bool) {
 
 // byAppending has linux-append change the guest, on overlays in memory.
 func (c *converter) byAppending(ctx context.Context) (err error) {
-	disks, closeAll, err := c.overlays.open(ctx)
+	disks, closeAll, err := c.overlays.openDisks(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,11 +135,11 @@ func (c *converter) appendOn(ctx context.Context, disks []convert.Disk) (convert
 	if c.rig.Convert == nil {
 		return convert.Result{}, fault.New(fault.Internal, "a conversion was requested, and no converter is set")
 	}
-	return c.rig.Convert(ctx, disks, c.options())
+	return c.rig.Convert(ctx, disks, c.newOptions())
 }
 
-// options are what the guest cannot tell.
-func (c *converter) options() convert.Options {
+// newOptions are what the guest cannot tell.
+func (c *converter) newOptions() convert.Options {
 	cards, _ := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	return convert.Options{
 		Cards: cards, Seats: seatsOf(c.record.Facts.VM), EFI: c.record.Facts.VM.Firmware == inventory.EFI, GuestAgent: c.record.Plan.GuestAgent,
@@ -149,7 +149,7 @@ func (c *converter) options() convert.Options {
 
 // keepConverted stores the changes of an engine, and reports them.
 func (c *converter) keepConverted(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) (err error) {
-	if c.record.Facts.Conversion, err = c.overlays.keep(ctx, result, disks); err != nil {
+	if c.record.Facts.Conversion, err = c.overlays.saveChanges(ctx, result, disks); err != nil {
 		return err
 	}
 	c.record.Facts.Profile = h
@@ -158,7 +158,7 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
 			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
 	}
-	c.report(result)
+	c.reportChanges(result)
 	return nil
 }
 
@@ -171,8 +171,8 @@ func cannotConvert(err error, warm bool) error {
 		WithHint("%s. %s", strings.TrimSuffix(fault.HintOf(err), "."), next)
 }
 
-// report reports the changes in the guest.
-func (r *converter) report(result convert.Result) {
+// reportChanges reports the changes in the guest.
+func (r *converter) reportChanges(result convert.Result) {
 	for _, c := range result.Changes {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}

@@ -28,10 +28,10 @@ func (copyStep) Run(ctx context.Context, r *Run) error {
 		return err
 	}
 	defer r.Turn.Back()
-	if err := r.VM.unchangedLately(ctx); err != nil {
+	if err := r.VM.checkUnchangedRecent(ctx); err != nil {
 		return err
 	}
-	if err := newOverlays(r).disownAll(ctx); err != nil {
+	if err := newOverlays(r).dropUnrecorded(ctx); err != nil {
 		return err
 	}
 	stages := make([]journal.Stage, len(r.Record.Facts.Images))
@@ -75,7 +75,7 @@ func (copyStep) Undo(ctx context.Context, r *Run) error {
 // copyDisk copies one disk, again and again while it fails for reasons that pass. Chunks
 // that were copied in between count as getting further.
 func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, error) {
-	defer settle(r, img.Key)
+	defer notifySettled(r, img.Key)
 	var total blockcopy.Result
 	began, missing := r.Options.Now(), int64(-1)
 	err := r.Retry.Do(ctx, img.Key, func() (bool, error) {
@@ -92,8 +92,8 @@ func copyDisk(ctx context.Context, r *Run, img *targets.Image) (journal.Stage, e
 	return stageOf(fmt.Sprintf("copy %d", img.Key), total, r.Options.Now().Sub(began)), nil
 }
 
-// settle records that a disk needs no transfer for now.
-func settle(r *Run, key int32) {
+// notifySettled records that a disk needs no transfer for now.
+func notifySettled(r *Run, key int32) {
 	if r.Rig.Settled != nil {
 		r.Rig.Settled(key)
 	}
@@ -103,7 +103,7 @@ func settle(r *Run, key int32) {
 func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Result, missing int64, err error) {
 	var root manifest.Hash
 	root, missing, err = r.Images.Job(*img).Fill(ctx, func(ctx context.Context, c *image.Copying) (err error) {
-		res, err = transfer(ctx, r, *img, c)
+		res, err = transferDisk(ctx, r, *img, c)
 		return err
 	})
 	if err == nil {
@@ -112,7 +112,7 @@ func copyOnce(ctx context.Context, r *Run, img *targets.Image) (res blockcopy.Re
 	return res, missing, err
 }
 
-func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
+func transferDisk(ctx context.Context, r *Run, img targets.Image, c *image.Copying) (blockcopy.Result, error) {
 	r.Record.Tell(journal.Event{Kind: journal.DiskBegan, Disk: img.Key, Message: c.From()})
 	d, ok := r.Record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -125,7 +125,7 @@ func transfer(ctx context.Context, r *Run, img targets.Image, c *image.Copying) 
 		Progress: r.Record.Meter(img.Key).Copying,
 		Pace:     r.Rig.Pace,
 		Free:     r.Rig.Free,
-		ReadBack: placed{r.Rig.Target, img, nil}.ReadUnfinished,
+		ReadBack: imagePlace{r.Rig.Target, img, nil}.ReadUnfinished,
 	})
 }
 

@@ -24,7 +24,7 @@ func (detectStep) Name() string { return StepDetect }
 
 func (detectStep) Run(ctx context.Context, r *Run) error {
 	recorders := make([]*chunkRecorder, len(r.Record.Facts.Images))
-	reports, err := detect(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
+	reports, err := detectGuests(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
 		recorders[i] = newChunkRecorder(src)
 		return recorders[i]
 	})
@@ -35,7 +35,7 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 	for i, img := range r.Record.Facts.Images {
 		r.Record.Facts.Metadata[img.Key] = recorders[i].chunks
 	}
-	if r.Record.Facts.EFI, err = firmware(ctx, r, reports); err != nil {
+	if r.Record.Facts.EFI, err = readFirmware(ctx, r, reports); err != nil {
 		return err
 	}
 	for i, report := range reports {
@@ -52,9 +52,9 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 // Undo: detect changes nothing.
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
-// detect looks into all images at once: a guest may have its volumes on several. It reads image i
+// detectGuests looks into all images at once: a guest may have its volumes on several. It reads image i
 // through wrap.
-func detect(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
+func detectGuests(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
 		if err != nil {
@@ -81,11 +81,11 @@ func newChunkRecorder(src disk.Source) *chunkRecorder {
 
 // ReadAt is part of disk.Source.
 func (c *chunkRecorder) ReadAt(ctx context.Context, p []byte, off int64) error {
-	c.record(off, int64(len(p)))
+	c.recordChunks(off, int64(len(p)))
 	return c.Source.ReadAt(ctx, p, off)
 }
 
-func (c *chunkRecorder) record(off, n int64) {
+func (c *chunkRecorder) recordChunks(off, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for chunk := off / manifest.ChunkSize; chunk*manifest.ChunkSize < off+n && len(c.chunks) < c.most; chunk++ {
@@ -96,14 +96,14 @@ func (c *chunkRecorder) record(off, n int64) {
 	}
 }
 
-// firmware returns the state of the VM's firmware that is transferred: its boot entries from its .nvram
+// readFirmware returns the state of the VM's firmware that is transferred: its boot entries from its .nvram
 // file, or entries for the boot loaders that detect found. An unreadable file does not end the run: a
 // guest also starts from the fallback loader on its disks.
-func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
+func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
 	if r.Record.Facts.VM.Firmware != inventory.EFI {
 		return nil, nil
 	}
-	held, err := held(ctx, r)
+	held, err := readNVRAM(ctx, r)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -115,12 +115,12 @@ func firmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, 
 	if state.Empty() {
 		return nil, nil
 	}
-	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + told(state)})
+	r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "EFI: " + describeEFI(state)})
 	return &state, nil
 }
 
-// held is what the VM's firmware holds, nothing where that is not asked.
-func held(ctx context.Context, r *Run) (s efi.State, err error) {
+// readNVRAM is what the VM's firmware holds, nothing where that is not asked.
+func readNVRAM(ctx context.Context, r *Run) (s efi.State, err error) {
 	vm := r.Record.Facts.VM
 	if r.Rig.NVRAM == nil || vm.NVRAM.File == "" {
 		return s, nil
@@ -141,7 +141,7 @@ func held(ctx context.Context, r *Run) (s efi.State, err error) {
 	return s, nil
 }
 
-func told(s efi.State) string {
+func describeEFI(s efi.State) string {
 	var what []string
 	for _, e := range s.Entries {
 		what = append(what, fmt.Sprintf("boot entry %q starts %q", e.Label, e.File))

@@ -17,11 +17,11 @@ import (
 // without snapshots of decamp, and on if the run shut it down. A run that is done is a Conflict:
 // Rollback removes published VMs. A run that does not exist is fault.NotFound.
 func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
-	p, err := m.undoable(ctx, id)
+	p, err := m.planToUndo(ctx, id)
 	if err != nil {
 		return err
 	}
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return err
 	}
@@ -41,20 +41,20 @@ func (m *Migrator) Discard(ctx context.Context, id journal.ID, rig Rig) error {
 	if err := m.isPublished(ctx, st, facts, rig); err != nil {
 		return err
 	}
-	if err := m.halt(ctx, st); err != nil {
+	if err := m.cancelPending(ctx, st); err != nil {
 		return err
 	}
-	if err := m.undo(ctx, p, facts, rig); err != nil {
+	if err := m.undoSteps(ctx, p, facts, rig); err != nil {
 		return fmt.Errorf("discard run %s: %w", id, err)
 	}
-	m.events.tell(id, journal.Event{Kind: journal.RunDiscarded})
-	return m.forget(ctx, id)
+	m.events.reportEvent(id, journal.Event{Kind: journal.RunDiscarded})
+	return m.forgetRun(ctx, id)
 }
 
-// undoable returns the plan of a run. A run that neither this machine nor the record of the runs
+// planToUndo returns the plan of a run. A run that neither this machine nor the record of the runs
 // contains is fault.NotFound: it never began, or was undone. A run whose journal is on another machine
 // is a Conflict: only the journal shows whether the run shut its VM down.
-func (m *Migrator) undoable(ctx context.Context, id journal.ID) (journal.Plan, error) {
+func (m *Migrator) planToUndo(ctx context.Context, id journal.ID) (journal.Plan, error) {
 	p, err := m.store.Plan(id)
 	if !fault.Is(err, fault.NotFound) {
 		return p, err
@@ -101,8 +101,8 @@ func (m *Migrator) isPublished(ctx context.Context, st workflow.Status, f Facts,
 	return nil
 }
 
-func (m *Migrator) undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
-	r := m.pipeline.newRun(p, f, m.newAttendance(p.ID, rig, Permit{}), "")
+func (m *Migrator) undoSteps(ctx context.Context, p journal.Plan, f Facts, rig Rig) error {
+	r := m.pipeline.newRun(p, f, m.newLocalRun(p.ID, rig, Permit{}), "")
 	var errs []error
 	steps := Steps()
 	for i := len(steps) - 1; i >= 0; i-- {
@@ -110,12 +110,12 @@ func (m *Migrator) undo(ctx context.Context, p journal.Plan, f Facts, rig Rig) e
 			errs = append(errs, fmt.Errorf("undo %s: %w", steps[i].Name(), err))
 		}
 	}
-	return errors.Join(append(errs, m.restore(ctx, r))...)
+	return errors.Join(append(errs, m.restoreSource(ctx, r))...)
 }
 
-// restore leaves the VM at the source as it was found: without our snapshots, with change tracking as it
+// restoreSource leaves the VM at the source as it was found: without our snapshots, with change tracking as it
 // was, and on if the run shut it down.
-func (m *Migrator) restore(ctx context.Context, r *Run) error {
+func (m *Migrator) restoreSource(ctx context.Context, r *Run) error {
 	facts := r.Record.Facts
 	off, err := switchedOff(m.store, r.Record.Plan.ID, facts)
 	if err != nil || !off && facts.Warm == nil {

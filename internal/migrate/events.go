@@ -13,44 +13,44 @@ import (
 type events struct {
 	opts  *Options
 	store *journal.Store
-	runs  *attendances
+	runs  *localRuns
 
 	notifying sync.Mutex // held while a subscriber is called: one event at a time
 }
 
-// tell completes an event and hands it to the journal and to the subscriber. A journal that cannot be
+// reportEvent completes an event and hands it to the journal and to the subscriber. A journal that cannot be
 // written is no reason to stop a migration: flow's record decides.
-func (e *events) tell(id journal.ID, ev journal.Event) {
-	if err := e.journal(id, ev); err != nil {
+func (e *events) reportEvent(id journal.ID, ev journal.Event) {
+	if err := e.appendAndNotify(id, ev); err != nil {
 		e.opts.Log.Error("event is not journaled", "run", id, "err", err)
 	}
 }
 
-// journal is tell for an event that must be there in the end.
-func (e *events) journal(id journal.ID, ev journal.Event) (err error) {
+// appendAndNotify is tell for an event that must be there in the end.
+func (e *events) appendAndNotify(id journal.ID, ev journal.Event) (err error) {
 	ev.Run = id
-	a := e.runs.of(id)
+	a := e.runs.runOf(id)
 	if a == nil {
 		ev.Time = e.opts.Now()
-		e.notify(ev)
+		e.notifySubscriber(ev)
 		return nil
 	}
-	a.telling.Lock()
-	defer a.telling.Unlock()
+	a.eventMu.Lock()
+	defer a.eventMu.Unlock()
 	ev.Time = e.opts.Now()
 	err = a.journal.Append(ev)
-	e.notify(ev)
+	e.notifySubscriber(ev)
 	return err
 }
 
-func (e *events) notify(ev journal.Event) {
+func (e *events) notifySubscriber(ev journal.Event) {
 	e.notifying.Lock()
 	defer e.notifying.Unlock()
 	e.opts.Notify(ev)
 }
 
-// record appends an event to the journal of a run that this process does not drive.
-func (e *events) record(id journal.ID, ev journal.Event) error {
+// appendEvent appends an event to the journal of a run that this process does not drive.
+func (e *events) appendEvent(id journal.ID, ev journal.Event) error {
 	j, err := e.store.Journal(id)
 	if err != nil {
 		return err
@@ -69,5 +69,5 @@ func (e *events) recordDone(id journal.ID) error {
 	if err != nil {
 		return err
 	}
-	return e.record(id, journal.Event{Kind: journal.RunDone})
+	return e.appendEvent(id, journal.Event{Kind: journal.RunDone})
 }

@@ -71,8 +71,8 @@ type Round struct {
 	Delivered time.Duration `json:"delivered,omitempty"` // time of delivering the changes to the target early; zero if the target cannot do that
 }
 
-// copied returns facts to which another goroutine may add.
-func (f Facts) copied() Facts {
+// cloneFacts returns facts to which another goroutine may add.
+func (f Facts) cloneFacts() Facts {
 	f.Images, f.Warnings, f.Stages = slices.Clone(f.Images), slices.Clone(f.Warnings), slices.Clone(f.Stages)
 	if f.Warm != nil {
 		w := *f.Warm
@@ -158,8 +158,8 @@ type ConvertedImage struct {
 	Root    string  `json:"root"`    // the manifest's, once they are in the image
 }
 
-// of returns what changes in the image of a disk; nil if nothing does.
-func (c *Conversion) of(key int32) *ConvertedImage {
+// forDisk returns what changes in the image of a disk; nil if nothing does.
+func (c *Conversion) forDisk(key int32) *ConvertedImage {
 	if c == nil {
 		return nil
 	}

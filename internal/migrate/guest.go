@@ -13,9 +13,9 @@ import (
 	"github.com/decamp/decamp/internal/inventory"
 )
 
-// convertible refuses a guest that was not examined in full, and one that would resume from
+// checkConvertible refuses a guest that was not examined in full, and one that would resume from
 // hibernation: its memory image depends on the old hardware. The conversion finds all other obstacles.
-func convertible(reports []guest.Report) error {
+func checkConvertible(reports []guest.Report) error {
 	if err := guest.Examined(reports); err != nil {
 		return fault.New(fault.Unsupported, "%w", err).WithHint("use the compat profile, which changes nothing in the guest")
 	}
@@ -29,9 +29,9 @@ func convertible(reports []guest.Report) error {
 	return nil
 }
 
-// refused reports whether a conversion failed for what the guest is, and not because something
+// isRefusal reports whether a conversion failed for what the guest is, and not because something
 // broke, or this machine is full.
-func refused(err error) bool {
+func isRefusal(err error) bool {
 	return !errors.Is(err, fault.ErrNoRoom) && slices.Contains([]fault.Kind{fault.Unsupported, fault.Conflict, fault.Full, fault.NotFound, fault.Invalid, fault.Corrupt}, fault.KindOf(err))
 }
 
@@ -102,16 +102,16 @@ func WindowsOf(reports []guest.Report) *virtv2v.Windows {
 // lockedIn lists the encrypted volumes of a guest, by the names that virt-v2v has for them.
 func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 	for i, g := range reports {
-		if encrypted(g.WholeDisk) {
+		if isEncrypted(g.WholeDisk) {
 			all = append(all, virtv2v.Locked{UUID: g.WholeUUID, Device: virtv2v.Device(i, 0), Kind: string(g.WholeDisk)})
 		}
 		for _, p := range g.Partitions {
-			if encrypted(p.FileSystem) {
+			if isEncrypted(p.FileSystem) {
 				all = append(all, virtv2v.Locked{UUID: p.FSUUID, Device: virtv2v.Device(i, p.Number), Kind: string(p.FileSystem)})
 			}
 		}
 		for _, v := range g.Volumes {
-			if encrypted(v.FileSystem) {
+			if isEncrypted(v.FileSystem) {
 				all = append(all, virtv2v.Locked{UUID: v.FSUUID, Device: fmt.Sprintf("/dev/%s/%s", v.Group, v.Name), Kind: string(v.FileSystem)})
 			}
 		}
@@ -119,7 +119,7 @@ func lockedIn(reports []guest.Report) (all []virtv2v.Locked) {
 	return all
 }
 
-func encrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
+func isEncrypted(fs guest.FileSystem) bool { return fs == guest.LUKS || fs == guest.BitLocker }
 
 // noKey refuses a guest with an encrypted volume that has no key: virt-v2v requires one for each such
 // volume, even if the system is on none of them.
@@ -132,9 +132,9 @@ func noKey(l virtv2v.Locked) error {
 		WithHint("put it in a file that only you can read, and name that: --key-file PATH, or for this volume alone --key-file %s=PATH%s", l.ID(), undone)
 }
 
-// unsure reports whether a refusal may be due to the guest being up: its file systems were not
+// dependsOnShutdown reports whether a refusal may be due to the guest being up: its file systems were not
 // unmounted, so they may not be read right, and are not written without an appliance.
-func unsure(err error, reports []guest.Report) bool {
+func dependsOnShutdown(err error, reports []guest.Report) bool {
 	unread := func(w guest.Warning) bool { return w.Code == "file-system" }
 	return fault.Is(err, fault.Conflict) || fault.Is(err, fault.Corrupt) ||
 		slices.ContainsFunc(reports, func(g guest.Report) bool { return slices.ContainsFunc(g.Warnings, unread) })

@@ -16,14 +16,14 @@ import (
 )
 
 // placed is one image of a target, as an image.Place.
-type placed struct {
+type imagePlace struct {
 	target targets.Target
 	img    targets.Image
 	warm   WarmRun // warm part of the run; nil for a cold run
 }
 
 // Open opens the image for writing. A running rehearsal continues to read the earlier content.
-func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
+func (p imagePlace) Open(ctx context.Context) (disk.Target, bool, error) {
 	t, created, err := p.target.Open(ctx, p.img)
 	if err != nil {
 		return nil, false, err
@@ -34,9 +34,9 @@ func (p placed) Open(ctx context.Context) (disk.Target, bool, error) {
 	return t, created, nil
 }
 
-func (p placed) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
+func (p imagePlace) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
 
-func (p placed) ReadUnfinished(ctx context.Context) (disk.Source, error) {
+func (p imagePlace) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 	return p.target.ReadUnfinished(ctx, p.img)
 }
 
@@ -53,22 +53,22 @@ type Images struct {
 // Job returns the job that creates or continues img.
 func (m *Images) Job(img targets.Image) image.Job {
 	j := image.Job{
-		Place: placed{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
-		Anew:   func(why string) { m.anew(img, why) },
+		Place: imagePlace{m.target, img, m.warm}, Path: img.Path, Manifest: img.Manifest, Info: m.record.Info(img),
+		Anew:   func(why string) { m.reportRestart(img, why) },
 		GiveUp: "give this run up with --discard and begin again",
 		Seed:   m.opts.Seed,
 	}
 	if m.record.Facts.Warm != nil {
 		j.Grow = func(ctx context.Context, least int64) error { return m.target.Grow(ctx, img, least) }
 	}
-	if m.readable(img) {
+	if m.canReopen(img) {
 		j.Source = func(ctx context.Context) (disk.Source, error) { return m.openAgain(ctx, img) }
 	}
 	return j
 }
 
-// readable reports whether there is a second way to the source of img: a file to be read.
-func (m *Images) readable(img targets.Image) bool {
+// canReopen reports whether there is a second way to the source of img: a file to be read.
+func (m *Images) canReopen(img targets.Image) bool {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	return m.rig.Open != nil && ok && d.Backing == inventory.Flat
 }
@@ -82,8 +82,8 @@ func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source,
 	return m.rig.Open(ctx, transport.Disk{VM: m.record.Facts.VM, Disk: d})
 }
 
-// anew reports that an image is copied again from the start, with the reason.
-func (m *Images) anew(img targets.Image, why string) {
+// reportRestart reports that an image is copied again from the start, with the reason.
+func (m *Images) reportRestart(img targets.Image, why string) {
 	m.opts.Log.Warn("image is copied again", "run", m.record.Plan.ID, "disk", img.Key, "why", why)
 	m.record.Tell(journal.Event{Kind: journal.DiskAnew, Disk: img.Key, Message: why})
 }
@@ -91,7 +91,7 @@ func (m *Images) anew(img targets.Image, why string) {
 // Place requests images from the target and checks its contract: one for each disk, in order and of its
 // size. If the VM must be started, a target that cannot start VMs is refused first.
 func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, error) {
-	if err := m.startable(); err != nil {
+	if err := m.checkStarter(); err != nil {
 		return nil, err
 	}
 	images, err := m.target.Plan(ctx, vm)
@@ -110,8 +110,8 @@ func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, 
 	return images, nil
 }
 
-// startable refuses, before anything is copied, to start a VM where none can be.
-func (m *Images) startable() error {
+// checkStarter refuses, before anything is copied, to start a VM where none can be.
+func (m *Images) checkStarter() error {
 	if !m.permit.Start {
 		return nil
 	}
@@ -140,8 +140,8 @@ func CloseAll(srcs []disk.Source) error {
 	return errors.Join(errs...)
 }
 
-// sealed reports whether the image's manifest is complete and the one that copy sealed.
-func sealed(img targets.Image) bool {
+// isSealed reports whether the image's manifest is complete and the one that copy sealed.
+func isSealed(img targets.Image) bool {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return false

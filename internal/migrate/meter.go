@@ -16,12 +16,12 @@ type Meter struct {
 	record *Record
 	key    int32
 
-	mu   sync.Mutex
-	past []reading // the last few seconds, oldest first
-	told time.Time
+	mu         sync.Mutex
+	past       []meterReading // the last few seconds, oldest first
+	reportedAt time.Time
 }
 
-type reading struct {
+type meterReading struct {
 	at    time.Time
 	done  int64 // bytes of the disk, zeros included
 	read  int64 // bytes moved
@@ -42,34 +42,34 @@ func (r *Record) Meter(key int32) *Meter { return &Meter{record: r, key: key} }
 
 // Copying takes the progress of a copy.
 func (m *Meter) Copying(p blockcopy.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
+	m.reportProgress(journal.Bytes{Total: p.Size, Done: p.Done, Skipped: p.Skipped, Read: p.Read, Zero: max(p.Done-p.Written, 0)}, p.Times)
 }
 
 // Verifying takes the progress of reading an image back.
 func (m *Meter) Verifying(p manifest.Progress) {
-	m.show(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
+	m.reportProgress(journal.Bytes{Total: p.Size, Done: p.Done, Read: p.Read}, blockcopy.Times{})
 }
 
 // Delivering is of all disks together: key is 0. How much of it is sent is not known, so there is no rate.
 func (m *Meter) Delivering(done, total int64) {
-	m.show(journal.Bytes{Total: total, Done: done}, blockcopy.Times{})
+	m.reportProgress(journal.Bytes{Total: total, Done: done}, blockcopy.Times{})
 }
 
-func (m *Meter) show(b journal.Bytes, t blockcopy.Times) {
+func (m *Meter) reportProgress(b journal.Bytes, t blockcopy.Times) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.record.events.opts.Now()
 	last := b.Done+b.Skipped == b.Total
-	if now.Sub(m.told) < meterEvery && !last {
+	if now.Sub(m.reportedAt) < meterEvery && !last {
 		return
 	}
-	m.told = now
-	m.lately(&b, reading{now, b.Done, b.Read, t})
+	m.reportedAt = now
+	m.setRates(&b, meterReading{now, b.Done, b.Read, t})
 	m.record.Tell(journal.Event{Kind: journal.Progressed, Disk: m.key, Bytes: &b})
 }
 
-// lately sets the rates of the readings within the last meterWindow.
-func (m *Meter) lately(b *journal.Bytes, now reading) {
+// setRates sets the rates of the readings within the last meterWindow.
+func (m *Meter) setRates(b *journal.Bytes, now meterReading) {
 	m.past = append(m.past, now)
 	for len(m.past) > 2 && now.at.Sub(m.past[1].at) >= meterWindow {
 		m.past = m.past[1:]

@@ -16,7 +16,7 @@ type Migrator struct {
 	engine *workflow.Engine
 	store  *journal.Store
 	opts   Options
-	runs   *attendances // runs in progress in Migrate
+	runs   *localRuns // runs in progress in Migrate
 	events *events
 	warm   WarmRuns // package warm; nil supports cold runs only
 
@@ -25,24 +25,24 @@ type Migrator struct {
 
 // New registers cold runs with engine, which must not be launched yet.
 func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
-	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &attendances{runs: map[journal.ID]*attendance{}}}
+	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &localRuns{runs: map[journal.ID]*localRun{}}}
 	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
 	m.pipeline = &pipeline{engine: engine, store: store, opts: &m.opts, runs: m.runs, events: m.events}
-	m.pipeline.register()
+	m.pipeline.registerCold()
 	return m
 }
 
 // Store returns where plans, journals and orders of the runs are.
 func (m *Migrator) Store() *journal.Store { return m.store }
 
-// newAttendance returns what this process adds to a run while it drives it.
-func (m *Migrator) newAttendance(id journal.ID, rig Rig, permit Permit) *attendance {
-	return &attendance{rig: rig, permit: permit, turn: &Turn{run: id, ask: rig.Turn, store: m.store, opts: &m.opts}}
+// newLocalRun returns what this process adds to a run while it drives it.
+func (m *Migrator) newLocalRun(id journal.ID, rig Rig, permit Permit) *localRun {
+	return &localRun{rig: rig, permit: permit, turn: &Turn{run: id, request: rig.Turn, store: m.store, opts: &m.opts}}
 }
 
-// hold keeps other processes away from the images, from before the first look at them until the
+// lockImages keeps other processes away from the images, from before the first look at them until the
 // run is left: also between its transfers, while they are verified and when they are published.
-func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
+func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
 	free, err := rig.Target.Hold(ctx, vm)
 	if err != nil {
@@ -55,8 +55,8 @@ func (m *Migrator) hold(ctx context.Context, p journal.Plan, rig Rig) (release f
 	}, nil
 }
 
-// attend runs p to its end, or until ctx ends, with its journal open.
-func (m *Migrator) attend(ctx context.Context, p journal.Plan, a *attendance) (err error) {
+// driveRun runs p to its end, or until ctx ends, with its journal open.
+func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (err error) {
 	if a.journal, err = m.store.Journal(p.ID); err != nil {
 		return err
 	}
@@ -69,21 +69,21 @@ func (m *Migrator) attend(ctx context.Context, p journal.Plan, a *attendance) (e
 			return err
 		}
 	}
-	if err := m.runs.enter(p.ID, a); err != nil {
+	if err := m.runs.addRun(p.ID, a); err != nil {
 		return err
 	}
-	defer m.runs.leave(p.ID)
-	m.events.tell(p.ID, journal.Event{Kind: journal.RunBegan})
+	defer m.runs.removeRun(p.ID)
+	m.events.reportEvent(p.ID, journal.Event{Kind: journal.RunBegan})
 	if p.Warm {
-		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.drive(ctx, p) })
+		err = a.warm.Drive(ctx, func(ctx context.Context) error { return m.runFlow(ctx, p) })
 	} else {
-		err = m.drive(ctx, p)
+		err = m.runFlow(ctx, p)
 	}
-	a.turn.end()
+	a.turn.closeTurn()
 	if err != nil && p.Warm {
-		m.letGo(ctx, p, a)
+		m.releaseSource(ctx, p, a)
 	}
-	switch unsaid := m.events.journal(p.ID, ending(err)); {
+	switch unsaid := m.events.appendAndNotify(p.ID, endEvent(err)); {
 	case err == nil:
 		return unsaid // the next Migrate has nothing to do but to say it
 	case unsaid != nil:
@@ -96,15 +96,15 @@ func errNoWarm(id journal.ID) error {
 	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
 }
 
-// letGoWait bounds what a run that stops waits for a snapshot to be merged; the host goes
+// releaseWait bounds what a run that stops waits for a snapshot to be merged; the host goes
 // on without us.
-const letGoWait = 2 * time.Minute
+const releaseWait = 2 * time.Minute
 
-// letGo makes a stopping run remove its load on the source until the run continues.
-func (m *Migrator) letGo(ctx context.Context, p journal.Plan, a *attendance) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoWait)
+// releaseSource makes a stopping run remove its load on the source until the run continues.
+func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRun) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	facts, err := m.facts(ctx, p.ID)
+	facts, err := m.readFacts(ctx, p.ID)
 	if err != nil || facts.Warm == nil {
 		return
 	}
@@ -118,20 +118,20 @@ func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step strin
 	if err != nil {
 		return err
 	}
-	release, err := m.hold(ctx, p, rig)
+	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
 		return err
 	}
 	defer release()
-	a := m.newAttendance(id, rig, Permit{})
+	a := m.newLocalRun(id, rig, Permit{})
 	if a.journal, err = m.store.Journal(id); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.journal.Close()) }()
-	if err := m.runs.enter(id, a); err != nil {
+	if err := m.runs.addRun(id, a); err != nil {
 		return err
 	}
-	defer m.runs.leave(id)
+	defer m.runs.removeRun(id)
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return err
@@ -143,23 +143,23 @@ func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step strin
 	return do(m.pipeline.newRun(p, f, a, step), st)
 }
 
-// drive starts the flow and waits for it. When ctx ends it stops the flow and waits for
+// runFlow starts the flow and waits for it. When ctx ends it stops the flow and waits for
 // the step to let go of the images.
-func (m *Migrator) drive(ctx context.Context, p journal.Plan) error {
+func (m *Migrator) runFlow(ctx context.Context, p journal.Plan) error {
 	run := string(p.ID)
-	if err := m.begin(ctx, p); err != nil {
+	if err := m.startFlow(ctx, p); err != nil {
 		return err
 	}
 	err := m.engine.Wait(ctx, run)
 	if ctx.Err() == nil {
 		return err
 	}
-	return m.stop(run)
+	return m.stopRun(run)
 }
 
-// begin starts the flow, or has it go on. Where processes share runs it goes on from what
+// startFlow starts the flow, or has it go on. Where processes share runs it goes on from what
 // another one recorded: who calls Migrate has the claim.
-func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
+func (m *Migrator) startFlow(ctx context.Context, p journal.Plan) error {
 	if m.opts.Shared {
 		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
 			return err
@@ -168,9 +168,9 @@ func (m *Migrator) begin(ctx context.Context, p journal.Plan) error {
 	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
 }
 
-// stop ends the work of a run here, and waits until its step has returned. Neither a takeover by
+// stopRun ends the work of a run here, and waits until its step has returned. Neither a takeover by
 // another process nor an unreachable database prevents it.
-func (m *Migrator) stop(run string) error {
+func (m *Migrator) stopRun(run string) error {
 	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
 		return err
 	}
@@ -178,7 +178,7 @@ func (m *Migrator) stop(run string) error {
 		WithHint("run the same command again to continue it, or with --discard to give it up")
 }
 
-func ending(err error) journal.Event {
+func endEvent(err error) journal.Event {
 	kind := journal.RunFailed
 	switch {
 	case err == nil:
@@ -189,8 +189,8 @@ func ending(err error) journal.Event {
 	return journal.Event{Kind: kind, Failure: journal.FailureOf(err)}
 }
 
-// facts returns what the last step of a run recorded.
-func (m *Migrator) facts(ctx context.Context, id journal.ID) (Facts, error) {
+// readFacts returns what the last step of a run recorded.
+func (m *Migrator) readFacts(ctx context.Context, id journal.ID) (Facts, error) {
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
 		return Facts{}, err
@@ -228,8 +228,8 @@ func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *R
 	})
 }
 
-// halt cancels a pending run durably: killed from here on, it will not go on by itself.
-func (m *Migrator) halt(ctx context.Context, st workflow.Status) error {
+// cancelPending cancels a pending run durably: killed from here on, it will not go on by itself.
+func (m *Migrator) cancelPending(ctx context.Context, st workflow.Status) error {
 	if st.State != workflow.Pending {
 		return nil
 	}
@@ -242,7 +242,7 @@ func (m *Migrator) halt(ctx context.Context, st workflow.Status) error {
 	return ctx.Err()
 }
 
-func (m *Migrator) forget(ctx context.Context, id journal.ID) error {
+func (m *Migrator) forgetRun(ctx context.Context, id journal.ID) error {
 	if err := m.engine.Forget(ctx, string(id)); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // Obstacles returns the reasons why vm cannot be migrated by t with the permissions of p. t may be nil
 // if the transport is unknown.
 func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Warning {
-	return slices.DeleteFunc(blockers(vm), func(w inventory.Warning) bool {
+	return slices.DeleteFunc(listBlockers(vm), func(w inventory.Warning) bool {
 		switch {
 		case transport.Lifts(t, w.Code):
 			return true
@@ -24,7 +24,7 @@ func Obstacles(vm *inventory.VM, t transport.Transport, p Permit) []inventory.Wa
 
 // Passing reports whether an obstacle is a state that passes, and no way in which the VM is
 // built.
-func Passing(w inventory.Warning) bool { return clearable[w.Code] }
+func Passing(w inventory.Warning) bool { return passingCodes[w.Code] }
 
 // WarnedOf reports whether vm has a warning of that code.
 func WarnedOf(vm *inventory.VM, code string) bool {
@@ -32,11 +32,11 @@ func WarnedOf(vm *inventory.VM, code string) bool {
 }
 
 // clearable are the states that pass, as opposed to ways a VM is built.
-var clearable = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
+var passingCodes = map[string]bool{"running": true, "suspended": true, "snapshots": true, "consolidation": true}
 
-// blockers joins the warnings that block with a check of the facts behind the most severe ones. A code
+// listBlockers joins the warnings that block with a check of the facts behind the most severe ones. A code
 // that has a warning is not reported twice.
-func blockers(vm *inventory.VM) []inventory.Warning {
+func listBlockers(vm *inventory.VM) []inventory.Warning {
 	var all []inventory.Warning
 	add := func(when bool, w inventory.Warning) {
 		if when && !slices.ContainsFunc(all, func(have inventory.Warning) bool { return have.Code == w.Code }) {

@@ -43,8 +43,8 @@ type overlays struct {
 	images *Images
 }
 
-// open opens the images for a conversion. They are only read.
-func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
+// openDisks opens the images for a conversion. They are only read.
+func (o *overlays) openDisks(ctx context.Context) (disks []convert.Disk, closeAll func() error, err error) {
 	closeAll = func() error {
 		var errs []error
 		for _, d := range disks {
@@ -62,8 +62,8 @@ func (o *overlays) open(ctx context.Context) (disks []convert.Disk, closeAll fun
 	return disks, closeAll, nil
 }
 
-// keep writes down what a conversion changed, durably.
-func (o *overlays) keep(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
+// saveChanges writes down what a conversion changed, durably.
+func (o *overlays) saveChanges(ctx context.Context, result convert.Result, disks []changedDisk) (*Conversion, error) {
 	c := &Conversion{Result: result}
 	for i, img := range o.record.Facts.Images {
 		if len(disks[i].chunks) == 0 {
@@ -154,8 +154,8 @@ func rootWith(img targets.Image, chunks []int64, hashes []manifest.Hash) (sum, r
 	return sumOf(hashes), h.String(), err
 }
 
-// fits reports whether the overlay is there, and what was kept.
-func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
+// isIntact reports whether the overlay is there, and what was kept.
+func (c *ConvertedImage) isIntact(ctx context.Context, info manifest.Info) bool {
 	src, err := qcow2.OpenAbove(c.Overlay)
 	if err != nil {
 		return false
@@ -165,22 +165,22 @@ func (c *ConvertedImage) fits(ctx context.Context, info manifest.Info) bool {
 	return err == nil && sumOf(hashes) == c.Sum
 }
 
-// unconverted reports whether an image is the copy, proven as a whole, and what is to change of
+// isUnconverted reports whether an image is the copy, proven as a whole, and what is to change of
 // it is there.
-func (o *overlays) unconverted(ctx context.Context, img targets.Image) bool {
-	c := o.record.Facts.Conversion.of(img.Key)
-	return sealed(img) && (c == nil || c.fits(ctx, o.record.Info(img)))
+func (o *overlays) isUnconverted(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.forDisk(img.Key)
+	return isSealed(img) && (c == nil || c.isIntact(ctx, o.record.Info(img)))
 }
 
-// amending reports whether commit began to change an image: it may be done, and can go on if not.
-func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
-	c := o.record.Facts.Conversion.of(img.Key)
+// isAmending reports whether commit began to change an image: it may be done, and can go on if not.
+func (o *overlays) isAmending(ctx context.Context, img targets.Image) bool {
+	c := o.record.Facts.Conversion.forDisk(img.Key)
 	if c == nil {
 		return false
 	}
 	changed := img
 	changed.Root = c.Root
-	if sealed(changed) {
+	if isSealed(changed) {
 		return true
 	}
 	log, err := manifest.Open(img.Manifest)
@@ -194,15 +194,15 @@ func (o *overlays) amending(ctx context.Context, img targets.Image) bool {
 			rest--
 		}
 	}
-	return rest == 0 && log.Info() == o.record.Info(img) && c.fits(ctx, o.record.Info(img))
+	return rest == 0 && log.Info() == o.record.Info(img) && c.isIntact(ctx, o.record.Info(img))
 }
 
-// amend writes what was converted into the images. They are proven as a whole before and after,
+// amendAll writes what was converted into the images. They are proven as a whole before and after,
 // each with a root of its own.
-func (o *overlays) amend(ctx context.Context) error {
+func (o *overlays) amendAll(ctx context.Context) error {
 	for i := range o.record.Facts.Images {
 		img := &o.record.Facts.Images[i]
-		c := o.record.Facts.Conversion.of(img.Key)
+		c := o.record.Facts.Conversion.forDisk(img.Key)
 		if c == nil {
 			continue
 		}
@@ -211,16 +211,16 @@ func (o *overlays) amend(ctx context.Context) error {
 		}
 		img.Copied, img.Root = img.Root, c.Root
 	}
-	return o.drop() // they are not published
+	return o.removeAll() // they are not published
 }
 
 func (o *overlays) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
-	if !there(img.Manifest) { // it was published already, or Publish says what is gone
+	if !fileExists(img.Manifest) { // it was published already, or Publish says what is gone
 		return nil
 	}
 	changed := img
 	changed.Root = c.Root
-	if sealed(changed) {
+	if isSealed(changed) {
 		return nil
 	}
 	return o.amendFrom(ctx, img, c)
@@ -243,12 +243,12 @@ func (o *overlays) amendFrom(ctx context.Context, img targets.Image, c *Converte
 	return nil
 }
 
-// takeBack has the source's bytes copied again where images were changed, or are about to be.
+// dropChangedChunks has the source's bytes copied again where images were changed, or are about to be.
 // What is no manifest any more is copied as a whole anyway.
-func (o *overlays) takeBack() error {
+func (o *overlays) dropChangedChunks() error {
 	for _, img := range o.record.Facts.Images {
-		c := o.record.Facts.Conversion.of(img.Key)
-		if c == nil || sealed(img) {
+		c := o.record.Facts.Conversion.forDisk(img.Key)
+		if c == nil || isSealed(img) {
 			continue
 		}
 		log, err := manifest.Open(img.Manifest)
@@ -262,27 +262,27 @@ func (o *overlays) takeBack() error {
 			return err
 		}
 	}
-	return o.drop()
+	return o.removeAll()
 }
 
-// disownAll has a run that knows of no conversion not take an image for the copy that was
+// dropUnrecorded has a run that knows of no conversion not take an image for the copy that was
 // changed by one whose record is lost: what the manifest lists and the overlay has is copied again.
-func (o *overlays) disownAll(ctx context.Context) error {
+func (o *overlays) dropUnrecorded(ctx context.Context) error {
 	if o.record.Facts.Conversion != nil {
 		return nil
 	}
 	for _, img := range o.record.Facts.Images {
-		if !there(overlayOf(img)) {
+		if !fileExists(overlayOf(img)) {
 			continue
 		}
-		if err := o.disown(ctx, img); err != nil {
+		if err := o.dropConvertedChunks(ctx, img); err != nil {
 			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
 		}
 	}
-	return o.drop()
+	return o.removeAll()
 }
 
-func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
+func (o *overlays) dropConvertedChunks(ctx context.Context, img targets.Image) (err error) {
 	log, err := manifest.Open(img.Manifest)
 	if fault.Is(err, fault.Corrupt) || fault.Is(err, fault.NotFound) {
 		return nil // all of it is copied again
@@ -298,7 +298,7 @@ func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
 	defer func() { err = errors.Join(err, src.Close()) }()
 	var changed []int64
 	for c := range log.Chunks() {
-		same, err := listed(ctx, log, src, c)
+		same, err := isListed(ctx, log, src, c)
 		if err != nil {
 			return err
 		}
@@ -309,8 +309,8 @@ func (o *overlays) disown(ctx context.Context, img targets.Image) (err error) {
 	return log.DropAll(changed)
 }
 
-// listed reports whether an overlay has a chunk, and the manifest lists it so.
-func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
+// isListed reports whether an overlay has a chunk, and the manifest lists it so.
+func isListed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (bool, error) {
 	r := log.Info().Chunk(c)
 	extents, err := src.Extents(ctx, r)
 	if err != nil || !slices.ContainsFunc(extents, func(e disk.Extent) bool { return e.Kind == disk.Data }) {
@@ -324,8 +324,8 @@ func listed(ctx context.Context, log *manifest.Log, src disk.Source, c int64) (b
 	return ok && want == hashes[0], err
 }
 
-// drop removes what an earlier conversion left.
-func (o *overlays) drop() error {
+// removeAll removes what an earlier conversion left.
+func (o *overlays) removeAll() error {
 	var errs []error
 	for _, img := range o.record.Facts.Images {
 		errs = append(errs, removeOverlay(overlayOf(img)), removeOverlay(workOf(img)))
@@ -343,7 +343,7 @@ func removeOverlay(path string) error {
 
 func newOverlays(r *Run) *overlays { return &overlays{record: r.Record, images: r.Images} }
 
-func there(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }

@@ -40,7 +40,7 @@ type pipeline struct {
 	engine *workflow.Engine
 	store  *journal.Store
 	opts   *Options
-	runs   *attendances
+	runs   *localRuns
 	events *events
 }
 
@@ -50,8 +50,8 @@ type state struct {
 	Facts Facts        `json:"facts"`
 }
 
-// register gives the engine the flow of cold runs and its steps.
-func (l *pipeline) register() {
+// registerCold gives the engine the flow of cold runs and its steps.
+func (l *pipeline) registerCold() {
 	workflow.RegisterStep(l.engine, stepPreflight, l.stepFunc(stepPreflight, runPreflight))
 	names := []string{stepPreflight}
 	for _, s := range Steps() {
@@ -79,11 +79,11 @@ func runSteps(c *workflow.Context, p journal.Plan, facts Facts, names ...string)
 // stepFunc makes a flow step of a function on Run.
 func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) func(context.Context, state) (Facts, error) {
 	return func(ctx context.Context, s state) (Facts, error) {
-		a := l.runs.of(s.Plan.ID)
+		a := l.runs.runOf(s.Plan.ID)
 		if a == nil {
 			return Facts{}, fault.New(fault.Internal, "run %s continues without a process that executes it", s.Plan.ID)
 		}
-		a.begin(name)
+		a.beginStep(name)
 		r := l.newRun(s.Plan, s.Facts, a, name)
 		r.Record.Tell(journal.Event{Kind: journal.StepBegan})
 		began := l.opts.Now()
@@ -97,6 +97,6 @@ func (l *pipeline) stepFunc(name string, run func(context.Context, *Run) error) 
 }
 
 // newRun returns a run for a step, or for work outside of steps if its name is empty.
-func (l *pipeline) newRun(p journal.Plan, f Facts, a *attendance, step string) *Run {
+func (l *pipeline) newRun(p journal.Plan, f Facts, a *localRun, step string) *Run {
 	return newRun(&Record{Plan: p, Facts: f, step: step, events: l.events}, a, l.store, l.opts)
 }

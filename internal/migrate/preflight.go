@@ -10,7 +10,7 @@ import (
 // was planned, nothing about it stands in the way, the transport can read its disks and
 // the target has a place for them. Only then is the VM powered off.
 func runPreflight(ctx context.Context, r *Run) error {
-	vm, err := r.VM.first(ctx)
+	vm, err := r.VM.firstVM(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,25 +28,25 @@ type Preview struct {
 
 // PreviewGuest looks into images that srcs read. Closing those is left to the caller.
 func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, err error) {
-	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return lent{srcs[i]}, nil }); err != nil {
+	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return borrowedSource{srcs[i]}, nil }); err != nil {
 		return p, fmt.Errorf("look into the images: %w", err)
 	}
 	for i, src := range srcs {
-		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(lent{src}, maxOverlay), Report: p.Guest[i]})
+		p.Disks = append(p.Disks, convert.Disk{Overlay: overlay.New(borrowedSource{src}, maxOverlay), Report: p.Guest[i]})
 	}
 	p.Hardware = targets.Compat
 	if r.Record.Plan.Hardware != journal.Virtio && r.Record.Plan.Hardware != journal.AutoHardware {
 		return p, nil
 	}
-	facts := r.Record.Facts.copied()
+	facts := r.Record.Facts.cloneFacts()
 	facts.Guest = p.Guest // the contents may differ at publication
 	c := newConverter(r.With(facts))
-	_, v2v := c.engines()
+	_, v2v := c.permittedEngines()
 	switch result, err := c.tryAppending(ctx, p.Disks); {
 	case err == nil:
 		p.Hardware, p.Converted = targets.Virtio, &result
-	case refused(err):
-		p.Refused, p.Unsure = err, v2v || unsure(err, p.Guest)
+	case isRefusal(err):
+		p.Refused, p.Unsure = err, v2v || dependsOnShutdown(err, p.Guest)
 	default:
 		return p, fmt.Errorf("convert the guest on overlays: %w", err)
 	}
@@ -56,10 +56,10 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 // tryAppending changes the guest with linux-append, if the plan permits it. virt-v2v is not tried: it
 // takes minutes and requires a guest that was shut down.
 func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
-	if err := convertible(c.record.Facts.Guest); err != nil {
+	if err := checkConvertible(c.record.Facts.Guest); err != nil {
 		return convert.Result{}, err
 	}
-	if appends, _ := c.engines(); !appends {
+	if appends, _ := c.permittedEngines(); !appends {
 		return convert.Result{}, fault.New(fault.Unsupported, "virt-v2v changes the guest, and does so when it is shut down").
 			WithHint("none is needed: should virt-v2v refuse it, nothing is published, and --discard powers the VM on again")
 	}
@@ -67,6 +67,6 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 }
 
 // lent is a source that its owner closes.
-type lent struct{ disk.Source }
+type borrowedSource struct{ disk.Source }
 
-func (lent) Close() error { return nil }
+func (borrowedSource) Close() error { return nil }

@@ -27,7 +27,7 @@ type Record struct {
 // Tell journals an event of the step, and notifies those who listen.
 func (r *Record) Tell(e journal.Event) {
 	e.Step = r.step
-	r.events.tell(r.Plan.ID, e)
+	r.events.reportEvent(r.Plan.ID, e)
 }
 
 // Warn adds a warning once: a step that runs again finds the same things.

@@ -17,7 +17,7 @@ type Retrier struct {
 // Do calls fn until it succeeds, fails for a reason that does not pass, or has failed
 // Options.Attempts times without getting further. fn reports whether it got further.
 func (r *Retrier) Do(ctx context.Context, diskKey int32, fn func() (further bool, err error)) error {
-	return r.do(ctx, r.opts.Attempts, diskKey, fn)
+	return r.doLimited(ctx, r.opts.Attempts, diskKey, fn)
 }
 
 // busyAttempts is how often a VM that is busy is asked again: for some ten minutes.
@@ -26,11 +26,11 @@ const busyAttempts = 24
 // DoBusy calls fn as Do does, for as long as a VM may be busy: it is moved to another
 // host, or backed up, and takes neither snapshots nor orders to shut down.
 func (r *Retrier) DoBusy(ctx context.Context, fn func() error) error {
-	return r.do(ctx, max(busyAttempts, r.opts.Attempts), 0, func() (bool, error) { return false, fn() })
+	return r.doLimited(ctx, max(busyAttempts, r.opts.Attempts), 0, func() (bool, error) { return false, fn() })
 }
 
-// do is Do with another bound on failures that are fault.Transient.
-func (r *Retrier) do(ctx context.Context, transient int, diskKey int32, fn func() (further bool, err error)) error {
+// doLimited is Do with another bound on failures that are fault.Transient.
+func (r *Retrier) doLimited(ctx context.Context, transient int, diskKey int32, fn func() (further bool, err error)) error {
 	for failed := 1; ; failed++ {
 		further, err := fn()
 		if further {
@@ -40,7 +40,7 @@ func (r *Retrier) do(ctx context.Context, transient int, diskKey int32, fn func(
 		if fault.Is(err, fault.Transient) {
 			most = transient
 		}
-		if err == nil || ctx.Err() != nil || !passing(err) || failed >= most {
+		if err == nil || ctx.Err() != nil || !isTransient(err) || failed >= most {
 			return err
 		}
 		r.record.Tell(journal.Event{Kind: journal.StepRetried, Disk: diskKey, Failure: journal.FailureOf(err)})
@@ -51,7 +51,7 @@ func (r *Retrier) do(ctx context.Context, transient int, diskKey int32, fn func(
 	}
 }
 
-func passing(err error) bool {
+func isTransient(err error) bool {
 	k := fault.KindOf(err)
 	return k == fault.Transient || k == fault.Unreachable
 }

@@ -24,39 +24,39 @@ type Run struct {
 	Options *Options
 	Store   *journal.Store
 
-	attendance *attendance
+	local *localRun
 }
 
 // newRun returns the parts of a run around its record.
-func newRun(rec *Record, a *attendance, store *journal.Store, o *Options) *Run {
+func newRun(rec *Record, a *localRun, store *journal.Store, o *Options) *Run {
 	retry := &Retrier{record: rec, opts: o}
 	return &Run{
 		Record: rec,
-		VM:     &SourceVM{record: rec, retry: retry, sight: &a.sight, rig: &a.rig, permit: a.permit, opts: o},
+		VM:     &SourceVM{record: rec, retry: retry, seen: &a.seen, rig: &a.rig, permit: a.permit, opts: o},
 		Images: &Images{record: rec, target: a.rig.Target, rig: &a.rig, permit: a.permit, opts: o, warm: a.warm},
 		Turn:   a.turn,
 		Retry:  retry,
 
 		Warm: a.warm, Rig: &a.rig, Permit: a.permit, Options: o, Store: store,
-		attendance: a,
+		local: a,
 	}
 }
 
 // With returns the run with other facts.
-func (r *Run) With(f Facts) *Run { return r.with(f, r.Record.step) }
+func (r *Run) With(f Facts) *Run { return r.withFacts(f, r.Record.step) }
 
 // Beside returns the run with a copy of its facts, for work beside its steps. Its events have the given
 // name.
 // of name.
-func (r *Run) Beside(name string) *Run { return r.with(r.Record.Facts.copied(), name) }
+func (r *Run) Beside(name string) *Run { return r.withFacts(r.Record.Facts.cloneFacts(), name) }
 
-func (r *Run) with(f Facts, step string) *Run {
+func (r *Run) withFacts(f Facts, step string) *Run {
 	rec := &Record{Plan: r.Record.Plan, Facts: f, step: step, events: r.Record.events}
-	return newRun(rec, r.attendance, r.Store, r.Options)
+	return newRun(rec, r.local, r.Store, r.Options)
 }
 
 // UnlessLate calls stop unless commit has begun: from there on the run is not given up.
-func (r *Run) UnlessLate(stop func()) { r.attendance.unlessLate(stop) }
+func (r *Run) UnlessLate(stop func()) { r.local.unlessLate(stop) }
 
 // Definition is the VM as it is published.
 func (r *Run) Definition() targets.Definition {

@@ -28,9 +28,9 @@ type sourceCheck struct {
 	permit Permit
 }
 
-// reread reads a sample of the disk's chunks from the source a second time, over another connection,
+// rereadSample reads a sample of the disk's chunks from the source a second time, over another connection,
 // and compares them with the hashes of the first reading.
-func (c *sourceCheck) reread(ctx context.Context, img targets.Image) (manifest.Reread, error) {
+func (c *sourceCheck) rereadSample(ctx context.Context, img targets.Image) (manifest.Reread, error) {
 	none := manifest.Reread{Of: c.record.Info(img).Chunks()}
 	d, ok := c.record.Facts.VM.Disk(img.Key)
 	switch {
@@ -91,7 +91,7 @@ func cannotOpen(err error) bool {
 func (c *sourceCheck) rereadOnce(ctx context.Context, img targets.Image, d transport.Disk, sample manifest.Sample, began *bool) (report manifest.Reread, err error) {
 	source, by, err := c.rig.Reread(ctx, d)
 	if err != nil {
-		if changed := c.vm.unchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
+		if changed := c.vm.checkUnchanged(ctx); fault.Is(changed, fault.Conflict) { // a disk that was resized does not open as it was
 			return report, changed
 		}
 		return report, err
@@ -121,9 +121,9 @@ type differsError struct{ error }
 
 func (e *differsError) Unwrap() error { return e.error }
 
-// distrust makes the next attempt copy the whole disk again if found is a differsError. The sample is
+// invalidateIfDiffers makes the next attempt copy the whole disk again if found is a differsError. The sample is
 // too small to tell which other chunks are wrong, and another sample may miss the one that was found.
-func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
+func (c *sourceCheck) invalidateIfDiffers(img targets.Image, found error) (err error) {
 	if !errors.As(found, new(*differsError)) {
 		return found
 	}
@@ -135,13 +135,13 @@ func (c *sourceCheck) distrust(img targets.Image, found error) (err error) {
 	if err := errors.Join(log.Drop(0, log.Chunks()), image.ForgetProven(img.Manifest)); err != nil {
 		return errors.Join(found, err)
 	}
-	c.images.anew(img, "the source differs from the copy")
+	c.images.reportRestart(img, "the source differs from the copy")
 	return fault.New(fault.Corrupt, "%w", found).
 		WithHint("nothing was published. Make sure that the VM at the source did not run since the copy began; then run the same command again, with --source-hash: it copies the whole disk again. If it happens again, use another --transport, and check the host's memory and storage")
 }
 
-// sum has the host hash the disk of an image; nil if that was not asked for.
-func (c *sourceCheck) sum(ctx context.Context, img targets.Image) (*SourceSum, error) {
+// hashOnHost has the host hash the disk of an image; nil if that was not asked for.
+func (c *sourceCheck) hashOnHost(ctx context.Context, img targets.Image) (*SourceSum, error) {
 	if !c.permit.SourceHash {
 		return nil, nil
 	}
@@ -160,8 +160,8 @@ func (c *sourceCheck) sum(ctx context.Context, img targets.Image) (*SourceSum, e
 	return &sum, nil
 }
 
-// compare holds the host's hash against the image's.
-func (s *SourceSum) compare(key int32, v Verified) error {
+// compareWith holds the host's hash against the image's.
+func (s *SourceSum) compareWith(key int32, v Verified) error {
 	ours := map[string]string{"sha256": v.SHA256, "md5": v.MD5}[s.Algorithm]
 	switch {
 	case ours == "":

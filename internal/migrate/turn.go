@@ -30,28 +30,28 @@ const (
 // A step that transfers requests the slot if the run does not have it: after a crash it is the first
 // one to do so.
 type Turn struct {
-	run   journal.ID
-	ask   func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
-	store *journal.Store
-	opts  *Options
+	run     journal.ID
+	request func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
+	store   *journal.Store
+	opts    *Options
 
 	mu       sync.Mutex
 	giveBack func() // not nil while the run has its turn
-	over     bool   // the run is left: there is no other turn
+	closed   bool   // the run is left: there is no other turn
 }
 
-// had reports whether the run has its turn.
-func (t *Turn) had() bool {
+// isHeld reports whether the run has its turn.
+func (t *Turn) isHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.giveBack != nil
 }
 
-// keep holds the granted slot until Back. When the run ends, the slot is returned at once, and the step
+// keepSlot holds the granted slot until Back. When the run ends, the slot is returned at once, and the step
 // must end.
-func (t *Turn) keep(giveBack func()) error {
+func (t *Turn) keepSlot(giveBack func()) error {
 	t.mu.Lock()
-	over := t.over
+	over := t.closed
 	if !over {
 		t.giveBack = giveBack
 	}
@@ -74,10 +74,10 @@ func (t *Turn) Back() {
 	}
 }
 
-// end gives the turn back for good.
-func (t *Turn) end() {
+// closeTurn gives the turn back for good.
+func (t *Turn) closeTurn() {
 	t.mu.Lock()
-	t.over = true
+	t.closed = true
 	t.mu.Unlock()
 	t.Back()
 }
@@ -85,11 +85,11 @@ func (t *Turn) end() {
 // Take returns when the run may transfer. A paused run requests no slot, and a run that was paused
 // during its wait returns the granted slot.
 func (t *Turn) Take(ctx context.Context, s Stage) error {
-	for t.ask != nil && !t.had() {
+	for t.request != nil && !t.isHeld() {
 		if err := t.whilePaused(ctx); err != nil {
 			return err
 		}
-		giveBack, err := t.ask(ctx, s)
+		giveBack, err := t.request(ctx, s)
 		if err != nil {
 			return fmt.Errorf("wait for the turn: %w", err)
 		}
@@ -100,7 +100,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 			}
 			continue
 		}
-		return t.keep(giveBack)
+		return t.keepSlot(giveBack)
 	}
 	return nil
 }

@@ -34,9 +34,9 @@ type v2vEngine struct {
 // keepFunc keeps what an engine changed on disks, for the hardware that boots it.
 type keepFunc func(ctx context.Context, result convert.Result, disks []changedDisk, h targets.Hardware) error
 
-// convert has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
+// convertGuest has virt-v2v change the guest on overlays beside the images. A Linux gets names that do not
 // hang on its hardware before. Which bus it boots from then is seen in what virt-v2v left.
-func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
+func (e *v2vEngine) convertGuest(ctx context.Context, o convert.Options, keep keepFunc) (err error) {
 	if e.rig.V2V == nil {
 		return fault.New(fault.NotFound, "virt-v2v-in-place is not installed here").WithHint(virtv2v.InstallHint)
 	}
@@ -47,11 +47,11 @@ func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFun
 	if err := e.dropWork(); err != nil {
 		return err
 	}
-	result, err := e.prepare(ctx, o)
+	result, err := e.prepareOverlays(ctx, o)
 	if err != nil {
 		return err
 	}
-	report, err := e.rig.V2V(ctx, e.job())
+	report, err := e.rig.V2V(ctx, e.newJob())
 	if err != nil {
 		return err
 	}
@@ -62,13 +62,13 @@ func (e *v2vEngine) convert(ctx context.Context, o convert.Options, keep keepFun
 	if report.SCSI {
 		unseen = targets.Virtio
 	}
-	return e.takeWork(ctx, result, unseen, keep)
+	return e.keepWork(ctx, result, unseen, keep)
 }
 
-// prepare makes the overlays that virt-v2v writes to, above the images. They have what Prepare
+// prepareOverlays makes the overlays that virt-v2v writes to, above the images. They have what Prepare
 // changed, if the guest is one for that.
-func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
-	disks, closeAll, err := e.overlays.open(ctx)
+func (e *v2vEngine) prepareOverlays(ctx context.Context, o convert.Options) (_ convert.Result, err error) {
+	disks, closeAll, err := e.overlays.openDisks(ctx)
 	if err != nil {
 		return convert.Result{}, err
 	}
@@ -77,7 +77,7 @@ func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.R
 	if e.rig.Prepare != nil && WindowsOf(e.record.Facts.Guest) == nil {
 		var refusal error
 		if result, refusal = e.rig.Prepare(ctx, disks, o); refusal != nil {
-			if !refused(refusal) {
+			if !isRefusal(refusal) {
 				return result, refusal
 			}
 			result = convert.Result{Notes: []string{fmt.Sprintf("names of disks and cards are left as virt-v2v leaves them: %v", refusal)}}
@@ -92,7 +92,7 @@ func (e *v2vEngine) prepare(ctx context.Context, o convert.Options) (_ convert.R
 	return result, nil
 }
 
-func (e *v2vEngine) job() virtv2v.Job {
+func (e *v2vEngine) newJob() virtv2v.Job {
 	vm := e.record.Facts.VM
 	j := virtv2v.Job{
 		Name: vm.Name, MemoryMiB: vm.MemoryMiB, CPUs: vm.CPUs, EFI: vm.Firmware == inventory.EFI,
@@ -109,9 +109,9 @@ func (e *v2vEngine) job() virtv2v.Job {
 	return j
 }
 
-// takeWork keeps the changes in virt-v2v's overlays, for the hardware that boots the result; unseen is
+// keepWork keeps the changes in virt-v2v's overlays, for the hardware that boots the result; unseen is
 // used if that cannot be determined.
-func (e *v2vEngine) takeWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
+func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen targets.Hardware, keep keepFunc) (err error) {
 	began := e.opts.Now()
 	var disks []changedDisk
 	defer func() {
@@ -192,13 +192,13 @@ func (e *v2vEngine) openWork(ctx context.Context, img targets.Image) (_ changedD
 	if err != nil {
 		return changedDisk{}, err
 	}
-	chunks, err := differing(ctx, src, e.record.Info(img), img, chunksOf(own))
+	chunks, err := differingChunks(ctx, src, e.record.Info(img), img, chunksOf(own))
 	return changedDisk{src, chunks}, err
 }
 
-// differing returns the chunks that differ from the image's manifest: a large part of the writes to a
+// differingChunks returns the chunks that differ from the image's manifest: a large part of the writes to a
 // file system repeats existing data.
-func differing(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
+func differingChunks(ctx context.Context, src disk.Source, info manifest.Info, img targets.Image, chunks []int64) (out []int64, err error) {
 	sealed, err := manifest.Load(img.Manifest)
 	if err != nil {
 		return nil, err

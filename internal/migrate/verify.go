@@ -24,7 +24,7 @@ type verifyStep struct{}
 func (verifyStep) Name() string { return StepVerify }
 
 func (verifyStep) Run(ctx context.Context, r *Run) error {
-	if err := mend(ctx, r); err != nil {
+	if err := repairImages(ctx, r); err != nil {
 		return err
 	}
 	if err := tryBoot(ctx, r); err != nil { // before all of it is read: that may take hours
@@ -36,7 +36,7 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 	g.SetLimit(r.Options.Disks)
 	for i, img := range r.Record.Facts.Images {
 		g.Go(func() (err error) {
-			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verify(ctx, img)
+			r.Record.Facts.Verified[i], stages[i], err = newVerifier(r).verifyImage(ctx, img)
 			return err
 		})
 	}
@@ -52,15 +52,15 @@ func (verifyStep) Run(ctx context.Context, r *Run) error {
 // Undo: the audit files go with the images.
 func (verifyStep) Undo(context.Context, *Run) error { return nil }
 
-// mend copies what an earlier verify found bad, and looks into the images again.
-func mend(ctx context.Context, r *Run) error {
+// repairImages copies what an earlier verify found bad, and looks into the images again.
+func repairImages(ctx context.Context, r *Run) error {
 	whole := true
 	for _, img := range r.Record.Facts.Images {
-		whole = whole && newOverlays(r).unconverted(ctx, img)
+		whole = whole && newOverlays(r).isUnconverted(ctx, img)
 	}
 	if whole {
 		for _, img := range r.Record.Facts.Images {
-			settle(r, img.Key) // copy may have been done by an earlier process
+			notifySettled(r, img.Key) // copy may have been done by an earlier process
 		}
 		return nil
 	}
@@ -91,11 +91,11 @@ func newVerifier(r *Run) *verifier {
 	return &verifier{record: r.Record, images: r.Images, source: source, permit: r.Permit, opts: r.Options}
 }
 
-func (r *verifier) verify(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
+func (r *verifier) verifyImage(ctx context.Context, img targets.Image) (Verified, journal.Stage, error) {
 	began := r.opts.Now()
 	v, err := r.readBoth(ctx, img)
 	if err != nil {
-		err = r.source.distrust(img, err)
+		err = r.source.invalidateIfDiffers(img, err)
 	}
 	stage := journal.Stage{Name: fmt.Sprintf("verify %d", img.Key), Bytes: img.Size, Moved: v.Read, Elapsed: r.opts.Now().Sub(began)}
 	return v, stage, err
@@ -138,7 +138,7 @@ func (v *verifier) provenBefore(img targets.Image) (*image.Proven, error) {
 // the disk, else the flat file on the host with the same sum. The sums are those of the copy, also if
 // the image is converted later.
 func (v *verifier) auditName(img targets.Image) string {
-	changes := img.Format != targets.Raw || v.record.Facts.Conversion.of(img.Key) != nil
+	changes := img.Format != targets.Raw || v.record.Facts.Conversion.forDisk(img.Key) != nil
 	if d, ok := v.record.Facts.VM.Disk(img.Key); ok && changes {
 		file := path.Base(d.Path.File)
 		return file[:len(file)-len(path.Ext(file))] + "-flat.vmdk"
@@ -159,14 +159,14 @@ func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified,
 		return err
 	})
 	g.Go(func() (err error) {
-		reread, err = r.source.reread(ctx, img) // before sum: a disk that is read over NFC cannot be opened on its host
+		reread, err = r.source.rereadSample(ctx, img) // before sum: a disk that is read over NFC cannot be opened on its host
 		if fault.Is(err, fault.Conflict) {
 			<-readBack // a bad chunk leaves the manifest unsealed: report the chunk, not the manifest
 		}
 		if err != nil {
 			return err
 		}
-		sum, err = r.source.sum(ctx, img)
+		sum, err = r.source.hashOnHost(ctx, img)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -177,5 +177,5 @@ func (r *verifier) readBoth(ctx context.Context, img targets.Image) (v Verified,
 		return v, nil
 	}
 	v.Source = sum
-	return v, sum.compare(img.Key, v)
+	return v, sum.compareWith(img.Key, v)
 }

@@ -16,42 +16,42 @@ import (
 const (
 	defaultInterval = time.Hour
 
-	// freshFor is how long after its beginning a round is good enough to be the last before
+	// freshTime is how long after its beginning a round is good enough to be the last before
 	// the VM is switched off: another takes about as long.
-	freshFor = time.Minute
+	freshTime = time.Minute
 
-	// tellEvery is the interval at which a waiting run reports the estimate of a cutover.
-	tellEvery = 10 * time.Second
+	// estimateInterval is the interval at which a waiting run reports the estimate of a cutover.
+	estimateInterval = 10 * time.Second
 )
 
-// wait returns when it is time for the next round, or for the cutover, which it records, and
+// waitForNext returns when it is time for the next round, or for the cutover, which it records, and
 // with it whether the VM runs.
-func wait(ctx context.Context, m *migration) error {
+func waitForNext(ctx context.Context, m *migration) error {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
 	next := last.Began.Add(cmp.Or(max(m.run.Permit.Cutover.Interval, 0), defaultInterval))
-	m.driven.rehearsals.still(m.run)
+	m.driven.rehearsals.markAtRest(m.run)
 	for told := m.run.Options.Now(); ; {
-		k, err := m.driven.orders.all(m.record.Plan.ID, m.run.Options.Now())
+		k, err := m.driven.orders.commandsOf(m.record.Plan.ID, m.run.Options.Now())
 		if err != nil {
 			return err
 		}
 		order := k.order
 		if order == journal.GoOn || order == journal.Pause {
-			m.driven.rehearsals.consider(k)
+			m.driven.rehearsals.startIfRequested(k)
 		}
 		switch now := m.run.Options.Now(); {
-		case m.approaches(order, now):
+		case m.isApproaching(order, now):
 			w.Approached = true
 			return nil
-		case order == journal.CutOver, m.due(now):
+		case order == journal.CutOver, m.isDue(now):
 			return m.cutOver(ctx)
 		case order != journal.Pause && !now.Before(next):
 			w.Approached = false // the cutover was not carried out
 			return nil
 		}
-		if now := m.run.Options.Now(); now.Sub(told) >= tellEvery {
-			o := outlook(m.run, now)
+		if now := m.run.Options.Now(); now.Sub(told) >= estimateInterval {
+			o := estimateOutage(m.run, now)
 			m.record.Tell(journal.Event{Kind: journal.Projected, Outlook: &o})
 			told = now
 		}
@@ -61,16 +61,16 @@ func wait(ctx context.Context, m *migration) error {
 	}
 }
 
-// approaches reports whether one more round follows at once: the cutover is due, and the changes since
+// isApproaching reports whether one more round follows at once: the cutover is due, and the changes since
 // the last round are better copied while the VM runs. If the whole disk is compared anyway, a round
 // would save nothing.
-func (m *migration) approaches(order journal.Order, now time.Time) bool {
+func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
-	if w.Approached || last.Compared || now.Sub(last.Began) < freshFor {
+	if w.Approached || last.Compared || now.Sub(last.Began) < freshTime {
 		return false
 	}
-	return order == journal.CutOver || comes(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
+	return order == journal.CutOver || isTimeReached(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
 }
 
 func (m *migration) cutOver(ctx context.Context) error {
@@ -107,19 +107,19 @@ func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error 
 	return nil
 }
 
-// due reports whether the clock or the budget requests the cutover, and the outage fits the window.
-func (m *migration) due(now time.Time) bool {
+// isDue reports whether the clock or the budget requests the cutover, and the outage fits the window.
+func (m *migration) isDue(now time.Time) bool {
 	c := m.run.Permit.Cutover
-	if !comes(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
+	if !isTimeReached(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
 		return false
 	}
-	outage := outlook(m.run, now).Outage
-	return fitsAt(c, now, outage) && (comes(c, now) || outage <= c.Budget)
+	outage := estimateOutage(m.run, now).Outage
+	return fitsAt(c, now, outage) && (isTimeReached(c, now) || outage <= c.Budget)
 }
 
-// comes reports whether the time that was set is there: At, or where only a window is given,
+// isTimeReached reports whether the time that was set is there: At, or where only a window is given,
 // that.
-func comes(c migrate.Cutover, now time.Time) bool {
+func isTimeReached(c migrate.Cutover, now time.Time) bool {
 	if !c.At.IsZero() {
 		return !now.Before(c.At)
 	}
@@ -135,11 +135,11 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	return open && (closes.IsZero() || !now.Add(outage).After(closes))
 }
 
-// missed reports whether the condition of the cutover does not hold any more after the wait for a
+// cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for a
 // transfer slot. Another round follows then.
-func (m *migration) missed(vm *inventory.VM) (bool, error) {
+func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 	order, err := m.run.Store.Order(m.record.Plan.ID)
-	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.due(m.run.Options.Now()) {
+	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.isDue(m.run.Options.Now()) {
 		return false, err
 	}
 	m.record.Facts.Warm.Cutover, m.record.Facts.Warm.Approached = false, false
@@ -161,16 +161,16 @@ func lastRound(ctx context.Context, m *migration) error {
 	if err := m.run.VM.UnchangedSince(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return err
 	}
-	if grew, err := m.follow(ctx, vm); err != nil || grew {
+	if grew, err := m.recordGrowth(ctx, vm); err != nil || grew {
 		return err
 	}
 	began := m.run.Options.Now()
 	done := tally{Round: migrate.Round{Began: began}}
 	err = m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
-		if err := m.advance(ctx, img, Frozen{}, &done); err != nil {
+		if err := m.advanceImage(ctx, img, Frozen{}, &done); err != nil {
 			return err
 		}
-		if err := m.doubt(ctx, img, &done); err != nil {
+		if err := m.compareWhole(ctx, img, &done); err != nil {
 			return err
 		}
 		root, err := m.run.Images.Job(*img).Complete(ctx)
@@ -192,8 +192,8 @@ func lastRound(ctx context.Context, m *migration) error {
 	return err
 }
 
-// doubt compares all of a disk with its image, for users who do not rely on the host's change tracking.
-func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) error {
+// compareWhole compares all of a disk with its image, for users who do not rely on the host's change tracking.
+func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *tally) error {
 	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that disk was compared just before
 		return nil
 	}
@@ -202,7 +202,7 @@ func (m *migration) doubt(ctx context.Context, img *targets.Image, done *tally) 
 	facts.Warnings = nil                   // other disks may add some now
 	blind.Blind, facts.Warm = true, &blind // a run that knows of no changes compares
 	doubting := newMigration(m.run.With(facts))
-	if err := doubting.advance(ctx, img, Frozen{}, &missed); err != nil {
+	if err := doubting.advanceImage(ctx, img, Frozen{}, &missed); err != nil {
 		return err
 	}
 	done.mu.Lock()
@@ -226,7 +226,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err := migrate.SameShape(migrate.GrownTo(m.record.Facts.VM, vm), vm); err != nil {
 		return err
 	}
-	missed, err := m.missed(vm)
+	missed, err := m.cutoverMissed(vm)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.follow(ctx, off); err != nil {
+	if _, err := m.recordGrowth(ctx, off); err != nil {
 		return err
 	}
 	m.record.Facts.VM = off

@@ -14,13 +14,13 @@ import (
 // A drivenRun is a warm run while this process drives it. Its steps come one after the other. It implements
 // migrate.WarmRun.
 type drivenRun struct {
-	run        *migrate.Run // outside of steps
-	orders     *orders      // commands, read at intervals of the options' clock
-	watched    *orders      // commands, read at intervals of the real clock
+	run        *migrate.Run  // outside of steps
+	orders     *commandCache // commands, read at intervals of the options' clock
+	watched    *commandCache // commands, read at intervals of the real clock
 	rehearsals *rehearsals
 
-	swept bool // leftovers of other processes at the source are removed
-	fresh bool // this process has done a round: the images are of it
+	snapshotsRemoved bool // leftovers of other processes at the source are removed
+	roundDone        bool // this process has done a round: the images are of it
 }
 
 // watchEvery is how often one looks, in whichever step it is, whether it is given up.
@@ -35,25 +35,27 @@ func (d *drivenRun) Drive(ctx context.Context, drive func(context.Context) error
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
-	d.rehearsals.begin(ctx)
+	d.rehearsals.setContext(ctx)
 	defer d.rehearsals.stop(errRunEnded)
-	watching.Go(func() { d.watch(ctx, stop) })
+	watching.Go(func() { d.watchCommands(ctx, stop) })
 	return drive(ctx)
 }
 
 // Guard implements migrate.WarmRun: writes do not affect the running rehearsal.
-func (d *drivenRun) Guard(key int32, t disk.Target) disk.Target { return d.rehearsals.guard(key, t) }
+func (d *drivenRun) Guard(key int32, t disk.Target) disk.Target {
+	return d.rehearsals.guardTarget(key, t)
+}
 
-// watch calls stop when the run is ordered to be given up, and begins the rehearsals that are asked
+// watchCommands calls stop when the run is ordered to be given up, and begins the rehearsals that are asked
 // for while the run is in line for its turn. It returns when ctx ends.
-func (d *drivenRun) watch(ctx context.Context, stop func()) {
+func (d *drivenRun) watchCommands(ctx context.Context, stop func()) {
 	for {
-		switch k, err := d.watched.all(d.run.Record.Plan.ID, time.Now()); {
+		switch k, err := d.watched.commandsOf(d.run.Record.Plan.ID, time.Now()); {
 		case err != nil:
 		case k.order == journal.GiveUp:
 			d.run.UnlessLate(stop)
 		case k.order != journal.CutOver:
-			d.rehearsals.consider(k)
+			d.rehearsals.startIfRequested(k)
 		}
 		if sleep.For(ctx, untilTick(time.Now(), watchEvery)) != nil {
 			return

@@ -34,9 +34,9 @@ var (
 	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
 )
 
-// answer records the result of a rehearsal and then reports it, so that a subscriber can read the
+// answerRehearsal records the result of a rehearsal and then reports it, so that a subscriber can read the
 // record. A run that ends leaves its request to the next process that executes the run.
-func answer(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
+func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
 	done.Ended, done.Failure = r.Options.Now(), journal.FailureOf(err)
 	if err == nil {
 		done.Report, err = json.Marshal(report)
@@ -68,9 +68,9 @@ func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	return fmt.Sprintf("rehearsal: it does not boot (%s): %s", r.Verdict, r.Why)
 }
 
-// scratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
+// makeScratch creates an empty folder for one rehearsal in the run's folder. Leftovers of a killed
 // rehearsal are removed when the run continues.
-func scratch(r *migrate.Run) (string, error) {
+func makeScratch(r *migrate.Run) (string, error) {
 	path := scratchOf(r)
 	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(path, 0o700)); err != nil {
 		return "", fault.Room(path, err)
@@ -129,8 +129,8 @@ func cannotRehearse(g migrate.Preview) error {
 	return fault.New(fault.KindOf(g.Refused), text, g.Refused).WithHint("%s", fault.HintOf(g.Refused))
 }
 
-// atRest are the steps after which the images hold one moment.
-var atRest = []string{stepRound, stepProve, stepLook, stepWait}
+// stepsAtRest are the steps after which the images hold one moment.
+var stepsAtRest = []string{stepRound, stepProve, stepLook, stepWait}
 
 // Rehearse boots a warm run without a process from its images of the last round. Images of an
 // incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
@@ -143,7 +143,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migra
 		done := journal.Rehearsed{Rehearsal: ask, Began: r.Options.Now()}
 		var err error
 		report, err = rehearseIdle(ctx, r, ask)
-		answer(r, done, report, err)
+		answerRehearsal(r, done, report, err)
 		return err
 	})
 	return report, err
@@ -151,7 +151,7 @@ func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migra
 
 // rehearseIdle executes one rehearsal of a run whose images are not written.
 func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (report testboot.Report, err error) {
-	dir, err := scratch(r)
+	dir, err := makeScratch(r)
 	if err != nil {
 		return report, err
 	}
@@ -169,8 +169,8 @@ func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	switch {
 	case f.Warm == nil || len(f.Warm.Rounds) == 0:
 		return fault.New(fault.Conflict, "run %s has done no round yet", rec.Plan.ID).WithHint("it can be rehearsed once the first is done; a VM that was published is tried with decamp trial")
-	case !slices.Contains(atRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
-		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRest())
+	case !slices.Contains(stepsAtRest, lastStep(st)) || f.Warm.Grown != nil || f.Rooted():
+		return fmt.Errorf("run %s: %w", rec.Plan.ID, notAtRestError())
 	}
 	return nil
 }
@@ -185,8 +185,8 @@ func lastStep(st workflow.Status) string {
 	return ""
 }
 
-// notAtRest is the error for images without a single point in time.
-func notAtRest() error {
+// notAtRestError is the error for images without a single point in time.
+func notAtRestError() error {
 	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
 		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")
 }

@@ -17,13 +17,13 @@ const (
 )
 
 // do carries out some steps, each with what the one before found out.
-type do func(facts migrate.Facts, names ...string) (migrate.Facts, error)
+type stepRunner func(facts migrate.Facts, names ...string) (migrate.Facts, error)
 
-// carryOut is the pipeline of a warm run.
-func carryOut(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
+// runPipeline is the pipeline of a warm run.
+func runPipeline(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
 	facts, err := steps(migrate.Facts{}, stepPrepare, stepTrack)
 	for err == nil && !facts.Warm.Cutover {
-		if facts, err = rounds(steps, facts); err == nil {
+		if facts, err = runRounds(steps, facts); err == nil {
 			facts, err = steps(facts, stepPowerOff)
 		}
 	}
@@ -37,8 +37,8 @@ func carryOut(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error
 	return err
 }
 
-// rounds goes on until the cutover. One that was not done is done again.
-func rounds(steps do, facts migrate.Facts) (migrate.Facts, error) {
+// runRounds goes on until the cutover. One that was not done is done again.
+func runRounds(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	var err error
 	for err == nil && !facts.Warm.Cutover {
 		done := len(facts.Warm.Rounds)
@@ -51,7 +51,7 @@ func rounds(steps do, facts migrate.Facts) (migrate.Facts, error) {
 }
 
 // proveAndWait is what follows a round. A look that was not done has another round before it.
-func proveAndWait(steps do, facts migrate.Facts) (migrate.Facts, error) {
+func proveAndWait(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	facts, err := steps(facts, stepProve)
 	if err == nil && facts.Warm.ToLook {
 		facts, err = steps(facts, stepLook)

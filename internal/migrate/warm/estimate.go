@@ -14,12 +14,12 @@ import (
 // shutdownGuess is the assumed shutdown time of a guest before the first measurement.
 const shutdownGuess = 30 * time.Second
 
-// outlook estimates a cutover now from the rounds so far. The user sets the boot time of the guest.
+// estimateOutage estimates a cutover now from the rounds so far. The user sets the boot time of the guest.
 //
 // It assumes the rate of changes between the last two points in time, the best copy rate of all rounds
 // (a small round mostly shows its fixed costs, which are those of the shortest round), and the last
 // rate of reading back. The second reading of the source runs at the same time.
-func outlook(r *migrate.Run, now time.Time) journal.Outlook {
+func estimateOutage(r *migrate.Run, now time.Time) journal.Outlook {
 	rounds := r.Record.Facts.Warm.Rounds
 	o := journal.Outlook{Boot: bootTime(r.Permit.Cutover)}
 	o.Outage = shutdownGuess + o.Boot
@@ -34,7 +34,7 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 		o.Rate = max(o.Rate, migrate.PerSecond(d.Read, d.Took))
 	}
 	if len(rounds) == 1 { // the rate of changes is unknown: at most everything changes
-		o.Delivery = delivery(r, last.Copied)
+		o.Delivery = estimateDelivery(r, last.Copied)
 		o.Outage += last.Took + max(last.Proved, migrate.RereadTime(r, o.Rate)) + o.Delivery
 		return o
 	}
@@ -49,15 +49,15 @@ func outlook(r *migrate.Run, now time.Time) journal.Outlook {
 		}
 		o.Outage += max(migrate.TimeFor(o.Delta, o.Rate), shortest)
 	}
-	o.Delivery = delivery(r, o.Delta)
+	o.Delivery = estimateDelivery(r, o.Delta)
 	o.Outage += max(migrate.TimeFor(o.Delta, migrate.PerSecond(last.Copied, last.Proved)), migrate.RereadTime(r, o.Rate)) + o.Delivery
 	return o
 }
 
-// delivery returns the estimated time until the images are at their target after so many bytes changed.
+// estimateDelivery returns the estimated time until the images are at their target after so many bytes changed.
 // A target with early deliveries is assumed to reach the best rate of those, and to take at least their
 // shortest time. For other targets the rate is unknown.
-func delivery(r *migrate.Run, changed int64) time.Duration {
+func estimateDelivery(r *migrate.Run, changed int64) time.Duration {
 	s, ok := r.Rig.Target.(targets.Sender)
 	if !ok {
 		return 0

@@ -10,49 +10,49 @@ import (
 )
 
 // An attendance is what a run needs of the process that drives it, besides its record.
-type attendance struct {
+type localRun struct {
 	rig     Rig
 	permit  Permit
 	journal *journal.Journal
-	telling sync.Mutex // held while one event is journaled and reported, so that events keep their order
+	eventMu sync.Mutex // held while one event is journaled and reported, so that events keep their order
 	turn    *Turn
-	sight   sight
+	seen    seenVM
 	warm    WarmRun // warm part of the run; nil for a cold run
 
-	mu   sync.Mutex
-	late bool // commit has begun: the run cannot be given up any more
+	mu         sync.Mutex
+	committing bool // commit has begun: the run cannot be given up any more
 }
 
-// begin notes that a step begins.
-func (a *attendance) begin(step string) {
+// beginStep notes that a step begins.
+func (a *localRun) beginStep(step string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.late = a.late || step == StepCommit
+	a.committing = a.committing || step == StepCommit
 }
 
 // unlessLate calls stop unless commit has begun.
-func (a *attendance) unlessLate(stop func()) {
+func (a *localRun) unlessLate(stop func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.late {
+	if !a.committing {
 		stop()
 	}
 }
 
 // attendances are those of the runs that this process drives.
-type attendances struct {
+type localRuns struct {
 	mu   sync.Mutex
-	runs map[journal.ID]*attendance
+	runs map[journal.ID]*localRun
 }
 
-// of returns the attendance of a run, nil if this process does not drive it.
-func (s *attendances) of(id journal.ID) *attendance {
+// runOf returns the attendance of a run, nil if this process does not drive it.
+func (s *localRuns) runOf(id journal.ID) *localRun {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.runs[id]
 }
 
-func (s *attendances) enter(id journal.ID, a *attendance) error {
+func (s *localRuns) addRun(id journal.ID, a *localRun) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs[id] != nil {
@@ -62,7 +62,7 @@ func (s *attendances) enter(id journal.ID, a *attendance) error {
 	return nil
 }
 
-func (s *attendances) leave(id journal.ID) {
+func (s *localRuns) removeRun(id journal.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, id)

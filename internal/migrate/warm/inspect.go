@@ -15,18 +15,18 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// look inspects the guest long before the VM is switched off: after the first round is verified, it
+// inspectGuest inspects the guest long before the VM is switched off: after the first round is verified, it
 // reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
 // converted, and must be, ends the run. Other errors appear in the outage as well.
 //
 // A run that continues after that was perhaps repaired at the source. It first runs another round, so
 // that the images contain the repair, and then repeats the inspection.
-func look(ctx context.Context, m *migration) error {
-	if !m.driven.fresh {
+func inspectGuest(ctx context.Context, m *migration) error {
+	if !m.driven.roundDone {
 		return nil
 	}
-	m.driven.rehearsals.still(m.run)
-	g, err := lookNow(ctx, m.run)
+	m.driven.rehearsals.markAtRest(m.run)
+	g, err := previewImages(ctx, m.run)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -35,14 +35,14 @@ func look(ctx context.Context, m *migration) error {
 		m.record.Foretell("not-looked", "none is needed: it is looked at again when the VM is off", "whether the guest can be converted is known only in the outage: %v", err)
 		return deliverEarly(ctx, m.run)
 	}
-	tellGuest(m.run, g.Guest)
-	if err := judge(m.run, g); err != nil {
+	reportGuest(m.run, g.Guest)
+	if err := reportPreview(m.run, g); err != nil {
 		return err
 	}
 	return deliverEarly(ctx, m.run)
 }
 
-func lookNow(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error) {
+func previewImages(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error) {
 	srcs, err := r.Images.ReadEach(ctx)
 	if err != nil {
 		return g, err
@@ -52,17 +52,17 @@ func lookNow(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error)
 }
 
 // usual are warnings of a guest that runs: its file systems are mounted, its registry is open.
-var usual = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
+var runningGuestWarnings = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
 
-// tellGuest reports the contents of the guest. They are recorded only when the published images are
+// reportGuest reports the contents of the guest. They are recorded only when the published images are
 // examined.
-func tellGuest(r *migrate.Run, reports []guest.Report) {
+func reportGuest(r *migrate.Run, reports []guest.Report) {
 	for _, w := range migrate.BootWarnings(r.Record.Facts.VM.Firmware, reports) {
 		r.Record.Foretell(w.Code, w.Remedy, "%s", w.Text)
 	}
 	for i, report := range reports {
 		for _, w := range report.Warnings {
-			if !slices.Contains(usual, w.Code) {
+			if !slices.Contains(runningGuestWarnings, w.Code) {
 				r.Record.Foretell(w.Code, "", "disk %d: %s", r.Record.Facts.Images[i].Key, w.Text)
 			}
 		}
@@ -72,8 +72,8 @@ func tellGuest(r *migrate.Run, reports []guest.Report) {
 	}
 }
 
-// judge reports the result of a conversion. It ends a run that cannot succeed.
-func judge(r *migrate.Run, g migrate.Preview) error {
+// reportPreview reports the result of a conversion. It ends a run that cannot succeed.
+func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
 		r.Record.Tell(journal.Event{Kind: journal.Noted, Message: "the guest can be converted for virtio, as a conversion on temporary overlays showed"})
