@@ -66,11 +66,11 @@ func Text(families []Family) []byte {
 		if len(f.Metrics) == 0 {
 			continue
 		}
-		w.text("# HELP ", f.Name, " ", escapeHelp.Replace(f.Help), "\n# TYPE ", f.Name, " ", string(f.Type), "\n")
+		w.writeText("# HELP ", f.Name, " ", escapeHelp.Replace(f.Help), "\n# TYPE ", f.Name, " ", string(f.Type), "\n")
 		order := labelOrder(f.Labels)
 		slices.SortStableFunc(f.Metrics, func(a, b Metric) int { return compareLabels(order, a, b) })
 		for _, m := range f.Metrics {
-			w.metric(f, order, m)
+			w.writeMetric(f, order, m)
 		}
 	}
 	return w.Bytes()
@@ -102,15 +102,15 @@ var (
 
 type writer struct{ bytes.Buffer }
 
-func (w *writer) text(parts ...string) {
+func (w *writer) writeText(parts ...string) {
 	for _, p := range parts {
 		w.WriteString(p)
 	}
 }
 
-func (w *writer) metric(f Family, order []int, m Metric) {
+func (w *writer) writeMetric(f Family, order []int, m Metric) {
 	point := func(suffix, name string, p Point) {
-		w.sample(f, order, m, suffix, p.Value, name, formatFloat(p.At))
+		w.writeSample(f, order, m, suffix, p.Value, name, formatFloat(p.At))
 	}
 	switch f.Type {
 	case Histogram:
@@ -123,19 +123,19 @@ func (w *writer) metric(f Family, order []int, m Metric) {
 			point("", "quantile", p)
 		}
 	default:
-		w.sample(f, order, m, "", m.Value)
+		w.writeSample(f, order, m, "", m.Value)
 		return
 	}
-	w.sample(f, order, m, "_sum", m.Value)
-	w.sample(f, order, m, "_count", float64(m.Count))
+	w.writeSample(f, order, m, "_sum", m.Value)
+	w.writeSample(f, order, m, "_count", float64(m.Count))
 }
 
-// sample writes one line. further are names and values of labels that follow those of the metric.
-func (w *writer) sample(f Family, order []int, m Metric, suffix string, value float64, further ...string) {
-	w.text(f.Name, suffix)
+// writeSample writes one line. further are names and values of labels that follow those of the metric.
+func (w *writer) writeSample(f Family, order []int, m Metric, suffix string, value float64, further ...string) {
+	w.writeText(f.Name, suffix)
 	before := "{"
 	label := func(name, value string) {
-		w.text(before, name, `="`, escapeLabel.Replace(strings.ToValidUTF8(value, "\uFFFD")), `"`)
+		w.writeText(before, name, `="`, escapeLabel.Replace(strings.ToValidUTF8(value, "\uFFFD")), `"`)
 		before = ","
 	}
 	for _, i := range order {
@@ -145,9 +145,9 @@ func (w *writer) sample(f Family, order []int, m Metric, suffix string, value fl
 		label(further[i], further[i+1])
 	}
 	if before == "," {
-		w.text("}")
+		w.writeText("}")
 	}
-	w.text(" ", formatFloat(value), "\n")
+	w.writeText(" ", formatFloat(value), "\n")
 }
 
 func formatFloat(v float64) string {

@@ -17,13 +17,13 @@ func Process() []Family {
 	families := append(processStat(), processNetwork()...)
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
 		// one of them is the folder itself, which is closed again
-		families = append(families, gauge("process_open_fds", "Number of open file descriptors.", float64(len(fds))))
+		families = append(families, newGauge("process_open_fds", "Number of open file descriptors.", float64(len(fds))))
 	}
 	var files, space unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && unix.Getrlimit(unix.RLIMIT_AS, &space) == nil {
 		families = append(families,
-			gauge("process_max_fds", "Maximum number of open file descriptors.", float64(files.Cur)),
-			gauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", float64(space.Cur)))
+			newGauge("process_max_fds", "Maximum number of open file descriptors.", float64(files.Cur)),
+			newGauge("process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", float64(space.Cur)))
 	}
 	return families
 }
@@ -44,18 +44,18 @@ func processStat() []Family {
 		return float64(v)
 	}
 	families := []Family{
-		counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", (field(userTime)+field(systemTime))/ticksPerSecond),
-		gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", field(virtualSize)),
-		gauge("process_resident_memory_bytes", "Resident memory size in bytes.", field(residentPages)*float64(os.Getpagesize())),
+		newCounter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", (field(userTime)+field(systemTime))/ticksPerSecond),
+		newGauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", field(virtualSize)),
+		newGauge("process_resident_memory_bytes", "Resident memory size in bytes.", field(residentPages)*float64(os.Getpagesize())),
 	}
-	if boot, ok := number("/proc/stat", "btime "); ok {
-		families = append(families, gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", boot+field(startTime)/ticksPerSecond))
+	if boot, ok := readNumber("/proc/stat", "btime "); ok {
+		families = append(families, newGauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.", boot+field(startTime)/ticksPerSecond))
 	}
 	return families
 }
 
-// number returns the number behind prefix in the line of a file that begins with it.
-func number(path, prefix string) (float64, bool) {
+// readNumber returns the number behind prefix in the line of a file that begins with it.
+func readNumber(path, prefix string) (float64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false
@@ -97,7 +97,7 @@ func processNetwork() []Family {
 		}
 	}
 	return []Family{
-		counter("process_network_receive_bytes_total", "Number of bytes received by the process over the network.", octets.in),
-		counter("process_network_transmit_bytes_total", "Number of bytes sent by the process over the network.", octets.out),
+		newCounter("process_network_receive_bytes_total", "Number of bytes received by the process over the network.", octets.in),
+		newCounter("process_network_transmit_bytes_total", "Number of bytes sent by the process over the network.", octets.out),
 	}
 }
