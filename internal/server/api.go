@@ -19,7 +19,7 @@ type route struct {
 	method, path string
 	id           string // ID of the operation, for programs and metrics
 	what         string // description for users and the audit trail: "drop a plan"
-	tells        string // more about it
+	details      string // more about it
 	role         Role
 	status       int   // HTTP status of success; default 200
 	body         int64 // bytes at most; bodyBytes
@@ -41,21 +41,21 @@ func apiConfig(version string) huma.Config {
 }
 
 // resource registers the routes of one resource.
-type resource interface{ routes(huma.API) }
+type resource interface{ registerRoutes(huma.API) }
 
 // newAPI registers the routes of all resources on the mux.
 func newAPI(mux *http.ServeMux, version string, g *gate, resources ...resource) huma.API {
 	api := humago.New(mux, apiConfig(version))
-	api.UseMiddleware(g.authorize)
+	api.UseMiddleware(g.authorizeOperation)
 	for _, r := range resources {
-		r.routes(api)
+		r.registerRoutes(api)
 	}
 	return api
 }
 
 // register adds a route. What it answers with an error becomes a Problem.
 func register[I, O any](api huma.API, r route, do func(context.Context, *I) (*O, error)) {
-	huma.Register(api, r.operation(), func(ctx context.Context, in *I) (*O, error) {
+	huma.Register(api, r.toOperation(), func(ctx context.Context, in *I) (*O, error) {
 		out, err := do(ctx, in)
 		if err != nil {
 			return nil, problemOf(err)
@@ -70,9 +70,9 @@ var refusals = []int{
 	http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 }
 
-func (r route) operation() huma.Operation {
+func (r route) toOperation() huma.Operation {
 	op := huma.Operation{
-		Method: r.method, Path: r.path, OperationID: r.id, Summary: r.what, Description: r.tells,
+		Method: r.method, Path: r.path, OperationID: r.id, Summary: r.what, Description: r.details,
 		Tags:         []string{string(r.role)},
 		Metadata:     map[string]any{roleKey: r.role},
 		MaxBodyBytes: bodyBytes, BodyReadTimeout: requestTime, DefaultStatus: r.status, Errors: refusals,
@@ -93,18 +93,18 @@ func (r route) operation() huma.Operation {
 }
 
 // list is what a collection answers: an object, so that it can be added to.
-type list[T any] struct {
+type listBody[T any] struct {
 	Items []T   `json:"items" nullable:"false"`
 	Next  int64 `json:"next,omitempty" doc:"cursor of the next page (the audit trail: of earlier entries); 0 or missing if this is the last page"`
 }
 
-type listOut[T any] struct{ Body list[T] }
+type listOut[T any] struct{ Body listBody[T] }
 
 func listOf[T any](items []T) *listOut[T] {
 	if items == nil {
 		items = []T{}
 	}
-	return &listOut[T]{list[T]{Items: items}}
+	return &listOut[T]{listBody[T]{Items: items}}
 }
 
 // PlanPath and VMPath are what paths name. They are exported for the library, which fills in

@@ -12,9 +12,9 @@ import (
 // auditAPI serves the audit trail.
 type auditAPI struct{ entries *fleetdb.AuditTrail }
 
-func (a *auditAPI) routes(api huma.API) {
+func (a *auditAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/audit", id: "listAudit", what: "see the audit trail", role: Admin,
-		tells: "Newest first: changes and refused requests, with their users."}, a.list)
+		details: "Newest first: changes and refused requests, with their users."}, a.list)
 }
 
 type auditQuery struct {

@@ -12,9 +12,9 @@ import (
 // boardAPI serves the board of the scheduler.
 type boardAPI struct{ control Control }
 
-func (a *boardAPI) routes(api huma.API) {
+func (a *boardAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/board", id: "getBoard", what: "see the scheduler's board", role: View,
-		tells: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
+		details: "Resources in use, and the reason of each wait. The scheduler writes it every few seconds while clients read it: the first response may be empty."}, a.get)
 }
 
 type boardOut struct {

@@ -3,15 +3,15 @@ package server
 import "time"
 
 // Bounds on what strangers can make a server hold. With all of them used up it is about
-// mostConns × 100 KiB = 800 MiB, nearly all of it TLS's and net/http's buffers and headers; a
+// maxConns × 100 KiB = 800 MiB, nearly all of it TLS's and net/http's buffers and headers; a
 // thousand clients of the event stream take about 60 MiB.
 const (
-	mostConns      = 8192
-	mostConnsOfOne = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
-	mostHeader     = 32 << 10 // bytes, of one request
-	headerTime     = 10 * time.Second
-	requestTime    = 60 * time.Second // limit of a request with its body and response; streams have separate limits
-	idleTime       = 2 * time.Minute
+	maxConns           = 8192
+	maxConnsPerNetwork = 256      // connections of one IPv4 address or IPv6 /64; a loopback address has no limit
+	maxHeader          = 32 << 10 // bytes, of one request
+	headerTime         = 10 * time.Second
+	requestTime        = 60 * time.Second // limit of a request with its body and response; streams have separate limits
+	idleTime           = 2 * time.Minute
 )
 
 // readyTime is how long the roster may take to say that it is there.

@@ -30,7 +30,7 @@ const certAge = 10 * 365 * 24 * time.Hour
 // tlsConfig returns what the listener speaks, and the SHA-256 fingerprint of its certificate.
 // Without files the certificate is one of our own, in the state directory.
 func tlsConfig(c Config) (*tls.Config, string, error) {
-	cert, err := certificate(c)
+	cert, err := loadCertificate(c)
 	if err != nil {
 		return nil, "", err
 	}
@@ -44,7 +44,7 @@ func tlsConfig(c Config) (*tls.Config, string, error) {
 	return conf, Fingerprint(cert.Certificate[0]), nil
 }
 
-func certificate(c Config) (tls.Certificate, error) {
+func loadCertificate(c Config) (tls.Certificate, error) {
 	if c.Cert != "" || c.Key != "" {
 		cert, err := tls.LoadX509KeyPair(c.Cert, c.Key)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // bounded is a listener that closes connections that are too many, of all clients together or of
 // one network. It does not let them wait: those who come after them would wait, too.
-type bounded struct {
+type limitListener struct {
 	net.Listener
 	most      int // connections at a time
 	mostOfOne int // limit of one network; this machine has none, because a proxy connects from it
@@ -18,27 +18,27 @@ type bounded struct {
 	of   map[netip.Prefix]int // open connections by network; only networks with some
 }
 
-func newBounded(l net.Listener, most, mostOfOne int) *bounded {
-	return &bounded{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Prefix]int{}}
+func newLimitListener(l net.Listener, most, mostOfOne int) *limitListener {
+	return &limitListener{Listener: l, most: most, mostOfOne: mostOfOne, of: map[netip.Prefix]int{}}
 }
 
-func (b *bounded) Accept() (net.Conn, error) {
+func (b *limitListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		from, local := networkOf(conn)
-		if !b.enter(from, local) {
+		if !b.addConn(from, local) {
 			conn.Close()
 			continue
 		}
-		return &counted{Conn: conn, done: sync.OnceFunc(func() { b.leave(from) })}, nil
+		return &countedConn{Conn: conn, done: sync.OnceFunc(func() { b.removeConn(from) })}, nil
 	}
 }
 
-// enter counts a connection, and reports whether there is room for it.
-func (b *bounded) enter(from netip.Prefix, local bool) bool {
+// addConn counts a connection, and reports whether there is room for it.
+func (b *limitListener) addConn(from netip.Prefix, local bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open >= b.most || !local && b.of[from] >= b.mostOfOne {
@@ -49,7 +49,7 @@ func (b *bounded) enter(from netip.Prefix, local bool) bool {
 	return true
 }
 
-func (b *bounded) leave(from netip.Prefix) {
+func (b *limitListener) removeConn(from netip.Prefix) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.open--
@@ -64,16 +64,16 @@ func networkOf(conn net.Conn) (from netip.Prefix, local bool) {
 	if err != nil {
 		return netip.Prefix{}, false
 	}
-	return network(addr.Addr().String()), addr.Addr().Unmap().IsLoopback()
+	return networkOfAddr(addr.Addr().String()), addr.Addr().Unmap().IsLoopback()
 }
 
 // counted is removed from the count when it is closed.
-type counted struct {
+type countedConn struct {
 	net.Conn
 	done func()
 }
 
-func (c *counted) Close() error {
+func (c *countedConn) Close() error {
 	c.done()
 	return c.Conn.Close()
 }

@@ -120,7 +120,7 @@ func (l Local) Audit(ctx context.Context, before int64, limit int) ([]fleetdb.En
 
 // Submit checks the text and adds the plan. What is wrong with the text is a *Mistakes.
 func (l Local) Submit(ctx context.Context, s Submission) (fleetdb.Plan, error) {
-	f, err := parse(s.Text)
+	f, err := parsePlan(s.Text)
 	if err != nil {
 		return fleetdb.Plan{}, err
 	}
@@ -137,7 +137,7 @@ func (l Local) OrderVM(ctx context.Context, k fleetdb.Key, o fleetdb.Order) erro
 	return fleet.Control{Roster: l.Roster}.OrderVM(ctx, k, o)
 }
 
-func parse(text string) (*planfile.File, error) {
+func parsePlan(text string) (*planfile.File, error) {
 	f, found := planfile.Parse([]byte(text))
 	if err := found.Err(); err != nil {
 		return nil, &Mistakes{found, fault.Wrap(fault.Invalid, err)}

@@ -33,9 +33,9 @@ const (
 	eventBye      = "bye"      // the server stops
 )
 
-// text returns the event for listeners of a plan, or of everything if plan is empty. It is nil if the
+// textFor returns the event for listeners of a plan, or of everything if plan is empty. It is nil if the
 // event does not concern them. The text is shared and must not be changed.
-func (f *frame) text(plan string) []byte {
+func (f *frame) textFor(plan string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if text, made := f.texts[plan]; made {
@@ -44,11 +44,11 @@ func (f *frame) text(plan string) []byte {
 	if f.texts == nil {
 		f.texts = map[string][]byte{}
 	}
-	f.texts[plan] = f.encode(plan)
+	f.texts[plan] = f.encodeFor(plan)
 	return f.texts[plan]
 }
 
-func (f *frame) encode(plan string) []byte {
+func (f *frame) encodeFor(plan string) []byte {
 	data, some := f.of(plan)
 	if !some {
 		return nil
@@ -94,14 +94,14 @@ func changesOf(c Changes, plan string) (Changes, bool) {
 	}
 	of := Changes{
 		Rev:     c.Rev,
-		Dropped: only(c.Dropped, func(name string) bool { return name == plan }),
-		Plans:   only(c.Plans, func(p fleetdb.Plan) bool { return p.Name == plan }),
-		VMs:     only(c.VMs, func(vm fleetdb.VM) bool { return vm.Plan == plan }),
+		Dropped: filter(c.Dropped, func(name string) bool { return name == plan }),
+		Plans:   filter(c.Plans, func(p fleetdb.Plan) bool { return p.Name == plan }),
+		VMs:     filter(c.VMs, func(vm fleetdb.VM) bool { return vm.Plan == plan }),
 	}
 	return of, len(of.Dropped)+len(of.Plans)+len(of.VMs) > 0
 }
 
-func only[T any](all []T, is func(T) bool) (some []T) {
+func filter[T any](all []T, is func(T) bool) (some []T) {
 	for _, x := range all {
 		if is(x) {
 			some = append(some, x)
@@ -121,7 +121,7 @@ func progressOf(all []fleetdb.Progress, plan string) []fleetdb.Progress {
 	if plan == "" {
 		return all
 	}
-	return only(all, func(p fleetdb.Progress) bool { return p.Plan == plan })
+	return filter(all, func(p fleetdb.Progress) bool { return p.Plan == plan })
 }
 
 // sameFrame is an event that is the same for all.

@@ -44,8 +44,8 @@ type fleetState struct {
 	why      map[fleetdb.Key]string
 }
 
-// read returns the state of now, or of a moment ago.
-func (c *fleetCache) read(ctx context.Context) (*fleetState, error) {
+// readState returns the state of now, or of a moment ago.
+func (c *fleetCache) readState(ctx context.Context) (*fleetState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.readProgress(ctx); err != nil {
@@ -85,17 +85,17 @@ func (c *fleetCache) readBoard(ctx context.Context) error {
 	if at.Equal(c.board.At) && c.why != nil {
 		return nil
 	}
-	return c.decode(raw, at)
+	return c.decodeBoard(raw, at)
 }
 
-func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
+func (c *fleetCache) decodeBoard(raw json.RawMessage, at time.Time) error {
 	board := Board{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &board); err != nil {
 			return err
 		}
 	}
-	board.At, board.common = at, common(board.Waiting)
+	board.At, board.common = at, commonReason(board.Waiting)
 	why := make(map[fleetdb.Key]string, len(board.Waiting))
 	for _, w := range board.Waiting {
 		why[w.Key] = w.Sentence
@@ -104,8 +104,8 @@ func (c *fleetCache) decode(raw json.RawMessage, at time.Time) error {
 	return nil
 }
 
-// item returns a VM with its state.
-func (b *fleetState) item(vm fleetdb.VM) vmItem {
+// itemOf returns a VM with its state.
+func (b *fleetState) itemOf(vm fleetdb.VM) vmItem {
 	it := vmItem{VM: vm, Why: b.why[vm.Key]}
 	if i, ok := b.byVM[vm.Key]; ok && !vm.State.Over() {
 		it.Progress = &b.progress[i]
@@ -116,8 +116,8 @@ func (b *fleetState) item(vm fleetdb.VM) vmItem {
 	return it
 }
 
-// common returns the most frequent reason of waits that no resource's queue shows: no worker, a window.
-func common(waiting []Waiting) string {
+// commonReason returns the most frequent reason of waits that no resource's queue shows: no worker, a window.
+func commonReason(waiting []Waiting) string {
 	counts := map[string]int{}
 	most := ""
 	for _, w := range waiting {
@@ -173,8 +173,8 @@ type vmItem struct {
 // Silence is fleet.Silence of the VM.
 func (it vmItem) Silence() string { return fleet.Silence(it.VM, it.Progress) }
 
-// whole fills in what JSON shows as null otherwise.
-func whole(p fleetdb.Plan) fleetdb.Plan {
+// withCounts fills in what JSON shows as null otherwise.
+func withCounts(p fleetdb.Plan) fleetdb.Plan {
 	if p.Counts == nil {
 		p.Counts = fleetdb.Counts{}
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// readable makes words of a resource's name: host:esx1/vms.
-func readable(name string) string {
+// resourceWords makes words of a resource's name: host:esx1/vms.
+func resourceWords(name string) string {
 	kind, rest, found := strings.Cut(name, ":")
 	if !found {
 		return name
@@ -36,7 +36,7 @@ func formatRate(n int64) string {
 	return fmt.Sprintf("%.1f MB/s", float64(n)/1e6)
 }
 
-func percent(part, all int64) int64 {
+func percentOf(part, all int64) int64 {
 	if all <= 0 {
 		return 0
 	}

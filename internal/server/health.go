@@ -14,14 +14,14 @@ func serveHealth(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok")
 
 // serveReady reports whether the server can handle requests.
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
-	if err := s.ready(r.Context()); err != nil {
-		problemOf(err).write(w)
+	if err := s.checkReady(r.Context()); err != nil {
+		problemOf(err).writeTo(w)
 		return
 	}
 	fmt.Fprintln(w, "ready")
 }
 
-func (s *Server) ready(ctx context.Context) error {
+func (s *Server) checkReady(ctx context.Context) error {
 	if s.draining.Load() {
 		return fault.New(fault.Transient, "the server stops")
 	}

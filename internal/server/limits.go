@@ -27,11 +27,11 @@ type limitAPI struct {
 	trail   *auditTrail
 }
 
-func (a *limitAPI) routes(api huma.API) {
+func (a *limitAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/limits", id: "listLimits", what: "list the limits", role: View,
-		tells: "Those that operators set. Others are the plans' own, or the defaults."}, a.list)
+		details: "Those that operators set. Others are the plans' own, or the defaults."}, a.list)
 	register(api, route{method: http.MethodPut, path: "/v1/limits", id: "setLimits", what: "set limits", role: Operate,
-		tells: "Those that are named; the others stay. They count at once."}, a.set)
+		details: "Those that are named; the others stay. They count at once."}, a.set)
 }
 
 func (a *limitAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Limit], error) {
@@ -46,7 +46,7 @@ func (a *limitAPI) set(ctx context.Context, in *limitsIn) (*listOut[fleetdb.Limi
 		}
 	}
 	for _, l := range in.Body.Limits {
-		if err := a.trail.change(ctx, "set limit", l.Name, func() error { return a.control.SetLimit(ctx, l.Name, l.Units) }); err != nil {
+		if err := a.trail.recordChange(ctx, "set limit", l.Name, func() error { return a.control.SetLimit(ctx, l.Name, l.Units) }); err != nil {
 			return nil, err
 		}
 	}

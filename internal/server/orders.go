@@ -12,15 +12,15 @@ type orders struct {
 	trail   *auditTrail
 }
 
-func (o *orders) toPlan(ctx context.Context, plan, word string) error {
-	return o.trail.change(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.OrderOf(word)) })
+func (o *orders) orderPlan(ctx context.Context, plan, word string) error {
+	return o.trail.recordChange(ctx, word, plan, func() error { return o.control.OrderPlan(ctx, plan, fleetdb.OrderOf(word)) })
 }
 
-func (o *orders) toVM(ctx context.Context, k fleetdb.Key, word string) error {
+func (o *orders) orderVM(ctx context.Context, k fleetdb.Key, word string) error {
 	if who := whoIn(ctx); fleetdb.OrderOf(word) == fleetdb.Withdraw && !who.Role.May(Admin) {
-		err := who.refuse(Admin, "withdraw a published VM")
+		err := who.roleError(Admin, "withdraw a published VM")
 		o.trail.noteRefusal(ctx, who, word, k.String(), err)
 		return err
 	}
-	return o.trail.change(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.OrderOf(word)) })
+	return o.trail.recordChange(ctx, word, k.Plan+"/"+k.VM, func() error { return o.control.OrderVM(ctx, k, fleetdb.OrderOf(word)) })
 }

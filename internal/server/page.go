@@ -18,7 +18,7 @@ var pageFiles embed.FS
 
 // pages are the templates. What is put into them is escaped for its place by html/template.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"bytes": formatBytes, "rate": formatRate, "percent": percent, "readable": readable,
+	"bytes": formatBytes, "rate": formatRate, "percent": percentOf, "readable": resourceWords,
 }).ParseFS(pageFiles, "page/*.html"))
 
 // pageFrame is what every page has.
@@ -46,15 +46,15 @@ type website struct {
 	log     *slog.Logger
 }
 
-func (s *website) routes(mux *http.ServeMux) {
+func (s *website) registerRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /static/{file}", serveStatic)
 	mux.HandleFunc("GET /login", s.showLogin)
-	mux.HandleFunc("POST /login", s.login)
-	mux.HandleFunc("POST /logout", s.logout)
-	mux.HandleFunc("GET /{$}", s.page("see the plans", s.showPlans))
-	mux.HandleFunc("GET /plans/{plan}", s.page("see a plan", s.showPlan))
-	mux.HandleFunc("POST /plans/{plan}/orders", s.form("give a plan an order", s.planForm))
-	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.form("give a VM an order", s.vmForm))
+	mux.HandleFunc("POST /login", s.handleLogin)
+	mux.HandleFunc("POST /logout", s.handleLogout)
+	mux.HandleFunc("GET /{$}", s.pageHandler("see the plans", s.showPlans))
+	mux.HandleFunc("GET /plans/{plan}", s.pageHandler("see a plan", s.showPlan))
+	mux.HandleFunc("POST /plans/{plan}/orders", s.formHandler("give a plan an order", s.planForm))
+	mux.HandleFunc("POST /plans/{plan}/vms/{vm}/orders", s.formHandler("give a VM an order", s.vmForm))
 }
 
 // serveStatic serves script, style and icon: files, and no lists of them.
@@ -62,16 +62,16 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 	http.ServeFileFS(w, r, pageFiles, path.Join("page/static", path.Base(r.PathValue("file"))))
 }
 
-// page is a handler for those who may view; strangers are sent to the login.
-func (s *website) page(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
+// pageHandler is a handler for those who may view; strangers are sent to the login.
+func (s *website) pageHandler(what string, show func(http.ResponseWriter, *http.Request, Who) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.gate.auth.who(r)
+		who, err := s.gate.auth.identifyUser(r)
 		if err == nil && who.Role == Nobody {
 			http.Redirect(w, r, "/login", http.StatusSeeOther)
 			return
 		}
 		if err == nil {
-			who, err = s.gate.permit(r, View, what, r.URL.Path)
+			who, err = s.gate.permitRequest(r, View, what, r.URL.Path)
 		}
 		if err == nil {
 			err = show(w, r, who)
@@ -85,12 +85,12 @@ func (s *website) page(what string, show func(http.ResponseWriter, *http.Request
 // formBytes is what a form may have.
 const formBytes = 16 << 10
 
-// form is a handler of a button, for users with a valid session and a form of this server.
-func (s *website) form(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
+// formHandler is a handler of a button, for users with a valid session and a form of this server.
+func (s *website) formHandler(what string, do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-		who, err := s.gate.permit(r, Operate, what, r.URL.Path)
-		if err == nil && who.Session != "" && !s.gate.auth.sessions.proves(who.Session, r.PostFormValue("proof")) {
+		who, err := s.gate.permitRequest(r, Operate, what, r.URL.Path)
+		if err == nil && who.Session != "" && !s.gate.auth.sessions.isProof(who.Session, r.PostFormValue("proof")) {
 			err = fault.New(fault.Denied, "the form is not of this session").WithHint("reload the page, and try again")
 			s.gate.trail.noteRefusal(r.Context(), who, what, r.URL.Path, err)
 		}
@@ -106,11 +106,11 @@ func (s *website) form(what string, do func(*http.Request) (back string, err err
 	}
 }
 
-// render writes a page whole, or an error.
-func (s *website) render(w http.ResponseWriter, status int, name string, p pageFrame) error {
+// renderPage writes a page whole, or an error.
+func (s *website) renderPage(w http.ResponseWriter, status int, name string, p pageFrame) error {
 	p.Version = s.version
 	if p.Who.Session != "" {
-		p.Proof = s.gate.auth.sessions.proof(p.Who.Session)
+		p.Proof = s.gate.auth.sessions.formProof(p.Who.Session)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -122,25 +122,25 @@ func (s *website) showError(w http.ResponseWriter, who Who, err error) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
-	if err := s.render(w, p.Status, "error.html", pageFrame{Title: p.Title, Who: who, Body: p}); err != nil {
+	if err := s.renderPage(w, p.Status, "error.html", pageFrame{Title: p.Title, Who: who, Body: p}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
 func (s *website) showLogin(w http.ResponseWriter, _ *http.Request) {
-	if err := s.render(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
+	if err := s.renderPage(w, http.StatusOK, "login.html", pageFrame{Title: "Log in"}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
-// login begins a session for the owner of a token.
-func (s *website) login(w http.ResponseWriter, r *http.Request) {
+// handleLogin begins a session for the owner of a token.
+func (s *website) handleLogin(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, formBytes)
-	from := address(r)
-	token, err := s.gate.auth.login(r.PostFormValue("token"), from)
+	from := peerAddress(r)
+	token, err := s.gate.auth.checkSecret(r.PostFormValue("token"), from)
 	if err == nil {
 		var cookie *http.Cookie
-		if cookie, err = s.gate.auth.sessions.begin(token); err == nil {
+		if cookie, err = s.gate.auth.sessions.newCookie(token); err == nil {
 			http.SetCookie(w, cookie)
 			http.Redirect(w, r, "/", http.StatusSeeOther)
 			return
@@ -149,13 +149,13 @@ func (s *website) login(w http.ResponseWriter, r *http.Request) {
 	s.gate.trail.noteRefusal(r.Context(), Who{From: from}, "log in", "/login", err)
 	p := problemOf(err)
 	w.Header()["Retry-After"] = p.header["Retry-After"]
-	if err := s.render(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
+	if err := s.renderPage(w, p.Status, "login.html", pageFrame{Title: "Log in", Body: p}); err != nil {
 		s.log.Debug("page not sent", "err", err)
 	}
 }
 
-func (s *website) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, s.gate.auth.sessions.end())
+func (s *website) handleLogout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, s.gate.auth.sessions.expiredCookie())
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
@@ -206,11 +206,11 @@ func (s *website) showPlans(w http.ResponseWriter, r *http.Request, who Who) err
 	if body.Workers, err = s.workers.List(ctx); err != nil {
 		return err
 	}
-	b, err := s.cache.read(ctx)
+	b, err := s.cache.readState(ctx)
 	if err != nil {
 		return err
 	}
-	return s.render(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: summarize(b), Body: body})
+	return s.renderPage(w, http.StatusOK, "plans.html", pageFrame{Title: "Plans", Who: who, Fleet: newSummary(b), Body: body})
 }
 
 // planPage is what the page of a plan shows.
@@ -241,16 +241,16 @@ func (s *website) showPlan(w http.ResponseWriter, r *http.Request, who Who) erro
 	if err != nil {
 		return err
 	}
-	b, err := s.cache.read(ctx)
+	b, err := s.cache.readState(ctx)
 	if err != nil {
 		return err
 	}
 	body := planPage{planRow: rowOf(p), Items: items, Query: queryText(q, q.After), First: q.After == 0}
-	body.States = tabs(body.planRow, q)
+	body.States = stateTabs(body.planRow, q)
 	if next > 0 {
 		body.Next = template.URL("?" + queryText(q, next))
 	}
-	return s.render(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: summarize(b), Body: body})
+	return s.renderPage(w, http.StatusOK, "plan.html", pageFrame{Title: p.Name, Who: who, Fleet: newSummary(b), Body: body})
 }
 
 // pageQuery reads which VMs a page shows. What it does not understand it leaves out.
@@ -279,7 +279,7 @@ func queryText(q fleetdb.Query, after int64) string {
 	return values.Encode()
 }
 
-func tabs(p planRow, q fleetdb.Query) []stateTab {
+func stateTabs(p planRow, q fleetdb.Query) []stateTab {
 	all := []stateTab{{Count: p.All, Chosen: len(q.States) == 0}}
 	for _, state := range states {
 		all = append(all, stateTab{state, p.Counts[state], len(q.States) > 0 && q.States[0] == state})
@@ -312,7 +312,7 @@ func (s *website) planForm(r *http.Request) (string, error) {
 		return "", err
 	}
 	plan := r.PathValue("plan")
-	return backTo(r, plan), s.orders.toPlan(r.Context(), plan, word)
+	return backTo(r, plan), s.orders.orderPlan(r.Context(), plan, word)
 }
 
 func (s *website) vmForm(r *http.Request) (string, error) {
@@ -321,5 +321,5 @@ func (s *website) vmForm(r *http.Request) (string, error) {
 		return "", err
 	}
 	k := fleetdb.Key{Plan: r.PathValue("plan"), VM: r.PathValue("vm")}
-	return backTo(r, k.Plan), s.orders.toVM(r.Context(), k, word)
+	return backTo(r, k.Plan), s.orders.orderVM(r.Context(), k, word)
 }

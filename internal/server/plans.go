@@ -26,31 +26,31 @@ type planAPI struct {
 	folder  string // see Config
 }
 
-func (a *planAPI) routes(api huma.API) {
+func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans", id: "listPlans", what: "list the plans", role: View,
-		tells: "Without their texts."}, a.list)
+		details: "Without their texts."}, a.list)
 	register(api, route{method: http.MethodPost, path: "/v1/plans", id: "submitPlan", what: "submit a plan", role: Operate,
 		status: http.StatusCreated, body: planBytes,
-		tells: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
+		details: "The body is a plan file. The same text again changes nothing. A plan names credentials and places that an administrator configured, and folders that a worker offers. Paths, secrets and commands require the role admin."}, a.submit)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
-		tells: "With its text."}, a.get)
+		details: "With its text."}, a.get)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
-		status: http.StatusNoContent, tells: "One that ended: it is forgotten. What it moved stays."}, a.drop)
+		status: http.StatusNoContent, details: "One that ended: it is forgotten. What it moved stays."}, a.drop)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/orders", id: "orderPlan", what: "give a plan an order", role: Operate,
-		status: http.StatusNoContent, tells: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
+		status: http.StatusNoContent, details: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
 }
 
 func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Plan], error) {
 	plans, err := a.plans.List(ctx)
 	for i := range plans {
-		plans[i] = whole(plans[i])
+		plans[i] = withCounts(plans[i])
 	}
 	return listOf(plans), err
 }
 
 func (a *planAPI) get(ctx context.Context, in *PlanPath) (*planOut, error) {
 	p, err := a.plans.Get(ctx, in.Plan)
-	return &planOut{whole(p)}, err
+	return &planOut{withCounts(p)}, err
 }
 
 type planText struct {
@@ -59,11 +59,11 @@ type planText struct {
 
 func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	who := whoIn(ctx)
-	f, err := parse(string(in.RawBody))
+	f, err := parsePlan(string(in.RawBody))
 	if err != nil {
 		return nil, err
 	}
-	privileged, err := a.permit(ctx, f, who.Role)
+	privileged, err := a.checkPermissions(ctx, f, who.Role)
 	if err != nil {
 		a.trail.noteRefusal(ctx, who, "submit a plan", string(f.Name), err)
 		return nil, err
@@ -73,17 +73,17 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 		what += " that sets " + planfile.Enumerate(privileged)
 	}
 	var p fleetdb.Plan
-	err = a.trail.change(ctx, what, string(f.Name), func() (err error) {
+	err = a.trail.recordChange(ctx, what, string(f.Name), func() (err error) {
 		p, err = a.control.Submit(ctx, Submission{Text: string(in.RawBody), Folder: a.folder, By: who.Name, Role: who.Role})
 		return err
 	})
 	p.Text = "" // the client has the text
-	return &planOut{whole(p)}, err
+	return &planOut{withCounts(p)}, err
 }
 
-// permit checks a plan against the role of its author and against what administrators named, and returns
+// checkPermissions checks a plan against the role of its author and against what administrators named, and returns
 // the keys that only the role admin may set. The workers check the same again with their own access files.
-func (a *planAPI) permit(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
+func (a *planAPI) checkPermissions(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
 	access, err := planfile.LoadAccess(a.access)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 }
 
 func (a *planAPI) drop(ctx context.Context, in *PlanPath) (*struct{}, error) {
-	return nil, a.trail.change(ctx, "drop a plan", in.Plan, func() error { return a.plans.Drop(ctx, in.Plan) })
+	return nil, a.trail.recordChange(ctx, "drop a plan", in.Plan, func() error { return a.plans.Drop(ctx, in.Plan) })
 }
 
 // order is the body of an order.
@@ -129,5 +129,5 @@ type planOrder struct {
 }
 
 func (a *planAPI) order(ctx context.Context, in *planOrder) (*struct{}, error) {
-	return nil, a.orders.toPlan(ctx, in.Plan, in.Body.Order)
+	return nil, a.orders.orderPlan(ctx, in.Plan, in.Body.Order)
 }

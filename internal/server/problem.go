@@ -79,20 +79,20 @@ func problemOf(err error) *Problem {
 	if errors.As(err, &mistakes) {
 		p.Findings = mistakes.Findings
 	}
-	p.challenge(err)
+	p.setRetryHeaders(err)
 	return p
 }
 
-// challenge sets the header that HTTP requires for a refused login.
-func (p *Problem) challenge(err error) {
-	var many *tooMany
+// setRetryHeaders sets the header that HTTP requires for a refused login.
+func (p *Problem) setRetryHeaders(err error) {
+	var many *tooManyError
 	switch {
 	case errors.Is(err, errNobody):
 		p.setStatus(http.StatusUnauthorized)
 		p.header.Set("WWW-Authenticate", `Bearer realm="decamp"`)
 	case errors.As(err, &many):
 		p.setStatus(http.StatusTooManyRequests)
-		p.header.Set("Retry-After", many.seconds())
+		p.header.Set("Retry-After", many.retrySeconds())
 	case p.Status == http.StatusServiceUnavailable:
 		p.header.Set("Retry-After", "5")
 	}
@@ -116,8 +116,8 @@ func (p *Problem) GetStatus() int            { return p.Status }
 func (p *Problem) GetHeaders() http.Header   { return p.header }
 func (p *Problem) ContentType(string) string { return problemType }
 
-// write answers with the problem where the library is not asked.
-func (p *Problem) write(w http.ResponseWriter) {
+// writeTo answers with the problem where the library is not asked.
+func (p *Problem) writeTo(w http.ResponseWriter) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
@@ -131,13 +131,13 @@ func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := newProblem(status, message)
 		for _, err := range errs {
-			p.add(err)
+			p.addDetail(err)
 		}
 		return p
 	}
 }
 
-func (p *Problem) add(err error) {
+func (p *Problem) addDetail(err error) {
 	var d huma.ErrorDetailer
 	switch {
 	case err == nil:

@@ -16,16 +16,16 @@ type rehearsalAPI struct {
 	trail      *auditTrail
 }
 
-func (a *rehearsalAPI) routes(api huma.API) {
+func (a *rehearsalAPI) registerRoutes(api huma.API) {
 	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
 	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
-		tells: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
+		details: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
 	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
 		status: http.StatusNoContent,
-		tells: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
+		details: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
 			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, a.request)
 	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
-		status: http.StatusNoContent, tells: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
+		status: http.StatusNoContent, details: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
 }
 
 func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[fleetdb.Rehearsed], error) {
@@ -50,10 +50,10 @@ type rehearsalIn struct {
 func (a *rehearsalAPI) request(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
 	ask := fleetdb.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
-	return nil, a.trail.change(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
+	return nil, a.trail.recordChange(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
 }
 
 func (a *rehearsalAPI) takeBack(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
-	return nil, a.trail.change(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
+	return nil, a.trail.recordChange(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })
 }

@@ -52,8 +52,8 @@ func whoIn(ctx context.Context) Who {
 	return w
 }
 
-// refuse returns the error for a user without the required role. what is a description: "drop a plan".
-func (w Who) refuse(need Role, what string) error {
+// roleError returns the error for a user without the required role. what is a description: "drop a plan".
+func (w Who) roleError(need Role, what string) error {
 	return fault.New(fault.Denied, "%s may not %s: that takes the role %s", fmt.Sprintf("%s (%s)", w.Name, w.Role), what, need).
 		WithHint("use a token of that role; an administrator of the server creates one: decamp token add NAME --role %s", strings.ToLower(string(need)))
 }

@@ -19,13 +19,13 @@ type router struct {
 	log     *slog.Logger
 }
 
-// guard is around all handlers: it bounds, counts, and turns a panic into an answer.
-func (o *router) guard(next http.Handler) http.Handler {
+// guardHandler is around all handlers: it bounds, counts, and turns a panic into an answer.
+func (o *router) guardHandler(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := fault.New(fault.Denied, "the request comes from another site's page")
-		o.trail.noteRefusal(r.Context(), Who{From: address(r)}, "a request of another site", r.URL.Path, err)
-		problemOf(err).write(w)
+		o.trail.noteRefusal(r.Context(), Who{From: peerAddress(r)}, "a request of another site", r.URL.Path, err)
+		problemOf(err).writeTo(w)
 	}))
 	inner := cross.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -34,24 +34,24 @@ func (o *router) guard(next http.Handler) http.Handler {
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(began.Add(requestTime)) // HTTP/2 and tests may have none
 		_ = rc.SetWriteDeadline(began.Add(requestTime))
-		secure(w.Header())
+		setSecurityHeaders(w.Header())
 		defer func() {
-			o.rescue(rec, r, recover())
-			o.metrics.served(o.routeOf(r), rec.code(), time.Since(began))
+			o.recoverPanic(rec, r, recover())
+			o.metrics.countRequest(o.routeOf(r), rec.statusCode(), time.Since(began))
 		}()
 		inner.ServeHTTP(rec, r)
 	})
 }
 
-// secure sets the security headers of all responses.
-func secure(h http.Header) {
+// setSecurityHeaders sets the security headers of all responses.
+func setSecurityHeaders(h http.Header) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 }
 
-func (o *router) rescue(w *recorder, r *http.Request, panicked any) {
+func (o *router) recoverPanic(w *recorder, r *http.Request, panicked any) {
 	if panicked == nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (o *router) rescue(w *recorder, r *http.Request, panicked any) {
 	}
 	o.log.Error("handler panicked", "route", o.routeOf(r), "err", panicked, "stack", string(debug.Stack()))
 	if w.status == 0 {
-		problemOf(fault.New(fault.Internal, "this is a bug in decamp").WithHint("the server's log has the details")).write(w)
+		problemOf(fault.New(fault.Internal, "this is a bug in decamp").WithHint("the server's log has the details")).writeTo(w)
 	}
 }
 
@@ -102,15 +102,15 @@ func (r *recorder) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-func (r *recorder) code() int {
+func (r *recorder) statusCode() int {
 	if r.status == 0 {
 		return http.StatusOK
 	}
 	return r.status
 }
 
-// route answers with a problem where no route is, and leaves the rest to the mux.
-func (o *router) route(w http.ResponseWriter, r *http.Request) {
+// routeRequest answers with a problem where no route is, and leaves the rest to the mux.
+func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 	h, pattern := o.mux.Handler(r)
 	if pattern != "" {
 		o.mux.ServeHTTP(w, r)
@@ -123,12 +123,12 @@ func (o *router) route(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(said.status)
 		return
 	}
-	p := newProblem(said.status, fmt.Sprintf("there is no %s %s", methodOf(r), short(r.URL.Path)))
+	p := newProblem(said.status, fmt.Sprintf("there is no %s %s", methodOf(r), shortenText(r.URL.Path)))
 	if allow := said.header.Get("Allow"); allow != "" {
 		p.header.Set("Allow", allow)
 	}
 	p.Remedy = "GET /openapi.json lists the API"
-	p.write(w)
+	p.writeTo(w)
 }
 
 // silent discards a response.

@@ -59,8 +59,8 @@ func forgetSessionKey(state string) error {
 	return err
 }
 
-// begin returns the cookie of a new session.
-func (s *sessions) begin(t Token) (*http.Cookie, error) {
+// newCookie returns the cookie of a new session.
+func (s *sessions) newCookie(t Token) (*http.Cookie, error) {
 	nonce := make([]byte, hashMark)
 	rand.Read(nonce)
 	text, err := json.Marshal(session{t.Name, t.SHA256[:hashMark], s.now().Add(sessionAge), nonce})
@@ -73,15 +73,15 @@ func (s *sessions) begin(t Token) (*http.Cookie, error) {
 	return &c, nil
 }
 
-// end returns a cookie that removes the session's.
-func (s *sessions) end() *http.Cookie {
+// expiredCookie returns a cookie that removes the session's.
+func (s *sessions) expiredCookie() *http.Cookie {
 	c := s.cookie
 	c.MaxAge = -1
 	return &c
 }
 
-// read returns the session of a request's cookie if its signature is valid and it has not expired.
-func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
+// readSession returns the session of a request's cookie if its signature is valid and it has not expired.
+func (s *sessions) readSession(r *http.Request) (said session, value string, ok bool) {
 	c, err := r.Cookie(s.cookie.Name)
 	if err != nil {
 		return said, "", false
@@ -97,11 +97,11 @@ func (s *sessions) read(r *http.Request) (said session, value string, ok bool) {
 	return said, c.Value, s.now().Before(said.Until)
 }
 
-// proof is what a form of a session carries, so that no other site can make one.
-func (s *sessions) proof(value string) string { return s.sign("form", value) }
+// formProof is what a form of a session carries, so that no other site can make one.
+func (s *sessions) formProof(value string) string { return s.sign("form", value) }
 
-func (s *sessions) proves(value, proof string) bool {
-	return hmac.Equal([]byte(proof), []byte(s.proof(value)))
+func (s *sessions) isProof(value, proof string) bool {
+	return hmac.Equal([]byte(proof), []byte(s.formProof(value)))
 }
 
 func (s *sessions) sign(use, text string) string {

@@ -21,10 +21,10 @@ type fleetSummary struct {
 	Others     []Resource `json:"others"` // other resources in use, those with most waiting VMs first
 }
 
-// mostOthers is the number of displayed resources that do not belong to hosts.
-const mostOthers = 20
+// maxOthers is the number of displayed resources that do not belong to hosts.
+const maxOthers = 20
 
-func summarize(b *fleetState) fleetSummary {
+func newSummary(b *fleetState) fleetSummary {
 	now := fleetSummary{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
 	for _, p := range b.progress {
 		if p.Rate > 0 {
@@ -40,25 +40,25 @@ func summarize(b *fleetState) fleetSummary {
 		}
 	}
 	slices.SortStableFunc(now.Others, func(a, b Resource) int { return cmp.Compare(b.Waiting, a.Waiting) })
-	now.Others = now.Others[:min(len(now.Others), mostOthers)]
-	now.Bottleneck = limits(b)
+	now.Others = now.Others[:min(len(now.Others), maxOthers)]
+	now.Bottleneck = describeLimits(b)
 	return now
 }
 
-// mostBreakers is the number of displayed sources and hosts at which no VM starts.
-const mostBreakers = 3
+// maxBreakers is the number of displayed sources and hosts at which no VM starts.
+const maxBreakers = 3
 
-// limits describes the fleet's limits: held VMs, the limit of most bytes, and the reason of most waits.
-func limits(b *fleetState) string {
+// describeLimits describes the fleet's limits: held VMs, the limit of most bytes, and the reason of most waits.
+func describeLimits(b *fleetState) string {
 	var said []string
-	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), mostBreakers)] {
+	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), maxBreakers)] {
 		said = append(said, held.Sentence)
 	}
 	if limit := fleetdb.BusyOf(b.progress).Limit(); limit.What != "" {
 		said = append(said, limit.String())
 	}
-	if r, ok := crowded(b.board.Resources); ok {
-		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", readable(r.Name), r.Used, r.Capacity, r.Waiting))
+	if r, ok := mostAwaited(b.board.Resources); ok {
+		said = append(said, fmt.Sprintf("%s: %d of %d in use, %d VMs wait", resourceWords(r.Name), r.Used, r.Capacity, r.Waiting))
 	}
 	if len(said) == 0 && b.board.common != "" {
 		said = append(said, b.board.common)
@@ -66,8 +66,8 @@ func limits(b *fleetState) string {
 	return strings.Join(said, "; ")
 }
 
-// crowded returns the resource that most VMs wait for, if it has nothing left.
-func crowded(all []Resource) (most Resource, ok bool) {
+// mostAwaited returns the resource that most VMs wait for, if it has nothing left.
+func mostAwaited(all []Resource) (most Resource, ok bool) {
 	for _, r := range all {
 		if r.Waiting > most.Waiting && r.Used >= r.Capacity {
 			most, ok = r, true

@@ -73,7 +73,7 @@ func (t *Tokens) Add(name string, role Role, ttl time.Duration) (secret string, 
 	}
 	secret = newSecret()
 	token.SHA256 = hashOf(secret)
-	return secret, t.put(token)
+	return secret, t.writeToken(token)
 }
 
 func newSecret() string {
@@ -87,8 +87,8 @@ func hashOf(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// put writes a token that is not there yet.
-func (t *Tokens) put(token Token) error {
+// writeToken writes a token that is not there yet.
+func (t *Tokens) writeToken(token Token) error {
 	if err := os.MkdirAll(t.dir, 0o700); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func noToken(name string) error {
 func (t *Tokens) List() ([]Token, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.refresh()
+	t.readChanged()
 	return slices.Clone(t.known), t.broken
 }
 
@@ -139,35 +139,35 @@ func (t *Tokens) Check(secret string) (Token, bool) {
 			found, ok = token, same
 		}
 	}
-	return found, ok == 1 && t.valid(found)
+	return found, ok == 1 && t.isValid(found)
 }
 
-// named returns the token of that name whose hash begins with mark, if it is still valid.
-func (t *Tokens) named(name, mark string) (Token, bool) {
+// tokenNamed returns the token of that name whose hash begins with mark, if it is still valid.
+func (t *Tokens) tokenNamed(name, mark string) (Token, bool) {
 	all, _ := t.List()
 	i := slices.IndexFunc(all, func(token Token) bool { return token.Name == name })
 	if i < 0 || !strings.HasPrefix(all[i].SHA256, mark) {
 		return Token{}, false
 	}
-	return all[i], t.valid(all[i])
+	return all[i], t.isValid(all[i])
 }
 
-func (t *Tokens) valid(token Token) bool {
+func (t *Tokens) isValid(token Token) bool {
 	return token.Expires.IsZero() || t.now().Before(token.Expires)
 }
 
 // settled is how old the change of a folder must be for its time to tell it from the next one:
 // file systems' clocks tick every 10 ms or less often.
-const settled = 2 * time.Second
+const minFolderAge = 2 * time.Second
 
-// refresh reads the folder if it changed.
-func (t *Tokens) refresh() {
+// readChanged reads the folder if it changed.
+func (t *Tokens) readChanged() {
 	st, err := os.Stat(t.dir)
 	if err != nil {
 		t.known, t.broken, t.seen = nil, nil, time.Time{}
 		return
 	}
-	if st.ModTime().Equal(t.seen) && t.read.Sub(t.seen) > settled {
+	if st.ModTime().Equal(t.seen) && t.read.Sub(t.seen) > minFolderAge {
 		return
 	}
 	t.read, t.seen = time.Now(), st.ModTime()

@@ -23,10 +23,10 @@ type auditTrail struct {
 // could fill the database.
 func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
 	t.metrics.refused.Add(1)
-	if who.Role == Nobody && !t.strangers.spend(who.From) {
+	if who.Role == Nobody && !t.strangers.spendGuess(who.From) {
 		return
 	}
-	if noted := t.note(ctx, who, what, on, err); noted != nil {
+	if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
 		t.log.Error("refusal not noted", "who", who.Name, "from", who.From, "what", what, "on", on, "err", noted)
 	}
 }
@@ -35,41 +35,41 @@ func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, 
 // client gave up.
 const noteTime = 10 * time.Second
 
-func (t *auditTrail) note(ctx context.Context, who Who, what, on string, err error) error {
+func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
-	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: short(on)}
+	e := fleetdb.Entry{Who: who.Name, Role: string(who.Role), From: who.From, What: what, On: shortenText(on)}
 	if err != nil {
-		e.Err = short(err.Error())
+		e.Err = shortenText(err.Error())
 	}
 	return t.entries.Add(ctx, e)
 }
 
-// longestNote bounds what a line of the audit trail quotes, in bytes.
-const longestNote = 500
+// maxNote bounds what a line of the audit trail quotes, in bytes.
+const maxNote = 500
 
-// short makes a text of strangers fit for a line: not long, and nothing that a database or a
+// shortenText makes a text of strangers fit for a line: not long, and nothing that a database or a
 // terminal takes amiss.
-func short(s string) string {
+func shortenText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return '.'
 		}
 		return r
-	}, s[:min(len(s), longestNote)])
+	}, s[:min(len(s), maxNote)])
 	return s
 }
 
-// change makes a change that is noted before, and again with its error if it fails. What
+// recordChange makes a change that is noted before, and again with its error if it fails. What
 // cannot be noted is not done.
-func (t *auditTrail) change(ctx context.Context, what, on string, do func() error) error {
+func (t *auditTrail) recordChange(ctx context.Context, what, on string, do func() error) error {
 	who := whoIn(ctx)
-	if err := t.note(ctx, who, what, on, nil); err != nil {
+	if err := t.addEntry(ctx, who, what, on, nil); err != nil {
 		return err
 	}
 	err := do()
 	if err != nil {
-		if noted := t.note(ctx, who, what, on, err); noted != nil {
+		if noted := t.addEntry(ctx, who, what, on, err); noted != nil {
 			t.log.Error("failure not noted", "who", who.Name, "what", what, "on", on, "err", noted)
 		}
 		return err

@@ -30,13 +30,13 @@ type vmAPI struct {
 	orders *orders
 }
 
-func (a *vmAPI) routes(api huma.API) {
+func (a *vmAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms", id: "listVMs", what: "list the VMs of a plan", role: View,
-		tells: "In the plan's order, a page at a time: next is the after of the page that follows."}, a.list)
+		details: "In the plan's order, a page at a time: next is the after of the page that follows."}, a.list)
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms/{vm}", id: "getVM", what: "see a VM", role: View,
-		tells: "With the options that it is moved with."}, a.get)
+		details: "With the options that it is moved with."}, a.get)
 	register(api, route{method: http.MethodGet, path: "/v1/progress", id: "listProgress", what: "see the progress", role: View,
-		tells: "Of all VMs that were started, from the last reports of their workers."}, a.listProgress)
+		details: "Of all VMs that were started, from the last reports of their workers."}, a.listProgress)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/vms/{vm}/orders", id: "orderVM", what: "give a VM an order", role: Operate,
 		status: http.StatusNoContent}, a.order)
 }
@@ -46,7 +46,7 @@ type progressQuery struct {
 }
 
 func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[fleetdb.Progress], error) {
-	b, err := a.cache.read(ctx)
+	b, err := a.cache.readState(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func readPage(ctx context.Context, store *fleetdb.VMs, cache *fleetCache, q flee
 	if len(vms) > limit {
 		vms, next = vms[:limit], vms[limit-1].Seq
 	}
-	state, err := cache.read(ctx)
+	state, err := cache.readState(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, vm := range vms {
-		items = append(items, state.item(vm))
+		items = append(items, state.itemOf(vm))
 	}
 	return items, next, nil
 }
@@ -89,8 +89,8 @@ func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := a.cache.read(ctx)
-	return &vmOut{state.item(vm)}, err
+	state, err := a.cache.readState(ctx)
+	return &vmOut{state.itemOf(vm)}, err
 }
 
 // oneOrder is the body of an order to one VM.
@@ -104,7 +104,7 @@ type vmOrder struct {
 }
 
 func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
-	return nil, a.orders.toVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
+	return nil, a.orders.orderVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
 
 // states are all that a VM can be in, in the order of its life.

@@ -15,10 +15,10 @@ type workerAPI struct {
 	trail   *auditTrail
 }
 
-func (a *workerAPI) routes(api huma.API) {
+func (a *workerAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/workers", id: "listWorkers", what: "list the workers", role: View}, a.list)
 	register(api, route{method: http.MethodPost, path: "/v1/workers/{worker}/drain", id: "drainWorker", what: "drain a worker", role: Admin,
-		status: http.StatusNoContent, tells: "It gets no more VMs until it is resumed; its running VMs continue."}, a.drain)
+		status: http.StatusNoContent, details: "It gets no more VMs until it is resumed; its running VMs continue."}, a.drain)
 }
 
 // list fills in an object where the database may have none.
@@ -44,5 +44,5 @@ func (a *workerAPI) drain(ctx context.Context, in *drainIn) (*struct{}, error) {
 	if !in.Body.Drain {
 		what = "end the drain of a worker"
 	}
-	return nil, a.trail.change(ctx, what, in.Worker, func() error { return a.workers.Drain(ctx, in.Worker, in.Body.Drain) })
+	return nil, a.trail.recordChange(ctx, what, in.Worker, func() error { return a.workers.Drain(ctx, in.Worker, in.Body.Drain) })
 }

@@ -43,8 +43,8 @@ const (
 	answerTime = 60 * time.Second
 )
 
-// mostAnswer is the limit of a response in bytes: a page of 1,000 VMs has less than 2 MiB.
-const mostAnswer = 64 << 20
+// maxAnswer is the limit of a response in bytes: a page of 1,000 VMs has less than 2 MiB.
+const maxAnswer = 64 << 20
 
 // New prepares a client without a request.
 func New(c Config) (*Client, error) {
@@ -52,7 +52,7 @@ func New(c Config) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
 		return nil, fault.New(fault.Invalid, "%q is no address of a server", c.URL).WithHint("it looks like https://host:8470")
 	}
-	if err := mayAsk(base, c); err != nil {
+	if err := checkScheme(base, c); err != nil {
 		return nil, err
 	}
 	conf, err := tlsConfig(c)
@@ -70,8 +70,8 @@ func New(c Config) (*Client, error) {
 // noRedirect does not send the token elsewhere.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// mayAsk refuses to send a token in clear over a network.
-func mayAsk(base *url.URL, c Config) error {
+// checkScheme refuses to send a token in clear over a network.
+func checkScheme(base *url.URL, c Config) error {
 	ip := net.ParseIP(base.Hostname())
 	if base.Scheme == "https" || c.Token == "" || base.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil
@@ -85,8 +85,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// ask sends a request and reads the answer into out, which may be nil.
-func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body, out any) error {
+// doJSON sends a request and reads the answer into out, which may be nil.
+func (c *Client) doJSON(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	content := []byte(nil)
 	if body != nil {
 		var err error
@@ -94,21 +94,21 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 			return err
 		}
 	}
-	return c.askRaw(ctx, method, path, query, "application/json", content, out)
+	return c.doRaw(ctx, method, path, query, "application/json", content, out)
 }
 
-func (c *Client) askRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
+func (c *Client) doRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, query, kind, body)
+	resp, err := c.sendRequest(ctx, method, path, query, kind, body)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	answer := io.LimitReader(resp.Body, mostAnswer)
+	answer := io.LimitReader(resp.Body, maxAnswer)
 	if out == nil {
 		_, err = io.Copy(io.Discard, answer)
-		return c.failed(ctx, err)
+		return c.connectionFault(ctx, err)
 	}
 	if err := json.NewDecoder(answer).Decode(out); err != nil {
 		return fault.New(fault.Transient, "answer of %s: %w", c.base.Host, err).WithHint("is it a decamp server of this release?")
@@ -116,8 +116,8 @@ func (c *Client) askRaw(ctx context.Context, method, path string, query url.Valu
 	return nil
 }
 
-// send returns a response that is not an error.
-func (c *Client) send(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
+// sendRequest returns a response that is not an error.
+func (c *Client) sendRequest(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
 	u := *c.base
 	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.JoinPath(path).String(), bytes.NewReader(body))
@@ -132,17 +132,17 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.failed(ctx, err)
+		return nil, c.connectionFault(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, problem(resp)
+	return nil, problemError(resp)
 }
 
-// failed returns the fault of a broken connection.
-func (c *Client) failed(ctx context.Context, err error) error {
+// connectionFault returns the fault of a broken connection.
+func (c *Client) connectionFault(ctx context.Context, err error) error {
 	var known *fault.Error
 	switch {
 	case err == nil || errors.As(err, &known):
@@ -156,8 +156,8 @@ func (c *Client) failed(ctx context.Context, err error) error {
 // problemBytes is the limit of an error's text.
 const problemBytes = 1 << 20
 
-// problem makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.
-func problem(resp *http.Response) error {
+// problemError makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.
+func problemError(resp *http.Response) error {
 	var p server.Problem
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, problemBytes))
 	if json.Unmarshal(text, &p) != nil || p.Detail == "" {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	againTime = 2 * time.Second  // until a stream that broke is opened again
-	deadTime  = 45 * time.Second // without a sign: the server shows one every 15 s
-	mostEvent = 64 << 20         // bytes of one event: changes of some thousand VMs have 4 MiB
+	reconnectPause = 2 * time.Second  // until a stream that broke is opened again
+	silenceLimit   = 45 * time.Second // without a sign: the server shows one every 15 s
+	maxEvent       = 64 << 20         // bytes of one event: changes of some thousand VMs have 4 MiB
 )
 
 // Follow passes on changes as they arrive. A broken stream is opened again at its position until ctx
@@ -29,32 +29,32 @@ const (
 func (c *Client) Follow(ctx context.Context, since int64, tell func(fleetdb.Changes) error) error {
 	began := false
 	for {
-		err := c.stream(ctx, since, func(e event) error {
+		err := c.streamEvents(ctx, since, func(e event) error {
 			began = true
-			return e.tell(&since, tell)
+			return e.passChanges(&since, tell)
 		})
-		var told *tellError
+		var told *callbackError
 		switch {
 		case errors.As(err, &told):
 			return told.error
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !began || !passes(err):
+		case !began || !isTransient(err):
 			return err
 		}
-		if err := sleep.For(ctx, againTime); err != nil {
+		if err := sleep.For(ctx, reconnectPause); err != nil {
 			return err
 		}
 	}
 }
 
-// passes reports whether another try may do: a stream that ended without an error does, too.
-func passes(err error) bool {
+// isTransient reports whether another try may do: a stream that ended without an error does, too.
+func isTransient(err error) bool {
 	return err == nil || fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Transient)
 }
 
-// tellError is an error of the caller's function.
-type tellError struct{ error }
+// callbackError is an error of the caller's function.
+type callbackError struct{ error }
 
 // An event is one of the stream's.
 type event struct {
@@ -63,15 +63,15 @@ type event struct {
 	data []byte
 }
 
-// tell hands changes on, and remembers how far they are.
-func (e event) tell(since *int64, tell func(fleetdb.Changes) error) error {
+// passChanges hands changes on, and remembers how far they are.
+func (e event) passChanges(since *int64, tell func(fleetdb.Changes) error) error {
 	if e.name == "changes" {
 		var changes server.Changes
 		if err := json.Unmarshal(e.data, &changes); err != nil {
 			return fault.New(fault.Transient, "event: %w", err)
 		}
 		if err := tell(fleetdb.Changes(changes)); err != nil {
-			return &tellError{err}
+			return &callbackError{err}
 		}
 	}
 	if e.id > 0 {
@@ -80,23 +80,23 @@ func (e event) tell(since *int64, tell func(fleetdb.Changes) error) error {
 	return nil
 }
 
-func (c *Client) stream(ctx context.Context, since int64, each func(event) error) error {
+func (c *Client) streamEvents(ctx context.Context, since int64, each func(event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	query := url.Values{"since": {strconv.FormatInt(since, 10)}}
-	resp, err := c.send(ctx, http.MethodGet, "/v1/events", query, "", nil)
+	resp, err := c.sendRequest(ctx, http.MethodGet, "/v1/events", query, "", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	silence := time.AfterFunc(deadTime, cancel)
+	silence := time.AfterFunc(silenceLimit, cancel)
 	defer silence.Stop()
-	alive := func() { silence.Reset(deadTime) }
+	alive := func() { silence.Reset(silenceLimit) }
 	err = readEvents(resp.Body, alive, each)
 	if _, own := err.(*fault.Error); own || err == nil {
 		return err
 	}
-	var told *tellError
+	var told *callbackError
 	if errors.As(err, &told) {
 		return err
 	}
@@ -106,12 +106,12 @@ func (c *Client) stream(ctx context.Context, since int64, each func(event) error
 // readEvents reads server-sent events until they end. alive is called at every line.
 func readEvents(r io.Reader, alive func(), each func(event) error) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(make([]byte, 0, 64<<10), mostEvent)
+	lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
 	var e event
 	for lines.Scan() {
 		alive()
 		if len(lines.Bytes()) > 0 {
-			e.add(lines.Bytes())
+			e.addLine(lines.Bytes())
 			continue
 		}
 		if e.data != nil {
@@ -124,8 +124,8 @@ func readEvents(r io.Reader, alive func(), each func(event) error) error {
 	return lines.Err()
 }
 
-// add parses one line of an event. Unknown fields are ignored, as the standard requires.
-func (e *event) add(line []byte) {
+// addLine parses one line of an event. Unknown fields are ignored, as the standard requires.
+func (e *event) addLine(line []byte) {
 	field, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
 	switch string(field) {

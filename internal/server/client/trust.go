@@ -33,13 +33,13 @@ func tlsConfig(c Config) (*tls.Config, error) {
 		}
 	}
 	conf.InsecureSkipVerify = true // VerifyConnection does it: it can tell the fingerprint
-	conf.VerifyConnection = func(state tls.ConnectionState) error { return verify(state, c.Fingerprint, roots) }
+	conf.VerifyConnection = func(state tls.ConnectionState) error { return verifyServer(state, c.Fingerprint, roots) }
 	return conf, nil
 }
 
-func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error {
+func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) error {
 	leaf := state.PeerCertificates[0]
-	shown := fingerprint(leaf.Raw)
+	shown := fingerprintOf(leaf.Raw)
 	if want != "" {
 		if strings.EqualFold(want, shown) {
 			return nil
@@ -59,7 +59,7 @@ func verify(state tls.ConnectionState, want string, roots *x509.CertPool) error 
 	return nil
 }
 
-func fingerprint(der []byte) string {
+func fingerprintOf(der []byte) string {
 	var parts []string
 	for _, b := range sha256.Sum256(der) {
 		parts = append(parts, fmt.Sprintf("%02X", b))

@@ -72,7 +72,7 @@ func New(ctx context.Context, dir string, change func(*server.Config)) (f *Fleet
 	if f.Roster, err = fleetdb.Open(ctx, fleetdb.Config{URL: "sqlite:" + filepath.Join(dir, "fleet.db")}); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(f.join(ctx), f.letIn(), f.nameCredentials()); err != nil {
+	if err := errors.Join(f.acquireLeases(ctx), f.addTokens(), f.nameCredentials()); err != nil {
 		return nil, errors.Join(err, f.Roster.Close())
 	}
 	if err := f.Serve(ctx, change); err != nil {
@@ -96,7 +96,7 @@ func Start(t testing.TB, change func(*server.Config)) *Fleet {
 	return f
 }
 
-func (f *Fleet) join(ctx context.Context) (err error) {
+func (f *Fleet) acquireLeases(ctx context.Context) (err error) {
 	if f.sched, err = f.Roster.Leases.Acquire(ctx, "scheduler", "test", leaseTime); err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (f *Fleet) join(ctx context.Context) (err error) {
 	return err
 }
 
-func (f *Fleet) letIn() error {
+func (f *Fleet) addTokens() error {
 	tokens := server.NewTokens(f.State)
 	for _, role := range []server.Role{server.View, server.Operate, server.Admin} {
 		secret, err := tokens.Add("test-"+string(role), role, 0)
