@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// A Grant is one run that may begin.
+// A Grant is one run that may begin. The run holds its resources until Scheduler.Release.
 type Grant struct {
-	Run   string    `json:"run"`
-	Plan  string    `json:"plan"`
-	Needs []Need    `json:"needs"`
-	Since time.Time `json:"since"`          // when it was granted
-	Until time.Time `json:"until,omitzero"` // expected end; zero is unknown
-	Asked time.Time `json:"asked,omitzero"` // when it was asked for
+	Run   string    `json:"run"`            // run that may begin its transfer
+	Plan  string    `json:"plan"`           // plan whose share the grant counts to
+	Needs []Need    `json:"needs"`          // resources that the run holds from now on, sorted by name
+	Since time.Time `json:"since"`          // time of the decision that granted it
+	Until time.Time `json:"until,omitzero"` // expected end of the transfer; zero if unknown
+	Asked time.Time `json:"asked,omitzero"` // time of the first request; zero for a restored run
 }
 
-// decideGrants returns the possible grants in the order of the decisions.
+// decideGrants returns the possible grants in the order of the decisions. It returns when no changed
+// wait queue has a candidate that fits.
 func (q *queue) decideGrants() []Grant {
 	q.placeFresh()
 	var grants []Grant
@@ -27,8 +28,9 @@ func (q *queue) decideGrants() []Grant {
 	return grants
 }
 
-// placeFresh moves the runs that came since the last decision into the wait queue of a resource that they lack, else of
-// the one that the fewest runs wait for, which is looked at next.
+// placeFresh moves the runs that were added since the last decision into a wait queue. A run waits at a
+// resource that it lacks. A run that lacks nothing waits at the resource that the fewest runs wait for,
+// and that resource is marked dirty.
 func (q *queue) placeFresh() {
 	for _, x := range q.fresh {
 		if x.state != fresh {
@@ -76,7 +78,8 @@ func (q *queue) findCandidate(r *resource) claim {
 	return claimOf(fit)
 }
 
-// tryBegin grants x its resources, or moves it to the wait queue of a missing resource.
+// tryBegin grants x its resources and reports true. If x may not begin, it moves x to the wait queue of
+// a missing resource, or removes x from the queue if x is outside its windows.
 func (q *queue) tryBegin(x *run) bool {
 	q.markDirty(x.at.lane.at)
 	if !x.mayBegin(q.now) {
@@ -98,12 +101,13 @@ func (q *queue) tryBegin(x *run) bool {
 	return true
 }
 
+// toGrant returns the grant of a run that has just begun. The caller owns its Needs.
 func (x *run) toGrant() Grant {
 	return Grant{Run: x.req.Run, Plan: x.req.Plan, Needs: x.heldNeeds(), Since: x.since, Until: x.until, Asked: x.asked}
 }
 
-// missingResource returns the resource that has no room for x; of several, the one that the fewest runs wait for: its wait queue
-// is looked at least in vain.
+// missingResource returns the resource that has no room for x; nil if x may begin. Of several it
+// returns the one that the fewest runs wait for, because its wait queue is checked least often in vain.
 func missingResource(x *run) *resource {
 	var lacking [8]need
 	full := lacking[:0]
@@ -129,11 +133,12 @@ func leastContended(needs []need) *resource {
 // A claim is a candidate with its sort keys. Between wait queues, a plan's share is that of the
 // resource that the candidate waits for.
 type claim struct {
-	run *run
+	run *run // candidate of the wait queue; nil if no run fits
 	precedence
-	score float64
+	score float64 // run.score at the time of the computation
 }
 
+// claimOf returns the claim of x at the wait queue where x is; the zero claim for nil.
 func claimOf(x *run) claim {
 	if x == nil {
 		return claim{}
@@ -141,6 +146,8 @@ func claimOf(x *run) claim {
 	return claim{run: x, precedence: x.at.lane.currentPrecedence(), score: x.score()}
 }
 
+// before reports whether c is decided before o: by rank, then elders by seniority, then the plan's
+// share, the length class, the score, and the order within a lane.
 func (c claim) before(o claim) bool {
 	switch {
 	case c.rank != o.rank:

@@ -8,20 +8,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A registry has the resources, plans and runs of a Scheduler by their names.
+// A registry contains the resources, plans and runs of a Scheduler by their names.
 type registry struct {
-	resources map[string]*resource
-	plans     map[string]*plan
-	runs      map[string]*run
-	seq       uint64     // last number that a plan or a run got
-	now       *time.Time // time of the last decision, for the resources
+	resources map[string]*resource // resources by name; they are never removed
+	plans     map[string]*plan     // plans with runs, a pause, or a weight other than 1
+	runs      map[string]*run      // runs that wait or hold resources
+	seq       uint64               // last sequence number that was given to a plan or a run
+	now       *time.Time           // time of the last decision, for the resources
 }
 
+// newRegistry returns an empty registry. Resources read the time of the current decision from now.
 func newRegistry(now *time.Time) *registry {
 	return &registry{resources: map[string]*resource{}, plans: map[string]*plan{}, runs: map[string]*run{}, now: now}
 }
 
-// resourceNamed returns the resource of that name. It makes one that is closed if there was none.
+// resourceNamed returns the resource of that name. It adds a closed resource if none exists.
 func (g *registry) resourceNamed(name string) *resource {
 	r := g.resources[name]
 	if r == nil {
@@ -37,7 +38,7 @@ func (g *registry) resourceNamed(name string) *resource {
 	return r
 }
 
-// planNamed returns the plan of that name. It makes one of weight 1 if there was none.
+// planNamed returns the plan of that name. It adds a plan of weight 1 if none exists.
 func (g *registry) planNamed(name string) *plan {
 	p := g.plans[name]
 	if p == nil {
@@ -48,14 +49,16 @@ func (g *registry) planNamed(name string) *plan {
 	return p
 }
 
-// dropIdlePlan forgets a plan without runs and settings: thousands come and go in the life of a server.
+// dropIdlePlan removes a plan without runs and settings: a server handles thousands of plans in its
+// lifetime.
 func (g *registry) dropIdlePlan(p *plan) {
 	if p.runs == 0 && !p.paused && p.weight == 1 {
 		delete(g.plans, p.name)
 	}
 }
 
-// addRun adds a run in state gone. Seq is its place in the order of arrival; 0 is the next one.
+// addRun adds a run in state gone. seq is its position in the order of arrival; 0 means the next one.
+// The registry copies the slices of q.
 func (g *registry) addRun(q Request, seq uint64) *run {
 	if seq == 0 {
 		g.seq++
@@ -71,7 +74,7 @@ func (g *registry) addRun(q Request, seq uint64) *run {
 	return x
 }
 
-// removeRun removes a run.
+// removeRun removes a run, and its plan if that has no other run and no settings.
 func (g *registry) removeRun(x *run) {
 	x.state = gone
 	delete(g.runs, x.req.Run)
@@ -79,7 +82,8 @@ func (g *registry) removeRun(x *run) {
 	g.dropIdlePlan(x.plan)
 }
 
-// checkRequest returns an error if a request or its resources are invalid.
+// checkRequest returns fault.Invalid if q is malformed, needs nothing, or names a resource without
+// SetCapacity.
 func (g *registry) checkRequest(q Request) error {
 	if err := q.check(); err != nil {
 		return err
@@ -95,7 +99,7 @@ func (g *registry) checkRequest(q Request) error {
 	return nil
 }
 
-// waitingRuns returns the runs that wait, in the order of their arrival.
+// waitingRuns returns the runs that wait, paused ones included, in the order of their arrival.
 func (g *registry) waitingRuns() []*run {
 	var waiting []*run
 	for _, x := range g.runs {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Unlimited is the capacity of a resource that is counted but never refuses.
+// Unlimited is the capacity of a resource that is counted and never refuses.
 const Unlimited = math.MaxInt64
 
 // A resource is one limit: how much there is, who has it, and who waits for it.
@@ -14,34 +14,35 @@ const Unlimited = math.MaxInt64
 // dirty it has no room for the run, so decisions do not look at it until something is
 // given back there. That is what makes a decision cost what changed, not what waits.
 type resource struct {
-	name     string
-	capacity int64
-	used     int64 // may be above capacity: a weight alone, a restored run, a lowered limit
-	holders  map[*run]bool
-	uses     map[*plan]*use
+	name     string         // name from SetCapacity, such as "host:esx3/vms"
+	capacity int64          // units of the resource; 0 is closed
+	used     int64          // may be above capacity: a weight alone, a restored run, a lowered limit
+	holders  map[*run]bool  // runs that hold units
+	uses     map[*plan]*use // use by plan; only plans with units or lanes
 
-	waiting int     // runs that are in any line and need it
-	backlog float64 // seconds of work of those
+	waiting int     // waiting runs that need the resource, at whichever resource they wait
+	backlog float64 // work of those runs, in seconds
 
-	// aside is the elder whose missing units are reserved here: other runs of its rank and below get
-	// the remaining units. nil if there is none.
+	// elder whose missing units are reserved here: other runs of its rank and below get the remaining
+	// units. nil if no units are reserved.
 	reservedFor *run
 
 	waitQueue
-	dirty dirtyEntry
-	now   *time.Time // time of the decision under way, or of the last one
+	dirty dirtyEntry // entry in queue.dirty
+	now   *time.Time // time of the current decision, or of the last one; shared with the queue
 }
 
-// A use is what the runs of one plan have of one resource.
+// A use is what the runs of one plan hold of one resource.
 type use struct {
-	plan  *plan
-	used  [stages]int64
-	lanes int
+	plan  *plan         // plan of the runs
+	used  [stages]int64 // units by Stage
+	lanes int           // lanes of the plan in the wait queue
 }
 
+// totalUnits returns the units of all stages.
 func (u *use) totalUnits() int64 { return u.used[First] + u.used[Again] + u.used[Cutover] }
 
-// useOf returns p's count at r, made when it is not there.
+// useOf returns the use of p at r. It adds an empty one if none exists.
 func (r *resource) useOf(p *plan) *use {
 	u := r.uses[p]
 	if u == nil {
@@ -51,18 +52,18 @@ func (r *resource) useOf(p *plan) *use {
 	return u
 }
 
-// dropUse forgets p's count when there is nothing in it.
+// dropUse removes u if it has neither units nor lanes.
 func (r *resource) dropUse(u *use) {
 	if u.totalUnits() == 0 && u.lanes == 0 {
 		delete(r.uses, u.plan)
 	}
 }
 
-// isClosed reports whether nothing may begin here at all.
+// isClosed reports whether no run may begin at r.
 func (r *resource) isClosed() bool { return r.capacity == 0 }
 
-// weightLimit is the largest weight that a run of this rank may take now: everything, if
-// no run has any and nothing is set aside. X is the run; nil is any run that is no elder.
+// weightLimit returns the largest weight that a run of this rank may get now. It is Unlimited if no run
+// holds units and none are reserved. x is the run; nil is any run that is not an elder.
 func (r *resource) weightLimit(rank int64, x *run) int64 {
 	if r.isClosed() {
 		return 0
@@ -77,12 +78,13 @@ func (r *resource) weightLimit(rank int64, x *run) int64 {
 	return max(0, free)
 }
 
+// hasRoomFor reports whether x may get weight units now: free units, or reserved units for a short run.
 func (r *resource) hasRoomFor(x *run, weight int64) bool {
 	return weight <= r.weightLimit(x.rank(), x) || weight <= r.loanLimit(x.rank()) && x.endsBefore(r.reservedFor, *r.now)
 }
 
-// loanLimit returns the largest weight that a run of this rank may use of the reserved units, if it is
-// short: the elder cannot start yet.
+// loanLimit returns the largest weight of reserved units that a short run of this rank may use
+// meanwhile. It is 0 if no units are reserved against that rank.
 func (r *resource) loanLimit(rank int64) int64 {
 	if y := r.reservedFor; y == nil || r.isClosed() || !y.excludesRank(rank, nil) {
 		return 0
@@ -90,13 +92,14 @@ func (r *resource) loanLimit(rank int64) int64 {
 	return max(0, r.capacity-r.used)
 }
 
-// addHolder and give count what a run begins and ceases to hold.
+// addHolder counts weight units as held by x.
 func (r *resource) addHolder(x *run, weight int64) {
 	r.used += weight
 	r.holders[x] = true
 	r.useOf(x.plan).used[x.req.Stage] += weight
 }
 
+// removeHolder ends addHolder with the same weight.
 func (r *resource) removeHolder(x *run, weight int64) {
 	r.used -= weight
 	delete(r.holders, x)

@@ -8,14 +8,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Holding is what a run was granted before a crash, as its journal has it.
+// A Holding is a grant from before a crash, as the caller's journal records it.
 type Holding struct {
-	Run   string    `json:"run"`
-	Plan  string    `json:"plan"`
-	Stage Stage     `json:"stage"`
-	Needs []Need    `json:"needs"`
-	Since time.Time `json:"since"`
-	Until time.Time `json:"until,omitzero"`
+	Run   string    `json:"run"`            // run that holds the resources
+	Plan  string    `json:"plan"`           // plan of the run
+	Stage Stage     `json:"stage"`          // stage of the transfer
+	Needs []Need    `json:"needs"`          // resources that the run holds
+	Since time.Time `json:"since"`          // time of the grant
+	Until time.Time `json:"until,omitzero"` // expected end of the transfer; zero if unknown
 }
 
 // Restore counts resources that were held before a crash. It is a fact and not a request: capacities,
@@ -29,6 +29,8 @@ func (s *Scheduler) Restore(holdings ...Holding) error {
 	return errors.Join(errs...)
 }
 
+// restoreHolding counts one holding. It returns fault.Conflict if the run waits, or holds other
+// resources.
 func (s *Scheduler) restoreHolding(h Holding) error {
 	q := Request{Run: h.Run, Plan: h.Plan, Stage: h.Stage, Needs: h.Needs}
 	if err := q.check(); err != nil {

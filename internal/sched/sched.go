@@ -16,14 +16,14 @@ const DefaultPatience = 5 * time.Minute
 // A Scheduler decides which run may use which resources. It is not safe for concurrent use: one goroutine owns it. The
 // zero value is not ready; use New.
 type Scheduler struct {
-	registry *registry
-	queue    *queue
-	paused   map[string]bool // runs
+	registry *registry       // resources, plans and runs by name
+	queue    *queue          // waiting runs
+	paused   map[string]bool // names of runs that PauseRun paused, also before their first request
 }
 
-// Options say how to decide. The zero value of each field means its default.
+// Options configure a Scheduler. The zero value of each field means its default.
 type Options struct {
-	Patience time.Duration // default DefaultPatience
+	Patience time.Duration // how long a run may be passed before its missing units are reserved; default DefaultPatience
 }
 
 // New returns a scheduler without resources.
@@ -77,6 +77,8 @@ func (s *Scheduler) Submit(now time.Time, requests ...Request) error {
 	return errors.Join(errs...)
 }
 
+// submitRequest handles one request of Submit. A waiting run keeps its position and the time of its
+// first request.
 func (s *Scheduler) submitRequest(now time.Time, q Request) error {
 	if err := s.registry.checkRequest(q); err != nil {
 		return err
@@ -95,7 +97,8 @@ func (s *Scheduler) submitRequest(now time.Time, q Request) error {
 	return nil
 }
 
-// reviewState puts a run that waits where it belongs: into the queue, or out of it while it is paused or outside its windows.
+// reviewState moves a waiting run into the queue, or out of it while it is paused or outside its
+// windows.
 func (s *Scheduler) reviewState(x *run, now time.Time) {
 	s.queue.windows.noteChange(x, now)
 	switch {
@@ -108,6 +111,7 @@ func (s *Scheduler) reviewState(x *run, now time.Time) {
 	}
 }
 
+// sameNeeds returns nil if q is the request that x holds already, and fault.Conflict otherwise.
 func sameNeeds(x *run, q Request) error {
 	if q.Plan == x.req.Plan && slices.Equal(sortNeeds(q.Needs), x.req.Needs) {
 		return nil
@@ -115,8 +119,8 @@ func sameNeeds(x *run, q Request) error {
 	return fault.New(fault.Conflict, "run %s holds %v and requests %v", q.Run, x.req.Needs, q.Needs).WithHint("release its resources first")
 }
 
-// Release gives back all that the run holds, or takes it out of line where it waits. It
-// reports whether there was anything: a second release is harmless.
+// Release ends the grant of a run, or removes the run from the queue. It reports whether the run was
+// known: a second release is harmless.
 func (s *Scheduler) Release(name string) bool {
 	x := s.registry.runs[name]
 	if x == nil {
@@ -141,12 +145,12 @@ func (s *Scheduler) Decide(now time.Time) []Grant {
 	return s.queue.decideGrants()
 }
 
-// Wake returns when to call Decide although nothing changed: a window opens or closes.
-// It is false when no such time is known.
+// Wake returns when to call Decide although nothing changed, because a window opens or closes. It
+// returns false if no such time is known.
 func (s *Scheduler) Wake() (time.Time, bool) { return s.queue.windows.nextChange() }
 
-// Expect sets when a run that holds is now likely to end, for the estimates of the runs that
-// wait for it. The zero time is unknown.
+// Expect sets when a run that holds resources is now likely to end, for the estimates of the runs that
+// wait for it. The zero time is unknown. Other runs are left unchanged.
 func (s *Scheduler) Expect(name string, until time.Time) {
 	if x := s.registry.runs[name]; x != nil && x.state == holding {
 		x.until = until
@@ -159,7 +163,7 @@ func (s *Scheduler) Holds(name string) bool {
 	return x != nil && x.state == holding
 }
 
-// heldNeeds returns what x needs, or still holds.
+// heldNeeds returns what x needs, sorted by name, in a new slice.
 func (x *run) heldNeeds() []Need {
 	needs := make([]Need, len(x.needs))
 	for i, n := range x.needs {

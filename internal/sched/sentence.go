@@ -23,7 +23,8 @@ func (w Waiting) Sentence(now time.Time) string {
 	return w.worstBlock().toSentence(now)
 }
 
-// worstBlock returns the block for the line: a closed resource, else the one that is free last.
+// worstBlock returns the block for the sentence: a closed resource, else the one that becomes free
+// last. w must have a block.
 func (w Waiting) worstBlock() Block {
 	for _, b := range w.Blocks {
 		if b.Closed {
@@ -33,6 +34,8 @@ func (w Waiting) worstBlock() Block {
 	return w.Blocks[0]
 }
 
+// toSentence returns the use of the resource and the estimate: "host esx3: 20 of 20 vms; next in about
+// 4 min".
 func (b Block) toSentence(now time.Time) string {
 	owner, unit := splitResource(b.Resource)
 	if b.Closed {
@@ -51,7 +54,7 @@ func (b Block) toSentence(now time.Time) string {
 	return line + "; " + b.estimateText(now)
 }
 
-// estimateText returns when there is room, as far as that is known.
+// estimateText returns when units become free, as far as that is known.
 func (b Block) estimateText(now time.Time) string {
 	switch {
 	case b.Next.IsZero() && b.Free.IsZero():
@@ -66,13 +69,14 @@ func (b Block) estimateText(now time.Time) string {
 	return "next " + inAbout(b.Next, now)
 }
 
-// splitResource parts "host:esx3/vms" into "host esx3" and "vms".
+// splitResource splits "host:esx3/vms" into "host esx3" and "vms".
 func splitResource(resource string) (owner, unit string) {
 	owner, unit, _ = strings.Cut(resource, "/")
 	return strings.Replace(owner, ":", " ", 1), unit
 }
 
-// formatUnits writes units. There are never a million slots: from there on they are bytes.
+// formatUnits formats a number of units. Numbers from 2^20 on are bytes: no resource has a million
+// slots.
 func formatUnits(units int64) string {
 	const mebi, gibi = 1 << 20, 1 << 30
 	switch {

@@ -2,32 +2,35 @@ package sched
 
 import "time"
 
-// A tree keeps runs in order (run.isAhead) and finds the first of them that is light enough,
-// both in O(log n): a treap in which every node knows the least weight below it.
+// A tree keeps runs in order (run.isAhead) and finds the first run within a weight limit, both in O(log
+// n). It is a treap in which each node contains the least weight of its subtree.
 type tree struct{ root *run }
 
+// A node is the part of a run that its tree uses.
 type node struct {
-	left, right *run
-	prio        uint64
-	weight      int64 // units that the run requires of the queue's resource
-	least       int64 // least weight of the node and all below
+	left, right *run   // subtrees: the runs before and after this one; nil if empty
+	prio        uint64 // heap priority, from mixPriority
+	weight      int64  // units that the run requires of the queue's resource
+	least       int64  // least weight in the subtree, this node included
 }
 
+// insert adds x, which must be in no tree. weight is what x needs of the queue's resource.
 func (t *tree) insert(x *run, weight int64) {
 	x.node = node{prio: mixPriority(x.seq), weight: weight, least: weight}
 	left, right := splitTree(t.root, x)
 	t.root = mergeTrees(mergeTrees(left, x), right)
 }
 
+// remove removes x. Its sort keys must be the same as at insert.
 func (t *tree) remove(x *run) {
 	t.root = removeNode(t.root, x)
 	x.node = node{}
 }
 
-// leastWeight is the least weight of all, Unlimited for none.
+// leastWeight returns the least weight of all runs; Unlimited if the tree is empty.
 func (t *tree) leastWeight() int64 { return leastWeightOf(t.root) }
 
-// firstWithin returns the first run of weight limit or less, nil for none.
+// firstWithin returns the first run whose weight is at most limit; nil if there is no such run.
 func (t *tree) firstWithin(limit int64) *run {
 	limit = min(limit, MaxWeight)
 	x := t.root
@@ -46,8 +49,8 @@ func (t *tree) firstWithin(limit int64) *run {
 	}
 }
 
-// firstShort returns the first run that is no longer than longest, of known length, and of
-// weight limit or less: in a tree that is ordered by length.
+// firstShort returns the first run whose length is known and at most longest, and whose weight is at
+// most limit. The tree must be ordered by length.
 func (t *tree) firstShort(longest time.Duration, limit int64) *run {
 	x := findShort(t.root, longest, limit)
 	if x == nil || x.length() == 0 {
@@ -56,6 +59,7 @@ func (t *tree) firstShort(longest time.Duration, limit int64) *run {
 	return x
 }
 
+// findShort is firstShort for the subtree x, including runs of unknown length.
 func findShort(x *run, longest time.Duration, limit int64) *run {
 	switch {
 	case leastWeightOf(x) > limit || x == nil:
@@ -72,6 +76,7 @@ func findShort(x *run, longest time.Duration, limit int64) *run {
 	return (&tree{x.node.right}).firstWithin(limit)
 }
 
+// leastWeightOf returns the least weight of a subtree; Unlimited for nil.
 func leastWeightOf(x *run) int64 {
 	if x == nil {
 		return Unlimited
@@ -79,11 +84,12 @@ func leastWeightOf(x *run) int64 {
 	return x.node.least
 }
 
+// updateLeast computes node.least after a change of a subtree.
 func (x *run) updateLeast() {
 	x.node.least = min(x.node.weight, leastWeightOf(x.node.left), leastWeightOf(x.node.right))
 }
 
-// splitTree divides the tree at x: runs before x, and the others.
+// splitTree splits the subtree x at the position of a run: the runs before at, and the others.
 func splitTree(x, at *run) (left, right *run) {
 	if x == nil {
 		return nil, nil
@@ -99,7 +105,7 @@ func splitTree(x, at *run) (left, right *run) {
 	return left, right
 }
 
-// mergeTrees joins two trees, of which all runs of the first precede all of the second.
+// mergeTrees joins two trees. All runs of left must precede all runs of right.
 func mergeTrees(left, right *run) *run {
 	switch {
 	case left == nil:
@@ -116,6 +122,8 @@ func mergeTrees(left, right *run) *run {
 	return right
 }
 
+// removeNode returns the subtree x without the run gone. It follows the order of the runs, so gone must
+// be in it.
 func removeNode(x, gone *run) *run {
 	switch {
 	case x == nil:
@@ -131,8 +139,8 @@ func removeNode(x, gone *run) *run {
 	return x
 }
 
-// mixPriority spreads a counter over 64 bits (splitmix64): a treap requires priorities that are independent of
-// the order. They are not random, so decisions are repeatable.
+// mixPriority spreads a counter over 64 bits (splitmix64). A treap requires priorities that are
+// independent of the order. They are not random, so decisions are repeatable.
 func mixPriority(v uint64) uint64 {
 	v += 0x9e3779b97f4a7c15
 	v = (v ^ v>>30) * 0xbf58476d1ce4e5b9

@@ -1,22 +1,24 @@
 package sched
 
-// A waitQueue has the runs that wait at one resource: lanes by rank, plan and stage, in each a bucket
-// for each home, in each a tree. A home is the resource that distinguishes a run, usually its host or
-// datastore. Therefore the first run that fits is found by checking plans and homes, which are few, and
-// not runs, which are many. Elders have one lane for each rank, regardless of plan and home, before all
-// others.
+// A waitQueue contains the runs that wait at one resource: lanes by rank, plan and stage, in each lane
+// a bucket for each home, in each bucket a tree. A home is the resource that distinguishes a run,
+// usually its host or datastore. Therefore a decision finds the first run that fits by checking plans
+// and homes, which are few, and not runs, which are many. Elders have one lane for each rank,
+// regardless of plan and home, before all others.
 type waitQueue struct {
-	lanes []*lane
-	byKey map[laneKey]*lane
+	lanes []*lane           // lanes with waiting runs, in no order
+	byKey map[laneKey]*lane // the same lanes by key
 }
 
+// A laneKey identifies a lane of a wait queue.
 type laneKey struct {
-	plan  *plan
-	stage Stage
-	rank  int64
-	elder bool
+	plan  *plan // plan of the runs; nil for elders
+	stage Stage // stage of the runs; First for elders, whose stage does not matter
+	rank  int64 // run.rank of the runs
+	elder bool  // lane of the elders of that rank
 }
 
+// laneKey returns the key of the lane that x waits in.
 func (x *run) laneKey() laneKey {
 	if x.elder {
 		return laneKey{rank: x.rank(), elder: true}
@@ -24,20 +26,22 @@ func (x *run) laneKey() laneKey {
 	return laneKey{plan: x.plan, stage: x.req.Stage, rank: x.rank()}
 }
 
+// A lane contains the waiting runs of one key at one resource.
 type lane struct {
 	laneKey
-	at      *resource
-	use     *use // use of the plan; nil for elders
-	index   int  // position in waitQueue.lanes
-	buckets []*bucket
-	byHome  map[*resource]*bucket
+	at      *resource             // resource of the wait queue
+	use     *use                  // use of the plan; nil for elders
+	index   int                   // position in waitQueue.lanes
+	buckets []*bucket             // non-empty buckets, in no order
+	byHome  map[*resource]*bucket // the same buckets by home
 }
 
+// A bucket contains the runs of one lane with the same home.
 type bucket struct {
-	lane  *lane
+	lane  *lane     // lane that contains the bucket
 	home  *resource // home of the bucket; nil for elders
 	index int       // position in lane.buckets
-	tree  tree
+	tree  tree      // runs of the bucket
 }
 
 // enqueue adds x to r's wait queue.
@@ -58,6 +62,8 @@ func (x *run) dequeue() {
 	}
 }
 
+// laneFor returns the lane of a key. It adds an empty lane if none exists, and counts it in the plan's
+// use.
 func (r *resource) laneFor(key laneKey) *lane {
 	l := r.byKey[key]
 	if l != nil {
@@ -73,6 +79,8 @@ func (r *resource) laneFor(key laneKey) *lane {
 	return l
 }
 
+// bucketFor returns the bucket of a home; elders have one bucket for all homes. It adds an empty bucket
+// if none exists.
 func (l *lane) bucketFor(home *resource) *bucket {
 	if l.elder {
 		home = nil
@@ -86,7 +94,7 @@ func (l *lane) bucketFor(home *resource) *bucket {
 	return b
 }
 
-// dropBucket forgets a bucket that is empty, and the lane with it if it was the last.
+// dropBucket removes an empty bucket, and the lane if it has no other bucket.
 func (l *lane) dropBucket(b *bucket) {
 	end := len(l.buckets) - 1
 	l.buckets[b.index] = l.buckets[end]
@@ -98,6 +106,7 @@ func (l *lane) dropBucket(b *bucket) {
 	}
 }
 
+// removeLane removes an empty lane, and the plan's use of r if it is empty, too.
 func (r *resource) removeLane(l *lane) {
 	end := len(r.lanes) - 1
 	r.lanes[l.index] = r.lanes[end]
@@ -119,13 +128,13 @@ func (l *lane) leastWeight() int64 {
 	return least
 }
 
-// firstWithin returns the lane's first run that is no heavier than limit, nil for none.
+// firstWithin returns the lane's first run whose weight is at most limit; nil if there is no such run.
 func (l *lane) firstWithin(limit int64) *run {
 	return l.pickRun(func(t *tree) *run { return t.firstWithin(limit) })
 }
 
-// pickRun returns the first of the runs that find finds in the buckets: the longest, and of
-// those that are about as long the one with the highest score.
+// pickRun returns the first of the runs that find returns for the buckets: a run of the longest class,
+// and of those the one with the highest score.
 func (l *lane) pickRun(find func(*tree) *run) *run {
 	var best *run
 	score := unknown
@@ -148,18 +157,20 @@ func (l *lane) pickRun(find func(*tree) *run) *run {
 	return best
 }
 
-// unknown is a score that was not worked out: most are not needed.
+// unknown is a score that was not computed: most scores are not needed.
 const unknown = -1.0
 
-// A precedence orders lanes: rank, then elders, then the plan with the smallest share of the resource,
-// then the stage of the plan with the smaller one.
+// A precedence orders lanes by rank, elders, the plan's share of the resource, and the share of the
+// stage within the plan.
 type precedence struct {
-	rank         int64
-	elder        bool
-	share, stage float64
-	plan         uint64
+	rank         int64   // run.rank of the lane; higher ranks are first
+	elder        bool    // lane of elders
+	share, stage float64 // units in use by the plan, and by its stage, divided by capacity and weight; 0 for elders
+	plan         uint64  // plan.seq; older plans are first
 }
 
+// currentPrecedence returns the precedence of the lane by the use at this moment. Each grant and
+// release changes it.
 func (l *lane) currentPrecedence() precedence {
 	if l.elder {
 		return precedence{rank: l.rank, elder: true}
@@ -172,6 +183,7 @@ func (l *lane) currentPrecedence() precedence {
 	}
 }
 
+// before reports whether the lane of p precedes the lane of o.
 func (p precedence) before(o precedence) bool {
 	switch {
 	case p.rank != o.rank:
@@ -186,7 +198,8 @@ func (p precedence) before(o precedence) bool {
 	return p.plan < o.plan
 }
 
-// chooseRuns returns the run that is first, and the first of those that fit: often the same. Either may be nil.
+// chooseRuns returns the run that is first, and the first run that fits. They are often the same.
+// Either may be nil.
 func (r *resource) chooseRuns() (first, fit *run) {
 	var lead, fits *lane
 	var leadAt, fitsAt precedence
@@ -208,7 +221,7 @@ func (r *resource) chooseRuns() (first, fit *run) {
 	return first, r.preferReserved(fit)
 }
 
-// canServe reports whether there is room for a run of the lane.
+// canServe reports whether r has room for a run of the lane.
 func (r *resource) canServe(l *lane) bool {
 	if l.elder {
 		return r.firstFitting(l) != nil
@@ -230,7 +243,8 @@ func (r *resource) firstFitting(l *lane) *run {
 	return r.firstLoan(l)
 }
 
-// firstLoan returns the first run of the lane that may use reserved units meanwhile.
+// firstLoan returns the first run of the lane that may use reserved units meanwhile; nil if there is
+// none. Only first copies are lent units: later rounds have no known length.
 func (r *resource) firstLoan(l *lane) *run {
 	limit := r.loanLimit(l.rank)
 	if limit == 0 || l.elder || l.laneKey.stage != First || !r.reservedFor.expectedStart.After(*r.now) {
@@ -240,7 +254,8 @@ func (r *resource) firstLoan(l *lane) *run {
 	return l.pickRun(func(t *tree) *run { return t.firstShort(longest, limit) })
 }
 
-// preferReserved returns the run for which something is set aside here if it waits here and fits, unless x ranks above it.
+// preferReserved returns the run that units are reserved for if it waits here and fits, unless x has a
+// higher rank; else x.
 func (r *resource) preferReserved(x *run) *run {
 	y := r.reservedFor
 	if y == nil || y.at == nil || y.at.lane.at != r || !r.hasRoomFor(y, y.weightOf(r)) || x != nil && x.rank() > y.rank() {
