@@ -9,20 +9,21 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// envelope is the input of every run: which flow, and its input.
+// envelope is the input of every run for the engine.
 type envelope struct {
-	Flow string          `json:"flow"`
-	In   json.RawMessage `json:"in"`
+	Flow string          `json:"flow"` // name of the registered flow
+	In   json.RawMessage `json:"in"`   // input of the flow as JSON, signed if there are keys
 }
 
-// runBody is the one function the engine knows; it finds the flow by name.
+// runBody is the only workflow function that the engine knows; it finds the flow by name. The error
+// ErrConflictingWorkflowID makes the engine record no outcome.
 func (e *Engine) runBody(ctx dbos.Context, in envelope) (struct{}, error) {
 	id, err := dbos.GetWorkflowID(ctx)
 	if err != nil {
 		return struct{}{}, err
 	}
 	a := e.attempts.getOrAdd(id)
-	if !a.phase.CompareAndSwap(phaseWaiting, phaseBegun) && a.phase.Load() == phaseStopped { // before drive looks whether it was canceled: see unwound
+	if !a.phase.CompareAndSwap(phaseWaiting, phaseBegun) && a.phase.Load() == phaseStopped { // checked before runFlow reads the cancellation: see waitUnwound
 		return struct{}{}, toStored(a.err)
 	}
 	x := a.beginExecution()
@@ -37,8 +38,8 @@ func (e *Engine) runBody(ctx dbos.Context, in envelope) (struct{}, error) {
 	return struct{}{}, toStored(err)
 }
 
-// runFlow waits until the run may continue. A run without a Start in this process stays pending: this
-// process does not have its source's password.
+// runFlow waits until the run may continue, verifies its input and runs the flow. A run without a Start
+// in this process stays pending: this process does not have the password of its source.
 func (e *Engine) runFlow(ctx dbos.Context, a *attempt, x *execution, in envelope) error {
 	if !e.cfg.Resume(a.run) {
 		select {

@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// dialTimeout is for one attempt to reach the database's port.
+	// dialTimeout is the time limit of one attempt to reach the database's port.
 	dialTimeout = 5 * time.Second
 
-	// dialPause is between two attempts. The engine's own pause grows to half a minute, and no run
-	// would go on for that time after an outage.
+	// dialPause is the pause between two attempts. The engine's own pause grows to half a minute, and no
+	// run would continue for that time after an outage.
 	dialPause = 250 * time.Millisecond
 
-	// silence is how long a database may leave sent bytes or probes unacknowledged before its
-	// connection is taken for cut. One that is only slow acknowledges.
+	// ackTimeout is how long sent bytes or probes may stay unacknowledged before the connection counts as
+	// broken. The kernel of a slow database still acknowledges.
 	ackTimeout    = 30 * time.Second
-	probeInterval = 5 * time.Second
-	probeIdle     = 15 * time.Second
-	probeCount    = 3
+	probeInterval = 5 * time.Second  // time between two keep-alive probes
+	probeIdle     = 15 * time.Second // idle time before the first keep-alive probe
+	probeCount    = 3                // lost probes after which the connection counts as broken
 )
 
 // dialer opens the pool's connections. While it is patient, connections wait for an unreachable
 // database instead of failing.
 type dialer struct {
 	net.Dialer
-	patient atomic.Bool
+	patient atomic.Bool // wait for an unreachable database instead of failing
 }
 
+// newDialer returns a dialer that detects broken connections, and is not patient.
 func newDialer() *dialer {
 	return &dialer{Dialer: net.Dialer{
 		Timeout:         dialTimeout,
@@ -43,6 +44,8 @@ func newDialer() *dialer {
 	}}
 }
 
+// setUserTimeout sets TCP_USER_TIMEOUT to ackTimeout: without it, a connection with unacknowledged data
+// breaks after about 15 minutes (tcp(7)). It does nothing for unix sockets.
 func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	var err error
 	if cerr := c.Control(func(fd uintptr) {
@@ -56,6 +59,7 @@ func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	return err
 }
 
+// dial opens a connection. A patient dialer tries again until ctx ends.
 func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	for {
 		c, err := d.DialContext(ctx, network, addr)
@@ -68,8 +72,8 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	}
 }
 
-// dialError returns the error of an attempt. One that timed out by itself would pass for the end of
-// the caller's patience, after which the engine does not try again.
+// dialError returns the error of a failed attempt. The driver's own timeout would pass for the end of
+// the caller's context, after which the engine does not try again, so it becomes ETIMEDOUT.
 func dialError(ctx context.Context, network string, err error) error {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return &net.OpError{Op: "dial", Net: network, Err: syscall.ETIMEDOUT}
@@ -77,11 +81,12 @@ func dialError(ctx context.Context, network string, err error) error {
 	return err
 }
 
-// conn reports an end of a connection without a proper close, as after the kill of a server, as a
+// conn reports an end of a connection without a proper close, such as after the kill of a server, as a
 // broken connection. The engine repeats requests after a broken connection, but it would interpret
-// io.EOF within an answer as the answer, and fail the run.
+// io.EOF within a response as the end of the response, and fail the run.
 type conn struct{ net.Conn }
 
+// Read is net.Conn.Read, with ECONNRESET in place of io.EOF.
 func (c conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if errors.Is(err, io.EOF) {
@@ -90,7 +95,7 @@ func (c conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// sleepFor reports whether ctx lasted for d.
+// sleepFor waits for d, and reports false if ctx ends first.
 func sleepFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

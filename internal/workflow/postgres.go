@@ -21,26 +21,26 @@ const (
 	// One of them listens; the others are busy for milliseconds at a time.
 	poolSize = 8
 
-	// openTimeout is how long Open waits for the database. Later it is waited for without end.
+	// openTimeout is how long Open waits for the database. Later the engine waits without a limit.
 	openTimeout = 10 * time.Second
 
-	// connectTimeout bounds a patient dial: the pool takes zero for two minutes.
+	// connectTimeout bounds a patient dial. The pool interprets zero as two minutes.
 	connectTimeout = 24 * time.Hour
 
 	// connectionFailure is the SQLSTATE of a lost connection, which the engine waits for.
 	connectionFailure = "08006"
 )
 
-// database is the one that several executors share.
+// database is the PostgreSQL database that several executors share. It is safe for concurrent use.
 type database struct {
 	*pgxpool.Pool
-	dialer *dialer
-	hosts  int // number of hosts in the URL
+	dialer *dialer // opens the connections of the pool
+	hosts  int     // number of hosts in the URL
 }
 
-// openPostgres opens the database at url. It fails with fault.Unreachable without a quick answer, with
-// fault.Invalid for an invalid url, and with fault.Denied if the server would not be verified, unless
-// insecure is set.
+// openPostgres opens the database at url. It returns fault.Unreachable if the database does not respond
+// within openTimeout, fault.Invalid for an invalid url, and fault.Denied if the server would not be
+// verified, unless insecure is set.
 func openPostgres(ctx context.Context, url, executor string, insecure bool) (*database, error) {
 	if !insecure {
 		url = postgres.WithMode(url)
@@ -73,8 +73,8 @@ func openPostgres(ctx context.Context, url, executor string, insecure bool) (*da
 	return p, nil
 }
 
-// configureConn has connections opened and judged our way. The dialer resolves names itself, so that it
-// tries all addresses of a host before it waits.
+// configureConn sets how connections are opened and which errors close them. The dialer resolves names
+// itself, so that it tries all addresses of a host before it waits.
 func (p *database) configureConn(c *pgconn.Config, executor string) {
 	c.RuntimeParams["application_name"] = appName + " " + executor
 	c.DialFunc = p.dialer.dial
@@ -88,6 +88,8 @@ func (p *database) configureConn(c *pgconn.Config, executor string) {
 	p.hosts = len(hosts)
 }
 
+// ping returns fault.Unreachable if the database does not respond within openTimeout. host is for the
+// error only.
 func (p *database) ping(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -98,13 +100,14 @@ func (p *database) ping(ctx context.Context, host string) error {
 	return nil
 }
 
-// setPatient switches waiting for a lost database on or off. If the URL has several hosts, they are tried in
-// turn instead, with the engine's pauses.
+// setPatient switches waiting for an unreachable database on or off. If the URL has several hosts, they
+// are tried one after the other instead, with the engine's pauses.
 func (p *database) setPatient(on bool) { p.dialer.patient.Store(on && p.hosts == 1) }
 
-// keepConnection closes the connection after errors that do not concern the request: they are then handled as
-// lost connections, so that the request is repeated instead of failing the run. Otherwise it closes the
-// connection after fatal errors only, as the driver does.
+// keepConnection reports whether the connection stays open after error e. It closes the connection
+// after errors that do not concern the statement: they then count as lost connections, so that the
+// statement is repeated instead of failing the run. Other errors close it only if they are fatal, as in
+// the driver.
 func keepConnection(_ *pgconn.PgConn, e *pgconn.PgError) bool {
 	if isServerState(e.Code) {
 		e.Code = connectionFailure
@@ -113,7 +116,7 @@ func keepConnection(_ *pgconn.PgConn, e *pgconn.PgError) bool {
 	return !strings.EqualFold(e.Severity, "FATAL")
 }
 
-// isServerState reports whether an error is of the server's state and not of the statement, by its
+// isServerState reports whether an error concerns the state of the server and not the statement, by its
 // SQLSTATE (PostgreSQL's documentation, appendix A).
 func isServerState(code string) bool {
 	switch code {
@@ -134,12 +137,12 @@ const (
 	// migrationLock is the key of the advisory lock under which the tables are made.
 	migrationLock = 0x6465_6361_6d70 // "decamp"
 
-	lockPause = 100 * time.Millisecond
+	lockPause = 100 * time.Millisecond // lockPause is the pause between two attempts to get the migration lock.
 )
 
-// withMigrationLock runs fn while no other process of this database does: the engine's own migrations fail
-// where two begin at once. The lock is tried for, not waited for: a waiting statement would hold up
-// the indexes that are built meanwhile.
+// withMigrationLock runs fn while no other process of this database does: the engine's own migrations
+// fail if two begin at once. It polls the lock: a waiting statement would delay the indexes that are
+// built meanwhile.
 func (p *database) withMigrationLock(ctx context.Context, fn func() error) error {
 	c, err := p.Acquire(ctx)
 	if err != nil {

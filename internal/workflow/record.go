@@ -13,19 +13,20 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// record is what the engine remembers of runs: a file in the state directory, or a database that
-// several executors share. It is safe for concurrent use.
+// record is the persistent state of runs: a file in the state directory, or a database that several
+// executors share. It is safe for concurrent use.
 type record struct {
 	dir      string // the state directory
 	executor string // name of this executor, if the record is shared
-	signer   signer
+	signer   signer // signs and verifies the documents of a shared record
 
-	db    *sql.DB    // the file; nil if the record is shared
-	pg    *database  // the shared database; nil if the record is a file
-	queue dbos.Queue // queue of this executor in the shared database
-	root  dbos.Context
+	db    *sql.DB      // the file; nil if the record is shared
+	pg    *database    // the shared database; nil if the record is a file
+	queue dbos.Queue   // queue of this executor in the shared database
+	root  dbos.Context // context of the engine; it ends when the engine is closed
 }
 
+// open opens the shared record if the configuration has a URL, else the state file.
 func (r *record) open(ctx context.Context, at Config, cfg dbos.Config) error {
 	if at.URL != "" {
 		return r.openShared(ctx, at, cfg)
@@ -33,6 +34,7 @@ func (r *record) open(ctx context.Context, at Config, cfg dbos.Config) error {
 	return r.openLocal(ctx, cfg)
 }
 
+// openLocal opens the state file and starts the engine on it. A damaged file is fault.Corrupt.
 func (r *record) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 	if r.db, err = openSQLite(filepath.Join(r.dir, localName)); err != nil {
 		return err
@@ -48,8 +50,8 @@ func (r *record) openLocal(ctx context.Context, cfg dbos.Config) (err error) {
 	return err
 }
 
-// checkIntegrity runs SQLite's integrity check of the state file. Damage is fault.Corrupt; other errors are
-// classified by told.
+// checkIntegrity runs SQLite's integrity check on the state file. Damage is fault.Corrupt; toFault
+// classifies other errors.
 func (r *record) checkIntegrity(ctx context.Context) error {
 	var found string
 	if err := r.db.QueryRowContext(ctx, `PRAGMA quick_check(1)`).Scan(&found); err != nil {
@@ -61,6 +63,7 @@ func (r *record) checkIntegrity(ctx context.Context) error {
 	return nil
 }
 
+// startEngine creates the engine's context. The end of ctx does not end it: see Engine.openRecord.
 func (r *record) startEngine(ctx context.Context, cfg dbos.Config) (err error) {
 	if r.root, err = dbos.NewContext(context.WithoutCancel(ctx), cfg); err != nil {
 		return fmt.Errorf("start engine: %w", err)
@@ -68,6 +71,7 @@ func (r *record) startEngine(ctx context.Context, cfg dbos.Config) (err error) {
 	return nil
 }
 
+// close closes the file or the pool. The engine must have ended.
 func (r *record) close() error {
 	var err error
 	if r.db != nil {
@@ -84,11 +88,12 @@ func (r *record) cancelAttempt(ctx context.Context, run string, attempt int) err
 	return dbos.CancelWorkflow(r.clientFor(ctx), attemptID(run, attempt))
 }
 
-// attemptsAtOnce are looked up together. They are asked for by name: what begins alike is only
-// found by reading the record of every run there ever was.
+// attemptsAtOnce is how many attempts one query looks up. They are requested by id: a search by prefix
+// would read the records of all runs.
 const attemptsAtOnce = 8
 
-// readCurrent reads the record of a run's last attempt, without its steps.
+// readCurrent returns the record of a run's last attempt, without its steps. An unknown run has State
+// None.
 func (r *record) readCurrent(ctx context.Context, run string) (Status, error) {
 	st := Status{Run: run, State: None}
 	for full := true; full; full = st.Attempt > 0 && st.Attempt%attemptsAtOnce == 0 {
@@ -108,6 +113,8 @@ func (r *record) readCurrent(ctx context.Context, run string) (Status, error) {
 	return st, nil
 }
 
+// listAttempts returns the records that filters select, without inputs. It returns fault.Canceled if
+// ctx has ended: the engine's own error does not always show that.
 func (r *record) listAttempts(ctx context.Context, filters ...dbos.ListWorkflowsOption) ([]dbos.WorkflowStatus, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fault.Wrap(fault.Canceled, err)
@@ -119,7 +126,7 @@ func (r *record) listAttempts(ctx context.Context, filters ...dbos.ListWorkflows
 	return found, err
 }
 
-// applyLatest takes the last of the attempts for the run's current one.
+// applyLatest sets st to the latest of the attempts, if it is later than st.Attempt.
 func (r *record) applyLatest(st *Status, attempts []dbos.WorkflowStatus) {
 	for _, w := range attempts {
 		if run, n := splitAttempt(w.ID); run == st.Run && n > st.Attempt {
@@ -129,10 +136,10 @@ func (r *record) applyLatest(st *Status, attempts []dbos.WorkflowStatus) {
 	}
 }
 
-// oldFence is a step that earlier versions recorded in an attempt that they took over.
+// oldFence is a step that earlier versions recorded in an attempt that they took over. It is ignored.
 const oldFence = "decamp.fence"
 
-// readSteps fills in the steps.
+// readSteps adds the recorded steps to st, and sets the step at which a next attempt begins.
 func (r *record) readSteps(ctx context.Context, st *Status) error {
 	infos, err := dbos.GetWorkflowSteps(r.clientFor(ctx), attemptID(st.Run, st.Attempt), dbos.WithStepsLoadOutput(true))
 	if err != nil {
@@ -160,6 +167,7 @@ func (r *record) readSteps(ctx context.Context, st *Status) error {
 	return nil
 }
 
+// attemptID returns the engine's id of an attempt: the run for the first one, "run/2" for the second.
 func attemptID(run string, attempt int) string {
 	if attempt == 1 {
 		return run
@@ -167,6 +175,7 @@ func attemptID(run string, attempt int) string {
 	return fmt.Sprintf("%s/%d", run, attempt)
 }
 
+// splitAttempt is the inverse of attemptID.
 func splitAttempt(id string) (run string, attempt int) {
 	run, number, ok := strings.Cut(id, "/")
 	if n, err := strconv.Atoi(number); ok && err == nil {

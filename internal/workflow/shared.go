@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// queuePrefix and the executor's name form the queue of its runs. All executors take runs from the
-	// engine's default queue.
+	// queuePrefix and the executor's name form the name of its queue. The engine's default queue is not
+	// used, because all executors take runs from it.
 	queuePrefix = "decamp-"
 
-	// queuePoll is how often an executor looks into its queue, and how late a run begins.
+	// queuePoll is how often an executor polls its queue, and the maximum delay of a run's start.
 	queuePoll = 250 * time.Millisecond
 
-	// coalesce is how long the engine gathers notifications that we use none of; its own 10 ms
-	// are a hundred wake-ups a second for nothing.
+	// coalesce is the interval of the engine's notifications, which decamp does not use. The default of 10
+	// ms costs a hundred wake-ups per second.
 	coalesce = time.Second
 )
 
-// isShared reports whether other executors have the same record.
+// isShared reports whether other executors use the same record.
 func (r *record) isShared() bool { return r.pg != nil }
 
 // openShared opens the record on PostgreSQL and the queue in it that only this executor takes from.
@@ -45,7 +45,8 @@ func (r *record) openShared(ctx context.Context, at Config, cfg dbos.Config) (er
 	return nil
 }
 
-// queueName returns this executor's; "" is the engine's own, which is enough for one alone.
+// queueName returns the name of this executor's queue; "" is the engine's own, which is enough for a
+// single process.
 func (r *record) queueName() string {
 	if r.queue == nil {
 		return ""
@@ -53,7 +54,8 @@ func (r *record) queueName() string {
 	return r.queue.GetName()
 }
 
-// ownerOf returns whose attempt it is, or was when it was canceled: that takes it off its queue.
+// ownerOf returns the executor of an attempt; "" if the record is not shared. A canceled attempt is in
+// no queue, so its last executor is returned.
 func (r *record) ownerOf(w dbos.WorkflowStatus) string {
 	if !r.isShared() {
 		return ""
@@ -62,13 +64,15 @@ func (r *record) ownerOf(w dbos.WorkflowStatus) string {
 	return cmp.Or(name, w.ExecutorID)
 }
 
-// isOwn reports whether the run's current attempt is this executor's.
+// isOwn reports whether this executor owns the run's current attempt.
 func (r *record) isOwn(st Status) bool { return !r.isShared() || st.Executor == r.executor }
 
-// caller is a context for calls of the engine: it ends with the caller's, but hides a step in it, which
-// the engine would consider the caller.
+// caller is a context for calls of the engine. It ends with the caller's context, but hides its values:
+// the engine would treat a step in them as the caller.
 type caller struct{ context.Context }
 
+// Value implements context.Context. It has no values.
 func (caller) Value(any) any { return nil }
 
+// clientFor returns the engine's interface for calls that end with ctx.
 func (r *record) clientFor(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }

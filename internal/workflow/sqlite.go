@@ -9,12 +9,12 @@ import (
 	"github.com/decamp/decamp/internal/sqlitedb"
 )
 
-// connections to the state file: the number of runs that may wait together for the durability of their
-// records.
+// stateConns is the number of connections to the state file: so many runs may wait together for the
+// durability of their records.
 const stateConns = 16
 
-// openSQLite opens the state file, readable by its owner only. What is recorded is durable: the
-// engine's own default may lose the last steps on power loss, which would run again.
+// openSQLite opens the state file, readable by its owner only. Records are durable: with the engine's
+// own default, a power loss may remove the last steps, which would run again.
 func openSQLite(path string) (*sql.DB, error) {
 	f, err := sqlitedb.At(path)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Start makes the run happen: it begins a new one, admits a pending one, and gives a
-// failed or canceled one its next attempt. A run that is done stays done. The input is
-// recorded by the first Start; later ones do not change it.
+// Start starts a new run, admits a pending one, and begins the next attempt of a failed or canceled
+// one. A completed run stays completed. The first Start records the input; later ones do not change it.
 func (e *Engine) Start(ctx context.Context, run, flow string, in any) error {
 	if !runID.MatchString(run) {
 		return fault.New(fault.Invalid, "run id %q: want lower-case letters, digits, dot and dash", run)
@@ -31,6 +30,7 @@ func (e *Engine) Start(ctx context.Context, run, flow string, in any) error {
 	return nil
 }
 
+// beginRun records and queues the first attempt of a run.
 func (e *Engine) beginRun(ctx context.Context, run, flow string, in any) error {
 	if _, ok := e.flows[flow]; !ok {
 		return fmt.Errorf("flow %q is not registered", flow)
@@ -51,8 +51,8 @@ func (e *Engine) beginRun(ctx context.Context, run, flow string, in any) error {
 	return e.settleStart(ctx, Status{Run: run, Attempt: 1}, err)
 }
 
-// settleStart returns the error of an attempt that could not begin. It reports a faster executor, and
-// returns nil if only the answer was lost.
+// settleStart returns the error of an attempt that could not begin. It returns fault.Conflict if
+// another executor was faster, and nil if only the response was lost.
 func (e *Engine) settleStart(ctx context.Context, next Status, err error) error {
 	if err == nil {
 		return nil
@@ -70,7 +70,8 @@ func (e *Engine) settleStart(ctx context.Context, next Status, err error) error 
 	return nil
 }
 
-// resumeRun has the run's current attempt go on, or begins the next one.
+// resumeRun continues the run's current attempt, or begins the next one. A completed run is left
+// unchanged.
 func (e *Engine) resumeRun(ctx context.Context, st Status) error {
 	switch {
 	case st.State == Failed || st.State == Canceled:
@@ -88,13 +89,14 @@ func (e *Engine) resumeRun(ctx context.Context, st Status) error {
 	return nil
 }
 
+// pendingElsewhere returns the fault.Conflict for a run that another executor owns.
 func pendingElsewhere(st Status) error {
 	return fault.New(fault.Conflict, "run %s is pending at %s", st.Run, st.Executor).
 		WithHint("it goes on there; if that one is gone for good, have it taken over")
 }
 
-// forkAttempt forks the run behind its last good step. A canceled attempt may still be
-// unwinding in this process; two attempts must not work at the same time.
+// forkAttempt begins the next attempt after the last good step. A canceled attempt may still be ending
+// in this process; forkAttempt waits for it, because two attempts must not work at the same time.
 func (e *Engine) forkAttempt(ctx context.Context, st Status) error {
 	if err := e.waitUnwound(ctx, st); err != nil {
 		return err
@@ -133,8 +135,8 @@ func (e *Engine) TakeOver(ctx context.Context, run string) error {
 	return nil
 }
 
-// takeAttempt makes the next attempt ours. Killed in between, it leaves a canceled attempt, which Start and
-// TakeOver continue as well.
+// takeAttempt cancels the current attempt and begins the next one here. If the process is killed in
+// between, a canceled attempt is left, which Start and TakeOver continue as well.
 func (e *Engine) takeAttempt(ctx context.Context, st Status) error {
 	if err := e.record.cancelAttempt(ctx, st.Run, st.Attempt); err != nil {
 		return err

@@ -27,14 +27,14 @@ func (e *Engine) Cancel(ctx context.Context, run string) error {
 	return nil
 }
 
-// haltWait is how long Halt waits for the record, before it ends the step all the same and after
-// that: a part of what a worker whose lease is over has to stop in.
+// haltWait is the time limit of Halt for the record, before and after it ends the step: a part of the
+// time in which a worker with an expired lease must stop.
 const haltWait = 500 * time.Millisecond
 
-// Halt ends the work of this process on a run, whether or not the record is reachable, and returns the
-// result once its step has returned: nil if it was done before, fault.Canceled if its result cannot be
-// recorded at once. The work of another executor continues. The cancellation is recorded if that is
-// possible at once.
+// Halt ends the work of this process on a run, whether or not the record is reachable. It returns the
+// result of the attempt when its step has returned: nil if it was done before, fault.Canceled if its
+// result cannot be recorded at once. The work of another executor continues. The cancellation is
+// recorded if that is possible at once.
 func (e *Engine) Halt(run string) error {
 	a := e.attempts.latestOf(run)
 	if a == nil {
@@ -54,8 +54,9 @@ func (e *Engine) Halt(run string) error {
 	}
 }
 
-// waitHalted returns how an attempt ended that does nothing any more. While the record is out of reach
-// it does not end: who is cut off from it must not keep the images from those who are not.
+// waitHalted returns the result of an attempt without a running step. While the record is unreachable
+// the attempt does not end: waitHalted then returns fault.Canceled after haltWait, so that this process
+// releases the images.
 func (e *Engine) waitHalted(a *attempt) error {
 	select {
 	case <-a.ended:
@@ -67,6 +68,7 @@ func (e *Engine) waitHalted(a *attempt) error {
 	}
 }
 
+// recordHalt records the cancellation of an attempt, if that is possible within haltWait.
 func (e *Engine) recordHalt(a *attempt) {
 	ctx, cancel := context.WithTimeout(context.Background(), haltWait)
 	defer cancel()
@@ -75,7 +77,8 @@ func (e *Engine) recordHalt(a *attempt) {
 	}
 }
 
-// Forget removes every record of a run that is over, so that its id starts afresh.
+// Forget removes all records of a run that has ended, so that its id can be used again. A pending run
+// is fault.Conflict.
 func (e *Engine) Forget(ctx context.Context, run string) error {
 	st, err := e.record.readCurrent(ctx, run)
 	if err != nil || st.State == None {

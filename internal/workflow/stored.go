@@ -8,8 +8,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// toStored turns err into the one error type that the engine keeps as JSON, with kind and
-// remedy beside the text, so that a later process reports it as this one does.
+// toStored returns err as the error type that the engine stores as JSON, with kind and remedy beside
+// the text, so that a later process reports the same error.
 func toStored(err error) error {
 	if err == nil {
 		return nil
@@ -24,17 +24,17 @@ func toStored(err error) error {
 	}
 }
 
-// stored is the error for the engine; cause is the original error in this process.
+// stored is an error in the form that the engine stores.
 type stored struct {
 	dbos.PortableWorkflowError
-	cause error
+	cause error // original error in this process
 }
 
-// Unwrap gives the engine its own type, and errors.Is the cause.
+// Unwrap returns the engine's own type, and the cause for errors.Is.
 func (s *stored) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
 
-// fromStored is the way back: the cause itself if it happened in this process, else an
-// error with the recorded kind and remedy.
+// fromStored is the inverse of toStored: it returns the cause if the error occurred in this process,
+// else an error with the recorded kind and remedy.
 func fromStored(err error) error {
 	var s *stored
 	var p *dbos.PortableWorkflowError
@@ -51,6 +51,7 @@ func fromStored(err error) error {
 	return err
 }
 
+// recordedFault returns a recorded error as a fault.
 func recordedFault(p *dbos.PortableWorkflowError) error {
 	e := fault.New(fault.KindNamed(p.Name), "%s", p.Message)
 	if hint, ok := p.Data.(string); ok {

@@ -9,9 +9,8 @@ import (
 )
 
 // Wait returns after the end of the run's current attempt, with its error; no step of it is running any
-// more. For a run at another executor it returns the recorded result, within about a second.
-//
-// It returns a fault.Canceled if ctx or the engine ends first; the run stays pending. It returns a
+// more. For a run of another executor it returns the recorded result, within about a second after its
+// end. It returns fault.Canceled if ctx or the engine ends first; the run stays pending. It returns
 // fault.Conflict if another executor took over a run of this process.
 func (e *Engine) Wait(ctx context.Context, run string) error {
 	var drove *attempt
@@ -37,7 +36,7 @@ func (e *Engine) Wait(ctx context.Context, run string) error {
 	}
 }
 
-// waitLocal waits until the attempt is over in this process, and on record.
+// waitLocal waits until the attempt has ended in this process and its end is recorded.
 func (e *Engine) waitLocal(ctx context.Context, st Status) (*attempt, error) {
 	a := e.attempts.getOrAdd(attemptID(st.Run, st.Attempt))
 	select {
@@ -50,19 +49,20 @@ func (e *Engine) waitLocal(ctx context.Context, st Status) (*attempt, error) {
 	}
 }
 
-// errSilent is all that is known where the engine does not say why it recorded nothing.
+// errSilent is the cause if the engine recorded no outcome and returned no error.
 var errSilent = errors.New("the engine does not")
 
 const (
-	recordPause   = 5 * time.Millisecond // the engine records an outcome once its body has returned
-	recordPauses  = time.Second          // maximum pause
-	recordTimeout = time.Minute          // limit of attempts to record; the engine tries again after half of that
+	// first pause between reads; the engine records an outcome after its body has returned
+	recordPause   = 5 * time.Millisecond
+	recordPauses  = time.Second // maximum pause
+	recordTimeout = time.Minute // limit of waitRecorded; the engine tries again after half of that
 
 	localRecordTimeout = 15 * time.Second // limit with SQLite, for which the engine does not try again
 )
 
-// waitRecorded returns once the outcome of a body that has returned is on record. The engine records
-// none once it is closing, and none where it cannot.
+// waitRecorded returns when the outcome of a body that has returned is recorded. If that takes longer
+// than recordTimeout, the attempt ends unrecorded.
 func (e *Engine) waitRecorded(ctx context.Context, a *attempt, st Status) error {
 	for waited, next := time.Duration(0), recordPause; waited < e.recordTimeout; next = min(2*next, recordPauses) {
 		if err := a.unrecordedError(); err != nil {
@@ -83,7 +83,8 @@ func (e *Engine) waitRecorded(ctx context.Context, a *attempt, st Status) error 
 	return a.markUnrecorded(newUnrecordedError(e.cfg.Dir, "record how run "+st.Run+" ended", errSilent))
 }
 
-// endTakenOver ends the local work on a run that another executor took over.
+// endTakenOver ends the local work on a run that another executor took over, and returns
+// fault.Conflict.
 func (e *Engine) endTakenOver(ctx context.Context, a *attempt, st Status) error {
 	a.stop()
 	if err := waitEnded(ctx, a); err != nil {
@@ -92,8 +93,8 @@ func (e *Engine) endTakenOver(ctx context.Context, a *attempt, st Status) error 
 	return takenOver(st.Run, st.Executor)
 }
 
-// waitUnwound waits until the body of a canceled attempt has returned. One that was not
-// entered by now will find the cancellation before its first step.
+// waitUnwound waits until the body of a canceled attempt has returned. A body that was not entered yet
+// finds the cancellation before its first step.
 func (e *Engine) waitUnwound(ctx context.Context, st Status) error {
 	a := e.attempts.latestOf(st.Run)
 	if a == nil || a.number != st.Attempt || a.phase.Load() != phaseBegun {
@@ -102,6 +103,7 @@ func (e *Engine) waitUnwound(ctx context.Context, st Status) error {
 	return waitEnded(ctx, a)
 }
 
+// waitEnded waits until a has ended in this process. It returns fault.Canceled if ctx ends first.
 func waitEnded(ctx context.Context, a *attempt) error {
 	select {
 	case <-a.ended:
@@ -111,7 +113,8 @@ func waitEnded(ctx context.Context, a *attempt) error {
 	}
 }
 
-// runOutcome prefers the error as it was over the one on record.
+// runOutcome returns the result of a run that has ended. It prefers the original error to the recorded
+// one.
 func (e *Engine) runOutcome(ctx context.Context, st Status) error {
 	if err := e.waitUnwound(ctx, st); err != nil {
 		return err
@@ -130,7 +133,7 @@ func (e *Engine) runOutcome(ctx context.Context, st Status) error {
 	return st.Err
 }
 
-// takenOver is the error for those who drove an attempt of run that is another executor's now.
+// takenOver returns the fault.Conflict for a caller whose run another executor has taken over.
 func takenOver(run, by string) error {
 	return fault.New(fault.Conflict, "run %s was taken over by %s", run, by).
 		WithHint("it continues there: check that process")

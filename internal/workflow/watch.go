@@ -13,41 +13,42 @@ import (
 )
 
 const (
-	// watchPause is between two looks at what other executors did: one query for everything that
-	// goes on here or is waited for here.
+	// watchPause is the interval at which the watcher reads what other executors did: one query for all
+	// attempts that are active or awaited here.
 	watchPause = time.Second
 
-	// watchAtOnce bounds a query.
+	// watchAtOnce bounds the attempts of one query.
 	watchAtOnce = 2000
 
 	// requeueAfter is the time after its admission in which an attempt that was taken off the queue must
-	// begin. A claim whose answer was lost with the connection has no executor.
+	// begin. If the response to a claim is lost with the connection, the attempt has no executor.
 	requeueAfter = 10 * time.Second
 )
 
-// watcher learns what other executors did: they end attempts that go on here, and attempts that a caller
-// here waits for. It is safe for concurrent use.
+// watcher reads what other executors did: they end attempts that are active here, and attempts that a
+// caller here waits for. It is safe for concurrent use.
 type watcher struct {
-	record   *record
-	attempts *attempts
-	log      *slog.Logger
-	done     chan struct{} // closed when watch returns; nil: it was not started
+	record   *record       // shared record
+	attempts *attempts     // attempts in this process
+	log      *slog.Logger  // receives failed reads at Debug
+	done     chan struct{} // closed when watchLoop returns; nil if it was not started
 
-	mu      sync.Mutex
+	mu      sync.Mutex                 // guards awaited
 	awaited map[string]*awaitedAttempt // attempts of other executors that callers wait for, by id
 }
 
+// newWatcher returns a watcher that is not started.
 func newWatcher(r *record, all *attempts, log *slog.Logger) *watcher {
 	return &watcher{record: r, attempts: all, log: log, awaited: map[string]*awaitedAttempt{}}
 }
 
-// await is an attempt at another executor that callers here wait for.
+// awaitedAttempt is an attempt of another executor that callers here wait for.
 type awaitedAttempt struct {
-	over    chan struct{} // closed by settle
-	waiters int
+	over    chan struct{} // closed by releaseWaiters when the attempt has ended
+	waiters int           // number of callers that wait
 }
 
-// waitRemote waits until the attempt of another executor is over on record.
+// waitRemote waits until the record shows that the attempt of another executor has ended.
 func (w *watcher) waitRemote(ctx context.Context, st Status) error {
 	id := attemptID(st.Run, st.Attempt)
 	awaited := w.addWaiter(id)
@@ -62,6 +63,7 @@ func (w *watcher) waitRemote(ctx context.Context, st Status) error {
 	}
 }
 
+// addWaiter adds a caller that waits for an attempt. removeWaiter must follow.
 func (w *watcher) addWaiter(id string) *awaitedAttempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,6 +76,7 @@ func (w *watcher) addWaiter(id string) *awaitedAttempt {
 	return awaited
 }
 
+// removeWaiter ends addWaiter. The last waiter removes the entry, unless it was replaced meanwhile.
 func (w *watcher) removeWaiter(id string, awaited *awaitedAttempt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,19 +85,20 @@ func (w *watcher) removeWaiter(id string, awaited *awaitedAttempt) {
 	}
 }
 
-// start begins to watch, until the engine is closed.
+// start begins to watch, until the engine is closed. It must be called once at most.
 func (w *watcher) start() {
 	w.done = make(chan struct{})
 	go w.watchLoop()
 }
 
-// wait waits until the watcher has ended, if it was started.
+// wait returns when the watcher has ended; at once if it was not started.
 func (w *watcher) wait() {
 	if w.done != nil {
 		<-w.done
 	}
 }
 
+// watchLoop calls checkRecord every watchPause until the engine is closed.
 func (w *watcher) watchLoop() {
 	defer close(w.done)
 	root := w.record.root
@@ -105,7 +109,7 @@ func (w *watcher) watchLoop() {
 	}
 }
 
-// checkRecord reads which attempts are over on record, and acts on them.
+// checkRecord reads which attempts have ended on record, and acts on them.
 func (w *watcher) checkRecord(ctx context.Context) error {
 	ids, late := w.underWay(time.Now())
 	for some := range slices.Chunk(ids, watchAtOnce) {
@@ -121,7 +125,7 @@ func (w *watcher) checkRecord(ctx context.Context) error {
 	return w.requeueLate(ctx, late)
 }
 
-// underWay returns the attempts that go on or are to begin here, or are waited for, and those of
+// underWay returns the ids of the attempts that are active or admitted here, or awaited, and those of
 // them that should have begun by now.
 func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
 	for _, a := range w.attempts.underWay() {
@@ -135,8 +139,8 @@ func (w *watcher) underWay(now time.Time) (ids []string, late []*attempt) {
 	return slices.AppendSeq(ids, maps.Keys(w.awaited)), late
 }
 
-// handleEnded wakes those who wait for an attempt that is over on record. What goes on here ends only if it
-// was canceled, by another executor or by this one.
+// handleEnded wakes the callers that wait for an attempt that has ended on record. Work in this process
+// ends only if the attempt was canceled, by another executor or by this one.
 func (w *watcher) handleEnded(status dbos.WorkflowStatus) {
 	w.releaseWaiters(status.ID)
 	run, number := splitAttempt(status.ID)
@@ -155,8 +159,8 @@ func (w *watcher) releaseWaiters(id string) {
 	}
 }
 
-// requeueLate puts attempts back on our queue that were taken off it and did not begin. If one begins at
-// this moment, the engine executes it a second time: see execution.
+// requeueLate queues the attempts again that were taken off our queue and did not begin. If one begins
+// at this moment, the engine executes it a second time: see execution.
 func (w *watcher) requeueLate(ctx context.Context, late []*attempt) error {
 	if len(late) == 0 {
 		return nil

@@ -10,28 +10,28 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// A Clock is the time as budgets see it.
+// A Clock is the source of time for budgets. Tests replace it.
 type Clock struct {
-	Now func() time.Time
+	Now func() time.Time // returns the current time
 
 	// AfterFunc calls f once after d, in a separate goroutine, unless it was stopped.
 	AfterFunc func(d time.Duration, f func()) (stop func() bool)
 }
 
-// Wall is the real clock.
+// Wall returns the real clock.
 func Wall() Clock {
 	return Clock{Now: time.Now, AfterFunc: func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }}
 }
 
-// Budgets are all rates of a process.
+// Budgets are all budgets of a process. They are safe for concurrent use.
 type Budgets struct {
-	clock Clock
+	clock Clock // time for all buckets
 
-	mu      sync.Mutex
-	buckets map[string]*timed
+	mu      sync.Mutex        // guards buckets and their contents
+	buckets map[string]*timed // budgets by name; they are never removed
 }
 
-// A timed bucket has a timer set for when it lets the next piece through.
+// A timed bucket has a timer for the next piece that it lets through.
 type timed struct {
 	bucket
 	stop func() bool // stops the timer; nil while no run waits
@@ -40,7 +40,8 @@ type timed struct {
 // New returns budgets without any limits.
 func New(c Clock) *Budgets { return &Budgets{clock: c, buckets: map[string]*timed{}} }
 
-// Set gives a budget its rates, from now on and for those who wait, too.
+// Set sets the rates of a budget from now on, also for the pieces that wait. It returns fault.Invalid
+// for an invalid week or an empty name.
 func (s *Budgets) Set(name string, w Week) error {
 	if err := w.check(); err != nil {
 		return err
@@ -57,7 +58,8 @@ func (s *Budgets) Set(name string, w Week) error {
 	return nil
 }
 
-// bucketNamed returns the budget of that name, unlimited where it is new. Under mu.
+// bucketNamed returns the budget of that name. It adds an unlimited one if none exists. mu must be
+// held.
 func (s *Budgets) bucketNamed(name string) *timed {
 	b := s.buckets[name]
 	if b == nil {
@@ -67,7 +69,8 @@ func (s *Budgets) bucketNamed(name string) *timed {
 	return b
 }
 
-// advanceBucket lets through what there is room for, and sets the timer for the next. Under mu.
+// advanceBucket lets through the pieces that the tokens cover, and sets the timer for the next one. mu
+// must be held.
 func (s *Budgets) advanceBucket(b *timed) {
 	now := s.clock.Now()
 	if b.stop != nil {
@@ -79,21 +82,22 @@ func (s *Budgets) advanceBucket(b *timed) {
 	}
 }
 
+// handleTimer is called by the timer of b, in a separate goroutine.
 func (s *Budgets) handleTimer(b *timed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advanceBucket(b)
 }
 
-// A Flow is one transfer of a run. All flows of a run count as one where shares are cut.
+// A Flow is one transfer of a run. All flows of a run have one share together.
 type Flow struct {
-	budgets *Budgets
-	run     string
-	buckets []*timed
+	budgets *Budgets // budgets that the flow belongs to
+	run     string   // name of the run
+	buckets []*timed // budgets that the flow passes, by name; nil after Leave
 }
 
-// Join has a transfer of run pass the named budgets from now on. Weight is the run's claim
-// against others, 1 in general; the last that joins sets it for the run.
+// Join adds a transfer of run to the named budgets. weight is the run's share relative to others, 1 in
+// general and for values that are not positive. The last flow that joins sets it for the run.
 func (s *Budgets) Join(run string, weight float64, names ...string) *Flow {
 	if !(weight > 0) {
 		weight = 1
@@ -115,7 +119,7 @@ func (s *Budgets) Join(run string, weight float64, names ...string) *Flow {
 	return f
 }
 
-// Leave ends the flow. Nobody may be in Wait.
+// Leave ends the flow. No goroutine may be in Wait.
 func (f *Flow) Leave() {
 	f.budgets.mu.Lock()
 	defer f.budgets.mu.Unlock()
@@ -129,8 +133,8 @@ func (f *Flow) Leave() {
 	f.buckets = nil
 }
 
-// Wait returns once bytes may be asked for within all budgets of the flow, or with ctx's
-// error. Several goroutines may wait at once.
+// Wait returns when so many bytes may be requested within all budgets of the flow, or with ctx's error.
+// Several goroutines may wait at once.
 func (f *Flow) Wait(ctx context.Context, bytes int64) error {
 	for bytes > 0 {
 		piece := min(bytes, Piece)
@@ -144,8 +148,8 @@ func (f *Flow) Wait(ctx context.Context, bytes int64) error {
 	return ctx.Err()
 }
 
-// Free reports whether nothing bounds the flow now: to Wait would take no time. What passes unasked
-// is in no State.
+// Free reports whether no rate limits the flow now, so that Wait returns at once. Bytes that pass
+// without Wait are in no State.
 func (f *Flow) Free() bool {
 	f.budgets.mu.Lock()
 	defer f.budgets.mu.Unlock()
@@ -162,7 +166,8 @@ func (b *bucket) isUnlimited() bool {
 	return b.week.Rate == Unlimited && len(b.week.Rules) == 0 && len(b.queue) == 0
 }
 
-// waitPiece waits for one piece at one budget.
+// waitPiece waits until one piece may pass one budget. If ctx ends first, it removes the piece from the
+// queue.
 func (f *Flow) waitPiece(ctx context.Context, b *timed, piece int64) error {
 	f.budgets.mu.Lock()
 	t := b.enqueuePiece(f.run, piece)
@@ -179,13 +184,13 @@ func (f *Flow) waitPiece(ctx context.Context, b *timed, piece int64) error {
 	}
 }
 
-// State is one budget, for a status page.
+// State is the state of one budget, for a status page.
 type State struct {
-	Name    string `json:"name"`
+	Name    string `json:"name"`    // name of the budget
 	Rate    int64  `json:"rate"`    // current rate in bytes per second; Unlimited is no limit
-	Passed  int64  `json:"passed"`  // bytes since the process began, of those who asked
+	Passed  int64  `json:"passed"`  // bytes that passed by Wait since the process began
 	Runs    int    `json:"runs"`    // number of runs that use it
-	Waiting int    `json:"waiting"` // pieces
+	Waiting int    `json:"waiting"` // number of pieces that wait
 }
 
 // States returns all budgets by name.
