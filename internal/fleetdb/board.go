@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// Board is what the scheduler shows: one document, which it writes while a reader requests it.
+// Board is the document in which the scheduler explains its decisions. The scheduler writes it only
+// while a client requests it.
 type Board struct{ db *database }
 
-// Put replaces the board: why each VM waits. It takes no revision. l is the scheduler's lease.
+// Put replaces the board. l is the scheduler's lease: without it, Put returns ErrFenced. It uses no
+// revision.
 func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 	return s.db.writeUnordered(ctx, "write the board", func(x *tx) error {
 		if err := x.checkLease(l); err != nil {
@@ -21,7 +23,8 @@ func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 	})
 }
 
-// Read returns the last board, and when it was written by the database's clock.
+// Read returns the last board, and when it was written by the database's clock. Both are zero if it was
+// never written.
 func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
@@ -31,7 +34,7 @@ func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, er
 	return json.RawMessage(text), fromMicros(micros), err
 }
 
-// Request has the scheduler write the board for a while.
+// Request makes the scheduler write the board for a while.
 func (s *Board) Request(ctx context.Context) error {
 	return s.db.writeUnordered(ctx, "look at the board", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())

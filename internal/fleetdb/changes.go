@@ -6,22 +6,25 @@ import (
 	"time"
 )
 
-// Changes are the rows that are newer than a revision.
+// Changes are the rows that changed after a revision.
 type Changes struct {
-	Rev     int64    // up to which all is here: what to ask with next
-	Dropped []string // plans to forget with their VMs before the other fields are read: a plan may exist again under its name
-	Plans   []Plan   // plans with a changed row; without Text and Counts
-	VMs     []VM     // without Spec
-	Workers []Worker
-	Limits  []Limit // also those that were taken back
+	Rev int64 // revision up to which the changes are complete; the next call of Changes starts from it
+	// plans to remove with their VMs before the other fields are applied: a plan may exist again under its
+	// name
+	Dropped []string
+	Plans   []Plan   // changed plans, without Text and Counts
+	VMs     []VM     // changed VMs, without Spec
+	Workers []Worker // changed workers; an expired lease is no change
+	Limits  []Limit  // changed limits, removed ones included
 }
 
-// Feed reports what changed in the database, and waits for more.
+// Feed returns what changed in the database, and waits for changes.
 type Feed struct {
-	db   *database
-	page int // VMs that Changes returns at most, unless more changed in one transaction
+	db   *database // connections, shared with the other parts
+	page int       // limit of the VMs that Changes returns, unless more changed in one transaction
 }
 
+// pageSize is the default of Feed.page.
 const pageSize = 2000
 
 // Changes returns the changes since a revision; since 0 returns everything. A caller that repeats the
@@ -38,6 +41,7 @@ func (s *Feed) Changes(ctx context.Context, since int64) (Changes, error) {
 	return c, nil
 }
 
+// readChanges reads the changes since a revision in the transaction t.
 func (s *Feed) readChanges(ctx context.Context, t *sql.Tx, since int64) (c Changes, err error) {
 	if err := t.QueryRowContext(ctx, `SELECT rev FROM meta WHERE id = 1`).Scan(&c.Rev); err != nil || c.Rev <= since {
 		return c, err
@@ -54,12 +58,13 @@ func (s *Feed) readChanges(ctx context.Context, t *sql.Tx, since int64) (c Chang
 	return c, s.changedRest(ctx, t, since, &c)
 }
 
+// changedVMs returns at most that many VMs with a later revision, in the order of their revisions.
 func changedVMs(ctx context.Context, t *sql.Tx, since int64, most int) ([]VM, error) {
 	return queryAll(ctx, t, scanVM, `SELECT `+vmColumns+` FROM vms WHERE rev > $1 ORDER BY rev LIMIT $2`, since, most)
 }
 
-// cutPage cuts a page behind the last revision that is complete. A revision that does not fit on
-// a page is one.
+// cutPage removes the VMs of the last revision, which may be incomplete. If all VMs have the same
+// revision, it returns all VMs of that revision.
 func cutPage(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
 	last := vms[len(vms)-1].Rev
 	if vms[0].Rev == last {
@@ -71,8 +76,8 @@ func cutPage(ctx context.Context, t *sql.Tx, vms []VM) ([]VM, error) {
 	return vms, nil
 }
 
-// changedRest reads all that is newer, also than c.Rev: to read a row twice does no harm. VMs of a
-// plan that was dropped and exists again are not on earlier pages.
+// changedRest reads all other changes since a revision, also those after c.Rev: reading a row twice is
+// harmless. VMs of a plan that was dropped and exists again are not on earlier pages.
 func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Changes) (err error) {
 	name := func(row scanner) (s string, err error) { return s, row.Scan(&s) }
 	if c.Dropped, err = queryAll(ctx, t, name, `SELECT name FROM dropped WHERE rev > $1`, since); err != nil {
@@ -93,7 +98,7 @@ func (s *Feed) changedRest(ctx context.Context, t *sql.Tx, since int64, c *Chang
 }
 
 // Await returns when a revision newer than since exists. It sees the changes of this Roster at once and
-// others within pollEvery: one of all waiters queries the database.
+// other changes within pollEvery. One of all waiters queries the database for the others.
 func (s *Feed) Await(ctx context.Context, since int64) error {
 	for {
 		rev, newer := s.db.revisions.newestKnown()
@@ -114,7 +119,8 @@ func (s *Feed) Await(ctx context.Context, since int64) error {
 	}
 }
 
-// pollRevision waits for the next poll, and queries the database's revision.
+// pollRevision waits for the next poll, and reads the database's revision. It returns early if newer is
+// closed.
 func (s *Feed) pollRevision(ctx context.Context, newer <-chan struct{}) error {
 	wait := time.NewTimer(s.db.revisions.untilPoll())
 	defer wait.Stop()

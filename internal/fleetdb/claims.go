@@ -12,18 +12,19 @@ import (
 // newer one.
 type Claim struct {
 	Key
-	Worker string
-	Epoch  int64
+	Worker string // worker that has the claim
+	Epoch  int64  // number of the claim; a later claim on the VM has a higher one
 }
 
-// Claims is what workers write of the VMs that they drive. Each write checks the claim in the same
+// Claims is what workers write about the VMs that they execute. Each write checks the claim in the same
 // transaction.
 type Claims struct{ db *database }
 
 // held is the condition under which a claim, $1 to $4, is the newest of its VM.
 const claimCondition = ` WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state IN ('assigned', 'running')`
 
-// updateClaimed changes the VM of a claim, or nothing.
+// updateClaimed changes the VM of a claim. It returns ErrFenced and changes nothing if the claim is not
+// the newest one. Parameters of set start at $5.
 func (x *tx) updateClaimed(c Claim, set string, args ...any) error {
 	n, err := x.exec(`UPDATE vms SET `+set+claimCondition, append([]any{c.Plan, c.VM, c.Worker, c.Epoch}, args...)...)
 	if err != nil || n > 0 {
@@ -32,13 +33,14 @@ func (x *tx) updateClaimed(c Claim, set string, args ...any) error {
 	return fencedError(c)
 }
 
+// fencedError returns the fault.Conflict with ErrFenced for a claim that is not the newest one.
 func fencedError(c Claim) error {
 	return fault.New(fault.Conflict, "%s is no longer %s's: %w", c.Key, c.Worker, ErrFenced).
 		WithHint("none needed: another worker continues it")
 }
 
-// Begin sets the claim's VM to Running, and records the storages of its images. Call it before
-// anything is written there.
+// Begin sets the claim's VM to Running, and records the storages of its images. Call it before any
+// image is written.
 func (s *Claims) Begin(ctx context.Context, c Claim, storage []string) error {
 	return s.db.write(ctx, "begin "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `state = 'running', began = CASE WHEN began = 0 THEN $5 ELSE began END, storage = CASE WHEN $6 = '' THEN storage ELSE $6 END, rev = $7`,
@@ -46,7 +48,8 @@ func (s *Claims) Begin(ctx context.Context, c Claim, storage []string) error {
 	})
 }
 
-// SetStep records the step of the VM's migration, and why it waits if it does.
+// SetStep records the step of the VM's migration, and why it waits; "" if it does not wait. Unchanged
+// values use no revision.
 func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error {
 	return s.db.writeLoose(ctx, "update "+c.Key.String(), 1, func(x *tx) error {
 		var same int
@@ -61,27 +64,28 @@ func (s *Claims) SetStep(ctx context.Context, c Claim, step, waits string) error
 	})
 }
 
-// Ask requests a transfer for the VM, of the expected duration. The scheduler answers with Holds.
+// Ask requests a transfer for the VM, of the expected duration. The scheduler grants it by setting
+// Holds.
 func (s *Claims) Ask(ctx context.Context, c Claim, stage Stage, expected time.Duration) error {
 	return s.db.writeLoose(ctx, "ask for "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `asks = $5, expected = $6, holds = FALSE, since = 0, rev = $7`, stage, toNanos(expected), x.rev)
 	})
 }
 
-// GiveBack ends the transfer of the VM, or its request.
+// GiveBack ends the transfer of the VM, or its request for one.
 func (s *Claims) GiveBack(ctx context.Context, c Claim) error {
 	return s.db.writeLoose(ctx, "give back for "+c.Key.String(), 1, func(x *tx) error {
 		return x.updateClaimed(c, `asks = '', expected = 0, holds = FALSE, since = 0, rev = $5`, x.rev)
 	})
 }
 
-// End is how a claim ended.
+// End is the outcome of a claim.
 type End struct {
 	State     State     // Done, Failed or Canceled; Queued if it will be tried again, or continues elsewhere
-	Failure   *Failure  // failure of this attempt; nil does not count as a failure
+	Failure   *Failure  // error of this attempt; nil does not count as a failure
 	NotBefore time.Time // earliest time of the next attempt, by the database's clock
 	Further   bool      // the attempt made more progress than earlier ones: their failures do not count any more
-	Uncounted bool      // Failure is reported, and does not count
+	Uncounted bool      // Failure is reported, and does not count as an attempt
 }
 
 // Finish ends a claim and records the outcome. A second call changes nothing.
@@ -113,8 +117,8 @@ func (s *Claims) Finish(ctx context.Context, c Claim, end End) error {
 	})
 }
 
-// hasEnded reports whether a claim already ended like this: its worker repeats the call after a lost
-// answer.
+// hasEnded reports whether the claim has ended in this state already: the worker repeats the call after
+// a lost response.
 func (x *tx) hasEnded(c Claim, state State) (bool, error) {
 	var n int
 	err := x.scanRow(`SELECT count(*) FROM vms WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state = $5`,

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// toMicros and moment turn times into what the tables hold, and back.
+// toMicros returns t as the tables store it: microseconds since 1970, and 0 for the zero time.
 func toMicros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -14,6 +14,7 @@ func toMicros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
+// fromMicros is the inverse of toMicros. It returns times in UTC.
 func fromMicros(micros int64) time.Time {
 	if micros == 0 {
 		return time.Time{}
@@ -21,7 +22,7 @@ func fromMicros(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// toJSON returns the JSON of v for columns that are not selected by; empty for a nil v.
+// toJSON returns the JSON of v for columns that no query selects by; "" for a nil v.
 func toJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -33,6 +34,7 @@ func toJSON(v any) string {
 	return ""
 }
 
+// parseJSON is the inverse of toJSON. "" is the zero value.
 func parseJSON[T any](text string) (v T, err error) {
 	if text == "" {
 		return v, nil
@@ -40,5 +42,5 @@ func parseJSON[T any](text string) (v T, err error) {
 	return v, json.Unmarshal([]byte(text), &v)
 }
 
-// toNanos is how long d takes, as the tables hold it: nanoseconds.
+// toNanos returns d as the tables store durations: in nanoseconds.
 func toNanos(d time.Duration) int64 { return int64(d) }

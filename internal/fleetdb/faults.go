@@ -14,7 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// classifyError finds out what an error is. What has a kind already keeps it.
+// classifyError returns the class of an error. An error that is a fault already, or that a transaction
+// returned on purpose, has none.
 func (d *database) classifyError(err error) (faultClass, bool) {
 	var known *fault.Error
 	switch {
@@ -29,7 +30,7 @@ func (d *database) classifyError(err error) (faultClass, bool) {
 	return classifyConnection(err)
 }
 
-// classifyConnection knows the ways in which connections end.
+// classifyConnection returns the class of an error that ended a connection; false for other errors.
 func classifyConnection(err error) (faultClass, bool) {
 	var network net.Error
 	switch {
@@ -43,8 +44,8 @@ func classifyConnection(err error) (faultClass, bool) {
 	return faultClass{}, false
 }
 
-// toFault converts a database error into a fault that callers can handle. ctx is the caller's: its
-// cancellation takes precedence.
+// toFault returns a database error as a fault. ctx is the caller's context: if it has ended, its error
+// takes precedence. errSame is no error.
 func (d *database) toFault(ctx context.Context, what string, err error) error {
 	if err == nil || errors.Is(err, errSame) {
 		return nil
@@ -69,10 +70,13 @@ func (d *database) toFault(ctx context.Context, what string, err error) error {
 	return e
 }
 
-// ErrFenced is for those whose lease or claim is another's now. They must stop at once.
+// ErrFenced is in the tree of errors for a lease or claim that another process has now. The former
+// owner must stop at once.
 var ErrFenced = errors.New("another process took over")
 
-// errSame ends a transaction that would change nothing.
+// errSame ends a transaction that would change nothing. The transaction is rolled back, and the caller
+// gets no error.
 var errSame = errors.New("nothing changes")
 
+// wrapError adds the action that failed to err.
 func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }

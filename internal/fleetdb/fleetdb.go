@@ -9,7 +9,7 @@ import (
 	"github.com/decamp/decamp/internal/fleetkey"
 )
 
-// Roster is an open fleet database, divided by purpose. Pass on the part that is needed. All parts
+// Roster is an open fleet database, divided by purpose. Pass on only the part that is needed. All parts
 // share the connections, and their methods are safe for concurrent use until Close.
 type Roster struct {
 	Plans      *Plans           // submitted plans
@@ -26,8 +26,8 @@ type Roster struct {
 	Audit      *AuditTrail      // changes by users
 	Feed       *Feed            // changes since a revision
 
-	db   *database
-	keys *fleetkey.Keys
+	db   *database      // connections of all parts
+	keys *fleetkey.Keys // Config.Keys
 }
 
 // Open opens the fleet database, and creates its tables if they do not exist. Several processes

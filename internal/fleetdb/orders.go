@@ -8,11 +8,11 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Order is what operators want of a VM, or of all VMs of a plan. It stands until the next one;
-// Retry and Rollback are carried out once.
+// Order is a command for a VM, or for all VMs of a plan. It is valid until the next one. Retry and
+// Rollback are executed once.
 type Order string
 
-// Orders.
+// Commands of operators.
 const (
 	GoOn     Order = ""         // also: resume
 	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
@@ -35,23 +35,24 @@ func (o Order) Under(plan Order) Order {
 // Undoes reports whether a command removes the results of a VM, unless it is published.
 func (o Order) Undoes() bool { return o == Cancel || o == Rollback || o == Withdraw }
 
-// again is how a VM is queued once more, from the beginning of its tries: $1 is the revision.
-// One that was undone has nothing left.
+// requeueSQL queues VMs again without their failed attempts: $1 is the revision. A canceled VM starts
+// from the beginning.
 const requeueSQL = `UPDATE vms SET state = 'queued', ord = '', attempts = 0, not_before = 0, ended = 0, failure = '', step = '', waits = '', rehearse = '', rev = $1,
 	asks  = CASE WHEN began > 0 AND state <> 'canceled' THEN 'again' ELSE 'first' END,
 	began = CASE WHEN state = 'canceled' THEN 0 ELSE began END `
 
-// undone ends VMs that never started: $1 is the revision, $2 the time.
+// cancelUnstartedSQL cancels VMs that never started: $1 is the revision, $2 the time.
 const cancelUnstartedSQL = `UPDATE vms SET state = 'canceled', asks = '', waits = '', rehearse = '', ended = $2, rev = $1 WHERE began = 0 AND state IN ('queued', 'failed') `
 
-// undo queues failed VMs, so that a worker removes their results.
+// requeueFailedSQL queues failed VMs, so that a worker removes their results: $1 is the revision.
 const requeueFailedSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'failed' `
 
-// withdraw is how a published VM is queued to be removed from its target: $1 is the revision.
+// requeueDoneSQL queues published VMs, so that a worker removes them from their target: $1 is the
+// revision.
 const requeueDoneSQL = `UPDATE vms SET state = 'queued', asks = 'again', not_before = 0, ended = 0, rev = $1 WHERE began > 0 AND state = 'done' `
 
-// Order gives a VM an order. Retry, and what ends a VM that never began, is done at once. An order
-// that contradicts its state is fault.Conflict.
+// Order sets the command of a VM. Retry, and the cancellation of a VM that never started, are executed
+// at once. A command that contradicts the VM's state is fault.Conflict.
 func (s *VMs) Order(ctx context.Context, k Key, o Order) error {
 	return s.db.write(ctx, o.Word()+" "+k.String(), 1, func(x *tx) error {
 		v, err := x.readVM(k)
@@ -80,7 +81,7 @@ func (o Order) Word() string {
 	return string(o)
 }
 
-// OrderOf returns the order that a word means. It does not check that there is such an order.
+// OrderOf returns the command for a word of the user. It does not check that there is such a command.
 func OrderOf(word string) Order {
 	if word == GoOn.Word() {
 		return GoOn
@@ -88,6 +89,8 @@ func OrderOf(word string) Order {
 	return Order(word)
 }
 
+// orderVM executes or records a command for v. It returns errSame if v has the command already, or is
+// canceled.
 func (x *tx) orderVM(v VM, o Order) error {
 	if o == Retry {
 		_, err := x.exec(requeueSQL+`WHERE plan = $2 AND vm = $3`, x.rev, v.Plan, v.VM)
@@ -112,7 +115,7 @@ func (x *tx) orderVM(v VM, o Order) error {
 	return err
 }
 
-// reopenIfQueued has an ended plan run again when one of its VMs does.
+// reopenIfQueued reopens the plan p if it has ended and its VM vm is queued now.
 func (x *tx) reopenIfQueued(p Plan, vm string) error {
 	if !p.State.Over() {
 		return nil
@@ -125,7 +128,8 @@ func (x *tx) reopenIfQueued(p Plan, vm string) error {
 	return x.reopenPlan(p)
 }
 
-// reopenPlan has a plan go on where it stood before it ended.
+// reopenPlan continues a plan that has ended: it lists VMs again if its list is incomplete, else it
+// runs.
 func (x *tx) reopenPlan(p Plan) error {
 	state := PlanRunning
 	if p.Listed.IsZero() {
@@ -135,7 +139,8 @@ func (x *tx) reopenPlan(p Plan) error {
 	return err
 }
 
-// checkState returns an error if the state of a VM contradicts the command. of is the command of its plan.
+// checkState returns fault.Conflict if the state of a VM contradicts the command. of is the command of
+// its plan.
 func (o Order) checkState(v VM, of Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
@@ -167,8 +172,8 @@ func (o Order) checkState(v VM, of Order) error {
 	return nil
 }
 
-// Order gives all VMs of a plan an order. Retry, and what ends VMs that never began, is done at
-// once. An order that contradicts the state of the plan is fault.Conflict.
+// Order sets the command of a plan. Retry, and the cancellation of VMs that never started, are executed
+// at once. A command that contradicts the state of the plan is fault.Conflict.
 func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 	return s.db.write(ctx, o.Word()+" plan "+name, 1, func(x *tx) error {
 		p, err := x.requirePlan(name)
@@ -191,7 +196,8 @@ func (s *Plans) Order(ctx context.Context, name string, o Order) error {
 	})
 }
 
-// endPlan cancels what never began, and has what failed be undone.
+// endPlan cancels the VMs that never started, and queues failed ones for their undo. A plan that has
+// ended is reopened if it has such VMs; if nothing is left to undo, endPlan returns fault.Conflict.
 func (x *tx) endPlan(p Plan) error {
 	canceled, err := x.exec(cancelUnstartedSQL+`AND plan = $3`, x.rev, x.now, p.Name)
 	if err != nil {
@@ -210,8 +216,8 @@ func (x *tx) endPlan(p Plan) error {
 	return nil
 }
 
-// retryPlan queues all that did not come to a good end. What an order to give up has not undone
-// yet is waited for, but for VMs whose worker is gone.
+// retryPlan queues the failed and canceled VMs of a plan. While an earlier cancellation is not
+// complete, it returns fault.Conflict; VMs of a lost worker do not count.
 func (x *tx) retryPlan(p Plan) error {
 	if err := x.checkUndone(p); err != nil {
 		return err
@@ -234,6 +240,7 @@ func (x *tx) retryPlan(p Plan) error {
 	return nil
 }
 
+// checkUndone returns fault.Conflict while VMs of a canceled plan are not undone yet.
 func (x *tx) checkUndone(p Plan) error {
 	if !p.Order.Undoes() {
 		return nil
@@ -247,6 +254,7 @@ func (x *tx) checkUndone(p Plan) error {
 	return err
 }
 
+// checkPlanOrder returns fault.Conflict if the state of p contradicts the command.
 func (x *tx) checkPlanOrder(p Plan, o Order) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "plan %s %s", p.Name, why).WithHint(hint, args...)

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	postgresConns   = 8
-	postgresIdle    = 4
-	postgresConnect = 5 * time.Second
+	postgresConns   = 8               // maximum number of connections
+	postgresIdle    = 4               // connections that stay open without use
+	postgresConnect = 5 * time.Second // time limit of a connection attempt, unless the URL sets one
 
 	// postgresKey is the advisory lock for the creation of the tables: "fleet" in ASCII. Package
 	// workflow uses another one: its holder builds indexes, which would wait for the waiters of this
@@ -27,6 +27,7 @@ const (
 	postgresKey = 0x666c656574
 )
 
+// postgresDialect is the SQL of PostgreSQL.
 var postgresDialect = dialect{
 	now:             `CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)`,
 	expandArray:     `json_array_elements($1::json)`,
@@ -44,7 +45,8 @@ var postgresParams = map[string]string{
 	"idle_in_transaction_session_timeout": "5s",
 }
 
-// openPostgres makes the pool; nothing is connected yet.
+// openPostgres creates the pool; it does not connect yet. It returns fault.Denied if the server would
+// not be verified, unless the database is insecure.
 func (d *database) openPostgres(url string) error {
 	if !d.insecure {
 		url = postgres.WithMode(url)
@@ -74,6 +76,8 @@ func (d *database) openPostgres(url string) error {
 	return nil
 }
 
+// postgresFound takes an advisory lock until the end of the transaction, and creates the schema if it
+// does not exist.
 func postgresFound(ctx context.Context, t *sql.Tx) (bool, error) {
 	if _, err := t.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, postgresKey); err != nil {
 		return false, err
@@ -95,8 +99,8 @@ func postgresFound(ctx context.Context, t *sql.Tx) (bool, error) {
 	return false, err
 }
 
-// postgresFault knows PostgreSQL's error codes, appendix A of its manual. The first two
-// letters are the class.
+// postgresFault classifies PostgreSQL's error codes (appendix A of its manual). The first two
+// characters of a code are its class.
 func postgresFault(err error) (faultClass, bool) {
 	var e *pgconn.PgError
 	var connecting *pgconn.ConnectError
@@ -136,11 +140,12 @@ func postgresFault(err error) (faultClass, bool) {
 	return faultClass{}, false
 }
 
-// isUnverified reports whether a connection failed because TLS did not prove who the server is. The
-// driver has no error value for a server without TLS, only a text.
+// isUnverified reports whether a connection failed because TLS did not prove the identity of the
+// server. The driver has no error value for a server without TLS, only a text.
 func isUnverified(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	return errors.As(err, &certificate) || strings.Contains(err.Error(), "server refused TLS connection")
 }
 
+// postgresUnverified is the remedy if the server was not verified.
 const postgresUnverified = "turn TLS on in PostgreSQL, with a certificate for the host name of the URL; for a private CA add sslrootcert=FILE to the URL"

@@ -9,28 +9,29 @@ import (
 	"github.com/decamp/decamp/internal/bottleneck"
 )
 
-// Progress is the progress of a VM's disks, from the last report of its worker.
+// Progress is the last report of a worker on the transfer of a VM.
 type Progress struct {
 	Key
 	Total  int64         `json:"total"`            // bytes
-	Done   int64         `json:"done"`             // held or proven, data and zeros
+	Done   int64         `json:"done"`             // written or verified bytes, zeros included
 	Moved  int64         `json:"moved"`            // read from the source since the worker took the VM; zeros that need no reading are not moved
-	Rate   int64         `json:"rate"`             // Moved per second, lately
-	Reread int64         `json:"reread,omitempty"` // bytes a second that verify reads back from images, lately
-	Round  int           `json:"round,omitempty"`  // round of a warm run
-	Outage time.Duration `json:"outage,omitempty"` // projected, of a warm run
-	Dirty  int64         `json:"dirty,omitempty"`  // bytes a second that the guest changes
+	Rate   int64         `json:"rate"`             // recent Moved per second
+	Reread int64         `json:"reread,omitempty"` // recent bytes per second that verify reads back from images
+	Round  int           `json:"round,omitempty"`  // number of the round of a warm run; 0 for a cold run
+	Outage time.Duration `json:"outage,omitempty"` // estimated outage of a cutover now; 0 for a cold run
+	Dirty  int64         `json:"dirty,omitempty"`  // bytes per second that the guest changes
 	At     time.Time     `json:"at"`               // time by the database's clock
-	Silent bool          `json:"silent,omitempty"` // no report since At for silentAfter or longer: Rate and Reread are 0
+	Silent bool          `json:"silent,omitempty"` // no report since At for silentAfter or longer; Rate and Reread are then 0
 
 	Busy bottleneck.Busy `json:"busy,omitzero"` // recent load of the copy
 }
 
-// ProgressReports is what workers reported last of the VMs that they drive. A report takes no revision.
+// ProgressReports are the last reports of workers on the VMs that they execute. A report uses no
+// revision.
 type ProgressReports struct{ db *database }
 
-// Report records the progress of a worker's VMs. It ignores VMs that another worker drives by now
-// and VMs that have ended.
+// Report records the progress of a worker's VMs. It ignores VMs that another worker executes now, and
+// VMs that have ended.
 func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progress) error {
 	if len(all) == 0 {
 		return nil
@@ -56,7 +57,8 @@ func (s *ProgressReports) Report(ctx context.Context, worker Lease, all []Progre
 // come once per second.
 const silentAfter = 10 * time.Second
 
-// scanProgress reads a report, and judges its age at a given time: a dead worker does not reset it.
+// scanProgress returns a function that reads a report. A report that is too old at now is Silent: a
+// dead worker does not reset its rate.
 func scanProgress(now int64) func(scanner) (Progress, error) {
 	return func(row scanner) (Progress, error) {
 		var at int64
@@ -73,8 +75,7 @@ func scanProgress(now int64) func(scanner) (Progress, error) {
 	}
 }
 
-// List returns the last reports of a plan's VMs that are not over; of all plans', if
-// plan is "".
+// List returns the last reports on the VMs of a plan that have not ended; of all plans if plan is "".
 func (s *ProgressReports) List(ctx context.Context, plan string) ([]Progress, error) {
 	var all []Progress
 	err := s.db.readTx(ctx, "read progress", func(ctx context.Context, t *sql.Tx) (err error) {
@@ -89,7 +90,7 @@ func (s *ProgressReports) List(ctx context.Context, plan string) ([]Progress, er
 	return all, err
 }
 
-// BusyOf is what transfers were busy with lately, each counted by its rate.
+// BusyOf returns the recent load of all transfers together, each weighted by its rate.
 func BusyOf(all []Progress) bottleneck.Busy {
 	var m bottleneck.Mean
 	for _, p := range all {

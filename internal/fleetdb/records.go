@@ -9,36 +9,37 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Record is a small document that processes of the fleet share, of a kind that its writers
-// know.
+// Record is a small document that processes of the fleet share. Its writers define its kind.
 type Record struct {
-	Kind string
-	ID   string
-	Doc  json.RawMessage
+	Kind string          // kind of the document, such as HooksOfVM
+	ID   string          // identifier, unique within its kind
+	Doc  json.RawMessage // document as JSON
 }
 
-// HooksOfVM is the kind of records whose id is a Key: they go with its plan.
+// HooksOfVM is the kind of the records of VM hooks. Their id is a Key, and Plans.Drop removes them with
+// their plan.
 const HooksOfVM = "vm-hook"
 
-// Records are the documents that processes of the fleet share. A record takes no revision.
+// Records are the documents that processes of the fleet share. A record uses no revision.
 type Records struct {
-	db     *database
-	signer signer
+	db     *database // connections, shared with the other parts
+	signer signer    // signs documents of PutSigned
 }
 
-// Put writes a record, durably.
+// Put writes a record, durably. It replaces the record of the same kind and id.
 func (s *Records) Put(ctx context.Context, kind, id string, doc json.RawMessage) error {
 	return s.db.write(ctx, "record "+kind, 0, func(x *tx) error {
 		return x.putRecord(kind, id, string(doc))
 	})
 }
 
+// putRecord writes a record in a transaction.
 func (x *tx) putRecord(kind, id, doc string) error {
 	_, err := x.exec(`INSERT INTO records (kind, id, doc) VALUES ($1, $2, $3) ON CONFLICT (kind, id) DO UPDATE SET doc = excluded.doc`, kind, id, doc)
 	return err
 }
 
-// Drop removes a record. A missing one is no error.
+// Drop removes a record. A missing record is not an error.
 func (s *Records) Drop(ctx context.Context, kind, id string) error {
 	return s.db.write(ctx, "drop record of "+kind, 0, func(x *tx) error {
 		_, err := x.exec(`DELETE FROM records WHERE kind = $1 AND id = $2`, kind, id)
@@ -74,16 +75,17 @@ func (s *Records) List(ctx context.Context, kind string) ([]Record, error) {
 	return all, err
 }
 
-// recordUse is followed by the kind of record.
+// recordUse and the kind of a record are the use of the fleet key for records.
 const recordUse = "record "
 
-// signedRecord is a record's document as the database has it.
+// signedRecord is a signed document as the database stores it.
 type signedRecord struct {
-	Doc       string `json:"doc"`
-	Signature string `json:"signature"`
+	Doc       string `json:"doc"`       // document as text
+	Signature string `json:"signature"` // signature of kind, id and Doc
 }
 
-// PutSigned writes a record with a signature. Use it for documents that other processes act on.
+// PutSigned writes a record with a signature. Use it for documents that other processes act on. Without
+// keys it returns fault.Denied.
 func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) error {
 	if s.signer.keys == nil {
 		return noKeysError()
@@ -92,8 +94,8 @@ func (s *Records) PutSigned(ctx context.Context, kind, id string, doc []byte) er
 	return s.Put(ctx, kind, id, json.RawMessage(toJSON(sealed)))
 }
 
-// ListSigned returns the documents of a kind, by id, whose signature is of our key. The error names
-// the others.
+// ListSigned returns the documents of a kind, by id, whose signature is valid. Its error names the
+// others; docs is valid with it.
 func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string][]byte, err error) {
 	records, err := s.List(ctx, kind)
 	if err != nil {
@@ -119,5 +121,5 @@ func (s *Records) ListSigned(ctx context.Context, kind string) (docs map[string]
 	return docs, errors.Join(refused...)
 }
 
-// rehearsals is the kind of records of those that were answered: the last of each VM, by its Key.
+// rehearsals is the kind of the records of answered rehearsals: the last one of each VM, by its Key.
 const rehearsals = "vm-rehearsal"

@@ -10,21 +10,24 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// Rehearsed is how far a Rehearsal is.
+// Rehearsed is the state or the result of a Rehearsal.
 type Rehearsed struct {
 	Rehearsal
-	Worker  string          `json:"worker,omitempty"`  // worker that will boot it, or did
-	Ended   time.Time       `json:"ended,omitzero"`    // time by the database's clock; zero while it is pending
-	Report  json.RawMessage `json:"report,omitempty"`  // testboot.Report, of a guest that was booted; its files are the worker's
-	Tail    string          `json:"tail,omitempty"`    // last output of the serial port
-	Failure *Failure        `json:"failure,omitempty"` // why there is no report, and will be none
+	Worker string    `json:"worker,omitempty"` // worker that boots the VM, or did
+	Ended  time.Time `json:"ended,omitzero"`   // time by the database's clock; zero while it is pending
+	// testboot.Report of a guest that was booted; its files are on the worker
+	Report json.RawMessage `json:"report,omitempty"`
+	Tail   string          `json:"tail,omitempty"` // last output of the serial port
+	// why there is no report, and will be none; nil if there is or may be one
+	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Rehearsals are requests to boot warm VMs, and the answers of workers.
+// Rehearsals are requests to boot warm VMs, and the results from workers.
 type Rehearsals struct{ db *database }
 
-// Request has the worker that drives a VM boot it. A second call with the same ID changes nothing. It
-// is fault.Conflict if the VM cannot be booted now, or if another rehearsal is requested.
+// Request asks the worker that executes a VM to boot it. A second call with the same ID changes
+// nothing. If the VM cannot be booted now, or another rehearsal is requested, Request returns
+// fault.Conflict.
 func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
 	return s.db.write(ctx, "rehearse "+k.String(), 1, func(x *tx) error {
 		v, err := x.readVM(k)
@@ -46,7 +49,7 @@ func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
 	})
 }
 
-// checkRehearsable reports what keeps a VM from being rehearsed.
+// checkRehearsable returns fault.Conflict with the reason if v cannot be rehearsed now.
 func (x *tx) checkRehearsable(v VM) error {
 	no := func(why, hint string, args ...any) error {
 		return fault.New(fault.Conflict, "VM %s %s", v.Name, why).WithHint(hint, args...)
@@ -80,7 +83,8 @@ func (x *tx) checkRehearsable(v VM) error {
 	return nil
 }
 
-// isDriven reports whether a live worker executes a VM.
+// isDriven reports whether a worker with a valid lease executes v. now is the database's time in
+// microseconds.
 func isDriven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	if v.State != Assigned && v.State != Running {
 		return false, nil
@@ -90,7 +94,7 @@ func isDriven(ctx context.Context, t *sql.Tx, v VM, now int64) (bool, error) {
 	return alive > 0, err
 }
 
-// TakeBack removes the request for a rehearsal, if it is not answered yet.
+// TakeBack removes the request for a rehearsal, if it has no result yet.
 func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) error {
 	return s.db.write(ctx, "take back a rehearsal of "+k.String(), 1, func(x *tx) error {
 		v, err := x.readVM(k)
@@ -105,8 +109,8 @@ func (s *Rehearsals) TakeBack(ctx context.Context, k Key, rehearsal string) erro
 	})
 }
 
-// Answer records the result of the rehearsal that is requested of the claim's VM, and ends the
-// request. It ignores a rehearsal that was taken back.
+// Answer records the result of the rehearsal that is requested for the claim's VM, and ends the
+// request. A result for a request that was withdrawn is ignored.
 func (s *Rehearsals) Answer(ctx context.Context, c Claim, done Rehearsed) error {
 	return s.db.write(ctx, "answer the rehearsal of "+c.Key.String(), 1, func(x *tx) error {
 		v, err := x.readVM(c.Key)
@@ -160,7 +164,7 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 	return all, err
 }
 
-// lastAnswered returns the last rehearsal of a VM that was; nil: none.
+// lastAnswered returns the last rehearsal of a VM that has a result; nil if there is none.
 func lastAnswered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	var doc string
 	err := t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, rehearsals, k.String()).Scan(&doc)

@@ -8,10 +8,10 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// changes are the schema changes, oldest first: a database of version n has the first n of them.
-// Released entries are never edited; new ones are appended. Both databases use the same text: times are
-// microseconds since 1970 by the database's clock, 0 is never; lists and columns that are not selected
-// by are JSON.
+// schemaChanges are the schema changes, oldest first: a database of version n has the first n of them.
+// Released entries are never edited; new ones are appended. Both databases use the same text. Times are
+// microseconds since 1970 by the database's clock, and 0 is never. Lists, and columns that no query
+// selects by, are JSON.
 var schemaChanges = [][]string{{
 	`CREATE TABLE plans (
 		name    TEXT   PRIMARY KEY,
@@ -94,14 +94,14 @@ var schemaChanges = [][]string{{
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 }}
 
-// meta has one row, which every transaction that writes takes first: see tx.
+// meta creates the table meta. Its one row is locked first by every transaction that writes: see tx.
 var meta = []string{
 	`CREATE TABLE meta (id BIGINT PRIMARY KEY, version BIGINT NOT NULL, rev BIGINT NOT NULL, entry BIGINT NOT NULL)`,
 	`INSERT INTO meta VALUES (1, 0, 0, 0)`,
 }
 
-// prepareSchema brings the tables to this version. Several processes may do so at once: the first
-// does it.
+// prepareSchema brings the tables to this version. Several processes may call it at once: the first one
+// changes the tables.
 func (d *database) prepareSchema(ctx context.Context) error {
 	return d.runTx(ctx, d.durable, nil, func(ctx context.Context, t *sql.Tx) error {
 		found, err := d.kind.lockAndFind(ctx, t)
@@ -117,6 +117,8 @@ func (d *database) prepareSchema(ctx context.Context) error {
 	})
 }
 
+// upgradeSchema applies the changes that the database lacks. A database of a later version is
+// fault.Unsupported.
 func upgradeSchema(ctx context.Context, t *sql.Tx) error {
 	var version int
 	if err := t.QueryRowContext(ctx, `SELECT version FROM meta WHERE id = 1`).Scan(&version); err != nil {
@@ -141,6 +143,7 @@ func upgradeSchema(ctx context.Context, t *sql.Tx) error {
 	return err
 }
 
+// execAll executes statements in order, until one fails.
 func execAll(ctx context.Context, t *sql.Tx, statements []string) error {
 	for _, s := range statements {
 		if _, err := t.ExecContext(ctx, s); err != nil {

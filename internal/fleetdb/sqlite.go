@@ -19,14 +19,15 @@ import (
 	"github.com/decamp/decamp/internal/sqlitedb"
 )
 
-// sqliteID is in the header of the files that are ours: "dcmp".
+// sqliteID is the application id in the header of our files: "dcmp" in ASCII.
 const sqliteID = 0x64636d70
 
 const (
-	sqliteReaders = 4 // connections
-	sqliteWriters = 4 // writers that share one sync
+	sqliteReaders = 4 // number of connections for reads
+	sqliteWriters = 4 // number of connections for durable writes, whose commits share one sync
 )
 
+// sqliteDialect is the SQL of SQLite.
 var sqliteDialect = dialect{
 	now:         `CAST(unixepoch('subsec') * 1000000 AS INTEGER)`,
 	expandArray: `json_each($1)`,
@@ -53,7 +54,8 @@ func (d *database) openSQLite(path string) error {
 	return errors.Join(errs[:]...)
 }
 
-// sqliteFound holds the file's write lock already: every transaction that writes begins so.
+// sqliteFound needs no lock: each write transaction locks the file. It sets the application id of an
+// empty file.
 func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 	var id, tables int64
 	if err := t.QueryRowContext(ctx, `PRAGMA application_id`).Scan(&id); err != nil {
@@ -72,7 +74,7 @@ func sqliteFound(ctx context.Context, t *sql.Tx) (bool, error) {
 	return false, err
 }
 
-// sqliteFault knows SQLite's result codes, https://sqlite.org/rescode.html.
+// sqliteFault classifies SQLite's result codes (https://sqlite.org/rescode.html).
 func sqliteFault(err error) (faultClass, bool) {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {
@@ -102,10 +104,11 @@ func sqliteFault(err error) (faultClass, bool) {
 	return faultClass{}, false
 }
 
-// sqliteCorrupt is completed by told, which knows the file.
+// sqliteCorrupt is the remedy for a damaged file. toFault inserts the file's path.
 const sqliteCorrupt = "stop all decamp processes, and restore a copy of %s; or move it away with its -wal and start again: images continue from their manifests"
 
-// sqlitePath takes apart "sqlite:/abs/fleet.db".
+// sqlitePath returns the path of a URL such as "sqlite:/abs/fleet.db". A relative path is
+// fault.Invalid.
 func sqlitePath(url string) (string, error) {
 	path, _ := strings.CutPrefix(url, "sqlite:")
 	if !strings.HasPrefix(path, "/") {
@@ -116,13 +119,13 @@ func sqlitePath(url string) (string, error) {
 
 // Of SQLite's header, https://sqlite.org/fileformat2.html#the_database_header.
 const (
-	headerSize = 100
+	headerSize = 100                   // bytes of the header
 	magic      = "SQLite format 3\x00" // first bytes of each SQLite file
-	pageSizeAt = 16                    // two bytes; 1 means 65536
+	pageSizeAt = 16                    // offset of the page size: two bytes, big-endian; 1 means 65536
 )
 
-// checkEnd refuses a file that ends within a page without a log that could complete it. SQLite reads
-// the missing part as zeros, and may not detect that.
+// checkEnd returns fault.Corrupt for a file that ends within a page without a log that could complete
+// it. SQLite reads the missing part as zeros, and may not detect that.
 func checkEnd(path string) error {
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil

@@ -5,7 +5,8 @@ import (
 	"database/sql"
 )
 
-// tries of a transaction that met others, or a connection that is no more.
+// tries is the number of attempts at a transaction that conflicts with others, or whose connection is
+// broken.
 const tries = 3
 
 // tx is a write transaction. It locks the one row of meta, so write transactions run one at a time: its
@@ -13,24 +14,25 @@ const tries = 3
 // alone would assign numbers that commit in another order.
 type tx struct {
 	*sql.Tx
-	ctx  context.Context
-	kind *dialect
-	rev  int64 // revision of the changes; the last one if there are several
-	now  int64 // time by the database's clock, in microseconds
+	ctx  context.Context // context of the transaction, with its time limit
+	kind *dialect        // SQL of the database
+	rev  int64           // revision of the changes; the last one if there are several
+	now  int64           // time by the database's clock, in microseconds
 }
 
-// write runs fn in a transaction that takes revs revisions. When fn returns errSame nothing is
-// written.
+// write runs fn in a durable transaction with revs new revisions. If fn returns errSame, nothing is
+// written. what describes the transaction in errors.
 func (d *database) write(ctx context.Context, what string, revs int, fn func(*tx) error) error {
 	return d.writeTo(ctx, d.durable, what, revs, fn)
 }
 
-// writeLoose is write for data that a power cut of all processes may remove: it does not wait for the disk.
-// For PostgreSQL it is the same as write.
+// writeLoose is write for data that a power loss of all processes may remove: it does not wait for the
+// disk. For PostgreSQL it is the same as write.
 func (d *database) writeLoose(ctx context.Context, what string, revs int, fn func(*tx) error) error {
 	return d.writeTo(ctx, d.loose, what, revs, fn)
 }
 
+// writeTo is write on the connections db. It announces the new revision after the commit.
 func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs int, fn func(*tx) error) error {
 	var rev int64
 	err := d.runTx(ctx, db, nil, func(ctx context.Context, t *sql.Tx) error {
@@ -48,8 +50,8 @@ func (d *database) writeTo(ctx context.Context, db *sql.DB, what string, revs in
 	return d.toFault(ctx, what, err)
 }
 
-// writeUnordered runs fn in a transaction that takes no revision and need not be alone. SQLite may lose it
-// with the power.
+// writeUnordered runs fn in a transaction that uses no revision and may run beside other writers. With
+// SQLite, a power loss may remove it.
 func (d *database) writeUnordered(ctx context.Context, what string, fn func(*tx) error) error {
 	return d.toFault(ctx, what, d.runTx(ctx, d.loose, nil, func(ctx context.Context, t *sql.Tx) error {
 		x := &tx{Tx: t, ctx: ctx, kind: d.kind}
@@ -66,7 +68,8 @@ func (d *database) readTx(ctx context.Context, what string, fn func(context.Cont
 	return d.toFault(ctx, what, d.runTx(ctx, d.read, d.kind.reading, fn))
 }
 
-// runTx runs fn in a transaction, and again where that cannot do harm: before Commit.
+// runTx runs fn in a transaction, and repeats it if it failed before Commit for a reason that passes.
+// fn may therefore be called several times.
 func (d *database) runTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.patience)
 	defer cancel()
@@ -81,6 +84,8 @@ func (d *database) runTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, f
 	}
 }
 
+// tryTx runs fn in one transaction. It reports whether Commit was called: after that, the outcome is
+// unknown if err is not nil.
 func tryTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) (committing bool, err error) {
 	t, err := db.BeginTx(ctx, opts)
 	if err != nil {
@@ -93,7 +98,7 @@ func tryTx(ctx context.Context, db *sql.DB, opts *sql.TxOptions, fn func(context
 	return true, t.Commit()
 }
 
-// exec changes rows, and returns how many.
+// exec executes a statement, and returns the number of changed rows.
 func (x *tx) exec(query string, args ...any) (int64, error) {
 	done, err := x.ExecContext(x.ctx, query, args...)
 	if err != nil {
@@ -102,7 +107,8 @@ func (x *tx) exec(query string, args ...any) (int64, error) {
 	return done.RowsAffected()
 }
 
-// relaxDurability lets PostgreSQL, too, lose the transaction with the power.
+// relaxDurability permits PostgreSQL to lose the transaction in a power cut. For SQLite, which has a
+// separate connection for this, it does nothing.
 func (x *tx) relaxDurability() error {
 	if x.kind.relaxDurability == "" {
 		return nil
@@ -111,12 +117,13 @@ func (x *tx) relaxDurability() error {
 	return err
 }
 
-// scanRow scans the one row that query selects.
+// scanRow scans the one row that query selects into the given variables. It returns sql.ErrNoRows if
+// there is none.
 func (x *tx) scanRow(query string, args []any, into ...any) error {
 	return x.QueryRowContext(x.ctx, query, args...).Scan(into...)
 }
 
-// queryAll collects the rows of a query.
+// queryAll returns all rows of a query, read by scan. The slice is not nil.
 func queryAll[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, error), text string, args ...any) ([]T, error) {
 	rows, err := t.QueryContext(ctx, text, args...)
 	if err != nil {
@@ -134,5 +141,5 @@ func queryAll[T any](ctx context.Context, t *sql.Tx, scan func(scanner) (T, erro
 	return all, rows.Err()
 }
 
-// scanner is a row.
+// scanner is a row of sql.Row or sql.Rows.
 type scanner interface{ Scan(...any) error }
