@@ -44,8 +44,8 @@ func newDialer() *dialer {
 	}}
 }
 
-// setUserTimeout sets TCP_USER_TIMEOUT to ackTimeout: without it, a connection with unacknowledged data
-// breaks after about 15 minutes (tcp(7)). It does nothing for unix sockets.
+// setUserTimeout sets TCP_USER_TIMEOUT to ackTimeout: without it, the kernel retransmits unacknowledged
+// data for more than ten minutes (tcp_retries2 in tcp(7)). It does nothing for unix sockets.
 func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	var err error
 	if cerr := c.Control(func(fd uintptr) {
