@@ -8,11 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is the unit of times in /proc. Linux has it fixed for programs, on all architectures of Go.
+// ticksPerSecond is the unit of times in /proc (USER_HZ). Linux fixes it for programs, on all
+// architectures of Go.
 const ticksPerSecond = 100
 
-// Process returns the metrics of this process as they are now, by proc(5). What the kernel does not show
-// is left out.
+// Process returns the current metrics of this process, from proc(5). Values that the kernel does not
+// show are left out.
 func Process() []Family {
 	families := append(processStat(), processNetwork()...)
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
@@ -28,7 +29,8 @@ func Process() []Family {
 	return families
 }
 
-// processStat reads /proc/self/stat. Its fields are counted from 1; the second is a name in parentheses.
+// processStat reads /proc/self/stat. Its fields are counted from 1, as in proc(5); the second is a name
+// in parentheses that may contain spaces.
 func processStat() []Family {
 	text, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -54,7 +56,7 @@ func processStat() []Family {
 	return families
 }
 
-// readNumber returns the number behind prefix in the line of a file that begins with it.
+// readNumber returns the number after prefix in the first line of a file that begins with prefix.
 func readNumber(path, prefix string) (float64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -69,7 +71,8 @@ func readNumber(path, prefix string) (float64, bool) {
 	return 0, false
 }
 
-// processNetwork reads the counters of the network namespace: two lines, of names and of values.
+// processNetwork reads the counters of the network namespace from the lines IpExt of
+// /proc/self/net/netstat: the first has names, the second values.
 func processNetwork() []Family {
 	text, err := os.ReadFile("/proc/self/net/netstat")
 	if err != nil {

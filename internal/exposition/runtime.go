@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// memory are the metrics that are the sum of metrics of the package runtime/metrics.
+// runtimeMetrics are the metrics whose value is the sum of metrics of the package runtime/metrics.
 var runtimeMetrics = []struct {
 	name string
 	kind Type
@@ -41,7 +41,7 @@ var runtimeMetrics = []struct {
 	{"go_sched_gomaxprocs_threads", Gauge, "The current runtime.GOMAXPROCS setting, or the number of operating system threads that can execute user-level Go code simultaneously. Sourced from /sched/gomaxprocs:threads.", []string{"/sched/gomaxprocs:threads"}},
 }
 
-// Runtime returns the metrics of the Go runtime as they are now.
+// Runtime returns the current metrics of the Go runtime.
 func Runtime() []Family {
 	var samples []metrics.Sample
 	for _, m := range runtimeMetrics {
@@ -70,14 +70,17 @@ func Runtime() []Family {
 	return append(families, newGauge("go_memstats_last_gc_time_seconds", "Number of seconds since 1970 of last garbage collection.", lastGCTime()))
 }
 
+// newGauge returns a family with one gauge without labels.
 func newGauge(name, help string, value float64) Family {
 	return Family{Name: name, Help: help, Type: Gauge, Metrics: []Metric{{Value: value}}}
 }
 
+// newCounter returns a family with one counter without labels.
 func newCounter(name, help string, value float64) Family {
 	return Family{Name: name, Help: help, Type: Counter, Metrics: []Metric{{Value: value}}}
 }
 
+// gcPauses returns the quantiles of garbage collection pauses: 0, 0.25, 0.5, 0.75 and 1.
 func gcPauses() Family {
 	stats := debug.GCStats{PauseQuantiles: make([]time.Duration, 5)}
 	debug.ReadGCStats(&stats)
@@ -88,6 +91,7 @@ func gcPauses() Family {
 	return Family{Name: "go_gc_duration_seconds", Help: "A summary of the wall-time pause (stop-the-world) duration in garbage collection cycles.", Type: Summary, Metrics: []Metric{m}}
 }
 
+// lastGCTime returns the end of the last garbage collection, in seconds since 1970.
 func lastGCTime() float64 {
 	var stats debug.GCStats
 	debug.ReadGCStats(&stats)
