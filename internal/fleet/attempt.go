@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// maxAttempts is how often a VM is tried that fails for passing reasons without progress, before it counts as
+	// maxAttempts is how often a VM may fail for passing reasons without progress before it counts as
 	// failed.
 	maxAttempts = 8
 
-	firstPause   = 10 * time.Second // before the second attempt; it doubles
-	longestPause = 10 * time.Minute
+	firstPause   = 10 * time.Second // pause before the second attempt; each further pause is twice as long
+	longestPause = 10 * time.Minute // limit of the pause between two attempts
 )
 
-// pauseAfter returns the pause after so many failures in a row.
+// pauseAfter returns the pause after that many consecutive failures.
 func pauseAfter(failures int) time.Duration {
 	return min(longestPause, firstPause<<min(max(failures-1, 0), 10))
 }
 
-// An attempt drives a VM with one claim.
+// An attempt executes a VM with one claim.
 type attempt struct {
 	*assignment
-	claim fleetdb.Claim
+	claim fleetdb.Claim // right to write about the VM; later claims invalidate it
 }
 
-// run drives the VM to the end of this attempt and records the result. Try ends when the attempt has to stop, ctx
-// when nothing may be done any more. It reports whether the claim is used up.
+// run executes the VM to the end of this attempt and records the result. try ends when the attempt must
+// stop, ctx when nothing may be done any more. It reports whether the claim has ended.
 func (a *attempt) run(ctx, try context.Context) bool {
 	vm, err := a.readVM(ctx)
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *attempt) run(ctx, try context.Context) bool {
 	return a.finishClaim(ctx, end)
 }
 
-// readVM returns the VM with its Spec; ErrFenced if it is another worker's by now.
+// readVM returns the VM with its Spec. It returns ErrFenced if another worker has the VM.
 func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		vm, err = a.w.Roster.VMs.Get(ctx, a.claim.Key)
@@ -59,7 +59,8 @@ func (a *attempt) readVM(ctx context.Context) (vm fleetdb.VM, err error) {
 	return vm, err
 }
 
-// moveOrUndo moves or undoes the VM and returns the result; false if the claim is lost, and the result does not count.
+// moveOrUndo migrates or undoes the VM and returns the result. It returns false if the claim is lost,
+// so that the result does not count.
 func (a *attempt) moveOrUndo(ctx, try context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	if _, order, _ := a.currentState(); order.Undoes() {
 		return a.undoVM(ctx, vm)
@@ -80,7 +81,8 @@ func (a *attempt) moveOrUndo(ctx, try context.Context, vm fleetdb.VM) (fleetdb.E
 	return a.failureEnd(ctx, vm, err, d.hasProgressed())
 }
 
-// failureEnd returns the result of an attempt that failed with err.
+// failureEnd returns the result of an attempt that failed with err: queued again after a pause, or
+// failed. gained reports that the attempt made progress, so that earlier failures do not count.
 func (a *attempt) failureEnd(ctx context.Context, vm fleetdb.VM, err error, gained bool) (fleetdb.End, bool) {
 	end := fleetdb.End{State: fleetdb.Failed, Failure: failureOf(err), Further: gained}
 	tries := vm.Attempts + 1
@@ -102,7 +104,7 @@ func (a *attempt) failureEnd(ctx context.Context, vm fleetdb.VM, err error, gain
 	return end, nowErr == nil
 }
 
-// databaseNow returns the database's time.
+// databaseNow returns the time by the database's clock. It retries while the database is away.
 func (a *attempt) databaseNow(ctx context.Context) (now time.Time, err error) {
 	err = a.w.retryWhileAway(ctx, func() (err error) {
 		now, err = a.w.Roster.Now(ctx)
@@ -111,8 +113,8 @@ func (a *attempt) databaseNow(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// undoVM removes unpublished results. Temporary failures are repeated here: until the undo is done, the
-// VM is neither canceled nor started again.
+// undoVM removes unpublished results. Temporary failures are retried here: until the undo is complete,
+// the VM is neither canceled nor started again. It returns false if the claim is lost.
 func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool) {
 	for tries := 1; ; tries++ {
 		err := a.undoOnce(ctx)
@@ -135,7 +137,8 @@ func (a *attempt) undoVM(ctx context.Context, vm fleetdb.VM) (fleetdb.End, bool)
 	}
 }
 
-// undoVerb names the order in a failure of it. The VM of a withdrawal that failed may still be published.
+// undoVerb describes the command in the text of a failure. After a failed withdrawal the VM may still
+// be published.
 func (a *attempt) undoVerb() string {
 	if _, order, _ := a.currentState(); order == fleetdb.Withdraw {
 		return "withdraw the published VM"
@@ -143,7 +146,7 @@ func (a *attempt) undoVerb() string {
 	return "undo"
 }
 
-// undoOnce does nothing if nothing was written.
+// undoOnce undoes the VM once. If no image was written, there is nothing to undo.
 func (a *attempt) undoOnce(ctx context.Context) error {
 	vm, err := a.readVM(ctx)
 	if err != nil || len(vm.Storage) == 0 {
@@ -152,7 +155,8 @@ func (a *attempt) undoOnce(ctx context.Context) error {
 	return a.w.Mover.Undo(ctx, vm)
 }
 
-// finishClaim records the end of the attempt, also while the worker leaves.
+// finishClaim records the end of the attempt, also while the worker leaves. It reports whether the
+// claim has ended.
 func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	if ctx.Err() != nil {
 		last, stop := lastWritesContext(ctx)
@@ -172,11 +176,14 @@ func (a *attempt) finishClaim(ctx context.Context, end fleetdb.End) bool {
 	return true
 }
 
+// failureOf returns err as the failure of a VM or a plan. A lack of room and an image lock of another
+// process are Ours: they do not count against the host.
 func failureOf(err error) *fleetdb.Failure {
 	f := journal.FailureOf(err)
 	return &fleetdb.Failure{Kind: f.Kind, Text: f.Text, Hint: f.Hint, Ours: errors.Is(err, targets.ErrHeld) || errors.Is(err, fault.ErrNoRoom)}
 }
 
+// failureText returns the text of f; "" for nil.
 func failureText(f *fleetdb.Failure) string {
 	if f == nil {
 		return ""

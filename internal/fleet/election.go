@@ -14,12 +14,13 @@ import (
 // schedulerLease is the name of the lease that makes a node the scheduler of the fleet.
 const schedulerLease = "scheduler"
 
-// campaigns is how often a candidate requests the lease within its length: without a scheduler all VMs wait, and
-// the request costs the database next to nothing.
+// acquireDivisor is how often a candidate requests the lease within its length. Without a scheduler all
+// VMs wait, and a request is cheap for the database.
 const acquireDivisor = 10
 
-// runForScheduler runs for scheduler until ctx ends, and schedules whenever it gets the lease. An error ends the term and
-// not the candidacy: the next term begins with what the fleet database contains, unless that cannot be read.
+// runForScheduler requests the scheduler's lease until ctx ends, and schedules while it has the lease.
+// An error ends the term and not the candidacy: the next term begins with the content of the fleet
+// database. A corrupt database ends the candidacy.
 func (n *Node) runForScheduler(ctx context.Context) error {
 	var c databaseContact
 	for {
@@ -51,8 +52,8 @@ func (n *Node) runForScheduler(ctx context.Context) error {
 	}
 }
 
-// scheduleTerm is the scheduler for one term: until the lease is lost, an error occurs or ctx ends. No VM is taken from a worker
-// before grace is over.
+// scheduleTerm schedules for one term: until the lease is lost, an error occurs or ctx ends. It takes
+// no VM from a worker before grace is over.
 func (n *Node) scheduleTerm(ctx context.Context, l *heldLease, grace time.Duration) error {
 	defer func() {
 		if ctx.Err() != nil { // stopped: the next scheduler need not wait until the lease expires
@@ -70,14 +71,14 @@ func (n *Node) scheduleTerm(ctx context.Context, l *heldLease, grace time.Durati
 	return g.Wait()
 }
 
-// A contact is the time since which the fleet database has answered again and again. Other processes could renew
-// their leases since then.
+// A databaseContact is the time since which the fleet database has responded without a long gap. Other
+// processes could renew their leases since then.
 type databaseContact struct{ since, last time.Time }
 
-// noteAnswer records an answer of the database. The contact starts again after a gap in which leases of
-// live processes may have expired: a lease of length ttl is renewed three times in ttl, so none expires
-// in a gap of half of it. The wall clock counts as well, because the monotonic clock stops while a
-// machine is suspended.
+// noteAnswer records a response of the database. The contact starts again after a gap in which leases
+// of live processes may have expired: a lease of length ttl is renewed three times in ttl, so none
+// expires in a gap of half of it. The wall clock counts as well, because the monotonic clock stops
+// while a machine is suspended.
 func (c *databaseContact) noteAnswer(now time.Time, ttl time.Duration) {
 	if gap := max(now.Sub(c.last), now.Round(0).Sub(c.last.Round(0))); gap > ttl/2 {
 		c.since = now
@@ -85,7 +86,7 @@ func (c *databaseContact) noteAnswer(now time.Time, ttl time.Duration) {
 	c.last = now
 }
 
-// graceLeft returns how long other processes may still take to renew their leases.
+// graceLeft returns how long other processes may still need to renew their leases; at most ttl.
 func (c *databaseContact) graceLeft(now time.Time, ttl time.Duration) time.Duration {
 	return min(max(ttl-now.Sub(c.since), 0), ttl)
 }

@@ -10,28 +10,29 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// hooks is the kind of the records of plans' hooks.
+// planHookKind is the kind of the records of plan hooks.
 const planHookKind = "plan-hook"
 
-// hookID returns the id of such a record. A plan that was dropped and submitted again has another one.
+// hookID returns the id of the record of a hook. It contains the time of submission, so a plan that was
+// dropped and submitted again has another one.
 func hookID(p fleetdb.Plan, when string) string {
 	return fmt.Sprintf("%s/%s/%d", when, p.Name, p.Created.UnixMicro())
 }
 
 // The hooks of a plan.
 const (
-	preHook  = "pre"
-	postHook = "post"
+	preHook  = "pre"  // runs before the first VM
+	postHook = "post" // runs after the last VM
 )
 
 // A hookRun is the record of a hook. It is written before the hook begins and when it has ended.
 type hookRun struct {
-	Began   time.Time        `json:"began"`
-	Ended   time.Time        `json:"ended,omitzero"`
-	Failure *fleetdb.Failure `json:"failure,omitempty"`
+	Began   time.Time        `json:"began"`             // when the hook began, by the clock of the scheduler's process
+	Ended   time.Time        `json:"ended,omitzero"`    // when it ended; zero if it is running or was interrupted
+	Failure *fleetdb.Failure `json:"failure,omitempty"` // why it failed; nil if it succeeded or has not ended
 }
 
-// hasSucceeded reports whether the hook ended, and without a failure.
+// hasSucceeded reports whether the hook ended without a failure.
 func (h hookRun) hasSucceeded() bool { return !h.Ended.IsZero() && h.Failure == nil }
 
 // preparePlan admits a plan and runs its first hook, unless the hook ran before. If either fails, no VM
@@ -66,7 +67,7 @@ func (r *planRunner) preparePlan(ctx context.Context, p *activePlan, row fleetdb
 	return nil
 }
 
-// admitPlan returns why the plan may not be carried out; nil if it may.
+// admitPlan returns why the plan may not be executed; nil if it may. The error is ctx's.
 func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.Failure, error) {
 	err := r.retryWhileAway(ctx, func() error { return r.Mover.Admit(ctx, row) })
 	switch {
@@ -78,8 +79,8 @@ func (r *planRunner) admitPlan(ctx context.Context, row fleetdb.Plan) (*fleetdb.
 	return nil, nil
 }
 
-// endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not run if the hook
-// before the first VM did not succeed.
+// endPlan runs the hook after the last VM, unless it ran before, and ends the plan. The hook does not
+// run if the hook before the first VM did not succeed.
 func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	first, began, err := r.readHook(ctx, hookID(row, preHook))
 	if err != nil {
@@ -97,8 +98,9 @@ func (r *planRunner) endPlan(ctx context.Context, row fleetdb.Plan) error {
 	return r.Roster.Plans.SetState(ctx, row.Name, fleetdb.PlanEnded, failure)
 }
 
-// runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began and has no end
-// was cut off with its process: it may have done anything, so it does not run again without an order.
+// runHook runs a hook that has not begun, and returns why it failed, now or before. A hook that began
+// and has no end was interrupted with its process: it may have had any effect, so it does not run again
+// without a command.
 func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string) (*fleetdb.Failure, error) {
 	id := hookID(row, when)
 	run, began, err := r.readHook(ctx, id)
@@ -128,6 +130,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 	return run.Failure, r.recordHook(ctx, id, run)
 }
 
+// readHook returns the record of a hook. It returns false if there is none.
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
 	records, err := r.Roster.Records.List(ctx, planHookKind)
 	if err != nil {
@@ -144,6 +147,7 @@ func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, bega
 	return run, false, nil
 }
 
+// recordHook writes the record of a hook. It retries while the database is away.
 func (r *planRunner) recordHook(ctx context.Context, id string, run hookRun) error {
 	text, err := json.Marshal(run)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// hostHealth is the kind of the records of hosts that failed lately, by the hosts' names.
+	// hostHealth is the kind of the records of hosts that failed recently. Their ids are the names of the
+	// hosts.
 	hostHealth = "host-health"
 
 	// snapshotEvery is how often the scheduler writes its state while a client reads it.
@@ -34,14 +35,14 @@ const (
 // return their results through calls.
 type scheduler struct {
 	Config
-	lease     fleetdb.Lease
-	admission *admission.Controller
-	plans     *planRunner
-	calls     chan func() // functions for the owner to call
+	lease     fleetdb.Lease         // lease of the term, for fenced writes
+	admission *admission.Controller // decides which VM may begin
+	plans     *planRunner           // plans that have not ended
+	calls     chan func()           // functions for the owner to call
 
-	throttle  throttle
+	throttle  throttle      // limits the reads of changes
 	rev       int64         // revision up to which the database was read
-	skew      time.Duration // the database's clock minus ours
+	skew      time.Duration // the database's clock minus the clock of this process
 	ticked    time.Time     // time of the last tick
 	denied    bool          // the refused logins may have changed
 	grace     time.Duration // how long workers may take to return when the term begins
@@ -49,6 +50,7 @@ type scheduler struct {
 	writtenAt time.Time     // when the state may be written again
 }
 
+// newScheduler returns the scheduler of a term. g runs its listings and hooks.
 func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Group) *scheduler {
 	s := &scheduler{Config: c, lease: l, grace: grace, calls: make(chan func())}
 	s.admission = admission.New(admission.Options{
@@ -62,7 +64,7 @@ func newScheduler(c Config, l fleetdb.Lease, grace time.Duration, g *errgroup.Gr
 	return s
 }
 
-// run schedules until an error occurs or ctx ends.
+// run schedules until an error occurs or ctx ends. It returns the error.
 func (s *scheduler) run(ctx context.Context) error {
 	if err := s.loadAll(ctx); err != nil {
 		return err
@@ -89,12 +91,12 @@ func (s *scheduler) run(ctx context.Context) error {
 	}
 }
 
-// databaseNow returns the time of the database, as far as our clock has kept pace since it was read. It has no monotonic
-// reading, which does not include that difference.
+// databaseNow returns the time by the database's clock, as far as our clock has kept pace since it was
+// read. It has no monotonic reading, which does not include that difference.
 func (s *scheduler) databaseNow() time.Time { return s.Now().Round(0).Add(s.skew) }
 
-// loadAll reads the whole database. Nothing is decided before all holders are counted and the others have submitted
-// their requests.
+// loadAll reads the whole database. All holders are counted, and all requests submitted, before the
+// first decision.
 func (s *scheduler) loadAll(ctx context.Context) error {
 	if err := errors.Join(s.readOthers(ctx), s.readHosts(ctx)); err != nil {
 		return err
@@ -107,7 +109,8 @@ func (s *scheduler) loadAll(ctx context.Context) error {
 	return nil
 }
 
-// readOthers reads the other inputs of decisions: live workers, the time, and refused logins.
+// readOthers reads the inputs of decisions that have no revision: live workers, the time, and refused
+// logins.
 func (s *scheduler) readOthers(ctx context.Context) error {
 	workers, err := s.Roster.Workers.List(ctx)
 	if err != nil {
@@ -122,7 +125,7 @@ func (s *scheduler) readOthers(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
-// readRefusals reads the refused logins and shows them with the plans that wait for them.
+// readRefusals reads the refused logins, and shows them as failures of the plans that wait for them.
 func (s *scheduler) readRefusals(ctx context.Context) error {
 	s.denied = false
 	refusals, err := login.Refusals(ctx, s.Roster)
@@ -135,7 +138,7 @@ func (s *scheduler) readRefusals(ctx context.Context) error {
 	return s.plans.showRefusals(ctx)
 }
 
-// readChanges reads all that has changed.
+// readChanges reads and applies all changes since the last call.
 func (s *scheduler) readChanges(ctx context.Context) error {
 	for {
 		c, err := s.Roster.Feed.Changes(ctx, s.rev)
@@ -156,6 +159,8 @@ func (s *scheduler) readChanges(ctx context.Context) error {
 	return s.readRefusals(ctx)
 }
 
+// applyChanges passes changes to the admission and the plans. Dropped plans are first: a plan may exist
+// again under its name.
 func (s *scheduler) applyChanges(ctx context.Context, c fleetdb.Changes) error {
 	for _, name := range c.Dropped {
 		s.plans.dropPlan(name)
@@ -177,7 +182,7 @@ func (s *scheduler) applyChanges(ctx context.Context, c fleetdb.Changes) error {
 	return nil
 }
 
-// runTick does what depends on the time and not on changes.
+// runTick does the work that depends on the time and not on changes.
 func (s *scheduler) runTick(ctx context.Context) error {
 	if err := s.readOthers(ctx); err != nil {
 		return err
@@ -193,9 +198,10 @@ func (s *scheduler) runTick(ctx context.Context) error {
 	return s.writeSnapshot(ctx)
 }
 
-// takeFromLostWorkers takes VMs from workers whose lease is over: those that another worker can continue are
-// queued, the others wait for their worker. No VM is taken before the scheduler was in contact with the database for the
-// length of a lease: while the database was away no worker could renew.
+// takeFromLostWorkers takes VMs from workers with an expired lease. VMs that another worker can
+// continue are queued; the others wait for their worker. No VM is taken before the scheduler was in
+// contact with the database for the length of a lease: while the database was away, no worker could
+// renew.
 func (s *scheduler) takeFromLostWorkers(ctx context.Context) error {
 	if s.databaseNow().Before(s.lostAfter) {
 		return nil
@@ -225,8 +231,8 @@ func lostReason(w fleetdb.Worker) string {
 	return fmt.Sprintf("worker %s is gone%s, and has its images: start it again", w.Name, since)
 }
 
-// updateEstimates sets when the transfers under way are likely to end, by their progress. A round of a warm VM
-// keeps its estimate: its progress counts the whole disks.
+// updateEstimates sets the expected end of active transfers by their progress. A round of a warm VM
+// keeps its estimate, because its progress counts the whole disks.
 func (s *scheduler) updateEstimates(ctx context.Context) error {
 	all, err := s.Roster.Progress.List(ctx, "")
 	if err != nil {
@@ -260,7 +266,7 @@ func (s *scheduler) writeSnapshot(ctx context.Context) error {
 	return s.Roster.Board.Put(ctx, s.lease, text)
 }
 
-// recordGrants records the possible grants.
+// recordGrants records the possible grants, in transactions of maxGrants.
 func (s *scheduler) recordGrants(ctx context.Context) error {
 	for all := s.admission.Decide(); len(all) > 0; {
 		n := min(maxGrants, len(all))
@@ -298,9 +304,9 @@ func (s *scheduler) saveHosts(ctx context.Context) error {
 	})
 }
 
-// nextTick returns when the next tick is due: three times in the length of a lease, when a worker's lease that was
-// not renewed ends or when VMs may be taken from it, so that a lost worker is noticed at once, and whenever a rest
-// or a pause ends.
+// nextTick returns when the next tick is due: three times in the length of a lease, and earlier if a
+// worker's lease, the grace, a host's rest or the pause of a listing ends. So a lost worker is noticed
+// at once.
 func (s *scheduler) nextTick() time.Time {
 	next := s.ticked.Add(s.TTL / renewals)
 	sooner := func(t time.Time) {

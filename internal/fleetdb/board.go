@@ -23,8 +23,8 @@ func (s *Board) Put(ctx context.Context, l Lease, doc json.RawMessage) error {
 	})
 }
 
-// Read returns the last board, and when it was written by the database's clock. Both are zero if it was
-// never written.
+// Read returns the last board, and when it was written by the database's clock. doc is empty and at is
+// zero if it was never written.
 func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, err error) {
 	var micros int64
 	var text string
