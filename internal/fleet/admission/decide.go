@@ -23,8 +23,8 @@ func (c *Controller) Decide() []fleetdb.Granted {
 	return grants
 }
 
-// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs have
-// changed meanwhile: they release their grants, and their new rows follow.
+// Recorded passes in the rows of the grants that the fleet database recorded. The other VMs changed
+// meanwhile: they release their grants, and Tick submits them again.
 func (c *Controller) Recorded(grants []fleetdb.Granted, rows []fleetdb.VM) {
 	recorded := make(map[fleetdb.Key]bool, len(rows))
 	for _, v := range rows {
@@ -70,8 +70,9 @@ func (c *Controller) grantUndo() []fleetdb.Granted {
 	return grants
 }
 
-// Lost returns the VMs of each worker that is gone: those that another worker can continue, or their own worker
-// if it is back, and those that have to wait for their worker, without those that wait already.
+// Lost returns the VMs of each worker that has ended. queue are the VMs that another worker, or their
+// own one if it is back, can continue. strand are the VMs that must wait for their worker, without
+// those that wait already.
 func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
 	queue, strand = map[string][]fleetdb.Key{}, map[string][]fleetdb.Key{}
 	for _, v := range c.vms {
@@ -87,5 +88,5 @@ func (c *Controller) Lost() (queue, strand map[string][]fleetdb.Key) {
 	return queue, strand
 }
 
-// Worker returns the last row of a worker.
+// Worker returns the last row of a worker; the zero value if it is unknown.
 func (c *Controller) Worker(name string) fleetdb.Worker { return c.workers.byName[name] }

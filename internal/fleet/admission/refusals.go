@@ -5,10 +5,11 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// refusals are the refused logins by login.RecordID. No VM begins where a login is refused.
+// refusals are the refused logins by login.RecordID. No VM begins at a source or host with a refused
+// login.
 type refusals map[string]login.Refusal
 
-// forVM returns the refused login that a VM waits for.
+// forVM returns the refused login that a VM waits for: at its source, or by SSH at its host.
 func (rs refusals) forVM(v fleetdb.VM) (login.Refusal, bool) {
 	if r, refused := rs[v.Source]; refused {
 		return r, true
@@ -17,7 +18,7 @@ func (rs refusals) forVM(v fleetdb.VM) (login.Refusal, bool) {
 	return r, refused
 }
 
-// hasHost reports whether a host refused a login by SSH.
+// hasHost reports whether a host refused a login by SSH. The name "" matches no host.
 func (rs refusals) hasHost(host string) bool {
 	for _, r := range rs {
 		if r.Host == host && host != "" {
@@ -27,7 +28,8 @@ func (rs refusals) hasHost(host string) bool {
 	return false
 }
 
-// SetRefusals sets the refused logins, by login.RecordID. It returns those that are new.
+// SetRefusals sets the refused logins, by login.RecordID, and updates the capacities that they close.
+// It returns the new ones.
 func (c *Controller) SetRefusals(all map[string]login.Refusal) (added []login.Refusal) {
 	old := c.refusals
 	c.refusals = all

@@ -9,29 +9,29 @@ import (
 	"github.com/decamp/decamp/internal/sched"
 )
 
-// A Snapshot is the state of the scheduler at one moment: what each resource has, who holds it, and why each
-// VM waits. The fleet database and the API call it the board.
+// A Snapshot is the state of the scheduler at one moment: the use of each resource, and why each VM
+// waits. The fleet database and the API call it the board.
 type Snapshot struct {
-	At        time.Time             `json:"at"` // time by the database's clock
-	Resources []sched.ResourceState `json:"resources"`
-	Plans     []sched.PlanState     `json:"plans"`
-	Waiting   []Waiting             `json:"waiting"` // requests in their order
-	Breakers  []Breaker             `json:"breakers,omitempty"`
+	At        time.Time             `json:"at"`                 // time by the database's clock
+	Resources []sched.ResourceState `json:"resources"`          // use of the resources, without internal ones
+	Plans     []sched.PlanState     `json:"plans"`              // shares of the plans
+	Waiting   []Waiting             `json:"waiting"`            // waiting VMs, in the order of their requests
+	Breakers  []Breaker             `json:"breakers,omitempty"` // sources and hosts where no VM begins
 }
 
 // Waiting is a VM that waits for the scheduler.
 type Waiting struct {
-	Plan     string `json:"plan"`
+	Plan     string `json:"plan"`     // plan of the VM
 	VM       string `json:"vm"`       // reference of the VM
-	Sentence string `json:"sentence"` // why it waits
-	Position int    `json:"position"` // among the waiting VMs of its plan, from 1; 0: it has no worker to wait for
+	Sentence string `json:"sentence"` // why it waits, for users
+	Position int    `json:"position"` // position among the waiting VMs of its plan, from 1; 0 if no worker can take it
 }
 
 // A Breaker is a source or a host where no VM begins.
 type Breaker struct {
-	Of       string    `json:"of"`             // "source vc1:443", "host esx3"
-	Sentence string    `json:"sentence"`       // why
-	Until    time.Time `json:"until,omitzero"` // zero: until an operator resumes a plan
+	Of       string    `json:"of"`             // source or host: "source vc1:443", "host esx3"
+	Sentence string    `json:"sentence"`       // why no VM begins there, for users
+	Until    time.Time `json:"until,omitzero"` // end of the rest; zero if it lasts until an operator resumes a plan
 }
 
 // Snapshot returns the state. With 10,000 VMs that wait it takes tens of milliseconds.
@@ -51,7 +51,8 @@ func (c *Controller) Snapshot() Snapshot {
 	return s
 }
 
-// waitReason returns why a VM waits: by its source, its host and its plan, else by the sched.Scheduler.
+// waitReason returns why a VM waits: because of its source, its host or its plan, else by the
+// sched.Scheduler.
 func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	v, p := c.vms[key], c.plans[key.Plan]
 	if r, refused := c.refusals.forVM(v); refused && (v.State == fleetdb.Queued || r.Host != "") {
@@ -75,7 +76,7 @@ func (c *Controller) waitReason(key fleetdb.Key, w sched.Waiting) string {
 	return w.Sentence(c.Now())
 }
 
-// listBreakers returns the refused logins and the hosts that rest, by name.
+// listBreakers returns the refused logins and the resting hosts, by name.
 func listBreakers(refused refusals, hosts *HostHealth) []Breaker {
 	var all []Breaker
 	for _, r := range refused {

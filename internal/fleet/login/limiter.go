@@ -33,9 +33,9 @@ const (
 // A Limiter permits the logins of one process at one place: at a source, or by SSH at one of its hosts with
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
-	roster       *fleetdb.Roster
-	source, host string
-	owner        string // owner of the lease, different in each process
+	roster       *fleetdb.Roster // fleet database with the leases and the refusals
+	source, host string          // place of the logins; host is "" for the source itself
+	owner        string          // owner of the lease, different in each process
 
 	waiting atomic.Int32   // callers that hold token or wait for it
 	token   chan struct{}  // holds one token; the caller that took it may log in and use the fields below
@@ -93,6 +93,7 @@ func (l *Limiter) Refuse(ctx context.Context, err error) error {
 	return refused
 }
 
+// takeToken waits until this caller may log in. It returns ctx's error if ctx ends first.
 func (l *Limiter) takeToken(ctx context.Context) error {
 	l.waiting.Add(1)
 	select {
@@ -116,7 +117,8 @@ func (l *Limiter) returnToken(ctx context.Context) {
 	l.token <- struct{}{}
 }
 
-// checkRefusals acquires the lease and returns the refusal that is on record, of any process.
+// checkRefusals acquires the lease and returns the recorded refusal of any process as an error; nil if
+// there is none.
 func (l *Limiter) checkRefusals(ctx context.Context) error {
 	if err := l.acquireLease(ctx); err != nil {
 		return err
@@ -137,7 +139,7 @@ func (l *Limiter) checkRefusals(ctx context.Context) error {
 	return nil
 }
 
-// acquireLease waits for the lease: another process holds it during a few logins.
+// acquireLease waits for the lease. Another process holds it during a few logins.
 func (l *Limiter) acquireLease(ctx context.Context) error {
 	for {
 		lease, err := l.roster.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
@@ -154,7 +156,7 @@ func (l *Limiter) acquireLease(ctx context.Context) error {
 	}
 }
 
-// renewLease renews the lease until ctx ends: a login takes as long as the user types a password.
+// renewLease renews the lease until ctx ends: a login may wait until the user has typed a password.
 func (l *Limiter) renewLease(ctx context.Context, lease fleetdb.Lease) error {
 	for {
 		if err := sleep.For(ctx, leaseTTL/renewals); err != nil {
@@ -188,7 +190,8 @@ func (l *Limiter) saveRefusal(ctx context.Context) error {
 	return err
 }
 
-// lastWritesContext returns a context for writes that are required after ctx has ended.
+// lastWritesContext returns a context for writes that are required after ctx has ended. It ends after
+// lastWrites.
 func lastWritesContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
 }

@@ -37,6 +37,7 @@ func (r Refusal) Err() error {
 		WithHint("correct the password, then decamp resume PLAN: until then decamp does not log in there, so that the account is not locked")
 }
 
+// placeText returns the beginning of the error text, with the place of the refused login.
 func (r Refusal) placeText() string {
 	if r.Host != "" {
 		return "login to host " + r.Host + " by SSH was refused"
@@ -50,6 +51,7 @@ func RefusedAt(source string) string { return "login to " + source + " was refus
 // IsRefusal reports whether err is a refused login, or one that was not permitted because of an earlier refusal.
 func IsRefusal(err error) bool { return errors.Is(err, fault.ErrLogin) }
 
+// putRefusal records a refusal. It replaces an earlier one of the same place.
 func putRefusal(ctx context.Context, r *fleetdb.Roster, refused Refusal) error {
 	text, _ := json.Marshal(refused) // strings and a time
 	return r.Records.Put(ctx, recordKind, RecordID(refused.Source, refused.Host), text)

@@ -42,31 +42,31 @@ type Config struct {
 	Hold time.Duration
 }
 
-// A Result is how long everything took. Times are from the beginning.
+// A Result is the duration of all transfers. Times are relative to the beginning.
 type Result struct {
-	Makespan time.Duration  `json:"makespan"`
-	Bytes    int64          `json:"bytes"`
-	VMs      []VM           `json:"vms"` // VMs in the order of their starts
-	Loads    []Load         `json:"loads"`
-	Never    []NeverStarted `json:"never,omitempty"`
+	Makespan time.Duration  `json:"makespan"`        // time from the beginning to the end of the last transfer
+	Bytes    int64          `json:"bytes"`           // allocated bytes of all VMs that started
+	VMs      []VM           `json:"vms"`             // VMs in the order of their starts
+	Loads    []Load         `json:"loads"`           // work of hosts and workers, by name
+	Never    []NeverStarted `json:"never,omitempty"` // VMs whose transfer could not begin
 }
 
 // A VM is one transfer.
 type VM struct {
 	fleetdb.Key
-	Name   string        `json:"name"`
-	Host   string        `json:"host"`
-	Worker string        `json:"worker"`
-	Began  time.Duration `json:"began"`
-	Ended  time.Duration `json:"ended"`
+	Name   string        `json:"name"`             // name of the VM
+	Host   string        `json:"host"`             // ESXi host of the VM
+	Worker string        `json:"worker"`           // worker that executed it
+	Began  time.Duration `json:"began"`            // start of its slots, from the beginning
+	Ended  time.Duration `json:"ended"`            // end of its transfer
 	Waited string        `json:"waited,omitempty"` // reason of the wait before its start
 }
 
 // Load is the work of a host or of a worker.
 type Load struct {
-	Name  string        `json:"name"` // "host esx1", "worker w1"
-	VMs   int           `json:"vms"`
-	Bytes int64         `json:"bytes"`
+	Name  string        `json:"name"`           // "host esx1", "worker w1"
+	VMs   int           `json:"vms"`            // number of transfers
+	Bytes int64         `json:"bytes"`          // bytes of the transfers
 	Most  int           `json:"most"`           // most transfers at the same time
 	Busy  time.Duration `json:"busy"`           // time with at least one transfer
 	Limit int64         `json:"rate,omitempty"` // bytes per second; 0: no limit
@@ -75,7 +75,7 @@ type Load struct {
 // NeverStarted is a VM whose transfer could not begin.
 type NeverStarted struct {
 	fleetdb.Key
-	Why string `json:"why"`
+	Why string `json:"why"` // reason of its wait at the end
 }
 
 // epoch is the time at which the simulation begins. No result contains it.
@@ -101,17 +101,18 @@ func Run(ctx context.Context, c Config) (Result, error) {
 // A simulation is the state of a Run.
 type simulation struct {
 	Config
-	admission *admission.Controller
-	now       time.Time
-	active    streamHeap // streams with flows
-	streams   map[string]*stream
-	limits    map[string]*limit
-	changed   []*stream // streams whose rates are out of date
-	result    Result
-	loads     map[string]*load
+	admission *admission.Controller  // the real admission, in simulated time
+	now       time.Time              // simulated time
+	active    streamHeap             // streams with flows
+	streams   map[string]*stream     // streams by their bounds; see streamOf
+	limits    map[string]*limit      // shared limits by name
+	changed   []*stream              // streams whose rates must be computed again
+	result    Result                 // result so far
+	loads     map[string]*load       // loads by name
 	waits     map[fleetdb.Key]string // reason of each VM's wait after the first decision
 }
 
+// newSimulation returns a simulation whose VMs are all queued.
 func newSimulation(c Config) *simulation {
 	s := &simulation{Config: c, now: epoch, streams: map[string]*stream{}, limits: map[string]*limit{}, loads: map[string]*load{}}
 	if len(c.Workers) == 0 {
@@ -189,7 +190,7 @@ func (s *simulation) addFlow(to *stream, f *flow, bytes float64) {
 // together: computing all rates again for each of them would take minutes, and the input is not that
 // exact.
 const (
-	manyStreams = 1000
+	manyStreams = 1000 // streams from which on transfers end together
 	finestStep  = 1000 // a thousandth
 )
 
@@ -226,7 +227,7 @@ func (s *simulation) endFlow(f *flow) {
 	s.admission.SetVM(v)
 }
 
-// markChanged notes that the flows of a stream have changed, so that its rate is out of date.
+// markChanged records that the flows of a stream have changed, so that its rate is outdated.
 func (s *simulation) markChanged(of *stream) {
 	if !of.changed {
 		of.changed = true
@@ -253,7 +254,7 @@ func (s *simulation) shareRates() {
 	s.changed = s.changed[:0]
 }
 
-// updatePlace moves a stream to its place among the active streams.
+// updatePlace moves a stream to its place among the active streams, or removes a stream without flows.
 func (s *simulation) updatePlace(one *stream) {
 	switch {
 	case len(one.flows) > 0:
@@ -264,7 +265,7 @@ func (s *simulation) updatePlace(one *stream) {
 	}
 }
 
-// toResult returns the result.
+// toResult returns the result. The simulation must not continue afterwards.
 func (s *simulation) toResult() Result {
 	s.result.Makespan = s.now.Sub(epoch)
 	for name, l := range s.loads {
