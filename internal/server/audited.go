@@ -6,16 +6,18 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// Audited is the fleet's database for commands on this machine: their changes are recorded in the audit
-// trail before they are made, as a server does for requests. If that fails, the change is not made.
+// Audited is the Control for commands on this machine. It records changes in the audit trail before
+// they are made, as a server does for requests. If that fails, the change is not made.
 type Audited struct {
 	Local
 	Who       string                                // user of this machine
-	LimitText func(name string, units int64) string // value of a limit as the audit trail has it
+	LimitText func(name string, units int64) string // formats the value of a limit for the audit trail
 }
 
 var _ Control = Audited{}
 
+// recordChange records a change, calls do, and records its error if it fails. If the first record
+// fails, do is not called.
 func (c Audited) recordChange(ctx context.Context, what, on string, do func() error) error {
 	e := fleetdb.Entry{Who: c.Who, Role: string(Admin), From: "local", What: what, On: on}
 	if err := c.Roster.Audit.Add(ctx, e); err != nil {

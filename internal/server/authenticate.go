@@ -10,15 +10,15 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// authenticator finds out who sent a request. It is safe for concurrent use.
+// authenticator identifies the users of requests. It is safe for concurrent use.
 type authenticator struct {
-	tokens   *Tokens
-	sessions *sessions
-	throttle *throttle
+	tokens   *Tokens   // API tokens
+	sessions *sessions // sessions of browsers
+	throttle *throttle // counts wrong tokens by address
 }
 
-// identifyUser identifies the user of a request by a bearer token, a client certificate or a session. A request
-// without any of them has no user, which is not an error.
+// identifyUser returns the user of a request, by a bearer token, a client certificate or a session. A
+// request without any of them has role Nobody and no error.
 func (a *authenticator) identifyUser(r *http.Request) (Who, error) {
 	from := peerAddress(r)
 	if secret, ok := bearerToken(r); ok {
@@ -38,13 +38,14 @@ func (a *authenticator) identifyUser(r *http.Request) (Who, error) {
 // maxSecret is the limit of a token, in bytes; tokens of decamp have 50.
 const maxSecret = 256
 
+// byToken returns the owner of a token. from is the address of the client.
 func (a *authenticator) byToken(secret, from string) (Who, error) {
 	token, err := a.checkSecret(secret, from)
 	return Who{Name: token.Name, Role: token.Role, From: from}, err
 }
 
-// checkSecret checks a secret. A valid token is accepted at all times: wrong tokens from the same address
-// do not lock it out. Only failures are throttled.
+// checkSecret returns the token of a secret, or fault.Denied. A valid token is accepted at all times:
+// wrong tokens from the same address do not lock it out. Only failures are throttled.
 func (a *authenticator) checkSecret(secret, from string) (Token, error) {
 	token, ok := Token{}, false
 	if len(secret) <= maxSecret { // longer ones are not hashed
@@ -60,8 +61,8 @@ func (a *authenticator) checkSecret(secret, from string) (Token, error) {
 	return token, nil
 }
 
-// byCertificate takes the role from the organizational units of a certificate that our CA
-// signed, and the name from its common name.
+// byCertificate returns the user of a certificate that our CA signed: the highest role in its
+// organizational units, and its common name.
 func byCertificate(c *x509.Certificate, from string) (Who, error) {
 	who := Who{Name: c.Subject.CommonName, From: from}
 	for _, unit := range c.Subject.OrganizationalUnit {
@@ -76,12 +77,15 @@ func byCertificate(c *x509.Certificate, from string) (Who, error) {
 	return who, nil
 }
 
+// bearerToken returns the token in the Authorization header (RFC 6750). It returns false if the header
+// has another scheme.
 func bearerToken(r *http.Request) (string, bool) {
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(secret), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// peerAddress returns the peer's address. Headers of proxies are ignored, because any client can add them.
+// peerAddress returns the IP address of the client. Headers of proxies are ignored, because any client
+// can add them.
 func peerAddress(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

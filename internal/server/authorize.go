@@ -10,15 +10,14 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// gate decides which requests are permitted, and records those that it refuses. It is safe for
-// concurrent use.
+// gate decides which requests are permitted, and records refusals. It is safe for concurrent use.
 type gate struct {
-	auth  *authenticator
-	trail *auditTrail
+	auth  *authenticator // identifies the user
+	trail *auditTrail    // records refusals
 }
 
-// permitRequest returns who sent the request, with an error if their role does not include need. what and
-// on are for the audit trail: "cutover", "wave-1/vm-42".
+// permitRequest returns the user of the request, with an error if the role does not include need. what
+// and on are for the audit trail: "cutover", "wave-1/vm-42". A session may only read below /v1/.
 func (g *gate) permitRequest(r *http.Request, need Role, what, on string) (Who, error) {
 	who, err := g.auth.identifyUser(r)
 	switch {
@@ -37,7 +36,8 @@ func (g *gate) permitRequest(r *http.Request, need Role, what, on string) (Who, 
 	return who, err
 }
 
-// authorizeOperation passes on the API's requests that their operation's role permits.
+// authorizeOperation is the middleware of the API. It passes on requests that the role of their
+// operation permits.
 func (g *gate) authorizeOperation(ctx huma.Context, next func(huma.Context)) {
 	op := ctx.Operation()
 	r, w := humago.Unwrap(ctx)
@@ -49,6 +49,7 @@ func (g *gate) authorizeOperation(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithContext(ctx, withWho(ctx.Context(), who)))
 }
 
+// isRead reports whether the method of a request changes nothing.
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 const roleKey = "role" // key of an operation's metadata

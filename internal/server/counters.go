@@ -11,27 +11,28 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// metrics are what this process counts. What the database holds is read for each request. It is safe for
-// concurrent use.
+// metrics are the values that this process counts. Values from the database are read for each request.
+// It is safe for concurrent use.
 type metrics struct {
-	version string
+	version string       // release of decamp
 	sent    atomic.Int64 // bytes of events
-	lost    atomic.Int64 // clients that did not read
-	refused atomic.Int64
+	lost    atomic.Int64 // clients that were dropped because they did not read
+	refused atomic.Int64 // requests that were refused
 
-	mu        sync.Mutex
-	requests  map[answered]int64
-	took      map[string]*exposition.Distribution // seconds, by route
-	moved     map[string]int64                    // bytes by plan
-	lastMoved map[fleetdb.Key]int64               // Moved of each VM, when it was asked last
+	mu        sync.Mutex                          // guards the fields below
+	requests  map[answered]int64                  // requests by route and status
+	took      map[string]*exposition.Distribution // duration of requests in seconds, by route
+	moved     map[string]int64                    // bytes read from sources, by plan
+	lastMoved map[fleetdb.Key]int64               // Moved of each VM at the previous request for metrics
 }
 
-// answered is a kind of answer to requests.
+// answered identifies responses that are counted together.
 type answered struct {
 	route  string // the pattern of the route, never the path of the request, which any client can choose
-	status int
+	status int    // HTTP status
 }
 
+// newMetrics returns metrics without counts.
 func newMetrics(version string) *metrics {
 	return &metrics{
 		version: version, requests: map[answered]int64{}, took: map[string]*exposition.Distribution{},
@@ -39,7 +40,7 @@ func newMetrics(version string) *metrics {
 	}
 }
 
-// countRequest counts an answered request.
+// countRequest counts a request after its response. Event streams have no duration.
 func (m *metrics) countRequest(route string, status int, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +54,7 @@ func (m *metrics) countRequest(route string, status int, took time.Duration) {
 	m.took[route].Observe(took.Seconds())
 }
 
-// counterFamilies returns the counters.
+// counterFamilies returns the counters of this process.
 func (m *metrics) counterFamilies() []exposition.Family {
 	requests := newCounter("decamp_http_requests_total", "Requests that were answered.", "route", "code")
 	took := exposition.Family{
@@ -79,19 +80,21 @@ func (m *metrics) counterFamilies() []exposition.Family {
 	return []exposition.Family{requests, took, sent, lost, refused, build}
 }
 
+// newCounter returns an empty family of counters.
 func newCounter(name, help string, labels ...string) exposition.Family {
 	return exposition.Family{Name: name, Help: help, Type: exposition.Counter, Labels: labels}
 }
 
+// newGauge returns an empty family of gauges.
 func newGauge(name, help string, labels ...string) exposition.Family {
 	return exposition.Family{Name: name, Help: help, Type: exposition.Gauge, Labels: labels}
 }
 
-// moving is what the progress of a plan's VMs comes to.
+// moving is the sum of the progress of a plan's VMs.
 type moving struct{ total, done, rate, moved int64 }
 
-// addTransfers adds up by plan, and counts the bytes copied since the last call. A VM with fewer bytes
-// than before has another worker, which counts from zero.
+// addTransfers adds the bytes that were read since the last call to the counters, and returns the sums
+// by plan. A VM with fewer bytes than before has another worker, which counts from zero.
 func (m *metrics) addTransfers(progress []fleetdb.Progress) map[string]moving {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,46 +17,48 @@ import (
 
 // Bounds and times of the event stream.
 const (
-	stateInterval = 500 * time.Millisecond // interval of progress reports
-	retryTime     = time.Second            // until a roster that does not answer is asked again
+	stateInterval = 500 * time.Millisecond // interval of states without a revision, such as progress
+	retryTime     = time.Second            // pause before a database that does not respond is queried again
 	knownTime     = 10 * time.Second       // time without an answer of the fleet database after which clients are informed
 	maxClients    = 4000                   // maximum number of listeners
-	maxQueued     = 32                     // events that a client may not have read yet: some seconds
+	maxQueued     = 32                     // events that a client may have unread: some seconds
 	ringFrames    = 256                    // frames that a returning client gets without a query to the fleet database
-	ringRows      = 20_000                 // VMs in them
+	ringRows      = 20_000                 // limit of the VMs in these frames
 )
 
-// hub reads the roster once for all who listen to the event stream.
+// hub reads the fleet database once for all listeners of the event stream. It is safe for concurrent
+// use.
 type hub struct {
-	feed    *fleetdb.Feed
-	plans   *fleetdb.Plans
-	workers *fleetdb.Workers
-	cache   *fleetCache
-	metrics *metrics
-	log     *slog.Logger
+	feed    *fleetdb.Feed    // changes of the database
+	plans   *fleetdb.Plans   // plans, for their counts
+	workers *fleetdb.Workers // workers, for their leases
+	cache   *fleetCache      // progress and board
+	metrics *metrics         // counts dropped clients
+	log     *slog.Logger     // receives outages of the database
 
 	closing chan struct{} // closed by close
-	known   chan struct{} // closed by follow, once the newest revision is known
+	known   chan struct{} // closed by lastSent when the newest revision is known
 
-	mu      sync.Mutex
-	clients map[*listener]struct{}
-	rev     int64    // revision of the last change that was sent; negative if none is known yet
-	from    int64    // revision after which the ring has all changes
-	ring    []*frame // frames with revisions, the newest last
-	rows    []int    // VMs in each
-	stale   bool     // the plans' counts changed since they were sent
-	closed  bool
+	mu      sync.Mutex             // guards the fields below, except broken
+	clients map[*listener]struct{} // listeners
+	rev     int64                  // revision of the last change that was sent; negative if none is known yet
+	from    int64                  // revision after which the ring has all changes
+	ring    []*frame               // frames with revisions, the newest last
+	rows    []int                  // number of VMs in each frame of ring
+	stale   bool                   // the plans' counts changed since they were sent
+	closed  bool                   // close was called; no listener is added
 
-	broken bool // the roster did not answer; of follow alone
+	broken bool // the database does not respond; used only by followChanges
 }
 
 // A listener is one client of the stream.
 type listener struct {
-	plan  string        // or everything with ""
-	queue chan []*frame // never closed
-	lost  chan struct{} // closed by the hub: it did not read
+	plan  string        // plan of the events; "" for all plans
+	queue chan []*frame // events to send; never closed
+	lost  chan struct{} // closed when the hub drops the listener, because it did not read
 }
 
+// newHub returns a hub that does not run.
 func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) *hub {
 	return &hub{
 		feed: r.Feed, plans: r.Plans, workers: r.Workers, cache: cache, metrics: m, log: log,
@@ -64,7 +66,7 @@ func newHub(r *fleetdb.Roster, cache *fleetCache, m *metrics, log *slog.Logger) 
 	}
 }
 
-// run reads the roster until ctx ends.
+// run reads the fleet database until ctx ends.
 func (h *hub) run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { h.followChanges(ctx); return nil })
@@ -72,7 +74,8 @@ func (h *hub) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// followChanges sends changes. If the fleet database does not answer, it tries again and informs clients.
+// followChanges sends changes until ctx ends. If the fleet database does not respond, it retries and
+// informs the listeners.
 func (h *hub) followChanges(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := h.sendNext(ctx)
@@ -84,7 +87,7 @@ func (h *hub) followChanges(ctx context.Context) {
 	}
 }
 
-// sendNext sends new changes, or waits for some.
+// sendNext sends new changes, or waits for a newer revision.
 func (h *hub) sendNext(ctx context.Context) error {
 	since, err := h.lastSent(ctx)
 	if err != nil {
@@ -102,7 +105,7 @@ func (h *hub) sendNext(ctx context.Context) error {
 	return sleep.For(ctx, gatherTime)
 }
 
-// lastSent returns the last revision that was sent; at first the newest one.
+// lastSent returns the last revision that was sent. The first call reads the newest one.
 func (h *hub) lastSent(ctx context.Context) (int64, error) {
 	h.mu.Lock()
 	rev := h.rev
@@ -120,6 +123,7 @@ func (h *hub) lastSent(ctx context.Context) (int64, error) {
 	return rev, err
 }
 
+// reportTrouble informs the listeners of an error, and logs the first of several.
 func (h *hub) reportTrouble(err error) {
 	if !h.broken {
 		h.log.Warn("roster does not answer", "err", err)
@@ -128,6 +132,7 @@ func (h *hub) reportTrouble(err error) {
 	h.sendFrames(sameFrame(eventTrouble, trouble{err.Error()}))
 }
 
+// reportRecovery informs the listeners that the database responds again, if it did not before.
 func (h *hub) reportRecovery() {
 	if h.broken {
 		h.log.Info("roster answers again")
@@ -147,7 +152,8 @@ func (h *hub) sendChanges(c fleetdb.Changes) {
 	h.sendFrames(f)
 }
 
-// addToRing puts a frame into the ring, and drops the oldest that are too many. h.mu is held.
+// addToRing adds a frame with so many VMs to the ring, and removes the oldest frames beyond its limits.
+// h.mu must be held.
 func (h *hub) addToRing(f *frame, rows int) {
 	h.ring, h.rows = append(h.ring, f), append(h.rows, rows)
 	total := 0
@@ -161,8 +167,8 @@ func (h *hub) addToRing(f *frame, rows int) {
 	}
 }
 
-// sendFrames sends frames to all listeners. A listener that does not read is dropped, so that the others do
-// not wait for it.
+// sendFrames sends frames to all listeners. A listener that does not read is dropped, so that the
+// others do not wait for it.
 func (h *hub) sendFrames(frames ...*frame) {
 	if len(frames) == 0 {
 		return
@@ -178,6 +184,7 @@ func (h *hub) sendFrames(frames ...*frame) {
 	}
 }
 
+// dropListener removes a listener and closes its lost. h.mu must be held.
 func (h *hub) dropListener(l *listener) {
 	delete(h.clients, l)
 	close(l.lost)
@@ -185,7 +192,8 @@ func (h *hub) dropListener(l *listener) {
 	h.log.Info("event client dropped: it does not read", "behind", maxQueued)
 }
 
-// stateLoop sends states that have no revision: progress, counts, and resources in use.
+// stateLoop sends states without a revision while there are listeners: progress, counts, and resources
+// in use.
 func (h *hub) stateLoop(ctx context.Context) {
 	var told sentState
 	for sleep.For(ctx, stateInterval) == nil {
@@ -202,19 +210,20 @@ func (h *hub) stateLoop(ctx context.Context) {
 	}
 }
 
-// A beat is the last state that pulse sent.
+// A sentState is the last state that stateLoop sent. The zero value makes it send everything.
 type sentState struct {
-	progress *fleetState
-	fleet    any
-	beats    int
-	workers  []fleetdb.Worker
+	progress *fleetState      // progress of the last round; nil before the first one
+	fleet    any              // last fleetSummary; nil before the first one
+	beats    int              // number of rounds
+	workers  []fleetdb.Worker // workers that were sent last
 }
 
-// workerRounds is how many beats there are between looks at the workers: that one is gone is
-// no change in the roster, but a lease that is not renewed.
+// workerRounds is the number of rounds between two reads of the workers. An expired lease changes no
+// row, so the feed does not show it.
 const workerRounds = 4
 
-// changedWorkers returns the workers if they differ from the last ones sent.
+// changedWorkers returns the event "workers" if they differ from the last ones sent. store is read in
+// every fourth round.
 func (t *sentState) changedWorkers(ctx context.Context, store *fleetdb.Workers) []*frame {
 	t.beats++
 	if t.beats%workerRounds != 1 {
@@ -228,12 +237,12 @@ func (t *sentState) changedWorkers(ctx context.Context, store *fleetdb.Workers) 
 	return []*frame{sameFrame(eventWorkers, workers)}
 }
 
-// sameWorker does not look at the lease, which is another one all the time.
+// sameWorker compares workers without their leases, which change all the time.
 func sameWorker(a, b fleetdb.Worker) bool {
 	return a.Name == b.Name && a.Alive == b.Alive && a.Drains == b.Drains && a.Epoch == b.Epoch
 }
 
-// changedFrames returns the changes since the last beat.
+// changedFrames returns the events for what changed since the last round.
 func (t *sentState) changedFrames(b *fleetState) (frames []*frame) {
 	if changed := t.changedProgress(b); len(changed) > 0 {
 		frames = append(frames, progressFrame(changed))
@@ -261,7 +270,7 @@ func (t *sentState) changedProgress(b *fleetState) []fleetdb.Progress {
 	return changed
 }
 
-// changedCounts returns the plans if their counts may differ from those sent.
+// changedCounts returns the event "plans" if counts may differ from those sent.
 func (h *hub) changedCounts(ctx context.Context) []*frame {
 	h.mu.Lock()
 	stale := h.stale
@@ -283,13 +292,15 @@ func (h *hub) changedCounts(ctx context.Context) []*frame {
 	return []*frame{sameFrame(eventPlans, plans)}
 }
 
+// clientCount returns the number of listeners.
 func (h *hub) clientCount() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.clients)
 }
 
-// waitKnown returns once the current revision is known.
+// waitKnown returns when the newest revision is known. It returns an error if the server stops, or if
+// the database does not respond within knownTime.
 func (h *hub) waitKnown(ctx context.Context) error {
 	select {
 	case <-h.known:
@@ -303,8 +314,9 @@ func (h *hub) waitKnown(ctx context.Context) error {
 	}
 }
 
-// addListener adds a listener, after await. It returns the revision after which the listener gets all changes,
-// and the frames that it missed since; whole is false if the ring lacks some of them.
+// addListener adds a listener, after waitKnown. It returns the revision after which the listener gets
+// all changes, and the frames that it missed since. whole is false if the ring lacks some of them. l is
+// nil if there are too many listeners, or the hub is closed.
 func (h *hub) addListener(plan string, since int64) (l *listener, rev int64, missed []*frame, whole bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,13 +333,14 @@ func (h *hub) addListener(plan string, since int64) (l *listener, rev int64, mis
 	return l, h.rev, missed, since >= h.from
 }
 
+// removeListener removes a listener, unless it was dropped.
 func (h *hub) removeListener(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.clients, l)
 }
 
-// close has all listeners say goodbye, and takes no more.
+// close makes all listeners end, and prevents further ones.
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

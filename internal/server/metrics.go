@@ -14,16 +14,16 @@ import (
 
 // metricsHandler serves the metrics.
 type metricsHandler struct {
-	gate    *gate
-	metrics *metrics
-	plans   *fleetdb.Plans
-	workers *fleetdb.Workers
-	limits  *fleetdb.Limits
-	cache   *fleetCache
-	hub     *hub
+	gate    *gate            // authorizes requests
+	metrics *metrics         // counters of this process
+	plans   *fleetdb.Plans   // plans with their counts
+	workers *fleetdb.Workers // workers and their leases
+	limits  *fleetdb.Limits  // limits of operators
+	cache   *fleetCache      // progress and board
+	hub     *hub             // number of event clients
 }
 
-// ServeHTTP answers in the text format, which every Prometheus accepts.
+// ServeHTTP returns the metrics in the text format, which every Prometheus accepts.
 func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := h.gate.permitRequest(r, View, "read the metrics", r.URL.Path); err != nil {
 		problemOf(err).writeTo(w)
@@ -45,7 +45,7 @@ func (h *metricsHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // the client is gone if it fails
 }
 
-// acceptsGzip reports whether a client accepts a compressed answer.
+// acceptsGzip reports whether a client accepts a compressed response (RFC 9110, section 12.5.3).
 func acceptsGzip(h http.Header) bool {
 	for coding := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
 		name, q, weighted := strings.Cut(coding, ";")
@@ -58,6 +58,7 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
+// gzipText compresses text in memory.
 func gzipText(text []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -66,7 +67,7 @@ func gzipText(text []byte) []byte {
 	return b.Bytes()
 }
 
-// readFamilies reads what the database holds.
+// readFamilies returns the metrics that are read from the database.
 func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family, error) {
 	plans, err := h.plans.List(ctx)
 	if err != nil {
@@ -91,6 +92,7 @@ func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family,
 	return append(append(families, transferFamilies(h.metrics.addTransfers(state.progress))...), clients), nil
 }
 
+// planFamilies returns the states of plans and of their VMs.
 func planFamilies(plans []fleetdb.Plan) []exposition.Family {
 	info := newGauge("decamp_plan_info", "Plans, and where they stand.", "plan", "state")
 	vms := newGauge("decamp_plan_vms", "VMs of a plan by state.", "plan", "state")
@@ -103,6 +105,7 @@ func planFamilies(plans []fleetdb.Plan) []exposition.Family {
 	return []exposition.Family{info, vms}
 }
 
+// workerFamilies returns the states and the slots of workers.
 func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 	up := newGauge("decamp_worker_up", "1: its lease is alive.", "worker", "version")
 	draining := newGauge("decamp_worker_draining", "1: it is given nothing more.", "worker")
@@ -115,6 +118,7 @@ func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 	return []exposition.Family{up, draining, slots}
 }
 
+// limitFamilies returns the limits and the use of resources.
 func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 	units := newGauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
 	capacity := newGauge("decamp_resource_capacity_units", "Of what VMs need a share of to begin.", "resource")
@@ -131,6 +135,7 @@ func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 	return []exposition.Family{units, capacity, used, waiting}
 }
 
+// transferFamilies returns the sums of the progress, by plan.
 func transferFamilies(plans map[string]moving) []exposition.Family {
 	total := newGauge("decamp_transfer_disk_bytes", "Of the disks of VMs that were begun.", "plan")
 	held := newGauge("decamp_transfer_held_bytes", "Of them that are held or proven.", "plan")
@@ -145,6 +150,7 @@ func transferFamilies(plans map[string]moving) []exposition.Family {
 	return []exposition.Family{total, held, rate, moved}
 }
 
+// boolValue returns 1 for true and 0 for false.
 func boolValue(b bool) float64 {
 	if b {
 		return 1

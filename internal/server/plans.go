@@ -13,19 +13,21 @@ import (
 	"github.com/decamp/decamp/internal/planfile"
 )
 
+// planOut is the response with one plan.
 type planOut struct{ Body fleetdb.Plan }
 
 // planAPI serves the plans.
 type planAPI struct {
-	plans   *fleetdb.Plans
-	workers *fleetdb.Workers
-	control Control
-	trail   *auditTrail
-	orders  *orders
-	access  string // see Config
-	folder  string // see Config
+	plans   *fleetdb.Plans   // plans of the fleet database
+	workers *fleetdb.Workers // workers, for the folders that they offer
+	control Control          // submits plans
+	trail   *auditTrail      // records changes and refusals
+	orders  *orders          // executes commands
+	access  string           // Config.Access
+	folder  string           // Config.Folder
 }
 
+// registerRoutes implements resource.
 func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans", id: "listPlans", what: "list the plans", role: View,
 		details: "Without their texts."}, a.list)
@@ -40,6 +42,7 @@ func (a *planAPI) registerRoutes(api huma.API) {
 		status: http.StatusNoContent, details: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
 }
 
+// list returns all plans without their texts.
 func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Plan], error) {
 	plans, err := a.plans.List(ctx)
 	for i := range plans {
@@ -48,15 +51,18 @@ func (a *planAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Plan]
 	return listOf(plans), err
 }
 
+// get returns one plan with its text.
 func (a *planAPI) get(ctx context.Context, in *PlanPath) (*planOut, error) {
 	p, err := a.plans.Get(ctx, in.Plan)
 	return &planOut{withCounts(p)}, err
 }
 
+// planText is the request of submitPlan.
 type planText struct {
 	RawBody []byte `contentType:"application/yaml" required:"true"`
 }
 
+// submit checks a plan file against the role of the user, and submits it.
 func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	who := whoIn(ctx)
 	f, err := parsePlan(string(in.RawBody))
@@ -81,8 +87,9 @@ func (a *planAPI) submit(ctx context.Context, in *planText) (*planOut, error) {
 	return &planOut{withCounts(p)}, err
 }
 
-// checkPermissions checks a plan against the role of its author and against what administrators named, and returns
-// the keys that only the role admin may set. The workers check the same again with their own access files.
+// checkPermissions checks a plan against the role of its author and the access file. It returns the
+// keys in it that only the role admin may set. The workers check the same again with their own access
+// files.
 func (a *planAPI) checkPermissions(ctx context.Context, f *planfile.File, role Role) ([]planfile.Privileged, error) {
 	access, err := planfile.LoadAccess(a.access)
 	if err != nil {
@@ -97,8 +104,8 @@ func (a *planAPI) checkPermissions(ctx context.Context, f *planfile.File, role R
 	return nil, a.checkFolders(ctx, f)
 }
 
-// checkFolders returns an error unless a worker offers each folder that the plan names. A worker that is stopped
-// counts: its VMs wait for it.
+// checkFolders returns fault.Denied unless a worker offers each folder that the plan names. A stopped
+// worker counts: its VMs wait for it.
 func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 	workers, err := a.workers.List(ctx)
 	if err != nil {
@@ -114,20 +121,23 @@ func (a *planAPI) checkFolders(ctx context.Context, f *planfile.File) error {
 	return nil
 }
 
+// drop removes a plan that has ended.
 func (a *planAPI) drop(ctx context.Context, in *PlanPath) (*struct{}, error) {
 	return nil, a.trail.recordChange(ctx, "drop a plan", in.Plan, func() error { return a.plans.Drop(ctx, in.Plan) })
 }
 
-// order is the body of an order.
+// order is the body of a command.
 type order struct {
 	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback" doc:"pause: begin no transfer; cutover: of warm VMs, switch over now; cancel: stop and undo; retry: of those that failed; rollback: cancel, and the source runs again"`
 }
 
+// planOrder is the request of orderPlan.
 type planOrder struct {
 	PlanPath
 	Body order
 }
 
+// order gives a command to a plan.
 func (a *planAPI) order(ctx context.Context, in *planOrder) (*struct{}, error) {
 	return nil, a.orders.orderPlan(ctx, in.Plan, in.Body.Order)
 }

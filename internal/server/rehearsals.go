@@ -12,10 +12,11 @@ import (
 
 // rehearsalAPI serves the rehearsals of VMs.
 type rehearsalAPI struct {
-	rehearsals *fleetdb.Rehearsals
-	trail      *auditTrail
+	rehearsals *fleetdb.Rehearsals // rehearsals of the fleet database
+	trail      *auditTrail         // records changes
 }
 
+// registerRoutes implements resource.
 func (a *rehearsalAPI) registerRoutes(api huma.API) {
 	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
 	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
@@ -28,17 +29,19 @@ func (a *rehearsalAPI) registerRoutes(api huma.API) {
 		status: http.StatusNoContent, details: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
 }
 
+// list returns the requested rehearsal of a VM, and the last one that has a result.
 func (a *rehearsalAPI) list(ctx context.Context, in *VMPath) (*listOut[fleetdb.Rehearsed], error) {
 	all, err := a.rehearsals.List(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM})
 	return listOf(all), err
 }
 
-// RehearsalPath is exported for the library, as VMPath is.
+// RehearsalPath are the parameters of paths that name a rehearsal. It is exported for the library.
 type RehearsalPath struct {
 	VMPath
 	Rehearsal string `path:"rehearsal" maxLength:"64" pattern:"^[A-Za-z0-9-]+$" doc:"its name"`
 }
 
+// rehearsalIn is the request of rehearseVM.
 type rehearsalIn struct {
 	RehearsalPath
 	Body struct {
@@ -47,12 +50,14 @@ type rehearsalIn struct {
 	}
 }
 
+// request requests a rehearsal of a VM.
 func (a *rehearsalAPI) request(ctx context.Context, in *rehearsalIn) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
 	ask := fleetdb.Rehearsal{ID: in.Rehearsal, Expect: in.Body.Expect, Deadline: in.Body.Deadline}
 	return nil, a.trail.recordChange(ctx, "rehearse", k.String(), func() error { return a.rehearsals.Request(ctx, k, ask) })
 }
 
+// takeBack withdraws the request for a rehearsal.
 func (a *rehearsalAPI) takeBack(ctx context.Context, in *RehearsalPath) (*struct{}, error) {
 	k := fleetdb.Key{Plan: in.Plan, VM: in.VM}
 	return nil, a.trail.recordChange(ctx, "take back a rehearsal", k.String(), func() error { return a.rehearsals.TakeBack(ctx, k, in.Rehearsal) })

@@ -10,16 +10,16 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// router passes requests to the handlers of the mux, within bounds. It is safe for
-// concurrent use.
+// router passes requests to the handlers of the mux, within limits. It is safe for concurrent use.
 type router struct {
-	mux     *http.ServeMux
-	trail   *auditTrail
-	metrics *metrics
-	log     *slog.Logger
+	mux     *http.ServeMux // handlers by pattern
+	trail   *auditTrail    // records requests from other sites
+	metrics *metrics       // counts requests
+	log     *slog.Logger   // receives panics of handlers
 }
 
-// guardHandler is around all handlers: it bounds, counts, and turns a panic into an answer.
+// guardHandler returns a handler around all others. It limits the time of requests, refuses those of
+// other sites, counts them, and turns a panic into an error response.
 func (o *router) guardHandler(next http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,6 +51,8 @@ func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 }
 
+// recoverPanic logs a panic, and writes an error response if none was begun. http.ErrAbortHandler is
+// passed on.
 func (o *router) recoverPanic(w *recorder, r *http.Request, panicked any) {
 	if panicked == nil {
 		return
@@ -64,13 +66,13 @@ func (o *router) recoverPanic(w *recorder, r *http.Request, panicked any) {
 	}
 }
 
-// routeOf returns the pattern that a request is for; "" for none.
+// routeOf returns the pattern of a request's handler; "" if there is none.
 func (o *router) routeOf(r *http.Request) string {
 	_, pattern := o.mux.Handler(r)
 	return pattern
 }
 
-// methodOf returns the method, if it is one that we know: metrics have a line for each.
+// methodOf returns the method of a request, or "other" for unknown ones, which any client can choose.
 func methodOf(r *http.Request) string {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions:
@@ -79,12 +81,13 @@ func methodOf(r *http.Request) string {
 	return "other"
 }
 
-// recorder remembers the status of an answer.
+// recorder records the status of a response.
 type recorder struct {
 	http.ResponseWriter
-	status int
+	status int // status of the response; 0 before it begins
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (r *recorder) WriteHeader(status int) {
 	if r.status == 0 {
 		r.status = status
@@ -92,6 +95,7 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
+// Write implements http.ResponseWriter. Without WriteHeader, the status is 200.
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.status = http.StatusOK
@@ -99,9 +103,10 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the original writer, for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
+// statusCode returns the status of the finished response.
 func (r *recorder) statusCode() int {
 	if r.status == 0 {
 		return http.StatusOK
@@ -109,7 +114,8 @@ func (r *recorder) statusCode() int {
 	return r.status
 }
 
-// routeRequest answers with a problem where no route is, and leaves the rest to the mux.
+// routeRequest passes a request to the mux. If no handler matches, it writes a Problem with the status
+// that the mux would return.
 func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 	h, pattern := o.mux.Handler(r)
 	if pattern != "" {
@@ -131,12 +137,17 @@ func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 	p.writeTo(w)
 }
 
-// silent discards a response.
+// silent is a response writer that discards the body.
 type silent struct {
-	header http.Header
-	status int
+	header http.Header // headers of the response
+	status int         // status of the response
 }
 
-func (s *silent) Header() http.Header         { return s.header }
+// Header implements http.ResponseWriter.
+func (s *silent) Header() http.Header { return s.header }
+
+// Write implements http.ResponseWriter.
 func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
-func (s *silent) WriteHeader(status int)      { s.status = status }
+
+// WriteHeader implements http.ResponseWriter.
+func (s *silent) WriteHeader(status int) { s.status = status }

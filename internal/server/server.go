@@ -22,20 +22,20 @@ import (
 
 // Server listens, and passes requests to the handlers of API, metrics and pages.
 type Server struct {
-	config   Config
-	log      *slog.Logger
-	router   *router
-	gate     *gate
-	orders   *orders
-	control  Control
-	cache    *fleetCache
-	hub      *hub
-	metrics  *metrics
-	document []byte // OpenAPI
-	draining atomic.Bool
+	config   Config       // configuration with defaults
+	log      *slog.Logger // Config.Log
+	router   *router      // passes requests to handlers
+	gate     *gate        // authorizes requests
+	orders   *orders      // executes commands of API and page
+	control  Control      // the operators' commands on the database
+	cache    *fleetCache  // progress and board for all clients
+	hub      *hub         // event stream
+	metrics  *metrics     // counters
+	document []byte       // OpenAPI document as JSON
+	draining atomic.Bool  // Run is about to return; health checks fail
 }
 
-// New prepares a server. It listens only with Run.
+// New returns a server that does not listen before Run. It creates the state directory.
 func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -89,21 +89,22 @@ func (s *Server) registerHandlers() (err error) {
 	return nil
 }
 
+// serveDocument writes the OpenAPI document.
 func (s *Server) serveDocument(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/openapi+json")
 	_, _ = w.Write(s.document) // fails if the client has disconnected
 }
 
-// Handler answers requests; the event stream requires Run.
+// Handler returns the handler of all requests. The event stream requires Run.
 func (s *Server) Handler() http.Handler {
 	return s.router.guardHandler(http.HandlerFunc(s.router.routeRequest))
 }
 
-// drainTime is how long requests that are under way may take when the server stops.
+// drainTime is the time limit of running requests when the server stops.
 const drainTime = 10 * time.Second
 
 // Run serves until ctx ends. Then it accepts no more connections, ends the event streams, and waits for
-// running requests.
+// running requests, at most drainTime.
 func (s *Server) Run(ctx context.Context) error {
 	listener, fingerprint, err := s.openListener(ctx)
 	if err != nil {
@@ -129,6 +130,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// newHTTPServer returns the HTTP server with its limits.
 func (s *Server) newHTTPServer() *http.Server {
 	return &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: maxHeader, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
@@ -136,6 +138,8 @@ func (s *Server) newHTTPServer() *http.Server {
 	}
 }
 
+// shutDown ends the event streams and waits for running requests. After drainTime it closes their
+// connections.
 func (s *Server) shutDown(ctx context.Context, web *http.Server) error {
 	s.draining.Store(true)
 	s.hub.close()
@@ -148,7 +152,8 @@ func (s *Server) shutDown(ctx context.Context, web *http.Server) error {
 	return nil
 }
 
-// openListener opens the port, with TLS unless it is plain.
+// openListener opens the port, with TLS unless Config.Plain is set. It returns the fingerprint of the
+// certificate; "" without TLS.
 func (s *Server) openListener(ctx context.Context) (net.Listener, string, error) {
 	addr := s.config.Listen
 	if addr == "" {
@@ -178,7 +183,7 @@ func (s *Server) openListener(ctx context.Context) (net.Listener, string, error)
 	return l, fingerprint, nil
 }
 
-// mayListen refuses to let tokens go over a network in clear.
+// mayListen returns fault.Invalid if tokens would be sent in clear over a network.
 func mayListen(addr string, plain bool) error {
 	if !plain {
 		return nil

@@ -19,12 +19,14 @@ import (
 const (
 	keepAliveTime = 15 * time.Second // interval of comments, so that proxies keep an idle stream open
 	writeTime     = 10 * time.Second // time limit of a client to read a frame
-	retryAfter    = 2 * time.Second  // after which browsers come again
+	retryAfter    = 2 * time.Second  // time after which browsers reconnect
 	maxReads      = 4                // concurrent clients that read missed changes from the fleet database
 )
 
+// eventPath is the path of the event stream.
 const eventPath = "/v1/events"
 
+// eventQuery are the parameters of followEvents.
 type eventQuery struct {
 	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
 	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to go on from; 0: everything there is; -1: from now on"`
@@ -33,14 +35,15 @@ type eventQuery struct {
 
 // eventAPI serves the event stream.
 type eventAPI struct {
-	hub      *hub
-	feed     *fleetdb.Feed
-	cache    *fleetCache
-	auth     *authenticator
-	metrics  *metrics
+	hub      *hub                // source of events
+	feed     *fleetdb.Feed       // changes that the hub has no more
+	cache    *fleetCache         // progress and board for the start of a stream
+	auth     *authenticator      // checks that the user's permission lasts
+	metrics  *metrics            // counts sent bytes
 	catchUps *semaphore.Weighted // slots of clients that read missed changes from the database
 }
 
+// registerRoutes implements resource.
 func (a *eventAPI) registerRoutes(api huma.API) {
 	schema := &huma.Schema{Type: huma.TypeString, Description: "server-sent events: hello, changes (with an id to resume from), progress, plans, fleet, trouble, lost, bye"}
 	r := route{method: http.MethodGet, path: eventPath, id: "followEvents", what: "follow the events", role: View,
@@ -51,6 +54,7 @@ func (a *eventAPI) registerRoutes(api huma.API) {
 	register(api, r, a.follow)
 }
 
+// follow returns the stream. The header Last-Event-ID takes precedence over since.
 func (a *eventAPI) follow(_ context.Context, in *eventQuery) (*huma.StreamResponse, error) {
 	since := in.Since
 	if last, err := strconv.ParseInt(in.Last, 10, 64); err == nil && last >= 0 {
@@ -62,6 +66,7 @@ func (a *eventAPI) follow(_ context.Context, in *eventQuery) (*huma.StreamRespon
 	}}, nil
 }
 
+// streamEvents sends events of a plan, or of all plans, until the client or the server ends the stream.
 func (a *eventAPI) streamEvents(w http.ResponseWriter, r *http.Request, plan string, since int64) {
 	if err := a.hub.waitKnown(r.Context()); err != nil {
 		problemOf(err).writeTo(w)
@@ -88,16 +93,16 @@ func (a *eventAPI) streamEvents(w http.ResponseWriter, r *http.Request, plan str
 	}
 }
 
-// client is the connection of a listener.
+// streamClient is the connection of a listener. It is used by one goroutine.
 type streamClient struct {
-	api *eventAPI
-	r   *http.Request
-	w   http.ResponseWriter
-	rc  *http.ResponseController
-	l   *listener
+	api *eventAPI                // API of the stream
+	r   *http.Request            // request of the client
+	w   http.ResponseWriter      // response of the client
+	rc  *http.ResponseController // deadlines and flushes of the response
+	l   *listener                // listener of the hub
 }
 
-// sendMissed sends the missed changes. Only then it sends a revision: a client that is disconnected before
+// sendMissed sends the missed changes, and after them a revision: a client that is disconnected before
 // must not resume after it.
 func (c *streamClient) sendMissed(rev, since int64, missed []*frame, whole bool) error {
 	if err := c.sendTexts([]byte("retry: " + strconv.FormatInt(retryAfter.Milliseconds(), 10) + "\n\n")); err != nil {
@@ -119,7 +124,7 @@ func (c *streamClient) sendMissed(rev, since int64, missed []*frame, whole bool)
 	return c.sendTexts(append(eventText(eventHello, from, hello{rev}), c.currentState()...))
 }
 
-// catchUp reads from the roster what the ring has no more, for a few clients at a time.
+// catchUp reads missed changes from the fleet database, for a few clients at a time.
 func (c *streamClient) catchUp(since, rev int64) error {
 	ctx := c.r.Context()
 	if err := c.api.catchUps.Acquire(ctx, 1); err != nil {
@@ -139,7 +144,8 @@ func (c *streamClient) catchUp(since, rev int64) error {
 	return nil
 }
 
-// currentState returns the state beside the rows, for the start of the stream.
+// currentState returns the progress and the resources in use, for the start of the stream; nil if they
+// cannot be read.
 func (c *streamClient) currentState() []byte {
 	b, err := c.api.cache.readState(c.r.Context())
 	if err != nil {
@@ -149,7 +155,7 @@ func (c *streamClient) currentState() []byte {
 	return append(text, sameFrame(eventFleet, newSummary(b)).textFor("")...)
 }
 
-// sendLoop sends the hub's frames until either the client or the hub ends.
+// sendLoop sends the hub's frames until the client or the hub ends the stream.
 func (c *streamClient) sendLoop() {
 	breath := time.NewTicker(keepAliveTime)
 	defer breath.Stop()
@@ -175,7 +181,7 @@ func (c *streamClient) sendLoop() {
 	}
 }
 
-// sendKeepAlive keeps the stream open, as long as the user's permission lasts.
+// sendKeepAlive sends a comment. It returns an error if the user may not view the fleet any more.
 func (c *streamClient) sendKeepAlive() error {
 	who, err := c.api.auth.identifyUser(c.r)
 	if err == nil && !who.Role.May(View) {
@@ -187,7 +193,7 @@ func (c *streamClient) sendKeepAlive() error {
 	return c.sendTexts([]byte(":\n\n"))
 }
 
-// sendFrames sends events, and those that wait behind them, at once.
+// sendFrames sends events, together with those that are queued after them.
 func (c *streamClient) sendFrames(frames []*frame) error {
 	var texts [][]byte
 	for {
@@ -203,7 +209,8 @@ func (c *streamClient) sendFrames(frames []*frame) error {
 	}
 }
 
-// sendTexts writes texts, which may be shared with other clients, and flushes them.
+// sendTexts writes texts, which may be shared with other clients, and flushes them. A client that does
+// not read for writeTime is an error.
 func (c *streamClient) sendTexts(texts ...[]byte) error {
 	if !slices.ContainsFunc(texts, func(text []byte) bool { return len(text) > 0 }) {
 		return nil

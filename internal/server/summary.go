@@ -10,20 +10,22 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
-// fleetSummary has the resources in use, and the fleet's limits: for the page, and the event "fleet".
+// fleetSummary contains the resources in use and the bottleneck of the fleet, for the page and the
+// event "fleet".
 type fleetSummary struct {
 	At         time.Time  `json:"at,omitzero"` // time of the scheduler's board
 	Bottleneck string     `json:"bottleneck"`  // description for users; empty if nothing is transferred and nothing waits
-	Moving     int        `json:"moving"`      // transfers
-	Rate       int64      `json:"rate"`        // bytes a second, of all of them
-	Waiting    int        `json:"waiting"`     // VMs in line
-	Hosts      []Resource `json:"hosts"`
-	Others     []Resource `json:"others"` // other resources in use, those with most waiting VMs first
+	Moving     int        `json:"moving"`      // number of transfers
+	Rate       int64      `json:"rate"`        // bytes per second of all transfers together
+	Waiting    int        `json:"waiting"`     // VMs that wait for the scheduler
+	Hosts      []Resource `json:"hosts"`       // resources of hosts
+	Others     []Resource `json:"others"`      // other resources in use, those with most waiting VMs first
 }
 
 // maxOthers is the number of displayed resources that do not belong to hosts.
 const maxOthers = 20
 
+// newSummary returns the summary of b.
 func newSummary(b *fleetState) fleetSummary {
 	now := fleetSummary{At: b.board.At, Waiting: len(b.board.Waiting), Hosts: []Resource{}, Others: []Resource{}}
 	for _, p := range b.progress {
@@ -48,7 +50,8 @@ func newSummary(b *fleetState) fleetSummary {
 // maxBreakers is the number of displayed sources and hosts at which no VM starts.
 const maxBreakers = 3
 
-// describeLimits describes the fleet's limits: held VMs, the limit of most bytes, and the reason of most waits.
+// describeLimits describes why the fleet is not faster: sources and hosts where no VM begins, the limit
+// of most bytes, and the resource that most VMs wait for.
 func describeLimits(b *fleetState) string {
 	var said []string
 	for _, held := range b.board.Breakers[:min(len(b.board.Breakers), maxBreakers)] {
@@ -66,7 +69,7 @@ func describeLimits(b *fleetState) string {
 	return strings.Join(said, "; ")
 }
 
-// mostAwaited returns the resource that most VMs wait for, if it has nothing left.
+// mostAwaited returns the resource that most VMs wait for, if it has no free units.
 func mostAwaited(all []Resource) (most Resource, ok bool) {
 	for _, r := range all {
 		if r.Waiting > most.Waiting && r.Used >= r.Capacity {

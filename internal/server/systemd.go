@@ -14,8 +14,8 @@ import (
 	"github.com/decamp/decamp/internal/sleep"
 )
 
-// notifyAndWatch reports that the server at addr is ready, feeds the watchdog as long as it answers, and
-// reports when it stops. Without systemd it does nothing. See sd_notify(3).
+// notifyAndWatch reports that the server at addr is ready, notifies the watchdog as long as the server
+// responds, and reports when it stops. Without systemd it does nothing. See sd_notify(3).
 func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Logger) error {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
@@ -40,6 +40,7 @@ func notifyAndWatch(ctx context.Context, addr net.Addr, plain bool, log *slog.Lo
 	return nil
 }
 
+// notifySystemd sends a state to the socket of systemd.
 func notifySystemd(socket, state string) error {
 	conn, err := net.Dial("unixgram", socket)
 	if err != nil {
@@ -50,8 +51,8 @@ func notifySystemd(socket, state string) error {
 	return err
 }
 
-// watchdogInterval returns the interval of notifications: half of systemd's limit. 0 means that systemd expects
-// none from this process.
+// watchdogInterval returns the interval of notifications: half of systemd's limit
+// (sd_watchdog_enabled(3)). 0 means that systemd expects none from this process.
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -88,7 +89,7 @@ func checkHealth(ctx context.Context, addr net.Addr, plain bool) error {
 	return nil
 }
 
-// localAddress is where a listener is reached from this machine.
+// localAddress returns the address at which a listener is reached from this machine.
 func localAddress(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -15,25 +15,26 @@ const (
 	maxRemembered = 4096             // addresses that are remembered
 )
 
-// throttle counts failed logins by address.
+// throttle counts failed logins by address. It is safe for concurrent use.
 type throttle struct {
-	now func() time.Time
+	now func() time.Time // clock of the throttle
 
-	mu    sync.Mutex
-	spent map[netip.Prefix]guessCount
+	mu    sync.Mutex                  // guards spent
+	spent map[netip.Prefix]guessCount // guesses by network, at most maxRemembered
 }
 
-// debt is how many guesses were spent, at a time.
+// guessCount is a number of guesses that decreases with time.
 type guessCount struct {
-	n  float64
-	at time.Time
+	n  float64   // guesses at the time at
+	at time.Time // time of the last guess
 }
 
+// newThrottle returns a throttle without guesses.
 func newThrottle(now func() time.Time) *throttle {
 	return &throttle{now: now, spent: map[netip.Prefix]guessCount{}}
 }
 
-// waitTime returns how long an address has to wait before it may try; zero is not at all.
+// waitTime returns how long an address must wait before its next guess; 0 if it need not wait.
 func (t *throttle) waitTime(from string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,7 +45,7 @@ func (t *throttle) waitTime(from string) time.Duration {
 	return time.Duration(over * float64(guessInterval))
 }
 
-// spendGuess counts a guess and reports whether it was permitted.
+// spendGuess counts a guess and reports true, or reports false if the address must wait.
 func (t *throttle) spendGuess(from string) bool {
 	if t.waitTime(from) > 0 {
 		return false
@@ -53,7 +54,7 @@ func (t *throttle) spendGuess(from string) bool {
 	return true
 }
 
-// countGuess counts a guess of an address.
+// countGuess counts a failed guess of an address.
 func (t *throttle) countGuess(from string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +66,7 @@ func (t *throttle) countGuess(from string) {
 	t.spent[who] = guessCount{n, t.now()}
 }
 
-// guessesOwed returns what an address spent and has not back yet.
+// guessesOwed returns the guesses of a network that count now. mu must be held.
 func (t *throttle) guessesOwed(who netip.Prefix) float64 {
 	d, ok := t.spent[who]
 	if !ok {
@@ -74,9 +75,8 @@ func (t *throttle) guessesOwed(who netip.Prefix) float64 {
 	return max(0, d.n-float64(t.now().Sub(d.at))/float64(guessInterval))
 }
 
-// dropEntries frees entries: first addresses without recent guesses, then any. It frees many at once, as it
-// checks all.
-// looks at all.
+// dropEntries removes entries: first addresses without recent guesses, then any. It removes many at
+// once, because it checks all. mu must be held.
 func (t *throttle) dropEntries() {
 	for who := range t.spent {
 		if t.guessesOwed(who) == 0 {
@@ -91,7 +91,8 @@ func (t *throttle) dropEntries() {
 	}
 }
 
-// networkOfAddr is what one guesser has: an IPv4 address, or a /64 of IPv6.
+// networkOfAddr returns the network of one client: an IPv4 address, or an IPv6 /64. Invalid addresses
+// share the zero value.
 func networkOfAddr(from string) netip.Prefix {
 	addr, err := netip.ParseAddr(from)
 	if err != nil {
@@ -106,12 +107,14 @@ func networkOfAddr(from string) netip.Prefix {
 	return prefix
 }
 
-// tooManyError is for an address that guessed too often.
+// tooManyError is the error for an address with too many guesses.
 type tooManyError struct {
-	after time.Duration
+	after time.Duration // time until the next guess
 	error
 }
 
+// Unwrap returns the fault.
 func (t *tooManyError) Unwrap() error { return t.error }
 
+// retrySeconds returns the value of the header Retry-After.
 func (t *tooManyError) retrySeconds() string { return strconv.Itoa(int(t.after.Seconds()) + 1) }

@@ -13,14 +13,14 @@ import (
 
 // auditTrail records changes and refusals. It is safe for concurrent use.
 type auditTrail struct {
-	entries   *fleetdb.AuditTrail
-	strangers *throttle // limit of recorded refusals of unauthenticated clients
-	metrics   *metrics
-	log       *slog.Logger
+	entries   *fleetdb.AuditTrail // audit trail of the fleet database
+	strangers *throttle           // limits recorded refusals of unauthenticated clients
+	metrics   *metrics            // counts refusals
+	log       *slog.Logger        // receives entries that could not be written
 }
 
-// noteRefusal records a refusal. Those of strangers it records only while they are few: otherwise they
-// could fill the database.
+// noteRefusal records a refusal. Refusals of unauthenticated clients are recorded only while they are
+// few: otherwise they could fill the database.
 func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, err error) {
 	t.metrics.refused.Add(1)
 	if who.Role == Nobody && !t.strangers.spendGuess(who.From) {
@@ -31,10 +31,11 @@ func (t *auditTrail) noteRefusal(ctx context.Context, who Who, what, on string, 
 	}
 }
 
-// noteTime is how long a line for the audit trail may take: also one of a request that its
-// client gave up.
+// noteTime is the time limit of an entry, also if the client has canceled its request.
 const noteTime = 10 * time.Second
 
+// addEntry appends an entry. Long texts of clients are shortened. err is the error of the request; nil
+// before a change.
 func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
@@ -45,11 +46,11 @@ func (t *auditTrail) addEntry(ctx context.Context, who Who, what, on string, err
 	return t.entries.Add(ctx, e)
 }
 
-// maxNote bounds what a line of the audit trail quotes, in bytes.
+// maxNote bounds texts of clients in the audit trail, in bytes.
 const maxNote = 500
 
-// shortenText makes a text of strangers fit for a line: not long, and nothing that a database or a
-// terminal takes amiss.
+// shortenText returns a text of a client that is safe in one line: at most maxNote bytes, and without
+// control characters, which a database or a terminal may interpret.
 func shortenText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -60,8 +61,8 @@ func shortenText(s string) string {
 	return s
 }
 
-// recordChange makes a change that is noted before, and again with its error if it fails. What
-// cannot be noted is not done.
+// recordChange records a change, makes it, and records its error if it fails. If the change cannot be
+// recorded, it is not made.
 func (t *auditTrail) recordChange(ctx context.Context, what, on string, do func() error) error {
 	who := whoIn(ctx)
 	if err := t.addEntry(ctx, who, what, on, nil); err != nil {

@@ -9,11 +9,13 @@ import (
 	"github.com/decamp/decamp/internal/fleetdb"
 )
 
+// vmOut is the response with one VM.
 type vmOut struct{ Body vmItem }
 
 // pageVMs is how many VMs a page for browsers has.
 const pageVMs = 100
 
+// vmQuery are the parameters of listVMs.
 type vmQuery struct {
 	PlanPath
 	State  []fleetdb.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only these, separated by commas"`
@@ -24,12 +26,13 @@ type vmQuery struct {
 
 // vmAPI serves the VMs.
 type vmAPI struct {
-	plans  *fleetdb.Plans
-	vms    *fleetdb.VMs
-	cache  *fleetCache
-	orders *orders
+	plans  *fleetdb.Plans // plans of the fleet database
+	vms    *fleetdb.VMs   // VMs of the fleet database
+	cache  *fleetCache    // progress and board
+	orders *orders        // executes commands
 }
 
+// registerRoutes implements resource.
 func (a *vmAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}/vms", id: "listVMs", what: "list the VMs of a plan", role: View,
 		details: "In the plan's order, a page at a time: next is the after of the page that follows."}, a.list)
@@ -41,10 +44,12 @@ func (a *vmAPI) registerRoutes(api huma.API) {
 		status: http.StatusNoContent}, a.order)
 }
 
+// progressQuery are the parameters of listProgress.
 type progressQuery struct {
 	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
 }
 
+// listProgress returns the last reports on active VMs.
 func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[fleetdb.Progress], error) {
 	b, err := a.cache.readState(ctx)
 	if err != nil {
@@ -53,6 +58,7 @@ func (a *vmAPI) listProgress(ctx context.Context, in *progressQuery) (*listOut[f
 	return listOf(progressOf(b.progress, in.Plan)), nil
 }
 
+// list returns a page of VMs in the order of their plan. An unknown plan is fault.NotFound.
 func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error) {
 	if _, err := a.plans.Get(ctx, in.Plan); err != nil {
 		return nil, err
@@ -63,7 +69,7 @@ func (a *vmAPI) list(ctx context.Context, in *vmQuery) (*listOut[vmItem], error)
 	return out, err
 }
 
-// readPage returns a page of VMs with their state, and the start of the next page; 0 if there is none.
+// readPage returns a page of VMs with their state, and the start of the next page; 0 on the last page.
 func readPage(ctx context.Context, store *fleetdb.VMs, cache *fleetCache, q fleetdb.Query) (items []vmItem, next int64, err error) {
 	limit := q.Limit
 	q.Limit++ // one more row shows whether another page follows
@@ -84,6 +90,7 @@ func readPage(ctx context.Context, store *fleetdb.VMs, cache *fleetCache, q flee
 	return items, next, nil
 }
 
+// get returns one VM with its options and its state.
 func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 	vm, err := a.vms.Get(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM})
 	if err != nil {
@@ -93,19 +100,21 @@ func (a *vmAPI) get(ctx context.Context, in *VMPath) (*vmOut, error) {
 	return &vmOut{state.itemOf(vm)}, err
 }
 
-// oneOrder is the body of an order to one VM.
+// oneOrder is the body of a command for one VM.
 type oneOrder struct {
 	Order string `json:"order" enum:"resume,pause,cutover,cancel,retry,rollback,withdraw" doc:"as for a plan; withdraw: rollback, also of a published VM, which is removed from its target with all data written to it since; it requires the role admin"`
 }
 
+// vmOrder is the request of orderVM.
 type vmOrder struct {
 	VMPath
 	Body oneOrder
 }
 
+// order gives a command to a VM.
 func (a *vmAPI) order(ctx context.Context, in *vmOrder) (*struct{}, error) {
 	return nil, a.orders.orderVM(ctx, fleetdb.Key{Plan: in.Plan, VM: in.VM}, in.Body.Order)
 }
 
-// states are all that a VM can be in, in the order of its life.
+// states are all states of a VM, in the order of its migration.
 var states = []fleetdb.State{fleetdb.Queued, fleetdb.Assigned, fleetdb.Running, fleetdb.Stranded, fleetdb.Done, fleetdb.Failed, fleetdb.Canceled}

@@ -21,32 +21,33 @@ import (
 	"github.com/decamp/decamp/internal/server"
 )
 
-// Config has the address of the server and the credentials.
+// Config contains the address of the server and the credentials.
 type Config struct {
 	URL         string // https://host:port
-	Token       string // without a token the client certificate identifies the user
-	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed it
-	CA          string // PEM file with the CA of the server's certificate; the system's without it
+	Token       string // secret of an API token; without it the client certificate identifies the user
+	Fingerprint string // SHA-256 of the server's certificate, AB:CD:…; without it a CA must have signed the certificate
+	CA          string // PEM file with the CA of the server's certificate; without it the CAs of the system
 	Cert, Key   string // PEM files of the client's own certificate
 }
 
 // Client sends requests to a server. Its methods may be called concurrently.
 type Client struct {
-	base  *url.URL
-	token string
-	http  *http.Client
+	base  *url.URL     // address of the server, without a slash at the end
+	token string       // secret for the Authorization header; "" sends none
+	http  *http.Client // connections; redirects are not followed
 }
 
 // Times of one request. A server on the other side of a slow link answers within seconds.
 const (
-	dialTime   = 10 * time.Second
-	answerTime = 60 * time.Second
+	dialTime   = 10 * time.Second // limit of opening a connection, and of the TLS handshake
+	answerTime = 60 * time.Second // limit of a request and its response
 )
 
-// maxAnswer is the limit of a response in bytes: a page of 1,000 VMs has less than 2 MiB.
+// maxAnswer is the limit of a response, in bytes. A page of 1,000 VMs has less than 2 MiB.
 const maxAnswer = 64 << 20
 
-// New prepares a client without a request.
+// New returns a client. It sends no request. A configuration that would send the token in clear over a
+// network is fault.Invalid.
 func New(c Config) (*Client, error) {
 	base, err := url.Parse(strings.TrimSuffix(c.URL, "/"))
 	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" {
@@ -67,10 +68,10 @@ func New(c Config) (*Client, error) {
 	return &Client{base: base, token: strings.TrimSpace(c.Token), http: &http.Client{Transport: transport, CheckRedirect: noRedirect}}, nil
 }
 
-// noRedirect does not send the token elsewhere.
+// noRedirect makes redirects errors, so that the token is not sent to another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// checkScheme refuses to send a token in clear over a network.
+// checkScheme returns fault.Invalid if the token would be sent in clear over a network.
 func checkScheme(base *url.URL, c Config) error {
 	ip := net.ParseIP(base.Hostname())
 	if base.Scheme == "https" || c.Token == "" || base.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
@@ -79,13 +80,13 @@ func checkScheme(base *url.URL, c Config) error {
 	return fault.New(fault.Invalid, "%s would send the token in clear", base).WithHint("use https://%s", base.Host)
 }
 
-// Close gives connections back.
+// Close closes idle connections.
 func (c *Client) Close() error {
 	c.http.CloseIdleConnections()
 	return nil
 }
 
-// doJSON sends a request and reads the answer into out, which may be nil.
+// doJSON sends a request with body as JSON, and decodes the response into out. body and out may be nil.
 func (c *Client) doJSON(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	content := []byte(nil)
 	if body != nil {
@@ -97,6 +98,8 @@ func (c *Client) doJSON(ctx context.Context, method, path string, query url.Valu
 	return c.doRaw(ctx, method, path, query, "application/json", content, out)
 }
 
+// doRaw sends a request with a body of the media type kind, and decodes the response into out, which
+// may be nil.
 func (c *Client) doRaw(ctx context.Context, method, path string, query url.Values, kind string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -116,7 +119,8 @@ func (c *Client) doRaw(ctx context.Context, method, path string, query url.Value
 	return nil
 }
 
-// sendRequest returns a response that is not an error.
+// sendRequest sends a request, and returns a response with a status of success. The caller closes its
+// body.
 func (c *Client) sendRequest(ctx context.Context, method, path string, query url.Values, kind string, body []byte) (*http.Response, error) {
 	u := *c.base
 	u.RawQuery = query.Encode()
@@ -141,7 +145,8 @@ func (c *Client) sendRequest(ctx context.Context, method, path string, query url
 	return nil, problemError(resp)
 }
 
-// connectionFault returns the fault of a broken connection.
+// connectionFault returns fault.Unreachable for a broken connection. It returns faults, and ctx's
+// cancellation, unchanged.
 func (c *Client) connectionFault(ctx context.Context, err error) error {
 	var known *fault.Error
 	switch {
@@ -153,10 +158,10 @@ func (c *Client) connectionFault(ctx context.Context, err error) error {
 	return fault.New(fault.Unreachable, "server %s: %w", c.base.Host, err).WithHint("is decamp serve running there?")
 }
 
-// problemBytes is the limit of an error's text.
+// problemBytes is the limit of an error response, in bytes.
 const problemBytes = 1 << 20
 
-// problemError makes an error of a refusal. Mistakes of a plan are in it: a *server.Mistakes.
+// problemError returns the error of a response. Findings in a plan file become a *server.Mistakes.
 func problemError(resp *http.Response) error {
 	var p server.Problem
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, problemBytes))
@@ -173,7 +178,7 @@ func problemError(resp *http.Response) error {
 	return err
 }
 
-// kindOf reads the name of a kind. One of a later release is Internal.
+// kindOf returns the kind of that name. A kind of a later release is Internal.
 func kindOf(name string) fault.Kind {
 	for k := fault.Internal; k <= fault.Canceled; k++ {
 		if k.String() == name {

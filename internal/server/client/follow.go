@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	reconnectPause = 2 * time.Second  // until a stream that broke is opened again
-	silenceLimit   = 45 * time.Second // without a sign: the server shows one every 15 s
-	maxEvent       = 64 << 20         // bytes of one event: changes of some thousand VMs have 4 MiB
+	reconnectPause = 2 * time.Second // pause before a broken stream is opened again
+	// time without data after which a stream counts as broken; the server sends a comment every 15 s
+	silenceLimit = 45 * time.Second
+	maxEvent     = 64 << 20 // limit of one event, in bytes; changes of some thousand VMs have 4 MiB
 )
 
 // Follow passes on changes as they arrive. A broken stream is opened again at its position until ctx
@@ -48,22 +49,23 @@ func (c *Client) Follow(ctx context.Context, since int64, tell func(fleetdb.Chan
 	}
 }
 
-// isTransient reports whether another try may do: a stream that ended without an error does, too.
+// isTransient reports whether another attempt may succeed. A stream that ended without an error counts
+// as such.
 func isTransient(err error) bool {
 	return err == nil || fault.Is(err, fault.Unreachable) || fault.Is(err, fault.Transient)
 }
 
-// callbackError is an error of the caller's function.
+// callbackError is an error of the caller's function, which ends Follow.
 type callbackError struct{ error }
 
-// An event is one of the stream's.
+// An event is one server-sent event.
 type event struct {
-	name string
-	id   int64 // 0: none
-	data []byte
+	name string // name of the event
+	id   int64  // revision to resume from; 0 if it has none
+	data []byte // data as JSON; nil if it has none
 }
 
-// passChanges hands changes on, and remembers how far they are.
+// passChanges passes changes to tell, and sets since to the event's revision afterwards.
 func (e event) passChanges(since *int64, tell func(fleetdb.Changes) error) error {
 	if e.name == "changes" {
 		var changes server.Changes
@@ -80,6 +82,8 @@ func (e event) passChanges(since *int64, tell func(fleetdb.Changes) error) error
 	return nil
 }
 
+// streamEvents calls each for the events of one connection, until the connection breaks or each returns
+// an error.
 func (c *Client) streamEvents(ctx context.Context, since int64, each func(event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,7 +107,7 @@ func (c *Client) streamEvents(ctx context.Context, since int64, each func(event)
 	return fault.New(fault.Unreachable, "events of %s: %w", c.base.Host, err)
 }
 
-// readEvents reads server-sent events until they end. alive is called at every line.
+// readEvents reads server-sent events (WHATWG HTML) until they end. alive is called at every line.
 func readEvents(r io.Reader, alive func(), each func(event) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
@@ -140,6 +144,7 @@ func (e *event) addLine(line []byte) {
 	}
 }
 
+// addData appends a line of data. Several lines are joined by line breaks.
 func (e *event) addData(value []byte) {
 	if e.data != nil {
 		e.data = append(e.data, '\n')

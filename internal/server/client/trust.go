@@ -11,7 +11,8 @@ import (
 	"github.com/decamp/decamp/internal/fault"
 )
 
-// tlsConfig accepts the server's certificate by its fingerprint, or by its CA.
+// tlsConfig returns a configuration that accepts the server's certificate by its fingerprint, or by its
+// CA.
 func tlsConfig(c Config) (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.Cert != "" || c.Key != "" {
@@ -37,6 +38,8 @@ func tlsConfig(c Config) (*tls.Config, error) {
 	return conf, nil
 }
 
+// verifyServer returns fault.Denied unless the server's certificate has the fingerprint want. Without
+// want, a CA in roots must have signed it for the server's name; nil roots are those of the system.
 func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) error {
 	leaf := state.PeerCertificates[0]
 	shown := fingerprintOf(leaf.Raw)
@@ -59,6 +62,7 @@ func verifyServer(state tls.ConnectionState, want string, roots *x509.CertPool) 
 	return nil
 }
 
+// fingerprintOf returns the SHA-256 hash of a certificate as AB:CD:…
 func fingerprintOf(der []byte) string {
 	var parts []string
 	for _, b := range sha256.Sum256(der) {
