@@ -15,13 +15,15 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// detectStep looks into the images: partitions, boot code, operating system. What the
-// API knows (firmware, controllers, cards, UUIDs, guest id) is in Facts.VM already. What the
-// firmware held is read from the host, while the VM is off.
+// detectStep reads the contents of the images: partitions, boot code, operating system. Facts.VM
+// contains the data of the API already (firmware, controllers, cards, UUIDs, guest id). The state of
+// the firmware is read from the host, while the VM is off.
 type detectStep struct{}
 
+// Name implements Step.
 func (detectStep) Name() string { return StepDetect }
 
+// Run implements Step.
 func (detectStep) Run(ctx context.Context, r *Run) error {
 	recorders := make([]*chunkRecorder, len(r.Record.Facts.Images))
 	reports, err := detectGuests(ctx, r, r.Record.Facts.Images, func(i int, src disk.Source) disk.Source {
@@ -49,11 +51,11 @@ func (detectStep) Run(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// Undo: detect changes nothing.
+// Undo does nothing, because detect changes nothing.
 func (detectStep) Undo(context.Context, *Run) error { return nil }
 
-// detectGuests looks into all images at once: a guest may have its volumes on several. It reads image i
-// through wrap.
+// detectGuests examines all images together, because a guest may have its volumes on several. It reads
+// image i through wrap.
 func detectGuests(ctx context.Context, r *Run, images []targets.Image, wrap func(i int, src disk.Source) disk.Source) ([]guest.Report, error) {
 	return guest.DetectEach(ctx, len(images), func(i int) (disk.Source, error) {
 		src, err := r.Rig.Target.Read(ctx, images[i])
@@ -67,13 +69,14 @@ func detectGuests(ctx context.Context, r *Run, images []targets.Image, wrap func
 // A chunkRecorder records which chunks of a disk are read, in the order of the first reads.
 type chunkRecorder struct {
 	disk.Source
-	most int // chunks that are recorded; later ones are not
+	most int // limit of the recorded chunks
 
-	mu     sync.Mutex
-	seen   map[int64]bool
-	chunks []int64
+	mu     sync.Mutex     // guards seen and chunks
+	seen   map[int64]bool // recorded chunks
+	chunks []int64        // recorded chunks in the order of their first reads
 }
 
+// newChunkRecorder returns a recorder of at most MostMetadata chunks.
 func newChunkRecorder(src disk.Source) *chunkRecorder {
 	info := manifest.Info{Size: src.Size()}
 	return &chunkRecorder{Source: src, most: MostMetadata(info.Chunks()), seen: map[int64]bool{}}
@@ -85,6 +88,7 @@ func (c *chunkRecorder) ReadAt(ctx context.Context, p []byte, off int64) error {
 	return c.Source.ReadAt(ctx, p, off)
 }
 
+// recordChunks records the chunks of n bytes at off.
 func (c *chunkRecorder) recordChunks(off, n int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,9 +100,9 @@ func (c *chunkRecorder) recordChunks(off, n int64) {
 	}
 }
 
-// readFirmware returns the state of the VM's firmware that is transferred: its boot entries from its .nvram
-// file, or entries for the boot loaders that detect found. An unreadable file does not end the run: a
-// guest also starts from the fallback loader on its disks.
+// readFirmware returns the state of the VM's firmware that is transferred: its boot entries from its
+// .nvram file, or entries for the boot loaders that detect found. It returns nil without EFI. An
+// unreadable file is a warning: a guest also starts from the fallback loader on its disks.
 func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.State, error) {
 	if r.Record.Facts.VM.Firmware != inventory.EFI {
 		return nil, nil
@@ -119,7 +123,8 @@ func readFirmware(ctx context.Context, r *Run, reports []guest.Report) (*efi.Sta
 	return &state, nil
 }
 
-// readNVRAM is what the VM's firmware holds, nothing where that is not asked.
+// readNVRAM returns the state in the VM's .nvram file; the zero value if there is no file or the Rig
+// cannot read it.
 func readNVRAM(ctx context.Context, r *Run) (s efi.State, err error) {
 	vm := r.Record.Facts.VM
 	if r.Rig.NVRAM == nil || vm.NVRAM.File == "" {
@@ -141,6 +146,7 @@ func readNVRAM(ctx context.Context, r *Run) (s efi.State, err error) {
 	return s, nil
 }
 
+// describeEFI returns the boot entries and keys of s as text.
 func describeEFI(s efi.State) string {
 	var what []string
 	for _, e := range s.Entries {

@@ -15,11 +15,11 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// placed is one image of a target, as an image.Place.
+// imagePlace is one image of a target, as an image.Place.
 type imagePlace struct {
-	target targets.Target
-	img    targets.Image
-	warm   WarmRun // warm part of the run; nil for a cold run
+	target targets.Target // target that contains the image
+	img    targets.Image  // description of the image
+	warm   WarmRun        // warm part of the run; nil for a cold run
 }
 
 // Open opens the image for writing. A running rehearsal continues to read the earlier content.
@@ -34,20 +34,22 @@ func (p imagePlace) Open(ctx context.Context) (disk.Target, bool, error) {
 	return t, created, nil
 }
 
+// Read opens a finished image for reading.
 func (p imagePlace) Read(ctx context.Context) (disk.Source, error) { return p.target.Read(ctx, p.img) }
 
+// ReadUnfinished opens an image for reading that may still be written.
 func (p imagePlace) ReadUnfinished(ctx context.Context) (disk.Source, error) {
 	return p.target.ReadUnfinished(ctx, p.img)
 }
 
 // Images are the images of a run at its target.
 type Images struct {
-	record *Record
-	target targets.Target
-	warm   WarmRun // warm part of the run; nil unless this process executes a warm run
-	rig    *Rig
-	permit Permit
-	opts   *Options
+	record *Record        // results and events of the run
+	target targets.Target // target of the images
+	warm   WarmRun        // warm part of the run; nil unless this process executes a warm run
+	rig    *Rig           // connections to the source, for samples
+	permit Permit         // whether the VM must be started
+	opts   *Options       // options of the Migrator
 }
 
 // Job returns the job that creates or continues img.
@@ -67,13 +69,13 @@ func (m *Images) Job(img targets.Image) image.Job {
 	return j
 }
 
-// canReopen reports whether there is a second way to the source of img: a file to be read.
+// canReopen reports whether the source of img can be read a second time, as a flat file.
 func (m *Images) canReopen(img targets.Image) bool {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	return m.rig.Open != nil && ok && d.Backing == inventory.Flat
 }
 
-// openAgain opens the source of img for a second reading.
+// openAgain opens the source of img for a second reading. The caller closes it.
 func (m *Images) openAgain(ctx context.Context, img targets.Image) (disk.Source, error) {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -110,7 +112,8 @@ func (m *Images) Place(ctx context.Context, vm *inventory.VM) ([]targets.Image, 
 	return images, nil
 }
 
-// checkStarter refuses, before anything is copied, to start a VM where none can be.
+// checkStarter returns an error if the VM must be started and the target cannot start VMs, before
+// anything is copied.
 func (m *Images) checkStarter() error {
 	if !m.permit.Start {
 		return nil
@@ -119,7 +122,8 @@ func (m *Images) checkStarter() error {
 	return err
 }
 
-// ReadEach opens the images, which no round writes to meanwhile.
+// ReadEach opens all images for reading. No round may write to them meanwhile. The caller closes them,
+// for example with CloseAll.
 func (m *Images) ReadEach(ctx context.Context) (srcs []disk.Source, err error) {
 	for _, img := range m.record.Facts.Images {
 		src, err := m.target.ReadUnfinished(ctx, img)
@@ -131,7 +135,7 @@ func (m *Images) ReadEach(ctx context.Context) (srcs []disk.Source, err error) {
 	return srcs, nil
 }
 
-// CloseAll closes them all.
+// CloseAll closes all sources, and returns all errors.
 func CloseAll(srcs []disk.Source) error {
 	var errs []error
 	for _, src := range srcs {
@@ -140,7 +144,7 @@ func CloseAll(srcs []disk.Source) error {
 	return errors.Join(errs...)
 }
 
-// isSealed reports whether the image's manifest is complete and the one that copy sealed.
+// isSealed reports whether the image's manifest is complete and has the root that copy sealed.
 func isSealed(img targets.Image) bool {
 	s, err := manifest.Load(img.Manifest)
 	if err != nil {
@@ -150,7 +154,7 @@ func isSealed(img targets.Image) bool {
 	return s.Root().String() == img.Root
 }
 
-// Begun reports whether something of an image may have been copied.
+// Begun reports whether data of an image may have been copied: its manifest exists.
 func Begun(img targets.Image) bool {
 	_, err := manifest.ReadInfo(img.Manifest)
 	return err == nil

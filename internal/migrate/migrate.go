@@ -10,17 +10,16 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// Outcome is what a finished run leaves.
+// Outcome is the result of a completed run.
 type Outcome struct {
-	Run      journal.ID `json:"run"`
-	Facts    Facts      `json:"facts"`
-	Repeated bool       `json:"repeated,omitempty"` // the run was done before, and this call changed nothing
+	Run      journal.ID `json:"run"`                // id of the run
+	Facts    Facts      `json:"facts"`              // results of all steps
+	Repeated bool       `json:"repeated,omitempty"` // the run was completed before, and this call changed nothing
 }
 
-// Migrate carries out p, or continues it where an earlier attempt ended. A plan that is
-// done and still published is not done again. Images that another process has are
-// fault.Transient. If ctx ends, the step under way is stopped
-// and the run can be continued; the error is then fault.Canceled.
+// Migrate executes p, or continues it after the last recorded step. A plan that is completed and still
+// published is not executed again. Images that another process has locked are fault.Transient. If ctx
+// ends, the current step is stopped and the run can be continued; the error is then fault.Canceled.
 func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
 	release, err := m.lockImages(ctx, p, rig)
 	if err != nil {
@@ -50,9 +49,10 @@ func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit 
 	return Outcome{Run: p.ID, Facts: facts}, err
 }
 
-// admitPlan records the plan. Three kinds of runs begin again: a run that is done whose published VM is
-// missing, a run with another intent that got no further than preflight, and a run that gets other
-// hardware. Manifests keep their copied data. A run with an incomplete withdrawal is a Conflict.
+// admitPlan records the plan. It reports whether the run was completed before and is still published.
+// Three kinds of runs start again: a completed run whose published VM is missing, a run with another
+// plan that has completed no step after preflight, and a run that gets other hardware. Manifests keep
+// their copied data. A run with an incomplete withdrawal is fault.Conflict.
 func (m *Migrator) admitPlan(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
@@ -91,8 +91,8 @@ func (m *Migrator) otherHardware(p journal.Plan, f Facts) bool {
 	return was.Same(p) == nil
 }
 
-// changePlan starts a run again with another intent and its existing images. Its journal keeps the original
-// state of the VM.
+// changePlan starts a run again with another plan and its existing images. Its journal keeps the
+// original state of the VM.
 func (m *Migrator) changePlan(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
 	err := m.cancelPending(ctx, st)
 	if err == nil {
@@ -104,8 +104,9 @@ func (m *Migrator) changePlan(ctx context.Context, p journal.Plan, st workflow.S
 	return p, false, err
 }
 
-// restartRefused removes a run whose record is refused, so that it starts again. Manifests keep its copied data.
-// A run that is done does not start again, because its VM is published.
+// restartRefused removes a run whose record is refused, so that it starts again. Manifests keep its
+// copied data. A completed run does not start again, because its VM is published; restartRefused then
+// returns why.
 func (m *Migrator) restartRefused(ctx context.Context, p journal.Plan, why error) (journal.Plan, error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	switch {
@@ -119,7 +120,7 @@ func (m *Migrator) restartRefused(ctx context.Context, p journal.Plan, why error
 	return p, err
 }
 
-// replaceRun removes a run that has only a record.
+// replaceRun removes a run without images, and records the plan p in its place.
 func (m *Migrator) replaceRun(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
 	if err := m.cancelPending(ctx, st); err != nil {
 		return p, false, err
@@ -131,7 +132,7 @@ func (m *Migrator) replaceRun(ctx context.Context, p journal.Plan, st workflow.S
 	return p, false, err
 }
 
-// repeatDone handles a run that was done before: it reports that, and starts the VM if requested.
+// repeatDone handles a run that was completed before: it reports that, and starts the VM if requested.
 func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Rig, permit Permit) (Outcome, error) {
 	if err := m.events.recordDone(p.ID); err != nil {
 		return Outcome{}, err
@@ -148,7 +149,7 @@ func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Rig, perm
 	return Outcome{Run: p.ID, Facts: r.Record.Facts, Repeated: true}, nil
 }
 
-// notWithdrawing returns an error if the withdrawal of a run that is done began and did not end.
+// notWithdrawing returns fault.Conflict if the withdrawal of a completed run began and did not end.
 func (m *Migrator) notWithdrawing(p journal.Plan) error {
 	events, err := m.store.Events(p.ID)
 	if fault.Is(err, fault.NotFound) { // the journal is on another machine
@@ -165,6 +166,7 @@ func (m *Migrator) notWithdrawing(p journal.Plan) error {
 	return err
 }
 
+// unfinishedWithdrawal returns the error for a VM whose withdrawal did not end.
 func unfinishedWithdrawal(p journal.Plan) error {
 	return fault.New(fault.Conflict, "VM %s may be partly removed from %s: its withdrawal began and did not end", p.VM.Name, p.Target).
 		WithHint("decamp rollback %s --withdraw ends it; after that the VM can be migrated again", fault.Quote(string(p.ID)))

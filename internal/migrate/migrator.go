@@ -11,19 +11,19 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A Migrator drives runs over a flow engine. Several may be under way at once.
+// A Migrator executes runs with a workflow engine. Several runs may be executed at the same time.
 type Migrator struct {
-	engine *workflow.Engine
-	store  *journal.Store
-	opts   Options
-	runs   *localRuns // runs in progress in Migrate
-	events *events
-	warm   WarmRuns // package warm; nil supports cold runs only
+	engine *workflow.Engine // records and executes the steps
+	store  *journal.Store   // plans, journals and commands of the runs
+	opts   Options          // options with defaults
+	runs   *localRuns       // runs that Migrate or Visit executes now
+	events *events          // journals and notifications
+	warm   WarmRuns         // warm runs, from AddWarm; nil supports cold runs only
 
-	pipeline *pipeline
+	pipeline *pipeline // steps of the runs
 }
 
-// New registers cold runs with engine, which must not be launched yet.
+// New returns a Migrator, and registers cold runs with engine, which must not be launched yet.
 func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
 	m := &Migrator{engine: engine, store: store, opts: o.withDefaults(), runs: &localRuns{runs: map[journal.ID]*localRun{}}}
 	m.events = &events{opts: &m.opts, store: store, runs: m.runs}
@@ -32,16 +32,17 @@ func New(engine *workflow.Engine, store *journal.Store, o Options) *Migrator {
 	return m
 }
 
-// Store returns where plans, journals and orders of the runs are.
+// Store returns the store with plans, journals and commands of the runs.
 func (m *Migrator) Store() *journal.Store { return m.store }
 
-// newLocalRun returns what this process adds to a run while it drives it.
+// newLocalRun returns the state of a run in this process, without a journal.
 func (m *Migrator) newLocalRun(id journal.ID, rig Rig, permit Permit) *localRun {
 	return &localRun{rig: rig, permit: permit, turn: &Turn{run: id, request: rig.Turn, store: m.store, opts: &m.opts}}
 }
 
-// lockImages keeps other processes away from the images, from before the first look at them until the
-// run is left: also between its transfers, while they are verified and when they are published.
+// lockImages locks the images against other processes, from before their first use until release is
+// called: also between transfers, and while the images are verified and published. Images that another
+// process has locked are fault.Transient.
 func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Rig) (release func(), err error) {
 	vm := &inventory.VM{Ref: p.VM.Ref, Name: p.VM.Name, UUID: p.VM.UUID, InstanceUUID: p.VM.InstanceUUID}
 	free, err := rig.Target.Hold(ctx, vm)
@@ -55,7 +56,8 @@ func (m *Migrator) lockImages(ctx context.Context, p journal.Plan, rig Rig) (rel
 	}, nil
 }
 
-// driveRun runs p to its end, or until ctx ends, with its journal open.
+// driveRun executes p to its end, or until ctx ends, with its journal open. It journals how the attempt
+// ended.
 func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (err error) {
 	if a.journal, err = m.store.Journal(p.ID); err != nil {
 		return err
@@ -92,15 +94,16 @@ func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (e
 	return err
 }
 
+// errNoWarm returns the error for a warm run without AddWarm.
 func errNoWarm(id journal.ID) error {
 	return fault.New(fault.Internal, "run %s is warm, and there are cold runs only", id)
 }
 
-// releaseWait bounds what a run that stops waits for a snapshot to be merged; the host goes
-// on without us.
+// releaseWait is how long a stopping run waits until a snapshot is merged. The host continues without
+// us.
 const releaseWait = 2 * time.Minute
 
-// releaseSource makes a stopping run remove its load on the source until the run continues.
+// releaseSource removes the load of a stopping warm run on the source until the run continues.
 func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRun) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
@@ -111,8 +114,8 @@ func (m *Migrator) releaseSource(ctx context.Context, p journal.Plan, a *localRu
 	m.warm.LetGo(ctx, m.pipeline.newRun(p, facts, a, ""))
 }
 
-// Visit calls do with a run that no process drives, and keeps all others from it meanwhile. Its events are
-// those of step. st is its state in the record.
+// Visit calls do with a run that no process executes, and locks its images meanwhile. Its events have
+// the name step. st is the state of the run in the record.
 func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step string, do func(r *Run, st workflow.Status) error) (err error) {
 	p, err := m.store.Plan(id)
 	if err != nil {
@@ -143,8 +146,8 @@ func (m *Migrator) Visit(ctx context.Context, id journal.ID, rig Rig, step strin
 	return do(m.pipeline.newRun(p, f, a, step), st)
 }
 
-// runFlow starts the flow and waits for it. When ctx ends it stops the flow and waits for
-// the step to let go of the images.
+// runFlow starts the flow and waits for it. If ctx ends, it stops the flow and waits until the step has
+// released the images.
 func (m *Migrator) runFlow(ctx context.Context, p journal.Plan) error {
 	run := string(p.ID)
 	if err := m.startFlow(ctx, p); err != nil {
@@ -157,8 +160,8 @@ func (m *Migrator) runFlow(ctx context.Context, p journal.Plan) error {
 	return m.stopRun(run)
 }
 
-// startFlow starts the flow, or has it go on. Where processes share runs it goes on from what
-// another one recorded: who calls Migrate has the claim.
+// startFlow starts the flow, or continues it. If processes share runs, it continues from the record of
+// another process: the caller of Migrate has the claim.
 func (m *Migrator) startFlow(ctx context.Context, p journal.Plan) error {
 	if m.opts.Shared {
 		if err := m.engine.TakeOver(ctx, string(p.ID)); !fault.Is(err, fault.NotFound) {
@@ -168,8 +171,9 @@ func (m *Migrator) startFlow(ctx context.Context, p journal.Plan) error {
 	return m.engine.Start(ctx, string(p.ID), flowOf(p), p)
 }
 
-// stopRun ends the work of a run here, and waits until its step has returned. Neither a takeover by
-// another process nor an unreachable database prevents it.
+// stopRun ends the work on a run here, and waits until its step has returned. Neither a takeover by
+// another process nor an unreachable database prevents it. It returns fault.Canceled unless the run was
+// completed before.
 func (m *Migrator) stopRun(run string) error {
 	if err := m.engine.Halt(run); err == nil || !fault.Is(err, fault.Canceled) {
 		return err
@@ -178,6 +182,7 @@ func (m *Migrator) stopRun(run string) error {
 		WithHint("run the same command again to continue it, or with --discard to give it up")
 }
 
+// endEvent returns the event for the end of an attempt with err.
 func endEvent(err error) journal.Event {
 	kind := journal.RunFailed
 	switch {
@@ -189,7 +194,7 @@ func endEvent(err error) journal.Event {
 	return journal.Event{Kind: kind, Failure: journal.FailureOf(err)}
 }
 
-// readFacts returns what the last step of a run recorded.
+// readFacts returns the results that the last step of a run recorded.
 func (m *Migrator) readFacts(ctx context.Context, id journal.ID) (Facts, error) {
 	st, err := m.engine.Status(ctx, string(id))
 	if err != nil {
@@ -198,12 +203,13 @@ func (m *Migrator) readFacts(ctx context.Context, id journal.ID) (Facts, error) 
 	return factsOf(st)
 }
 
+// factsOf returns the facts in the record of a run; the zero value if no step is recorded.
 func factsOf(st workflow.Status) (f Facts, err error) {
 	_, err = st.Last(&f)
 	return f, err
 }
 
-// WarmRuns is what surrounds the steps of a warm run. Package warm implements it.
+// WarmRuns is the part of warm runs besides their steps. Package warm implements it.
 type WarmRuns interface {
 	// Ready is called before this process drives a run. It completes what the user permits by what
 	// is on record.
@@ -216,8 +222,8 @@ type WarmRuns interface {
 	Restore(ctx context.Context, r *Run) error
 }
 
-// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with the
-// facts so far and the names of the steps that are next, until the run is done.
+// AddWarm registers warm runs with the engine, which must not be launched yet. pipeline calls do with
+// the facts so far and the names of the next steps, until the run is complete.
 func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *Run) error, pipeline func(do func(Facts, ...string) (Facts, error)) error) {
 	m.warm = w
 	for name, run := range steps {
@@ -228,7 +234,8 @@ func (m *Migrator) AddWarm(w WarmRuns, steps map[string]func(context.Context, *R
 	})
 }
 
-// cancelPending cancels a pending run durably: killed from here on, it will not go on by itself.
+// cancelPending cancels a pending run durably: if this process is killed, the run does not continue by
+// itself.
 func (m *Migrator) cancelPending(ctx context.Context, st workflow.Status) error {
 	if st.State != workflow.Pending {
 		return nil
@@ -242,6 +249,7 @@ func (m *Migrator) cancelPending(ctx context.Context, st workflow.Status) error 
 	return ctx.Err()
 }
 
+// forgetRun removes the record and the journal of a run.
 func (m *Migrator) forgetRun(ctx context.Context, id journal.ID) error {
 	if err := m.engine.Forget(ctx, string(id)); err != nil {
 		return err

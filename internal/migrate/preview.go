@@ -17,16 +17,17 @@ import (
 // temporary conversion. The images are in the state of a VM after a power cut, so a journal that must
 // be replayed is normal.
 type Preview struct {
-	Guest    []guest.Report
-	Disks    []convert.Disk // overlays above the images; with the conversion, if there is one
-	Hardware targets.Hardware
-	Refused  error // reason not to convert a guest that the plan requires to be converted; nil if none
-	Unsure   bool  // the refusal may not apply after a shutdown
+	Guest    []guest.Report   // contents of the images, in their order
+	Disks    []convert.Disk   // overlays above the images; with the conversion, if there is one
+	Hardware targets.Hardware // hardware for the guest after the conversion
+	Refused  error            // why a guest is not converted that the plan requires to be converted; nil if it is or need not be
+	Unsure   bool             // the refusal may not apply after a shutdown
 
 	Converted *convert.Result // result of the conversion; nil if none
 }
 
-// PreviewGuest looks into images that srcs read. Closing those is left to the caller.
+// PreviewGuest examines images that srcs read, and converts the guest on overlays in memory. The caller
+// closes srcs.
 func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, err error) {
 	if p.Guest, err = guest.DetectEach(ctx, len(srcs), func(i int) (disk.Source, error) { return borrowedSource{srcs[i]}, nil }); err != nil {
 		return p, fmt.Errorf("look into the images: %w", err)
@@ -53,8 +54,8 @@ func PreviewGuest(ctx context.Context, r *Run, srcs []disk.Source) (p Preview, e
 	return p, nil
 }
 
-// tryAppending changes the guest with linux-append, if the plan permits it. virt-v2v is not tried: it
-// takes minutes and requires a guest that was shut down.
+// tryAppending changes the guest with linux-append, if the plan permits it. It does not try virt-v2v,
+// which takes minutes and requires a guest that was shut down.
 func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (convert.Result, error) {
 	if err := checkConvertible(c.record.Facts.Guest); err != nil {
 		return convert.Result{}, err
@@ -66,7 +67,8 @@ func (c *converter) tryAppending(ctx context.Context, disks []convert.Disk) (con
 	return c.appendOn(ctx, disks)
 }
 
-// lent is a source that its owner closes.
+// borrowedSource is a source that its owner closes.
 type borrowedSource struct{ disk.Source }
 
+// Close does nothing.
 func (borrowedSource) Close() error { return nil }
