@@ -51,8 +51,8 @@ func (m *Migrator) Migrate(ctx context.Context, p journal.Plan, rig Rig, permit 
 
 // admitPlan records the plan. It reports whether the run was completed before and is still published.
 // Three kinds of runs start again: a completed run whose published VM is missing, a run with another
-// plan that has completed no step after preflight, and a run that gets other hardware. Manifests keep
-// their copied data. A run with an incomplete withdrawal is fault.Conflict.
+// plan that has no images yet, and a run that gets other hardware. Manifests keep their copied data. A
+// run with an incomplete withdrawal is fault.Conflict.
 func (m *Migrator) admitPlan(ctx context.Context, p journal.Plan, rig Rig) (_ journal.Plan, repeated bool, err error) {
 	st, err := m.engine.Status(ctx, string(p.ID))
 	if err != nil {
@@ -120,7 +120,7 @@ func (m *Migrator) restartRefused(ctx context.Context, p journal.Plan, why error
 	return p, err
 }
 
-// replaceRun removes a run without images, and records the plan p in its place.
+// replaceRun removes a run with its record, and records the plan p in its place. Manifests stay.
 func (m *Migrator) replaceRun(ctx context.Context, p journal.Plan, st workflow.Status) (journal.Plan, bool, error) {
 	if err := m.cancelPending(ctx, st); err != nil {
 		return p, false, err

@@ -24,7 +24,7 @@ type Options struct {
 	Seed  uint64 // seed of samples; random if zero
 }
 
-// withDefaults returns o with defaults for all zero fields except Version.
+// withDefaults returns o with defaults for the zero fields that have one.
 func (o Options) withDefaults() Options {
 	if o.Disks <= 0 {
 		o.Disks = 4

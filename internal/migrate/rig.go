@@ -14,7 +14,7 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// Source is what a run needs of the host a VM lives on.
+// Source is the part of a host or vCenter that a run needs.
 type Source interface {
 	// VM reads a VM's current description by its reference.
 	VM(ctx context.Context, ref string) (*inventory.VM, error)
@@ -28,17 +28,17 @@ type Source interface {
 	PowerOff(ctx context.Context, vm inventory.MoRef, wait time.Duration, force bool) error
 }
 
-// PowerOner is a Source that starts VMs: a run that is undone may have shut its VM down.
+// PowerOner is a Source that starts VMs, for undoing a run that shut its VM down.
 type PowerOner interface {
 	// PowerOn starts a VM. One that runs is no error.
 	PowerOn(ctx context.Context, vm inventory.MoRef) error
 }
 
-// Rig is what one run works with. The caller opens and closes its parts.
+// Rig contains the connections and tools of one run. The caller opens and closes them.
 type Rig struct {
-	Source    Source
-	Transport transport.Transport
-	Target    targets.Target
+	Source    Source              // host or vCenter of the VM
+	Transport transport.Transport // way to read the disks
+	Target    targets.Target      // destination of the VM
 
 	// Seen is the VM as the caller has just read it by Source: a cold run does not read it again
 	// to begin with. Nil: it does.

@@ -38,6 +38,9 @@ func (m *Migrator) Rollback(ctx context.Context, id journal.ID, rig Rig) error {
 	return m.forgetRun(ctx, id)
 }
 
+// withdrawVM removes the published VM from its target, and restores the source. It journals its
+// beginning first: a withdrawal that is interrupted must be completed. A running VM is fault.Conflict,
+// and nothing is removed.
 func (m *Migrator) withdrawVM(ctx context.Context, p journal.Plan, st workflow.Status, rig Rig) error {
 	facts, err := factsOf(st)
 	if err != nil {

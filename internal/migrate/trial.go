@@ -61,7 +61,8 @@ func EnterTrial(ctx context.Context, r *Run) (leave func(), err error) {
 	return leave, err
 }
 
-// trialDefinition returns the VM as it will be published, with the conversion that its images do not contain yet.
+// trialDefinition returns the VM as it will be published, with the overlays of the conversion in place
+// of the unchanged images.
 func trialDefinition(r *Run) targets.Definition {
 	def := r.Definition()
 	for i := range def.Images {
@@ -72,6 +73,7 @@ func trialDefinition(r *Run) targets.Definition {
 	return def
 }
 
+// didNotBoot returns the error for a failed trial boot, with its screen and the next command.
 func didNotBoot(r testboot.Report) error {
 	seen := ""
 	if r.Screen != "" {
@@ -88,6 +90,7 @@ func warnMissing(r *Record, report testboot.Report) {
 	}
 }
 
+// missingWarning returns the warning for an address that the guest does not have.
 func missingWarning(s testboot.Static) inventory.Warning {
 	return inventory.Warning{
 		Code: "address-missing", Text: "in the trial boot " + s.String(),

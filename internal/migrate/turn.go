@@ -13,42 +13,40 @@ import (
 // Stage is the kind of transfer for which a run requests a slot. The values are those of package sched.
 type Stage string
 
-// LookEvery is how often a waiting run looks for orders and at the clock.
+// LookEvery is how often a waiting run checks for commands and the time.
 const LookEvery = time.Second
 
 // Stages.
 const (
 	First     Stage = "first"   // nothing of the VM was copied yet
 	Again     Stage = "again"   // a warm round, or a copy that goes on
-	AtCutover Stage = "cutover" // warm run: the VM is about to be switched off, or is off
+	AtCutover Stage = "cutover" // warm run: the VM is about to be powered off, or is off
 )
 
 // A Turn is a run's transfer slot. A run requests it before the source waits for the transfer (with a
-// snapshot, or a VM that is off), and returns it as soon as the data is here: later work reads only
-// local images. All steps of a run in this process share one Turn.
-//
-// A step that transfers requests the slot if the run does not have it: after a crash it is the first
-// one to do so.
+// snapshot, or a VM that is off), and returns it when the data is copied: later work reads only local
+// images. All steps of a run in this process share one Turn. A step that transfers requests the slot if
+// the run does not have it: after a crash it is the first step to do so. It is safe for concurrent use.
 type Turn struct {
-	run     journal.ID
-	request func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn
-	store   *journal.Store
-	opts    *Options
+	run     journal.ID                                                      // id of the run
+	request func(ctx context.Context, s Stage) (giveBack func(), err error) // Rig.Turn; nil grants slots at once
+	store   *journal.Store                                                  // commands of the run
+	opts    *Options                                                        // options of the Migrator
 
-	mu       sync.Mutex
-	giveBack func() // not nil while the run has its turn
-	closed   bool   // the run is left: there is no other turn
+	mu       sync.Mutex // guards the fields below
+	giveBack func()     // returns the slot; nil while the run has none
+	closed   bool       // the run has ended here: it gets no other slot
 }
 
-// isHeld reports whether the run has its turn.
+// isHeld reports whether the run has its slot.
 func (t *Turn) isHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.giveBack != nil
 }
 
-// keepSlot holds the granted slot until Back. When the run ends, the slot is returned at once, and the step
-// must end.
+// keepSlot keeps the granted slot until Back. If the run has ended, it returns the slot at once, and
+// fault.Canceled.
 func (t *Turn) keepSlot(giveBack func()) error {
 	t.mu.Lock()
 	over := t.closed
@@ -63,7 +61,7 @@ func (t *Turn) keepSlot(giveBack func()) error {
 	return fault.New(fault.Canceled, "the run was left while it waited for its turn")
 }
 
-// Back gives the turn back, if the run has it.
+// Back returns the slot, if the run has it.
 func (t *Turn) Back() {
 	t.mu.Lock()
 	giveBack := t.giveBack
@@ -74,7 +72,7 @@ func (t *Turn) Back() {
 	}
 }
 
-// closeTurn gives the turn back for good.
+// closeTurn returns the slot, and prevents that the run gets another one.
 func (t *Turn) closeTurn() {
 	t.mu.Lock()
 	t.closed = true
@@ -82,8 +80,8 @@ func (t *Turn) closeTurn() {
 	t.Back()
 }
 
-// Take returns when the run may transfer. A paused run requests no slot, and a run that was paused
-// during its wait returns the granted slot.
+// Take returns when the run may transfer. A paused run requests no slot. A run that was paused while it
+// waited returns the granted slot, and waits again.
 func (t *Turn) Take(ctx context.Context, s Stage) error {
 	for t.request != nil && !t.isHeld() {
 		if err := t.whilePaused(ctx); err != nil {
@@ -105,7 +103,7 @@ func (t *Turn) Take(ctx context.Context, s Stage) error {
 	return nil
 }
 
-// whilePaused returns when the run is not paused.
+// whilePaused returns when the run is not paused, or with ctx's error.
 func (t *Turn) whilePaused(ctx context.Context) error {
 	for {
 		o, err := t.store.Order(t.run)
