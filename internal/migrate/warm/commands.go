@@ -8,30 +8,32 @@ import (
 	"github.com/decamp/decamp/internal/migrate"
 )
 
-// orderAge is the interval after which a command file is read again without a notification: the process
-// that wrote it may have died before it could notify, or may be a release without notifications.
+// orderAge is the age at which a command is read again without a notification: the process that wrote
+// its file may have died before it could notify, or may be a release without notifications.
 const orderAge = 30 * time.Second
 
-// orders caches the commands for waiting runs. It reads their files only after a new command: otherwise
-// a thousand runs that check each second would read a thousand files.
+// commandCache caches the commands for waiting runs. It reads their files only after a new command:
+// otherwise a thousand runs that check each second would read a thousand files. It is safe for
+// concurrent use.
 type commandCache struct {
-	store *journal.Store
+	store *journal.Store // store with the command files
 
-	mu     sync.Mutex
-	looked time.Time // when the mark was read last
-	mark   string
-	given  int64 // number of commands given through this Store
-	known  map[journal.ID]cachedCommands
+	mu     sync.Mutex                    // guards the fields below
+	looked time.Time                     // when the mark was last read
+	mark   string                        // content of the mark, which changes with each command of any process
+	given  int64                         // number of commands given through this Store
+	known  map[journal.ID]cachedCommands // commands by run; nil before the first read
 }
 
+// cachedCommands are the commands for one run.
 type cachedCommands struct {
-	order     journal.Order
+	order     journal.Order      // last command; journal.GoOn if there is none
 	rehearsal *journal.Rehearsal // requested rehearsal; nil if none
-	read      time.Time
+	read      time.Time          // when the files were read
 }
 
-// commandsOf returns the order of a run at now, and the rehearsal that is requested of it. Both may be
-// LookEvery old.
+// commandsOf returns the command for a run at now, and the requested rehearsal. Both may be outdated by
+// LookEvery.
 func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,8 +55,8 @@ func (o *commandCache) commandsOf(id journal.ID, now time.Time) (cachedCommands,
 	return o.known[id], nil
 }
 
-// refreshMark forgets everything if an order was given since the last look. It comes before the files
-// are read: one that is given in between is found by the next.
+// refreshMark removes all cached commands if a command was given since the last call. It precedes the
+// read of files, so that the next call finds commands that are given in between. mu must be held.
 func (o *commandCache) refreshMark(now time.Time) {
 	given, mark := o.store.Given(), o.store.OrderMark()
 	if given != o.given || mark != o.mark || o.known == nil {
@@ -63,12 +65,13 @@ func (o *commandCache) refreshMark(now time.Time) {
 	o.looked, o.given, o.mark = now, given, mark
 }
 
-// untilTick is how long it is until the next multiple of every: all that wait wake at once, and
-// not the processor for each of them.
+// untilTick returns the time until the next multiple of every. All waiting runs wake at once, so the
+// processor does not wake for each of them.
 func untilTick(now time.Time, every time.Duration) time.Duration {
 	return now.Truncate(every).Add(every).Sub(now)
 }
 
+// forget removes the commands of a run that is not executed any more.
 func (o *commandCache) forget(id journal.ID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	defaultInterval = time.Hour
+	defaultInterval = time.Hour // interval of rounds without Cutover.Interval
 
-	// freshTime is how long after its beginning a round is good enough to be the last before
-	// the VM is switched off: another takes about as long.
+	// freshTime is how long after its beginning a round is good enough to be the last before the VM is
+	// powered off: another one takes about as long.
 	freshTime = time.Minute
 
 	// estimateInterval is the interval at which a waiting run reports the estimate of a cutover.
 	estimateInterval = 10 * time.Second
 )
 
-// waitForNext returns when it is time for the next round, or for the cutover, which it records, and
-// with it whether the VM runs.
+// waitForNext returns when the next round or the cutover is due. For a cutover it records that, and
+// whether the VM runs. Rehearsals run during the wait.
 func waitForNext(ctx context.Context, m *migration) error {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
@@ -61,9 +61,9 @@ func waitForNext(ctx context.Context, m *migration) error {
 	}
 }
 
-// isApproaching reports whether one more round follows at once: the cutover is due, and the changes since
-// the last round are better copied while the VM runs. If the whole disk is compared anyway, a round
-// would save nothing.
+// isApproaching reports whether one more round follows at once: the cutover is due, and the changes
+// since the last round should be copied while the VM runs. If the whole disk is compared anyway,
+// another round would save nothing.
 func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
 	w := m.record.Facts.Warm
 	last := w.Rounds[len(w.Rounds)-1]
@@ -73,6 +73,7 @@ func (m *migration) isApproaching(order journal.Order, now time.Time) bool {
 	return order == journal.CutOver || isTimeReached(m.run.Permit.Cutover, now.Add(last.Took+last.Proved))
 }
 
+// cutOver records that the cutover is next, unless a disk has grown and needs another round first.
 func (m *migration) cutOver(ctx context.Context) error {
 	vm, err := m.run.VM.Planned(ctx)
 	if err != nil {
@@ -86,8 +87,8 @@ func (m *migration) cutOver(ctx context.Context) error {
 	return nil
 }
 
-// completeCutover records the guest's boot time, or reads the recorded one. It refuses a budget that is
-// shorter than any outage.
+// completeCutover records the guest's boot time, or reads the recorded one. A budget that is shorter
+// than the boot is fault.Invalid.
 func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error {
 	if c.Boot != nil {
 		if err := s.SetBootTime(id, *c.Boot); err != nil {
@@ -107,7 +108,7 @@ func completeCutover(c *migrate.Cutover, s *journal.Store, id journal.ID) error 
 	return nil
 }
 
-// isDue reports whether the clock or the budget requests the cutover, and the outage fits the window.
+// isDue reports whether the time or the budget requests the cutover, and the outage fits the window.
 func (m *migration) isDue(now time.Time) bool {
 	c := m.run.Permit.Cutover
 	if !isTimeReached(c, now) && (c.Budget <= 0 || len(m.record.Facts.Warm.Rounds) < 2) {
@@ -117,8 +118,8 @@ func (m *migration) isDue(now time.Time) bool {
 	return fitsAt(c, now, outage) && (isTimeReached(c, now) || outage <= c.Budget)
 }
 
-// isTimeReached reports whether the time that was set is there: At, or where only a window is given,
-// that.
+// isTimeReached reports whether the time of the cutover is reached: At, or the window if only a window
+// is given.
 func isTimeReached(c migrate.Cutover, now time.Time) bool {
 	if !c.At.IsZero() {
 		return !now.Before(c.At)
@@ -126,7 +127,8 @@ func isTimeReached(c migrate.Cutover, now time.Time) bool {
 	return c.Open != nil && c.Budget <= 0 && fitsAt(c, now, 0)
 }
 
-// fitsAt reports whether an outage that begins now is over before the window closes.
+// fitsAt reports whether an outage that begins now ends before the window closes. Without windows it
+// always does.
 func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	if c.Open == nil {
 		return true
@@ -135,8 +137,8 @@ func fitsAt(c migrate.Cutover, now time.Time, outage time.Duration) bool {
 	return open && (closes.IsZero() || !now.Add(outage).After(closes))
 }
 
-// cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for a
-// transfer slot. Another round follows then.
+// cutoverMissed reports whether the condition of the cutover does not hold any more after the wait for
+// a transfer slot. Another round follows then.
 func (m *migration) cutoverMissed(vm *inventory.VM) (bool, error) {
 	order, err := m.run.Store.Order(m.record.Plan.ID)
 	if err != nil || order == journal.CutOver || vm.Power != inventory.PoweredOn || m.isDue(m.run.Options.Now()) {
@@ -192,7 +194,8 @@ func lastRound(ctx context.Context, m *migration) error {
 	return err
 }
 
-// compareWhole compares all of a disk with its image, for users who do not rely on the host's change tracking.
+// compareWhole compares all of a disk with its image if Permit.Paranoid is set, for users who do not
+// rely on the host's change tracking. It adds the differences to done.
 func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *tally) error {
 	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that disk was compared just before
 		return nil
@@ -213,8 +216,9 @@ func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *
 	return nil
 }
 
-// powerOffForCutover begins the outage, as soon as the last round may begin; not if a disk of a VM that runs has grown: it is
-// compared before that. One that grows while the guest shuts down is compared in the outage.
+// powerOffForCutover begins the outage as soon as the last round may begin. If a disk of the running VM
+// has grown, another round compares it first. A disk that grows while the guest shuts down is compared
+// in the outage.
 func powerOffForCutover(ctx context.Context, m *migration) error {
 	if err := m.run.Turn.Take(ctx, migrate.AtCutover); err != nil {
 		return err

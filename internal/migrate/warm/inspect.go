@@ -15,12 +15,11 @@ import (
 	"github.com/decamp/decamp/internal/targets"
 )
 
-// inspectGuest inspects the guest long before the VM is switched off: after the first round is verified, it
-// reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
-// converted, and must be, ends the run. Other errors appear in the outage as well.
-//
-// A run that continues after that was perhaps repaired at the source. It first runs another round, so
-// that the images contain the repair, and then repeats the inspection.
+// inspectGuest examines the guest long before the VM is powered off: after the first round is verified,
+// it reads the images and converts them on temporary overlays. Only a guest that certainly cannot be
+// converted, and must be, ends the run. Other errors appear in the outage as well. If the run was
+// continued, the guest may have been repaired at the source. Then another round precedes the
+// inspection, so that the images contain the repair.
 func inspectGuest(ctx context.Context, m *migration) error {
 	if !m.driven.roundDone {
 		return nil
@@ -42,6 +41,7 @@ func inspectGuest(ctx context.Context, m *migration) error {
 	return deliverEarly(ctx, m.run)
 }
 
+// previewImages examines the current images. No round may write to them meanwhile.
 func previewImages(ctx context.Context, r *migrate.Run) (g migrate.Preview, err error) {
 	srcs, err := r.Images.ReadEach(ctx)
 	if err != nil {
@@ -51,7 +51,8 @@ func previewImages(ctx context.Context, r *migrate.Run) (g migrate.Preview, err 
 	return migrate.PreviewGuest(ctx, r, srcs)
 }
 
-// usual are warnings of a guest that runs: its file systems are mounted, its registry is open.
+// runningGuestWarnings are the codes of warnings that are normal for a running guest: its file systems
+// are mounted, its registry is open.
 var runningGuestWarnings = []string{"ntfs-dirty", "ntfs-journal", "registry-dirty", "hibernated"}
 
 // reportGuest reports the contents of the guest. They are recorded only when the published images are
@@ -72,7 +73,8 @@ func reportGuest(r *migrate.Run, reports []guest.Report) {
 	}
 }
 
-// reportPreview reports the result of a conversion. It ends a run that cannot succeed.
+// reportPreview reports whether the guest can be converted. It returns an error for a run that cannot
+// succeed.
 func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	switch {
 	case g.Refused == nil && g.Hardware == targets.Virtio:
@@ -88,7 +90,7 @@ func reportPreview(r *migrate.Run, g migrate.Preview) error {
 	return nil
 }
 
-// cannotConvertYet is cannotConvert before the outage.
+// cannotConvertYet returns the error for a guest that cannot be converted, before the outage.
 func cannotConvertYet(err error) error {
 	return fault.New(fault.KindOf(err), "the guest cannot be converted for virtio: %w", err).
 		WithHint("%s. The VM was not switched off: repair the guest and run the same command, which checks again after another round; or discard the run with --discard and start again with --hardware auto",

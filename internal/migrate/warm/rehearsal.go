@@ -29,13 +29,15 @@ import (
 
 // The errors that end a rehearsal before it has a verdict.
 var (
-	errCutover  = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
-	errTaken    = fault.New(fault.Canceled, "the request was withdrawn")
+	// the cutover began, or the run was canceled
+	errCutover = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
+	errTaken   = fault.New(fault.Canceled, "the request was withdrawn") // a user withdrew the request
+	// the process stopped the run; the request stays valid
 	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
 )
 
-// answerRehearsal records the result of a rehearsal and then reports it, so that a subscriber can read the
-// record. A run that ends leaves its request to the next process that executes the run.
+// answerRehearsal records the result of a rehearsal and then reports it, so that a subscriber can read
+// the record. A run that ends leaves its request to the next process that executes the run.
 func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Report, err error) {
 	done.Ended, done.Failure = r.Options.Now(), journal.FailureOf(err)
 	if err == nil {
@@ -51,9 +53,11 @@ func answerRehearsal(r *migrate.Run, done journal.Rehearsed, report testboot.Rep
 	r.Record.Tell(journal.Event{Kind: journal.RehearsalDone, Message: rehearsedWords(report, done.Failure), Failure: done.Failure})
 }
 
-// rehearsalStep is what events of a rehearsal name in place of a step: it is beside them.
+// rehearsalStep is the name that events of a rehearsal have in place of a step, because it runs beside
+// the steps.
 const rehearsalStep = "rehearsal"
 
+// rehearsedWords returns the result of a rehearsal for users.
 func rehearsedWords(r testboot.Report, f *journal.Failure) string {
 	switch {
 	case f != nil:
@@ -78,11 +82,13 @@ func makeScratch(r *migrate.Run) (string, error) {
 	return path, nil
 }
 
+// scratchOf returns the path of the folder for rehearsals.
 func scratchOf(r *migrate.Run) string {
 	return filepath.Join(r.Store.Folder(r.Record.Plan.ID), "scratch")
 }
 
-// bootNow converts the guest of some images on overlays, as the plan requires, and boots it from them.
+// bootNow converts the guest of the images in srcs on overlays, as the plan requires, and boots it. The
+// caller closes srcs and removes scratch.
 func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch string, ask journal.Rehearsal) (testboot.Report, error) {
 	if r.Rig.Rehearse == nil {
 		return testboot.Report{}, fault.New(fault.Internal, "a rehearsal was requested, and no trial is set")
@@ -121,6 +127,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	})
 }
 
+// cannotRehearse returns the error for a guest that must be converted and cannot be.
 func cannotRehearse(g migrate.Preview) error {
 	text := "the guest cannot be converted for virtio: %w"
 	if g.Unsure {
@@ -129,10 +136,10 @@ func cannotRehearse(g migrate.Preview) error {
 	return fault.New(fault.KindOf(g.Refused), text, g.Refused).WithHint("%s", fault.HintOf(g.Refused))
 }
 
-// stepsAtRest are the steps after which the images hold one moment.
+// stepsAtRest are the steps after which the images have a single point in time.
 var stepsAtRest = []string{stepRound, stepProve, stepLook, stepWait}
 
-// Rehearse boots a warm run without a process from its images of the last round. Images of an
+// Rehearse boots a warm run that no process executes from its images of the last round. Images of an
 // incomplete round have no single point in time: fault.Conflict. A guest that does not boot is not an
 // error.
 func Rehearse(ctx context.Context, m *migrate.Migrator, id journal.ID, rig migrate.Rig, ask journal.Rehearsal) (report testboot.Report, err error) {
@@ -164,6 +171,8 @@ func rehearseIdle(ctx context.Context, r *migrate.Run, ask journal.Rehearsal) (r
 	return bootNow(ctx, r, srcs, dir, ask)
 }
 
+// checkAtRest returns fault.Conflict unless the images have a single point in time, by the record of
+// the run.
 func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	f := rec.Facts
 	switch {
@@ -175,7 +184,7 @@ func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	return nil
 }
 
-// lastStep is the last that came to a good end.
+// lastStep returns the name of the last step that returned without an error; "" if there is none.
 func lastStep(st workflow.Status) string {
 	for _, s := range slices.Backward(st.Steps) {
 		if s.Err == nil {
@@ -185,7 +194,7 @@ func lastStep(st workflow.Status) string {
 	return ""
 }
 
-// notAtRestError is the error for images without a single point in time.
+// notAtRestError returns the error for images without a single point in time.
 func notAtRestError() error {
 	return fault.New(fault.Conflict, "its images hold no one moment: a round is under way, or was broken off").
 		WithHint("give the command again that began the run; the next round mends that, and then it can be rehearsed")

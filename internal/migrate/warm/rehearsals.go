@@ -17,24 +17,25 @@ import (
 )
 
 // rehearsals executes the rehearsals of one warm run in this process, one at a time. Steps report when
-// the images have a single point in time; later writes are hidden from the running rehearsal.
+// the images have a single point in time; later writes are hidden from the running rehearsal. It is
+// safe for concurrent use.
 type rehearsals struct {
-	run     *migrate.Run // outside of steps
-	watched *commandCache
+	run     *migrate.Run  // the run for work outside of steps
+	watched *commandCache // commands, read at intervals of the real clock
 
-	mu    sync.Mutex
+	mu    sync.Mutex              // guards the fields below
 	rest  *migrate.Run            // run whose images have a single point in time; nil while a round writes to them
 	views map[int32]*image.View   // views of the running rehearsal by disk
-	end   context.CancelCauseFunc // ends it; nil: none is under way
-	last  string                  // the id of the last that was begun: each is carried out once
+	end   context.CancelCauseFunc // ends the running rehearsal with a cause; nil if none is running
+	last  string                  // id of the last rehearsal that was started: each is executed once
 	root  context.Context         // context of all rehearsals: the run's
 	all   sync.WaitGroup          // running rehearsals
 }
 
-// errRoundRunning is for those who want to look at images while a round writes to them.
+// errRoundRunning is the error for a rehearsal whose images a round has begun to write.
 var errRoundRunning = errors.New("a round is under way")
 
-// setContext has rehearsals end with ctx. Before it no rehearsal begins.
+// setContext sets the context of rehearsals. No rehearsal starts before the call.
 func (s *rehearsals) setContext(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,14 +50,16 @@ func (s *rehearsals) markAtRest(r *migrate.Run) {
 	s.rest = rest
 }
 
-// markMoving reports that a round is about to write to the images.
+// markMoving reports that a round is about to write to the images. No rehearsal starts until
+// markAtRest.
 func (s *rehearsals) markMoving() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rest = nil
 }
 
-// stop ends the rehearsal that is under way, if any, and returns when nothing of it is left.
+// stop ends the running rehearsal, if any, and returns when it has cleaned up. No other rehearsal
+// starts until markAtRest.
 func (s *rehearsals) stop(why error) {
 	s.mu.Lock()
 	s.rest = nil // no other begins
@@ -68,14 +71,15 @@ func (s *rehearsals) stop(why error) {
 	s.all.Wait()
 }
 
-// allowRepeat has the last rehearsal be carried out once more: it did not come to it.
+// allowRepeat permits to start the last rehearsal once more, because it did not boot the VM.
 func (s *rehearsals) allowRepeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = ""
 }
 
-// startIfRequested begins the rehearsal that is asked for, if the images are at rest. It returns at once.
+// startIfRequested starts the requested rehearsal if the images are at rest and no other one is
+// running. It returns at once.
 func (s *rehearsals) startIfRequested(k cachedCommands) {
 	if k.rehearsal == nil {
 		return
@@ -96,7 +100,7 @@ func (s *rehearsals) startIfRequested(k cachedCommands) {
 	})
 }
 
-// runPipeline does one rehearsal, and answers.
+// runRequest executes one rehearsal, and records its result. end ends the rehearsal with a cause.
 func (s *rehearsals) runRequest(ctx context.Context, end context.CancelCauseFunc, ask journal.Rehearsal) {
 	if now, err := s.run.Store.Rehearsal(s.run.Record.Plan.ID); err == nil && (now == nil || now.ID != ask.ID) {
 		return // the request was answered just before
@@ -120,7 +124,8 @@ func (s *rehearsals) runRequest(ctx context.Context, end context.CancelCauseFunc
 	answerRehearsal(s.run, done, report, err)
 }
 
-// watchRequest ends a rehearsal that is taken back, and for the cutover.
+// watchRequest ends a rehearsal if its request is withdrawn, and for the cutover. It returns when ctx
+// ends.
 func (s *rehearsals) watchRequest(ctx context.Context, end context.CancelCauseFunc, ask string) {
 	for sleep.For(ctx, migrate.LookEvery) == nil {
 		k, err := s.watched.commandsOf(s.run.Record.Plan.ID, time.Now())
@@ -136,7 +141,7 @@ func (s *rehearsals) watchRequest(ctx context.Context, end context.CancelCauseFu
 	}
 }
 
-// rehearseOnce boots the VM from views of the images.
+// rehearseOnce boots the VM from views of the images. It returns errRoundRunning if a round has begun.
 func (s *rehearsals) rehearseOnce(ctx context.Context, ask journal.Rehearsal, end context.CancelCauseFunc) (report testboot.Report, err error) {
 	s.mu.Lock()
 	rest := s.rest
@@ -157,7 +162,8 @@ func (s *rehearsals) rehearseOnce(ctx context.Context, ask journal.Rehearsal, en
 	return bootNow(ctx, r, srcs, dir, ask)
 }
 
-// guardTarget hides writes to an image from the running rehearsal.
+// guardTarget returns a target for writes to an image of disk key that hides them from the running
+// rehearsal.
 func (s *rehearsals) guardTarget(key int32, t disk.Target) disk.Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,8 +173,8 @@ func (s *rehearsals) guardTarget(key int32, t disk.Target) disk.Target {
 	return t
 }
 
-// openViews returns the current images, readable while rounds continue. dir stores the data that they
-// overwrite. torn is called if that fails.
+// openViews returns the current images, readable while rounds continue. dir stores the data that rounds
+// overwrite. torn is called if that fails. closeViews must follow.
 func (s *rehearsals) openViews(ctx context.Context, dir string, torn func(error)) (*migrate.Run, []disk.Source, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,10 +193,11 @@ func (s *rehearsals) openViews(ctx context.Context, dir string, torn func(error)
 	return s.rest, srcs, nil
 }
 
-// maxKept is how much of one image may be overwritten by rounds while it is looked at, in bytes of
-// a file.
+// maxKept is the limit of the data of one image that rounds may overwrite during a rehearsal, in bytes
+// of a file.
 const maxKept = 8 << 30
 
+// newView returns a view of one image. mu must be held.
 func (s *rehearsals) newView(ctx context.Context, img targets.Image, dir string, torn func(error)) (*image.View, error) {
 	src, err := s.rest.Rig.Target.ReadUnfinished(ctx, img)
 	if err != nil {
@@ -203,7 +210,7 @@ func (s *rehearsals) newView(ctx context.Context, img targets.Image, dir string,
 	return v, nil
 }
 
-// closeViews forgets the views.
+// closeViews closes the views. Later writes are not kept any more.
 func (s *rehearsals) closeViews(srcs []disk.Source) error {
 	s.mu.Lock()
 	s.views = nil

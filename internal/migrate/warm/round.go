@@ -22,9 +22,9 @@ import (
 	"github.com/decamp/decamp/internal/transport"
 )
 
-// takeSlotForRound is takeTurn for a round: no snapshot stands, and grows, while the run is in
-// line. One that a crash left goes before; there will be another. So do, at any rate, those that
-// others left who drove the run.
+// takeSlotForRound waits for the transfer slot of a round. No snapshot exists, and grows, during the
+// wait: a snapshot from before a crash is removed first, and another one is taken later. Snapshots of
+// other processes are always removed.
 func (m *migration) takeSlotForRound(ctx context.Context) error {
 	if !m.driven.snapshotsRemoved { // its steps come one after the other
 		keep := m.snapshots.nextName()
@@ -39,8 +39,8 @@ func (m *migration) takeSlotForRound(ctx context.Context) error {
 	return m.run.Turn.Take(ctx, migrate.NextStage(m.record))
 }
 
-// takeSnapshot takes the snapshot of the next round. The moment of the first one is on record
-// before a byte of it is copied.
+// takeSnapshot takes the snapshot of the next round. The point in time of the first one is recorded
+// before any of its bytes is copied.
 func takeSnapshot(ctx context.Context, m *migration) error {
 	if err := m.takeSlotForRound(ctx); err != nil {
 		return err
@@ -79,8 +79,8 @@ func (m *migration) freezeRound(ctx context.Context) (frozen Frozen, grew bool, 
 	return frozen, before || since, err
 }
 
-// copyRound brings the images up to the snapshot, and removes it. If a disk has grown meanwhile, the round
-// is not complete: it must be repeated with the same transfer slot.
+// copyRound brings the images up to the snapshot, and removes it. If a disk has grown meanwhile, the
+// round is not complete: it must be repeated with the same transfer slot.
 func copyRound(ctx context.Context, m *migration) error {
 	if err := m.takeSlotForRound(ctx); err != nil {
 		return err
@@ -104,10 +104,10 @@ func copyRound(ctx context.Context, m *migration) error {
 	return nil
 }
 
-// errGrew is catching up with a disk whose size is in the facts, but not on record yet.
+// errGrew ends a round in which a disk has grown. Its size is in the facts, but not recorded yet.
 var errGrew = errors.New("a disk has grown")
 
-// maxLostSnapshots is how many snapshots may be removed under one round before it gives up.
+// maxLostSnapshots is how many snapshots may be removed by others during one round before it fails.
 const maxLostSnapshots = 3
 
 // catchUp brings the images up to the snapshot. If the snapshot was removed by a user or by a cleanup
@@ -142,7 +142,7 @@ func (m *migration) catchUp(ctx context.Context) (frozen Frozen, _ migrate.Round
 	}
 }
 
-// eachImage calls do for all of them, in parallel.
+// eachImage calls do for all images, in parallel, and returns the first error.
 func (m *migration) eachImage(ctx context.Context, do func(context.Context, *targets.Image) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(m.run.Options.Disks)
@@ -152,8 +152,8 @@ func (m *migration) eachImage(ctx context.Context, do func(context.Context, *tar
 	return g.Wait()
 }
 
-// advanceImage brings one image up to a frozen moment, again and again while it fails for
-// reasons that pass. It is not finished.
+// advanceImage brings one image up to the snapshot frozen, or to the powered-off VM. It retries while
+// that fails for reasons that pass. The image stays incomplete until Complete.
 func (m *migration) advanceImage(ctx context.Context, img *targets.Image, frozen Frozen, done *tally) error {
 	var total blockcopy.Result
 	missing := int64(-1)
@@ -208,9 +208,9 @@ func (m *migration) openLedger(img targets.Image, c *image.Copying) (_ manifest.
 	}, err
 }
 
-// readBackRound reads the newly written chunks back while the VM still runs, so that the outage reads only the
-// chunks of the last round. The next round copies wrong chunks again. Images that were not inspected
-// yet are not delivered: the inspection may end the run.
+// readBackRound reads the newly written chunks back while the VM still runs, so that the outage reads
+// only the chunks of the last round. The next round copies wrong chunks again. Images that were not
+// inspected yet are not delivered: the inspection may end the run.
 func readBackRound(ctx context.Context, m *migration) error {
 	began := m.run.Options.Now()
 	err := m.eachImage(ctx, func(ctx context.Context, img *targets.Image) error {
@@ -232,19 +232,20 @@ func readBackRound(ctx context.Context, m *migration) error {
 	return deliverEarly(ctx, m.run)
 }
 
-// tally sums up work on disks in parallel.
+// tally adds up the work on disks in parallel. It is safe for concurrent use.
 type tally struct {
-	mu     sync.Mutex
-	missed []missedOf
+	mu     sync.Mutex // guards the other fields
+	missed []missedOf // changes that change tracking did not report, by disk
 	migrate.Round
 }
 
 // missedOf counts the changes of a disk that change tracking did not report.
 type missedOf struct {
-	disk int32
+	disk int32 // device key
 	n    int64 // bytes
 }
 
+// addResult adds the bytes of a copy.
 func (t *tally) addResult(res blockcopy.Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,14 +253,15 @@ func (t *tally) addResult(res blockcopy.Result) {
 	t.Copied += res.Written
 }
 
+// noteComparison records whether job compares the whole disk.
 func (t *tally) noteComparison(job transport.Job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Compared = t.Compared || job.Compare
 }
 
-// changesJob moves what changed of a disk since Warm.Since, and what its manifest lacks. An
-// empty snapshot means the powered-off VM.
+// changesJob returns the transfer of the changes of a disk since Warm.Since, and of the chunks that its
+// manifest lacks. An empty snapshot means the powered-off VM.
 func (m *migration) changesJob(ctx context.Context, img targets.Image, c *image.Copying, ledger manifest.Ledger, snapshot inventory.MoRef) (job transport.Job, err error) {
 	d, ok := m.record.Facts.VM.Disk(img.Key)
 	if !ok {
@@ -294,7 +296,7 @@ func (m *migration) whereNow(ctx context.Context) (*inventory.VM, error) {
 	return &vm, nil
 }
 
-// fromWhat describes the start of a transfer.
+// fromWhat describes what a transfer reads, for users.
 func (m *migration) fromWhat(job transport.Job, c *image.Copying) string {
 	switch {
 	case job.Compare && m.record.Facts.Warm.Grew(job.Disk.Disk.Key):

@@ -4,22 +4,22 @@ import "github.com/decamp/decamp/internal/migrate"
 
 // The steps that only a warm run has. Names and order are part of the recorded state.
 const (
-	stepPrepare  = "prepare"
-	stepTrack    = "track"
-	stepFreeze   = "freeze"
-	stepRound    = "round"
-	stepProve    = "prove"
-	stepLook     = "look"
-	stepWait     = "wait"
-	stepPowerOff = "power off"
-	stepLast     = "last round"
-	stepPutBack  = "put back"
+	stepPrepare  = "prepare"    // preflight of a running VM
+	stepTrack    = "track"      // turns change tracking on
+	stepFreeze   = "freeze"     // takes the snapshot of a round
+	stepRound    = "round"      // copies a round
+	stepProve    = "prove"      // reads back the chunks of a round
+	stepLook     = "look"       // examines the guest after the first round
+	stepWait     = "wait"       // waits for the next round or the cutover
+	stepPowerOff = "power off"  // begins the outage
+	stepLast     = "last round" // copies the last round
+	stepPutBack  = "put back"   // restores change tracking
 )
 
-// do carries out some steps, each with what the one before found out.
+// stepRunner runs some steps, each with the facts of the previous one.
 type stepRunner func(facts migrate.Facts, names ...string) (migrate.Facts, error)
 
-// runPipeline is the pipeline of a warm run.
+// runPipeline runs the steps of a warm run.
 func runPipeline(steps func(migrate.Facts, ...string) (migrate.Facts, error)) error {
 	facts, err := steps(migrate.Facts{}, stepPrepare, stepTrack)
 	for err == nil && !facts.Warm.Cutover {
@@ -37,7 +37,7 @@ func runPipeline(steps func(migrate.Facts, ...string) (migrate.Facts, error)) er
 	return err
 }
 
-// runRounds goes on until the cutover. One that was not done is done again.
+// runRounds runs rounds until the cutover. An incomplete round is repeated.
 func runRounds(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	var err error
 	for err == nil && !facts.Warm.Cutover {
@@ -50,7 +50,8 @@ func runRounds(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	return facts, err
 }
 
-// proveAndWait is what follows a round. A look that was not done has another round before it.
+// proveAndWait runs the steps after a round. If the inspection of the guest was skipped, another round
+// precedes it.
 func proveAndWait(steps stepRunner, facts migrate.Facts) (migrate.Facts, error) {
 	facts, err := steps(facts, stepProve)
 	if err == nil && facts.Warm.ToLook {

@@ -24,13 +24,13 @@ func Register(m *migrate.Migrator) {
 	m.AddWarm(w, steps, runPipeline)
 }
 
-// runs are all warm runs of a process. It implements migrate.WarmRuns.
+// runs are all warm runs of a process. It implements migrate.WarmRuns, and is safe for concurrent use.
 type runs struct {
 	orders  commandCache // commands, read at intervals of the options' clock
 	watched commandCache // commands, read at intervals of the real clock, for watchers
 }
 
-// Ready is part of migrate.WarmRuns. It removes what a rehearsal left that was killed.
+// Ready implements migrate.WarmRuns. It removes the leftovers of a killed rehearsal.
 func (w *runs) Ready(r *migrate.Run, p *migrate.Permit) (migrate.WarmRun, error) {
 	if err := completeCutover(&p.Cutover, r.Store, r.Record.Plan.ID); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (w *runs) Restore(ctx context.Context, r *migrate.Run) error {
 	return errors.Join(turnTrackingOff(ctx, r, live), s.removeCurrent(ctx), s.removeAllBut(ctx, ""))
 }
 
-// prepareRun is the preflight of a VM that runs. It changes nothing.
+// prepareRun is the preflight of a running VM. It changes nothing at the source.
 func prepareRun(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {
@@ -101,7 +101,8 @@ func prepareRun(ctx context.Context, r *migrate.Run) error {
 	return nil
 }
 
-// turnTrackingOn turns change tracking on. If that is impossible, the run continues without it.
+// turnTrackingOn turns change tracking on. If that is impossible, the run continues without it, with a
+// warning.
 func turnTrackingOn(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil || r.Record.Facts.Warm.Tracked {
@@ -120,8 +121,8 @@ func turnTrackingOn(ctx context.Context, r *migrate.Run) error {
 	return nil
 }
 
-// restoreTracking restores the source, powered off. The VM is published: a failure is reported and does not
-// fail the run.
+// restoreTracking restores change tracking of the source, which is powered off. The VM is published: a
+// failure is reported as a warning and does not fail the run.
 func restoreTracking(ctx context.Context, r *migrate.Run) error {
 	live, err := liveOf(r)
 	if err != nil {
@@ -138,7 +139,7 @@ func restoreTracking(ctx context.Context, r *migrate.Run) error {
 	return err
 }
 
-// turnTrackingOff turns change tracking off if it was off.
+// turnTrackingOff turns change tracking off if it was off before the run.
 func turnTrackingOff(ctx context.Context, r *migrate.Run, live Live) error {
 	if w := r.Record.Facts.Warm; w.Tracked || w.Blind {
 		return nil
