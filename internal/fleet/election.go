@@ -40,7 +40,7 @@ func (n *Node) runForScheduler(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if fault.Is(err, fault.Corrupt) { // no other node can read it either: the operator has to know
+		if fault.Is(err, fault.Corrupt) { // no other node can read it either: the operator must repair it
 			return err
 		}
 		if !fault.Is(err, fault.Conflict) {

@@ -130,7 +130,7 @@ func (r *planRunner) runHook(ctx context.Context, row fleetdb.Plan, when string)
 	return run.Failure, r.recordHook(ctx, id, run)
 }
 
-// readHook returns the record of a hook. It returns false if there is none.
+// readHook returns the record of a hook. It returns false if none exists.
 func (r *planRunner) readHook(ctx context.Context, id string) (run hookRun, began bool, err error) {
 	records, err := r.Roster.Records.List(ctx, planHookKind)
 	if err != nil {

@@ -101,7 +101,7 @@ func (s *scheduler) loadAll(ctx context.Context) error {
 	if err := errors.Join(s.readOthers(ctx), s.readHosts(ctx)); err != nil {
 		return err
 	}
-	s.lostAfter = s.databaseNow().Add(s.grace) // the database may have been away for all workers: let them return
+	s.lostAfter = s.databaseNow().Add(s.grace) // the database may have been away for all workers
 	if err := s.readChanges(ctx); err != nil {
 		return err
 	}

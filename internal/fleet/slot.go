@@ -68,7 +68,7 @@ func (d *driver) releaseUnused() {
 	}
 	select {
 	case <-d.slotToken:
-	default: // a Turn takes it
+	default: // a Turn is using it
 		return
 	}
 	defer func() { d.slotToken <- struct{}{} }()

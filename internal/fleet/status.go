@@ -30,7 +30,7 @@ type Status struct {
 // VMStatus is the state and the progress of a VM.
 type VMStatus struct {
 	fleetdb.VM
-	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if there is none
+	Progress *fleetdb.Progress `json:"progress,omitempty"` // last report of its worker; nil if none exists
 	Why      string            `json:"why,omitempty"`      // reason of a wait or a failure
 }
 

@@ -56,7 +56,7 @@ func (h VMHooks) Forget(ctx context.Context) error {
 	return h.Records.Drop(ctx, fleetdb.HooksOfVM, h.VM.String())
 }
 
-// readRecord returns the record; the zero value if there is none.
+// readRecord returns the record; the zero value if none exists.
 func (h VMHooks) readRecord(ctx context.Context) (on vmHookRecord, err error) {
 	doc, err := h.Records.Get(ctx, fleetdb.HooksOfVM, h.VM.String())
 	if err != nil || doc == nil {

@@ -15,7 +15,7 @@ type Order string
 // Commands of operators.
 const (
 	GoOn     Order = ""         // also: resume
-	Pause    Order = "pause"    // begin no transfer; one that is under way goes on
+	Pause    Order = "pause"    // begin no transfer; a running one continues
 	CutOver  Order = "cutover"  // warm VMs: switch over as soon as the round is done
 	Cancel   Order = "cancel"   // stop, and undo unpublished results
 	Retry    Order = "retry"    // failed and canceled VMs: continue

@@ -115,13 +115,13 @@ func (s *Plans) addAgain(x *tx, old, p Plan) error {
 	if s.signer.keys == nil || s.Verify(old) == nil {
 		return errSame
 	}
-	p.Created = old.Created // it names the records of its hooks
+	p.Created = old.Created // the ids of the records of its hooks contain it
 	_, err := x.exec(`UPDATE plans SET folder = $1, author = $2, role = $3, signature = $4, state = $5, failure = '', listed = 0, ended = 0, rev = $6 WHERE name = $7`,
 		p.Folder, p.By, p.Role, s.signer.sign(planUse, planFields(p)...), PlanListing, x.rev, p.Name)
 	if err != nil {
 		return err
 	}
-	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // they are signed when they are listed again
+	_, err = x.exec(`UPDATE vms SET signature = '' WHERE plan = $1`, p.Name) // VMs are signed when they are listed again
 	return err
 }
 

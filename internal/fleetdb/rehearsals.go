@@ -25,7 +25,7 @@ type Rehearsed struct {
 // Rehearsals are requests to boot warm VMs, and the results from workers.
 type Rehearsals struct{ db *database }
 
-// Request asks the worker that executes a VM to boot it. A second call with the same ID changes
+// Request makes the worker that executes a VM boot it. A second call with the same ID changes
 // nothing. If the VM cannot be booted now, or another rehearsal is requested, Request returns
 // fault.Conflict.
 func (s *Rehearsals) Request(ctx context.Context, k Key, ask Rehearsal) error {
@@ -164,7 +164,7 @@ func (s *Rehearsals) List(ctx context.Context, k Key) (all []Rehearsed, err erro
 	return all, err
 }
 
-// lastAnswered returns the last rehearsal of a VM that has a result; nil if there is none.
+// lastAnswered returns the last rehearsal of a VM that has a result; nil if none exists.
 func lastAnswered(ctx context.Context, t *sql.Tx, k Key) (*Rehearsed, error) {
 	var doc string
 	err := t.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind = $1 AND id = $2`, rehearsals, k.String()).Scan(&doc)

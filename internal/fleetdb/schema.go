@@ -26,7 +26,7 @@ var schemaChanges = [][]string{{
 		ended   BIGINT NOT NULL DEFAULT 0,
 		rev     BIGINT NOT NULL)`,
 
-	// What followers have to forget.
+	// Plans that followers must remove.
 	`CREATE TABLE dropped (name TEXT PRIMARY KEY, rev BIGINT NOT NULL)`,
 
 	`CREATE TABLE vms (
@@ -88,7 +88,7 @@ var schemaChanges = [][]string{{
 }, {
 	`ALTER TABLE vms ADD COLUMN rehearse TEXT NOT NULL DEFAULT ''`,
 }, {
-	// What is there from before has no signature, and is refused until it is submitted again.
+	// Existing rows have no signature, and are refused until they are submitted again.
 	`ALTER TABLE plans ADD COLUMN role TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE plans ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,
 	`ALTER TABLE vms ADD COLUMN signature TEXT NOT NULL DEFAULT ''`,

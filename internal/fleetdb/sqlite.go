@@ -137,7 +137,7 @@ func checkEnd(path string) error {
 	defer f.Close()
 	header := make([]byte, headerSize)
 	if _, err := f.ReadAt(header, 0); errors.Is(err, io.EOF) || !bytes.HasPrefix(header, []byte(magic)) {
-		return nil // it is new, or SQLite refuses it
+		return nil // a new file, or one that SQLite refuses
 	}
 	page := int64(binary.BigEndian.Uint16(header[pageSizeAt:]))
 	if page == 1 {

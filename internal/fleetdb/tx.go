@@ -118,7 +118,7 @@ func (x *tx) relaxDurability() error {
 }
 
 // scanRow scans the one row that query selects into the given variables. It returns sql.ErrNoRows if
-// there is none.
+// none exists.
 func (x *tx) scanRow(query string, args []any, into ...any) error {
 	return x.QueryRowContext(x.ctx, query, args...).Scan(into...)
 }

@@ -50,7 +50,7 @@ type VM struct {
 	Storage   []string      `json:"storage,omitempty"`  // ids of the storages that its images are on; empty before Begin
 	Epoch     int64         `json:"epoch"`              // epoch of the last claim; 0 if it was never claimed
 	Asks      Stage         `json:"asks,omitempty"`     // requested transfer; NoStage if none
-	Holds     bool          `json:"holds,omitempty"`    // it has its transfer slots
+	Holds     bool          `json:"holds,omitempty"`    // the VM has its transfer slots
 	Since     time.Time     `json:"since,omitzero"`     // start of Holds; zero without slots
 	Expected  time.Duration `json:"expected,omitempty"` // expected duration of the requested or granted transfer
 	Order     Order         `json:"order,omitempty"`    // command for this VM; see Order.Under
@@ -206,7 +206,7 @@ func (a *vmInserter) addBatch(vms []VM) error {
 		tail.seq = max(tail.seq, v.Seq)
 		a.rev++
 		state, ended, failure := tail.state, tail.ended, ""
-		if v.State == Failed && state == Queued { // it is in the plan, and was not found
+		if v.State == Failed && state == Queued { // the plan names the VM, and the source does not have it
 			state, ended, failure = Failed, a.now, toJSON(v.Failure)
 		}
 		row := signedVM{listing: toJSON(listingOf(v)), spec: toJSON(v.Spec)}

@@ -203,8 +203,8 @@ func Parse(text []byte) (*Keys, error) {
 }
 
 // fileHeader is the comment at the beginning of a new key file.
-const fileHeader = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: whoever has it may have
-# any worker of the fleet carry out any plan. The first key signs, all keys verify.
+const fileHeader = `# Fleet key of decamp. It signs and verifies plans in the fleet's database: a process that has it can make
+# any worker of the fleet execute any plan. The first key signs, all keys verify.
 `
 
 // Create writes a file with one new key. An existing file is fault.Conflict.

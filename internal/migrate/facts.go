@@ -164,7 +164,7 @@ type ConvertedImage struct {
 	Root    string  `json:"root"`    // root hash of the manifest after the change
 }
 
-// forDisk returns the changes in the image of a disk; nil if there are none. c may be nil.
+// forDisk returns the changes in the image of a disk; nil if none exists. c may be nil.
 func (c *Conversion) forDisk(key int32) *ConvertedImage {
 	if c == nil {
 		return nil

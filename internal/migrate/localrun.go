@@ -73,7 +73,7 @@ func (s *localRuns) removeRun(id journal.ID) {
 // A WarmRun is the part of a warm run in the process that executes it.
 type WarmRun interface {
 	// Drive calls drive, which carries out the steps until they are done or its context ends. It ends
-	// that context when the run is ordered to be given up.
+	// that context when a command cancels the run.
 	Drive(ctx context.Context, drive func(context.Context) error) error
 
 	// Guard is called for an image that is opened for writing. Writes go through the returned target.

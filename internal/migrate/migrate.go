@@ -141,7 +141,7 @@ func (m *Migrator) repeatDone(ctx context.Context, p journal.Plan, rig Rig, perm
 	if err != nil {
 		return Outcome{}, err
 	}
-	facts.Started = nil // then: who knows of now?
+	facts.Started = nil // of the earlier call: the VM may be off now
 	r := m.pipeline.newRun(p, facts, m.newLocalRun(p.ID, rig, permit), "")
 	if err := startVM(ctx, r); err != nil {
 		return Outcome{}, err

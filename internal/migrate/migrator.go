@@ -87,7 +87,7 @@ func (m *Migrator) driveRun(ctx context.Context, p journal.Plan, a *localRun) (e
 	}
 	switch unsaid := m.events.appendAndNotify(p.ID, endEvent(err)); {
 	case err == nil:
-		return unsaid // the next Migrate has nothing to do but to say it
+		return unsaid // the next Migrate journals the end
 	case unsaid != nil:
 		m.opts.Log.Error("the end of an attempt is not journaled", "run", p.ID, "err", unsaid)
 	}

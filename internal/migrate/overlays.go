@@ -75,7 +75,7 @@ func (o *overlays) saveChanges(ctx context.Context, result convert.Result, disks
 		}
 		kept, err := keepOverlay(ctx, img, disks[i], o.record.Info(img))
 		if err != nil {
-			return nil, fmt.Errorf("keep what changes of disk %d: %w", img.Key, err)
+			return nil, fmt.Errorf("save the changes of disk %d: %w", img.Key, err)
 		}
 		c.Images = append(c.Images, kept)
 	}
@@ -214,17 +214,17 @@ func (o *overlays) amendAll(ctx context.Context) error {
 			continue
 		}
 		if err := o.amendImage(ctx, *img, c); err != nil {
-			return fmt.Errorf("put what was converted into the image of disk %d: %w", img.Key, err)
+			return fmt.Errorf("write the conversion into the image of disk %d: %w", img.Key, err)
 		}
 		img.Copied, img.Root = img.Root, c.Root
 	}
-	return o.removeAll() // they are not published
+	return o.removeAll() // overlays are not published
 }
 
 // amendImage changes one image, unless it is changed already. A missing manifest means that the image
 // was published, or Publish reports the missing image.
 func (o *overlays) amendImage(ctx context.Context, img targets.Image, c *ConvertedImage) error {
-	if !fileExists(img.Manifest) { // it was published already, or Publish says what is gone
+	if !fileExists(img.Manifest) { // the image was published already, or Publish reports that it is missing
 		return nil
 	}
 	changed := img
@@ -287,7 +287,7 @@ func (o *overlays) dropUnrecorded(ctx context.Context) error {
 			continue
 		}
 		if err := o.dropConvertedChunks(ctx, img); err != nil {
-			return fmt.Errorf("what an earlier run left of disk %d: %w", img.Key, err)
+			return fmt.Errorf("leftovers of an earlier run of disk %d: %w", img.Key, err)
 		}
 	}
 	return o.removeAll()

@@ -26,7 +26,7 @@ func (s *seenVM) setVM(vm *inventory.VM, now time.Time) {
 	s.vm, s.at = vm, now
 }
 
-// lastVM returns the last description; nil if there is none.
+// lastVM returns the last description; nil if none exists.
 func (s *seenVM) lastVM() *inventory.VM {
 	s.mu.Lock()
 	defer s.mu.Unlock()

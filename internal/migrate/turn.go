@@ -19,7 +19,7 @@ const LookEvery = time.Second
 // Stages.
 const (
 	First     Stage = "first"   // nothing of the VM was copied yet
-	Again     Stage = "again"   // a warm round, or a copy that goes on
+	Again     Stage = "again"   // a warm round, or a copy that continues
 	AtCutover Stage = "cutover" // warm run: the VM is about to be powered off, or is off
 )
 

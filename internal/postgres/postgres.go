@@ -2,8 +2,8 @@
 //
 // A connection is accepted if it stays on this machine (a unix socket or a loopback address), or
 // if it uses TLS and verifies the server's certificate and host name, as sslmode=verify-full does.
-// Weaker modes let a machine in between read the password of the database and change what it
-// contains.
+// With weaker modes, a machine in between can read the password of the database and change its
+// contents.
 package postgres
 
 import (

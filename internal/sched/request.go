@@ -29,8 +29,8 @@ type Stage uint8
 
 const (
 	First   Stage = iota // nothing of the VM was copied yet
-	Again                // a warm round, or a copy that goes on: there is something to lose
-	Cutover              // the VM is off: its users wait
+	Again                // a warm round, or a copy that continues
+	Cutover              // the VM is off
 
 	stages // number of stages
 )

@@ -8,11 +8,11 @@ import (
 // Unlimited is the capacity of a resource that is counted and never refuses.
 const Unlimited = math.MaxInt64
 
-// A resource is one limit: how much there is, who has it, and who waits for it.
+// A resource is one limit, with its holders and the runs that wait for it.
 //
-// A waiting run is in the line of one of its resources only. While that resource is not
-// dirty it has no room for the run, so decisions do not look at it until something is
-// given back there. That is what makes a decision cost what changed, not what waits.
+// A waiting run is in the wait queue of one of its resources only. While that resource is not
+// dirty, it has no room for the run, so decisions do not check it until units are
+// released there. Therefore the cost of a decision depends on the changes, and not on the waiting runs.
 type resource struct {
 	name     string         // name from SetCapacity, such as "host:esx3/vms"
 	capacity int64          // units of the resource; 0 is closed

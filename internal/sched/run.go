@@ -11,7 +11,7 @@ type state uint8
 const (
 	gone    state = iota // released, or not submitted yet
 	fresh                // submitted since the last decision
-	parked               // in the wait queue of one resource
+	parked               // waiting in the queue of one resource
 	shut                 // outside its windows
 	stopped              // paused
 	holding              // granted

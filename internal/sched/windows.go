@@ -41,7 +41,7 @@ func (q *windowQueue) pop(now time.Time) *run {
 	return nil
 }
 
-// nextChange returns the time of the next change; false if there is none.
+// nextChange returns the time of the next change; false if none exists.
 func (q *windowQueue) nextChange() (time.Time, bool) {
 	for len(q.changes) > 0 && q.changes[0].isStale() {
 		heap.Pop(&q.changes)

@@ -91,7 +91,7 @@ func changesFrame(c fleetdb.Changes) *frame {
 	return &frame{event: eventChanges, rev: c.Rev, of: func(plan string) (any, bool) { return changesOf(Changes(c), plan) }}
 }
 
-// changesOf returns the changes of one plan, all for "". It returns false if there are none.
+// changesOf returns the changes of one plan, all for "". It returns false if none exists.
 func changesOf(c Changes, plan string) (Changes, bool) {
 	if plan == "" {
 		return c, true

@@ -172,7 +172,7 @@ type Waiting struct {
 // vmItem is a VM with its state besides its row.
 type vmItem struct {
 	fleetdb.VM
-	// last report of its worker; nil if there is none or the VM has ended
+	// last report of its worker; nil if none exists or the VM has ended
 	Progress *fleetdb.Progress `json:"progress,omitempty"`
 	Why      string            `json:"why,omitempty" doc:"reason of its wait for a transfer slot"`
 }

@@ -83,7 +83,7 @@ func (h *hub) followChanges(ctx context.Context) {
 			continue
 		}
 		h.reportTrouble(err)
-		_ = sleep.For(ctx, retryTime) // the loop looks at ctx
+		_ = sleep.For(ctx, retryTime) // the loop checks ctx
 	}
 }
 

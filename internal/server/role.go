@@ -52,7 +52,7 @@ type whoKey struct{}
 // withWho returns a context with the user.
 func withWho(ctx context.Context, w Who) context.Context { return context.WithValue(ctx, whoKey{}, w) }
 
-// whoIn returns the user in ctx; the zero value if there is none.
+// whoIn returns the user in ctx; the zero value if none exists.
 func whoIn(ctx context.Context) Who {
 	w, _ := ctx.Value(whoKey{}).(Who)
 	return w

@@ -66,7 +66,7 @@ func (o *router) recoverPanic(w *recorder, r *http.Request, panicked any) {
 	}
 }
 
-// routeOf returns the pattern of a request's handler; "" if there is none.
+// routeOf returns the pattern of a request's handler; "" if no pattern matches.
 func (o *router) routeOf(r *http.Request) string {
 	_, pattern := o.mux.Handler(r)
 	return pattern
@@ -123,7 +123,7 @@ func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	said := &silent{header: http.Header{}}
-	h.ServeHTTP(said, r) // the mux knows 404 from 405, and the methods that there are
+	h.ServeHTTP(said, r) // the mux determines the status, 404 or 405, and the allowed methods
 	if said.status/100 == 3 {
 		w.Header().Set("Location", said.header.Get("Location"))
 		w.WriteHeader(said.status)

@@ -51,7 +51,7 @@ type Tokens struct {
 	seen   time.Time  // modification time of the folder when it was read
 	read   time.Time  // when the folder was read
 	known  []Token    // tokens by name
-	broken error      // errors of unreadable files; nil if there are none
+	broken error      // errors of unreadable files; nil if none exists
 }
 
 // NewTokens returns the tokens below the state directory.
@@ -133,7 +133,7 @@ func (t *Tokens) List() ([]Token, error) {
 	return slices.Clone(t.known), t.broken
 }
 
-// Check returns the token of a secret. It returns false if there is none, or if it has expired. Hashes
+// Check returns the token of a secret. It returns false if none exists, or if it has expired. Hashes
 // are compared in constant time.
 func (t *Tokens) Check(secret string) (Token, bool) {
 	hash := []byte(hashOf(secret))

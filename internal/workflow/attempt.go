@@ -185,7 +185,7 @@ func (t *attempts) getOrAdd(id string) *attempt {
 	return a
 }
 
-// latestOf returns the latest attempt of a run in this process; nil if there is none.
+// latestOf returns the latest attempt of a run in this process; nil if none exists.
 func (t *attempts) latestOf(run string) *attempt {
 	t.mu.Lock()
 	defer t.mu.Unlock()

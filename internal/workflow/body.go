@@ -15,7 +15,7 @@ type envelope struct {
 	In   json.RawMessage `json:"in"`   // input of the flow as JSON, signed if there are keys
 }
 
-// runBody is the only workflow function that the engine knows; it finds the flow by name. The error
+// runBody is the only function that is registered with the engine; it finds the flow by name. The error
 // ErrConflictingWorkflowID makes the engine record no outcome.
 func (e *Engine) runBody(ctx dbos.Context, in envelope) (struct{}, error) {
 	id, err := dbos.GetWorkflowID(ctx)

@@ -17,7 +17,7 @@ type Config struct {
 	Keys     *fleetkey.Keys        // keys that sign and verify the records; nil signs nothing. Used with URL
 	Executor string                // name of this executor, the same after a restart; used with URL
 	Log      *slog.Logger          // log of the engine; nil discards it
-	Resume   func(run string) bool // reports whether a pending run continues at Launch; nil lets all wait for Start
+	Resume   func(run string) bool // reports whether a pending run continues at Launch; with nil, all wait for Start
 	Grace    time.Duration         // how long Close waits for running steps; 0: 30 s
 }
 

@@ -39,7 +39,7 @@ func Open(ctx context.Context, cfg Config) (_ *Engine, err error) {
 	if err := errors.Join(checkEnvironment(os.Environ()), cfg.check()); err != nil {
 		return nil, err
 	}
-	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // SQLite takes a relative one for a host
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // SQLite interprets the beginning of a relative path as a host
 		return nil, fmt.Errorf("find state directory: %w", err)
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {

@@ -44,7 +44,7 @@ func (s signer) verify(use, run, name string, doc json.RawMessage) (json.RawMess
 	}
 	var d signedDoc
 	if err := json.Unmarshal(doc, &d); err != nil {
-		d = signedDoc{} // of a version without signatures, or changed
+		d = signedDoc{} // a version without signatures wrote it, or it was changed
 	}
 	if err := s.keys.Verify(d.Signature, use, run, name, d.Doc); err != nil {
 		return nil, fault.New(fault.Denied, "%w of run %s (%s): %w", ErrRefused, run, name, err).

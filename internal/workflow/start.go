@@ -141,7 +141,7 @@ func (e *Engine) takeAttempt(ctx context.Context, st Status) error {
 	if err := e.record.cancelAttempt(ctx, st.Run, st.Attempt); err != nil {
 		return err
 	}
-	st, err := e.Status(ctx, st.Run) // with the records until then
+	st, err := e.Status(ctx, st.Run) // includes the steps that were recorded until the cancellation
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (l *Limiter) takeToken(ctx context.Context) error {
 	}
 }
 
-// returnToken lets the next caller of this process try. If no caller waits, it frees the lease for
+// returnToken permits the next caller of this process to log in. If no caller waits, it frees the lease for
 // other processes.
 func (l *Limiter) returnToken(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
@@ -118,7 +118,7 @@ func (l *Limiter) returnToken(ctx context.Context) {
 }
 
 // checkRefusals acquires the lease and returns the recorded refusal of any process as an error; nil if
-// there is none.
+// none exists.
 func (l *Limiter) checkRefusals(ctx context.Context) error {
 	if err := l.acquireLease(ctx); err != nil {
 		return err

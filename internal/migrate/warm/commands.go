@@ -27,7 +27,7 @@ type commandCache struct {
 
 // cachedCommands are the commands for one run.
 type cachedCommands struct {
-	order     journal.Order      // last command; journal.GoOn if there is none
+	order     journal.Order      // last command; journal.GoOn without one
 	rehearsal *journal.Rehearsal // requested rehearsal; nil if none
 	read      time.Time          // when the files were read
 }

@@ -197,13 +197,13 @@ func lastRound(ctx context.Context, m *migration) error {
 // compareWhole compares all of a disk with its image if Permit.Paranoid is set, for users who do not
 // rely on the host's change tracking. It adds the differences to done.
 func (m *migration) compareWhole(ctx context.Context, img *targets.Image, done *tally) error {
-	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // that disk was compared just before
+	if !m.run.Permit.Paranoid || m.record.Facts.Warm.Grew(img.Key) { // a disk that grew was compared just before
 		return nil
 	}
 	missed := tally{}
 	facts, blind := m.record.Facts, *m.record.Facts.Warm
 	facts.Warnings = nil                   // other disks may add some now
-	blind.Blind, facts.Warm = true, &blind // a run that knows of no changes compares
+	blind.Blind, facts.Warm = true, &blind // without change tracking, the whole disk is compared
 	doubting := newMigration(m.run.With(facts))
 	if err := doubting.advanceImage(ctx, img, Frozen{}, &missed); err != nil {
 		return err
@@ -238,7 +238,7 @@ func powerOffForCutover(ctx context.Context, m *migration) error {
 		m.run.Turn.Back()
 		return nil
 	}
-	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // before the outage, not in it
+	if err := m.run.VM.Refuse(vm, migrate.Permit{PowerOff: true, Warm: true}); err != nil { // obstacles end the run before the outage
 		return err
 	}
 	m.driven.rehearsals.stop(errCutover)

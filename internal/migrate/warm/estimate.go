@@ -100,7 +100,7 @@ func describeRound(r *migrate.Run, d migrate.Round, o journal.Outlook) string {
 	return text + fmt.Sprintf("; cut over now, the VM would be out for about %v, %s%s", o.Outage.Round(time.Second), deliveryWords(o.Delivery), bootWords(o.Boot))
 }
 
-// deliveryWords returns the part of the outage for the delivery as text; "" if there is none.
+// deliveryWords returns the part of the outage for the delivery as text; "" without a delivery.
 func deliveryWords(d time.Duration) string {
 	if d == 0 {
 		return ""

@@ -21,11 +21,11 @@ import (
 	"github.com/decamp/decamp/internal/workflow"
 )
 
-// A rehearsal boots a warm run's VM from its images as they are between two rounds, on overlays that
-// are thrown away, while rounds go on: what those overwrite is kept for it (rehearsals.go). The cutover
-// does not wait for it, but ends it. Nothing that happens to it ends the run.
+// A rehearsal boots a warm run's VM from its current images, on temporary overlays, while rounds
+// continue. The data that rounds overwrite is kept for it (rehearsals.go). The cutover
+// does not wait for it, but ends it. A failed rehearsal does not end the run.
 //
-// It is asked for by a file beside the plan (journal.Rehearsal), so that any process may.
+// A file beside the plan requests it (journal.Rehearsal), so any process can request one.
 
 // The errors that end a rehearsal before it has a verdict.
 var (
@@ -111,7 +111,7 @@ func bootNow(ctx context.Context, r *migrate.Run, srcs []disk.Source, scratch st
 	}
 	def := r.Definition()
 	def.Guest, def.Hardware, def.Converted = g.Guest, g.Hardware, g.Converted
-	if def.EFI == nil { // the host is asked for it when the VM is off
+	if def.EFI == nil { // it is read from the host when the VM is off
 		def.EFI = new(guest.EFIState(g.Guest, efi.State{}))
 	}
 	domain, err := r.Rig.Target.Domain(def)
@@ -184,7 +184,7 @@ func checkAtRest(rec *migrate.Record, st workflow.Status) error {
 	return nil
 }
 
-// lastStep returns the name of the last step that returned without an error; "" if there is none.
+// lastStep returns the name of the last step that returned without an error; "" if none did.
 func lastStep(st workflow.Status) string {
 	for _, s := range slices.Backward(st.Steps) {
 		if s.Err == nil {

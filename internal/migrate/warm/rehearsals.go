@@ -62,7 +62,7 @@ func (s *rehearsals) markMoving() {
 // starts until markAtRest.
 func (s *rehearsals) stop(why error) {
 	s.mu.Lock()
-	s.rest = nil // no other begins
+	s.rest = nil // no other rehearsal begins
 	end := s.end
 	s.mu.Unlock()
 	if end != nil {
@@ -119,7 +119,7 @@ func (s *rehearsals) runRequest(ctx context.Context, end context.CancelCauseFunc
 	}
 	if errors.Is(err, errRoundRunning) {
 		s.allowRepeat()
-		return // a round began: it is asked still
+		return // a round began; the request stays valid
 	}
 	answerRehearsal(s.run, done, report, err)
 }

@@ -26,7 +26,7 @@ import (
 // wait: a snapshot from before a crash is removed first, and another one is taken later. Snapshots of
 // other processes are always removed.
 func (m *migration) takeSlotForRound(ctx context.Context) error {
-	if !m.driven.snapshotsRemoved { // its steps come one after the other
+	if !m.driven.snapshotsRemoved { // no lock: steps run one after the other
 		keep := m.snapshots.nextName()
 		if m.run.Rig.Turn != nil {
 			keep = ""
@@ -202,7 +202,7 @@ func (m *migration) openLedger(img targets.Image, c *image.Copying) (_ manifest.
 	}
 	ledger, err := p.Ledger(c.Log)
 	return ledger, func() {
-		if err := p.Save(); err != nil { // without it more is read back, nothing worse
+		if err := p.Save(); err != nil { // without it, more chunks are read back
 			m.run.Options.Log.Warn("record of verified chunks", "run", m.record.Plan.ID, "disk", img.Key, "err", err)
 		}
 	}, err

@@ -9,7 +9,7 @@ import (
 // loses nothing, and too little for a visible peak on the network.
 const Burst = 50 * time.Millisecond
 
-// Piece is the most bytes that are let through at once. It bounds what one run is ahead
+// Piece is the maximum number of bytes that pass at once. It bounds the advantage of one run
 // of another.
 const Piece = 1 << 20
 

@@ -33,7 +33,7 @@ func tlsConfig(c Config) (*tls.Config, error) {
 			return nil, fault.New(fault.Invalid, "%s has no certificate", c.CA)
 		}
 	}
-	conf.InsecureSkipVerify = true // VerifyConnection does it: it can tell the fingerprint
+	conf.InsecureSkipVerify = true // VerifyConnection verifies it, and its error contains the fingerprint
 	conf.VerifyConnection = func(state tls.ConnectionState) error { return verifyServer(state, c.Fingerprint, roots) }
 	return conf, nil
 }
