@@ -47,7 +47,7 @@ func TestPlanThatIsNotAdmittedBeginsNothing(t *testing.T) {
 // had ended well, is not run again when it is admitted later.
 func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 	r := newRig(t, nil)
-	c := Control{Roster: r.roster}
+	c := Control{Roster: r.db}
 	r.submit("wave")
 	p := r.plan("wave")
 	for name, run := range map[string]string{
@@ -55,16 +55,16 @@ func TestHookThatEndedWellIsNotForgotten(t *testing.T) {
 		"failed":     `{"began":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:01Z","failure":{"kind":"conflict","text":"x"}}`,
 		"cut off":    `{"began":"2026-01-01T00:00:00Z"}`,
 	} {
-		if err := r.roster.Records.Put(r.Context(), planHookKind, hookID(p, preHook), []byte(run)); err != nil {
+		if err := r.db.Records.Put(r.Context(), planHookKind, hookID(p, preHook), []byte(run)); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.roster.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
+		if err := r.db.Plans.SetState(r.Context(), "wave", fleetdb.PlanListing, &fleetdb.Failure{Kind: "denied"}); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.OrderPlan(r.Context(), "wave", fleetdb.GoOn); err != nil {
 			t.Fatal(err)
 		}
-		doc, err := r.roster.Records.Get(r.Context(), planHookKind, hookID(p, preHook))
+		doc, err := r.db.Records.Get(r.Context(), planHookKind, hookID(p, preHook))
 		if err != nil || (doc != nil) != (name == "ended well") {
 			t.Errorf("a hook that %s: on record %q, %v", name, doc, err)
 		}

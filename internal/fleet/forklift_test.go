@@ -146,7 +146,7 @@ func TestLimitsAreLive(t *testing.T) {
 	r.start(r.config(m, "w1"))
 	next(t, held)
 	next(t, held)
-	if err := r.roster.Limits.Set(t.Context(), "host:esx1/vms", 4); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", 4); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -157,11 +157,11 @@ func TestLimitsAreLive(t *testing.T) {
 		t.Errorf("at a time: %v", m.most)
 	}
 	m.mu.Unlock()
-	if err := r.roster.Limits.Set(t.Context(), "host:*/vms", 2); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:*/vms", 2); err != nil {
 		t.Fatal(err)
 	}
 	next(t, held)
-	if err := r.roster.Limits.Set(t.Context(), "host:esx1/vms", -1); err != nil {
+	if err := r.db.Limits.Set(t.Context(), "host:esx1/vms", -1); err != nil {
 		t.Fatal(err)
 	}
 	close(letGo)

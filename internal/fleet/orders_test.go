@@ -315,7 +315,7 @@ func TestPlanThatCannotBeListedEnds(t *testing.T) {
 
 // each ranges over the VMs of a plan.
 func (r *rig) each(plan string) func(func(fleetdb.VM) bool) {
-	all, err := r.roster.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
+	all, err := r.db.VMs.List(r.Context(), fleetdb.Query{Plan: plan})
 	if err != nil {
 		r.Fatal(err)
 	}

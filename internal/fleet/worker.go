@@ -74,7 +74,7 @@ func runWorker(ctx context.Context, c Config) error {
 		if err := w.renewOverdueLease(ctx); err != nil {
 			return explainFenced(name, err)
 		}
-		w.Log.Info("worker goes on", "worker", name)
+		w.Log.Info("worker continues", "worker", name)
 	}
 }
 

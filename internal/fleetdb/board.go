@@ -36,7 +36,7 @@ func (s *Board) Read(ctx context.Context) (doc json.RawMessage, at time.Time, er
 
 // Request makes the scheduler write the board for a while.
 func (s *Board) Request(ctx context.Context) error {
-	return s.db.writeUnordered(ctx, "look at the board", func(x *tx) error {
+	return s.db.writeUnordered(ctx, "request the board", func(x *tx) error {
 		n, err := x.exec(`UPDATE board SET looked = $1 WHERE id = 1 AND looked < $2`, x.now, x.now-requestEvery.Microseconds())
 		if err == nil && n == 0 {
 			err = errSame

@@ -39,7 +39,7 @@ type faultClass struct {
 }
 
 // postgresAway is the remedy if PostgreSQL cannot be reached.
-const postgresAway = "look whether PostgreSQL runs and can be reached; all goes on then"
+const postgresAway = "check that PostgreSQL is running and reachable; the fleet continues then"
 
 // foreignError returns the error for a database of another program.
 func foreignError(why string) error {

@@ -82,7 +82,7 @@ func (x *tx) checkLease(l Lease) error {
 
 // lapsedError returns the fault.Conflict with ErrFenced for a lease that another process has.
 func lapsedError(l Lease) error {
-	return fault.New(fault.Conflict, "%s is no longer %s's: %w", l.Name, l.Owner, ErrFenced).WithHint("nothing: another process goes on")
+	return fault.New(fault.Conflict, "%s is no longer %s's: %w", l.Name, l.Owner, ErrFenced).WithHint("none is needed: another process continues")
 }
 
 // Renew extends a lease to ttl from now, and sets its Sure. If another process has it, Renew returns

@@ -119,17 +119,17 @@ func postgresFault(err error) (faultClass, bool) {
 	case code == "40001", code == "40P01", code == "55P03":
 		return faultClass{kind: fault.Unreachable, hint: "try again", again: true}, true
 	case code == "25P03": // idle_in_transaction_session_timeout
-		return faultClass{kind: fault.Unreachable, hint: "this process stood still; try again", again: true}, true
+		return faultClass{kind: fault.Unreachable, hint: "this process was suspended; try again", again: true}, true
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "57"):
 		return faultClass{kind: fault.Unreachable, hint: postgresAway, again: true}, true
 	case strings.HasPrefix(code, "53") && code != "53100", strings.HasPrefix(code, "58"):
 		return faultClass{kind: fault.Unreachable, hint: postgresAway}, true
 	case code == "53100":
-		return faultClass{kind: fault.Full, hint: "make room for PostgreSQL's data; all goes on then"}, true
+		return faultClass{kind: fault.Full, hint: "free space for PostgreSQL's data; the fleet continues then"}, true
 	case code == "25006":
 		return faultClass{kind: fault.Unreachable, hint: "this PostgreSQL is a standby: name the primary, or add target_session_attrs=read-write"}, true
 	case strings.HasPrefix(code, "28"), code == "42501":
-		return faultClass{kind: fault.Denied, hint: "look at the user and the password in ~/.pgpass; the user must be able to create a schema in the database"}, true
+		return faultClass{kind: fault.Denied, hint: "check the user and the password in ~/.pgpass; the user must be able to create a schema in the database"}, true
 	case code == "3D000":
 		return faultClass{kind: fault.NotFound, hint: "make it: createdb decamp"}, true
 	case strings.HasPrefix(code, "XX"):

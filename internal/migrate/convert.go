@@ -160,7 +160,7 @@ func (c *converter) keepConverted(ctx context.Context, result convert.Result, di
 	_, unsure := convert.PairCards(c.record.Facts.VM, c.record.Facts.Guest)
 	if unsure = append(unsure, convert.RecountedNames(c.record.Facts.VM, c.record.Facts.Guest)...); len(unsure) > 0 {
 		c.record.Warn(inventory.Warning{Code: "nic-unpaired", Text: fmt.Sprintf("which card the guest calls %s is not known: its configuration may not find it", strings.Join(unsure, ", ")),
-			Remedy: "pin the name to the card's MAC in the guest, or look at its network after the first boot"})
+			Remedy: "pin the name to the card's MAC in the guest, or check its network after the first boot"})
 	}
 	c.reportChanges(result)
 	return nil
@@ -183,7 +183,7 @@ func (r *converter) reportChanges(result convert.Result) {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted: /%s: %s", c.Path, c.Why)})
 	}
 	for _, n := range result.Notes {
-		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "look at it after the first boot"})
+		r.record.Warn(inventory.Warning{Code: "conversion", Text: n, Remedy: "check it after the first boot"})
 	}
 	if len(result.Changes) == 0 && result.Engine == string(journal.LinuxAppend) {
 		r.record.Tell(journal.Event{Kind: journal.Noted, Message: "converted: the guest boots from virtio as it is"})

@@ -132,7 +132,7 @@ func (e *v2vEngine) keepWork(ctx context.Context, result convert.Result, unseen 
 	if err != nil {
 		return err
 	}
-	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks go on %s", result.Engine, changedMiB(disks), busNames[hardware])})
+	e.record.Tell(journal.Event{Kind: journal.Noted, Message: fmt.Sprintf("converted by %s: %d MiB change; the disks are on %s", result.Engine, changedMiB(disks), busNames[hardware])})
 	if err := keep(ctx, result, disks, hardware); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func apiConfig(version string) huma.Config {
 	c.RejectUnknownQueryParameters = true
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":       {Type: "http", Scheme: "bearer", Description: "made with decamp token add"},
-		"certificate": {Type: "mutualTLS", Description: "of the CA that the server was given; its OU is the role"},
+		"certificate": {Type: "mutualTLS", Description: "signed by the CA of the server's option --client-ca; its OU is the role"},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {"certificate": {}}}
 	return c

@@ -22,7 +22,7 @@ func (a *boardAPI) registerRoutes(api huma.API) {
 type boardOut struct {
 	Body struct {
 		At    time.Time       `json:"at,omitzero" doc:"time of the last write; missing if it was not written yet"`
-		Board json.RawMessage `json:"board,omitempty" doc:"resources and who waits, as the scheduler of this release writes it"`
+		Board json.RawMessage `json:"board,omitempty" doc:"resources and waiting VMs, in the format of this release's scheduler"`
 	}
 }
 

@@ -63,8 +63,8 @@ func (m *metrics) counterFamilies() []exposition.Family {
 	}
 	sent := newCounter("decamp_event_sent_bytes_total", "Bytes of events that were sent to clients.")
 	lost := newCounter("decamp_event_clients_dropped_total", "Clients of the event stream that did not read, and were dropped.")
-	refused := newCounter("decamp_http_refusals_total", "Requests that were refused: no token, a wrong one, or not the role.")
-	build := newGauge("decamp_build_info", "The release that serves.", "version")
+	refused := newCounter("decamp_http_refusals_total", "Requests that were refused: no token, a wrong token, or a missing role.")
+	build := newGauge("decamp_build_info", "Release of this server.", "version")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for of, n := range m.requests {

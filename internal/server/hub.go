@@ -126,7 +126,7 @@ func (h *hub) lastSent(ctx context.Context) (int64, error) {
 // reportTrouble informs the listeners of an error, and logs the first of several.
 func (h *hub) reportTrouble(err error) {
 	if !h.broken {
-		h.log.Warn("roster does not answer", "err", err)
+		h.log.Warn("fleet database does not respond", "err", err)
 	}
 	h.broken = true
 	h.sendFrames(sameFrame(eventTrouble, trouble{err.Error()}))
@@ -135,7 +135,7 @@ func (h *hub) reportTrouble(err error) {
 // reportRecovery informs the listeners that the database responds again, if it did not before.
 func (h *hub) reportRecovery() {
 	if h.broken {
-		h.log.Info("roster answers again")
+		h.log.Info("fleet database responds again")
 		h.sendFrames(sameFrame(eventTrouble, trouble{}))
 	}
 	h.broken = false
@@ -306,7 +306,7 @@ func (h *hub) waitKnown(ctx context.Context) error {
 	case <-h.known:
 		return nil
 	case <-h.closing:
-		return fault.New(fault.Transient, "the server stops").WithHint("come again in a while")
+		return fault.New(fault.Transient, "the server stops").WithHint("try again later")
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(knownTime):

@@ -31,9 +31,9 @@ type limitAPI struct {
 // registerRoutes implements resource.
 func (a *limitAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/limits", id: "listLimits", what: "list the limits", role: View,
-		details: "Those that operators set. Others are the plans' own, or the defaults."}, a.list)
+		details: "Limits that operators set. Plans and defaults set the others."}, a.list)
 	register(api, route{method: http.MethodPut, path: "/v1/limits", id: "setLimits", what: "set limits", role: Operate,
-		details: "Those that are named; the others stay. They count at once."}, a.set)
+		details: "Sets the named limits; the others stay unchanged. Limits apply at once."}, a.set)
 }
 
 // list returns the limits that operators set.

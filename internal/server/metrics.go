@@ -94,7 +94,7 @@ func (h *metricsHandler) readFamilies(ctx context.Context) ([]exposition.Family,
 
 // planFamilies returns the states of plans and of their VMs.
 func planFamilies(plans []fleetdb.Plan) []exposition.Family {
-	info := newGauge("decamp_plan_info", "Plans, and where they stand.", "plan", "state")
+	info := newGauge("decamp_plan_info", "Plans by state.", "plan", "state")
 	vms := newGauge("decamp_plan_vms", "VMs of a plan by state.", "plan", "state")
 	for _, p := range plans {
 		info.Add(1, p.Name, string(p.State))
@@ -108,7 +108,7 @@ func planFamilies(plans []fleetdb.Plan) []exposition.Family {
 // workerFamilies returns the states and the slots of workers.
 func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 	up := newGauge("decamp_worker_up", "1: its lease is alive.", "worker", "version")
-	draining := newGauge("decamp_worker_draining", "1: it is given nothing more.", "worker")
+	draining := newGauge("decamp_worker_draining", "1: it gets no more VMs.", "worker")
 	slots := newGauge("decamp_worker_slots", "VMs that a worker drives at once, at most.", "worker")
 	for _, x := range workers {
 		up.Add(boolValue(x.Alive), x.Name, x.Version)
@@ -121,9 +121,9 @@ func workerFamilies(workers []fleetdb.Worker) []exposition.Family {
 // limitFamilies returns the limits and the use of resources.
 func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 	units := newGauge("decamp_limit_units", "Capacities, and rates in bytes a second, that operators set.", "limit")
-	capacity := newGauge("decamp_resource_capacity_units", "Of what VMs need a share of to begin.", "resource")
-	used := newGauge("decamp_resource_used_units", "Of it in use.", "resource")
-	waiting := newGauge("decamp_resource_waiting_vms", "VMs in line that need it.", "resource")
+	capacity := newGauge("decamp_resource_capacity_units", "Units of a resource that VMs need to begin.", "resource")
+	used := newGauge("decamp_resource_used_units", "Units of a resource that are in use.", "resource")
+	waiting := newGauge("decamp_resource_waiting_vms", "VMs that wait for a resource.", "resource")
 	for _, l := range limits {
 		units.Add(float64(l.Units), l.Name)
 	}
@@ -137,8 +137,8 @@ func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 
 // transferFamilies returns the sums of the progress, by plan.
 func transferFamilies(plans map[string]moving) []exposition.Family {
-	total := newGauge("decamp_transfer_disk_bytes", "Of the disks of VMs that were begun.", "plan")
-	held := newGauge("decamp_transfer_held_bytes", "Of them that are held or proven.", "plan")
+	total := newGauge("decamp_transfer_disk_bytes", "Size of the disks of VMs that were started.", "plan")
+	held := newGauge("decamp_transfer_held_bytes", "Bytes of these disks that are written or verified.", "plan")
 	rate := newGauge("decamp_transfer_rate_bytes_per_second", "Bytes read from the source, lately; reading images back is not counted.", "plan")
 	moved := newCounter("decamp_transfer_bytes_total", "Bytes read from the source since this server was first asked; zeros that need no reading are not counted.", "plan")
 	for name, t := range plans {

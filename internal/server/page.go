@@ -313,7 +313,7 @@ func orderWord(r *http.Request) (string, error) {
 	case fleetdb.GoOn.Word(), string(fleetdb.Pause), string(fleetdb.CutOver), string(fleetdb.Cancel), string(fleetdb.Retry), string(fleetdb.Rollback):
 		return word, nil
 	}
-	return "", fault.New(fault.Invalid, "there is no such order").WithHint("go back, and use the buttons")
+	return "", fault.New(fault.Invalid, "this button has no valid command").WithHint("go back, and use the buttons")
 }
 
 // planForm executes a button of a plan.

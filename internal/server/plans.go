@@ -37,9 +37,9 @@ func (a *planAPI) registerRoutes(api huma.API) {
 	register(api, route{method: http.MethodGet, path: "/v1/plans/{plan}", id: "getPlan", what: "see a plan", role: View,
 		details: "With its text."}, a.get)
 	register(api, route{method: http.MethodDelete, path: "/v1/plans/{plan}", id: "dropPlan", what: "drop a plan", role: Admin,
-		status: http.StatusNoContent, details: "One that ended: it is forgotten. What it moved stays."}, a.drop)
+		status: http.StatusNoContent, details: "The plan must have ended. Its rows are removed; migrated VMs are kept."}, a.drop)
 	register(api, route{method: http.MethodPost, path: "/v1/plans/{plan}/orders", id: "orderPlan", what: "give a plan an order", role: Operate,
-		status: http.StatusNoContent, details: "It stands for all of its VMs until the next one; retry and rollback are carried out once."}, a.order)
+		status: http.StatusNoContent, details: "The command applies to all VMs of the plan until the next one. Retry and rollback are executed once."}, a.order)
 }
 
 // list returns all plans without their texts.

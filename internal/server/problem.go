@@ -66,7 +66,7 @@ var kinds = map[int]fault.Kind{
 // errAway is the response for an unreachable database, without its address and user: those are in the
 // server's log.
 var errAway = fault.New(fault.Unreachable, "the database does not answer").
-	WithHint("come again in a while: plans go on when it is back; the server's log has the reason")
+	WithHint("try again later: plans continue when it responds; the server's log has the reason")
 
 // problemOf returns err as a Problem. Details of an unreachable database are removed.
 func problemOf(err error) *Problem {

@@ -20,13 +20,13 @@ type rehearsalAPI struct {
 func (a *rehearsalAPI) registerRoutes(api huma.API) {
 	const all = "/v1/plans/{plan}/vms/{vm}/rehearsals"
 	register(api, route{method: http.MethodGet, path: all, id: "listRehearsals", what: "see the rehearsals of a VM", role: View,
-		details: "The one that stands, and the last that ended. Files that a report names are on the worker."}, a.list)
+		details: "The requested rehearsal, and the last one that ended. Files in a report are on the worker."}, a.list)
 	register(api, route{method: http.MethodPut, path: all + "/{rehearsal}", id: "rehearseVM", what: "rehearse a VM", role: Operate,
 		status: http.StatusNoContent,
 		details: "The worker of a warm VM boots it from temporary overlays on its images as soon as no round is running. " +
 			"Its name is the caller's choice, and another one each time; the same again changes nothing."}, a.request)
 	register(api, route{method: http.MethodDelete, path: all + "/{rehearsal}", id: "takeBackRehearsal", what: "take back a rehearsal", role: Operate,
-		status: http.StatusNoContent, details: "It is ended where it is under way. That it does not stand is no error."}, a.takeBack)
+		status: http.StatusNoContent, details: "A running rehearsal is ended. A missing request is not an error."}, a.takeBack)
 }
 
 // list returns the requested rehearsal of a VM, and the last one that has a result.

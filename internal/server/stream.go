@@ -28,9 +28,9 @@ const eventPath = "/v1/events"
 
 // eventQuery are the parameters of followEvents.
 type eventQuery struct {
-	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
-	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to go on from; 0: everything there is; -1: from now on"`
-	Last  string `header:"Last-Event-ID" doc:"what browsers send when they come again; it stands above since"`
+	Plan  string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"events of this plan; empty: all plans"`
+	Since int64  `query:"since" minimum:"-1" default:"-1" doc:"the revision to continue from; 0: all rows; -1: from now on"`
+	Last  string `header:"Last-Event-ID" doc:"sent by browsers that reconnect; it takes precedence over since"`
 }
 
 // eventAPI serves the event stream.
@@ -74,7 +74,7 @@ func (a *eventAPI) streamEvents(w http.ResponseWriter, r *http.Request, plan str
 	}
 	l, rev, missed, whole := a.hub.addListener(plan, since)
 	if l == nil {
-		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("come again in a while"))
+		p := problemOf(fault.New(fault.Transient, "too many clients follow the events, or the server stops").WithHint("try again later"))
 		p.writeTo(w)
 		return
 	}
@@ -110,7 +110,7 @@ func (c *streamClient) sendMissed(rev, since int64, missed []*frame, whole bool)
 	}
 	from := int64(0) // events that were missed have their own
 	switch {
-	case since < 0 || since > rev: // a revision that is not there yet is of another roster
+	case since < 0 || since > rev: // a revision that does not exist yet belongs to another database
 		from = rev
 	case whole:
 		if err := c.sendFrames(missed); err != nil {
@@ -165,7 +165,7 @@ func (c *streamClient) sendLoop() {
 		case frames := <-c.l.queue:
 			err = c.sendFrames(frames)
 		case <-c.l.lost:
-			_ = c.sendTexts(eventText(eventLost, 0, trouble{"events were not read in time; come again"}))
+			_ = c.sendTexts(eventText(eventLost, 0, trouble{"events were not read in time; connect again"}))
 			return
 		case <-c.api.hub.closing:
 			_ = c.sendTexts(eventText(eventBye, 0, trouble{"the server stops"}))

@@ -18,8 +18,8 @@ const pageVMs = 100
 // vmQuery are the parameters of listVMs.
 type vmQuery struct {
 	PlanPath
-	State  []fleetdb.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only these, separated by commas"`
-	Worker string          `query:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]*$" doc:"only those that it drives, or did last"`
+	State  []fleetdb.State `query:"state" nullable:"false" enum:"queued,assigned,running,stranded,done,failed,canceled" doc:"only VMs in these states, separated by commas"`
+	Worker string          `query:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]*$" doc:"only VMs that this worker executes, or executed last"`
 	After  int64           `query:"after" minimum:"0" doc:"the seq of the last VM of the page before"`
 	Limit  int             `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
@@ -46,7 +46,7 @@ func (a *vmAPI) registerRoutes(api huma.API) {
 
 // progressQuery are the parameters of listProgress.
 type progressQuery struct {
-	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"only of this one; all else"`
+	Plan string `query:"plan" maxLength:"128" pattern:"^[A-Za-z0-9._-]*$" doc:"progress of this plan; empty: all plans"`
 }
 
 // listProgress returns the last reports on active VMs.

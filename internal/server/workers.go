@@ -37,7 +37,7 @@ func (a *workerAPI) list(ctx context.Context, _ *struct{}) (*listOut[fleetdb.Wor
 type drainIn struct {
 	Worker string `path:"worker" maxLength:"128" pattern:"^[A-Za-z0-9._@-]+$"`
 	Body   struct {
-		Drain bool `json:"drain" doc:"false: it is given VMs again"`
+		Drain bool `json:"drain" doc:"false: it gets VMs again"`
 	}
 }
 

@@ -92,7 +92,7 @@ func (e *Engine) resumeRun(ctx context.Context, st Status) error {
 // pendingElsewhere returns the fault.Conflict for a run that another executor owns.
 func pendingElsewhere(st Status) error {
 	return fault.New(fault.Conflict, "run %s is pending at %s", st.Run, st.Executor).
-		WithHint("it goes on there; if that one is gone for good, have it taken over")
+		WithHint("it continues there; if that process has ended for good, let another one take it over")
 }
 
 // forkAttempt begins the next attempt after the last good step. A canceled attempt may still be ending

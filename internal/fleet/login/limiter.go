@@ -33,7 +33,7 @@ const (
 // A Limiter permits the logins of one process at one place: at a source, or by SSH at one of its hosts with
 // an account of that host. Its methods may be called concurrently.
 type Limiter struct {
-	roster       *fleetdb.Roster // fleet database with the leases and the refusals
+	db           *fleetdb.Roster // fleet database with the leases and the refusals
 	source, host string          // place of the logins; host is "" for the source itself
 	owner        string          // owner of the lease, different in each process
 
@@ -47,7 +47,7 @@ type Limiter struct {
 // NewLimiter returns the limiter of logins at source, host:port, or at one of its hosts unless host is "".
 func NewLimiter(r *fleetdb.Roster, source, host string) *Limiter {
 	l := &Limiter{
-		roster: r, source: source, host: host, token: make(chan struct{}, 1),
+		db: r, source: source, host: host, token: make(chan struct{}, 1),
 		owner: fmt.Sprintf("%d/%08x", os.Getpid(), rand.Uint32()),
 	}
 	l.token <- struct{}{}
@@ -110,7 +110,7 @@ func (l *Limiter) takeToken(ctx context.Context) error {
 func (l *Limiter) returnToken(ctx context.Context) {
 	if l.waiting.Add(-1) == 0 && l.lease != nil {
 		last, end := lastWritesContext(ctx)
-		_ = l.roster.Leases.Free(last, *l.lease) // otherwise it expires
+		_ = l.db.Leases.Free(last, *l.lease) // otherwise it expires
 		end()
 		l.lease = nil
 	}
@@ -126,7 +126,7 @@ func (l *Limiter) checkRefusals(ctx context.Context) error {
 	if err := l.saveRefusal(ctx); err != nil {
 		return err
 	}
-	all, err := Refusals(ctx, l.roster)
+	all, err := Refusals(ctx, l.db)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (l *Limiter) checkRefusals(ctx context.Context) error {
 // acquireLease waits for the lease. Another process holds it during a few logins.
 func (l *Limiter) acquireLease(ctx context.Context) error {
 	for {
-		lease, err := l.roster.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
+		lease, err := l.db.Leases.Acquire(ctx, "login:"+RecordID(l.source, l.host), l.owner, leaseTTL)
 		if err == nil {
 			l.lease = &lease
 			return nil
@@ -162,7 +162,7 @@ func (l *Limiter) renewLease(ctx context.Context, lease fleetdb.Lease) error {
 		if err := sleep.For(ctx, leaseTTL/renewals); err != nil {
 			return err
 		}
-		_ = l.roster.Leases.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
+		_ = l.db.Leases.Renew(ctx, &lease, leaseTTL) // a lost lease costs one login too many at worst
 	}
 }
 
@@ -183,7 +183,7 @@ func (l *Limiter) saveRefusal(ctx context.Context) error {
 	if l.unsaved == nil {
 		return nil
 	}
-	err := putRefusal(ctx, l.roster, *l.unsaved)
+	err := putRefusal(ctx, l.db, *l.unsaved)
 	if err == nil {
 		l.unsaved = nil
 	}

@@ -27,7 +27,7 @@ func TestFullPass(t *testing.T) {
 }
 
 // The second reading of the source is part of the outage where it takes longer than reading the images back.
-func TestOutlookCountsTheSecondReading(t *testing.T) {
+func TestEstimateCountsTheSecondReading(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
 	rounds := []migrate.Round{
@@ -49,7 +49,7 @@ func TestOutlookCountsTheSecondReading(t *testing.T) {
 	}
 }
 
-func TestOutlook(t *testing.T) {
+func TestEstimateOutage(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1_800_000_000, 0)
 	first := migrate.Round{Began: began, Took: 1000 * time.Second, Read: 100 << 30, Copied: 100 << 30, Proved: 200 * time.Second}
@@ -91,7 +91,7 @@ func TestOutlook(t *testing.T) {
 }
 
 // The one that is expected counts it, too.
-func TestOutlookCountsTheDelivery(t *testing.T) {
+func TestEstimateCountsTheDelivery(t *testing.T) {
 	t.Parallel()
 	s := &sending{}
 	// 200 MiB/s early, at best; 1800 MiB gather in an hour and a half, and 1200 MiB are all that is known to be there.
