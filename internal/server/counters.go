@@ -20,14 +20,14 @@ type metrics struct {
 	refused atomic.Int64 // requests that were refused
 
 	mu        sync.Mutex                          // guards the fields below
-	requests  map[answered]int64                  // requests by route and status
+	requests  map[responseKey]int64               // requests by route and status
 	took      map[string]*exposition.Distribution // duration of requests in seconds, by route
 	moved     map[string]int64                    // bytes read from sources, by plan
 	lastMoved map[fleetdb.Key]int64               // Moved of each VM at the previous request for metrics
 }
 
 // answered identifies responses that are counted together.
-type answered struct {
+type responseKey struct {
 	route  string // the pattern of the route, never the path of the request, which any client can choose
 	status int    // HTTP status
 }
@@ -35,7 +35,7 @@ type answered struct {
 // newMetrics returns metrics without counts.
 func newMetrics(version string) *metrics {
 	return &metrics{
-		version: version, requests: map[answered]int64{}, took: map[string]*exposition.Distribution{},
+		version: version, requests: map[responseKey]int64{}, took: map[string]*exposition.Distribution{},
 		moved: map[string]int64{}, lastMoved: map[fleetdb.Key]int64{},
 	}
 }
@@ -44,7 +44,7 @@ func newMetrics(version string) *metrics {
 func (m *metrics) countRequest(route string, status int, took time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.requests[answered{route, status}]++
+	m.requests[responseKey{route, status}]++
 	if strings.HasSuffix(route, eventPath) {
 		return
 	}
@@ -91,14 +91,14 @@ func newGauge(name, help string, labels ...string) exposition.Family {
 }
 
 // moving is the sum of the progress of a plan's VMs.
-type moving struct{ total, done, rate, moved int64 }
+type transferSums struct{ total, done, rate, moved int64 }
 
 // addTransfers adds the bytes that were read since the last call to the counters, and returns the sums
 // by plan. A VM with fewer bytes than before has another worker, which counts from zero.
-func (m *metrics) addTransfers(progress []fleetdb.Progress) map[string]moving {
+func (m *metrics) addTransfers(progress []fleetdb.Progress) map[string]transferSums {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	plans, now := map[string]moving{}, make(map[fleetdb.Key]int64, len(progress))
+	plans, now := map[string]transferSums{}, make(map[fleetdb.Key]int64, len(progress))
 	for _, p := range progress {
 		if before, known := m.lastMoved[p.Key]; known && p.Moved > before {
 			m.moved[p.Plan] += p.Moved - before

@@ -214,7 +214,7 @@ func (h *hub) stateLoop(ctx context.Context) {
 type sentState struct {
 	progress *fleetState      // progress of the last round; nil before the first one
 	fleet    any              // last fleetSummary; nil before the first one
-	beats    int              // number of rounds
+	rounds   int              // number of rounds
 	workers  []fleetdb.Worker // workers that were sent last
 }
 
@@ -225,8 +225,8 @@ const workerRounds = 4
 // changedWorkers returns the event "workers" if they differ from the last ones sent. store is read in
 // every fourth round.
 func (t *sentState) changedWorkers(ctx context.Context, store *fleetdb.Workers) []*frame {
-	t.beats++
-	if t.beats%workerRounds != 1 {
+	t.rounds++
+	if t.rounds%workerRounds != 1 {
 		return nil
 	}
 	workers, err := store.List(ctx)

@@ -136,7 +136,7 @@ func limitFamilies(limits []fleetdb.Limit, board Board) []exposition.Family {
 }
 
 // transferFamilies returns the sums of the progress, by plan.
-func transferFamilies(plans map[string]moving) []exposition.Family {
+func transferFamilies(plans map[string]transferSums) []exposition.Family {
 	total := newGauge("decamp_transfer_disk_bytes", "Size of the disks of VMs that were started.", "plan")
 	held := newGauge("decamp_transfer_held_bytes", "Bytes of these disks that are written or verified.", "plan")
 	rate := newGauge("decamp_transfer_rate_bytes_per_second", "Bytes read from the source, lately; reading images back is not counted.", "plan")

@@ -122,7 +122,7 @@ func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 		o.mux.ServeHTTP(w, r)
 		return
 	}
-	said := &silent{header: http.Header{}}
+	said := &discardWriter{header: http.Header{}}
 	h.ServeHTTP(said, r) // the mux determines the status, 404 or 405, and the allowed methods
 	if said.status/100 == 3 {
 		w.Header().Set("Location", said.header.Get("Location"))
@@ -138,16 +138,16 @@ func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 }
 
 // silent is a response writer that discards the body.
-type silent struct {
+type discardWriter struct {
 	header http.Header // headers of the response
 	status int         // status of the response
 }
 
 // Header implements http.ResponseWriter.
-func (s *silent) Header() http.Header { return s.header }
+func (s *discardWriter) Header() http.Header { return s.header }
 
 // Write implements http.ResponseWriter.
-func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
+func (s *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 
 // WriteHeader implements http.ResponseWriter.
-func (s *silent) WriteHeader(status int) { s.status = status }
+func (s *discardWriter) WriteHeader(status int) { s.status = status }

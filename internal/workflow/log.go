@@ -10,32 +10,34 @@ import (
 // and ends. Warnings become Info: they concern the engine's bookkeeping, with one at each Ctrl-C, and
 // their consequences are returned as errors. Once closing is set, all messages are demoted: the
 // engine's loops report the end of their context, and Close returns real errors.
-type quiet struct {
+type quietHandler struct {
 	slog.Handler
 	closing *atomic.Bool // Engine.closing
 }
 
 // Enabled implements slog.Handler.
-func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+func (q quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return q.Handler.Enabled(ctx, q.demotedLevel(l))
 }
 
 // Handle implements slog.Handler: it passes r on with its demoted level.
-func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+func (q quietHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = q.demotedLevel(r.Level)
 	return q.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a), q.closing} }
+func (q quietHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return quietHandler{q.Handler.WithAttrs(a), q.closing}
+}
 
 // WithGroup implements slog.Handler.
-func (q quiet) WithGroup(name string) slog.Handler {
-	return quiet{q.Handler.WithGroup(name), q.closing}
+func (q quietHandler) WithGroup(name string) slog.Handler {
+	return quietHandler{q.Handler.WithGroup(name), q.closing}
 }
 
 // demotedLevel returns the level at which a message of level l is logged.
-func (q quiet) demotedLevel(l slog.Level) slog.Level {
+func (q quietHandler) demotedLevel(l slog.Level) slog.Level {
 	switch {
 	case l == slog.LevelInfo || q.closing.Load():
 		return slog.LevelDebug

@@ -69,10 +69,12 @@ func (r *record) isOwn(st Status) bool { return !r.isShared() || st.Executor == 
 
 // caller is a context for calls of the engine. It ends with the caller's context, but hides its values:
 // the engine would treat a step in them as the caller.
-type caller struct{ context.Context }
+type callerContext struct{ context.Context }
 
 // Value implements context.Context. It has no values.
-func (caller) Value(any) any { return nil }
+func (callerContext) Value(any) any { return nil }
 
 // clientFor returns the engine's interface for calls that end with ctx.
-func (r *record) clientFor(ctx context.Context) dbos.Client { return dbos.From(r.root, caller{ctx}) }
+func (r *record) clientFor(ctx context.Context) dbos.Client {
+	return dbos.From(r.root, callerContext{ctx})
+}

@@ -14,7 +14,7 @@ func toStored(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &stored{
+	return &storedError{
 		PortableWorkflowError: dbos.PortableWorkflowError{
 			Name:    fault.KindOf(err).String(),
 			Message: err.Error(),
@@ -25,18 +25,18 @@ func toStored(err error) error {
 }
 
 // stored is an error in the form that the engine stores.
-type stored struct {
+type storedError struct {
 	dbos.PortableWorkflowError
 	cause error // original error in this process
 }
 
 // Unwrap returns the engine's own type, and the cause for errors.Is.
-func (s *stored) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
+func (s *storedError) Unwrap() []error { return []error{&s.PortableWorkflowError, s.cause} }
 
 // fromStored is the inverse of toStored: it returns the cause if the error occurred in this process,
 // else an error with the recorded kind and remedy.
 func fromStored(err error) error {
-	var s *stored
+	var s *storedError
 	var p *dbos.PortableWorkflowError
 	switch {
 	case err == nil:
@@ -62,7 +62,7 @@ func recordedFault(p *dbos.PortableWorkflowError) error {
 
 // ofEngine reports whether err comes from the engine, and not from a step, now or recorded.
 func ofEngine(err error) bool {
-	var ours *stored
+	var ours *storedError
 	var recorded *dbos.PortableWorkflowError
 	var engine *dbos.Error
 	return !errors.As(err, &ours) && !errors.As(err, &recorded) && errors.As(err, &engine)

@@ -27,18 +27,18 @@ func Wall() Clock {
 type Budgets struct {
 	clock Clock // time for all buckets
 
-	mu      sync.Mutex        // guards buckets and their contents
-	buckets map[string]*timed // budgets by name; they are never removed
+	mu      sync.Mutex              // guards buckets and their contents
+	buckets map[string]*timedBucket // budgets by name; they are never removed
 }
 
 // A timed bucket has a timer for the next piece that it lets through.
-type timed struct {
+type timedBucket struct {
 	bucket
 	stop func() bool // stops the timer; nil while no run waits
 }
 
 // New returns budgets without any limits.
-func New(c Clock) *Budgets { return &Budgets{clock: c, buckets: map[string]*timed{}} }
+func New(c Clock) *Budgets { return &Budgets{clock: c, buckets: map[string]*timedBucket{}} }
 
 // Set sets the rates of a budget from now on, also for the pieces that wait. It returns fault.Invalid
 // for an invalid week or an empty name.
@@ -60,10 +60,10 @@ func (s *Budgets) Set(name string, w Week) error {
 
 // bucketNamed returns the budget of that name. It adds an unlimited one if none exists. mu must be
 // held.
-func (s *Budgets) bucketNamed(name string) *timed {
+func (s *Budgets) bucketNamed(name string) *timedBucket {
 	b := s.buckets[name]
 	if b == nil {
-		b = &timed{bucket: bucket{name: name, week: Week{Rate: Unlimited}, rate: Unlimited, tokensAt: s.clock.Now(), runs: map[string]*account{}}}
+		b = &timedBucket{bucket: bucket{name: name, week: Week{Rate: Unlimited}, rate: Unlimited, tokensAt: s.clock.Now(), runs: map[string]*account{}}}
 		s.buckets[name] = b
 	}
 	return b
@@ -71,7 +71,7 @@ func (s *Budgets) bucketNamed(name string) *timed {
 
 // advanceBucket lets through the pieces that the tokens cover, and sets the timer for the next one. mu
 // must be held.
-func (s *Budgets) advanceBucket(b *timed) {
+func (s *Budgets) advanceBucket(b *timedBucket) {
 	now := s.clock.Now()
 	if b.stop != nil {
 		b.stop()
@@ -83,7 +83,7 @@ func (s *Budgets) advanceBucket(b *timed) {
 }
 
 // handleTimer is called by the timer of b, in a separate goroutine.
-func (s *Budgets) handleTimer(b *timed) {
+func (s *Budgets) handleTimer(b *timedBucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advanceBucket(b)
@@ -91,9 +91,9 @@ func (s *Budgets) handleTimer(b *timed) {
 
 // A Flow is one transfer of a run. All flows of a run have one share together.
 type Flow struct {
-	budgets *Budgets // budgets that the flow belongs to
-	run     string   // name of the run
-	buckets []*timed // budgets that the flow passes, by name; nil after Leave
+	budgets *Budgets       // budgets that the flow belongs to
+	run     string         // name of the run
+	buckets []*timedBucket // budgets that the flow passes, by name; nil after Leave
 }
 
 // Join adds a transfer of run to the named budgets. weight is the run's share relative to others, 1 in
@@ -168,7 +168,7 @@ func (b *bucket) isUnlimited() bool {
 
 // waitPiece waits until one piece may pass one budget. If ctx ends first, it removes the piece from the
 // queue.
-func (f *Flow) waitPiece(ctx context.Context, b *timed, piece int64) error {
+func (f *Flow) waitPiece(ctx context.Context, b *timedBucket, piece int64) error {
 	f.budgets.mu.Lock()
 	t := b.enqueuePiece(f.run, piece)
 	f.budgets.advanceBucket(b)
