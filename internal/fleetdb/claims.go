@@ -20,7 +20,7 @@ type Claim struct {
 // transaction.
 type Claims struct{ db *database }
 
-// held is the condition under which a claim, $1 to $4, is the newest of its VM.
+// claimCondition is the condition under which a claim, $1 to $4, is the newest of its VM.
 const claimCondition = ` WHERE plan = $1 AND vm = $2 AND worker = $3 AND epoch = $4 AND state IN ('assigned', 'running')`
 
 // updateClaimed changes the VM of a claim. It returns ErrFenced and changes nothing if the claim is not

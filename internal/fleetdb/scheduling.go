@@ -76,7 +76,7 @@ func (s *Scheduling) Strand(ctx context.Context, l Lease, keys []Key, why string
 		`state = 'stranded', asks = ''`, ` AND state IN ('assigned', 'running') AND `+deadWorkerCondition)
 }
 
-// dead is the condition that the VM's worker has no lease at $3.
+// deadWorkerCondition is the condition that the VM's worker has no lease at $3.
 const deadWorkerCondition = `NOT EXISTS (SELECT 1 FROM leases WHERE leases.name = 'worker:' || vms.worker AND until > $3)`
 
 // releaseVMs ends the transfers of VMs and applies set to those that match the condition which. why is

@@ -26,7 +26,7 @@ type metrics struct {
 	lastMoved map[fleetdb.Key]int64               // Moved of each VM at the previous request for metrics
 }
 
-// answered identifies responses that are counted together.
+// responseKey identifies responses that are counted together.
 type responseKey struct {
 	route  string // the pattern of the route, never the path of the request, which any client can choose
 	status int    // HTTP status
@@ -90,7 +90,7 @@ func newGauge(name, help string, labels ...string) exposition.Family {
 	return exposition.Family{Name: name, Help: help, Type: exposition.Gauge, Labels: labels}
 }
 
-// moving is the sum of the progress of a plan's VMs.
+// transferSums is the sum of the progress of a plan's VMs.
 type transferSums struct{ total, done, rate, moved int64 }
 
 // addTransfers adds the bytes that were read since the last call to the counters, and returns the sums

@@ -137,7 +137,7 @@ func (o *router) routeRequest(w http.ResponseWriter, r *http.Request) {
 	p.writeTo(w)
 }
 
-// silent is a response writer that discards the body.
+// discardWriter is a response writer that discards the body.
 type discardWriter struct {
 	header http.Header // headers of the response
 	status int         // status of the response

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// quiet is a log handler for the engine. It demotes Info messages to Debug: they report starts, counts
+// quietHandler is a log handler for the engine. It demotes Info messages to Debug: they report starts, counts
 // and ends. Warnings become Info: they concern the engine's bookkeeping, with one at each Ctrl-C, and
 // their consequences are returned as errors. Once closing is set, all messages are demoted: the
 // engine's loops report the end of their context, and Close returns real errors.

@@ -67,7 +67,7 @@ func (r *record) ownerOf(w dbos.WorkflowStatus) string {
 // isOwn reports whether this executor owns the run's current attempt.
 func (r *record) isOwn(st Status) bool { return !r.isShared() || st.Executor == r.executor }
 
-// caller is a context for calls of the engine. It ends with the caller's context, but hides its values:
+// callerContext is a context for calls of the engine. It ends with the caller's context, but hides its values:
 // the engine would treat a step in them as the caller.
 type callerContext struct{ context.Context }
 

@@ -24,7 +24,7 @@ func toStored(err error) error {
 	}
 }
 
-// stored is an error in the form that the engine stores.
+// storedError is an error in the form that the engine stores.
 type storedError struct {
 	dbos.PortableWorkflowError
 	cause error // original error in this process

@@ -31,7 +31,7 @@ type Budgets struct {
 	buckets map[string]*timedBucket // budgets by name; they are never removed
 }
 
-// A timed bucket has a timer for the next piece that it lets through.
+// A timedBucket has a timer for the next piece that it lets through.
 type timedBucket struct {
 	bucket
 	stop func() bool // stops the timer; nil while no run waits
