@@ -17,7 +17,7 @@ type assignment struct {
 	row       fleetdb.VM    // newest row of the VM
 	planOrder fleetdb.Order // command for all VMs of the plan
 	news      chan struct{} // closed and replaced when row or planOrder changes
-	// ends the context of the attempt with a cause; it does nothing before the first attempt
+	// stop ends the context of the attempt with a cause; it does nothing before the first attempt
 	stop  context.CancelCauseFunc
 	epoch int64 // epoch of the current attempt; 0 before the first one
 }

@@ -4,7 +4,7 @@
 // # Terms
 //
 // A Node is the part of a process in the fleet: a candidate for scheduler, a worker, or both. Nodes communicate
-// only through the fleet database (package roster).
+// only through the fleet database (package fleetdb).
 //
 // The scheduler is the node that holds the lease "scheduler", for one term. It passes the rows of the database to
 // package admission, records the grants that admission decides, and moves plans through their states (planRunner).

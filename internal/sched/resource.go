@@ -23,7 +23,7 @@ type resource struct {
 	waiting int     // waiting runs that need the resource, at whichever resource they wait
 	backlog float64 // work of those runs, in seconds
 
-	// elder whose missing units are reserved here: other runs of its rank and below get the remaining
+	// reservedFor is the elder whose missing units are reserved here: other runs of its rank and below get the remaining
 	// units. nil if no units are reserved.
 	reservedFor *run
 

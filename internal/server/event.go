@@ -14,7 +14,7 @@ import (
 type frame struct {
 	event string // name of the event
 	rev   int64  // revision to resume from; 0 for an event without one
-	// returns the data for listeners of a plan; false if the event does not concern them
+	// of returns the data for listeners of a plan; false if the event does not concern them
 	of func(plan string) (data any, some bool)
 
 	mu    sync.Mutex        // guards texts

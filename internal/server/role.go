@@ -17,7 +17,7 @@ const (
 	Nobody  Role = ""        // no user: may read the server's health and the API document
 	View    Role = "view"    // may read everything except the audit trail
 	Operate Role = "operate" // may submit plans, give commands and set limits
-	// may submit plans that name paths, secrets and commands, drop plans, drain workers, and read the
+	// Admin may submit plans that name paths, secrets and commands, drop plans, drain workers, and read the
 	// audit trail
 	Admin Role = "admin"
 )

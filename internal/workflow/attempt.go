@@ -22,7 +22,7 @@ type attempt struct {
 	since    atomic.Int64       // when it was admitted or last queued again, in Unix milliseconds; 0 if never
 	phase    atomic.Int32       // phaseWaiting, phaseBegun or phaseStopped
 	ended    chan struct{}      // closed by end
-	// sets err and closes ended; runBody calls it when the flow has returned, and stop if the flow will
+	// end sets err and closes ended; runBody calls it when the flow has returned, and stop if the flow will
 	// never begin
 	end func(error)
 	err error // result of the attempt; valid after ended is closed

@@ -53,7 +53,7 @@ func (e *Engine) waitLocal(ctx context.Context, st Status) (*attempt, error) {
 var errSilent = errors.New("the engine does not")
 
 const (
-	// first pause between reads; the engine records an outcome after its body has returned
+	// recordPause is the first pause between reads; the engine records an outcome after its body has returned
 	recordPause   = 5 * time.Millisecond
 	recordPauses  = time.Second // maximum pause
 	recordTimeout = time.Minute // limit of waitRecorded; the engine tries again after half of that

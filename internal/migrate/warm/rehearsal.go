@@ -29,10 +29,10 @@ import (
 
 // The errors that end a rehearsal before it has a verdict.
 var (
-	// the cutover began, or the run was canceled
+	// errCutover: the cutover began, or the run was canceled
 	errCutover = fault.New(fault.Canceled, "the cutover ended it").WithHint("try the published VM at any time with decamp trial")
 	errTaken   = fault.New(fault.Canceled, "the request was withdrawn") // a user withdrew the request
-	// the process stopped the run; the request stays valid
+	// errRunEnded: the process stopped the run; the request stays valid
 	errRunEnded = fault.New(fault.Canceled, "the run was stopped").WithHint("give the command again that began the run, and rehearse it then")
 )
 

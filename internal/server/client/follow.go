@@ -20,7 +20,7 @@ import (
 
 const (
 	reconnectPause = 2 * time.Second // pause before a broken stream is opened again
-	// time without data after which a stream counts as broken; the server sends a comment every 15 s
+	// silenceLimit is the time without data after which a stream counts as broken; the server sends a comment every 15 s
 	silenceLimit = 45 * time.Second
 	maxEvent     = 64 << 20 // limit of one event, in bytes; changes of some thousand VMs have 4 MiB
 )
