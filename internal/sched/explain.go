@@ -59,7 +59,7 @@ type Block struct {
 	Waiting  int    `json:"waiting"`          // runs in wait queues that need the resource, this run included
 	Aside    string `json:"aside,omitempty"`  // run that the remaining units are reserved for; "" if none
 
-	// Next is when the first holder is expected to end. Free is when weight units are expected to be free for
+	// Next is when the first holder is expected to end. Free is when Needs units are expected to be free for
 	// this run, if no other run waits. Zero is unknown: a holder without an expected end
 	// is in the way. Both may have passed: expectations are not promises.
 	Next time.Time `json:"next,omitzero"`
